@@ -244,9 +244,9 @@ class TableReader(Reader):
         tabular = execution if execution is not None and execution.layouts else None
         if tabular is not None and (points := self._as_row(line, tabular)) is not None:
             return points
-        if self._table.over_mpi and self._transport.read(text):
-            return None if execution is None else ()
         said = self._table.statement(text, execution)
+        if self._table.over_mpi and said in (None, NO_MEANING) and self._transport.read(text):
+            return None if execution is None else ()
         known = execution is not None or self._marked or self._table.failing in text
         if said is None and known and self._table.failed.fullmatch(text):
             said = self._failure(text)

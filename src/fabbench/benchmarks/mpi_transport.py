@@ -1,8 +1,8 @@
-"""Which transport an MPI reports: Open MPI's BTL and MTL, UCX's endpoints, Intel MPI's provider.
+"""Which transport an MPI reports: Open MPI's BTL and MTL, UCX's endpoints, Intel MPI's and MPICH's provider.
 
-Open MPI prints it with `btl_base_verbose` 30 and `opal_common_ofi_verbose` 1, UCX with UCX_LOG_LEVEL=info,
-Intel MPI with I_MPI_DEBUG. The texts are those of Open MPI 4.1.4 with UCX 1.13.1; those of newer versions
-are from published logs.
+Open MPI prints it with `btl_base_verbose` 30 and `opal_common_ofi_verbose` 1, UCX with UCX_LOG_LEVEL=info
+or UCX_PROTO_INFO=y, Intel MPI with I_MPI_DEBUG, MPICH with MPIR_CVAR_DEBUG_SUMMARY=1. The texts are those of Open MPI
+4.1.4 with UCX 1.13.1; those of newer versions are from published logs.
 """
 
 from collections.abc import Mapping
@@ -13,28 +13,31 @@ from fabbench.model.patterns import lazy
 _PROCESS = r".*\[([\w.-]+):\d+\] "
 _BTL = lazy(_PROCESS + r"mca: bml: Using (\w+) btl for send to \[\[\d+,\d+\],\d+\] on node \S+\s*")
 _OFI = lazy(
-    rf"(?:{_PROCESS}\S*mtl_ofi_component\.c:\d+: mtl:ofi:prov(?:ider)?|.*\[\d+\] MPI startup\(\): libfabric provider): "
-    r"([a-z][a-z0-9_-]*(?:;ofi_\w+)?)\s*"
+    rf"(?:{_PROCESS}\S*mtl_ofi_component\.c:\d+: mtl:ofi:prov(?:ider)?: "
+    r"|(?:.*\[\d+\] )?(?:MPID_nem_ofi_init\(\): used OFI|(?:MPI startup\(\): )?libfabric) provider: "
+    r"|libfabric:\d+:.*:core:core:fi_fabric_\(\):\d+<info> Opened fabric: (?=efa|shm))"
+    # Open MPI 4.1 of AWS prints the domain in place of the provider, and MPICH the fabric behind it.
+    r"(?:(?:efa_|rdmap)\w+-(?:rdm|dgrm)|((?:efa(?:-direct)?|cxi|gni|lnx|mlx|net|opx|psm[23]?|shm|sockets|tcp|ucx|udp|usnic"
+    r"|verbs)(?:;ofi_\w+)?))(?: - .*)?\s*"
 )
 _STARTUP = lazy(r".*MPI startup\(\): (?:libfabric version: (\S+)|\d+ +\d+ +([\w.-]+) +[{\d].*)\s*")
-_UCX = lazy(r".*UCX +INFO +(?:.* )?(?:(inter|intra)-node cfg#\d+|(self) cfg#\d+|ep_cfg\[\d+\]):? .*")
-_UCX_LANES = lazy(r"\w+\(([^)]+)\)")
+_UCX = lazy(r".*(?:UCX +INFO +|\| +)(?:\S+ +)?(?:(inter|intra)-node cfg#\d+|(self) cfg#\d+|ep_cfg\[\d+\]).*")
+_UCX_LANES, _UCX_LANE = lazy(r"\w+\(([^)]+)\)"), lazy(r"(?:^|\s)(\w+)/")
+_UCX_ROW = lazy(r".*\| +\d\w*(?:\.\.\w+)? +\|.*\|([^|]+/[^|]+)\|\s*")  # of UCX_PROTO_INFO, below its endpoint
 
-WORDS = ("btl for send", "mtl:ofi:prov", "UCX", "MPI startup")  # each line that is read has one of them
-_BTLS: Mapping[str, str] = {"tcp": "socket", "vader": "shm", "sm": "shm", "smcuda": "shm", "openib": "ib", "self": ""}
-_UCX_NAMES: Mapping[str, str] = {
+WORDS = (
+    *("btl for send", "mtl:ofi:prov", "UCX", "MPI startup", "libfabric provider", "OFI provider", "Opened fabric"),
+    *("-node cfg#", "_mlx5/", "_verbs/", "tcp/", "srd/", "/memory"),
+)  # each line that is read has one of them
+_NAMES: Mapping[str, str] = {
     "tcp": "socket",
     "srd": "efa",
-    **dict.fromkeys(("sysv", "posix", "cma", "knem", "xpmem"), "shm"),
+    **dict.fromkeys(("vader", "sm", "smcuda", "sysv", "posix", "cma", "knem", "xpmem"), "shm"),
     **dict.fromkeys(("cuda_ipc", "rocm_ipc"), "p2p"),
     **dict.fromkeys(("self", "cuda_copy", "rocm_copy", "gdr_copy"), ""),
-}
-_UCX_VERBS = lazy(r"(?:rc|ud|dc)(?:_mlx5|_verbs|_x|_v)?|gga_mlx5")
-
-
-def is_told(text: str) -> bool:
-    """Return whether a line may be about transports."""
-    return any(word in text for word in WORDS)
+}  # a BTL of Open MPI, or a transport of UCX → what it is called here
+_NEAR = {"shm", "p2p"}
+_VERBS = lazy(r"openib|(?:rc|ud|dc)(?:_mlx5|_verbs|_x|_v)?|gga_mlx5")
 
 
 @dataclass(slots=True)
@@ -42,45 +45,51 @@ class TransportLines:
     """The lines about transports so far."""
 
     lines: dict[str, str] = field(default_factory=dict)  # transport → the first line that reported it
-    stated: dict[str, str] = field(default_factory=dict)
-    nodes: dict[str, None] = field(default_factory=dict)
-    """Nodes of the processes that printed. They may know only the addresses of others."""
+    provider: str = ""
+    libfabric: str = ""  # its version
+    endpoint: str = ""  # of UCX, whose lanes are printed
+    nodes: dict[str, None] = field(default_factory=dict)  # those of the processes that printed
 
     def read(self, text: str) -> bool:
         """Read a line; return whether it is about transports."""
         if "btl for send" in text and (match := _BTL.fullmatch(text)):
             self.nodes[match[1]] = None
-            self._add(_BTLS.get(match[2], match[2]), text)
-        elif ("mtl:ofi:prov: " in text or "MPI startup" in text) and (match := _OFI.fullmatch(text)):
+            self.endpoint = "any"
+            self._add_lanes(f"{match[2]}/", text)
+        elif ("prov" in text or "Opened fabric" in text) and (match := _OFI.fullmatch(text)):
             self.nodes |= {match[1]: None} if match[1] else {}
-            self.stated["provider"], name = match[2], match[2].partition(";")[0]
-            self._add("efa" if name in {"efa", "efa-direct"} else f"libfabric-{name}", text)
+            provider = match[2] or "efa"
+            name = "efa" if provider.startswith("efa") else provider.partition(";")[0]
+            self.provider = self.provider if name == "shm" else provider
+            self.lines.setdefault(name if name in {"efa", "shm"} else f"libfabric-{name}", text)
         elif "MPI startup" in text and (match := _STARTUP.fullmatch(text)):
-            self.stated |= {"libfabric": match[1]} if match[1] else {}
+            self.libfabric = match[1] or self.libfabric
             self.nodes |= {match[2]: None} if match[2] else {}
-        elif "UCX" in text and (match := _UCX.fullmatch(text)):
-            # A process's endpoint to itself lists a network, too.
-            for lane in (lane for lanes in _UCX_LANES.findall(text) if lanes[:5] != "self/" for lane in lanes.split()):
-                name = lane.partition("/")[0]
-                self._add("ib" if _UCX_VERBS.fullmatch(name) else _UCX_NAMES.get(name, name.lower()), text)
+        elif "cfg" in text and (match := _UCX.fullmatch(text)):
+            self.endpoint = "self" if "(self/" in text else match[1] or match[2] or "any"
+            self._add_lanes(" ".join(_UCX_LANES.findall(text)), text)
+        elif self.endpoint and "|" in text and (match := _UCX_ROW.fullmatch(text)):
+            self._add_lanes(match[1], text)
         else:
             return False
         return True
 
+    def _add_lanes(self, lanes: str, text: str) -> None:
+        names = _UCX_LANE.findall(lanes) if self.endpoint != "self" else []
+        kinds = {"ib" if _VERBS.fullmatch(name) else _NAMES.get(name, name.lower()) for name in names} - {""}
+        if self.endpoint == "intra" or "shm" in kinds:  # an endpoint within the node lists the network, too
+            kinds = kinds & _NEAR or (set() if _NEAR & self.lines.keys() else kinds)
+        for kind in kinds:
+            self.lines.setdefault(kind, text)
+
     def facts(self) -> dict[str, str | int]:
         """Return `transport`: the one between nodes if there is one, else the one within the node."""
-        facts: dict[str, str | int] = {**self.stated}
-        if chosen := sorted(self.lines.keys() - {"shm", "p2p"} or self.lines):
-            facts["transport"] = "+".join(chosen)
-        if len(self.nodes) > 1:
-            facts["hosts"] = len(self.nodes)
-        return facts
+        stated = {"provider": self.provider, "libfabric": self.libfabric}
+        facts: dict[str, str | int] = {name: value for name, value in stated.items() if value}
+        facts |= {"transport": "+".join(sorted(self.lines.keys() - _NEAR or self.lines))} if self.lines else {}
+        return {**facts, "hosts": len(self.nodes)} if len(self.nodes) > 1 else facts
 
     def evidence(self) -> dict[str, str]:
         """Return the line that states the transport."""
         named = str(self.facts().get("transport", "")).split("+")[0]
         return {"transport": self.lines[named]} if named in self.lines else {}
-
-    def _add(self, transport: str, text: str) -> None:
-        if transport:
-            self.lines.setdefault(transport, text)

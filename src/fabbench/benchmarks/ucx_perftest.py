@@ -31,29 +31,28 @@ _COUNT = engine.Column(cell=engine.COUNT)
 _US, _MB = engine.Column(cell=r"\d{1,18}\.\d{3}"), engine.Column(cell=r"\d{1,18}\.\d\d")
 _RATES = _MB._replace(metric="bandwidth", factor=_MIB), _COUNT._replace(metric="message_rate")
 
-
-def _layouts(metric: str) -> tuple[engine.Layout, engine.Layout]:
-    """Return the columns of a thread, and those of several: only the overall figures."""
-    time = _US._replace(metric=metric, factor=1e-6)
-    return (_COUNT, _US, _US, time, _MB, _RATES[0], _COUNT, _RATES[1]), (_COUNT, time, *_RATES)
-
-
-_LAYOUTS = {"latency": _layouts("latency"), "overhead": _layouts("time")}
+_LAYOUTS = {  # the columns of a thread, and those of several: only the overall figures
+    heading: ((_COUNT, _US, _US, time, _MB, _RATES[0], _COUNT, _RATES[1]), (_COUNT, time, *_RATES))
+    for heading, metric in (("latency", "latency"), ("overhead", "time"))
+    for time in (_US._replace(metric=metric, factor=1e-6),)
+}
 _ROW = lazy(
     r"\s*(?P<names>(?:[A-Za-z][^,\s]*,)*)\s*"
     r"(?:(?P<stage>\[thread \d+\]|Final:)|(?P<test>[A-Za-z]\S*)(?=\s))?(?P<rest>.*)"
 )
+# With -N, a comma in a number; with -e, the protocol behind the figures.
+_NO_FIGURE = lazy(r"(?<=\d),(?=\d{3}(?:,\d{3})*(?!\S))|(?<=\d) {2,}(?![\d\s.-]).*")
 
 
 def _cells(text: str) -> engine.Cells:
     match = _ROW.fullmatch(text)
     if match is None:
         return engine.Cells(text)
-    rest, stage = match["rest"], match["stage"]
-    if "," in rest and " " not in rest.strip():
-        rest = rest.replace(",", " ")
-    name = match["names"].strip(",").replace(",", "/") or match["test"] or ""
-    return engine.Cells(rest, name, None if stage is None else stage == "Final:")
+    rest, stage = match["rest"].strip(), match["stage"]
+    figures = rest.split(",") if "," in rest and " " not in rest else [_NO_FIGURE.sub("", rest)]
+    names = *filter(None, match["names"].split(",")), *figures[:-8]  # some are numbers
+    name = "/".join(names) or match["test"] or ""
+    return engine.Cells(" ".join(figures[-8:]), name, None if stage is None else stage == "Final:")
 
 
 def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
@@ -92,15 +91,27 @@ def _fits(row: engine.Row) -> bool:
     return True
 
 
+def _sized(row: engine.Row) -> engine.Row:
+    """Return a row with the size that its figures show: one that names it, the only one, or a power of two."""
+    bandwidth, rate = row.main("bandwidth"), row.main("message_rate")
+    if row.size or bandwidth is None or rate is None or rate.low <= 0:
+        return row
+    low, high = bandwidth.low / rate.high, bandwidth.high / rate.low
+    named = [int(name) for name in row.labels.get("operation", "").split("/") if name.isdecimal()]
+    likely = (*named, int(high) if high - low < 1 else 0, 1 << int(high).bit_length() >> 1 if high < 1.01 * low else 0)
+    return row._replace(size=next((size for size in likely if low <= size <= high), 0))
+
+
 def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
     record, last = execution.record, dict[str, engine.Row]()
     for row in execution.rows:
         name = row.labels.get("operation", "")
         if name not in last or row.final or not last[name].final:
             last[name] = row
-    results = list(last.values())
+    results = [_sized(row) for row in last.values()]
     if results and execution.size is None:
-        meaning, line = "ucx_perftest printed no message size, and it is given as 0.", results[0].line.text.strip()
+        known, line = all(row.size for row in results), results[0].line.text.strip()
+        meaning = f"ucx_perftest printed no message size: {'the rates show it' if known else 'it is given as 0'}."
         record.findings.append(note("size-unstated", meaning, line=line))
     if len(results) == 1 and not results[0].final and execution.end:
         iterations = int(results[0].cells[0])

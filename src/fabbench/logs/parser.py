@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from fabbench.benchmarks import Reader, Reading, Shortcut, benchmarks
-from fabbench.benchmarks.mpi_transport import TransportLines, is_told
+from fabbench.benchmarks.mpi_transport import WORDS, TransportLines
 from fabbench.evidence import known_errors, transport
 from fabbench.evidence.judge import judge
 from fabbench.evidence.known_errors import Kind, Message, by_cause, fatal_message, with_cause
@@ -378,7 +378,7 @@ def _kind(text: str) -> tuple[frozenset[str], bool]:
     Nothing does if it is no launcher's message or error, and has no prefix.
     """
     begins = frozenset(name for name, benchmark in benchmarks().items() if benchmark.may_begin(text))
-    return begins, find_sign(text) <= 0 and not is_significant(text) and not is_told(text)
+    return begins, find_sign(text) <= 0 and not is_significant(text) and not any(word in text for word in WORDS)
 
 
 def logs(results: Iterable[Result]) -> Iterator[Log]:

@@ -44,7 +44,7 @@ ALONE = Host(name="a", gpus=3)
         ("torch", TorchWork(), "time<=1s", "torch measures busbw, algbw"),
         ("torch", TorchWork(), "busbw@1G>=1GB/s", r"torch measures 4 GB \(4e9 B\)"),
         ("fabtests", FabtestsWork(), "bandwidth@4K>=1GB/s", r"fabtests \(fi_rma_bw\) measures 1 MB"),
-        ("nvshmem", NvshmemWork(), "time<=1ms", r"nvshmem \(shmem_put_bw\) measures bandwidth"),
+        ("nvshmem", NvshmemWork(), "time<=1ms", r"nvshmem \(shmem_put_bw\) measures busbw"),
     ],
 )
 def test_a_gate_that_can_match_no_data_is_refused(benchmark: str, work: Any, gate: str, measures: str) -> None:

@@ -22,7 +22,7 @@ class Fabtests(LibfabricBenchmark):
         Signature("xfer_size", r"(?:- )?\{ xfer_size: \d"),
         Signature("Total BW", r"Total BW: [\d.]+ ?GB/s"),
     )
-    first_words = ("bytes ", "xfer_size", "fi_", "fabtests:", "rovider:", "# Total ")
+    first_words = ("bytes ", "xfer_size", "fi_", "fabtests:", "rovider:", "# Total ", "/fabtests/")
     default_metrics = ("bandwidth", "latency", "time", "message_rate")
     cases_field = "program"
     resolution = MappingProxyType({"bandwidth": (1.25e6, 1e4), "latency": (1e-8,), "time": (1e-8,)})

@@ -13,7 +13,7 @@ from fabbench.model.patterns import lazy
 
 _PROGRAMS = (
     r"fi_(?:(?:rdm|msg|dgram|rma|rc|ud|efa)_\w*?(?:pingpong|bw|rma|lat|atomic|tx_completion)\w*"
-    r"|rdm_atomic|rma_\w+|multi_recv|unmap_mem|ubertest)"
+    r"|efa_gda|efa_hw_cntr_test|rdm_atomic|rma_\w+|multi_recv|unmap_mem|ubertest)"
 )  # a pattern for the programs' names, since 2014. Other fabtests are functional tests and measure nothing.
 
 _COMMAND = lazy(rf"(?:^|(?<=[\s/]))(?:lt-)?({_PROGRAMS})(?=\s|$)")
@@ -41,6 +41,8 @@ _HEADER = lazy(
 _RUNFABTESTS = "runfabtests"
 _RESULT = lazy(r"fi_\w+(?: .*)?:\s+(Pass|Fail|Notrun|Excluded)(?: \[.*)?")
 _TOTAL = lazy(r"# Total (Pass|Fail|Notrun)(?:/Excluded)?\s+(\d{1,9})\s*")
+_PYTEST = lazy(r"rootdir: \S*/fabtests/pytest.*|=+ (?:\d+ \w+, )*\d+ \w+ in \d+\.\d+s.*=+")
+_PYTEST_COUNT = lazy(r"(\d{1,9}) (passed|failed|skipped)")  # of runfabtests.py
 _OUTCOMES = {"Pass": "passed", "Fail": "failed", "Notrun": "skipped"}
 _TEST = lazy(r"- name: +fi_")
 _TEST_COMMAND = lazy(r"\s*(?:server|client)_cmd: ")
@@ -91,6 +93,12 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
         return engine.Statement(wrong=1)
     if (match := _PROVIDER.fullmatch(text)) is not None:
         return engine.Statement(above=True, facts={"provider": match[1]})
+    of_tests = text[:1] == "=" and execution is not None and execution.record.case == _RUNFABTESTS
+    if (of_tests or "/fabtests/" in text) and _PYTEST.fullmatch(text):
+        counts = {f"tests_{word}": int(count) for count, word in _PYTEST_COUNT.findall(text)}
+        facts = {"tests_failed": 0, "report": _RUNFABTESTS, **counts} if counts else {}
+        failure = text.strip("= ") if counts.get("tests_failed") or " error" in text else ""
+        return engine.Statement(case=_RUNFABTESTS, facts=facts, failure=failure)
     return _program(text) if "_" in text or "fabtests:" in text or "# Total" in text else None
 
 

@@ -97,9 +97,10 @@ _INFO_FACTS = {
 LOG_SETTINGS: Mapping[str, str] = {"FI_LOG_LEVEL": "info", "FI_LOG_PROV": "core,efa", "FI_LOG_SUBSYS": "core,ep_ctrl"}
 """Environment that makes libfabric write these lines and few others, at set-up, which is not timed."""
 
-_LOG_LINE = lazy(r"libfabric:\d+:(?:\d+:)?(?:[^:]*:)?(?P<provider>\w+):(?P<part>\w+):\S*<info> (?P<message>.*)")
-_OPENED = lazy(r"Opened fabric: (\S+)")
-_QUEUE_PAIR = lazy(r"QP enabled! .*domain_name: ([^,\s]+).*")
+_LOG_LINE = lazy(
+    r"libfabric:\d+:(?:\d+:)?(?:[^:]*:)?(?:core:\w+:\S*<info> Opened fabric: (?P<fabric>\S+)"
+    r"|efa:\w+:\S*<info> QP enabled! .*domain_name: (?P<domain>[^,\s]+).*)"
+)
 
 
 def logged_facts(text: str, requested: str) -> Iterator[tuple[str, str]]:
@@ -109,21 +110,14 @@ def logged_facts(text: str, requested: str) -> Iterator[tuple[str, str]]:
     fabric is opened that is not named after another. EFA must name itself; it also opens `shm`. ``Opened
     fabric`` is from `fi_fabric` of src/fabric.c, ``QP enabled!`` from the provider efa (efa_base_ep.c).
     """
-    line = _LOG_LINE.fullmatch(text)
-    if line is None:
-        return
-    opened = _OPENED.fullmatch(line["message"])
-    if opened is not None and line["provider"] == "core":
-        name = opened[1]
-        if (name, requested) == ("shm", "efa"):
-            return
+    name, domain = line.groups("") if (line := _LOG_LINE.fullmatch(text)) else ("", "")
+    if domain:
+        yield from (("provider", "efa"), ("domain", domain))
+    elif name and (name, requested) != ("shm", "efa"):
         yield "fabric", name
         provider = "efa" if name.lower().partition("-")[0] == "efa" else "shm" if name == "shm" else ""
         if provider or (requested and requested != "efa"):
             yield "provider", provider or requested
-    elif line["provider"] == "efa" and (enabled := _QUEUE_PAIR.fullmatch(line["message"])):
-        yield "provider", "efa"
-        yield "domain", enabled[1]
 
 
 _REAL = r"(?:\d{1,18}\.\d\d|-?inf|-?nan)"

@@ -32,7 +32,7 @@ class Nvshmem(RunBenchmark):
         *("SHMEM", "device_", "_device", "on_stream", "_bw", "_latency", "ping_pong", "mype:", "min_size:"),
         *("exactly two", "Runtime options", "Selected provider", "_ping"),
     )
-    default_metrics = ("busbw", "bandwidth", "latency", "algbw", "message_rate")
+    default_metrics = ("busbw", "latency", "bandwidth", "algbw", "message_rate")
     cases_field = "tests"
     versions = ("nccl", "nvshmem", "libfabric", "plugin", "cuda")
     resolution = MappingProxyType({"busbw": (1e6,), "algbw": (1e6,)})  # `%.3f` of GB/s
@@ -53,13 +53,6 @@ class Nvshmem(RunBenchmark):
     def advice(self, work: Any, fabrics: Sequence[str]) -> Sequence[str]:
         work.reject(fabrics)
         return ()
-
-    @override
-    def metrics_of(self, case: str) -> Sequence[str]:
-        pair: tuple[str, ...] = ("bandwidth", "busbw") if case.endswith("_bw") else ()
-        if case.startswith("shmem_") and "latency" in case:
-            pair = "latency", "bandwidth"
-        return tuple(dict.fromkeys((*pair, *self.default_metrics)))
 
 
 BENCHMARK = Nvshmem()

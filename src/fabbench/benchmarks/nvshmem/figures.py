@@ -73,7 +73,7 @@ UNNAMED = "?"  # the title of a collective of 1.x, which does not name it
 _BINARY, _DECIMAL = "GiB/s", "GB/s"  # values of the fact `unit`
 _TOTAL, _BLOCK = "total", "per-pe"  # values of the fact `size_means`
 _AMBIGUOUS = "ambiguous"  # of both
-_SCOPES = {"t": "thread", "w": "warp", "b": "block"}
+_SCOPES = {"t": "thread", "w": "warp", "b": "block", "g": "warpgroup"}
 _OPTION = lazy(r"([a-z][a-z_ ]*?) ?: ?(\d{1,18})(?=[, ])")
 
 
@@ -136,10 +136,9 @@ def settle(execution: Execution) -> Sequence[Row]:
     # The highest PE seen may not be the last: sizes are multiplied only by a number that is certain.
     factor = ranks if meaning == _BLOCK and (implied or said.complete) else 1
     paired = any("bandwidth" in of for row in rows for of in row.figures.values())
-    facts: dict[str, str | int | None]
-    facts = {"iterations": said.options.get("iterations"), "warmup": said.options.get("warmup iterations")}
-    facts |= {"nvshmem": said.version, "ranks": 1 if said.copies else ranks, "unit": said.unit if paired else ""}
-    facts |= {"size_means": _TOTAL if factor > 1 else meaning}
+    facts: dict[str, str | int | None] = {"iterations": said.options.get("iterations"), "nvshmem": said.version}
+    facts |= {"warmup": said.options.get("warmup iterations"), "ranks": 1 if said.copies else ranks}
+    facts |= {"unit": said.unit if paired else "", "size_means": _TOTAL if factor > 1 else meaning}
     if ranks and not said.copies and sorted(said.pes) == list(range(ranks)):
         facts["hosts"] = hosts = [*said.pes.values()].count(0)  # every node has exactly one first PE
         facts["gpus_per_host"] = ranks // hosts if hosts and ranks % hosts == 0 else 0
@@ -211,9 +210,8 @@ def _size_meaning(row: Row, eras: Iterable[str]) -> str:
 
 
 def _in_base_units(row: Row, said: _Said, factor: int) -> Row:
-    figures = {
-        stat: {name: each for name, each in of.items() if each.high < math.inf} for stat, of in row.figures.items()
-    }
+    read = row.figures.items()
+    figures = {stat: {name: each for name, each in of.items() if each.high < math.inf} for stat, of in read}
     for of in figures.values() if factor > 1 else ():
         of |= {name: of[name].times(factor) for name in ("algbw", "busbw") if name in of}
     for column, cell in zip(row.layout, row.cells, strict=True) if said.unit == _BINARY else ():
@@ -276,7 +274,7 @@ def _findings(rows: Sequence[Row], said: _Said, factor: int, meaning: str) -> It
     record, ranks = said.record, said.record.facts.get("ranks")
     if rows and record.case is None:
         yield consistency.UNKNOWN_TEST
-    yield from _ambiguities(rows, said, factor, meaning)
+    yield from _ambiguities(said, factor, meaning)
     figures = ((row.size, each) for row in rows for of in row.figures.values() for each in of.values())
     unread = [size for size, each in figures if each.high == math.inf]
     yield from consistency.unmeasured(unread, "More than a million iterations make the bandwidth inf: run fewer (-n).")
@@ -298,7 +296,7 @@ def _findings(rows: Sequence[Row], said: _Said, factor: int, meaning: str) -> It
         yield make("nvshmem-warning", f"NVSHMEM warned{times}, but still printed rows.", advice, line=line)
 
 
-def _ambiguities(rows: Sequence[Row], said: _Said, factor: int, meaning: str) -> Iterator[Finding]:
+def _ambiguities(said: _Said, factor: int, meaning: str) -> Iterator[Finding]:
     if said.record.facts.get("unit") == _AMBIGUOUS:
         what = "GB is 2^30 bytes up to NVSHMEM 3.1 and 1e9 from 3.2 on: 1e9 is assumed (2^30 is 7.4 % more)."
         yield warning("unit-ambiguous", what, _LOG_VERSION)
@@ -312,8 +310,6 @@ def _ambiguities(rows: Sequence[Row], said: _Said, factor: int, meaning: str) ->
         what = "The printed size is one PE's block, not the total, and the log does not show the number of PEs."
         advice = "Multiply sizes and bandwidths by the number of PEs to compare with other versions."
         yield warning("size-per-pe", what, advice)
-    if any("threads" in row.labels for row in rows):
-        yield note("threads-not-size", "No data is sent: the printed size is the number of threads in a block.")
 
 
 def _of_pairs(rows: Sequence[Row], said: _Said) -> Iterator[Finding]:

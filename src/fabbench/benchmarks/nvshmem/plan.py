@@ -33,10 +33,8 @@ _EFA = {
 }
 _TRANSPORTS: Mapping[str, Mapping[str, str]] = {
     "efa": {TRANSPORT: "libfabric", PROVIDER: "efa", **_EFA},
-    "cxi": {TRANSPORT: "libfabric", PROVIDER: "cxi"},
-    "verbs": {TRANSPORT: "libfabric", PROVIDER: "verbs"},
-    "ib": {TRANSPORT: "ibrc"},
-    "roce": {TRANSPORT: "ibrc"},
+    **{name: {TRANSPORT: "libfabric", PROVIDER: name} for name in ("cxi", "verbs")},
+    **{name: {TRANSPORT: "ibrc"} for name in ("ib", "roce")},
     "ucx": {TRANSPORT: "ucx"},
     "p2p": {TRANSPORT: "none"},
 }

@@ -21,7 +21,7 @@ def _real(decimals: str) -> str:
     return rf"\d{{1,18}}\.\d{decimals}|-?inf|-?nan"
 
 
-_TIME = Column("latency", exponent=-6, cell=_real("{6}"))
+_TIME = Column("latency", exponent=-6, cell=_real("{6,7}"))  # 7 in Python
 _RATE = Column("bandwidth", exponent=9, cell=_real("{6}"))  # GB is 2^30 bytes in some versions: see figures.py
 _MESSAGES = Column("message_rate", exponent=6, cell=_real("{6}"))
 _THREADS = Column(label="threads", cell=engine.COUNT)
@@ -33,7 +33,7 @@ _COLUMNS: Mapping[str, Column] = {
     # A point-to-point test of 3.1 has no type: without its title, its metric is unknown.
     "type": Column(label="dtype", cell=rf"(?!(?:None|\(null\))(?:\s|$))(?:{_WORD})"),
     "redop": Column(label="redop", cell=_WORD),
-    "scope": Column(label="scope", cell=r"None|\(null\)|[Tt]hread|[Ww]arp|[Bb]lock|[twb]"),
+    "scope": Column(label="scope", cell=r"None|\(null\)|[Tt]hread|[Ww]arp|[Bb]lock|[twbg]|with(?:out)? _on_stream"),
     r"(?:algbw)\(gb/s\)": Column("algbw", exponent=9, cell=_real("{3}")),
     r"(?:busbw)\(gb/s\)": Column("busbw", exponent=9, cell=_real("{3}")),
     r"(min|max)_lat\(us\)": _TIME._replace(stat="{}", cell=_real("{3}")),
@@ -55,7 +55,7 @@ _HEADER = lazy(
 _GAP = lazy(r"\s{2,}|\t|(?<=\))\s")
 _TITLE = lazy(
     r"#\s*(?P<dtype>\d+-bit) operand|(?P<operation>Put|Get) with (?P<scope>thread|warp|block)"
-    r"|(?P<hash>#)?\s*(?P<job>[A-Za-z]\w*)(?: \(GB/s\))?|\|\s*(?P<box>[A-Za-z]\w*)\s*\|\s*(?P<sub>\S+)\s*\|"
+    r"|(?P<hash>#)?\s*(?P<job>[A-Za-z]\w*)(?:\.py| \(GB/s\))?|\|\s*(?P<box>[A-Za-z]\w*)\s*\|\s*(?P<sub>\S+)\s*\|"
 )
 _RULE = lazy(r"\+-[-+]*|#\s*-+")
 _FACTOR = lazy(r"\s*Job Name (\S+) bandwidth factor not set\. Using 1 values for bw\.\s*")

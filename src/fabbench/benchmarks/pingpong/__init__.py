@@ -34,12 +34,6 @@ class Pingpong(LibfabricBenchmark):
     summary = "Latency and bandwidth of fi_pingpong between two processes."
 
     @override
-    def advice(self, work: "PingpongWork", fabrics: Sequence[str]) -> Sequence[str]:
-        del fabrics
-        few = "Few --iterations: the start of the connection may be a large part of every figure."
-        return (few,) if (work.iterations or 1000) < 1000 else ()
-
-    @override
     def each_nic(self, work: "PingpongWork") -> "PingpongWork":
         return replace(work, all_domains=work.domain is None)
 

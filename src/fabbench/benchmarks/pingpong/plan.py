@@ -14,8 +14,6 @@ from fabbench.model.options import DEVICE, Choice, Flag, Whole, option
 from fabbench.model.plan import Proof
 from fabbench.model.units import Sweep
 
-INSTALL = "sudo apt-get install libfabric-bin (Debian, Ubuntu); the package libfabric on other systems"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PingpongWork(LibfabricWork):
@@ -37,7 +35,8 @@ class PingpongWork(LibfabricWork):
             raise RequestError("--device and --all-devices are mutually exclusive.", hint="Leave one out.")
         _ = self.step_sizes
 
-    benchmark, program, install = "pingpong", PROGRAM, INSTALL
+    benchmark, program = "pingpong", PROGRAM
+    install = "sudo apt-get install libfabric-bin (Debian, Ubuntu); the package libfabric on other systems"
 
     @property
     @override
