@@ -1,8 +1,7 @@
 """Collects what NCCL's debug lines state: networks, providers, channels, versions, complaints.
 
 The wordings and the versions they belong to: docs/formats.md. transport.py draws the conclusions.
-Ranks that wait for each other, as watchdogs say it: PyTorch's ProcessGroupNCCL.cpp (1.12 to 2.11) and torchfrtrace;
-NCCL's src/ras/client_support.cc (2.24 to 2.30).
+Ranks that wait for each other: PyTorch's ProcessGroupNCCL.cpp (1.12 to 2.11), torchfrtrace, NCCL's RAS (2.24 to 2.30).
 """
 
 import re
@@ -29,15 +28,12 @@ _RANK = lazy(r"\[(?:rank|Rank |PG [^]]*Rank )(\d+)\]")
 _WORK = lazy(
     r"\[PG ([^]]*?) ?Rank \d+\].*[Ll]ast enqueued (?:NCCL )?work: (-?\d+), last completed (?:NCCL )?work: -?\d+"
 )
-_NOT_JOINING = lazy(
-    r"Not all ranks joining collective|Collective sequence number: \d+ has errors|To our best knowledge, .*lagging"
-)
+_NOT_JOINING = lazy(r"Not all ranks joining|Collective sequence number: \d+ has errors|best knowledge, .*lagging")
 _RAS_HEAD = lazy(r"^\s*(?:#\d+-\d+ \([\da-f]+\) |(?!ERROR))(INCOMPLETE|DEAD|ERROR|TIMEOUT|MISMATCH)\s*$")
 _DETAIL = lazy(
     r"^\s+(?:Communicator ranks have|Missing communicator|The missing rank|Process \d+ on node|Encountered \d+ comm"
-    r"|\d+ (?:ranks? (?:ha\w+ (?:not )?(?:launched|status)|reported)|job process)|(?:Initialization|Asynchronous) error"
-    r"|Rank \d+ (?:--|has (?:launch|not launch|status)|reported )"
-    r"|(?:- )?\[[\d, ]+\] (?:joined but didn't|finished collective #))"
+    r"|\d+ (?:ranks? (?:ha\w+ (?:not )?(?:launched|status)|reported)|job process)|(?:Initializat|Asynchr)\w+ error"
+    r"|Rank \d+ (?:--|has (?:not )?(?:launched|status)|reported )|(?:- )?\[[\d, ]+\] (?:joined|finished) .*ctive #)"
     r"|(?:^|[\s:])(?:collective: \S+|[Mm]issing ranks(?::| are) \{[\d, ]*\}|error msg: Culprit rank.*)$"
 )
 _RAS_ROW = lazy(r"^\s+\d+\s+\d+(?:\s+\d+(?:-\d+)?){4}\s+(?:NOCOMM|INIT|RUNNING|FINALIZE|ABORT|MISMATCH)\b")
@@ -45,7 +41,7 @@ _PATTERNS = (_WAITS, _WORK, _NOT_JOINING, _RAS_HEAD, _DETAIL, _RAS_ROW)
 _WORDS = (  # noqa: SIM905 - a list would take one line per word
     "Watchdog caught|ast enqueued|ranks joining|issing ranks|collective: |ommunicator|missing rank|INCOMPLETE| on node"
     "|launched|job process|RUNNING|INIT|FINALIZE|ABORT|DEAD|TIMEOUT|MISMATCH|ERROR|NOCOMM|lagging|collective #|reported"
-    "|hronous error|has errors|Culprit|has status|information not found"
+    "|ion error|ous error|has errors|Culprit|information not found"
 ).split("|")
 
 
