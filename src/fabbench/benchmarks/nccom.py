@@ -29,7 +29,8 @@ _FAILED = lazy(
 )
 _PROGRAM = lazy(r"(?:^|(?<=[\s/]))(nccom-test)(?=\s|$)")
 _RANKS = lazy(r"(?:^| )(?:-r|--nworkers)[ =](\d{1,9})(?= |$)")
-_COLLECTIVE = lazy(r"(?:^| )(allr|allg|redsct|alltoallv?|permute|sendrecv)(?= |$)")
+_COLLECTIVE = lazy(r"(?:^| )(allr|allg|redsct|all_reduce|all_gather|reduce_scatter|alltoallv?|permute|sendrecv)(?= |$)")
+_SHORT = {"all_reduce": "allr", "all_gather": "allg", "reduce_scatter": "redsct"}  # both names are its own
 _SHAPES = (consistency.ALL_REDUCE, consistency.GATHERING, consistency.SAME)  # the table does not name its collective
 
 
@@ -50,7 +51,8 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
         words = " ".join(command[1])
         ranks, collective = _RANKS.search(words), _COLLECTIVE.search(words)
         facts = {"ranks": int(ranks[1])} if ranks is not None else {}
-        return engine.Statement(above=True, end=0, facts=facts, case=collective[1] if collective is not None else None)
+        case = _SHORT.get(collective[1], collective[1]) if collective is not None else None
+        return engine.Statement(above=True, end=0, facts=facts, case=case)
     return None
 
 
