@@ -99,7 +99,7 @@ class Deepep(ReadBenchmark):
     name = "deepep"
     network_shown = "NVSHMEM_DEBUG=INFO (V2: NCCL_DEBUG=INFO), it is printed"
     default_metrics = ("bandwidth", "time")
-    signatures = (Signature("ispatch", r"\[tuning\] Best dispatch \(|Dispatch \+ combine b|\* EP: +\d+/\d+ \| d"),)
+    signatures = (Signature("ispatch", r"\[tuning\] Best dispatch \(|Dispatch \+ combine b| *\* EP: +\d+/\d+ \| d"),)
     first_words = ("[tuning] Best ", "Dispatch bandwidth", "combine bandwidth", " EP: ", "use_fp8_dispatch=")
 
 
