@@ -235,7 +235,7 @@ NOT_THE_NETWORK = lazy(r"\bGIN\b|\bgin:")
 
 HARMLESS = lazy(
     r"GIN only supports RDMA|Failed to initialize any GIN plugin|Finalizing already finalized"
-    r"|Failed to open libibverbs|TUNER/Plugin|PROFILER/Plugin"
+    r"|Failed to open libibverbs|(?:TUNER|PROFILER)/\w*Plugin"
 )
 """Warnings that healthy runs print too."""
 
