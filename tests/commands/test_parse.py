@@ -182,6 +182,7 @@ def test_nothing_that_is_a_benchmarks_vanishes_from_a_directory(tmp_path: Path) 
         "ibv.log": "8192000 bytes in 0.01 seconds = 9867.39 Mbit/sec\n1000 iters in 0.01 seconds = 6.64 usec/iter\n",
         "ior.log": "IOR-3.3.0: MPI Coordinated Test of Parallel I/O\n",
         "iperf.log": "Connecting to host 10.0.0.2, port 5201\n",
+        "kvbench.log": "  Transfer size (GB)    Latency (ms)    Isolated Latency (ms)    Num Senders\n",
         "bench.sbatch": "srun ./build/all_reduce_perf -b 8 -e 2G\n",
         "job.out": "+ srun ./build/all_reduce_perf -b 8 -e 2G\n",
         "notes.txt": "Nothing that is known.\n",
@@ -195,7 +196,10 @@ def test_nothing_that_is_a_benchmarks_vanishes_from_a_directory(tmp_path: Path) 
     assert [log["source"] for log in found["logs"]] == [f"{tmp_path}/a.log"]
     assert found["errors"] == [
         {"source": f"{tmp_path}/{name}.log", "reason": f"This is output of {tool}, which fabbench does not read."}
-        for name, tool in (("ibv", "ibv_rc_pingpong and similar"), ("ior", "IOR"), ("iperf", "iperf3"))
+        for name, tool in (
+            *(("ibv", "ibv_rc_pingpong and similar"), ("ior", "IOR"), ("iperf", "iperf3")),
+            ("kvbench", "NIXL's kvbench"),
+        )
     ]
     assert f"Note: {tmp_path}/job.out: It names all_reduce_perf" in result.stderr
     assert "sbatch" not in result.stderr

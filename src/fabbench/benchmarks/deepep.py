@@ -5,6 +5,7 @@ Each line with figures stands alone: `[tuning] Best dispatch (FP8): …`, or one
 and recv alone, and of copy and reduce, are not read. Read only.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 
 from fabbench.benchmarks import Signature, engine
@@ -48,8 +49,8 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
 def _read(row: engine.Row) -> engine.Row | None:
     """Return a row with what its line says; None if it is not whole."""
     figures, labels, text = dict[str, dict[str, Printed]](), {"rank": row.line.stream.rank}, row.cells[0].strip()
-    if row.record.case == "test_ep":
-        return _read_v2(row, text)
+    if (match := _V2.fullmatch(text)) is not None:
+        return _read_v2(row, match)
     parts = [match for part in text.split(" | ") if (match := _PART.fullmatch(part)) is not None]
     if len(parts) != (2 if "Dispatch bandwidth" in text else 1):
         return None
@@ -67,10 +68,7 @@ def _read(row: engine.Row) -> engine.Row | None:
     return row._replace(labels=labels, figures=figures) if figures else None
 
 
-def _read_v2(row: engine.Row, text: str) -> engine.Row | None:
-    match = _V2.fullmatch(text)
-    if match is None:
-        return None
+def _read_v2(row: engine.Row, match: re.Match[str]) -> engine.Row | None:
     name, size, time = match["name"], int(match["size"]), printed(match["t"], -6)
     rates = {way: printed(match[way], 9) for way in ("SO", "SU") if int(match[way])}
     low, high = product(printed(match["SU"], 9), time)
@@ -101,7 +99,7 @@ class Deepep(ReadBenchmark):
     name = "deepep"
     network_shown = "NVSHMEM_DEBUG=INFO (V2: NCCL_DEBUG=INFO), it is printed"
     default_metrics = ("bandwidth", "time")
-    signatures = (Signature("ispatch", r"\[tuning\] Best dispatch \(|Dispatch \+ combine b|\* EP: +\d+/\d+ \| d"),)
+    signatures = (Signature("ispatch", r"\[tuning\] Best dispatch \(|Dispatch \+ combine b| *\* EP: +\d+/\d+ \| d"),)
     first_words = ("[tuning] Best ", "Dispatch bandwidth", "combine bandwidth", " EP: ", "use_fp8_dispatch=")
 
 

@@ -460,6 +460,7 @@ def is_ascending(row: Row) -> bool:
 
 _PROMPTS = ("$ ", "# ", "> ", "+ ", "% ", "Running: ")
 _STOP = lazy(r"(?:^|\s)(?:#|//|&|\||;|\d?>|<)")
+_SETTING = lazy(r"(?:^|(?<=\s))[A-Za-z_]\w*=\S*(?=\s)")  # a variable, set for the program
 
 
 def read_words(text: str, program: re.Pattern[str], stop: re.Pattern[str] = _STOP) -> tuple[str, list[str]] | None:
@@ -474,7 +475,7 @@ def read_words(text: str, program: re.Pattern[str], stop: re.Pattern[str] = _STO
     words = rest.split()
     folder = prompt.rsplit(maxsplit=1)[-1] if prompt and not prompt[-1].isspace() else ""
     if not any(sign in f"{prompt} " for sign in _PROMPTS) and (
-        prompt.removesuffix(folder).strip() or not any(word.startswith("-") for word in words)
+        _SETTING.sub("", prompt.removesuffix(folder)).strip() or not any(word.startswith("-") for word in words)
     ):
         return None
     # A manual's synopsis has placeholders.

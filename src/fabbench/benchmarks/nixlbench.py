@@ -25,7 +25,7 @@ _COLUMNS: Mapping[str, engine.Column] = {
     r"p99(prep|post|tx)\(us\)": engine.Column("time", 1e-6, "p99-{}", cell=_TIME),
 }
 _NAMES = lazy(r"Batch Size|\S[^()]*\([^)]*\)")
-_SETTING = lazy(r"(Backend|Initiator seg type|Target seg type|Op type|Num threads) \(--[^)]*\)\s*: *(\S+)")
+_SETTING = lazy(r"(Backend|(?:Initiator|Target) seg type|Op type|Num threads|Check consistency) \(--[^)]*\)\s*: *(\S+)")
 
 
 def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
@@ -35,9 +35,12 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
             layout = tuple(each if each.cell == engine.COUNT else each._replace(cell=_OLD) for each in layout)
         return engine.Statement(begins=True, layouts=(layout,), finding=engine.unknown_columns(layout, text))
     if (match := _SETTING.match(text)) is not None:
-        name = match[1].lower().replace(" ", "_")
+        name = match[1].lower().replace(" ", "_").removeprefix("num_")
         value = int(match[2]) if match[2].isdecimal() else match[2]
-        return engine.Statement(above=True, facts={name.removeprefix("num_"): value})
+        facts = {name: value} if name != "check_consistency" else {"checked": "yes" if value else "no"}
+        return engine.Statement(above=True, facts=facts)
+    if execution is not None and text.startswith("Consistency check failed"):
+        return engine.Statement(wrong=1)
     return engine.NO_MEANING if execution is not None and text.startswith("-----") else None
 
 
@@ -64,11 +67,9 @@ def _fits(row: engine.Row, threads: int) -> bool:
 
 
 def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
-    from statistics import median  # slow to load
-
     pairs = ((row.main("latency"), row.main("bandwidth"), row.size) for row in execution.rows)
-    in_flight = [latency.value * rate.value / size for latency, rate, size in pairs if latency and rate and size]
-    threads = int(execution.record.facts.get("threads", round(median(in_flight or [1]))))  # as most rows show
+    in_flight = sorted(latency.value * rate.value / size for latency, rate, size in pairs if latency and rate and size)
+    threads = int(execution.record.facts.get("threads", round([*in_flight, 1][len(in_flight) // 2])))  # as most show
 
     def read(row: engine.Row) -> engine.Row | None:
         # A last figure of few digits may be a longer one that was cut, unless something follows it.
@@ -91,7 +92,7 @@ class Nixlbench(ReadBenchmark):
     default_metrics = ("bandwidth", "latency", "time")
     resolution = MappingProxyType({"latency": (1e-7,)})
     signatures = (Signature("Block Size (B)", r"Block Size \(B\) +Batch Size +"),)
-    first_words = ("Block Size (B)", "Backend (", "seg type (", "Op type (", "Num threads (")
+    first_words = ("Block Size (B)", "Backend (", "seg type (", "Op type (", "Num threads (", "Check consistency (")
 
 
 BENCHMARK = Nixlbench()

@@ -1,12 +1,11 @@
 """Collects what NCCL's debug lines state: networks, providers, channels, versions, complaints.
 
 The wordings and the versions they belong to: docs/formats.md. transport.py draws the conclusions.
-Ranks that wait for each other, as watchdogs say it: PyTorch's ProcessGroupNCCL.cpp (1.12 to 2.11) and torchfrtrace;
-NCCL's src/ras/client_support.cc (2.24 to 2.30).
+Ranks that wait for each other: PyTorch's ProcessGroupNCCL.cpp (1.12 to 2.11), torchfrtrace, NCCL's RAS (2.24 to 2.30).
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fabbench.evidence.known_errors import (
@@ -23,24 +22,26 @@ from fabbench.model.patterns import lazy
 
 _WAITS = lazy(
     r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<number>\d+), )?OpType=(?P<call>\w+)"
-    r"(?:, NumelIn=(?P<elements>\d+))?.*?Timeout\(ms\)=(?P<limit>\d+)"
+    r"(?:, NumelIn=(?P<elements>\d+))?(?:.*?Timeout\(ms\)=(?P<limit>\d+))?"
 )
 _RANK = lazy(r"\[(?:rank|Rank |PG [^]]*Rank )(\d+)\]")
 _WORK = lazy(
     r"\[PG ([^]]*?) ?Rank \d+\].*[Ll]ast enqueued (?:NCCL )?work: (-?\d+), last completed (?:NCCL )?work: -?\d+"
 )
-_NOT_JOINING = lazy(r"Not all ranks joining collective")
-_RAS_HEAD = lazy(r"^\s*(?:#\d+-\d+ \([\da-f]+\) )?(INCOMPLETE|DEAD|TIMEOUT|MISMATCH)\s*$")
+_NOT_JOINING = lazy(r"Not all ranks joining|Collective sequence number: \d+ has errors|best knowledge, .*lagging")
+_RAS_HEAD = lazy(r"^\s*(?:#\d+-\d+ \([\da-f]+\) |(?!ERROR))(INCOMPLETE|DEAD|ERROR|TIMEOUT|MISMATCH)\s*$")
 _DETAIL = lazy(
     r"^\s+(?:Communicator ranks have|Missing communicator|The missing rank|Process \d+ on node|Encountered \d+ comm"
-    r"|\d+ (?:ranks? ha\w+ (?:launched|status)|job process)|Rank \d+ (?:--|has launched))"
-    r"|(?:^|[\s:])(?:collective: \S+|[Mm]issing ranks(?::| are) \{[\d, ]*\})$"
+    r"|\d+ (?:ranks? (?:ha\w+ (?:not )?(?:launched|status)|reported)|job process)|(?:Initializat|Asynchr)\w+ error"
+    r"|Rank \d+ (?:--|has (?:not )?(?:launched|status)|reported )|(?:- )?\[[\d, ]+\] (?:joined|finished) .*ctive #)"
+    r"|(?:^|[\s:])(?:collective: \S+|[Mm]issing ranks(?::| are) \{[\d, ]*\}|error msg: Culprit rank.*)$"
 )
-_RAS_ROW = lazy(r"^\s+\d+\s+\d+(?:\s+\d+(?:-\d+)?){4}\s+(?:INIT|RUNNING|FINALIZE|ABORT|MISMATCH)\b")
+_RAS_ROW = lazy(r"^\s+\d+\s+\d+(?:\s+\d+(?:-\d+)?){4}\s+(?:NOCOMM|INIT|RUNNING|FINALIZE|ABORT|MISMATCH)\b")
 _PATTERNS = (_WAITS, _WORK, _NOT_JOINING, _RAS_HEAD, _DETAIL, _RAS_ROW)
 _WORDS = (  # noqa: SIM905 - a list would take one line per word
     "Watchdog caught|ast enqueued|ranks joining|issing ranks|collective: |ommunicator|missing rank|INCOMPLETE| on node"
-    "|launched|job process|RUNNING|INIT|FINALIZE|ABORT|DEAD|TIMEOUT|MISMATCH"
+    "|launched|job process|RUNNING|INIT|FINALIZE|ABORT|DEAD|TIMEOUT|MISMATCH|ERROR|NOCOMM|lagging|collective #|reported"
+    "|ion error|ous error|has errors|Culprit|information not found"
 ).split("|")
 
 
@@ -58,7 +59,7 @@ class Hangs:
     """Collective, sequence number, elements, limit in ms → ranks whose watchdog gave up."""
     works: dict[str, dict[int, int]] = field(default_factory=dict)
     """Process group → rank → number of the last collective that it started."""
-    told: dict[str, list[str]] = field(default_factory=dict)
+    told: dict[str, dict[str, None]] = field(default_factory=dict)
     """First line of what a report says → the lines below it."""
     line: str = ""
 
@@ -71,9 +72,9 @@ class Hangs:
         elif (match := _WORK.search(text)) is not None:
             self.works.setdefault(match[1], {})[rank] = int(match[2])
         elif _RAS_HEAD.search(text) or _NOT_JOINING.search(text):
-            self.told.setdefault(text.strip(), [])
+            self.told.setdefault(text.strip(" \t-:"), {})
         elif self.told and _DETAIL.search(text):
-            self.told[next(reversed(self.told))].append(text.strip())
+            self.told[next(reversed(self.told))][text.strip()] = None  # several ranks may report the same
         self.report = self.report or _RAS_ROW.search(text) is not None
 
     def findings(self) -> Iterator[Finding]:
@@ -82,7 +83,7 @@ class Hangs:
             yield self._timeout()
         for head, details in self.told.items():
             more = [f"{len(details) - 6} more"] if len(details) > 6 else []
-            said = f"{head}: {'; '.join((*details[:6], *more))}"
+            said = f"{head}: {'; '.join((*list(details)[:6], *more))}"
             if (ras := _RAS_HEAD.search(head)) is None:
                 yield finding("ranks-missing", head, said=said)
             elif details:  # the word alone may be another program's
@@ -90,8 +91,8 @@ class Hangs:
 
     def _timeout(self) -> Finding:
         each = [
-            f"{_ranks(ranks)} waited {int(limit) / 1000:g} s in {call}, sequence number {number or '?'}, of "
-            f"{elements or '?'} elements"
+            f"{_ranks(ranks)} waited {f'{int(limit) / 1000:g}' if limit else '?'} s in {call}, "
+            f"sequence number {number or '?'}, of {elements or '?'} elements"
             for (number, call, elements, limit), ranks in self.waits.items()
         ]
         number, *others = dict.fromkeys(wait[0] for wait in self.waits)
@@ -103,6 +104,15 @@ class Hangs:
         behind = " Ranks called different collectives at one number." if group and len(self.waits) > 1 else behind
         whom = _ranks(late).lower() if late else "the ranks that are not named"
         return finding("collective-timeout", self.line, waits="; ".join(each[:3]), late=behind, whom=whom)
+
+
+def join(hangs: Sequence[Hangs]) -> None:
+    """Let hangs of one job know what all its processes said: each pod's output has some of them."""
+    works: dict[str, dict[int, int]] = {}
+    for each in hangs:
+        for group, ranks in each.works.items():
+            works.setdefault(group, {}).update(ranks)
+        each.works = works
 
 
 def _ranks(ranks: dict[int, None]) -> str:

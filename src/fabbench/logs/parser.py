@@ -13,7 +13,7 @@ from fabbench.benchmarks.mpi_transport import WORDS, TransportLines
 from fabbench.evidence import known_errors, transport
 from fabbench.evidence.judge import judge
 from fabbench.evidence.known_errors import Kind, Message, by_cause, fatal_message, with_cause
-from fabbench.evidence.nccl import CHAIN, CHANNEL, HANDLERS, HEAD, is_significant
+from fabbench.evidence.nccl import CHAIN, CHANNEL, HANDLERS, HEAD, is_significant, join
 from fabbench.logs.debug_text import GAP, INFO, HostNames, without_row
 from fabbench.logs.launcher_prefixes import Prefixes, inner_tag
 from fabbench.logs.signs import find_sign
@@ -144,6 +144,7 @@ class LogParser:
         out: list[Result] = []
         groups = list(self._groups.values())
         tables = [group for group in groups if group.current is not None]
+        join([group.evidence.hangs for group in groups])
         for group in groups:
             group.steps.end(group.steps.open, None)
             group.ended = None

@@ -96,7 +96,7 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
             yield "", judge(record, source=source, proof=proof, ending=ending)
             return
         block = text.encode()
-    begin, marked = block.decode("utf-8", "replace"), MARKER_SIGN.encode() in block
+    begin, marked = block.decode("utf-8", "replace").replace("\xa0", " "), MARKER_SIGN.encode() in block
     if tables and is_table(begin):
         yield from table_logs(_whole(block, file), source, proof)
         return
@@ -153,14 +153,14 @@ def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
     while block:
         whole, newline, tail = block.rpartition(b"\n")
         if newline:
-            text = (rest + whole).decode("utf-8", "replace")
+            text = (rest + whole).decode("utf-8", "replace").replace("\xa0", " ")
             yield text.replace("\r\n", "\n").removesuffix("\r") if "\r" in text else text
             rest = tail
         elif len(rest) < 8 * LONGEST_LINE:
             rest += block
         block = file.read(BLOCK)
     if rest:
-        yield rest.decode("utf-8", "replace").rstrip("\r")
+        yield rest.decode("utf-8", "replace").replace("\xa0", " ").rstrip("\r")
 
 
 # ---------------------------------------------------------------- opened

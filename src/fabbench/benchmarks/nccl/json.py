@@ -148,7 +148,8 @@ def _ras_findings(communicator: Mapping[str, Any]) -> Iterator[Finding]:
     name = f"Communicator {communicator['hash']}"
     if missing := [f"{each['rank']} ({each['host']}, process {each['pid']})" for each in communicator["missing_ranks"]]:
         yield _ras_finding("ras-incomplete", f"{name}: no answer from rank {listed(missing)}.", _LOOK, Severity.ERROR)
-    if failed := [str(each["rank"]) for each in communicator["ranks"] if each["status"]["async_error"]]:
+    states = {each["rank"]: each["status"] for each in communicator["ranks"]}  # 0 is success, 7 in progress
+    if failed := [str(rank) for rank, each in states.items() if {each["init_state"], each["async_error"]} - {0, 7}]:
         yield _ras_finding("ras-error", f"{name}: rank {listed(failed)} reports an error.", _LOOK, Severity.ERROR)
     for call in communicator["ranks"][0]["collective_counts"] if communicator["ranks"] else ():
         counts = {each["rank"]: each["collective_counts"][call] for each in communicator["ranks"]}

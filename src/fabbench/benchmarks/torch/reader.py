@@ -72,10 +72,9 @@ def _cells(text: str) -> engine.Cells:
         stripped = text.strip()
         whole = stripped[:1] == stripped[-1:] == "|"
         return engine.Cells(f"| {stripped[1:-1].replace('|', ' ')} |" if whole else stripped)
-    match = _BOTH.fullmatch(text)
-    return engine.Cells(
-        " ".join(cell.replace(" ", "") for cell in match.groups() if cell) if match is not None else text
-    )
+    if (match := _BOTH.fullmatch(text)) is not None:
+        text = " ".join(cell.replace(" ", "") for cell in match.groups() if cell)
+    return engine.Cells(text)
 
 
 def _remains(text: str, layout: engine.Layout) -> bool:
@@ -132,8 +131,7 @@ def _fits(row: engine.Row) -> bool:
     if not row.size or not is_ordered(*stats):
         return False
     for metric in ("algbw", "busbw"):
-        rate, columns = row.main(metric), zip(row.layout, row.cells, strict=True)
-        bits = next((column.read(cell) for column, cell in columns if column.metric == f"{metric} in bits"), None)
+        rate, bits = row.main(metric), row.read(f"{metric} in bits")
         if rate is not None and bits is not None and not rate.overlaps(bits.low, bits.high):
             return False
     if row.record.case != "all_reduce" or not isinstance(ranks, int) or not ranks or algbw is None or busbw is None:
