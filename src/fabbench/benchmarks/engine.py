@@ -55,6 +55,7 @@ class Column(NamedTuple):
         return number if self.factor == 1 else number.times(self.factor)
 
 
+GAP = lazy(r"\s{2,}|\t|(?<=\))\s")  # between names of columns
 SIZE, IGNORED, UNKNOWN = Column("size", cell=COUNT), Column(), Column(cell=WORD)
 CHECK = Column("check", cell="Pass|Fail")
 Layout: TypeAlias = tuple[Column, ...]
@@ -428,11 +429,17 @@ def read_columns(names: Sequence[str], known: Mapping[str, Column]) -> Layout:
 
     The keys of `known` are regular expressions; the text of their first group replaces `{}` in the statistic.
     """
-    layout = []
-    for name in ("".join(name.lower().split()) for name in names):
-        matches = ((re.fullmatch(pattern, name), column) for pattern, column in known.items())
-        match, column = next((each for each in matches if each[0]), (None, UNKNOWN))
-        layout.append(column._replace(stat=column.stat.format(*match.groups())) if match else column)
+    layout = list[Column]()
+    for words in (name.lower().split() for name in names):
+        for end in range(1, len(words) + 1):
+            matches = ((re.fullmatch(pattern, "".join(words[:end])), column) for pattern, column in known.items())
+            match, column = next((each for each in matches if each[0]), (None, UNKNOWN))
+            rest = read_columns([" ".join(words[end:])], known) if words[end:] else ()
+            if match and UNKNOWN not in rest:  # several names where the blanks between them are collapsed
+                layout += (column._replace(stat=column.stat.format(*match.groups())), *rest)
+                break
+        else:
+            layout.append(UNKNOWN)
     return tuple(layout)
 
 

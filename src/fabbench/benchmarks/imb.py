@@ -91,7 +91,7 @@ def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
 TABLE = engine.Table(
     benchmark="imb",
     program="IMB",
-    statement=_statement,
+    statement=lambda text, execution: _statement(text.strip(), execution),
     fits=lambda row: engine.is_ascending(row) and float(row.cell("defects") or 0) == 0,
     settle=_settle,
 )
@@ -106,7 +106,7 @@ class Imb(ReadBenchmark):
     default_metrics = ("bandwidth", "latency", "time", "message_rate")
     resolution = MappingProxyType({"latency": (1e-8,), "time": (1e-8,), "bandwidth": (1e4,), "message_rate": (1.0,)})
     signatures = (
-        Signature("#repetitions", r"(?:#bytes +)?#repetitions +(?:t|M)"),
+        Signature("#repetitions", r"(?: {7})?(?:#bytes\s+)?#repetitions\s+(?:t|M)"),
         Signature("MPI Benchmarks", r"# +Intel ?\(R\) MPI Benchmarks", begins=False),
     )
     first_words = ("#repetitions", "# Benchmarking", "MPI Benchmarks", "# Maximum message", *WORDS)
