@@ -431,16 +431,17 @@ def read_columns(names: Sequence[str], known: Mapping[str, Column]) -> Layout:
     """
     layout = list[Column]()
     for words in (name.lower().split() for name in names):
-        for end in range(1, len(words) + 1):
-            matches = ((re.fullmatch(pattern, "".join(words[:end])), column) for pattern, column in known.items())
-            match, column = next((each for each in matches if each[0]), (None, UNKNOWN))
-            rest = read_columns([" ".join(words[end:])], known) if words[end:] else ()
-            if match and UNKNOWN not in rest:  # several names where the blanks between them are collapsed
-                layout += (column._replace(stat=column.stat.format(*match.groups())), *rest)
-                break
-        else:
-            layout.append(UNKNOWN)
+        found, name = list[Column](), ""
+        for word in words if len(words) < 40 else ():  # several names where the blanks between them are collapsed
+            if (column := _column(name := name + word, known)) != UNKNOWN:
+                found, name = [*found, column], ""
+        layout += found if found and not name else [_column("".join(words), known)]
     return tuple(layout)
+
+
+def _column(name: str, known: Mapping[str, Column]) -> Column:
+    matches = ((column, re.fullmatch(pattern, name)) for pattern, column in known.items())
+    return next((each._replace(stat=each.stat.format(*match.groups())) for each, match in matches if match), UNKNOWN)
 
 
 def unknown_columns(layout: Layout, text: str) -> Finding | None:

@@ -25,8 +25,7 @@ class Fabtests(LibfabricBenchmark):
     first_words = ("bytes", "xfer_size", "fi_", "fabtests:", "rovider:", "# Total ")
     default_metrics = ("bandwidth", "latency", "time", "message_rate")
     cases_field = "program"
-    resolution = MappingProxyType({"bandwidth": (1.25e6, 1e4), "latency": (1e-8,), "time": (1e-8,)})
-    """`%.2f` of usec and MB/sec; of Gb/sec until 2016."""
+    resolution = MappingProxyType({"bandwidth": (1.25e6, 1e4), "latency": (1e-8,), "time": (1e-8,)})  # `%.2f`
 
     summary = "libfabric's fi_rma_bw and similar over all NICs, with GPU memory."
 
