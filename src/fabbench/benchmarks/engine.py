@@ -55,6 +55,7 @@ class Column(NamedTuple):
         return number if self.factor == 1 else number.times(self.factor)
 
 
+GAP = lazy(r"\s{2,}|\t|(?<=\))\s")  # between names of columns
 SIZE, IGNORED, UNKNOWN = Column("size", cell=COUNT), Column(), Column(cell=WORD)
 CHECK = Column("check", cell="Pass|Fail")
 Layout: TypeAlias = tuple[Column, ...]
@@ -428,12 +429,19 @@ def read_columns(names: Sequence[str], known: Mapping[str, Column]) -> Layout:
 
     The keys of `known` are regular expressions; the text of their first group replaces `{}` in the statistic.
     """
-    layout = []
-    for name in ("".join(name.lower().split()) for name in names):
-        matches = ((re.fullmatch(pattern, name), column) for pattern, column in known.items())
-        match, column = next((each for each in matches if each[0]), (None, UNKNOWN))
-        layout.append(column._replace(stat=column.stat.format(*match.groups())) if match else column)
+    layout = list[Column]()
+    for words in (name.lower().split() for name in names):
+        found, name = list[Column](), ""
+        for word in words if len(words) < 40 else ():  # several names where the blanks between them are collapsed
+            if (column := _column(name := name + word, known)) != UNKNOWN:
+                found, name = [*found, column], ""
+        layout += found if found and not name else [_column("".join(words), known)]
     return tuple(layout)
+
+
+def _column(name: str, known: Mapping[str, Column]) -> Column:
+    matches = ((column, re.fullmatch(pattern, name)) for pattern, column in known.items())
+    return next((each._replace(stat=each.stat.format(*match.groups())) for each, match in matches if match), UNKNOWN)
 
 
 def unknown_columns(layout: Layout, text: str) -> Finding | None:

@@ -99,7 +99,13 @@ def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
     return rows
 
 
-TABLE = engine.Table(benchmark="imb", program="IMB", statement=_statement, fits=engine.is_ascending, settle=_settle)
+TABLE = engine.Table(
+    benchmark="imb",
+    program="IMB",
+    statement=lambda text, execution: _statement(text.strip(), execution),
+    fits=engine.is_ascending,
+    settle=_settle,
+)
 
 
 class Imb(ReadBenchmark):
@@ -111,7 +117,7 @@ class Imb(ReadBenchmark):
     default_metrics = ("bandwidth", "latency", "time", "message_rate")
     resolution = MappingProxyType({"latency": (1e-8,), "time": (1e-8,), "bandwidth": (1e4,), "message_rate": (1.0,)})
     signatures = (
-        Signature("#repetitions", r"(?:Group +)?(?:#bytes +)?#repetitions +(?:t|M)"),
+        Signature("#repetitions", r"(?: {7})?(?:Group\s+)?(?:#bytes\s+)?#repetitions\s+(?:t|M)"),
         Signature("MPI Benchmark", r"# +Intel ?\(R\) MPI Benchmark", begins=False),
     )
     first_words = ("#repetitions", "# Benchmarking", "MPI Benchmark", "# Maximum message", *WORDS)

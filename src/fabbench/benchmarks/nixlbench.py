@@ -91,7 +91,7 @@ class Nixlbench(ReadBenchmark):
     between_two = True
     default_metrics = ("bandwidth", "latency", "time")
     resolution = MappingProxyType({"latency": (1e-7,)})
-    signatures = (Signature("Block Size (B)", r"Block Size \(B\) +Batch Size +"),)
+    signatures = (Signature("Block Size (B)", r"Block Size \(B\)\s+Batch Size\s+"),)
     first_words = ("Block Size (B)", "Backend (", "seg type (", "Op type (", "Num threads (", "Check consistency (")
 
 

@@ -143,9 +143,9 @@ class UcxPerftest(ReadBenchmark):
     default_metrics = ("bandwidth", "latency", "message_rate", "time")
     resolution = MappingProxyType({"bandwidth": (0.01 * _MIB,), "latency": (1e-9,), "message_rate": (1.0,)})
     signatures = (
-        Signature("(usec)", r"\|(?: +\|)? +\| +(?:overhead|latency) \(usec\)"),
+        Signature("(usec)", r"\|(?:\s+\|)?\s+\|\s+(?:overhead|latency) \(usec\)"),
         Signature("overall_mr", r"\S*iterations,[\w.]+_lat,avg_lat,"),
-        Signature("Final:", r"Final: +\d+ +\d+\.\d", begins=False),
+        Signature("Final:", r"Final:\s+\d+\s+\d+\.\d", begins=False),
     )
     first_words = (
         *("(usec)", "| API", "| Test", "| Data layout", "| Send memory", "| Recv memory", "| Message size"),

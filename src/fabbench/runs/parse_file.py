@@ -10,6 +10,7 @@ becomes records: size, metric and value in base units, labels, and conditions. N
 import bz2
 import codecs
 import csv
+import html
 import json
 import lzma
 import math
@@ -43,6 +44,17 @@ MAX_BYTES = 16 << 30  # Limit of the decompressed bytes of one file
 _AT_ONCE = 1 << 10  # Bytes that are decompressed at once, as the result has no limit
 _HEAD = 512
 _MAX_DOCUMENT = 1 << 27  # Limit in bytes of a document, which is read whole; a larger file is not a document
+_COPIED: Mapping[int, str | None] = {
+    **dict.fromkeys((0xA0, *range(0x2000, 0x200B), 0x202F, 0x205F), " "),
+    **dict.fromkeys((0x200B, 0x2060, 0xFEFF), None),
+    0x3000: "  ",
+    0x2212: "-",
+}
+"""Blanks that keep a line together or are narrow or wide, signs without a width, and the minus of word processors."""
+_HTML = lazy(r"&(?:nbsp|[lg]t|amp|quot|#\d{2,5}|#x[\da-fA-F]{2,4});|<(?:br|pre|p|div|code|span|html)\b[^<>]*>")
+_LINE_END = lazy(r"(?:<br ?/?>|</(?:p|div|li|tr)>)(?!\n|\Z)")
+_TAG = lazy(r"</?(?:br|pre|p|div|li|tr|td|code|span|samp|b|strong|html|body)\b[^<>]*>")
+_COLOR_WORD = lazy(r"(?:\^\[\[[\d;]*|\x1b?\[\d{1,2}(?:;\d{1,3}){0,4})[mK]")
 _CONFIGURATION = lazy(rf"{MARKER_SIGN}(?:begin|nics) \d+-(\S+)-r\d+[/ ]")
 
 
@@ -101,7 +113,7 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
         yield from table_logs(_whole(block, file), source, proof)
         return
     # No prefix is learned if fabbench itself wrote the first line.
-    sample = [] if begin.startswith(MARKER_SIGN) else begin.replace("\r\n", "\n").split("\n")
+    sample = [] if begin.startswith(MARKER_SIGN) else _as_printed(begin).replace("\r\n", "\n").split("\n")
     # Each part has its own parser: what one configuration, or repeat, has printed is no evidence about another.
     make = partial(LogParser, source, proof=proof, live=False, line=line)
     parser, current, preamble, damage = make(prefixes=Prefixes(sample)), "", list[str](), None
@@ -153,14 +165,23 @@ def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
     while block:
         whole, newline, tail = block.rpartition(b"\n")
         if newline:
-            text = (rest + whole).decode("utf-8", "replace").replace("\xa0", " ")
-            yield text.replace("\r\n", "\n").removesuffix("\r") if "\r" in text else text
+            text = (rest + whole).decode("utf-8", "replace")
+            yield _as_printed(text.replace("\r\n", "\n").removesuffix("\r") if "\r" in text else text)
             rest = tail
         elif len(rest) < 8 * LONGEST_LINE:
             rest += block
         block = file.read(BLOCK)
     if rest:
-        yield rest.decode("utf-8", "replace").replace("\xa0", " ").rstrip("\r")
+        yield _as_printed(rest.decode("utf-8", "replace").rstrip("\r"))
+
+
+def _as_printed(text: str) -> str:
+    """Undo what web pages and editors do to a text: HTML, unusual blanks, and colors that lost their ESC."""
+    if ("&" in text or "</" in text or "<br" in text or "<pre" in text) and _HTML.search(text):
+        text = html.unescape(_TAG.sub("", _LINE_END.sub("\n", text)))
+    if "[0m" in text or "^[[" in text:
+        text = _COLOR_WORD.sub("", text)
+    return text if text.isascii() else text.translate(_COPIED)
 
 
 # ---------------------------------------------------------------- opened
@@ -222,7 +243,7 @@ def _decompressed(name: str, pieces: Pieces) -> Pieces:
     head, pieces = _begun(pieces)
     for new in [new for sign, new in _COMPRESSIONS.items() if re.match(sign, head)]:
         head, pieces = _begun(_unpacked(new, pieces))
-    for encoding in [encoding for sign, encoding in _UTF_16.items() if re.match(sign, head)]:
+    for encoding in [encoding for sign, encoding in _ENCODINGS.items() if re.match(sign, head)]:
         head, pieces = _begun(text.encode() for text in codecs.iterdecode(pieces, encoding, "replace"))
     if any(re.match(sign, head) for sign in _COMPRESSIONS):
         raise MachineError(f"{name} is compressed more than once: unpack it.")
@@ -280,8 +301,9 @@ _COMPRESSIONS: Mapping[bytes, Callable[[], Any]] = {
     rb"\xfd7zXZ\0": partial(lzma.LZMADecompressor, lzma.FORMAT_XZ),
     rb"\x28\xb5\x2f\xfd": _zstd,
 }
-_UTF_16 = {rb"\xff\xfe|\xfe\xff": "utf-16", rb"(?:[^\0]\0){8}": "utf-16-le", rb"(?:\0[^\0]){8}": "utf-16-be"}
-"""PowerShell's `>` writes it with a byte order mark, others without."""
+_ENCODINGS = {rb"\xef\xbb\xbf": "utf-8-sig", rb"\xff\xfe|\xfe\xff": "utf-16"}
+_ENCODINGS |= {rb"(?:[^\0]\0){8}": "utf-16-le", rb"(?:\0[^\0]){8}": "utf-16-be"}
+"""PowerShell's `>` writes UTF-16 with a byte order mark, others without."""
 
 
 # ---------------------------------------------------------------- tables of results

@@ -1,8 +1,10 @@
 """What stands before a benchmark's lines is learned from the lines that only a benchmark prints."""
 
+import html
 import io
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from itertools import product
 from pathlib import Path
 
@@ -36,7 +38,18 @@ OTHERS = (
     *(LOGS / f"nccl/{name}.txt" for name in ("opt-I", "opt-dall", "x-ofi-efa-missing", "x-ofi-tcp")),
     LOGS / "published/alltoall-3.5.21.txt",
     LOGS / "runs/nccl-shm.txt",
+    *(CORPUS / "imb/collectives.txt", CORPUS / "nvshmem/layout-machine.txt"),
 )
+COPIES: dict[str, Callable[[str], str]] = {
+    "page": lambda text: f"<html><body><pre>\n{html.escape(text)}</pre>",
+    "lines of HTML": lambda text: html.escape(text).replace(" ", "&nbsp;").replace("\n", "<br>\n"),
+    "blanks that do not break": lambda text: text.replace(" ", "\xa0"),
+    "wide blanks and signs without a width": lambda text: text.replace("  ", "\u3000").replace("\n", "\u200b\n"),
+    "byte order mark": lambda text: f"\ufeff{text}",
+    "collapsed blanks": lambda text: re.sub(" +", " ", text),
+    "cat -v": lambda text: re.sub(r"(\d+\.\d+)", r"^[[1m\1^[[0m", text),
+    "colors without ESC": lambda text: re.sub("(?m)^(.*)$", r"[36m(task pid=1)[0m \1", text),
+}
 ROWS = [(1 << power, 0.5 * power) for power in range(10, 20)]
 LINES = nccl_text(ROWS).rstrip("\n").split("\n")
 
@@ -83,6 +96,14 @@ def test_a_log_reads_the_same_behind_every_prefix(form: str) -> None:
 def test_logs_of_every_benchmark_read_the_same_behind_a_prefix(form: str) -> None:
     for path in OTHERS:
         check(form, path)
+
+
+@pytest.mark.parametrize("copy", COPIES)
+def test_what_pages_and_editors_make_of_a_log_is_undone(copy: str) -> None:
+    for path in (*SMALL, *OTHERS):
+        text = path.read_text()
+        expected, found = contents(parse(text)), contents(parse(COPIES[copy](text)))
+        assert found == expected, path
 
 
 @pytest.mark.parametrize("indent", ["  ", "\t", ""])

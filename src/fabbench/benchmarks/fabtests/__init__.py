@@ -18,15 +18,14 @@ class Fabtests(LibfabricBenchmark):
     name = "fabtests"
     program_names = r"\bfi_(?:rdm|rma|msg|dgram|ubertest)\w*\b"
     signatures = (
-        Signature("usec/xfer", r"(?:name +)?bytes +(?:xfers +)?iters +total +time +(?:MB|Gb)/sec +usec/xfer"),
+        Signature("usec/xfer", r"(?:name\s+)?bytes\s+(?:xfers\s+)?iters\s+total\s+time\s+(?:MB|Gb)/sec\s+usec/xfer"),
         Signature("xfer_size", r"(?:- )?\{ xfer_size: \d"),
         Signature("Total BW", r"Total BW: [\d.]+ ?GB/s"),
     )
-    first_words = ("bytes ", "xfer_size", "fi_", "fabtests:", "rovider:", "# Total ", "/fabtests/")
+    first_words = ("bytes", "xfer_size", "fi_", "fabtests:", "rovider:", "# Total ", "/fabtests/")
     default_metrics = ("bandwidth", "latency", "time", "message_rate")
     cases_field = "program"
-    resolution = MappingProxyType({"bandwidth": (1.25e6, 1e4), "latency": (1e-8,), "time": (1e-8,)})
-    """`%.2f` of usec and MB/sec; of Gb/sec until 2016."""
+    resolution = MappingProxyType({"bandwidth": (1.25e6, 1e4), "latency": (1e-8,), "time": (1e-8,)})  # `%.2f`
 
     summary = "libfabric's fi_rma_bw and similar over all NICs, with GPU memory."
 

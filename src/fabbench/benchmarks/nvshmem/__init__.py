@@ -20,7 +20,7 @@ class Nvshmem(RunBenchmark):
     network_shown = "NVSHMEM_DEBUG=INFO, NVSHMEM prints it"
     program_names = r"\bshmem_(?:put|get|p|g)_(?:bw|latency)\b"
     signatures = (
-        Signature("size", r"size ?\(B\) [^:]{0,200}\b(?:latency|BW|algbw) ?\((?:us|GB/s|GB/sec)\)"),
+        Signature("size", r"size ?\(B\)\s(?:[^:]{0,200}\b(?:latency|BW|algbw) ?\((?:us|GB/s|GB/sec)\)|\s*PE \d)"),
         Signature("| size", r"\| size \([Bb]ytes\)[ \t]+\|"),
         Signature("Size", r"Size\(Bytes\)[ \t]+\w.{0,80}\([A-Za-z/]+\)"),
         Signature("&&&& PERF", r"&&&& PERF"),

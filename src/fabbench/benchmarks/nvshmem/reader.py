@@ -52,7 +52,6 @@ _HEADER = lazy(
     r"|\|(?P<box>[^|\d][^|]*\|(?:\s*\w+ [\w/]+|(?:\s*(?:thread|warp) \(us\)\s*\|)*\s*(?:thread|warp|block) \(us\)))"
     r"\s*\|"
 )
-_GAP = lazy(r"\s{2,}|\t|(?<=\))\s")
 _TITLE = lazy(
     r"#\s*(?P<dtype>\d+-bit) operand|(?P<operation>Put|Get) with (?P<scope>thread|warp|block)"
     r"|(?P<hash>#)?\s*(?P<job>[A-Za-z]\w*)(?:\.py| \(GB/s\))?|\|\s*(?P<box>[A-Za-z]\w*)\s*\|\s*(?P<sub>\S+)\s*\|"
@@ -68,7 +67,7 @@ def _table_line(text: str, execution: Execution | None) -> Statement | None:
     if header is not None and (not header["job"] or JOB.fullmatch(header["job"])):
         layout = _layout(header["box"] or header["names"])
         if layout[0] in {SIZE, _THREADS} and engine.UNKNOWN not in layout and any(each.exponent for each in layout):
-            return _header(header["job"] or "", layout, _eras(bare), execution)
+            return _header(header["job"] or "", layout, _eras(" ".join(bare.split())), execution)
         if execution is not None and not header["box"] and "elems" not in bare:
             return Statement(title="", layouts=_TITLED)  # its rows cannot be read; nccom-test has `count(elems)`
     if (title := _title(bare, execution)) is not None or execution is None:
@@ -89,7 +88,7 @@ def _table_line(text: str, execution: Execution | None) -> Statement | None:
 
 @lru_cache(maxsize=64)
 def _layout(names: str) -> Layout:
-    return engine.read_columns(names.split("|") if "|" in names else _GAP.split(names), _COLUMNS)
+    return engine.read_columns(names.split("|") if "|" in names else engine.GAP.split(names), _COLUMNS)
 
 
 def _eras(header: str) -> str:
@@ -203,9 +202,9 @@ def _perf(text: str) -> tuple[Statement, str]:
 
 
 def _cells(text: str) -> Cells:
-    if text.startswith(_SIGN):
-        return Cells(_perf(text)[1])
     bare = text.strip()
+    if bare.startswith(_SIGN):
+        return Cells(_perf(bare)[1])
     return Cells(bare[1:-1].replace("|", " ") if _BOXED.fullmatch(bare) else bare)
 
 
@@ -289,7 +288,7 @@ def _pes(new: Sequence[Note], execution: Execution | None) -> Statement:
 
 
 def _statement(text: str, execution: Execution | None) -> Statement | None:
-    text = text[:4096]  # the longest lines of the programs are their options
+    text = text[:4096].strip()  # the longest lines of the programs are their options
     if text.startswith(_SIGN):
         said, _ = _perf(text)
         known = execution is not None and execution.layouts == said.layouts

@@ -17,7 +17,6 @@ _TITLE = lazy(
 )
 _FACT = lazy(r"(Window (?:creation|size)|Synchronization|Datatype|window size(?=: \d)|pairs(?=.*\d \]$)): ([^\s.]+)")
 _BUFFERS = lazy(r"#\s*(?:Send Buffer|Rank 0 Memory) on (\w+) \(\w+\) and (?:Receive Buffer|Rank 1 Memory) on (\w+) \(")
-_GAP = lazy(r"\s{2,}|\t|(?<=\))\s|(?<=Size)\s(?!\()|(?<=/s)\s|(?<=ation)\s|(?<=ations)\s")
 
 _NAMES = (
     (r" personalized exchange| world$|\W+$", ""),
@@ -81,11 +80,11 @@ def _title(match: re.Match[str]) -> engine.Statement:
 
 def _header(text: str, execution: engine.Execution) -> engine.Statement | None:
     case = str(execution.record.case).removeprefix("osu_")
-    names = _GAP.split(text.removeprefix("#").strip().replace("Gb/s", "Gbit/s").replace("[", "(").replace("]", ")"))
-    if len(names) > 1 and all(map(str.isdecimal, names)):  # osu_mbw_mr -V: window sizes
+    bare = text.removeprefix("#").strip().replace("Gb/s", "Gbit/s").replace("[", "(").replace("]", ")")
+    if len(names := bare.split()) > 1 and all(map(str.isdecimal, names)):  # osu_mbw_mr -V: window sizes
         kind = next((one for one in _PROFILES.values() if execution.layouts == ((one,),)), engine.Column(cell="(?!)"))
         return engine.Statement(layouts=((engine.SIZE, *(kind._replace(stat=f"window {name}") for name in names)),))
-    layout = engine.read_columns(names, _COLUMNS)
+    layout = engine.read_columns(engine.GAP.split(bare), _COLUMNS)
     if layout[0] in {engine.UNKNOWN, engine.IGNORED}:
         return None
     if "lat" in case:  # no name of a collective has it

@@ -23,7 +23,7 @@ class Pingpong(LibfabricBenchmark):
 
     name = "pingpong"
     program_names = r"\bfi_pingpong\b"
-    signatures = (Signature("#sent", r"bytes +#sent +#ack +total +time +MB/sec"),)
+    signatures = (Signature("#sent", r"bytes\s+#sent\s+#ack\s+total\s+time\s+MB/sec"),)
     first_words = ("pingpong", "#sent", "erver", "lient")
     default_metrics = ("latency", "bandwidth", "message_rate")
     resolution = MappingProxyType({"bandwidth": (1e4,), "latency": (1e-8,)})  # `%.2f` of usec and MB/sec

@@ -12,7 +12,7 @@ class Torch(RunBenchmark):
 
     name = "torch"
     network_shown = OF_NCCL
-    signatures = (Signature("The average bandwidth of", r"The average bandwidth of \w+ (?:with a|over) \d"),)
+    signatures = (Signature("bandwidth", r"The (?:average|\S+ payload) bandwidth[\w -]* of \w+ (?:with a|over) \d"),)
     first_words = ("The average bandwidth", "payload bandwidth", "- software: ", "torch")
     one_scale = True
     default_metrics = ("busbw", "algbw")
