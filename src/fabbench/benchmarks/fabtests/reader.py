@@ -96,7 +96,7 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
     of_tests = text[:1] == "=" and execution is not None and execution.record.case == _RUNFABTESTS
     if (of_tests or "/fabtests/" in text) and _PYTEST.fullmatch(text):
         counts = {f"tests_{word}": int(count) for count, word in _PYTEST_COUNT.findall(text)}
-        facts = {"tests_failed": 0, "report": _RUNFABTESTS, **counts} if counts else {}
+        facts: dict[str, str | int] = {"tests_failed": 0, "report": _RUNFABTESTS, **counts} if counts else {}
         failure = text.strip("= ") if counts.get("tests_failed") or " error" in text else ""
         return engine.Statement(case=_RUNFABTESTS, facts=facts, failure=failure)
     return _program(text) if "_" in text or "fabtests:" in text or "# Total" in text else None

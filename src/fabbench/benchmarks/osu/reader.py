@@ -81,10 +81,11 @@ def _title(match: re.Match[str]) -> engine.Statement:
 def _header(text: str, execution: engine.Execution) -> engine.Statement | None:
     case = str(execution.record.case).removeprefix("osu_")
     bare = text.removeprefix("#").strip().replace("Gb/s", "Gbit/s").replace("[", "(").replace("]", ")")
-    if len(names := bare.split()) > 1 and all(map(str.isdecimal, names)):  # osu_mbw_mr -V: window sizes
+    names, words = engine.GAP.split(bare), bare.split()
+    if len(words) > 1 and all(map(str.isdecimal, words)):  # osu_mbw_mr -V: window sizes
         kind = next((one for one in _PROFILES.values() if execution.layouts == ((one,),)), engine.Column(cell="(?!)"))
-        return engine.Statement(layouts=((engine.SIZE, *(kind._replace(stat=f"window {name}") for name in names)),))
-    layout = engine.read_columns(engine.GAP.split(bare), _COLUMNS)
+        return engine.Statement(layouts=((engine.SIZE, *(kind._replace(stat=f"window {each}") for each in words)),))
+    layout = engine.read_columns(names, _COLUMNS)
     if layout[0] in {engine.UNKNOWN, engine.IGNORED}:
         return None
     if "lat" in case:  # no name of a collective has it
