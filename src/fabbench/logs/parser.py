@@ -211,7 +211,7 @@ class LogParser:
             group.evidence.other(line.text)
         elif line.text not in _EMPTY:
             group.unknown = line.text.strip()
-            return [] if _kind(line.text)[1] else self._unknown_line(group, line)
+            return [] if _kind(known.text)[1] else self._unknown_line(group, known)
         return []
 
     def _claimed(self, group: StreamGroup, line: Line) -> list[Result] | None:
