@@ -327,7 +327,7 @@ class LogParser:
             if group.current is not None and ending is not None:
                 # A step that began and printed nothing: the overall ending is its own, not its predecessor's.
                 readings.append(Record(benchmark=group.name))
-            elif group.is_over() or group.evidence.seen:
+            elif group.is_over() or group.evidence.seen(alone=self._transport is not None):
                 named = group.name if group.steps.open else None
                 debug = NCCL_DEBUG if group.evidence.debugging and named is None else None
                 readings.append(Record(benchmark=named, case=debug))
