@@ -127,7 +127,7 @@ class Terminal(TableReader):
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
-        line = line._replace(text=lines.MARKS.sub("", line.text.replace("\xa0", " ")))
+        line = line._replace(text=lines.MARKS.sub("", line.text.replace("\xa0", " ").replace("&nbsp;", " ")))
         readings = () if self._json else super().feed(line)
         if self._json and self.process is not None:
             if self._json == "\n":
