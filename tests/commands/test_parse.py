@@ -210,11 +210,11 @@ def test_mpi_lines_alone_are_a_log_unless_others_of_their_directory_are(tmp_path
     mpi = tmp_path / "rank.1"
     mpi.write_text("[1] MPI startup(): libfabric provider: efa\nstep 1\n")
     found = json.loads(parse("--format", "json", "--fabric", "efa", str(mpi)).stdout)["logs"]
-    assert [(log["case"], log["outcome"], log["facts"]["transport"]) for log in found] == [
-        ("mpi-debug", "observed", "efa")
-    ]
+    said = [(log["case"], log["outcome"], log["facts"]["transport"]) for log in found]
+    assert said == [("mpi-debug", "observed", "efa")]
     (tmp_path / "rank.0").write_text(Path(OK).read_text())
     assert parse(str(tmp_path)).exit_code == 0
+    (tmp_path / "counters").write_text("rx_drops:5\n")
     assert runner().invoke(cli, ["compare", str(tmp_path)]).exit_code == 0
 
 

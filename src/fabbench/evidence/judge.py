@@ -31,7 +31,8 @@ def judge(record: Record, *, source: str, proof: Proof | None = None, ending: En
     """Decide the outcome of one execution, with the reason as a sentence (None for ok)."""
     verdicts = tuple(_verdicts(record, proof, ending))
     outcome, reason = verdicts[0] if verdicts else (Outcome.OK, None)
-    facts = {**record.facts, "complete": _complete(record, ending)}
+    report = {"report": "NIC counters"} if _counters(record) else {}
+    facts = {**record.facts, **report, "complete": _complete(record, ending)}
     lost = ending is not None and (ending.lost or record.lost)
     return Log(
         source=source,

@@ -90,6 +90,7 @@ _CELLS = lazy(r" *\|.*\| *")
 _TAG = lazy(r"^\s*(?:\[[^\]]*\]:? ?)?(?:\*{3} *|=   ?)?")
 _RULE = lazy(r"[-=*+~]{10,}")
 _searched = lru_cache(maxsize=1024)(lambda text: _SIGN.search(text))  # noqa: PLW0108 - not compiled at import; banners recur
+_COUNTER = lazy(r"(?:==> )?((?:\S*/)?[a-z0-9]+_\w+)(?: <==)?[:=]?")  # its name, above its number
 _ABOVE = lazy(r"Parser function exited with Error")
 _FOLLOWS = lazy(
     rf"({_ABOVE.pattern}|Connection re(?:set by peer|fused)|Broken pipe|remote connection closed|failed to connect"
@@ -133,7 +134,9 @@ class Message:
 
 
 def with_cause(text: str, above: str) -> str:
-    """Return a line with the one above it, if it only says that the program gave up, and nothing says why."""
+    """Return a line with the one above it, if it only says that the program gave up, or is the number of a counter."""
+    if text.strip().isdigit() and (counter := _COUNTER.fullmatch(above)) is not None:
+        return f"{counter[1]} {text.strip()}"
     return f"{text.rstrip()}: {above}" if _ABOVE.search(text) else text
 
 

@@ -209,10 +209,10 @@ class Evidence:
     endings: set[str] = field(default_factory=set)
     """Endings (`via NET/…`) of channel lines already read: another line with one adds nothing."""
 
-    @property
-    def seen(self) -> bool:
-        """Return whether any line of NCCL's, or a known error, was read."""
-        return self.debugging or bool(self.facts or self.known_errors or self.hangs.waits or self.hangs.told)
+    def seen(self, *, alone: bool) -> bool:
+        """Return whether any line of NCCL's, or a known error, was read; counters of NICs are enough if `alone`."""
+        errors = self.known_errors.keys() - (set() if alone else {"counters"})
+        return self.debugging or bool(self.facts or errors or self.hangs.waits or self.hangs.told)
 
     def feed(self, message: str, origin: str = "", *, warning: bool = False, place: str = "") -> None:
         """Read one debug message (the text after `NCCL INFO`); `origin` and `place` are the text before it."""

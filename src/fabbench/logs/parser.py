@@ -212,7 +212,7 @@ class LogParser:
             group.evidence.other(line.text)
         elif line.text not in _EMPTY:
             group.unknown = line.text.strip()
-            return [] if _kind(line.text)[1] else self._unknown_line(group, line)
+            return [] if _kind(known.text)[1] else self._unknown_line(group, known)
         return []
 
     def _claimed(self, group: StreamGroup, line: Line) -> list[Result] | None:
@@ -328,7 +328,7 @@ class LogParser:
             if group.current is not None and ending is not None:
                 # A step that began and printed nothing: the overall ending is its own, not its predecessor's.
                 readings.append(Record(benchmark=group.name))
-            elif group.is_over() or group.evidence.seen:
+            elif group.is_over() or group.evidence.seen(alone=self._transport is not None):
                 named = group.name if group.steps.open else None
                 debug = NCCL_DEBUG if group.evidence.debugging and named is None else None
                 readings.append(Record(benchmark=named, case=debug))

@@ -103,7 +103,7 @@ class StreamGroup:
         listed = record.facts.get("hosts")
         hosts = listed if isinstance(listed, int) else 0
         errors: list[str] = []
-        if self.evidence.seen:
+        if self.evidence.seen(alone=True):
             facts = transport.transport_facts(self.evidence, hosts)
             record.facts = {**facts, **record.facts}
             if record.case == NCCL_DEBUG and self.evidence.jobs:

@@ -82,8 +82,8 @@ def _columns(argument: str, sources: Sequence[Source], proof: Proof | None) -> l
                 unread.append(entry)
                 if source.named:
                     raise _unrecognized(source.name, [entry])
-            elif len(sources) == 1 or entry.case != MPI_DEBUG:  # else it may be another rank, or a server
-                parsed.setdefault(configuration, []).append(entry)
+            elif len(sources) == 1 or {MPI_DEBUG, "NIC counters"}.isdisjoint((entry.case, entry.facts.get("report"))):
+                parsed.setdefault(configuration, []).append(entry)  # else it may be another rank, or a server
         for configuration, logs in parsed.items():
             # The files of a list are one column, whatever their markers say.
             found.setdefault(configuration if len(parsed) > 1 else "", []).extend(logs)

@@ -184,7 +184,7 @@ _ANYWHERE = (
     r"(?P<title>(?P<verb>Send|RDMA_Write|RDMA_Read|Atomic)(?:_imm)?[ _]+(?:(?:FETCH_AND_ADD|CMP_AND_SWAP)[ _]+)?"
     r"(?P<both>Bidirectional[ _]+)?(?:Post[ _]List[ _]+)?(?P<figure>BW|Latency)[ _]+(?:forwarding[ _]+)?"
     r"(?:Multicast[ _]+)?Test)"
-    r"|(?P<address>(?P<end>local|remote) address: .*?(?P<pair>QPN 0x[0-9a-f]+ PSN 0x[0-9a-f]+).*)"
+    r"|(?P<address>(?P<end>local|remote) address: .*?(?P<pair>QPN (?:0x)?[0-9a-f]+ PSN (?:0x)?[0-9a-f]+).*)"
     r"|(?P<banner>\* Waiting for client to connect\.\.\. \*)|(?P<waiting>Waiting for client rdma_cm QP to connect)"
     r"|(?P<json>.*\btest_info\"?\s*:.*)"
     r"|(?P<sum>Mean BW peak: [0-9.]+ Gb/s, Mean BW avg: [0-9.]+ Gb/s|Total BW: [0-9.]+ *GB/s)"

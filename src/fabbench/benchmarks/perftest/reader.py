@@ -127,7 +127,7 @@ class Terminal(TableReader):
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
-        line = line._replace(text=lines.MARKS.sub("", line.text.replace("\xa0", " ")))
+        line = line._replace(text=lines.MARKS.sub("", line.text.replace("\xa0", " ").replace("&nbsp;", " ")))
         readings = () if self._json else super().feed(line)
         if self._json and self.process is not None:
             if self._json == "\n":
@@ -367,11 +367,11 @@ class PerftestReader(Reader):
             run = max(self._runs, default=0) if before is None else before + (self._step is None)
         else:
             first = -1 if before is None or stream.group else before
-            alone = {at: those[0] for at, those in self._runs.items() if at >= first and len(those) == 1}
-            peers = (at for at, each in alone.items() if each.is_peer(process))
+            alone = {at: those[0] for at, those in self._runs.items() if len(those) == 1}
+            peers = (at for at, each in alone.items() if each.is_peer(process) and (at >= first or each.addresses))
             run = next(peers, max(self._runs, default=-1) + 1)
         self._runs.setdefault(run, []).append(process)
         self._run_of[stream] = run
-        last, running = max(self._runs), set(self._run_of.values())
-        running |= {at for at, those in self._runs.items() if len(those) == 1 and those[0].stream.group}
+        last, running = max(self._runs), set(self._run_of.values())  # and those whose client may be far below
+        running |= {at for at, those in [*self._runs.items()][-64:] if [each.side for each in those] == ["server"]}
         return [_record(self._runs.pop(each)) for each in sorted({*self._runs} - {*running, last})]
