@@ -43,8 +43,6 @@ MAX_BYTES = 16 << 30  # Limit of the decompressed bytes of one file
 _AT_ONCE = 1 << 10  # Bytes that are decompressed at once, as the result has no limit
 _HEAD = 512
 _MAX_DOCUMENT = 1 << 27  # Limit in bytes of a document, which is read whole; a larger file is not a document
-_CHARACTERS = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "#34": '"', "#39": "'", "#x27": "'", "nbsp": " "}
-_ESCAPED = lazy(f"&({'|'.join(_CHARACTERS)});")
 _CONFIGURATION = lazy(rf"{MARKER_SIGN}(?:begin|nics) \d+-(\S+)-r\d+[/ ]")
 
 
@@ -101,7 +99,7 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
     elif block.lstrip()[:1] == b"{" and b'"results"' in block:
         text = _whole(block, file)
         block = (_rows(text) or text).encode()
-    begin, marked = _plain(block), MARKER_SIGN.encode() in block
+    begin, marked = block.decode("utf-8", "replace").replace("\xa0", " "), MARKER_SIGN.encode() in block
     if tables and is_table(begin):
         yield from table_logs(_whole(block, file), source, proof)
         return
@@ -165,27 +163,20 @@ def _rows(text: str) -> str:
     return "".join(f"{'    '.join(row)}\n" for row in cells)
 
 
-def _plain(text: bytes) -> str:
-    """Return a text as a terminal shows it: web pages have blanks that do not break, and escape some characters."""
-    plain = text.decode("utf-8", "replace")
-    plain = _ESCAPED.sub(lambda escaped: _CHARACTERS[escaped[1]], plain) if "&" in plain else plain
-    return plain.replace("\xa0", " ")
-
-
 def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
     """Yield the text in blocks of whole lines; a carriage return before a newline is part of the newline."""
     rest = b""
     while block:
         whole, newline, tail = block.rpartition(b"\n")
         if newline:
-            text = _plain(rest + whole)
+            text = (rest + whole).decode("utf-8", "replace").replace("\xa0", " ")
             yield text.replace("\r\n", "\n").removesuffix("\r") if "\r" in text else text
             rest = tail
         elif len(rest) < 8 * LONGEST_LINE:
             rest += block
         block = file.read(BLOCK)
     if rest:
-        yield _plain(rest).rstrip("\r")
+        yield rest.decode("utf-8", "replace").replace("\xa0", " ").rstrip("\r")
 
 
 # ---------------------------------------------------------------- opened
