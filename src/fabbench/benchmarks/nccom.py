@@ -36,8 +36,9 @@ _SHAPES = (consistency.ALL_REDUCE, consistency.GATHERING, consistency.SAME)  # t
 
 def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
     if "size(B)" in text and text.split()[:2] == ["size(B)", "count(elems)"]:
-        layout = engine.read_columns(text.split(), _COLUMNS)
-        return engine.Statement(begins=True, layouts=(layout,), finding=engine.unknown_columns(layout, text))
+        row = engine.read_columns(text.split(), _COLUMNS)
+        end = None if row[-1].metric == "time" else False  # its JSON has no average
+        return engine.Statement(begins=True, layouts=(row,), finished=end, finding=engine.unknown_columns(row, text))
     if execution is not None and (match := _AVERAGE.fullmatch(text)) is not None:
         # Documents quote some of the rows, and the mean of all.
         busbws, count = [row.figures[""]["busbw"] for row in execution.rows], max(len(execution.rows), 1)

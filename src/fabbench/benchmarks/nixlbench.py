@@ -25,7 +25,7 @@ _COLUMNS: Mapping[str, engine.Column] = {
     r"p99(prep|post|tx)\(us\)": engine.Column("time", 1e-6, "p99-{}", cell=_TIME),
 }
 _NAMES = lazy(r"Batch Size|\S[^()]*\([^)]*\)")
-_SETTING = lazy(r"(Backend|(?:Initiator|Target) seg type|Op type|Num threads|Check consistency) \(--[^)]*\)\s*: *(\S+)")
+_SETTING = lazy(r"(Backend|Enable pt|\w+ seg type|Op type|Num threads|Check consistency) \(--[^)]*\)\s*: *(\S+)")
 
 
 def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
@@ -39,7 +39,7 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
         value = int(match[2]) if match[2].isdecimal() else match[2]
         facts = {name: value} if name != "check_consistency" else {"checked": "yes" if value else "no"}
         return engine.Statement(above=True, facts=facts)
-    if execution is not None and text.startswith("Consistency check failed"):
+    if execution is not None and text.lstrip().startswith("Consistency check failed"):
         return engine.Statement(wrong=1)
     return engine.NO_MEANING if execution is not None and text.startswith("-----") else None
 

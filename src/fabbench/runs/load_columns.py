@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _NO_FABRIC = frozenset({"any", "-"})  # Values of `--fabric` for an input that is not judged
 _PACKED = lazy(r"(?:\.(?:gz|bz2|xz|zst))+$")
+_SETTINGS = ("settings", "backend", "enable_pt", "initiator_seg_type", "target_seg_type", "op_type")  # facts
 _NIC = lazy(r"mlx[45]_(?:bond_)?\d+|bnxt_re\d+|irdma\d+|(?:ib|roce|rdma)p\d+s\d+(?:f\d+)?")
 
 
@@ -98,8 +99,8 @@ def _columns(argument: str, sources: Sequence[Source], proof: Proof | None) -> l
 
 
 def _apart(logs: Sequence[Log]) -> dict[str, list[Log]]:
-    """Return the logs of each NIC, or of each setting of MPI, where all state theirs: a loop has no repeats."""
-    for told in (_nic, lambda log: str(log.facts.get("settings", ""))):
+    """Return the logs of each NIC, or of each setting, where all state theirs: a loop has no repeats."""
+    for told in (_nic, _settings):
         groups: dict[str, list[Log]] = {}
         for log in logs:
             groups.setdefault(told(log), []).append(log)
@@ -107,6 +108,11 @@ def _apart(logs: Sequence[Log]) -> dict[str, list[Log]]:
             common = set.intersection(*({*words.split()} for words in groups))
             return {" ".join(word for word in words.split() if word not in common): groups[words] for words in groups}
     return {"": [*logs]}
+
+
+def _settings(log: Log) -> str:
+    given = [(name, log.facts[name]) for name in _SETTINGS if name in log.facts]
+    return " ".join(f"{name}={value}" if isinstance(value, int) else value for name, value in given)
 
 
 def _nic(log: Log) -> str:

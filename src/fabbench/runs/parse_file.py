@@ -108,6 +108,9 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
             yield "", judge(record, source=source, proof=proof, ending=ending)
             return
         block = text.encode()
+    elif block.lstrip()[:1] == b"{" and b'"results"' in block:
+        text = _whole(block, file)
+        block = (_rows(text) or text).encode()
     begin, marked = block.decode("utf-8", "replace").replace("\xa0", " "), MARKER_SIGN.encode() in block
     if tables and is_table(begin):
         yield from table_logs(_whole(block, file), source, proof)
@@ -157,6 +160,19 @@ def _whole(block: bytes, file: Bytes) -> str:
             hint="Pass the text output of the program instead.",
         )
     return whole.decode("utf-8", "replace")
+
+
+def _rows(text: str) -> str:
+    """Return the results in a JSON document as a table, below a line of their names; empty if they are no flat rows."""
+    try:
+        rows = json.loads(text)["results"]
+        table = [[*rows[0]], *([row[name] for name in rows[0]] for row in rows)]
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+        return ""
+    if not all(isinstance(cell, str | int | float) for row in table for cell in row):
+        return ""
+    cells = ([f"{cell:.6f}" if isinstance(cell, float) else str(cell) for cell in row] for row in table)
+    return "".join(f"{'    '.join(row)}\n" for row in cells)
 
 
 def _blocks(block: bytes, file: Bytes) -> Iterator[str]:

@@ -21,6 +21,7 @@ LIMITS = [
     "TERM_RUNLIMIT: job killed after reaching LSF run time limit.",
     "[rank0]:[E1125 a.cpp:689] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)",
     "DeepEP dispatch forwarder timeout (RDMA meta), channel: 3, RDMA: 1, nvl: 3, src RDMA lane: 0, dst NVL: 7",
+    "RuntimeError: [Rank 0]: Ranks 3, 5 failed to pass monitoredBarrier in 1800000 ms",
 ]
 LINES = [(source, line) for source, lines in FATAL.items() for line in lines]
 STARTED = [line for _, line in LINES if (known := fatal_message(line)) and known.kind < 3]
