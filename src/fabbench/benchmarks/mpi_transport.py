@@ -14,15 +14,15 @@ _PROCESS = r".*\[([\w.-]+):\d+\] "
 _BTL = lazy(_PROCESS + r"mca: bml: Using (\w+) btl for send to \[\[\d+,\d+\],\d+\] on node \S+\s*")
 _OFI = lazy(
     rf"(?:{_PROCESS}\S*mtl_ofi_component\.c:\d+: mtl:ofi:prov(?:ider)?: "
-    r"|(?:.*\[\d+\] )?(?:MPID_nem_ofi_init\(\): used OFI|(?:MPI startup\(\): )?libfabric) provider: "
+    r"|(?:.*[]:|] +|\s*)(?:MPID_nem_ofi_init\(\): used OFI|(?:MPI startup\(\): )?libfabric) provider: "
     r"|libfabric:\d+:.*:core:core:fi_fabric_\(\):\d+<info> Opened fabric: (?=efa|shm))"
     # Open MPI 4.1 of AWS prints the domain in place of the provider, and MPICH the fabric behind it.
     r"(?:(?:efa_|rdmap)\w+-(?:rdm|dgrm)|((?:efa(?:-direct)?|cxi|gni|lnx|mlx|net|opx|psm[23]?|shm|sockets|tcp|ucx|udp|usnic"
     r"|verbs)(?:;ofi_\w+)?))(?: - .*)?\s*"
 )
-_UCX = lazy(r".*(?:UCX +INFO +|\| +)(?:\S+ +)?(?:(inter|intra)-node cfg#\d+|(self) cfg#\d+|ep_cfg\[\d+\]).*")
+_UCX = lazy(r".*(?:UCX\s+INFO\s+|\|\s+)(?:\S+\s+)?(?:(inter|intra)-node cfg#\d+|(self) cfg#\d+|ep_cfg\[\d+\]).*")
 _UCX_LANES, _UCX_LANE = lazy(r"\w+\(([^)]+)\)"), lazy(r"(?:^|\s)(\w+)/")
-_UCX_ROW = lazy(r".*\| +\d\w*(?:\.\.\w+)? +\|.*\|([^|]+/[^|]+)\|\s*")  # of UCX_PROTO_INFO, below its endpoint
+_UCX_ROW = lazy(r".*\|\s+\d\w*(?:\.\.\w+)?\s+\|.*\|([^|]+/[^|]+)\|\s*")  # of UCX_PROTO_INFO, below its endpoint
 
 WORDS = (
     *("btl for send", "mtl:ofi:prov", "UCX", "MPI startup", "libfabric provider", "OFI provider", "Opened fabric"),

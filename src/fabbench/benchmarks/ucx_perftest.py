@@ -16,10 +16,10 @@ from fabbench.model.patterns import lazy
 
 _MIB = float(1 << 20)
 _HEADER = lazy(
-    r"\|(?: +\|)? +\| +(overhead|latency) \(usec\) +\| +bandwidth \(MB/s\) +\| +message rate .*"
+    r"\|(?:\s+\|)?\s+\|\s+(overhead|latency) \(usec\)\s+\|\s+bandwidth \(MB/s\)\s+\|\s+message rate .*"
     r"|(?:[^,\s]+,)*iterations,[\w.]+_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr"
 )
-_PARAMETER = lazy(r"\| (API|Test|Data layout|Send memory|Recv memory|Message size|Window size): +(\S.*?) +\|")
+_PARAMETER = lazy(r"\| (API|Test|Data layout|Send memory|Recv memory|Message size|Window size):\s+(\S.*?)\s+\|")
 _FACTS = {"API": "api", "Test": "test", "Send memory": "send_memory", "Recv memory": "recv_memory"}
 _FINAL_ONLY = lazy(r"\| +Test +\|")  # -f: only the result is printed
 _NAME = lazy(r"\+(?![-+])(\S+?)[-+]{8,}")
@@ -37,11 +37,11 @@ _LAYOUTS = {  # the columns of a thread, and those of several: only the overall 
     for time in (_US._replace(metric=metric, factor=1e-6),)
 }
 _ROW = lazy(
-    r"\s*(?P<names>(?:[A-Za-z][^,\s]*,)*)\s*"
+    r"\s*(?P<names>(?:[A-Za-z][^,\s]*,|[^,\s]+,(?=\S*(?:Final:|\[thread )))*)\s*"
     r"(?:(?P<stage>\[thread \d+\]|Final:)|(?P<test>[A-Za-z]\S*)(?=\s))?(?P<rest>.*)"
 )
 # With -N, a comma in a number; with -e, the protocol behind the figures.
-_NO_FIGURE = lazy(r"(?<=\d),(?=\d{3}(?:,\d{3})*(?!\S))|(?<=\d) {2,}(?![\d\s.-]).*")
+_NO_FIGURE = lazy(r"(?<=\d),(?=\d{3}(?:,\d{3})*(?!\S))|(?<=\d)\s+(?![\d\s.-]).*")
 
 
 def _cells(text: str) -> engine.Cells:
@@ -59,7 +59,7 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
     stripped = text.strip()
     if (match := _HEADER.fullmatch(stripped)) is not None:
         return engine.Statement(begins=True, layouts=_LAYOUTS[match[1] or "overhead"])
-    if text.startswith("| ") and (match := _PARAMETER.fullmatch(stripped)) is not None:
+    if stripped.startswith("| ") and (match := _PARAMETER.fullmatch(stripped)) is not None:
         name, value = match.groups()
         size = int(value) if name == "Message size" and re.fullmatch(r"[0-9]{1,18}", value) else None
         above = execution is None or bool(execution.rows)
@@ -143,7 +143,7 @@ class UcxPerftest(ReadBenchmark):
     default_metrics = ("bandwidth", "latency", "message_rate", "time")
     resolution = MappingProxyType({"bandwidth": (0.01 * _MIB,), "latency": (1e-9,), "message_rate": (1.0,)})
     signatures = (
-        Signature("(usec)", r"\|(?: +\|)? +\| +(?:overhead|latency) \(usec\)"),
+        Signature("(usec)", r"\|(?:\s+\|)?\s+\|\s+(?:overhead|latency) \(usec\)"),
         Signature("overall_mr", r"\S*iterations,[\w.]+_lat,avg_lat,"),
         Signature("Final:", r"Final: +\d+ +\d+\.\d", begins=False),
     )

@@ -39,8 +39,8 @@ _HEADER = lazy(
 )
 # What runfabtests.sh prints: one line per test, or with -vvv their commands and output, and at the end the totals.
 _RUNFABTESTS = "runfabtests"
-_RESULT = lazy(r"fi_\w+(?: .*)?:\s+(Pass|Fail|Notrun|Excluded)(?: \[.*)?")
-_TOTAL = lazy(r"# Total (Pass|Fail|Notrun)(?:/Excluded)?\s+(\d{1,9})\s*")
+_RESULT = lazy(r"\s*fi_\w+(?: .*)?:\s+(Pass|Fail|Notrun|Excluded)(?: \[.*)?")
+_TOTAL = lazy(r"\s*# Total (Pass|Fail|Notrun)(?:/Excluded)?\s+(\d{1,9})\s*")
 _PYTEST = lazy(r"rootdir: \S*/fabtests/pytest.*|=+ (?:\d+ \w+, )*\d+ \w+ in \d+\.\d+s.*=+")
 _PYTEST_COUNT = lazy(r"(\d{1,9}) (passed|failed|skipped)")  # of runfabtests.py
 _OUTCOMES = {"Pass": "passed", "Fail": "failed", "Notrun": "skipped"}
@@ -96,7 +96,7 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
     of_tests = text[:1] == "=" and execution is not None and execution.record.case == _RUNFABTESTS
     if (of_tests or "/fabtests/" in text) and _PYTEST.fullmatch(text):
         counts = {f"tests_{word}": int(count) for count, word in _PYTEST_COUNT.findall(text)}
-        facts = {"tests_failed": 0, "report": _RUNFABTESTS, **counts} if counts else {}
+        facts: dict[str, str | int] = {"tests_failed": 0, "report": _RUNFABTESTS, **counts} if counts else {}
         failure = text.strip("= ") if counts.get("tests_failed") or " error" in text else ""
         return engine.Statement(case=_RUNFABTESTS, facts=facts, failure=failure)
     return _program(text) if "_" in text or "fabtests:" in text or "# Total" in text else None

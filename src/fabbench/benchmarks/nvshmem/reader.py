@@ -52,7 +52,7 @@ _HEADER = lazy(
     r"|\|(?P<box>[^|\d][^|]*\|(?:\s*\w+ [\w/]+|(?:\s*(?:thread|warp) \(us\)\s*\|)*\s*(?:thread|warp|block) \(us\)))"
     r"\s*\|"
 )
-_GAP = lazy(r"\s{2,}|\t|(?<=\))\s")
+_GAP = lazy(r"\s{2,}|(?<!>)\s(?![(>\d-])")
 _TITLE = lazy(
     r"#\s*(?P<dtype>\d+-bit) operand|(?P<operation>Put|Get) with (?P<scope>thread|warp|block)"
     r"|(?P<hash>#)?\s*(?P<job>[A-Za-z]\w*)(?:\.py| \(GB/s\))?|\|\s*(?P<box>[A-Za-z]\w*)\s*\|\s*(?P<sub>\S+)\s*\|"
