@@ -52,7 +52,6 @@ class TransportLines:
         """Read a line; return whether it is about transports."""
         if "btl for send" in text and (match := _BTL.fullmatch(text)):
             self.nodes[match[1]] = None
-            self.endpoint = "any"
             self._add_lanes(f"{match[2]}/", text)
         elif ("fabric" in text or "prov" in text) and (match := _OFI.fullmatch(text)):
             self.nodes |= {match[1]: None} if match[1] else {}

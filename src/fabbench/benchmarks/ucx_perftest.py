@@ -25,7 +25,6 @@ _FINAL_ONLY = lazy(r"\| +Test +\|")  # -f: only the result is printed
 _NAME = lazy(r"\+(?![-+])(\S+?)[-+]{8,}")
 _PROGRAM = lazy(r"(?:^|(?<=[\s/]))(ucx_perftest)(?=\s|$)")
 _OPTION = lazy(r"(?:^| )-([tsn])[ =]?([\w.]+)(?= |$)")
-_DEFAULT_ITERATIONS = 1_000_000
 _COUNT = engine.Column(cell=engine.COUNT)
 # The decimals tell the figures apart, and a cut one from a whole one.
 _US, _MB = engine.Column(cell=r"\d{1,18}\.\d{3}"), engine.Column(cell=r"\d{1,18}\.\d\d")
@@ -70,7 +69,7 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
             above=True,
             facts={"test": given["t"]} if "t" in given else {},
             size=int(given["s"]) if given.get("s", "").isdecimal() else None,
-            end=int(given["n"]) if given.get("n", "").isdecimal() else _DEFAULT_ITERATIONS,
+            end=int(given["n"]) if given.get("n", "").isdecimal() else 1_000_000,
         )
     if execution is not None and (name := _NAME.fullmatch(stripped)) is not None:  # -b: several tests in one table
         return engine.Statement(labels={"operation": name[1]})
@@ -97,9 +96,12 @@ def _sized(row: engine.Row) -> engine.Row:
     if row.size or bandwidth is None or rate is None or rate.low <= 0:
         return row
     low, high = bandwidth.low / rate.high, bandwidth.high / rate.low
-    named = [int(name) for name in row.labels.get("operation", "").split("/") if name.isdecimal()]
-    likely = (*named, int(high) if high - low < 1 else 0, 1 << int(high).bit_length() >> 1 if high < 1.01 * low else 0)
-    return row._replace(size=next((size for size in likely if low <= size <= high), 0))
+    names = row.labels.get("operation", "").split("/")
+    likely = [*map(int, filter(str.isdecimal, names)), int(high) if high - low < 1 else 0]
+    likely += [1 << int(high).bit_length() >> 1] if high < 1.01 * low else []
+    size = next((size for size in likely if low <= size <= high), 0)
+    name = "/".join(name for name in names if name != str(size))
+    return row._replace(size=size, labels={"operation": name} if name else {})
 
 
 def _settle(execution: engine.Execution) -> Sequence[engine.Row]:

@@ -211,8 +211,7 @@ def _size_meaning(row: Row, eras: Iterable[str]) -> str:
 
 
 def _in_base_units(row: Row, said: _Said, factor: int) -> Row:
-    read = row.figures.items()
-    figures = {stat: {name: each for name, each in of.items() if each.high < math.inf} for stat, of in read}
+    figures = {stat: {key: one for key, one in of.items() if one.high < math.inf} for stat, of in row.figures.items()}
     for of in figures.values() if factor > 1 else ():
         of |= {name: of[name].times(factor) for name in ("algbw", "busbw") if name in of}
     for column, cell in zip(row.layout, row.cells, strict=True) if said.unit == _BINARY else ():
