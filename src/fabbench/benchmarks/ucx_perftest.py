@@ -143,9 +143,7 @@ class UcxPerftest(ReadBenchmark):
     network_shown = "UCX_LOG_LEVEL=info, UCX prints it"
     between_two = True
     default_metrics = ("bandwidth", "latency", "message_rate", "time")
-    resolution = MappingProxyType(
-        {"bandwidth": (0.01 * _MIB,), "message_rate": (1.0,), "latency": (1e-9,), "time": (1e-9,)}
-    )
+    resolution = MappingProxyType({"bandwidth": (0.01 * _MIB,), "latency": (1e-9,), "message_rate": (1.0,)})
     signatures = (
         Signature("(usec)", r"\|(?:\s+\|)?\s+\|\s+(?:overhead|latency) \(usec\)"),
         Signature("overall_mr", r"\S*iterations,[\w.]+_lat,avg_lat,"),
