@@ -40,14 +40,14 @@ _ROW = lazy(
     r"\s*(?P<names>(?:[A-Za-z][^,\s]*,|[^,\s]+,(?=\S*(?:Final:|\[thread )))*)\s*"
     r"(?:(?P<stage>\[thread \d+\]|Final:)|(?P<test>[A-Za-z]\S*)(?=\s))?(?P<rest>.*)"
 )
-# With -N, a comma in a number; with -e, the protocol behind the figures.
-_NO_FIGURE = lazy(r"(?<=\d),(?=\d{3}(?:,\d{3})*(?!\S))|(?<=\d)\s+(?![\d\s.-]).*")
+# With -e, the protocol behind the figures; with -N, a comma in a number.
+_NO_FIGURE = lazy(r"^((?:[\d.]+\s+){7}\d+)\s+(?![\d\s.-]).*|(?<=\d),(?=\d{3}(?:,\d{3})*(?!\S))")
 
 
 def _cells(text: str) -> engine.Cells:
     names, stage, test, rest = _ROW.findall(text)[0]
     rest = rest.strip()
-    figures = rest.split(",") if "," in rest and " " not in rest else [_NO_FIGURE.sub("", rest)]
+    figures = rest.split(",") if "," in rest and " " not in rest else [_NO_FIGURE.sub(r"\1", rest)]
     name = "/".join((*filter(None, names.split(",")), *figures[:-8])) or test  # some names are numbers
     return engine.Cells(" ".join(figures[-8:]), name, stage == "Final:" if stage else None)
 
