@@ -1,8 +1,7 @@
 """Which transport an MPI reports: Open MPI's BTL and MTL, UCX's endpoints, Intel MPI's and MPICH's provider.
 
-Open MPI prints it with `btl_base_verbose` 30 and `opal_common_ofi_verbose` 1, UCX with UCX_LOG_LEVEL=info
-or UCX_PROTO_INFO=y, Intel MPI with I_MPI_DEBUG, MPICH with MPIR_CVAR_DEBUG_SUMMARY=1. The texts are those of Open MPI
-4.1.4 with UCX 1.13.1; those of newer versions are from published logs.
+Open MPI prints it with `btl_base_verbose` 30 and `opal_common_ofi_verbose` 1, UCX with UCX_LOG_LEVEL=info or
+UCX_PROTO_INFO=y, Intel MPI with I_MPI_DEBUG, MPICH with MPIR_CVAR_DEBUG_SUMMARY=1, libfabric with FI_LOG_LEVEL=info.
 """
 
 from collections.abc import Mapping
@@ -14,16 +13,17 @@ _PROCESS = r".*\[([\w.-]+):\d+\] "
 _BTL = lazy(_PROCESS + r"mca: bml: Using (\w+) btl for send to \[\[\d+,\d+\],\d+\] on node \S+\s*")
 _OFI = lazy(
     rf"(?:{_PROCESS}\S*mtl_ofi_component\.c:\d+: mtl:ofi:prov(?:ider)?: "
-    r"|(?:.*\[\d+\] )?(?:MPID_nem_ofi_init\(\): used OFI|(?:MPI startup\(\): )?libfabric) provider: "
+    r"|(?:.*[]:|] +|\s*)(?:MPID_nem_ofi_init\(\): used OFI|(?:MPI startup\(\): )?libfabric) provider: "
     r"|libfabric:\d+:.*:core:core:fi_fabric_\(\):\d+<info> Opened fabric: (?=efa|shm))"
     # Open MPI 4.1 of AWS prints the domain in place of the provider, and MPICH the fabric behind it.
-    r"(?:(?:efa_|rdmap)\w+-(?:rdm|dgrm)|((?:efa(?:-direct)?|cxi|gni|lnx|mlx|net|opx|psm[23]?|shm|sockets|tcp|ucx|udp|usnic"
-    r"|verbs)(?:;ofi_\w+)?))(?: - .*)?\s*"
+    r"(?:(?P<domain>(?:efa_|rdmap)\w+-(?:rdm|dgrm))|shm|(?P<provider>(?:efa(?:-direct)?|cxi|gni|lnx|mlx|net|opx|psm[23]?"
+    r"|sockets|tcp|ucx|udp|usnic|verbs)(?:;ofi_\w+)?))(?: - .*)?\s*"
+    r"|.*MPI startup\(\): libfabric version: (?P<libfabric>\d\S*)\s*"
 )
-_STARTUP = lazy(r".*MPI startup\(\): (?:libfabric version: (\S+)|\d+ +\d+ +([\w.-]+) +[{\d].*)\s*")
-_UCX = lazy(r".*(?:UCX +INFO +|\| +)(?:\S+ +)?(?:(inter|intra)-node cfg#\d+|(self) cfg#\d+|ep_cfg\[\d+\]).*")
+_NODE = lazy(r".*MPI startup\(\): \d+ +\d+ +([\w.-]+) +[{\d].*")
+_UCX = lazy(r".*(?:UCX\s+INFO\s+|\|\s+)(?:\S+\s+)?(?:(inter|intra)-node cfg#\d+|(self) cfg#\d+|ep_cfg\[\d+\]).*")
 _UCX_LANES, _UCX_LANE = lazy(r"\w+\(([^)]+)\)"), lazy(r"(?:^|\s)(\w+)/")
-_UCX_ROW = lazy(r".*\| +\d\w*(?:\.\.\w+)? +\|.*\|([^|]+/[^|]+)\|\s*")  # of UCX_PROTO_INFO, below its endpoint
+_UCX_ROW = lazy(r".*\|\s+\d\w*(?:\.\.\w+)?\s+\|.*\|([^|]+/[^|]+)\|\s*")  # of UCX_PROTO_INFO, below its endpoint
 
 WORDS = (
     *("btl for send", "mtl:ofi:prov", "UCX", "MPI startup", "libfabric provider", "OFI provider", "Opened fabric"),
@@ -45,8 +45,7 @@ class TransportLines:
     """The lines about transports so far."""
 
     lines: dict[str, str] = field(default_factory=dict)  # transport → the first line that reported it
-    provider: str = ""
-    libfabric: str = ""  # its version
+    named: dict[str, str] = field(default_factory=dict)  # facts: `provider`, `domain`, `libfabric`
     endpoint: str = ""  # of UCX, whose lanes are printed
     nodes: dict[str, None] = field(default_factory=dict)  # those of the processes that printed
 
@@ -54,17 +53,16 @@ class TransportLines:
         """Read a line; return whether it is about transports."""
         if "btl for send" in text and (match := _BTL.fullmatch(text)):
             self.nodes[match[1]] = None
-            self.endpoint = "any"
             self._add_lanes(f"{match[2]}/", text)
-        elif ("prov" in text or "Opened fabric" in text) and (match := _OFI.fullmatch(text)):
+        elif ("fabric" in text or "prov" in text) and (match := _OFI.fullmatch(text)):
             self.nodes |= {match[1]: None} if match[1] else {}
-            provider = match[2] or "efa"
-            name = "efa" if provider.startswith("efa") else provider.partition(";")[0]
-            self.provider = self.provider if name == "shm" else provider
-            self.lines.setdefault(name if name in {"efa", "shm"} else f"libfabric-{name}", text)
-        elif "MPI startup" in text and (match := _STARTUP.fullmatch(text)):
-            self.libfabric = match[1] or self.libfabric
-            self.nodes |= {match[2]: None} if match[2] else {}
+            told = {name: each for name, each in match.groupdict().items() if each}
+            self.named = {**({"provider": "efa"} if "domain" in told else {}), **self.named, **told}
+            name = told.get("provider", "efa" if told else "shm").partition(";")[0].removesuffix("-direct")
+            if "libfabric" not in told:
+                self.lines.setdefault(name if name in {"efa", "shm"} else f"libfabric-{name}", text)
+        elif "MPI startup" in text and (match := _NODE.fullmatch(text)):
+            self.nodes[match[1]] = None
         elif "cfg" in text and (match := _UCX.fullmatch(text)):
             self.endpoint = "self" if "(self/" in text else match[1] or match[2] or "any"
             self._add_lanes(" ".join(_UCX_LANES.findall(text)), text)
@@ -84,8 +82,7 @@ class TransportLines:
 
     def facts(self) -> dict[str, str | int]:
         """Return `transport`: the one between nodes if there is one, else the one within the node."""
-        stated = {"provider": self.provider, "libfabric": self.libfabric}
-        facts: dict[str, str | int] = {name: value for name, value in stated.items() if value}
+        facts: dict[str, str | int] = {**self.named}
         facts |= {"transport": "+".join(sorted(self.lines.keys() - _NEAR or self.lines))} if self.lines else {}
         return {**facts, "hosts": len(self.nodes)} if len(self.nodes) > 1 else facts
 

@@ -16,19 +16,19 @@ from fabbench.model.patterns import lazy
 
 _MIB = float(1 << 20)
 _HEADER = lazy(
-    r"\|(?: +\|)? +\| +(overhead|latency) \(usec\) +\| +bandwidth \(MB/s\) +\| +message rate .*"
+    r"\|(?:\s+\|)?\s+\|\s+(overhead|latency) \(usec\)\s+\|\s+bandwidth \(MB/s\)\s+\|\s+message rate .*"
     r"|(?:[^,\s]+,)*iterations,[\w.]+_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr"
 )
-_PARAMETER = lazy(r"\| (API|Test|Data layout|Send memory|Recv memory|Message size|Window size): +(\S.*?) +\|")
+_PARAMETER = lazy(r"\| (API|Test|Data layout|Send memory|Recv memory|Message size|Window size):\s+(\S.*?)\s+\|")
 _FACTS = {"API": "api", "Test": "test", "Send memory": "send_memory", "Recv memory": "recv_memory"}
 _FINAL_ONLY = lazy(r"\| +Test +\|")  # -f: only the result is printed
 _NAME = lazy(r"\+(?![-+])(\S+?)[-+]{8,}")
 _PROGRAM = lazy(r"(?:^|(?<=[\s/]))(ucx_perftest)(?=\s|$)")
 _OPTION = lazy(r"(?:^| )-([tsn])[ =]?([\w.]+)(?= |$)")
-_DEFAULT_ITERATIONS = 1_000_000
 _COUNT = engine.Column(cell=engine.COUNT)
 # The decimals tell the figures apart, and a cut one from a whole one.
 _US, _MB = engine.Column(cell=r"\d{1,18}\.\d{3}"), engine.Column(cell=r"\d{1,18}\.\d\d")
+_TIMES = {"latency": "time"}  # the name up to 1.8, where tests of bandwidth print it, too
 _RATES = _MB._replace(metric="bandwidth", factor=_MIB), _COUNT._replace(metric="message_rate")
 
 _LAYOUTS = {  # the columns of a thread, and those of several: only the overall figures
@@ -37,29 +37,26 @@ _LAYOUTS = {  # the columns of a thread, and those of several: only the overall 
     for time in (_US._replace(metric=metric, factor=1e-6),)
 }
 _ROW = lazy(
-    r"\s*(?P<names>(?:[A-Za-z][^,\s]*,)*)\s*"
+    r"\s*(?P<names>(?:[A-Za-z][^,\s]*,|[^,\s]+,(?=\S*(?:Final:|\[thread )))*)\s*"
     r"(?:(?P<stage>\[thread \d+\]|Final:)|(?P<test>[A-Za-z]\S*)(?=\s))?(?P<rest>.*)"
 )
-# With -N, a comma in a number; with -e, the protocol behind the figures.
-_NO_FIGURE = lazy(r"(?<=\d),(?=\d{3}(?:,\d{3})*(?!\S))|(?<=\d) {2,}(?![\d\s.-]).*")
+# With -e, the protocol behind the figures; with -N, a comma in a number.
+_NO_FIGURE = lazy(r"^((?:[\d.]+\s+){7}\d+)\s+(?![\d\s.-]).*|(?<=\d),(?=\d{3}(?:,\d{3})*(?!\S))")
 
 
 def _cells(text: str) -> engine.Cells:
-    match = _ROW.fullmatch(text)
-    if match is None:
-        return engine.Cells(text)
-    rest, stage = match["rest"].strip(), match["stage"]
-    figures = rest.split(",") if "," in rest and " " not in rest else [_NO_FIGURE.sub("", rest)]
-    names = *filter(None, match["names"].split(",")), *figures[:-8]  # some are numbers
-    name = "/".join(names) or match["test"] or ""
-    return engine.Cells(" ".join(figures[-8:]), name, None if stage is None else stage == "Final:")
+    names, stage, test, rest = _ROW.findall(text)[0]
+    rest = rest.strip()
+    figures = rest.split(",") if "," in rest and " " not in rest else [_NO_FIGURE.sub(r"\1", rest)]
+    name = "/".join((*filter(None, names.split(",")), *figures[:-8])) or test  # some names are numbers
+    return engine.Cells(" ".join(figures[-8:]), name, stage == "Final:" if stage else None)
 
 
 def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
     stripped = text.strip()
     if (match := _HEADER.fullmatch(stripped)) is not None:
         return engine.Statement(begins=True, layouts=_LAYOUTS[match[1] or "overhead"])
-    if text.startswith("| ") and (match := _PARAMETER.fullmatch(stripped)) is not None:
+    if stripped.startswith("| ") and (match := _PARAMETER.fullmatch(stripped)) is not None:
         name, value = match.groups()
         size = int(value) if name == "Message size" and re.fullmatch(r"[0-9]{1,18}", value) else None
         above = execution is None or bool(execution.rows)
@@ -70,7 +67,7 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
             above=True,
             facts={"test": given["t"]} if "t" in given else {},
             size=int(given["s"]) if given.get("s", "").isdecimal() else None,
-            end=int(given["n"]) if given.get("n", "").isdecimal() else _DEFAULT_ITERATIONS,
+            end=int(given["n"]) if given.get("n", "").isdecimal() else 1_000_000,
         )
     if execution is not None and (name := _NAME.fullmatch(stripped)) is not None:  # -b: several tests in one table
         return engine.Statement(labels={"operation": name[1]})
@@ -84,22 +81,23 @@ def _fits(row: engine.Row) -> bool:
     numbers = [printed(cell) for cell in row.cells]
     for time, bandwidth, rate in (numbers[2::2], numbers[3::2]) if len(numbers) == 8 else (numbers[1:],):
         low, high = product(time.times(1e-6), rate)
-        if not (low <= 1 <= high or high >= 2):
-            return False
-        if row.size and not bandwidth.times(_MIB).overlaps(rate.low * row.size, rate.high * row.size):
+        moved = bandwidth.times(_MIB).overlaps(rate.low * row.size, rate.high * row.size)
+        if not (low <= 1 <= high or high >= 2) or (row.size and not moved):
             return False
     return True
 
 
 def _sized(row: engine.Row) -> engine.Row:
-    """Return a row with the size that its figures show: one that names it, the only one, or a power of two."""
+    """Return a row with the size that its figures show: the one in its name, or the only one."""
     bandwidth, rate = row.main("bandwidth"), row.main("message_rate")
     if row.size or bandwidth is None or rate is None or rate.low <= 0:
         return row
     low, high = bandwidth.low / rate.high, bandwidth.high / rate.low
-    named = [int(name) for name in row.labels.get("operation", "").split("/") if name.isdecimal()]
-    likely = (*named, int(high) if high - low < 1 else 0, 1 << int(high).bit_length() >> 1 if high < 1.01 * low else 0)
-    return row._replace(size=next((size for size in likely if low <= size <= high), 0))
+    names = row.labels.get("operation", "").split("/")
+    likely = [*map(int, filter(str.isdecimal, names)), int(high) if high - low < 1 else 0]
+    size = next((size for size in likely if low <= size <= high), 0)
+    name = "/".join(name for name in names if name != str(size))
+    return row._replace(size=size, labels={"operation": name} if name else {})
 
 
 def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
@@ -109,6 +107,9 @@ def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
         if name not in last or row.final or not last[name].final:
             last[name] = row
     results = [_sized(row) for row in last.values()]
+    if re.fullmatch(r"\w+_(?:bw|mr)|(?!.*latency).*(?:bandwidth|rate)", str(record.facts.get("test", ""))):
+        figures = [{_TIMES.get(name, name): one for name, one in row.figures[""].items()} for row in results]
+        results = [row._replace(figures={"": each}) for row, each in zip(results, figures, strict=True)]
     if results and execution.size is None:
         known, line = all(row.size for row in results), results[0].line.text.strip()
         meaning = f"ucx_perftest printed no message size: {'the rates show it' if known else 'it is given as 0'}."

@@ -79,7 +79,7 @@ def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Ite
     if observed:
         known = {record.facts.get(name, "unknown") for name in ("network", "transport")} != {"unknown"}
         what = "show the network" if known else "do not show the network"
-        whose, result = ("MPI's or UCX's", " result of a") if record.case == MPI_DEBUG else ("NCCL's", "")
+        whose, result = ("MPI's, UCX's or libfabric's", " result of a") if record.case == MPI_DEBUG else ("NCCL's", "")
         debug = f"{whose} debug lines {what}; no{result} benchmark is in the log."
         report = _counters(record) or record.facts.get("report")
         yield Outcome.OBSERVED, f"This is a report of {report}." if report else debug

@@ -39,8 +39,8 @@ _HEADER = lazy(
 )
 # What runfabtests.sh prints: one line per test, or with -vvv their commands and output, and at the end the totals.
 _RUNFABTESTS = "runfabtests"
-_RESULT = lazy(r"fi_\w+(?: .*)?:\s+(Pass|Fail|Notrun|Excluded)(?: \[.*)?")
-_TOTAL = lazy(r"# Total (Pass|Fail|Notrun)(?:/Excluded)?\s+(\d{1,9})\s*")
+_RESULT = lazy(r"\s*fi_\w+(?: .*)?:\s+(Pass|Fail|Notrun|Excluded)(?: \[.*)?")
+_TOTAL = lazy(r"\s*# Total (Pass|Fail|Notrun)(?:/Excluded)?\s+(\d{1,9})\s*")
 _PYTEST = lazy(r"rootdir: \S*/fabtests/pytest.*|=+ (?:\d+ \w+, )*\d+ \w+ in \d+\.\d+s.*=+")
 _PYTEST_COUNT = lazy(r"(\d{1,9}) (passed|failed|skipped)")  # of runfabtests.py
 _OUTCOMES = {"Pass": "passed", "Fail": "failed", "Notrun": "skipped"}

@@ -73,6 +73,7 @@ UNNAMED = "?"  # the title of a collective of 1.x, which does not name it
 _BINARY, _DECIMAL = "GiB/s", "GB/s"  # values of the fact `unit`
 _TOTAL, _BLOCK = "total", "per-pe"  # values of the fact `size_means`
 _AMBIGUOUS = "ambiguous"  # of both
+_LOG_VERSION = "The log does not state the version: with NVSHMEM_VERSION=1 it has the line `NVSHMEM vX.Y.Z`."
 _SCOPES = {"t": "thread", "w": "warp", "b": "block", "g": "warpgroup"}
 _OPTION = lazy(r"([a-z][a-z_ ]*?) ?: ?(\d{1,18})(?=[, ])")
 
@@ -210,8 +211,7 @@ def _size_meaning(row: Row, eras: Iterable[str]) -> str:
 
 
 def _in_base_units(row: Row, said: _Said, factor: int) -> Row:
-    read = row.figures.items()
-    figures = {stat: {name: each for name, each in of.items() if each.high < math.inf} for stat, of in read}
+    figures = {stat: {key: one for key, one in of.items() if one.high < math.inf} for stat, of in row.figures.items()}
     for of in figures.values() if factor > 1 else ():
         of |= {name: of[name].times(factor) for name in ("algbw", "busbw") if name in of}
     for column, cell in zip(row.layout, row.cells, strict=True) if said.unit == _BINARY else ():
@@ -267,9 +267,6 @@ def _add_endings(record: Record, said: _Said, execution: Execution) -> None:
         record.finished = False
 
 
-_LOG_VERSION = "The log does not state the version: with NVSHMEM_VERSION=1 it has the line `NVSHMEM vX.Y.Z`."
-
-
 def _findings(rows: Sequence[Row], said: _Said, factor: int, meaning: str) -> Iterator[Finding]:
     record, ranks = said.record, said.record.facts.get("ranks")
     if rows and record.case is None:
@@ -280,11 +277,12 @@ def _findings(rows: Sequence[Row], said: _Said, factor: int, meaning: str) -> It
     yield from consistency.unmeasured(unread, "More than a million iterations make the bandwidth inf: run fewer (-n).")
     if "unit" in record.facts and not collective(record.case):
         yield from _of_pairs(rows, said)
-    smallest = said.options.get("min_size", 0)
-    if collective(record.case) == "fcollect" and said.eras == {V33} and isinstance(ranks, int) and smallest > 4 * ranks:
+    types = {row.labels.get("dtype") for row in rows if collective(row.title) == "fcollect"}
+    smallest, least = said.options.get("min_size", 0), 4 * int(ranks or 0)
+    if "32-bit" in types and said.eras == {V33} and 0 < least < smallest:
         # Its 32-bit block table begins at one element.
         meaning = f"fcollect_latency of 3.3 mislabels 32-bit block sizes: -b {smallest} is over 4 bytes for each PE."
-        yield warning("sizes-mislabelled", meaning, f"Begin with -b {4 * ranks} or less.")
+        yield warning("sizes-mislabelled", meaning, f"Begin with -b {least} or less.")
     if ranks == 1 and rows:
         yield warning("one-rank", "One PE only: nothing went over a fabric.", "Start more PEs.")
     passed = [*(each for each in said.all["error"] if each.rows < said.rows), *said.all["warning"]]

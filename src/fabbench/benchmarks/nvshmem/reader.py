@@ -217,7 +217,7 @@ def _remains(text: str, layout: Layout) -> bool:
     if layout is _TITLED[0] or layout[0].metric == "perf" or text[:1] == "&":
         torn = text[:1] == "&" and text.startswith(_SIGN[: len(text)])
         return torn or _ROW.fullmatch(" ".join(cells)) is not None or _PERF_REST.search(text) is not None
-    if cells and cells[0].isdigit() and (cells[1:2] == ["None"] or (len(layout) == 2 and "." in text)):
+    if cells and cells[0].isdigit() and ((*cells, "")[1][:4] in {"None", "with"} or (len(layout) == 2 and "." in text)):
         return True
     left = text.startswith("Job Name shmem_") or is_remains(cells, engine.cell_patterns(layout))
     return left and text[:1] not in {"#", "+"}
