@@ -284,7 +284,7 @@ def is_remains(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool
     Most are counted from the start or the end of the line. Other programs' output may have numbers too, but not in the
     columns of the table. A whole line that begins with a name is theirs.
     """
-    if not cells:
+    if not cells or cells == ["-"]:  # of a list
         return False
     before, behind = _matching(cells, columns), _matching(cells[::-1], columns[::-1])
     whole, most = len(cells) - 1, max((len(columns) + 1) // 2, 2)

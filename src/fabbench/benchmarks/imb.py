@@ -33,13 +33,13 @@ _HEADING = lazy(
     r"|MODE: (?P<mode>[\w-]+)|Intel ?\(R\) MPI Benchmark(?:s| Suite) V?(?P<imb>[^,]+),.*"
     r"|Maximum message length in bytes: +(?P<largest>\d{1,18}))\s*"
 )
-_SKIPPED = lazy(r"(?:\d+\s+){1,2}(?:out-of-mem|time-out|int-overflow)\b.*|CHECK FAILURES: rank .*")
+_SKIPPED = lazy(r"(?:\d+\s+){1,2}(?:out-of-|time-out|int-overflow).*|(?P<wrong>CHECK FAILURES|\d+: Error \w+,).*")
 _ABOVE = frozenset({"imb", "largest"})
 _UNITS = tuple(product((1e6, float(1 << 20)), (1, 2, 4)))  # bytes of a MB, messages in the time of a row
 
 
 def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
-    text = text.strip()
+    text = text.strip().replace("#- ", "# ", 1)
     # What stands above the first table is about all.
     kept = {name: fact for name, fact in execution.record.facts.items() if name in _ABOVE} if execution else {}
     if "#repetitions" in text and {"Group", "#bytes"}.issuperset(text.partition("#repetitions")[0].split()):
@@ -56,8 +56,8 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
         facts |= {name: match[name].lower() for name in ("mode", "imb") if match[name]}
     if execution is None:
         return engine.Statement(above=True, facts=facts) if _ABOVE & facts.keys() else None
-    if _SKIPPED.fullmatch(text):
-        return engine.Statement(wrong=int(text[0] == "C"), notes=(engine.Note("", " ".join(text.split())),))
+    if match := _SKIPPED.fullmatch(text):
+        return engine.Statement(wrong=bool(match["wrong"]), notes=(engine.Note("", " ".join(text.split())),))
     mode = facts.pop("mode", "")
     return engine.Statement(facts=facts, labels={"operation": str(mode)} if mode else {}) if text[:1] == "#" else None
 
@@ -114,7 +114,7 @@ class Imb(ReadBenchmark):
         Signature("#repetitions", r"(?:Group +)?(?:#bytes +)?#repetitions +(?:t|M)"),
         Signature("MPI Benchmark", r"# +Intel ?\(R\) MPI Benchmark", begins=False),
     )
-    first_words = ("#repetitions", "# Benchmarking", "MPI Benchmark", "# Maximum message", *WORDS)
+    first_words = ("#repetitions", "Benchmarking ", "MPI Benchmark", "# Maximum message", *WORDS)
 
 
 BENCHMARK = Imb()

@@ -75,8 +75,8 @@ def _title(match: re.Match[str]) -> engine.Statement:
         case = re.sub(pattern, name, case)
     facts = {"osu": match["version"], "gpu": match["gpu"], "library": match["python"] or match["library"]}
     facts = {name: value.lower().replace(" ", "-") for name, value in facts.items() if value not in {None, "MPI"}}
-    layouts = (_INIT,) if case == "init" else ()
-    return engine.Statement(begins=True, case=f"osu_{case}", facts=facts, layouts=layouts)
+    hello, init = case == "hello", (_INIT,) if case == "init" else ()  # hello measures nothing
+    return engine.Statement(begins=True, above=hello, ends=hello, case=f"osu_{case}", facts=facts, layouts=init)
 
 
 def _header(text: str, execution: engine.Execution) -> engine.Statement | None:
@@ -140,7 +140,7 @@ _FAILED = lazy(
 def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
     if ("OSU" in text or "OMB" in text) and (title := _TITLE.fullmatch(text)) is not None:
         return _title(title)
-    if execution is not None and text.lstrip().startswith(("#", "Size ")):
+    if execution is not None and text.lstrip().startswith(("#", "Size ", "Overall(")):
         return _comment(text.strip(), execution)
     if "osu_" in text and (command := _command(text)) is not None:
         return command
@@ -174,7 +174,7 @@ def _fits(row: engine.Row) -> bool:
     return engine.is_ascending(row)
 
 
-_NUMBER = lazy(r"\s*\d+(?:\.\d+)?(?:\s|$)")
+_NUMBER = lazy(r"(?!(?:\s*\d+){3,}\s*$|.*[|+])\s*\d+(?:\.\d+)?(?:\s|$)")  # and no line of a graph (-G tty)
 TABLE = engine.Table(
     benchmark="osu",
     program="OSU",
