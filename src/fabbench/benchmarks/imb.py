@@ -28,7 +28,7 @@ _COLUMNS: Mapping[str, engine.Column] = {
 }
 _BEGIN = lazy(r"# Benchmarking ([A-Z][\w-]*)\s*")
 _HEADING = lazy(
-    r"# +(?:#processes = (?P<ranks>\d{1,9})(?: \(threads: (?P<threads>\d{1,9})\)|; rank order .*)?"
+    r"# +(?:\(? ?#processes = (?P<ranks>\d{1,9})(?: \(threads: (?P<threads>\d{1,9})\)|; rank order .*| \))?"
     r"|\( (?P<groups>\d{1,9}) groups of (?P<each>\d{1,9}) processes each .*\)|window_size = (?P<window_size>\d{1,9})"
     r"|MODE: (?P<mode>[\w-]+)|Intel ?\(R\) MPI Benchmark(?:s| Suite) V?(?P<imb>[^,]+),.*"
     r"|Maximum message length in bytes: +(?P<largest>\d{1,18}))\s*"
@@ -59,7 +59,7 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
     if match := _SKIPPED.fullmatch(text):
         return engine.Statement(wrong=bool(match["wrong"]), notes=(engine.Note("", " ".join(text.split())),))
     mode = facts.pop("mode", "")
-    return engine.Statement(facts=facts, labels={"operation": str(mode)} if mode else {}) if text[:1] == "#" else None
+    return engine.Statement(facts=facts, labels={"operation": str(mode)} if mode else {}) if facts or mode else None
 
 
 def _moves(row: engine.Row, unit: float, messages: int) -> bool | None:

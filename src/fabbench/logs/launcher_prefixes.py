@@ -97,8 +97,8 @@ class Prefixes:
         `outer`: what prefixes cut before have stated. The text contains newlines if a log entry holds several
         lines.
         """
-        text, stream = strip_colors(raw) if "\x1b" in raw else raw, outer
-        forms = self.forms
+        plain = raw.replace("\xa0", " ").replace("&nbsp;", " ")  # as pages are copied
+        text, stream, forms = strip_colors(plain) if "\x1b" in raw else plain, outer, self.forms
         if not forms and text[:1] not in _STARTS:
             return text, stream
         for _ in range(_MAX_STACKED):
