@@ -47,19 +47,17 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
         begins, finding = execution is None or bool(execution.layouts), engine.unknown_columns(layout, text)
         return engine.Statement(begins=begins, layouts=(layout,), facts=kept, finding=finding)
     if text[:1] == "#" and (match := _BEGIN.fullmatch(text)) is not None:
-        return engine.Statement(begins=True, case=match[1], facts=kept)
+        return engine.Statement(above=True, ends=True, case=match[1], facts=kept)
     facts: dict[str, str | int] = {}
     if match := _HEADING.fullmatch(text):
         each = int(match["ranks"] or match["each"] or 0)
         facts = {"ranks": each * int(match["groups"] or 1)} if each else {}
         facts |= {name: int(match[name]) for name in ("groups", "largest", "threads", "window_size") if match[name]}
         facts |= {name: match[name].lower() for name in ("mode", "imb") if match[name]}
-    if execution is None:
-        return engine.Statement(above=True, facts=facts) if _ABOVE & facts.keys() else None
-    if match := _SKIPPED.fullmatch(text):
+    if execution is not None and (match := _SKIPPED.fullmatch(text)):
         return engine.Statement(wrong=bool(match["wrong"]), notes=(engine.Note("", " ".join(text.split())),))
-    mode = facts.pop("mode", "")
-    return engine.Statement(facts=facts, labels={"operation": str(mode)} if mode else {}) if facts or mode else None
+    labels = {"operation": str(facts.pop("mode"))} if "mode" in facts else {}
+    return engine.Statement(above=execution is None, facts=facts, labels=labels) if facts or labels else None
 
 
 def _moves(row: engine.Row, unit: float, messages: int) -> bool | None:
@@ -112,6 +110,7 @@ class Imb(ReadBenchmark):
     resolution = MappingProxyType({"latency": (1e-8,), "time": (1e-8,), "bandwidth": (1e4,), "message_rate": (1.0,)})
     signatures = (
         Signature("#repetitions", r"(?:Group +)?(?:#bytes +)?#repetitions +(?:t|M)"),
+        Signature("# Benchmarking", r"# Benchmarking [A-Z][\w-]*\s*$"),
         Signature("MPI Benchmark", r"# +Intel ?\(R\) MPI Benchmark", begins=False),
     )
     first_words = ("#repetitions", "Benchmarking ", "MPI Benchmark", "# Maximum message", *WORDS)
