@@ -28,19 +28,18 @@ _COLUMNS: Mapping[str, engine.Column] = {
 }
 _BEGIN = lazy(r"# Benchmarking ([A-Z][\w-]*)\s*")
 _HEADING = lazy(
-    r"# +(?:\(? ?#processes = (?P<ranks>\d{1,9})(?: \(threads: (?P<threads>\d{1,9})\)|; rank order .*| \))?"
+    r"#\s+(?:\(? ?#processes = (?P<ranks>\d{1,9})(?: \(threads: (?P<threads>\d{1,9})\)|; rank order .*| \))?"
     r"|\( (?P<groups>\d{1,9}) groups of (?P<each>\d{1,9}) processes each .*\)|window_size = (?P<window_size>\d{1,9})"
     r"|MODE: (?P<mode>[\w-]+)|Intel ?\(R\) MPI Benchmark(?:s| Suite) V?(?P<imb>[^,]+),.*"
     r"|Maximum message length in bytes: +(?P<largest>\d{1,18}))\s*"
 )
 _SKIPPED = lazy(r"(?:\d+\s+){1,2}(?:out-of-|time-out|int-overflow).*|(?P<wrong>CHECK FAILURES|\d+: Error \w+,).*")
-_ABOVE = frozenset({"imb", "largest"})
+_ABOVE = frozenset({"imb", "largest"})  # what stands above the first table and is about all
 _UNITS = tuple(product((1e6, float(1 << 20)), (1, 2, 4)))  # bytes of a MB, messages in the time of a row
 
 
 def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
     text = text.strip().replace("#- ", "# ", 1)
-    # What stands above the first table is about all.
     kept = {name: fact for name, fact in execution.record.facts.items() if name in _ABOVE} if execution else {}
     if "#repetitions" in text and {"Group", "#bytes"}.issuperset(text.partition("#repetitions")[0].split()):
         layout = engine.read_columns(text.split(), _COLUMNS)
