@@ -123,6 +123,9 @@ def odd_rows(texts: Sequence[str]) -> set[int]:
             found |= {at for at in odd if not (at in wide if cells[at][1] > end else shifted)}
         whole = {at for at, cell in enumerate(cells) if "." not in texts[at][slice(*cell)]}
         found |= whole if len(rows) - len(whole) > most else set()
+    ends, seconds = {row[0][1] for row in rows}, {row[min(1, len(row) - 1)][1] - row[0][1] for row in rows}
+    if found and len(seconds) == 1 < len(ends):  # a table aligned on the right, without the blanks before its rows
+        return odd_rows([" " * (max(ends) - row[0][1]) + text for row, text in zip(rows, texts, strict=True)])
     return found
 
 
@@ -284,7 +287,7 @@ def is_remains(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool
     Most are counted from the start or the end of the line. Other programs' output may have numbers too, but not in the
     columns of the table. A whole line that begins with a name is theirs.
     """
-    if not cells:
+    if not cells or cells == ["-"]:  # of a list
         return False
     before, behind = _matching(cells, columns), _matching(cells[::-1], columns[::-1])
     whole, most = len(cells) - 1, max((len(columns) + 1) // 2, 2)

@@ -356,7 +356,7 @@ class TableReader(Reader):
         if said.above:
             # A command line takes the place of the one before, whose program printed no table.
             self._above = [*(each for each in self._above if said.end is None or each.end is None), said]
-            return (self.close() if said.ends else ()) or None
+            return (self.close() if said.ends and self.execution is not None else ()) or None
         before: Sequence[Reading] = ()
         if said.late and self.execution is not None and self.execution.rows and not said.begins:
             self.execution.late.append(said)

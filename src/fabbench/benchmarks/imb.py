@@ -28,38 +28,35 @@ _COLUMNS: Mapping[str, engine.Column] = {
 }
 _BEGIN = lazy(r"# Benchmarking ([A-Z][\w-]*)\s*")
 _HEADING = lazy(
-    r"# +(?:#processes = (?P<ranks>\d{1,9})(?: \(threads: (?P<threads>\d{1,9})\)|; rank order .*)?"
+    r"#\s+(?:\(? ?#processes = (?P<ranks>\d{1,9})(?: \(threads: (?P<threads>\d{1,9})\)|; rank order .*| \))?"
     r"|\( (?P<groups>\d{1,9}) groups of (?P<each>\d{1,9}) processes each .*\)|window_size = (?P<window_size>\d{1,9})"
     r"|MODE: (?P<mode>[\w-]+)|Intel ?\(R\) MPI Benchmark(?:s| Suite) V?(?P<imb>[^,]+),.*"
     r"|Maximum message length in bytes: +(?P<largest>\d{1,18}))\s*"
 )
-_SKIPPED = lazy(r"(?:\d+\s+){1,2}(?:out-of-mem|time-out|int-overflow)\b.*|CHECK FAILURES: rank .*")
-_ABOVE = frozenset({"imb", "largest"})
+_SKIPPED = lazy(r"(?:\d+\s+){1,2}(?:out-of-|time-out|int-overflow).*|(?P<wrong>CHECK FAILURES|\d+: Error \w+,).*")
+_ABOVE = frozenset({"imb", "largest"})  # what stands above the first table and is about all
 _UNITS = tuple(product((1e6, float(1 << 20)), (1, 2, 4)))  # bytes of a MB, messages in the time of a row
 
 
 def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
-    text = text.strip()
-    # What stands above the first table is about all.
+    text = text.strip().replace("#- ", "# ", 1)
     kept = {name: fact for name, fact in execution.record.facts.items() if name in _ABOVE} if execution else {}
     if "#repetitions" in text and {"Group", "#bytes"}.issuperset(text.partition("#repetitions")[0].split()):
         layout = engine.read_columns(text.split(), _COLUMNS)
         begins, finding = execution is None or bool(execution.layouts), engine.unknown_columns(layout, text)
         return engine.Statement(begins=begins, layouts=(layout,), facts=kept, finding=finding)
     if text[:1] == "#" and (match := _BEGIN.fullmatch(text)) is not None:
-        return engine.Statement(begins=True, case=match[1], facts=kept)
+        return engine.Statement(above=True, ends=True, case=match[1], facts=kept)
     facts: dict[str, str | int] = {}
     if match := _HEADING.fullmatch(text):
         each = int(match["ranks"] or match["each"] or 0)
         facts = {"ranks": each * int(match["groups"] or 1)} if each else {}
         facts |= {name: int(match[name]) for name in ("groups", "largest", "threads", "window_size") if match[name]}
         facts |= {name: match[name].lower() for name in ("mode", "imb") if match[name]}
-    if execution is None:
-        return engine.Statement(above=True, facts=facts) if _ABOVE & facts.keys() else None
-    if _SKIPPED.fullmatch(text):
-        return engine.Statement(wrong=int(text[0] == "C"), notes=(engine.Note("", " ".join(text.split())),))
-    mode = facts.pop("mode", "")
-    return engine.Statement(facts=facts, labels={"operation": str(mode)} if mode else {}) if text[:1] == "#" else None
+    if execution is not None and (match := _SKIPPED.fullmatch(text)):
+        return engine.Statement(wrong=bool(match["wrong"]), notes=(engine.Note("", " ".join(text.split())),))
+    labels = {"operation": str(facts.pop("mode"))} if "mode" in facts else {}
+    return engine.Statement(above=execution is None, facts=facts, labels=labels) if facts or labels else None
 
 
 def _moves(row: engine.Row, unit: float, messages: int) -> bool | None:
@@ -118,9 +115,10 @@ class Imb(ReadBenchmark):
     resolution = MappingProxyType({"latency": (1e-8,), "time": (1e-8,), "bandwidth": (1e4,), "message_rate": (1.0,)})
     signatures = (
         Signature("#repetitions", r"(?: {7})?(?:Group\s+)?(?:#bytes\s+)?#repetitions\s+(?:t|M)"),
+        Signature("# Benchmarking", r"# Benchmarking [A-Z][\w-]*\s*$"),
         Signature("MPI Benchmark", r"# +Intel ?\(R\) MPI Benchmark", begins=False),
     )
-    first_words = ("#repetitions", "# Benchmarking", "MPI Benchmark", "# Maximum message", *WORDS)
+    first_words = ("#repetitions", "Benchmarking ", "MPI Benchmark", "# Maximum message", *WORDS)
 
 
 BENCHMARK = Imb()

@@ -97,9 +97,9 @@ class Prefixes:
         `outer`: what prefixes cut before have stated. The text contains newlines if a log entry holds several
         lines.
         """
-        text, stream = raw.removesuffix(" | |"), outer  # the copy of a page of gist.github.com has empty cells
+        # The copy of a page of gist.github.com has empty cells.
+        text, stream, forms = raw.removesuffix(" | |"), outer, self.forms
         text = strip_colors(text) if "\x1b" in text else text
-        forms = self.forms
         if not forms and text[:1] not in _STARTS:
             return text, stream
         for _ in range(_MAX_STACKED):

@@ -177,7 +177,7 @@ class LogParser:
 
     def _read(self, text: str, stream: Stream) -> list[Result]:
         """Read a line that is neither a plain row nor plain debug text of a known host."""
-        group, text = self._group(stream), text.replace("\xa0", " ")
+        group = self._group(stream)
         if text.startswith(MARKER_SIGN) and (marker := read_marker(text)) is not None:
             return self._mark(group, marker)
         if ("NCCL " in text or " INFO " in text or " WARN " in text) and (debug := self._hosts.split(text)) is not None:

@@ -27,8 +27,7 @@ SUBFOLDERS = (
 _POWERS_OF_TWO = frozenset({"osu_latency", "osu_bw", "osu_bibw", "osu_mbw_mr", "osu_multi_lat"})
 _SIZELESS = frozenset({"osu_barrier", "osu_ibarrier", "osu_fop_latency", "osu_cas_latency"})
 _BTLS = {"tcp": "tcp,self", "shm": "vader,self"}  # Open MPI 5 calls vader sm, and still accepts this name
-# If inherited, they would make a configuration measure something other than its name says.
-_MISLEADING = (
+_MISLEADING = (  # If inherited, they would make a configuration measure something other than its name says
     *("OMPI_MCA_pml", "OMPI_MCA_btl", "OMPI_MCA_mtl", "OMPI_MCA_mtl_ofi_provider_include"),
     *("OMPI_MCA_mtl_ofi_provider_exclude", "FI_PROVIDER", "FI_EFA_IFACE", "FI_EFA_USE_DEVICE_RDMA"),
     *("UCX_TLS", "UCX_NET_DEVICES"),

@@ -74,8 +74,8 @@ def _title(match: re.Match[str]) -> engine.Statement:
         case = re.sub(pattern, name, case)
     facts = {"osu": match["version"], "gpu": match["gpu"], "library": match["python"] or match["library"]}
     facts = {name: value.lower().replace(" ", "-") for name, value in facts.items() if value not in {None, "MPI"}}
-    layouts = (_INIT,) if case == "init" else ()
-    return engine.Statement(begins=True, case=f"osu_{case}", facts=facts, layouts=layouts)
+    hello, init = case == "hello", (_INIT,) if case == "init" else ()  # hello measures nothing
+    return engine.Statement(begins=True, above=hello, ends=hello, case=f"osu_{case}", facts=facts, layouts=init)
 
 
 def _header(text: str, execution: engine.Execution) -> engine.Statement | None:
@@ -86,7 +86,7 @@ def _header(text: str, execution: engine.Execution) -> engine.Statement | None:
         kind = next((one for one in _PROFILES.values() if execution.layouts == ((one,),)), engine.Column(cell="(?!)"))
         return engine.Statement(layouts=((engine.SIZE, *(kind._replace(stat=f"window {each}") for each in words)),))
     layout = engine.read_columns(names, _COLUMNS)
-    if layout[0] in {engine.UNKNOWN, engine.IGNORED}:
+    if layout[0] in {engine.UNKNOWN, engine.IGNORED} or names[0].islower():  # `size` is nccl-tests'
         return None
     if "lat" in case:  # no name of a collective has it
         layout = tuple(column._replace(metric="latency") if column.metric == "time" else column for column in layout)
@@ -140,14 +140,14 @@ _FAILED = lazy(
 def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
     if ("OSU" in text or "OMB" in text) and (title := _TITLE.fullmatch(text)) is not None:
         return _title(title)
-    if execution is not None and text.lstrip().startswith(("#", "Size ")):
+    if execution is not None and text.lstrip().startswith(("#", "Size ", "Overall(")):
         return _comment(text.strip(), execution)
     if "osu_" in text and (command := _command(text)) is not None:
         return command
     return engine.Statement(wrong=1) if text.lstrip().startswith("DATA VALIDATION ERROR: ") else None
 
 
-def _comment(text: str, execution: engine.Execution) -> engine.Statement:
+def _comment(text: str, execution: engine.Execution) -> engine.Statement | None:
     found = ((name.lower().replace(" ", "_"), value) for name, value in _FACT.findall(text))
     facts: dict[str, str | int] = {name: int(value) if value.isdecimal() else value for name, value in found}
     facts.update(("buffers", f"{match[1]}-{match[2]}".lower()) for match in _BUFFERS.finditer(text))
@@ -157,7 +157,7 @@ def _comment(text: str, execution: engine.Execution) -> engine.Statement:
         return engine.Statement(facts={"datatype": f"{before}, {facts['datatype']}"}, labels=labels)
     if kind := next((column for words, column in _PROFILES.items() if words in text), None):
         return engine.Statement(layouts=((kind,),))
-    return engine.Statement(facts=facts) if facts else _header(text, execution) or engine.NO_MEANING
+    return engine.Statement(facts=facts) if facts else _header(text, execution)
 
 
 def _fits(row: engine.Row) -> bool:
@@ -174,7 +174,7 @@ def _fits(row: engine.Row) -> bool:
     return engine.is_ascending(row)
 
 
-_NUMBER = lazy(r"\s*\d+(?:\.\d+)?(?:\s|$)")
+_NUMBER = lazy(r"(?!(?:\s*\d+){3,}\s*$|.*[|+])\s*\d+(?:\.\d+)?(?:\s|$)")  # and no line of a graph (-G tty)
 TABLE = engine.Table(
     benchmark="osu",
     program="OSU",
