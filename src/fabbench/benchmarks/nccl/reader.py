@@ -49,7 +49,7 @@ device 1 #?\s*Rank\s+(\d{1,9})\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+(\d+)\s+)?on\s+(\
 version 0 # ([nr]ccl)-tests version (\S+)(?: \(\w+\))?(?: [nr]ccl-headers=\d+ [nr]ccl-library=<n>)?
 program 0 # Collective test starting: (\S+)
 config 0 #? ?nThread \d+ nGpus \d+ minBytes <n> maxBytes <n> step: <n>\((factor|bytes)\) warmup iters: <n> iters: <n>
-foreign 0 # minBytes \d+ maxBytes \d.* kernel num: \d
+foreign 0 # minBytes \d+ maxBytes \d.* kernel num: \d|#\s+size\s+count\s+time\s+algbw
 rccl_tests 1 rccl-tests: Version (?:(\w+:[0-9a-f]+\+?)|.*)
 in_place 2 # +in-place$
 bounds 3 (?:# ?)?Out of bounds values +: +<n> (OK|FAILED)
@@ -74,9 +74,8 @@ _PROGRAM = lazy(r"(?:^|[\s/'\"])([a-z]\w*)_perf(?:_mpi)?(?=[\s'\";]|$)")
 @lru_cache(maxsize=512)  # most banners of the programs in one log are the same
 def read_statement(text: str) -> Statement | None:
     """Parse a line other than a row; None if it does not come from nccl-tests."""
-    if "algbw" in text:
-        layout = read_header(text)
-        return Statement("header", HEADER, text, (), layout) if layout else None
+    if "algbw" in text and (layout := read_header(text)) is not None:
+        return Statement("header", HEADER, text, (), layout)
     if not BENCHMARK.may_begin(text):
         return None
     text = text.strip()
