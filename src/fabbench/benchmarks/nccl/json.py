@@ -51,7 +51,7 @@ def read_document(text: str) -> Record | None:
         footer, _ = decoder.raw_decode("{" + rest.strip().removeprefix(",") * ('"results"' not in rest))
     except (ValueError, RecursionError):
         footer = {}  # the file ends before its last brace
-    _say(execution, _foot(footer))
+    _say(execution, _foot(footer := head | footer))  # jq -S sorts all keys
     errors = footer.get("errors")
     for error in errors if isinstance(errors, list) else [errors]:
         if error and isinstance(error, str):
