@@ -132,7 +132,7 @@ _IB_DEVICE = lazy(r"\[(\d+)\]([\w.-]+):\d+/(\w*)(?=[ /;])")  # whole ones: a ter
 _COMM_ID = lazy(r" commId 0x([0-9a-f]+)")
 _INTERFACE = lazy(r"(?:\[\d+\]|Using )([\w.-]+):[\da-fA-F.:]+<\d+>")
 _NVLS = lazy(r" (\d+) nvls channels")
-_CHOICE = lazy(r" Bytes -> (?:Algo (\w+) proto (\w+)|Kernel [^\W_]+_(\w+))")
+_CHOICE = lazy(r" Bytes -> (?:Algo (\w+) proto (\w+)|Kernel [^\W_]+_(\w+)|(?:cuda|hip)(Memcpy)|(RMA) proxy)")
 _ALGORITHMS = {"0": "TREE", "1": "RING", "2": "COLLNET_DIRECT", "3": "COLLNET_CHAIN", "4": "NVLS", "5": "NVLS_TREE"}
 _PROTOCOLS = {"0": "LL", "1": "LL128", "2": "SIMPLE"}  # NCCL before 2.24 prints numbers
 _PXN = lazy(r"use ring PXN (\d)")
@@ -224,7 +224,7 @@ class Evidence:
         if handler is not None:
             handler(self, message, origin)
         elif match := _CHOICE.search(message):
-            self._choice(message, match[1] or "SYMMETRIC", match[2] or match[3])
+            self._choice(message, match[1] or ("SYMMETRIC" if match[3] else "CE"), match[match.lastindex or 0])
         if CHAIN in message and not self.failed and _CHAIN.match(message):
             self.failed = self._warned or message
         if warning:

@@ -174,7 +174,7 @@ def _classify(evidence: Evidence, name: str) -> str:
         if not providers:
             return "libfabric"
         return "efa" if providers == {"efa"} else f"libfabric-{'+'.join(sorted(providers))}"
-    return "ib" if lower.startswith(("ibext", "nccl rdma plugin")) else lower
+    return "ib" if lower.startswith(("ibext", "nccl rdma plugin", "sharp")) else lower
 
 
 def _transport(evidence: Evidence, network: str, hosts: int) -> str:

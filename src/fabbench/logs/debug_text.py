@@ -14,7 +14,7 @@ from fabbench.model.patterns import lazy
 
 _LEVEL = r"(?P<level>INFO|WARN|TRACE|ABORT)\b ?"  # NCCL 2.2 prints no NCCL before it
 _DEBUG = lazy(r" ?:(?P<process>\d+:\d+) \[ ?-?\d+ ?\] (?:(?P<place>[^\n]{0,400}?)NCCL |(?:\S+:\d+ )?)" + _LEVEL)
-_BARE = lazy(r"(?:\[ ?(?P<rank>\d+) ?\] )?(?:\S+:\d+ (?:\([^)]*\) )?)?NCCL " + _LEVEL)
+_BARE = lazy(r"(?:\[ ?(?P<rank>\d+) ?\] )?(?P<place>\S+:\d+ (?:\([^)]*\) )?)?NCCL " + _LEVEL)
 """Without `host:pid:tid`, which some tools drop."""
 _HOST_END = lazy(r"[\s:]")
 _LONGEST_HOST = 255
@@ -59,7 +59,7 @@ class HostNames:
         match = _DEBUG.search(text)
         if match is None:
             bare = _BARE.match(text)
-            return bare and DebugText("", f":{bare['rank'] or ''}", bare["level"], text[bare.end() :])
+            return bare and DebugText("", f":{bare['rank'] or ''}", bare[3], text[bare.end() :], bare["place"] or "")
         # Searched from its end: a forward search for the host name would start at every character of a line.
         tail = text[max(match.start() - _LONGEST_HOST, 0) : match.start()]
         token, glued = _HOST_END.split(tail)[-1], ""

@@ -41,7 +41,7 @@ _PART = lazy(
 )
 _PLAIN_NUMBER = lazy(r"(?!\d+(?:\.\d+){3}$)(?:\d+(?:\.\d+)?(?:ns|us|ms|[smhd])?)+")  # Maybe with a unit, and no address
 _LONG_NUMBER = 9  # From this many digits on, a number such as seconds since 1970 has equally many in each line
-_NO_PREFIX = lazy(r"NCCL |[{}]|\\n|#\s*[A-Za-z]")
+_NO_PREFIX = lazy(r"NCCL |\{(?!\w+\.py:\d+\})|(?<!\d)\}|\\n|#\s*[A-Za-z]")  # {subprocess.py:93} is Airflow's
 _NO_ROW = lazy(r"\d{9}|[^\d.\s]")  # Part of any prefix that is not the beginning of a row
 _LONGEST_PREFIX = 160
 _LABEL = lazy(r" *(?:\d+:|\[\d+\]) |[ \t]*\d+\t")  # A rank, or the number of a line

@@ -77,7 +77,7 @@ class Nccl(RunBenchmark):
 
     @override
     def is_document(self, head: bytes) -> bool:
-        return head.lstrip()[:1] == b"{" and (b'"args"' in head or b'"communicators_count"' in head)
+        return b'"communicators_count"' in head or (b'"args"' in head and b"\n{" in b"\n" + head.lstrip())
 
     @override
     def document(self, text: str) -> "Record | None":

@@ -20,6 +20,7 @@ from fabbench.model.patterns import lazy
 _MAX_DAMAGED = 2000  # characters of a damaged row that are kept
 _NO = ("false", False)
 _GAP = lazy(r"[ \n\t\r,]*")
+_BEGIN = lazy(r"(?m)^[ \t]*\{")  # A prompt or prose may stand above
 _RESULTS = lazy(r'"results"\s*:\s*\[')
 _LOOK = "Look at that process, and at its node (`dmesg`, `nvidia-smi`)."
 _EXACT = Layout(check="exact", left=("redop", "root"))
@@ -30,12 +31,12 @@ def read_document(text: str) -> Record | None:
     """Read the text of a file; None if it is neither nccl-tests' JSON nor that of NCCL's RAS."""
     if '"communicators_count"' in text:
         return _read_ras(text)
-    results = _RESULTS.search(text)
-    if results is None:
+    begin, results = _BEGIN.search(text), _RESULTS.search(text)
+    if begin is None or results is None or "algbw" in text:  # a table of the same run tells more
         return None
     decoder = json.JSONDecoder(parse_float=str, parse_int=str)
     try:
-        head = decoder.decode(text[: results.end()] + "]}")
+        head = decoder.decode(text[begin.start() : results.end()] + "]}")
     except (ValueError, RecursionError):
         return None
     library = "rccl" if "rccl_version" in head else "nccl"
@@ -47,10 +48,10 @@ def read_document(text: str) -> Record | None:
     table.checked = False
     rest = _read_rows(table, text, results.end(), decoder)
     try:
-        footer = decoder.decode("{" + rest.strip().removeprefix(","))
+        footer, _ = decoder.raw_decode("{" + rest.strip().removeprefix(",") * ('"results"' not in rest))
     except (ValueError, RecursionError):
         footer = {}  # the file ends before its last brace
-    _say(execution, _foot(footer))
+    _say(execution, _foot(footer := head | footer))  # jq -S sorts all keys
     errors = footer.get("errors")
     for error in errors if isinstance(errors, list) else [errors]:
         if error and isinstance(error, str):

@@ -47,25 +47,25 @@ class Statement(NamedTuple):
 _LINES = r"""
 device 1 #?\s*Rank\s+(\d{1,9})\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+(\d+)\s+)?on\s+(\S.*?)\s+device\s+\d+\s+\[[^\]]*\]
 version 0 # ([nr]ccl)-tests version (\S+)(?: \(\w+\))?(?: [nr]ccl-headers=\d+ [nr]ccl-library=<n>)?
-program 0 # Collective test starting: (\S+)
+program 0 # Collective test starting: <name>(?:_perf\S*)?(?!\S)
 config 0 #? ?nThread \d+ nGpus \d+ minBytes <n> maxBytes <n> step: <n>\((factor|bytes)\) warmup iters: <n> iters: <n>
-foreign 0 # minBytes \d+ maxBytes \d.* kernel num: \d
+foreign 0 # minBytes \d+ maxBytes \d.* kernel num: \d|#\s+size\s+count\s+time\s+algbw
 rccl_tests 1 rccl-tests: Version (?:(\w+:[0-9a-f]+\+?)|.*)
 in_place 2 # +in-place$
 bounds 3 (?:# ?)?Out of bounds values +: +<n> (OK|FAILED)
 average 3 (?:# ?)?Avg bus bandwidth +: +(\d+(?:\.\d+)?(?:e[+-]\d+)?|-?nan|inf) *(OK|FAILED)?
 reducing 4 # Reducing maxBytes to <n> due to memory limitation
-concluded 4 # Collective test concluded: (\S+)
+concluded 4 # Collective test concluded: <name>(?:_perf\S*)?(?!\S)
 timeout 4 (?:\S+: )?Test timeout \(<n>s\)
 chain 4 \.\. \S+ pid \d+: Test failure \S+:\d+
-usage 4 USAGE: (\S*_perf\S*)
+usage 4 USAGE: <name>_perf
 failure 4 (?:\S+: )?(?:Test )?(?:NCCL|CUDA|CURAND) failure \S+:\d+|# error: |nRanks \d+ is not a power of 2, skipping
 failure 4 (?:\S*_perf\S*: )?(?:unrecognized option|invalid option|option requires) |invalid sizes? (?:specified|for)
 failure 4 (?:Invalid number of GPUs: |(?:Option )?-\w+\S* .*(?:not supported|requires))(?!.*(?:Ignor|Default)ing)
 failure 4 Incompatible NCCL versions|[Dd]evice implementation |\[ERROR\] The number of requested GPUs|NCCL \S+ or later
 """
 _STATEMENTS = [
-    (kind, int(stage), lazy(pattern.replace("<n>", r"(\d{1,18})")))
+    (kind, int(stage), lazy(pattern.replace("<n>", r"(\d{1,18})").replace("<name>", r"(?:\S*/)?([\w.+\\-]+?)")))
     for kind, stage, pattern in (line.split(None, 2) for line in _LINES.strip().split("\n"))
 ]
 _PROGRAM = lazy(r"(?:^|[\s/'\"])([a-z]\w*)_perf(?:_mpi)?(?=[\s'\";]|$)")
@@ -74,9 +74,8 @@ _PROGRAM = lazy(r"(?:^|[\s/'\"])([a-z]\w*)_perf(?:_mpi)?(?=[\s'\";]|$)")
 @lru_cache(maxsize=512)  # most banners of the programs in one log are the same
 def read_statement(text: str) -> Statement | None:
     """Parse a line other than a row; None if it does not come from nccl-tests."""
-    if "algbw" in text:
-        layout = read_header(text)
-        return Statement("header", HEADER, text, (), layout) if layout else None
+    if "algbw" in text and (layout := read_header(text)) is not None:
+        return Statement("header", HEADER, text, (), layout)
     if not BENCHMARK.may_begin(text):
         return None
     text = text.strip()
@@ -181,7 +180,7 @@ class NcclExecution:
                 layout = replace(layout, placement="in-place")
             self.table, self._printer = Table(layout, self.context), rank
         elif kind in {"program", "concluded"} or (kind == "usage" and record.case is None):
-            record.case = words[0].rpartition("/")[2].removesuffix("_mpi").removesuffix("_perf") or None
+            record.case = words[0].replace("\\", "")
         elif kind == "bounds":
             self._wrong_checks += int(words[0]) if words[1] == "FAILED" else 0
         elif kind == "average" and words[1] == "FAILED":
