@@ -320,7 +320,7 @@ _CELL_END = lazy(r"(?<!\\)\|")
 _SIZE = "Message Size"
 _FIGURE = lazy(rf"({'|'.join(METRICS)})(?: (.+))? \(([^()]+)\)(?:, ([a-z-]+))?")
 _SAME = lazy(r"(?m)^- (?:C[a-z ]+|\w+ column): (?P<benchmark>\w+), (?P<case>[\w.-]+)(?=, |\.$)(?P<more>.*)\.$")
-_CONDITION = lazy(r"(?<![^ ])([a-z_]+) ([^\s,]+)(?=,|$)")
+_CONDITION = lazy(r"(?:^|, )([a-z_]+) ([^,]+)(?=,|$)")
 _HEADLINE = lazy(r"([\w.-]+): .* vs .* at .*")
 
 _Rows: TypeAlias = dict[tuple[int, tuple[tuple[str, str], ...]], dict[str, float]]  # size and labels → metric → value
