@@ -14,7 +14,7 @@ from tests.support.paths import EXAMPLES, LOGS
 EFA, TCP = (str(EXAMPLES / f"logs/published-p4d-{name}.txt") for name in ("efa", "tcp"))
 PROVEN = str(LOGS / "nccl/x-net-socket.txt")
 SEVERAL = [
-    str(CORPUS / name) for name in ("deepep/v2-elastic-buffer.txt", "perftest/perftest-among-other-benchmarks.txt")
+    str(CORPUS / f"{name}.txt") for name in ("deepep/v2-elastic-buffer", "perftest/perftest-among-other-benchmarks")
 ]
 WRITTEN = [
     *((("compare", EFA, TCP, "--label", "EFA", "--label", "TCP"), form) for form in ("markdown", "csv", "json")),
