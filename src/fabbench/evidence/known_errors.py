@@ -81,7 +81,7 @@ _SIGN = lazy(
     "|looks like|components|cannot|lost|slots|attempt|ssert|xception|Interrupt|task\\(s\\)|JSM|LIMIT|limit"
     "|oom|OOM|revoked|unrecognized|resource|Evicted|Deadline|disconnect|responding|closed|ssh|denied|verification"
     "|fault|smashing|\\(\\): |corrupt|found|No such|No module|ncclInvalid"
-    "|exactly|operation|NCCL: |Timeout|timeout|result:|killing|Xid|reaped|stuck|watchdog|setting up"
+    "|exactly|operation|NCCL: |Timeout|timeout|result:|killing|Xid|reaped|stuck|watchdog|setting up|FAILED|UNREACHABLE"
 )
 # What may stand before a text: nothing, or what ends in a sign, a number, a time or a level. Sentences that
 # quote a text have a word or a quotation mark there, and tables have tabs.
