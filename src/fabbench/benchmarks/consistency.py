@@ -135,7 +135,7 @@ def gap(sizes: Sequence[int]) -> str:
     usual, count = Counter(after / before for before, after in steps).most_common(1)[0] if steps else (1.0, 0)
     odd = [(before, after) for before, after in steps if after != before * usual]
     odd = [step for step in odd if step != steps[0] or step[0] == step[1]]  # the first one may be below a round size
-    if not odd or usual <= 1 or count < max(4, 0.75 * len(steps)):
+    if not odd or usual <= 1 or (count < max(4, 0.75 * len(steps)) and all(before < after for before, after in odd)):
         return ""
     return f"The sizes of the table do not go on from {format_size(odd[0][0])} to {format_size(odd[0][1])}."
 

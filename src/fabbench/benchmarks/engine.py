@@ -476,10 +476,10 @@ def read_words(text: str, program: re.Pattern[str], stop: re.Pattern[str] = _STO
 
     `program`: a pattern whose first group is the name; `stop`: where its arguments end.
     """
-    match = program.search(text)
-    if match is None:
+    if (match := program.search(text)) is None:
         return None
     prompt, rest = text[: match.start()], stop.split(text[match.end() :], maxsplit=1)[0]
+    prompt = prompt.lstrip("# ") if prompt.startswith("##") else prompt  # a heading in Markdown
     words = rest.split()
     folder = prompt.rsplit(maxsplit=1)[-1] if prompt and not prompt[-1].isspace() else ""
     if not any(sign in f"{prompt} " for sign in _PROMPTS) and (

@@ -82,6 +82,7 @@ _SIGN = lazy(
     "|oom|OOM|revoked|unrecognized|resource|Evicted|Deadline|disconnect|responding|closed|ssh|denied|verification"
     "|fault|smashing|\\(\\): |corrupt|found|No such|No module|ncclInvalid"
     "|exactly|operation|NCCL: |Failed to |Timeout|timeout|result:|killing|Xid|reaped|stuck|watchdog|setting up"
+    "|FAILED|UNREACHABLE"
 )
 # What may stand before a text: nothing, or what ends in a sign, a number, a time or a level. Sentences that
 # quote a text have a word or a quotation mark there, and tables have tabs.

@@ -100,6 +100,8 @@ class Prefixes:
         # The copy of a page of gist.github.com has empty cells.
         text, stream, forms = raw.removesuffix(" | |"), outer, self.forms
         text = strip_colors(text) if "\x1b" in text else text
+        if self._repeated and text.lstrip().startswith('"stdout":'):
+            return "", stream
         if not forms and text[:1] not in _STARTS:
             return text, stream
         for _ in range(_MAX_STACKED):
@@ -123,7 +125,7 @@ class Prefixes:
         at = find_sign(text, all_signs(begins=True) if signs is None else signs)
         if 0 < (inner := inner_tag(text)) < at:  # another prefix, unless it stands behind text without a newline
             at = 0 if text[inner - 1].isalnum() else inner
-        if at <= 0 or (self._repeated and text.lstrip().startswith('"stdout":')):
+        if at <= 0:
             return False
         form = _form(text, at)
         if form is None or form in self.forms or form.cut(text) is None:
@@ -228,8 +230,7 @@ def _form(text: str, at: int) -> _Text | _Json | None:
     if not prefix.strip() or len(prefix) > _LONGEST_PREFIX or _NO_PREFIX.search(prefix):
         return None
     pattern, number, fenced = _pattern(prefix), prefix.strip(), "|" in prefix and text.rstrip().endswith("|")
-    before = int(number[:18]) - 1 if number.isdigit() else 0
-    return _Text(re.compile(pattern), fenced, before) if pattern else None
+    return _Text(re.compile(pattern), fenced, int(number[:18]) - 1 if number.isdigit() else 0) if pattern else None
 
 
 def _pattern(prefix: str) -> str:
@@ -237,7 +238,7 @@ def _pattern(prefix: str) -> str:
     bare = prefix.strip(" \t")
     lead, _, blanks = prefix.partition(bare)
     if bare.isdigit():
-        return rf"[ \t]*(?P<line>\d+){re.escape(blanks)}"
+        return r"[ \t]*(?P<line>\d+)" + re.escape(blanks[: blanks.find("\t") + 1] or blanks)
     if not blanks and re.fullmatch(r"\d+:", bare):
         return r"[ \t]*\d+[:-]"  # grep -n, and its context lines
     if not _NO_ROW.search(bare):

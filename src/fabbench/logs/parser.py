@@ -113,7 +113,7 @@ class LogParser:
                 length = len(raw) - len(text)
                 streams[raw[:length]] = stream
             self._number = number
-            several = "<std" in text or "\n" in text
+            several = "<std" in text or "\n" in text or "\r" in text
             out += self._blocks(text, stream) if several else self._read(text, stream)
             shortcut, reading, endings = None, None if several else stream, self._group(NO_STREAM).evidence.endings
         self._number = number
@@ -122,9 +122,9 @@ class LogParser:
     def _blocks(self, text: str, stream: Stream) -> list[Result]:
         """Read a line that contains more mpirun tags, or a log entry of several lines."""
         out: list[Result] = []
-        if "\n" in text:
-            for line in text.split("\n"):
-                out += self._blocks(*self._prefixes.cut(line.rstrip("\r"), stream))
+        if "\n" in text or "\r" in text:  # a progress bar begins a line again and again
+            for line in text.replace("\r", "\n").split("\n"):
+                out += self._blocks(*self._prefixes.cut(line, stream))
             return out
         text = text[:LONGEST_LINE]
         while (inner := inner_tag(text)) >= 0:

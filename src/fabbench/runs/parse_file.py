@@ -51,9 +51,11 @@ _COPIED: Mapping[int, str | None] = {
     0x2212: "-",
 }
 """Blanks that keep a line together or are narrow or wide, signs without a width, and the minus of word processors."""
-_HTML = lazy(r"&(?:nbsp|[lg]t|amp|quot|#\d{2,5}|#x[\da-fA-F]{2,4});|<(?:br|pre|p|div|code|span|html)\b[^<>]*>")
+_TICKET = r"\{(?:code|noformat)\b[^{}\s]*\}"  # around a text in Jira
+_HTML = lazy(rf"{_TICKET}|&(?:nbsp|[lg]t|amp|quot|#\d+|#x[\da-fA-F]+);|<(?:br|pre|p|div|code|span|html)\b[^<>]*>")
 _LINE_END = lazy(r"(?:<br ?/?>|</(?:p|div|li|tr)>)(?!\n|\Z)")
-_TAG = lazy(r"</?(?:br|pre|p|div|li|tr|td|code|span|samp|b|strong|html|body)\b[^<>]*>")
+_TAG = lazy(rf"{_TICKET}|</?(?:br|pre|p|div|li|tr|td|code|span|samp|b|strong|html|body)\b[^<>]*>")
+_LOST = lazy(r"\0+")  # data that never came to the disk, or were cut off in place
 _COLOR_WORD = lazy(r"(?:\^\[\[[\d;]*|\x1b?\[\d{1,2}(?:;\d{1,3}){0,4})[mK]")
 _CONFIGURATION = lazy(rf"{MARKER_SIGN}(?:begin|nics) \d+-(\S+)-r\d+[/ ]")
 
@@ -116,7 +118,7 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
         yield from table_logs(_whole(block, file), source, proof)
         return
     # No prefix is learned if fabbench itself wrote the first line.
-    sample = [] if begin.startswith(MARKER_SIGN) else _as_printed(begin).replace("\r\n", "\n").split("\n")
+    sample = [] if begin.startswith(MARKER_SIGN) else re.split("\r*\n|\r", _as_printed(begin))
     # Each part has its own parser: what one configuration, or repeat, has printed is no evidence about another.
     make = partial(LogParser, source, proof=proof, live=False, line=line)
     parser, current, preamble, damage = make(prefixes=Prefixes(sample)), "", list[str](), None
@@ -192,9 +194,10 @@ def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
 
 
 def _as_printed(text: str) -> str:
-    """Undo what web pages and editors do to a text: HTML, unusual blanks, and colors that lost their ESC."""
-    if ("&" in text or "</" in text or "<br" in text or "<pre" in text) and _HTML.search(text):
+    """Undo what pages, tickets and editors do to a text: HTML, unusual blanks, and colors that lost their ESC."""
+    if ("&" in text or "</" in text or "<br" in text or "<pre" in text or "{" in text) and _HTML.search(text):
         text = html.unescape(_TAG.sub("", _LINE_END.sub("\n", text)))
+    text = _LOST.sub("\n", text) if "\0" in text else text
     if "[0m" in text or "^[[" in text:
         text = _COLOR_WORD.sub("", text)
     return text if text.isascii() else text.translate(_COPIED)
@@ -333,7 +336,7 @@ _CELL_END = lazy(r"(?<!\\)\|")
 _SIZE = "Message Size"
 _FIGURE = lazy(rf"({'|'.join(METRICS)})(?: (.+))? \(([^()]+)\)(?:, ([a-z-]+))?")
 _SAME = lazy(r"(?m)^- (?:C[a-z ]+|\w+ column): (?P<benchmark>\w+), (?P<case>[\w.-]+)(?=, |\.$)(?P<more>.*)\.$")
-_CONDITION = lazy(r"(?<![^ ])([a-z_]+) ([^\s,]+)(?=,|$)")
+_CONDITION = lazy(r"(?:^|, )([a-z_]+) ([^,]+)(?=,|$)")
 _HEADLINE = lazy(r"([\w.-]+): .* vs .* at .*")
 
 _Rows: TypeAlias = dict[tuple[int, tuple[tuple[str, str], ...]], dict[str, float]]  # size and labels → metric → value

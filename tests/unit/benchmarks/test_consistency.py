@@ -38,7 +38,8 @@ def test_a_size_out_of_its_sweep(sizes: list[int], wrong: list[int]) -> None:
 @pytest.mark.parametrize(
     ("sizes", "damaged"),
     [([1, 2, 4, 8, 16, 64], True), ([1, 2, 4, 8, 16, 1632], True), ([2, 2, 4, 8, 16, 32], True),
-     ([6, 8, 16, 32, 64, 128], False), ([0, 1, 2, 4, 8, 16, 1, 2, 4, 8], False), ([64, 256, 1024, 4096, 65536], False)],
+     ([6, 8, 16, 32, 64, 128], False), ([0, 1, 2, 4, 8, 16, 1, 2, 4, 8], False), ([64, 256, 1024, 4096, 65536], False),
+     ([4, 8, 8, 16], True), ([8, 8, 8], False)],
 )  # fmt: skip
 def test_a_sweep_that_lost_rows(sizes: list[int], *, damaged: bool) -> None:
     assert bool(gap(sizes)) == damaged

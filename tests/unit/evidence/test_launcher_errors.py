@@ -19,6 +19,7 @@ LIMITS = [
     "slurmstepd: error: *** JOB 7 ON node0 CANCELLED AT 2026-11-21T11:47:14 DUE TO TIME LIMIT ***",
     "=>> PBS: job killed: walltime 3612 exceeded limit 3600",
     "TERM_RUNLIMIT: job killed after reaching LSF run time limit.",
+    "timeout: sending signal TERM to command './all_reduce_perf'",
     "[rank0]:[E1125 a.cpp:689] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)",
     "DeepEP dispatch forwarder timeout (RDMA meta), channel: 3, RDMA: 1, nvl: 3, src RDMA lane: 0, dst NVL: 7",
     "RuntimeError: [Rank 0]: Ranks 3, 5 failed to pass monitoredBarrier in 1800000 ms",

@@ -46,6 +46,8 @@ COPIES: dict[str, Callable[[str], str]] = {
     "blanks that do not break": lambda text: text.replace(" ", "\xa0"),
     "wide blanks and signs without a width": lambda text: text.replace("  ", "\u3000").replace("\n", "\u200b\n"),
     "byte order mark": lambda text: f"\ufeff{text}",
+    "progress bar": lambda text: f"  0%|  | 0/2\r 50%|# | 1/2\r{text}".replace("\n", "\r\r\n"),
+    "zeros in place of lost data, in a ticket": lambda text: "\0" * 600 + f"{{code:java}}{text}{{code}}",
     "collapsed blanks": lambda text: re.sub(" +", " ", text),
     "cat -v": lambda text: re.sub(r"(\d+\.\d+)", r"^[[1m\1^[[0m", text),
     "colors without ESC": lambda text: re.sub("(?m)^(.*)$", r"[36m(task pid=1)[0m \1", text),
@@ -204,12 +206,13 @@ def test_an_entry_of_a_log_that_holds_the_whole_output_is_read_line_by_line() ->
     assert contents([log]) == contents(parse("\n".join(LINES)))
 
 
-def test_ansible_says_a_programs_output_twice_and_it_is_read_once() -> None:
-    string, lines = json.dumps("\n".join(LINES)), behind("ansible stdout_lines", LINES)
-    alone = f'ok: [gpu01] => {{\n    "stdout": {string}'
-    for text in (alone + "\n}\n", f'{alone},\n    "stdout_lines": [\n{lines}    ]\n}}\n'):
-        (log,) = parse(text)
-        assert contents([log]) == contents(parse("\n".join(LINES)))
+@pytest.mark.parametrize("path", OTHERS)
+def test_ansible_says_a_programs_output_twice_and_it_is_read_once(path: Path) -> None:
+    whole = path.read_text().rstrip("\n")
+    lines, alone = whole.split("\n"), f'ok: [gpu01] => {{\n    "stdout": {json.dumps(whole)}'
+    twice = f'{alone},\n    "stdout_lines": [\n{behind("ansible stdout_lines", lines)}    ]\n}}\n'
+    for text in (twice, alone + "\n}\n") if path.parent == CORPUS / "nccl" else (twice,):
+        assert contents(parse(text)) == contents(parse(whole))
 
 
 def test_nothing_is_learned_from_a_row_that_debug_text_tore() -> None:
