@@ -118,7 +118,7 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
         yield from table_logs(_whole(block, file), source, proof)
         return
     # No prefix is learned if fabbench itself wrote the first line.
-    sample = [] if begin.startswith(MARKER_SIGN) else re.split("\r*\n|\r", _as_printed(begin))
+    sample = [] if begin.startswith(MARKER_SIGN) else re.split("\r*\n|\r", as_printed(begin))
     # Each part has its own parser: what one configuration, or repeat, has printed is no evidence about another.
     make = partial(LogParser, source, proof=proof, live=False, line=line)
     parser, current, preamble, damage = make(prefixes=Prefixes(sample)), "", list[str](), None
@@ -184,16 +184,16 @@ def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
         whole, newline, tail = block.rpartition(b"\n")
         if newline:
             text = (rest + whole).decode("utf-8", "replace")
-            yield _as_printed(text.replace("\r\n", "\n").removesuffix("\r") if "\r" in text else text)
+            yield as_printed(text.replace("\r\n", "\n").removesuffix("\r") if "\r" in text else text)
             rest = tail
         elif len(rest) < 8 * LONGEST_LINE:
             rest += block
         block = file.read(BLOCK)
     if rest:
-        yield _as_printed(rest.decode("utf-8", "replace").rstrip("\r"))
+        yield as_printed(rest.decode("utf-8", "replace").rstrip("\r"))
 
 
-def _as_printed(text: str) -> str:
+def as_printed(text: str) -> str:
     """Undo what pages, tickets and editors do to a text: HTML, unusual blanks, and colors that lost their ESC."""
     if ("&" in text or "</" in text or "<br" in text or "<pre" in text or "{" in text) and _HTML.search(text):
         text = html.unescape(_TAG.sub("", _LINE_END.sub("\n", text)))

@@ -8,6 +8,7 @@ import pytest
 from fabbench.benchmarks import benchmarks
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.model.log import Line
+from fabbench.runs.parse_file import as_printed
 from tests.support.corpus import paths
 
 _NUMBER = re.compile(r"\d+")
@@ -17,7 +18,7 @@ def recorded_lines() -> Iterator[str]:
     """Yield the lines of the logs, bare; of those that differ in numbers alone, one."""
     seen: set[str] = set()
     for path in paths():
-        lines = path.read_text(errors="replace")[:200_000].splitlines()
+        lines = as_printed(path.read_text(errors="replace")[:200_000]).splitlines()
         prefixes = Prefixes(lines)
         for line in lines:
             for text in prefixes.cut(line)[0].split("\n"):
