@@ -1,13 +1,9 @@
-"""Fabric → the environment that makes NCCL programs (nccl-tests, torch) use it and nothing else. Pure.
-
-Every configuration names its network in NCCL_NET: NCCL then fails if that network is not available, instead
-of falling back to another.
-"""
+"""What benchmarks whose ranks use NCCL, or are started like them, plan in the same way. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from fabbench.catalog.instances import RACKS, connects_hosts
 from fabbench.model.errors import MachineError, RequestError
@@ -15,103 +11,12 @@ from fabbench.model.fabrics import INTRA_HOST, NO_NETWORK, provider
 from fabbench.model.log import Proof
 
 if TYPE_CHECKING:
+    from fabbench.catalog.nccl_environment import NcclEnvironment
     from fabbench.model.hosts import Host
     from fabbench.model.plan import Command, Step
 
-PLUGIN = "AWS Libfabric"  # the plugin aws-ofi-nccl in NCCL_NET: every release accepts this name
-DEBUG_FILE = "{folder}/debug.%h.%p"
-"""Where each rank writes its debug lines, so that they do not tear rows: read while they are written."""
-SUBSYSTEMS = "INIT,NET,ENV"  # NCCL's debug lines that show the network, its devices, and the path of each channel
-UNKNOWN_INTERFACE = "^docker,lo,veth"  # for NCCL_SOCKET_IFNAME: all interfaces except those that reach no other host
-
-# If inherited, they would make a configuration measure something other than its name says.
-_MISLEADING = (
-    *("NCCL_NET", "NCCL_HOSTID", "NCCL_ALGO", "NCCL_PROTO", "NCCL_MNNVL_ENABLE", "NCCL_TESTS_SPLIT"),
-    *("NCCL_TESTS_SPLIT_MASK", "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE"),
-    *("FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "FI_EFA_IFACE"),
-)
-REASONS = {
-    "NCCL_NET": "fails where NCCL would fall back to another network",
-    "NCCL_TUNER_PLUGIN": "EFA's would steer sockets, too; for EFA, NCCL finds it by itself (2.21 and later)",
-    "NCCL_BUFFSIZE": "like P2P_NET_CHUNKSIZE and TOPO_FILE tuned for EFA, where the plugin sets it",
-    "NCCL_MNNVL_ENABLE": "0 keeps data off NVLink between hosts; 1 is for the fabric nvlink",
-    "NCCL_SOCKET_IFNAME": "ranks meet over an interface that reaches other hosts",
-    "NCCL_DEBUG": "the log has to show the network that was used",
-}  # variable → why it is set, or unset
-_SOCKETS = {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_TUNER_PLUGIN": "none"}
-_IB = {**_SOCKETS, "NCCL_NET": "IB"}
-NIC_SELECTORS = {"efa": ("FI_EFA_IFACE", ""), "ib": ("NCCL_IB_HCA", "="), "roce": ("NCCL_IB_HCA", "=")}
-"""Fabric → the variable that selects its NICs, and the prefix of the names in its value."""
 _GOOGLE_PROFILES = {"gib": "gke-gib", "tcpxo": "gke-tcpxo"}
 """Networks that no device reveals → the cluster profile that has each."""
-
-
-class NcclEnvironment(NamedTuple):
-    """What to set and what to unset for every rank. No name is in both."""
-
-    env: Mapping[str, str]
-    unset: tuple[str, ...] = ()
-
-
-_NETWORKS: Mapping[str, Mapping[str, str]] = {
-    "efa": {"NCCL_NET": PLUGIN, "FI_PROVIDER": "efa"},
-    "tcp": _SOCKETS,
-    "ib": _IB,
-    "roce": _IB,
-    "gib": {"NCCL_NET": "gIB"},
-    "tcpxo": {"NCCL_NET": "FasTrak"},
-    "shm": {**_SOCKETS, "NCCL_P2P_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"},
-    "p2p": _SOCKETS,
-    # What NVLink does not carry goes over sockets, and shows; MNNVL takes CUDA's virtual memory (cuMem).
-    "nvlink": {**_SOCKETS, "NCCL_MNNVL_ENABLE": "1"},
-}
-_ALSO_UNSET = {
-    # Images and the plugin set these for EFA; they change what sockets do.
-    "tcp": ("NCCL_BUFFSIZE", "NCCL_P2P_NET_CHUNKSIZE", "NCCL_TOPO_FILE"),
-    "nvlink": ("NCCL_CUMEM_ENABLE",),
-}
-
-
-def environment(
-    fabric: str, hosts: Sequence["Host"], *, debug: str = "INFO", devices: Sequence[str] = ()
-) -> NcclEnvironment:
-    """Return what NCCL programs need for `fabric` on `hosts`.
-
-    A name that is not one of NCCL's fabrics is a libfabric provider, for the plugin. `debug` is NCCL_DEBUG.
-    `devices`, if any, are the only ones to use.
-    """
-    # On GB200 racks NVLink would carry traffic between hosts.
-    bypasses = {} if fabric in NO_NETWORK else {"NCCL_MNNVL_ENABLE": "0"}
-    # The interface of sockets, for the data or for the bootstrap of the ranks.
-    names = list(dict.fromkeys(host.interface for host in hosts))
-    known = f"={','.join(names)}" if all(names) else UNKNOWN_INTERFACE if len(hosts) > 1 else ""
-    interface = "=lo" if all(host.virtual for host in hosts) else known
-    network = _NETWORKS.get(fabric) or {"NCCL_NET": PLUGIN, "FI_PROVIDER": provider(fabric)}
-    rdma = any(host.linked("ib") or host.linked("roce") for host in hosts)  # tcp is kept off these
-    # In NCCL_IB_HCA a name without `=` matches as a prefix.
-    variable, sign = NIC_SELECTORS[fabric] if devices else ("", "")
-    selected = {variable: sign + ",".join(devices)} if devices else {}
-    env = {
-        **(hosts[0].settings.get(fabric, {}) if hosts else {}),
-        **network,
-        **bypasses,
-        **({"NCCL_SOCKET_IFNAME": interface} if interface else {}),
-        **({"NCCL_IB_DISABLE": "1"} if fabric == "tcp" and rdma else gid_setting("NCCL_IB_GID_INDEX", fabric, hosts)),
-        **selected,
-        "NCCL_DEBUG": debug,
-        "NCCL_DEBUG_SUBSYS": SUBSYSTEMS,
-        "NCCL_DEBUG_FILE": DEBUG_FILE,
-    }
-    unset = (*_MISLEADING, *_ALSO_UNSET.get(fabric, ()))
-    return NcclEnvironment(env=env, unset=tuple(name for name in unset if name not in env))
-
-
-def gid_setting(variable: str, fabric: str, hosts: Sequence["Host"]) -> Mapping[str, str]:
-    """Return a variable with the RoCE GID index, if all devices of all hosts have the same one."""
-    indices = {host.gids.get(device) for host in hosts for device in host.linked("roce")}
-    if fabric == "roce" and len(indices) == 1 and (index := indices.pop()) is not None:
-        return {variable: str(index)}
-    return {}
 
 
 def why_unsupported(fabric: str, host: "Host") -> str:
@@ -165,7 +70,7 @@ def gpus_per_host(hosts: Sequence["Host"]) -> int:
 
 
 def rank_commands(
-    argv: Sequence[str], fabric: str, hosts: Sequence["Host"], given: NcclEnvironment, each: int
+    argv: Sequence[str], fabric: str, hosts: Sequence["Host"], given: "NcclEnvironment", each: int
 ) -> "tuple[Command, ...]":
     """Return the commands that start `each` ranks on every host, from where the program is on each.
 

@@ -173,8 +173,7 @@ class Evidence:
     domains) → the first line that showed it."""
     nodes: int = 0
     ranks: int = 0
-    channel_count: int = 0
-    """Channels of a collective; 0: not printed."""
+    channel_count: int = 0  # Channels of a collective; 0: not printed
     ib_links: dict[str, str] = field(default_factory=dict)
     """Index of a NIC of NCCL's own verbs network → its link as printed, `IB` or `RoCE`."""
     ib_names: dict[str, None] = field(default_factory=dict)
@@ -183,20 +182,15 @@ class Evidence:
     """Network name as printed → indices of the devices that channels use."""
     jobs: dict[str, None] = field(default_factory=dict)
     """Ids of the communicators: all processes of one print the same id."""
-    interfaces: dict[str, None] = field(default_factory=dict)
-    """Interfaces that NCCL's sockets use."""
+    interfaces: dict[str, None] = field(default_factory=dict)  # Interfaces that NCCL's sockets use
     named_hosts: dict[str, None] = field(default_factory=dict)
     """Processes (`host:pid`) whose host is set by NCCL_HOSTID."""
     trouble: list[str] = field(default_factory=list)
     """Lines of a plugin that failed, or of a protocol that it tried."""
-    missing: str = ""
-    """The line that reports that there is no plugin."""
-    requested: str = ""
-    """The line that requests libfabric's efa provider."""
-    asked: str = ""
-    """The network that NCCL_NET names."""
-    warnings: dict[str, int] = field(default_factory=dict)
-    """Text → how often it was printed."""
+    missing: str = ""  # The line that reports that there is no plugin
+    requested: str = ""  # The line that requests libfabric's efa provider
+    asked: str = ""  # The network that NCCL_NET names
+    warnings: dict[str, int] = field(default_factory=dict)  # Text → how often it was printed
     algorithms: dict[str, None] = field(default_factory=dict)
     """`RING/SIMPLE` and so on, as NCCL chose them."""
     nvls: set[bool] = field(default_factory=set)

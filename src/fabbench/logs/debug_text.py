@@ -34,8 +34,7 @@ class DebugText(NamedTuple):
     """
 
     before: str
-    origin: str
-    """`host:pid:tid`, as far as the line shows it."""
+    origin: str  # `host:pid:tid`, as far as the line shows it
     level: str
     message: str
     place: str = ""  # The file and line of NCCL's source that printed it, with a blank

@@ -167,8 +167,7 @@ class _Text:
 
     pattern: re.Pattern[str]
     fenced: bool = False  # Whether the line is a cell of a table, and ends with `|`
-    last: int = field(default=0, compare=False)
-    """The number in the last line, if the lines are numbered."""
+    last: int = field(default=0, compare=False)  # The number in the last line, if the lines are numbered
 
     def cut(self, text: str) -> tuple[str, Mapping[str, str]] | None:
         """Return the text without the prefix, and the prefix's fields; None if the line has none of this form."""

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabbench.benchmarks.nccl_env import environment, gpus_per_host, rank_commands
+from fabbench.benchmarks.nccl_env import gpus_per_host, rank_commands
+from fabbench.catalog.nccl_environment import environment
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Host
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fabbench.benchmarks import nccl_env, standard
 from fabbench.benchmarks.nccl.table import COLLECTIVES, DTYPE_BYTES
 from fabbench.benchmarks.standard import Work
+from fabbench.catalog.nccl_environment import NIC_SELECTORS, environment
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
@@ -131,8 +132,8 @@ class NcclWork(Work):
     def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
         linked = host.linked(fabric)
-        if self.devices and fabric not in nccl_env.NIC_SELECTORS:
-            return f"--device chooses NICs of {listed(tuple(nccl_env.NIC_SELECTORS))} alone."
+        if self.devices and fabric not in NIC_SELECTORS:
+            return f"--device chooses NICs of {listed(tuple(NIC_SELECTORS))} alone."
         if not self.devices or (host.devices and not linked):
             return nccl_env.why_unsupported(fabric, host)
         # Where none can be listed, as in some containers, NCCL itself reports whether there are any.
@@ -143,11 +144,11 @@ class NcclWork(Work):
         """Return the NICs of a host that can be measured one by one."""
         if self.nics is not None:
             raise RequestError("--nics has no effect where NICs are tested one by one.", hint="Leave it out.")
-        return (self.devices or host.linked(fabric)) if fabric in nccl_env.NIC_SELECTORS else ()
+        return (self.devices or host.linked(fabric)) if fabric in NIC_SELECTORS else ()
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return one step per collective."""
-        given = nccl_env.environment(fabric, hosts, debug=self.debug, devices=self.devices)
+        given = environment(fabric, hosts, debug=self.debug, devices=self.devices)
         each = nccl_env.gpus_per_host(hosts)
         options = (
             *self.sweep.words(),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.nvshmem.figures import PROGRAM, collective
 from fabbench.benchmarks.standard import Work, extra, factor, iterations, max_bytes, min_bytes, silence, timeout, warmup
+from fabbench.catalog.nccl_environment import DEBUG_FILE, NcclEnvironment, gid_setting
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import AB, AUTO, INTRA_HOST
 from fabbench.model.hosts import Host, MpiKind, Needs
@@ -126,17 +127,17 @@ class NvshmemWork(Work):
             commands[name] = nccl_env.rank_commands(words, fabric, hosts, given, each)
         return nccl_env.rank_steps(execution, ("nvshmem", "test"), commands, (self.timeout_s, self.silence_s))
 
-    def _environment(self, fabric: str, hosts: Sequence[Host]) -> nccl_env.NcclEnvironment:
+    def _environment(self, fabric: str, hosts: Sequence[Host]) -> NcclEnvironment:
         env = {
             **_TRANSPORTS[fabric],
-            **nccl_env.gid_setting("NVSHMEM_IB_GID_INDEX", fabric, hosts),
+            **gid_setting("NVSHMEM_IB_GID_INDEX", fabric, hosts),
             # NVSHMEM's report on its transport does not cover traffic over NCCL, or NVLink between hosts.
             "NVSHMEM_DISABLE_NCCL": "1",
             **({} if fabric in INTRA_HOST else {"NVSHMEM_DISABLE_MNNVL": "1"}),
             "NVSHMEM_DEBUG": "INFO",
             # Log the version of the loaded library.
             "NVSHMEM_VERSION": "1",
-            "NVSHMEM_DEBUG_FILE": nccl_env.DEBUG_FILE,
+            "NVSHMEM_DEBUG_FILE": DEBUG_FILE,
             # The programs use up to two buffers of the largest size; the rest of the heap is for NVSHMEM itself.
             "NVSHMEM_SYMMETRIC_SIZE": str(max(1 << 30, 4 * self.sweep.last)),
         }
@@ -145,4 +146,4 @@ class NvshmemWork(Work):
             env["NVSHMEMTEST_USE_MPI_LAUNCHER"] = "1"
         if self.nics_per_pe is not None:
             env["NVSHMEM_LIBFABRIC_MAX_NIC_PER_PE"] = str(self.nics_per_pe)
-        return nccl_env.NcclEnvironment(env=env, unset=tuple(name for name in _MISLEADING if name not in env))
+        return NcclEnvironment(env=env, unset=tuple(name for name in _MISLEADING if name not in env))

@@ -6,6 +6,7 @@ from importlib.resources import files
 
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.standard import Work, iterations, nics, silence, sizes, timeout, warmup
+from fabbench.catalog.nccl_environment import environment
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Needs
@@ -68,7 +69,7 @@ class TorchWork(Work):
             *("--dtype", self.dtype, "--trials", str(self.trials), "--warmup", str(self.warmup)),
             *("--master", "127.0.0.1" if one else hosts[0].address or hosts[0].name, "--port", str(self.port)),
         )
-        commands = nccl_env.rank_commands(words, fabric, hosts, nccl_env.environment(fabric, hosts), each)
+        commands = nccl_env.rank_commands(words, fabric, hosts, environment(fabric, hosts), each)
         (step,) = nccl_env.rank_steps(execution, ["torch"], {"all_reduce": commands}, (self.timeout_s, self.silence_s))
         return (replace(step, files={FILE: self.program}),)
 

@@ -15,7 +15,7 @@ from itertools import chain, pairwise, takewhile
 from pathlib import PurePath
 
 from fabbench import __version__
-from fabbench.benchmarks.nccl_env import REASONS
+from fabbench.catalog.nccl_environment import REASONS
 from fabbench.counters.execution_counters import expected_facts
 from fabbench.execution.mpirun import MpiHosts, inherited, options, srun
 from fabbench.execution.script.target import SRUN, ScriptTarget

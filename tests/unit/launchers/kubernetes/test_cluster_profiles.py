@@ -17,6 +17,7 @@ from fabbench.catalog.kubernetes_resources import (
     resources_of_profile,
     resources_of_type,
 )
+from fabbench.catalog.nccl_environment import environment
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.launchers.kubernetes import CLUSTER_PROFILES, KubernetesOptions
 from fabbench.launchers.kubernetes.discover import require_profile
@@ -79,10 +80,10 @@ def test_ranks_get_what_the_platform_sets_and_tcp_does_not(name: str, fabric: st
     hosts = inventory_of("", 2, target=Target(name="t", launcher="kubernetes"), needs=needs, profile=profile).hosts
     assert hosts[0].gpus == 8
     assert nccl_env.why_unsupported(fabric, hosts[0]) == ""
-    ours = nccl_env.environment(fabric, hosts)
+    ours = environment(fabric, hosts)
     assert PUBLISHED[name, fabric].items() <= ours.env.items()
     assert not set(ours.env) & set(ours.unset)
-    baseline = nccl_env.environment("tcp", hosts).env
+    baseline = environment("tcp", hosts).env
     assert baseline["NCCL_NET"] == "Socket"
     assert not {each for each in baseline if "FASTRAK" in each or each.startswith("NCCL_IB_TC")}
 
