@@ -127,7 +127,7 @@ def odd_rows(texts: Sequence[str]) -> set[int]:
 
 
 def gap(sizes: Sequence[int], *, once: bool = False) -> str:
-    """Return the sentence that a sweep by one factor lacks sizes or, with `once`, has one twice; empty if it does not."""
+    """Return the sentence that a sweep by one factor lacks sizes or, with `once`, has one twice; empty if not."""
     steps = [(before, after) for before, after in pairwise(sizes) if 0 < before <= after]
     usual, count = Counter(after / before for before, after in steps).most_common(1)[0] if steps else (1.0, 0)
     odd = [(before, after) for before, after in steps if after != before * usual]
