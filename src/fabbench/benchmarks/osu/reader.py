@@ -176,7 +176,7 @@ def _fits(row: engine.Row) -> bool:
     return engine.is_ascending(row)
 
 
-_NUMBER = lazy(r"\s*\d+(?:\.\d+)?(?:\s|$)")
+_NUMBER = lazy(r"\s*\d+(?:[.,]\d+)*(?:\s|$)")
 TABLE = engine.Table(
     benchmark="osu",
     program="OSU",
