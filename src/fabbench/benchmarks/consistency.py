@@ -129,13 +129,13 @@ def odd_rows(texts: Sequence[str]) -> set[int]:
     return found
 
 
-def gap(sizes: Sequence[int]) -> str:
-    """Return the sentence that a sweep by one factor lacks sizes, or has one twice; empty if it does not."""
+def gap(sizes: Sequence[int], *, once: bool = False) -> str:
+    """Return the sentence that a sweep by one factor lacks sizes or, with `once`, has one twice; empty if not."""
     steps = [(before, after) for before, after in pairwise(sizes) if 0 < before <= after]
     usual, count = Counter(after / before for before, after in steps).most_common(1)[0] if steps else (1.0, 0)
     odd = [(before, after) for before, after in steps if after != before * usual]
     odd = [step for step in odd if step != steps[0] or step[0] == step[1]]  # the first one may be below a round size
-    if not odd or usual <= 1 or (count < max(4, 0.75 * len(steps)) and all(before < after for before, after in odd)):
+    if not odd or usual <= 1 or (count < max(4, 0.75 * len(steps)) and not (once and any(a == b for a, b in odd))):
         return ""
     return f"The sizes of the table do not go on from {format_size(odd[0][0])} to {format_size(odd[0][1])}."
 

@@ -298,7 +298,7 @@ class TableReader(Reader):
             odd = consistency.odd_rows(texts) if any(sizes) else set[int]()  # without sizes they are sentences
             odd.update(consistency.out_of_order(sizes) if self._table.ascending else ())
             strays += (places[at] for at in odd)
-            gaps.append(consistency.gap([size for at, size in enumerate(sizes) if at not in odd]))
+            gaps.append(consistency.gap([n for at, n in enumerate(sizes) if at not in odd], once=self._table.ascending))
         for at in sorted(strays, reverse=True):
             execution.damage(execution.rows.pop(at).line)
             del execution.points[at : at + 1]

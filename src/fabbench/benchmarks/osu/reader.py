@@ -174,7 +174,7 @@ def _fits(row: engine.Row) -> bool:
     return engine.is_ascending(row)
 
 
-_NUMBER = lazy(r"(?!(?:\s*\d+){3,}\s*$|.*[|+])\s*\d+(?:\.\d+)?(?:\s|$)")  # and no line of a graph (-G tty)
+_NUMBER = lazy(r"(?!(?:\s*\d+){3,}\s*$|.*[|+])\s*\d+(?:[.,]\d+)*(?:\s|$)")  # and no line of a graph (-G tty)
 TABLE = engine.Table(
     benchmark="osu",
     program="OSU",
