@@ -28,7 +28,6 @@ _OPTION = lazy(r"(?:^| )-([tsn])[ =]?([\w.]+)(?= |$)")
 _COUNT = engine.Column(cell=engine.COUNT)
 # The decimals tell the figures apart, and a cut one from a whole one.
 _US, _MB = engine.Column(cell=r"\d{1,18}\.\d{3}"), engine.Column(cell=r"\d{1,18}\.\d\d")
-_TIMES = {"latency": "time"}  # the name up to 1.8, where tests of bandwidth print it, too
 _RATES = _MB._replace(metric="bandwidth", factor=_MIB), _COUNT._replace(metric="message_rate")
 
 _LAYOUTS = {  # the columns of a thread, and those of several: only the overall figures
@@ -107,9 +106,6 @@ def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
         if name not in last or row.final or not last[name].final:
             last[name] = row
     results = [_sized(row) for row in last.values()]
-    if re.fullmatch(r"\w+_(?:bw|mr)|(?!.*latency).*(?:bandwidth|rate)", str(record.facts.get("test", ""))):
-        figures = [{_TIMES.get(name, name): one for name, one in row.figures[""].items()} for row in results]
-        results = [row._replace(figures={"": each}) for row, each in zip(results, figures, strict=True)]
     if results and execution.size is None:
         known, line = all(row.size for row in results), results[0].line.text.strip()
         meaning = f"ucx_perftest printed no message size: {'the rates show it' if known else 'it is given as 0'}."
