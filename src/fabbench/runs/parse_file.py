@@ -113,17 +113,18 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
     elif block.lstrip()[:1] == b"{" and b'"results"' in block:
         text = _whole(block, file)
         block = (_rows(text) or text).encode()
-    begin, marked = block.decode("utf-8", "replace").replace("\xa0", " "), MARKER_SIGN.encode() in block
+    begin, marked = block.decode("utf-8", "replace"), MARKER_SIGN.encode() in block
     if tables and is_table(begin):
         yield from table_logs(_whole(block, file), source, proof)
         return
     # No prefix is learned if fabbench itself wrote the first line.
-    sample = [] if begin.startswith(MARKER_SIGN) else re.split("\r*\n|\r", as_printed(begin))
+    first = next(blocks := _blocks(block, file), "")
+    sample = [] if begin.startswith(MARKER_SIGN) else first.replace("\r", "\n").split("\n")
     # Each part has its own parser: what one configuration, or repeat, has printed is no evidence about another.
     make = partial(LogParser, source, proof=proof, live=False, line=line)
     parser, current, preamble, damage = make(prefixes=Prefixes(sample)), "", list[str](), None
     try:
-        for configuration, lines in _by_configuration(_blocks(block, file)):
+        for configuration, lines in _by_configuration(chain([first], blocks)):
             if current and configuration != current:
                 yield from ((current, log) for log in logs(parser.close(None)))
                 parser = make(prefixes=Prefixes(sample))
@@ -181,7 +182,8 @@ def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
     """Yield the text in blocks of whole lines; a carriage return before a newline is part of the newline."""
     rest = b""
     while block:
-        whole, newline, tail = block.rpartition(b"\n")
+        ended = (block.removesuffix(b"\n"), b"\n", b"")
+        whole, newline, tail = ended if len(block) < BLOCK else block.rpartition(b"\n")
         if newline:
             text = (rest + whole).decode("utf-8", "replace")
             yield as_printed(text.replace("\r\n", "\n").removesuffix("\r") if "\r" in text else text)
@@ -195,10 +197,11 @@ def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
 
 def as_printed(text: str) -> str:
     """Undo what pages, tickets and editors do to a text: HTML, unusual blanks, and colors that lost their ESC."""
-    if ("&" in text or "</" in text or "<br" in text or "<pre" in text or "{" in text) and _HTML.search(text):
+    page = "<" in text and ("</" in text or "<br" in text or "<pre" in text)
+    if (page or "&" in text or "{" in text) and _HTML.search(text):
         text = html.unescape(_TAG.sub("", _LINE_END.sub("\n", text)))
     text = _LOST.sub("\n", text) if "\0" in text else text
-    if "[0m" in text or "^[[" in text:
+    if "[0m" in text or ("^" in text and "^[[" in text):  # a rare character is found far more quickly
         text = _COLOR_WORD.sub("", text)
     return text if text.isascii() else text.translate(_COPIED)
 
