@@ -196,11 +196,12 @@ def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
 
 
 def as_printed(text: str) -> str:
-    """Undo what pages, tickets and editors do to a text: HTML, unusual blanks, and colors that lost their ESC."""
+    """Undo what pages, tickets and editors do to a text: HTML, escapes, unusual blanks, colors that lost their ESC."""
     page = "<" in text and ("</" in text or "<br" in text or "<pre" in text)
     if (page or "&" in text or "{" in text) and _HTML.search(text):
         text = html.unescape(_TAG.sub("", _LINE_END.sub("\n", text)))
     text = _LOST.sub("\n", text) if "\0" in text else text
+    text = re.sub(r"\\([#*_[\]])", r"\1", text) if "\\" in text else text  # Markdown
     if "[0m" in text or ("^" in text and "^[[" in text):  # a rare character is found far more quickly
         text = _COLOR_WORD.sub("", text)
     return text if text.isascii() else text.translate(_COPIED)

@@ -65,7 +65,7 @@ failure 4 (?:Invalid number of GPUs: |(?:Option )?-\w+\S* .*(?:not supported|req
 failure 4 Incompatible NCCL versions|[Dd]evice implementation |\[ERROR\] The number of requested GPUs|NCCL \S+ or later
 """
 _STATEMENTS = [
-    (kind, int(stage), lazy(pattern.replace("<n>", r"(\d{1,18})").replace("<name>", r"(?:\S*/)?([\w.+\\-]+?)")))
+    (kind, int(stage), lazy(pattern.replace("<n>", r"(\d{1,18})").replace("<name>", r"(?:\S*/)?([\w.+-]+?)")))
     for kind, stage, pattern in (line.split(None, 2) for line in _LINES.strip().split("\n"))
 ]
 _PROGRAM = lazy(r"(?:^|[\s/'\"])([a-z]\w*)_perf(?:_mpi)?(?=[\s'\";]|$)")
@@ -180,7 +180,7 @@ class NcclExecution:
                 layout = replace(layout, placement="in-place")
             self.table, self._printer = Table(layout, self.context), rank
         elif kind in {"program", "concluded"} or (kind == "usage" and record.case is None):
-            record.case = words[0].replace("\\", "")
+            record.case = words[0]
         elif kind == "bounds":
             self._wrong_checks += int(words[0]) if words[1] == "FAILED" else 0
         elif kind == "average" and words[1] == "FAILED":

@@ -34,7 +34,7 @@ class Perftest(RunBenchmark):
     )
     first_words = (
         *("#bytes", "Test", "ib_", "ethernet_", "QPN", "test_info", "BW", "Device ", "qps", "ion type", "rt type"),
-        *("Link type", "run_infinitely", "you must", "Mtu", "Moderation", "QPs", "Data ex", "ibv", "Waiting"),
+        *("Link type", "run_infinitely", "you must", "Mtu", "Moderation", "QPs", "Data ex", "ibv_wr", "Waiting"),
         *("Completion", "Failed", "detect", "nable to", "IB device", "bl blka", "not support", "Parser function"),
         *("RDMA_CM_EVENT", "data_validation", "Duration mode", "Perftest", "ost list", "Raw Eth", "Couldn't"),
         *("Error: ", "onnection", "--------------------", "erver", "lient", "Version: ", "CUDA Ctx", "ROCm Dev"),

@@ -47,7 +47,7 @@ _COLUMNS: Mapping[str, Column] = {
     "tpsaverage": Column("message_rate", stat=_TRIPS, cell=_TWO),  # round trips, whatever the latency beside it
 }
 _GAP = lazy(r"(?<=\])\s*|\s{2,}|\t|(?<=#bytes)\s+|(?<=#sl)\s+|(?<=iterations)\s+")
-MARKS = lazy(r"^#(?=\s)|\*\*|`|\\(?=[_#*])|\s+(?:<[-=]|←).*")  # of documents: comment, bold, code, escape, and arrow
+MARKS = lazy(r"^#(?=\s)|\*\*|`|\s+(?:<[-=]|←).*")  # of documents: comment, bold, code, and arrow
 
 _PEAK, _AVERAGE = Column("bandwidth", 125e6, "peak"), Column("bandwidth", 125e6)
 SUMMARIES: Sequence[Layout] = (
