@@ -51,6 +51,7 @@ _COPIED: Mapping[int, str | None] = {
     0x2212: "-",
 }
 """Blanks that keep a line together or are narrow or wide, signs without a width, and the minus of word processors."""
+_UNUSUAL = lazy(f"[{''.join(map(chr, _COPIED))}]")  # translating takes ten times as long
 _TICKET = r"\{(?:code|noformat)\b[^{}\s]*\}"  # around a text in Jira
 _HTML = lazy(rf"{_TICKET}|&(?:nbsp|[lg]t|amp|quot|#\d+|#x[\da-fA-F]+);|<(?:br|pre|p|div|code|span|html)\b[^<>]*>")
 _LINE_END = lazy(r"(?:<br ?/?>|</(?:p|div|li|tr)>)(?!\n|\Z)")
@@ -174,7 +175,7 @@ def _rows(text: str) -> str:
         return ""
     if not all(isinstance(cell, str | int | float) for row in table for cell in row):
         return ""
-    cells = ([f"{cell:.6f}" if isinstance(cell, float) else str(cell) for cell in row] for row in table)
+    cells = ([f"{cell:.12f}" if isinstance(cell, float) else str(cell) for cell in row] for row in table)
     return "".join(f"{'    '.join(row)}\n" for row in cells)
 
 
@@ -204,7 +205,7 @@ def as_printed(text: str) -> str:
     text = re.sub(r"\\([#*_[\]])", r"\1", text) if "\\" in text else text  # Markdown
     if "[0m" in text or ("^" in text and "^[[" in text):  # a rare character is found far more quickly
         text = _COLOR_WORD.sub("", text)
-    return text if text.isascii() else text.translate(_COPIED)
+    return text if text.isascii() or not _UNUSUAL.search(text) else text.translate(_COPIED)
 
 
 # ---------------------------------------------------------------- opened
