@@ -81,8 +81,8 @@ def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
 
     def read(row: engine.Row) -> engine.Row | None:
         moves, main = _moves(row, *units) if known else None, dict(row.figures.get("", {}))
-        # Nothing contradicts the rate of empty messages: the next line shows that it is whole.
-        if moves is False or ("message_rate" in main and not row.size and row.line.number == execution.last):
+        # Where nothing contradicts a rate, the next line shows that it is whole.
+        if moves is False or (moves is None and "message_rate" in main and row.line.number == execution.last):
             return None
         bandwidth = main.pop("bandwidth", None)
         if bandwidth is not None and (moves or (not seen and version[:4] >= "2018")):

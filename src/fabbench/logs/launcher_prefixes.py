@@ -97,8 +97,8 @@ class Prefixes:
         `outer`: what prefixes cut before have stated. The text contains newlines if a log entry holds several
         lines.
         """
-        # The copy of a page of gist.github.com has empty cells.
-        text, stream, forms = raw.removesuffix(" | |"), outer, self.forms
+        # The copy of a page of gist.github.com has empty cells behind each line.
+        text, stream, forms = raw if raw[:1] == "|" else raw.removesuffix(" | |"), outer, self.forms
         text = strip_colors(text) if "\x1b" in text else text
         if self._repeated and text.lstrip().startswith('"stdout":'):
             return "", stream

@@ -50,7 +50,7 @@ def good(benchmark: str, most: int | None) -> list[tuple[bytes, dict[str, Any]]]
     for name, logs in recorded().items():
         if len(logs) == 1 and (logs[0]["benchmark"], logs[0]["outcome"]) == (benchmark, "ok"):
             data, sides = (ROOT / name).read_bytes().rstrip(), re.findall("side=server|side=client", str(logs[0]))
-            if len(data) < 4000 and len({*sides}) < 2 and b'"' not in data:
+            if len(data) < 4000 and len({*sides}) < 2 and b'"' not in data and "wrapped" not in name:
                 found.append((data, logs[0]))
     assert found
     return found[:: math.ceil(len(found) / (most or len(found)))]
@@ -337,8 +337,10 @@ def test_what_a_damaged_log_says_is_what_was_printed(seed: int, record_property:
         new = shown([log for log in logs if altered or has_table([log])]) - figures(whole) - known
         counts["cases"] += 1
         counts["other figures"] += bool(new)
-        factor = factor_of(read(whole)) if altered and new else None
-        wrong = not altered or any(
+        # nccom-test leaves out zeros at the end: a figure without its last digit is one, too.
+        any_figure = altered or any(log.benchmark == "nccom" for log in logs)
+        factor = factor_of(read(whole)) if any_figure and new else None
+        wrong = not any_figure or any(
             contradicts(point, log.benchmark, factor)
             for log in logs
             for point in log.points
