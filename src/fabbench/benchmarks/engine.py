@@ -458,7 +458,8 @@ _ASCENDING = (
 
 def is_ascending(row: Row) -> bool:
     """Return whether the statistics of a row can be those of one measurement."""
-    for stats in _ASCENDING[: len(row.figures) > 1 and (5 if "median" in row.figures else 4)]:
+    orders = _ASCENDING if "median" in row.figures else _ASCENDING[:-1]
+    for stats in orders if len(row.figures) > 1 else ():
         present = [row.figures[stat] for stat in stats if stat in row.figures]
         for metric in present[0] if present else ():
             if not consistency.is_ordered(*(figures[metric] for figures in present if metric in figures)):

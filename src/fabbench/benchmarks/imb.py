@@ -96,13 +96,7 @@ def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
     return rows
 
 
-TABLE = engine.Table(
-    benchmark="imb",
-    program="IMB",
-    statement=lambda text, execution: _statement(text.strip(), execution),
-    fits=engine.is_ascending,
-    settle=_settle,
-)
+TABLE = engine.Table(benchmark="imb", program="IMB", statement=_statement, fits=engine.is_ascending, settle=_settle)
 
 
 class Imb(ReadBenchmark):

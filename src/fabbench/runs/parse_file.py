@@ -113,14 +113,15 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
         block = text.encode()
     elif block.lstrip()[:1] == b"{" and b'"results"' in block:
         text = _whole(block, file)
-        block = (_rows(text) or text).encode()
+        block = (_results(text) or text).encode()
     begin, marked = block.decode("utf-8", "replace"), MARKER_SIGN.encode() in block
     if tables and is_table(begin):
         yield from table_logs(_whole(block, file), source, proof)
         return
     # No prefix is learned if fabbench itself wrote the first line.
     first = next(blocks := _blocks(block, file), "")
-    sample = [] if begin.startswith(MARKER_SIGN) else first.replace("\r", "\n").split("\n")
+    sample = [*first.replace("\r", "\n").split("\n"), begin.rpartition("\n")[2]]
+    sample = [] if begin.startswith(MARKER_SIGN) else sample
     # Each part has its own parser: what one configuration, or repeat, has printed is no evidence about another.
     make = partial(LogParser, source, proof=proof, live=False, line=line)
     parser, current, preamble, damage = make(prefixes=Prefixes(sample)), "", list[str](), None
@@ -166,7 +167,7 @@ def _whole(block: bytes, file: Bytes) -> str:
     return whole.decode("utf-8", "replace")
 
 
-def _rows(text: str) -> str:
+def _results(text: str) -> str:
     """Return the results in a JSON document as a table, below a line of their names; empty if they are no flat rows."""
     try:
         rows = json.loads(text)["results"]
@@ -183,8 +184,7 @@ def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
     """Yield the text in blocks of whole lines; a carriage return before a newline is part of the newline."""
     rest = b""
     while block:
-        ended = (block.removesuffix(b"\n"), b"\n", b"")
-        whole, newline, tail = ended if len(block) < BLOCK else block.rpartition(b"\n")
+        whole, newline, tail = block.rpartition(b"\n")
         if newline:
             text = (rest + whole).decode("utf-8", "replace")
             yield as_printed(text.replace("\r\n", "\n").removesuffix("\r") if "\r" in text else text)
