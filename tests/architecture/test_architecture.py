@@ -11,13 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
-from tests.support.syntax import statements, text_of, tree_of
+from tests.support.syntax import text_of, tree_of
 
 PACKAGE = ROOT / "src" / "fabbench"
 TESTS = ROOT / "tests"
-MAX_LINES = 500
-"""Of a module."""
-MAX_LINES_OF_FUNCTION = 50
 SLOW = {"jinja2", "msgspec", "pandas", "numpy", "kubernetes", "paramiko", "rich", "yaml", "sky"}
 """Libraries that take a noticeable time to import."""
 
@@ -25,22 +22,6 @@ SLOW = {"jinja2", "msgspec", "pandas", "numpy", "kubernetes", "paramiko", "rich"
 def trees() -> dict[Path, ast.Module]:
     """Return the syntax of every module of the package."""
     return {path: tree_of(path) for path in sorted(PACKAGE.rglob("*.py"))}
-
-
-def test_modules_are_short() -> None:
-    lengths = {str(path): text_of(path).count("\n") for path in PACKAGE.rglob("*.py")}
-    assert {name: length for name, length in lengths.items() if length > MAX_LINES} == {}
-
-
-def test_functions_are_short() -> None:
-    long = [
-        f"{path.relative_to(PACKAGE)}:{node.lineno} {node.name}: {length} lines"
-        for path, tree in trees().items()
-        for node in statements(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (length := (node.end_lineno or 0) - node.lineno + 1) > MAX_LINES_OF_FUNCTION
-    ]
-    assert long == []
 
 
 def test_no_import_hides_in_a_string() -> None:

@@ -203,10 +203,8 @@ def test_its_own_tests_pass(added: Path, tmp_path: Path) -> None:
     assert "3 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_the_benchmark_is_short_and_reads_one_table() -> None:
-    text = BENCHMARK["iperf3.py"]
-    code = [line for line in text.splitlines() if line.strip() and not re.fullmatch(r'\s*""".*"""', line)]
-    assert (len(code) <= 80, text.count("engine.Table(")) == (True, 1), len(code)
+def test_the_benchmark_reads_one_table() -> None:
+    assert BENCHMARK["iperf3.py"].count("engine.Table(") == 1
 
 
 @pytest.mark.parametrize("page", [BENCHMARK, LAUNCHER], ids=["benchmark", "launcher"])
