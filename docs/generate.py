@@ -13,7 +13,14 @@ from typing import NamedTuple
 import click
 
 from fabbench.analysis.setting import Setting
-from fabbench.catalog.expectations import Published, Role, System, published, require_system, systems
+from fabbench.catalog.expectations import (
+    Published,
+    Role,
+    System,
+    published,
+    require_system,
+    systems,
+)
 from fabbench.cli import cli
 from fabbench.config.sections import ABOUT, Config, Defaults, options_of
 from fabbench.evidence.known_errors import BY_CODE, KnownError
@@ -41,7 +48,10 @@ have, with their own defaults. "Repeatable" options can be given several times. 
 "With …" names the launchers with which an option has an effect; with any other, it is an error. In csv, an
 [apostrophe](formats.md#output-is-plain-text) keeps a spreadsheet from running a cell.
 """
-RENDERED = "An option without an effect in the chosen format (`--as`) is an error that names the formats with one."
+RENDERED = (
+    "An option without an effect in the chosen format (`--as`) is an error that names the "
+    "formats with one."
+)
 EVERY, RUN, REST = "Every command", "What to measure and print", "Logs, runs and results"
 SECTIONS = {
     "Where to run": frozenset[str](),
@@ -97,7 +107,10 @@ class Entry(NamedTuple):
         return f"`{self.flag}`" + (f" ({', '.join(left)})" if left else "")
 
     def __str__(self) -> str:
-        return _wrapped(f"* `{self.signature}`{self.notes}: {self.about}{self.places and f' [{self.places}]'}", "  ")
+        return _wrapped(
+            f"* `{self.signature}`{self.notes}: {self.about}{self.places and f' [{self.places}]'}",
+            "  ",
+        )
 
 
 def reference(page: str) -> str:
@@ -110,7 +123,9 @@ def reference(page: str) -> str:
     sections = _shared(root, [each for each in everywhere if each.flag != "--version"])
     for title, entries in sections.items():
         text.append(f"### {title}\n")
-        for places, group in groupby(sorted(entries, key=lambda each: each.places), lambda each: each.places):
+        for places, group in groupby(
+            sorted(entries, key=lambda each: each.places), lambda each: each.places
+        ):
             text += [f"With {places}:\n"] if "," in places else []
             text += [*(str(each._replace(places="")) for each in group), ""]
     for context, command in _commands(root, cli):
@@ -119,28 +134,45 @@ def reference(page: str) -> str:
 
 
 def _shared(root: click.Context, everywhere: list[Entry]) -> dict[str, list[Entry]]:
-    """Return the options of Shared options, by section: those of all benchmarks, and of several other commands."""
+    """Return the options of Shared options, by section.
+
+    Those of all benchmarks, and of several other commands.
+    """
     sections: dict[str, list[Entry]] = {title: [] for title in (EVERY, *SECTIONS, RUN, REST)}
     benchmarks = _subcommands(root, "run")
     sections[EVERY] = everywhere
     for each in _common(benchmarks):
         if each.kind not in _kinds(everywhere):
             sections[_section(each.flag)].append(each)
-    taken = _kinds([*everywhere, *(each for command in benchmarks.values() for each in _entries(command))])
-    commands = [(context, command) for context, command in _commands(root, cli) if not _of_benchmark(context)]
-    entries = [each for _, command in commands for each in _entries(command) if each.kind not in taken]
+    taken = _kinds(
+        [*everywhere, *(each for command in benchmarks.values() for each in _entries(command))]
+    )
+    commands = [
+        (context, command)
+        for context, command in _commands(root, cli)
+        if not _of_benchmark(context)
+    ]
+    entries = [
+        each for _, command in commands for each in _entries(command) if each.kind not in taken
+    ]
     several = Counter(each.kind for each in entries)
-    firsts = {each.kind: each._replace(notes="") for each in reversed(entries) if several[each.kind] > 1}
+    firsts = {
+        each.kind: each._replace(notes="") for each in reversed(entries) if several[each.kind] > 1
+    }
     sections[REST] = [*reversed(firsts.values())]
     return {title: entries for title, entries in sections.items() if entries}
 
 
 def _of_benchmark(context: click.Context, *groups: str) -> bool:
     """Return whether a command is that of a benchmark, below one of these groups."""
-    return context.parent is not None and context.parent.info_name in (groups or ("run", "render", "sweep"))
+    return context.parent is not None and context.parent.info_name in (
+        groups or ("run", "render", "sweep")
+    )
 
 
-def _described(context: click.Context, command: click.Command, sections: Mapping[str, list[Entry]]) -> Iterator[str]:
+def _described(
+    context: click.Context, command: click.Command, sections: Mapping[str, list[Entry]]
+) -> Iterator[str]:
     """Describe a command: what it does, its own options, and which it shares."""
     if _of_benchmark(context, "render", "sweep"):
         return
@@ -150,7 +182,11 @@ def _described(context: click.Context, command: click.Command, sections: Mapping
     entries = [*_entries(command)]
     known = _kinds(each for shared in sections.values() for each in shared)
     below = _subcommands(root, group) if isinstance(command, click.Group) else {}
-    common = [each for each in _common(below) if each.kind not in _kinds(sections[EVERY])] if below else []
+    common = (
+        [each for each in _common(below) if each.kind not in _kinds(sections[EVERY])]
+        if below
+        else []
+    )
     if _of_benchmark(context, "run"):
         yield from _metrics(command)
         benchmarks = _subcommands(root, "run")
@@ -167,11 +203,15 @@ def _described(context: click.Context, command: click.Command, sections: Mapping
     yield from (str(short) for _, short in own if short.about)
     shared = [each for each in entries if each.kind in known]
     flags = {each.flag: each for each in sections["Where to run"]}
-    yield from _references([*shared, *(flags[each.flag] for each, short in own if not short.about)], sections)
+    yield from _references(
+        [*shared, *(flags[each.flag] for each, short in own if not short.about)], sections
+    )
     if group in ("render", "sweep"):
         yield from _differences(below, _subcommands(root, "run"))
     elif common and group != "run":
-        yield "\n" + _wrapped(f"All of its subcommands have {', '.join(f'`{each.flag}`' for each in common)}.")
+        yield "\n" + _wrapped(
+            f"All of its subcommands have {', '.join(f'`{each.flag}`' for each in common)}."
+        )
     if path == "render":
         yield f"\n{RENDERED}"
 
@@ -182,9 +222,16 @@ def _introduced(context: click.Context, command: click.Command, path: str) -> It
     help_ = _ARGUMENTS.sub("", command.help or "")
     paragraphs = [each for each in _text(help_) if not each.startswith("Example: ")]
     if path == "run":
-        paragraphs[0] += "\nAfter --, a benchmark takes options of the program itself; in pairs, for both sides.\n"
+        paragraphs[0] += (
+            "\nAfter --, a benchmark takes options of the program itself; in pairs, for both "
+            "sides.\n"
+        )
     yield from (paragraphs[:1] if path in GUIDES else paragraphs)
-    arguments = [each for each in command.collect_usage_pieces(context) if each not in {"[OPTIONS]", "[-- OPTIONS]"}]
+    arguments = [
+        each
+        for each in command.collect_usage_pieces(context)
+        if each not in {"[OPTIONS]", "[-- OPTIONS]"}
+    ]
     if arguments and not isinstance(command, click.Group):
         yield _wrapped(f"Usage: `fabbench {path} {' '.join(arguments)}`") + "\n"
     if path in GUIDES:
@@ -194,7 +241,9 @@ def _introduced(context: click.Context, command: click.Command, path: str) -> It
 def _link(guide: str) -> str:
     """Return a link to a page or a section of one, with its heading."""
     page, _, anchor = guide.partition("#")
-    headings = re.findall(r"(?m)^#+ (.*)", Path(__file__).with_name(f"{page}.md").read_text("utf-8"))
+    headings = re.findall(
+        r"(?m)^#+ (.*)", Path(__file__).with_name(f"{page}.md").read_text("utf-8")
+    )
     anchors = {re.sub(r"[^\w ]", "", each.lower()).replace(" ", "-"): each for each in headings}
     title = anchors[anchor] if anchor else headings[0]
     return f"[{title}]({page}.md{anchor and '#'}{anchor})"
@@ -202,7 +251,13 @@ def _link(guide: str) -> str:
 
 def _without(entry: Entry, shared: Mapping[str, list[Entry]]) -> Entry:
     """Return an option without what it says of launchers as that of the same name does."""
-    known = {text for every in shared.values() for each in every if each.flag == entry.flag for text in _clauses(each)}
+    known = {
+        text
+        for every in shared.values()
+        for each in every
+        if each.flag == entry.flag
+        for text in _clauses(each)
+    }
     left = [each for each in _clauses(entry) if each not in known]
     return entry._replace(about=" ".join(left)) if entry.about.startswith("On ") else entry
 
@@ -210,7 +265,10 @@ def _without(entry: Entry, shared: Mapping[str, list[Entry]]) -> Entry:
 def _clauses(entry: Entry) -> list[str]:
     """Split what an option says of launchers one by one: "On kubernetes, mpijob: … On slurm: …"."""
     parts = re.split(r"(?:^| )On ([a-z, ]+): ", entry.about)[1:]
-    return [f"On {', '.join(sorted(parts[at].split(', ')))}: {parts[at + 1]}" for at in range(0, len(parts) - 1, 2)]
+    return [
+        f"On {', '.join(sorted(parts[at].split(', ')))}: {parts[at + 1]}"
+        for at in range(0, len(parts) - 1, 2)
+    ]
 
 
 def _several(commands: Mapping[str, click.Command]) -> list[Entry]:
@@ -236,25 +294,41 @@ def _references(taken: list[Entry], sections: Mapping[str, list[Entry]]) -> Iter
             parts += [each.named(notes[each.kind]) for each in found]
     parts += [each.named() for each in taken]
     if parts:
-        yield "\n" + _wrapped(f"Shared: {('; ' if any(' without ' in each for each in parts) else ', ').join(parts)}.")
+        yield "\n" + _wrapped(
+            f"Shared: {('; ' if any(' without ' in each for each in parts) else ', ').join(parts)}."
+        )
 
 
-def _differences(commands: Mapping[str, click.Command], runs: Mapping[str, click.Command]) -> Iterator[str]:
+def _differences(
+    commands: Mapping[str, click.Command], runs: Mapping[str, click.Command]
+) -> Iterator[str]:
     """Say which options the benchmarks have here, and where their defaults differ from those of run."""
     names = f" ({', '.join(commands)})" if len(commands) < len(runs) else ""
-    yield "\n" + _wrapped(f"Each benchmark{names} has its options of [fabbench run](#fabbench-run), except:") + "\n"
+    yield (
+        "\n"
+        + _wrapped(
+            f"Each benchmark{names} has its options of [fabbench run](#fabbench-run), except:"
+        )
+        + "\n"
+    )
     differing: dict[str, list[str]] = {}
     everywhere = _kinds(_common(runs))
     for name, command in commands.items():
         own = {each.kind: each for each in _entries(command)}
         ours = [each for each in _entries(runs[name]) if each.kind not in everywhere]
-        changed = [own[each.kind].named() for each in ours if each.kind in own and own[each.kind] != each]
+        changed = [
+            own[each.kind].named() for each in ours if each.kind in own and own[each.kind] != each
+        ]
         changed += [f"no `{each.flag}`" for each in ours if each.kind not in own]
         differing.setdefault(", ".join(changed), []).append(name)
-    yield from (_wrapped(f"* {', '.join(names)}: {how}", "  ") for how, names in differing.items() if how)
+    yield from (
+        _wrapped(f"* {', '.join(names)}: {how}", "  ") for how, names in differing.items() if how
+    )
 
 
-def _commands(parent: click.Context, group: click.Group) -> Iterator[tuple[click.Context, click.Command]]:
+def _commands(
+    parent: click.Context, group: click.Group
+) -> Iterator[tuple[click.Context, click.Command]]:
     """Yield the commands of a group, and theirs."""
     for name in group.list_commands(parent):
         command = group.get_command(parent, name)
@@ -295,7 +369,10 @@ def _section(flag: str) -> str:
 
 
 def _text(text: str) -> Iterator[str]:
-    """Turn click's help text into Markdown; paragraphs that click leaves unwrapped are shown as they are."""
+    """Turn click's help text into Markdown.
+
+    Paragraphs that click leaves unwrapped are shown as they are.
+    """
     for paragraph in inspect.cleandoc(text).split("\f")[0].split("\n\n"):
         if paragraph.startswith("\b\n"):
             yield f"```text\n{paragraph[2:]}\n```\n"
@@ -309,10 +386,16 @@ def _kinds(entries: Iterable[Entry]) -> set[tuple[str, str]]:
 
 @cache
 def _entries(command: click.Command) -> tuple[Entry, ...]:
-    return tuple(_entry(option) for option in command.params if isinstance(option, click.Option) and not option.hidden)
+    return tuple(
+        _entry(option)
+        for option in command.params
+        if isinstance(option, click.Option) and not option.hidden
+    )
 
 
-_ARGUMENTS = re.compile(r"\s*Options\s+of\s+the\s+programs?\s+(?:itself|themselves)\s+go\s+after\s+--[^.]*\.")
+_ARGUMENTS = re.compile(
+    r"\s*Options\s+of\s+the\s+programs?\s+(?:itself|themselves)\s+go\s+after\s+--[^.]*\."
+)
 _METRICS = re.compile(r" Metrics: (.+?)\.(?= Needs |$)")
 """What the help of an option says of a benchmark alone: its section says it once."""
 
@@ -320,7 +403,9 @@ _METRICS = re.compile(r" Metrics: (.+?)\.(?= Needs |$)")
 def _metrics(command: click.Command) -> Iterator[str]:
     """Say which metrics a benchmark's command takes."""
     gates = (each.help or "" for each in command.params if isinstance(each, click.Option))
-    texts = [match[1].partition(", such as")[0] for text in gates if (match := _METRICS.search(text))]
+    texts = [
+        match[1].partition(", such as")[0] for text in gates if (match := _METRICS.search(text))
+    ]
     if texts:
         yield _wrapped(f"Metrics of `--gate`: {texts[0]}.") + "\n"
 
@@ -341,7 +426,9 @@ def _entry(option: click.Option) -> Entry:
 def _wrapped(text: str, indent: str = "") -> str:
     """Break lines where Markdown has none of its marks at the beginning of the next."""
     words = re.sub(r" (?=[-+*#>=] |\d+[.)] )", "\0", " ".join(text.split()))
-    filled = textwrap.fill(words, 118, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    filled = textwrap.fill(
+        words, 118, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
     return filled.replace("\0", " ")
 
 
@@ -404,9 +491,13 @@ def _target_keys() -> str:
             if each.only != "render" and not {f"--{each.key}", f"{RARE}{each.key}"} & {*each.flags}:
                 named.setdefault(each.key, each)
     pairs = [f"`{key}` (`{max(each.flags, key=len)}`)" for key, each in named.items() if each.flags]
-    text = _wrapped(f"The keys are those of the options, except: {', '.join(pairs)}. Others:") + "\n\n"
+    text = (
+        _wrapped(f"The keys are those of the options, except: {', '.join(pairs)}. Others:") + "\n\n"
+    )
     others = [_key(each.key, each.expected, each.help) for each in named.values() if not each.flags]
-    return text + "".join((*(_key(name, *ABOUT[name]) for name in ("launcher", "options")), *others))
+    return text + "".join(
+        (*(_key(name, *ABOUT[name]) for name in ("launcher", "options")), *others)
+    )
 
 
 # ---------------------------------------------------------------- published figures
@@ -424,7 +515,13 @@ def normal(page: str) -> str:
             if each.metric != "busbw":
                 others.append(each)
                 continue
-            key = each.case, require_system(each.system).name, each.nodes or 0, each.fabric, each.nics or 0
+            key = (
+                each.case,
+                require_system(each.system).name,
+                each.nodes or 0,
+                each.fabric,
+                each.nics or 0,
+            )
             best = groups.setdefault(key, [])
             if not best or _large(each) > _large(best[0]):
                 best.clear()
@@ -435,7 +532,9 @@ def normal(page: str) -> str:
     head = ("instance type", "fabric", "nodes: busbw (%)", "size", "conditions", "source")
     tables = []
     for case in dict.fromkeys(key[0] for key in groups):
-        rows = groupby(sorted(key for key in groups if key[0] == case), lambda key: (key[1], key[3], key[4]))
+        rows = groupby(
+            sorted(key for key in groups if key[0] == case), lambda key: (key[1], key[3], key[4])
+        )
         lines = (_normal_rows({key: groups[key] for key in alike}, sources) for _, alike in rows)
         tables.append(f"### {case}\n\n{_table(head, chain.from_iterable(lines))}")
     parts = {
@@ -454,20 +553,29 @@ _NODES = (2, 8)
 
 
 def _large(figure: Published) -> int:
-    """Return the size of a figure; one that is not stated counts as 1 GB, as in `fabbench.analysis.expectations`."""
+    """Return the size of a figure.
+
+    One that is not stated counts as 1 GB, as in `fabbench.analysis.expectations`.
+    """
     return figure.size or 1 << 30
 
 
-def _normal_rows(groups: Mapping[Measured, list[Published]], sources: list[tuple[str, str]]) -> list[tuple[str, ...]]:
+def _normal_rows(
+    groups: Mapping[Measured, list[Published]], sources: list[tuple[str, str]]
+) -> list[tuple[str, ...]]:
     """Return one row for figures that are alike, or more where it would be too long."""
     row, keys = _normal_row(groups, sources), [*groups]
     if len(_table(row, ()).splitlines()[0]) <= LONGEST_LINE or len(keys) == 1:
         return [row]
     halves = keys[: (len(keys) + 1) // 2], keys[(len(keys) + 1) // 2 :]
-    return [row for half in halves for row in _normal_rows({key: groups[key] for key in half}, sources)]
+    return [
+        row for half in halves for row in _normal_rows({key: groups[key] for key in half}, sources)
+    ]
 
 
-def _normal_row(groups: Mapping[Measured, list[Published]], sources: list[tuple[str, str]]) -> tuple[str, ...]:
+def _normal_row(
+    groups: Mapping[Measured, list[Published]], sources: list[tuple[str, str]]
+) -> tuple[str, ...]:
     """Return a row for one type, fabric and number of NICs, with figures by number of nodes."""
     figures = [each for several in groups.values() for each in several]
     origins = [(key[2], *_origin(several, sources)) for key, several in groups.items()]
@@ -479,9 +587,18 @@ def _normal_row(groups: Mapping[Measured, list[Published]], sources: list[tuple[
         ceiling = _ceiling(require_system(name), case, nodes, fabric, nics)
         share = f" ({100 * values[-1] / ceiling:.0f})" if ceiling and fabric != "tcp" else ""
         shown.append(f"{nodes}: {_range(values)}{share}")
-    sizes = dict.fromkeys(format_size(each.size) for each in sorted(figures, key=_large) if each.size)
+    sizes = dict.fromkeys(
+        format_size(each.size) for each in sorted(figures, key=_large) if each.size
+    )
     about = ". ".join(dict.fromkeys(filter(None, conditions)))
-    return (name, fabric or "–", ", ".join(shown), ", ".join(sizes) or "large", about, _origin(figures, sources)[1])
+    return (
+        name,
+        fabric or "–",
+        ", ".join(shown),
+        ", ".join(sizes) or "large",
+        about,
+        _origin(figures, sources)[1],
+    )
 
 
 def _ceiling(system: System, case: str, nodes: int, fabric: str, nics: int = 0) -> float | None:
@@ -500,7 +617,9 @@ def _ceiling(system: System, case: str, nodes: int, fabric: str, nics: int = 0) 
     return setting.ceiling(METRICS["busbw"])
 
 
-def _others(figures: Iterable[Published], sources: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+def _others(
+    figures: Iterable[Published], sources: list[tuple[str, str]]
+) -> Iterator[tuple[str, str]]:
     """Yield each type, and its tests with their figures by size and their sources."""
     for system, tests in groupby(figures, lambda each: each.system):
         shown = []
@@ -524,7 +643,11 @@ def _other(figure: Published, sources: list[tuple[str, str]]) -> str:
 def _origin(figures: list[Published], sources: list[tuple[str, str]]) -> tuple[str, str]:
     """Return the conditions of figures, and the numbers of their sources."""
     conditions = [each.conditions for each in figures if each.conditions]
-    conditions += ["disputed" for each in figures[:1] if all(figure.role is Role.CONFLICT for figure in figures)]
+    conditions += [
+        "disputed"
+        for each in figures[:1]
+        if all(figure.role is Role.CONFLICT for figure in figures)
+    ]
     numbers = sorted({sources.index((each.source, each.date)) + 1 for each in figures})
     return "; ".join(dict.fromkeys(conditions)), ", ".join(map(str, numbers))
 
@@ -559,19 +682,33 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def troubleshooting(page: str) -> str:
-    """Return docs/troubleshooting.md with every known error: lines that show it, what it means, what to do."""
+    """Return docs/troubleshooting.md with every known error.
+
+    Lines that show it, what it means, what to do.
+    """
     head, mark, rest = page.partition("<!-- generated: errors -->\n\n")
     _, end, tail = rest.partition("<!-- end -->")
-    return head + mark + "".join(_known_error(error) for error in BY_CODE.values() if error.examples) + end + tail
+    return (
+        head
+        + mark
+        + "".join(_known_error(error) for error in BY_CODE.values() if error.examples)
+        + end
+        + tail
+    )
 
 
 def _known_error(error: KnownError) -> str:
     heading = ", ".join(dict.fromkeys(f"`{_shown(error, line)}`" for line in error.examples))
-    return f"### {heading}\n\n" + _wrapped(f"`{error.code}`: {error.meaning} {error.advice}") + "\n\n"
+    return (
+        f"### {heading}\n\n" + _wrapped(f"`{error.code}`: {error.meaning} {error.advice}") + "\n\n"
+    )
 
 
 def _shown(error: KnownError, line: str) -> str:
-    """Return what to look for in a log: of a line that shows the error the words that its pattern matches."""
+    """Return what to look for in a log.
+
+    Of a line that shows the error the words that its pattern matches.
+    """
     found = error.pattern.search(line)
     first, last = found.span() if found else (0, len(line))
     first, last = line.rfind(" ", 0, first) + 1, line.find(" ", max(first, last - 1))
@@ -579,7 +716,12 @@ def _shown(error: KnownError, line: str) -> str:
     return shown if " " in shown.strip() else line
 
 
-PAGES = {"cli": reference, "configuration": configuration, "troubleshooting": troubleshooting, "normal-busbw": normal}
+PAGES = {
+    "cli": reference,
+    "configuration": configuration,
+    "troubleshooting": troubleshooting,
+    "normal-busbw": normal,
+}
 
 if __name__ == "__main__":
     for page, written in PAGES.items():

@@ -18,7 +18,10 @@ def man_pages(directory: Path) -> None:
 
 
 def _loaded(command: click.Command) -> click.Command:
-    """Return a command as click-man wants it: with its short help, and with all commands of a group."""
+    """Return a command as click-man wants it.
+
+    With its short help, and with all commands of a group.
+    """
     command = copy(command)
     command.short_help = command.get_short_help_str(limit=100)
     if not isinstance(command, click.Group):

@@ -22,7 +22,14 @@ HERE = Path(__file__).parent
 TITLE = "fabbench run nccl --fabric ofi-tcp --fabric tcp --on prod"
 LOGS = HERE.parent / "examples/logs"
 PUBLISHED = "published-p4d-efa.txt", "published-p4d-tcp.txt"
-CHROMIUM = ("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1100,880")
+CHROMIUM = (
+    "chromium",
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--hide-scrollbars",
+    "--window-size=1100,880",
+)
 
 
 class _Screen(RunScreen):
@@ -33,20 +40,28 @@ class _Screen(RunScreen):
         if len(seen) == 85:
             self.tick()
             drawn = console.export_svg(title=TITLE, unique_id="screen")
-            (HERE / "screen.svg").write_text(re.sub(r"(?s)@font-face \{.*?\}\s*", "", drawn), "utf-8")
+            (HERE / "screen.svg").write_text(
+                re.sub(r"(?s)@font-face \{.*?\}\s*", "", drawn), "utf-8"
+            )
 
 
 if __name__ == "__main__":
     seen: list[Point] = []
     console = Console(file=StringIO(), width=96, height=16, record=True, force_terminal=True)
     names = {"ofi-tcp": "x-ofi-tcp.txt", "tcp": "x-net-socket.txt"}
-    replay = Replay(log=lambda each: Path(names[each.configuration.fabric]).read_text("utf-8").splitlines())
+    replay = Replay(
+        log=lambda each: Path(names[each.configuration.fabric]).read_text("utf-8").splitlines()
+    )
     with tempfile.TemporaryDirectory() as store, contextlib.chdir(LOGS):
-        request = fabbench.request("nccl", fabrics=(*names,), repeats=3, max_bytes="64M", store=Path(store))
+        request = fabbench.request(
+            "nccl", fabrics=(*names,), repeats=3, max_bytes="64M", store=Path(store)
+        )
         shown = patch.multiple(terminal, is_live=lambda: True, console=lambda: console)
         with shown, terminal.changing() as show:
             screen = _Screen(plan(request, replay.inventory), show, clock=lambda: len(seen) / 2)
             sample_run(request, replay, watcher=screen)
         page = f"{store}/page.html"
         cli.main(["report", *PUBLISHED, "-o", page], standalone_mode=False)
-        subprocess.run([*CHROMIUM, f"--screenshot={HERE / 'page.png'}", f"file://{page}"], check=True)
+        subprocess.run(
+            [*CHROMIUM, f"--screenshot={HERE / 'page.png'}", f"file://{page}"], check=True
+        )

@@ -33,21 +33,38 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         if not path.startswith("docs/"):
             files.append(File.generated(config, _in_site(path), abs_src_path=str(ROOT / path)))
         if path.endswith(".md"):
-            linked = dict.fromkeys(_target(path, link) for link in LINK.findall((ROOT / path).read_text("utf-8")))
-            waiting += (new := [each for each in linked if each not in seen and (ROOT / each).is_file()])
+            linked = dict.fromkeys(
+                _target(path, link) for link in LINK.findall((ROOT / path).read_text("utf-8"))
+            )
+            waiting += (
+                new := [each for each in linked if each not in seen and (ROOT / each).is_file()]
+            )
             seen |= {*new}
     return files
 
 
 def llms(nav: Iterable[Mapping[str, Any]]) -> str:
-    """Return a map of the site for language models (llmstxt.org): the navigation, and how each page begins."""
-    lines = ["# fabbench", "", "> Benchmark a cluster's interconnect, verify which network carried the traffic.", ""]
+    """Return a map of the site for language models (llmstxt.org).
+
+    The navigation, and how each page begins.
+    """
+    lines = [
+        "# fabbench",
+        "",
+        "> Benchmark a cluster's interconnect, verify which network carried the traffic.",
+        "",
+    ]
     for entry in nav:
         for title, below in entry.items():
             if isinstance(below, str):
                 lines.append(_described(title, below))
             else:
-                lines += ["", f"## {title}", "", *(_described(*page) for each in below for page in each.items())]
+                lines += [
+                    "",
+                    f"## {title}",
+                    "",
+                    *(_described(*page) for each in below for page in each.items()),
+                ]
     return "\n".join(lines) + "\n"
 
 
@@ -78,7 +95,10 @@ def _fence(match: re.Match[str]) -> str:
 
 
 def _target(path: str, link: str) -> str:
-    """Return what a page links to, as a path in the repository. A directory stands for its README."""
+    """Return what a page links to, as a path in the repository.
+
+    A directory stands for its README.
+    """
     target = normpath(PurePosixPath(path).parent / link)
     return f"{target}/README.md" if (ROOT / target / "README.md").is_file() else target
 

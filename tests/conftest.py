@@ -16,16 +16,30 @@ from tests.support.skypilot_fixtures import skypilot
 from tests.support.store_fixtures import store, stored
 from tests.support.vms import rdma
 
-__all__ = ["cluster", "kwok", "lab", "labs", "mpi", "mpijobs", "namespace", "rdma", "skypilot", "store", "stored"]
+__all__ = [
+    "cluster",
+    "kwok",
+    "lab",
+    "labs",
+    "mpi",
+    "mpijobs",
+    "namespace",
+    "rdma",
+    "skypilot",
+    "store",
+    "stored",
+]
 
-# Started in the background of a script, or by nohup, what tests start would ignore Ctrl-C or SIGHUP.
+# Started in the background of a script, or by nohup, what tests start would ignore Ctrl-C or
+# SIGHUP.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Programs write into pipes as those of users do: through a buffer.
 os.environ.pop("PYTHONUNBUFFERED", None)
 
-# Programs of `#!/usr/bin/env python3` start this Python: the shim of a version manager takes longer than they do.
+# Programs of `#!/usr/bin/env python3` start this Python: the shim of a version manager takes longer
+# than they do.
 os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 # A build on GitHub shows its own summary, not that of what tests run.

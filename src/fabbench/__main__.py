@@ -9,7 +9,8 @@ from fabbench.model.errors import lacks_memory
 
 def main() -> None:
     """Start the command line."""
-    # Modules, and the millions of points that live until their log is written, have hardly any cycles.
+    # Modules, and the millions of points that live until their log is written, have hardly any
+    # cycles.
     gc.set_threshold(100_000, 20, 20)
     try:
         from fabbench.cli import cli
@@ -25,8 +26,8 @@ def main() -> None:
         os.write(2, b"Error: Not enough memory (see ulimit -v).\n")
         os._exit(3)
     finally:
-        # Python remembers a Ctrl-C that escaped an `exec`, such as a dataclass's, and would exit by that
-        # signal even if it was handled. Another `exec` clears it.
+        # Python remembers a Ctrl-C that escaped an `exec`, such as a dataclass's, and would exit by
+        # that signal even if it was handled. Another `exec` clears it.
         exec("")  # noqa: S102
         # Only Python's own cleanup is left, which would print a traceback.
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:

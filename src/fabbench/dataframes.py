@@ -12,10 +12,10 @@ from fabbench.runs.inputs import parse
 def frame(*sources: str | Path, fabric: str | None = None) -> pd.DataFrame:
     """Read logs into a tidy data frame: one row per sample, in base units.
 
-    `sources` are those of `fabbench parse`: logs, directories, runs. `fabric`: the requested fabric, by which
-    logs are judged. Columns: those of
-    ``fabbench parse --format csv``, and `execution`, which numbers the logs; labels that do not apply are
-    missing. Raise MachineError if a file cannot be read.
+    `sources` are those of `fabbench parse`: logs, directories, runs. `fabric`: the requested
+    fabric, by which logs are judged. Columns: those of ``fabbench parse --format csv``, and
+    `execution`, which numbers the logs; labels that do not apply are missing. Raise MachineError if
+    a file cannot be read.
     """
     rows = pd.DataFrame(_rows(sources, fabric), columns=["execution", *CSV_HEADER])
     return rows.astype({"size": "int64", "value": "float64", "execution": "int64"})
@@ -28,16 +28,24 @@ def _rows(sources: tuple[str | Path, ...], fabric: str | None) -> Iterator[dict[
 
 
 def pivot(rows: pd.DataFrame, metric: str = "busbw", *, by: str = "source") -> pd.DataFrame:
-    """Arrange the values of one metric side by side: sizes (and labels that differ) down, `by` across.
+    """Arrange the values of one metric side by side.
 
-    Repeats are reduced to their median, as in `fabbench compare`; statistics other than a tool's main figure
-    are left out. Raise ValueError if no row has the metric.
+    Sizes (and labels that differ) down, `by` across.
+
+    Repeats are reduced to their median, as in `fabbench compare`; statistics other than a tool's
+    main figure are left out. Raise ValueError if no row has the metric.
     """
     chosen = rows[(rows["metric"] == metric) & rows["stat"].isna()]
     if chosen.empty:
         known = ", ".join(sorted(rows["metric"].unique()))
         raise ValueError(f"no row has the metric {metric}; available: {known or 'none'}")
-    keys = [name for name in LABELS if name not in {by, "stat"} and len(chosen[name].drop_duplicates()) > 1]
+    keys = [
+        name
+        for name in LABELS
+        if name not in {by, "stat"} and len(chosen[name].drop_duplicates()) > 1
+    ]
     filled = chosen.fillna(dict.fromkeys(keys, "")) if keys else chosen
-    table = filled.pivot_table(index=["size", *keys], columns=by, values="value", aggfunc="median", sort=False)
+    table = filled.pivot_table(
+        index=["size", *keys], columns=by, values="value", aggfunc="median", sort=False
+    )
     return table.sort_index()

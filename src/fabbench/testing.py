@@ -1,7 +1,9 @@
-"""For tests of your own benchmarks and launchers: machines that replay recorded logs, and runs on them.
+"""For tests of your own benchmarks and launchers.
 
-No process is started and no machine is contacted. Everything else is done as by `fabbench parse` and
-`fabbench run`.
+Machines that replay recorded logs, and runs on them.
+
+No process is started and no machine is contacted. Everything else is done as by `fabbench parse`
+and `fabbench run`.
 """
 
 import contextlib

@@ -1,4 +1,7 @@
-"""The shape of the code, as far as no linter checks it. Layers are in pyproject.toml, for import-linter."""
+"""The shape of the code, as far as no linter checks it.
+
+Layers are in pyproject.toml, for import-linter.
+"""
 
 import ast
 import re
@@ -66,14 +69,19 @@ def test_directories_of_tests_hold_tests() -> None:
     assert strays == []
 
 
-@pytest.mark.parametrize("arguments", ["--help", "--version", "parse --help", "compare --help", "run nccl --help"])
+@pytest.mark.parametrize(
+    "arguments", ["--help", "--version", "parse --help", "compare --help", "run nccl --help"]
+)
 def test_help_loads_no_slow_library(arguments: str) -> None:
     program = (
         "import sys\nfrom fabbench.__main__ import main\n"
         "try:\n    main()\nfinally:\n    print(*sys.modules, file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, *arguments.split()], capture_output=True, text=True, check=True
+        [sys.executable, "-c", program, *arguments.split()],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     loaded = set(done.stderr.split())
     assert "fabbench.cli" in loaded
@@ -83,7 +91,9 @@ def test_help_loads_no_slow_library(arguments: str) -> None:
 
 @cache
 def tracked() -> list[Path]:
-    done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         pytest.skip("not a git checkout")
     return [path for name in done.stdout.split("\0") if name and (path := ROOT / name).is_file()]
@@ -100,7 +110,15 @@ def test_tracked_files_name_no_private_place() -> None:
 
 def test_the_top_level_stays_small() -> None:
     allowed = {
-        *("pyproject.toml", "uv.lock", "README.md", "LICENSE", "CHANGELOG.md", "Makefile", ".gitignore"),
+        *(
+            "pyproject.toml",
+            "uv.lock",
+            "README.md",
+            "LICENSE",
+            "CHANGELOG.md",
+            "Makefile",
+            ".gitignore",
+        ),
         *("AGENTS.md", "CONTRIBUTING.md", "SECURITY.md", "mkdocs.yml"),
         "action.yml",  # where GitHub looks for `uses: OWNER/fabbench@REF`
         *("src", "tests", "examples", "docker", "docs", "setup", ".ci", ".github"),

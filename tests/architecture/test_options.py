@@ -14,7 +14,10 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9]*(?:-[a-z0-9]+)*(?![\w-])")
 REMOVED = re.compile(r"(?ms)^### Removed\n.*?(?=^##)")
 """What the changelog says of options that are gone."""
 OTHERS = frozenset((DATA / "foreign-options.txt").read_text("utf-8").split())
-"""Options of other programs: aws, eksctl, gh, sbatch, srun, mpirun, kubectl, docker, pip, the benchmarks …"""
+"""Options of other programs.
+
+Aws, eksctl, gh, sbatch, srun, mpirun, kubectl, docker, pip, the benchmarks …
+"""
 
 
 def messages(path: Path) -> Iterator[str]:
@@ -23,7 +26,11 @@ def messages(path: Path) -> Iterator[str]:
         return
     for node in ast.walk(tree_of(path)):
         for child in () if isinstance(node, ast.Expr) else ast.iter_child_nodes(node):
-            if isinstance(child, ast.Constant) and isinstance(child.value, str) and "--" in child.value.lstrip("-"):
+            if (
+                isinstance(child, ast.Constant)
+                and isinstance(child.value, str)
+                and "--" in child.value.lstrip("-")
+            ):
                 yield from () if child.value.startswith("-") else (child.value,)
 
 
@@ -40,7 +47,12 @@ def texts() -> Iterator[tuple[str, str]]:
 
 def test_every_option_that_is_named_exists() -> None:
     every = (cli, *(command for _, command in commands()))
-    given = (option for command in every for each in command.params for option in (*each.opts, *each.secondary_opts))
+    given = (
+        option
+        for command in every
+        for each in command.params
+        for option in (*each.opts, *each.secondary_opts)
+    )
     known = frozenset({"--help", *given})
     assert {"--on", "--toleration", "--format", "--instance-type"} <= known
     wrong = {

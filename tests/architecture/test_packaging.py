@@ -1,4 +1,7 @@
-"""What pyproject.toml and uv.lock promise: every imported distribution is declared, and comes from its usual place."""
+"""What pyproject.toml and uv.lock promise.
+
+Every imported distribution is declared, and comes from its usual place.
+"""
 
 import ast
 import re
@@ -32,7 +35,11 @@ def project() -> dict[str, Any]:
 @cache
 def own() -> set[str]:
     """Return the modules of this checkout, by where mypy looks for them."""
-    return {path.stem for folder in pyproject()["tool"]["mypy"]["mypy_path"] for path in (ROOT / folder).iterdir()}
+    return {
+        path.stem
+        for folder in pyproject()["tool"]["mypy"]["mypy_path"]
+        for path in (ROOT / folder).iterdir()
+    }
 
 
 @cache
@@ -73,13 +80,17 @@ def undeclared(folder: str, declared: set[str], *, typing: bool) -> set[str]:
     found = {name for path in paths for name in imports(tree_of(path).body, typing=typing)}
     assert found, f"{folder} imports nothing"
     foreign = found - {*sys.stdlib_module_names, *LATER, *own()}
-    return {name for name in foreign if declared.isdisjoint(installed().get(name, {canonical(name)}))}
+    return {
+        name for name in foreign if declared.isdisjoint(installed().get(name, {canonical(name)}))
+    }
 
 
 def test_what_the_package_imports_is_declared() -> None:
     extras = {name for name in project()["optional-dependencies"] if name not in {"dev", "docs"}}
     declared = names(project()["dependencies"])
-    declared |= {each for extra in extras for each in names(project()["optional-dependencies"][extra])}
+    declared |= {
+        each for extra in extras for each in names(project()["optional-dependencies"][extra])
+    }
     assert undeclared("src", declared, typing=False) == set()
 
 
@@ -95,7 +106,9 @@ def test_every_dependency_has_a_lower_bound() -> None:
 
 
 def test_an_import_that_is_not_declared_is_found() -> None:
-    code = "if TYPE_CHECKING:\n    import a\nelse:\n    import b.c\ndef f():\n    from d.e import g\n"
+    code = (
+        "if TYPE_CHECKING:\n    import a\nelse:\n    import b.c\ndef f():\n    from d.e import g\n"
+    )
     assert {*imports(ast.parse(code).body, typing=False)} == {"b", "d"}
     assert {*imports(ast.parse(code).body, typing=True)} == {"a", "b", "d"}
     assert undeclared("docs", names(["mkdocs>=1"]), typing=True) == {"click", "click_man", "rich"}
@@ -104,5 +117,7 @@ def test_an_import_that_is_not_declared_is_found() -> None:
 def test_the_lock_names_no_mirror() -> None:
     """`make lint` holds the lock against pyproject.toml."""
     lock = (ROOT / "uv.lock").read_text("utf-8")
-    places = set(re.findall(r"\b(?:registry|url|git|path|directory) = \"(\w+://[^/\"]+|[^\"]*)", lock))
+    places = set(
+        re.findall(r"\b(?:registry|url|git|path|directory) = \"(\w+://[^/\"]+|[^\"]*)", lock)
+    )
     assert places == {"https://pypi.org", "https://files.pythonhosted.org"}

@@ -10,7 +10,9 @@ TEXT = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 
 
 def test_the_layers_are_those_of_the_contract() -> None:
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
     (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
     shown = TEXT.partition("## Layers")[2].partition("```text\n")[2].partition("```")[0]
     assert shown.split("\n")[:-1] == layers

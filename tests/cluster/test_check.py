@@ -1,4 +1,7 @@
-"""``fabbench check --on kubernetes``: the nodes, what the cluster says of them, and what pods on them say."""
+"""``fabbench check --on kubernetes``.
+
+The nodes, what the cluster says of them, and what pods on them say.
+"""
 
 import json
 from pathlib import Path
@@ -31,7 +34,11 @@ def test_the_nodes_stand_before_their_checks(client: Client) -> None:
     with client.nothing_left():
         done = client.call(client.argv("check", "--on", "kubernetes", "--format", "markdown"))
     assert done.returncode == 0, done.stderr
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines() if "|" in line]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in done.stdout.splitlines()
+        if "|" in line
+    ]
     assert rows[0] == ["NAME", "INSTANCE-TYPE", "GPU", "EFA", "ZONE", "LAYER", "HEALTH"]
     for node, row in zip(client.cluster.nodes, rows[2:], strict=False):  # below the rule
         assert row == [node.name, "p4d.24xlarge", "8/8", "4/4", "us-east-1a", "nn-3333", "ok"]
@@ -42,8 +49,18 @@ def test_one_node_of_them_and_what_a_run_would_take(client: Client) -> None:
     one, two = (node.name for node in client.cluster.nodes)
     found = check(client, "--node", one, "--nodes", "1")
     assert [node["name"] for node in found["nodes"]] == [one]
-    assert found["nodes"][0]["fabric"] == {"resource": "vpc.amazonaws.com/efa", "allocatable": 4, "free": 4}
-    found = check(client, "--instance-type", "ml.p4d.24xlarge", "--selector", "kubernetes.io/os in (linux),!pool")
+    assert found["nodes"][0]["fabric"] == {
+        "resource": "vpc.amazonaws.com/efa",
+        "allocatable": 4,
+        "free": 4,
+    }
+    found = check(
+        client,
+        "--instance-type",
+        "ml.p4d.24xlarge",
+        "--selector",
+        "kubernetes.io/os in (linux),!pool",
+    )
     assert [node["name"] for node in found["nodes"]] == [one, two]
     assert found["by"]["nodes for a run", "tests"]["seen"] == f"{one}, {two}; they share nn-3333."
     failed = check(client, "--nodes", "3", status=3)["by"]["nodes for a run", "tests"]
@@ -52,7 +69,9 @@ def test_one_node_of_them_and_what_a_run_would_take(client: Client) -> None:
 
 
 def test_the_cluster_evaluates_selectors(client: Client) -> None:
-    done = client.call(client.argv("check", "--on", "kubernetes", "--selector", "kubernetes.io/os notin (linux)"))
+    done = client.call(
+        client.argv("check", "--on", "kubernetes", "--selector", "kubernetes.io/os notin (linux)")
+    )
     assert "kubernetes.io/os notin (linux)" in done.stdout
     done = client.call(client.argv("check", "--on", "kubernetes", "--selector", "a in b"))
     assert done.returncode == 2

@@ -17,7 +17,9 @@ from tests.support.paths import ROOT
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 
-def test_what_is_left_in_the_cluster_is_reported(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_what_is_left_in_the_cluster_is_reported(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
     before = cluster.traces()
     assert cluster.left_since(before, seconds=0) == []
     client = Client(cluster, namespace, tmp_path)

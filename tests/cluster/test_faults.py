@@ -35,7 +35,9 @@ def either(client: Client, request: pytest.FixtureRequest) -> Client:
 def some_rows(client: Client) -> bool:
     """Whether what was measured until then is kept."""
     (log,) = client.logs("tcp")
-    return log.outcome is not Outcome.OK and 2 <= len({point.size for point in log.points}) < len(SIZES)
+    return log.outcome is not Outcome.OK and 2 <= len({point.size for point in log.points}) < len(
+        SIZES
+    )
 
 
 def test_interrupted_in_the_middle_of_rows(either: Client) -> None:
@@ -58,11 +60,16 @@ def test_interrupted_while_pods_start(either: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stage", "number"), [("agent keep", signal.SIGINT), ("mpirun", signal.SIGTERM), ("orted", signal.SIGINT)]
+    ("stage", "number"),
+    [("agent keep", signal.SIGINT), ("mpirun", signal.SIGTERM), ("orted", signal.SIGINT)],
 )
 def test_interrupted_as_soon_as(client: Client, stage: str, number: signal.Signals) -> None:
     """The first moment at which something is seen in a pod."""
-    with client.nothing_left(), client.cluster.standin(WAIT_AT=8), client.running(client.nccl()) as run:
+    with (
+        client.nothing_left(),
+        client.cluster.standin(WAIT_AT=8),
+        client.running(client.nccl()) as run,
+    ):
         run.until(lambda: client.runs_somewhere(stage))
         run.process.send_signal(number)
         assert run.ends() == 130, run.err
@@ -106,7 +113,11 @@ def test_a_killed_mpijob_ends_by_itself_and_is_cleaned(client: Client, mpijobs: 
 
 
 def test_a_run_may_take_longer_than_the_lease(client: Client) -> None:
-    with client.nothing_left(), client.cluster.standin(ROW_S=1.5), client.running(client.short_lease()) as run:
+    with (
+        client.nothing_left(),
+        client.cluster.standin(ROW_S=1.5),
+        client.running(client.short_lease()) as run,
+    ):
         assert run.ends() == 0, run.err
     assert client.rows() == SIZES
 
@@ -162,7 +173,9 @@ def test_a_program_is_killed_for_its_memory(client: Client) -> None:
 def test_a_rank_is_killed(client: Client) -> None:
     with client.nothing_left(), client.midway() as run:
         pod = client.pods()[1].removeprefix("pod/")
-        client.kubectl("exec", pod, "--", "sh", "-c", "kill -9 $(pgrep -f all_reduce_perf)", check=False)
+        client.kubectl(
+            "exec", pod, "--", "sh", "-c", "kill -9 $(pgrep -f all_reduce_perf)", check=False
+        )
         assert run.ends() == 4, run.err
     (log,) = client.logs("tcp")
     assert log.outcome is not Outcome.OK
@@ -171,6 +184,7 @@ def test_a_rank_is_killed(client: Client) -> None:
 def test_a_full_disk_on_this_machine(either: Client) -> None:
     """What can be kept is kept; the cluster is cleared all the same."""
     with either.nothing_left(), either.disk_fills_up() as run:
-        # A page that the log has begun has room: all rows may be there, and not what comes after them.
+        # A page that the log has begun has room: all rows may be there, and not what comes after
+        # them.
         assert run.ends() == 3, run.err
         assert "No space left on device" in run.err

@@ -35,9 +35,14 @@ def granted(kind: str) -> set[tuple[str, str, str]]:
 
 
 def test_runs_use_every_right_of_the_example_and_lack_none(client: Client) -> None:
-    """By what the API server has noted: from the start to the end of a run that loses a pod, and `clean`."""
+    """By what the API server has noted.
+
+    From the start to the end of a run that loses a pod, and `clean`.
+    """
     with client.nothing_left(), client.midway(argv=client.short_lease(lease_s=40)) as run:
-        run.until(lambda: any(each.verb == "patch" for each in client.cluster.audited(client.namespace)))
+        run.until(
+            lambda: any(each.verb == "patch" for each in client.cluster.audited(client.namespace))
+        )
         client.kubectl("delete", client.pods()[1], "--wait=false")
         assert run.ends() == 3, run.err
     assert re.search(r"^Error: The pod fabbench-", run.err, re.MULTILINE), run.err
@@ -45,12 +50,16 @@ def test_runs_use_every_right_of_the_example_and_lack_none(client: Client) -> No
     done = client.call([*client.argv("clean"), "--yes"])
     assert done.returncode == 0, done.stderr
 
-    seen = [each for each in client.cluster.audited(client.namespace) if "access" not in each.resource]
+    seen = [
+        each for each in client.cluster.audited(client.namespace) if "access" not in each.resource
+    ]
     allowed = {each for each in seen if each.status != 403}
     used = {(each.verb, each.group, each.resource) for each in allowed if each.namespace}
     # Older than Kubernetes 1.35: there, exec over a WebSocket wants it too.
     assert used | {("create", "", "pods/exec")} == granted("Role")
-    everywhere = {(each.verb, each.group, each.resource) for each in allowed if each.resource == "nodes"}
+    everywhere = {
+        (each.verb, each.group, each.resource) for each in allowed if each.resource == "nodes"
+    }
     assert everywhere == granted("ClusterRole")
     refused = {each[:4] for each in seen if each.status == 403}
     own = client.namespace
@@ -74,7 +83,10 @@ def test_pods_of_other_namespaces_are_not_seen_and_that_is_reported(client: Clie
 
 
 def test_who_may_see_them_knows_what_is_free(client: Client) -> None:
-    everywhere = [*rules("rbac.yaml", "ClusterRole"), *rules("rbac-optional.yaml", "ClusterRole", "fabbench-occupancy")]
+    everywhere = [
+        *rules("rbac.yaml", "ClusterRole"),
+        *rules("rbac-optional.yaml", "ClusterRole", "fabbench-occupancy"),
+    ]
     given = rules("rbac.yaml", "Role")
     client.kubeconfig = client.cluster.service_account(client.namespace, given, everywhere, "sees")
     done = client.call(client.argv("check", "--on", "kubernetes"))
@@ -86,7 +98,9 @@ def test_who_may_see_them_knows_what_is_free(client: Client) -> None:
 # ---------------------------------------------------------------- Pod Security
 
 
-@pytest.mark.parametrize(("level", "more"), [("baseline", ()), ("baseline", USER), ("restricted", USER)])
+@pytest.mark.parametrize(
+    ("level", "more"), [("baseline", ()), ("baseline", USER), ("restricted", USER)]
+)
 def test_pod_security_admits_sockets(client: Client, level: str, more: Sequence[str]) -> None:
     client.enforce(level)
     with client.nothing_left():
@@ -122,7 +136,9 @@ def test_pod_security_refuses_what_needs_more(
 
 
 @pytest.mark.parametrize(("more", "user"), [((), "0"), (USER, "1000")])
-def test_programs_in_pods_have_no_more_than_that(client: Client, more: Sequence[str], user: str) -> None:
+def test_programs_in_pods_have_no_more_than_that(
+    client: Client, more: Sequence[str], user: str
+) -> None:
     """By what the kernel says of them."""
     with client.nothing_left(), client.midway(*more) as run:
         status = client.kubectl("exec", client.pods()[1], "--", "cat", "/proc/1/status")

@@ -59,7 +59,9 @@ def is_whole(client: Client) -> bool:
 def some_rows(client: Client) -> bool:
     """Whether what was measured until then is kept."""
     (log,) = client.logs("tcp")
-    return log.outcome is not Outcome.OK and 2 <= len({point.size for point in log.points}) < len(SIZES)
+    return log.outcome is not Outcome.OK and 2 <= len({point.size for point in log.points}) < len(
+        SIZES
+    )
 
 
 def comes_back(run: RunningCommand, node: Node) -> int:
@@ -77,8 +79,12 @@ def test_the_api_server_is_gone_for_good(client: Client) -> None:
             client.cluster.api_stop()
             assert run.ends() == 3, run.err
         assert some_rows(client)
-        assert re.search(r"^Error: No answer from .* for \d+ s.*API does not answer", run.err, re.MULTILINE)
-        assert re.search(r"Job fabbench-\w+ cannot be removed: .*exits on its own", run.err), run.err
+        assert re.search(
+            r"^Error: No answer from .* for \d+ s.*API does not answer", run.err, re.MULTILINE
+        )
+        assert re.search(r"Job fabbench-\w+ cannot be removed: .*exits on its own", run.err), (
+            run.err
+        )
         # Nobody can tell the kubelets to end them: they end for want of a sign of fabbench.
         assert processes.eventually(lambda: not client.measures())
         client.cluster.api_back()
@@ -89,7 +95,9 @@ def test_a_node_loses_its_power(client: Client, own: bool) -> None:
     with losing(client, *SOON, own=own) as (run, node):
         node.pull_the_plug()
         assert run.ends() == 3, run.err
-        assert re.search(rf"^Error: No answer from {node.name} for \d+ s", run.err, re.MULTILINE), run.err
+        assert re.search(rf"^Error: No answer from {node.name} for \d+ s", run.err, re.MULTILINE), (
+            run.err
+        )
         assert some_rows(client)
 
 
@@ -108,11 +116,16 @@ def forced(client: Client) -> tuple[int, list[str]]:
 
 @pytest.mark.parametrize("own", [True, False])
 def test_a_node_loses_its_kubelet(client: Client, own: bool) -> None:
-    """Programs go on there, and nobody can see them. What cannot be removed is named, and not waited for."""
+    """Programs go on there, and nobody can see them.
+
+    What cannot be removed is named, and not waited for.
+    """
     with losing(client, *SOON, own=own) as (run, node):
         node.stop_kubelet()
         assert run.ends() == 3, run.err
-        assert re.search(rf"^Error: No answer from {node.name} for \d+ s.*10250", run.err, re.MULTILINE), run.err
+        assert re.search(
+            rf"^Error: No answer from {node.name} for \d+ s.*10250", run.err, re.MULTILINE
+        ), run.err
         (pod,) = re.findall(rf"their node is lost: (\S+) on {node.name}\.", run.err)
         assert some_rows(client)
         kept = client.call([*client.argv("clean"), "--yes"])
@@ -125,7 +138,10 @@ def test_a_node_loses_its_kubelet(client: Client, own: bool) -> None:
 def test_a_kubelet_or_containerd_starts_anew(
     client: Client, own: bool, away: bool, stop: Callable[[Node], None]
 ) -> None:
-    """Programs run on and are found again, also if they end while it is `away`: the run is whole."""
+    """Programs run on and are found again, also if they end while it is `away`.
+
+    The run is whole.
+    """
     with losing(client, own=own) as (run, node):
         stop(node)
         if away:
@@ -137,10 +153,16 @@ def test_a_kubelet_or_containerd_starts_anew(
 def test_a_worker_is_removed_from_a_node_that_is_not_ready(mpijob: Client) -> None:
     """The operator replaces it: another pod of the same name is none of the run's."""
     with losing(mpijob, own=False) as (run, node):
-        pod = next(each for each in mpijob.workers() if mpijob.kubectl("get", each, "-o", WHERE) == node.name)
+        pod = next(
+            each
+            for each in mpijob.workers()
+            if mpijob.kubectl("get", each, "-o", WHERE) == node.name
+        )
         mpijob.kubectl("delete", pod, "--force")
         assert run.ends() == 3, run.err
-    assert re.search(rf"^Error: The pod {pod.removeprefix('pod/')} on {node.name} ", run.err, re.MULTILINE), run.err
+    assert re.search(
+        rf"^Error: The pod {pod.removeprefix('pod/')} on {node.name} ", run.err, re.MULTILINE
+    ), run.err
     assert some_rows(mpijob)
 
 

@@ -8,8 +8,19 @@ from typing import Any
 import pytest
 
 from fabbench.launchers import Explanation
-from fabbench.launchers.kubernetes.explain import OOM_COUNTERS, explain_killed, explain_owner, explain_pod
-from fabbench.launchers.kubernetes.manifests import HEARTBEAT_FILE, RunSpec, escape_argument, watchdog_script, workload
+from fabbench.launchers.kubernetes.explain import (
+    OOM_COUNTERS,
+    explain_killed,
+    explain_owner,
+    explain_pod,
+)
+from fabbench.launchers.kubernetes.manifests import (
+    HEARTBEAT_FILE,
+    RunSpec,
+    escape_argument,
+    watchdog_script,
+    workload,
+)
 from fabbench.launchers.kubernetes.nodes import Node, read_nodes
 from fabbench.launchers.kubernetes.select_nodes import NodeCriteria, choose, resources_on
 from fabbench.launchers.pod_options import PodOptions
@@ -21,7 +32,9 @@ from tests.support.requests import read_options
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-GOLDEN = sorted(path for path in (DATA / "manifests").glob("golden-*.json") if "mpijob" not in path.name)
+GOLDEN = sorted(
+    path for path in (DATA / "manifests").glob("golden-*.json") if "mpijob" not in path.name
+)
 
 
 class Run:
@@ -51,7 +64,9 @@ class Run:
             self.sh(pod, f": >{HEARTBEAT_FILE}")
 
     def ready(self) -> None:
-        self.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod", "-l", "fabbench/run=t")
+        self.kubectl(
+            "wait", "--for=condition=Ready", "--timeout=60s", "pod", "-l", "fabbench/run=t"
+        )
 
     def items(self, *argv: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(self.kubectl("get", *argv, "-o", "json"))["items"]
@@ -88,8 +103,12 @@ def run(cluster: Cluster, namespace: str) -> Run:
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
-def test_the_api_server_takes_the_golden_manifests(cluster: Cluster, namespace: str, path: Path) -> None:
-    for thing in json.loads(path.read_text().replace('"KEEPER"', json.dumps(escape_argument(watchdog_script())))):
+def test_the_api_server_takes_the_golden_manifests(
+    cluster: Cluster, namespace: str, path: Path
+) -> None:
+    for thing in json.loads(
+        path.read_text().replace('"KEEPER"', json.dumps(escape_argument(watchdog_script())))
+    ):
         argv = ("-n", namespace, "create", "--dry-run=server", "--validate=strict", "-f", "-")
         assert "server dry run" in cluster.kubectl(*argv, given=thing)
 
@@ -115,7 +134,9 @@ def test_pods_end_after_the_last_beat(run: Run) -> None:
     run.ready()
     run.beat([pod["metadata"]["name"] for pod in run.pods()])
     assert [(node.gpus.free, node.fabric.free) for node in run.look()] == [(0, 0), (0, 0)]
-    assert processes.eventually(lambda: run.items("jobs,pods") == [], 60), run.kubectl("get", "jobs,pods")
+    assert processes.eventually(lambda: run.items("jobs,pods") == [], 60), run.kubectl(
+        "get", "jobs,pods"
+    )
 
 
 def test_devices_that_others_have_are_reported(run: Run) -> None:
@@ -126,7 +147,9 @@ def test_devices_that_others_have_are_reported(run: Run) -> None:
 
 
 def test_pod_security_is_reported(run: Run) -> None:
-    run.cluster.kubectl("label", "namespace", run.namespace, "pod-security.kubernetes.io/enforce=baseline")
+    run.cluster.kubectl(
+        "label", "namespace", run.namespace, "pod-security.kubernetes.io/enforce=baseline"
+    )
     run.make()
     assert "IPC_LOCK" in run.explained("pod-security").text
 

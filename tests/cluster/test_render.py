@@ -23,7 +23,17 @@ def client(mpijobs: Cluster, namespace: str, tmp_path: Path) -> Client:
 
 def rendered(client: Client, form: str, *more: str) -> str:
     requests = [word for amount in SMALL for word in ("--pod-request", amount)]
-    argv = [sys.executable, "-m", "fabbench", "render", *NCCL, "--as", form, *client.image, *requests]
+    argv = [
+        sys.executable,
+        "-m",
+        "fabbench",
+        "render",
+        *NCCL,
+        "--as",
+        form,
+        *client.image,
+        *requests,
+    ]
     argv += ["--instance-type", "p4d.24xlarge", *more]
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
 
@@ -55,5 +65,7 @@ def test_both_configurations_of_nccl(client: Client, form: str, job: str, pods: 
     assert done.returncode == 0, printed
     logs = json.loads(done.stdout)["logs"]
     assert [log["facts"]["transport"] for log in logs] == ["libfabric-tcp", "socket"]
-    assert {(log["outcome"], log["facts"]["hosts"], log["facts"]["ranks"]) for log in logs} == {("ok", 2, 2)}
+    assert {(log["outcome"], log["facts"]["hosts"], log["facts"]["ranks"]) for log in logs} == {
+        ("ok", 2, 2)
+    }
     client.kubectl("delete", "-f", "-", given=text)

@@ -1,4 +1,7 @@
-"""`fabbench run` on a real cluster: pods on two nodes, what keeps them from starting, and rights."""
+"""`fabbench run` on a real cluster.
+
+Pods on two nodes, what keeps them from starting, and rights.
+"""
 
 import json
 import re
@@ -27,7 +30,9 @@ def test_nccl_on_all_devices_of_two_nodes(client: Client) -> None:
     """With the rights of the example, and no others."""
     client.has_rights_of("rbac.yaml")
     with client.nothing_left():
-        done = client.call(client.run_argv("nccl", *client.image, "--no-efa", "-e", "1K", "--repeat", "1"))
+        done = client.call(
+            client.run_argv("nccl", *client.image, "--no-efa", "-e", "1K", "--repeat", "1")
+        )
     assert done.returncode == 0, done.stderr
     nodes = ", ".join(client.the_run().hosts)
     assert f"Target kubernetes ({nodes}; image {NCCL}): set with --on.\n" in done.stderr
@@ -48,15 +53,20 @@ def test_two_configurations_in_the_same_pods(client: Client) -> None:
         done = client.call(client.nccl(*configurations, fabric=()))
     assert done.returncode == 0, done.stderr
     outcomes = {
-        configuration: [log.outcome for log in client.logs(configuration)] for configuration in ("ofi-tcp", "tcp")
+        configuration: [log.outcome for log in client.logs(configuration)]
+        for configuration in ("ofi-tcp", "tcp")
     }
     assert outcomes == {"ofi-tcp": [Outcome.OK], "tcp": [Outcome.OK]}
     logs = sorted(client.the_run().path.glob("exec/*/output.log"))
-    pods = [set(re.findall(r" on (fabbench-\w+-\d) device", log.read_text("utf-8"))) for log in logs]
+    pods = [
+        set(re.findall(r" on (fabbench-\w+-\d) device", log.read_text("utf-8"))) for log in logs
+    ]
     assert pods[0] == pods[1]
     assert len(pods[0]) == 2
     assert client.events().count("started container") == 2
-    networks = [client.logs(configuration)[0].facts["transport"] for configuration in ("ofi-tcp", "tcp")]
+    networks = [
+        client.logs(configuration)[0].facts["transport"] for configuration in ("ofi-tcp", "tcp")
+    ]
     assert networks[0] != networks[1] == "socket"
 
 
@@ -64,7 +74,11 @@ def test_a_variable_from_the_environment(client: Client, monkeypatch: pytest.Mon
     """The ranks have the value. No object of the API, no command line and no record has it."""
     monkeypatch.setenv("MY_TOKEN", VALUE)
     kinds = "pods,jobs,configmaps,services,secrets,events"
-    with client.nothing_left(), watched("MY_TOKEN") as seen, client.midway("--env", "MY_TOKEN") as run:
+    with (
+        client.nothing_left(),
+        watched("MY_TOKEN") as seen,
+        client.midway("--env", "MY_TOKEN") as run,
+    ):
         objects = json.loads(client.kubectl("get", kinds, "-o", "json"))["items"]
         run.goes_on()
         assert run.ends() == 0, run.err
@@ -99,7 +113,10 @@ def test_a_fabric_that_is_not_there(client: Client) -> None:
     [
         (("--nodes", "3"), r"3 nodes are needed, 2 available:\n  ip-.*p4d.24xlarge, 8 GPUs, 4 EFA"),
         (("--node", "nobody"), r"The cluster has no node nobody\.\nHint: It has ip-"),
-        (("--instance-type", "p5.48xlarge"), r"2 nodes are needed, none available:\n.*not p5.48xlarge"),
+        (
+            ("--instance-type", "p5.48xlarge"),
+            r"2 nodes are needed, none available:\n.*not p5.48xlarge",
+        ),
     ],
 )
 def test_more_than_there_is(client: Client, more: Sequence[str], said: str) -> None:
@@ -138,7 +155,10 @@ def test_an_image_that_takes_too_long(client: Client) -> None:
     with client.nothing_left():
         done = client.call(client.nccl("--image", HANGS, "--start-timeout", "12"))
     assert done.returncode == 3
-    expected = rf"^The pod .* on ip-.*: Pulling image .{HANGS}(.|\n)*^Error: The pods were not ready after 12 s\. "
+    expected = (
+        rf"^The pod .* on ip-.*: Pulling image .{HANGS}(.|\n)*^Error: The pods were not "
+        r"ready after 12 s\. "
+    )
     assert re.search(expected, done.stderr, re.MULTILINE), done.stderr
 
 
@@ -150,17 +170,28 @@ def test_a_quota(client: Client) -> None:
 
 
 def test_tainted_nodes_are_taken_where_pods_tolerate_it(client: Client) -> None:
-    nodes = [name.removeprefix("node/") for name in client.kubectl("get", "nodes", "-o", "name").split()]
+    nodes = [
+        name.removeprefix("node/") for name in client.kubectl("get", "nodes", "-o", "name").split()
+    ]
     taint = "team=bench:NoSchedule"
     secret = ("--docker-server=localhost", "--docker-username=a", "--docker-password=b")
     client.kubectl("create", "secret", "docker-registry", "regcred", *secret)
-    more = ("--pod-label", "queue=q", "--set", "annotations=note=a b", "--node-selector", "kubernetes.io/os=linux")
+    more = (
+        "--pod-label",
+        "queue=q",
+        "--set",
+        "annotations=note=a b",
+        "--node-selector",
+        "kubernetes.io/os=linux",
+    )
     try:
         client.kubectl("taint", "nodes", *nodes, taint)
         done = client.call(client.nccl())
         assert (done.returncode, f"taint {taint}" in done.stderr) == (3, True), done.stderr
         with client.nothing_left():
-            done = client.call(client.nccl("--toleration", taint, "--set", "pull-secrets=regcred", *more))
+            done = client.call(
+                client.nccl("--toleration", taint, "--set", "pull-secrets=regcred", *more)
+            )
         assert done.returncode == 0, done.stderr
     finally:
         client.kubectl("taint", "nodes", *nodes, f"{taint}-")
@@ -181,14 +212,19 @@ def test_missing_rights_are_named(client: Client) -> None:
     done = client.call(client.nccl())
     assert done.returncode == 3
     missing = "delete jobs.batch, create pods/exec, get pods/exec"
-    assert f"This user may not {missing} in namespace {client.namespace}" in done.stderr, done.stderr
+    assert f"This user may not {missing} in namespace {client.namespace}" in done.stderr, (
+        done.stderr
+    )
     assert client.names("jobs") == []
 
 
 def test_mpijobs_where_there_is_no_operator(client: Client) -> None:
     client.launcher = "mpijob"
     done = client.call(client.nccl())
-    assert (done.returncode, "kubectl apply --server-side -f https://" in done.stderr) == (3, True), done.stderr
+    assert (done.returncode, "kubectl apply --server-side -f https://" in done.stderr) == (
+        3,
+        True,
+    ), done.stderr
     assert client.pods() == []
 
 

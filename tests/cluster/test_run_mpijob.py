@@ -1,4 +1,7 @@
-"""`fabbench run --on mpijob`: Kubeflow's own operator creates the pods on a real cluster, and nothing is left."""
+"""`fabbench run --on mpijob`.
+
+Kubeflow's own operator creates the pods on a real cluster, and nothing is left.
+"""
 
 import re
 from pathlib import Path
@@ -26,7 +29,9 @@ def client(mpijobs: Cluster, namespace: str, tmp_path: Path) -> Client:
 
 def worker(client: Client) -> dict[str, Any]:
     """The specification of a worker, as it is kept with the run."""
-    job = next(yaml.safe_load_all((client.the_run().path / "rendered/mpijob.yaml").read_text("utf-8")))
+    job = next(
+        yaml.safe_load_all((client.the_run().path / "rendered/mpijob.yaml").read_text("utf-8"))
+    )
     found: dict[str, Any] = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
     return found
 
@@ -51,7 +56,10 @@ def test_pingpong_in_workers_on_the_nodes_network(client: Client) -> None:
         done = client.call(client.pingpong(*words, "--cluster-profile", "oke-host-network"))
     assert done.returncode == 0, done.stderr
     (log,) = client.logs("tcp")
-    assert (log.outcome, {point.labels["side"] for point in log.points}) == (Outcome.OK, {"client", "server"})
+    assert (log.outcome, {point.labels["side"] for point in log.points}) == (
+        Outcome.OK,
+        {"client", "server"},
+    )
     assert worker(client)["hostNetwork"]
 
 
@@ -90,7 +98,9 @@ def test_an_operator_that_does_not_run(client: Client) -> None:
 
 
 def test_missing_rights_are_named(client: Client) -> None:
-    given = [rule for rule in rules("rbac-mpijob.yaml", "Role") if "mpijobs" not in rule["resources"]]
+    given = [
+        rule for rule in rules("rbac-mpijob.yaml", "Role") if "mpijobs" not in rule["resources"]
+    ]
     everywhere = rules("rbac-mpijob.yaml", "ClusterRole")
     client.kubeconfig = client.cluster.service_account(client.namespace, given, everywhere)
     done = client.call(client.nccl())
@@ -106,7 +116,8 @@ def test_check_says_that_the_operator_is_there(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "more", "admitted"), [("baseline", (), True), ("restricted", USER, True), ("restricted", (), False)]
+    ("level", "more", "admitted"),
+    [("baseline", (), True), ("restricted", USER, True), ("restricted", (), False)],
 )
 def test_pod_security(client: Client, level: str, more: tuple[str, ...], admitted: bool) -> None:
     """With the rights of the example, and no others."""
@@ -115,4 +126,6 @@ def test_pod_security(client: Client, level: str, more: tuple[str, ...], admitte
     with client.nothing_left():
         done = client.call(client.nccl(*more))
     assert done.returncode == (0 if admitted else 3), done.stderr
-    assert admitted == (not re.search(r"restricted:latest(.|\n)*--set run-as-user=1000", done.stderr)), done.stderr
+    assert admitted == (
+        not re.search(r"restricted:latest(.|\n)*--set run-as-user=1000", done.stderr)
+    ), done.stderr

@@ -1,4 +1,7 @@
-"""`fabbench sweep` on a real cluster: its pods are made once, and each test runs in some of them."""
+"""`fabbench sweep` on a real cluster.
+
+Its pods are made once, and each test runs in some of them.
+"""
 
 import re
 import signal
@@ -26,7 +29,9 @@ def client(cluster: Cluster, namespace: str, tmp_path: Path) -> Client:
 
 
 def sweep(client: Client, *words: str) -> list[str]:
-    return client.argv(*SWEEP, *PATIENT, *SECOND, *words, "--on", client.launcher, "--store", str(store(client)))
+    return client.argv(
+        *SWEEP, *PATIENT, *SECOND, *words, "--on", client.launcher, "--store", str(store(client))
+    )
 
 
 def store(client: Client) -> Path:
@@ -34,7 +39,9 @@ def store(client: Client) -> Path:
 
 
 @pytest.mark.parametrize("launcher", ["kubernetes", "mpijob"])
-def test_mpirun_starts_in_any_pod(client: Client, launcher: str, request: pytest.FixtureRequest) -> None:
+def test_mpirun_starts_in_any_pod(
+    client: Client, launcher: str, request: pytest.FixtureRequest
+) -> None:
     client.launcher = launcher
     if launcher == "mpijob":
         request.getfixturevalue("mpijobs")
@@ -58,7 +65,9 @@ def test_groups_are_the_values_of_a_label_of_nodes(client: Client) -> None:
     assert {*document.group_of.values()} == {"nn-3333"}
     done = client.call([*words, "label:example.com/rack"])
     assert done.returncode == 3
-    assert re.search(r"example\.com/rack: (ip-10-77-0-1[12]\.ec2\.internal(, )?){2}", done.stderr), done.stderr
+    assert re.search(
+        r"example\.com/rack: (ip-10-77-0-1[12]\.ec2\.internal(, )?){2}", done.stderr
+    ), done.stderr
     assert "topology.k8s.aws/network-node-layer-1" in done.stderr
 
 

@@ -1,4 +1,7 @@
-"""Variants in pods: directories of the image, other images on the same nodes, and what an image lacks."""
+"""Variants in pods.
+
+Directories of the image, other images on the same nodes, and what an image lacks.
+"""
 
 import json
 import signal
@@ -36,13 +39,23 @@ def test_a_directory_of_the_image_is_found_by_every_rank(
 
 def test_variants_of_several_images_run_in_pods_of_their_own(client: Client) -> None:
     """The directory is in one of the images only, and the pods are on the same nodes."""
-    variants = ("--variant", f"old=image={OLDER},path=/opt/nccl-2.21.5", "--variant", f"new=image={NCCL}")
+    variants = (
+        "--variant",
+        f"old=image={OLDER},path=/opt/nccl-2.21.5",
+        "--variant",
+        f"new=image={NCCL}",
+    )
     with client.nothing_left():
         done = client.call(client.nccl("--repeat", "2", *variants), timeout=400)
     assert done.returncode == 0, done.stderr
     assert f"; image {OLDER}, {NCCL}): set with --on." in done.stderr
     stored = client.the_run()
-    assert [execution.configuration for execution in stored.executions] == ["old", "new", "new", "old"]
+    assert [execution.configuration for execution in stored.executions] == [
+        "old",
+        "new",
+        "new",
+        "old",
+    ]
     for name, version in (("old", "2.21.5"), ("new", "2.28.9")):
         logs = client.logs(name)
         assert [(log.outcome, log.facts["nccl"]) for log in logs] == [(Outcome.OK, version)] * 2
@@ -51,7 +64,16 @@ def test_variants_of_several_images_run_in_pods_of_their_own(client: Client) -> 
 
 def test_pods_are_compared_with_their_nodes(client: Client) -> None:
     """The same nodes, in one command: pods in the pod network, and pods in their nodes' network."""
-    variants = ("--fabric", "tcp", "--variant", "pod=", "--variant", "node=host-network", "--repeat", "2")
+    variants = (
+        "--fabric",
+        "tcp",
+        "--variant",
+        "pod=",
+        "--variant",
+        "node=host-network",
+        "--repeat",
+        "2",
+    )
     with client.nothing_left():
         done = client.call(client.pingpong(*variants), timeout=400)
     assert done.returncode == 0, done.stderr
@@ -62,7 +84,9 @@ def test_pods_are_compared_with_their_nodes(client: Client) -> None:
     assert "pod is no changes; node is host network." in done.stdout
     addresses = {node.name: node.address for node in client.cluster.nodes}
     variants = json.loads((stored.path / "request.json").read_text("utf-8"))["variants"]
-    seen = {name: {host["name"]: host["address"] for host in hosts} for name, hosts in variants.items()}
+    seen = {
+        name: {host["name"]: host["address"] for host in hosts} for name, hosts in variants.items()
+    }
     assert seen["node"] == addresses
     assert seen["pod"].keys() == addresses.keys()
     assert not {*seen["pod"].values()} & {*addresses.values()}
@@ -81,7 +105,12 @@ def test_an_interrupt_while_pods_change_leaves_nothing(client: Client) -> None:
 
 
 def test_what_an_image_lacks_is_reported_before_anything_starts(client: Client) -> None:
-    variants = ("--variant", f"old=image={OLDER}", "--variant", f"new=image={NCCL},path=/opt/nccl-2.21.5")
+    variants = (
+        "--variant",
+        f"old=image={OLDER}",
+        "--variant",
+        f"new=image={NCCL},path=/opt/nccl-2.21.5",
+    )
     with client.nothing_left():
         done = client.call(client.nccl(*variants))
     assert (done.returncode, done.stdout) == (3, "")

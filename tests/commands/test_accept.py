@@ -12,7 +12,9 @@ from fabbench.runs.acceptance import certificate_path
 from fabbench.runs.document import write
 from tests.support.command_line import runner
 
-NEW = Certificate(id="20261126T080000Z-a1b2c3", level="quick", profile="hpc", target="local", started=1.0)
+NEW = Certificate(
+    id="20261126T080000Z-a1b2c3", level="quick", profile="hpc", target="local", started=1.0
+)
 
 
 def accept(store: Path, *words: str) -> Result:
@@ -36,7 +38,9 @@ def stored(store: Path) -> str:
         ('{"pairs": ["busbw>1GB/s"]}', 2, "Invalid gate"),
     ],
 )
-def test_thresholds_that_mean_nothing_are_refused(tmp_path: Path, document: str, status: int, named: str) -> None:
+def test_thresholds_that_mean_nothing_are_refused(
+    tmp_path: Path, document: str, status: int, named: str
+) -> None:
     limits = tmp_path / "limits.json"
     limits.write_text(document)
     done = accept(tmp_path / "store", "--on", "local", "--thresholds", str(limits))
@@ -51,8 +55,14 @@ def test_thresholds_that_mean_nothing_are_refused(tmp_path: Path, document: str,
         (("--resume", "last", "--level", "full"), "--level has no effect with --resume"),
         (("--resume", "last", "-o", "x.html"), "has no effect with --resume"),
         (("--compare", "last", "last", "--on", "local"), "--on has no effect with --compare"),
-        (("--compare", "last", "last", "--resume", "last"), "--resume has no effect with --compare"),
-        (("--compare", "last", "last", "--print-cordon", "kubectl"), "--print-cordon has no effect with --compare"),
+        (
+            ("--compare", "last", "last", "--resume", "last"),
+            "--resume has no effect with --compare",
+        ),
+        (
+            ("--compare", "last", "last", "--print-cordon", "kubectl"),
+            "--print-cordon has no effect with --compare",
+        ),
         (("--compare", "last", "last", "--format", "html"), "html"),
         (("--compare", "last", "nothing"), "nothing"),
         (("--resume", "nothing"), "nothing"),
@@ -62,7 +72,9 @@ def test_thresholds_that_mean_nothing_are_refused(tmp_path: Path, document: str,
         (("--on", "local", "--max-time", "0"), "--max-time"),
     ],
 )
-def test_options_without_effect_are_refused(tmp_path: Path, words: tuple[str, ...], named: str) -> None:
+def test_options_without_effect_are_refused(
+    tmp_path: Path, words: tuple[str, ...], named: str
+) -> None:
     stored(tmp_path)
     done = accept(tmp_path, *words)
     assert (done.exit_code, done.stdout) == (2, ""), done.stderr

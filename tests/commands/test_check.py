@@ -28,7 +28,9 @@ pytestmark = pytest.mark.slow
 
 
 def argv(lab: Lab, *more: str, names: Sequence[str] = ()) -> list[str]:
-    hosts = [word for name in names or [host.name for host in lab.hosts] for word in ("--host", name)]
+    hosts = [
+        word for name in names or [host.name for host in lab.hosts] for word in ("--host", name)
+    ]
     return [*FABBENCH, "check", "--on", "ssh", *hosts, "--bin-dir", str(STANDIN), *more]
 
 
@@ -60,11 +62,25 @@ def hide(host: Host, program: str) -> None:
 @pytest.mark.lab
 def test_hosts_that_are_well(lab: Labs) -> None:
     found = check(lab(4), status=0)
-    for name in ("reachable", "answer", "libfabric", "programs", "mpirun", "tools", "interface", "kernel"):
+    for name in (
+        "reachable",
+        "answer",
+        "libfabric",
+        "programs",
+        "mpirun",
+        "tools",
+        "interface",
+        "kernel",
+    ):
         assert statuses(found, name) == ["pass"] * 4, name
     assert statuses(found, "efa") == ["skip"] * 4
     seen = [record["seen"] for record in found["connections"].values()]
-    assert seen == ["Reached node1, node2, node3.", "Reached node0, node2.", "Reached node0, node3.", "Reached node0."]
+    assert seen == [
+        "Reached node1, node2, node3.",
+        "Reached node0, node2.",
+        "Reached node0, node3.",
+        "Reached node0.",
+    ]
     assert [record["seen"] for record in found["interface"].values()][1] == "fab0 (198.18.1.11)."
 
 
@@ -163,14 +179,17 @@ def test_what_a_login_prints_is_reported(lab: Labs) -> None:
         ("trying connections", signal.SIGKILL, -signal.SIGKILL),
     ],
 )
-def test_interrupted_it_leaves_nothing(lab: Labs, stage: str, number: signal.Signals, status: int) -> None:
+def test_interrupted_it_leaves_nothing(
+    lab: Labs, stage: str, number: signal.Signals, status: int
+) -> None:
     hosts = lab(3, fresh=True)
     before = hosts.traces()
     if stage == "connecting":
         hosts[2].freeze()
     else:
         hosts[1].wall(hosts[2])
-    # Words in the command line of what runs on a host once that stage is reached. Trying takes three seconds.
+    # Words in the command line of what runs on a host once that stage is reached. Trying takes
+    # three seconds.
     reached = "sshd: root" if stage == "connecting" else "_LIFETIME_S"
     with hosts.popen(argv(hosts)) as run:
         assert processes.eventually(lambda: reached in str(hosts[1].processes()))
@@ -229,7 +248,9 @@ def test_this_machine() -> None:
 @pytest.mark.local
 def test_the_file_says_what_is_wanted(tmp_path: Path) -> None:
     file = tmp_path / "fabbench.yaml"
-    file.write_text("default: here\ndefaults: {fabrics: [efa, tcp]}\ntargets: {here: {launcher: local}}\n")
+    file.write_text(
+        "default: here\ndefaults: {fabrics: [efa, tcp]}\ntargets: {here: {launcher: local}}\n"
+    )
     done = run("--config", str(file), "--format", "csv")
     assert done.exit_code == 3
     assert re.search(r"^[^,]*,efa,fail,", done.stdout, re.MULTILINE)

@@ -33,15 +33,23 @@ def test_where_nothing_is_left_there_is_nothing_to_do(client: Client) -> None:
 def test_what_does_not_run_is_listed_and_removed_with_yes(client: Client) -> None:
     with client.nothing_left():
         for name, labels in (("fabbench-a", {"fabbench/run": "a"}), ("other", {})):
-            about: dict[str, Any] = {"name": name, "labels": {"app.kubernetes.io/name": "fabbench", **labels}}
+            about: dict[str, Any] = {
+                "name": name,
+                "labels": {"app.kubernetes.io/name": "fabbench", **labels},
+            }
             container = {"name": "a", "image": "registry.example/none"}
             spec = {"containers": [container], "nodeSelector": {"no": "where"}}
             client.kubectl(
-                "create", "-f", "-", given={"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}
+                "create",
+                "-f",
+                "-",
+                given={"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec},
             )
         listed = clean(client, status=1)
         assert listed[0] == ["RUN", "NAMESPACE", "AGE", "RUNS", "REMOVE", "REQUEST"]
-        assert [[row[0], row[1], *row[3:]] for row in listed[1:]] == [["a", client.namespace, "no", "yes", "-"]]
+        assert [[row[0], row[1], *row[3:]] for row in listed[1:]] == [
+            ["a", client.namespace, "no", "yes", "-"]
+        ]
         assert "pod/fabbench-a" in client.kubectl("get", "pods", "-o", "name")
         clean(client, "--yes")
         assert client.kubectl("get", "pods", "-o", "name").split() == ["pod/other"]

@@ -60,7 +60,9 @@ def test_a_log_pair_gives_the_published_table(efa: Path, tcp: Path) -> None:
     result = compare(efa, tcp, "--label", "EFA", "--label", "non-EFA")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("all_reduce, 2 × 8 GPUs: EFA 77.35 GB/s vs non-EFA 4.13 GB/s at 2 GB (18.7x)")
+    assert lines[0].startswith(
+        "all_reduce, 2 × 8 GPUs: EFA 77.35 GB/s vs non-EFA 4.13 GB/s at 2 GB (18.7x)"
+    )
     assert rows_of(result) == [
         "Message Size|busbw EFA (GB/s)|busbw non-EFA (GB/s)|Speed-up",
         "≤ 256 B|60–64 us|60–64 us|-",
@@ -129,14 +131,23 @@ def test_a_breach_is_a_line_and_status_1(efa: Path, tcp: Path) -> None:
     assert result.exit_code == 1
     one, other = result.stderr.splitlines()
     assert re.match(
-        r"Gate failed: busbw@1G:5%: .* 4.08 .* 94.6 % worse than 75.34 .*0.041 to 0.072, measured once", one
+        (
+            r"Gate failed: busbw@1G:5%: .* 4.08 .* 94.6 % worse than 75.34 .*0.041 to 0.072, "
+            r"measured once"
+        ),
+        one,
     )
-    assert re.match(r"Gate failed: busbw@2G..1T:5%: .* 4.13 .* 94.7 % worse than 77.35 .*0.04 to 0.071, meas", other)
+    assert re.match(
+        r"Gate failed: busbw@2G..1T:5%: .* 4.13 .* 94.7 % worse than 77.35 .*0.04 to 0.071, meas",
+        other,
+    )
     made = json.loads(compare(tcp, efa, "--gate", "busbw@1G:5%", "--format", "json").stdout)
     assert (len(made["breaches"]), made["status"]) == (1, 1)
 
 
-@pytest.mark.parametrize("text", [nccl_text([(MB, 1)], wrong=3), nccl_text([(MB, 47)], footer=False)])
+@pytest.mark.parametrize(
+    "text", [nccl_text([(MB, 1)], wrong=3), nccl_text([(MB, 47)], footer=False)]
+)
 def test_what_cannot_be_trusted_beats_a_breach(tmp_path: Path, tcp: Path, text: str) -> None:
     assert compare(write(tmp_path / "a.log", text), tcp, "--gate", "busbw@1M:5%").exit_code == 4
 
@@ -145,24 +156,37 @@ def test_what_cannot_be_trusted_beats_a_breach(tmp_path: Path, tcp: Path, text: 
 
 
 def store_run(store: Path, configurations: dict[str, list[float | None]]) -> str:
-    """Write a run of nccl whose executions printed one row of 1 GB each (GB/s); None: it never began."""
+    """Write a run of nccl whose executions printed one row of 1 GB each (GB/s); None.
+
+    It never began.
+    """
     texts = {
-        label: [None if value is None else SOCKET + CHANNEL + nccl_text([(GB, value)]) for value in values]
+        label: [
+            None if value is None else SOCKET + CHANNEL + nccl_text([(GB, value)])
+            for value in values
+        ]
         for label, values in configurations.items()
     }
     return store_texts(store, "nccl", texts, size=GB)
 
 
-def store_texts(store: Path, benchmark: str, configurations: Mapping[str, Sequence[str | None]], *, size: int) -> str:
+def store_texts(
+    store: Path, benchmark: str, configurations: Mapping[str, Sequence[str | None]], *, size: int
+) -> str:
     """Write a run whose executions printed these texts; None: it never began."""
     made = tuple(Configuration(label=label, fabric=label) for label in configurations)
-    pairs = [(each, repeat) for each in made for repeat in range(1, len(configurations[each.label]) + 1)]
+    pairs = [
+        (each, repeat) for each in made for repeat in range(1, len(configurations[each.label]) + 1)
+    ]
     executions = tuple(
-        execution_by_hand(each, number, repeat=repeat, sizes=(size,)) for number, (each, repeat) in enumerate(pairs)
+        execution_by_hand(each, number, repeat=repeat, sizes=(size,))
+        for number, (each, repeat) in enumerate(pairs)
     )
     plan = Plan(benchmark=benchmark, target="local", configurations=made, executions=executions)
     inventory = Inventory(target="local", hosts=(Host(name="here"),))
-    writer = RunWriter(request(benchmark, PingpongWork(sizes=(size,)), store=store), inventory, plan)
+    writer = RunWriter(
+        request(benchmark, PingpongWork(sizes=(size,)), store=store), inventory, plan
+    )
     for execution in executions:
         text = configurations[execution.configuration.label][execution.repeat - 1]
         if text is not None:
@@ -187,7 +211,10 @@ def test_one_run_compares_its_configurations(tmp_path: Path) -> None:
 def test_the_configurations_of_one_run_may_have_their_own_endpoints(tmp_path: Path) -> None:
     table = "bytes #sent #ack total time MB/sec usec/xfer Mxfers/sec\n64 1k =1k 125k {}\n"
     logs = {
-        label: f"$ fi_pingpong -p {label} -e {endpoint} -I 1000 -S 64 10.0.0.1\n{table.format(figures)}"
+        label: (
+            f"$ fi_pingpong -p {label} -e {endpoint} -I 1000 -S 64 "
+            f"10.0.0.1\n{table.format(figures)}"
+        )
         for label, endpoint, figures in (
             ("shm", "rdm", "0.01s 10.00 6.40 0.16"),
             ("tcp", "msg", "0.03s 5.00 12.80 0.08"),
@@ -195,7 +222,9 @@ def test_the_configurations_of_one_run_may_have_their_own_endpoints(tmp_path: Pa
     }
     files = [write(tmp_path / f"{label}.log", text) for label, text in logs.items()]
     assert compare(*files).exit_code == 2
-    run = store_texts(tmp_path, "pingpong", {label: [text] for label, text in logs.items()}, size=64)
+    run = store_texts(
+        tmp_path, "pingpong", {label: [text] for label, text in logs.items()}, size=64
+    )
     result = compare(run, "--store", tmp_path)
     assert rows_of(result)[1:] == ["64 B|6.4|12.8|2 x"]
     assert "rdm in shm, msg in tcp." in result.stdout
@@ -222,7 +251,11 @@ def test_inputs_that_are_not_there(several: Path) -> None:
     for name, error, match in (
         ("c,d", RequestError, "not found"),
         (str(several / "store"), RequestError, "holds runs"),
-        (f"{first},{several}/new9.log", MachineError, f"{several}/new9.log cannot be read: No such file"),
+        (
+            f"{first},{several}/new9.log",
+            MachineError,
+            f"{several}/new9.log cannot be read: No such file",
+        ),
         (f"{first},{several}/new/notes.md", MachineError, f"{several}/new/notes.md is recognized"),
         (str(several / "empty"), MachineError, f"{several}/empty is recognized"),
     ):
@@ -237,7 +270,10 @@ def test_inputs_that_are_not_there(several: Path) -> None:
 
 
 def noisy(*figures: float) -> list[str]:
-    return [nccl_text([(64 * MB, each), (128 * MB, each * 1.1), (256 * MB, each * 1.2)]) for each in figures]
+    return [
+        nccl_text([(64 * MB, each), (128 * MB, each * 1.1), (256 * MB, each * 1.2)])
+        for each in figures
+    ]
 
 
 @pytest.fixture
@@ -270,7 +306,9 @@ def test_files_of_a_list_and_of_a_directory_are_repeats(several: Path) -> None:
 def test_markers_of_several_files_make_no_columns(several: Path) -> None:
     for number, file in enumerate(sorted((several / "new").glob("*.log"))):
         step = f"{number:03}-{'ab'[number % 2]}-r1/all_reduce"
-        file.write_text(f"#@fabbench begin {step} benchmark=nccl\n{file.read_text()}#@fabbench end {step} 0\n")
+        file.write_text(
+            f"#@fabbench begin {step} benchmark=nccl\n{file.read_text()}#@fabbench end {step} 0\n"
+        )
     (column,) = load(listed(several / "new"), store=several)
     assert (column.label, len(column.logs)) == ("new", 3)
 
@@ -281,9 +319,15 @@ def test_markers_of_several_files_make_no_columns(several: Path) -> None:
 def test_copies_count_once(several: Path) -> None:
     new, base = noisy(60)[0], noisy(80)[0]
     once = write(several / "once.log", new), write(several / "base.log", base)
-    twice = write(several / "twice.log", new * 3), listed(several / "base") + f",{several}/base/base1.log"
+    twice = (
+        write(several / "twice.log", new * 3),
+        listed(several / "base") + f",{several}/base/base1.log",
+    )
     assert "(measured once)" in compare(*once).stdout
-    found, single = (json.loads(compare(file, once[1], "--format", "json").stdout) for file in (twice[0], once[0]))
+    found, single = (
+        json.loads(compare(file, once[1], "--format", "json").stdout)
+        for file in (twice[0], once[0])
+    )
     assert [each["n"] for each in found["rows"]] == [1] * 6
     assert [each["executions"] for each in found["columns"]] == [1, 1]
     assert found["rows"][0]["ratio_low"] == single["rows"][0]["ratio_low"]
@@ -315,14 +359,26 @@ def test_a_junit_file_is_written_beside_the_result(efa: Path, tcp: Path, tmp_pat
     assert 'failures="1"' in junit.read_text("utf-8")
 
 
-def test_a_junit_file_that_cannot_be_written_is_refused_first(efa: Path, tcp: Path, tmp_path: Path) -> None:
+def test_a_junit_file_that_cannot_be_written_is_refused_first(
+    efa: Path, tcp: Path, tmp_path: Path
+) -> None:
     result = compare(efa, tcp, "--junit", tmp_path / "none" / "junit.xml")
     assert (result.exit_code, result.stdout, "--junit." in result.stderr) == (3, "", True)
 
 
 def test_each_configuration_is_compared_with_what_is_normal() -> None:
     files = [str(ROOT / f"examples/logs/published-p4d-{name}.txt") for name in ("efa", "tcp")]
-    words = [*files, "--instance-type", "p4d.24xlarge", "--nodes", "2", "--fabric", "any", "--fabric", "tcp"]
+    words = [
+        *files,
+        "--instance-type",
+        "p4d.24xlarge",
+        "--nodes",
+        "2",
+        "--fabric",
+        "any",
+        "--fabric",
+        "tcp",
+    ]
     for share, status in ((80, 0), (90, 1)):
         done = compare(*words, "--format", "json", "--gate", f"busbw@2G>={share}%ceiling")
         assert done.exit_code == status

@@ -37,9 +37,13 @@ def test_the_configuration_is_a_document(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "value"), [("partition", "gpu"), ("time", "1:00:00")])
 def test_an_allocation_has_its_partition_and_time_already(name: str, value: str) -> None:
     places = {"slurm": SlurmOptions}
-    of_file = Target(name="prod", launcher="slurm", options=SlurmOptions(partition="gpu", time="4:00:00"))
+    of_file = Target(
+        name="prod", launcher="slurm", options=SlurmOptions(partition="gpu", time="4:00:00")
+    )
     _refuse_options_of_jobs(
-        with_launcher_options(of_file, GivenOptions({"mpi": "mpirun"}, {name: value}), places, "--on")
+        with_launcher_options(
+            of_file, GivenOptions({"mpi": "mpirun"}, {name: value}), places, "--on"
+        )
     )
     typed = with_launcher_options(of_file, GivenOptions({name: value}, {}), places, "--on")
     with pytest.raises(RequestError, match=f"--{name} has no effect inside a Slurm"):

@@ -14,7 +14,8 @@ from tests.support.command_line import runner
 from tests.support.pod_objects import EFA, GPU, node_object, pod_object
 
 NODE = (
-    "NodeName=n{} AvailableFeatures=p5.48xlarge,efa Gres=gpu:h100:8 State=IDLE+CLOUD Partitions=gpu "
+    "NodeName=n{} AvailableFeatures=p5.48xlarge,efa Gres=gpu:h100:8 State=IDLE+CLOUD "
+    "Partitions=gpu "
     "CfgTRES=cpu=192,gres/gpu=8"
 )
 SCONTROL = """#!/bin/sh
@@ -28,7 +29,10 @@ esac
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A Slurm with two nodes and no default partition. What would change anything leaves a line in `log`."""
+    """A Slurm with two nodes and no default partition.
+
+    What would change anything leaves a line in `log`.
+    """
     files = {name: tmp_path / name for name in ("nodes", "partitions", "log")}
     files["nodes"].write_text("".join(f"{NODE.format(number)}\n" for number in (1, 2)))
     files["partitions"].write_text("PartitionName=gpu Default=NO State=UP Nodes=n[1-2]\n")
@@ -53,7 +57,11 @@ def planned(*words: str, benchmark: str = "nccl", **env: str | None) -> Result:
 def test_slurm(slurm: Path) -> None:
     done = planned("--on", "slurm", "--partition", "gpu")
     assert (done.exit_code, done.stderr) == (0, "\nDry run: nothing was started.\n")
-    for words in ("Target:         slurm (slurm): set with --on", "p5.48xlarge, 8 GPUs, 32 efa devices", "srun "):
+    for words in (
+        "Target:         slurm (slurm): set with --on",
+        "p5.48xlarge, 8 GPUs, 32 efa devices",
+        "srun ",
+    ):
         assert words in done.stdout
     assert not (slurm / "log").exists()
     assert not (slurm / "runs").exists()
@@ -68,13 +76,17 @@ def test_slurm_without_a_default_partition_needs_one(slurm: Path) -> None:
 
 def test_an_allocation_needs_no_partition(slurm: Path) -> None:
     """That of a target of fabbench.yaml is for jobs that are submitted, and may be of another time."""
-    (slurm / "fabbench.yaml").write_text("targets:\n  prod:\n    launcher: slurm\n    partition: gone\n")
+    (slurm / "fabbench.yaml").write_text(
+        "targets:\n  prod:\n    launcher: slurm\n    partition: gone\n"
+    )
     for name in ("prod", "slurm"):
         done = planned("--on", name, SLURM_JOB_ID="7", SLURM_JOB_NODELIST="n[1-2]")
         assert (done.exit_code, done.stderr) == (0, "\nDry run: nothing was started.\n")
         assert "Nodes:          n1: p5.48xlarge, 8 GPUs, 32 efa devices\n" in done.stdout
     assert "Unknown partition gone. Available: gpu." in planned("--on", "prod").stderr
-    nodes = runner({"SLURM_JOB_ID": None}).invoke(cli, ["check", "--on", "slurm", "--partition", "gpu", "--json"])
+    nodes = runner({"SLURM_JOB_ID": None}).invoke(
+        cli, ["check", "--on", "slurm", "--partition", "gpu", "--json"]
+    )
     assert [each["name"] for each in json.loads(nodes.stdout)["nodes"]] == ["n1", "n2"]
 
 
@@ -116,8 +128,15 @@ def kubernetes(tmp_path: Path) -> Iterator[list[str]]:
         cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
         context = {"name": "prod", "context": {"cluster": "c", "user": "u"}}
         users = [{"name": "u", "user": {"token": "t"}}]
-        config = {"clusters": [cluster], "contexts": [context], "users": users, "current-context": "prod"}
-        (tmp_path / "kubeconfig").write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **config}))
+        config = {
+            "clusters": [cluster],
+            "contexts": [context],
+            "users": users,
+            "current-context": "prod",
+        }
+        (tmp_path / "kubeconfig").write_text(
+            json.dumps({"apiVersion": "v1", "kind": "Config", **config})
+        )
         yield written
         server.shutdown()
 
@@ -133,7 +152,9 @@ def test_kubernetes(kubernetes: list[str], tmp_path: Path, launcher: str) -> Non
 
 
 @pytest.mark.parametrize("launcher", ["kubernetes", "mpijob"])
-def test_osu_on_kubernetes_needs_an_image_that_has_it(kubernetes: list[str], tmp_path: Path, launcher: str) -> None:
+def test_osu_on_kubernetes_needs_an_image_that_has_it(
+    kubernetes: list[str], tmp_path: Path, launcher: str
+) -> None:
     words = ("--no-efa", "--test", "osu_latency", "--on", launcher)
     config = ("--kubeconfig", str(tmp_path / "kubeconfig"))
     done = planned(*words, *config, "--image", "registry.example/osu:1", benchmark="osu")

@@ -1,4 +1,7 @@
-"""Every option × launcher × format, from the declarations: it has an effect, or is refused and says where."""
+"""Every option × launcher × format, from the declarations.
+
+It has an effect, or is refused and says where.
+"""
 
 import itertools
 import json
@@ -28,7 +31,10 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "slurm mpirun": ("--mpi", "mpirun"),
     "container_mounts": ("--image", "registry.example/team/image:1"),
 }
-"""An option, or that of one format → those without which it has no meaning; both documents have them."""
+"""An option, or that of one format → those without which it has no meaning.
+
+Both documents have them.
+"""
 P5 = ("--instance-type", "p5.48xlarge")
 
 
@@ -49,7 +55,9 @@ def render(form: str, *more: str) -> Result:
     return runner().invoke(cli, ["render", "nccl", "--as", form, "--efa", *fixed, *more])
 
 
-@pytest.mark.parametrize("pair", sampled([(form, name) for form in FORMATS for name in options_of(FORMATS[form])], 9))
+@pytest.mark.parametrize(
+    "pair", sampled([(form, name) for form in FORMATS for name in options_of(FORMATS[form])], 9)
+)
 def test_an_option_changes_the_document(pair: tuple[str, str]) -> None:
     form, name = pair
     option = options_of(FORMATS[form])[name]
@@ -61,11 +69,15 @@ def test_an_option_changes_the_document(pair: tuple[str, str]) -> None:
     assert done.stdout != render(form, *needed).stdout
 
 
-@pytest.mark.parametrize(("places", "unwanted", "by"), [(LAUNCHERS, "render", "--on"), (FORMATS, "run", "--as")])
+@pytest.mark.parametrize(
+    ("places", "unwanted", "by"), [(LAUNCHERS, "render", "--on"), (FORMATS, "run", "--as")]
+)
 def test_an_option_is_used_by_its_own_and_refused_by_others(
     places: Mapping[str, type[LauncherOptions]], unwanted: str, by: str
 ) -> None:
-    for (place, kind), (name, option) in itertools.product(places.items(), every(places, unwanted).items()):
+    for (place, kind), (name, option) in itertools.product(
+        places.items(), every(places, unwanted).items()
+    ):
         target = Target(name=place, launcher=place, options=kind())
         value = True if isinstance(option.type, Flag) else VALUES.get(name, "word")
         given = GivenOptions({name: (value,) if option.many else value}, {})
@@ -82,11 +94,16 @@ def test_an_option_is_used_by_its_own_and_refused_by_others(
 def test_what_a_launcher_declares_is_read(launcher: str) -> None:
     """By its own package, or by what it shares with others."""
     (package,) = (ROOT / "src/fabbench/launchers").rglob(f"{launcher}/launcher.py")
-    shared = [*(ROOT / "src/fabbench/remote").glob("*.py"), *(ROOT / "src/fabbench/launchers").glob("*.py")]
+    shared = [
+        *(ROOT / "src/fabbench/remote").glob("*.py"),
+        *(ROOT / "src/fabbench/launchers").glob("*.py"),
+    ]
     files = [*package.parent.rglob("*.py"), *shared, *package.parent.parent.glob("*.py")]
     text = "".join(text_of(path) for path in files if path.name != "options.py")
     own = options_of(LAUNCHERS[launcher]).keys() - options_of(LauncherOptions).keys()
-    assert {name for name in own if not re.search(rf"\.{name}\b", text) and f'"{name}"' not in text} == set()
+    assert {
+        name for name in own if not re.search(rf"\.{name}\b", text) and f'"{name}"' not in text
+    } == set()
 
 
 @pytest.mark.parametrize(
@@ -107,14 +124,30 @@ def test_what_a_launcher_declares_is_read(launcher: str) -> None:
         (("mpijob", "--env", "NCCL_NET=IB"), "NCCL_NET=AWS Libfabric"),
     ],
 )
-def test_what_would_have_no_effect_or_another_one_is_refused(words: tuple[str, ...], expected: str) -> None:
+def test_what_would_have_no_effect_or_another_one_is_refused(
+    words: tuple[str, ...], expected: str
+) -> None:
     done = render(*words)
     assert (done.exit_code, done.stdout, expected in done.stderr) == (2, "", True), done.stderr
     if "--env" in words:
         assert render(words[0], "--env", expected).exit_code == 0
 
 
-NASTY = ("a b", "a;b", "a$(b)", "a`b`", "a'b", 'a"b', "a\nb", "a\x1b[1m", "a|b", "a\\b", "-b", "", "a\u2028b")
+NASTY = (
+    "a b",
+    "a;b",
+    "a$(b)",
+    "a`b`",
+    "a'b",
+    'a"b',
+    "a\nb",
+    "a\x1b[1m",
+    "a|b",
+    "a\\b",
+    "-b",
+    "",
+    "a\u2028b",
+)
 
 
 @pytest.mark.parametrize("word", sampled(NASTY, every=4))

@@ -1,4 +1,7 @@
-"""`--env NAME`: the variable is passed on by name, and its value is in nothing that is made or kept."""
+"""`--env NAME`.
+
+The variable is passed on by name, and its value is in nothing that is made or kept.
+"""
 
 import ast
 from pathlib import Path
@@ -37,7 +40,9 @@ def test_documents_have_the_name_alone(form: str) -> None:
 
 
 def test_what_does_not_go_together() -> None:
-    done = fabbench("render", "nccl", "--as", "script", *TYPE, "--env", NAME, "--variant", f"a={NAME}=x")
+    done = fabbench(
+        "render", "nccl", "--as", "script", *TYPE, "--env", NAME, "--variant", f"a={NAME}=x"
+    )
     assert (done.exit_code, "but --env also sets it" in done.stderr) == (2, True), done.stderr
 
 
@@ -50,7 +55,20 @@ def test_a_run_needs_the_variable_and_every_launcher_hides_it() -> None:
 
 @pytest.mark.local
 def test_a_run_here_keeps_the_value_to_itself(tmp_path: Path) -> None:
-    words = ("run", "pingpong", "--fabric", "tcp", "--size", "64", "--iterations", "10", "--on", "local", "--env", NAME)
+    words = (
+        "run",
+        "pingpong",
+        "--fabric",
+        "tcp",
+        "--size",
+        "64",
+        "--iterations",
+        "10",
+        "--on",
+        "local",
+        "--env",
+        NAME,
+    )
     done = fabbench(*words, "--env", "DB_URL=postgres://me:s3cr@host/x", "--store", str(tmp_path))
     assert done.exit_code == 0, done.stderr
     kept = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]

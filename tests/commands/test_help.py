@@ -16,7 +16,9 @@ def fabbench(*words: str) -> str:
 
 
 def sections(text: str) -> list[str]:
-    return [line.rstrip(":") for line in text.splitlines() if line[:1].isalpha() and line.endswith(":")]
+    return [
+        line.rstrip(":") for line in text.splitlines() if line[:1].isalpha() and line.endswith(":")
+    ]
 
 
 def test_help_has_sections() -> None:
@@ -26,7 +28,9 @@ def test_help_has_sections() -> None:
     assert found[-1] == "Set with --set KEY=VALUE"
 
 
-def commands(words: tuple[str, ...] = (), command: click.Command = cli) -> Iterator[tuple[str, ...]]:
+def commands(
+    words: tuple[str, ...] = (), command: click.Command = cli
+) -> Iterator[tuple[str, ...]]:
     """Every command, with those below it."""
     yield words
     if isinstance(command, click.Group):
@@ -54,9 +58,15 @@ def test_the_program_alone_prints_its_commands_and_some_to_try() -> None:
 
 
 def test_words_of_other_tools_are_understood() -> None:
-    for words, meant in {"rm --help": "runs rm", "help run nccl": "run nccl", "run alltoall -h": "run nccl"}.items():
+    for words, meant in {
+        "rm --help": "runs rm",
+        "help run nccl": "run nccl",
+        "run alltoall -h": "run nccl",
+    }.items():
         assert fabbench(*words.split()).startswith(f"Usage: cli {meant} ")
-    assert "#SBATCH" in fabbench("render", "nccl", "--as", "sbatch", "--gpus", "8", "--nccl-tests", "/x", "--no-efa")
+    assert "#SBATCH" in fabbench(
+        "render", "nccl", "--as", "sbatch", "--gpus", "8", "--nccl-tests", "/x", "--no-efa"
+    )
 
 
 def test_the_closest_option_is_suggested() -> None:
@@ -75,5 +85,7 @@ def test_values_are_completed() -> None:
     assert completed("render", "nccl", "--as", "ku") == ["kubernetes"]
     assert completed("run", "ncc") == ["nccl"]
     assert completed("run", "nccl", "--dtype", "bf") == ["bfloat16"]
-    (files,) = ShellComplete(cli, {}, "fabbench", "_FABBENCH_COMPLETE").get_completions(["compare"], "a")
+    (files,) = ShellComplete(cli, {}, "fabbench", "_FABBENCH_COMPLETE").get_completions(
+        ["compare"], "a"
+    )
     assert files.type == "file"

@@ -59,14 +59,20 @@ def test_rows_for_other_programs(store: Path) -> None:
     text = history(store, "busbw@1G", "--where", "configuration=socket", "--format", "csv").stdout
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["run"] for row in rows] == ids(store)
-    assert (rows[0]["unit"], rows[0]["size"], rows[0]["case"]) == ("B/s", str(1 << 30), "all_reduce")
+    assert (rows[0]["unit"], rows[0]["size"], rows[0]["case"]) == (
+        "B/s",
+        str(1 << 30),
+        "all_reduce",
+    )
 
 
 def test_conditions(store: Path) -> None:
     def count(*words: str) -> int:
         return sum(
             len(each["points"])
-            for each in json.loads(history(store, "busbw", *words, "--format", "json").stdout)["series"]
+            for each in json.loads(history(store, "busbw", *words, "--format", "json").stdout)[
+                "series"
+            ]
         )
 
     assert count() == 2 * COUNT

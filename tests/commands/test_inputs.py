@@ -1,4 +1,7 @@
-"""One language of inputs: what one command takes, the others take too, or name the command that does."""
+"""One language of inputs.
+
+What one command takes, the others take too, or name the command that does.
+"""
 
 import csv
 import json
@@ -20,7 +23,18 @@ from tests.support.nccl_text import nccl_text
 
 TEXT = SOCKET + CHANNEL + nccl_text([(GB, 3.0)])
 READERS = ("parse", "explain", "compare", "report", "show")
-INPUTS = ("a.log", "logs", "a.log,b.log", "-", "last", "RUN", "RUN:tcp", "last:tcp", "FOLDER", "FOLDER:tcp")
+INPUTS = (
+    "a.log",
+    "logs",
+    "a.log,b.log",
+    "-",
+    "last",
+    "RUN",
+    "RUN:tcp",
+    "last:tcp",
+    "FOLDER",
+    "FOLDER:tcp",
+)
 
 
 @pytest.fixture
@@ -53,14 +67,23 @@ def test_a_store_is_the_rows_of_all_its_runs(run: str) -> None:
     other = store_run(Path("fabbench-runs"), {"socket": [8.0]})
     assert fabbench("parse", "fabbench-runs", "-o", "all.csv").exit_code == 0
     with Path("all.csv").open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if (row["metric"], row["placement"]) == ("busbw", "out-of-place")]
+        rows = [
+            row
+            for row in csv.DictReader(file)
+            if (row["metric"], row["placement"]) == ("busbw", "out-of-place")
+        ]
     found = {(*row["source"].split("/")[1::2], float(row["value"])) for row in rows}
     first, second = (Path(folder(each)).name for each in (run, other))
-    assert found == {*((first, "000-socket-r1", 4e9), (first, "001-tcp-r1", 2e9)), (second, "000-socket-r1", 8e9)}
+    assert found == {
+        *((first, "000-socket-r1", 4e9), (first, "001-tcp-r1", 2e9)),
+        (second, "000-socket-r1", 8e9),
+    }
 
 
 @pytest.mark.parametrize("command", READERS)
-@pytest.mark.parametrize(("named", "status"), [("nosuch", 2), ("last:efa", 2), ("nosuch.log", 3), ("none/a", 3)])
+@pytest.mark.parametrize(
+    ("named", "status"), [("nosuch", 2), ("last:efa", 2), ("nosuch.log", 3), ("none/a", 3)]
+)
 def test_what_is_not_there_is_named(run: str, command: str, named: str, status: int) -> None:
     done = fabbench(command, named)
     assert (done.exit_code, done.stdout) == (status, "")
@@ -77,13 +100,19 @@ def test_own_tables_are_results_and_no_evidence(run: str, form: str) -> None:
 
 def figures(*words: str) -> list[tuple[str, float]]:
     document: dict[str, Any] = json.loads(fabbench("parse", *words, "--format", "json").stdout)
-    return [(log["outcome"], sample["value"]) for log in document["logs"] for sample in log["samples"][:1]]
+    return [
+        (log["outcome"], sample["value"])
+        for log in document["logs"]
+        for sample in log["samples"][:1]
+    ]
 
 
 def test_a_run_is_judged_as_it_was_measured(run: str) -> None:
     off = store_run(Path("fabbench-runs"), {"efa": [7.0]})
     assert [outcome for outcome, _ in figures(off)] == ["off-fabric"]
-    assert [outcome for outcome, _ in figures(f"{folder(off)}/exec/000-efa-r1/output.log")] == ["ok"]
+    assert [outcome for outcome, _ in figures(f"{folder(off)}/exec/000-efa-r1/output.log")] == [
+        "ok"
+    ]
     assert len(figures("fabbench-runs")) == 3
     assert len(figures(run)) == 2
     refused = fabbench("explain", run, "--fabric", "efa")
@@ -107,30 +136,56 @@ def test_what_one_configuration_printed_is_no_evidence_about_another(tmp_path: P
         step.format("001-efa-r1", nccl_text([(GB, 3.0)]), 0),
     )
     (tmp_path / "job.out").write_text(died + whole)
-    found = json.loads(fabbench("explain", f"{tmp_path}/job.out", "--format", "json").stdout)["logs"]
-    assert {log["outcome"]: log["facts"].get("transport") for log in found} == {"failed": "socket", "ok": None}
+    found = json.loads(fabbench("explain", f"{tmp_path}/job.out", "--format", "json").stdout)[
+        "logs"
+    ]
+    assert {log["outcome"]: log["facts"].get("transport") for log in found} == {
+        "failed": "socket",
+        "ok": None,
+    }
 
 
-def test_a_page_of_logs_compares_them_and_runs_have_their_own_sections(run: str, tmp_path: Path) -> None:
+def test_a_page_of_logs_compares_them_and_runs_have_their_own_sections(
+    run: str, tmp_path: Path
+) -> None:
     page = fabbench("report", "a.log", f"{run}:tcp").stdout
     assert ("a 3 GB/s vs tcp 2 GB/s" in page, page.count('class="run"')) == (True, 1)
-    assert (fabbench("report", "last", "a.log", "b.log", "-o", "r.html").stdout, page[:15]) == ("", "<!DOCTYPE html>")
+    assert (fabbench("report", "last", "a.log", "b.log", "-o", "r.html").stdout, page[:15]) == (
+        "",
+        "<!DOCTYPE html>",
+    )
     page = Path("r.html").read_text("utf-8")
-    assert ("socket 4 GB/s vs tcp 2 GB/s" in page, page.count('class="run"'), str(tmp_path) in page) == (True, 2, False)
+    assert (
+        "socket 4 GB/s vs tcp 2 GB/s" in page,
+        page.count('class="run"'),
+        str(tmp_path) in page,
+    ) == (True, 2, False)
     assert "[send] via NET/Socket/0" in page  # the proof, with its line
     Path("b.log").write_text(nccl_text([(GB, 3.0)], ranks=8))
     apart = fabbench("report", "a.log", "b.log")
-    assert (apart.exit_code, apart.stdout.count('class="run"'), "ranks" in apart.stderr) == (0, 2, True)
+    assert (apart.exit_code, apart.stdout.count('class="run"'), "ranks" in apart.stderr) == (
+        0,
+        2,
+        True,
+    )
     Path(folder(run), "request.json").write_text("{")
     damaged = fabbench("report", "a.log", run)
-    assert (damaged.exit_code, "Damaged: " in damaged.stdout, "is damaged: " in damaged.stderr) == (3, True, True)
+    assert (damaged.exit_code, "Damaged: " in damaged.stdout, "is damaged: " in damaged.stderr) == (
+        3,
+        True,
+        True,
+    )
 
 
 def test_an_input_without_the_sizes_does_not_take_the_others_with_it(run: str) -> None:
     Path("b.log").write_text(nccl_text([(GB, 3.0)], ranks=8))
     Path("c.log").write_text(nccl_text([(1 << 20, 3.0)]))
     some = fabbench("report", "a.log", "b.log", "c.log", "--size", "1G")
-    assert (some.exit_code, some.stdout.count('class="run"'), "c.log: Nothing was" in some.stderr) == (0, 2, True)
+    assert (
+        some.exit_code,
+        some.stdout.count('class="run"'),
+        "c.log: Nothing was" in some.stderr,
+    ) == (0, 2, True)
     assert fabbench("report", "last", "b.log", "--size", "1M").exit_code == 2
     stored = Path("fabbench-runs/20260101T000000Z-nccl-0123ab")
     shutil.copytree(folder(run), stored)
@@ -148,7 +203,11 @@ def test_every_input_is_written_in_every_way(run: str, named: str) -> None:
         f"compare {named} -o x.csv",
     ):
         done, file = fabbench(*words.split()), Path(words.split()[-1])
-        assert (done.exit_code, done.stdout, "all_reduce" in file.read_text("utf-8")) == (0, "", True), done.stderr
+        assert (done.exit_code, done.stdout, "all_reduce" in file.read_text("utf-8")) == (
+            0,
+            "",
+            True,
+        ), done.stderr
     for command in ("show", "report", "compare"):
         assert fabbench(command, named, "--size", "1M").exit_code == 2, run
 
@@ -157,7 +216,11 @@ def test_every_input_is_written_in_every_way(run: str, named: str) -> None:
 def test_a_log_is_no_run() -> None:
     for words in ("rerun a.log", "runs rm logs", "run --resume -"):
         done = fabbench(*words.split())
-        assert (done.exit_code, "is not a run" in done.stderr, "fabbench parse" in done.stderr) == (2, True, True)
+        assert (done.exit_code, "is not a run" in done.stderr, "fabbench parse" in done.stderr) == (
+            2,
+            True,
+            True,
+        )
 
 
 def test_a_sweep_is_judged_again_and_a_run_is_a_test(run: str) -> None:
@@ -166,7 +229,13 @@ def test_a_sweep_is_judged_again_and_a_run_is_a_test(run: str) -> None:
     path = Path("fabbench-runs/20990101T000000Z-nccl-abcdef")
     (path / "logs").mkdir(parents=True)
     names = ["a", "b", "c", "d"]
-    about = {"mode": "pairs", "benchmark": "nccl", "fabric": "efa", "nodes": names, "metric": "busbw"}
+    about = {
+        "mode": "pairs",
+        "benchmark": "nccl",
+        "fabric": "efa",
+        "nodes": names,
+        "metric": "busbw",
+    }
     sweep = {**about, "seed": 0, "confidence": 0.99, "tolerance": 0.1}
     write_document(path / "request.json", {"format": 1, "id": "abcdef", "sweep": sweep})
     for number, pair in enumerate(["ab", "ac", "ad", "bc", "bd", "cd"]):
@@ -203,7 +272,10 @@ def test_a_tool_that_is_not_read_is_named_by_every_command(tmp_path: Path) -> No
 def codes(*words: str) -> list[list[str]]:
     """Return the codes of the findings of each log that `explain` diagnoses, or column of `compare`."""
     document = json.loads(fabbench(*words, "--format", "json").stdout)
-    return [[each["code"] for each in found["findings"]] for found in document.get("logs") or document["columns"]]
+    return [
+        [each["code"] for each in found["findings"]]
+        for found in document.get("logs") or document["columns"]
+    ]
 
 
 def test_a_slow_nic_of_a_loop_is_named(tmp_path: Path) -> None:
@@ -216,7 +288,10 @@ def test_a_slow_nic_of_a_loop_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["explain", "compare"])
 @pytest.mark.parametrize("name", ["NIC.log", "bw-NIC.txt", "slurm-NUMBER.out", "NIC/bw.log"])
 def test_a_slow_nic_of_several_files_is_named(tmp_path: Path, command: str, name: str) -> None:
-    files = [tmp_path / name.replace("NIC", f"mlx5_{each}").replace("NUMBER", str(each)) for each in range(8, 12)]
+    files = [
+        tmp_path / name.replace("NIC", f"mlx5_{each}").replace("NUMBER", str(each))
+        for each in range(8, 12)
+    ]
     for number, file in enumerate(files, 8):
         file.parent.mkdir(exist_ok=True)
         file.write_text(of_nic(number))
@@ -229,7 +304,9 @@ def test_a_slow_nic_of_a_pair_is_named_among_those_of_its_nodes(tmp_path: Path) 
         for number in (1, 2, 9):
             (tmp_path / f"{pair}-mlx5_{number}.log").write_text(of_nic(number, slow))
     said = fabbench("sweep", "--from", str(tmp_path)).stderr
-    assert [line.partition(" is at")[0][-26:] for line in said.splitlines() if "Slow NIC" in line] == [
+    assert [
+        line.partition(" is at")[0][-26:] for line in said.splitlines() if "Slow NIC" in line
+    ] == [
         "node-02-mlx5_9.log: mlx5_9",
         "node-04-mlx5_2.log: mlx5_2",
     ]
@@ -241,12 +318,20 @@ def test_a_slow_nic_of_a_pair_is_named_among_those_of_its_nodes(tmp_path: Path) 
 def test_nics_of_different_tests_are_not_compared(tmp_path: Path, same: str, other: str) -> None:
     for number in range(7, 10):
         text = of_nic(number)
-        (tmp_path / f"mlx5_{number}.log").write_text(text.replace(same, other) if number == 9 else text)
+        (tmp_path / f"mlx5_{number}.log").write_text(
+            text.replace(same, other) if number == 9 else text
+        )
     assert not any("slow-nic" in each for each in codes("explain", str(tmp_path)))
 
 
 def of_nic(number: int, slow: int = 9) -> str:
     """Return the output of one NIC; the slow one has half the bandwidth."""
-    one, _, _ = (CORPUS / "perftest/a-loop-over-devices.txt").read_text().partition("+ ib_write_bw -d mlx5_3")
-    halved = one.replace("389.30", "195.10").replace("388.70", "194.40").replace("0.741386", "0.370789")
+    one, _, _ = (
+        (CORPUS / "perftest/a-loop-over-devices.txt")
+        .read_text()
+        .partition("+ ib_write_bw -d mlx5_3")
+    )
+    halved = (
+        one.replace("389.30", "195.10").replace("388.70", "194.40").replace("0.741386", "0.370789")
+    )
     return (halved if number == slow else one).replace("mlx5_2", f"mlx5_{number}")

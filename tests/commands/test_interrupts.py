@@ -15,7 +15,9 @@ class Interrupts:
     def __set_name__(self, owner: type, name: str) -> None:
         interrupt = KeyboardInterrupt()
         # As Python 3.12 does, and later ones.
-        interrupt.add_note(f"Error calling __set_name__ on 'Interrupts' instance {name!r} in 'Options'")
+        interrupt.add_note(
+            f"Error calling __set_name__ on 'Interrupts' instance {name!r} in 'Options'"
+        )
         raise interrupt
 
 
@@ -52,7 +54,10 @@ def test_an_interrupt_while_python_cleans_up_is_an_exit_status() -> None:
 
 @pytest.mark.parametrize("where", ["click", "fabbench.cli.read_results"])
 def test_an_interrupt_within_an_exec_is_an_exit_status(tmp_path: Path, where: str) -> None:
-    """`python -m` would end by the signal. Whether the command line is there yet makes no difference."""
+    """`python -m` would end by the signal.
+
+    Whether the command line is there yet makes no difference.
+    """
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"
         "class Interrupts:\n"
@@ -61,5 +66,7 @@ def test_an_interrupt_within_an_exec_is_an_exit_status(tmp_path: Path, where: st
         "sys.meta_path.insert(0, Interrupts())\n"
     )
     command = [sys.executable, "-m", "fabbench", "parse", "x"]
-    done = subprocess.run(command, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")

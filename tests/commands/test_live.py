@@ -30,7 +30,13 @@ def planned(*labels: str, sizes: tuple[int, ...] = (), repeats: int = 1) -> Plan
         for repeat in range(1, repeats + 1)
         for configuration in made
     ]
-    return Plan(benchmark="nccl", target="local", configurations=tuple(made), executions=tuple(executions), hosts=2)
+    return Plan(
+        benchmark="nccl",
+        target="local",
+        configurations=tuple(made),
+        executions=tuple(executions),
+        hosts=2,
+    )
 
 
 class Time:
@@ -69,14 +75,19 @@ SMALL, LARGE = [(8, 1e9), (16, 1e9), (32, 1e9)], [(16, 1e9), (32, 1e9)]
     ],
 )
 def test_planned_sizes_that_every_program_measured_are_counted(
-    capsys: pytest.CaptureFixture[str], sizes: tuple[int, ...], rows: tuple[list[tuple[int, float]], ...], expected: str
+    capsys: pytest.CaptureFixture[str],
+    sizes: tuple[int, ...],
+    rows: tuple[list[tuple[int, float]], ...],
+    expected: str,
 ) -> None:
     assert said(capsys, sizes, *map(log, rows)) == f"[1/1] tcp, repeat 1: {expected}, 0:00"
     bad = log(LARGE, outcome=Outcome.OFF_FABRIC, reason="It was not efa.")
     assert said(capsys, (16, 32), bad).endswith(": 2 of 2 sizes, off-fabric: It was not efa, 0:00")
 
 
-def test_without_a_terminal_there_is_a_sign_of_life_every_half_minute(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_there_is_a_sign_of_life_every_half_minute(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     clock = Time()
     plan = planned("efa", "tcp", sizes=(KB, MB), repeats=2)
     lines = RunScreen(plan, clock=clock)
@@ -99,7 +110,9 @@ def test_without_a_terminal_there_is_a_sign_of_life_every_half_minute(capsys: py
     lines.begin(second, 2)
     clock.now += 3610
     lines.end(second, (log([(KB, 1e9), (MB, 1e9)]),))
-    expected = "[2/4] tcp, repeat 1: 2 of 2 sizes, ok, peak 1 GB/s at 1 MB, 1:00:10, about 1:01:20 left\n"
+    expected = (
+        "[2/4] tcp, repeat 1: 2 of 2 sizes, ok, peak 1 GB/s at 1 MB, 1:00:10, about 1:01:20 left\n"
+    )
     assert capsys.readouterr().err == expected
     lines.begin(third, 3)
     clock.now += 29
@@ -146,10 +159,14 @@ def test_the_newest_row_and_the_rows_before_it_are_shown(
                 assert max(map(len, lines)) <= width
                 assert len(lines) <= 13
                 sizes = f", {NCCL.index(size) + 1} of 29 sizes, last {format_size(size)}"
-                assert screen.status.startswith(f"[{number}/6] {execution.configuration.label}, repeat ")
+                assert screen.status.startswith(
+                    f"[{number}/6] {execution.configuration.label}, repeat "
+                )
                 assert screen.status.endswith(sizes)
         screen.live.end(execution, (bad,))
-        assert ": 0 of 29 sizes, failed: It failed, 0:29" in " ".join(capsys.readouterr().err.split())
+        assert ": 0 of 29 sizes, failed: It failed, 0:29" in " ".join(
+            capsys.readouterr().err.split()
+        )
     assert 0.8 < screen.part <= 1
 
 
@@ -179,7 +196,10 @@ def test_live_figures_are_those_of_the_final_table() -> None:
     cells = [line.split() for line in text.splitlines()]
     rows = [row for row in cells if "0.7x" in row]
     assert [line.split() for line in before] == [row[:5] for row in rows]
-    assert [row[:5] for row in rows] == [["1", "KB", "2.00", "3.00", "0.7x"], ["1", "MB", "2.00", "3.00", "0.7x"]]
+    assert [row[:5] for row in rows] == [
+        ["1", "KB", "2.00", "3.00", "0.7x"],
+        ["1", "MB", "2.00", "3.00", "0.7x"],
+    ]
 
 
 def test_rows_of_a_program_that_has_ended_are_not_those_of_the_next() -> None:
@@ -216,7 +236,9 @@ def test_what_changes_is_drawn_in_place_and_what_is_said_stays(
         terminal.notify("said")
         show("second", 2, 2)
     first, _, second = capsys.readouterr().err.partition("said")
-    assert next(line.strip() for line in re.sub(CONTROL, "", first).splitlines() if "xxx" in line).endswith("…")
+    assert next(
+        line.strip() for line in re.sub(CONTROL, "", first).splitlines() if "xxx" in line
+    ).endswith("…")
     assert "row" in first
     assert "second" in second
     assert all(len(line) <= 60 for line in re.sub(CONTROL, "\n", first + second).splitlines())

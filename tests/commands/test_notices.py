@@ -1,4 +1,7 @@
-"""What launchers log while one waits: on standard error with the command line, nowhere without it."""
+"""What launchers log while one waits.
+
+On standard error with the command line, nowhere without it.
+"""
 
 import logging
 

@@ -41,7 +41,9 @@ def test_a_list_means_its_files(tmp_path: Path) -> None:
     assert ([each["source"] for each in found["logs"]], found["errors"]) == (names, [])
     done = parse(f"{names[0]},{tmp_path}/nosuch.log", "--format", "json")
     assert done.exit_code == 3
-    assert [each["source"] for each in json.loads(done.stdout)["errors"]] == [f"{tmp_path}/nosuch.log"]
+    assert [each["source"] for each in json.loads(done.stdout)["errors"]] == [
+        f"{tmp_path}/nosuch.log"
+    ]
 
 
 def document(*arguments: str) -> dict[str, Any]:
@@ -117,7 +119,15 @@ def judged_logs(draw: st.DrawFn) -> Log:
         outcome=draw(st.sampled_from(Outcome)),
         reason=draw(TEXT | st.none()),
         facts=draw(st.dictionaries(TEXT, TEXT | st.integers(), max_size=3)),
-        findings=[Finding(code="x", severity=Severity.NOTE, meaning=draw(TEXT), line=draw(TEXT), advice=draw(TEXT))],
+        findings=[
+            Finding(
+                code="x",
+                severity=Severity.NOTE,
+                meaning=draw(TEXT),
+                line=draw(TEXT),
+                advice=draw(TEXT),
+            )
+        ],
         damaged=[Damaged(7, draw(TEXT))],
         points=draw(st.lists(points(), max_size=12)) * draw(st.sampled_from([1, 1, 40])),
     )
@@ -140,7 +150,14 @@ def test_the_text_is_that_of_json_itself(logs: list[Log], errors: list[tuple[str
 
 def test_damaged_rows_are_listed_with_their_line(tmp_path: Path) -> None:
     lines = (NCCL / "alltoall-mpi.txt").read_text().splitlines()
-    at = next(number for number, line in enumerate(lines) if line.startswith(" ") and " float " in line) + 5
+    at = (
+        next(
+            number
+            for number, line in enumerate(lines)
+            if line.startswith(" ") and " float " in line
+        )
+        + 5
+    )
     lines[at] = lines[at][:50]
     (tmp_path / "x.log").write_text("\n".join(lines))
     (element,) = document(str(tmp_path / "x.log"))["logs"]
@@ -162,7 +179,9 @@ def test_damaged_rows_are_listed_with_their_line(tmp_path: Path) -> None:
         ((FAILED, UNKNOWN, OK), 4, 3),
     ],
 )
-def test_exit_statuses_in_every_format(form: str, files: tuple[str, ...], status: int, exit_zero: int) -> None:
+def test_exit_statuses_in_every_format(
+    form: str, files: tuple[str, ...], status: int, exit_zero: int
+) -> None:
     done = parse("--format", form, *files)
     assert (done.exit_code, bool(done.stderr)) == (status, bool({MISSING, UNKNOWN} & {*files}))
     assert (MISSING in files) == (f"Error: {MISSING}: cannot be read: No such file" in done.stderr)
@@ -172,21 +191,32 @@ def test_exit_statuses_in_every_format(form: str, files: tuple[str, ...], status
 def test_a_file_in_which_nothing_is_recognized_is_an_error() -> None:
     assert UNKNOWN in parse(UNKNOWN).stderr
     found = document(UNKNOWN)
-    assert (found["format"], found["logs"], [each["source"] for each in found["errors"]]) == (1, [], [UNKNOWN])
+    assert (found["format"], found["logs"], [each["source"] for each in found["errors"]]) == (
+        1,
+        [],
+        [UNKNOWN],
+    )
     assert "No recognized output" in found["errors"][0]["reason"]
 
 
 def test_nothing_that_is_a_benchmarks_vanishes_from_a_directory(tmp_path: Path) -> None:
     write = {
         "a.log": Path(OK).read_text(),
-        "ibv.log": "8192000 bytes in 0.01 seconds = 9867.39 Mbit/sec\n1000 iters in 0.01 seconds = 6.64 usec/iter\n",
+        "ibv.log": (
+            "8192000 bytes in 0.01 seconds = 9867.39 Mbit/sec\n1000 iters in 0.01 seconds "
+            "= 6.64 usec/iter\n"
+        ),
         "ior.log": "IOR-3.3.0: MPI Coordinated Test of Parallel I/O\n",
         "iperf.log": "Connecting to host 10.0.0.2, port 5201\n",
-        "kvbench.log": "  Transfer size (GB)    Latency (ms)    Isolated Latency (ms)    Num Senders\n",
+        "kvbench.log": (
+            "  Transfer size (GB)    Latency (ms)    Isolated Latency (ms)    Num Senders\n"
+        ),
         "bench.sbatch": "srun ./build/all_reduce_perf -b 8 -e 2G\n",
         "job.out": "+ srun ./build/all_reduce_perf -b 8 -e 2G\n",
         "notes.txt": "Nothing that is known.\n",
-        "parsed.json": '{"format":1,"logs":[{"findings":[{"line":"# Avg bus bandwidth    : 1"}]}]}\n',
+        "parsed.json": (
+            '{"format":1,"logs":[{"findings":[{"line":"# Avg bus bandwidth    : 1"}]}]}\n'
+        ),
     }
     for name, text in write.items():
         (tmp_path / name).write_text(text)
@@ -195,7 +225,10 @@ def test_nothing_that_is_a_benchmarks_vanishes_from_a_directory(tmp_path: Path) 
     found = json.loads(result.stdout)
     assert [log["source"] for log in found["logs"]] == [f"{tmp_path}/a.log"]
     assert found["errors"] == [
-        {"source": f"{tmp_path}/{name}.log", "reason": f"This is output of {tool}, which fabbench does not read."}
+        {
+            "source": f"{tmp_path}/{name}.log",
+            "reason": f"This is output of {tool}, which fabbench does not read.",
+        }
         for name, tool in (
             *(("ibv", "ibv_rc_pingpong and similar"), ("ior", "IOR"), ("iperf", "iperf3")),
             ("kvbench", "NIXL's kvbench"),
@@ -232,7 +265,9 @@ def test_many_files_are_read_by_all_cores_with_their_errors(tmp_path: Path) -> N
         shutil.copy(UNKNOWN, tmp_path / f"{number:02d}.txt")
     (tmp_path / "bad.gz").write_bytes(b"\x1f\x8b\x08 no gzip at all")
     found = document(str(tmp_path))
-    assert [log["source"] for log in found["logs"]] == [f"{tmp_path}/{number:02d}.log.gz" for number in range(12)]
+    assert [log["source"] for log in found["logs"]] == [
+        f"{tmp_path}/{number:02d}.log.gz" for number in range(12)
+    ]
     assert [error["source"] for error in found["errors"]] == [f"{tmp_path}/bad.gz"]
 
 
@@ -254,7 +289,9 @@ def test_standard_input_is_read_and_named_so() -> None:
         (("--fabric", "tcp"), 0, ""),
     ],
 )
-def test_a_fabric_that_was_not_used_ends_with_4(asked: tuple[str, ...], status: int, said: str) -> None:
+def test_a_fabric_that_was_not_used_ends_with_4(
+    asked: tuple[str, ...], status: int, said: str
+) -> None:
     done = parse(*asked, str(NCCL / "x-ofi-efa-missing.txt"))
     assert (done.exit_code, said in done.stdout) == (status, True)
 
@@ -264,8 +301,18 @@ def test_a_fabric_that_was_not_used_ends_with_4(asked: tuple[str, ...], status: 
 
 @pytest.mark.parametrize("form", ["table", "markdown"])
 def test_tables_show_the_figures_the_facts_and_the_reason(form: str) -> None:
-    shown = parse("--format", form, str(NCCL / "x-ofi-efa-missing.txt"), FAILED, "--fabric", "efa").stdout
-    words = ("5.01", "4.84", "64 MB", "off-fabric", "network socket", "network plugin failed", "reported: prterun")
+    shown = parse(
+        "--format", form, str(NCCL / "x-ofi-efa-missing.txt"), FAILED, "--fabric", "efa"
+    ).stdout
+    words = (
+        "5.01",
+        "4.84",
+        "64 MB",
+        "off-fabric",
+        "network socket",
+        "network plugin failed",
+        "reported: prterun",
+    )
     assert [each for each in words if each not in shown] == []
 
 
@@ -295,7 +342,13 @@ def test_what_is_normal_is_reported_where_the_instance_type_is_known() -> None:
     for command in ("parse", "explain"):
         assert line in runner().invoke(cli, [command, str(P4D), *NODES]).stdout
     ((found,),) = [each["expectations"] for each in document(str(P4D), *NODES)["logs"]]
-    wanted = {"verdict": "normal", "size": 2 << 30, "published_min": 77.35e9, "published_max": 77.9e9, "causes": []}
+    wanted = {
+        "verdict": "normal",
+        "size": 2 << 30,
+        "published_min": 77.35e9,
+        "published_max": 77.9e9,
+        "causes": [],
+    }
     assert {name: found[name] for name in wanted} == wanted
     assert found["published"][0]["source"].startswith("https://")
     assert "expectation" not in parse(str(P4D)).stdout
@@ -304,7 +357,9 @@ def test_what_is_normal_is_reported_where_the_instance_type_is_known() -> None:
 def test_fewer_nics_than_were_asked_for_are_off_fabric(tmp_path: Path) -> None:
     line = "NET/OFI Selected provider is efa, fabric is efa (found 1 nics)"
     log = tmp_path / "x.log"
-    log.write_text(f"node0:101:201 [0] NCCL INFO {line}\n{nccl_text([(1 << 20, 10.0), (1 << 21, 11.0)])}")
+    log.write_text(
+        f"node0:101:201 [0] NCCL INFO {line}\n{nccl_text([(1 << 20, 10.0), (1 << 21, 11.0)])}"
+    )
     assert parse(str(log)).exit_code == 0
     assert "nics-unchecked" in parse(str(log)).stdout
     for known in (NODES[:2], ("--nics", "4")):

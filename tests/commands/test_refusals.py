@@ -14,10 +14,14 @@ TABLE = [
     for line in (DATA / "refusals.txt").read_text("utf-8").splitlines()
     if not line.startswith("#")
 ]
-LOG_FILES = {name: LOGS / "nccl" / file for name, file in (("a", "x-ofi-tcp.txt"), ("b", "x-net-socket.txt"))}
+LOG_FILES = {
+    name: LOGS / "nccl" / file for name, file in (("a", "x-ofi-tcp.txt"), ("b", "x-net-socket.txt"))
+}
 
 
-@pytest.mark.parametrize(("status", "arguments", "named"), TABLE, ids=[arguments for _, arguments, _ in TABLE])
+@pytest.mark.parametrize(
+    ("status", "arguments", "named"), TABLE, ids=[arguments for _, arguments, _ in TABLE]
+)
 def test_it_is_refused(
     status: str, arguments: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,7 +38,10 @@ def host(instance_type: str, target: Target = WHERE) -> Host:
         (PerftestWork().needs, "/opt/perftest/bin/ib_write_bw"),
         (NvshmemWork().needs, "/opt/nvshmem/bin/perftest/device/pt-to-pt/shmem_put_bw"),
         (NvshmemWork(tests=("bw",)).needs, "/opt/nvshmem/bin/perftest/host/pt-to-pt/bw"),
-        (NvshmemWork(tests=("sync_on_stream",)).needs, "/opt/nvshmem/bin/perftest/host/coll/sync_on_stream"),
+        (
+            NvshmemWork(tests=("sync_on_stream",)).needs,
+            "/opt/nvshmem/bin/perftest/host/coll/sync_on_stream",
+        ),
         (NEEDS, "python3"),
     ],
 )
@@ -49,7 +52,12 @@ def test_programs_are_where_the_images_have_them(needs: Needs, path: str) -> Non
 
 def test_what_is_otherwise_can_be_said() -> None:
     where = Target(
-        name="script", launcher="script", gpus=2, interface="eth9", bin_dirs=("/a/", "/b"), mpirun="/c/mpirun"
+        name="script",
+        launcher="script",
+        gpus=2,
+        interface="eth9",
+        bin_dirs=("/a/", "/b"),
+        mpirun="/c/mpirun",
     )
     found = host("p5.48xlarge", where)
     assert (found.gpus, found.interface, found.searched["python3"]) == (2, "eth9", ("/a", "/b"))
@@ -66,13 +74,23 @@ def test_what_is_otherwise_can_be_said() -> None:
         ("torch", "--ab", "--instance-type", "p4d.24xlarge", "--nodes", "4"),
         ("pingpong", "--ab", "--instance-type", "c7g.16xlarge"),
         ("perftest", "--efa", "--instance-type", "p5.48xlarge", "--device", "rdmap79s0"),
-        ("fabtests", "--efa", "--instance-type", "g6e.48xlarge", "--device", "rdmap79s0", "--direct"),
+        (
+            "fabtests",
+            "--efa",
+            "--instance-type",
+            "g6e.48xlarge",
+            "--device",
+            "rdmap79s0",
+            "--direct",
+        ),
     ],
 )
 def test_every_benchmark_has_a_script(words: tuple[str, ...]) -> None:
     done = render(*words)
     assert (done.exit_code, done.stderr) == (0, "")
-    read = subprocess.run(["bash", "-n"], input=done.stdout, capture_output=True, text=True, check=False)
+    read = subprocess.run(
+        ["bash", "-n"], input=done.stdout, capture_output=True, text=True, check=False
+    )
     assert (read.returncode, read.stderr) == (0, "")
     for open_word in ("{device}", "{server}", "{port}", "{folder}", "host 1"):
         assert open_word not in done.stdout.replace("${", "$(")

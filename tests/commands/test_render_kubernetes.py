@@ -1,4 +1,7 @@
-"""`fabbench render --as kubernetes|mpijob`: documents that contact nothing, and that a cluster takes."""
+"""`fabbench render --as kubernetes|mpijob`.
+
+Documents that contact nothing, and that a cluster takes.
+"""
 
 import json
 import subprocess
@@ -27,7 +30,9 @@ def documents(form: str, *more: str, benchmark: str = "nccl") -> list[dict[str, 
     return list(yaml.safe_load_all(done.stdout))
 
 
-@pytest.mark.parametrize(("more", "kept"), [(("--ab",), {"add": ["IPC_LOCK"]}), (("--no-efa",), None)])
+@pytest.mark.parametrize(
+    ("more", "kept"), [(("--ab",), {"add": ["IPC_LOCK"]}), (("--no-efa",), None)]
+)
 def test_pods_have_the_capability_that_rdma_needs(more: Sequence[str], kept: object) -> None:
     *_, job = documents("kubernetes", *more, "--instance-type", "p5.48xlarge")
     (container,) = job["spec"]["template"]["spec"]["containers"]
@@ -36,13 +41,23 @@ def test_pods_have_the_capability_that_rdma_needs(more: Sequence[str], kept: obj
 
 @pytest.mark.parametrize("name", ["p5.48xlarge", "ml.p5.48xlarge"])
 def test_pods_go_to_nodes_with_the_type_as_it_was_given(name: str) -> None:
-    *_, job = documents("kubernetes", "--ab", "--instance-type", name, "--node-selector", "pool=bench")
+    *_, job = documents(
+        "kubernetes", "--ab", "--instance-type", name, "--node-selector", "pool=bench"
+    )
     selector = job["spec"]["template"]["spec"]["nodeSelector"]
     assert selector == {"node.kubernetes.io/instance-type": name, "pool": "bench"}
 
 
 def test_pods_of_a_rack_claim_a_channel_of_its_compute_domain() -> None:
-    more = ("--fabric", "nvlink", "--efa", "--instance-type", "p6e-gb200.36xlarge", "--resource-claim", "channel")
+    more = (
+        "--fabric",
+        "nvlink",
+        "--efa",
+        "--instance-type",
+        "p6e-gb200.36xlarge",
+        "--resource-claim",
+        "channel",
+    )
     pod = documents("kubernetes", *more)[-1]["spec"]["template"]["spec"]
     worker = documents("mpijob", *more)[0]["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
     for each in (pod, worker):
@@ -51,8 +66,19 @@ def test_pods_of_a_rack_claim_a_channel_of_its_compute_domain() -> None:
 
 
 def test_osu_in_pods_and_in_an_mpijob() -> None:
-    """Its transport is chosen in the ranks' own environment: the image's own parameters do not count."""
-    words = ("--ab", "--test", "osu_allreduce", "--ranks-per-host", "8", "--instance-type", "p4d.24xlarge")
+    """Its transport is chosen in the ranks' own environment.
+
+    The image's own parameters do not count.
+    """
+    words = (
+        "--ab",
+        "--test",
+        "osu_allreduce",
+        "--ranks-per-host",
+        "8",
+        "--instance-type",
+        "p4d.24xlarge",
+    )
     *_, job = documents("kubernetes", *words, "--image", "registry.example/osu:1", benchmark="osu")
     assert job["spec"]["completions"] == 2
     (mpijob,) = documents("mpijob", *words, "--image", "registry.example/osu:1", benchmark="osu")
@@ -88,7 +114,9 @@ def test_the_same_request_gives_the_same_bytes() -> None:
 @pytest.mark.parametrize("text", ["7e123456", "08123456", "12345678", "0o17", "y"])
 def test_texts_stay_texts_for_readers_of_another_yaml(text: str) -> None:
     """The API reads 7e12 and 08 as numbers, which PyYAML writes without quotes."""
-    done = render("mpijob", "--efa", "--instance-type", "p5.48xlarge", "--pod-label", f"team={text}")
+    done = render(
+        "mpijob", "--efa", "--instance-type", "p5.48xlarge", "--pod-label", f"team={text}"
+    )
     assert f"labels: {{team: '{text}'}}" in done.stdout
 
 
@@ -104,11 +132,40 @@ def test_the_api_server_takes_the_bytes_that_are_printed(cluster: Cluster, names
 def test_the_api_server_reads_texts_as_texts(cluster: Cluster, namespace: str) -> None:
     """Random ones of all kinds of characters that numbers have, and words that some take for truths."""
     random = Random(7)
-    forms = ("0123456789abcdef", "0123456789e", "0189", "01_", "0123456789.e+-_", "0xob17", "-+.0123456789:")
-    texts = ["".join(random.choices(form, k=random.randint(1, 9))) for form in forms for _ in range(400)]
-    texts += ["y", "No", "ON", "off", "null", "~", "", ".inf", "-.INF", ".nan", "2026-11-21", "12:30:45", "1e3"]
+    forms = (
+        "0123456789abcdef",
+        "0123456789e",
+        "0189",
+        "01_",
+        "0123456789.e+-_",
+        "0xob17",
+        "-+.0123456789:",
+    )
+    texts = [
+        "".join(random.choices(form, k=random.randint(1, 9))) for form in forms for _ in range(400)
+    ]
+    texts += [
+        "y",
+        "No",
+        "ON",
+        "off",
+        "null",
+        "~",
+        "",
+        ".inf",
+        "-.INF",
+        ".nan",
+        "2026-11-21",
+        "12:30:45",
+        "1e3",
+    ]
     data = {f"text-{number}": text for number, text in enumerate(texts)}
     about = {"name": "texts", "namespace": namespace}
-    text = yaml_documents([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": data}], "Texts.")
+    text = yaml_documents(
+        [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": data}], "Texts."
+    )
     cluster.kubectl("create", "-f", "-", given=text)
-    assert json.loads(cluster.kubectl("-n", namespace, "get", "configmap/texts", "-o", "json"))["data"] == data
+    assert (
+        json.loads(cluster.kubectl("-n", namespace, "get", "configmap/texts", "-o", "json"))["data"]
+        == data
+    )

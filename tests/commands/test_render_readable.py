@@ -60,7 +60,9 @@ FEW = [*((form, BENCHMARKS[0]) for form in FORMS), *(("script", words) for words
 ALL = [(form, words) for form in FORMS for words in BENCHMARKS]
 
 
-@pytest.mark.parametrize("files", [FEW, pytest.param(ALL, marks=pytest.mark.slow)], ids=["few", "all"])
+@pytest.mark.parametrize(
+    "files", [FEW, pytest.param(ALL, marks=pytest.mark.slow)], ids=["few", "all"]
+)
 def test_files_are_short_clean_and_say_how_they_were_made(
     files: list[tuple[str, tuple[str, ...]]], tmp_path: Path
 ) -> None:
@@ -73,14 +75,20 @@ def test_files_are_short_clean_and_say_how_they_were_made(
         if words == BENCHMARKS[0]:
             assert len(lines) <= {"script": 75, "slurm": 75, "skypilot": 95}.get(form, LONGEST)
         command = lines[1] if lines[0].startswith("#!") else lines[0]
-        assert command.startswith(f"# fabbench render {' '.join(words)} --as {form} --instance-type p5.48xlarge")
+        assert command.startswith(
+            f"# fabbench render {' '.join(words)} --as {form} --instance-type p5.48xlarge"
+        )
         assert "PRIVATE KEY" not in text
         (tmp_path / f"{number}-{form}.sh").write_text(script_of(form, text))
-    done = subprocess.run(["shellcheck", *tmp_path.iterdir()], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["shellcheck", *tmp_path.iterdir()], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (0, "")
 
 
-@pytest.mark.parametrize(("profile", "fabric"), [("gke-gib", "gib"), ("gke-tcpxo", "tcpxo"), ("oke-rdma-vf", "roce")])
+@pytest.mark.parametrize(
+    ("profile", "fabric"), [("gke-gib", "gib"), ("gke-tcpxo", "tcpxo"), ("oke-rdma-vf", "roce")]
+)
 @pytest.mark.parametrize("form", ["kubernetes", "mpijob"])
 def test_a_file_for_another_cloud_is_short_too(form: str, profile: str, fabric: str) -> None:
     """With eight interfaces, a side-car and what the cloud sets for NCCL, and a baseline beside it."""
@@ -91,7 +99,8 @@ def test_a_file_for_another_cloud_is_short_too(form: str, profile: str, fabric: 
 
 
 @pytest.mark.parametrize(
-    "name", ["nccl.sh", "nccl.sbatch", "skypilot_nccl_efa.yaml", "nccl_job.yaml", "nccl_mpijob.yaml"]
+    "name",
+    ["nccl.sh", "nccl.sbatch", "skypilot_nccl_efa.yaml", "nccl_job.yaml", "nccl_mpijob.yaml"],
 )
 def test_examples_are_what_render_prints(name: str) -> None:
     """To write one anew, run the command in its first line."""
@@ -106,7 +115,10 @@ def test_the_command_is_a_comment_of_one_line_without_secrets(word: str) -> None
     lines = rendered("script", "pingpong", "--efa", "--env", word).splitlines()
     assert "s3cr3t" not in lines[1]
     said = subprocess.run(
-        ["bash", "-c", f"printf '%s\\0' {lines[1].removeprefix('# ')}"], capture_output=True, text=True, check=True
+        ["bash", "-c", f"printf '%s\\0' {lines[1].removeprefix('# ')}"],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.split("\0")
     assert said[:3] == ["fabbench", "render", "pingpong"]
     assert word.replace("s3cr3t", "(redacted)") in said
@@ -151,7 +163,12 @@ def test_it_runs_and_its_markers_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["script", "slurm", "skypilot"])
 @pytest.mark.parametrize(
     ("system", "fabric"),
-    [("standard_nd96isr_h100_v5", "ib"), ("gb300-roce", "roce"), ("BM.GPU.H100.8", "roce"), ("gpu-b200-sxm", "ib")],
+    [
+        ("standard_nd96isr_h100_v5", "ib"),
+        ("gb300-roce", "roce"),
+        ("BM.GPU.H100.8", "roce"),
+        ("gpu-b200-sxm", "ib"),
+    ],
 )
 def test_infiniband_and_roce_need_no_machine(form: str, system: str, fabric: str) -> None:
     done = runner().invoke(cli, ["render", "nccl", "--ab", "--instance-type", system, "--as", form])
@@ -176,16 +193,24 @@ FOUR = ("a", "b", "c", "d")
 @pytest.mark.parametrize("form", FORMS)
 def test_as_many_nodes_are_measured_as_the_file_is_edited_to(form: str, tmp_path: Path) -> None:
     """What each is edited in, the scheduler tells the script."""
-    stubs = {"mpirun": 'echo "start $*"', "srun": 'echo "start $*"', "scontrol": f"printf '%s\\n' {' '.join(FOUR)}"}
+    stubs = {
+        "mpirun": 'echo "start $*"',
+        "srun": 'echo "start $*"',
+        "scontrol": f"printf '%s\\n' {' '.join(FOUR)}",
+    }
     for name, text in {**stubs, "getent": "true"}.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "hostfile").write_text("".join(f"{host} slots=8\n" for host in FOUR))
     mpirun = () if form == "slurm" else ("--mpirun", str(tmp_path / "mpirun"))
-    script = script_of(form, rendered(form, "nccl", "--efa", *mpirun)).replace("/etc/mpi", str(tmp_path))
+    script = script_of(form, rendered(form, "nccl", "--efa", *mpirun)).replace(
+        "/etc/mpi", str(tmp_path)
+    )
     if form == "kubernetes":  # its pods log in to each other before that
         script = script.replace("nodes=2", "nodes=4")
-        lines = [line for line in script.splitlines() if line.startswith(("nodes=", "mapfile", "ranks="))]
+        lines = [
+            line for line in script.splitlines() if line.startswith(("nodes=", "mapfile", "ranks="))
+        ]
         script = "\n".join([*lines, 'echo "start $where -np $ranks benchmark ranks=$ranks"'])
     env = {
         "FABRIC": "efa",
@@ -193,7 +218,9 @@ def test_as_many_nodes_are_measured_as_the_file_is_edited_to(form: str, tmp_path
         "SKYPILOT_NODE_IPS": "\n".join(FOUR),
         "SLURM_JOB_NODELIST": "x",
     }
-    done = subprocess.run(["bash", "-c", script, "-", *FOUR], env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", "-c", script, "-", *FOUR], env=env, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     (started,) = (line for line in done.stdout.splitlines() if line.startswith("start "))
     assert "ranks=32" in done.stdout
@@ -234,13 +261,27 @@ def test_each_variant_has_its_container(tmp_path: Path) -> None:
     srun = tmp_path / "srun"
     srun.write_text('#!/bin/sh\necho "srun $*"\n')
     srun.chmod(0o755)
-    variants = ("--variant", "new=image=docker.io/x/y:1", "--variant", "old=", "--image", "a", "--repeat", "1")
+    variants = (
+        "--variant",
+        "new=image=docker.io/x/y:1",
+        "--variant",
+        "old=",
+        "--image",
+        "a",
+        "--repeat",
+        "1",
+    )
     text = rendered("slurm", "nccl", "--efa", *variants)
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    done = subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", "-c", text], env=env, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     begun = [line for line in done.stdout.splitlines() if line.startswith("srun ")]
-    assert ["--container-image=docker://docker.io#x/y:1 env " in line for line in begun] == [True, False]
+    assert ["--container-image=docker://docker.io#x/y:1 env " in line for line in begun] == [
+        True,
+        False,
+    ]
     assert ["--container-image=docker://a env " in line for line in begun] == [False, True]
 
 

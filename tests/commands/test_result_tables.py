@@ -1,4 +1,7 @@
-"""`compare` and `report` read what fabbench itself wrote: a column like any other, and nothing is proven."""
+"""`compare` and `report` read what fabbench itself wrote.
+
+A column like any other, and nothing is proven.
+"""
 
 import json
 from pathlib import Path
@@ -14,10 +17,14 @@ from tests.support.paths import EXAMPLES, LOGS
 EFA, TCP = (str(EXAMPLES / f"logs/published-p4d-{name}.txt") for name in ("efa", "tcp"))
 PROVEN = str(LOGS / "nccl/x-net-socket.txt")
 SEVERAL = [
-    str(CORPUS / f"{name}.txt") for name in ("deepep/v2-elastic-buffer", "perftest/perftest-among-other-benchmarks")
+    str(CORPUS / f"{name}.txt")
+    for name in ("deepep/v2-elastic-buffer", "perftest/perftest-among-other-benchmarks")
 ]
 WRITTEN = [
-    *((("compare", EFA, TCP, "--label", "EFA", "--label", "TCP"), form) for form in ("markdown", "csv", "json")),
+    *(
+        (("compare", EFA, TCP, "--label", "EFA", "--label", "TCP"), form)
+        for form in ("markdown", "csv", "json")
+    ),
     *((("parse", PROVEN), form) for form in ("csv", "json")),
     *((("compare", PROVEN, PROVEN), form) for form in ("markdown", "csv", "json")),
     *((("compare", several, several), "markdown") for several in SEVERAL),
@@ -30,10 +37,20 @@ def compared(*arguments: str) -> dict[str, Any]:
     return dict(json.loads(result.stdout))
 
 
-def figures(document: dict[str, Any], left_out: set[str], digits: int = 10) -> list[tuple[Any, ...]]:
-    names = [name for name in ("size", "metric", "benchmark", "case", "dtype", "placement") if name not in left_out]
+def figures(
+    document: dict[str, Any], left_out: set[str], digits: int = 10
+) -> list[tuple[Any, ...]]:
+    names = [
+        name
+        for name in ("size", "metric", "benchmark", "case", "dtype", "placement")
+        if name not in left_out
+    ]
     rows = [row for row in document["rows"] if row["column"] == document["columns"][0]["label"]]
-    return [(*(row[name] for name in names), float(f"{row['value']:.{digits}g}")) for row in rows if row["value"]]
+    return [
+        (*(row[name] for name in names), float(f"{row['value']:.{digits}g}"))
+        for row in rows
+        if row["value"]
+    ]
 
 
 @pytest.mark.parametrize(("arguments", "form"), WRITTEN)
@@ -51,7 +68,9 @@ def test_what_was_written_is_read_as_the_same_figures_unproven(
     assert figures(again, left_out, digits) == figures(compared(*logs, *labels), left_out, digits)
     assert {column["outcome"] for column in again["columns"]} == {"unproven"}
     facts = [column["facts"] for column in again["columns"]]
-    assert not {"transport", "network", "provider", "nics"} & {name for each in facts for name in each}
+    assert not {"transport", "network", "provider", "nics"} & {
+        name for each in facts for name in each
+    }
     # Markdown is for `compare` and `report`: a note about a log may have a table.
     assert runner().invoke(cli, ["parse", str(path)]).exit_code == (3 if form == "markdown" else 4)
     page = runner().invoke(cli, ["report", str(path)])
@@ -68,7 +87,9 @@ def test_a_table_passes_no_gate_and_serves_as_a_baseline(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("form", ["markdown", "csv", "json"])
-def test_a_table_beside_the_logs_that_it_was_made_of_is_no_repeat(form: str, tmp_path: Path) -> None:
+def test_a_table_beside_the_logs_that_it_was_made_of_is_no_repeat(
+    form: str, tmp_path: Path
+) -> None:
     (tmp_path / "a.log").write_bytes(Path(EFA).read_bytes())
     written = runner().invoke(cli, ["compare", EFA, TCP, "--format", form])
     (tmp_path / "results").write_text(written.stdout)
@@ -79,7 +100,11 @@ def test_a_table_beside_the_logs_that_it_was_made_of_is_no_repeat(form: str, tmp
 
 def test_what_failed_stays_failed(tmp_path: Path) -> None:
     path = tmp_path / "failed.json"
-    path.write_text(runner().invoke(cli, ["parse", str(LOGS / "nccl/fail-killed.txt"), "--format", "json"]).stdout)
+    path.write_text(
+        runner()
+        .invoke(cli, ["parse", str(LOGS / "nccl/fail-killed.txt"), "--format", "json"])
+        .stdout
+    )
     result = runner().invoke(cli, ["compare", str(path), EFA])
     assert (result.exit_code, "failed" in result.stdout) == (4, True)
 

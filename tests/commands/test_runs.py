@@ -24,10 +24,14 @@ COMMAND = ("fabbench", "run", "pingpong", "--on", "local", "--env", "MY_TOKEN=s3
 
 def stored(store: Path, name: str = "", day: str = "", command: tuple[str, ...] = COMMAND) -> str:
     """Keep a run that never began; `day` says when it was, such as 20250101. Return its id."""
-    run_request = request("pingpong", PingpongWork(sizes=(64,)), "tcp", store=store, name=name, command=command)
+    run_request = request(
+        "pingpong", PingpongWork(sizes=(64,)), "tcp", store=store, name=name, command=command
+    )
     tcp = (Configuration(label="tcp", fabric="tcp"),)
     run = RunWriter(
-        run_request, INVENTORY, Plan(benchmark="pingpong", target="local", configurations=tcp, executions=())
+        run_request,
+        INVENTORY,
+        Plan(benchmark="pingpong", target="local", configurations=tcp, executions=()),
     )
     write_verdict(run.path, Exit.BAD_ANSWER, ("Too slow.",))
     if day:
@@ -47,8 +51,18 @@ def listed(store: Path, *words: str) -> list[str]:
 def test_the_list_shows_where_a_run_was_and_whether_its_gates_held(tmp_path: Path) -> None:
     run = stored(tmp_path, "efa 1.48")
     head, row = fabbench(tmp_path, "runs").stdout.splitlines()
-    assert head.split()[:7] == ["ID", "NAME", "BENCHMARK", "TARGET", "NODES", "CONFIGURATIONS", "SIZES"]
-    assert row.startswith(f"{run}  efa 1.48  pingpong   local   1      tcp             -      -     failed")
+    assert head.split()[:7] == [
+        "ID",
+        "NAME",
+        "BENCHMARK",
+        "TARGET",
+        "NODES",
+        "CONFIGURATIONS",
+        "SIZES",
+    ]
+    assert row.startswith(
+        f"{run}  efa 1.48  pingpong   local   1      tcp             -      -     failed"
+    )
 
 
 def test_runs_are_chosen(tmp_path: Path) -> None:
@@ -65,7 +79,10 @@ def test_runs_are_removed(tmp_path: Path) -> None:
     old, older, new = (stored(tmp_path, day=day) for day in ("20250102", "20250101", ""))
     refused = fabbench(tmp_path, "runs", "rm", "--keep", "2")
     assert (refused.exit_code, listed(tmp_path)) == (1, [new, old, older])
-    assert fabbench(tmp_path, "runs", "rm", "--keep", "2", "--older-than", "9d", "--yes").exit_code == 0
+    assert (
+        fabbench(tmp_path, "runs", "rm", "--keep", "2", "--older-than", "9d", "--yes").exit_code
+        == 0
+    )
     assert listed(tmp_path) == [new, old]
     assert fabbench(tmp_path, "runs", "rm", new, "--yes").exit_code == 0
     assert listed(tmp_path) == [old]
@@ -95,7 +112,19 @@ def test_show_begins_with_a_command_line_to_copy(tmp_path: Path) -> None:
 def test_a_run_is_repeated(tmp_path: Path) -> None:
     words = ["pingpong", "--host", "a", "--", "-v"]
     assert rerun_words(words, ("--repeat", "5"), target="prod", store=tmp_path) == [
-        *("pingpong", "--host", "a", "--on", "prod", "--repeat", "5", "--store", str(tmp_path), "--", "-v")
+        *(
+            "pingpong",
+            "--host",
+            "a",
+            "--on",
+            "prod",
+            "--repeat",
+            "5",
+            "--store",
+            str(tmp_path),
+            "--",
+            "-v",
+        )
     ]
     secret = ["pingpong", "--on", "local", "--env", "MY_TOKEN=(redacted)"]
     with pytest.raises(RequestError, match="MY_TOKEN is a secret"):
@@ -114,8 +143,12 @@ def test_a_rung_is_not_run_alone(tmp_path: Path, words: tuple[str, ...]) -> None
     assert (done.exit_code, "fabbench accept --on local" in done.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("words", [("runs",), ("history", "busbw"), ("rerun", "last"), ("run", "pingpong")])
-def test_a_store_is_no_url(tmp_path: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "words", [("runs",), ("history", "busbw"), ("rerun", "last"), ("run", "pingpong")]
+)
+def test_a_store_is_no_url(
+    tmp_path: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     done = runner().invoke(cli, [*words, "--store", "s3://a/b"])
     assert done.exit_code == 2

@@ -87,7 +87,17 @@ def test_what_a_log_says(tmp_path: Path, payload: str) -> None:
         run("explain", file)
         for form in ("table", "json", "markdown", "csv"):
             run("parse", file, "--format", form)
-        compared = ("compare", file, files[0], "--allow", "redop", "--allow", "case", "--allow", "dtype")
+        compared = (
+            "compare",
+            file,
+            files[0],
+            "--allow",
+            "redop",
+            "--allow",
+            "case",
+            "--allow",
+            "dtype",
+        )
         for form in ("markdown", "csv", "terminal", "json"):
             run(*compared, "--format", form)
 
@@ -101,13 +111,31 @@ def test_what_a_run_has_stored(tmp_path: Path, payload: str) -> None:
     """A payload is wherever a run can have one."""
     plain = payload.replace("\0", "")
     hosts = tuple(replace(host, name=f"h{payload}") for host in two_hosts().hosts)
-    configuration, proof = Configuration(label=f"a{plain}", fabric=f"tcp{payload}"), Proof(fabric="tcp", domain=payload)
-    execution = Execution(
-        id="000-a-r1", configuration=configuration, repeat=1, steps=(), proof=proof, planned_sizes=(8,)
+    configuration, proof = (
+        Configuration(label=f"a{plain}", fabric=f"tcp{payload}"),
+        Proof(fabric="tcp", domain=payload),
     )
-    plan = Plan(benchmark="nccl", target=payload, configurations=(configuration,), executions=(execution,), hosts=2)
+    execution = Execution(
+        id="000-a-r1",
+        configuration=configuration,
+        repeat=1,
+        steps=(),
+        proof=proof,
+        planned_sizes=(8,),
+    )
+    plan = Plan(
+        benchmark="nccl",
+        target=payload,
+        configurations=(configuration,),
+        executions=(execution,),
+        hosts=2,
+    )
     run_request = request("nccl", PingpongWork(sizes=(64,)), store=tmp_path / "store")
-    writer = RunWriter(replace(run_request, env={"X": payload}), replace(two_hosts(), hosts=hosts, image=payload), plan)
+    writer = RunWriter(
+        replace(run_request, env={"X": payload}),
+        replace(two_hosts(), hosts=hosts, image=payload),
+        plan,
+    )
     with writer.execution(execution) as stored:
         for line in planted("failure", payload).splitlines():
             stored.write(line)
@@ -132,8 +160,14 @@ def test_what_names_arguments_and_fabbench_yaml_say(tmp_path: Path, payload: str
     path = tmp_path / name
     path.write_text(planted("library", "x"))
     file = tmp_path / "fabbench.yaml"
-    text = {"targets": {"t": {"launcher": "ssh", "hosts": [plain]}}, "defaults": {"fabrics": [plain]}}
-    for document in ({**text, "variants": {"v": {"env": {"X": plain}}}}, {plain: plain, "default": plain}):
+    text = {
+        "targets": {"t": {"launcher": "ssh", "hosts": [plain]}},
+        "defaults": {"fabrics": [plain]},
+    }
+    for document in (
+        {**text, "variants": {"v": {"env": {"X": plain}}}},
+        {plain: plain, "default": plain},
+    ):
         file.write_text(json.dumps(document))
         run("config", "--config", file)
     shown = run("explain", path)
@@ -158,18 +192,31 @@ def test_what_names_arguments_and_fabbench_yaml_say(tmp_path: Path, payload: str
     ):
         assert "Error: " in run(*words)
     for form in ("script", "slurm", "skypilot", "modal", "mpijob"):
-        render = ("render", "nccl", "--as", form, "--fabric", "tcp", "--instance-type", "p5.48xlarge")
+        render = (
+            "render",
+            "nccl",
+            "--as",
+            form,
+            "--fabric",
+            "tcp",
+            "--instance-type",
+            "p5.48xlarge",
+        )
         assert "X=" in run(*render, "--env", f"X={plain}")
 
 
 def test_a_shell_reads_what_a_script_does_not_print() -> None:
     text = f"a'\\ {PAYLOADS['command']}{PAYLOADS['line']}"
     assert_safe(quote(text))
-    done = subprocess.run(["bash", "-c", f"printf %s {quote(text)}"], capture_output=True, check=True)
+    done = subprocess.run(
+        ["bash", "-c", f"printf %s {quote(text)}"], capture_output=True, check=True
+    )
     assert done.stdout.decode() == text
 
 
-@pytest.mark.parametrize("text", ["a\n \t::add-mask::e", "x ##[stop-commands]q", "##vso[task.complete]", "\n::"])
+@pytest.mark.parametrize(
+    "text", ["a\n \t::add-mask::e", "x ##[stop-commands]q", "##vso[task.complete]", "\n::"]
+)
 def test_no_pieces_of_a_text_make_a_command(text: str) -> None:
     text = f"{text}\nend"
     for first, second in itertools.combinations_with_replacement(range(len(text) + 1), 2):
@@ -193,7 +240,17 @@ def test_a_label_is_no_command(tmp_path: Path) -> None:
     payload = f"{PAYLOADS['command']}{PAYLOADS['line']}"
     file = tmp_path / "new.log"
     file.write_text(planted("failure", payload.replace("\n", " ")))
-    words = ("compare", file, file, "--label", payload, "--label", "b", "--junit", tmp_path / "junit.xml")
+    words = (
+        "compare",
+        file,
+        file,
+        "--label",
+        payload,
+        "--label",
+        "b",
+        "--junit",
+        tmp_path / "junit.xml",
+    )
     done = runner().invoke(cli, [*map(str, words), "--format", "comment", "--gate", "busbw>=1GB/s"])
     written = [done.stdout, done.stderr, (tmp_path / "junit.xml").read_text()]
     assert all("PWNED" in each for each in written)
@@ -218,7 +275,9 @@ def fail(error: BaseException) -> None:
 
 FAILED = log([(8, 1e9)], outcome=Outcome.FAILED, reason=ALL)
 TCP = Configuration(label=f"a{ALL}", fabric="tcp")
-EXECUTION = Execution(id="x", configuration=TCP, repeat=1, steps=(), proof=Proof(fabric="tcp"), planned_sizes=(8,))
+EXECUTION = Execution(
+    id="x", configuration=TCP, repeat=1, steps=(), proof=Proof(fabric="tcp"), planned_sizes=(8,)
+)
 PLAN = Plan(benchmark="nccl", target="t", configurations=(TCP,), executions=(EXECUTION,), hosts=2)
 CHECK = Check(host=ALL, name=ALL, status=Status.FAIL, seen=ALL, advice=ALL)
 SINKS: tuple[Callable[[], object], ...] = (
@@ -277,17 +336,23 @@ def test_colours_of_tables_reach_a_terminal(
     assert_safe(re.sub(r"\x1b\[[\d;]*m", "", out))
 
 
-def test_cells_are_numbers_texts_and_no_formulas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells_are_numbers_texts_and_no_formulas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     name = "=cmd|' calc'!A0.txt"
     Path(name).write_text(planted("library", "x"))
     done = runner().invoke(cli, ["parse", name, "--format", "csv"])
-    assert {f"'{name}", "1e-05", "-1"} <= {*itertools.chain.from_iterable(csv.reader(io.StringIO(done.stdout)))}
+    assert {f"'{name}", "1e-05", "-1"} <= {
+        *itertools.chain.from_iterable(csv.reader(io.StringIO(done.stdout)))
+    }
 
 
 def test_markdown_is_shown_as_it_is_written() -> None:
     text = r"*a* _b_ `c` <b> &lt; [x](y) ~~z~~ 1. \| \\| # $x$ all_reduce ~/.ssh a*b"
-    made = RENDERED.render(to_markdown(Table(title=text, header=(text,), rows=[(text,)], notes=(text, "- x"))))
+    made = RENDERED.render(
+        to_markdown(Table(title=text, header=(text,), rows=[(text,)], notes=(text, "- x")))
+    )
     shown = [html.unescape(line) for line in re.findall(r">([^<>\n]+)<", made)]
     assert shown == [text, text, text, text, "- x"]
 

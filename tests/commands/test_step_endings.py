@@ -1,4 +1,7 @@
-"""A step that did not end well is not `ok`, whatever it printed: every benchmark, every way to end."""
+"""A step that did not end well is not `ok`, whatever it printed.
+
+Every benchmark, every way to end.
+"""
 
 import json
 from collections.abc import Mapping
@@ -45,7 +48,10 @@ STEP = "000-tcp-r1/step"
 
 
 def step(benchmark: str, status: str | None, name: str = STEP) -> list[str]:
-    lines = [begin_marker(name, {"benchmark": benchmark}), *FILES[benchmark][1].read_text().splitlines()]
+    lines = [
+        begin_marker(name, {"benchmark": benchmark}),
+        *FILES[benchmark][1].read_text().splitlines(),
+    ]
     ended = None if status in {None, "?"} else int(status or 0)
     return lines if status is None else [*lines, end_marker(name, ended)]
 
@@ -59,10 +65,16 @@ def test_every_benchmark_is_here() -> None:
     [
         *(("nccl", way) for way in ENDS),
         *((benchmark, "3") for benchmark in FILES),
-        *(pytest.param(benchmark, way, marks=pytest.mark.slow) for benchmark in FILES for way in ENDS),
+        *(
+            pytest.param(benchmark, way, marks=pytest.mark.slow)
+            for benchmark in FILES
+            for way in ENDS
+        ),
     ],
 )
-def test_the_end_of_a_step_counts_in_every_command(benchmark: str, way: str, tmp_path: Path) -> None:
+def test_the_end_of_a_step_counts_in_every_command(
+    benchmark: str, way: str, tmp_path: Path
+) -> None:
     status, outcome = ENDS[way]
     path = tmp_path / "step.log"
     path.write_text("\n".join(step(benchmark, status)) + "\n")
@@ -80,7 +92,9 @@ def test_the_end_of_a_step_counts_in_every_command(benchmark: str, way: str, tmp
 
     metric = FILES[benchmark][0]
     gate = f"{metric}<=1s" if metric in {"latency", "time"} else f"{metric}>=1B/s"
-    compared = runner().invoke(cli, ["compare", str(path), str(path), "--metric", metric, "--gate", gate])
+    compared = runner().invoke(
+        cli, ["compare", str(path), str(path), "--metric", metric, "--gate", gate]
+    )
     assert compared.exit_code == (0 if outcome == "ok" else 4)
     assert outcome == "ok" or outcome in compared.output
 
@@ -90,7 +104,9 @@ def test_the_end_of_one_execution_does_not_spoil_the_next(benchmark: str, tmp_pa
     path = tmp_path / "steps.log"
     names = [f"{number:03}-tcp-r1/step" for number in range(3)]
     lines = [
-        line for name, status in zip(names, ("0", "3", "0"), strict=True) for line in step(benchmark, status, name)
+        line
+        for name, status in zip(names, ("0", "3", "0"), strict=True)
+        for line in step(benchmark, status, name)
     ]
     path.write_text("\n".join(lines) + "\n")
     parsed = runner().invoke(cli, ["parse", "--format", "json", str(path)])
@@ -111,4 +127,7 @@ def test_a_step_that_prints_nothing_is_a_log(tmp_path: Path) -> None:
     silent = [begin_marker("000-tcp-r1/a", {"benchmark": "nccl"}), end_marker("000-tcp-r1/a", 127)]
     path.write_text("\n".join([*silent, *step("nccl", "0", "000-tcp-r1/b")]) + "\n")
     logs = json.loads(runner().invoke(cli, ["parse", "--format", "json", str(path)]).stdout)["logs"]
-    assert [(log["benchmark"], log["outcome"]) for log in logs] == [("nccl", "failed"), ("nccl", "ok")]
+    assert [(log["benchmark"], log["outcome"]) for log in logs] == [
+        ("nccl", "failed"),
+        ("nccl", "ok"),
+    ]

@@ -59,7 +59,9 @@ def test_a_log_that_shows_a_failure_is_evidence(tmp_path: Path, own_names: bool)
 
 
 @pytest.mark.parametrize("letters", [False, True])
-def test_logs_that_show_nothing_leave_their_node_and_link_undecided(tmp_path: Path, letters: bool) -> None:
+def test_logs_that_show_nothing_leave_their_node_and_link_undecided(
+    tmp_path: Path, letters: bool
+) -> None:
     """Names with letters are known by how files of other pairs are named."""
     folder = pair_logs(tmp_path / "logs", {})
     (folder / "nccl_node-0_node-1.log").write_text("nothing\n")
@@ -68,13 +70,21 @@ def test_logs_that_show_nothing_leave_their_node_and_link_undecided(tmp_path: Pa
     for path in folder.iterdir() if letters else ():
         text = path.read_text()
         path.unlink()
-        named_after = re.sub(r"node-(\d)", lambda found: f"node-{'abcdefgh'[int(found[1])]}", path.name)
-        (folder / named_after).write_text(re.sub(r"node-(\d)", lambda found: f"node-{'abcdefgh'[int(found[1])]}", text))
+        named_after = re.sub(
+            r"node-(\d)", lambda found: f"node-{'abcdefgh'[int(found[1])]}", path.name
+        )
+        (folder / named_after).write_text(
+            re.sub(r"node-(\d)", lambda found: f"node-{'abcdefgh'[int(found[1])]}", text)
+        )
     done = sweep("--from", str(folder), "--format", "json")
     document = json.loads(done.stdout)
     expected = ["node-c", "node-a – node-b"] if letters else ["node-2", "node-0 – node-1"]
     assert [each["name"] for each in document["undecided"]] == expected
-    assert (document["suspects"], document["links"], done.exit_code) == ([], {"tested": 20, "all": 28}, 4)
+    assert (document["suspects"], document["links"], done.exit_code) == (
+        [],
+        {"tested": 20, "all": 28},
+        4,
+    )
 
 
 def test_islands_are_groups_and_nobody_is_accused(tmp_path: Path) -> None:
@@ -96,7 +106,9 @@ def test_a_log_whose_rows_were_altered_says_nothing_of_its_nodes(tmp_path: Path)
         path = folder / f"nccl_node-0_{other}.log"
         path.write_text(re.sub(r"(# Avg bus bandwidth +: ).*", r"\g<1>50", path.read_text()))
     document = json.loads(sweep("--from", str(folder), "--format", "json").stdout)
-    assert [(each["kind"], each["nodes"][0]) for each in document["undecided"]] == [("link", "node-0")] * 3
+    assert [(each["kind"], each["nodes"][0]) for each in document["undecided"]] == [
+        ("link", "node-0")
+    ] * 3
     assert (document["suspects"], document["tests"]) == ([], 25)
     assert ["altered" in each["reason"] for each in document["left_out"]] == [True] * 3
 
@@ -115,7 +127,10 @@ def test_a_node_whose_logs_say_nothing_is_undecided(tmp_path: Path) -> None:
 def test_commands_to_cordon_are_all_that_is_printed(tmp_path: Path) -> None:
     folder = pair_logs(tmp_path / "logs", {"node-5": 0.4, "node-6": 0.5})
     done = sweep("--from", str(folder), "--print-cordon", "kubectl")
-    assert sorted(done.stdout.splitlines()) == ["kubectl cordon -- node-5", "kubectl cordon -- node-6"]
+    assert sorted(done.stdout.splitlines()) == [
+        "kubectl cordon -- node-5",
+        "kubectl cordon -- node-6",
+    ]
     assert done.exit_code == 1
 
 

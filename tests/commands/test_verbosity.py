@@ -16,7 +16,9 @@ def test_quiet_leaves_results_and_errors() -> None:
     for words in ([*CHECK, "-q"], ["-q", *CHECK]):
         done = runner().invoke(cli, words)
         assert (done.stderr, "nosuch.invalid,reachable,fail" in done.stdout) == ("", True)
-    assert "Error: Run nosuch not found" in runner().invoke(cli, ["show", "nosuch", "--quiet"]).stderr
+    assert (
+        "Error: Run nosuch not found" in runner().invoke(cli, ["show", "nosuch", "--quiet"]).stderr
+    )
 
 
 def test_actions_are_written_with_their_time(capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,7 +47,9 @@ def test_two_names_of_one_machine_are_named() -> None:
 
 
 def test_k8s_is_kubernetes() -> None:
-    ours, theirs = (fabbench("render", "nccl", "--as", form, *P5).stdout for form in ("k8s", "kubernetes"))
+    ours, theirs = (
+        fabbench("render", "nccl", "--as", form, *P5).stdout for form in ("k8s", "kubernetes")
+    )
     assert ours.splitlines()[1:] == theirs.splitlines()[1:]
     assert "Target kubernetes: set with --on." in fabbench("check", "--on", "k8s").stderr
 
@@ -55,8 +57,20 @@ def test_k8s_is_kubernetes() -> None:
 @pytest.mark.parametrize(
     ("suffix", "form"),
     [
-        *((".html", "html"), (".svg", "svg"), (".csv", "csv"), (".json", "json"), (".md", "markdown")),
-        *((".prom", "openmetrics"), (".xml", "junit"), (".txt", "terminal"), (".CSV", "csv"), ("", "markdown")),
+        *(
+            (".html", "html"),
+            (".svg", "svg"),
+            (".csv", "csv"),
+            (".json", "json"),
+            (".md", "markdown"),
+        ),
+        *(
+            (".prom", "openmetrics"),
+            (".xml", "junit"),
+            (".txt", "terminal"),
+            (".CSV", "csv"),
+            ("", "markdown"),
+        ),
     ],
 )
 def test_the_suffix_decides_the_format(tmp_path: Path, suffix: str, form: str) -> None:
@@ -72,7 +86,10 @@ def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
     assert "no .pdf file" in done.stderr
     assert ".html, .svg, .png, .csv, .json, .md, .prom, .xml, .txt" in done.stderr
     others = (("parse", ".html"), ("explain", ".csv"), ("report", ".pdf"))
-    assert {fabbench(command, *LOGS, "-o", str(tmp_path / f"x{end}")).exit_code for command, end in others} == {2}
+    assert {
+        fabbench(command, *LOGS, "-o", str(tmp_path / f"x{end}")).exit_code
+        for command, end in others
+    } == {2}
 
 
 def test_a_png_is_the_svg_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,12 +119,21 @@ def test_format_overrides_the_suffix(tmp_path: Path) -> None:
 
 
 def test_size_chooses_rows() -> None:
-    for text, powers in (("1M..4M", (20, 21, 22)), ("32M..", (25, 26)), ("..8", (3,)), ("1M", (20,))):
+    for text, powers in (
+        ("1M..4M", (20, 21, 22)),
+        ("32M..", (25, 26)),
+        ("..8", (3,)),
+        ("1M", (20,)),
+    ):
         for command in ("parse", "compare"):
-            rows = csv.DictReader(fabbench(command, *LOGS, "--size", text, "--format", "csv").stdout.splitlines())
+            rows = csv.DictReader(
+                fabbench(command, *LOGS, "--size", text, "--format", "csv").stdout.splitlines()
+            )
             assert {int(row["size"]) for row in rows} == {1 << power for power in powers}
     assert "32 KB" not in fabbench("report", LOGS[0], "--size", "1M..").stdout
-    assert {fabbench("report", *LOGS, "--size", wrong).exit_code for wrong in ("3G", "2M..1M", "..x")} == {2}
+    assert {
+        fabbench("report", *LOGS, "--size", wrong).exit_code for wrong in ("3G", "2M..1M", "..x")
+    } == {2}
 
 
 def test_a_file_is_touched_only_if_there_is_output(tmp_path: Path) -> None:

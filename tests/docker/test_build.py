@@ -25,7 +25,11 @@ NOT_REACHED = 69
 
 
 def from_archives(stage: str) -> list[Instruction]:
-    return [each for each in ALL if each.stage == stage and not any(word in each.text for word in ELSEWHERE)]
+    return [
+        each
+        for each in ALL
+        if each.stage == stage and not any(word in each.text for word in ELSEWHERE)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +61,8 @@ def test_nothing_else_of_the_first_and_the_last_stage_is_left_out() -> None:
         done = from_archives(stage)
         others = [each for each in ALL if each.stage == stage and each not in done]
         assert [
-            f"{each.name} {each.text}"[: len(start)] for each, start in zip(others, left_out, strict=True)
+            f"{each.name} {each.text}"[: len(start)]
+            for each, start in zip(others, left_out, strict=True)
         ] == left_out
 
 
@@ -80,9 +85,16 @@ def test_the_compilers_stage_names_packages_that_exist(image: Root) -> None:
         found[1]
         for each in ALL
         if each.stage == "toolchain" and each.name == "RUN"
-        if (found := re.search(r"apt-get install --yes --no-install-recommends (autoconf .*?) &&", each.text))
+        if (
+            found := re.search(
+                r"apt-get install --yes --no-install-recommends (autoconf .*?) &&", each.text
+            )
+        )
     ]
-    simulate = f"apt-get update && apt-get install --simulate --no-install-recommends {install} libibumad-dev"
+    simulate = (
+        f"apt-get update && apt-get install --simulate --no-install-recommends {install} "
+        "libibumad-dev"
+    )
     done = image.run("sh", "-c", simulate, network=True)
     assert done.returncode == 0, done.stdout
     assert "Inst build-essential" in done.stdout
@@ -116,7 +128,9 @@ def test_its_curl_and_gpg_check_the_installer(image: Root) -> None:
 
 
 def test_ubuntu_without_cuda_is_no_base_of_it(image: Root) -> None:
-    versions = dict(each.text.split("=", 1) for each in ALL if each.name == "ARG" and not each.stage)
+    versions = dict(
+        each.text.split("=", 1) for each in ALL if each.name == "ARG" and not each.stage
+    )
     wanted = (versions["CUDA_VERSION"], versions["UBUNTU_VERSION"])
     script = (BENCHMARK / "base-image").read_text("utf-8")
     refused = image.run("bash", "-c", script, "base-image", *wanted)

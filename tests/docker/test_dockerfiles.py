@@ -25,7 +25,11 @@ SCRIPTS = ("base-image", "clone", "fetch-efa", "gencode", "install-efa", "sshd-i
 
 def runs(word: str) -> list[list[str]]:
     """Return the words of every RUN that starts with this one."""
-    return [shlex.split(each.text) for each in ALL if each.name == "RUN" and each.text.split()[0] == word]
+    return [
+        shlex.split(each.text)
+        for each in ALL
+        if each.name == "RUN" and each.text.split()[0] == word
+    ]
 
 
 # ---------------------------------------------------------------- whatever comes in is known
@@ -33,9 +37,14 @@ def runs(word: str) -> list[list[str]]:
 
 def test_base_images_are_pinned_by_digests() -> None:
     pinned = re.compile(r"docker\.io/[\w./-]+:(?!latest)[\w.-]+@(sha256:[0-9a-f]{64})")
-    froms = [each for path in DOCKER.glob("*/Dockerfile") for each in read(path) if each.name == "FROM"]
+    froms = [
+        each for path in DOCKER.glob("*/Dockerfile") for each in read(path) if each.name == "FROM"
+    ]
     stages = {each.stage for each in froms if " AS " in each.text}
-    bases = {re.sub(r"\$\{(\w+)\}", lambda found: GLOBALS[found[1]], each.text.split()[0]) for each in froms} - stages
+    bases = {
+        re.sub(r"\$\{(\w+)\}", lambda found: GLOBALS[found[1]], each.text.split()[0])
+        for each in froms
+    } - stages
     digests = {found[1] for base in bases if (found := pinned.fullmatch(base))}
     assert len(digests) == len(bases) == 4, bases
 
@@ -69,23 +78,40 @@ REFUSED = re.compile(
 def test_nothing_else_is_downloaded_and_no_secret_is_copied() -> None:
     found = {}
     for path in (path for folder in ("benchmark", "cpu") for path in (DOCKER / folder).iterdir()):
-        text = re.sub(r"apt-get install [^&|;\n]*", "", path.read_text("utf-8").replace("\\\n", " "))
+        text = re.sub(
+            r"apt-get install [^&|;\n]*", "", path.read_text("utf-8").replace("\\\n", " ")
+        )
         lines = [line for line in text.splitlines() if line.strip()[:1] != "#"]
         assert not any(map(REFUSED.search, lines)), path
         if words := {word for line in lines for word in DOWNLOADS.findall(line)}:
             found[path.name] = words
     assert found == {"clone": {"git"}, "fetch-efa": {"curl"}}
     # What installs sshd removes the host keys, in the same layer.
-    every = [each.text for path in DOCKER.glob("*/Dockerfile") for each in read(path) if each.name == "RUN"]
-    assert all("/etc/ssh/ssh_host_*" in text for text in every if re.search("openssh-server|/tmp/packages", text))
+    every = [
+        each.text
+        for path in DOCKER.glob("*/Dockerfile")
+        for each in read(path)
+        if each.name == "RUN"
+    ]
+    assert all(
+        "/etc/ssh/ssh_host_*" in text
+        for text in every
+        if re.search("openssh-server|/tmp/packages", text)
+    )
 
 
 def test_a_step_that_fails_ends_the_build() -> None:
     """hadolint wants pipefail only where it sees a pipe."""
-    strict = {each.stage for each in ALL if each.name == "SHELL" and '"-euo", "pipefail"' in each.text}
-    assert {each.stage for each in ALL if each.name == "FROM" and each.text.split()[0] not in strict} == strict
+    strict = {
+        each.stage for each in ALL if each.name == "SHELL" and '"-euo", "pipefail"' in each.text
+    }
+    assert {
+        each.stage for each in ALL if each.name == "FROM" and each.text.split()[0] not in strict
+    } == strict
     for script in SCRIPTS:
-        assert re.search(r"^set -eu(o pipefail)?$", (BENCHMARK / script).read_text("utf-8"), re.MULTILINE), script
+        assert re.search(
+            r"^set -eu(o pipefail)?$", (BENCHMARK / script).read_text("utf-8"), re.MULTILINE
+        ), script
 
 
 # ---------------------------------------------------------------- what fabbench expects
@@ -124,10 +150,21 @@ ROWS = {
 
 def test_labels_and_pages_name_the_versions() -> None:
     page = (DOCKER / "README.md").read_text("utf-8")
-    versions = {name.removesuffix("_VERSION"): value for name, value in GLOBALS.items() if "_VERSION" in name}
-    table = {row[0].split(",")[0]: row[1] for row in re.findall(r"^\| ([^|]+) \| ([^|]+) \|", page, re.MULTILINE)}
-    assert {name: table[row] for name, row in ROWS.items()} == {name: versions[name] for name in ROWS}
-    tag = "cuda{CUDA}-efa{EFA_INSTALLER}-ofiv{AWS_OFI_NCCL}-nccl{NCCL}-tests{NCCL_TESTS}".format(**versions)
+    versions = {
+        name.removesuffix("_VERSION"): value
+        for name, value in GLOBALS.items()
+        if "_VERSION" in name
+    }
+    table = {
+        row[0].split(",")[0]: row[1]
+        for row in re.findall(r"^\| ([^|]+) \| ([^|]+) \|", page, re.MULTILINE)
+    }
+    assert {name: table[row] for name, row in ROWS.items()} == {
+        name: versions[name] for name in ROWS
+    }
+    tag = "cuda{CUDA}-efa{EFA_INSTALLER}-ofiv{AWS_OFI_NCCL}-nccl{NCCL}-tests{NCCL_TESTS}".format(
+        **versions
+    )
     assert f"tag={tag}\n" in page
     assert tag in (ROOT / "docs/images.md").read_text("utf-8")
     (label,) = (each.text for each in ALL if each.name == "LABEL")
@@ -138,13 +175,20 @@ def test_labels_and_pages_name_the_versions() -> None:
 
 
 def call(script: str, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    command, path = [str(BENCHMARK / script), *arguments], {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **env}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=path, timeout=60)
+    command, path = (
+        [str(BENCHMARK / script), *arguments],
+        {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **env},
+    )
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env=path, timeout=60
+    )
 
 
 def test_shellcheck_finds_nothing() -> None:
     need("shellcheck")
-    done = subprocess.run(["shellcheck", *SCRIPTS], cwd=BENCHMARK, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["shellcheck", *SCRIPTS], cwd=BENCHMARK, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -169,7 +213,9 @@ def test_a_tag_that_moved_is_refused(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "--quiet", str(source)], check=True)
     subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", "one"], check=True)
     subprocess.run([*git, "tag", "v1"], check=True)
-    commit = subprocess.run([*git, "rev-parse", "v1"], check=True, capture_output=True, text=True).stdout.strip()
+    commit = subprocess.run(
+        [*git, "rev-parse", "v1"], check=True, capture_output=True, text=True
+    ).stdout.strip()
     assert call("clone", source.as_uri(), "v1", commit, str(tmp_path / "good")).returncode == 0
     assert call("clone", source.as_uri(), "v1", "", str(tmp_path / "tag-only")).returncode != 0
     assert call("clone", source.as_uri(), "v1", "0" * 40, str(tmp_path / "moved")).returncode == 1
@@ -180,9 +226,14 @@ TREE = "sha256-chlcLB411jb6/G3bYQzYaYBGNYYfkiHcXqevnFAiJhw="
 
 
 @pytest.mark.local
-@pytest.mark.parametrize("change", ["", "chmod 644 b/run", "sed -i s/by/bY/ B.txt", "mv B.txt C.txt"])
+@pytest.mark.parametrize(
+    "change", ["", "chmod 644 b/run", "sed -i s/by/bY/ B.txt", "mv B.txt C.txt"]
+)
 def test_an_archive_that_unpacks_to_something_else_is_refused(change: str, tmp_path: Path) -> None:
-    """Contents, names, links, and what may be executed all count; times and how it is packed do not."""
+    """Contents, names, links, and what may be executed all count.
+
+    Times and how it is packed do not.
+    """
     tree, into = tmp_path / "tree", tmp_path / "src/nvshmem"
     (tree / "b").mkdir(parents=True)
     (tree / "b/run").write_text("#!/bin/sh\n")
@@ -193,7 +244,9 @@ def test_an_archive_that_unpacks_to_something_else_is_refused(change: str, tmp_p
     with tarfile.open(tmp_path / "tree.tar.gz", "w:gz") as archive:
         archive.add(tree, "nvshmem-3.6.5-0")
     done = call("fetch-archive", (tmp_path / "tree.tar.gz").as_uri(), TREE, str(into))
-    assert (done.returncode, TREE in done.stderr, into.exists()) == ((1, True, False) if change else (0, False, True))
+    assert (done.returncode, TREE in done.stderr, into.exists()) == (
+        (1, True, False) if change else (0, False, True)
+    )
 
 
 SIGN = (DATA / "image/sign").read_text("utf-8")
@@ -202,7 +255,9 @@ SIGN = (DATA / "image/sign").read_text("utf-8")
 @pytest.mark.local
 def test_only_an_installer_that_is_signed_by_the_key_is_unpacked(tmp_path: Path) -> None:
     need("gpg", "curl")
-    signed = subprocess.run(["bash", "-euc", SIGN], cwd=tmp_path, check=True, capture_output=True, text=True)
+    signed = subprocess.run(
+        ["bash", "-euc", SIGN], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
     fetched = {}
     for name in ("efa", "other", "changed", "unsigned"):
         url, into = (tmp_path / "server" / name).as_uri(), tmp_path / "into" / name
@@ -215,14 +270,28 @@ def test_only_an_installer_that_is_signed_by_the_key_is_unpacked(tmp_path: Path)
 @pytest.mark.local
 def test_sshd_lets_in_root_by_key_alone(tmp_path: Path) -> None:
     need("sshd", "ssh-keygen", "unshare")
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True)
-    check = ["/usr/sbin/sshd", "-T", "-f", str(BENCHMARK / "sshd.conf"), "-h", str(tmp_path / "key")]
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True
+    )
+    check = [
+        "/usr/sbin/sshd",
+        "-T",
+        "-f",
+        str(BENCHMARK / "sshd.conf"),
+        "-h",
+        str(tmp_path / "key"),
+    ]
     if os.geteuid() == 0:
-        # Root's sshd wants a directory that the machine's own makes at its start: here of the test's own.
+        # Root's sshd wants a directory that the machine's own makes at its start: here of the
+        # test's own.
         own = 'mount -t tmpfs tmpfs /run && mkdir /run/sshd && exec "$@"'
         check = ["unshare", "--mount", "sh", "-c", own, "sh", *check]
     done = subprocess.run(check, capture_output=True, text=True, check=False)
     settings = done.stdout.splitlines()
-    assert {"permitrootlogin without-password", "authenticationmethods publickey", "allowusers root"} <= {*settings}
+    assert {
+        "permitrootlogin without-password",
+        "authenticationmethods publickey",
+        "allowusers root",
+    } <= {*settings}
     assert "passwordauthentication no" in settings
     assert len([line for line in settings if line.startswith("setenv ")]) == 2

@@ -32,7 +32,10 @@ def scripts() -> list[str]:
 
 
 def test_it_runs_what_render_prints() -> None:
-    """Its Jobs have names of their own: pods find each other by a label, and by the name of their Job."""
+    """Its Jobs have names of their own.
+
+    Pods find each other by a label, and by the name of their Job.
+    """
     words = "render nccl --efa --as kubernetes --instance-type p5.48xlarge"
     assert f"# The Job of fabbench {words} " in TEXT
     service, job = documents(TEXT)
@@ -41,14 +44,22 @@ def test_it_runs_what_render_prints() -> None:
     pods, container = job["template"], job["template"]["spec"]["containers"][0]
     theirs = rendered["template"]["spec"]
     assert service["spec"]["selector"] == pods["metadata"]["labels"] == {"fabbench/run": "rendered"}
-    (apart,) = pods["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (apart,) = pods["spec"]["affinity"]["podAntiAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
     assert apart["labelSelector"]["matchLabels"] == pods["metadata"]["labels"]
     for name in ("image", "resources", "securityContext", "command"):
         assert container[name] == theirs["containers"][0][name]
-    ours, printed = container["args"][0].splitlines(), theirs["containers"][0]["args"][0].splitlines()
+    ours, printed = (
+        container["args"][0].splitlines(),
+        theirs["containers"][0]["args"][0].splitlines(),
+    )
     assert [line for line in ours if line not in printed] == [
         'mapfile -t hosts < <(seq -f "$JOB_NAME-%g.fabbench-rendered" 0 $((nodes - 1)))',
-        f'[ "$JOB_COMPLETION_INDEX" = 0 ] || rm -f {FILE} # from a run in which this node was first',
+        (
+            f'[ "$JOB_COMPLETION_INDEX" = 0 ] || rm -f {FILE} # from a run in which this node was '
+            "first"
+        ),
         "exec > >(tee /results/log) 2>&1 && tee=$! # for the container that writes metrics",
         f"""{END}; exec >&- 2>&-; wait "$tee"; touch /results/done' EXIT""",
     ]
@@ -63,7 +74,9 @@ def test_shellcheck_reads_both_scripts() -> None:
     known = "# shellcheck disable=SC2016,SC2034,SC2043,SC2046,SC2054,SC2154,SC2317,SC2329\n"
     for shell, script in zip(("bash", "sh"), scripts(), strict=True):
         text = f"#!/bin/{shell}\n{known}{script.replace('$$', '$')}"
-        done = subprocess.run(["shellcheck", "-"], input=text, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["shellcheck", "-"], input=text, capture_output=True, text=True, check=False
+        )
         assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -91,8 +104,13 @@ def test_the_job_fails_with_its_gate_and_the_file_is_whole(
     script = script.replace("busbw@1G>=80GB/s", gate)
     for index in ("1", "0"):  # the second pod writes nothing
         assert list((tmp_path / "metrics").iterdir()) == []
-        env = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "JOB_COMPLETION_INDEX": index}
-        done = subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True, check=False)
+        env = {
+            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+            "JOB_COMPLETION_INDEX": index,
+        }
+        done = subprocess.run(
+            ["sh", "-c", script], env=env, capture_output=True, text=True, check=False
+        )
         assert done.returncode == (status if index == "0" else 0), done.stderr
     (file,) = (tmp_path / "metrics").iterdir()
     assert file.name == "fabbench-rendered.prom"

@@ -1,4 +1,7 @@
-"""The documentation fits the program: examples run, the reference is current, links lead somewhere."""
+"""The documentation fits the program.
+
+Examples run, the reference is current, links lead somewhere.
+"""
 
 import json
 import os
@@ -56,7 +59,9 @@ def examples(path: Path) -> list[Example]:
     for start, info, lines in blocks(path.read_text("utf-8")):
         if info != "console":
             continue
-        assert lines[0].startswith("$ "), f"{name(path)}:{start}: a console block starts with a command"
+        assert lines[0].startswith("$ "), (
+            f"{name(path)}:{start}: a console block starts with a command"
+        )
         for number, line in enumerate(lines, start + 1):
             if line.startswith("$ "):
                 found.append(Example(number, line[2:], ""))
@@ -68,10 +73,15 @@ def examples(path: Path) -> list[Example]:
 
 
 def pattern(expected: str) -> re.Pattern[str]:
-    """Match what is shown; `...` stands for anything in a line, alone in a line for any number of lines."""
+    """Match what is shown.
+
+    `...` stands for anything in a line, alone in a line for any number of lines.
+    """
     lines = [line.rstrip() for line in expected.splitlines()]
     parts = [
-        r"(?:[^\n]*\n)*?" if line == "..." else re.escape(line).replace(r"\.\.\.", r"[^\n]*?") + r"\s*?\n"
+        r"(?:[^\n]*\n)*?"
+        if line == "..."
+        else re.escape(line).replace(r"\.\.\.", r"[^\n]*?") + r"\s*?\n"
         for line in lines
     ]
     return re.compile("".join(parts))
@@ -90,7 +100,9 @@ def test_examples_print_what_is_shown(page: Path, tmp_path: Path) -> None:
 
 @pytest.mark.local
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if any(map(measures, examples(page)))], ids=name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if any(map(measures, examples(page)))], ids=name
+)
 def test_examples_that_measure_print_what_is_shown(page: Path, tmp_path: Path) -> None:
     need("fi_pingpong")
     run(page, examples(page), tmp_path)
@@ -99,13 +111,21 @@ def test_examples_that_measure_print_what_is_shown(page: Path, tmp_path: Path) -
 def run(page: Path, chosen: list[Example], tmp_path: Path) -> None:
     """Run a page's examples one after the other in a copy of `examples/`."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("FABBENCH_")}
-    environment |= {"PATH": f"{Path(sys.executable).parent}:{environment['PATH']}", "COLUMNS": "110", "NO_COLOR": "1"}
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith("FABBENCH_")
+    }
+    environment |= {
+        "PATH": f"{Path(sys.executable).parent}:{environment['PATH']}",
+        "COLUMNS": "110",
+        "NO_COLOR": "1",
+    }
     status = 0
     for example in chosen:
         shown = f"{name(page)}:{example.line}: {example.command}"
         if status != 0:
-            assert example.command == "echo $?", f"{shown} follows a status of {status} that is not shown"
+            assert example.command == "echo $?", (
+                f"{shown} follows a status of {status} that is not shown"
+            )
         with chdir(tmp_path):
             status, output = carried_out(example.command, environment, before=status)
         assert pattern(example.expected).fullmatch(output), f"{shown}\n{output}"
@@ -117,7 +137,10 @@ PLAIN = re.compile(r"fabbench (?P<words>[^|<>;&*$]*?)(?: > ?(?P<file>[\w.]+))?")
 
 
 def carried_out(command: str, environment: dict[str, str], *, before: int) -> tuple[int, str]:
-    """Return a command's status and output. Plain ones are carried out in this process, others by bash."""
+    """Return a command's status and output.
+
+    Plain ones are carried out in this process, others by bash.
+    """
     if plain := PLAIN.fullmatch(command):
         others = dict.fromkeys(name for name in os.environ if name.startswith("FABBENCH_"))
         words = shlex.split(plain["words"].replace("\\\n", ""))
@@ -157,13 +180,21 @@ def test_the_figure_shows_the_numbers_as_they_are_read() -> None:
 @pytest.mark.parametrize("page", ["cli", "configuration", "troubleshooting", "normal-busbw"])
 def test_generated_pages_are_current(page: str) -> None:
     text = text_of(f"docs/{page}.md")
-    assert text == runpy.run_path(str(ROOT / "docs/generate.py"))["PAGES"][page](text), "run `make reference`"
+    assert text == runpy.run_path(str(ROOT / "docs/generate.py"))["PAGES"][page](text), (
+        "run `make reference`"
+    )
 
 
 def test_every_command_and_option_is_documented() -> None:
     """Shared options once, others where their command is."""
     reference = text_of("docs/cli.md")
-    shared = set(re.findall(r"^\* `.*?(--(?:set [a-z])?[\w-]+)", section_of(reference, "Shared options"), re.MULTILINE))
+    shared = set(
+        re.findall(
+            r"^\* `.*?(--(?:set [a-z])?[\w-]+)",
+            section_of(reference, "Shared options"),
+            re.MULTILINE,
+        )
+    )
     assert {"--on", "--fabric", "--partition"} <= shared
     found = dict(commands())
     assert {f"fabbench {each}" for each in COMMANDS} <= set(found)
@@ -174,7 +205,9 @@ def test_every_command_and_option_is_documented() -> None:
         if group in {"run", "render", "sweep"}:
             section += section_of(reference, "fabbench run").partition("\n### ")[0]
         if below:
-            section += section_of(reference, path if group not in {"render", "sweep"} else f"fabbench run {below}")
+            section += section_of(
+                reference, path if group not in {"render", "sweep"} else f"fabbench run {below}"
+            )
         for option in command.params:
             if isinstance(option, click.Option) and not option.hidden:
                 assert option.help, f"{path} {option.opts[0]} has no help"
@@ -185,7 +218,9 @@ def test_every_command_and_option_is_documented() -> None:
 
 def section_of(text: str, title: str) -> str:
     """The text below a heading, with what is below it."""
-    (found,) = re.findall(rf"^(##+) {re.escape(title)}\n(.*?)(?=^\1 |^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    (found,) = re.findall(
+        rf"^(##+) {re.escape(title)}\n(.*?)(?=^\1 |^## |\Z)", text, re.DOTALL | re.MULTILINE
+    )
     return str(found[1])
 
 
@@ -193,7 +228,9 @@ def test_the_contract_names_every_metric_outcome_and_status() -> None:
     page = text_of("docs/formats.md")
     for metric in METRICS.values():
         better = "lower" if metric.lower_is_better else "higher"
-        assert re.search(rf"\| `{metric.name}` \| {re.escape(metric.unit)} \| {better} \|", page), metric
+        assert re.search(rf"\| `{metric.name}` \| {re.escape(metric.unit)} \| {better} \|", page), (
+            metric
+        )
     for outcome in Outcome:
         assert f"| `{outcome}` |" in page, outcome
     for status in Exit:
@@ -201,19 +238,36 @@ def test_the_contract_names_every_metric_outcome_and_status() -> None:
 
 
 def test_the_contract_names_everything_that_is_printed() -> None:
-    text = text_of("docs/formats.md").partition("## What is read")[0] + text_of("docs/troubleshooting.md")
+    text = text_of("docs/formats.md").partition("## What is read")[0] + text_of(
+        "docs/troubleshooting.md"
+    )
     page = {*re.findall(r"`([^`\n]+)`", text)}
-    done = runner().invoke(cli, ["parse", "--exit-zero", "--format", "json", str(ROOT / "examples/logs")])
+    done = runner().invoke(
+        cli, ["parse", "--exit-zero", "--format", "json", str(ROOT / "examples/logs")]
+    )
     document = json.loads(done.stdout)
     printed = {*document}
     for log in document["logs"]:
         for each in (log, *log["samples"], *log["findings"], *log["damaged"]):
             printed |= {*each}
-    logs = [log for name, logs in recorded().items() if name.startswith("tests/data/logs/") for log in logs]
+    logs = [
+        log
+        for name, logs in recorded().items()
+        if name.startswith("tests/data/logs/")
+        for log in logs
+    ]
     assert len(logs) > 50
     for log in logs:
-        printed |= {*log.get("facts", ()), *(finding.split()[0] for finding in log.get("findings", ()))}
-        printed |= {word.partition("=")[0] for value in log.get("values", ()) for word in value.split() if "=" in word}
+        printed |= {
+            *log.get("facts", ()),
+            *(finding.split()[0] for finding in log.get("findings", ())),
+        }
+        printed |= {
+            word.partition("=")[0]
+            for value in log.get("values", ())
+            for word in value.split()
+            if "=" in word
+        }
     assert printed - page == set()
 
 
@@ -221,7 +275,13 @@ def test_the_columns_of_a_comparison_are_documented() -> None:
     page = text_of("docs/compare.md").partition("## CSV and JSON")[2]
     table, document = (
         runner().invoke(
-            cli, ["compare", *sorted(map(str, (ROOT / "examples/logs").glob("x-*.txt")))[::2], "--format", each]
+            cli,
+            [
+                "compare",
+                *sorted(map(str, (ROOT / "examples/logs").glob("x-*.txt")))[::2],
+                "--format",
+                each,
+            ],
         )
         for each in ("csv", "json")
     )
@@ -240,7 +300,9 @@ def test_every_benchmark_is_documented() -> None:
 def test_every_finding_is_documented() -> None:
     # What explains a pod or a job has codes too, and is no finding of a log.
     package = ROOT / "src/fabbench"
-    paths = [path for path in package.rglob("*.py") if path.relative_to(package).parts[0] != "launchers"]
+    paths = [
+        path for path in package.rglob("*.py") if path.relative_to(package).parts[0] != "launchers"
+    ]
     sources = "".join(path.read_text("utf-8") for path in paths)
     codes = re.findall(r"""(?:code=|\b(?:finding|note|warning)\(\s*)"([a-z-]+)\"""", sources)
     codes += re.findall(r"(?m)^([a-z]+(?:-[a-z]+)+)(?:, (?:error|note))?:", sources)
@@ -280,7 +342,10 @@ def test_no_line_is_too_long_to_review() -> None:
     assert [(page, line) for page, line in lines if len(line) > 120] == []
 
 
-PRIVATE = r"if not given|makes no sense|is seen to be|for each rank|of Slurm.s|all the same|\barms?\b|\bfolders?\b"
+PRIVATE = (
+    r"if not given|makes no sense|is seen to be|for each rank|of Slurm.s|all the "
+    r"same|\barms?\b|\bfolders?\b"
+)
 
 
 def test_pages_use_the_words_of_the_field() -> None:
@@ -294,7 +359,11 @@ def test_pages_use_the_words_of_the_field() -> None:
 
 def test_the_map_of_the_code_is_complete() -> None:
     package = ROOT / "src/fabbench"
-    entries = {path.name + "/" * path.is_dir() for path in package.iterdir() if not path.name.startswith(("_", "py."))}
+    entries = {
+        path.name + "/" * path.is_dir()
+        for path in package.iterdir()
+        if not path.name.startswith(("_", "py."))
+    }
     page = text_of("docs/developing.md").partition("## Where things are")[2].partition("\n## ")[0]
     named = set(re.findall(r"(?<![\w/])[a-z]+(?:\.py|/(?=\s))", page.partition("\ntests/\n")[0]))
     assert named == entries
@@ -304,8 +373,12 @@ def test_the_map_of_the_code_is_complete() -> None:
 @pytest.mark.slow
 def test_make_demo_shows_what_is_unique() -> None:
     words = ["make", "demo", "PREPARE=:", f"FABBENCH={sys.executable} -m fabbench"]
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("FABBENCH_", "MAKE"))}
-    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith(("FABBENCH_", "MAKE"))
+    }
+    done = subprocess.run(
+        words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     compared, explained, swept = done.stdout.split("\n--- ")
     assert "18.7 x" in compared
@@ -315,7 +388,9 @@ def test_make_demo_shows_what_is_unique() -> None:
 
 def test_the_make_targets_that_are_named_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), flags=re.MULTILINE))
-    named = {found for page in PAGES for found in re.findall(r"`make ([a-z-]+)", page.read_text("utf-8"))}
+    named = {
+        found for page in PAGES for found in re.findall(r"`make ([a-z-]+)", page.read_text("utf-8"))
+    }
     assert named >= {"demo", "test"}
     assert named <= targets
 

@@ -19,7 +19,9 @@ from tests.support.syntax import text_of
 EXAMPLE = EXAMPLES / "eks-efa"
 ANYWHERE = {"count", "depends_on", "for_each", "lifecycle", "provider"}
 """Arguments of every resource, which are Terraform's own."""
-REFERENCE = re.compile(r"(?<![\w.\"-])((?:data\.)?(?:aws|helm)_\w+\.\w+)(?:\[[^\]]*\])?(?:\.(\w+))?")
+REFERENCE = re.compile(
+    r"(?<![\w.\"-])((?:data\.)?(?:aws|helm)_\w+\.\w+)(?:\[[^\]]*\])?(?:\.(\w+))?"
+)
 
 
 def cluster(file: str = "cluster.yaml") -> dict[str, Any]:
@@ -34,7 +36,9 @@ def node_group() -> dict[str, Any]:
 
 
 def eksctl() -> jsonschema.Draft7Validator:
-    return jsonschema.Draft7Validator(json.loads((DATA / "eks/eksctl.schema.json").read_text("utf-8")))
+    return jsonschema.Draft7Validator(
+        json.loads((DATA / "eks/eksctl.schema.json").read_text("utf-8"))
+    )
 
 
 # ---------------------------------------------------------------- Terraform's files, as values
@@ -53,7 +57,9 @@ def terraform(replaced: str = "", by: str = "") -> dict[str, dict[str, Any]]:
     """Return all blocks by their addresses: "aws_vpc.this", "data.…", "var.…", "provider.…"."""
     found: dict[str, dict[str, Any]] = {}
     for path in sorted((EXAMPLE / "terraform").glob("*.tf")):
-        for kind, blocks in parsed(text_of(path).replace(replaced, by) if replaced else text_of(path)).items():
+        for kind, blocks in parsed(
+            text_of(path).replace(replaced, by) if replaced else text_of(path)
+        ).items():
             for block in blocks:
                 found |= addressed(kind, block)
     return found
@@ -66,11 +72,21 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 def addressed(kind: str, block: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    prefix = {"resource": "", "data": "data.", "variable": "var.", "locals": "local."}.get(kind, f"{kind}.")
+    prefix = {"resource": "", "data": "data.", "variable": "var.", "locals": "local."}.get(
+        kind, f"{kind}."
+    )
     if kind == "locals":
-        return {f"{prefix}{name}": {"value": value} for name, value in block.items() if name != "__is_block__"}
+        return {
+            f"{prefix}{name}": {"value": value}
+            for name, value in block.items()
+            if name != "__is_block__"
+        }
     if kind in ("resource", "data"):
-        return {f"{prefix}{type_}.{name}": body for type_, named in block.items() for name, body in named.items()}
+        return {
+            f"{prefix}{type_}.{name}": body
+            for type_, named in block.items()
+            for name, body in named.items()
+        }
     return {f"{prefix}{name}": body for name, body in block.items() if isinstance(body, dict)}
 
 
@@ -96,7 +112,9 @@ def schemas() -> dict[str, dict[str, Any]]:
     for source, provider in providers["provider_schemas"].items():
         found[f"provider.{source.rpartition('/')[2]}"] = provider["provider"]["block"]
         found |= {name: each["block"] for name, each in provider["resource_schemas"].items()}
-        found |= {f"data.{name}": each["block"] for name, each in provider["data_source_schemas"].items()}
+        found |= {
+            f"data.{name}": each["block"] for name, each in provider["data_source_schemas"].items()
+        }
     return found
 
 
@@ -141,7 +159,9 @@ def all_faults(found: dict[str, dict[str, Any]]) -> list[str]:
     for address, body in found.items():
         if address.split(".")[0] not in ("var", "local", "output", "terraform"):
             schema = schema_of(address)
-            seen += [f"{address}: no such type"] if schema is None else faults(address, schema, body)
+            seen += (
+                [f"{address}: no such type"] if schema is None else faults(address, schema, body)
+            )
     return seen
 
 
@@ -155,7 +175,11 @@ def test_eksctl_knows_every_field_of_the_cluster(file: str) -> None:
 
 def test_the_private_cluster_differs_in_its_network_and_system_only() -> None:
     public, private = cluster(), cluster("private.yaml")
-    assert {**private, "vpc": 0, "managedNodeGroups": 0} == {**public, "vpc": 0, "managedNodeGroups": 0}
+    assert {**private, "vpc": 0, "managedNodeGroups": 0} == {
+        **public,
+        "vpc": 0,
+        "managedNodeGroups": 0,
+    }
     (group,) = private["managedNodeGroups"]
     shared = node_group().keys() & group.keys() - {"amiFamily"}
     assert {name: group[name] for name in shared} == {name: node_group()[name] for name in shared}
@@ -174,11 +198,18 @@ def test_the_schema_of_eksctl_finds_faults(fault: dict[str, object]) -> None:
 
 def test_the_providers_know_every_argument_of_the_terraform_files() -> None:
     found = terraform()
-    assert {"aws_eks_cluster.this", "data.aws_iam_policy_document.assume", "var.nodes", "local.zone"} <= {*found}
+    assert {
+        "aws_eks_cluster.this",
+        "data.aws_iam_policy_document.assume",
+        "var.nodes",
+        "local.zone",
+    } <= {*found}
     assert not all_faults(found)
 
 
-@pytest.mark.parametrize(("good", "bad", "said"), json.loads((DATA / "eks/terraform-faults.json").read_text("utf-8")))
+@pytest.mark.parametrize(
+    ("good", "bad", "said"), json.loads((DATA / "eks/terraform-faults.json").read_text("utf-8"))
+)
 def test_the_check_of_the_terraform_files_finds_faults(good: str, bad: str, said: str) -> None:
     assert said in all_faults(terraform(good, bad))
 
@@ -194,7 +225,11 @@ def test_terraform_has_what_efa_needs() -> None:
     for rule in ("ingress_rule.efa_from_itself", "egress_rule.efa_to_itself"):
         body = found[f"aws_vpc_security_group_{rule}"]
         assert body["ip_protocol"] == "-1"
-        assert body["security_group_id"] == body["referenced_security_group_id"] == "${aws_security_group.efa.id}"
+        assert (
+            body["security_group_id"]
+            == body["referenced_security_group_id"]
+            == "${aws_security_group.efa.id}"
+        )
     assert "vm.nr_hugepages" in template["user_data"]
     assert "var.huge_pages" in template["user_data"]
     assert found["helm_release.efa_device_plugin"]["chart"] == "aws-efa-k8s-device-plugin"
@@ -204,7 +239,10 @@ def test_terraform_has_what_efa_needs() -> None:
 def test_both_make_the_same_cluster() -> None:
     found, group, meta = terraform(), node_group(), cluster()["metadata"]
     (disk,) = found["aws_launch_template.efa"]["block_device_mappings"]
-    assert (disk["device_name"], disk["ebs"][0]["volume_size"]) == (group["volumeName"], group["volumeSize"])
+    assert (disk["device_name"], disk["ebs"][0]["volume_size"]) == (
+        group["volumeName"],
+        group["volumeSize"],
+    )
     default = {name: body["default"] for name, body in found.items() if "default" in body}
     assert group["efaEnabled"] is True
     assert len(group["availabilityZones"]) == 1

@@ -25,7 +25,10 @@ Fabbench = Callable[..., "subprocess.CompletedProcess[str]"]
 
 def code(example: str) -> dict[str, str]:
     """The files of an example: name → text."""
-    return {path.name: path.read_text("utf-8") for path in sorted((EXAMPLES / "plugins" / example).iterdir())}
+    return {
+        path.name: path.read_text("utf-8")
+        for path in sorted((EXAMPLES / "plugins" / example).iterdir())
+    }
 
 
 BENCHMARK, LAUNCHER = code("iperf3"), code("lsf")
@@ -43,7 +46,9 @@ def as_packages(folder: Path) -> None:
         project = tomllib.loads(page["pyproject.toml"])["project"]
         modules = {name.removesuffix(".py"): text for name, text in page.items() if name in PLACES}
         modules = {
-            name: text.replace("fabbench.benchmarks.iperf3", "iperf3").replace("fabbench.launchers.lsf", "options_lsf")
+            name: text.replace("fabbench.benchmarks.iperf3", "iperf3").replace(
+                "fabbench.launchers.lsf", "options_lsf"
+            )
             for name, text in modules.items()
         }
         install(folder, project["name"], project["entry-points"], **modules)
@@ -61,7 +66,10 @@ def as_modules(folder: Path) -> None:
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(as_packages, id="packages", marks=pytest.mark.slow), pytest.param(as_modules, id="modules")],
+    params=[
+        pytest.param(as_packages, id="packages", marks=pytest.mark.slow),
+        pytest.param(as_modules, id="modules"),
+    ],
 )
 def added(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory for PYTHONPATH with fabbench, the benchmark and the launcher."""
@@ -74,11 +82,18 @@ def added(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def fabbench(added: Path, tmp_path: Path) -> Fabbench:
     """Call that fabbench, with a store of the test's own."""
     path = {"PYTHONPATH": f"{added}:{ROOT / 'src'}", "PATH": f"{STANDINS}:{os.environ['PATH']}"}
-    environment = {**os.environ, **path, "FABBENCH_STORE": str(tmp_path / "store"), "COLUMNS": "200"}
+    environment = {
+        **os.environ,
+        **path,
+        "FABBENCH_STORE": str(tmp_path / "store"),
+        "COLUMNS": "200",
+    }
 
     def call(*words: str, given: str = "") -> "subprocess.CompletedProcess[str]":
         argv = [sys.executable, "-m", "fabbench", *words]
-        return subprocess.run(argv, env=environment, input=given, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            argv, env=environment, input=given, capture_output=True, text=True, check=False
+        )
 
     return call
 
@@ -98,7 +113,9 @@ def test_it_is_run_here(fabbench: Fabbench, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "| 64 KB " in done.stdout
     assert "bandwidth tcp (" in done.stdout
-    read = fabbench("parse", "-", "--fabric", "tcp", "--format", "csv", given=output(the_run(tmp_path)))
+    read = fabbench(
+        "parse", "-", "--fabric", "tcp", "--format", "csv", given=output(the_run(tmp_path))
+    )
     assert (read.returncode, read.stderr) == (0, "")
     assert [line.count("bandwidth") for line in read.stdout.splitlines()[1:]] == [1]
 
@@ -114,7 +131,9 @@ def test_it_fails_as_it_should(fabbench: Fabbench) -> None:
     refused = fabbench("run", "iperf3", "--on", "local", "--fabric", "shm")
     assert refused.returncode == 3
     assert "TCP over sockets" in refused.stderr
-    failed = fabbench("parse", "-", given="iperf3: error - unable to connect to server: Connection refused\n")
+    failed = fabbench(
+        "parse", "-", given="iperf3: error - unable to connect to server: Connection refused\n"
+    )
     assert failed.returncode == 4
     assert "Connection refused" in failed.stdout
 
@@ -155,7 +174,9 @@ def test_their_options_are_those_of_the_command_line(fabbench: Fabbench) -> None
 @pytest.mark.slow
 def test_their_options_are_keys_of_the_file(fabbench: Fabbench, tmp_path: Path) -> None:
     file = tmp_path / "fabbench.yaml"
-    file.write_text("defaults: {run: {iperf3: {size: 64K}}}\ntargets: {farm: {launcher: lsf, queue: fast}}\n")
+    file.write_text(
+        "defaults: {run: {iperf3: {size: 64K}}}\ntargets: {farm: {launcher: lsf, queue: fast}}\n"
+    )
     shown = fabbench("config", "--config", str(file))
     assert yaml.safe_load(shown.stdout)["run"] == {"iperf3": {"size": "64K"}}, shown.stderr
     file.write_text("targets: {farm: {launcher: lsf, queue: a b, qeue: x}}\n")
@@ -175,7 +196,14 @@ def test_their_options_are_keys_of_the_file(fabbench: Fabbench, tmp_path: Path) 
 )
 @pytest.mark.slow
 def test_a_job_is_handed_over(fabbench: Fabbench, tmp_path: Path, words: tuple[str, ...]) -> None:
-    more = ("--nodes", "1", "--repeat", "1", "--bin-dir", str(STANDINS if words[0] == "iperf3" else "/usr/bin"))
+    more = (
+        "--nodes",
+        "1",
+        "--repeat",
+        "1",
+        "--bin-dir",
+        str(STANDINS if words[0] == "iperf3" else "/usr/bin"),
+    )
     done = fabbench("run", *words, "--on", "lsf", *more)
     assert done.returncode == 0, done.stderr
     run = the_run(tmp_path)
@@ -197,9 +225,21 @@ def test_its_own_tests_pass(added: Path, tmp_path: Path) -> None:
     if not (added / "fabbench").exists():
         text = text.replace("fabbench.benchmarks.iperf3", "iperf3")
     (tmp_path / "test_iperf3.py").write_text(text)
-    argv = [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    argv = [
+        sys.executable,
+        "-W",
+        "error",
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        str(tmp_path),
+    ]
     path = {"PYTHONPATH": f"{added}:{ROOT / 'src'}"}
-    done = subprocess.run(argv, env={**os.environ, **path}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        argv, env={**os.environ, **path}, capture_output=True, text=True, check=False
+    )
     assert "3 passed" in done.stdout, done.stdout + done.stderr
 
 
@@ -209,10 +249,16 @@ def test_the_benchmark_reads_one_table() -> None:
 
 @pytest.mark.parametrize("page", [BENCHMARK, LAUNCHER], ids=["benchmark", "launcher"])
 def test_the_code_is_as_fabbench_wants_its_own(page: dict[str, str], tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "src/fabbench", tmp_path / "src/fabbench", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "src/fabbench",
+        tmp_path / "src/fabbench",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     files = [tmp_path / "src/fabbench" / PLACES[name] for name in page if name in PLACES]
-    for file, text in zip(files, (text for name, text in page.items() if name in PLACES), strict=True):
+    for file, text in zip(
+        files, (text for name, text in page.items() if name in PLACES), strict=True
+    ):
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
     for words in (["-m", "ruff", "check"], ["-m", "ruff", "format", "--check"]):

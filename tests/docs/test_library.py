@@ -18,14 +18,18 @@ LIBRARY = (ROOT / "docs/library.md").read_text("utf-8")
 def ran(program: str, folder: Path) -> str:
     """Run a program in a directory that has the examples; return what it prints."""
     shutil.copytree(ROOT / "examples", folder / "examples", dirs_exist_ok=True)
-    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_the_page_compares_logs(tmp_path: Path) -> None:
     (program,) = re.findall(r"```python\n(.*?)```", LIBRARY, re.DOTALL)
-    assert "| Message Size | busbw ofi (GB/s) | busbw socket (GB/s) | Speed-up |" in ran(program, tmp_path)
+    assert "| Message Size | busbw ofi (GB/s) | busbw socket (GB/s) | Speed-up |" in ran(
+        program, tmp_path
+    )
 
 
 @pytest.mark.slow
@@ -43,11 +47,15 @@ def test_the_page_names_every_function() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("notebook", sorted((ROOT / "examples").glob("*.ipynb")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "notebook", sorted((ROOT / "examples").glob("*.ipynb")), ids=lambda path: path.name
+)
 def test_a_notebook_runs(notebook: Path, tmp_path: Path) -> None:
     cells = json.loads(notebook.read_text("utf-8"))["cells"]
     programs = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     assert all(cell["outputs"] == [] for cell in cells if cell["cell_type"] == "code")
-    printed = ran("\n".join(["import os", "os.chdir('examples')", *programs, "print(table)"]), tmp_path)
+    printed = ran(
+        "\n".join(["import os", "os.chdir('examples')", *programs, "print(table)"]), tmp_path
+    )
     assert "logs/x-net-socket.txt ok socket" in printed
     assert "Speed-up" in printed

@@ -35,7 +35,9 @@ def test_limits_of_a_good_run_decide(tmp_path: Path) -> None:
     good = fabbench(tmp_path / "good", *LADDER, "--thresholds", str(limits))
     assert (good.returncode, json.loads(good.stdout)["verdict"]) == (0, "accepted"), good.stderr
     # Ten times as much is not reached.
-    limits.write_text(json.dumps({**json.loads(limits.read_text()), "all:all_reduce": ["busbw@1GB>=9000GB/s"]}))
+    limits.write_text(
+        json.dumps({**json.loads(limits.read_text()), "all:all_reduce": ["busbw@1GB>=9000GB/s"]})
+    )
     bad = fabbench(tmp_path / "bad", *LADDER, "--thresholds", str(limits))
     assert (bad.returncode, set(json.loads(bad.stdout)["bad"])) == (1, {"all nodes"}), bad.stderr
     changed = fabbench(tmp_path / "bad", "accept", "--compare", "last", "last")
@@ -44,7 +46,9 @@ def test_limits_of_a_good_run_decide(tmp_path: Path) -> None:
 
 def test_a_killed_ladder_goes_on(tmp_path: Path) -> None:
     with start_program(tmp_path, LADDER) as program:
-        assert eventually(lambda: any(each["name"] == "gpus" for each in certificate_so_far(tmp_path)))
+        assert eventually(
+            lambda: any(each["name"] == "gpus" for each in certificate_so_far(tmp_path))
+        )
         program.kill()
     kept = {each["name"]: each["run"] for each in certificate_so_far(tmp_path)}
     assert "all:all_reduce" not in kept
@@ -61,10 +65,22 @@ def test_a_killed_ladder_goes_on(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_interrupted_ladder_says_how_it_goes_on(tmp_path: Path) -> None:
     """Ctrl-C in the midst of a sweep, of a run of all nodes, and of the load."""
-    words: tuple[str, ...] = (*LADDER, "--virtual-nodes", "4", "--gpus", "8", "--level", "soak", "--soak", "5")
+    words: tuple[str, ...] = (
+        *LADDER,
+        "--virtual-nodes",
+        "4",
+        "--gpus",
+        "8",
+        "--level",
+        "soak",
+        "--soak",
+        "5",
+    )
     moments = {
         "pairs": lambda: len(list(tmp_path.glob("*/logs"))) > 1,
-        "all:all_reduce": lambda: has(tmp_path, "pairs") and any(tmp_path.glob("*/exec/*/output.log")),
+        "all:all_reduce": lambda: (
+            has(tmp_path, "pairs") and any(tmp_path.glob("*/exec/*/output.log"))
+        ),
         "soak": lambda: has(tmp_path, "all:reduce_scatter"),
     }
     for name, reached in moments.items():
@@ -113,7 +129,9 @@ def test_a_full_disk_ends_a_ladder_that_can_go_on(tmp_path: Path) -> None:
         assert (program.returncode, "--resume" in said) == (3, True), said
         subprocess.run(["mount", "-o", "remount,size=64m", store], check=True)
         done = fabbench(store, "accept", "--resume", "last")
-        assert (done.returncode, set(json.loads(done.stdout)["untested"])) == (4, {"limits"}), done.stderr
+        assert (done.returncode, set(json.loads(done.stdout)["untested"])) == (4, {"limits"}), (
+            done.stderr
+        )
     finally:
         subprocess.run(["umount", "--lazy", store], check=True)
 
@@ -134,6 +152,10 @@ def test_one_node_by_the_example_of_an_init_container(tmp_path: Path) -> None:
     (words,) = container["args"]
     assert words.startswith("fabbench accept --on local ")
     more = ("accept", *HERE, "--gpus", "2", "--store", str(tmp_path))
-    words = words.replace("fabbench accept --on local", shlex.join(argv(*more))).replace("--store /tmp/fabbench", "")
+    words = words.replace("fabbench accept --on local", shlex.join(argv(*more))).replace(
+        "--store /tmp/fabbench", ""
+    )
     assert subprocess.run([shell, option, words], check=False, timeout=120).returncode == 0
-    assert {each["name"] for each in certificate(tmp_path)["rungs"] if each["state"] == "passed"} == {"check", "gpus"}
+    assert {
+        each["name"] for each in certificate(tmp_path)["rungs"] if each["state"] == "passed"
+    } == {"check", "gpus"}

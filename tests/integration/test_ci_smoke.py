@@ -50,7 +50,10 @@ def test_a_fabric_that_holds_its_gates_passes(tmp_path: Path) -> None:
     job = tmp_path / "job.md"
     job.write_text("Earlier step\n")
     status, summary = smoke(
-        tmp_path, SMOKE_RUN=QUICK, SMOKE_GATES="latency@64<=10s latency@1K<=10s", GITHUB_STEP_SUMMARY=str(job)
+        tmp_path,
+        SMOKE_RUN=QUICK,
+        SMOKE_GATES="latency@64<=10s latency@1K<=10s",
+        GITHUB_STEP_SUMMARY=str(job),
     )
     assert status == 0
     assert summary.startswith("## Fabric smoke check passed\n")
@@ -59,16 +62,22 @@ def test_a_fabric_that_holds_its_gates_passes(tmp_path: Path) -> None:
     output = job.read_text()
     assert output == f"Earlier step\n{summary}"
     assert re.search(r"^\| latency@64<=10s +\| passed +\|", output, re.MULTILINE)
-    gates = ET.parse(tmp_path / "smoke" / "junit.xml").findall(".//testcase[@classname='fabbench.gate']")
+    gates = ET.parse(tmp_path / "smoke" / "junit.xml").findall(
+        ".//testcase[@classname='fabbench.gate']"
+    )
     assert [gate.get("name") for gate in gates] == ["latency@64<=10s", "latency@1K<=10s"]
     (run,) = (tmp_path / "smoke" / "runs").glob("*-pingpong-*")
-    status, summary = smoke(tmp_path, SMOKE_RUN=QUICK, SMOKE_GATES="latency:900000%", SMOKE_BASELINE=str(run))
+    status, summary = smoke(
+        tmp_path, SMOKE_RUN=QUICK, SMOKE_GATES="latency:900000%", SMOKE_BASELINE=str(run)
+    )
     assert status == 0, summary
 
 
 @local
 def test_a_breached_gate_fails(tmp_path: Path) -> None:
-    status, summary = smoke(tmp_path, SMOKE_RUN=QUICK, SMOKE_GATES="latency@64<=1ns", SMOKE_OUT="elsewhere")
+    status, summary = smoke(
+        tmp_path, SMOKE_RUN=QUICK, SMOKE_GATES="latency@64<=1ns", SMOKE_OUT="elsewhere"
+    )
     assert status == 1
     assert summary.startswith("## Fabric smoke check failed: measured")
     assert re.search(r"^\| latency@64<=1ns +\| failed", summary, re.MULTILINE)
@@ -78,7 +87,9 @@ def test_a_breached_gate_fails(tmp_path: Path) -> None:
 @local
 @pytest.mark.slow
 def test_what_the_fabric_did_not_carry_is_not_trusted(tmp_path: Path) -> None:
-    status, summary = smoke(tmp_path, SMOKE_RUN=f"{QUICK} --device no-such-interface", SMOKE_GATES="latency@64<=10s")
+    status, summary = smoke(
+        tmp_path, SMOKE_RUN=f"{QUICK} --device no-such-interface", SMOKE_GATES="latency@64<=10s"
+    )
     assert status == 4
     assert summary.startswith("## Fabric smoke check failed: ")
     assert "off-fabric" in summary
@@ -88,13 +99,17 @@ def test_what_the_fabric_did_not_carry_is_not_trusted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "status"),
     [
-        pytest.param({"SMOKE_RUN": QUICK, "SMOKE_GATES": "latency@64:5%"}, 2, marks=pytest.mark.slow),
+        pytest.param(
+            {"SMOKE_RUN": QUICK, "SMOKE_GATES": "latency@64:5%"}, 2, marks=pytest.mark.slow
+        ),
         ({"SMOKE_RUN": QUICK, "SMOKE_BASELINE": "no-such-run", "SMOKE_GATES": "latency@64:5%"}, 2),
         ({"SMOKE_RUN": "pingpong --efa"}, 3),
     ],
     ids=["gate without a base", "no such baseline", "no such fabric"],
 )
-def test_what_could_not_be_measured_says_so(tmp_path: Path, settings: dict[str, str], status: int) -> None:
+def test_what_could_not_be_measured_says_so(
+    tmp_path: Path, settings: dict[str, str], status: int
+) -> None:
     found, summary = smoke(tmp_path, **settings)
     assert found == status
     assert summary.startswith("## Fabric smoke check not measured: ")
@@ -103,7 +118,9 @@ def test_what_could_not_be_measured_says_so(tmp_path: Path, settings: dict[str, 
 @local
 @pytest.mark.slow
 def test_it_ends_in_time(tmp_path: Path) -> None:
-    status, summary = smoke(tmp_path, SMOKE_RUN="pingpong --no-efa --size 64M --iterations 100000", SMOKE_DEADLINE="4")
+    status, summary = smoke(
+        tmp_path, SMOKE_RUN="pingpong --no-efa --size 64M --iterations 100000", SMOKE_DEADLINE="4"
+    )
     assert status == 124
     assert summary.startswith("## Fabric smoke check failed: not done after 4 s\n")
 
@@ -135,7 +152,10 @@ def steps() -> list[dict[str, Any]]:
 
 
 def test_what_the_workflow_may_and_when_it_starts() -> None:
-    """By hand, by night and after changes, and never for strangers; text from outside becomes no command."""
+    """By hand, by night and after changes, and never for strangers.
+
+    Text from outside becomes no command.
+    """
     used = [step["uses"] for step in steps() if "uses" in step]
     assert len(used) == 4
     assert all(re.fullmatch(r"[\w-]+/[\w-]+@(v\d+|[0-9a-f]{40})", each) for each in used)
@@ -172,10 +192,14 @@ def test_the_job_measures_keeps_the_run_and_ends() -> None:
 @pytest.mark.cluster
 @pytest.mark.slow
 @pytest.mark.parametrize(("gate", "status"), [("latency@64<=10s", 0), ("latency@64<=1us", 1)])
-def test_on_a_cluster(cluster: Cluster, namespace: str, tmp_path: Path, gate: str, status: int) -> None:
+def test_on_a_cluster(
+    cluster: Cluster, namespace: str, tmp_path: Path, gate: str, status: int
+) -> None:
     before = cluster.traces()
     place = f"--kubeconfig {cluster.kubeconfig} --namespace {namespace} --image {NCCL}"
-    ended, summary = smoke(tmp_path, FABBENCH_TARGET="kubernetes", SMOKE_RUN=f"{QUICK} {place}", SMOKE_GATES=gate)
+    ended, summary = smoke(
+        tmp_path, FABBENCH_TARGET="kubernetes", SMOKE_RUN=f"{QUICK} {place}", SMOKE_GATES=gate
+    )
     assert ended == status, summary
     assert re.search(r"^\| 64 B +\| +[\d.]+ \|$", summary, re.MULTILINE)
     assert cluster.left_since(before, 30) == []

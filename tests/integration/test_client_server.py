@@ -29,7 +29,9 @@ HERE = Host(name="here", providers={"tcp": frozenset({"msg"}), "shm": frozenset(
 SIZES = (64, 1500, 4096, 65536)
 
 
-def execution_of(*sizes: int, fabric: str = "tcp", iterations: int = 10, timeout_s: float = 60) -> Execution:
+def execution_of(
+    *sizes: int, fabric: str = "tcp", iterations: int = 10, timeout_s: float = 60
+) -> Execution:
     """An execution whose sizes are measured all concurrently."""
     work = PingpongWork(sizes=sizes, iterations=iterations, timeout_s=timeout_s)
     wanted = request("pingpong", work, fabric)

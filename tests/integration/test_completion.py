@@ -51,4 +51,6 @@ def test_tab_completes(shell: str, line: str, tmp_path: Path) -> None:
         timeout=120,
         check=True,
     )
-    assert {word.partition("\t")[0] for word in done.stdout.splitlines()} == LINES[line], done.stderr
+    assert {word.partition("\t")[0] for word in done.stdout.splitlines()} == LINES[line], (
+        done.stderr
+    )

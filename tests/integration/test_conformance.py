@@ -26,7 +26,10 @@ from tests.support.requests import execution_by_hand
 
 pytestmark = pytest.mark.local
 
-LISTEN = "import socket, sys; s = socket.create_server(('', int(sys.argv[1]))); print(s.accept()[0].recv(9).decode())"
+LISTEN = (
+    "import socket, sys; s = socket.create_server(('', int(sys.argv[1]))); "
+    "print(s.accept()[0].recv(9).decode())"
+)
 KNOCK = (
     "import socket, sys; s = socket.create_connection((sys.argv[2], int(sys.argv[1]))); "
     "s.send(b'heard'); print('spoke')"
@@ -65,14 +68,31 @@ def running(folder: Path) -> list[str]:
 
 
 def pair(
-    server: Sequence[str] = SERVER, client: Sequence[str] = CLIENT, name: str = "pair", *, timeout_s: float = LONG_S
+    server: Sequence[str] = SERVER,
+    client: Sequence[str] = CLIENT,
+    name: str = "pair",
+    *,
+    timeout_s: float = LONG_S,
 ) -> Step:
-    commands = (Command(argv=tuple(server), role="server"), Command(argv=tuple(client), role="client"))
-    return Step(id=name, label=name, commands=commands, timeout_s=timeout_s, facts={"benchmark": "none", "note": "a b"})
+    commands = (
+        Command(argv=tuple(server), role="server"),
+        Command(argv=tuple(client), role="client"),
+    )
+    return Step(
+        id=name,
+        label=name,
+        commands=commands,
+        timeout_s=timeout_s,
+        facts={"benchmark": "none", "note": "a b"},
+    )
 
 
 def ranks(
-    *argv: str, number: int = 1, timeout_s: float = LONG_S, silence_s: float | None = None, name: str = "ranks"
+    *argv: str,
+    number: int = 1,
+    timeout_s: float = LONG_S,
+    silence_s: float | None = None,
+    name: str = "ranks",
 ) -> Step:
     return Step(
         id=name,
@@ -102,7 +122,12 @@ def plan_of(*steps: Step, configurations: Sequence[str] = ("a",), together: bool
         configuration = Configuration(label=label, fabric="tcp")
         executions.append(execution_by_hand(configuration, number, steps=own, together=together))
     distinct = dict.fromkeys(execution.configuration for execution in executions)
-    return Plan(benchmark="none", target="local", configurations=tuple(distinct), executions=tuple(executions))
+    return Plan(
+        benchmark="none",
+        target="local",
+        configurations=tuple(distinct),
+        executions=tuple(executions),
+    )
 
 
 def markers(done: Executed) -> list[str]:
@@ -115,8 +140,13 @@ def ends(done: Executed) -> list[int | None]:
 
 
 def printed(done: Executed) -> list[str]:
-    """What programs printed: without markers, and without the words of a script or of mpirun itself."""
-    return [line for line in done.lines if not line.startswith((MARKER_SIGN, "fabbench: ", "mpirun: "))]
+    """What programs printed.
+
+    Without markers, and without the words of a script or of mpirun itself.
+    """
+    return [
+        line for line in done.lines if not line.startswith((MARKER_SIGN, "fabbench: ", "mpirun: "))
+    ]
 
 
 def only(done: Sequence[Executed]) -> Executed:
@@ -148,7 +178,9 @@ def test_executions_and_steps_run_in_order(executor: Sessions) -> None:
         assert printed(each)[2:] == ["[1,0]<stdout>:rank"]
 
 
-def test_pairs_at_the_same_time_are_printed_one_after_another(executor: Sessions, tmp_path: Path) -> None:
+def test_pairs_at_the_same_time_are_printed_one_after_another(
+    executor: Sessions, tmp_path: Path
+) -> None:
     """Each waits for the other: one after the other they would wait for ever."""
     folder = tmp_path / "meet"
     folder.mkdir()
@@ -157,7 +189,10 @@ def test_pairs_at_the_same_time_are_printed_one_after_another(executor: Sessions
         wait = f"touch {folder}/{own}; until [ -e {folder}/{other} ]; do sleep 0.05; done"
         return shell(f"{wait}; exec {words(CLIENT)}")
 
-    one, two = pair(client=meeting("a", "b"), name="one"), pair(client=meeting("b", "a"), name="two")
+    one, two = (
+        pair(client=meeting("a", "b"), name="one"),
+        pair(client=meeting("b", "a"), name="two"),
+    )
     done = only(executor.execute(plan_of(one, two, together=True)))
     assert ended(done).status == 0
     assert [line.split()[1:3] for line in markers(done)] == [
@@ -166,7 +201,9 @@ def test_pairs_at_the_same_time_are_printed_one_after_another(executor: Sessions
         ["begin", "000-a-r1/two"],
         ["end", "000-a-r1/two"],
     ]
-    assert sorted(printed(done)) == ["[fabbench:client] spoke"] * 2 + ["[fabbench:server] heard"] * 2
+    assert (
+        sorted(printed(done)) == ["[fabbench:client] spoke"] * 2 + ["[fabbench:server] heard"] * 2
+    )
 
 
 SHOW = (
@@ -175,7 +212,9 @@ SHOW = (
 )
 
 
-def test_words_and_environment_arrive_whole(executor: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_and_environment_arrive_whole(
+    executor: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The environment of this machine, with what the plan adds, replaces and takes away."""
     for name in ("EXPORTED", "REPLACED", "TAKEN"):
         monkeypatch.setenv(name, "of the host")
@@ -185,7 +224,10 @@ def test_words_and_environment_arrive_whole(executor: Sessions, monkeypatch: pyt
         return Command(argv=argv, role=role, env=env, unset=("TAKEN",))
 
     server = f"{SHOW}; sys.argv[1:] = sys.argv[-1:]; {LISTEN}"
-    sides = (command(sys.executable, "-c", server, *WORDS, "{port}", role="server"), command(*CLIENT, role="client"))
+    sides = (
+        command(sys.executable, "-c", server, *WORDS, "{port}", role="server"),
+        command(*CLIENT, role="client"),
+    )
     rank = command(sys.executable, "-c", SHOW, *WORDS)
     steps = (replace(pair(), commands=sides), replace(ranks(), commands=(rank,)))
     done = only(executor.execute(plan_of(*steps)))
@@ -225,8 +267,12 @@ def test_a_client_starts_when_its_server_listens(executor: Sessions) -> None:
 def test_a_port_that_is_taken_is_replaced(executor: Sessions, tmp_path: Path) -> None:
     """The lines of the attempts before are not printed."""
     taken = "echo bind: Address already in use; exit 1"
-    server = shell(f'echo "$1" >>"$0"; [ "$(wc -l <"$0")" -gt 1 ] || {{ {taken}; }}; exec {words(SERVER)}')
-    done = only(executor.execute(plan_of(pair(server=(*server, str(tmp_path / "ports"), "{port}")))))
+    server = shell(
+        f'echo "$1" >>"$0"; [ "$(wc -l <"$0")" -gt 1 ] || {{ {taken}; }}; exec {words(SERVER)}'
+    )
+    done = only(
+        executor.execute(plan_of(pair(server=(*server, str(tmp_path / "ports"), "{port}"))))
+    )
     assert ended(done) == Ending(status=0)
     assert sorted(printed(done)) == ["[fabbench:client] spoke", "[fabbench:server] heard"]
     tried = (tmp_path / "ports").read_text().split()
@@ -236,14 +282,24 @@ def test_a_port_that_is_taken_is_replaced(executor: Sessions, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_port_where_another_program_listens_is_replaced(executor: Sessions, tmp_path: Path) -> None:
+def test_a_port_where_another_program_listens_is_replaced(
+    executor: Sessions, tmp_path: Path
+) -> None:
     ready = tmp_path / "ready"
     listen, _, then = LISTEN.partition("print(")
-    other = (sys.executable, "-c", f"{listen}open({str(ready)!r}, 'w'); print({then}; import time; time.sleep(30)")
+    other = (
+        sys.executable,
+        "-c",
+        f"{listen}open({str(ready)!r}, 'w'); print({then}; import time; time.sleep(30)",
+    )
     wait = f"until [ -e {ready} ]; do sleep 0.05; done"
     taken = f'setsid -f {words(other)} "$1"; {wait}; echo bind: Address already in use; exit 1'
-    server = shell(f'echo "$1" >>"$0"; [ "$(wc -l <"$0")" -gt 1 ] || {{ {taken}; }}; exec {words(SERVER)}')
-    done = only(executor.execute(plan_of(pair(server=(*server, str(tmp_path / "ports"), "{port}")))))
+    server = shell(
+        f'echo "$1" >>"$0"; [ "$(wc -l <"$0")" -gt 1 ] || {{ {taken}; }}; exec {words(SERVER)}'
+    )
+    done = only(
+        executor.execute(plan_of(pair(server=(*server, str(tmp_path / "ports"), "{port}"))))
+    )
     assert ended(done) == Ending(status=0)
     assert sorted(printed(done)) == ["[fabbench:client] spoke", "[fabbench:server] heard"]
 
@@ -263,12 +319,18 @@ KILL = 'echo on; [ "$OMPI_COMM_WORLD_RANK" = 0 ] || kill -KILL $$; sleep 99'
     ("steps", "status"),
     [
         pytest.param([pair(server=("true",))], 1, id="a server ends well, without its client"),
-        pytest.param([pair(client=shell(f"{words(CLIENT)}; kill -KILL $$"))], 137, id="a side is killed"),
+        pytest.param(
+            [pair(client=shell(f"{words(CLIENT)}; kill -KILL $$"))], 137, id="a side is killed"
+        ),
         pytest.param([ranks(*shell("exit 5")), pair()], 5, id="ranks fail"),
-        pytest.param([ranks(*shell(KILL), number=2)], 137, id="one rank is killed", marks=pytest.mark.slow),
+        pytest.param(
+            [ranks(*shell(KILL), number=2)], 137, id="one rank is killed", marks=pytest.mark.slow
+        ),
     ],
 )
-def test_what_ends_badly_ends_the_execution(executor: Sessions, steps: list[Step], status: int) -> None:
+def test_what_ends_badly_ends_the_execution(
+    executor: Sessions, steps: list[Step], status: int
+) -> None:
     """The status of what was killed is that of a shell, 128 and the signal, wherever it ran."""
     done = only(executor.execute(plan_of(*steps)))
     assert (ended(done), ends(done)) == (Ending(status=status), [status])
@@ -278,7 +340,9 @@ def test_what_ends_badly_ends_the_execution(executor: Sessions, steps: list[Step
 def test_a_side_that_fails_takes_the_other_with_it(executor: Sessions) -> None:
     """And the next execution is begun all the same."""
     server = f"{LISTEN}; import time; time.sleep(99)"
-    failing = pair(server=(sys.executable, "-c", server, "{port}"), client=shell(f"{words(CLIENT)}; exit 7"))
+    failing = pair(
+        server=(sys.executable, "-c", server, "{port}"), client=shell(f"{words(CLIENT)}; exit 7")
+    )
     done = executor.execute(plan_of(failing, pair(name="two"), configurations="ab"))
     assert [each.ending for each in done] == [Ending(status=7)] * 2
     assert [ends(each) for each in done] == [[7], [7]]
@@ -287,7 +351,11 @@ def test_a_side_that_fails_takes_the_other_with_it(executor: Sessions) -> None:
 def test_one_of_several_pairs_that_fails_ends_them_all(executor: Sessions) -> None:
     stuck = pair(client=shell(f"{words(CLIENT)}; sleep 99"), name="stuck")
     done = only(
-        executor.execute(plan_of(stuck, pair(client=shell(f"{words(CLIENT)}; exit 7"), name="failing"), together=True))
+        executor.execute(
+            plan_of(
+                stuck, pair(client=shell(f"{words(CLIENT)}; exit 7"), name="failing"), together=True
+            )
+        )
     )
     assert ended(done).status == 7
     assert ends(done) == [None, 7]
@@ -308,14 +376,20 @@ def test_ranks_do_not_run_at_the_same_time(executor: Sessions) -> None:
 @pytest.mark.parametrize("shape", ["pair", "ranks"])
 def test_a_step_that_takes_too_long_is_ended(executor: Sessions, shape: str) -> None:
     """What ignores SIGTERM is killed; the lines until then are kept."""
-    stubborn = "import os, signal, time; signal.signal(15, 1); os.write(1, b'on\\n'); time.sleep(99)"
+    stubborn = (
+        "import os, signal, time; signal.signal(15, 1); os.write(1, b'on\\n'); time.sleep(99)"
+    )
     server = (sys.executable, "-c", f"{LISTEN}; {stubborn}", "{port}")
     client = shell(f"{words(CLIENT)}; exec sleep 99")
     step = pair(server, client, timeout_s=15)
     if shape == "ranks":
         step = ranks(sys.executable, "-c", stubborn, timeout_s=15)
     done = only(executor.execute(plan_of(step, pair(name="next"))))
-    who = "Step pair was aborted after 15 s: server and client" if shape == "pair" else "ranks was aborted"
+    who = (
+        "Step pair was aborted after 15 s: server and client"
+        if shape == "pair"
+        else "ranks was aborted"
+    )
     assert ended(done) == Ending(timed_out=f"{who}: it timed out.")
     assert any(line.endswith("on") for line in printed(done))
     assert ends(done) == [None]
@@ -334,7 +408,9 @@ def test_a_side_that_runs_on_is_ended(executor: Sessions, monkeypatch: pytest.Mo
 @pytest.mark.slow
 def test_a_server_that_never_listens(executor: Sessions) -> None:
     done = only(executor.execute(plan_of(pair(server=("sleep", "99"), timeout_s=2))))
-    assert ended(done) == Ending(timed_out="Step pair was aborted after 2 s: the server was not ready.")
+    assert ended(done) == Ending(
+        timed_out="Step pair was aborted after 2 s: the server was not ready."
+    )
     assert ends(done) == [None]
 
 
@@ -350,7 +426,9 @@ def test_ranks_that_fall_silent_are_ended(executor: Sessions) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["server", "ranks", "debug file"])
-def test_what_prints_without_end_is_ended(executor: Sessions, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_prints_without_end_is_ended(
+    executor: Sessions, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its log says so, and what is kept is bounded."""
     most = 300_000
     monkeypatch.setattr(session, "LONGEST_OUTPUT", most)
@@ -382,7 +460,9 @@ def read(done: Executed) -> list[Log]:
 def test_an_execution_of_which_no_more_is_needed_is_ended(executor: Sessions) -> None:
     """As when it is seen to be off its fabric. The next one is begun."""
     step = ranks(*shell("echo Using network Socket; sleep 99"))
-    done = executor.execute(plan_of(step, configurations="ab"), lambda line: "Using network" in line)
+    done = executor.execute(
+        plan_of(step, configurations="ab"), lambda line: "Using network" in line
+    )
     assert [each.execution for each in done] == ["000-a-r1", "001-b-r1"]
     assert [each.ending for each in done] == [None, None]
     assert all("Using network Socket" in each.lines[-1] for each in done), done
@@ -396,7 +476,10 @@ def test_a_signal_ends_everything(executor: Sessions, shape: str, number: signal
     waiting = shell(f"touch {on}; exec sleep 99")
     step = pair(server=waiting) if shape == "pair" else ranks(*waiting)
     with subprocess.Popen(
-        executor.argv(plan_of(step, configurations="ab")), stdout=subprocess.PIPE, text=True, cwd=ROOT
+        executor.argv(plan_of(step, configurations="ab")),
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
     ) as process:
         assert eventually(on.exists)
         process.send_signal(number)

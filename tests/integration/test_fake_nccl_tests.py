@@ -27,7 +27,17 @@ def parse(text: str, *options: str, folder: Path) -> dict[str, Any]:
     """What fabbench reads in an output."""
     log = folder / "output.log"
     log.write_text(text)
-    argv = [sys.executable, "-m", "fabbench", "parse", "--format", "json", "--exit-zero", *options, str(log)]
+    argv = [
+        sys.executable,
+        "-m",
+        "fabbench",
+        "parse",
+        "--format",
+        "json",
+        "--exit-zero",
+        *options,
+        str(log),
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (done.stderr, text)
     (read,) = json.loads(done.stdout)["logs"]
@@ -38,13 +48,20 @@ def parse(text: str, *options: str, folder: Path) -> dict[str, Any]:
 def environment(env: Mapping[str, str]) -> dict[str, str]:
     """This process's environment, with no variable of NCCL's or of a launcher but those given."""
     foreign = ("NCCL_", "FI_", "OMPI_", "PMI", "SLURM_", "STANDIN_")
-    return {**{key: value for key, value in os.environ.items() if not key.startswith(foreign)}, **env}
+    return {
+        **{key: value for key, value in os.environ.items() if not key.startswith(foreign)},
+        **env,
+    }
 
 
-def alone(*arguments: str, program: str = ALL_REDUCE, **env: str) -> subprocess.CompletedProcess[str]:
+def alone(
+    *arguments: str, program: str = ALL_REDUCE, **env: str
+) -> subprocess.CompletedProcess[str]:
     """Run the stand-in without a launcher."""
     argv = [program, *arguments]
-    return subprocess.run(argv, env=environment(env), capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(
+        argv, env=environment(env), capture_output=True, text=True, check=False, timeout=60
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,7 +89,9 @@ def test_the_network_follows_from_the_environment(
     assert ("NCCL WARN NET/OFI Unable" in done.stdout) == trouble
 
 
-@pytest.mark.parametrize("env", [{**EFA, "STANDIN_NO_EFA": "1"}, {"NCCL_NET": "AWS"}, {"NCCL_NET": "gIB"}])
+@pytest.mark.parametrize(
+    "env", [{**EFA, "STANDIN_NO_EFA": "1"}, {"NCCL_NET": "AWS"}, {"NCCL_NET": "gIB"}]
+)
 def test_a_named_network_that_is_not_there_fails(env: dict[str, str], tmp_path: Path) -> None:
     done = alone(*SWEEP, NCCL_DEBUG="INFO", **env)
     assert done.returncode == 3
@@ -82,7 +101,9 @@ def test_a_named_network_that_is_not_there_fails(env: dict[str, str], tmp_path: 
 
 @pytest.mark.parametrize("program", sorted(path.name for path in STANDIN.glob("*_perf")))
 def test_every_collective_is_read(program: str, tmp_path: Path) -> None:
-    done = alone("-b", "1K", "-e", "1M", "-f", "8", "-g", "4", "-c", "0", program=str(STANDIN / program))
+    done = alone(
+        "-b", "1K", "-e", "1M", "-f", "8", "-g", "4", "-c", "0", program=str(STANDIN / program)
+    )
     read = parse(done.stdout, folder=tmp_path)
     assert (read["outcome"], read["case"]) == ("ok", program.removesuffix("_perf"))
     assert read["damaged"] == []

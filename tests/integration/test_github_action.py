@@ -1,4 +1,7 @@
-"""action.yml and the workflow that uses it, run as GitHub's runner does; actionlint reads all workflows."""
+"""action.yml and the workflow that uses it, run as GitHub's runner does.
+
+Actionlint reads all workflows.
+"""
 
 import os
 import shutil
@@ -41,7 +44,10 @@ def gate(tmp_path: Path, **inputs: str) -> tuple[Job, dict[str, str]]:
 @local
 def test_a_gate_that_holds_passes_the_build(tmp_path: Path) -> None:
     job, outputs = gate(
-        tmp_path, compare=f"{NEW}\n{BASELINE}\n", labels=" new one \nold\n", gates="busbw@64M>=4GB/s\n\n"
+        tmp_path,
+        compare=f"{NEW}\n{BASELINE}\n",
+        labels=" new one \nold\n",
+        gates="busbw@64M>=4GB/s\n\n",
     )
     assert not job.failed, job.log
     assert outputs["status"] == "0"
@@ -55,7 +61,9 @@ def test_a_gate_that_holds_passes_the_build(tmp_path: Path) -> None:
 
 @local
 def test_a_gate_that_fails_fails_it_with_an_annotation(tmp_path: Path) -> None:
-    job, outputs = gate(tmp_path, compare=f"{NEW}\n{BASELINE}", gates="busbw@64M:5%\nbusbw@64M<=4GB/s")
+    job, outputs = gate(
+        tmp_path, compare=f"{NEW}\n{BASELINE}", gates="busbw@64M:5%\nbusbw@64M<=4GB/s"
+    )
     assert job.failed
     assert outputs["status"] == "1"
     assert "::error title=Gate failed::busbw@64M<=4GB/s: " in job.log
@@ -73,10 +81,15 @@ def test_a_gate_that_fails_fails_it_with_an_annotation(tmp_path: Path) -> None:
         ({"compare": f"{NEW}\n{BASELINE}", "options": "--no-such-option"}, "2"),
         ({"compare": "--help"}, "2"),  # an input is none of its options
         ({"compare": "$(touch injected)`touch injected`; touch injected"}, "2"),
-        ({"compare": f"{NEW}\n{BASELINE}", "labels": "$(touch injected)\n'; touch injected; '"}, "0"),
+        (
+            {"compare": f"{NEW}\n{BASELINE}", "labels": "$(touch injected)\n'; touch injected; '"},
+            "0",
+        ),
     ],
 )
-def test_inputs_are_words_and_no_commands(tmp_path: Path, inputs: dict[str, str], status: str) -> None:
+def test_inputs_are_words_and_no_commands(
+    tmp_path: Path, inputs: dict[str, str], status: str
+) -> None:
     job, outputs = gate(tmp_path, **inputs)
     assert outputs["status"] == status, job.log
     assert not (job.folder / "injected").exists()
@@ -90,7 +103,9 @@ def test_the_workflow_comments_and_keeps_the_results_of_a_failed_gate(tmp_path: 
     for number in (1, 2, 3):
         for into, busbw in ((folder / "baseline", 4.7), (logs, 4.3)):
             into.mkdir(parents=True, exist_ok=True)
-            (into / f"{number}.log").write_text(nccl_text([(64 << 20, busbw + number / 100)], ranks=2, hosts=1))
+            (into / f"{number}.log").write_text(
+                nccl_text([(64 << 20, busbw + number / 100)], ranks=2, hosts=1)
+            )
     programs.mkdir()
     program(folder / "measure", f'cat "{logs}/$(ls new | wc -l).log"')
     program(programs / "gh", 'printf "%s\\n" "$@" >calls; cp "${@: -1}" posted.md')
@@ -105,7 +120,11 @@ def test_the_workflow_comments_and_keeps_the_results_of_a_failed_gate(tmp_path: 
     assert "::error title=Gate failed::busbw@64M:5%: " in job.log
     calls = (folder / "calls").read_text().splitlines()
     assert calls[:3] == ["pr", "comment", "7"]
-    assert (folder / "posted.md").read_text("utf-8").startswith("### fabbench: all_reduce, 2 GPUs: this change ")
+    assert (
+        (folder / "posted.md")
+        .read_text("utf-8")
+        .startswith("### fabbench: all_reduce, 2 GPUs: this change ")
+    )
     assert [each.partition("@")[0] for each in job.left_out] == [
         *("actions/checkout", "actions/setup-python", "actions/upload-artifact")
     ]
@@ -130,7 +149,9 @@ def test_shellcheck_reads_the_steps(tmp_path: Path) -> None:
     for number, step in enumerate(loaded(ROOT / "action.yml")["runs"]["steps"]):
         script = tmp_path / f"{number}.sh"
         script.write_text(f"#!/bin/bash -e\n{step['run']}")
-        done = subprocess.run(["shellcheck", str(script)], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["shellcheck", str(script)], capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stdout
 
 
@@ -147,5 +168,7 @@ def test_actionlint_finds_nothing(tmp_path: Path) -> None:
     for path in WORKFLOWS:
         text = path.read_text("utf-8").replace("OWNER/fabbench@REF", "./")
         (workflows / f"{path.parent.name}-{path.name}").write_text(text, "utf-8")
-    done = subprocess.run([str(program), "-no-color"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [str(program), "-no-color"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

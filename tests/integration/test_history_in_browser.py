@@ -10,14 +10,22 @@ from fabbench.report.history_report import history_page
 from tests.support.browser import Browser, browser
 
 pytestmark = pytest.mark.slow
-KEY = {"benchmark": "nccl", "case": "all_reduce", "configuration": "efa", "target": "prod", "sizes": "8," * 90}
+KEY = {
+    "benchmark": "nccl",
+    "case": "all_reduce",
+    "configuration": "efa",
+    "target": "prod",
+    "sizes": "8," * 90,
+}
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     folder = tmp_path_factory.mktemp("browser")
     points = [
-        HistoryPoint(f"{place:06x}", "2026-01-01T00:00:00Z", (9e9 if place < 30 else 8e9) + place, {})
+        HistoryPoint(
+            f"{place:06x}", "2026-01-01T00:00:00Z", (9e9 if place < 30 else 8e9) + place, {}
+        )
         for place in range(40)
     ]
     found = [with_changes({**KEY, "configuration": name}, points) for name in ("efa", "tcp")]

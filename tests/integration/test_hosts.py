@@ -38,13 +38,20 @@ def held() -> set[str]:
 @pytest.mark.slow
 def test_hosts_are_apart_and_have_their_names(lab: Labs) -> None:
     hosts = lab(4).hosts
-    assert [host.sh(["hostname"]).stdout.strip() for host in hosts] == ["node0", "node1", "node2", "node3"]
+    assert [host.sh(["hostname"]).stdout.strip() for host in hosts] == [
+        "node0",
+        "node1",
+        "node2",
+        "node3",
+    ]
     for folder in ("/tmp", "/dev/shm", "/run"):
         hosts[0].sh(["touch", f"{folder}/mark"])
         assert hosts[0].path(f"{folder}/mark").exists()
         assert not hosts[1].path(f"{folder}/mark").exists()
         hosts[0].path(f"{folder}/mark").unlink()
-    assert len({processes.namespace(host.pid, kind) for host in hosts for kind in ("net", "ipc")}) == 8
+    assert (
+        len({processes.namespace(host.pid, kind) for host in hosts for kind in ("net", "ipc")}) == 8
+    )
     assert hosts[0].sh(["ls", "/sys/class/net"]).stdout.split() == ["fab0", "fab1", "lo"]
     assert hosts[0].sh(["getent", "hosts", "node3-slow"]).stdout.split()[0] == hosts[3].slow_address
 
@@ -54,7 +61,10 @@ def test_what_is_left_behind_is_reported(lab: Labs) -> None:
     hosts = lab(2, fresh=True)
     before = hosts.traces()
     assert hosts.left_since(before, seconds=0) == []
-    hosts.ssh(hosts[1], "setsid sleep 60 >/dev/null 2>&1 & touch /tmp/x; echo key >> ~/.ssh/authorized_keys")
+    hosts.ssh(
+        hosts[1],
+        "setsid sleep 60 >/dev/null 2>&1 & touch /tmp/x; echo key >> ~/.ssh/authorized_keys",
+    )
     left = "\n".join(hosts.left_since(before, seconds=1))
     assert "+ node1 process sleep 60" in left
     assert "+ node1 file /tmp/x" in left
@@ -63,7 +73,10 @@ def test_what_is_left_behind_is_reported(lab: Labs) -> None:
 
 def test_down_leaves_nothing(tmp_path: Path) -> None:
     before = machine()
-    with Lab(tmp_path / "lab", Options(hosts=3)) as hosts, Lab(tmp_path / "other", Options(hosts=2)) as other:
+    with (
+        Lab(tmp_path / "lab", Options(hosts=3)) as hosts,
+        Lab(tmp_path / "other", Options(hosts=2)) as other,
+    ):
         assert machine() == before
         assert hosts.ssh(hosts[2], "hostname").stdout == "node2\n"
         assert other.ssh(other[0], "hostname").stdout == "node0\n"

@@ -1,4 +1,7 @@
-"""What fabbench asks a cluster's API, and what it makes of the answers: a server that plays them."""
+"""What fabbench asks a cluster's API, and what it makes of the answers.
+
+A server that plays them.
+"""
 
 import json
 import threading
@@ -62,7 +65,9 @@ class Server:
 
 
 def status(code: int, message: str) -> Answer:
-    return code, json.dumps({"kind": "Status", "status": "Failure", "message": message, "code": code})
+    return code, json.dumps(
+        {"kind": "Status", "status": "Failure", "message": message, "code": code}
+    )
 
 
 def listed(*items: Any, going_on: str = "") -> Answer:
@@ -71,7 +76,9 @@ def listed(*items: Any, going_on: str = "") -> Answer:
 
 
 @contextmanager
-def serving(folder: Path, answers: dict[str, list[Answer]], user: Mapping[str, Any] | None = None) -> Iterator[Server]:
+def serving(
+    folder: Path, answers: dict[str, list[Answer]], user: Mapping[str, Any] | None = None
+) -> Iterator[Server]:
     class Handler(BaseHTTPRequestHandler):
         def reply(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
@@ -94,9 +101,13 @@ def serving(folder: Path, answers: dict[str, list[Answer]], user: Mapping[str, A
         config = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
+            "clusters": [
+                {"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
+            ],
             "users": [{"name": "u", "user": user or {"token": "t"}}],
-            "contexts": [{"name": "one", "context": {"cluster": "c", "user": "u", "namespace": "bench"}}],
+            "contexts": [
+                {"name": "one", "context": {"cluster": "c", "user": "u", "namespace": "bench"}}
+            ],
             "current-context": "one",
         }
         (folder / "kubeconfig").write_text(json.dumps(config))
@@ -111,7 +122,9 @@ def serving(folder: Path, answers: dict[str, list[Answer]], user: Mapping[str, A
 
 
 @pytest.mark.parametrize("text", ["t0ken", "t0ken\n", "t0ken\r\n", " t0ken \n\n"])
-def test_a_token_is_sent_without_the_line_break_that_ends_its_file(tmp_path: Path, text: str) -> None:
+def test_a_token_is_sent_without_the_line_break_that_ends_its_file(
+    tmp_path: Path, text: str
+) -> None:
     (tmp_path / "token").write_text(text)
     nodes = {"GET /api/v1/nodes": [listed()]}
     with serving(tmp_path, nodes, {"tokenFile": "token"}) as server:
@@ -121,7 +134,9 @@ def test_a_token_is_sent_without_the_line_break_that_ends_its_file(tmp_path: Pat
 
 
 @pytest.mark.parametrize("text", ["one\ntwo\n", "t\u00f6ken", "a\x07b"])
-def test_a_token_that_cannot_be_sent_is_an_error_of_the_kubeconfig(tmp_path: Path, text: str) -> None:
+def test_a_token_that_cannot_be_sent_is_an_error_of_the_kubeconfig(
+    tmp_path: Path, text: str
+) -> None:
     (tmp_path / "token").write_text(text)
     with (
         serving(tmp_path, {}, {"tokenFile": "token"}) as server,
@@ -148,7 +163,9 @@ def test_a_token_that_cannot_be_sent_is_an_error_of_the_kubeconfig(tmp_path: Pat
         ),
     ],
 )
-def test_a_kubeconfig_that_cannot_be_used_is_an_error_of_the_environment(tmp_path: Path, text: str) -> None:
+def test_a_kubeconfig_that_cannot_be_used_is_an_error_of_the_environment(
+    tmp_path: Path, text: str
+) -> None:
     (tmp_path / "kubeconfig").write_text(text)
     with pytest.raises(MachineError, match="No usable kubeconfig found"):
         open_api(tmp_path / "kubeconfig", None, None)
@@ -169,7 +186,10 @@ def test_selectors_are_left_to_the_cluster_and_pages_are_one_list(tmp_path: Path
 def test_a_selector_that_the_cluster_cannot_read_is_a_usage_error(tmp_path: Path) -> None:
     refusal = status(400, "unable to parse requirement: found 'b', expected: '('")
     answers = {"GET /api/v1/nodes": [refusal], "GET /api/v1/pods": [listed()]}
-    with serving(tmp_path, answers) as server, pytest.raises(RequestError, match=r"'a in b'") as error:
+    with (
+        serving(tmp_path, answers) as server,
+        pytest.raises(RequestError, match=r"'a in b'") as error,
+    ):
         list_nodes(server.api, labels="a in b")
     assert "expected: '('" in str(error.value)
 
@@ -197,21 +217,33 @@ def test_who_may_not_see_all_pods_sees_those_of_the_namespace(tmp_path: Path) ->
         (500, UnansweredError, r"refuses read Pod, status 500: gone"),
     ],
 )
-def test_errors_say_what_was_asked(tmp_path: Path, code: int, kind: type[MachineError], expected: str) -> None:
+def test_errors_say_what_was_asked(
+    tmp_path: Path, code: int, kind: type[MachineError], expected: str
+) -> None:
     answers = {"GET /api/v1/namespaces/bench/pods/x": [status(code, "gone")]}
     with serving(tmp_path, answers) as server, pytest.raises(kind, match=expected):
         server.api.read("Pod", "x")
 
 
 def test_objects_arrive_as_they_were_written(tmp_path: Path) -> None:
-    template = {"spec": {"containers": [{"name": "c", "command": ["true"]}], "nodeSelector": {"a.b/c": ""}}}
+    template = {
+        "spec": {"containers": [{"name": "c", "command": ["true"]}], "nodeSelector": {"a.b/c": ""}}
+    }
     spec = {"parallelism": 2, "template": template}
     made = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, "spec": spec}
     custom = {"kind": "MPIJob", "spec": {"slotsPerWorker": 8, "none": None}}
-    jobs, mpijobs = ("/apis/batch/v1/namespaces/bench/jobs", "/apis/kubeflow.org/v2beta1/namespaces/bench/mpijobs")
+    jobs, mpijobs = (
+        "/apis/batch/v1/namespaces/bench/jobs",
+        "/apis/kubeflow.org/v2beta1/namespaces/bench/mpijobs",
+    )
     options = {"propagationPolicy": "Background", "gracePeriodSeconds": 0}
     fine = [(200, "{}")]
-    answers = {f"POST {jobs}": fine, f"POST {mpijobs}": fine, f"PATCH {jobs}/x": fine, f"DELETE {jobs}/x": fine}
+    answers = {
+        f"POST {jobs}": fine,
+        f"POST {mpijobs}": fine,
+        f"PATCH {jobs}/x": fine,
+        f"DELETE {jobs}/x": fine,
+    }
     with serving(tmp_path, answers) as server:
         server.api.create("Job", made)
         server.api.create("MPIJob", custom)
@@ -237,7 +269,9 @@ def test_an_object_is_made_once_where_the_connection_breaks(tmp_path: Path) -> N
             server.api.create("Job", job)
 
 
-def test_a_connection_that_stays_broken_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_stays_broken_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(api, "time", Clock())
     jobs = "POST /apis/batch/v1/namespaces/bench/jobs"
     with serving(tmp_path, {jobs: [BROKEN]}) as server:
@@ -255,20 +289,39 @@ def test_the_operator_is_found_by_what_the_cluster_serves(tmp_path: Path) -> Non
             MPIJOBS.require(server.api, MpiJobOptions())
 
 
-def test_pods_are_watched_from_what_was_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pods_are_watched_from_what_was_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(objects, "_RETRY_S", 0.05)
 
     def pod(name: str, phase: str) -> dict[str, Any]:
-        return {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "9"}, "status": {"phase": phase}}
+        return {
+            "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "9"},
+            "status": {"phase": phase},
+        }
 
-    events = [{"type": "MODIFIED", "object": pod("a", "Failed")}, {"type": "ADDED", "object": pod("b", "Pending")}]
+    events = [
+        {"type": "MODIFIED", "object": pod("a", "Failed")},
+        {"type": "ADDED", "object": pod("b", "Pending")},
+    ]
     stream = (200, "".join(f"{json.dumps(event)}\n" for event in events))
     expired = (
         200,
-        json.dumps({"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "old"}}) + "\n",
+        json.dumps(
+            {"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "old"}}
+        )
+        + "\n",
     )
     # A list and a watch, one after another: the watch that has expired begins again with a list.
-    answers = {"GET /api/v1/namespaces/bench/pods": [listed(pod("a", "Running")), expired, listed(), stream, listed()]}
+    answers = {
+        "GET /api/v1/namespaces/bench/pods": [
+            listed(pod("a", "Running")),
+            expired,
+            listed(),
+            stream,
+            listed(),
+        ]
+    }
     with serving(tmp_path, answers) as server:
         seen = PodWatch(server.api, "fabbench/run=x")
         seen.start()
@@ -291,5 +344,11 @@ def test_exec_asks_for_all_words_and_says_why_it_was_refused(tmp_path: Path) -> 
         PodConnection(server.api, "p", "c").open(("echo", "a b", "a b"))
     (_, (asked, query, _)) = server.asked
     assert asked == f"{pod}/exec"
-    assert query == {"container": "c", "stdin": "true", "stdout": "true", "stderr": "true", "command": "sh"}
+    assert query == {
+        "container": "c",
+        "stdin": "true",
+        "stdout": "true",
+        "stderr": "true",
+        "command": "sh",
+    }
     assert server.words[-3:] == ["echo", "a b", "a b"]

@@ -1,4 +1,7 @@
-"""Apps of Modal: what the real package makes of them, and what they do in containers that hosts stand for."""
+"""Apps of Modal.
+
+What the real package makes of them, and what they do in containers that hosts stand for.
+"""
 
 import ast
 import subprocess
@@ -50,8 +53,18 @@ def test_the_example_is_what_render_prints() -> None:
 def test_modal_itself_reads_an_app(benchmark: str, tmp_path: Path) -> None:
     inherited = () if benchmark == "pingpong" else ("--env", "MY_TOKEN")  # which ssh would show
     (tmp_path / "app.py").write_text(render(benchmark, "--ab", *TYPE, *inherited).output)
-    # It imports the file, makes the App with its functions, and reads the entry point: without an account.
-    words = [sys.executable, "-W", "error", "-m", "modal", "run", str(tmp_path / "app.py"), "--help"]
+    # It imports the file, makes the App with its functions, and reads the entry point: without an
+    # account.
+    words = [
+        sys.executable,
+        "-W",
+        "error",
+        "-m",
+        "modal",
+        "run",
+        str(tmp_path / "app.py"),
+        "--help",
+    ]
     env = {"HOME": str(tmp_path), "MY_TOKEN": VALUE}
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=env)
     assert (done.returncode, done.stderr) == (0, "")
@@ -68,9 +81,15 @@ def test_the_script_in_an_app_is_a_script(benchmark: str) -> None:
 
 @pytest.mark.parametrize(
     ("words", "found"),
-    [((), [1, 1, 1]), (("--interface", "eth1"), [1, 0, 1]), (("--nodes", "1", "--fabric", "p2p"), [0, 0, 0])],
+    [
+        ((), [1, 1, 1]),
+        (("--interface", "eth1"), [1, 0, 1]),
+        (("--nodes", "1", "--fabric", "p2p"), [0, 0, 0]),
+    ],
 )
-def test_containers_meet_over_one_interface_if_there_are_several(words: Sequence[str], found: list[int]) -> None:
+def test_containers_meet_over_one_interface_if_there_are_several(
+    words: Sequence[str], found: list[int]
+) -> None:
     text = str(constants(render("nccl", *TYPE, *words).output)["SCRIPT"])
     assert [each in text for each in ("sshd", "ip -brief", "export OMPI_")] == found
     assert ("\ninterface=eth1\n" in text) == ("eth1" in words)
@@ -117,7 +136,17 @@ def test_what_modal_does_not_have_is_reported(words: Sequence[str], expected: st
 
 
 @pytest.mark.parametrize(
-    "text", ["a\nb\n", 'a """\n', "a \"\"\" ''' \\\n b", "\\", '"', "a\r\nb", "\x00\x1b\n", "\u00fc\u2028x"]
+    "text",
+    [
+        "a\nb\n",
+        'a """\n',
+        "a \"\"\" ''' \\\n b",
+        "\\",
+        '"',
+        "a\r\nb",
+        "\x00\x1b\n",
+        "\u00fc\u2028x",
+    ],
 )
 def test_any_text_is_written_so_that_python_reads_it(text: str) -> None:
     assert ast.literal_eval(literal(text)) == text
@@ -126,7 +155,9 @@ def test_any_text_is_written_so_that_python_reads_it(text: str) -> None:
 # ---------------------------------------------------------------- containers
 
 
-def play(hosts: Sequence[Host], app: Path, env: Mapping[str, str]) -> list["subprocess.CompletedProcess[str]"]:
+def play(
+    hosts: Sequence[Host], app: Path, env: Mapping[str, str]
+) -> list["subprocess.CompletedProcess[str]"]:
     """Run an app's clustered function on all hosts at once, as Modal does in its containers."""
     # The second network: NCCL and MPI would choose the first one if nobody told them.
     addresses = [host.slow_address for host in hosts]
@@ -139,10 +170,13 @@ def play(hosts: Sequence[Host], app: Path, env: Mapping[str, str]) -> list["subp
         return list(pool.map(container, range(len(hosts))))
 
 
-def in_containers(words: Sequence[str], lab: Labs, folder: Path, sshd: str = "/usr/sbin/sshd", **env: str) -> str:
+def in_containers(
+    words: Sequence[str], lab: Labs, folder: Path, sshd: str = "/usr/sbin/sshd", **env: str
+) -> str:
     """Run an app on two hosts, see that all is well, and give what its first container printed.
 
-    `sshd` stands in for the container's. `env` is what a Secret of Modal's brings into the containers.
+    `sshd` stands in for the container's. `env` is what a Secret of Modal's brings into the
+    containers.
     """
     site = lab(2, homes="own", share=(folder,), fresh=True)
     app = folder / "app.py"
@@ -155,7 +189,10 @@ def in_containers(words: Sequence[str], lab: Labs, folder: Path, sshd: str = "/u
     assert [log.outcome for log in read(first.stdout)] == [Outcome.OK] * 2
     if words[0] == "pingpong":
         assert [*printed(first.stdout).traffic()] == [host.slow_address for host in site.hosts]
-    assert site[1].path(HOME / ".nccl.conf").read_text() == f"NCCL_HOSTID=modal{site[1].slow_address}\n"
+    assert (
+        site[1].path(HOME / ".nccl.conf").read_text()
+        == f"NCCL_HOSTID=modal{site[1].slow_address}\n"
+    )
     return first.stdout
 
 
@@ -182,7 +219,9 @@ def test_containers_find_each_other_by_ssh(lab: Labs, tmp_path: Path) -> None:
 
 @pytest.mark.lab
 @pytest.mark.slow
-def test_the_first_container_waits_until_sshd_listens_in_the_others(lab: Labs, tmp_path: Path) -> None:
+def test_the_first_container_waits_until_sshd_listens_in_the_others(
+    lab: Labs, tmp_path: Path
+) -> None:
     sshd = tmp_path / "sshd"
     sshd.write_text('#!/bin/sh\nsleep 2; exec /usr/sbin/sshd "$@"\n')
     sshd.chmod(0o755)

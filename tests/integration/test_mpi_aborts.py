@@ -23,17 +23,27 @@ from tests.support.read_logs import read
         pytest.param("segmentation fault", "failed", "exited on signal 11", marks=pytest.mark.slow),
     ],
 )
-def test_a_run_that_dies_under_mpirun_is_never_ok(tmp_path: Path, how: str, outcome: str, said: str) -> None:
+def test_a_run_that_dies_under_mpirun_is_never_ok(
+    tmp_path: Path, how: str, outcome: str, said: str
+) -> None:
     ranks = ["--allow-run-as-root", "--oversubscribe", "-np", "2"]
     program = [sys.executable, str(ROOT / "tests/support/mpi_abort.py"), how]
     for _ in range(5):  # the words of a rank that aborts are at times lost by mpirun itself
         done = subprocess.run(
-            ["mpirun", *ranks, *program], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+            ["mpirun", *ranks, *program],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
         assert (done.returncode == 0) == (outcome == "ok")
         if said in done.stdout + done.stderr:
             break
-    for text in (done.stdout + done.stderr, done.stderr + done.stdout):  # mpirun may print either first
+    for text in (
+        done.stdout + done.stderr,
+        done.stderr + done.stdout,
+    ):  # mpirun may print either first
         (log,) = read(text)
         assert (log.outcome, len(log.points)) == (outcome, 3)
         assert said in (log.reason or "")

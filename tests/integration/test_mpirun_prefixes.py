@@ -49,9 +49,14 @@ def test_prefixes_of_the_installed_mpirun(options: list[str], tmp_path: Path) ->
     need("mpirun")
     plain, through = tmp_path / "plain.txt", tmp_path / "mpirun.txt"
     plain.write_text(what_rank_0_printed())
-    rank = 'if [ "$OMPI_COMM_WORLD_RANK" = 0 ]; then cat "$0"; else echo "vm:1:1 [1] NCCL INFO noise"; fi'
+    rank = (
+        'if [ "$OMPI_COMM_WORLD_RANK" = 0 ]; then cat "$0"; else echo "vm:1:1 [1] NCCL INFO '
+        'noise"; fi'
+    )
     mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", *options, "-np", "2"]
-    done = subprocess.run([*mpirun, "sh", "-c", rank, str(plain)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*mpirun, "sh", "-c", rank, str(plain)], capture_output=True, text=True, check=True
+    )
     assert options == [] or "[1,0]<stdout>:" in done.stdout
     through.write_text(done.stdout)
     assert len(samples(plain)) > 100

@@ -1,4 +1,7 @@
-"""Process 1 of a pod: it ends when fabbench is not heard of, and reaps what programs leave behind."""
+"""Process 1 of a pod.
+
+It ends when fabbench is not heard of, and reaps what programs leave behind.
+"""
 
 import os
 import signal
@@ -17,8 +20,18 @@ pytestmark = pytest.mark.local
 
 
 @contextmanager
-def kept(folder: Path, lease: int, *, before: tuple[str, ...] = ()) -> Iterator[subprocess.Popen[str]]:
-    command = [*before, "/bin/sh", "-c", watchdog_script(), "fabbench", f"{folder}-beat", str(lease)]
+def kept(
+    folder: Path, lease: int, *, before: tuple[str, ...] = ()
+) -> Iterator[subprocess.Popen[str]]:
+    command = [
+        *before,
+        "/bin/sh",
+        "-c",
+        watchdog_script(),
+        "fabbench",
+        f"{folder}-beat",
+        str(lease),
+    ]
     env = {**os.environ, "PATH": f"{folder.parent / 'bin'}:{os.environ['PATH']}"}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
         try:
@@ -54,13 +67,20 @@ def children(pid: int, name: str) -> list[str]:
 def test_the_script_is_portable() -> None:
     need("shellcheck")
     done = subprocess.run(
-        ["shellcheck", "-s", "sh", "-"], input=watchdog_script(), text=True, stdout=subprocess.PIPE, check=False
+        ["shellcheck", "-s", "sh", "-"],
+        input=watchdog_script(),
+        text=True,
+        stdout=subprocess.PIPE,
+        check=False,
     )
     assert done.stdout == ""
 
 
 def test_a_pod_ends_after_its_last_beat(tmp_path: Path) -> None:
-    """The clock is `sleep`: it counts the seconds, and there is a beat in each of the first eight."""
+    """The clock is `sleep`.
+
+    It counts the seconds, and there is a beat in each of the first eight.
+    """
     seconds = tmp_path / "seconds"
     clock(tmp_path, f"echo >>{seconds}; [ $(wc -l <{seconds}) -gt 8 ] || : >{tmp_path}/f-beat")
     with kept(tmp_path / "f", 3) as process:
@@ -89,7 +109,15 @@ def test_what_programs_leave_behind_is_reaped(tmp_path: Path) -> None:
     with kept(tmp_path / "f", 60, before=("unshare", "--pid", "--fork", "--kill-child")) as process:
         assert eventually(lambda: children(process.pid, "sh"))
         (first,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        enter = ["nsenter", "--target", first, "--pid", "sh", "-c", f"{tmp_path}/orphan 0.2 & exit 0"]
+        enter = [
+            "nsenter",
+            "--target",
+            first,
+            "--pid",
+            "sh",
+            "-c",
+            f"{tmp_path}/orphan 0.2 & exit 0",
+        ]
         subprocess.run(enter, check=True)
         assert eventually(lambda: children(process.pid, "orphan"))
         assert eventually(lambda: children(process.pid, "orphan") == [])

@@ -1,4 +1,7 @@
-"""Programs on this machine, started as on any other: from any thread, and ended with their stream."""
+"""Programs on this machine, started as on any other.
+
+From any thread, and ended with their stream.
+"""
 
 import sys
 import threading
@@ -15,7 +18,11 @@ def test_a_program_has_an_input_and_two_outputs() -> None:
     found = []
 
     def run() -> None:
-        found.append(Here("this machine").run(("sh", "-c", "cat; echo two >&2; printf three; exit 3"), stdin=b"one\n"))
+        found.append(
+            Here("this machine").run(
+                ("sh", "-c", "cat; echo two >&2; printf three; exit 3"), stdin=b"one\n"
+            )
+        )
 
     thread = threading.Thread(target=run)
     thread.start()

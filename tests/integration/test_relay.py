@@ -25,12 +25,16 @@ class Served:
         self.asked: set[str] = set()
         (folder / "agent").write_text(agent_script())
         argv = ["sh", str(folder / "agent"), "relay", str(folder), "token"]
-        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         SERVED.append(self)
         assert [self.line(), self.line()] == ["fabbench-agent: here", "ready"]
 
     def end(self) -> None:
-        subprocess.run(["sh", "-c", 'kill -9 $(cat "$1")', "sh", self.folder / "server"], check=False)
+        subprocess.run(
+            ["sh", "-c", 'kill -9 $(cat "$1")', "sh", self.folder / "server"], check=False
+        )
         self.process.communicate()
 
     def line(self) -> str:
@@ -38,7 +42,10 @@ class Served:
         return self.process.stdout.readline().rstrip("\n")
 
     def request(self) -> tuple[str, str]:
-        """Return the name and the text of the next request. One that came while the server began is shown twice."""
+        """Return the name and the text of the next request.
+
+        One that came while the server began is shown twice.
+        """
         word, name, text = self.line().split(" ")
         assert word == "request"
         if name in self.asked:
@@ -63,7 +70,9 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 @contextmanager
 def agent(folder: Path, *words: str, trace: bool = False) -> Iterator[subprocess.Popen[str]]:
     argv = ["sh", *(["-x"] if trace else []), str(SCRIPT), str(folder / "relay"), *words]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as call:
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as call:
         try:
             yield call
         finally:
@@ -114,7 +123,17 @@ def test_hydra_which_calls_every_agent_with_x_hears_only_the_command(folder: Pat
 def test_no_program_starts_where_its_output_has_no_room(folder: Path) -> None:
     (folder / "agent").write_text(agent_script())
     (folder / "full").touch()  # as `keep` notes it
-    argv = ["sh", str(folder / "agent"), "run", str(folder), "token", "100", "1.0", "touch", str(folder / "started")]
+    argv = [
+        "sh",
+        str(folder / "agent"),
+        "run",
+        str(folder),
+        "token",
+        "100",
+        "1.0",
+        "touch",
+        str(folder / "started"),
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (120, "fabbench-agent: no-room\n")
     assert not (folder / "started").exists()

@@ -1,4 +1,7 @@
-"""The page of `fabbench report` in a browser: widths, colors, paper, screen readers, keyboard, no network."""
+"""The page of `fabbench report` in a browser.
+
+Widths, colors, paper, screen readers, keyboard, no network.
+"""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -21,9 +24,13 @@ P4D: dict[str, str | int] = {"instance_type": "p4d.24xlarge", "nodes": 2}
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     folder = tmp_path_factory.mktemp("browser")
     target = folder / "report.html"
-    known = compare([rates("EFA", [(KB, 0.1), (GB, 80)], **P4D), rates("TCP", [(KB, 0.1), (GB, 4)], **P4D)])
+    known = compare(
+        [rates("EFA", [(KB, 0.1), (GB, 80)], **P4D), rates("TCP", [(KB, 0.1), (GB, 4)], **P4D)]
+    )
     runs = [page("word " * 60, comparison=known), page(HOSTILE, first=HOSTILE)]
-    target.write_text("".join(page_of([run_section(run, number) for number, run in enumerate(runs, 1)])), "utf-8")
+    target.write_text(
+        "".join(page_of([run_section(run, number) for number, run in enumerate(runs, 1)])), "utf-8"
+    )
     with browser(folder / "profile") as started:
         started.look()
         started.open(target)
@@ -36,7 +43,9 @@ def usual(shown: Browser) -> None:
 
 
 def test_nothing_is_fetched_and_hostile_text_does_nothing(shown: Browser) -> None:
-    loaded = [each["params"]["request"]["url"] for each in events(shown, "Network.requestWillBeSent")]
+    loaded = [
+        each["params"]["request"]["url"] for each in events(shown, "Network.requestWillBeSent")
+    ]
     assert [url.rpartition("/")[2] for url in loaded] == ["report.html"]
     assert events(shown, "Page.javascriptDialogOpening") == []
     assert events(shown, "Log.entryAdded") == []  # the page's own policy refused nothing
@@ -86,7 +95,10 @@ def _luminance(color: tuple[float, ...]) -> float:
 def test_paper_shows_all_of_it_in_dark_on_white(shown: Browser) -> None:
     shown.look(media="print", scheme="dark")
     assert shown.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    folded = "[...document.querySelectorAll('details table, details pre')].map(each => each.offsetHeight)"
+    folded = (
+        "[...document.querySelectorAll('details table, details pre')].map(each => "
+        "each.offsetHeight)"
+    )
     heights = shown.value(folded)
     assert heights
     assert all(height > 0 for height in heights)
@@ -96,7 +108,12 @@ def test_screen_readers_get_landmarks_names_and_tables(shown: Browser) -> None:
     eventually(lambda: "image" in by_role(shown))  # the tree follows the page, a little later
     found = by_role(shown)
     assert len(found["main"]) == 1
-    nameless = [each for role in ("image", "table", "region") for each in found[role] if not each["name"]["value"]]
+    nameless = [
+        each
+        for role in ("image", "table", "region")
+        for each in found[role]
+        if not each["name"]["value"]
+    ]
     assert nameless == []
     plots = [each for each in found["image"] if "by message size" in each["name"]["value"]]
     assert all(each["description"]["value"] for each in plots)
@@ -120,7 +137,10 @@ def by_role(shown: Browser) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_all_that_moves_or_opens_can_be_reached_by_keyboard(shown: Browser) -> None:
-    """The skip link first; then links, folded parts and tables that scroll, in order; each is outlined."""
+    """The skip link first; then links, folded parts and tables that scroll, in order.
+
+    Each is outlined.
+    """
     shown.value("document.querySelectorAll('details').forEach(each => { each.open = true })")
     every = "[...document.querySelectorAll('a[href], summary, [tabindex=\"0\"]')]"
     wanted = shown.value(f"{every}.map(each => each.outerHTML.slice(0, 60))")
@@ -128,6 +148,8 @@ def test_all_that_moves_or_opens_can_be_reached_by_keyboard(shown: Browser) -> N
     for _ in wanted:
         shown.press("Tab")
         reached.append(shown.value("document.activeElement.outerHTML.slice(0, 60)"))
-        assert shown.value("getComputedStyle(document.activeElement).outlineStyle") != "none", reached
+        assert shown.value("getComputedStyle(document.activeElement).outlineStyle") != "none", (
+            reached
+        )
     assert reached == wanted
     assert reached[0].startswith('<a class="skip"')

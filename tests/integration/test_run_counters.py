@@ -50,8 +50,12 @@ def run_request(repeats: int) -> RunRequest:
     return request("nvshmem", WORK, "efa", target="playing", repeats=repeats)
 
 
-def played(allocation: ReplayHosts, store: Path, *, nics: View | None = None, repeats: int = 1) -> PlanResult:
-    return sample_run(replace(run_request(repeats), store=store), allocation, watcher=Watcher(nics))[1]
+def played(
+    allocation: ReplayHosts, store: Path, *, nics: View | None = None, repeats: int = 1
+) -> PlanResult:
+    return sample_run(
+        replace(run_request(repeats), store=store), allocation, watcher=Watcher(nics)
+    )[1]
 
 
 def replay_hosts(tmp_path: Path, **options: object) -> ReplayHosts:
@@ -71,7 +75,9 @@ def nic_findings(log: Log) -> dict[str, Finding]:
 @pytest.mark.local
 @pytest.mark.slow
 def test_a_real_run_has_counters_from_before_and_after(tmp_path: Path) -> None:
-    done = pingpong(tmp_path, "--fabric", "tcp", "--fabric", "shm", "--repeat", "1", "--size", "64", *QUICK)
+    done = pingpong(
+        tmp_path, "--fabric", "tcp", "--fabric", "shm", "--repeat", "1", "--size", "64", *QUICK
+    )
     assert done.returncode == 0, done.stderr
     run = the_run(tmp_path)
     for execution in run.executions:
@@ -85,14 +91,18 @@ def test_a_real_run_has_counters_from_before_and_after(tmp_path: Path) -> None:
         earlier = {nic.name: nic.counters for nic in pair.before.nics}
         for nic in pair.after.nics:
             assert all(count >= earlier[nic.name][name] for name, count in nic.counters.items())
-        assert [nic_findings(log) for log in execution.logs] == [{}]  # everything went through the loopback
+        assert [nic_findings(log) for log in execution.logs] == [
+            {}
+        ]  # everything went through the loopback
     assert fabbench(tmp_path, "show").returncode == 0
 
 
 # ---------------------------------------------------------------- findings
 
 
-def command(allocation: ReplayHosts, store: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
+def command(
+    allocation: ReplayHosts, store: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str
+) -> Result:
     known = {**launchers(), "playing": ReplayLauncher(allocation)}
     monkeypatch.setattr("fabbench.launchers.launchers", lambda: known)
     return runner().invoke(cli, [*arguments, "--store", str(store)])
@@ -104,7 +114,10 @@ def test_receiving_on_one_nic_of_four_is_seen_in_run_and_in_show(
     allocation = replay_hosts(tmp_path)
     words = ("run", "nvshmem", "--on", "playing", "--efa", "--test", "alltoall_latency", "-e", "8")
     ran = command(allocation, tmp_path / "store", monkeypatch, *words)
-    warning = "a: rdmap1s1 (1 of 4 NICs) received 100 % of 40 GB (max/mean 4, cv 1.73), while sending is even"
+    warning = (
+        "a: rdmap1s1 (1 of 4 NICs) received 100 % of 40 GB (max/mean 4, cv 1.73), while "
+        "sending is even"
+    )
     assert ran.exit_code == 0, ran.output
     assert f"- efa: {warning}; the same on b." in ran.stdout
     (log,) = open_run("last", tmp_path / "store").logs("efa")
@@ -116,7 +129,9 @@ def test_receiving_on_one_nic_of_four_is_seen_in_run_and_in_show(
     expected = ["rdmap1s1", "10 GB", "40 GB", "1 GB/s (4 %)", "4 GB/s (16 %)", "200 Gb/s"]
     assert [[cell.strip() for cell in row] for row in cells] == [["a", *expected], ["b", *expected]]
     assert "- b: tx max/mean 1, cv 0; rx max/mean 4, cv 1.73." in shown.stdout.splitlines()
-    document = json.loads(command(allocation, tmp_path / "store", monkeypatch, "show", "--format", "json").stdout)
+    document = json.loads(
+        command(allocation, tmp_path / "store", monkeypatch, "show", "--format", "json").stdout
+    )
     (execution,) = document["executions"]
     assert [(nic["host"], nic["rx_bytes"]) for nic in execution["nics"] if nic["rx_bytes"]] == [
         ("a", 40 * GB),
@@ -198,7 +213,9 @@ def test_a_crash_leaves_what_was_counted_before(tmp_path: Path) -> None:
     (execution,) = stored.executions
     counted = stored.counters(execution.id)
     assert counted
-    assert [(pair.before is None, pair.after is None) for pair in counted.hosts.values()] == [(False, True)] * 2
+    assert [(pair.before is None, pair.after is None) for pair in counted.hosts.values()] == [
+        (False, True)
+    ] * 2
     (log,) = execution.logs
     assert log.outcome is Outcome.TRUNCATED
     assert "NIC counters of a, b from after" in nic_findings(log)["nic-counters"].meaning
@@ -220,11 +237,15 @@ def test_damaged_counters_are_a_note(tmp_path: Path, text: str) -> None:
 # ---------------------------------------------------------------- whose NICs
 
 
-HOST = Host(name="a", interface="eth0", gpus=8, devices={f"rdmap{number}s1": "efa" for number in range(32)})
+HOST = Host(
+    name="a", interface="eth0", gpus=8, devices={f"rdmap{number}s1": "efa" for number in range(32)}
+)
 HOSTS = tuple(replace(HOST, name=name, interface=f"eth{name}") for name in "012")
 
 
-def execution_of(work: PingpongWork | NvshmemWork, fabric: str, hosts: tuple[Host, ...]) -> Execution:
+def execution_of(
+    work: PingpongWork | NvshmemWork, fabric: str, hosts: tuple[Host, ...]
+) -> Execution:
     providers = {"tcp": frozenset({"msg"}), "efa": frozenset({"rdm"})}
     there = tuple(replace(host, providers=providers) for host in hosts)
     benchmark = "pingpong" if isinstance(work, PingpongWork) else "nvshmem"
@@ -250,21 +271,28 @@ def test_one_pe_of_eight_gpus_has_its_part_of_the_nics() -> None:
 
 
 def test_one_host_is_not_judged() -> None:
-    assert expected_nics(execution_of(PingpongWork(sizes=(64,)), "tcp", HOSTS[:1]), HOSTS[:1]).among == ()
+    assert (
+        expected_nics(execution_of(PingpongWork(sizes=(64,)), "tcp", HOSTS[:1]), HOSTS[:1]).among
+        == ()
+    )
     parts = tuple(replace(host, virtual=True) for host in HOSTS[:2])
     assert expected_nics(execution_of(PingpongWork(sizes=(64,)), "tcp", parts), parts).among == ()
 
 
 def test_executions_add_up() -> None:
     place_pairs = {"a": Pair(None, None)}
-    counters = ExecutionCounters(asked=Asked(fabric="efa", chosen=("x",), among=("a", "b")), hosts=place_pairs)
+    counters = ExecutionCounters(
+        asked=Asked(fabric="efa", chosen=("x",), among=("a", "b")), hosts=place_pairs
+    )
     assert total([counters, counters]) == ({}, [])
 
 
 # ---------------------------------------------------------------- live
 
 
-def test_while_an_execution_runs_the_nics_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_an_execution_runs_the_nics_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In a thread: looking takes a round trip."""
     monkeypatch.setattr(nic_sampler, "EVERY_S", 0.01)
     monkeypatch.setattr(nic_sampler, "_MAX_SHARE", 0)
@@ -287,7 +315,9 @@ def test_while_an_execution_runs_the_nics_are_reported(tmp_path: Path, monkeypat
     moved = [hosts["a"] for _, hosts in shown_nics if hosts["a"].total]
     assert [(nic.tx, nic.rx) for nic in moved[0].nics] == list(UNEVEN)
     assert moved[0].seconds == 10
-    assert eventually(lambda: "fabbench counters" not in {thread.name for thread in threading.enumerate()})
+    assert eventually(
+        lambda: "fabbench counters" not in {thread.name for thread in threading.enumerate()}
+    )
     assert len(shown_nics) == number
 
 
@@ -316,7 +346,9 @@ def test_between_hosts_the_interface_that_was_asked_for_moves_the_bytes(lab: Lab
     site = lab(2)
     words = pingpong_over_ssh(site, "--fabric", "tcp", "--device", "fab1", "--size", "1M")
     with nothing_left(site):
-        done = run(site, ["script", "-qec", shlex.join([*words, "--iterations", "150"]), "/dev/null"])
+        done = run(
+            site, ["script", "-qec", shlex.join([*words, "--iterations", "150"]), "/dev/null"]
+        )
     assert done.returncode == 0, done.stdout
     stored = run_of_laptop(site)
     (execution,) = stored.executions

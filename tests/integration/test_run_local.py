@@ -1,4 +1,7 @@
-"""`fabbench run pingpong` with real programs: what it measures, what it refuses, and every way to end it."""
+"""`fabbench run pingpong` with real programs.
+
+What it measures, what it refuses, and every way to end it.
+"""
 
 import contextlib
 import json
@@ -46,7 +49,10 @@ LONG = ("--fabric", "tcp", "--size", "64", "--size", "64M", "--iterations", "400
 
 @pytest.fixture(autouse=True)
 def tidy() -> Iterator[None]:
-    """Remove the shared memory of programs that died with a fabbench that was killed: nobody else can."""
+    """Remove the shared memory of programs that died with a fabbench that was killed.
+
+    Nobody else can.
+    """
     folder = Path("/dev/shm")
     before = set(folder.iterdir())
     yield
@@ -62,7 +68,18 @@ def tidy() -> Iterator[None]:
 @pytest.mark.slow
 def test_two_fabrics_interleaved(tmp_path: Path) -> None:
     done = pingpong(
-        tmp_path, "--fabric", "shm", "--fabric", "tcp", "--repeat", "2", "--size", "64", "--size", "1500", *QUICK
+        tmp_path,
+        "--fabric",
+        "shm",
+        "--fabric",
+        "tcp",
+        "--repeat",
+        "2",
+        "--size",
+        "64",
+        "--size",
+        "1500",
+        *QUICK,
     )
     assert done.returncode == 0, done.stderr
     *others, last = done.stderr.splitlines()
@@ -72,7 +89,12 @@ def test_two_fabrics_interleaved(tmp_path: Path) -> None:
     table = [line for line in done.stdout.splitlines() if line.startswith("|")]
     assert table[0].split(" | ")[0] == "| Message Size"
     assert [line.split("|")[1].strip() for line in table[2:4]] == ["64 B", "1500 B"]
-    assert [execution.id for execution in run.executions] == ["000-shm-r1", "001-tcp-r1", "002-tcp-r2", "003-shm-r2"]
+    assert [execution.id for execution in run.executions] == [
+        "000-shm-r1",
+        "001-tcp-r1",
+        "002-tcp-r2",
+        "003-shm-r2",
+    ]
     for execution in run.executions:
         (log,) = execution.logs
         assert (log.outcome, log.reason) == (Outcome.OK, None)
@@ -118,7 +140,8 @@ def test_one_configuration_gates_and_json(tmp_path: Path) -> None:
 
 
 def test_another_domain_than_asked_for_is_off_fabric(tmp_path: Path) -> None:
-    # libfabric's tcp provider takes another interface where there is none of the name, without a word.
+    # libfabric's tcp provider takes another interface where there is none of the name, without a
+    # word.
     done = pingpong(tmp_path, "--no-efa", "--device", "no-such-interface", "--size", "64", *QUICK)
     assert done.returncode == 4, done.stderr
     (log,) = the_run(tmp_path).logs("tcp")
@@ -191,7 +214,11 @@ def test_a_peer_that_dies_or_hangs(
         out, err = run.communicate(timeout=60)
     assert (run.returncode, nothing_left(tmp_path)) == (4, True), err
     (log,) = the_run(tmp_path).logs("tcp")
-    assert (log.outcome, (log.reason or "").startswith(reason), str(outcome) in out) == (outcome, True, True)
+    assert (log.outcome, (log.reason or "").startswith(reason), str(outcome) in out) == (
+        outcome,
+        True,
+        True,
+    )
     assert [point.size for point in log.points] == [64, 64]
 
 
@@ -222,14 +249,19 @@ PROGRAM = ROOT / "tests/support/printed_run.py"
 
 @pytest.mark.slow
 def test_killed_at_twenty_random_moments(tmp_path: Path) -> None:
-    """Five runs at a time: every row that was on the screen is read again, and no program is left."""
+    """Five runs at a time.
+
+    Every row that was on the screen is read again, and no program is left.
+    """
     chance = random.Random(20)
     stores = [tmp_path / str(number) for number in range(20)]
     moments = [(chance.randrange(24), chance.uniform(0, 0.2)) for _ in stores]
     with ThreadPoolExecutor(5) as threads:
         screens = list(threads.map(killed, stores, moments))
     assert all(nothing_left(store) for store in stores)
-    assert sum(check_what_is_left(store, screen) for store, screen in zip(stores, screens, strict=True))
+    assert sum(
+        check_what_is_left(store, screen) for store, screen in zip(stores, screens, strict=True)
+    )
 
 
 def killed(store: Path, moment: tuple[int, float]) -> list[str]:
@@ -251,7 +283,12 @@ def check_what_is_left(store: Path, screen: list[str]) -> int:
         assert not screen
         return 0
     executions = the_run(store).executions
-    read = [shown(execution.id, point) for execution in executions for log in execution.logs for point in log.points]
+    read = [
+        shown(execution.id, point)
+        for execution in executions
+        for log in execution.logs
+        for point in log.points
+    ]
     # A row may be in the log that the screen had no time to show.
     assert read[: len(screen)] == screen
     assert len(read) == len(rows(store))
@@ -267,7 +304,19 @@ def test_a_terminal_sees_a_table(tmp_path: Path) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         gate = ("--gate", "latency<=1ns")
-        arguments = ("--no-color", "run", "pingpong", "--on", "local", "--fabric", "shm", "--size", "64", *QUICK, *gate)
+        arguments = (
+            "--no-color",
+            "run",
+            "pingpong",
+            "--on",
+            "local",
+            "--fabric",
+            "shm",
+            "--size",
+            "64",
+            *QUICK,
+            *gate,
+        )
         os.execve(sys.executable, argv(*arguments), {**environment(tmp_path), "TERM": "xterm"})
     shown = b""
     with contextlib.suppress(OSError):  # Linux's way to say that the terminal was closed

@@ -1,7 +1,7 @@
 """`fabbench run osu` on this machine: real Open MPI, whose own words prove the transport.
 
-The programs stand in for OSU's, whose source is in no package registry: they exchange messages by MPI, and
-print as OSU's do.
+The programs stand in for OSU's, whose source is in no package registry: they exchange messages by
+MPI, and print as OSU's do.
 """
 
 import re
@@ -19,7 +19,18 @@ PROGRAMS = Path(__file__).parents[1] / "support" / "fake_programs" / "osu"
 
 
 def osu(store: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    common = ("run", "osu", "--on", "local", "--repeat", "1", "-e", "64", "--bin-dir", str(PROGRAMS))
+    common = (
+        "run",
+        "osu",
+        "--on",
+        "local",
+        "--repeat",
+        "1",
+        "-e",
+        "64",
+        "--bin-dir",
+        str(PROGRAMS),
+    )
     return fabbench(store, *common, *more)
 
 
@@ -27,14 +38,20 @@ TRANSPORTS = {"tcp": "socket", "shm": "shm", "ofi-tcp": "libfabric-tcp"}
 
 
 @pytest.mark.parametrize("fabrics", [["tcp"], pytest.param([*TRANSPORTS], marks=pytest.mark.slow)])
-def test_transports_between_two_ranks_are_chosen_and_proven(tmp_path: Path, fabrics: list[str]) -> None:
+def test_transports_between_two_ranks_are_chosen_and_proven(
+    tmp_path: Path, fabrics: list[str]
+) -> None:
     done = osu(tmp_path, *(word for fabric in fabrics for word in ("--fabric", fabric)))
     assert done.returncode == 0, done.stderr
     run = the_run(tmp_path)
     for configuration in fabrics:
         (log,) = run.logs(configuration)
         transport = TRANSPORTS[configuration]
-        assert (log.case, log.outcome, log.facts["transport"]) == ("osu_latency", Outcome.OK, transport)
+        assert (log.case, log.outcome, log.facts["transport"]) == (
+            "osu_latency",
+            Outcome.OK,
+            transport,
+        )
         assert [point.size for point in log.points] == [1, 2, 4, 8, 16, 32, 64]
     assert nothing_left(tmp_path)
 
@@ -46,8 +63,14 @@ def test_collectives_have_as_many_ranks_as_asked_for(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     run = the_run(tmp_path)
     (text,) = (path.read_text() for path in tmp_path.rglob("output.log"))
-    assert re.findall(r"begin .* test=(\w+) ranks=(\d)", text) == [("osu_allreduce", "3"), ("osu_bw", "2")]
-    assert [(log.case, log.facts["ranks"]) for log in run.logs("tcp")] == [("osu_allreduce", 3), ("osu_bw", 2)]
+    assert re.findall(r"begin .* test=(\w+) ranks=(\d)", text) == [
+        ("osu_allreduce", "3"),
+        ("osu_bw", "2"),
+    ]
+    assert [(log.case, log.facts["ranks"]) for log in run.logs("tcp")] == [
+        ("osu_allreduce", 3),
+        ("osu_bw", 2),
+    ]
 
 
 @pytest.mark.slow

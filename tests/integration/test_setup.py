@@ -9,7 +9,22 @@ import pytest
 
 from tests.support.paths import DATA, ROOT
 
-TOOLS = ("bash", "env", "sh", "cat", "cksum", "cut", "dirname", "xargs", "mktemp", "rm", "mkdir", "cp", "chmod", "sort")
+TOOLS = (
+    "bash",
+    "env",
+    "sh",
+    "cat",
+    "cksum",
+    "cut",
+    "dirname",
+    "xargs",
+    "mktemp",
+    "rm",
+    "mkdir",
+    "cp",
+    "chmod",
+    "sort",
+)
 
 # Does what is asked of it in a virtual environment, and makes one; takes note of both.
 PYTHON = (DATA / "programs/python-of-prepare").read_text("utf-8")
@@ -18,7 +33,18 @@ APT = '#!/bin/sh\necho "apt-get $*" >>"$LOG"\n'
 FINE = "#!/bin/sh\n"
 TOOLS_OF_HOSTS = ("sshd", "ssh", "ssh-keygen", "ip", "tc", "unshare", "nsenter", "pkill")
 TOOLS_OF_SLURM = ("slurmctld", "slurmd", "sbatch", "munged", "libpmix.so", "rsync")
-TOOLS_OF_TESTS = ("ib_write_bw", "shellcheck", "curl", "gpg", "gpg-agent", "busybox", "fish", "ksh", "tcsh", "zsh")
+TOOLS_OF_TESTS = (
+    "ib_write_bw",
+    "shellcheck",
+    "curl",
+    "gpg",
+    "gpg-agent",
+    "busybox",
+    "fish",
+    "ksh",
+    "tcsh",
+    "zsh",
+)
 LAB = dict.fromkeys((*TOOLS_OF_HOSTS, *TOOLS_OF_SLURM, *TOOLS_OF_TESTS), FINE)
 
 pytestmark = pytest.mark.local
@@ -34,7 +60,12 @@ class Machine:
             shutil.copy(ROOT / name, self.checkout)
         self.bin.mkdir()
         self.policy = folder / "policy-rc.d"
-        self.env = {"HOME": str(folder), "TMPDIR": str(folder), "SBIN": "", "POLICY": str(self.policy)}
+        self.env = {
+            "HOME": str(folder),
+            "TMPDIR": str(folder),
+            "SBIN": "",
+            "POLICY": str(self.policy),
+        }
         for tool in TOOLS:
             found = shutil.which(tool)
             assert found, tool
@@ -46,7 +77,9 @@ class Machine:
             path.write_text(text)
             path.chmod(0o755)
 
-    def prepare(self, *arguments: str, user: int = 0, env: Mapping[str, str] | None = None) -> tuple[int, str]:
+    def prepare(
+        self, *arguments: str, user: int = 0, env: Mapping[str, str] | None = None
+    ) -> tuple[int, str]:
         self.has(id=f"#!/bin/sh\necho {user}\n")
         done = subprocess.run(
             [self.checkout / "setup/prepare", *arguments],
@@ -78,7 +111,9 @@ def test_root_gets_everything_once(machine: Machine) -> None:
     assert venv == "venv"
     assert export == "uv export --quiet --frozen --no-emit-project --output-file .venv/locked.txt"
     locked = "--no-deps --requirements .venv/locked.txt"
-    assert uv == f"uv pip install --quiet --compile-bytecode --python .venv/bin/python {locked} --editable ."
+    assert uv == (
+        f"uv pip install --quiet --compile-bytecode --python .venv/bin/python {locked} --editable ."
+    )
 
     machine.has(fi_pingpong=FINE)
     assert machine.prepare("local") == (0, "")
@@ -104,14 +139,20 @@ def test_what_changed_is_installed_again(machine: Machine, changed: str) -> None
     assert machine.prepare("run")[0] == 0
     (machine.checkout / changed).write_text("[project]\n")
     assert machine.prepare("run")[0] == 0
-    assert [line.partition(" --")[0] for line in machine.done()] == ["venv", *("uv export", "uv pip install") * 2]
+    assert [line.partition(" --")[0] for line in machine.done()] == [
+        "venv",
+        *("uv export", "uv pip install") * 2,
+    ]
 
 
 def test_a_user_without_sudo_is_told_the_command(machine: Machine) -> None:
     machine.has(python3=PYTHON, apt_get=APT, **LAB)
     status, output = machine.prepare("dev", user=1000)
     assert status == 1
-    assert "apt-get update && apt-get install --yes --no-install-recommends libfabric-bin openmpi-bin\n" in output
+    assert (
+        "apt-get update && apt-get install --yes --no-install-recommends libfabric-bin "
+        "openmpi-bin\n"
+    ) in output
     assert machine.done() == []
 
 

@@ -63,7 +63,12 @@ RUN = f"{FABBENCH} run pingpong --on local --fabric tcp --size 64 --repeat 1"
 def shell(store: Path, text: str) -> "subprocess.CompletedProcess[str]":
     """Run a line of bash; nothing in it may end with a traceback."""
     done = subprocess.run(
-        ["bash", "-c", text], cwd=store, capture_output=True, text=True, env=environment(store), check=False
+        ["bash", "-c", text],
+        cwd=store,
+        capture_output=True,
+        text=True,
+        env=environment(store),
+        check=False,
     )
     assert "Traceback" not in done.stderr
     return done
@@ -76,19 +81,36 @@ def shell(store: Path, text: str) -> "subprocess.CompletedProcess[str]":
         (f"{PARSE} 2>&-", Exit.REFUSED, ""),
         pytest.param(f"{RUN} 2>/dev/full", Exit.FINE, "", marks=pytest.mark.slow),
         (
-            f'printf \'{{"format":1,"logs":[%0100000000d]}}\' 1 >large; ulimit -v 80000; {FABBENCH} parse large',
+            (
+                f'printf \'{{"format":1,"logs":[%0100000000d]}}\' 1 >large; ulimit -v 80000; '
+                f"{FABBENCH} parse large"
+            ),
             Exit.REFUSED,
             "Error: Not enough memory",
         ),
-        pytest.param(f"ulimit -f 1; {RUN}", Exit.REFUSED, "File size limit exceeded", marks=pytest.mark.slow),
-        pytest.param(f"PYTHONIOENCODING=ascii {FABBENCH} compare {LOG} {LOG}", Exit.FINE, "", marks=pytest.mark.slow),
-        pytest.param(f"LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 {PARSE}", Exit.FINE, "", marks=pytest.mark.slow),
+        pytest.param(
+            f"ulimit -f 1; {RUN}", Exit.REFUSED, "File size limit exceeded", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            f"PYTHONIOENCODING=ascii {FABBENCH} compare {LOG} {LOG}",
+            Exit.FINE,
+            "",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            f"LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 {PARSE}",
+            Exit.FINE,
+            "",
+            marks=pytest.mark.slow,
+        ),
         (f"{FABBENCH} compare <(cat {LOG}) {LOG}", Exit.FINE, ""),
         (f"{FABBENCH} compare /dev/null {LOG}", Exit.REFUSED, "Nothing in /dev/null is recognized"),
         (f"{FABBENCH} parse /dev/zero", Exit.REFUSED, "/dev/zero: is a device, not a log."),
     ],
 )
-def test_a_sentence_and_the_right_status(tmp_path: Path, text: str, status: Exit, said: str) -> None:
+def test_a_sentence_and_the_right_status(
+    tmp_path: Path, text: str, status: Exit, said: str
+) -> None:
     done = shell(tmp_path, text)
     assert done.returncode == status, done.stderr
     assert said in done.stderr
@@ -98,7 +120,10 @@ def test_a_name_that_is_no_text(tmp_path: Path) -> None:
     name = os.fsencode(tmp_path) + b"/caf\xe9.log"
     Path(os.fsdecode(name)).write_bytes(LOG.read_bytes())
     for form in ("table", "json"):
-        assert shell(tmp_path, f"{FABBENCH} parse --format {form} {tmp_path}/*.log").returncode == Exit.FINE
+        assert (
+            shell(tmp_path, f"{FABBENCH} parse --format {form} {tmp_path}/*.log").returncode
+            == Exit.FINE
+        )
     assert shell(tmp_path, f"{FABBENCH} compare {tmp_path}/*.log {LOG}").returncode == Exit.FINE
 
 
@@ -108,8 +133,13 @@ def test_a_full_disk_for_temporary_files(tmp_path: Path) -> None:
     """A run says so and ends; nothing is left on the disk."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = f"mount -t tmpfs -o size=64k none {disk} && dd if=/dev/zero of={disk}/rest bs=1k 2>/dev/null;"
-    done = shell(tmp_path, f"unshare --mount bash -c '{mount} TMPDIR={disk} {RUN}; echo $?; ls {disk}'")
+    mount = (
+        f"mount -t tmpfs -o size=64k none {disk} && dd if=/dev/zero of={disk}/rest bs=1k "
+        "2>/dev/null;"
+    )
+    done = shell(
+        tmp_path, f"unshare --mount bash -c '{mount} TMPDIR={disk} {RUN}; echo $?; ls {disk}'"
+    )
     *_, status, left = done.stdout.split()
     assert status in {"0", "3"}
     assert left == "rest"
@@ -130,7 +160,10 @@ def test_special_files_are_skipped_with_a_word(tmp_path: Path) -> None:
     skipped = ("pipe", "socket", "zero")
     said = done.stderr.splitlines()
     assert len(said) == len(skipped)
-    assert all(f"{tmp_path}/{name} is not a regular file" in line for line, name in zip(said, skipped, strict=True))
+    assert all(
+        f"{tmp_path}/{name} is not a regular file" in line
+        for line, name in zip(said, skipped, strict=True)
+    )
 
 
 # ---------------------------------------------------------------- ends
@@ -138,7 +171,10 @@ def test_special_files_are_skipped_with_a_word(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_workers_end_without_a_word(tmp_path: Path) -> None:
-    """Again and again: what the interpreter does at its end raced with what was left of the workers."""
+    """Again and again.
+
+    What the interpreter does at its end raced with what was left of the workers.
+    """
     for number in range(20):
         (tmp_path / f"{number}.log").write_bytes(LOG.read_bytes())
     for _ in range(15):
@@ -146,7 +182,9 @@ def test_workers_end_without_a_word(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (Exit.FINE, "")
 
 
-@pytest.mark.parametrize("number", sampled([signal.SIGKILL, signal.SIGTERM, signal.SIGHUP], every=3))
+@pytest.mark.parametrize(
+    "number", sampled([signal.SIGKILL, signal.SIGTERM, signal.SIGHUP], every=3)
+)
 def test_no_worker_outlives_the_command(tmp_path: Path, number: signal.Signals) -> None:
     text = LOG.read_bytes()
     for index in range(24):

@@ -26,14 +26,19 @@ def test_all_pairs_and_what_is_kept_of_them(tmp_path: Path) -> None:
     assert [each["outcome"] for each in found] == ["ok"] * 3
     assert len({frozenset(each["nodes"]) for each in found}) == 3
     (path,) = tmp_path.iterdir()
-    assert sorted(each.name for each in (path / "logs").iterdir()) == [f"{number:06}.log.gz" for number in range(3)]
+    assert sorted(each.name for each in (path / "logs").iterdir()) == [
+        f"{number:06}.log.gz" for number in range(3)
+    ]
     assert list((path / "exec").iterdir()) == list((path / "counters").iterdir()) == []
     assert fabbench(tmp_path, "show").stdout.endswith(done.stdout)
     page = fabbench(tmp_path, "report").stdout
     assert page.count("<svg") == 2  # the markers of plots, and the heat map
     assert "Tests: 3 ok" in page
     assert "No bad nodes found. 3 tests of 3 nodes" in page
-    assert json.loads(fabbench(tmp_path, "runs", "--format", "json").stdout)["runs"][0]["gate"] == "passed"
+    assert (
+        json.loads(fabbench(tmp_path, "runs", "--format", "json").stdout)["runs"][0]["gate"]
+        == "passed"
+    )
     # One of them is measured again.
     (path / "tests/000001.json").unlink()
     again = fabbench(tmp_path, "run", "--resume", "last")
@@ -54,7 +59,9 @@ def test_an_interrupted_sweep_says_what_it_did_not_test(tmp_path: Path) -> None:
         run.send_signal(signal.SIGINT)
         out, err = run.communicate(timeout=60)
     assert run.returncode == 130, err
-    assert re.match(r"No .*\. Not tested: \d tests? of round \d \(all pairs, round \d of 5\) and any", out)
+    assert re.match(
+        r"No .*\. Not tested: \d tests? of round \d \(all pairs, round \d of 5\) and any", out
+    )
     shown = [fabbench(tmp_path, *words).stdout for words in (("show",), ("report",))]
     assert all("Not tested: " in text for text in shown)
     assert not any("No bad nodes found. " in text for text in (out, *shown))
@@ -70,8 +77,12 @@ def test_a_sweep_that_is_out_of_time_is_undecided(tmp_path: Path) -> None:
     done = fabbench(tmp_path, *PAIRS, *SIX, "--max-time", "4", "--format", "json", **slow)
     assert done.returncode == 4, done.stderr
     document = json.loads(done.stdout)
-    assert document["unfinished"].startswith("3 tests of round 2" if len(stored(tmp_path)) == 3 else "")
-    tested = {node for each in stored(tmp_path) if each["outcome"] == "ok" for node in each["nodes"]}
+    assert document["unfinished"].startswith(
+        "3 tests of round 2" if len(stored(tmp_path)) == 3 else ""
+    )
+    tested = {
+        node for each in stored(tmp_path) if each["outcome"] == "ok" for node in each["nodes"]
+    }
     assert {each["name"] for each in document["undecided"]} >= set(document["nodes"]) - tested
 
 
@@ -92,7 +103,9 @@ def test_within_groups_and_between_them(tmp_path: Path) -> None:
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert "within groups" in done.stdout
     assert "between groups" in done.stdout
-    within = [len({name[-1] in "01" for name in each["nodes"]}) == 1 for each in stored(tmp_path / "runs")]
+    within = [
+        len({name[-1] in "01" for name in each["nodes"]}) == 1 for each in stored(tmp_path / "runs")
+    ]
     assert within == [True] * 2 + [False] * 14
 
 

@@ -1,4 +1,6 @@
-"""How long `fabbench accept` takes on many nodes: the tests that its rungs plan, and assumed times of one test.
+"""How long `fabbench accept` takes on many nodes.
+
+The tests that its rungs plan, and assumed times of one test.
 
 Nodes are healthy, have eight GPUs and eight NICs, and may be tested at the same time.
 """
@@ -17,17 +19,30 @@ from fabbench.sweep.values import SweepOutcome, SweepResult
 
 AT_ONCE = 64
 CHECK_S, CHECK_NODE_S = 4.0, 0.05
-"""Of all checks, and for each node: nodes are checked at the same time, but their answers are read one by one."""
+"""Of all checks, and for each node.
+
+Nodes are checked at the same time, but their answers are read one by one.
+"""
 TEST_S = {"gpus": 12.0, "nics": 4.0, "rails": 4.0, "pairs": 15.0}
 """Of one test of nodes alone, and of pairs."""
 RUN_S, RUN_NODE_S = 12.0, 0.15
-"""Of one collective of all nodes, and for each node: mpirun starts ranks in a tree, and their output is read."""
+"""Of one collective of all nodes, and for each node.
+
+Mpirun starts ranks in a tree, and their output is read.
+"""
 
 
 def rounds(rung: Rung, nodes: tuple[str, ...], nics: tuple[str, ...]) -> list[int]:
     """Return the number of tests of each round of a sweep."""
-    known: dict[str, Any] = {"mode": rung.mode, "benchmark": rung.benchmark, "fabric": "efa", "metric": "busbw"}
-    planner = planner_of(SweepDocument(**known, nodes=nodes, seed=0, confidence=0.99, tolerance=0.1, nics=nics), [])
+    known: dict[str, Any] = {
+        "mode": rung.mode,
+        "benchmark": rung.benchmark,
+        "fabric": "efa",
+        "metric": "busbw",
+    }
+    planner = planner_of(
+        SweepDocument(**known, nodes=nodes, seed=0, confidence=0.99, tolerance=0.1, nics=nics), []
+    )
     found, draw = list[int](), random.Random(1)
     while (planned := planner.next_round()) is not None:
         found.append(len(planned.tests))
@@ -40,10 +55,17 @@ def rounds(rung: Rung, nodes: tuple[str, ...], nics: tuple[str, ...]) -> list[in
 def seconds(level: str, count: int) -> tuple[int, float]:
     """Return the number of tests of a level, and how long they take."""
     nics = tuple(f"rdmap{number}" for number in range(8))
-    hosts = tuple(Host(name=f"n{number:04}", gpus=8, devices=dict.fromkeys(nics, "efa")) for number in range(count))
+    hosts = tuple(
+        Host(name=f"n{number:04}", gpus=8, devices=dict.fromkeys(nics, "efa"))
+        for number in range(count)
+    )
     tests, took = 0, CHECK_S + CHECK_NODE_S * count
     for rung in ladder(Inventory(target="", hosts=hosts), AcceptOptions(level=level, soak=3600)):
-        planned = rounds(rung, tuple(host.name for host in hosts), nics) if rung.mode and not rung.absent else []
+        planned = (
+            rounds(rung, tuple(host.name for host in hosts), nics)
+            if rung.mode and not rung.absent
+            else []
+        )
         tests += sum(planned)
         took += sum(math.ceil(each / AT_ONCE) for each in planned) * TEST_S.get(rung.name, 0)
         if rung.benchmark and not rung.mode:

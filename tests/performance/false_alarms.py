@@ -1,4 +1,6 @@
-"""How often statistics find a difference: of equal configurations (false alarms), and of a true loss.
+"""How often statistics find a difference.
+
+Of equal configurations (false alarms), and of a true loss.
 
 Tables are drawn from recorded executions of one thing (tests/data/aa), and from models of noise.
 """
@@ -49,7 +51,10 @@ def recorded(name: str = "p2p") -> list[Execution]:
     """Recorded executions of one thing: 28 over NVLink, or 18 each (tests/data/aa/README.md)."""
     with (DATA / f"aa/{name}.csv").open() as file:
         rows = list(csv.DictReader(file))
-    return [{int(size): math.log(float(value)) for size, value in row.items() if size != "execution"} for row in rows]
+    return [
+        {int(size): math.log(float(value)) for size, value in row.items() if size != "execution"}
+        for row in rows
+    ]
 
 
 def from_record(chance: random.Random, count: int) -> list[Execution]:
@@ -163,7 +168,16 @@ def rates(draw: Draw, new: int, base: int, *, loss: float = 0.0, tables: int) ->
     return Rates(*(count / tables for count in counts))
 
 
-DRAWS: tuple[Draw, ...] = (from_record, fitted, common, independent, heavy, outliers, missing, one_size)
+DRAWS: tuple[Draw, ...] = (
+    from_record,
+    fitted,
+    common,
+    independent,
+    heavy,
+    outliers,
+    missing,
+    one_size,
+)
 
 
 def false_alarms(tables: int) -> None:
@@ -173,7 +187,8 @@ def false_alarms(tables: int) -> None:
         for new, base in ((3, 3), (5, 5), (12, 12), (3, 12)):
             found = rates(draw, new, base, tables=tables)
             print(
-                f"  {draw.__name__:<12} {new:>3} v {base:<3} {found.verdict:8.1%} {found.gate:9.1%} "
+                f"  {draw.__name__:<12} {new:>3} v {base:<3} {found.verdict:8.1%} "
+                f"{found.gate:9.1%} "
                 f"{found.gate_of_one:14.1%} {found.gate_of_none:9.1%}",
                 flush=True,
             )
@@ -213,15 +228,21 @@ def until_verdicts(draw: Draw, loss: float, looks: Mapping[int, float], tables: 
 
 
 def adaptive_verdicts(tables: int) -> None:
-    """Print --repeat auto without a gate: false verdicts of equal configurations, and true losses found."""
+    """Print --repeat auto without a gate.
+
+    False verdicts of equal configurations, and true losses found.
+    """
     looks = {count: level_at(count, MAX_REPEATS) for count in range(FIRST_LOOK, MAX_REPEATS + 1)}
     print(f"--repeat auto without a gate, {tables} tables each: until the headline is decided")
     for draw in (common, fitted, heavy, outliers, missing, one_size):
         for loss in (0.0, 0.2):
             found = until_verdicts(draw, loss, looks, tables)
-            expected = f"slower {found.slower:6.1%}" if loss else f"false verdict {found.differs:5.1%}"
+            expected = (
+                f"slower {found.slower:6.1%}" if loss else f"false verdict {found.differs:5.1%}"
+            )
             print(
-                f"  {draw.__name__:<12} true loss {loss:4.0%}: {expected}, decided {found.decided:6.1%}, "
+                f"  {draw.__name__:<12} true loss {loss:4.0%}: {expected}, decided "
+                f"{found.decided:6.1%}, "
                 f"{found.executions:4.1f} repeats",
                 flush=True,
             )
@@ -229,11 +250,19 @@ def adaptive_verdicts(tables: int) -> None:
 
 def single_logs(tables: int) -> None:
     """Print what comes of pairs of single executions, with the noise that is assumed for them."""
-    print(f"measured once, {tables} pairs each: some size differs, gate 5 %, gate 5 % at the largest size")
+    print(
+        f"measured once, {tables} pairs each: some size differs, gate 5 %, gate 5 % at the "
+        "largest size"
+    )
     for name, transport in SINGLE.items():
         executions, kinds = recorded(name), noise_kinds({transport})
         largest = max(executions[0])
-        for loss, sizes in ((0.0, ()), (0.3, (largest,)), (0.3, executions[0]), (2 / 3, executions[0])):
+        for loss, sizes in (
+            (0.0, ()),
+            (0.3, (largest,)),
+            (0.3, executions[0]),
+            (2 / 3, executions[0]),
+        ):
             chance, counts = random.Random(3), [0, 0, 0]
             for _ in range(tables):
                 new, base = chance.sample(executions, 2)
@@ -250,8 +279,16 @@ def single_logs(tables: int) -> None:
                 counts[0] += bool(verdicts & {Difference.FASTER, Difference.SLOWER})
                 counts[1] += bool(loss_test(pairs, dict.fromkeys(pairs, TOLERANCE)).shown)
                 counts[2] += bool(loss_test(last, dict.fromkeys(last, TOLERANCE)).shown)
-            what = f"loss {loss:.0%} at {'all sizes' if len(sizes) > 1 else 'the largest'}" if loss else "equal"
-            print(f"  {name:<12} {what:<26}", *(f"{count / tables:7.1%}" for count in counts), flush=True)
+            what = (
+                f"loss {loss:.0%} at {'all sizes' if len(sizes) > 1 else 'the largest'}"
+                if loss
+                else "equal"
+            )
+            print(
+                f"  {name:<12} {what:<26}",
+                *(f"{count / tables:7.1%}" for count in counts),
+                flush=True,
+            )
 
 
 def simulate(tables: int) -> None:

@@ -1,7 +1,10 @@
-"""Series of simulated runs: how often one without a change has one reported, and after how many runs a step is found.
+"""Series of simulated runs.
 
-`python -m tests.performance.history 2 1000` prints the tables of docs/honest-numbers.md: with 2 processes, of 1,000
-series a cell. The limit of `change_points` was chosen so that no cell that is promised is above 5 %.
+How often one without a change has one reported, and after how many runs a step is found.
+
+`python -m tests.performance.history 2 1000` prints the tables of docs/honest-numbers.md: with 2
+processes, of 1,000 series a cell. The limit of `change_points` was chosen so that no cell that is
+promised is above 5 %.
 """
 
 import math
@@ -45,12 +48,19 @@ def outliers(chance: random.Random, rho: float, runs: int) -> list[float]:
 
 
 def heavy(chance: random.Random, rho: float, runs: int) -> list[float]:
-    """Student's t with three degrees of freedom, where runs are independent: one in twenty is 3.2 deviations away."""
+    """Student's t with three degrees of freedom, where runs are independent.
+
+    One in twenty is 3.2 deviations away.
+    """
     values = correlated(chance, rho, runs)
-    return [math.exp(0.05 * value / math.sqrt(chance.gammavariate(1.5, 2.0) / 3)) for value in values]
+    return [
+        math.exp(0.05 * value / math.sqrt(chance.gammavariate(1.5, 2.0) / 3)) for value in values
+    ]
 
 
-def drifting(chance: random.Random, rho: float, runs: int, by: float = -0.01, deviation: float = 0.005) -> list[float]:
+def drifting(
+    chance: random.Random, rho: float, runs: int, by: float = -0.01, deviation: float = 0.005
+) -> list[float]:
     """A slow drift by 1 %, whose noise is smaller."""
     values = normal(chance, rho, runs, deviation)
     return [value * (1 + by * place / runs) for place, value in enumerate(values)]
@@ -71,13 +81,23 @@ def false_alarms(noise: Noise, rho: float, series: int, runs: int = RUNS) -> flo
     return sum(bool(level_shifts(noise(chance, rho, runs))) for _ in range(series)) / series
 
 
-def runs_until_found(step: float, rho: float, before: int, series: int, *, latest: int = LATEST) -> list[float]:
-    """Return after how many runs each step is found that comes after `before` runs; infinity: not within `latest`."""
+def runs_until_found(
+    step: float, rho: float, before: int, series: int, *, latest: int = LATEST
+) -> list[float]:
+    """Return after how many runs each step is found that comes after `before` runs; infinity.
+
+    Not within `latest`.
+    """
     chance, found = random.Random(12), []
     for _ in range(series):
         values = normal(chance, rho, before + latest)
         values[before:] = [value * (1 - step) for value in values[before:]]
-        found.append(next((each.shown - before for each in level_shifts(values) if each.shown > before), math.inf))
+        found.append(
+            next(
+                (each.shown - before for each in level_shifts(values) if each.shown > before),
+                math.inf,
+            )
+        )
     return found
 
 
@@ -106,7 +126,10 @@ def _cells(series: int) -> Iterable[tuple[str, Callable[[], str]]]:
                 cell = partial(_found, step, within, rho, before, max(series // 2, 1))
                 yield f"step of {step:.0%}, {rho}, after {before}", cell
     for by, deviation in ((-0.1, 0.005), (-0.1, 0.02), (-0.3, 0.02), (-0.05, 0.05)):
-        yield f"drift of {by:.0%}, noise of {deviation:.1%}", partial(_drift, by, deviation, max(series // 10, 1))
+        yield (
+            f"drift of {by:.0%}, noise of {deviation:.1%}",
+            partial(_drift, by, deviation, max(series // 10, 1)),
+        )
 
 
 def _false(noise: Noise, rho: float, series: int) -> str:
@@ -117,7 +140,9 @@ def _found(step: float, within: int, rho: float, before: int, series: int) -> st
     found = runs_until_found(step, rho, before, series)
     inside = sum(runs <= within for runs in found) / series
     ninth = sorted(found)[int(0.9 * series)]
-    return f"median {statistics.median(found):.0f}, 90 % by {ninth:.0f}, within {within}: {inside:.0%}"
+    return (
+        f"median {statistics.median(found):.0f}, 90 % by {ninth:.0f}, within {within}: {inside:.0%}"
+    )
 
 
 def _drift(by: float, deviation: float, series: int) -> str:

@@ -70,7 +70,9 @@ def _until(size: int, run: Callable[[], Iterator[str]]) -> Iterator[str]:
             yield piece
 
 
-def _run(chance: random.Random, *, ranks: int, channels: int, cycles: int, sizes: int = 29) -> Iterator[str]:
+def _run(
+    chance: random.Random, *, ranks: int, channels: int, cycles: int, sizes: int = 29
+) -> Iterator[str]:
     yield _BANNER
     for rank in range(ranks):
         yield (
@@ -83,7 +85,9 @@ def _run(chance: random.Random, *, ranks: int, channels: int, cycles: int, sizes
     yield _HEADER
     shown: list[float] = []
     for _ in range(cycles):
-        yield "".join(_row(8 << step, chance, 2 * (ranks - 1) / ranks, shown) for step in range(sizes))
+        yield "".join(
+            _row(8 << step, chance, 2 * (ranks - 1) / ranks, shown) for step in range(sizes)
+        )
     yield _FOOTER.format(sum(shown) / len(shown))
 
 

@@ -1,7 +1,9 @@
-"""Measures fabbench itself: start-up and parsers, each against a peer in the same run; and its verdicts.
+"""Measures fabbench itself: start-up and parsers, each against a peer in the same run.
 
-`make bench` runs it, `make bench ARGS=--quick` with small logs. Nothing here is asserted: figures belong to
-the machine that they were measured on.
+And its verdicts.
+
+`make bench` runs it, `make bench ARGS=--quick` with small logs. Nothing here is asserted: figures
+belong to the machine that they were measured on.
 """
 
 import argparse
@@ -91,7 +93,8 @@ def parser(name: str, path: Path, size: int, times: int, form: str = "json") -> 
     print(
         f"  {name:<34} {form:<4} {size / MB:6.0f} MB {fastest(with_fabbench):6.2f} s "
         f"{size / fastest(with_fabbench) / MB:7.1f} MB/s  "
-        f"{fastest(with_fabbench) / fastest(with_grep):6.1f} x grep -c  {memory / MB:6.0f} MB of memory"
+        f"{fastest(with_fabbench) / fastest(with_grep):6.1f} x grep -c  {memory / MB:6.0f} MB of "
+        "memory"
     )
 
 
@@ -101,7 +104,9 @@ def many_small(folder: Path, count: int) -> None:
     size = write(small / "0.log", debug_log(20_000, ranks=8))
     for number in range(1, count):
         shutil.copy(small / "0.log", small / f"{number}.log")
-    one = fastest(interleaved([(*FABBENCH, "parse", "--format", "csv", str(small / "0.log"))], 3)[0])
+    one = fastest(
+        interleaved([(*FABBENCH, "parse", "--format", "csv", str(small / "0.log"))], 3)[0]
+    )
     runs = interleaved([(*FABBENCH, "parse", "--format", "csv", str(small))], 3)[0]
     print(
         f"  {count} logs of {size / 1e3:.0f} KB to CSV in one call: {fastest(runs):.2f} s, "
@@ -125,16 +130,26 @@ def store_of(count: int, times: int, pages: int) -> None:
         write_store(store, count)
         where = ("--store", str(store))
         made = took((*FABBENCH, "runs", "--json", *where))
-        print(f"store of {count} runs (load {os.getloadavg()[0]:.1f}): summaries made in {made.seconds:.1f} s")
+        print(
+            f"store of {count} runs (load {os.getloadavg()[0]:.1f}): summaries made in "
+            f"{made.seconds:.1f} s"
+        )
         for what, words in ASKED.items():
             (measured,) = interleaved([(*FABBENCH, *words, *where)], times)
             least = min(each.cpu for each in measured)
-            print(f"  {what:<34} {fastest(measured):6.2f} s, of CPU {least:6.2f} s, least of {times}")
+            print(
+                f"  {what:<34} {fastest(measured):6.2f} s, of CPU {least:6.2f} s, least of {times}"
+            )
         page = Path(name, "report.html")
-        refs = [path.name.rpartition("-")[2] for _, path in zip(range(pages), runs(store), strict=False)]
+        refs = [
+            path.name.rpartition("-")[2] for _, path in zip(range(pages), runs(store), strict=False)
+        ]
         whole = took((*FABBENCH, "report", *refs, "-o", str(page), *where))
         size = page.stat().st_size / 1e6
-        print(f"  report of {pages} runs ({size:.1f} MB): {whole.seconds:.2f} s, of CPU {whole.cpu:.2f} s")
+        print(
+            f"  report of {pages} runs ({size:.1f} MB): {whole.seconds:.2f} s, of CPU "
+            f"{whole.cpu:.2f} s"
+        )
 
 
 def main() -> None:
@@ -151,7 +166,9 @@ def main() -> None:
         size = write(path, tables_log(tables))
         for form in ("csv", "json"):
             parser(f"{tables} tables among channel lines", path, size, times, form)
-        parser("NCCL_DEBUG lines, 16 ranks", path, write(path, debug_log(scale * MB, ranks=16)), times)
+        parser(
+            "NCCL_DEBUG lines, 16 ranks", path, write(path, debug_log(scale * MB, ranks=16)), times
+        )
         parser("every line a row", path, write(path, rows_log(scale * MB)), times)
         parser("the same, a tenth of it", path, write(path, rows_log(scale * MB // 10)), times)
         large = scale * 5 * MB

@@ -1,7 +1,9 @@
-"""What fabbench reads in directories of logs: a line per log or file, and totals. It stops at no file.
+"""What fabbench reads in directories of logs: a line per log or file, and totals.
 
-`make score FOLDER=…` runs it. Each line has the outcome, the rows read and damaged, what was run, and the
-reason. A file that fabbench fails on is `fault`, one that gave no result `unread`.
+It stops at no file.
+
+`make score FOLDER=…` runs it. Each line has the outcome, the rows read and damaged, what was run,
+and the reason. A file that fabbench fails on is `fault`, one that gave no result `unread`.
 """
 
 import sys
@@ -19,7 +21,13 @@ def entries(source: Source) -> Iterator[tuple[str, int, int, str, str]]:
         for _, found in read_source(source):
             if isinstance(found, Log):
                 name = found.case or found.benchmark or "no benchmark"
-                yield found.outcome.value, len(found.points), len(found.damaged), name, found.reason or ""
+                yield (
+                    found.outcome.value,
+                    len(found.points),
+                    len(found.damaged),
+                    name,
+                    found.reason or "",
+                )
             else:
                 yield "unread", 0, 0, "-", found.reason
     except Exception as error:  # noqa: BLE001 - the next file may be read

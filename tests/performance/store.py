@@ -1,8 +1,8 @@
 """A store of many runs.
 
-``python -m tests.performance.store FOLDER COUNT`` writes one. Each run has two configurations of one
-execution and 29 sizes, which vary by 2 % from run to run. In the last quarter of the runs the first
-configuration is 10 % slower, with another NCCL.
+``python -m tests.performance.store FOLDER COUNT`` writes one. Each run has two configurations of
+one execution and 29 sizes, which vary by 2 % from run to run. In the last quarter of the runs the
+first configuration is 10 % slower, with another NCCL.
 """
 
 import json
@@ -45,7 +45,9 @@ def write_store(store: Path, count: int, *, seed: int = 1, target: str = "prod")
 
 def _template(store: Path, target: str) -> Path:
     made = tuple(Configuration(label=label, fabric="tcp") for label in CONFIGURATIONS)
-    executions = tuple(execution_by_hand(each, number, sizes=tuple(SIZES)) for number, each in enumerate(made))
+    executions = tuple(
+        execution_by_hand(each, number, sizes=tuple(SIZES)) for number, each in enumerate(made)
+    )
     hosts = tuple(Host(name=f"node{number}", instance_type="p4d.24xlarge") for number in range(2))
     writer = RunWriter(
         request("nccl", PingpongWork(sizes=tuple(SIZES)), store=store, target="local"),
@@ -76,7 +78,9 @@ def _copy(template: Path, store: Path, number: int, chance: random.Random, *, la
         shutil.copytree(execution, inside)
         factor = chance.gauss(1, 0.02) * (SLOWER if late and "socket" in execution.name else 1)
         rows = ((size, round(value * factor, 2)) for size, value in zip(SIZES, EFA, strict=True))
-        (inside / "output.log").write_text(_TRANSPORT.format(nccl=NCCL[late]) + nccl_text(rows), "utf-8")
+        (inside / "output.log").write_text(
+            _TRANSPORT.format(nccl=NCCL[late]) + nccl_text(rows), "utf-8"
+        )
     for path in (*folder.rglob("*"), folder):
         os.utime(path, (900_000_000 + number * 86_400,) * 2)
 

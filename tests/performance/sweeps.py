@@ -1,4 +1,7 @@
-"""Sweeps of simulated clusters with known faults: what is found, rightly or not, and by how many tests."""
+"""Sweeps of simulated clusters with known faults.
+
+What is found, rightly or not, and by how many tests.
+"""
 
 import math
 import os
@@ -100,12 +103,17 @@ def drawn(case: Case, count: int, noise: float, seed: int) -> tuple[Cluster, set
     cluster = Cluster(nodes, seed=chance.randrange(2**32), **{"noise": noise, **case.more})
     if case.groups:
         sizes = [round(count * share / sum(case.groups)) for share in case.groups[:-1]]
-        cluster.islands, cluster.between = blocks(order, *sizes, count - sum(sizes)), chance.uniform(0.3, 0.8)
+        cluster.islands, cluster.between = (
+            blocks(order, *sizes, count - sum(sizes)),
+            chance.uniform(0.3, 0.8),
+        )
     cluster.types = dict.fromkeys(order[: math.ceil(case.older * count)], chance.uniform(0.5, 0.8))
     # Of the larger half: a node that is alone in its group cannot be told from a slow path to it.
     bad = {
         name: severity(chance)
-        for name in chance.sample(order[count // 2 :] if case.older else order[: count // 2], case.bad)
+        for name in chance.sample(
+            order[count // 2 :] if case.older else order[: count // 2], case.bad
+        )
     }
     cluster.bad_nodes = bad
     if case.other == "link":
@@ -124,7 +132,9 @@ def diagnosed(case: Case, count: int, noise: float, seed: int) -> Found:
     cluster, bad = drawn(case, count, noise, seed)
     begin = process_time()
     screening = all_pairs(cluster.nodes) if case.pairs else None
-    readings, _ = cluster.carried_out(DiagnosePlanner(cluster.nodes, METRICS["busbw"], seed=seed, screening=screening))
+    readings, _ = cluster.carried_out(
+        DiagnosePlanner(cluster.nodes, METRICS["busbw"], seed=seed, screening=screening)
+    )
     said = analyze(readings)
     accused = {each.name for each in said.suspects if each.kind != "group"}
     truth: dict[str, set[str]] = {}
@@ -137,7 +147,8 @@ def diagnosed(case: Case, count: int, noise: float, seed: int) -> Found:
         # One that happens to be slower than the tolerance is neither right nor wrong.
         wrong=len(accused - bad - cluster.slow()),
         # A bad node shows nothing of its group.
-        grouped={each - bad for each in groups} == {frozenset(each - bad) for each in truth.values()},
+        grouped={each - bad for each in groups}
+        == {frozenset(each - bad) for each in truth.values()},
         silent=not (said.suspects or said.undecided or said.contradiction),
         tests=cluster.tests,
         seconds=process_time() - begin,
@@ -146,21 +157,32 @@ def diagnosed(case: Case, count: int, noise: float, seed: int) -> Found:
 
 def line(case: Case, count: int, found: Sequence[Found]) -> str:
     """Write what came of many sweeps."""
-    sweeps, bad, tests = len(found), sum(each.bad for each in found), sorted(each.tests for each in found)
+    sweeps, bad, tests = (
+        len(found),
+        sum(each.bad for each in found),
+        sorted(each.tests for each in found),
+    )
     recall = f"{100 * sum(each.right for each in found) / bad:5.1f} %" if bad else "      –"
     per_100 = 100 / sweeps
     wrong, grouped, silent = (
-        per_100 * sum(each) for each in zip(*((x.wrong, x.grouped, x.silent) for x in found), strict=True)
+        per_100 * sum(each)
+        for each in zip(*((x.wrong, x.grouped, x.silent) for x in found), strict=True)
     )
     return (
-        f"| {count:5} | {case.name:<24} | {sweeps:4} | {recall} | {wrong:5.2f} | {grouped:5.1f} % | {silent:5.1f} % | "
+        f"| {count:5} | {case.name:<24} | {sweeps:4} | {recall} | {wrong:5.2f} | {grouped:5.1f} "
+        f"% | {silent:5.1f} % | "
         f"{tests[sweeps // 2]:6} | {tests[-1]:6} | {max(each.seconds for each in found):6.1f} s |"
     )
 
 
-def sweeps(times: int, counts: Sequence[int] = (8, 17, 64, 256, 1024), chosen: Sequence[str] = ()) -> None:
+def sweeps(
+    times: int, counts: Sequence[int] = (8, 17, 64, 256, 1024), chosen: Sequence[str] = ()
+) -> None:
     """Print a table, of all cases or of those with the names chosen."""
-    print("| nodes | cluster | sweeps | found | wrong per 100 | groups right | nothing said | tests | most | longest |")
+    print(
+        "| nodes | cluster | sweeps | found | wrong per 100 | groups right | nothing said | "
+        "tests | most | longest |"
+    )
     print("|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|", flush=True)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         run: Callable[..., Iterator[Found]] = pool.map
@@ -170,7 +192,9 @@ def sweeps(times: int, counts: Sequence[int] = (8, 17, 64, 256, 1024), chosen: S
                 left_out = (case.pairs and count > 64) or (case.bad > 1 and count < 12)
                 if not left_out and (not chosen or case.name in chosen):
                     seeds = [(noise, seed) for seed in range(many) for noise in NOISES]
-                    found = run(diagnosed, *zip(*((case, count, *each) for each in seeds), strict=True))
+                    found = run(
+                        diagnosed, *zip(*((case, count, *each) for each in seeds), strict=True)
+                    )
                     print(line(case, count, list(found)), flush=True)
 
 

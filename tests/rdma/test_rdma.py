@@ -1,4 +1,6 @@
-"""Real RDMA devices: two virtual machines with soft-RoCE. perftest, fi_pingpong, UCX and the counters are real.
+"""Real RDMA devices.
+
+Two virtual machines with soft-RoCE. perftest, fi_pingpong, UCX and the counters are real.
 
 The machines are emulated, and slow: few messages, and no figure is looked at.
 """
@@ -36,35 +38,68 @@ def test_check_finds_the_devices(rdma: Machines, tmp_path: Path) -> None:
     words = ("--fabric", "roce", "--interface", "eth1", "--benchmark", "perftest")
     done = local_runs.fabbench(tmp_path, "check", *rdma.options, *words, "--format", "json")
     status = {(row["host"], row["check"]): row["status"] for row in json.loads(done.stdout)}
-    seen = {status[host, check] for host in rdma.names for check in ("rdma ports", "verbs", "memlock", "programs")}
+    seen = {
+        status[host, check]
+        for host in rdma.names
+        for check in ("rdma ports", "verbs", "memlock", "programs")
+    }
     assert seen == {"pass"}, done.stdout
 
 
-def test_perftest_over_roce_is_proven_and_its_packets_are_counted(rdma: Machines, tmp_path: Path) -> None:
+def test_perftest_over_roce_is_proven_and_its_packets_are_counted(
+    rdma: Machines, tmp_path: Path
+) -> None:
     with rdma.nothing_left():
         done = rdma.run(tmp_path, *PERFTEST)
     assert done.returncode == 0, done.stderr
     log = only(tmp_path)
-    facts = {name: log.facts[name] for name in ("transport", "link", "device", "gid_index", "iterations")}
-    expected = {"transport": "RC", "link": "Ethernet", "device": "rxe0", "gid_index": 1, "iterations": 100}
+    facts = {
+        name: log.facts[name] for name in ("transport", "link", "device", "gid_index", "iterations")
+    }
+    expected = {
+        "transport": "RC",
+        "link": "Ethernet",
+        "device": "rxe0",
+        "gid_index": 1,
+        "iterations": 100,
+    }
     assert (log.outcome, facts, codes(log)) == (Outcome.OK, expected, set())
     counters = the_run(tmp_path).counters("000-roce-r1")
     assert counters
-    moved = {host: traffic.nics[0].counters for host, traffic in counters.of_fabric(counters.traffic()).items()}
+    moved = {
+        host: traffic.nics[0].counters
+        for host, traffic in counters.of_fabric(counters.traffic()).items()
+    }
     # 100 messages of 64 KB in packets of 4 KB; soft-RoCE counts no bytes.
     assert moved["rdma2"]["tx_packets"] >= 1600
     assert moved["rdma1"]["rx_packets"] >= 1600
 
 
 def test_a_ping_pong_over_verbs(rdma: Machines, tmp_path: Path) -> None:
-    """A message takes some 10 ms here: fabbench's own number of messages would take a quarter of an hour."""
+    """A message takes some 10 ms here.
+
+    Fabbench's own number of messages would take a quarter of an hour.
+    """
     with rdma.nothing_left():
         done = rdma.run(
-            tmp_path, "pingpong", "--fabric", "roce", "--size", "64", "--iterations", "10", "--timeout", "100"
+            tmp_path,
+            "pingpong",
+            "--fabric",
+            "roce",
+            "--size",
+            "64",
+            "--iterations",
+            "10",
+            "--timeout",
+            "100",
         )
     assert done.returncode == 0, done.stderr
     log = only(tmp_path)
-    assert (log.outcome, log.facts["transport"], log.facts["domain"]) == (Outcome.OK, "verbs", "rxe0")
+    assert (log.outcome, log.facts["transport"], log.facts["domain"]) == (
+        Outcome.OK,
+        "verbs",
+        "rxe0",
+    )
     assert {point.labels["sent"] for point in log.points} == {"10"}
 
 
@@ -98,7 +133,9 @@ def test_an_mtu_that_differs_shows(rdma: Machines, tmp_path: Path) -> None:
 
 
 def test_packets_that_are_lost_are_a_finding(rdma: Machines, tmp_path: Path) -> None:
-    with rdma.changed("rdma2", "tc qdisc add dev eth1 root netem loss 5%", "tc qdisc del dev eth1 root"):
+    with rdma.changed(
+        "rdma2", "tc qdisc add dev eth1 root netem loss 5%", "tc qdisc del dev eth1 root"
+    ):
         done = rdma.run(tmp_path, *PERFTEST)
     assert done.returncode == 0, done.stderr
     (found,) = (finding for finding in only(tmp_path).findings if finding.code == "nic-errors")
@@ -109,17 +146,36 @@ def test_packets_that_are_lost_are_a_finding(rdma: Machines, tmp_path: Path) -> 
 def causes(store: Path, *words: str) -> tuple[list[str], ...]:
     """Return what `explain` says of each: its causes, the most likely first."""
     told = local_runs.fabbench(store, "explain", *words, "--format", "json")
-    return tuple([each["code"] for each in log["causes"]] for log in json.loads(told.stdout)["logs"])
+    return tuple(
+        [each["code"] for each in log["causes"]] for log in json.loads(told.stdout)["logs"]
+    )
 
 
 def test_a_delay_is_named_beside_a_run_without_it(rdma: Machines, tmp_path: Path) -> None:
-    """`-u 18`: queue pairs wait a second before they send again, so that the delay is all that changes."""
-    sizes = ("--size", "2", "--size", "1M", "--iterations", "20", "--timeout", "100", "--", "-u", "18")
+    """`-u 18`.
+
+    Queue pairs wait a second before they send again, so that the delay is all that changes.
+    """
+    sizes = (
+        "--size",
+        "2",
+        "--size",
+        "1M",
+        "--iterations",
+        "20",
+        "--timeout",
+        "100",
+        "--",
+        "-u",
+        "18",
+    )
     words = ("perftest", "--fabric", "roce", "--test", "ib_send_lat", *sizes)
     done = rdma.run(tmp_path, *words)
     assert done.returncode == 0, done.stderr
     usual = the_run(tmp_path).id
-    with rdma.changed("rdma2", "tc qdisc add dev eth1 root netem delay 50ms", "tc qdisc del dev eth1 root"):
+    with rdma.changed(
+        "rdma2", "tc qdisc add dev eth1 root netem delay 50ms", "tc qdisc del dev eth1 root"
+    ):
         done = rdma.run(tmp_path, *words)
     assert done.returncode == 0, done.stderr
     delayed, before = causes(tmp_path, "last", usual)
@@ -144,7 +200,17 @@ def test_memory_that_may_not_be_locked_is_named(rdma: Machines, tmp_path: Path) 
 def test_a_port_that_goes_down_ends_the_run(rdma: Machines, tmp_path: Path) -> None:
     sent = "cat /sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts"
     before = int(rdma.sh("rdma2", sent))
-    words = ("run", "perftest", *rdma.options, "--interface", "eth1", "--fabric", "roce", "--iterations", "1000000")
+    words = (
+        "run",
+        "perftest",
+        *rdma.options,
+        "--interface",
+        "eth1",
+        "--fabric",
+        "roce",
+        "--iterations",
+        "1000000",
+    )
     with rdma.nothing_left():
         running = local_runs.start_program(tmp_path, (*words, "--timeout", "300"))
         try:

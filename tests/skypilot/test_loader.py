@@ -32,7 +32,12 @@ def loaded(folder: Path, texts: dict[str, str]) -> Any:
         files[name].write_text(text)
     env = {**os.environ, "HOME": str(folder), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
     # -P: tests/support has a directory kubernetes, which is not the package.
-    argv: list[str | Path] = [python(), "-P", ROOT / "tests/support/skypilot_load.py", *files.values()]
+    argv: list[str | Path] = [
+        python(),
+        "-P",
+        ROOT / "tests/support/skypilot_load.py",
+        *files.values(),
+    ]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
@@ -55,7 +60,10 @@ def test_it_takes_every_rendered_task(tmp_path: Path) -> None:
         assert (task["nodes"], task["envs"]) == (2, {"FABRIC": "all"})
         assert task["infra"] == infra.replace("k8s", "kubernetes")
         # What SkyPilot does not know under `config` it drops without a word.
-        assert all([cloud, key] in keys for cloud, own in task["config"].items() for key in own), (name, keys)
+        assert all([cloud, key] in keys for cloud, own in task["config"].items() for key in own), (
+            name,
+            keys,
+        )
         assert task["run"] == yaml.safe_load(texts[name])["run"]
         if infra.startswith("aws"):
             assert (task["instance_type"], task["network_tier"]) == (instance_type, "best")
@@ -63,5 +71,7 @@ def test_it_takes_every_rendered_task(tmp_path: Path) -> None:
             assert task["accelerators"] == {gpu: 8}
         if infra == "k8s":
             (container,) = task["config"]["kubernetes"]["pod_config"]["spec"]["containers"]
-            assert container["resources"]["limits"] == container["resources"]["requests"] == {EFA: efa}
+            assert (
+                container["resources"]["limits"] == container["resources"]["requests"] == {EFA: efa}
+            )
             assert task["image_id"]

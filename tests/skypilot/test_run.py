@@ -27,7 +27,9 @@ def test_both_configurations_are_measured_by_one_job(skypilot: SkyLab) -> None:
     assert "SkyPilot" not in done.stdout
     assert compared
     run = newest(skypilot)
-    assert [log.outcome for configuration in ("tcp", "ofi-tcp") for log in run.logs(configuration)] == ["ok"] * 4
+    assert [
+        log.outcome for configuration in ("tcp", "ofi-tcp") for log in run.logs(configuration)
+    ] == ["ok"] * 4
     for log in (log for configuration in ("tcp", "ofi-tcp") for log in run.logs(configuration)):
         assert (log.facts["transport"], {point.size for point in log.points}) == ("tcp", {64})
     assert [f"Job submitted, ID: {number}" in done.stderr for number in (1, 2)] == [True, False]
@@ -58,7 +60,9 @@ def test_a_cluster_that_is_kept_takes_more_runs(skypilot: SkyLab) -> None:
     assert skypilot.settled() == NOTHING
 
 
-def test_a_job_that_somebody_else_cancels_is_a_failed_execution(skypilot: SkyLab, tmp_path: Path) -> None:
+def test_a_job_that_somebody_else_cancels_is_a_failed_execution(
+    skypilot: SkyLab, tmp_path: Path
+) -> None:
     errors = tmp_path / "stderr"
     started = skypilot.popen(*LONG, name="gone", errors=errors)
     assert processes.eventually(lambda: _measures(skypilot), 300), errors.read_text()
@@ -74,7 +78,9 @@ def test_a_job_that_somebody_else_cancels_is_a_failed_execution(skypilot: SkyLab
 def test_an_interrupt_while_it_measures_tears_all_down(skypilot: SkyLab, tmp_path: Path) -> None:
     errors = tmp_path / "stderr"
     started = skypilot.popen(*LONG, name="cut", errors=errors)
-    assert processes.eventually(lambda: _measures(skypilot) and _followed(skypilot), 300), errors.read_text()
+    assert processes.eventually(lambda: _measures(skypilot) and _followed(skypilot), 300), (
+        errors.read_text()
+    )
     with processes.slowed(skypilot.measuring()):
         started.send_signal(signal.SIGTERM)
         assert started.wait(300) == 130, errors.read_text()
@@ -118,6 +124,12 @@ def _followed(skypilot: SkyLab) -> bool:
 
 
 def _measures(skypilot: SkyLab) -> bool:
-    """Whether both sides are connected, and poll: a signal would end the wait for a connection as a failure."""
-    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in skypilot.measuring()]
+    """Whether both sides are connected, and poll.
+
+    A signal would end the wait for a connection as a failure.
+    """
+    stats = [
+        Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        for pid in skypilot.measuring()
+    ]
     return len(stats) == 2 and all(int(stat[11]) > 20 for stat in stats)  # ticks of user time

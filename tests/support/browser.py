@@ -1,7 +1,7 @@
 """Debian's Chromium without a screen, driven over its debugging pipe: pages as a browser sees them.
 
-`setup/prepare slow` installs it on Debian (300 MB). Elsewhere its tests are left out where it is missing, but
-not in CI.
+`setup/prepare slow` installs it on Debian (300 MB). Elsewhere its tests are left out where it is
+missing, but not in CI.
 """
 
 import fcntl
@@ -17,7 +17,13 @@ from typing import IO, Any
 
 from tests.support.needed import refuse, strict
 
-_FLAGS = ("--headless", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe", "--no-first-run")
+_FLAGS = (
+    "--headless",
+    "--disable-gpu",
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
+    "--no-first-run",
+)
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _PATIENCE_S = 120
 
@@ -80,13 +86,17 @@ class Browser:
 
     def settle(self) -> None:
         """Wait until the page is drawn as it now is."""
-        drawn = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
+        drawn = (
+            "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
+        )
         self.ask("Runtime.evaluate", expression=drawn, awaitPromise=True)
 
     def press(self, key: str) -> None:
         """Press and release a key."""
         for kind in ("keyDown", "keyUp"):
-            self.ask("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=9)
+            self.ask(
+                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=9
+            )
 
     def _next(self) -> dict[str, Any]:
         text = bytearray()
@@ -102,8 +112,14 @@ def browser(folder: Path) -> Iterator[Browser]:
     """Start a browser whose files are in `folder`; leave the test out where there is none."""
     program = next(filter(None, map(shutil.which, _NAMES)), None)
     if program is None:
-        refuse("no Chromium: setup/prepare slow installs Debian's", fail=strict("FABBENCH_REQUIRE_LAB"))
-    ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 20) for pair in (os.pipe(), os.pipe()) for end in _closing(pair)]
+        refuse(
+            "no Chromium: setup/prepare slow installs Debian's", fail=strict("FABBENCH_REQUIRE_LAB")
+        )
+    ends = [
+        fcntl.fcntl(end, fcntl.F_DUPFD, 20)
+        for pair in (os.pipe(), os.pipe())
+        for end in _closing(pair)
+    ]
     reads, writes, answers, says = ends
     argv = [program, *_FLAGS, f"--user-data-dir={folder}", "--disk-cache-size=1", "about:blank"]
     argv += ["--no-sandbox"] if os.geteuid() == 0 else []
@@ -132,7 +148,10 @@ def browser(folder: Path) -> Iterator[Browser]:
 
 
 def _closing(pair: tuple[int, int]) -> Iterator[int]:
-    """Yield both ends of a pipe; close each when its copy is made: numbers 3 and 4 are the browser's."""
+    """Yield both ends of a pipe; close each when its copy is made.
+
+    Numbers 3 and 4 are the browser's.
+    """
     for end in pair:
         yield end
         os.close(end)

@@ -25,7 +25,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def namespace(cluster: Cluster) -> Iterator[str]:
-    """Yield a namespace of the test's own. Afterwards it is removed, and nodes and API are as they were."""
+    """Yield a namespace of the test's own.
+
+    Afterwards it is removed, and nodes and API are as they were.
+    """
     name = f"test-{secrets.token_hex(4)}"
     cluster.make_namespace(name)
     yield name
@@ -36,7 +39,10 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def kwok(cluster: Cluster) -> Iterator[Cluster]:
-    """Yield the cluster where kwok can play nodes (`fake_nodes`); they are removed after the module."""
+    """Yield the cluster where kwok can play nodes (`fake_nodes`).
+
+    They are removed after the module.
+    """
     need("kwok")
     yield cluster
     fakes.remove(cluster)

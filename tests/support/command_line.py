@@ -17,7 +17,9 @@ def runner(env: Mapping[str, str | None] | None = None) -> CliRunner:
     return CliRunner(env=env, **apart)
 
 
-def commands(group: click.Group = cli, context: click.Context | None = None) -> Iterator[tuple[str, click.Command]]:
+def commands(
+    group: click.Group = cli, context: click.Context | None = None
+) -> Iterator[tuple[str, click.Command]]:
     """Yield every command below a group, and what calls it: `fabbench run nccl`."""
     context = context or click.Context(group, info_name="fabbench")
     for name in group.list_commands(context):

@@ -1,4 +1,6 @@
-"""Every log of the repository, and what it is read as: one golden file, whose changes are reviewed as a diff.
+"""Every log of the repository, and what it is read as.
+
+One golden file, whose changes are reviewed as a diff.
 
 `python -m tests.support.corpus` rewrites it.
 """
@@ -21,7 +23,14 @@ from tests.support.paths import DATA, EXAMPLES, LOGS, ROOT
 CORPUS = DATA / "corpus"
 """The smallest log of each thing that readers must know. Their folders are benchmarks."""
 GOLDEN = DATA / "corpus.json"
-FOLDERS = (CORPUS, LOGS, DATA / "verdicts", DATA / "mpirun", EXAMPLES / "logs", EXAMPLES / "pair-logs")
+FOLDERS = (
+    CORPUS,
+    LOGS,
+    DATA / "verdicts",
+    DATA / "mpirun",
+    EXAMPLES / "logs",
+    EXAMPLES / "pair-logs",
+)
 FABRICS = ("efa", "ib", "roce", "tcp", "ofi-tcp", "cxi", "shm", "p2p")
 _SHOWN = 8
 """Logs of more points show the first and the last of them; the hash is of all."""
@@ -50,7 +59,10 @@ def golden() -> dict[str, list[str]]:
 
 
 def read_as(path: Path) -> list[str]:
-    """Return a line per log of a file: what it is read as now, and its outcome where a fabric was requested."""
+    """Return a line per log of a file.
+
+    What it is read as now, and its outcome where a fabric was requested.
+    """
     outcomes: dict[int, dict[str, str]] = {}
 
     def judged(record: Record, **given: Any) -> Log:
@@ -86,7 +98,9 @@ def _record(log: Log, asked: dict[str, str]) -> dict[str, Any]:
         "evidence": {fact: line[:80] for fact, line in sorted(log.evidence.items())},
         "hosts": sorted(log.hosts),
         "execution": log.execution,
-        "findings": [_finding(finding.code, finding.severity, finding.meaning) for finding in log.findings],
+        "findings": [
+            _finding(finding.code, finding.severity, finding.meaning) for finding in log.findings
+        ],
         "damaged": [row.line for row in log.damaged],
         "points": len(points),
         "hash": sha256("\n".join(points).encode()).hexdigest()[:12] if points else "",
@@ -96,15 +110,24 @@ def _record(log: Log, asked: dict[str, str]) -> dict[str, Any]:
 
 
 def _finding(code: str, severity: str, meaning: str) -> str:
-    """Return a finding without its wording: its code, its severity, and the figures and units in it."""
+    """Return a finding without its wording.
+
+    Its code, its severity, and the figures and units in it.
+    """
     return " ".join(
-        (code, severity, *re.findall(r"(?<![\w.])\d[\w.]*(?: [kMGT]?B\b| %)?|\b[A-Za-z]+/s(?:ec)?\b", meaning))
+        (
+            code,
+            severity,
+            *re.findall(r"(?<![\w.])\d[\w.]*(?: [kMGT]?B\b| %)?|\b[A-Za-z]+/s(?:ec)?\b", meaning),
+        )
     )
 
 
 def _shown(point: Point) -> str:
     labels = (f"{name}={value}" for name, value in sorted(point.labels.items()))
-    values = (f"{metric} {value!r}" for metric, value in zip(point.metrics, point.values, strict=True))
+    values = (
+        f"{metric} {value!r}" for metric, value in zip(point.metrics, point.values, strict=True)
+    )
     return " ".join((str(point.size), *labels, *values))
 
 

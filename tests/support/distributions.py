@@ -1,11 +1,19 @@
-"""Distributions for tests, as pip leaves them: modules in a directory, and what they offer beside them."""
+"""Distributions for tests, as pip leaves them.
+
+Modules in a directory, and what they offer beside them.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 
-def install(folder: Path, name: str, offers: Mapping[str, Mapping[str, str]], **modules: str) -> None:
-    """Put a distribution into a directory: group → entry point → object, and its modules by name."""
+def install(
+    folder: Path, name: str, offers: Mapping[str, Mapping[str, str]], **modules: str
+) -> None:
+    """Put a distribution into a directory.
+
+    Group → entry point → object, and its modules by name.
+    """
     folder.mkdir(exist_ok=True)
     for module, text in modules.items():
         (folder / f"{module}.py").write_text(text, "utf-8")

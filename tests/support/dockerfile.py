@@ -30,7 +30,9 @@ class Instruction(NamedTuple):
 def read(path: Path) -> list[Instruction]:
     """Return the instructions of a Dockerfile."""
     lines = path.read_text("utf-8").splitlines()
-    joined = "\n".join(line for line in lines if not line.lstrip().startswith("#")).replace("\\\n", " ")
+    joined = "\n".join(line for line in lines if not line.lstrip().startswith("#")).replace(
+        "\\\n", " "
+    )
     found: list[Instruction] = []
     stage = ""
     for line in filter(str.strip, joined.splitlines()):
@@ -42,7 +44,10 @@ def read(path: Path) -> list[Instruction]:
 
 
 class Root:
-    """The root of a system in a folder, as a container's: with the environment that ENV gives it."""
+    """The root of a system in a folder, as a container's.
+
+    With the environment that ENV gives it.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -52,8 +57,22 @@ class Root:
         """Return the command that runs another in this root, by default with loopback alone."""
         spaces = ["--mount", "--pid", "--ipc", *([] if network else ["--net"])]
         enter = ["sh", "-euc", _ENTER, "sh", str(self.folder), "with" if network else "alone"]
-        given = ["env", "-i", *(f"{name}={value}" for name, value in self.environment.items()), *words]
-        return ["unshare", *spaces, "--fork", "--kill-child", "--propagation", "private", *enter, *given]
+        given = [
+            "env",
+            "-i",
+            *(f"{name}={value}" for name, value in self.environment.items()),
+            *words,
+        ]
+        return [
+            "unshare",
+            *spaces,
+            "--fork",
+            "--kill-child",
+            "--propagation",
+            "private",
+            *enter,
+            *given,
+        ]
 
     def run(self, *words: str, network: bool = False) -> subprocess.CompletedProcess[str]:
         """Run a command in this root to its end, and return what it printed."""
@@ -79,7 +98,9 @@ class Root:
                 case "RUN":
                     done = self.run(*shell, each.text, network=True)
                     if done.returncode:
-                        raise RuntimeError(f"RUN {each.text}\n{done.stdout}\nexit status {done.returncode}")
+                        raise RuntimeError(
+                            f"RUN {each.text}\n{done.stdout}\nexit status {done.returncode}"
+                        )
                 case "COPY":
                     self._copy(context, each.text.split())
                 case "ENV":

@@ -1,6 +1,9 @@
-"""The executor over sessions on this machine: a plan in, the lines and endings of its executions out.
+"""The executor over sessions on this machine.
 
-``python -m tests.support.executors PLAN`` runs a pickled plan over sessions in a process of its own.
+A plan in, the lines and endings of its executions out.
+
+``python -m tests.support.executors PLAN`` runs a pickled plan over sessions in a process of its
+own.
 """
 
 import pickle
@@ -58,7 +61,9 @@ def _over_sessions(execution: Execution) -> Generator[str, None, Ending]:
         return (yield from run_steps(lambda step: RemoteSession(machines, step), execution))
 
 
-def _followed(execution: Execution, lines: Generator[str, None, Ending], enough: Enough) -> Executed:
+def _followed(
+    execution: Execution, lines: Generator[str, None, Ending], enough: Enough
+) -> Executed:
     found: list[str] = []
     with closing(lines):
         while True:

@@ -1,4 +1,6 @@
-"""The conventions of GitHub's runner, as it documents them: expressions, files and variables of steps.
+"""The conventions of GitHub's runner, as it documents them.
+
+Expressions, files and variables of steps.
 
 Jobs and composite actions run on this machine. Actions of others are not fetched: they are listed.
 """
@@ -66,7 +68,9 @@ class Job:
         assert "${{" not in done, f"an expression that this runner does not know: {done}"
         return done
 
-    def _step(self, step: dict[str, Any], number: int, action: Path | None) -> tuple[bool, dict[str, str]]:
+    def _step(
+        self, step: dict[str, Any], number: int, action: Path | None
+    ) -> tuple[bool, dict[str, str]]:
         if "uses" in step:
             return self._uses(step)
         if action is not None:
@@ -77,7 +81,10 @@ class Job:
         done = subprocess.run(
             ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", str(script)],
             cwd=self.folder,
-            env={**self._variables(action), **{k: self.text(v) for k, v in step.get("env", {}).items()}},
+            env={
+                **self._variables(action),
+                **{k: self.text(v) for k, v in step.get("env", {}).items()},
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -94,10 +101,14 @@ class Job:
         found = yaml.safe_load((folder / "action.yml").read_text("utf-8"))
         given = {name: self.text(str(value)) for name, value in step.get("with", {}).items()}
         assert set(given) <= set(found["inputs"]), "an input that the action has not"
-        missing = {name for name, about in found["inputs"].items() if about.get("required")} - set(given)
+        missing = {name for name, about in found["inputs"].items() if about.get("required")} - set(
+            given
+        )
         assert not missing, missing
         defaults = {name: about.get("default", "") for name, about in found["inputs"].items()}
-        inner = Job(self.folder, self.env, {**self.contexts, "steps": {}, "inputs": {**defaults, **given}})
+        inner = Job(
+            self.folder, self.env, {**self.contexts, "steps": {}, "inputs": {**defaults, **given}}
+        )
         inner.run(found["runs"]["steps"], folder)
         self.log += inner.log
         values = {name: inner.text(about["value"]) for name, about in found["outputs"].items()}

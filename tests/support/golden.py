@@ -1,4 +1,6 @@
-"""Golden files: what a test made when somebody last read it, so that a change is reviewed as a diff.
+"""Golden files.
+
+What a test made when somebody last read it, so that a change is reviewed as a diff.
 
 `FABBENCH_GOLDEN=write pytest FILE` rewrites those of the tests in FILE.
 """

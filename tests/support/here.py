@@ -18,7 +18,9 @@ def held(host: Host) -> Iterator[RemoteAllocation]:
         yield allocation
 
 
-def lines_of(execution: Execution, host: Host, session: type[RemoteSession] = RemoteSession) -> list[str]:
+def lines_of(
+    execution: Execution, host: Host, session: type[RemoteSession] = RemoteSession
+) -> list[str]:
     """Run an execution here, and return its lines."""
     with held(host) as machines:
         return list(run_steps(lambda step: session(machines, step), execution))

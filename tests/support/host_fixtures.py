@@ -27,8 +27,8 @@ class Labs:
     def __call__(self, hosts: int = 2, *, fresh: bool = False, **options: Any) -> Lab:
         """Return a lab of so many hosts; `options` are those of lab.Options.
 
-        Later calls give the same lab again, unless a test did something to it (Lab.touched). `fresh`
-        brings up one of its own.
+        Later calls give the same lab again, unless a test did something to it (Lab.touched).
+        `fresh` brings up one of its own.
         """
         wanted = Options(hosts=hosts, **options)
         if wanted.slurm:
@@ -79,7 +79,10 @@ def lab(labs: Labs, request: pytest.FixtureRequest) -> Iterator[Labs]:
 
 
 BOTH_SSH_CLIENTS = pytest.mark.parametrize(
-    "lab", ["openssh", pytest.param("paramiko", marks=pytest.mark.slow)], indirect=True, scope="module"
+    "lab",
+    ["openssh", pytest.param("paramiko", marks=pytest.mark.slow)],
+    indirect=True,
+    scope="module",
 )
 """What a test of a whole module does over ssh, it does with fabbench's own client and with the user's."""
 
@@ -97,13 +100,22 @@ class Mpi:
         if self.name == "mpich":
             return [str(self.mpirun), "-hosts", ",".join(hosts), "-ppn", str(slots), "-np", total]
         places = ",".join(f"{host}:{slots}" for host in hosts)
-        return [str(self.mpirun), "--allow-run-as-root", "--bind-to", "none", "-H", places, "-np", total]
+        return [
+            str(self.mpirun),
+            "--allow-run-as-root",
+            "--bind-to",
+            "none",
+            "-H",
+            places,
+            "-np",
+            total,
+        ]
 
     def run(self, lab: Lab, command: str) -> "subprocess.CompletedProcess[str]":
         """Run a shell command with this mpirun in it on a lab's first host.
 
-        Seen about once in fifty launches: Open MPI 5.0.11's prterun, and its daemons, do not notice that
-        all ranks have ended, and stay for ever. They get a second chance.
+        Seen about once in fifty launches: Open MPI 5.0.11's prterun, and its daemons, do not notice
+        that all ranks have ended, and stay for ever. They get a second chance.
         """
         for tries in range(3 if self.name == "openmpi5" else 1, 0, -1):
             try:
@@ -123,7 +135,12 @@ FLAVOURS = {
 }
 
 
-@pytest.fixture(params=["openmpi4", *(pytest.param(name, marks=pytest.mark.slow) for name in ("openmpi5", "mpich"))])
+@pytest.fixture(
+    params=[
+        "openmpi4",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("openmpi5", "mpich")),
+    ]
+)
 def mpi(request: pytest.FixtureRequest) -> Mpi:
     """Each mpirun in turn: Debian's Open MPI 4, and Open MPI 5 and MPICH of setup/prepare dev."""
     return mpi_flavour(request.param)
@@ -145,7 +162,10 @@ OSU = ROOT / "tests/support/fake_programs/osu"
 
 @contextmanager
 def standin(*hosts: Host, **settings: object) -> Iterator[None]:
-    """Let the stand-ins on these hosts behave as STANDIN_… says: `standin(*lab.hosts, HANG_AT="1M")`."""
+    """Let the stand-ins on these hosts behave as STANDIN_… says.
+
+    `standin(*lab.hosts, HANG_AT="1M")`.
+    """
     files = [host.path(f"/run/standin/{name}") for host in hosts for name in settings]
     for file, value in zip(files, [*settings.values()] * len(hosts), strict=True):
         file.parent.mkdir(exist_ok=True)

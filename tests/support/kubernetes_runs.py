@@ -26,7 +26,11 @@ HANGS = "registry.invalid/none:1"
 
 def rules(file: str, kind: str, name: str = "") -> list[dict[str, Any]]:
     """What an example of RBAC grants by the role of a kind; `name` where it has several."""
-    found = [each for each in yaml.safe_load_all((EXAMPLES / file).read_text("utf-8")) if each["kind"] == kind]
+    found = [
+        each
+        for each in yaml.safe_load_all((EXAMPLES / file).read_text("utf-8"))
+        if each["kind"] == kind
+    ]
     (role,) = [each for each in found if name in {"", each["metadata"]["name"]}]
     granted: list[dict[str, Any]] = role["rules"]
     return granted
@@ -52,7 +56,9 @@ class Client:
 
     def has_rights_of(self, file: str) -> None:
         """Be somebody with the rights that an example grants, and no others."""
-        self.kubeconfig = self.cluster.service_account(self.namespace, rules(file, "Role"), rules(file, "ClusterRole"))
+        self.kubeconfig = self.cluster.service_account(
+            self.namespace, rules(file, "Role"), rules(file, "ClusterRole")
+        )
 
     def enforce(self, level: str) -> None:
         """Let Pod Security admit only pods of a level to the namespace."""
@@ -60,7 +66,9 @@ class Client:
         self.cluster.kubectl("label", "namespace", self.namespace, label)
 
     def call(self, argv: list[str], timeout: float = 240) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=False, cwd=self.folder)
+        return subprocess.run(
+            argv, capture_output=True, text=True, timeout=timeout, check=False, cwd=self.folder
+        )
 
     def the_run(self) -> StoredRun:
         """The newest run in the store."""
@@ -170,8 +178,13 @@ class Client:
                 process.kill()
 
     @contextmanager
-    def midway(self, *more: str, rows: int = 2, argv: Sequence[str] = ()) -> "Iterator[RunningCommand]":
-        """Start the stand-in in pods on both nodes, and wait for some rows: no more come before `goes_on`."""
+    def midway(
+        self, *more: str, rows: int = 2, argv: Sequence[str] = ()
+    ) -> "Iterator[RunningCommand]":
+        """Start the stand-in in pods on both nodes, and wait for some rows.
+
+        No more come before `goes_on`.
+        """
         slow = self.cluster.standin(WAIT_AT=SIZES[rows], ROW_S=0.1)
         with slow, self.running([*argv] or self.nccl(*more)) as run:
             run.until(lambda: len(self.rows()) >= rows, 150)

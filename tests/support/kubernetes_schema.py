@@ -46,7 +46,9 @@ def _model_problems(value: Mapping[str, Any], model: str, path: str) -> Iterator
     from kubernetes import client
 
     class_ = getattr(client, model)
-    fields = {name: class_.openapi_types[attribute] for attribute, name in class_.attribute_map.items()}
+    fields = {
+        name: class_.openapi_types[attribute] for attribute, name in class_.attribute_map.items()
+    }
     for key, each in value.items():
         if key not in fields:
             yield f"{path}: no field {key}"
@@ -66,7 +68,10 @@ def _quantities(amounts: Mapping[str, Any], path: str) -> Iterator[str]:
 
 
 def build(value: Any, model: str) -> Any:
-    """Make the client library's own object of a value; ValueError for what must be there and is not."""
+    """Make the client library's own object of a value.
+
+    ValueError for what must be there and is not.
+    """
     from kubernetes import client
 
     api: Any = client.ApiClient()

@@ -77,7 +77,9 @@ def nothing_left(store: Path) -> bool:
 
 def output(store: Path) -> str:
     """The logs of all executions of a store so far."""
-    return "".join(path.read_text(errors="replace") for path in sorted(store.glob("*/exec/*/output.log")))
+    return "".join(
+        path.read_text(errors="replace") for path in sorted(store.glob("*/exec/*/output.log"))
+    )
 
 
 def rows(store: Path) -> list[str]:
@@ -95,7 +97,11 @@ def client(run: "subprocess.Popen[str]", store: Path, size: int) -> int:
     found: list[int] = []
 
     def look() -> bool:
-        words = [(pid, line) for pid, line in programs(store) if line.partition(" ")[0].endswith("fi_pingpong")]
+        words = [
+            (pid, line)
+            for pid, line in programs(store)
+            if line.partition(" ")[0].endswith("fi_pingpong")
+        ]
         found[:] = [pid for pid, line in words if f"-S {size} " in line and "127.0.0.1" in line]
         return bool(found) or run.poll() is not None
 

@@ -40,10 +40,15 @@ def column(label: str, *logs: Log, given: bool = False) -> Column:
 
 def rates(label: str, rows: Iterable[tuple[int, float]], **changes: str | int) -> Column:
     """Make a column of one nccl-tests log; rows are (size in bytes, busbw in GB/s)."""
-    return column(label, log([(size, value * 1e9) for size, value in rows], facts={**FACTS, **changes}))
+    return column(
+        label, log([(size, value * 1e9) for size, value in rows], facts={**FACTS, **changes})
+    )
 
 
 def latencies(label: str, rows: Iterable[tuple[int, float]]) -> Column:
     """Make a column of one fi_pingpong log; rows are (size in bytes, us)."""
     made = [(size, value * 1e-6) for size, value in rows]
-    return column(label, log(made, metric="latency", labels={}, facts={}, benchmark="pingpong", case="pingpong"))
+    return column(
+        label,
+        log(made, metric="latency", labels={}, facts={}, benchmark="pingpong", case="pingpong"),
+    )

@@ -15,7 +15,11 @@ def main(how: str) -> None:
     rank, data = number.value, ctypes.create_string_buffer(64)
     if rank == 0:
         print("# OSU MPI Latency Test v7.4\n# Size          Latency (us)")
-        print("1                       1.21\n2                       1.22\n4                       1.25")
+        print(
+            "1                       1.21\n2                       1.22\n4                   "
+            "    "
+            "1.25"
+        )
     mpi.MPI_Barrier(world)
     if how == "truncate" and rank == 0:
         mpi.MPI_Send(data, 64, char, 1, 0, world)

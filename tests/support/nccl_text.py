@@ -5,7 +5,9 @@ from collections.abc import Iterable
 from tests.support.paths import DATA
 
 PUBLISHED = (DATA / "published-p4d.txt").read_text("utf-8").splitlines()
-"""SkyPilot's published table of 2 × p4d.24xlarge: size, EFA, non-EFA (GB/s), ratio of what is printed.
+"""SkyPilot's published table of 2 × p4d.24xlarge.
+
+Size, EFA, non-EFA (GB/s), ratio of what is printed.
 
 The ratios at 32 KB, 128 KB, 512 MB and 1 GB are published as 1.4, 2.1, 17.7 and 18.4.
 """
@@ -47,7 +49,8 @@ def nccl_text(  # noqa: PLR0913 - what the log says, each with a default
         "warmup iters: 5 iters: 100 agg iters: 1 validation: 1 graph: 0\n#\n# Using devices\n"
     )
     lines += [
-        f"#  Rank {rank:2d} Group  0 Pid {100 + rank:6d} on {'node' + str(rank // each):>10} device {rank % each:2d} "
+        f"#  Rank {rank:2d} Group  0 Pid {100 + rank:6d} on {'node' + str(rank // each):>10} "
+        f"device {rank % each:2d} "
         "[0000:10:1c] NVIDIA A100-SXM4-40GB\n"
         for rank in range(ranks)
     ]
@@ -57,11 +60,15 @@ def nccl_text(  # noqa: PLR0913 - what the log says, each with a default
         algbw = busbw / factor
         time = size / ((algbw or 0.004 / factor) * 1e3) if busbw else max(60.0, size / 4)
         half = f"{_time(time)}  {algbw:6.2f}  {busbw:6.2f}  {wrong:5d}"
-        lines.append(f"{size:12d}  {size // counts:12d}  {dtype:>8}  {'sum':>6}  {-1:6d}  {half}  {half}\n")
+        lines.append(
+            f"{size:12d}  {size // counts:12d}  {dtype:>8}  {'sum':>6}  {-1:6d}  {half}  {half}\n"
+        )
     if footer:
         average = sum(busbw for _, busbw in rows) / len(rows)
         verdict = f"{4 * wrong} FAILED" if wrong else "0 OK"
-        lines.append(f"# Out of bounds values : {verdict}\n# Avg bus bandwidth    : {average:g} \n#\n\n")
+        lines.append(
+            f"# Out of bounds values : {verdict}\n# Avg bus bandwidth    : {average:g} \n#\n\n"
+        )
     return "".join(lines)
 
 

@@ -1,8 +1,9 @@
 """What tests need of this machine: where a test is left out, and where it fails instead.
 
-Programs that `setup/prepare dev` installs are there, or the test that calls them fails: a test that nobody
-notices to be left out proves nothing. Two exceptions, neither of them where CI is set: SYSTEM=no, which asks
-to go on without programs, and hosts made of namespaces for users that are not root.
+Programs that `setup/prepare dev` installs are there, or the test that calls them fails: a test that
+nobody notices to be left out proves nothing. Two exceptions, neither of them where CI is set:
+SYSTEM=no, which asks to go on without programs, and hosts made of namespaces for users that are not
+root.
 """
 
 import os
@@ -15,7 +16,10 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def strict(variable: str) -> bool:
-    """Return whether a tier that cannot start fails: in CI, and where its target sets this variable."""
+    """Return whether a tier that cannot start fails.
+
+    In CI, and where its target sets this variable.
+    """
     return bool(os.environ.get("CI") or os.environ.get(variable))
 
 

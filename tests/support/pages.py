@@ -14,7 +14,9 @@ EFA, TCP = rates("EFA", [(KB, 0.1), (GB, 80)]), rates("TCP", [(KB, 0), (GB, 4)])
 HOSTILE = "</title></style></pre><img src=x onerror=alert(1)>\"'&amp;\x1b[31m\u202e"
 
 
-def page(text: str = "plain", *, first: str = "EFA", comparison: Comparison | None = None) -> RunPage:
+def page(
+    text: str = "plain", *, first: str = "EFA", comparison: Comparison | None = None
+) -> RunPage:
     """Return a run in which everything says `text`."""
     found = Finding(code="x", severity=Severity.WARNING, meaning=text, line=text, advice=text)
     logs = tuple(replace(each, evidence={"transport": text}, findings=[found]) for each in EFA.logs)

@@ -2,7 +2,8 @@
 
 import re
 
-# Not ru_maxrss of getrusage: that of a new program begins with the size of the process that started it.
+# Not ru_maxrss of getrusage: that of a new program begins with the size of the process that started
+# it.
 PROGRAM = (
     "import atexit, pathlib, sys; from fabbench.cli import cli; "
     "atexit.register(lambda: sys.stderr.write(pathlib.Path('/proc/self/status').read_text())); "

@@ -18,7 +18,9 @@ def rate_of(average: str, size: int, unit: str) -> str:
 
 def bandwidth_row(size: int, iterations: int, peak: str, average: str, rate: str) -> str:
     """REPORT_FMT."""
-    return f" {size:<7}    {iterations:<10}       {peak:<7}            {average:<7}\t\t     {rate:<7}"
+    return (
+        f" {size:<7}    {iterations:<10}       {peak:<7}            {average:<7}\t\t     {rate:<7}"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,10 @@ def node_object(  # noqa: PLR0913 - what tests vary
     not_ready: str = "",
     cordoned: bool = False,
 ) -> dict[str, Any]:
-    """Return a node of nodes.json under another name, with other labels (None: without) and amounts."""
+    """Return a node of nodes.json under another name, with other labels (None.
+
+    Without) and amounts.
+    """
     found = copy.deepcopy(NODES[kind])
     meta, spec, status = found["metadata"], found["spec"], found["status"]
     if name:

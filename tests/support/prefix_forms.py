@@ -1,4 +1,7 @@
-"""The ways in which lines of a benchmark are found in logs: behind which prefix, and as part of what."""
+"""The ways in which lines of a benchmark are found in logs.
+
+Behind which prefix, and as part of what.
+"""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +20,10 @@ def _at(number: int) -> datetime:
 
 
 def _template(template: str) -> Form:
-    """`%` codes are those of strftime; `{n}` is the line's number, `{ms}` the time's milliseconds."""
+    """`%` codes are those of strftime.
+
+    `{n}` is the line's number, `{ms}` the time's milliseconds.
+    """
 
     def line(number: int, text: str) -> str:
         time = _at(number)
@@ -33,7 +39,13 @@ def _docker_json(number: int, text: str) -> str:
 
 
 def _nested_json(number: int, text: str) -> str:
-    return json.dumps({"@timestamp": _at(number).isoformat(), "kubernetes": {"pod": "a"}, "body": {"message": text}})
+    return json.dumps(
+        {
+            "@timestamp": _at(number).isoformat(),
+            "kubernetes": {"pod": "a"},
+            "body": {"message": text},
+        }
+    )
 
 
 def _numbered(width: int, behind: str) -> Form:
@@ -41,7 +53,10 @@ def _numbered(width: int, behind: str) -> Form:
 
 
 FORMS: Mapping[str, Form] = {
-    **{name: _template(each) for name, each in json.loads((DATA / "prefixes.json").read_text("utf-8")).items()},
+    **{
+        name: _template(each)
+        for name, each in json.loads((DATA / "prefixes.json").read_text("utf-8")).items()
+    },
     "CRLF": lambda _, text: f"{text}\r",
     "docker's json-file": _docker_json,
     "JSON, nested": _nested_json,

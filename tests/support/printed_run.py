@@ -1,4 +1,7 @@
-"""A run on this machine that prints every point as it comes: `python tests/support/printed_run.py STORE`."""
+"""A run on this machine that prints every point as it comes.
+
+`python tests/support/printed_run.py STORE`.
+"""
 
 import sys
 from pathlib import Path
@@ -32,7 +35,14 @@ def main(store: Path) -> None:
     """Measure two fabrics, twice each."""
     work = PingpongWork(sizes=(64, 1500, 4096), iterations=5)
     target = Target(name="local", launcher="local")
-    request = RunRequest(benchmark="pingpong", work=work, target=target, fabrics=("shm", "tcp"), repeats=2, store=store)
+    request = RunRequest(
+        benchmark="pingpong",
+        work=work,
+        target=target,
+        fabrics=("shm", "tcp"),
+        repeats=2,
+        store=store,
+    )
     with launcher_named("local").open(target, work.needs) as allocation:
         planned = plan(request, allocation.inventory)
         carry_out(planned, allocation, RunWriter(request, allocation.inventory, planned), Screen())

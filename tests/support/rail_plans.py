@@ -11,7 +11,10 @@ from tests.support.requests import request
 
 
 def first_execution(benchmark: str, work: Work, fabric: str, hosts: tuple[Host, ...]) -> Execution:
-    """Plan a run on one fabric, or on the best one where none is named; give its first execution."""
+    """Plan a run on one fabric, or on the best one where none is named.
+
+    Give its first execution.
+    """
     run_request = request(benchmark, work, *filter(None, (fabric,)), target="x")
     return plan(run_request, Inventory(target="x", hosts=hosts)).executions[0]
 
@@ -20,5 +23,10 @@ def measured(execution: Execution, host: Host) -> Log:
     """Run an execution here, and judge its one log."""
     parser = LogParser("x", proof=execution.proof)
     lines = lines_of(execution, host)
-    (log,) = logs([*parser.feed_lines(lines), *parser.close(Ending(status=0, planned_sizes=execution.planned_sizes))])
+    (log,) = logs(
+        [
+            *parser.feed_lines(lines),
+            *parser.close(Ending(status=0, planned_sizes=execution.planned_sizes)),
+        ]
+    )
     return log

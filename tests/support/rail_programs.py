@@ -1,8 +1,8 @@
 """Whole programs that stand in for perftest and the fabtests where there is no RDMA device.
 
 They take the options of the true ones, meet over TCP, and print as those do (perftest_parameters.c,
-fabtests/common/shared.c, libfabric's src/fabric.c and prov/efa/src/efa_base_ep.c). A device's number gives
-its speed. Started as ``rail_programs.py PROGRAM OPTIONS``.
+fabtests/common/shared.c, libfabric's src/fabric.c and prov/efa/src/efa_base_ep.c). A device's
+number gives its speed. Started as ``rail_programs.py PROGRAM OPTIONS``.
 """
 
 import getopt
@@ -26,7 +26,9 @@ def made(folder: Path, *names: str) -> dict[str, str]:
     for name in names:
         path = folder / name
         module = "-m tests.support.rail_programs"
-        path.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" {module} {name} "$@"\n')
+        path.write_text(
+            f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" {module} {name} "$@"\n'
+        )
         path.chmod(0o755)
     return {name: str(folder / name) for name in names}
 

@@ -12,7 +12,9 @@ from tests.support.paths import LOGS
 __all__ = ["LOGS", "figures", "read", "read_lines", "read_live", "read_one", "read_plan_output"]
 
 
-def read_lines(lines: Iterable[str], proof: Proof | None = None, ending: Ending | None = None) -> list[Log]:
+def read_lines(
+    lines: Iterable[str], proof: Proof | None = None, ending: Ending | None = None
+) -> list[Log]:
     """Read lines that have no launcher's prefix."""
     session = LogParser("x", proof=proof, live=False)
     return list(logs([*session.feed_lines(lines), *session.close(ending)]))
@@ -37,7 +39,9 @@ def read_live(lines: Iterable[str]) -> tuple[list[Point], list[Log]]:
     return [found for found in results if isinstance(found, Point)], list(logs(results))
 
 
-def read_plan_output(lines: Iterable[str], plan: Plan, source: str) -> Iterator[tuple[Execution, tuple[Log, ...]]]:
+def read_plan_output(
+    lines: Iterable[str], plan: Plan, source: str
+) -> Iterator[tuple[Execution, tuple[Log, ...]]]:
     """Judge what a job printed: every execution that has begun, each by what it was to prove."""
     split = Demux(lines)
     for execution in plan.executions:

@@ -17,7 +17,10 @@ from tests.support.counter_trees import Tree
 from tests.support.nvshmem_text import alltoall
 
 GB = 10**9
-_RANKS = [f"[1,{pe}]<stdout>:mype: {pe} mype_node: {pe // 4} device name: H200 bus id: {pe} " for pe in range(8)]
+_RANKS = [
+    f"[1,{pe}]<stdout>:mype: {pe} mype_node: {pe // 4} device name: H200 bus id: {pe} "
+    for pe in range(8)
+]
 NVSHMEM = [
     *_RANKS,
     "node0:11:12 [0] NVSHMEM INFO Successfully initialized the transport: libfabric",
@@ -61,7 +64,11 @@ class ReplayHosts:
     def counters(self) -> Mapping[str, Sequence[str]]:
         left = self.silent if self.executed else frozenset()
         with self.changing:
-            return {name: tree.text().splitlines() for name, tree in self.trees.items() if name not in left}
+            return {
+                name: tree.text().splitlines()
+                for name, tree in self.trees.items()
+                if name not in left
+            }
 
     def nics(self, execution: Execution, when: str) -> list[str]:
         """Return the lines that a script prints of the counters."""
@@ -70,7 +77,11 @@ class ReplayHosts:
             packed[host] = ""
         expected = execution_counters.expected_facts(execution, self.inventory.hosts)
         return [
-            f"#@fabbench nics {execution.id} when={when} number={number} host={host} {expected} packed={text}"
+            (
+                f"#@fabbench nics {execution.id} when={when} number={number} host={host} "
+                f"{expected} "
+                f"packed={text}"
+            )
             for number, (host, text) in enumerate(packed.items())
         ]
 

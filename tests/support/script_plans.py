@@ -41,9 +41,14 @@ def inventory(count: int = 2) -> Inventory:
     return Inventory(target="lab", hosts=tuple(hosts))
 
 
-def nccl(*fabrics: str, repeats: int = 2, env: Mapping[str, str] | None = None, **work: float) -> Plan:
+def nccl(
+    *fabrics: str, repeats: int = 2, env: Mapping[str, str] | None = None, **work: float
+) -> Plan:
     measured = NcclWork(max_bytes=1024, **work)  # type: ignore[arg-type]
-    return plan(request("nccl", measured, *fabrics, target="lab", repeats=repeats, env=env or {}), inventory())
+    return plan(
+        request("nccl", measured, *fabrics, target="lab", repeats=repeats, env=env or {}),
+        inventory(),
+    )
 
 
 def pingpong(*fabrics: str, repeats: int = 2, iterations: int = 10) -> Plan:
@@ -55,10 +60,18 @@ def of_steps(*steps: Step, hosts: int = 2, together: bool = False) -> Plan:
     """A plan of one execution."""
     configuration = Configuration(label="tcp", fabric="tcp")
     executions = (execution_by_hand(configuration, steps=steps, together=together),)
-    return Plan(benchmark="pingpong", target="lab", configurations=(configuration,), executions=executions, hosts=hosts)
+    return Plan(
+        benchmark="pingpong",
+        target="lab",
+        configurations=(configuration,),
+        executions=executions,
+        hosts=hosts,
+    )
 
 
-def pair(server: tuple[str, ...], client: tuple[str, ...], name: str = "a", timeout_s: float = 20) -> Step:
+def pair(
+    server: tuple[str, ...], client: tuple[str, ...], name: str = "a", timeout_s: float = 20
+) -> Step:
     commands = (Command(argv=server, role="server"), Command(argv=client, role="client", host=1))
     return Step(id=f"000-tcp-r1/{name}", label=name, commands=commands, timeout_s=timeout_s)
 

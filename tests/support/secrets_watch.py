@@ -37,7 +37,9 @@ def watched(name: str, *folders: Path) -> Iterator[Seen]:
         while not over.wait(_PAUSE_S):
             for process in set(Path("/proc").glob("[0-9]*")) - before:
                 _look(seen, name.encode(), process, looks)
-            for path in (path for folder in folders for path in folder.glob("fabbench-*/environment")):
+            for path in (
+                path for folder in folders for path in folder.glob("fabbench-*/environment")
+            ):
                 with contextlib.suppress(OSError):
                     seen.in_files[str(path)] = path.stat().st_mode & 0o777
 

@@ -73,7 +73,9 @@ class Cluster:
         if max(*faults, path) >= 1 or self.chance.random() < self.failures:
             return SweepResult(test, SweepOutcome.FAILED, round=number, reason="The test failed.")
         pairs = zip(test.nodes, faults, strict=True)
-        speeds = [self._speed[node] * self.types.get(node, 1.0) * (1 - fault) for node, fault in pairs]
+        speeds = [
+            self._speed[node] * self.types.get(node, 1.0) * (1 - fault) for node, fault in pairs
+        ]
         slowest = len(speeds) / sum(1 / speed for speed in speeds) if self.sums else min(speeds)
         figure = TYPICAL * min(slowest, 1 - path) * math.exp(self.noise * self._deviation())
         if self.chance.random() < self.congestion:
@@ -96,7 +98,9 @@ class Cluster:
         faults = [self.bad_links.get(frozenset(test.nodes), 0.0)]
         faults += [self.between] if len({self.islands.get(node) for node in test.nodes}) > 1 else []
         groups = {self.group_of.get(node, "") for node in test.nodes}
-        return max(faults + [self.bad_uplinks.get(group, 0.0) for group in groups if len(groups) > 1])
+        return max(
+            faults + [self.bad_uplinks.get(group, 0.0) for group in groups if len(groups) > 1]
+        )
 
     def _nic(self, test: SweepTest, nic: str) -> float:
         return max(self.bad_nics.get((node, nic), 0.0) for node in test.nodes)

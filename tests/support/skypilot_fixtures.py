@@ -1,4 +1,7 @@
-"""Fixture: SkyPilot on the client of a lab whose hosts are a Slurm. Real client, API server and launches."""
+"""Fixture: SkyPilot on the client of a lab whose hosts are a Slurm.
+
+Real client, API server and launches.
+"""
 
 import secrets
 import shutil
@@ -29,7 +32,10 @@ def missing() -> str:
 
 
 def python() -> Path:
-    """Return the Python that has SkyPilot; a tier that cannot start fails where nobody would notice."""
+    """Return the Python that has SkyPilot.
+
+    A tier that cannot start fails where nobody would notice.
+    """
     if reason := missing():
         refuse(reason, fail=strict("FABBENCH_REQUIRE_SKY"))
     return VENV / "bin/python"
@@ -62,7 +68,10 @@ class SkyLab:
         return done.stdout + done.stderr
 
     def argv(self, *words: str, name: str) -> list[str | Path]:
-        """The words of a run on a cluster of this name; SkyPilot finds the stand-in for uv there."""
+        """The words of a run on a cluster of this name.
+
+        SkyPilot finds the stand-in for uv there.
+        """
         uv = self.work / f".sky_clusters/{name}-{USER}/.local/bin/uv"
         uv.parent.mkdir(parents=True, exist_ok=True)
         uv.write_text((ROOT / "tests/support/skypilot_uv").read_text().replace("@VENV@", str(VENV)))
@@ -78,10 +87,15 @@ class SkyLab:
     def popen(self, *words: str, name: str, errors: Path) -> Popen[str]:
         """Start a run; what it says goes into a file."""
         with errors.open("w") as file:
-            return self.site.popen(self.argv(*words, name=name), env=self.env, stdout=file, stderr=file)
+            return self.site.popen(
+                self.argv(*words, name=name), env=self.env, stdout=file, stderr=file
+            )
 
     def clusters(self) -> list[str]:
-        """The clusters that SkyPilot knows, from its database: SkyPilot itself takes seconds to start."""
+        """The clusters that SkyPilot knows, from its database.
+
+        SkyPilot itself takes seconds to start.
+        """
         with closing(sqlite3.connect(self.home / ".sky/state.db")) as database:
             return [name for (name,) in database.execute("SELECT name FROM clusters")]
 
@@ -99,7 +113,10 @@ class SkyLab:
         ]
 
     def left(self) -> dict[str, Any]:
-        """What is left of all clusters: SkyPilot's list, Slurm's jobs, programs and files of hosts."""
+        """What is left of all clusters.
+
+        SkyPilot's list, Slurm's jobs, programs and files of hosts.
+        """
         names = [host.name for host in self.site.hosts]
         measuring = [
             " ".join(words)
@@ -113,10 +130,18 @@ class SkyLab:
             for pattern in ("fabbench-*", "*/fabbench-*")
             for path in map(str, host.path("/tmp").glob(pattern))
         ]
-        return {"clusters": self.clusters(), "jobs": self.jobs(), "programs": measuring, "files": files}
+        return {
+            "clusters": self.clusters(),
+            "jobs": self.jobs(),
+            "programs": measuring,
+            "files": files,
+        }
 
     def settled(self, **expected: list[str]) -> dict[str, Any]:
-        """What is left, once it is as expected, or after a while: hosts and Slurm are done a moment later."""
+        """What is left, once it is as expected, or after a while.
+
+        Hosts and Slurm are done a moment later.
+        """
         processes.eventually(lambda: self.left() == {**NOTHING, **expected})
         return self.left()
 
@@ -136,7 +161,10 @@ NOTHING: dict[str, list[str]] = {"clusters": [], "jobs": [], "programs": [], "fi
 
 @pytest.fixture(scope="module")
 def skypilot(lab: Labs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SkyLab]:
-    """Yield a client whose SkyPilot knows a Slurm of two hosts; its API server runs, and is stopped after."""
+    """Yield a client whose SkyPilot knows a Slurm of two hosts.
+
+    Its API server runs, and is stopped after.
+    """
     python()
     folder = tmp_path_factory.mktemp("sky")
     site = lab(2, slurm=True, share=(folder,))

@@ -1,4 +1,7 @@
-"""Reads tasks as SkyPilot does: run by the Python that has it. Prints what it understood, as JSON."""
+"""Reads tasks as SkyPilot does: run by the Python that has it.
+
+Prints what it understood, as JSON.
+"""
 
 import json
 import sys

@@ -47,7 +47,9 @@ def osu(*more: str) -> list[str]:
 
 
 def rendered(lab: Lab, *words: str) -> str:
-    return lab.run([sys.executable, "-m", "fabbench", "render", *words, "--as", "slurm"], check=True).stdout
+    return lab.run(
+        [sys.executable, "-m", "fabbench", "render", *words, "--as", "slurm"], check=True
+    ).stdout
 
 
 def without_command(script: str) -> str:
@@ -66,7 +68,9 @@ def jobs(host: Host) -> dict[str, dict[str, str]]:
 
 def the_job(host: Host) -> str:
     """The newest job of fabbench's; empty if there is none."""
-    ours = [number for number, fields in jobs(host).items() if fields["JobName"].startswith("fabbench-")]
+    ours = [
+        number for number, fields in jobs(host).items() if fields["JobName"].startswith("fabbench-")
+    ]
     return max(ours, key=int, default="")
 
 
@@ -94,7 +98,9 @@ def nothing_left(lab: Lab, within_s: float = 60) -> Iterator[None]:
     """Hold that what happens inside leaves no job, no file and no process on any host."""
     first = lab[0]
     # What an earlier test has ended may be on its way out.
-    assert processes.eventually(lambda: not any(line.endswith(" COMPLETING") for line in queued(first)))
+    assert processes.eventually(
+        lambda: not any(line.endswith(" COMPLETING") for line in queued(first))
+    )
     queue, before, kept = queued(first), lab.traces(), files(first)
     yield
     assert processes.eventually(lambda: queued(first) == queue, within_s), queued(first)
@@ -111,7 +117,9 @@ def taken(host: Host, *more: str) -> Iterator[str]:
     words = ["sbatch", "--parsable", "--exclusive", "-o", "/dev/null", *more, "--wrap", "sleep 600"]
     job = host.sh(words).stdout.strip()
     sleeping = ["sleep", "600"]
-    assert processes.eventually(lambda: any(sleeping in each.processes().values() for each in host.lab.hosts), 30)
+    assert processes.eventually(
+        lambda: any(sleeping in each.processes().values() for each in host.lab.hosts), 30
+    )
     try:
         yield job
     finally:

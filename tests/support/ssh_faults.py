@@ -40,9 +40,16 @@ class RunningCommand(Running):
         self.until(lambda: len(self.rows()) >= count)
 
     def until_behind(self) -> None:
-        """Wait until the ranks are two rows further than its logs: the stand-in says at which size it is."""
+        """Wait until the ranks are two rows further than its logs.
+
+        The stand-in says at which size it is.
+        """
         places = self.lab[0].path("/var/tmp")
-        self.until(lambda: any(int(_text(path)) > 4 * self.rows()[-1] for path in places.glob("standin-*/progress")))
+        self.until(
+            lambda: any(
+                int(_text(path)) > 4 * self.rows()[-1] for path in places.glob("standin-*/progress")
+            )
+        )
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""Runs of fabbench over ssh in a lab: from the client, on its hosts, and nothing is left anywhere."""
+"""Runs of fabbench over ssh in a lab.
+
+From the client, on its hosts, and nothing is left anywhere.
+"""
 
 import subprocess
 import sys
@@ -27,14 +30,18 @@ def argv(*words: str) -> list[str]:
 def nccl(lab: Lab, *more: str, count: int | None = None) -> list[str]:
     """The command line that runs the stand-in, one rank on each host unless `more` says otherwise."""
     own = () if "--gpus" in more else ("--gpus", "1")
-    return argv("run", "nccl", "--on", "ssh", *hosts(lab, count), "--bin-dir", str(STANDIN), *own, *more)
+    return argv(
+        "run", "nccl", "--on", "ssh", *hosts(lab, count), "--bin-dir", str(STANDIN), *own, *more
+    )
 
 
 def pingpong(lab: Lab, *more: str) -> list[str]:
     return argv("run", "pingpong", "--on", "ssh", *hosts(lab, 2), *more)
 
 
-def run(lab: Lab, words: list[str], env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    lab: Lab, words: list[str], env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     return lab.run(words, env=env, timeout=180)
 
 

@@ -30,7 +30,14 @@ class User:
 
     def argv(self, *words: str) -> list[str]:
         """The command line that runs a command as this user, for root."""
-        return ["setpriv", f"--reuid={self.name}", f"--regid={self.name}", "--init-groups", "--", *words]
+        return [
+            "setpriv",
+            f"--reuid={self.name}",
+            f"--regid={self.name}",
+            "--init-groups",
+            "--",
+            *words,
+        ]
 
     def start(self, words: list[str]) -> "subprocess.Popen[str]":
         """Start fabbench, with an empty store in the user's home."""

@@ -23,7 +23,9 @@ USER = "root"
 def make_key(path: Path, *, kind: str = "ed25519", passphrase: str = "") -> Path:
     # The longer RSA keys that are usual take seconds to find.
     bits = ["-b", "2048"] if kind == "rsa" else []
-    subprocess.run(["ssh-keygen", "-q", "-t", kind, *bits, "-N", passphrase, "-f", str(path)], check=True)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", kind, *bits, "-N", passphrase, "-f", str(path)], check=True
+    )
     return path
 
 
@@ -50,8 +52,13 @@ class Sshd:
     def known(self, *, kind: str = "ed25519", name: str = "") -> str:
         return f"{name or f'[127.0.0.1]:{self.port}'} {' '.join(self.key(kind))}\n"
 
-    def host(self, *lines: str, name: str = "node1", known: str | None = None, accept_new: bool = False) -> SshHost:
-        """A host in the ssh configuration of a user who knows it and has its key; `lines` come first there."""
+    def host(
+        self, *lines: str, name: str = "node1", known: str | None = None, accept_new: bool = False
+    ) -> SshHost:
+        """A host in the ssh configuration of a user who knows it and has its key.
+
+        `lines` come first there.
+        """
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         (folder / "known").write_text(self.known() if known is None else known)
         usual = {
@@ -107,7 +114,9 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def running_sshd(folder: Path, *lines: str, kinds: tuple[str, ...] = ("ed25519",)) -> Iterator[Sshd]:
+def running_sshd(
+    folder: Path, *lines: str, kinds: tuple[str, ...] = ("ed25519",)
+) -> Iterator[Sshd]:
     """Start an sshd with further lines of configuration, and end it afterwards with all it serves."""
     if os.geteuid() != 0:
         refuse("an sshd needs root", fail=strict("FABBENCH_REQUIRE_LAB"))
@@ -120,7 +129,9 @@ def running_sshd(folder: Path, *lines: str, kinds: tuple[str, ...] = ("ed25519",
     port = free_port()
     config = folder / "sshd_config"
     usual = (DATA / "lab/sshd_config_here").read_text("utf-8").format(port=port, folder=folder)
-    config.write_text("\n".join([*lines, *(f"HostKey {folder}/host_{kind}" for kind in kinds), usual]))
+    config.write_text(
+        "\n".join([*lines, *(f"HostKey {folder}/host_{kind}" for kind in kinds), usual])
+    )
     with (folder / "log").open("wb") as log:
         argv = [SSHD, "-D", "-e", "-f", str(config)]
         process = subprocess.Popen(argv, stderr=log, start_new_session=True)

@@ -24,14 +24,10 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def below(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the blocks in a node: statements, `except` and `case`. Not expressions, which are most of a tree."""
+    """Yield the blocks in a node: statements, `except` and `case`.
+
+    Not expressions, which are most of a tree.
+    """
     for name in ("body", "handlers", "cases", "orelse", "finalbody"):
         found = getattr(node, name, ())
         yield from found if isinstance(found, list) else ()
-
-
-def statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what is below a node, at any depth, except expressions."""
-    for each in below(node):
-        yield each
-        yield from statements(each)

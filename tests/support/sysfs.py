@@ -18,7 +18,9 @@ def answer(folder: Path, changes: Mapping[str, str], *shell: str, path: str = ""
     """Probe this machine with the tree of tests/data/sysfs, and other texts for files whose names end as given."""
     text = script().replace("cd /sys", f"cd {made(folder / 'sys', changes)}")
     env = os.environ | ({"PATH": path} if path else {})
-    done = subprocess.run([*(shell or ("sh",)), "-c", text], env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*(shell or ("sh",)), "-c", text], env=env, capture_output=True, text=True, check=True
+    )
     return done.stdout.splitlines()
 
 
@@ -33,7 +35,9 @@ def made(root: Path, changes: Mapping[str, str]) -> Path:
         elif file.name == "config":
             content = bytearray(4096)
             for offset, value in (pair.split(":") for pair in text.split()):
-                content[int(offset, 16) : int(offset, 16) + 4] = int(value, 16).to_bytes(4, "little")
+                content[int(offset, 16) : int(offset, 16) + 4] = int(value, 16).to_bytes(
+                    4, "little"
+                )
             file.write_bytes(content)
         else:
             file.write_text(text.replace("\\n", "\n") + "\n")

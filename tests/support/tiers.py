@@ -18,5 +18,6 @@ def seeds(few: int, many: int) -> pytest.MarkDecorator:
 def sampled(values: Sequence[Any], every: int) -> list[Any]:
     """Return parameters of which only each `every`th one is not slow."""
     return [
-        pytest.param(value, marks=[pytest.mark.slow] if number % every else []) for number, value in enumerate(values)
+        pytest.param(value, marks=[pytest.mark.slow] if number % every else [])
+        for number, value in enumerate(values)
     ]

@@ -7,7 +7,10 @@ def sentences(algbw: float = 239.742e9, *, payload: float = 4e9, ranks: int = 16
     """Print the sentence form."""
     busbw = algbw * (2 * (ranks - 1) / ranks)
     return [
-        f"The average bandwidth of all_reduce with a {payload / 1e9}GB payload (50 trials, {ranks} ranks):",
+        (
+            f"The average bandwidth of all_reduce with a {payload / 1e9}GB payload (50 trials, "
+            f"{ranks} ranks):"
+        ),
         f" algbw: {algbw / 1e9:.3f} GBps ({algbw * 8 / 1e9:.1f} Gbps)",
         f" busbw: {busbw / 1e9:.3f} GBps ({busbw * 8 / 1e9:.1f} Gbps)",
         "",
@@ -22,7 +25,10 @@ def table(rows: Sequence[tuple[int, float]], *, ranks: int = 16) -> list[str]:
         "",
         "| payload |    busbw   |    algbw   |",
         "| ------: | ---------: | ---------: |",
-        *(f"| {_size(size):>7} | {factor * algbw / 1e9:6.2f}GBps | {algbw / 1e9:6.2f}GBps |" for size, algbw in rows),
+        *(
+            f"| {_size(size):>7} | {factor * algbw / 1e9:6.2f}GBps | {algbw / 1e9:6.2f}GBps |"
+            for size, algbw in rows
+        ),
     ]
 
 

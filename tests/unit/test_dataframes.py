@@ -14,7 +14,11 @@ def test_a_frame_has_a_row_for_each_sample() -> None:
     frame = fabbench.frame(LOGS / "x-net-socket.txt")
     assert len(frame) == 24 * 2 * 4
     assert {"nccl"} == set(frame["benchmark"])
-    row = frame[(frame["size"] == 1 << 26) & (frame["metric"] == "busbw") & (frame["placement"] == "out-of-place")]
+    row = frame[
+        (frame["size"] == 1 << 26)
+        & (frame["metric"] == "busbw")
+        & (frame["placement"] == "out-of-place")
+    ]
     assert list(row["value"]) == [4.75e9]
 
 
@@ -41,5 +45,7 @@ def test_statistics_are_not_mixed_with_the_main_figure() -> None:
 
 
 def test_a_metric_that_is_not_there_is_named() -> None:
-    with pytest.raises(ValueError, match="no row has the metric latency; available: algbw, busbw, time, wrong"):
+    with pytest.raises(
+        ValueError, match="no row has the metric latency; available: algbw, busbw, time, wrong"
+    ):
         fabbench.pivot(fabbench.frame(LOGS / "split.txt"), "latency")

@@ -45,11 +45,15 @@ def hosts(monkeypatch: pytest.MonkeyPatch) -> Replay:
 
 def test_functions_are_listed_and_loaded_when_used() -> None:
     assert set(fabbench.__all__) <= set(dir(fabbench))
-    assert all(callable(getattr(fabbench, name)) for name in set(fabbench.__all__) - {"__version__"})
+    assert all(
+        callable(getattr(fabbench, name)) for name in set(fabbench.__all__) - {"__version__"}
+    )
     with pytest.raises(AttributeError, match="no attribute 'nonesuch'"):
         fabbench.nonesuch  # noqa: B018 - the attribute is what is tested
     program = "import sys, fabbench; print(sorted({'click', 'pandas', 'yaml'} & {*sys.modules}))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "[]\n"
 
 
@@ -59,7 +63,10 @@ def test_logs_are_parsed_and_compared() -> None:
     comparison = fabbench.compare(*files, labels=("ofi", "socket"), metric="busbw")
     assert [column.label for column in comparison.columns] == ["ofi", "socket"]
     assert comparison.status is Exit.FINE
-    assert fabbench.compare(fabbench.load(*files, labels=("ofi", "socket")), metric="busbw") == comparison
+    assert (
+        fabbench.compare(fabbench.load(*files, labels=("ofi", "socket")), metric="busbw")
+        == comparison
+    )
     frame = comparison.to_frame()
     assert list(frame[(frame["size"] == 1 << 26)]["value"]) == [4.36e9, 4.75e9]
     page = comparison._repr_html_()
@@ -73,13 +80,20 @@ def test_logs_are_parsed_and_compared() -> None:
 
 def test_a_request_is_made_of_plain_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "fabbench.yaml").write_text("targets: {prod: {launcher: ssh, hosts: [a, b], gpus: 4}}\n")
+    (tmp_path / "fabbench.yaml").write_text(
+        "targets: {prod: {launcher: ssh, hosts: [a, b], gpus: 4}}\n"
+    )
     made = fabbench.request(
         "pingpong", on="prod", sizes=(64, "4K"), gpus=2, fabrics=("tcp",), env={"A": "1"}, repeats=2
     )
     assert made.work == PingpongWork(sizes=(64, 4096))
     assert (made.target.launcher, made.target.hosts, made.target.gpus) == ("ssh", ("a", "b"), 2)
-    assert (made.fabrics, made.env, made.repeats, made.store.name) == (("tcp",), {"A": "1"}, 2, "fabbench-runs")
+    assert (made.fabrics, made.env, made.repeats, made.store.name) == (
+        ("tcp",),
+        {"A": "1"},
+        2,
+        "fabbench-runs",
+    )
     for options, said in {
         ("iterations", "x"): "'x' is not a whole number",
         ("iteration", 1): "no option iteration",
@@ -131,7 +145,9 @@ class FailingLauncher(ReplayLauncher):
         raise MachineError("Something is left on a.")
 
 
-def test_failures_are_values(tmp_path: Path, hosts: Replay, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_are_values(
+    tmp_path: Path, hosts: Replay, monkeypatch: pytest.MonkeyPatch
+) -> None:
     failing = FailingLauncher(Failing(log=hosts.log))
     monkeypatch.setattr("fabbench.launchers.launchers", lambda: {"replay": failing})
     result = fabbench.run(run_request(tmp_path))
@@ -145,10 +161,16 @@ def test_failures_are_values(tmp_path: Path, hosts: Replay, monkeypatch: pytest.
     assert [log.status for log in stored.logs] == [Exit.REFUSED]
     gated = fabbench.run(run_request(tmp_path, gates=("bandwidth>=1B/s",)))
     assert gated.verdict is not None
-    assert (gated.verdict.passed, gated.verdict.status, gated.status) == ((), Exit.REFUSED, Exit.REFUSED)
+    assert (gated.verdict.passed, gated.verdict.status, gated.status) == (
+        (),
+        Exit.REFUSED,
+        Exit.REFUSED,
+    )
 
 
-def test_a_run_goes_on_where_it_was_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_goes_on_where_it_was_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     measured: list[str] = []
 
     def log(execution: Execution) -> list[str]:

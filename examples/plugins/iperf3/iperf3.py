@@ -27,7 +27,9 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
     if match := _TEST.fullmatch(text):
         facts = {"transport": "socket"}
         return engine.Statement(begins=True, size=int(match[1]), facts=facts, layouts=_LAYOUTS)
-    return engine.Statement(finished=True) if execution is not None and text == "iperf Done." else None
+    return (
+        engine.Statement(finished=True) if execution is not None and text == "iperf Done." else None
+    )
 
 
 TABLE = engine.Table(
@@ -48,7 +50,11 @@ class Iperf3Reader(engine.TableReader):
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
-        return super().feed(line) if line.stream.side != "server" or _ERROR.fullmatch(line.text) else None
+        return (
+            super().feed(line)
+            if line.stream.side != "server" or _ERROR.fullmatch(line.text)
+            else None
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +80,15 @@ class Iperf3Work(Work):
         """Return the only step: the server on the first host, the client on the last."""
         del fabric
         words = ("iperf3", "--verbose", "--port", PORT)
-        client = (*words, "--client", SERVER, "--length", str(self.size), "--time", str(self.seconds))
+        client = (
+            *words,
+            "--client",
+            SERVER,
+            "--length",
+            str(self.size),
+            "--time",
+            str(self.seconds),
+        )
         server = Command(argv=(*words, "--server", "--one-off"), role="server")
         sides = server, Command(argv=client, role="client", host=len(hosts) - 1)
         facts = {"benchmark": "iperf3", "size": self.size}

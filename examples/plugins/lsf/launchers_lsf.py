@@ -24,13 +24,17 @@ class Lsf(Launcher):
         """Return what the hosts are expected to have; they cannot be probed before the job runs."""
         kind = target.options_as(LsfOptions).instance_type
         found = inventory_of(kind, target.nodes or NODES, target=target, needs=needs)
-        with contextlib.closing(JobAllocation(found, rendering_named("lsf"), "job.lsf", _follow)) as allocation:
+        with contextlib.closing(
+            JobAllocation(found, rendering_named("lsf"), "job.lsf", _follow)
+        ) as allocation:
             yield allocation
 
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
         """Refuse `fabbench check`."""
         del target, needs, deep, progress
-        raise RequestError("Hosts cannot be checked by way of LSF.", hint="--on ssh --host NAME can.")
+        raise RequestError(
+            "Hosts cannot be checked by way of LSF.", hint="--on ssh --host NAME can."
+        )
 
 
 def _follow(document: str) -> Generator[str, None, None]:

@@ -12,7 +12,9 @@ class LsfOptions(InstanceOptions):
 
     without = ("hosts",)
 
-    queue: str | None = option(Text("a queue", "NAME", r"^[A-Za-z0-9_]+$"), "LSF queue. Default: LSF's own.")
+    queue: str | None = option(
+        Text("a queue", "NAME", r"^[A-Za-z0-9_]+$"), "LSF queue. Default: LSF's own."
+    )
 
 
 OPTIONS = LsfOptions

@@ -14,10 +14,17 @@ class LsfScript(Rendering):
     def render(self, source: RenderInput) -> str:
         """Write it. Raises RequestError for what it cannot express."""
         # LSF runs it on the first host of that file, which lists each host once for each of its slots.
-        text = script(source.plan, source.script_target('mapfile -t hosts < <(uniq "$LSB_DJOB_HOSTFILE")\n'))
+        text = script(
+            source.plan, source.script_target('mapfile -t hosts < <(uniq "$LSB_DJOB_HOSTFILE")\n')
+        )
         first, _, rest = text.partition("\n")
         queue = source.options_as(LsfOptions).queue
-        lines = [f"-n {source.plan.hosts}", '-R "span[ptile=1]"', "-x", *([f"-q {queue}"] if queue else [])]
+        lines = [
+            f"-n {source.plan.hosts}",
+            '-R "span[ptile=1]"',
+            "-x",
+            *([f"-q {queue}"] if queue else []),
+        ]
         return "\n".join((first, *(f"#BSUB {line}" for line in lines), rest))
 
 

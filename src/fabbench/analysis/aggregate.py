@@ -18,12 +18,26 @@ from fabbench.model.units import Scale, scale
 if TYPE_CHECKING:
     from fabbench.model.plan import Variant
 
-MUST_MATCH = ("benchmark", "case", "ranks", "hosts", "gpus_per_host", "dtype", "redop", "direction", "way", "endpoint")
+MUST_MATCH = (
+    "benchmark",
+    "case",
+    "ranks",
+    "hosts",
+    "gpus_per_host",
+    "dtype",
+    "redop",
+    "direction",
+    "way",
+    "endpoint",
+)
 """Fields in which columns may not differ, unless that is allowed."""
 RAIL = "device"
 """The network device of a row: rows of several devices are no repeats of each other."""
 TRANSPORT = "transport"
-"""What carried the data: columns are compared by it, and runs of one column that differ in it are no repeats."""
+"""What carried the data.
+
+Columns are compared by it, and runs of one column that differ in it are no repeats.
+"""
 FIELDS = (*MUST_MATCH, "root", "scope", "operation", "batch", RAIL)
 """All fields that distinguish rows of one size."""
 KEYS = (*FIELDS, TRANSPORT)
@@ -68,14 +82,20 @@ class Figure(NamedTuple):
     low: float
     high: float
     step: float
-    """The step in which the benchmark prints such a number; 0: it does not round, or it is not known."""
+    """The step in which the benchmark prints such a number; 0.
+
+    It does not round, or it is not known.
+    """
     executions: tuple[tuple[int, float], ...] = ()
     """Each execution that has the size, and its own figure."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ColumnRows:
-    """The rows of one column that count, by what distinguishes them. Grows while the column is read."""
+    """The rows of one column that count, by what distinguishes them.
+
+    Grows while the column is read.
+    """
 
     rows: dict[Key, list[Row]] = field(default_factory=dict)
     empty: int = 0
@@ -89,7 +109,10 @@ class ColumnRows:
     programs: dict[tuple[str | None, str | None], None] = field(default_factory=dict)
 
     def known(self, name: str) -> tuple[str, ...]:
-        """Return every known value of a field, in order; logs without rows that count have a benchmark and a case."""
+        """Return every known value of a field, in order.
+
+        Logs without rows that count have a benchmark and a case.
+        """
         index = KEYS.index(name)
         values: list[str | None] = [key[index] for key in self.rows]
         if name in {"benchmark", "case"}:
@@ -111,11 +134,16 @@ def is_hidden(log: Log, unusable: Collection[Outcome]) -> bool:
     return not {log.outcome, *log.also}.isdisjoint(unusable)
 
 
-def column_rows(column: Column, *, placement: str, unusable: Collection[Outcome] = UNUSABLE) -> ColumnRows:
-    """Collect the rows of a column that count: the tool's main figure, of one placement, with a size.
+def column_rows(
+    column: Column, *, placement: str, unusable: Collection[Outcome] = UNUSABLE
+) -> ColumnRows:
+    """Collect the rows of a column that count.
 
-    Where both sides of a pair printed a row, the client's counts, because the client drives the exchange.
-    Equal tables are copies and count once, unless fabbench's markers are those of several executions.
+    The tool's main figure, of one placement, with a size.
+
+    Where both sides of a pair printed a row, the client's counts, because the client drives the
+    exchange. Equal tables are copies and count once, unless fabbench's markers are those of several
+    executions.
     """
     reading, counted = ColumnRows(), list[Log]()
     for execution, log in enumerate(column.logs):
@@ -124,7 +152,8 @@ def column_rows(column: Column, *, placement: str, unusable: Collection[Outcome]
             reading.hidden.append(log)
             continue
         if sum(len(point.values) for point in log.points) > CHANCE and any(
-            (log.case, log.execution, log.points) == (other.case, other.execution, other.points) for other in counted
+            (log.case, log.execution, log.points) == (other.case, other.execution, other.points)
+            for other in counted
         ):
             reading.copies += 1
             continue
@@ -156,7 +185,10 @@ def pooled_figures(rows: Iterable[Row], metric: Metric, benchmark: str) -> dict[
 
 
 def copy_to_rails(pooled: dict[Key, list[list[Row]]], at: int) -> None:
-    """Copy the points of a column without rails to each rail of the others; element `at` of a key is the rail."""
+    """Copy the points of a column without rails to each rail of the others.
+
+    Element `at` of a key is the rail.
+    """
     for bare in [key for key in pooled if not key[at]]:
         rails = [key for key in pooled if key[at] and (*key[:at], "", *key[at + 1 :]) == bare]
         for column, points in enumerate(pooled[bare]):
@@ -193,11 +225,16 @@ def _key(log: Log, labels: Labels) -> Key:
     known: Mapping[str, str | int | None] = {**log.facts, **own}
     values = (known.get(name) for name in KEYS)
     key = ["" if value in {None, "unknown"} else str(value) for value in values]
-    return tuple(value or (UNKNOWN if name == "case" else "") for name, value in zip(KEYS, key, strict=True))
+    return tuple(
+        value or (UNKNOWN if name == "case" else "") for name, value in zip(KEYS, key, strict=True)
+    )
 
 
 def printed_step(benchmark: str, metric: str, values: Sequence[float]) -> float:
-    """Return the coarsest printed step that divides all values; 0: not known, or finer (JSON is not rounded)."""
+    """Return the coarsest printed step that divides all values; 0.
+
+    Not known, or finer (JSON is not rounded).
+    """
     steps = benchmark_named(benchmark).printed_steps(metric, max(values, default=0.0))
 
     def multiples(step: float) -> bool:
@@ -219,7 +256,10 @@ class RowGroup:
 
 
 def section_fields(readings: Sequence[ColumnRows], allowed: Collection[str]) -> tuple[str, ...]:
-    """Return the fields that make groups: of several values in a column, or in which columns may not differ."""
+    """Return the fields that make groups.
+
+    Of several values in a column, or in which columns may not differ.
+    """
     known = {name: [reading.known(name) for reading in readings] for name in KEYS}
     paired = {*allowed, TRANSPORT, RAIL}
     return tuple(
@@ -229,8 +269,13 @@ def section_fields(readings: Sequence[ColumnRows], allowed: Collection[str]) -> 
     )
 
 
-def row_groups(readings: Sequence[ColumnRows], by: Sequence[str], metric: str | None = None) -> Sequence[RowGroup]:
-    """Group the rows of all columns by some of `KEYS`: at least one group, if empty, with its own metric if None."""
+def row_groups(
+    readings: Sequence[ColumnRows], by: Sequence[str], metric: str | None = None
+) -> Sequence[RowGroup]:
+    """Group the rows of all columns by some of `KEYS`.
+
+    At least one group, if empty, with its own metric if None.
+    """
     indices = [KEYS.index(name) for name in by]
     pooled: dict[tuple[str, ...], list[list[Row]]] = {}
     programs: dict[tuple[str, ...], tuple[str, str]] = {}
@@ -251,13 +296,18 @@ def row_groups(readings: Sequence[ColumnRows], by: Sequence[str], metric: str | 
         named = list(zip(columns, benchmarks, strict=True))
         cells = [pooled_figures(rows, chosen, name) for rows, name in named]
         times = [_times(rows, name) if chosen.unit == "B/s" else {} for rows, name in named]
-        groups.append(RowGroup(key=dict(zip(by, short, strict=True)), metric=chosen, cells=cells, times=times))
+        groups.append(
+            RowGroup(key=dict(zip(by, short, strict=True)), metric=chosen, cells=cells, times=times)
+        )
     return groups
 
 
 def _times(rows: Sequence[Row], benchmark: str) -> Mapping[int, Figure]:
     small = [row for row in rows if row.point.size < SMALL]
-    name = next((each for each in ("latency", "time") if any(each in row.point.metrics for row in small)), "")
+    name = next(
+        (each for each in ("latency", "time") if any(each in row.point.metrics for row in small)),
+        "",
+    )
     return pooled_figures(small, METRICS[name], benchmark) if name else {}
 
 
@@ -266,7 +316,10 @@ def _known(readings: Sequence[ColumnRows], name: str) -> str:
 
 
 def _default_metric(benchmark: str, case: str, columns: Sequence[Sequence[Row]]) -> Metric:
-    """Choose by benchmark and case, among the metrics that every column with rows has; else any metric."""
+    """Choose by benchmark and case, among the metrics that every column with rows has.
+
+    Else any metric.
+    """
     usual = benchmark_named(benchmark).metrics_of(case)
     filled = [metrics for rows in columns if (metrics := _metrics(rows))]
     shared = (name for name in usual if all(name in metrics for metrics in filled))
@@ -279,9 +332,13 @@ def require_metric(metric: str | None, readings: Sequence[ColumnRows], placement
     metrics = set().union(*(reading.metrics() for reading in readings))
     placements = set().union(*(reading.placements for reading in readings))
     if metric is not None and metrics and metric not in metrics:
-        raise RequestError(f"No row has {metric}.", hint=f"The rows have {', '.join(sorted(metrics))}.")
+        raise RequestError(
+            f"No row has {metric}.", hint=f"The rows have {', '.join(sorted(metrics))}."
+        )
     if not metrics and placements - {placement}:
-        raise RequestError(f"No row is {placement}.", hint=f"Use --placement {' or '.join(sorted(placements))}.")
+        raise RequestError(
+            f"No row is {placement}.", hint=f"Use --placement {' or '.join(sorted(placements))}."
+        )
 
 
 def metric_scales(groups: Sequence[RowGroup], *, coarse: bool) -> Mapping[str, Scale]:
@@ -290,4 +347,6 @@ def metric_scales(groups: Sequence[RowGroup], *, coarse: bool) -> Mapping[str, S
     for group in groups:
         values = [figure.value for column in group.cells for figure in column.values()]
         largest[group.metric] = max([largest.get(group.metric, 0.0), *values])
-    return {metric.name: scale(metric.unit, value, coarse=coarse) for metric, value in largest.items()}
+    return {
+        metric.name: scale(metric.unit, value, coarse=coarse) for metric, value in largest.items()
+    }

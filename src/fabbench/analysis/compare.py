@@ -1,8 +1,10 @@
-"""Columns of logs → one comparison. Pure, and the only module that pairs figures and computes ratios.
+"""Columns of logs → one comparison.
 
-Columns are configurations of a run, or files; the last one is the baseline. Rows are identified by their size
-and by `aggregate.FIELDS`. Fields with several values split the comparison into sections: one table each, with
-a metric that suits it.
+Pure, and the only module that pairs figures and computes ratios.
+
+Columns are configurations of a run, or files; the last one is the baseline. Rows are identified by
+their size and by `aggregate.FIELDS`. Fields with several values split the comparison into sections:
+one table each, with a metric that suits it.
 """
 
 import math
@@ -27,7 +29,14 @@ from fabbench.analysis.aggregate import (
     section_fields,
 )
 from fabbench.analysis.sequential import FIRST_LOOK, level_at
-from fabbench.analysis.statistics import LEVEL, Difference, RowTest, TwoSamples, compare_sizes, overall
+from fabbench.analysis.statistics import (
+    LEVEL,
+    Difference,
+    RowTest,
+    TwoSamples,
+    compare_sizes,
+    overall,
+)
 from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.expectations import PAIRS, assumed_noise, noise_kinds
 from fabbench.model.errors import Exit, RequestError, worst
@@ -75,7 +84,10 @@ class ComparisonRow:
     size: int
     figures: tuple[Figure | None, ...]
     ratios: tuple[float | None, ...]
-    """How many times better than the base; None for the base itself, and where there is no ratio."""
+    """How many times better than the base.
+
+    None for the base itself, and where there is no ratio.
+    """
     times: tuple[Figure | None, ...] = ()
     """The times, for a small size whose metric is a rate; empty: unknown."""
     tests: tuple[RowTest | None, ...] = ()
@@ -132,7 +144,10 @@ class Comparison:
         return self.columns[-1]
 
     def common(self, name: str) -> str:
-        """Return the value of a field that every column has; empty where they differ, or none states it."""
+        """Return the value of a field that every column has.
+
+        Empty where they differ, or none states it.
+        """
         values = {value for column in self.columns for value in column.fields[name]}
         return values.pop() if len(values) == 1 else ""
 
@@ -152,22 +167,29 @@ def compare(
 ) -> Comparison:
     """Put columns side by side, size by size; repeats pool to the median.
 
-    `metric` is chosen per section unless given. `allow` names fields that may differ. With `only_ok`, a column that is
-    not ok shows its outcome, even if it is only unproven; one that is only truncated shows the rows that it has,
-    without a ratio; and the status tells a lost environment apart. Raise RequestError for columns that differ in
-    fields that must match, and for an invalid request.
+    `metric` is chosen per section unless given. `allow` names fields that may differ. With
+    `only_ok`, a column that is not ok shows its outcome, even if it is only unproven; one that is
+    only truncated shows the rows that it has, without a ratio; and the status tells a lost
+    environment apart. Raise RequestError for columns that differ in fields that must match, and for
+    an invalid request.
     """
     allowed = _check_request(columns, metric, placement, allow)
     unusable = frozenset(Outcome) - {Outcome.OK, Outcome.TRUNCATED} if only_ok else UNUSABLE
     partial = frozenset({Outcome.TRUNCATED} if only_ok else ())
     readings = [column_rows(column, placement=placement, unusable=unusable) for column in columns]
-    summaries = tuple(_summary(column, reading) for column, reading in zip(columns, readings, strict=True))
+    summaries = tuple(
+        _summary(column, reading) for column, reading in zip(columns, readings, strict=True)
+    )
     _refuse(summaries, allowed)
     require_metric(metric, readings, placement)
-    untrusted = [log for column in columns for log in column.logs if is_hidden(log, unusable | partial)]
+    untrusted = [
+        log for column in columns for log in column.logs if is_hidden(log, unusable | partial)
+    ]
     level = _level(columns)
     counting = [
-        rows if all(log.outcome in UNUSABLE for log in rows.hidden) else column_rows(column, placement=placement)
+        rows
+        if all(log.outcome in UNUSABLE for log in rows.hidden)
+        else column_rows(column, placement=placement)
         for column, rows in zip(columns, readings, strict=True)
     ]
     pairs = tuple(zip(columns, readings, strict=True))
@@ -183,7 +205,10 @@ def compare(
 
 
 def _level(columns: Sequence[Column]) -> float:
-    """Return the level of verdicts: a run that tested after each repeat has already spent some of it."""
+    """Return the level of verdicts.
+
+    A run that tested after each repeat has already spent some of it.
+    """
     levels = [LEVEL]
     for column in columns:
         if column.max_repeats and column.max_repeats >= FIRST_LOOK:
@@ -201,13 +226,24 @@ def sections_of(  # noqa: PLR0913 - what is paired, and what of it counts
     *,
     level: float = LEVEL,
 ) -> tuple[ComparisonSection, ...]:
-    """Pair figures by a metric (None: each section's own); outcomes in `partial` show them without a ratio."""
+    """Pair figures by a metric (None: each section's own).
+
+    Outcomes in `partial` show them without a ratio.
+    """
     readings = [rows for _, rows in inputs]
     groups = row_groups(readings, section_fields(readings, allowed), metric)
-    coarse = any(benchmark_named(name).one_scale for rows in readings for name in rows.known("benchmark"))
+    coarse = any(
+        benchmark_named(name).one_scale for rows in readings for name in rows.known("benchmark")
+    )
     scales = metric_scales(groups, coarse=coarse)
     sections = [
-        _section(group, scales[group.metric.name], [column.logs for column, _ in inputs], unusable, partial)
+        _section(
+            group,
+            scales[group.metric.name],
+            [column.logs for column, _ in inputs],
+            unusable,
+            partial,
+        )
         for group in groups
     ]
     return tuple(_tested(section, sections, level) for section in sections)
@@ -224,7 +260,9 @@ def _check_request(
     if metric is not None and metric not in METRICS:
         raise RequestError(f"Unknown metric {metric}.", hint=f"One of {', '.join(METRICS)}.")
     if placement not in PLACEMENTS:
-        raise RequestError(f"Unknown placement {placement}.", hint=f"One of {', '.join(PLACEMENTS)}.")
+        raise RequestError(
+            f"Unknown placement {placement}.", hint=f"One of {', '.join(PLACEMENTS)}."
+        )
     allowed = frozenset(name.replace("-", "_") for name in allow)
     for name in sorted(allowed - set(FIELDS)):
         raise RequestError(f"Unknown field: {name}.", hint=f"One of {', '.join(FIELDS)}.")
@@ -232,13 +270,19 @@ def _check_request(
 
 
 def _refuse(columns: Sequence[ColumnSummary], allowed: Collection[str]) -> None:
-    stated = {name: differing((each.label, each.fields[name]) for each in columns) for name in MUST_MATCH}
+    stated = {
+        name: differing((each.label, each.fields[name]) for each in columns) for name in MUST_MATCH
+    }
     refused = {name: known for name, known in stated.items() if known and name not in allowed}
     if not refused:
         return
 
     def listed(values: Stated) -> str:
-        texts = [*map(str, values)] if len(values) < 6 else [", ".join(map(str, values[:4])), f"{len(values) - 4} more"]
+        texts = (
+            [*map(str, values)]
+            if len(values) < 6
+            else [", ".join(map(str, values[:4])), f"{len(values) - 4} more"]
+        )
         return " and ".join(texts)
 
     details = "; ".join(
@@ -247,12 +291,16 @@ def _refuse(columns: Sequence[ColumnSummary], allowed: Collection[str]) -> None:
     )
     flags = " ".join(f"--allow {name}" for name in refused)
     raise RequestError(
-        f"These cannot be compared: {details}.", hint=f"Compare runs of one kind, or compare these anyway with {flags}."
+        f"These cannot be compared: {details}.",
+        hint=f"Compare runs of one kind, or compare these anyway with {flags}.",
     )
 
 
 def differing(stated: Iterable[tuple[str, Stated]]) -> list[tuple[str, Stated]]:
-    """Return what each column states, by its label, where they differ; unknown against known is no difference."""
+    """Return what each column states, by its label, where they differ.
+
+    Unknown against known is no difference.
+    """
     known = [(label, values) for label, values in stated if values]
     return known if len({frozenset(values) for _, values in known}) > 1 else []
 
@@ -267,13 +315,19 @@ def _summary(column: Column, reading: ColumnRows) -> ColumnSummary:
         source=column.source,
         label_given=column.label_given,
         outcome=worst_of(column.logs),
-        reasons=tuple(dict.fromkeys(f"{log.outcome}: {log.reason or 'no reason given'}" for log in bad)),
+        reasons=tuple(
+            dict.fromkeys(f"{log.outcome}: {log.reason or 'no reason given'}" for log in bad)
+        ),
         executions=len(column.logs) - reading.copies,
         facts={name: tuple(values) for name, values in facts.items()},
         fields={name: reading.known(name) for name in FIELDS},
         empty=reading.empty,
         hidden=len(reading.hidden),
-        findings=tuple({(found.code, found.meaning): found for log in column.logs for found in log.findings}.values()),
+        findings=tuple(
+            {
+                (found.code, found.meaning): found for log in column.logs for found in log.findings
+            }.values()
+        ),
         variant=column.variant,
         copies=reading.copies,
         measured=any(log.points for log in column.logs),
@@ -302,7 +356,9 @@ def _section(
         outcome not in unusable and not any(is_hidden(log, unusable) for log in column_logs)
         for outcome, column_logs in zip(outcomes, logs, strict=True)
     )
-    cut = tuple(visible and outcome in partial for visible, outcome in zip(shown, outcomes, strict=True))
+    cut = tuple(
+        visible and outcome in partial for visible, outcome in zip(shown, outcomes, strict=True)
+    )
     cells, times = (
         [figures if visible else {} for figures, visible in zip(columns, shown, strict=True)]
         for columns in (group.cells, group.times)
@@ -334,16 +390,30 @@ def _noise(logs: Sequence[Log]) -> frozenset[str]:
     return noise_kinds({str(log.facts.get("transport", "")) for log in logs})
 
 
-def _tested(section: ComparisonSection, sections: Sequence[ComparisonSection], level: float) -> ComparisonSection:
-    """Add the statistics of each ratio. Rails are one table, and all columns of a table share its level."""
+def _tested(
+    section: ComparisonSection, sections: Sequence[ComparisonSection], level: float
+) -> ComparisonSection:
+    """Add the statistics of each ratio.
+
+    Rails are one table, and all columns of a table share its level.
+    """
     tables = [(each.metric, {**each.key, RAIL: ""}) for each in sections]
-    columns, rails = range(len(section.shown) - 1), tables.count((section.metric, {**section.key, RAIL: ""}))
+    columns, rails = (
+        range(len(section.shown) - 1),
+        tables.count((section.metric, {**section.key, RAIL: ""})),
+    )
     column_level = level / max(len(columns) * rails, 1)
     tests = []
     for column in columns:
-        pairs = {row.size: pair_of(section, row, column) for row in section.rows if row.ratios[column]}
-        tests.append(compare_sizes({size: pair for size, pair in pairs.items() if pair}, column_level))
-    tested = (replace(row, tests=(*(each.get(row.size) for each in tests), None)) for row in section.rows)
+        pairs = {
+            row.size: pair_of(section, row, column) for row in section.rows if row.ratios[column]
+        }
+        tests.append(
+            compare_sizes({size: pair for size, pair in pairs.items() if pair}, column_level)
+        )
+    tested = (
+        replace(row, tests=(*(each.get(row.size) for each in tests), None)) for row in section.rows
+    )
     return replace(section, rows=tuple(tested), level=column_level)
 
 
@@ -360,7 +430,10 @@ def pair_of(section: ComparisonSection, row: ComparisonRow, column: int) -> TwoS
     if least <= 0:
         return None
     sign = -1 if section.metric.lower_is_better else 1
-    sides = [{run: sign * math.log(max(value, half)) for run, value in figure.executions} for figure in (new, base)]
+    sides = [
+        {run: sign * math.log(max(value, half)) for run, value in figure.executions}
+        for figure in (new, base)
+    ]
     kinds = section.noise[column] | section.noise[-1]
     return TwoSamples(
         new=sides[0],
@@ -372,7 +445,10 @@ def pair_of(section: ComparisonSection, row: ComparisonRow, column: int) -> TwoS
 
 
 def _ratio(new: Figure | None, base: Figure | None, metric: Metric, scale: Scale) -> float | None:
-    """Return how many times better `new` is; None where one of the two is missing or displays as 0."""
+    """Return how many times better `new` is.
+
+    None where one of the two is missing or displays as 0.
+    """
     if new is None or base is None or "0" in {scale.text(new.value), scale.text(base.value)}:
         return None
     return base.value / new.value if metric.lower_is_better else new.value / base.value

@@ -1,7 +1,10 @@
-"""How time grows with size in one log: regimes, what stands out, and what it would be elsewhere. Pure.
+"""How time grows with size in one log: regimes, what stands out, and what it would be elsewhere.
 
-In each regime of a protocol the time is that of a start plus the size over a rate (Hockney's model). The regimes and
-their borders are those with the smallest Bayesian information criterion, fitted to relative errors.
+Pure.
+
+In each regime of a protocol the time is that of a start plus the size over a rate (Hockney's
+model). The regimes and their borders are those with the smallest Bayesian information criterion,
+fitted to relative errors.
 """
 
 import math
@@ -61,11 +64,15 @@ def series_of(log: Log) -> list[Curve]:
         if point.size and rate and (time or metric):
             labels = " ".join(f"{name} {value}" for name, value in point.labels.items())
             key = (labels, metric or OF_TIME)
-            found.setdefault(key, {}).setdefault(point.size, []).append((time or point.size / rate, rate))
+            found.setdefault(key, {}).setdefault(point.size, []).append(
+                (time or point.size / rate, rate)
+            )
     made = []
     for key, by_size in found.items():
         sizes = sorted(by_size)
-        columns = (tuple(median(each[at] for each in by_size[size]) for size in sizes) for at in (0, 1))
+        columns = (
+            tuple(median(each[at] for each in by_size[size]) for size in sizes) for at in (0, 1)
+        )
         made.append(Curve(*key, tuple(sizes), *columns))
     return sorted(made, key=lambda series: -len(series.sizes))
 
@@ -74,11 +81,16 @@ def fit(series: Curve) -> tuple[Regime, ...]:
     """Return the regimes of a series; none where no model fits, or too few sizes were measured."""
     count = len(series.sizes)
     best: dict[tuple[int, int], tuple[float, tuple[Regime, ...]]] = {(0, 0): (0.0, ())}
-    segments = {(i, j): _segment(series, i, j) for i in range(count) for j in range(i + _LEAST, count + 1)}
+    segments = {
+        (i, j): _segment(series, i, j) for i in range(count) for j in range(i + _LEAST, count + 1)
+    }
     for regimes in range(1, _MOST + 1):
         for (i, j), (cost, regime) in segments.items():
             before = best.get((regimes - 1, i))
-            if before is not None and (found := before[0] + cost) < best.get((regimes, j), (math.inf, ()))[0]:
+            if (
+                before is not None
+                and (found := before[0] + cost) < best.get((regimes, j), (math.inf, ()))[0]
+            ):
                 best[regimes, j] = found, (*before[1], regime)
 
     def information(regimes: int) -> float:
@@ -93,17 +105,26 @@ def fit(series: Curve) -> tuple[Regime, ...]:
 def _segment(series: Curve, i: int, j: int) -> tuple[float, Regime]:
     """Return the sum of squared relative errors of one regime over points i to j - 1, and the regime."""
     times, sizes = series.times[i:j], series.sizes[i:j]
-    u, v = [1 / time for time in times], [size / time for size, time in zip(sizes, times, strict=True)]
-    uu, vv, uv = (sum(a * b for a, b in zip(x, y, strict=True)) for x, y in ((u, u), (v, v), (u, v)))
+    u, v = (
+        [1 / time for time in times],
+        [size / time for size, time in zip(sizes, times, strict=True)],
+    )
+    uu, vv, uv = (
+        sum(a * b for a, b in zip(x, y, strict=True)) for x, y in ((u, u), (v, v), (u, v))
+    )
     determinant, start, slope = uu * vv - uv * uv, 0.0, sum(v) / vv
     if determinant > 1e-12 * uu * vv and (found := (sum(u) * vv - sum(v) * uv) / determinant) >= 0:
         start, slope = found, (sum(v) * uu - sum(u) * uv) / determinant
     if slope < 0:
         start, slope = sum(u) / uu, 0.0
     cost = sum((1 - start * a - slope * b) ** 2 for a, b in zip(u, v, strict=True))
-    factor = median(rate * time / size for rate, time, size in zip(series.rates[i:j], times, sizes, strict=True))
+    factor = median(
+        rate * time / size for rate, time, size in zip(series.rates[i:j], times, sizes, strict=True)
+    )
     rate = factor / slope if slope else math.inf
-    return cost, Regime(sizes[0], sizes[-1], start, rate, max(math.sqrt(cost / max(j - i - 2, 1)), _PRECISION))
+    return cost, Regime(
+        sizes[0], sizes[-1], start, rate, max(math.sqrt(cost / max(j - i - 2, 1)), _PRECISION)
+    )
 
 
 class Prediction(NamedTuple):
@@ -116,7 +137,10 @@ class Prediction(NamedTuple):
 
 
 def predict(series: Curve, size: int) -> Prediction:
-    """Return the rate at a size: beyond the largest one what the curve has leveled off at, else its regime's."""
+    """Return the rate at a size.
+
+    Beyond the largest one what the curve has leveled off at, else its regime's.
+    """
     regimes = fit(series)
     if refused := _refusal(series, size, regimes):
         return Prediction(refused=refused)
@@ -154,15 +178,23 @@ def predict_nodes(logs: Sequence[Log], size: int, nodes: int) -> Prediction:
         if isinstance(count, int) and found is not None and not found.refused:
             known.setdefault(count, []).append(found.rate)
     if len(known) < 3:
-        return Prediction(refused=f"it needs logs of three or more numbers of nodes, and has {len(known)}")
+        return Prediction(
+            refused=f"it needs logs of three or more numbers of nodes, and has {len(known)}"
+        )
     if nodes > _NODES_FARTHEST * max(known):
-        return Prediction(refused=f"that is more than {_NODES_FARTHEST} times the most nodes measured")
+        return Prediction(
+            refused=f"that is more than {_NODES_FARTHEST} times the most nodes measured"
+        )
     x = [math.log2(count) for count in known]
     y = [math.log(median(rates)) for rates in known.values()]
     middle, level, target, spread = mean(x), mean(y), math.log2(nodes), squares(x)
     slope = sum((a - middle) * (b - level) for a, b in zip(x, y, strict=True)) / spread
-    residual = sum((b - level - slope * (a - middle)) ** 2 for a, b in zip(x, y, strict=True)) / (len(x) - 2)
-    error = math.sqrt(max(residual, _PRECISION**2) * (1 + 1 / len(x) + (target - middle) ** 2 / spread))
+    residual = sum((b - level - slope * (a - middle)) ** 2 for a, b in zip(x, y, strict=True)) / (
+        len(x) - 2
+    )
+    error = math.sqrt(
+        max(residual, _PRECISION**2) * (1 + 1 / len(x) + (target - middle) ** 2 / spread)
+    )
     half = t_quantile(0.025, len(x) - 2) * error
     if half > _WIDEST:
         return Prediction(refused="the logs do not agree on a trend that would carry that far")
@@ -196,22 +228,35 @@ def fall(series: Curve, noise: Callable[[int], float] | None = None) -> Fall | N
 
 
 def curve_findings(log: Log) -> Iterator[Finding]:
-    """Yield what a log's curves show: dips, cliffs, jumps, rates that still grow, sides that differ."""
-    every = [each for each in series_of(log) if len(each.sizes) >= _LEAST and "stat " not in each.labels]
+    """Yield what a log's curves show.
+
+    Dips, cliffs, jumps, rates that still grow, sides that differ.
+    """
+    every = [
+        each for each in series_of(log) if len(each.sizes) >= _LEAST and "stat " not in each.labels
+    ]
     collective = any(each.metric == "busbw" for each in every)
     kinds = noise_kinds({str(log.facts.get("transport", ""))}) if collective else {PAIRS}
 
     def noise(size: int) -> float:
         return assumed_noise(kinds, size)
 
-    falls = [(found.rate / found.before, each, found) for each in every if (found := fall(each, noise))]
+    falls = [
+        (found.rate / found.before, each, found) for each in every if (found := fall(each, noise))
+    ]
     if falls:
         factor, series, found = min(falls)
         code = "latency-jump" if series.metric == OF_TIME else "dip" if found.recovers else "cliff"
         rate, before = map(scale("B/s", found.before).quantity, (found.rate, found.before))
         which = f" ({series.labels})" if len(every) > 1 else ""
         time = scale("s", 0).quantity(series.times[series.sizes.index(found.size)])
-        words = {"rate": rate, "before": before, "which": which, "time": time, "factor": f"{1 / factor:.2g}"}
+        words = {
+            "rate": rate,
+            "before": before,
+            "which": which,
+            "time": time,
+            "factor": f"{1 / factor:.2g}",
+        }
         yield finding(code, size=format_size(found.size), **words)
     elif every and every[0].metric != OF_TIME:
         rates = every[0].rates
@@ -222,15 +267,25 @@ def curve_findings(log: Log) -> Iterator[Finding]:
 
 
 def _sides(every: Sequence[Curve], noise: Callable[[int], float]) -> Iterator[Finding]:
-    by_side = {side: each for each in every for side in _SIDES if f"placement {side}" in each.labels}
+    by_side = {
+        side: each for each in every for side in _SIDES if f"placement {side}" in each.labels
+    }
     if len(by_side) < 2:
         return
-    out, into = (dict(zip(by_side[side].sizes, by_side[side].rates, strict=True)) for side in _SIDES)
-    apart = {size: max(out[size], into[size]) / min(out[size], into[size]) for size in out if size in into}
+    out, into = (
+        dict(zip(by_side[side].sizes, by_side[side].rates, strict=True)) for side in _SIDES
+    )
+    apart = {
+        size: max(out[size], into[size]) / min(out[size], into[size])
+        for size in out
+        if size in into
+    }
     worst = max(apart, key=lambda size: math.log(apart[size]) / noise(size), default=0)
     if worst and math.log(apart[worst]) > max(_SIGMAS * noise(worst), math.log(1.5)):
         slower = _SIDES[0] if out[worst] < into[worst] else _SIDES[1]
-        yield finding("sides-differ", size=format_size(worst), factor=f"{apart[worst]:.2g}", slower=slower)
+        yield finding(
+            "sides-differ", size=format_size(worst), factor=f"{apart[worst]:.2g}", slower=slower
+        )
 
 
 def with_curve(log: Log) -> Log:

@@ -23,7 +23,10 @@ SMALLER = 0.75
 """The same at sizes that are smaller than the published one by up to a factor of `NEAR`."""
 NEAR = 4
 HALF = 0.5
-"""The same at large sizes that are smaller by more: a busbw that far below has other causes than the size."""
+"""The same at large sizes that are smaller by more.
+
+A busbw that far below has other causes than the size.
+"""
 FAR = 1.5
 """More than this factor above all published rates is suspicious; the inverse for times."""
 _LARGE: Mapping[str, int] = {"busbw": 1 << 30, "bandwidth": 1 << 20}
@@ -75,7 +78,11 @@ class Expectation:
     @property
     def causes(self) -> Sequence[str]:
         """The likely causes of a low figure."""
-        return likely_causes(self.setting, self.metric, self.value) if self.assessment is Assessment.LOW else ()
+        return (
+            likely_causes(self.setting, self.metric, self.value)
+            if self.assessment is Assessment.LOW
+            else ()
+        )
 
     @property
     def share(self) -> float | None:
@@ -91,13 +98,22 @@ class Expectation:
     def sentence(self) -> str:
         """Return the assessment in one line, without the name of the configuration."""
         write = self.scale.quantity
-        words = "above the ceiling" if self.assessment is Assessment.ABOVE else self.assessment.replace("-", " ")
+        words = (
+            "above the ceiling"
+            if self.assessment is Assessment.ABOVE
+            else self.assessment.replace("-", " ")
+        )
         if self.assessment is Assessment.UNKNOWN:
             words += " to judge by" if self.figures else f" for {self.setting.words}"
-        text = f"{words}: {write(self.value)}" + (f" at {format_size(self.size)}" if self.size else "")
+        text = f"{words}: {write(self.value)}" + (
+            f" at {format_size(self.size)}" if self.size else ""
+        )
         if self.ceiling and self.share:
             of = "NIC" if self.setting.one_nic else "NICs"
-            text += f", {format_decimal(100 * self.share, 0)} % of the ceiling of the {of} ({write(self.ceiling)})"
+            text += (
+                f", {format_decimal(100 * self.share, 0)} % of the ceiling of the {of} "
+                f"({write(self.ceiling)})"
+            )
         text += f". {self._published()}" if self.figures else "."
         if self.causes:
             text += f" Likely causes: {'; '.join(self.causes)}."
@@ -109,9 +125,13 @@ class Expectation:
         if len(ends) > 1:
             figures = f"{self.scale.text(min(ends))} to {figures}"
         sizes = {figure.size for figure in self.figures}
-        at = " and ".join(format_size(size) for size in sorted(filter(None, sizes)) if sizes != {self.size})
+        at = " and ".join(
+            format_size(size) for size in sorted(filter(None, sizes)) if sizes != {self.size}
+        )
         nodes = sorted({figure.nodes or 0 for figure in self.figures})
-        words = self.setting.described(nodes, dict.fromkeys(figure.system for figure in self.figures))
+        words = self.setting.described(
+            nodes, dict.fromkeys(figure.system for figure in self.figures)
+        )
         return f"Published for {words}: {figures}{' at ' * bool(at)}{at}."
 
 
@@ -122,7 +142,9 @@ def expectations(comparison: Comparison) -> tuple[Expectation, ...]:
         better = min if section.metric.lower_is_better else max
         for index, (column, _) in enumerate(comparison.inputs):
             setting = setting_of(column, section) if section.shown[index] else None
-            figures = {row.size: figure.value for row in section.rows if (figure := row.figures[index])}
+            figures = {
+                row.size: figure.value for row in section.rows if (figure := row.figures[index])
+            }
             if setting is not None and any(figures.values()):
                 measured = Expectation(
                     column=column.label,
@@ -133,7 +155,14 @@ def expectations(comparison: Comparison) -> tuple[Expectation, ...]:
                     measured=figures,
                     size=better(figures, key=figures.__getitem__),
                 )
-                found.append(_likeliest([_judged(replace(measured, setting=each)) for each in setting.alternatives()]))
+                found.append(
+                    _likeliest(
+                        [
+                            _judged(replace(measured, setting=each))
+                            for each in setting.alternatives()
+                        ]
+                    )
+                )
     return tuple(found)
 
 
@@ -144,7 +173,10 @@ def _likeliest(tried: Sequence[Expectation]) -> Expectation:
     others = [figure.value for each in tried if each is not chosen for figure in each.figures]
     if chosen.assessment is not Assessment.NORMAL or not others:
         return chosen
-    faster = f"The log does not show the network: over NVLink, others have {chosen.scale.quantity(max(others))}."
+    faster = (
+        "The log does not show the network: over NVLink, others have "
+        f"{chosen.scale.quantity(max(others))}."
+    )
     return replace(chosen, remark=f"{chosen.remark} {faster}".strip())
 
 
@@ -156,33 +188,60 @@ def _judged(it: Expectation) -> Expectation:
         sharp = setting.collective and setting.fabric in {"ib", "roce"}
         return replace(it, assessment=Assessment.ABOVE, remark=_SHARP if sharp else _IMPOSSIBLE)
     fitting = [figure for figure in published() if setting.fits(figure, it.metric)]
-    own = [figure for figure in fitting if figure.nodes in {None, setting.nodes} and setting.is_own(figure)]
+    own = [
+        figure
+        for figure in fitting
+        if figure.nodes in {None, setting.nodes} and setting.is_own(figure)
+    ]
     known = deciding(own, setting.nodes) or deciding(fitting, setting.nodes)
     if known or it.metric.lower_is_better:
         return _judged_time(it, known) if it.metric.lower_is_better else _judged_rate(it, known)
     bad = [figure for figure in own if figure.role is Role.MISTUNED]
     if any(it.value <= figure.value / TOLERANCE for figure in bad):
-        return replace(it, assessment=Assessment.LOW, figures=bad, remark="That figure was published as too low.")
-    if share and setting.is_bound_by_link and max(it.measured) >= _LINK_SIZE and not HALF <= share < SMALLER:
+        return replace(
+            it,
+            assessment=Assessment.LOW,
+            figures=bad,
+            remark="That figure was published as too low.",
+        )
+    if (
+        share
+        and setting.is_bound_by_link
+        and max(it.measured) >= _LINK_SIZE
+        and not HALF <= share < SMALLER
+    ):
         return replace(it, assessment=Assessment.LOW if share < HALF else Assessment.NORMAL)
-    unstated = _NO_NODES if setting.collective and not setting.nodes else "" if setting.direction else _NO_DIRECTION
+    unstated = (
+        _NO_NODES
+        if setting.collective and not setting.nodes
+        else ""
+        if setting.direction
+        else _NO_DIRECTION
+    )
     return replace(it, remark=unstated)
 
 
 def _judged_time(it: Expectation, known: Sequence[Published]) -> Expectation:
     """Judge by the smallest measured size that is also published."""
-    size = min((each.size for each in known if each.size and each.size in it.measured), default=None)
+    size = min(
+        (each.size for each in known if each.size and each.size in it.measured), default=None
+    )
     if size is None:
         return it
     it = replace(it, size=size, figures=[figure for figure in known if figure.size == size])
     least, most = it.range or (0.0, 0.0)
     if it.value < least / FAR:
         return replace(it, assessment=Assessment.HIGH, remark=_FAR_OFF)
-    return replace(it, assessment=Assessment.LOW if it.value > most / TOLERANCE else Assessment.NORMAL)
+    return replace(
+        it, assessment=Assessment.LOW if it.value > most / TOLERANCE else Assessment.NORMAL
+    )
 
 
 def _judged_rate(it: Expectation, known: Sequence[Published]) -> Expectation:
-    """Judge by the largest published size that was measured, of each number of nodes: rates do not fall with size."""
+    """Judge by the largest published size that was measured, of each number of nodes.
+
+    Rates do not fall with size.
+    """
     least = _LARGE.get(it.metric.name, 1 << 20)
     largest = max(it.measured) or least  # 0: a size that is not stated is large
     figures = list[Published]()
@@ -190,7 +249,9 @@ def _judged_rate(it: Expectation, known: Sequence[Published]) -> Expectation:
         sizes = {figure.size or least for figure in known if figure.nodes == nodes}
         near = [size for size in sizes if size <= largest * NEAR]
         chosen = max((size for size in sizes if size <= largest), default=min(near or sizes))
-        figures += [figure for figure in known if figure.nodes == nodes and (figure.size or least) == chosen]
+        figures += [
+            figure for figure in known if figure.nodes == nodes and (figure.size or least) == chosen
+        ]
     if it.value > FAR * max(figure.value for figure in known):
         return replace(it, assessment=Assessment.HIGH, figures=figures, remark=_FAR_OFF)
     chosen = max(figure.size or least for figure in figures)
@@ -199,7 +260,9 @@ def _judged_rate(it: Expectation, known: Sequence[Published]) -> Expectation:
     settled = [figure for figure in figures if figure.role is Role.REFERENCE]
     contested = "" if settled else "Sources disagree about this figure, so it decides nothing."
     far = chosen > largest * NEAR
-    needed = min(figure.value for figure in settled or figures) * (TOLERANCE if above else HALF if far else SMALLER)
+    needed = min(figure.value for figure in settled or figures) * (
+        TOLERANCE if above else HALF if far else SMALLER
+    )
     it = replace(it, size=at, figures=figures)
     low = it.value < needed
     if (far and (largest < least or not low)) or (low and contested):
@@ -224,15 +287,28 @@ def _other_bound(it: Expectation) -> str:
 
 
 _NO_NODES = "The log does not state the nodes: pass --nodes."
-_NO_DIRECTION = "The log does not show whether it adds both directions: the ceiling is that of both."
-_IMPOSSIBLE = "That is impossible: the type or number of nodes is wrong, or the data stayed inside a node."
+_NO_DIRECTION = (
+    "The log does not show whether it adds both directions: the ceiling is that of both."
+)
+_IMPOSSIBLE = (
+    "That is impossible: the type or number of nodes is wrong, or the data stayed inside a node."
+)
 _SHARP = "Only in-network reduction (SHARP) exceeds it; else the type or number of nodes is wrong."
-_INSIDE = "No NIC carries that: the data stayed inside a node (shared memory, NVLink), or the type is wrong."
-_FAR_OFF = "Others have published nothing near it: check the type and the nodes, and that the data left the nodes."
+_INSIDE = (
+    "No NIC carries that: the data stayed inside a node (shared memory, NVLink), or the "
+    "type is wrong."
+)
+_FAR_OFF = (
+    "Others have published nothing near it: check the type and the nodes, and that the "
+    "data left the nodes."
+)
 
 
 def likely_causes(setting: Setting, metric: Metric, value: float) -> tuple[str, ...]:
-    """Return up to three causes (slow.csv): those that the log shows, then those that it does not exclude."""
+    """Return up to three causes (slow.csv).
+
+    Those that the log shows, then those that it does not exclude.
+    """
     usual, used, gdr = min(setting.system.nics, default=0), setting.nics, setting.facts.get("gdr")
     kind = "sockets" if setting.fabric == "tcp" else "one NIC" if setting.one_nic else "rate"
     sendrecv = setting.facts.get("protocol") == "SENDRECV"
@@ -246,7 +322,10 @@ def likely_causes(setting: Setting, metric: Metric, value: float) -> tuple[str, 
         "collective": setting.collective,
     }
     kind = "time" if metric.lower_is_better else kind
-    holds = {*setting.findings, *(f"{kind} {name}".strip() for name, applies in conditions.items() if applies)}
+    holds = {
+        *setting.findings,
+        *(f"{kind} {name}".strip() for name, applies in conditions.items() if applies),
+    }
     words = {"nics": used, "usual": usual, "tcp": _over_tcp(setting, value)}
     causes = (row["cause"].format(**words) for row in rows_of("slow.csv") if row["when"] in holds)
     return tuple(dict.fromkeys(causes))[:3]

@@ -1,7 +1,7 @@
 """The notes below a comparison's table: everything that its reader must know. Pure.
 
-A figure comes with its benchmark, dtype, ranks, hosts, versions and placement. Notes also name what the logs
-do not state, and everything in which the columns differ.
+A figure comes with its benchmark, dtype, ranks, hosts, versions and placement. Notes also name what
+the logs do not state, and everything in which the columns differ.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,11 +17,20 @@ from fabbench.model.units import format_size, format_sizes
 SPREAD = 0.1
 """Repeats that differ by more than this fraction of their median are noted."""
 
-_COUNTED = {"ranks": ("rank", "ranks"), "hosts": ("host", "hosts"), "gpus_per_host": ("GPU per host", "GPUs per host")}
-EVIDENCE = frozenset({"network", "transport", "provider", "nics", "link", "gdr", "domain", "fabric", "protocol"})
+_COUNTED = {
+    "ranks": ("rank", "ranks"),
+    "hosts": ("host", "hosts"),
+    "gpus_per_host": ("GPU per host", "GPUs per host"),
+}
+EVIDENCE = frozenset(
+    {"network", "transport", "provider", "nics", "link", "gdr", "domain", "fabric", "protocol"}
+)
 """Facts about what carried the data: they differ on purpose."""
 _NO_CHOICE = {"root": "-1", "redop": "none", "scope": "None", "nodes": "1"}
-"""Values that say nothing: the benchmark has no such property, or all that NVLink or memory connects is one node."""
+"""Values that say nothing.
+
+The benchmark has no such property, or all that NVLink or memory connects is one node.
+"""
 _QUIET = (EVIDENCE | {"complete", *FIELDS}) - {RAIL}
 
 
@@ -38,7 +47,8 @@ def footnotes(comparison: Comparison) -> tuple[str, ...]:
         *_differences(columns),
         _repeats(comparison),
         *(
-            f"{column.label}: {column.copies} of {counted(column.copies + column.executions, 'table')} are copies "
+            f"{column.label}: {column.copies} of "
+            f"{counted(column.copies + column.executions, 'table')} are copies "
             "of another, and were counted once."
             for column in columns
             if column.copies
@@ -47,7 +57,11 @@ def footnotes(comparison: Comparison) -> tuple[str, ...]:
         *irregularities(comparison),
         *_gaps(comparison),
         *(
-            f"{counted(column.empty, 'row')} of size 0 in {column.label} left out: they carry no data."
+            (
+                f"{counted(column.empty, 'row')} of size 0 in {column.label} left out: they "
+                "carry no "
+                "data."
+            )
             for column in columns
             if column.empty
         ),
@@ -75,8 +89,10 @@ def _variants(columns: Sequence[ColumnSummary]) -> Iterator[str]:
             if versions and same and variant.paths != other_variant.paths:
                 stated = ", ".join(f"{name} {_or(column.facts[name])}" for name in versions)
                 yield (
-                    f"{column.label} and {other.label} use different directories, but their logs state the "
-                    f"same versions ({stated}), which does not show that different libraries were loaded."
+                    f"{column.label} and {other.label} use different directories, but their logs "
+                    "state the "
+                    f"same versions ({stated}), which does not show that different libraries "
+                    "were loaded."
                 )
 
 
@@ -85,11 +101,21 @@ def _outcomes(comparison: Comparison) -> Iterator[str]:
         if column.outcome is Outcome.OK:
             continue
         cut = any(section.partial[index] for section in comparison.sections)
-        effect = "The rows it has are shown without a ratio" if cut else "Its figures are shown as measured"
+        effect = (
+            "The rows it has are shown without a ratio"
+            if cut
+            else "Its figures are shown as measured"
+        )
         if column.hidden:
             partly = any(section.shown[index] for section in comparison.sections)
-            effect = "Executions that are not ok are left out" if partly else "Its figures are left out"
-        many = f" ({len(column.reasons)} of {column.executions} executions)" if column.executions > 1 else ""
+            effect = (
+                "Executions that are not ok are left out" if partly else "Its figures are left out"
+            )
+        many = (
+            f" ({len(column.reasons)} of {column.executions} executions)"
+            if column.executions > 1
+            else ""
+        )
         yield f"{column.label} is not ok{many}. {effect}. {' '.join(column.reasons)}"
 
 
@@ -102,10 +128,14 @@ def _transports(columns: Sequence[ColumnSummary]) -> Iterator[str]:
         logs = "logs" if len(silent) > 1 or silent[0].executions > 1 else "log"
         labels = "are labels" if len(silent) > 1 else "is a label"
         yield (
-            f"The {logs}{'' if given else f' of {names}'} {'do' if logs == 'logs' else 'does'} not state which network "
-            f"carried the data (transport unknown){f': {names} {labels} given by the user' if given else ''}."
+            f"The {logs}{'' if given else f' of {names}'} {'do' if logs == 'logs' else 'does'} "
+            "not state which network "
+            "carried the data (transport "
+            f"unknown){f': {names} {labels} given by the user' if given else ''}."
         )
-    transports = [f"{column.label} = {_transport(column)}" for column in columns if _transport(column)]
+    transports = [
+        f"{column.label} = {_transport(column)}" for column in columns if _transport(column)
+    ]
     if transports:
         yield f"Transport per the logs: {'; '.join(transports)}."
 
@@ -133,7 +163,11 @@ def _transport(column: ColumnSummary) -> str:
 
 def _conditions(comparison: Comparison) -> str:
     """Return what is the same in every column that states it."""
-    same = {name: value for name in FIELDS if (value := comparison.common(name)) not in {"", _NO_CHOICE.get(name)}}
+    same = {
+        name: value
+        for name in FIELDS
+        if (value := comparison.common(name)) not in {"", _NO_CHOICE.get(name)}
+    }
     parts = list(dict.fromkeys(same[name] for name in ("benchmark", "case") if name in same))
     for name, nouns in _COUNTED.items():
         if name in same:
@@ -142,36 +176,69 @@ def _conditions(comparison: Comparison) -> str:
     parts += [*(f"{name} {same[name]}" for name in others), *filter(None, [comparison.placement])]
     for name in dict.fromkeys(name for column in comparison.columns for name in column.facts):
         values = {value for column in comparison.columns for value in column.facts.get(name, ())}
-        if name not in _QUIET and len(values) == 1 and all(name in column.facts for column in comparison.columns):
+        if (
+            name not in _QUIET
+            and len(values) == 1
+            and all(name in column.facts for column in comparison.columns)
+        ):
             parts.append(f"{name} {_cut(str(values.pop()))}")
     every = "Common to all columns" if len(comparison.columns) > 1 else "Conditions"
     return f"{every}: {', '.join(parts) or 'the logs do not state their conditions'}."
 
 
 def _unknown(columns: Sequence[ColumnSummary]) -> Iterator[str]:
-    """Yield what the logs do not state: one sentence for what no column states, one for each other field."""
-    pairs = all(benchmark_named(name).between_two for column in columns for name in column.fields["benchmark"])
-    nowhere = [name for name in _COUNTED if not any(each.fields[name] or name in each.facts for each in columns)]
+    """Yield what the logs do not state.
+
+    One sentence for what no column states, one for each other field.
+    """
+    pairs = all(
+        benchmark_named(name).between_two
+        for column in columns
+        for name in column.fields["benchmark"]
+    )
+    nowhere = [
+        name
+        for name in _COUNTED
+        if not any(each.fields[name] or name in each.facts for each in columns)
+    ]
     if nowhere and not pairs:
         yield f"Not stated by the logs: {', '.join(nowhere)}."
     for name in MUST_MATCH:
         known = [column for column in columns if column.fields[name]]
-        missing = [column.label for column in columns if not column.fields[name] and any(column.fields.values())]
+        missing = [
+            column.label
+            for column in columns
+            if not column.fields[name] and any(column.fields.values())
+        ]
         if known and missing:
             stated = ", ".join(f"{_or(column.fields[name])} in {column.label}" for column in known)
-            yield f"{name} is not stated by {', '.join(missing)} ({stated}), so it could not be compared."
+            yield (
+                f"{name} is not stated by {', '.join(missing)} ({stated}), so it could not be "
+                "compared."
+            )
 
 
 def _differences(columns: Sequence[ColumnSummary]) -> Iterator[str]:
     for name in FIELDS:
         if known := differing((column.label, column.fields[name]) for column in columns):
             effect = " (allowed)" if name in MUST_MATCH else "; such rows are not paired"
-            yield f"{name} differs{effect}: {', '.join(f'{_or(values)} in {label}' for label, values in known)}."
-    for name in dict.fromkeys(name for column in columns for name in column.facts if name not in _QUIET):
+            yield (
+                f"{name} differs{effect}: "
+                f"{', '.join(f'{_or(values)} in {label}' for label, values in known)}."
+            )
+    for name in dict.fromkeys(
+        name for column in columns for name in column.facts if name not in _QUIET
+    ):
         none = _NO_CHOICE.get(name)
-        stated = ((each, (value for value in each.facts.get(name, ()) if str(value) != none)) for each in columns)
+        stated = (
+            (each, (value for value in each.facts.get(name, ()) if str(value) != none))
+            for each in columns
+        )
         if facts := differing((each.label, tuple(values)) for each, values in stated):
-            yield f"{name} differs: {', '.join(f'{_cut(_or(values))} in {label}' for label, values in facts)}."
+            yield (
+                f"{name} differs: "
+                f"{', '.join(f'{_cut(_or(values))} in {label}' for label, values in facts)}."
+            )
 
 
 def _repeats(comparison: Comparison) -> str:
@@ -199,7 +266,9 @@ def _spread(comparison: Comparison) -> Iterator[str]:
             and cell.high - cell.low > max(SPREAD * cell.value, cell.step * (1 + 1e-6))
         ]
         if wide:
-            size, cell, scale = max(wide, key=lambda each: (each[1].high - each[1].low) / (each[1].value or 1.0))
+            size, cell, scale = max(
+                wide, key=lambda each: (each[1].high - each[1].low) / (each[1].value or 1.0)
+            )
             yield (
                 f"{column.label} is noisy: repeats differ by more than {SPREAD:.0%} at "
                 f"{format_sizes([each for each, *_ in wide])} (worst "
@@ -210,8 +279,15 @@ def _spread(comparison: Comparison) -> Iterator[str]:
 def _gaps(comparison: Comparison) -> Iterator[str]:
     for index, column in enumerate(comparison.columns):
         for metric in comparison.metrics:
-            sections = (each for each in comparison.sections if each.shown[index] and each.metric is metric)
-            sizes = [row.size for section in sections for row in section.rows if row.figures[index] is None]
+            sections = (
+                each for each in comparison.sections if each.shown[index] and each.metric is metric
+            )
+            sizes = [
+                row.size
+                for section in sections
+                for row in section.rows
+                if row.figures[index] is None
+            ]
             if sizes:
                 yield f"{column.label} has no {metric.name} at {format_sizes(sizes)}."
 

@@ -1,8 +1,8 @@
 """Gates (`fabbench.plan.gates`), checked against columns. Pure.
 
-A gate on a difference follows the statistics: it fails when a loss beyond the tolerance is shown over all
-its sizes together, at a size whose verdict does not contradict it. A loss neither shown nor excluded is a
-note, and fails a strict check.
+A gate on a difference follows the statistics: it fails when a loss beyond the tolerance is shown
+over all its sizes together, at a size whose verdict does not contradict it. A loss neither shown
+nor excluded is a note, and fails a strict check.
 """
 
 import math
@@ -21,7 +21,14 @@ from fabbench.analysis.compare import (
 )
 from fabbench.analysis.gate_results import GateResult, GateState, Verdict
 from fabbench.analysis.highlights import bounds, confidence, would_decide
-from fabbench.analysis.statistics import Difference, RowTest, TwoSamples, compare_sizes, loss_test, repeats_within
+from fabbench.analysis.statistics import (
+    Difference,
+    RowTest,
+    TwoSamples,
+    compare_sizes,
+    loss_test,
+    repeats_within,
+)
 from fabbench.model.errors import Exit, RequestError, worst
 from fabbench.model.log import Outcome
 from fabbench.model.units import format_decimal, format_size, format_sizes
@@ -38,11 +45,14 @@ class _Remark(NamedTuple):
 
 
 def check(gates: Sequence[Gate], comparison: Comparison, *, strict: bool = False) -> Verdict:
-    """Check every gate on the first column, against the last one; each breach is a sentence with its figures.
+    """Check every gate on the first column, against the last one.
 
-    A gate that compared nothing is breached, and so is one whose range includes a size that only the baseline has. A
-    column that is not ok passes no gate, and the status is that of its log. A loss that is neither shown nor excluded
-    is a note, unless `strict`. Raise RequestError for a tolerance without a baseline, and for an unknown ceiling.
+    Each breach is a sentence with its figures.
+
+    A gate that compared nothing is breached, and so is one whose range includes a size that only
+    the baseline has. A column that is not ok passes no gate, and the status is that of its log. A
+    loss that is neither shown nor excluded is a note, unless `strict`. Raise RequestError for a
+    tolerance without a baseline, and for an unknown ceiling.
     """
     pair = [comparison.inputs[0], *comparison.inputs[1:][-1:]]
     columns = [column for column, _ in pair]
@@ -81,7 +91,9 @@ def _require(gate: Gate, comparison: Comparison) -> None:
         raise RequestError(
             f"The gate {gate.text} {'is a ratio' if gate.metric is RATIO else 'has a tolerance'}, "
             "and there is no baseline to compare with.",
-            hint="Specify a baseline as the last argument, or give a limit such as busbw@1G>=70GB/s.",
+            hint=(
+                "Specify a baseline as the last argument, or give a limit such as busbw@1G>=70GB/s."
+            ),
         )
 
 
@@ -92,7 +104,9 @@ def _untrusted(gate: Gate, columns: Sequence[Column]) -> Iterator[_Remark]:
         if outcome is not Outcome.OK:
             reason = next((log.reason for log in column.logs if log.outcome is outcome), None)
             effect = ", and passes no gate" if number == 0 else ""
-            text = f"{gate.text}: {column.label} is {outcome}{effect}: {reason or 'no reason given'}"
+            text = (
+                f"{gate.text}: {column.label} is {outcome}{effect}: {reason or 'no reason given'}"
+            )
             yield _Remark(text, breach=number == 0)
 
 
@@ -119,7 +133,9 @@ class _Check:
         self._sections = comparison.sections
         if not self._ratio:
             metric = gate.metric.name
-            self._sections = sections_of(comparison.inputs, metric, comparison.allowed, level=comparison.level)
+            self._sections = sections_of(
+                comparison.inputs, metric, comparison.allowed, level=comparison.level
+            )
         self._level = comparison.level / max(len(self._sections), 1)
         self._names = [_named(comparison.columns[index]) for index in (0, -1)]
         self._alone = len(comparison.columns) == 1
@@ -143,7 +159,10 @@ class _Check:
                 yield self._limit(section, row.size, new)
             elif new is None:
                 if base is not None:
-                    gone = f"is missing from {self._names[0]}; the baseline has {section.scale.quantity(base.value)}."
+                    gone = (
+                        f"is missing from {self._names[0]}; the baseline has "
+                        f"{section.scale.quantity(base.value)}."
+                    )
                     yield _Remark(f"{self._at(section, row.size)} {gone}", breach=True)
             elif base is None:
                 skipped.setdefault("the baseline has no figure there", []).append(row.size)
@@ -165,7 +184,9 @@ class _Check:
     def _at(self, section: ComparisonSection, size: int) -> str:
         return f"{self._gate.text}: {self._where(section, f' at {format_size(size)}')}"
 
-    def _relative(self, section: ComparisonSection, compared: Sequence[_Compared]) -> Iterator[_Remark]:
+    def _relative(
+        self, section: ComparisonSection, compared: Sequence[_Compared]
+    ) -> Iterator[_Remark]:
         """Yield the decisions of the statistics, or of the plain figures where one of them is exactly 0."""
         tested: dict[int, _Tested] = {}
         for each in compared:
@@ -179,8 +200,14 @@ class _Check:
                 lost = _loss(section, each) > allowed * (1 + 1e-9)
                 if self._ratio:
                     lost = (each.row.ratios[0] or 0.0) < self._gate.bound * (1 - 1e-9)
-                yield _Remark(f"{self._difference(section, each)}." if lost else "", breach=lost, compared=True)
-        yield from self._statistics(section, {size: each for size, each in tested.items() if each.limit > -math.inf})
+                yield _Remark(
+                    f"{self._difference(section, each)}." if lost else "",
+                    breach=lost,
+                    compared=True,
+                )
+        yield from self._statistics(
+            section, {size: each for size, each in tested.items() if each.limit > -math.inf}
+        )
 
     def _lowest_ratio(self, section: ComparisonSection, each: _Compared) -> float:
         """Return the logarithm of the lowest ratio that the gate allows; minus infinity: any."""
@@ -191,33 +218,57 @@ class _Check:
             return -math.log1p(allowed)
         return math.log1p(-allowed) if allowed < 1 else -math.inf
 
-    def _statistics(self, section: ComparisonSection, tested: Mapping[int, _Tested]) -> Iterator[_Remark]:
+    def _statistics(
+        self, section: ComparisonSection, tested: Mapping[int, _Tested]
+    ) -> Iterator[_Remark]:
         limits = {size: each.limit for size, each in tested.items()}
         loss = loss_test({size: each.pair for size, each in tested.items()}, limits, self._level)
-        # A loss counts only where the table shows it too, so that the two do not contradict each other.
-        breached = [size for size in loss.shown if limits[size] > 0 or tested[size].test.verdict is Difference.SLOWER]
+        # A loss counts only where the table shows it too, so that the two do not contradict each
+        # other.
+        breached = [
+            size
+            for size in loss.shown
+            if limits[size] > 0 or tested[size].test.verdict is Difference.SLOWER
+        ]
         for each in (tested[size] for size in breached):
             counts = f"{len(each.pair.new)} and {len(each.pair.base)} executions"
-            text = f"{self._difference(section, each.compared)} ({_interval(section, each)}; {counts})."
+            text = (
+                f"{self._difference(section, each.compared)} ({_interval(section, each)}; "
+                f"{counts})."
+            )
             yield _Remark(text, breach=True, compared=True)
-        unclear = [tested[size] for size in tested if size in {*loss.shown, *loss.possible} - {*breached}]
+        unclear = [
+            tested[size] for size in tested if size in {*loss.shown, *loss.possible} - {*breached}
+        ]
         if unclear:
             yield self._unclear(section, unclear)
 
     def _unclear(self, section: ComparisonSection, unclear: Sequence[_Tested]) -> _Remark:
         worst = min(unclear, key=lambda each: each.test.low)
-        at, sizes = worst.compared.row.size, format_sizes([each.compared.row.size for each in unclear])
+        at, sizes = (
+            worst.compared.row.size,
+            format_sizes([each.compared.row.size for each in unclear]),
+        )
         needed = [
-            repeats_within(each.pair, abs(each.pair.estimates[-1].difference - each.limit), self._level)
+            repeats_within(
+                each.pair, abs(each.pair.estimates[-1].difference - each.limit), self._level
+            )
             for each in unclear
         ]
         remedy = would_decide(needed, once=any(each.test.once for each in unclear))
-        figures = (section.scale.quantity(figure.value) for figure in (worst.compared.new, worst.compared.base))
-        both = " and ".join(f"{figure} in {name}" for figure, name in zip(figures, self._names, strict=True))
+        figures = (
+            section.scale.quantity(figure.value)
+            for figure in (worst.compared.new, worst.compared.base)
+        )
+        both = " and ".join(
+            f"{figure} in {name}" for figure, name in zip(figures, self._names, strict=True)
+        )
         beyond = "a ratio below" if self._ratio else "a loss of more than"
         text = (
-            f"{self._gate.text}: {self._where(section)}: {beyond} {self._allowed(section)} is neither shown nor "
-            f"excluded at {sizes}. {_worse(section, worst.test.low)} at {format_size(at)} cannot be excluded "
+            f"{self._gate.text}: {self._where(section)}: {beyond} {self._allowed(section)} is "
+            "neither shown nor "
+            f"excluded at {sizes}. {_worse(section, worst.test.low)} at {format_size(at)} cannot "
+            "be excluded "
             f"({both}; {_interval(section, worst)}); {remedy}."
         )
         return _Remark(text, breach=self._strict, compared=True, undecided=True)
@@ -230,7 +281,11 @@ class _Check:
         else:
             loss = _loss(section, each)
             relative = self._gate.relative
-            by = f"{format_decimal(100 * loss / each.base.value, 1)} %" if relative else section.scale.quantity(loss)
+            by = (
+                f"{format_decimal(100 * loss / each.base.value, 1)} %"
+                if relative
+                else section.scale.quantity(loss)
+            )
             than = f"{by} worse than"
             expected = f"{self._allowed(section)} is allowed"
         at, (name, base_name) = self._at(section, each.row.size), self._names
@@ -262,8 +317,13 @@ class _Check:
         beyond = bound - new.value if least else new.value - bound
         if beyond <= 1e-9 * bound:
             return _Remark(compared=True)
-        expected = f"expected at {'least' if least else 'most'} {section.scale.quantity(bound)}{share}"
-        text = f"{self._at(section, size)} is {section.scale.quantity(new.value)} in {self._names[0]}; {expected}."
+        expected = (
+            f"expected at {'least' if least else 'most'} {section.scale.quantity(bound)}{share}"
+        )
+        text = (
+            f"{self._at(section, size)} is {section.scale.quantity(new.value)} in "
+            f"{self._names[0]}; {expected}."
+        )
         return _Remark(text, breach=True, compared=True)
 
 
@@ -286,4 +346,8 @@ def _named(column: ColumnSummary) -> str:
 def _worse(section: ComparisonSection, ratio: float) -> str:
     """Describe the loss of a ratio below 1: ``"A loss of 17 %"``."""
     loss = 1 / ratio - 1 if section.metric.lower_is_better else 1 - ratio
-    return f"A loss of {format_decimal(100 * loss, 1)} %" if loss > 0 else f"A ratio of {format_decimal(ratio, 2)}"
+    return (
+        f"A loss of {format_decimal(100 * loss, 1)} %"
+        if loss > 0
+        else f"A ratio of {format_decimal(ratio, 2)}"
+    )

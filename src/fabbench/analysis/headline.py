@@ -31,7 +31,9 @@ def headline(comparison: Comparison, index: int) -> str:
     row = headline_row(section)
     if row is None:
         return ""
-    figures = [_figure(comparison, section, row, column) for column in range(len(comparison.columns))]
+    figures = [
+        _figure(comparison, section, row, column) for column in range(len(comparison.columns))
+    ]
     at = f" at {format_size(row.size)}"
     if len(figures) == 1:
         return f"{_subject(comparison, section)}: {figures[0]}{at}"
@@ -40,7 +42,9 @@ def headline(comparison: Comparison, index: int) -> str:
     once = f" ({'in part ' if False in kinds else ''}measured once)" if True in kinds else ""
     verdict = "" if len(others) > 1 else _verdicts(section)
     mark = len(others) > 1 or verdict.startswith(_CLEAR)
-    ratios = [_times(ratio, test, mark=mark) for ratio, test in zip(row.ratios, row.tests, strict=True)]
+    ratios = [
+        _times(ratio, test, mark=mark) for ratio, test in zip(row.ratios, row.tests, strict=True)
+    ]
     compared = [f"{one}{ratio}" for one, ratio in zip(others, ratios, strict=False)]
     more = f" and {len(compared) - _MAX_QUOTED} more" if len(compared) > _MAX_QUOTED else ""
     text = f"{', '.join(compared[:_MAX_QUOTED])}{more} vs {base}{at}"
@@ -58,9 +62,12 @@ def _verdicts(section: ComparisonSection) -> str:
         return _NO_DIFFERENCE.get(frozenset(filter(None, (verdict for verdict, _ in spans))), "")
     if len(clear) > _MAX_SPANS:
         counts = {word: sum(row.verdict(0) is word for row in rows) for word in _CLEAR}
-        return ", ".join(f"{word} at {count} of {len(rows)} sizes" for word, count in counts.items() if count)
+        return ", ".join(
+            f"{word} at {count} of {len(rows)} sizes" for word, count in counts.items() if count
+        )
     return ", ".join(
-        f"{verdict} {_span(span, first=span[0] is rows[0], last=span[-1] is rows[-1])}" for verdict, span in clear
+        f"{verdict} {_span(span, first=span[0] is rows[0], last=span[-1] is rows[-1])}"
+        for verdict, span in clear
     )
 
 
@@ -82,7 +89,9 @@ def headline_row(section: ComparisonSection) -> ComparisonRow | None:
     return None
 
 
-def _figure(comparison: Comparison, section: ComparisonSection, row: ComparisonRow, column: int) -> str:
+def _figure(
+    comparison: Comparison, section: ComparisonSection, row: ComparisonRow, column: int
+) -> str:
     label, figure = comparison.columns[column].label, row.figures[column]
     if not section.shown[column]:
         return f"{label} {section.outcomes[column]}"
@@ -108,7 +117,9 @@ def _times(ratio: float | None, test: RowTest | None, *, mark: bool) -> str:
 def _subject(comparison: Comparison, section: ComparisonSection) -> str:
     """Return what was measured, and between how many: ``"all_reduce, 2 × 8 GPUs"``."""
     names = ("case", "benchmark", "ranks", "hosts", "gpus_per_host")
-    case, benchmark, ranks, hosts, gpus = (section.key.get(name) or comparison.common(name) for name in names)
+    case, benchmark, ranks, hosts, gpus = (
+        section.key.get(name) or comparison.common(name) for name in names
+    )
     what = case or benchmark or section.metric.name
     if hosts and gpus:
         many = "" if hosts == "1" else f"{hosts} × "

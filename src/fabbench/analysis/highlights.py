@@ -1,8 +1,9 @@
 """What stands out in a comparison: columns in ranges of sizes, and rails. Pure.
 
-The trend of each size is its verdict (`fabbench.analysis.statistics`). Sizes are joined into ranges from the
-largest down, as long as the trend is the same and the best ratio is at most three times the worst. Of more
-than five ranges the smallest neighbors are joined. Sizes that one of the two columns lacks are not compared.
+The trend of each size is its verdict (`fabbench.analysis.statistics`). Sizes are joined into ranges
+from the largest down, as long as the trend is the same and the best ratio is at most three times
+the worst. Of more than five ranges the smallest neighbors are joined. Sizes that one of the two
+columns lacks are not compared.
 """
 
 import math
@@ -35,7 +36,13 @@ class Trend(StrEnum):
     MIXED = "mixed"
 
 
-_TRENDS = dict(zip(Difference, (Trend.AHEAD, Trend.BEHIND, Trend.SAME, Trend.UNDECIDED, Trend.MIXED), strict=True))
+_TRENDS = dict(
+    zip(
+        Difference,
+        (Trend.AHEAD, Trend.BEHIND, Trend.SAME, Trend.UNDECIDED, Trend.MIXED),
+        strict=True,
+    )
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +88,8 @@ class _Range:
     def takes(self, other: "_Range") -> bool:
         """Return whether the two are one range by the rules above."""
         ratios = self.ratios + other.ratios
-        # Without the allowance for rounding, the two directions of a comparison could read differently.
+        # Without the allowance for rounding, the two directions of a comparison could read
+        # differently.
         widest = RANGE_FACTOR * (1 + 1e-9)
         wide = self.trend in {Trend.AHEAD, Trend.BEHIND} and max(ratios) > min(ratios) * widest
         return self.trend is other.trend and not wide
@@ -187,11 +195,17 @@ def _text(comparison: Comparison, section: ComparisonSection, part: _Range) -> s
 
 
 def would_decide(counts: Sequence[int | None], *, once: bool) -> str:
-    """Return how many repeats would decide, in words; nobody knows where a side was measured `once`."""
+    """Return how many repeats would decide, in words.
+
+    Nobody knows where a side was measured `once`.
+    """
     if once:
         return "repeats would decide"
     largest = max(count or math.inf for count in counts)
-    noise = f"the noise is the problem, not the number of repeats (more than {MAX_REPEATS} would decide)"
+    noise = (
+        f"the noise is the problem, not the number of repeats (more than {MAX_REPEATS} would "
+        "decide)"
+    )
     return f"about {largest} repeats would decide" if largest < math.inf else noise
 
 
@@ -212,7 +226,9 @@ def _precise(ratio: float) -> str:
     return format_decimal(ratio, 3 if abs(ratio - 1) < 0.1 else 2 if ratio < 10 else 1)
 
 
-def _best(section: ComparisonSection, rows: Sequence[ComparisonRow], column: int, label: str) -> str:
+def _best(
+    section: ComparisonSection, rows: Sequence[ComparisonRow], column: int, label: str
+) -> str:
     choose = min if section.metric.lower_is_better else max
     figures = [(cell.value, row.size) for row in rows if (cell := row.figures[column]) is not None]
     value, _ = choose(figures, key=lambda pair: pair[0])
@@ -251,7 +267,10 @@ class RailFigures(NamedTuple):
         return worst(self.figures, key=lambda device: self.figures[device])
 
     def lagging(self) -> Mapping[str, float]:
-        """Return the rails that stand out: device → how much worse it is, as a fraction of the mean."""
+        """Return the rails that stand out.
+
+        Device → how much worse it is, as a fraction of the mean.
+        """
         sign = 1 if self.metric.lower_is_better else -1
         parts = {device: sign * (value / self.mean - 1) for device, value in self.figures.items()}
         return {device: part for device, part in parts.items() if part > LAGGING}
@@ -263,7 +282,10 @@ def rails_of(comparison: Comparison) -> list[RailFigures]:
     for index, column in enumerate(comparison.columns):
         together = column.facts.get("together") == ("yes",)
         for section in comparison.sections:
-            device, others = section.key.get(RAIL, ""), (each for name, each in section.key.items() if name != RAIL)
+            device, others = (
+                section.key.get(RAIL, ""),
+                (each for name, each in section.key.items() if name != RAIL),
+            )
             label = ", ".join(filter(None, (column.label, *others)))
             # Where only other columns have rails, all of theirs have this one's figure beside them.
             if device in column.fields[RAIL] and section.outcomes[index] is Outcome.OK:

@@ -1,4 +1,7 @@
-"""What runs measured over time: one series per key, and what changed together with a level. Pure."""
+"""What runs measured over time: one series per key, and what changed together with a level.
+
+Pure.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -32,7 +35,10 @@ class LevelChange:
     drift: bool
     """Whether the level moved slowly, so that no run began it."""
     different: Mapping[str, tuple[str, str]]
-    """What differs between most runs just before it and most runs just after it: name → both values."""
+    """What differs between most runs just before it and most runs just after it.
+
+    Name → both values.
+    """
 
     @property
     def ratio(self) -> float:
@@ -51,7 +57,9 @@ class Series:
     @property
     def level(self) -> float:
         """The median since the last change."""
-        return self.changes[-1].after if self.changes else median(point.value for point in self.points)
+        return (
+            self.changes[-1].after if self.changes else median(point.value for point in self.points)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +80,8 @@ class History:
         return tuple(
             name
             for name in dict.fromkeys(name for each in self.series for name in each.key)
-            if name not in named and any(len({each.key.get(name) for each in group}) > 1 for group in groups.values())
+            if name not in named
+            and any(len({each.key.get(name) for each in group}) > 1 for group in groups.values())
         )
 
 
@@ -87,14 +96,18 @@ def with_changes(key: Mapping[str, str], points: Sequence[HistoryPoint]) -> Seri
             before=median(values[start:index]),
             after=median(values[max(index, end - LEAST) if drift else index : end]),
             drift=drift,
-            different=_different(points[max(start, index - FEWEST) : index], points[index : index + FEWEST]),
+            different=_different(
+                points[max(start, index - FEWEST) : index], points[index : index + FEWEST]
+            ),
         )
         for (index, _, drift, _), start, end in zip(found, ends, ends[2:], strict=False)
     ]
     return Series(key=key, points=points, changes=changes)
 
 
-def _different(before: Sequence[HistoryPoint], after: Sequence[HistoryPoint]) -> dict[str, tuple[str, str]]:
+def _different(
+    before: Sequence[HistoryPoint], after: Sequence[HistoryPoint]
+) -> dict[str, tuple[str, str]]:
     """Compare several runs on each side: noise may move a change by a run or two."""
     names = dict.fromkeys(name for point in (*before, *after) for name in point.circumstances)
     pairs = {name: (_usual(before, name), _usual(after, name)) for name in names}

@@ -1,9 +1,9 @@
 """Executions of one configuration that stand apart, and drift over their order. Pure.
 
-Each execution has one score: the sum of its sizes, each divided by its standard deviation. An outlier is an
-execution that the others do not predict (a t-test of it against them); the first one, if it is worse, is
-warm-up. Drift is a slope over the order of executions. Both are tested at 1 %, and named only where they are
-large enough to matter.
+Each execution has one score: the sum of its sizes, each divided by its standard deviation. An
+outlier is an execution that the others do not predict (a t-test of it against them); the first one,
+if it is worse, is warm-up. Drift is a slope over the order of executions. Both are tested at 1 %,
+and named only where they are large enough to matter.
 """
 
 import math
@@ -36,7 +36,10 @@ def irregularities(comparison: Comparison) -> tuple[str, ...]:
 
 
 def _deviations(section: ComparisonSection, index: int) -> Mapping[int, list[float]]:
-    """Return each execution's logarithms minus the median of their size, where all have it: positive is better."""
+    """Return each execution's logarithms minus the median of their size, where all have it.
+
+    Positive is better.
+    """
     sign = -1 if section.metric.lower_is_better else 1
     sizes = [dict(figure.executions) for row in section.rows if (figure := row.figures[index])]
     everything = set().union(*sizes)
@@ -65,11 +68,14 @@ def _column(column: Column, deviations: Mapping[int, list[float]], where: str) -
         middles = [median(deviations[order[number]]) for number in steady]
         count, half = len(middles), len(middles) // 2
         halves_apart = mean(middles[-half:]) - mean(middles[:half])
-        change = math.expm1(halves_apart * (count - 1) / (count - half))  # from the first to the last
+        change = math.expm1(
+            halves_apart * (count - 1) / (count - half)
+        )  # from the first to the last
         if abs(change) >= DRIFT:
             direction = "worse" if change < 0 else "better"
             yield (
-                f"{column.label} drifts{where}: over its {len(order)} executions it gets {direction}, "
+                f"{column.label} drifts{where}: over its {len(order)} executions it gets "
+                f"{direction}, "
                 f"by about {_percent(change)} from the first to the last. "
                 "Measure both configurations in one run: their executions alternate."
             )
@@ -87,7 +93,10 @@ def _stands_apart(scores: Sequence[float], number: int) -> bool:
     """Return whether a score is farther from the others than they predict."""
     others = [score for each, score in enumerate(scores) if each != number]
     deviation = math.sqrt(squares(others) / (len(others) - 1) * (1 + 1 / len(others)))
-    return abs(scores[number] - mean(others)) > t_quantile(LEVEL / 2 / len(scores), len(others) - 1) * deviation
+    return (
+        abs(scores[number] - mean(others))
+        > t_quantile(LEVEL / 2 / len(scores), len(others) - 1) * deviation
+    )
 
 
 def _drifts(scores: Sequence[float]) -> bool:
@@ -95,8 +104,12 @@ def _drifts(scores: Sequence[float]) -> bool:
     count = len(scores)
     middle, center = mean(scores), (count - 1) / 2
     spread = squares(range(count))
-    slope = sum((number - center) * (score - middle) for number, score in enumerate(scores)) / spread
-    residual = sum((score - middle - slope * (number - center)) ** 2 for number, score in enumerate(scores))
+    slope = (
+        sum((number - center) * (score - middle) for number, score in enumerate(scores)) / spread
+    )
+    residual = sum(
+        (score - middle - slope * (number - center)) ** 2 for number, score in enumerate(scores)
+    )
     error = math.sqrt(residual / (count - 2) / spread)
     return abs(slope) > t_quantile(LEVEL / 2, count - 2) * error
 
@@ -107,9 +120,14 @@ def _outlier(column: Column, order: Sequence[int], number: int, effect: float, w
     direction = "worse" if effect < 0 else "better"
     what = "warm-up" if number == 0 and effect < 0 else "an outlier"
     shown = _only(log, [other for other in others if other.outcome not in UNUSABLE])
-    cause = f"Only its log shows: {'; '.join(shown)}" if shown else "Its log shows nothing that others do not"
+    cause = (
+        f"Only its log shows: {'; '.join(shown)}"
+        if shown
+        else "Its log shows nothing that others do not"
+    )
     return (
-        f"Execution {number + 1} of {len(order)} of {column.label} is {what}{where}: {_percent(effect)} "
+        f"Execution {number + 1} of {len(order)} of {column.label} is {what}{where}: "
+        f"{_percent(effect)} "
         f"{direction} than the others ({log.source}). {cause}."
     )
 

@@ -1,4 +1,6 @@
-"""What a run has measured so far, and how long it may still take. Pure: the time is passed in, in seconds.
+"""What a run has measured so far, and how long it may still take. Pure.
+
+The time is passed in, in seconds.
 
 During a run the live view shows the comparison of everything read so far, made like the final one.
 """
@@ -56,7 +58,10 @@ class RunProgress:
         self.newest = point.size
 
     def read(self, log: Log) -> None:
-        """Record the log of a program whose output is complete: its rows are not rows of the next."""
+        """Record the log of a program whose output is complete.
+
+        Its rows are not rows of the next.
+        """
         complete = {id(point) for point in log.points}
         self._points = [point for point in self._points if id(point) not in complete]
         self._read.append(log)
@@ -74,10 +79,18 @@ class RunProgress:
     def comparison(self) -> Comparison | None:
         """Compare what has been read so far; None if there is nothing to compare."""
         labels = (configuration.label for configuration in self.plan.configurations)
-        columns = [Column(label=label, logs=logs, source="") for label in labels if (logs := self._of(label))]
+        columns = [
+            Column(label=label, logs=logs, source="")
+            for label in labels
+            if (logs := self._of(label))
+        ]
         try:
             allow = (*ALLOWED, "case")
-            return compare(columns, metric=self._metric, allow=allow, only_ok=True) if columns else None
+            return (
+                compare(columns, metric=self._metric, allow=allow, only_ok=True)
+                if columns
+                else None
+            )
         except FabbenchError:
             return None
 
@@ -87,21 +100,27 @@ class RunProgress:
 
     def sizes(self) -> int:
         """Return how many of its planned sizes the current execution has measured."""
-        measured = {point.size for points in (self._points, *(log.points for log in self._read)) for point in points}
+        measured = {
+            point.size
+            for points in (self._points, *(log.points for log in self._read))
+            for point in points
+        }
         return len(measured & self._planned())
 
     def remaining(self, now: float) -> float | None:
         """Estimate how long the run may still take; None if unknown.
 
-        An execution takes as long as the earlier ones of its configuration did. The first is extrapolated
-        from the sizes that it has measured.
+        An execution takes as long as the earlier ones of its configuration did. The first is
+        extrapolated from the sizes that it has measured.
         """
         known = {label: mean(took) for label, took in self._took.items()}
         rest = 0.0
         if self.current is not None:
             label, spent = self.current.configuration.label, self.spent(now)
             measured = self.sizes()
-            estimate = known.get(label) or (spent * len(self._planned()) / measured if measured else None)
+            estimate = known.get(label) or (
+                spent * len(self._planned()) / measured if measured else None
+            )
             if estimate is None:
                 return None
             known.setdefault(label, estimate)
@@ -119,7 +138,13 @@ class RunProgress:
             if self._points:
                 name, points = self.plan.benchmark, tuple(self._points)
                 unfinished = Log(
-                    source="", benchmark=name, case=self.case, outcome=Outcome.OK, reason=None, facts={}, points=points
+                    source="",
+                    benchmark=name,
+                    case=self.case,
+                    outcome=Outcome.OK,
+                    reason=None,
+                    facts={},
+                    points=points,
                 )
                 logs.append(unfinished)
         return tuple(logs)
@@ -129,17 +154,27 @@ class RunProgress:
 
 
 def best(logs: Sequence[Log], metric: str | None = None) -> str:
-    """Return the best figure of an execution: ``"peak 77.35 GB/s at 2 GB"``; empty where there is none."""
+    """Return the best figure of an execution: ``"peak 77.35 GB/s at 2 GB"``.
+
+    Empty where there is none.
+    """
     try:
-        comparison = compare([Column(label="-", logs=tuple(logs), source="")], metric=metric, only_ok=True)
+        comparison = compare(
+            [Column(label="-", logs=tuple(logs), source="")], metric=metric, only_ok=True
+        )
     except FabbenchError:
         return ""
     for section in comparison.sections:
-        rows = [(figure.value, row.size) for row in section.rows for figure in row.figures if figure]
+        rows = [
+            (figure.value, row.size) for row in section.rows for figure in row.figures if figure
+        ]
         if rows:
             lower = section.metric.lower_is_better
             value, size = (min if lower else max)(rows)
-            return f"{'best' if lower else 'peak'} {section.scale.quantity(value)} at {format_size(size)}"
+            return (
+                f"{'best' if lower else 'peak'} {section.scale.quantity(value)} at "
+                f"{format_size(size)}"
+            )
     return ""
 
 
@@ -151,10 +186,18 @@ def name_of(execution: Execution) -> str:
 def summary(execution: Execution, logs: Sequence[Log]) -> str:
     """Return the result of an execution in one line."""
     results = [f"{log.outcome}{f': {log.reason}' if log.reason else ''}" for log in logs]
-    planned, measured = set(execution.planned_sizes), [{point.size for point in log.points} for log in logs]
+    planned, measured = (
+        set(execution.planned_sizes),
+        [{point.size for point in log.points} for log in logs],
+    )
     # Of the planned sizes every log has some; several programs may have other sizes too.
-    found = (planned.intersection(*measured) if logs else set()) if planned else set().union(*measured)
-    return f"{name_of(execution)}: {counted_of(len(found), len(execution.planned_sizes))}, {'; '.join(results)}"
+    found = (
+        (planned.intersection(*measured) if logs else set()) if planned else set().union(*measured)
+    )
+    return (
+        f"{name_of(execution)}: {counted_of(len(found), len(execution.planned_sizes))}, "
+        f"{'; '.join(results)}"
+    )
 
 
 def counted_of(number: int, planned: int) -> str:

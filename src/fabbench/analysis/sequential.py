@@ -1,9 +1,11 @@
-"""Levels for looking at a comparison after every repeat, so that all looks together keep one level. Pure.
+"""Levels for looking at a comparison after every repeat, so that all looks together keep one level.
 
-Lan and DeMets' alpha spending with Pocock's function: after a fraction t of the maximum number of repeats,
-level × ln(1 + (e − 1) t) may be spent. The level of each look follows from how much looks have in common: a
-Brownian motion that leaves its bounds, integrated over a grid. The levels are those of normal statistics;
-Student's t uses them unchanged.
+Pure.
+
+Lan and DeMets' alpha spending with Pocock's function: after a fraction t of the maximum number of
+repeats, level × ln(1 + (e − 1) t) may be spent. The level of each look follows from how much looks
+have in common: a Brownian motion that leaves its bounds, integrated over a grid. The levels are
+those of normal statistics; Student's t uses them unchanged.
 """
 
 import math
@@ -51,12 +53,18 @@ def _outside(grid: list[float], density: list[float], step: float, bound: float)
     )
 
 
-def _inside(grid: list[float], density: list[float], step: float, bound: float) -> tuple[list[float], list[float]]:
+def _inside(
+    grid: list[float], density: list[float], step: float, bound: float
+) -> tuple[list[float], list[float]]:
     """Return the density after a normal step, restricted to what stays within the bound."""
     width = 2 * bound / _CELLS
     cells = [-bound + width * (cell + 0.5) for cell in range(_CELLS)]
     scale = width / (step * math.sqrt(2 * math.pi))
     return cells, [
-        scale * sum(mass * math.exp(-0.5 * ((cell - at) / step) ** 2) for at, mass in zip(grid, density, strict=True))
+        scale
+        * sum(
+            mass * math.exp(-0.5 * ((cell - at) / step) ** 2)
+            for at, mass in zip(grid, density, strict=True)
+        )
         for cell in cells
     ]

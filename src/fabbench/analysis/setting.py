@@ -1,4 +1,7 @@
-"""What a configuration ran on, according to its log and the user: system, nodes, GPUs, NICs, fabric. Pure."""
+"""What a configuration ran on, according to its log and the user.
+
+System, nodes, GPUs, NICs, fabric. Pure.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,9 +13,15 @@ from fabbench.catalog.expectations import CEILINGS, SAME_CASE, Published, System
 from fabbench.model.fabrics import RDMA
 from fabbench.model.log import Facts, Log, Metric
 
-_PER_NIC = frozenset({"perftest", "pingpong", "fabtests"})  # benchmarks whose rows are of one NIC each
-_MAY_ADD = frozenset({"perftest", "imb", "ucx_perftest", "nixlbench"})  # both directions, without showing it
-_ON_NCCL = frozenset({"nccl", "torch"})  # benchmarks that measure NCCL's collectives in the same way
+_PER_NIC = frozenset(
+    {"perftest", "pingpong", "fabtests"}
+)  # benchmarks whose rows are of one NIC each
+_MAY_ADD = frozenset(
+    {"perftest", "imb", "ucx_perftest", "nixlbench"}
+)  # both directions, without showing it
+_ON_NCCL = frozenset(
+    {"nccl", "torch"}
+)  # benchmarks that measure NCCL's collectives in the same way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +83,17 @@ class Setting:
     def ceiling(self, metric: Metric) -> float | None:
         """Return the upper limit of a rate; None: unknown, or not bounded by NICs."""
         rate = self.nic_rate
-        if rate is None or metric.unit != "B/s" or self.fabric in {"nvlink", "shm"} or self.nodes == 1:
+        if (
+            rate is None
+            or metric.unit != "B/s"
+            or self.fabric in {"nvlink", "shm"}
+            or self.nodes == 1
+        ):
             return None
         unsure = not self.fabric and (self.system.nvlink_domain or self.benchmark == "nvshmem")
-        link = not self.system.gpus and not self.system.is_ec2  # one NIC, of a node of which nothing else is known
+        link = (
+            not self.system.gpus and not self.system.is_ec2
+        )  # one NIC, of a node of which nothing else is known
         if unsure or (link and not self.one_nic):
             return None
         if metric.name == "bandwidth":
@@ -89,7 +105,10 @@ class Setting:
         return CEILINGS[self.collective](rate, self.nodes, self.gpus)
 
     def alternatives(self) -> Sequence["Setting"]:
-        """Return what it may be: the hosts of a rack may use NVLink or NICs, if the log does not show which."""
+        """Return what it may be.
+
+        The hosts of a rack may use NVLink or NICs, if the log does not show which.
+        """
         either = not self.fabric and self.system.nvlink_domain and self.nodes != 1
         return (replace(self, fabric="nvlink"), self) if either else (self,)
 
@@ -101,7 +120,9 @@ class Setting:
     def is_own(self, figure: Published, *, alike: bool = False) -> bool:
         """Return whether a figure is of this system, or of one with the same GPUs and NICs."""
         other = system(figure.system)
-        return other == self.system or (alike and other is not None and other.kind == self.system.kind)
+        return other == self.system or (
+            alike and other is not None and other.kind == self.system.kind
+        )
 
     def fits(self, figure: Published, metric: Metric) -> bool:
         """Return whether a published figure applies to this setting, nodes aside."""
@@ -111,17 +132,24 @@ class Setting:
             fabrics = {"", figure.fabric} - ({"tcp"} if self.nodes == 1 else {"tcp", "nvlink"})
         return (
             (figure.metric, figure.case) == (metric.name, self.collective or self.case)
-            and (figure.benchmark == self.benchmark or {figure.benchmark, self.benchmark} <= _ON_NCCL)
+            and (
+                figure.benchmark == self.benchmark or {figure.benchmark, self.benchmark} <= _ON_NCCL
+            )
             and (not self.collective or self.gpus == self.system.gpus)
             and figure.fabric in fabrics
-            and (self.one_nic or figure.nics == (self.nics if self._fewer and self.fabric != "tcp" else None))
+            and (
+                self.one_nic
+                or figure.nics == (self.nics if self._fewer and self.fabric != "tcp" else None)
+            )
             and self.is_own(figure, alike=not self.one_nic)
         )
 
 
 def setting_of(column: Column, section: ComparisonSection) -> Setting | None:
     """Return what a column's figures in a section were measured on; None: unknown instance type."""
-    logs = [log for log in column.logs if section.key.get("case", log.case) == log.case and log.points]
+    logs = [
+        log for log in column.logs if section.key.get("case", log.case) == log.case and log.points
+    ]
     known = next(((log, found) for log in logs if (found := system(log.instance_type))), None)
     if known is None:
         return None
@@ -162,4 +190,6 @@ def _fabric(log: Log) -> str:
     accepted, link = benchmark_named(log.benchmark).transports, str(log.facts.get("link", ""))
     if not {"RoCE", "Ethernet"}.isdisjoint(link.split("+")) and transport in accepted("roce"):
         return "roce"
-    return next((name for name in (*RDMA, "tcp", "ofi-tcp", "shm") if transport in accepted(name)), "")
+    return next(
+        (name for name in (*RDMA, "tcp", "ofi-tcp", "shm") if transport in accepted(name)), ""
+    )

@@ -1,11 +1,12 @@
 """Executions of two configurations → what differs, and how sure that is. Pure.
 
-The execution is the unit of replication: its sizes move together. Values are logarithms, larger is better, so that a
-difference is the logarithm of a ratio. Two stages keep the chance of any false difference in a table of equal
-configurations at 5 %. First one test asks whether the table differs at all: most of the level goes to Läuter's
-standardized sum test, and the rest to Bonferroni's bound over the sizes, for a difference at few of them. Only then do
-the 95 % intervals of single sizes count. From five executions on a side, trimmed means stand beside the means, so that
-a slow execution hides nothing. docs/honest-numbers.md explains the choice.
+The execution is the unit of replication: its sizes move together. Values are logarithms, larger is
+better, so that a difference is the logarithm of a ratio. Two stages keep the chance of any false
+difference in a table of equal configurations at 5 %. First one test asks whether the table differs
+at all: most of the level goes to Läuter's standardized sum test, and the rest to Bonferroni's bound
+over the sizes, for a difference at few of them. Only then do the 95 % intervals of single sizes
+count. From five executions on a side, trimmed means stand beside the means, so that a slow
+execution hides nothing. docs/honest-numbers.md explains the choice.
 """
 
 import math
@@ -27,7 +28,9 @@ MAX_REPEATS = 50
 _MARGIN = 0.8  # the fraction of the level that is used: the rest is for noise that is not normal
 _SUM_SHARE = 0.8  # the fraction of that for the sum of all sizes
 
-_ASSUMED_FREEDOM = 200  # the degrees of freedom of an assumed deviation: Student's t is then all but normal
+_ASSUMED_FREEDOM = (
+    200  # the degrees of freedom of an assumed deviation: Student's t is then all but normal
+)
 _LEAST_TRIMMED = 5  # executions of each side
 _TRIMMED = 0.2  # the fraction of executions at each end that the robust estimate leaves out
 _EACH = 0.6  # the fraction of the level for each of two estimates, which mostly agree: simulated
@@ -80,7 +83,11 @@ class TwoSamples:
     @property
     def middle(self) -> float:
         """The logarithm of the ratio that is shown: that of the medians."""
-        return median(self.new.values()) - median(self.base.values()) if self.shown is None else self.shown
+        return (
+            median(self.new.values()) - median(self.base.values())
+            if self.shown is None
+            else self.shown
+        )
 
     @property
     def estimates(self) -> list[Estimate]:
@@ -89,8 +96,13 @@ class TwoSamples:
         return [self._estimate(trimmed) for trimmed in ((0.0, _TRIMMED) if enough else (0.0,))]
 
     def _estimate(self, trimmed: float) -> Estimate:
-        """Return the estimate without this fraction at each end (Yuen and Dixon); rounding may hide some noise."""
-        (new, new_noise, n), (base, base_noise, m) = (_trimmed(side, trimmed) for side in (self.new, self.base))
+        """Return the estimate without this fraction at each end (Yuen and Dixon).
+
+        Rounding may hide some noise.
+        """
+        (new, new_noise, n), (base, base_noise, m) = (
+            _trimmed(side, trimmed) for side in (self.new, self.base)
+        )
         variance = (new_noise + base_noise) / max(n + m - 2, 1)
         freedom = n + m - 2
         if not self.measured:
@@ -102,15 +114,25 @@ class TwoSamples:
         """Return the lower bound of the difference, one-sided, at `level` over all estimates."""
         estimates = self.estimates
         each = level * (_EACH if len(estimates) > 1 else 1.0)
-        return max(found.difference - t_quantile(each, found.freedom) * found.error for found in estimates)
+        return max(
+            found.difference - t_quantile(each, found.freedom) * found.error for found in estimates
+        )
 
     def exceeds(self, limit: float, level: float) -> bool:
-        """Return whether the difference is shown to be larger than `limit`: one-sided, at `level`."""
+        """Return whether the difference is shown to be larger than `limit`.
+
+        One-sided, at `level`.
+        """
         return self.least(level) > limit + _EXACT
 
     def mirrored(self, by: float = 0.0) -> "TwoSamples":
         """Return the same with `by` subtracted from the new side, and then the sides swapped."""
-        return replace(self, new=self.base, base={run: value - by for run, value in self.new.items()}, shown=None)
+        return replace(
+            self,
+            new=self.base,
+            base={run: value - by for run, value in self.new.items()},
+            shown=None,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,20 +168,30 @@ def compare_sizes(pairs: Mapping[int, TwoSamples], level: float = LEVEL) -> Mapp
     return {size: _row(pair, level, differs=differs) for size, pair in known.items()}
 
 
-def loss_test(pairs: Mapping[int, TwoSamples], limits: Mapping[int, float], level: float = LEVEL) -> LossTest:
+def loss_test(
+    pairs: Mapping[int, TwoSamples], limits: Mapping[int, float], level: float = LEVEL
+) -> LossTest:
     """Return where the difference is shown to be below its limit, and where that cannot be excluded.
 
     If it is not below its limit anywhere, the chance that it is shown to be below is at most `level`.
     """
-    lost = {size: pair.mirrored(limits[size]) for size, pair in pairs.items() if pair.new and pair.base}
+    lost = {
+        size: pair.mirrored(limits[size]) for size, pair in pairs.items() if pair.new and pair.base
+    }
     any_loss = any_above(lost, _MARGIN * level)
     shown = tuple(size for size, pair in lost.items() if any_loss and pair.exceeds(0.0, level))
     rest = (size for size in lost if size not in shown)
-    return LossTest(shown, tuple(size for size in rest if not pairs[size].exceeds(limits[size] - 2 * _EXACT, level)))
+    return LossTest(
+        shown,
+        tuple(size for size in rest if not pairs[size].exceeds(limits[size] - 2 * _EXACT, level)),
+    )
 
 
 def any_above(pairs: Mapping[int, TwoSamples], level: float) -> bool:
-    """Return whether the new side is shown to be larger at any size: one-sided, at `level` over all sizes."""
+    """Return whether the new side is shown to be larger at any size.
+
+    One-sided, at `level` over all sizes.
+    """
     if len(pairs) < 2:
         return any(pair.exceeds(0.0, level) for pair in pairs.values())
     total = standardized_sum(pairs)
@@ -170,11 +202,13 @@ def any_above(pairs: Mapping[int, TwoSamples], level: float) -> bool:
 
 
 def standardized_sum(pairs: Mapping[int, TwoSamples]) -> TwoSamples | None:
-    """Return Läuter's standardized sum of the sizes that every execution has; None without such sizes.
+    """Return Läuter's standardized sum of the sizes that every execution has.
 
-    Each size is divided by its standard deviation over all executions of both sides: such weights leave the t-test of
-    the sum exact. Where a side has one execution, each size is divided by its assumed deviation, and that of the sum
-    is the largest possible: all sizes move together.
+    None without such sizes.
+
+    Each size is divided by its standard deviation over all executions of both sides: such weights
+    leave the t-test of the sum exact. Where a side has one execution, each size is divided by its
+    assumed deviation, and that of the sum is the largest possible: all sizes move together.
     """
     new = dict.fromkeys((run for pair in pairs.values() for run in pair.new), 0.0)
     base = dict.fromkeys((run for pair in pairs.values() for run in pair.base), 0.0)
@@ -206,7 +240,9 @@ def _row(pair: TwoSamples, level: float, *, differs: bool) -> RowTest:
     verdict = _verdict(low, high)
     undecided = verdict is Difference.UNDECIDED and pair.measured
     apart = abs(pair.estimates[-1].difference)
-    margin = max(apart, math.log1p(EQUIVALENT) - apart)  # if the true ratio and noise are those measured
+    margin = max(
+        apart, math.log1p(EQUIVALENT) - apart
+    )  # if the true ratio and noise are those measured
     repeats = repeats_within(pair, margin, level / 2) if undecided else None
     low, high = (math.exp(min(end, 700.0)) for end in (low, high))
     return RowTest(low=low, high=high, verdict=verdict, repeats=repeats, once=not pair.measured)
@@ -224,21 +260,31 @@ def _verdict(low: float, high: float) -> Difference:
 
 
 def overall(verdicts: Iterable[Difference]) -> Difference | None:
-    """Return the verdict on several sizes: that of the sizes that differ, if they all differ alike."""
+    """Return the verdict on several sizes.
+
+    That of the sizes that differ, if they all differ alike.
+    """
     found = set(verdicts)
     differing = found & {Difference.FASTER, Difference.SLOWER}
     if len(differing) > 1:
         return Difference.MIXED
-    return next(iter(differing or (found if len(found) == 1 else {Difference.UNDECIDED} & found)), None)
+    return next(
+        iter(differing or (found if len(found) == 1 else {Difference.UNDECIDED} & found)), None
+    )
 
 
 def repeats_within(pair: TwoSamples, margin: float, level: float) -> int | None:
-    """Return how many repeats narrow the one-sided bound to `margin`; None: more than `MAX_REPEATS`."""
+    """Return how many repeats narrow the one-sided bound to `margin`; None.
+
+    More than `MAX_REPEATS`.
+    """
 
     def enough(count: int) -> bool:
         return t_quantile(level, 2 * count - 2) * noise * math.sqrt(2 / count) < margin
 
-    noise = min(found.error for found in pair.estimates) / math.sqrt(1 / len(pair.new) + 1 / len(pair.base))
+    noise = min(found.error for found in pair.estimates) / math.sqrt(
+        1 / len(pair.new) + 1 / len(pair.base)
+    )
 
     counts = range(min(len(pair.new), len(pair.base)) + 1, MAX_REPEATS + 1)
     found = bisect_left(counts, True, key=enough) if margin > 0 else len(counts)  # noqa: FBT003 - the value to find
@@ -253,7 +299,10 @@ def _trimmed(side: Values, fraction: float) -> tuple[float, float, int]:
 
 
 def mean(values: Collection[float]) -> float:
-    """Return the arithmetic mean. Importing Python's module takes longer than a whole comparison."""
+    """Return the arithmetic mean.
+
+    Importing Python's module takes longer than a whole comparison.
+    """
     return math.fsum(values) / len(values)
 
 
@@ -288,7 +337,10 @@ def falls_to(function: Callable[[float], float], value: float, precision: float 
 
 
 def t_tail(value: float, freedom: int) -> float:
-    """Return the chance that Student's t exceeds a positive value: Abramowitz and Stegun, 26.7.3 and 26.7.4."""
+    """Return the chance that Student's t exceeds a positive value.
+
+    Abramowitz and Stegun, 26.7.3 and 26.7.4.
+    """
     angle, odd = math.atan(value / math.sqrt(freedom)), freedom % 2
     sine, square = math.sin(angle), math.cos(angle) ** 2
     term, total = math.cos(angle) if odd else 1.0, 0.0

@@ -1,8 +1,8 @@
 """Benchmarks: how each one is started, and how its output is read.
 
-A benchmark is a module (or package) here that ends in ``BENCHMARK: Benchmark = …``; it is discovered, not
-listed. It does not know where it runs. Other distributions register theirs in the entry point group
-``fabbench.benchmarks``: docs/add-a-benchmark.md.
+A benchmark is a module (or package) here that ends in ``BENCHMARK: Benchmark = …``; it is
+discovered, not listed. It does not know where it runs. Other distributions register theirs in the
+entry point group ``fabbench.benchmarks``: docs/add-a-benchmark.md.
 """
 
 from abc import ABC, abstractmethod
@@ -22,79 +22,126 @@ if TYPE_CHECKING:
     from fabbench.model.hosts import Host
 
 Reading: TypeAlias = Point | Record
-"""What a reader returns as lines arrive: points at once, and the full record once its execution has ended."""
+"""What a reader returns as lines arrive.
+
+Points at once, and the full record once its execution has ended.
+"""
 
 UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 """Ends a fragment of a torn line whose last characters may belong to the host name in NCCL's debug text."""
-Shortcut: TypeAlias = Callable[[str, int], Sequence[Point] | None]  # reads a line, given its text and its number
+Shortcut: TypeAlias = Callable[
+    [str, int], Sequence[Point] | None
+]  # reads a line, given its text and its number
 
 
 class Reader(Protocol):
     """Reads one benchmark's output from one stream group, executions one after another.
 
-    Lines arrive without prefixes and without NCCL's debug text; a row that debug text tore apart arrives in
-    pieces. A reader never raises, whatever the text, and never makes up what it cannot read. It does not
-    handle how steps end: `fabbench.logs.stream_group` adds that to the records.
+    Lines arrive without prefixes and without NCCL's debug text; a row that debug text tore apart
+    arrives in pieces. A reader never raises, whatever the text, and never makes up what it cannot
+    read. It does not handle how steps end: `fabbench.logs.stream_group` adds that to the records.
     """
 
     def feed(self, line: Line) -> Sequence[Reading] | None:
-        """Read one line. None: not a line of this benchmark, and no sign that its output begins here."""
+        """Read one line. None.
+
+        Not a line of this benchmark, and no sign that its output begins here.
+        """
 
     def shortcut(self, rank: str) -> Shortcut | None:
-        """Return a fast path for more rows like the last one, of the same rank; None if there is none.
+        """Return a fast path for more rows like the last one, of the same rank.
 
-        It is valid until a line is fed. It returns None for what is not clearly such a row; what it reads is fed.
+        None if there is none.
+
+        It is valid until a line is fed. It returns None for what is not clearly such a row; what it
+        reads is fed.
         """
         del rank
         return None
 
     def mark(self, marker: Marker) -> Sequence[Reading]:
-        """Handle fabbench's own begin and end markers around a step: each step is a record of its own."""
+        """Handle fabbench's own begin and end markers around a step.
+
+        Each step is a record of its own.
+        """
         return self.close() if marker.kind == "begin" else ()
 
     def close(self) -> Sequence[Reading]:
-        """End the text: return what is left, complete or not. The reader can be fed again afterwards."""
+        """End the text: return what is left, complete or not.
+
+        The reader can be fed again afterwards.
+        """
 
 
 class Signature(NamedTuple):
     """A line that only one benchmark prints. Any text before it is a launcher's prefix."""
 
     word: str  # a word of the line, searched for first
-    pattern: str  # a regular expression that matches from the first nonblank character that the program prints
+    # a regular expression that matches from the first nonblank character that the program prints
+    pattern: str
     begins: bool = True  # whether results follow: true for a banner or a header, false for a footer
 
 
 class Benchmark(ABC):
     """One benchmark program (or family): its name, its reader, and the properties of its figures.
 
-    Subclasses set `name` and define `reader`. Everything else has a default, so that a plug-in states only
-    what differs.
+    Subclasses set `name` and define `reader`. Everything else has a default, so that a plug-in
+    states only what differs.
     """
 
-    joins_groups: bool = False  # Whether one execution may print in several stream groups (client, server)
-    joins_steps: bool = False  # Whether the steps of one execution are one record, as a pair of programs per size
-    between_two: bool = False  # Whether it runs one program at each end, so that ranks and GPUs do not apply
-    one_scale: bool = False  # Whether comparisons always show its rates in GB/s with two decimals, as its own tables do
-    versions: Sequence[str] = ("nccl", "libfabric", "plugin", "cuda")  # Facts that are versions, in output order
+    joins_groups: bool = (
+        False  # Whether one execution may print in several stream groups (client, server)
+    )
+    joins_steps: bool = (
+        False  # Whether the steps of one execution are one record, as a pair of programs per size
+    )
+    between_two: bool = (
+        False  # Whether it runs one program at each end, so that ranks and GPUs do not apply
+    )
+    # Whether comparisons always show its rates in GB/s with two decimals, as its own tables do
+    one_scale: bool = False
+    versions: Sequence[str] = (
+        "nccl",
+        "libfabric",
+        "plugin",
+        "cuda",
+    )  # Facts that are versions, in output order
     python_packages: Sequence[str] = ()
-    """What its program needs from PyPI, as pip requirements: Modal apps install it into the default image."""
+    """What its program needs from PyPI, as pip requirements.
+
+    Modal apps install it into the default image.
+    """
     signatures: Sequence[Signature] = ()  # Lines that identify its output anywhere
     first_words: Sequence[str] = ()
     """Every line that starts its reader, or that the reader needs before that, contains one of them: the
     reader is created for the first such line. Empty: it is created for any line."""
-    program_names: str = ""  # A regular expression for its programs' names; a file with one and no result is reported
-    default_metrics: Sequence[str] = tuple(dict.fromkeys(("busbw", "bandwidth", "latency", "time", *METRICS)))
-    """Every metric that it may print, the best to compare by first: names of `fabbench.model.log.METRICS`.
+    # A regular expression for its programs' names; a file with one and no result is reported
+    program_names: str = ""
+    default_metrics: Sequence[str] = tuple(
+        dict.fromkeys(("busbw", "bandwidth", "latency", "time", *METRICS))
+    )
+    """Every metric that it may print, the best to compare by first.
+
+    Names of `fabbench.model.log.METRICS`.
 
     A gate on any other metric is refused before a run.
     """
-    cases_field: str = ""  # The field of the work that names the cases to run: one, or several. Empty: it has one case
-    network_shown: str = ""  # What makes its programs print what carries the data, to end `With …`; empty: not known
+    # The field of the work that names the cases to run: one, or several. Empty: it has one case
+    cases_field: str = ""
+    network_shown: str = (
+        ""  # What makes its programs print what carries the data, to end `With …`; empty: not known
+    )
     resolution: Mapping[str, Sequence[float]] = MappingProxyType({})
-    """Metric → the steps in which it may be printed, coarsest first, in base units. Absent: not rounded."""
+    """Metric → the steps in which it may be printed, coarsest first, in base units. Absent.
+
+    Not rounded.
+    """
 
     def may_begin(self, text: str) -> bool:
-        """Return whether a fresh reader has to see a line. Called for every line: it must be fast."""
+        """Return whether a fresh reader has to see a line. Called for every line.
+
+        It must be fast.
+        """
         for word in self.first_words:
             if word in text:
                 return True
@@ -114,7 +161,9 @@ class Benchmark(ABC):
 
     Empty: it is not swept. A test should take seconds: a sweep runs many.
     """
-    sweep_metric: str = ""  # The metric by which a sweep compares nodes; empty: the first of the case
+    sweep_metric: str = (
+        ""  # The metric by which a sweep compares nodes; empty: the first of the case
+    )
     summary: str = ""  # Its description in the list of `fabbench run`: one sentence
 
     @property
@@ -123,14 +172,19 @@ class Benchmark(ABC):
         return ""
 
     def work_type(self) -> type[Any] | None:
-        """Return the dataclass of what it measures (`fabbench.benchmarks.standard.Work`); None: it is not run.
+        """Return the dataclass of what it measures (`fabbench.benchmarks.standard.Work`); None.
+
+        It is not run.
 
         Its fields declare the options of ``fabbench run NAME`` (`fabbench.model.options.option`).
         """
         return None
 
     def advice(self, work: Any, fabrics: Sequence[str]) -> Sequence[str]:
-        """Return advice on a request before hosts are probed. Raise RequestError for what can never work."""
+        """Return advice on a request before hosts are probed.
+
+        Raise RequestError for what can never work.
+        """
         del work, fabrics
         return ()
 
@@ -164,12 +218,22 @@ class Benchmark(ABC):
         if lacks(image, self.name):
             known = [each.image for each in images() if self.name in each.benchmarks.split()]
             public = " or ".join(each for each in known if not each.startswith("docker/"))
-            hint = f"Pass one with --image{public and ': ' + public}. docs/images.md says what it needs."
-            built = " fabbench's docker/benchmark builds one." if known and known[-1].startswith("docker/") else ""
+            hint = (
+                f"Pass one with --image{public and ': ' + public}. docs/images.md says what "
+                "it needs."
+            )
+            built = (
+                " fabbench's docker/benchmark builds one."
+                if known and known[-1].startswith("docker/")
+                else ""
+            )
             raise RequestError(f"The image {image} has no {self.name}.", hint=hint + built)
 
     def metrics_of(self, case: str) -> Sequence[str]:
-        """Return the metrics that a case may print: `default_metrics`, unless they depend on the case."""
+        """Return the metrics that a case may print.
+
+        `default_metrics`, unless they depend on the case.
+        """
         del case
         return self.default_metrics
 
@@ -180,14 +244,19 @@ class Benchmark(ABC):
 
     def printed_metrics(self, work: Any) -> Sequence[str]:
         """Return every metric that a work may print, those of its first case first."""
-        return tuple(dict.fromkeys(name for case in self.cases(work) for name in self.metrics_of(case)))
+        return tuple(
+            dict.fromkeys(name for case in self.cases(work) for name in self.metrics_of(case))
+        )
 
     def printed_sizes(self, work: Any, hosts: "Sequence[Host]") -> Sequence[int]:
         """Return every size that a work may print; empty: unknown, as without hosts."""
         return work.planned_sizes(hosts) if hosts else ()
 
     def printed_steps(self, metric: str, largest: float) -> Sequence[float]:
-        """Return the steps of a metric: `resolution`, unless it depends on the largest number printed."""
+        """Return the steps of a metric.
+
+        `resolution`, unless it depends on the largest number printed.
+        """
         del largest
         return self.resolution.get(metric, ())
 
@@ -208,7 +277,10 @@ class _Unknown(Benchmark):
 
 
 _UNKNOWN: Final = _Unknown()  # stands for a benchmark of which at most the name is known
-OF_MPI = "--mca btl_base_verbose 30 --mca opal_common_ofi_verbose 1, UCX_LOG_LEVEL=info or I_MPI_DEBUG=5, MPI prints it"
+OF_MPI = (
+    "--mca btl_base_verbose 30 --mca opal_common_ofi_verbose 1, UCX_LOG_LEVEL=info or "
+    "I_MPI_DEBUG=5, MPI prints it"
+)
 OF_NCCL = "NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV, NCCL prints it"
 DEFAULT = "nccl"  # the benchmark that machines are checked for if none is named
 
@@ -225,9 +297,14 @@ def benchmarks() -> Mapping[str, Benchmark]:
 
 
 def runnable(name: str) -> Benchmark:
-    """Return a benchmark that can be run. Raise RequestError if there is none or it cannot be loaded."""
+    """Return a benchmark that can be run.
+
+    Raise RequestError if there is none or it cannot be loaded.
+    """
     if name not in _plugins() or not _is_run(_plugins()[name]):
-        raise RequestError(f"Unknown benchmark {name}.", hint=f"One of {', '.join(runnable_names())}.")
+        raise RequestError(
+            f"Unknown benchmark {name}.", hint=f"One of {', '.join(runnable_names())}."
+        )
     return _plugins()[name]
 
 
@@ -238,7 +315,9 @@ def runnable_names() -> Sequence[str]:
 
 def swept_names() -> Sequence[str]:
     """Return the names of the benchmarks that `fabbench sweep` supports."""
-    return sorted(name for name in _plugins() if (found := _loaded(name)) is not None and found.sweep_defaults)
+    return sorted(
+        name for name in _plugins() if (found := _loaded(name)) is not None and found.sweep_defaults
+    )
 
 
 def _loaded(name: str) -> Benchmark | None:

@@ -1,9 +1,11 @@
-"""Whether the figures of a row are consistent, as far as their rounding shows. Pure; every reader uses it.
+"""Whether the figures of a row are consistent, as far as their rounding shows. Pure.
 
-A printed number stands for all numbers that round to it: half of its last digit to either side. Programs
-print several figures computed from one measurement (time, rate, bus rate, total, …), so their ranges must
-overlap. If they do not, the row is not what the program printed. A line of a table that cannot be read may be
-the remains of a row.
+Every reader uses it.
+
+A printed number stands for all numbers that round to it: half of its last digit to either side.
+Programs print several figures computed from one measurement (time, rate, bus rate, total, …), so
+their ranges must overlap. If they do not, the row is not what the program printed. A line of a
+table that cannot be read may be the remains of a row.
 """
 
 import math
@@ -18,7 +20,9 @@ from fabbench.model.log import Finding, Severity
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, format_sizes
 
-_TIES = 1.000001  # half-digits are widened a little: ties round either way, and floats are not exact
+_TIES = (
+    1.000001  # half-digits are widened a little: ties round either way, and floats are not exact
+)
 _ROWS_TO_SETTLE = 64
 _SHAPES_OF_ONE = 2  # at most this many formulas have existed for one collective
 _NUMBER = lazy(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
@@ -26,7 +30,9 @@ _NAME = lazy(r"[A-Za-z_]{3}")
 _CELL = lazy(r"\S+")
 
 
-_halves = lru_cache(lambda exponent: float(f"{0.5 * _TIES}e{exponent}"))  # half of a digit that stands for 10^exponent
+_halves = lru_cache(
+    lambda exponent: float(f"{0.5 * _TIES}e{exponent}")
+)  # half of a digit that stands for 10^exponent
 
 
 class Printed(NamedTuple):
@@ -52,8 +58,8 @@ _HUGE = Printed(math.inf, 1e15, math.inf)
 def printed(token: str, exponent: int = 0, *, decimals: int | None = None) -> Printed:
     """Read a printed number; the printed unit is 10^exponent base units.
 
-    `decimals`: how many the program rounds to, if trailing zeros may have been omitted. Raise ValueError for
-    anything that is not a number.
+    `decimals`: how many the program rounds to, if trailing zeros may have been omitted. Raise
+    ValueError for anything that is not a number.
     """
     if _NUMBER.fullmatch(token):
         return printed_number(token, exponent, decimals)
@@ -69,7 +75,10 @@ def printed_number(token: str, exponent: int, decimals: int | None) -> Printed:
     digits, _, power = token.lower().partition("e")
     exponent += int(power or 0)
     value = float(f"{digits}e{exponent}")
-    half = _halves(exponent - (len(digits.partition(".")[2]) if decimals is None else decimals)) + value * 1e-12
+    half = (
+        _halves(exponent - (len(digits.partition(".")[2]) if decimals is None else decimals))
+        + value * 1e-12
+    )
     return tuple.__new__(Printed, (value, value - half if value > half else 0.0, value + half))
 
 
@@ -85,7 +94,9 @@ def is_ordered(*rising: Printed) -> bool:
 
 
 def out_of_order(sizes: Sequence[int]) -> Iterator[int]:
-    """Yield the positions of sizes that break the order of their neighbors: an ascending sweep has none.
+    """Yield the positions of sizes that break the order of their neighbors.
+
+    An ascending sweep has none.
 
     Such a size may be the remains of a larger one. Several sweeps, one after another, are in order.
     """
@@ -101,9 +112,12 @@ def out_of_order(sizes: Sequence[int]) -> Iterator[int]:
 
 
 def odd_rows(texts: Sequence[str]) -> set[int]:
-    """Return the positions of rows that lost or gained characters: a cell is not below those of most others, or none.
+    """Return the positions of rows that lost or gained characters.
 
-    A wide figure shifts the cells behind it, with fewer blanks between. Where most cells have decimals, all have some.
+    A cell is not below those of most others, or none.
+
+    A wide figure shifts the cells behind it, with fewer blanks between. Where most cells have
+    decimals, all have some.
     """
     texts = [text.replace(" |", "") for text in texts]  # of Markdown
     rows = [[cell.span() for cell in _CELL.finditer(text)] for text in texts]
@@ -112,37 +126,67 @@ def odd_rows(texts: Sequence[str]) -> set[int]:
     wide, shifted = set[int](), False
     for column in range(1, min(map(len, rows))):
         cells = [row[column] for row in rows]
-        (start, left), (end, right) = (Counter(each).most_common(1)[0] for each in zip(*cells, strict=True))
+        (start, left), (end, right) = (
+            Counter(each).most_common(1)[0] for each in zip(*cells, strict=True)
+        )
         usual = {at for at, cell in enumerate(cells) if cell[1] == end}
         blanks = [cell[0] - row[column - 1][1] for cell, row in zip(cells, rows, strict=True)]
         tight = {at for at, few in enumerate(blanks) if few == min(blanks) < max(2, *blanks)}
         wide, shifted = wide | tight, shifted or usual <= tight
         by_end = right > most and len({cells[at][0] for at in usual}) > 1
         if max(left, right) > most:
-            odd = {at for at, cell in enumerate(cells) if cell[1] != end and (by_end or cell[0] != start)}
+            odd = {
+                at
+                for at, cell in enumerate(cells)
+                if cell[1] != end and (by_end or cell[0] != start)
+            }
             found |= {at for at in odd if not (at in wide if cells[at][1] > end else shifted)}
         whole = {at for at, cell in enumerate(cells) if "." not in texts[at][slice(*cell)]}
         found |= whole if len(rows) - len(whole) > most else set()
-    ends, seconds = {row[0][1] for row in rows}, {row[min(1, len(row) - 1)][1] - row[0][1] for row in rows}
-    if found and len(seconds) == 1 < len(ends):  # a table aligned on the right, without the blanks before its rows
-        return odd_rows([" " * (max(ends) - row[0][1]) + text for row, text in zip(rows, texts, strict=True)])
+    ends, seconds = (
+        {row[0][1] for row in rows},
+        {row[min(1, len(row) - 1)][1] - row[0][1] for row in rows},
+    )
+    if found and len(seconds) == 1 < len(
+        ends
+    ):  # a table aligned on the right, without the blanks before its rows
+        return odd_rows(
+            [" " * (max(ends) - row[0][1]) + text for row, text in zip(rows, texts, strict=True)]
+        )
     return found
 
 
 def gap(sizes: Sequence[int], *, once: bool = False) -> str:
-    """Return the sentence that a sweep by one factor lacks sizes or, with `once`, has one twice; empty if not."""
+    """Return the sentence that a sweep by one factor lacks sizes or, with `once`, has one twice.
+
+    Empty if not.
+    """
     steps = [(before, after) for before, after in pairwise(sizes) if 0 < before <= after]
-    usual, count = Counter(after / before for before, after in steps).most_common(1)[0] if steps else (1.0, 0)
+    usual, count = (
+        Counter(after / before for before, after in steps).most_common(1)[0] if steps else (1.0, 0)
+    )
     odd = [(before, after) for before, after in steps if after != before * usual]
-    odd = [step for step in odd if step != steps[0] or step[0] == step[1]]  # the first one may be below a round size
-    if not odd or usual <= 1 or (count < max(4, 0.75 * len(steps)) and not (once and any(a == b for a, b in odd))):
+    odd = [
+        step for step in odd if step != steps[0] or step[0] == step[1]
+    ]  # the first one may be below a round size
+    if (
+        not odd
+        or usual <= 1
+        or (count < max(4, 0.75 * len(steps)) and not (once and any(a == b for a, b in odd)))
+    ):
         return ""
-    return f"The sizes of the table do not go on from {format_size(odd[0][0])} to {format_size(odd[0][1])}."
+    return (
+        f"The sizes of the table do not go on from {format_size(odd[0][0])} to "
+        f"{format_size(odd[0][1])}."
+    )
 
 
 def stopped_early(largest: int, end: int) -> str:
     """Return the sentence that a table without closing lines ends before the last size of its command line."""
-    return f"The command measures up to {format_size(end)}, and the table ends at {format_size(largest)}."
+    return (
+        f"The command measures up to {format_size(end)}, and the table ends at "
+        f"{format_size(largest)}."
+    )
 
 
 def warning(code: str, meaning: str, advice: str = "", *, line: str = "") -> Finding:
@@ -165,7 +209,11 @@ UNKNOWN_TEST = note(
 def unmeasured(sizes: Iterable[int], advice: str = "Run more iterations.") -> Iterator[Finding]:
     """Yield a finding that lists the sizes whose figures are not measurements."""
     if known := set(sizes):
-        yield warning("not-a-number", f"Figures at {format_sizes(known)} are 0, inf or nan, and are left out.", advice)
+        yield warning(
+            "not-a-number",
+            f"Figures at {format_sizes(known)} are 0, inf or nan, and are left out.",
+            advice,
+        )
 
 
 class Ratios(NamedTuple):
@@ -178,7 +226,10 @@ class Ratios(NamedTuple):
 
 
 def ratios(size: float, time: Printed, rate: Printed, bus: Printed) -> Ratios:
-    """Return the ratios of a row. Pass `ANYTHING` for a time that is not printed or not that of the rate."""
+    """Return the ratios of a row.
+
+    Pass `ANYTHING` for a time that is not printed or not that of the rate.
+    """
     low, high = product(rate, time)
     return Ratios(
         low / size if size else 0.0,
@@ -201,7 +252,10 @@ class Formula(NamedTuple):
         return moved and (bus is None or row.bus_low <= bus <= row.bus_high)
 
     def agrees(self, size: int, sides: Iterable[tuple[Printed, Printed, Printed]]) -> bool:
-        """Return the same for times, rates and bus rates of one size, without their ratios: for speed."""
+        """Return the same for times, rates and bus rates of one size, without their ratios.
+
+        For speed.
+        """
         share, bus = self
         moved = size * (share or 0)  # 0: says nothing
         for (_, low, high), (_, rate_low, rate_high), (_, bus_low, bus_high) in sides:
@@ -213,7 +267,9 @@ class Formula(NamedTuple):
 
 
 class BandwidthFormula(NamedTuple):
-    """The formulas of one collective: `share` and `bus` are `1`, `n` for (n-1)/n, or `2n` for 2(n-1)/n.
+    """The formulas of one collective.
+
+    `share` and `bus` are `1`, `n` for (n-1)/n, or `2n` for 2(n-1)/n.
 
     Empty: the printed figures do not determine it.
     """
@@ -237,7 +293,11 @@ class BandwidthFormula(NamedTuple):
             yield 2
 
 
-ALL_REDUCE, GATHERING, SAME = BandwidthFormula("1", "2n"), BandwidthFormula("1", "n"), BandwidthFormula("1", "1")
+ALL_REDUCE, GATHERING, SAME = (
+    BandwidthFormula("1", "2n"),
+    BandwidthFormula("1", "n"),
+    BandwidthFormula("1", "1"),
+)
 
 
 def _ranks(low: float, high: float) -> Iterable[int]:
@@ -252,10 +312,15 @@ def _ranks(low: float, high: float) -> Iterable[int]:
         yield maximum
 
 
-def choose_formula(rows: Sequence[Ratios], shapes: Sequence[BandwidthFormula], ranks: int | None) -> Formula | None:
-    """Return the formula that most rows fit. If none fits half: the best for few shapes, None for many.
+def choose_formula(
+    rows: Sequence[Ratios], shapes: Sequence[BandwidthFormula], ranks: int | None
+) -> Formula | None:
+    """Return the formula that most rows fit. If none fits half.
 
-    The stated number of ranks counts unless most rows contradict it: a log may list only some of the devices.
+    The best for few shapes, None for many.
+
+    The stated number of ranks counts unless most rows contradict it: a log may list only some of
+    the devices.
     """
 
     def votes(formula: Formula) -> int:
@@ -268,11 +333,14 @@ def choose_formula(rows: Sequence[Ratios], shapes: Sequence[BandwidthFormula], r
     # Where the ratio of the two rates is precise enough to tell formulas apart.
     sharp = [row for row in rows if row.bus_low > 0 and row.bus_high < 1.2 * row.bus_low]
     sharp = (sharp or [*rows])[:_ROWS_TO_SETTLE]
-    computed = (shape.of(number) for row in sharp for shape in shapes for number in shape.candidates(row))
+    computed = (
+        shape.of(number) for row in sharp for shape in shapes for number in shape.candidates(row)
+    )
     best = max(dict.fromkeys((*stated, *computed)), key=votes, default=None)
     few = 0 < len(shapes) <= _SHAPES_OF_ONE
     if best is None:
-        # No number of ranks explains even a single row: whichever is returned contradicts all of them.
+        # No number of ranks explains even a single row: whichever is returned contradicts all of
+        # them.
         return shapes[0].of(2) if few else None
     # If the collective is unknown, rows that no formula explains may have another formula.
     return best if few or 2 * votes(best) >= len(rows) else None
@@ -284,23 +352,33 @@ _CUT_CELL = lazy(r"[=+-]?\d*\.?\d*[kmgbs]?|-?(?:inf?|i|nan?|n)")
 def is_remains(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool:
     """Return whether these are the cells of a row without its end, or most of those of a whole one.
 
-    Most are counted from the start or the end of the line. Other programs' output may have numbers too, but not in the
-    columns of the table. A whole line that begins with a name is theirs.
+    Most are counted from the start or the end of the line. Other programs' output may have numbers
+    too, but not in the columns of the table. A whole line that begins with a name is theirs.
     """
     if not cells or cells == ["-"]:  # of a list
         return False
     before, behind = _matching(cells, columns), _matching(cells[::-1], columns[::-1])
     whole, most = len(cells) - 1, max((len(columns) + 1) // 2, 2)
-    cut = whole <= before and whole < len(columns) and (whole == 2 or _CUT_CELL.fullmatch(cells[-1]))
+    cut = (
+        whole <= before and whole < len(columns) and (whole == 2 or _CUT_CELL.fullmatch(cells[-1]))
+    )
     if cut or min(before, whole) > 2:
         return True
     if len(cells) == len(columns) == 2:
         # With so few columns, half of them would match any two words.
-        numeric = all(re.search(r"\d", cell) for cell in cells) and any("." in cell for cell in cells)
-        return numeric and any(column.fullmatch(cell) for cell, column in zip(cells, columns, strict=True))
+        numeric = all(re.search(r"\d", cell) for cell in cells) and any(
+            "." in cell for cell in cells
+        )
+        return numeric and any(
+            column.fullmatch(cell) for cell, column in zip(cells, columns, strict=True)
+        )
     if len(cells) >= len(columns) and _NAME.match(cells[0]) and not columns[0].fullmatch(cells[0]):
         return False
-    many = before >= min(most, len(columns)) or behind >= most or 2 < behind < len(cells) < len(columns)
+    many = (
+        before >= min(most, len(columns))
+        or behind >= most
+        or 2 < behind < len(cells) < len(columns)
+    )
     return many or (abs(len(cells) - len(columns)) <= 1 and before + behind >= most)
 
 

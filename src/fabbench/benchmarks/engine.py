@@ -1,7 +1,10 @@
-"""One reader for programs that print tables of figures: a benchmark gives its table as data and a few functions.
+"""One reader for programs that print tables of figures.
 
-A `Table` says what each line means (`Statement`), which columns a row has (`Layout`), and whether the figures of a
-row are consistent. A line that looks like a row and is not a whole, consistent one is damaged; it is never guessed.
+A benchmark gives its table as data and a few functions.
+
+A `Table` says what each line means (`Statement`), which columns a row has (`Layout`), and whether
+the figures of a row are consistent. A line that looks like a row and is not a whole, consistent one
+is damaged; it is never guessed.
 """
 
 import re
@@ -21,7 +24,11 @@ from fabbench.model.log import METRICS, Damaged, Facts, Finding, Labels, Line, M
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
 
-COUNT, NUMBER, WORD = r"0|[1-9]\d{0,17}", r"(?:0|[1-9]\d{0,17})(?:\.\d{1,18})?", r"\S+"  # patterns of cells
+COUNT, NUMBER, WORD = (
+    r"0|[1-9]\d{0,17}",
+    r"(?:0|[1-9]\d{0,17})(?:\.\d{1,18})?",
+    r"\S+",
+)  # patterns of cells
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _LETTERS: Final = "".join(map(chr, (*range(65, 91), *range(97, 123))))
 
@@ -29,20 +36,31 @@ _LETTERS: Final = "".join(map(chr, (*range(65, 91), *range(97, 123))))
 class Column(NamedTuple):
     """One column of a table."""
 
-    metric: str = ""  # a metric of the contract, `size`, or another name, for checks: it is not read
+    metric: str = (
+        ""  # a metric of the contract, `size`, or another name, for checks: it is not read
+    )
     factor: float = 1.0  # base units per printed unit
     stat: str = ""  # its statistic, or another label of its figures alone: `rank=0->1`
     cell: str = NUMBER  # the pattern of a cell
     label: str = ""  # the label whose value the cell is
-    decimals: int | None = None  # how many decimals the program rounds to, where it omits trailing zeros
-    joined: bool = False  # whether the blank before it may be missing: the patterns of both cells show where one ends
+    decimals: int | None = (
+        None  # how many decimals the program rounds to, where it omits trailing zeros
+    )
+    # whether the blank before it may be missing: the patterns of both cells show where one ends
+    joined: bool = False
     exponent: int = 0  # base units per printed unit as a power of ten, which is exact
-    units: tuple[tuple[str, float], ...] = ()  # Units that a cell may end in, and their base units, not `factor`
+    units: tuple[
+        tuple[str, float], ...
+    ] = ()  # Units that a cell may end in, and their base units, not `factor`
 
     @property
     def pattern(self) -> str:
         """The pattern of a cell with its unit."""
-        return rf"(?:{self.cell})(?:{'|'.join(unit for unit, _ in self.units)})" if self.units else self.cell
+        return (
+            rf"(?:{self.cell})(?:{'|'.join(unit for unit, _ in self.units)})"
+            if self.units
+            else self.cell
+        )
 
     def read(self, cell: str) -> Printed:
         """Read a cell, in base units."""
@@ -64,7 +82,9 @@ Layout: TypeAlias = tuple[Column, ...]
 @lru_cache(maxsize=256)
 def _row_pattern(layout: Layout) -> re.Pattern[str]:
     blanks = (r"\s*" if column.joined or not at else r"\s+" for at, column in enumerate(layout))
-    cells = "".join(f"{blank}({column.pattern})" for blank, column in zip(blanks, layout, strict=True))
+    cells = "".join(
+        f"{blank}({column.pattern})" for blank, column in zip(blanks, layout, strict=True)
+    )
     return re.compile(rf"{cells}\s*", re.ASCII)
 
 
@@ -91,7 +111,10 @@ class Cells(NamedTuple):
     text: str
     name: str = ""  # the label `operation` of its figures
     final: bool | None = None
-    """Whether it is marked as the result, or (False) as progress on the way to it; None: it is not marked."""
+    """Whether it is marked as the result, or (False) as progress on the way to it; None.
+
+    It is not marked.
+    """
 
 
 class Row(NamedTuple):
@@ -102,7 +125,9 @@ class Row(NamedTuple):
     cells: tuple[str, ...]
     size: int
     labels: Labels
-    figures: Mapping[str, Mapping[str, Printed]]  # statistic (empty: the main figure) → metric → figure, in base units
+    figures: Mapping[
+        str, Mapping[str, Printed]
+    ]  # statistic (empty: the main figure) → metric → figure, in base units
     final: bool | None
     wrong: bool  # whether its data failed the check
     record: Record  # that of its execution
@@ -115,18 +140,39 @@ class Row(NamedTuple):
 
     def cell(self, name: str) -> str:
         """Return what is printed in a column; empty if there is none."""
-        return next((cell for column, cell in zip(self.layout, self.cells, strict=True) if column.metric == name), "")
+        return next(
+            (
+                cell
+                for column, cell in zip(self.layout, self.cells, strict=True)
+                if column.metric == name
+            ),
+            "",
+        )
 
     def read(self, name: str) -> Printed | None:
         """Return the figure in a column; None if there is none."""
-        return next((c.read(cell) for c, cell in zip(self.layout, self.cells, strict=True) if c.metric == name), None)
+        return next(
+            (
+                c.read(cell)
+                for c, cell in zip(self.layout, self.cells, strict=True)
+                if c.metric == name
+            ),
+            None,
+        )
 
     def points(self) -> list[Point]:
         """Return its points: one per statistic."""
         points = []
         for stat, figures in self.figures.items():
             labels = {**self.labels, **_stat(stat)} if self.labels else _stat(stat)
-            points.append(Point(self.size, labels, tuple(figures), tuple(each.value for each in figures.values())))
+            points.append(
+                Point(
+                    self.size,
+                    labels,
+                    tuple(figures),
+                    tuple(each.value for each in figures.values()),
+                )
+            )
         return points
 
 
@@ -143,8 +189,11 @@ class Statement(NamedTuple):
     """What a line other than a row means."""
 
     begins: bool = False  # whether it begins an execution
-    execution: "Execution | None" = None  # the execution that begins, where the benchmark keeps more of it
-    above: bool = False  # whether it is about the execution that begins next: a command line, the output of a server
+    execution: "Execution | None" = (
+        None  # the execution that begins, where the benchmark keeps more of it
+    )
+    # whether it is about the execution that begins next: a command line, the output of a server
+    above: bool = False
     ends: bool = False  # whether it ends the open execution, without being part of it
     late: bool = False
     """Whether it is about the open execution, if more of its rows follow, or about one that begins before."""
@@ -153,13 +202,21 @@ class Statement(NamedTuple):
     facts: Facts = _NOTHING
     layouts: Sequence[Layout] = ()
     """The layouts of the rows below it; several where a program may print more or fewer columns."""
-    labels: Labels = _NOTHING  # labels of the rows below it, beside those before; an empty one removes it
+    labels: Labels = (
+        _NOTHING  # labels of the rows below it, beside those before; an empty one removes it
+    )
     title: str | None = None  # the title of the rows below it
     notes: Sequence[Note] = ()
     size: int | None = None  # the size of rows that do not print theirs
-    end: int | None = None  # The last size, or number of iterations, of a whole table; 0: not known to a command line
+    end: int | None = (
+        # The last size, or number of iterations, of a whole table; 0: not known to a command line
+        None
+    )
     finished: bool | None = False
-    """True: it is the closing line. None: a closing line that does not prove that nothing is missing."""
+    """True: it is the closing line. None.
+
+    A closing line that does not prove that nothing is missing.
+    """
     wrong: int = 0
     failure: str = ""
     finding: Finding | None = None
@@ -178,7 +235,9 @@ class Execution:
     size: int | None = None
     end: int | None = None
     rows: list[Row] = field(default_factory=list)
-    points: list[list[Point]] = field(default_factory=list)  # those of each row, where every row counts
+    points: list[list[Point]] = field(
+        default_factory=list
+    )  # those of each row, where every row counts
     begun: Line | None = None  # the first half of a row
     title: str = ""
     tables: int = 0  # how many lines of column names were read
@@ -194,7 +253,9 @@ class Execution:
     def kept(self, read: Callable[[Row], Row | None]) -> list[Row]:
         """Return the rows as `read` returns them; those for which it returns None are damaged."""
         pairs = [(row, read(row)) for row in self.rows]
-        self.record.damaged += (Damaged(row.line.number, row.line.text) for row, kept in pairs if kept is None)
+        self.record.damaged += (
+            Damaged(row.line.number, row.line.text) for row, kept in pairs if kept is None
+        )
         return [kept for _, kept in pairs if kept is not None]
 
 
@@ -208,21 +269,35 @@ class Table:
     statement: Callable[[str, Execution | None], Statement | None]
     """Return what a line means, given the open execution; None for a line of another program."""
     failed: re.Pattern[str] = re.compile("(?!)")  # lines that report an error
-    failing: str = ""  # an error counts outside of executions and of fabbench's own steps only if it has this word
+    # an error counts outside of executions and of fabbench's own steps only if it has this word
+    failing: str = ""
     fits: Callable[[Row], bool] = lambda row: True  # noqa: ARG005
     """Return whether the figures of a row are consistent."""
     cells: Callable[[str], Cells] = Cells  # return the cells of a line that may be a row
     begins_row: Callable[[str], bool] | None = None
-    """Return whether a line is the first half of a row; the other follows, maybe below lines of others."""
+    """Return whether a line is the first half of a row.
+
+    The other follows, maybe below lines of others.
+    """
     remains: Callable[[str, Layout], bool] = is_left
-    points: Callable[[Row], list[Point]] = Row.points  # return the points of a row that counts as soon as it is read
+    points: Callable[[Row], list[Point]] = (
+        Row.points
+    )  # return the points of a row that counts as soon as it is read
     settle: Callable[[Execution], Sequence[Row]] | None = None
-    """Return the rows that count, once the table has ended. None: every row counts as soon as it is read."""
+    """Return the rows that count, once the table has ended. None.
+
+    Every row counts as soon as it is read.
+    """
     another: Callable[[Execution, Row], bool] = lambda execution, row: False  # noqa: ARG005
     """Return whether the first row of a table can only be of another execution than the rows before it."""
-    over_mpi: bool = True  # whether MPI carries its data, so that what MPI says of its transport counts
+    over_mpi: bool = (
+        True  # whether MPI carries its data, so that what MPI says of its transport counts
+    )
     finished: bool | None = None
-    """Whether a table is finished without a closing line; None: this benchmark has no closing line."""
+    """Whether a table is finished without a closing line; None.
+
+    This benchmark has no closing line.
+    """
     ascending: bool = True  # whether its sizes ascend: one that does not is damaged
 
 
@@ -255,7 +330,9 @@ class TableReader(Reader):
             out = self._apply(said)
             return [*(out or ()), *(self.feed(line) or ())] if said.row else out
         cells = self._table.cells(text)
-        if tabular is None or not any(self._table.remains(cells.text, each) for each in tabular.layouts):
+        if tabular is None or not any(
+            self._table.remains(cells.text, each) for each in tabular.layouts
+        ):
             return None
         if cells.final is not False:
             tabular.damage(line)
@@ -265,9 +342,13 @@ class TableReader(Reader):
     def mark(self, marker: Marker) -> Sequence[Reading]:
         before = super().mark(marker)
         self._above.clear()
-        self._marked = marker.kind == "begin" and marker.facts.get("benchmark") == self._table.benchmark
+        self._marked = (
+            marker.kind == "begin" and marker.facts.get("benchmark") == self._table.benchmark
+        )
         ranks = marker.facts.get("ranks", "")
-        self._marked_facts = {"ranks": int(ranks)} if self._marked and re.fullmatch(COUNT, ranks) else {}
+        self._marked_facts = (
+            {"ranks": int(ranks)} if self._marked and re.fullmatch(COUNT, ranks) else {}
+        )
         return before
 
     @override
@@ -294,16 +375,28 @@ class TableReader(Reader):
     def _points(self, execution: Execution) -> Sequence[list[Point]]:
         strays, gaps = list[int](), list[str]()
         for _, table in groupby(enumerate(execution.rows), key=lambda each: each[1].table):
-            places, sizes, texts = zip(*((at, row.size, row.line.text) for at, row in table), strict=True)
-            odd = consistency.odd_rows(texts) if any(sizes) else set[int]()  # without sizes they are sentences
+            places, sizes, texts = zip(
+                *((at, row.size, row.line.text) for at, row in table), strict=True
+            )
+            odd = (
+                consistency.odd_rows(texts) if any(sizes) else set[int]()
+            )  # without sizes they are sentences
             odd.update(consistency.out_of_order(sizes) if self._table.ascending else ())
             strays += (places[at] for at in odd)
-            gaps.append(consistency.gap([n for at, n in enumerate(sizes) if at not in odd], once=self._table.ascending))
+            gaps.append(
+                consistency.gap(
+                    [n for at, n in enumerate(sizes) if at not in odd], once=self._table.ascending
+                )
+            )
         for at in sorted(strays, reverse=True):
             execution.damage(execution.rows.pop(at).line)
             del execution.points[at : at + 1]
         execution.record.incomplete = max(gaps, default="")
-        return [row.points() for row in settle(execution)] if (settle := self._table.settle) else execution.points
+        return (
+            [row.points() for row in settle(execution)]
+            if (settle := self._table.settle)
+            else execution.points
+        )
 
     def _failure(self, text: str) -> Statement:
         return Statement(failure=f"{self._table.program} said: {text.strip()[:LONGEST_QUOTE]}")
@@ -329,7 +422,10 @@ class TableReader(Reader):
         if not self._table.fits(row):
             execution.damage(row.line)
             if not any(each.code == "row-arithmetic" for each in execution.record.findings):
-                meaning = f"The figures of a row contradict each other: {row.line.text.strip()[:LONGEST_QUOTE]}"
+                meaning = (
+                    "The figures of a row contradict each other: "
+                    f"{row.line.text.strip()[:LONGEST_QUOTE]}"
+                )
                 execution.record.findings.append(consistency.warning("row-arithmetic", meaning))
             return ()
         before: Sequence[Reading] = ()
@@ -340,7 +436,12 @@ class TableReader(Reader):
             del execution.notes[len(execution.notes) - len(notes) :]
             before, self.execution = self.close(), self._new(self._marked_facts)
             new, before_it = self.execution, execution
-            new.layouts, new.labels, new.title, new.tables = before_it.layouts, before_it.labels, row.title, row.table
+            new.layouts, new.labels, new.title, new.tables = (
+                before_it.layouts,
+                before_it.labels,
+                row.title,
+                row.table,
+            )
             execution, new.notes, new.late = new, notes, late
         for said in execution.late:
             _add(execution, said)
@@ -355,7 +456,10 @@ class TableReader(Reader):
     def _apply(self, said: Statement) -> Sequence[Reading] | None:
         if said.above:
             # A command line takes the place of the one before, whose program printed no table.
-            self._above = [*(each for each in self._above if said.end is None or each.end is None), said]
+            self._above = [
+                *(each for each in self._above if said.end is None or each.end is None),
+                said,
+            ]
             return (self.close() if said.ends and self.execution is not None else ()) or None
         before: Sequence[Reading] = ()
         if said.late and self.execution is not None and self.execution.rows and not said.begins:
@@ -391,7 +495,9 @@ def _add(execution: Execution, said: Statement) -> None:
     execution.title = execution.title if said.title is None else said.title
     execution.notes += (note._replace(rows=len(execution.rows)) for note in said.notes)
     if said.labels:
-        execution.labels = {name: label for name, label in {**execution.labels, **said.labels}.items() if label}
+        execution.labels = {
+            name: label for name, label in {**execution.labels, **said.labels}.items() if label
+        }
     execution.size = execution.size if said.size is None else said.size
     execution.end = execution.end if said.end is None else said.end
     record.finished = record.finished if said.finished is False else said.finished
@@ -421,18 +527,35 @@ def _whole_row(line: Line, cells: Cells, execution: Execution) -> Row | None:
         elif column.metric in METRICS:
             figures.setdefault(column.stat, {})[column.metric] = column.read(cell)
     labels = {**labels, "operation": cells.name} if cells.name else labels
-    return Row(line, layout, values, size, labels, figures, cells.final, wrong, of.record, of.title, of.tables)
+    return Row(
+        line,
+        layout,
+        values,
+        size,
+        labels,
+        figures,
+        cells.final,
+        wrong,
+        of.record,
+        of.title,
+        of.tables,
+    )
 
 
 def read_columns(names: Sequence[str], known: Mapping[str, Column]) -> Layout:
-    """Return the layout of a line of column names; names are compared in lower case and without blanks.
+    """Return the layout of a line of column names.
 
-    The keys of `known` are regular expressions; the text of their first group replaces `{}` in the statistic.
+    Names are compared in lower case and without blanks.
+
+    The keys of `known` are regular expressions; the text of their first group replaces `{}` in the
+    statistic.
     """
     layout = list[Column]()
     for words in (name.lower().split() for name in names):
         found, name = list[Column](), ""
-        for word in words if len(words) < 40 else ():  # several names where the blanks between them are collapsed
+        for word in (
+            words if len(words) < 40 else ()
+        ):  # several names where the blanks between them are collapsed
             if (column := _column(name := name + word, known)) != UNKNOWN:
                 found, name = [*found, column], ""
         layout += found if found and not name else [_column("".join(words), known)]
@@ -441,7 +564,10 @@ def read_columns(names: Sequence[str], known: Mapping[str, Column]) -> Layout:
 
 def _column(name: str, known: Mapping[str, Column]) -> Column:
     matches = ((column, re.fullmatch(pattern, name)) for pattern, column in known.items())
-    return next((each._replace(stat=each.stat.format(*match.groups())) for each, match in matches if match), UNKNOWN)
+    return next(
+        (each._replace(stat=each.stat.format(*match.groups())) for each, match in matches if match),
+        UNKNOWN,
+    )
 
 
 def unknown_columns(layout: Layout, text: str) -> Finding | None:
@@ -453,7 +579,8 @@ def unknown_columns(layout: Layout, text: str) -> Finding | None:
 _ASCENDING = (
     *(("min", "", "max"), ("min", "mean", "max"), ("min-comm", "max-comm")),
     *(("p25", "p50", "p90", "p95", "p99"), ("min", "median", "p99", "p99.9", "max")),
-)  # the last: without a median, the most may be that of ranks, and the percentiles those of iterations
+    # the last: without a median, the most may be that of ranks, and the percentiles those of iterations
+)
 
 
 def is_ascending(row: Row) -> bool:
@@ -462,7 +589,9 @@ def is_ascending(row: Row) -> bool:
     for stats in orders if len(row.figures) > 1 else ():
         present = [row.figures[stat] for stat in stats if stat in row.figures]
         for metric in present[0] if present else ():
-            if not consistency.is_ordered(*(figures[metric] for figures in present if metric in figures)):
+            if not consistency.is_ordered(
+                *(figures[metric] for figures in present if metric in figures)
+            ):
                 return False
     return True
 
@@ -472,8 +601,12 @@ _STOP = lazy(r"(?:^|\s)(?:#|//|&|\||;|\d?>|<)")
 _SETTING = lazy(r"(?:^|(?<=\s))[A-Za-z_]\w*=\S*(?=\s)")  # a variable, set for the program
 
 
-def read_words(text: str, program: re.Pattern[str], stop: re.Pattern[str] = _STOP) -> tuple[str, list[str]] | None:
-    """Return the program that a line starts, without its directory, and the words after it; None for other lines.
+def read_words(
+    text: str, program: re.Pattern[str], stop: re.Pattern[str] = _STOP
+) -> tuple[str, list[str]] | None:
+    """Return the program that a line starts, without its directory, and the words after it.
+
+    None for other lines.
 
     `program`: a pattern whose first group is the name; `stop`: where its arguments end.
     """
@@ -484,7 +617,8 @@ def read_words(text: str, program: re.Pattern[str], stop: re.Pattern[str] = _STO
     words = rest.split()
     folder = prompt.rsplit(maxsplit=1)[-1] if prompt and not prompt[-1].isspace() else ""
     if not any(sign in f"{prompt} " for sign in _PROMPTS) and (
-        _SETTING.sub("", prompt.removesuffix(folder)).strip() or not any(word.startswith("-") for word in words)
+        _SETTING.sub("", prompt.removesuffix(folder)).strip()
+        or not any(word.startswith("-") for word in words)
     ):
         return None
     # A manual's synopsis has placeholders.

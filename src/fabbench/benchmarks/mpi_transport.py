@@ -1,7 +1,10 @@
-"""Which transport an MPI reports: Open MPI's BTL and MTL, UCX's endpoints, Intel MPI's and MPICH's provider.
+"""Which transport an MPI reports.
 
-Open MPI prints it with `btl_base_verbose` 30 and `opal_common_ofi_verbose` 1, UCX with UCX_LOG_LEVEL=info or
-UCX_PROTO_INFO=y, Intel MPI with I_MPI_DEBUG, MPICH with MPIR_CVAR_DEBUG_SUMMARY=1, libfabric with FI_LOG_LEVEL=info.
+Open MPI's BTL and MTL, UCX's endpoints, Intel MPI's and MPICH's provider.
+
+Open MPI prints it with `btl_base_verbose` 30 and `opal_common_ofi_verbose` 1, UCX with
+UCX_LOG_LEVEL=info or UCX_PROTO_INFO=y, Intel MPI with I_MPI_DEBUG, MPICH with
+MPIR_CVAR_DEBUG_SUMMARY=1, libfabric with FI_LOG_LEVEL=info.
 """
 
 from collections.abc import Mapping
@@ -13,20 +16,35 @@ _PROCESS = r".*\[([\w.-]+):\d+\] "
 _BTL = lazy(_PROCESS + r"mca: bml: Using (\w+) btl for send to \[\[\d+,\d+\],\d+\] on node \S+\s*")
 _OFI = lazy(
     rf"(?:{_PROCESS}\S*mtl_ofi_component\.c:\d+: mtl:ofi:prov(?:ider)?: "
-    r"|(?:.*[]:|] +|\s*)(?:MPID_nem_ofi_init\(\): used OFI|(?:MPI startup\(\): )?libfabric) provider: "
+    r"|(?:.*[]:|] +|\s*)(?:MPID_nem_ofi_init\(\): used OFI|(?:MPI startup\(\): )?libfabric) "
+    r"provider: "
     r"|libfabric:\d+:.*:core:core:fi_fabric_\(\):\d+<info> Opened fabric: (?=efa|shm))"
-    # Open MPI 4.1 of AWS prints the domain in place of the provider, and MPICH the fabric behind it.
+    # Open MPI 4.1 of AWS prints the domain in place of the provider, and MPICH the fabric behind
+    # it.
     r"(?:(?P<domain>(?:efa_|rdmap)\w+-(?:rdm|dgrm))|shm|(?P<provider>(?:efa(?:-direct)?|cxi|gni|lnx|mlx|net|opx|psm[23]?"
     r"|sockets|tcp|ucx|udp|usnic|verbs)(?:;ofi_\w+)?))(?: - .*)?\s*"
     r"|.*MPI startup\(\): libfabric version: (?P<libfabric>\d\S*)\s*"
 )
 _NODE = lazy(r".*MPI startup\(\): \d+ +\d+ +([\w.-]+) +[{\d].*")
-_UCX = lazy(r".*(?:UCX\s+INFO\s+|\|\s+)(?:\S+\s+)?(?:(inter|intra)-node cfg#\d+|(self) cfg#\d+|ep_cfg\[\d+\]).*")
+_UCX = lazy(
+    r".*(?:UCX\s+INFO\s+|\|\s+)(?:\S+\s+)?(?:(inter|intra)-node cfg#\d+|(self) "
+    r"cfg#\d+|ep_cfg\[\d+\]).*"
+)
 _UCX_LANES, _UCX_LANE = lazy(r"\w+\(([^)]+)\)"), lazy(r"(?:^|\s)(\w+)/")
-_UCX_ROW = lazy(r".*\|\s+\d\w*(?:\.\.\w+)?\s+\|.*\|([^|]+/[^|]+)\|\s*")  # of UCX_PROTO_INFO, below its endpoint
+_UCX_ROW = lazy(
+    r".*\|\s+\d\w*(?:\.\.\w+)?\s+\|.*\|([^|]+/[^|]+)\|\s*"
+)  # of UCX_PROTO_INFO, below its endpoint
 
 WORDS = (
-    *("btl for send", "mtl:ofi:prov", "UCX", "MPI startup", "libfabric provider", "OFI provider", "Opened fabric"),
+    *(
+        "btl for send",
+        "mtl:ofi:prov",
+        "UCX",
+        "MPI startup",
+        "libfabric provider",
+        "OFI provider",
+        "Opened fabric",
+    ),
     *("-node cfg#", "_mlx5/", "_verbs/", "tcp/", "srd/", "/memory"),
 )  # each line that is read has one of them
 _NAMES: Mapping[str, str] = {
@@ -44,7 +62,9 @@ _VERBS = lazy(r"openib|(?:rc|ud|dc)(?:_mlx5|_verbs|_x|_v)?|gga_mlx5")
 class TransportLines:
     """The lines about transports so far."""
 
-    lines: dict[str, str] = field(default_factory=dict)  # transport → the first line that reported it
+    lines: dict[str, str] = field(
+        default_factory=dict
+    )  # transport → the first line that reported it
     named: dict[str, str] = field(default_factory=dict)  # facts: `provider`, `domain`, `libfabric`
     endpoint: str = ""  # of UCX, whose lanes are printed
     nodes: dict[str, None] = field(default_factory=dict)  # those of the processes that printed
@@ -58,7 +78,11 @@ class TransportLines:
             self.nodes |= {match[1]: None} if match[1] else {}
             told = {name: each for name, each in match.groupdict().items() if each}
             self.named = {**({"provider": "efa"} if "domain" in told else {}), **self.named, **told}
-            name = told.get("provider", "efa" if told else "shm").partition(";")[0].removesuffix("-direct")
+            name = (
+                told.get("provider", "efa" if told else "shm")
+                .partition(";")[0]
+                .removesuffix("-direct")
+            )
             if "libfabric" not in told:
                 self.lines.setdefault(name if name in {"efa", "shm"} else f"libfabric-{name}", text)
         elif "MPI startup" in text and (match := _NODE.fullmatch(text)):
@@ -74,16 +98,27 @@ class TransportLines:
 
     def _add_lanes(self, lanes: str, text: str) -> None:
         names = _UCX_LANE.findall(lanes) if self.endpoint != "self" else []
-        kinds = {"ib" if _VERBS.fullmatch(name) else _NAMES.get(name, name.lower()) for name in names} - {""}
-        if self.endpoint == "intra" or "shm" in kinds:  # an endpoint within the node lists the network, too
+        kinds = {
+            "ib" if _VERBS.fullmatch(name) else _NAMES.get(name, name.lower()) for name in names
+        } - {""}
+        if (
+            self.endpoint == "intra" or "shm" in kinds
+        ):  # an endpoint within the node lists the network, too
             kinds = kinds & _NEAR or (set() if _NEAR & self.lines.keys() else kinds)
         for kind in kinds:
             self.lines.setdefault(kind, text)
 
     def facts(self) -> dict[str, str | int]:
-        """Return `transport`: the one between nodes if there is one, else the one within the node."""
+        """Return `transport`.
+
+        The one between nodes if there is one, else the one within the node.
+        """
         facts: dict[str, str | int] = {**self.named}
-        facts |= {"transport": "+".join(sorted(self.lines.keys() - _NEAR or self.lines))} if self.lines else {}
+        facts |= (
+            {"transport": "+".join(sorted(self.lines.keys() - _NEAR or self.lines))}
+            if self.lines
+            else {}
+        )
         return {**facts, "hosts": len(self.nodes)} if len(self.nodes) > 1 else facts
 
     def evidence(self) -> dict[str, str]:

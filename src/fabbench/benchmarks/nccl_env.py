@@ -27,20 +27,36 @@ def why_unsupported(fabric: str, host: "Host") -> str:
     if fabric == "nvlink" and host.virtual:
         return "it is a part of one machine, whose NVLink is p2p."
     if fabric == "nvlink" and host.gpu_model and not connects_hosts(host.gpu_model):
-        return f"its GPUs are {host.gpu_model}, and NVLink connects hosts only in racks of {' and '.join(RACKS)}."
+        return (
+            f"its GPUs are {host.gpu_model}, and NVLink connects hosts only in racks of "
+            f"{' and '.join(RACKS)}."
+        )
     if fabric in {*NO_NETWORK, "tcp"}:
         return ""
     if fabric in _GOOGLE_PROFILES:
         profile = _GOOGLE_PROFILES[fabric]
-        return "" if fabric in host.settings else f"pods have it where --cluster-profile {profile} declares it."
+        return (
+            ""
+            if fabric in host.settings
+            else f"pods have it where --cluster-profile {profile} declares it."
+        )
     name, device = provider(fabric), {"efa": "EFA", "ib": "InfiniBand", "roce": "RoCE"}.get(fabric)
-    available = any(full.partition(";")[0] == name for full in host.providers) and fabric not in {"ib", "roce"}
-    missing = f"there is no {device} device." if device else f"libfabric has no provider {name} there."
+    available = any(full.partition(";")[0] == name for full in host.providers) and fabric not in {
+        "ib",
+        "roce",
+    }
+    missing = (
+        f"there is no {device} device." if device else f"libfabric has no provider {name} there."
+    )
     return "" if available or (device and host.linked(fabric)) else missing
 
 
-def network_proof(fabric: str, hosts: Sequence["Host"], nics: int | None, devices: tuple[str, ...] = ()) -> Proof:
-    """Return what a log must show: the network, and the NICs if they or their number are given or known.
+def network_proof(
+    fabric: str, hosts: Sequence["Host"], nics: int | None, devices: tuple[str, ...] = ()
+) -> Proof:
+    """Return what a log must show.
+
+    The network, and the NICs if they or their number are given or known.
 
     `nics`: how many NCCL has to list in every rank; None: those of the host that has the fewest.
     """
@@ -56,7 +72,9 @@ def gpus_per_host(hosts: Sequence["Host"]) -> int:
     """
     without = [host.name for host in hosts if not host.gpus]
     if without:
-        hint = "Check that nvidia-smi is installed and lists them, or pass --gpus N (GPUs per host)."
+        hint = (
+            "Check that nvidia-smi is installed and lists them, or pass --gpus N (GPUs per host)."
+        )
         raise MachineError(f"No GPU was found on {', '.join(without)}.", hint=hint)
     counts = {host.gpus for host in hosts}
     if len(counts) > 1:
@@ -64,7 +82,10 @@ def gpus_per_host(hosts: Sequence["Host"]) -> int:
         hint = f"--gpus {min(counts)} uses that many on each."
         raise RequestError(f"The hosts have different numbers of GPUs: {numbers}.", hint=hint)
     if len(hosts) * hosts[0].gpus < 2:
-        alone = f"Only one GPU was found, on {hosts[0].name}, so there is nothing to exchange data with."
+        alone = (
+            f"Only one GPU was found, on {hosts[0].name}, so there is nothing to exchange "
+            "data with."
+        )
         raise MachineError(alone, hint="Specify more hosts.")
     return hosts[0].gpus
 
@@ -84,15 +105,23 @@ def rank_commands(
         host_id = {"NCCL_HOSTID": host.name} if host.virtual and fabric not in INTRA_HOST else {}
         unset = tuple(name for name in given.unset if name not in host_id)
         program = host.programs.get(argv[0], argv[0])
-        started.append(Command(argv=(program, *argv[1:]), env={**given.env, **host_id}, unset=unset))
+        started.append(
+            Command(argv=(program, *argv[1:]), env={**given.env, **host_id}, unset=unset)
+        )
     groups = [list(group) for _, group in groupby(started)]
     return tuple(replace(group[0], ranks=each * len(group)) for group in groups)
 
 
 def rank_steps(
-    execution: str, kinds: Sequence[str], commands: Mapping[str, "tuple[Command, ...]"], limits: tuple[float, float]
+    execution: str,
+    kinds: Sequence[str],
+    commands: Mapping[str, "tuple[Command, ...]"],
+    limits: tuple[float, float],
 ) -> "tuple[Step, ...]":
-    """Return one step per program. `kinds`: the benchmark, and what it calls one; `limits`: of its time and silence."""
+    """Return one step per program. `kinds`: the benchmark, and what it calls one; `limits`.
+
+    Of its time and silence.
+    """
     from fabbench.model.plan import Step
 
     return tuple(
@@ -100,7 +129,11 @@ def rank_steps(
             id=f"{execution}/{name}",
             label=name,
             commands=each,
-            facts={"benchmark": kinds[0], **dict.fromkeys(kinds[1:], name), "ranks": sum(one.ranks for one in each)},
+            facts={
+                "benchmark": kinds[0],
+                **dict.fromkeys(kinds[1:], name),
+                "ranks": sum(one.ranks for one in each),
+            },
             timeout_s=limits[0],
             silence_s=limits[1],
         )

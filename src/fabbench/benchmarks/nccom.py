@@ -1,6 +1,7 @@
 """AWS Neuron's nccom-test: collectives between NeuronCores. Read only: fabbench does not start it.
 
-Its GB are 2³⁰ or 10⁹ bytes, by version: AWS Neuron's documentation has both, and the rows show which.
+Its GB are 2³⁰ or 10⁹ bytes, by version: AWS Neuron's documentation has both, and the rows show
+which.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,20 +30,38 @@ _FAILED = lazy(
 )
 _PROGRAM = lazy(r"(?:^|(?<=[\s/]))(nccom-test)(?=\s|$)")
 _RANKS = lazy(r"(?:^| )(?:-r|--nworkers)[ =](\d{1,9})(?= |$)")
-_COLLECTIVE = lazy(r"(?:^| )(allr|allg|redsct|all_reduce|all_gather|reduce_scatter|alltoallv?|permute|sendrecv)(?= |$)")
-_SHORT = {"all_reduce": "allr", "all_gather": "allg", "reduce_scatter": "redsct"}  # both names are its own
-_SHAPES = (consistency.ALL_REDUCE, consistency.GATHERING, consistency.SAME)  # the table does not name its collective
+_COLLECTIVE = lazy(
+    r"(?:^| )(allr|allg|redsct|all_reduce|all_gather|reduce_scatter|alltoallv?|permute|sendrecv)(?= |$)"
+)
+_SHORT = {
+    "all_reduce": "allr",
+    "all_gather": "allg",
+    "reduce_scatter": "redsct",
+}  # both names are its own
+_SHAPES = (
+    consistency.ALL_REDUCE,
+    consistency.GATHERING,
+    consistency.SAME,
+)  # the table does not name its collective
 
 
 def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
     if "size(B)" in text and text.split()[:2] == ["size(B)", "count(elems)"]:
         row = engine.read_columns(text.split(), _COLUMNS)
         end = None if row[-1].metric == "time" else False  # its JSON has no average
-        return engine.Statement(begins=True, layouts=(row,), finished=end, finding=engine.unknown_columns(row, text))
+        return engine.Statement(
+            begins=True, layouts=(row,), finished=end, finding=engine.unknown_columns(row, text)
+        )
     if execution is not None and (match := _AVERAGE.fullmatch(text)) is not None:
         # Documents quote some of the rows, and the mean of all.
-        busbws, count = [row.figures[""]["busbw"] for row in execution.rows], max(len(execution.rows), 1)
-        low, high = sum(busbw.low for busbw in busbws) / count, sum(busbw.high for busbw in busbws) / count
+        busbws, count = (
+            [row.figures[""]["busbw"] for row in execution.rows],
+            max(len(execution.rows), 1),
+        )
+        low, high = (
+            sum(busbw.low for busbw in busbws) / count,
+            sum(busbw.high for busbw in busbws) / count,
+        )
         if consistency.printed(match[1]).overlaps(low, high):
             return engine.Statement(finished=True)
         meaning = "The printed average is not that of the rows: rows are missing or were altered."
@@ -66,22 +85,32 @@ def _fits(row: engine.Row) -> bool:
         return False
     # The table names neither its collective nor, often, its ranks.
     allowed = consistency.ratios(0, consistency.ANYTHING, algbw, busbw)
-    return consistency.choose_formula([allowed], _SHAPES, None) is not None and engine.is_ascending(row)
+    return consistency.choose_formula([allowed], _SHAPES, None) is not None and engine.is_ascending(
+        row
+    )
 
 
 def _is_in(unit: float, row: engine.Row) -> bool:
-    if (time := row.main("time")) is None:  # --stats without avg, of releases whose GB are 10⁹ bytes
+    if (
+        time := row.main("time")
+    ) is None:  # --stats without avg, of releases whose GB are 10⁹ bytes
         return unit == _GB
     low, high = consistency.product(time, row.figures[""]["algbw"].times(unit))
     return low <= row.size <= high
 
 
 def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
-    """Return the rows in bytes per second: a GB has the bytes that explain most rows, as one may fit either."""
+    """Return the rows in bytes per second.
+
+    A GB has the bytes that explain most rows, as one may fit either.
+    """
     unit = max((_GB, _GIB), key=lambda unit: sum(_is_in(unit, row) for row in execution.rows))
 
     def read(row: engine.Row) -> engine.Row | None:
-        main = {name: each.times(1.0 if name == "time" else unit) for name, each in row.figures[""].items()}
+        main = {
+            name: each.times(1.0 if name == "time" else unit)
+            for name, each in row.figures[""].items()
+        }
         return row._replace(figures={**row.figures, "": main}) if _is_in(unit, row) else None
 
     return execution.kept(read)
@@ -105,7 +134,9 @@ class Nccom(ReadBenchmark):
 
     name = "nccom"
     network_shown = "FI_LOG_LEVEL=info and NCCL_DEBUG=INFO, the plugin prints it"
-    resolution = MappingProxyType({"busbw": (0.01 * _GIB,), "algbw": (0.01 * _GIB,), "time": (1e-8,)})
+    resolution = MappingProxyType(
+        {"busbw": (0.01 * _GIB,), "algbw": (0.01 * _GIB,), "time": (1e-8,)}
+    )
     signatures = (
         Signature("count(elems)", r" *size\(B\)\s+count\(elems\)\s"),
         Signature("Avg bus bandwidth:", r"Avg bus bandwidth:", begins=False),

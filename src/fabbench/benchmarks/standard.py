@@ -1,4 +1,7 @@
-"""What benchmarks share: where their parts are (found by their names), what they measure, and options."""
+"""What benchmarks share.
+
+Where their parts are (found by their names), what they measure, and options.
+"""
 
 import sys
 from abc import ABC, abstractmethod
@@ -25,23 +28,32 @@ class ReadBenchmark(Benchmark):
         from fabbench.benchmarks.engine import TableReader
 
         module: Any = sys.modules[type(self).__module__]
-        module = import_module(f"{module.__name__}.reader") if hasattr(module, "__path__") else module
+        module = (
+            import_module(f"{module.__name__}.reader") if hasattr(module, "__path__") else module
+        )
         own: type[Reader] | None = getattr(module, f"{type(self).__name__}Reader", None)
         return own() if own is not None else TableReader(module.TABLE)
 
 
 class RunBenchmark(ReadBenchmark):
-    """One that can be run: the package's module `plan` has its work, which is named after it, too."""
+    """One that can be run.
+
+    The package's module `plan` has its work, which is named after it, too.
+    """
 
     @property
     @override
     def help(self) -> str:
         module = sys.modules[type(self).__module__]
-        return (files(module) / "help.txt").read_text("utf-8") if hasattr(module, "__path__") else ""
+        return (
+            (files(module) / "help.txt").read_text("utf-8") if hasattr(module, "__path__") else ""
+        )
 
     @override
     def work_type(self) -> type[Any] | None:
-        work: type[Any] = getattr(import_module(f"{type(self).__module__}.plan"), f"{type(self).__name__}Work")
+        work: type[Any] = getattr(
+            import_module(f"{type(self).__module__}.plan"), f"{type(self).__name__}Work"
+        )
         return work
 
 
@@ -83,7 +95,9 @@ MEMORY = Choice(("host", "cuda"))
 
 def min_bytes(default: str) -> Any:
     """Declare the smallest size of a sweep."""
-    return option(SIZE, f"Smallest size (1024-based: {default}, 4K).", "-b", "--min-bytes", default=default)
+    return option(
+        SIZE, f"Smallest size (1024-based: {default}, 4K).", "-b", "--min-bytes", default=default
+    )
 
 
 def max_bytes(default: str, more: str = "The steps from the smallest must reach it.") -> Any:
@@ -93,12 +107,16 @@ def max_bytes(default: str, more: str = "The steps from the smallest must reach 
 
 def factor(default: str) -> Any:
     """Declare the factor of a sweep."""
-    return option(Whole(1), "Multiply the size by this at each step.", "-f", "--factor", default=default)
+    return option(
+        Whole(1), "Multiply the size by this at each step.", "-f", "--factor", default=default
+    )
 
 
 def sizes(help_: str, *default: str) -> Any:
     """Declare sizes that are listed one by one."""
-    return option(SIZE, f"{help_} Can be given several times.", "--size", many=unique, default=default or None)
+    return option(
+        SIZE, f"{help_} Can be given several times.", "--size", many=unique, default=default or None
+    )
 
 
 def devices(help_: str) -> Any:
@@ -112,13 +130,24 @@ def iterations(default: str | None, flag: str = "--iterations", each: str = " pe
 
 
 def warmup(default: str | None, more: str = "") -> Any:
-    """Declare how many operations run before the timed ones. None: as many as the program does by itself."""
-    return option(Whole(0), f"Warm-up operations before the timed ones.{more}", "-w", "--warmup", default=default)
+    """Declare how many operations run before the timed ones. None.
+
+    As many as the program does by itself.
+    """
+    return option(
+        Whole(0),
+        f"Warm-up operations before the timed ones.{more}",
+        "-w",
+        "--warmup",
+        default=default,
+    )
 
 
 def nics() -> Any:
     """Declare how many NICs each rank must have used."""
-    return option(Whole(0), "Required NICs per rank (0: any). Default: all of the fabric that the hosts have.")
+    return option(
+        Whole(0), "Required NICs per rank (0: any). Default: all of the fabric that the hosts have."
+    )
 
 
 def timeout(default: str, help_: str = "Abort a program that takes longer.") -> Any:
@@ -128,9 +157,17 @@ def timeout(default: str, help_: str = "Abort a program that takes longer.") -> 
 
 def silence(default: str = "300") -> Any:
     """Declare how long a program may print nothing before it is considered hung."""
-    return option(Seconds(), "Abort a program that is silent for SECONDS.", "--silence", default=default, only="run")
+    return option(
+        Seconds(),
+        "Abort a program that is silent for SECONDS.",
+        "--silence",
+        default=default,
+        only="run",
+    )
 
 
 def extra() -> Any:
     """Declare the options of the benchmark program itself, which go after ``--``."""
-    return option(Text("an option", "OPTIONS", ""), "Options of the program itself.", "--", many=tuple)
+    return option(
+        Text("an option", "OPTIONS", ""), "Options of the program itself.", "--", many=tuple
+    )

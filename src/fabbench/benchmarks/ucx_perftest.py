@@ -1,7 +1,10 @@
-"""`ucx_perftest`: latency and bandwidth of UCX between two processes. Read only: fabbench does not start it.
+"""`ucx_perftest`: latency and bandwidth of UCX between two processes. Read only.
 
-Its MB are 2²⁰ bytes (`ucx_perf_report` of libperf.c). Rows of threads are progress; the result is the row `Final:`
-(since UCX 1.9), or the last row (before that, and with -f and -v). UCX_LOG_LEVEL=info makes UCX print its transport.
+Fabbench does not start it.
+
+Its MB are 2²⁰ bytes (`ucx_perf_report` of libperf.c). Rows of threads are progress; the result is
+the row `Final:` (since UCX 1.9), or the last row (before that, and with -f and -v).
+UCX_LOG_LEVEL=info makes UCX print its transport.
 """
 
 import re
@@ -16,10 +19,13 @@ from fabbench.model.patterns import lazy
 
 _MIB = float(1 << 20)
 _HEADER = lazy(
-    r"\|(?:\s+\|)?\s+\|\s+(overhead|latency) \(usec\)\s+\|\s+bandwidth \(MB/s\)\s+\|\s+message rate .*"
+    r"\|(?:\s+\|)?\s+\|\s+(overhead|latency) \(usec\)\s+\|\s+bandwidth \(MB/s\)\s+\|\s+message "
+    r"rate .*"
     r"|(?:[^,\s]+,)*iterations,[\w.]+_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr"
 )
-_PARAMETER = lazy(r"\| (API|Test|Data layout|Send memory|Recv memory|Message size|Window size):\s+(\S.*?)\s+\|")
+_PARAMETER = lazy(
+    r"\| (API|Test|Data layout|Send memory|Recv memory|Message size|Window size):\s+(\S.*?)\s+\|"
+)
 _FACTS = {"API": "api", "Test": "test", "Send memory": "send_memory", "Recv memory": "recv_memory"}
 _FINAL_ONLY = lazy(r"\| +Test +\|")  # -f: only the result is printed
 _NAME = lazy(r"\+(?![-+])(\S+?)[-+]{8,}")
@@ -47,7 +53,9 @@ def _cells(text: str) -> engine.Cells:
     names, stage, test, rest = _ROW.findall(text)[0]
     rest = rest.strip()
     figures = rest.split(",") if "," in rest and " " not in rest else [_NO_FIGURE.sub(r"\1", rest)]
-    name = "/".join((*filter(None, names.split(",")), *figures[:-8])) or test  # some names are numbers
+    name = (
+        "/".join((*filter(None, names.split(",")), *figures[:-8])) or test
+    )  # some names are numbers
     return engine.Cells(" ".join(figures[-8:]), name, stage == "Final:" if stage else None)
 
 
@@ -57,9 +65,13 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
         return engine.Statement(begins=True, layouts=_LAYOUTS[match[1] or "overhead"])
     if stripped.startswith("| ") and (match := _PARAMETER.fullmatch(stripped)) is not None:
         name, value = match.groups()
-        size = int(value) if name == "Message size" and re.fullmatch(r"[0-9]{1,18}", value) else None
+        size = (
+            int(value) if name == "Message size" and re.fullmatch(r"[0-9]{1,18}", value) else None
+        )
         above = execution is None or bool(execution.rows)
-        return engine.Statement(above=above, facts={_FACTS[name]: value} if name in _FACTS else {}, size=size)
+        return engine.Statement(
+            above=above, facts={_FACTS[name]: value} if name in _FACTS else {}, size=size
+        )
     if "ucx_perftest" in text and (command := engine.read_words(text, _PROGRAM)) is not None:
         given = dict(_OPTION.findall(" ".join(command[1])))
         return engine.Statement(
@@ -68,7 +80,9 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
             size=int(given["s"]) if given.get("s", "").isdecimal() else None,
             end=int(given["n"]) if given.get("n", "").isdecimal() else 1_000_000,
         )
-    if execution is not None and (name := _NAME.fullmatch(stripped)) is not None:  # -b: several tests in one table
+    if (
+        execution is not None and (name := _NAME.fullmatch(stripped)) is not None
+    ):  # -b: several tests in one table
         return engine.Statement(labels={"operation": name[1]})
     if execution is None or not stripped.startswith(("+--", "|")):
         return None
@@ -78,7 +92,9 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
 def _fits(row: engine.Row) -> bool:
     # One thread sends one message per printed time; with several threads, their rates are added up.
     numbers = [printed(cell) for cell in row.cells]
-    for time, bandwidth, rate in (numbers[2::2], numbers[3::2]) if len(numbers) == 8 else (numbers[1:],):
+    for time, bandwidth, rate in (
+        (numbers[2::2], numbers[3::2]) if len(numbers) == 8 else (numbers[1:],)
+    ):
         low, high = product(time.times(1e-6), rate)
         moved = bandwidth.times(_MIB).overlaps(rate.low * row.size, rate.high * row.size)
         if not (low <= 1 <= high or high >= 2) or (row.size and not moved):
@@ -108,7 +124,10 @@ def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
     results = [_sized(row) for row in last.values()]
     if results and execution.size is None:
         known, line = all(row.size for row in results), results[0].line.text.strip()
-        meaning = f"ucx_perftest printed no message size: {'the rates show it' if known else 'it is given as 0'}."
+        meaning = (
+            "ucx_perftest printed no message size: "
+            f"{'the rates show it' if known else 'it is given as 0'}."
+        )
         record.findings.append(note("size-unstated", meaning, line=line))
     if len(results) == 1 and not results[0].final and execution.end:
         iterations = int(results[0].cells[0])
@@ -116,7 +135,11 @@ def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
     elif results:
         # How many tests a batch has is not known.
         whole = "" in last and (record.finished or results[0].final)
-        record.finished = False if execution.labels and execution.labels["operation"] not in last else whole or None
+        record.finished = (
+            False
+            if execution.labels and execution.labels["operation"] not in last
+            else whole or None
+        )
     return results
 
 
@@ -138,14 +161,24 @@ class UcxPerftest(ReadBenchmark):
     network_shown = "UCX_LOG_LEVEL=info, UCX prints it"
     between_two = True
     default_metrics = ("bandwidth", "latency", "message_rate", "time")
-    resolution = MappingProxyType({"bandwidth": (0.01 * _MIB,), "latency": (1e-9,), "message_rate": (1.0,)})
+    resolution = MappingProxyType(
+        {"bandwidth": (0.01 * _MIB,), "latency": (1e-9,), "message_rate": (1.0,)}
+    )
     signatures = (
         Signature("(usec)", r"\|(?:\s+\|)?\s+\|\s+(?:overhead|latency) \(usec\)"),
         Signature("overall_mr", r"\S*iterations,[\w.]+_lat,avg_lat,"),
         Signature("Final:", r"Final:\s+\d+\s+\d+\.\d", begins=False),
     )
     first_words = (
-        *("(usec)", "| API", "| Test", "| Data layout", "| Send memory", "| Recv memory", "| Message size"),
+        *(
+            "(usec)",
+            "| API",
+            "| Test",
+            "| Data layout",
+            "| Send memory",
+            "| Recv memory",
+            "| Message size",
+        ),
         *("| Window size", "overall_mr", "ucx_perftest", *WORDS),
     )
 

@@ -1,4 +1,6 @@
-"""What others measured, and the most that a system's NICs can carry: expectations.csv, systems.csv, noise.csv. Data.
+"""What others measured, and the most that a system's NICs can carry.
+
+Expectations.csv, systems.csv, noise.csv. Data.
 
 Both files document their columns and the sources of their figures. Conflicting figures are kept.
 """
@@ -10,7 +12,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
-from fabbench.catalog.instances import connects_hosts, instance_catalog, plain, records, rows_of, similar_types
+from fabbench.catalog.instances import (
+    connects_hosts,
+    instance_catalog,
+    plain,
+    records,
+    rows_of,
+    similar_types,
+)
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import INTRA_HOST, networks, providers
 from fabbench.model.units import RATE_UNITS, TIME_UNITS, parse_size
@@ -33,7 +42,9 @@ def _hierarchical(rate: float, nodes: int, gpus: int) -> float:
 
 
 CEILINGS: Mapping[str, Callable[[float, int, int], float]] = {
-    **dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "gather", "scatter"), _hierarchical),
+    **dict.fromkeys(
+        ("all_reduce", "all_gather", "reduce_scatter", "gather", "scatter"), _hierarchical
+    ),
     "alltoall": lambda rate, nodes, gpus: _hierarchical(rate, nodes, gpus) / gpus,
     **dict.fromkeys(("broadcast", "reduce", "sendrecv"), lambda rate, _nodes, _gpus: rate),
 }
@@ -96,7 +107,11 @@ class System:
     def kind(self) -> str | tuple[object, ...]:
         """What it has in common with systems of the same GPUs and NICs, whose published figures count."""
         known = self.gpus and self.rate and self.fabric
-        return (self.gpus, NVLINK.get(self.gpu_model, self.gpu_model), self.rate, self.fabric) if known else self.name
+        return (
+            (self.gpus, NVLINK.get(self.gpu_model, self.gpu_model), self.rate, self.fabric)
+            if known
+            else self.name
+        )
 
 
 @cache
@@ -106,7 +121,10 @@ def published() -> Sequence[Published]:
 
 
 def deciding(figures: Iterable[Published], nodes: int | None) -> list[Published]:
-    """Return the measured figures of a number of nodes; without any, of the nearest below and above, if both."""
+    """Return the measured figures of a number of nodes.
+
+    Without any, of the nearest below and above, if both.
+    """
     measured = [figure for figure in figures if figure.role in {Role.REFERENCE, Role.CONFLICT}]
     exact = [figure for figure in measured if figure.nodes in {None, nodes}]
     counts = sorted({figure.nodes for figure in measured if figure.nodes})
@@ -118,7 +136,9 @@ def deciding(figures: Iterable[Published], nodes: int | None) -> list[Published]
 @cache
 def systems() -> Mapping[str, System]:
     """Return every known system, by name."""
-    return {plain(each.name): each for each in (*_instances(), *map(_system, rows_of("systems.csv")))}
+    return {
+        plain(each.name): each for each in (*_instances(), *map(_system, rows_of("systems.csv")))
+    }
 
 
 def system(name: str) -> System | None:
@@ -140,7 +160,10 @@ def require_system(name: str) -> System:
 def _in_base_units(row: Mapping[str, str]) -> Mapping[str, str]:
     value = float(row["value"]) * {**RATE_UNITS, **TIME_UNITS}[row["unit"]]
     size = str(parse_size(row["size"])) if row["size"] else ""
-    return {name: cell for name, cell in row.items() if name != "unit"} | {"value": str(value), "size": size}
+    return {name: cell for name, cell in row.items() if name != "unit"} | {
+        "value": str(value),
+        "size": size,
+    }
 
 
 def _instances() -> Iterator[System]:
@@ -181,13 +204,19 @@ _KINDS: Mapping[str, str] = {
 
 
 def noise_kinds(transports: Collection[str]) -> frozenset[str]:
-    """Return the kinds of collectives over these transports, as logs state them; all where one is unknown."""
+    """Return the kinds of collectives over these transports, as logs state them.
+
+    All where one is unknown.
+    """
     named = {_KINDS.get(part, "") for each in transports for part in each.split("+")}
     return frozenset(_FABRICS if "" in named or not named else named)
 
 
 def assumed_noise(kinds: Collection[str], size: int) -> float:
-    """Return the standard deviation of the logarithm of a figure: that of the noisiest of some kinds."""
+    """Return the standard deviation of the logarithm of a figure.
+
+    That of the noisiest of some kinds.
+    """
     return max(next(noise for up_to, noise in _rows()[kind] if size <= up_to) for kind in kinds)
 
 

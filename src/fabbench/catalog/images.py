@@ -11,13 +11,19 @@ from fabbench.model.hosts import Host
 
 REPOSITORY = "public.ecr.aws/hpc-cloud/nccl-tests"
 DEFAULT = f"{REPOSITORY}:cuda13.0.2-efa1.48.0-ofiv1.19.0-ncclv2.30.4-1-testsv2.18.3"
-"""AWS's image of nccl-tests, for amd64 and arm64, with sshd and Open MPI. Pinned, as ``latest`` moves."""
+"""AWS's image of nccl-tests, for amd64 and arm64, with sshd and Open MPI.
+
+Pinned, as ``latest`` moves.
+"""
 _CUDA = re.compile(r"(?:\bcu(?:da)?-?|:(?=[\d.]+-(?:devel|runtime|base)))(1\d)\.?\d")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """An image, as images.csv documents it. `benchmarks` and `fabrics` are names with blanks between."""
+    """An image, as images.csv documents it.
+
+    `benchmarks` and `fabrics` are names with blanks between.
+    """
 
     image: str
     cuda: str
@@ -34,9 +40,23 @@ def images() -> Sequence[Image]:
 
 
 def default_image(benchmark: str, fabrics: Collection[str] = ()) -> str:
-    """Return the best public image with a benchmark that measures these fabrics; empty: none is known."""
-    fit = (each for each in images() if benchmark in each.benchmarks.split() and not each.image.startswith("docker/"))
-    return next((each.image for each in fit if not each.fabrics or {*each.fabrics.split()} >= {*fabrics} > set()), "")
+    """Return the best public image with a benchmark that measures these fabrics; empty.
+
+    None is known.
+    """
+    fit = (
+        each
+        for each in images()
+        if benchmark in each.benchmarks.split() and not each.image.startswith("docker/")
+    )
+    return next(
+        (
+            each.image
+            for each in fit
+            if not each.fabrics or {*each.fabrics.split()} >= {*fabrics} > set()
+        ),
+        "",
+    )
 
 
 def _tags(image: str) -> Sequence[Image]:
@@ -46,20 +66,34 @@ def _tags(image: str) -> Sequence[Image]:
 
 
 def lacks(image: str, benchmark: str) -> bool:
-    """Return whether an image is known to have no such benchmark; all tags of a repository have the same."""
-    return bool(known := _tags(image)) and all(benchmark not in each.benchmarks.split() for each in known)
+    """Return whether an image is known to have no such benchmark.
+
+    All tags of a repository have the same.
+    """
+    return bool(known := _tags(image)) and all(
+        benchmark not in each.benchmarks.split() for each in known
+    )
 
 
 def why_unfit(image: str, gpu_model: str, driver: str) -> tuple[str, str]:
-    """Return why a GPU or a driver does not work with an image's CUDA, and advice; empty if nothing is known."""
+    """Return why a GPU or a driver does not work with an image's CUDA, and advice.
+
+    Empty if nothing is known.
+    """
     match, release = _CUDA.search(image), driver.partition(".")[0]
     row = next((row for row in rows_of("cuda.csv") if match and row["cuda"] == match[1]), {})
     cuda = f"CUDA {row.get('cuda')} of the image {image}"
     if dropped := set(re.findall(r"\w+", gpu_model)) & {*row.get("dropped", "").split()}:
-        return f"{cuda} does not support {dropped.pop()}.", "Pass an image with an older CUDA, built for this GPU."
+        return (
+            f"{cuda} does not support {dropped.pop()}.",
+            "Pass an image with an older CUDA, built for this GPU.",
+        )
     if row and release.isdecimal() and int(release) < int(row["driver"]):
         older = [each.image for each in _tags(image) if each.cuda < row["cuda"]]
-        advice = f"Update the driver, or pass an image with an older CUDA{', such as ' + older[0] if older else ''}."
+        advice = (
+            "Update the driver, or pass an image with an older "
+            f"CUDA{', such as ' + older[0] if older else ''}."
+        )
         return f"{cuda} needs driver {row['driver']}, and the node has {driver}.", advice
     return "", ""
 
@@ -102,8 +136,13 @@ def below(path: str, name: str) -> str:
     return f"{path.rstrip('/')}/{name}".rstrip("/") or "/"
 
 
-def with_libraries(argv: Sequence[str], paths: Sequence[str], folders: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return how to start a program with the libraries of `paths`; `folders` come first in its PATH."""
+def with_libraries(
+    argv: Sequence[str], paths: Sequence[str], folders: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Return how to start a program with the libraries of `paths`.
+
+    `folders` come first in its PATH.
+    """
     if not paths and not folders:
         return tuple(argv)
     path = dict.fromkeys((*folders, *(below(each, "bin") for each in paths)))

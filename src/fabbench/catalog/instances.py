@@ -1,7 +1,8 @@
 """The catalog of EC2 instance types that have EFA: how many interfaces, how fast, which GPUs.
 
-The table is instances.csv, which names its sources. To refresh it, query ``aws ec2 describe-instance-types
---filters Name=network-info.efa-supported,Values=true`` for MaximumEfaInterfaces; results are per region.
+The table is instances.csv, which names its sources. To refresh it, query ``aws ec2
+describe-instance-types --filters Name=network-info.efa-supported,Values=true`` for
+MaximumEfaInterfaces; results are per region.
 """
 
 import csv
@@ -67,8 +68,13 @@ def instance_catalog() -> Mapping[str, Instance]:
 
 
 def records(kind: type[T], rows: Iterable[Mapping[str, str]]) -> Iterator[T]:
-    """Return rows as values of a dataclass, by the types of its fields; empty cells are its defaults."""
-    types: dict[str, Any] = {each.name: next(iter(get_args(each.type)), each.type) for each in fields(kind)}  # type: ignore[arg-type]
+    """Return rows as values of a dataclass, by the types of its fields.
+
+    Empty cells are its defaults.
+    """
+    types: dict[str, Any] = {
+        each.name: next(iter(get_args(each.type)), each.type) for each in fields(kind)
+    }  # type: ignore[arg-type]
     types |= {name: "yes".__eq__ for name, each in types.items() if each is bool}
     return (kind(**{name: types[name](cell) for name, cell in row.items() if cell}) for row in rows)
 

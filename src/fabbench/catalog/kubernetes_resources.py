@@ -1,9 +1,9 @@
 """Kubernetes: what pods request, and how they get access to a fabric.
 
-There is one profile per platform, in cluster_profiles.toml with its sources. Most platforms have a device plugin: its
-resource on the nodes identifies the profile (`PROFILES`), and pods need IPC_LOCK, for registering memory, and no
-privilege. Others need more, and are declared by the user (`DECLARED`): directories of the nodes, annotations, a
-sidecar, privilege.
+There is one profile per platform, in cluster_profiles.toml with its sources. Most platforms have a
+device plugin: its resource on the nodes identifies the profile (`PROFILES`), and pods need
+IPC_LOCK, for registering memory, and no privilege. Others need more, and are declared by the user
+(`DECLARED`): directories of the nodes, annotations, a sidecar, privilege.
 """
 
 import math
@@ -88,11 +88,15 @@ def _profile(fields: Mapping[str, Any]) -> Profile:
 
 
 def _values(fields: Mapping[str, Any]) -> dict[str, Any]:
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
+    values = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()
+    }
     mounts: Sequence[Sequence[str]] = fields.get("mounts", ())
     return {
         **values,
-        "mounts": tuple(Mount(name, path, {"hostPath": {"path": source}}) for name, source, path in mounts),
+        "mounts": tuple(
+            Mount(name, path, {"hostPath": {"path": source}}) for name, source, path in mounts
+        ),
     }
 
 
@@ -117,14 +121,19 @@ def profile_for(resource: str) -> Profile | None:
 def fabric_resource(resources: Collection[str]) -> str:
     """Choose the resource by which pods request a node's fabric; empty where it has none."""
     known = (*PROFILES, *DECLARED)
-    matches = (name for each in known for name in sorted(resources) if fnmatchcase(name, each.resource))
+    matches = (
+        name for each in known for name in sorted(resources) if fnmatchcase(name, each.resource)
+    )
     return next(matches, "")
 
 
 GPU = "nvidia.com/gpu"
 HUGE_PAGES = "hugepages-2Mi"
 TOLERATED = (GPU, EFA, "aws.amazon.com/efa")
-"""Keys of taints that fabbench's pods tolerate by default: they are there to keep other pods away."""
+"""Keys of taints that fabbench's pods tolerate by default.
+
+They are there to keep other pods away.
+"""
 
 MIB = 1 << 20
 
@@ -134,7 +143,9 @@ _SUFFIXES = {
     **{letter: Fraction(1000**power) for power, letter in enumerate("kMGTPE", 1)},
     **{f"{letter}i": Fraction(1024**power) for power, letter in enumerate("KMGTPE", 1)},
 }
-_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d{1,3})|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII)
+_QUANTITY = re.compile(
+    r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d{1,3})|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII
+)
 
 
 @lru_cache(maxsize=4096)
@@ -228,7 +239,9 @@ class PodResources:
 
 
 def resources_of_type(instance_type: str, *, gpus: bool, all_cpus: bool = False) -> PodResources:
-    """Return what pods request on a type of the catalog, without having seen a node. `all_cpus`: 15 of 16.
+    """Return what pods request on a type of the catalog, without having seen a node. `all_cpus`.
+
+    15 of 16.
 
     Huge pages are left out: if a node has none of them, the pod would stay pending forever. Raise
     RequestError for a type that is not in the catalog.
@@ -239,14 +252,20 @@ def resources_of_type(instance_type: str, *, gpus: bool, all_cpus: bool = False)
             f"{plain(instance_type)} is not in the catalog of instance types with EFA.",
             hint="Leave out --instance-type to inspect the cluster's nodes.",
         )
-    devices = PodResources(gpus=entry.gpus if gpus else 0, resource=EFA, devices=min(entry.efa_counts))
-    made = with_memory_and_cpus(devices, memory=_part(entry.memory_mib) * MIB, millis=_part(entry.vcpus) * 1000)
+    devices = PodResources(
+        gpus=entry.gpus if gpus else 0, resource=EFA, devices=min(entry.efa_counts)
+    )
+    made = with_memory_and_cpus(
+        devices, memory=_part(entry.memory_mib) * MIB, millis=_part(entry.vcpus) * 1000
+    )
     return replace(made, cpus=entry.vcpus * 15_000 // 16) if all_cpus and entry.vcpus else made
 
 
 def resources_of_profile(profile: Profile) -> PodResources:
     """Return what pods request where the profile is declared, without having seen a node."""
-    devices = PodResources(gpus=_USUAL_GPUS, resource=profile.resource, devices=profile.usual_devices, declared=profile)
+    devices = PodResources(
+        gpus=_USUAL_GPUS, resource=profile.resource, devices=profile.usual_devices, declared=profile
+    )
     return with_memory_and_cpus(devices, memory=_USUAL_MEMORY, millis=_USUAL_MILLIS)
 
 
@@ -273,22 +292,26 @@ def with_memory_and_cpus(devices: PodResources, *, memory: int, millis: int) -> 
 def override_resources(resources: PodResources, texts: Iterable[str]) -> PodResources:
     """Replace amounts of `resources`: ``NAME=AMOUNT``, as Kubernetes writes them.
 
-    A name is ``cpu``, ``memory``, ``hugepages-2Mi``, ``nvidia.com/gpu``, `SHM` or the resource of a fabric.
-    Raise RequestError for any other name, and for an invalid amount.
+    A name is ``cpu``, ``memory``, ``hugepages-2Mi``, ``nvidia.com/gpu``, `SHM` or the resource of a
+    fabric. Raise RequestError for any other name, and for an invalid amount.
     """
     for text in texts:
         name, _, amount = text.partition("=")
         try:
             count = thousandths(amount) if name == "cpu" else whole_number(amount)
         except ValueError as error:
-            raise RequestError(f"{text!r} is not a valid pod request: {error}.", hint=_REQUESTS) from None
+            raise RequestError(
+                f"{text!r} is not a valid pod request: {error}.", hint=_REQUESTS
+            ) from None
         if name in _FIELDS:
             changed: dict[str, Any] = {_FIELDS[name]: count}
             resources = replace(resources, **changed)
         elif profile_for(name) is not None:
             resources = replace(resources, resource=name if count else "", devices=count)
         else:
-            raise RequestError(f"{name!r} is not a resource that fabbench's pods request.", hint=_REQUESTS)
+            raise RequestError(
+                f"{name!r} is not a resource that fabbench's pods request.", hint=_REQUESTS
+            )
     return resources
 
 

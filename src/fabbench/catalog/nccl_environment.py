@@ -1,7 +1,7 @@
 """Fabric → the environment that makes NCCL programs (nccl-tests, torch) use it and nothing else.
 
-Every configuration names its network in NCCL_NET: NCCL then fails if that network is not available, instead
-of falling back to another.
+Every configuration names its network in NCCL_NET: NCCL then fails if that network is not available,
+instead of falling back to another.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,19 +12,39 @@ from fabbench.model.hosts import Host
 
 PLUGIN = "AWS Libfabric"  # the plugin aws-ofi-nccl in NCCL_NET: every release accepts this name
 DEBUG_FILE = "{folder}/debug.%h.%p"
-"""Where each rank writes its debug lines, so that they do not tear rows: read while they are written."""
-SUBSYSTEMS = "INIT,NET,ENV"  # NCCL's debug lines that show the network, its devices, and the path of each channel
-UNKNOWN_INTERFACE = "^docker,lo,veth"  # for NCCL_SOCKET_IFNAME: all interfaces except those that reach no other host
+"""Where each rank writes its debug lines, so that they do not tear rows.
+
+Read while they are written.
+"""
+# NCCL's debug lines that show the network, its devices, and the path of each channel
+SUBSYSTEMS = "INIT,NET,ENV"
+# for NCCL_SOCKET_IFNAME: all interfaces except those that reach no other host
+UNKNOWN_INTERFACE = "^docker,lo,veth"
 
 # If inherited, they would make a configuration measure something other than its name says.
 _MISLEADING = (
-    *("NCCL_NET", "NCCL_HOSTID", "NCCL_ALGO", "NCCL_PROTO", "NCCL_MNNVL_ENABLE", "NCCL_TESTS_SPLIT"),
-    *("NCCL_TESTS_SPLIT_MASK", "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE"),
+    *(
+        "NCCL_NET",
+        "NCCL_HOSTID",
+        "NCCL_ALGO",
+        "NCCL_PROTO",
+        "NCCL_MNNVL_ENABLE",
+        "NCCL_TESTS_SPLIT",
+    ),
+    *(
+        "NCCL_TESTS_SPLIT_MASK",
+        "NCCL_P2P_DISABLE",
+        "NCCL_P2P_LEVEL",
+        "NCCL_SHM_DISABLE",
+        "NCCL_IB_DISABLE",
+    ),
     *("FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "FI_EFA_IFACE"),
 )
 REASONS = {
     "NCCL_NET": "fails where NCCL would fall back to another network",
-    "NCCL_TUNER_PLUGIN": "EFA's would steer sockets, too; for EFA, NCCL finds it by itself (2.21 and later)",
+    "NCCL_TUNER_PLUGIN": (
+        "EFA's would steer sockets, too; for EFA, NCCL finds it by itself (2.21 and later)"
+    ),
     "NCCL_BUFFSIZE": "like P2P_NET_CHUNKSIZE and TOPO_FILE tuned for EFA, where the plugin sets it",
     "NCCL_MNNVL_ENABLE": "0 keeps data off NVLink between hosts; 1 is for the fabric nvlink",
     "NCCL_SOCKET_IFNAME": "ranks meet over an interface that reaches other hosts",
@@ -32,7 +52,11 @@ REASONS = {
 }  # variable → why it is set, or unset
 _SOCKETS = {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_TUNER_PLUGIN": "none"}
 _IB = {**_SOCKETS, "NCCL_NET": "IB"}
-NIC_SELECTORS = {"efa": ("FI_EFA_IFACE", ""), "ib": ("NCCL_IB_HCA", "="), "roce": ("NCCL_IB_HCA", "=")}
+NIC_SELECTORS = {
+    "efa": ("FI_EFA_IFACE", ""),
+    "ib": ("NCCL_IB_HCA", "="),
+    "roce": ("NCCL_IB_HCA", "="),
+}
 """Fabric → the variable that selects its NICs, and the prefix of the names in its value."""
 
 
@@ -52,7 +76,8 @@ _NETWORKS: Mapping[str, Mapping[str, str]] = {
     "tcpxo": {"NCCL_NET": "FasTrak"},
     "shm": {**_SOCKETS, "NCCL_P2P_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"},
     "p2p": _SOCKETS,
-    # What NVLink does not carry goes over sockets, and shows; MNNVL takes CUDA's virtual memory (cuMem).
+    # What NVLink does not carry goes over sockets, and shows; MNNVL takes CUDA's virtual memory
+    # (cuMem).
     "nvlink": {**_SOCKETS, "NCCL_MNNVL_ENABLE": "1"},
 }
 _ALSO_UNSET = {
@@ -67,8 +92,8 @@ def environment(
 ) -> NcclEnvironment:
     """Return what NCCL programs need for `fabric` on `hosts`.
 
-    A name that is not one of NCCL's fabrics is a libfabric provider, for the plugin. `debug` is NCCL_DEBUG.
-    `devices`, if any, are the only ones to use.
+    A name that is not one of NCCL's fabrics is a libfabric provider, for the plugin. `debug` is
+    NCCL_DEBUG. `devices`, if any, are the only ones to use.
     """
     # On GB200 racks NVLink would carry traffic between hosts.
     bypasses = {} if fabric in NO_NETWORK else {"NCCL_MNNVL_ENABLE": "0"}
@@ -86,7 +111,11 @@ def environment(
         **network,
         **bypasses,
         **({"NCCL_SOCKET_IFNAME": interface} if interface else {}),
-        **({"NCCL_IB_DISABLE": "1"} if fabric == "tcp" and rdma else gid_setting("NCCL_IB_GID_INDEX", fabric, hosts)),
+        **(
+            {"NCCL_IB_DISABLE": "1"}
+            if fabric == "tcp" and rdma
+            else gid_setting("NCCL_IB_GID_INDEX", fabric, hosts)
+        ),
         **selected,
         "NCCL_DEBUG": debug,
         "NCCL_DEBUG_SUBSYS": SUBSYSTEMS,

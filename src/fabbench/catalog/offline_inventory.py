@@ -11,7 +11,13 @@ from itertools import chain
 from fabbench.catalog.expectations import System, system, systems
 from fabbench.catalog.images import BELOW_PREFIX, below
 from fabbench.catalog.instances import Instance, instance, similar_types
-from fabbench.catalog.kubernetes_resources import EFA, PodResources, Profile, override_resources, resources_of_profile
+from fabbench.catalog.kubernetes_resources import (
+    EFA,
+    PodResources,
+    Profile,
+    override_resources,
+    resources_of_profile,
+)
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, Target
 from fabbench.model.messages import counted
@@ -28,8 +34,13 @@ def require_instance(instance_type: str) -> Instance:
     entry = instance(instance_type)
     if entry is None:
         raise RequestError(
-            f"The catalog knows no NICs of an instance type {instance_type}: neither EFA, InfiniBand nor RoCE.",
-            hint=similar_types(instance_type, [each.name for each in systems().values() if each.fabric]),
+            (
+                f"The catalog knows no NICs of an instance type {instance_type}: neither EFA, "
+                "InfiniBand nor RoCE."
+            ),
+            hint=similar_types(
+                instance_type, [each.name for each in systems().values() if each.fabric]
+            ),
         )
     return entry
 
@@ -37,7 +48,11 @@ def require_instance(instance_type: str) -> Instance:
 def _known(name: str) -> System:
     """Return an instance type with EFA, or a system with InfiniBand or RoCE. Raise RequestError."""
     found = system(name)
-    return found if found is not None and found.fabric else systems()[require_instance(name).instance_type]
+    return (
+        found
+        if found is not None and found.fabric
+        else systems()[require_instance(name).instance_type]
+    )
 
 
 def inventory_of(  # noqa: PLR0913 - everything that describes hosts
@@ -52,8 +67,9 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
 ) -> Inventory:
     """Return the inventory of `nodes` hosts of one type. Raise RequestError for an unknown type.
 
-    `target` overrides the defaults: GPUs, the interface, mpirun, directories of programs, names of the hosts;
-    `amounts` are what pods request (``NAME=AMOUNT``). An empty type is what `profile` or the user's `needs` say.
+    `target` overrides the defaults: GPUs, the interface, mpirun, directories of programs, names of
+    the hosts; `amounts` are what pods request (``NAME=AMOUNT``). An empty type is what `profile` or
+    the user's `needs` say.
     """
     known = _known(instance_type) if instance_type else None
     resources = override_resources(_resources(known, profile), amounts)
@@ -88,8 +104,13 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
         )
         for number in range(1, nodes + 1)
     )
-    views = {each.name: tuple(_as_seen(host, each, target, needs) for host in hosts) for each in target.variants}
-    return Inventory(target=target.name, hosts=next(iter(views.values()), hosts), image=image, variants=views)
+    views = {
+        each.name: tuple(_as_seen(host, each, target, needs) for host in hosts)
+        for each in target.variants
+    }
+    return Inventory(
+        target=target.name, hosts=next(iter(views.values()), hosts), image=image, variants=views
+    )
 
 
 def _gpus(name: str, resources: PodResources, target: Target, needs: Needs) -> int:
@@ -105,7 +126,9 @@ def _gpus(name: str, resources: PodResources, target: Target, needs: Needs) -> i
 def _resources(known: System | None, profile: Profile | None) -> PodResources:
     if known is None:
         return resources_of_profile(profile) if profile else PodResources()
-    return PodResources(gpus=known.gpus, resource=EFA, devices=known.nics[-1] if known.is_ec2 else 0)
+    return PodResources(
+        gpus=known.gpus, resource=EFA, devices=known.nics[-1] if known.is_ec2 else 0
+    )
 
 
 def _devices(resources: PodResources, profile: Profile | None) -> tuple[str, int]:
@@ -128,7 +151,9 @@ def _as_seen(host: Host, variant: Variant, target: Target, needs: Needs) -> Host
 def _searched(program: str, variant: Variant, target: Target, needs: Needs) -> tuple[str, ...]:
     """Return the directories of a variant in which a program may be, then its usual one."""
     usual = _folders(program, target, needs)
-    subfolders = [name for name in BELOW_PREFIX if name and any(each.endswith(f"/{name}") for each in usual)]
+    subfolders = [
+        name for name in BELOW_PREFIX if name and any(each.endswith(f"/{name}") for each in usual)
+    ]
     subfolders += needs.subfolders
     folders = (below(path, name) for path in variant.paths for name in subfolders)
     return tuple(dict.fromkeys((*folders, *usual)))
@@ -144,24 +169,43 @@ def require_names(plan: Plan) -> None:
         )
         if any(_NAMELESS in text for text in texts):
             raise RequestError(
-                f"{plan.benchmark} needs the name of each device, which is known only on the machines.",
-                hint="Specify them, as fi_info or ls /sys/class/infiniband shows: --device rdmap79s0 …",
+                (
+                    f"{plan.benchmark} needs the name of each device, which is known only on the "
+                    "machines."
+                ),
+                hint=(
+                    "Specify them, as fi_info or ls /sys/class/infiniband shows: --device "
+                    "rdmap79s0 …"
+                ),
             )
 
 
 def _folders(program: str, target: Target, needs: Needs) -> tuple[str, ...]:
-    """Return where a program may be: the given directories, else the one in which AWS's images have it."""
-    return tuple(each.rstrip("/") for each in target.bin_dirs or filter(None, [needs.folders.get(program)]))
+    """Return where a program may be.
+
+    The given directories, else the one in which AWS's images have it.
+    """
+    return tuple(
+        each.rstrip("/") for each in target.bin_dirs or filter(None, [needs.folders.get(program)])
+    )
 
 
-def _search_note(entry: System | None, resources: PodResources, amounts: Sequence[str], profile: Profile | None) -> str:
+def _search_note(
+    entry: System | None, resources: PodResources, amounts: Sequence[str], profile: Profile | None
+) -> str:
     if entry is None and profile is not None:
-        return f"The cluster profile {profile.name} has {', '.join(profile.fabrics)}: {profile.platform}."
+        return (
+            f"The cluster profile {profile.name} has {', '.join(profile.fabrics)}: "
+            f"{profile.platform}."
+        )
     has = f"{counted(_devices(resources, None)[1], 'EFA interface')}, {resources.gpus} GPUs."
     if amounts:
         return f"Pods request {has}"
     if entry is None:
-        return "RDMA devices are unknown without --instance-type; --fabric ib and roce can have --nics or --device."
+        return (
+            "RDMA devices are unknown without --instance-type; --fabric ib and roce can have "
+            "--nics or --device."
+        )
     if not entry.is_ec2:
         has = f"{entry.nics[0]} NICs of {entry.fabric}, {entry.gpus} GPUs."
     return f"According to the catalog, {entry.name} has {has}"

@@ -18,7 +18,14 @@ import click
 
 from fabbench import __version__
 from fabbench.cli import terminal
-from fabbench.cli.commands import SYNONYMS, SuggestingGroup, log_lines, short_help, suggesting, with_common_options
+from fabbench.cli.commands import (
+    SYNONYMS,
+    SuggestingGroup,
+    log_lines,
+    short_help,
+    suggesting,
+    with_common_options,
+)
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, FabbenchError, lacks_memory
 from fabbench.model.messages import unbroken, without_secrets
@@ -27,7 +34,9 @@ from fabbench.model.plugins import PluginWarning
 _SECTIONS: dict[str, list[str]] = {}
 COMMANDS: dict[str, str] = {}  # Command → what `--help` says of it
 _LOADED: dict[str, tuple[str, str]] = {}  # Command → its module, and its own help
-for _section in Path(__file__).with_name("help.txt").read_text("utf-8").removeprefix("# ").split("\n# "):
+for _section in (
+    Path(__file__).with_name("help.txt").read_text("utf-8").removeprefix("# ").split("\n# ")
+):
     _title, *_texts = _section.split("\n## ")
     for _head, _, _help in (each.partition("\n") for each in _texts):
         _name, _module, COMMANDS[_name] = _head.split(" | ")
@@ -40,7 +49,10 @@ _TRY = (
 )
 _READERS = frozenset({"parse", "explain", "compare"})
 """Commands that start nothing, so they have no notices while they run."""
-_SETTINGS = {"help_option_names": ["--help"], "token_normalize_func": lambda name: SYNONYMS.get(name, name)}
+_SETTINGS = {
+    "help_option_names": ["--help"],
+    "token_normalize_func": lambda name: SYNONYMS.get(name, name),
+}
 
 
 class Commands(SuggestingGroup):
@@ -55,10 +67,15 @@ class Commands(SuggestingGroup):
         """List the commands, without importing them, and some to try."""
         del ctx
         width = max(map(len, COMMANDS))
-        sections = {name: [(each, COMMANDS[each]) for each in commands] for name, commands in _SECTIONS.items()}
+        sections = {
+            name: [(each, COMMANDS[each]) for each in commands]
+            for name, commands in _SECTIONS.items()
+        }
         for name, records in (sections | {"Try": [*_TRY]}).items():
             with formatter.section(name):
-                formatter.write_dl([(f"{each:{width}}", text) for each, text in records], col_max=40)
+                formatter.write_dl(
+                    [(f"{each:{width}}", text) for each, text in records], col_max=40
+                )
 
     @override
     def loaded(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -67,7 +84,9 @@ class Commands(SuggestingGroup):
             return None
         module, about = _LOADED[cmd_name]
         every = vars(importlib.import_module(f"{__name__}.{module}")).values()
-        command = next(each for each in every if isinstance(each, click.Command) and each.name == cmd_name)
+        command = next(
+            each for each in every if isinstance(each, click.Command) and each.name == cmd_name
+        )
         command.short_help, command.help = COMMANDS[cmd_name], about
         return command
 
@@ -82,7 +101,10 @@ class Commands(SuggestingGroup):
             return super().make_context(*args, **more)
 
     def invoke(self, ctx: click.Context) -> NoReturn:
-        """Run a command, and exit with the status that it returns; what it raises becomes a message and a status."""
+        """Run a command, and exit with the status that it returns.
+
+        What it raises becomes a message and a status.
+        """
         try:
             with _plain_warnings(), suggesting():
                 status = super().invoke(ctx)
@@ -94,19 +116,26 @@ class Commands(SuggestingGroup):
         except (KeyboardInterrupt, click.Abort) as interrupt:
             _interrupted(ctx, interrupt)
         except RuntimeError as error:
-            # Python 3.11 wraps any exception in one while a class is created, even a Ctrl-C (__set_name__).
+            # Python 3.11 wraps any exception in one while a class is created, even a Ctrl-C
+            # (__set_name__).
             if isinstance(error.__cause__, KeyboardInterrupt):
                 _interrupted(ctx, error.__cause__)
             raise
         except OSError as error:
-            with contextlib.suppress(OSError, ValueError):  # its other end is closed, or full: discard the rest
+            with contextlib.suppress(
+                OSError, ValueError
+            ):  # its other end is closed, or full: discard the rest
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             if error.errno == errno.ENOMEM:
                 terminal.notify("Error: Not enough memory for this.")
             elif not isinstance(error, BrokenPipeError):
                 where = error.filename or ctx.meta.get(terminal.OUTPUT_FILE) or "the output"
-                full = " What is there is incomplete: free some space, and repeat." * (error.errno == errno.ENOSPC)
-                terminal.say(f"Error: {where} could not be written or read: {error.strerror}.{full}")
+                full = " What is there is incomplete: free some space, and repeat." * (
+                    error.errno == errno.ENOSPC
+                )
+                terminal.say(
+                    f"Error: {where} could not be written or read: {error.strerror}.{full}"
+                )
             ctx.exit(Exit.REFUSED)
 
 
@@ -120,8 +149,8 @@ def _interrupted(ctx: click.Context, interrupt: BaseException) -> NoReturn:
 def _internal_errors() -> Iterator[None]:
     """Report exceptions that are not `FabbenchError`s, and end the program with `Exit.INTERNAL`.
 
-    Also those of threads, and those that Python cannot raise (in finalizers): the program continues then, and
-    ends with that status unless it was interrupted.
+    Also those of threads, and those that Python cannot raise (in finalizers): the program continues
+    then, and ends with that status unless it was interrupted.
     """
     reported: list[BaseException] = []
 
@@ -142,7 +171,10 @@ def _internal_errors() -> Iterator[None]:
         raise
     except OSError as error:  # from output outside of commands, such as --help
         with contextlib.suppress(OSError, ValueError):
-            click.echo(f"Error: {error.filename or 'the output'} cannot be written: {error.strerror}.", err=True)
+            click.echo(
+                f"Error: {error.filename or 'the output'} cannot be written: {error.strerror}.",
+                err=True,
+            )
         raise SystemExit(Exit.REFUSED) from None
     except Exception as error:
         if lacks_memory(error):
@@ -164,7 +196,10 @@ def _report_internal(error: BaseException) -> None:
     system = f"Python {platform.python_version()}, {platform.platform(terse=True)}"
     lines = (
         f"Internal error: {message}",
-        f"This is a bug in fabbench {__version__} ({system}) or a plug-in. Do not rely on what was printed.",
+        (
+            f"This is a bug in fabbench {__version__} ({system}) or a plug-in. Do not rely on what "
+            "was printed."
+        ),
         "Hint: Report it: the command line, and everything from here on.",
         without_secrets(text).rstrip(),
     )
@@ -178,7 +213,9 @@ def _plain_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         default = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], *location: Any, **more: Any) -> None:
+        def show(
+            message: Warning | str, category: type[Warning], *location: Any, **more: Any
+        ) -> None:
             if issubclass(category, PluginWarning):
                 terminal.say(f"Warning: {message}")
             elif category.__module__.startswith("fabbench."):

@@ -10,7 +10,14 @@ from fabbench.cli import terminal
 from fabbench.cli.click_options import click_options, typed_flags, values_of
 from fabbench.cli.commands import WORDS
 from fabbench.cli.options import require_writable, result_options, takes
-from fabbench.cli.run_command import RESUMED, TargetCommand, chosen_target, default_work, interruptible, start_again
+from fabbench.cli.run_command import (
+    RESUMED,
+    TargetCommand,
+    chosen_target,
+    default_work,
+    interruptible,
+    start_again,
+)
 from fabbench.cli.sweep_command import AnswerOptions
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.options import declared
@@ -33,14 +40,34 @@ _JUDGED = [declared(AnswerOptions)[name] for name in ("tolerance", "confidence",
     name="accept",
     cls=TargetCommand,
     selects=lambda each: each.only != "render",
-    params=[*click_options([*declared(AcceptOptions).values(), *_JUDGED]), *result_options(FORMATS, "Output format.")],
+    params=[
+        *click_options([*declared(AcceptOptions).values(), *_JUDGED]),
+        *result_options(FORMATS, "Output format."),
+    ],
 )
-@click.option("--resume", "resumed", metavar="ID", help="Go on with a ladder that has not ended, or not tested it all.")
-@click.option("--compare", "compared", nargs=2, metavar="OLD NEW", help="Only print what changed between certificates.")
+@click.option(
+    "--resume",
+    "resumed",
+    metavar="ID",
+    help="Go on with a ladder that has not ended, or not tested it all.",
+)
+@click.option(
+    "--compare",
+    "compared",
+    nargs=2,
+    metavar="OLD NEW",
+    help="Only print what changed between certificates.",
+)
 @takes("store")
 @click.pass_context
 def command(
-    ctx: click.Context, /, resumed: str | None, compared: tuple[str, str] | None, store: Path, form: str, **_: Any
+    ctx: click.Context,
+    /,
+    resumed: str | None,
+    compared: tuple[str, str] | None,
+    store: Path,
+    form: str,
+    **_: Any,
 ) -> Exit:
     """Climb the ladder, go on with one, or compare two certificates; return 0, 1 or 4."""
     from fabbench.cli.live import watching, watching_sweep
@@ -50,14 +77,18 @@ def command(
     typed = typed_flags(ctx)
     for name in (each for each in _ALONE if each in typed):
         for idle in typed.keys() - {name, *_ALONE[name]}:
-            raise RequestError(f"{typed[idle]} has no effect with {typed[name]}.", hint="Leave it out.")
+            raise RequestError(
+                f"{typed[idle]} has no effect with {typed[name]}.", hint="Leave it out."
+            )
     if compared:
         terminal.show(render_changes, *(open_certificate(each, store) for each in compared), form)
         return Exit.FINE
     if resumed is not None:
         certificate, seconds = open_certificate(resumed, store), ctx.params["max_time"]
         if not certificate.open:
-            raise RequestError(f"{certificate.id} has ended: {certificate.verdict}.", hint="Run the command again.")
+            raise RequestError(
+                f"{certificate.id} has ended: {certificate.verdict}.", hint="Run the command again."
+            )
         ctx.meta.update({RESUMED: certificate, WORDS: certificate.command[2:]})
         return start_again(ctx, certificate, store, [f"--max-time={seconds:g}"] if seconds else [])
     how = AcceptOptions(**values_of(ctx, declared(AcceptOptions)))
@@ -66,12 +97,21 @@ def command(
     with interruptible():
         certificate = Acceptance(asked, how, ctx.meta.get(RESUMED), *shown).accept()
     if program := ctx.params["print_cordon"]:
-        terminal.write_drawn("".join(f"{cordon_command(program, *each)}\n" for each in certificate.bad_nodes.items()))
+        terminal.write_drawn(
+            "".join(f"{cordon_command(program, *each)}\n" for each in certificate.bad_nodes.items())
+        )
     else:
         terminal.show(render_certificate, certificate, form)
-    terminal.notify(f"Certificate: {certificate.id}. {go_on(certificate, store) if certificate.open else ''}".rstrip())
+    terminal.notify(
+        (
+            f"Certificate: {certificate.id}. "
+            f"{go_on(certificate, store) if certificate.open else ''}"
+        ).rstrip()
+    )
     if how.write_thresholds and certificate.state is State.FAILED:
-        terminal.notify("No thresholds were written: something is bad. Write them on healthy nodes.")
+        terminal.notify(
+            "No thresholds were written: something is bad. Write them on healthy nodes."
+        )
     elif how.write_thresholds:
         write_thresholds(how.write_thresholds, certificate)
     return EXITS[certificate.state]
@@ -84,7 +124,9 @@ def _asked(ctx: click.Context, how: AcceptOptions, store: Path) -> "SweepRequest
     from fabbench.runs.sweep import SweepRequest
 
     if "soak" in typed_flags(ctx) and how.level != LEVELS[-1]:
-        raise RequestError("--soak has no effect without --level soak.", hint="Add it, or leave --soak out.")
+        raise RequestError(
+            "--soak has no effect without --level soak.", hint="Add it, or leave --soak out."
+        )
     require_writable(how.write_thresholds, "--write-thresholds")
     target, fabrics = chosen_target(ctx).target, (how.fabric,) if how.fabric else ()
     run = RunRequest(

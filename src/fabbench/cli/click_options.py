@@ -1,4 +1,7 @@
-"""Declared options as click options, and their values read back. `fabbench.model.options` declares them."""
+"""Declared options as click options, and their values read back.
+
+`fabbench.model.options` declares them.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +26,9 @@ if TYPE_CHECKING:
     from fabbench.model.hosts import Target
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
-Launchers = Mapping[str, type[LauncherOptions]]  # Launchers, or formats of `fabbench render`, with their options
+Launchers = Mapping[
+    str, type[LauncherOptions]
+]  # Launchers, or formats of `fabbench render`, with their options
 
 
 class OptionType(click.ParamType):  # type: ignore[type-arg] # a generic since click 8.4
@@ -43,10 +48,14 @@ class OptionType(click.ParamType):  # type: ignore[type-arg] # a generic since c
             return self._type.parse(alias if alias in self._type.names else value)
         except ValueError as error:
             near = did_you_mean(nearest(value, self._type.names))
-            self.fail(f"{str(error) or f'{value!r} is not {self._type.expected}'}.{near}", param, ctx)
+            self.fail(
+                f"{str(error) or f'{value!r} is not {self._type.expected}'}.{near}", param, ctx
+            )
 
     @override
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> "list[CompletionItem]":
         from click.shell_completion import CompletionItem
 
         del ctx, param
@@ -96,12 +105,15 @@ def _click_option(option: Option) -> click.Parameter:
     )
 
 
-def _after_dashes(context: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> Any:
+def _after_dashes(
+    context: click.Context, parameter: click.Parameter, words: tuple[str, ...]
+) -> Any:
     """Refuse a first word that is not an option: no benchmark's program takes one."""
     del context, parameter
     if words and not words[0].startswith("-"):
         raise RequestError(
-            f"Unexpected argument {words[0]!r}.", hint="Options of the benchmark's own program go after --."
+            f"Unexpected argument {words[0]!r}.",
+            hint="Options of the benchmark's own program go after --.",
         )
     return words
 
@@ -112,8 +124,8 @@ _SLOTS = lazy(r"\s+(?:slots|max[-_]slots)\s*=\s*\d+")
 def read_hostfile(text: str) -> tuple[str, ...]:
     """Return the hosts of a host file, in its order: a name or a list of names per line.
 
-    ``slots=`` and ``max_slots=`` (Open MPI) and ``:N`` (MPICH) after a name count ranks, and are left out.
-    Raise ValueError that names the line that cannot be read.
+    ``slots=`` and ``max_slots=`` (Open MPI) and ``:N`` (MPICH) after a name count ranks, and are
+    left out. Raise ValueError that names the line that cannot be read.
     """
     names: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -132,7 +144,8 @@ def read_hostfile(text: str) -> tuple[str, ...]:
 _HOSTFILE = Option(
     name="hostfile",
     type=Type("a file", "FILE", lambda file: read_hostfile(Path(file).read_text("utf-8"))),
-    help="File of hosts, one per line. As Open MPI and MPICH read it; slot counts are ignored: there is one rank "
+    help="File of hosts, one per line. As Open MPI and MPICH read it; slot counts are ignored: "
+    "there is one rank "
     "per GPU; see --gpus.",
     flags=("--hostfile",),
     many=flat,
@@ -151,14 +164,18 @@ def options_by_name(launchers: Launchers) -> Mapping[str, Mapping[str, Option]]:
     return by_name
 
 
-def launcher_options(launchers: Launchers, selects: Callable[[Option], bool]) -> list[click.Parameter]:
+def launcher_options(
+    launchers: Launchers, selects: Callable[[Option], bool]
+) -> list[click.Parameter]:
     """Return the options of all launchers, each once, with the launchers that have it if not all do."""
     from fabbench.model.hosts import Target
 
     common = [*declared(Target)]
     by_name = options_by_name(launchers)
     made = []
-    for name in sorted(by_name, key=lambda name: common.index(name) if name in common else len(common)):
+    for name in sorted(
+        by_name, key=lambda name: common.index(name) if name in common else len(common)
+    ):
         if wanted := {of: option for of, option in by_name[name].items() if selects(option)}:
             made.append(_launcher_option(wanted, len(launchers)))
             made += click_options([_HOSTFILE]) if name == "hosts" else []
@@ -180,7 +197,11 @@ def _launcher_option(by_launcher: Mapping[str, Option], total: int) -> click.Par
 
 def launchers_by_option(launchers: Launchers) -> Mapping[str, frozenset[str]]:
     """Return, for each option that not all launchers have, those that have it."""
-    return {name: frozenset(of) for name, of in options_by_name(launchers).items() if len(of) < len(launchers)}
+    return {
+        name: frozenset(of)
+        for name, of in options_by_name(launchers).items()
+        if len(of) < len(launchers)
+    }
 
 
 def values_of(ctx: click.Context, names: Iterable[str]) -> dict[str, Any]:
@@ -192,7 +213,9 @@ def typed_flags(ctx: click.Context) -> dict[str, str]:
     """Return the options that were given on the command line, and how they are written."""
     params = {each.name or "": each.opts[-1] for each in ctx.command.params}
     return {
-        name: flag for name, flag in params.items() if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        name: flag
+        for name, flag in params.items()
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
 
 
@@ -200,7 +223,9 @@ class GivenOptions(NamedTuple):
     """Values of options, by their names."""
 
     typed: Mapping[str, Any]  # On the command line
-    defaults: Mapping[str, Any]  # In `defaults.run` of `fabbench.yaml`: they apply where they have an effect
+    defaults: Mapping[
+        str, Any
+    ]  # In `defaults.run` of `fabbench.yaml`: they apply where they have an effect
 
 
 def given_options(context: click.Context, launchers: Launchers) -> GivenOptions:
@@ -221,11 +246,13 @@ def own_options(kind: type[LauncherOptions], given: GivenOptions) -> LauncherOpt
     return kind(**{name: every[name] for name in declared(kind) if name in every})
 
 
-def with_launcher_options(target: "Target", given: GivenOptions, launchers: Launchers, flag: str) -> "Target":
+def with_launcher_options(
+    target: "Target", given: GivenOptions, launchers: Launchers, flag: str
+) -> "Target":
     """Return a target with the given options in place of its own.
 
-    Raise RequestError for an option that has no effect there, naming the launchers where it has: `flag` is
-    the option that chooses a launcher.
+    Raise RequestError for an option that has no effect there, naming the launchers where it has:
+    `flag` is the option that chooses a launcher.
     """
     from fabbench.config.sections import options_of  # loads much that --help does not need
 
@@ -234,17 +261,25 @@ def with_launcher_options(target: "Target", given: GivenOptions, launchers: Laun
     for name in given.typed:
         if name not in known:
             raise _without_effect(target, options_by_name(launchers)[name], flag)
-    values = {name: value for name, value in given.defaults.items() if name in known} | dict(given.typed)
+    values = {name: value for name, value in given.defaults.items() if name in known} | dict(
+        given.typed
+    )
     specific = {name: values.pop(name) for name in declared(kind) if name in values}
     options = replace(target.options, **specific)
     return replace(target, options=options, typed=tuple(sorted(given.typed)), **values)
 
 
-def require_effect(context: click.Context, own: Mapping[str, Option], target: "Target", launchers: Launchers) -> None:
+def require_effect(
+    context: click.Context, own: Mapping[str, Option], target: "Target", launchers: Launchers
+) -> None:
     """Raise RequestError for one of a benchmark's `own` options that was typed, but that the launcher ignores."""
     for name in target.options.without:
         if name in own and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            works = {launcher: own[name] for launcher, kind in launchers.items() if name not in kind.without}
+            works = {
+                launcher: own[name]
+                for launcher, kind in launchers.items()
+                if name not in kind.without
+            }
             raise _without_effect(target, works, "--on")
 
 
@@ -254,5 +289,6 @@ def _without_effect(target: "Target", works: Mapping[str, Option], flag: str) ->
         f", a target of the launcher {target.launcher}" * (target.name != target.launcher)
     )
     return RequestError(
-        f"{long} has no effect with {chosen}.", hint=f"It works with {flag} {', '.join(sorted(works))}."
+        f"{long} has no effect with {chosen}.",
+        hint=f"It works with {flag} {', '.join(sorted(works))}.",
     )

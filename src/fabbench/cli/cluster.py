@@ -25,7 +25,8 @@ from fabbench.model.messages import listed
 @click.option(
     "--deep",
     is_flag=True,
-    help="On kubernetes: start a pod on each free node, run the checks inside it, and remove it; with "
+    help="On kubernetes: start a pod on each free node, run the checks inside it, and remove it; "
+    "with "
     "--nodes N, on N nodes that a run would use. On slurm: check the idle nodes with a short job.",
 )
 @results(LISTED)
@@ -44,9 +45,13 @@ def check(**given: Any) -> Exit:
             f"--deep starts pods or a job, but {target.name} has none.",
             hint="Leave it out: hosts are always checked in full.",
         )
-    fabrics = {each: None for each in given["fabrics"] if each in FABRICS}  # of fabbench.yaml, if none is given
+    fabrics = {
+        each: None for each in given["fabrics"] if each in FABRICS
+    }  # of fabbench.yaml, if none is given
     if len(fabrics) != 1 and "fabrics" in typed_flags(context):
-        raise RequestError("Hosts are checked for one fabric at a time.", hint="Pass one of efa, ib, roce, tcp.")
+        raise RequestError(
+            "Hosts are checked for one fabric at a time.", hint="Pass one of efa, ib, roce, tcp."
+        )
     fabric = next(iter(fabrics), "")
     benchmark = given["benchmark"] or DEFAULT
     needs = default_work(benchmark, given["config"]).needs
@@ -72,17 +77,29 @@ def check(**given: Any) -> Exit:
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Look in all namespaces.")
 @takes(older_than="Also remove runs in progress older than this: 90s, 10m, 2h, 1d.")
 @click.option("--all", "whole", is_flag=True, help="Remove everything, including runs in progress.")
-@click.option("--force", is_flag=True, help="Force-delete pods on lost nodes, which cannot be removed otherwise.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Force-delete pods on lost nodes, which cannot be removed otherwise.",
+)
 @takes("yes")
 def clean(
-    older_than: timedelta | None, *, everywhere: bool, whole: bool, force: bool, yes: bool, **_reaching: Any
+    older_than: timedelta | None,
+    *,
+    everywhere: bool,
+    whole: bool,
+    force: bool,
+    yes: bool,
+    **_reaching: Any,
 ) -> Exit:
     """Remove what is left; return whether anything stays that should go."""
     from fabbench.launchers import launcher_named
     from fabbench.report.table import Table, to_terminal
 
     target, _ = chosen_target(click.get_current_context())
-    with launcher_named(target.launcher).leftovers(target, everywhere=everywhere, force=force) as leftovers:
+    with launcher_named(target.launcher).leftovers(
+        target, everywhere=everywhere, force=force
+    ) as leftovers:
         if not leftovers.found:
             terminal.say(f"Nothing left to clean in {leftovers.where}.")
             return Exit.FINE

@@ -1,6 +1,7 @@
 """What all commands have: help in sections, ``-h``, ``--quiet`` and the like, and suggestions.
 
-``-h`` has what most people use, a line each; ``--help`` has everything, in sections where there is much.
+``-h`` has what most people use, a line each; ``--help`` has everything, in sections where there is
+much.
 """
 
 import inspect
@@ -79,7 +80,9 @@ _COMMON = frozenset({
     *("older_than", "whole", "yes", "everywhere", "force"),
 })  # fmt: skip
 """The options of commands with many that ``-h`` shows."""
-_RARE = frozenset({"quiet", "verbose", "no_color", "log", "version", "store", "exit_zero"})  # Left out of others
+_RARE = frozenset(
+    {"quiet", "verbose", "no_color", "log", "version", "store", "exit_zero"}
+)  # Left out of others
 
 
 class SectionedCommand(click.Command):
@@ -94,14 +97,19 @@ class SectionedCommand(click.Command):
         own: Iterable[str] = (),
         **more: Any,
     ) -> None:
-        """`launchers`: option → launchers or formats that have it, if not all do; `own`: options of the benchmark."""
+        """`launchers`: option → launchers or formats that have it, if not all do; `own`.
+
+        Options of the benchmark.
+        """
         from fabbench.model.hosts import Target
         from fabbench.model.options import declared
 
         self.sections = dict.fromkeys(
             (*declared(Target), *launchers, "on", "hostfile", "config", "as_form", "rare"), _WHERE
         )
-        self.sections |= {name: f"With {', '.join(sorted(of))}" for name, of in launchers.items() if len(of) < 4}
+        self.sections |= {
+            name: f"With {', '.join(sorted(of))}" for name, of in launchers.items() if len(of) < 4
+        }
         self.sections |= dict.fromkeys(own, _BENCHMARK)
         about = "Set a rare option, by its key. Can be given several times. --help lists the keys."
         rare = click.Option(["--set", "rare"], metavar="KEY=VALUE", expose_value=False, help=about)
@@ -119,17 +127,25 @@ class SectionedCommand(click.Command):
 
     def section(self, option: click.Parameter) -> str:
         """Return the section of the help that an option is in."""
-        return _SET if option.opts[0].startswith(RARE) else self.sections.get(option.name or "", _OPTIONS)
+        return (
+            _SET
+            if option.opts[0].startswith(RARE)
+            else self.sections.get(option.name or "", _OPTIONS)
+        )
 
 
 def named_for_ssh(ctx: click.Context) -> bool:
     """Return whether there is a --host or --hostfile: a --node is one of a cluster."""
     words: tuple[str, ...] = ctx.meta.get(WORDS, ())
-    own = words[: words.index("--") if "--" in words else None]  # the others are for the benchmark's program
+    own = words[
+        : words.index("--") if "--" in words else None
+    ]  # the others are for the benchmark's program
     return any(word.partition("=")[0] in {"--host", "--hosts", "--hostfile"} for word in own)
 
 
-def _write_options(ctx: click.Context, formatter: click.HelpFormatter, *, short: bool = False) -> None:
+def _write_options(
+    ctx: click.Context, formatter: click.HelpFormatter, *, short: bool = False
+) -> None:
     """Write the help of options by section; `short`: of the common ones, one line each."""
     command = ctx.command
     sections: dict[str, list[tuple[str, str]]] = {}
@@ -150,7 +166,9 @@ def _write_options(ctx: click.Context, formatter: click.HelpFormatter, *, short:
         rows = sections[name]
         if short:
             room = formatter.width - max(len(flags) for flags, _ in rows) - 4
-            rows = [(flags, textwrap.shorten(about, room, placeholder=" …")) for flags, about in rows]
+            rows = [
+                (flags, textwrap.shorten(about, room, placeholder=" …")) for flags, about in rows
+            ]
         with formatter.section(name):
             formatter.write_dl(rows, col_max=formatter.width if short else 30)
 
@@ -187,7 +205,9 @@ def short_help(ctx: click.Context) -> str:
 
 
 @contextmanager
-def log_lines(logger: "logging.Logger", write: Callable[[str], object], form: str = "%(message)s") -> Iterator[None]:
+def log_lines(
+    logger: "logging.Logger", write: Callable[[str], object], form: str = "%(message)s"
+) -> Iterator[None]:
     """Write a line for each record of a logger."""
     import logging
 
@@ -211,7 +231,9 @@ def _logged() -> AbstractContextManager[None]:
     return log_lines(logger, partial(click.echo, err=True), "%(asctime)s.%(msecs)03d %(message)s")
 
 
-def _switch(flags: list[str], enter: Callable[[], AbstractContextManager[object]], about: str) -> click.Option:
+def _switch(
+    flags: list[str], enter: Callable[[], AbstractContextManager[object]], about: str
+) -> click.Option:
     def turn_on(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click calls it
         key = f"fabbench.{parameter.name}"
         if given and not ctx.meta.get(key) and not ctx.resilient_parsing:
@@ -222,21 +244,40 @@ def _switch(flags: list[str], enter: Callable[[], AbstractContextManager[object]
 
 
 def with_common_options(command: CommandT) -> CommandT:
-    """Add the options that all commands have to one of a group, or to the program; a group is asked again and again."""
+    """Add the options that all commands have to one of a group, or to the program.
+
+    A group is asked again and again.
+    """
     if not any("--quiet" in each.opts for each in command.params):
         quiet = "Print results and errors only: no progress, no notices."
-        verbose = "Print each action on standard error: programs started, hosts reached, API requests."
+        verbose = (
+            "Print each action on standard error: programs started, hosts reached, API requests."
+        )
         command.params += [
             _switch(["-q", "--quiet"], partial(terminal.without, "notices"), quiet),
             _switch(["-v", "--verbose"], _logged, verbose),
-            _switch(["--no-color"], partial(terminal.without, "colors"), "Print without colors, as with NO_COLOR=1."),
-            click.Option(["-h"], is_flag=True, is_eager=True, expose_value=False, callback=_print_help, hidden=True),
+            _switch(
+                ["--no-color"],
+                partial(terminal.without, "colors"),
+                "Print without colors, as with NO_COLOR=1.",
+            ),
+            click.Option(
+                ["-h"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_print_help,
+                hidden=True,
+            ),
         ]
     return command
 
 
 class SuggestingGroup(click.Group):
-    """A group whose commands have the options that all have; it suggests the closest of them for a wrong one."""
+    """A group whose commands have the options that all have.
+
+    It suggests the closest of them for a wrong one.
+    """
 
     @override
     def resolve_command(
@@ -244,9 +285,18 @@ class SuggestingGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, *rest = args
         if self.get_command(ctx, name) is None:
-            args = [*rest, "--help"] if name == "help" else [*MEANT.get(name, name).split("/"), *rest]
-            if self.get_command(ctx, args[0]) is None and not name.startswith("-") and not ctx.resilient_parsing:
-                known = [*self.list_commands(ctx), *(flag for each in self.params for flag in each.opts)]
+            args = (
+                [*rest, "--help"] if name == "help" else [*MEANT.get(name, name).split("/"), *rest]
+            )
+            if (
+                self.get_command(ctx, args[0]) is None
+                and not name.startswith("-")
+                and not ctx.resilient_parsing
+            ):
+                known = [
+                    *self.list_commands(ctx),
+                    *(flag for each in self.params for flag in each.opts),
+                ]
                 ctx.fail(f"No such command {name!r}.{did_you_mean(nearest(name, known))}")
         return super().resolve_command(ctx, args)
 

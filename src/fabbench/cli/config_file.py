@@ -1,4 +1,7 @@
-"""`fabbench.yaml`, which has defaults for the options of ``fabbench run``; ``fabbench config`` and ``completion``."""
+"""`fabbench.yaml`, which has defaults for the options of ``fabbench run``.
+
+``fabbench config`` and ``completion``.
+"""
 
 import json
 import os
@@ -33,20 +36,34 @@ def configuration(file: Path | None, environment: Mapping[str, str]) -> "Config 
     from fabbench.config import find_config, load
 
     path = file or find_config(Path.cwd(), environment)
-    return load(path, launchers=options_of_launchers(), benchmarks=command_options) if path else None
+    return (
+        load(path, launchers=options_of_launchers(), benchmarks=command_options) if path else None
+    )
 
 
 def default_map(config: "Config", benchmark: str, command: click.Command) -> dict[str, Any]:
     """Return the file's defaults of a benchmark's command, as click's `default_map`."""
     defaults = config.defaults
-    shared: dict[str, Any] = {"store": config.store, "repeat": defaults.repeat, "fabric": defaults.fabrics}
-    values = {name: value for name, value in shared.items() if value} | dict(defaults.run.get(benchmark, {}))
-    options = [each for each in command.params if isinstance(each, click.Option) and each.expose_value]
-    words = {each.name: max(each.opts, key=len).removeprefix(RARE).removeprefix("--") for each in options}
+    shared: dict[str, Any] = {
+        "store": config.store,
+        "repeat": defaults.repeat,
+        "fabric": defaults.fabrics,
+    }
+    values = {name: value for name, value in shared.items() if value} | dict(
+        defaults.run.get(benchmark, {})
+    )
+    options = [
+        each for each in command.params if isinstance(each, click.Option) and each.expose_value
+    ]
+    words = {
+        each.name: max(each.opts, key=len).removeprefix(RARE).removeprefix("--") for each in options
+    }
     return {name: values[word] for name, word in words.items() if name and word in values}
 
 
-def _read_config(ctx: click.Context, parameter: click.Parameter, file: Path | None) -> "Config | None":
+def _read_config(
+    ctx: click.Context, parameter: click.Parameter, file: Path | None
+) -> "Config | None":
     """Read fabbench.yaml before the other options: it sets their defaults."""
     del parameter
     config = configuration(file, os.environ)
@@ -87,17 +104,25 @@ def config_(file: Path | None, form: str, *, schema: bool) -> None:
     if form == "json":
         terminal.write_json({"format": 1, "file": None, **document})
     elif not document:
-        terminal.say("No fabbench.yaml found in this directory, above it, or in ~/.config/fabbench.")
+        terminal.say(
+            "No fabbench.yaml found in this directory, above it, or in ~/.config/fabbench."
+        )
     else:
         import yaml
 
-        targets = {name: {key: each[key] for key in each if each[key]} for name, each in document["targets"].items()}
+        targets = {
+            name: {key: each[key] for key in each if each[key]}
+            for name, each in document["targets"].items()
+        }
         found = {name: value for name, value in {**document, "targets": targets}.items() if value}
         click.echo(yaml.safe_dump(found, sort_keys=False, default_flow_style=None), nl=False)
 
 
 def _document(config: "Config") -> dict[str, Any]:
-    targets = {name: {"launcher": each.launcher, "hosts": list(each.hosts)} for name, each in config.targets.items()}
+    targets = {
+        name: {"launcher": each.launcher, "hosts": list(each.hosts)}
+        for name, each in config.targets.items()
+    }
     return {
         "file": str(config.path),
         "default": config.default,

@@ -1,4 +1,7 @@
-"""What runs and sweeps show on standard error in progress: lines, and on a terminal what changes below them."""
+"""What runs and sweeps show on standard error in progress.
+
+Lines, and on a terminal what changes below them.
+"""
 
 import contextlib
 import signal
@@ -35,9 +38,14 @@ _ROWS = 8  # of the table
 
 
 class _Screen:
-    """How far something is: drawn every second where it can change, else written every half minute."""
+    """How far something is.
 
-    def __init__(self, show: terminal.Show | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+    Drawn every second where it can change, else written every half minute.
+    """
+
+    def __init__(
+        self, show: terminal.Show | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._show, self._clock = show, clock
         self._started = self._written = clock()
         self._lock = threading.Lock()  # A tick interrupts anything
@@ -49,7 +57,9 @@ class _Screen:
     def tick(self) -> None:
         """Draw, or write, what is due; not while it changes."""
         now = self._clock()
-        if (self._show or now - self._written >= SIGN_OF_LIFE_S) and self._lock.acquire(blocking=False):
+        if (self._show or now - self._written >= SIGN_OF_LIFE_S) and self._lock.acquire(
+            blocking=False
+        ):
             try:
                 text, done, total, lines = self.state(now)
                 if text and self._show:
@@ -69,7 +79,10 @@ ScreenT = TypeVar("ScreenT", bound=_Screen)
 
 @contextmanager
 def _ticking(make: Callable[[terminal.Show | None], ScreenT]) -> Iterator[ScreenT]:
-    """Yield a screen that ticks every second, in this thread: programs are started, which is safest without others."""
+    """Yield a screen that ticks every second, in this thread.
+
+    Programs are started, which is safest without others.
+    """
     with terminal.changing() as show:
         screen = make(show if terminal.is_live() else None)
 
@@ -99,9 +112,14 @@ def watching_sweep(document: SweepDocument) -> AbstractContextManager[Progress]:
 
 
 class RunScreen(_Screen, Watcher):
-    """A line per execution; below them the last rows of all configurations, as the final table will have them."""
+    """A line per execution.
 
-    def __init__(self, plan: Plan, *where: terminal.Show | None, metric: str | None = None, **more: Any) -> None:
+    Below them the last rows of all configurations, as the final table will have them.
+    """
+
+    def __init__(
+        self, plan: Plan, *where: terminal.Show | None, metric: str | None = None, **more: Any
+    ) -> None:
         super().__init__(*where, **more)
         self._progress = RunProgress(plan, metric=metric)
         self._metric = metric
@@ -132,7 +150,12 @@ class RunScreen(_Screen, Watcher):
             took = self._progress.end(execution, logs, now)
             ok = bool(logs) and all(log.outcome is Outcome.OK for log in logs)
             peak = best(logs, self._metric) if ok else ""
-            parts = [summary(execution, logs).removesuffix("."), peak, format_duration(took), self._left(now)]
+            parts = [
+                summary(execution, logs).removesuffix("."),
+                peak,
+                format_duration(took),
+                self._left(now),
+            ]
             self._write(self._numbered(parts))
 
     def notify(self, sentence: str) -> None:
@@ -144,7 +167,10 @@ class RunScreen(_Screen, Watcher):
         self._traffic = hosts
 
     def _numbered(self, parts: Sequence[str]) -> str:
-        return f"[{self._progress.number}/{len(self._progress.plan.executions)}] {', '.join(filter(None, parts))}"
+        return (
+            f"[{self._progress.number}/{len(self._progress.plan.executions)}] "
+            f"{', '.join(filter(None, parts))}"
+        )
 
     def _left(self, now: float) -> str:
         left = self._progress.remaining(now)
@@ -161,14 +187,24 @@ class RunScreen(_Screen, Watcher):
         text = self._numbered([name, self._left(now), sizes, last])
         spent, left = now - self._started, progress.remaining(now)
         part = (spent, spent + left) if left else (progress.number, len(progress.plan.executions))
-        return text, *part, [*self._rows(get_terminal_size().columns), *nics_table.live(self._traffic)]
+        return (
+            text,
+            *part,
+            [*self._rows(get_terminal_size().columns), *nics_table.live(self._traffic)],
+        )
 
     def _rows(self, width: int) -> Sequence[str]:
         progress, comparison = self._progress, self._progress.comparison()
-        filled = [section for section in comparison.sections if section.rows] if comparison is not None else []
+        filled = (
+            [section for section in comparison.sections if section.rows]
+            if comparison is not None
+            else []
+        )
         if comparison is None or not filled:
             return ()
-        section = next((each for each in filled if each.key.get("case") == progress.case), filled[-1])
+        section = next(
+            (each for each in filled if each.key.get("case") == progress.case), filled[-1]
+        )
         table = align_decimals(section_table(comparison, [section], terminal=True, live=True))
         parts = list(split_to_width(table, width))
         label = progress.current.configuration.label if progress.current is not None else ""
@@ -192,9 +228,19 @@ class SweepScreen(_Screen):
         self._suspects: Sequence[str] = ()
         self._most = self._rounds_done = self._in_round = 0
 
-    def __call__(self, planned: Round, max_rounds: int | None, results: Sequence[TestResult], in_round: int) -> None:
-        """Remember how far a round is. Once it is over, write its result, with what looks bad so far."""
-        self._round, self._most, self._results, self._in_round = planned, max_rounds or 0, results, in_round
+    def __call__(
+        self, planned: Round, max_rounds: int | None, results: Sequence[TestResult], in_round: int
+    ) -> None:
+        """Remember how far a round is.
+
+        Once it is over, write its result, with what looks bad so far.
+        """
+        self._round, self._most, self._results, self._in_round = (
+            planned,
+            max_rounds or 0,
+            results,
+            in_round,
+        )
         if in_round == len(planned.tests):
             diagnosis = diagnosed(self._document, [each.result for each in results])
             tested = {node for each in results for node in each.nodes}

@@ -20,7 +20,19 @@ from click.core import ParameterSource
 from fabbench.cli.click_options import CommandT, OptionType, click_options, with_parameters
 from fabbench.cli.terminal import OUTPUT_FILE, SafeStream
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.model.options import FABRIC, Choice, Environment, File, Flag, Seconds, Text, Type, Whole, declared, option
+from fabbench.model.options import (
+    FABRIC,
+    Choice,
+    Environment,
+    File,
+    Flag,
+    Seconds,
+    Text,
+    Type,
+    Whole,
+    declared,
+    option,
+)
 from fabbench.model.patterns import lazy
 from fabbench.model.units import parse_sizes
 
@@ -33,8 +45,21 @@ LISTED = ("table", "json", "csv", "markdown")
 """Formats of lists: `fabbench.report.log_report.FORMATS`."""
 
 SUFFIXES = (
-    *((".html", "html"), (".svg", "svg"), (".png", "svg"), (".csv", "csv"), (".json", "json"), (".md", "markdown")),
-    *((".prom", "openmetrics"), (".xml", "junit"), (".txt", "terminal"), (".txt", "table"), (".txt", "text")),
+    *(
+        (".html", "html"),
+        (".svg", "svg"),
+        (".png", "svg"),
+        (".csv", "csv"),
+        (".json", "json"),
+        (".md", "markdown"),
+    ),
+    *(
+        (".prom", "openmetrics"),
+        (".xml", "junit"),
+        (".txt", "terminal"),
+        (".txt", "table"),
+        (".txt", "text"),
+    ),
 )
 """How the name of a file ends, and the format that it stands for in commands that have it."""
 _JSON = "fabbench.json"
@@ -43,7 +68,10 @@ _IN_MEMORY = 2**26  # Bytes of a result; a larger one waits in a temporary file
 
 @contextmanager
 def _to_file(path: Path) -> Iterator[IO[str]]:
-    """Yield a stream. What was written to it is in the file afterwards; in a .png, as a picture. Nothing: no file."""
+    """Yield a stream. What was written to it is in the file afterwards; in a .png, as a picture.
+
+    Nothing: no file.
+    """
     from tempfile import SpooledTemporaryFile
 
     coded: Any = {"encoding": "utf-8", "errors": "backslashreplace"}
@@ -73,7 +101,9 @@ def require_writable(path: Path | None, option: str) -> None:
         ("permission denied", not os.access(path if path.exists() else folder, os.W_OK)),
     ):
         if exists:
-            raise MachineError(f"{path} cannot be written: {problem}.", hint=f"Choose another file for {option}.")
+            raise MachineError(
+                f"{path} cannot be written: {problem}.", hint=f"Choose another file for {option}."
+            )
 
 
 def _redirect(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> None:
@@ -94,13 +124,23 @@ _JSON_FLAG = _eager(
 )
 
 
-def output_option(help_: str = "Write the result to FILE instead of standard output.") -> click.Option:
+def output_option(
+    help_: str = "Write the result to FILE instead of standard output.",
+) -> click.Option:
     """Return the ``--output`` option alone, for a command whose format another option chooses."""
-    return _eager(["-o", "--output"], type=click.Path(path_type=Path), metavar="FILE", callback=_redirect, help=help_)
+    return _eager(
+        ["-o", "--output"],
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        callback=_redirect,
+        help=help_,
+    )
 
 
 def result_options(formats: Sequence[str], help_: str) -> list[click.Parameter]:
-    """Return the options for the format and the file of a result; the first of the formats is the default.
+    """Return the options for the format and the file of a result.
+
+    The first of the formats is the default.
 
     On a terminal the default is `terminal`, where that is one of them. Their value is `form`.
     """
@@ -110,28 +150,42 @@ def result_options(formats: Sequence[str], help_: str) -> list[click.Parameter]:
             ["--format", "form"],
             type=OptionType(Choice(formats)),
             metavar=Choice(formats).metavar,
-            default=(lambda: "terminal" if sys.stdout.isatty() else "markdown") if depends else formats[0],
+            default=(lambda: "terminal" if sys.stdout.isatty() else "markdown")
+            if depends
+            else formats[0],
             show_default="terminal on a terminal, else markdown" if depends else True,
             help=help_,
             callback=partial(_decide, formats),
         ),
         *([_JSON_FLAG] if "json" in formats else []),
-        output_option(f"Write the result to FILE, in the format that its suffix stands for: {' '.join(known)}."),
+        output_option(
+            "Write the result to FILE, in the format that its suffix stands for: "
+            f"{' '.join(known)}."
+        ),
     ]
 
 
-def results(formats: Sequence[str], help_: str = "Output format.") -> Callable[[CommandT], CommandT]:
+def results(
+    formats: Sequence[str], help_: str = "Output format."
+) -> Callable[[CommandT], CommandT]:
     """Add the options of `result_options` to a command."""
     return with_parameters(result_options(formats, help_))
 
 
-def _decide(formats: Sequence[str], ctx: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Return the format: that of --format or --json, else of the file's suffix, else the default."""
+def _decide(
+    formats: Sequence[str], ctx: click.Context, parameter: click.Parameter, value: str
+) -> str:
+    """Return the format.
+
+    That of --format or --json, else of the file's suffix, else the default.
+    """
     typed = ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
     path: Path | None = ctx.meta.get(OUTPUT_FILE)
     if ctx.meta.get(_JSON):
         if typed and value != "json":
-            raise RequestError(f"--json is short for --format json, not {value}.", hint="Leave one of them out.")
+            raise RequestError(
+                f"--json is short for --format json, not {value}.", hint="Leave one of them out."
+            )
         value = "json"
     elif not typed and path is not None and path.suffix:
         known = [(suffix, form) for suffix, form in SUFFIXES if form in formats]
@@ -175,20 +229,24 @@ class RunOptions:
     """Options of every benchmark's command."""
 
     on: str | None = option(
-        Text("a target", "TARGET"), "Where to run: a target of fabbench.yaml, or a launcher. Default: FABBENCH_TARGET."
+        Text("a target", "TARGET"),
+        "Where to run: a target of fabbench.yaml, or a launcher. Default: FABBENCH_TARGET.",
     )
     fabrics: tuple[str, ...] = option(
         FABRIC,
-        "Add a configuration on this fabric: efa, ib, roce, tcp, p2p, shm, or any libfabric provider. "
+        "Add a configuration on this fabric: efa, ib, roce, tcp, p2p, shm, or any libfabric "
+        "provider. "
         "Default: the best one available.",
         "--fabric",
         many=tuple,
     )
     variants: tuple[str, ...] = option(
         Text("a variant", "NAME=…"),
-        "Add a configuration, on each fabric, that differs in something else: NAME=/DIRECTORY[:/DIRECTORY…] "
+        "Add a configuration, on each fabric, that differs in something else: "
+        "NAME=/DIRECTORY[:/DIRECTORY…] "
         "for programs and libraries installed there, NAME=KEY=VALUE[,KEY=VALUE…] for path, image, "
-        "interface, mpirun or a variable, NAME=host-network for pods in their nodes' network, NAME for "
+        "interface, mpirun or a variable, NAME=host-network for pods in their nodes' network, "
+        "NAME for "
         "one from fabbench.yaml, NAME= for no changes.",
         "--variant",
         many=tuple,
@@ -199,23 +257,37 @@ class RunOptions:
         "Default: 3 with several configurations, else 1.",
         "--repeat",
     )
-    max_repeats: int | None = option(Whole(3, 999), "Maximum repeats with --repeat auto. Default: 20.", "--max-repeats")
-    max_time: float | None = option(Seconds(), "With --repeat auto, start no repeat after this time.", "--max-time")
+    max_repeats: int | None = option(
+        Whole(3, 999), "Maximum repeats with --repeat auto. Default: 20.", "--max-repeats"
+    )
+    max_time: float | None = option(
+        Seconds(), "With --repeat auto, start no repeat after this time.", "--max-time"
+    )
     env: Mapping[str, str | None] = option(
         Environment(passed=True),
-        "Environment variable of every configuration. NAME alone takes its value from the current environment, "
+        "Environment variable of every configuration. NAME alone takes its value from the "
+        "current environment, "
         "and keeps it out of command lines and stored files. Can be given several times.",
         "--env",
         many=dict,
     )
     dry_run: bool = option(
-        Flag(), "Only show what would run. Nodes, commands, environment, executions, time; nothing is started."
+        Flag(),
+        (
+            "Only show what would run. Nodes, commands, environment, executions, time; nothing is "
+            "started."
+        ),
     )
     keep_going: bool = option(Flag(), "Do not abort an execution on the wrong network.")
-    name: str = option(Text("a name", "NAME"), "Name of the run, to find it by: fabbench runs --name NAME.", unset="")
+    name: str = option(
+        Text("a name", "NAME"),
+        "Name of the run, to find it by: fabbench runs --name NAME.",
+        unset="",
+    )
     gates: tuple[str, ...] = option(
         Text("a gate", "GATE"),
-        "Fail (exit 1) unless this holds. For the first configuration: METRIC[@SIZE[..SIZE]] and :TOLERANCE, "
+        "Fail (exit 1) unless this holds. For the first configuration: METRIC[@SIZE[..SIZE]] and "
+        ":TOLERANCE, "
         ">=LIMIT or <=LIMIT. Can be given several times.",
         "--gate",
         many=tuple,
@@ -223,10 +295,20 @@ class RunOptions:
     strict: bool = option(Flag(), "Also fail inconclusive gates.")
     baseline: str | None = option(
         Text("a run or a file", "RUN|FILE"),
-        "What gates compare with: last-good (the newest run of this that is good), a run, RUN:CONFIG, or a log file.",
+        (
+            "What gates compare with: last-good (the newest run of this that is good), a run, "
+            "RUN:CONFIG, or a log file."
+        ),
     )
-    metric: str | None = option(Text("a metric", "METRIC"), "Metric to compare. Default: the benchmark's usual one.")
-    form: str = option(Text("a format", "FORMAT"), "Output format of the comparison.", "--format", default=COMPARED[0])
+    metric: str | None = option(
+        Text("a metric", "METRIC"), "Metric to compare. Default: the benchmark's usual one."
+    )
+    form: str = option(
+        Text("a format", "FORMAT"),
+        "Output format of the comparison.",
+        "--format",
+        default=COMPARED[0],
+    )
     junit: Path | None = option(
         File("a file"), "Write JUnit XML to FILE: one test case per configuration and per gate."
     )
@@ -243,24 +325,33 @@ class PastOptions:
     """Options of commands that read logs and past runs."""
 
     sizes: range | None = option(
-        Type("sizes", "SIZE[..SIZE]", parse_sizes), "Only these message sizes: 1M, 1M..1G, 1M.., ..64K.", "--size"
+        Type("sizes", "SIZE[..SIZE]", parse_sizes),
+        "Only these message sizes: 1M, 1M..1G, 1M.., ..64K.",
+        "--size",
     )
     fabric: str | None = option(
         Text("a fabric", "NAME"),
-        "Judge the logs as measured on this fabric (efa, tcp, ib, roce, shm, p2p, ofi-tcp, or a libfabric "
-        "provider): a log that shows another transport is off-fabric, one that shows none is unproven.",
+        "Judge the logs as measured on this fabric (efa, tcp, ib, roce, shm, p2p, ofi-tcp, or a "
+        "libfabric "
+        "provider): a log that shows another transport is off-fabric, one that shows none is "
+        "unproven.",
     )
     instance_type: str | None = option(
         Text("an instance type", "TYPE"),
-        "Type of the nodes, such as p5.48xlarge, or the link of one NIC, such as ib-ndr, if the log does not state "
+        "Type of the nodes, such as p5.48xlarge, or the link of one NIC, such as ib-ndr, if the "
+        "log does not state "
         "it. It tells whether figures are normal; fewer EFA NICs than the type has are off-fabric.",
     )
     nodes: int | None = option(Whole(1, 65536), "Number of nodes, if the log does not state it.")
-    nics: int | None = option(Whole(0, 1024), "Required NICs per rank (0: any). Default: those of the instance type.")
+    nics: int | None = option(
+        Whole(0, 1024), "Required NICs per rank (0: any). Default: those of the instance type."
+    )
     wanted: tuple[str, ...] = option(
         Text("a size", "SIZE[@NODES]"),
-        "Also predict the rate at this size (4G), or at this size and number of nodes (4G@32) from logs of three "
-        "or more numbers of nodes. Where the figures do not carry that far, the reason is given instead.",
+        "Also predict the rate at this size (4G), or at this size and number of nodes (4G@32) "
+        "from logs of three "
+        "or more numbers of nodes. Where the figures do not carry that far, the reason is given "
+        "instead.",
         "--predict",
         many=tuple,
     )
@@ -271,7 +362,9 @@ class PastOptions:
         many=tuple,
     )
     placement: str = option(
-        Choice(("out-of-place", "in-place")), "Which half of an nccl-tests table to compare.", default="out-of-place"
+        Choice(("out-of-place", "in-place")),
+        "Which half of an nccl-tests table to compare.",
+        default="out-of-place",
     )
     allow: tuple[str, ...] = option(
         Text("a field", "FIELD"),
@@ -281,14 +374,16 @@ class PastOptions:
     )
     fabric_of_each: tuple[str, ...] = option(
         Text("a fabric", "NAME"),
-        "Judge a log file against this fabric (efa, tcp, ...); once for each input, in order. Use `any` "
+        "Judge a log file against this fabric (efa, tcp, ...); once for each input, in order. "
+        "Use `any` "
         "for one that should not be judged.",
         "--fabric",
         many=tuple,
     )
     where: tuple[str, ...] = option(
         Text("a condition", "KEY=VALUE"),
-        "Only runs with this, such as case=all_reduce, name=nightly or configuration=efa; * and ? match any "
+        "Only runs with this, such as case=all_reduce, name=nightly or configuration=efa; * and "
+        "? match any "
         "text. Can be given several times.",
         many=tuple,
     )
@@ -296,8 +391,12 @@ class PastOptions:
     target: str | None = option(Text("a target", "TARGET"), "Only runs on this target.", "--on")
     name: str | None = option(Text("a name", "NAME"), "Only runs with this name (run --name).")
     wide: bool = option(Flag(), "Show all columns, however wide the table is.")
-    since: timedelta | None = option(Type("an age", "AGE", _age), "Only runs younger than AGE: 90m, 12h, 7d, 4w.")
-    older_than: timedelta | None = option(Type("an age", "AGE", _age), "Remove runs older than AGE: 12h, 30d, 8w.")
+    since: timedelta | None = option(
+        Type("an age", "AGE", _age), "Only runs younger than AGE: 90m, 12h, 7d, 4w."
+    )
+    older_than: timedelta | None = option(
+        Type("an age", "AGE", _age), "Remove runs older than AGE: 12h, 30d, 8w."
+    )
     yes: bool = option(Flag(), "Do not ask for confirmation.")
 
 
@@ -310,12 +409,18 @@ ON_NODES = ("instance_type", "nodes", "nics")
 def takes(*names: str, **instead: str) -> Callable[[CommandT], CommandT]:
     """Add shared options to a command; those of `instead` with another help."""
     known = {**declared(RunOptions), **declared(PastOptions)}
-    made = [replace(known[name], help=instead.get(name, known[name].help)) for name in (*names, *instead)]
+    made = [
+        replace(known[name], help=instead.get(name, known[name].help))
+        for name in (*names, *instead)
+    ]
     return with_parameters(click_options(made))
 
 
 def known_proof(**known: Any) -> "Proof | None":
-    """Return what logs are judged against; None: nothing. Raise RequestError for an unknown type."""
+    """Return what logs are judged against; None: nothing.
+
+    Raise RequestError for an unknown type.
+    """
     from fabbench.model.log import Proof  # which --help does not need
 
     given = {name: value for name, value in known.items() if value is not None}

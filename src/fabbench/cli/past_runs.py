@@ -21,9 +21,28 @@ if TYPE_CHECKING:
     from fabbench.runs.summary import Summary
 
 
-_HEADER = ["ID", "NAME", "BENCHMARK", "TARGET", "NODES", "CONFIGURATIONS", "SIZES", "PEAK", "GATE", "WHEN", "OUTCOME"]
+_HEADER = [
+    "ID",
+    "NAME",
+    "BENCHMARK",
+    "TARGET",
+    "NODES",
+    "CONFIGURATIONS",
+    "SIZES",
+    "PEAK",
+    "GATE",
+    "WHEN",
+    "OUTCOME",
+]
 _OPTIONAL = frozenset({"NAME", "GATE"})  # Columns that are left out if they are empty for all runs
-_SPARE = ("NODES", "SIZES", "TARGET", "NAME", "BENCHMARK", "GATE")  # Left out where there is no room
+_SPARE = (
+    "NODES",
+    "SIZES",
+    "TARGET",
+    "NAME",
+    "BENCHMARK",
+    "GATE",
+)  # Left out where there is no room
 
 
 @click.group("runs", cls=SuggestingGroup, invoke_without_command=True)
@@ -31,7 +50,9 @@ _SPARE = ("NODES", "SIZES", "TARGET", "NAME", "BENCHMARK", "GATE")  # Left out w
 @click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="Only the newest N runs.")
 @results(LISTED, "How to write the list.")
 @click.pass_context
-def runs(ctx: click.Context, /, store: Path, limit: int | None, form: str, *, wide: bool, **filters: Any) -> None:
+def runs(
+    ctx: click.Context, /, store: Path, limit: int | None, form: str, *, wide: bool, **filters: Any
+) -> None:
     """Print the list."""
     from fabbench.report.table import Overview, Table, render_overview
 
@@ -48,20 +69,26 @@ def runs(ctx: click.Context, /, store: Path, limit: int | None, form: str, *, wi
     elif rows:
         terminal.print_table(table, _SPARE, wide=wide)
     else:
-        terminal.say(f"No run in {store} matches." if any(filters.values()) else f"No runs in {store}.")
+        terminal.say(
+            f"No run in {store} matches." if any(filters.values()) else f"No runs in {store}."
+        )
     for run in chosen:
         terminal.say_damage(run.path, run.damaged)
 
 
 @runs.command("rm", short_help="Remove runs from the store.")
 @click.argument("refs", metavar="[RUN]...", nargs=-1, type=click.Path())
-@click.option("--keep", type=click.IntRange(0), metavar="N", help="Remove all but the newest N runs.")
+@click.option(
+    "--keep", type=click.IntRange(0), metavar="N", help="Remove all but the newest N runs."
+)
 @takes("older_than", "yes", "store")
-def remove(refs: tuple[str, ...], keep: int | None, older_than: timedelta | None, store: Path, *, yes: bool) -> Exit:
+def remove(
+    refs: tuple[str, ...], keep: int | None, older_than: timedelta | None, store: Path, *, yes: bool
+) -> Exit:
     """Remove runs from the store: those named, or those that --keep and --older-than select.
 
-    With both, a run has to be older, and not among the newest N. A run in progress is kept. What runs have
-    left in a cluster is removed by `fabbench clean`.
+    With both, a run has to be older, and not among the newest N. A run in progress is kept. What
+    runs have left in a cluster is removed by `fabbench clean`.
 
     Example: fabbench runs rm --keep 20 --yes
     """
@@ -69,9 +96,13 @@ def remove(refs: tuple[str, ...], keep: int | None, older_than: timedelta | None
     from fabbench.runs.store import StoredRun, in_progress, remove_run
 
     if bool(refs) == (keep is not None or older_than is not None):
-        raise RequestError("Name the runs to remove, or pass --keep or --older-than.", hint="--keep 0 removes all.")
+        raise RequestError(
+            "Name the runs to remove, or pass --keep or --older-than.", hint="--keep 0 removes all."
+        )
     rest = islice(_chosen(store), keep or 0, 0 if refs else None)
-    old = [StoredRun(store / run.path) for run in rest if older_than is None or _age(run) > older_than]
+    old = [
+        StoredRun(store / run.path) for run in rest if older_than is None or _age(run) > older_than
+    ]
     paths = []
     for run in {run.path: run for run in (*(open_run(ref, store) for ref in refs), *old)}.values():
         if in_progress(run):
@@ -82,7 +113,9 @@ def remove(refs: tuple[str, ...], keep: int | None, older_than: timedelta | None
     if not paths:
         terminal.say("Nothing to remove.")
         return Exit.FINE
-    return terminal.remove(paths, lambda each: list(map(remove_run, each)), "Pass --yes to remove them.", yes=yes)
+    return terminal.remove(
+        paths, lambda each: list(map(remove_run, each)), "Pass --yes to remove them.", yes=yes
+    )
 
 
 def _chosen(
@@ -114,12 +147,20 @@ def _row(run: "Summary", form: str) -> tuple[str, ...]:
         run.peak,
         run.gate,
         written_age(_age(run)) if form == "table" else format_time(run.created),
-        ", ".join((*(f"{count} {each}" for each, count in run.outcomes.items()), *["damaged"][: len(run.damaged)])),
+        ", ".join(
+            (
+                *(f"{count} {each}" for each, count in run.outcomes.items()),
+                *["damaged"][: len(run.damaged)],
+            )
+        ),
     )
 
 
 def _record(store: Path, run: "Summary") -> dict[str, object]:
-    about = {name: getattr(run, name) for name in ("benchmark", "target", "hosts", "arms", "created", "sizes")}
+    about = {
+        name: getattr(run, name)
+        for name in ("benchmark", "target", "hosts", "arms", "created", "sizes")
+    }
     ended = {name: getattr(run, name) for name in ("peak", "gate", "outcomes", "damaged")}
     return {"id": run.id, "name": run.name, "path": str(store / run.path), **about, **ended}
 
@@ -137,7 +178,9 @@ def show(named: str, form: str, metric: str | None, sizes: range | None, store: 
 
     runs = whole_runs(named, store)
     if len(runs) != 1:
-        comparison = compare(columns_within(load(named, store=store), sizes), metric=metric, allow=("endpoint",))
+        comparison = compare(
+            columns_within(load(named, store=store), sizes), metric=metric, allow=("endpoint",)
+        )
         terminal.print_comparison(comparison, form)
         return comparison.status
     if form == "html":
@@ -155,9 +198,13 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range |
     from fabbench.runs.report_pages import nic_tables, node_tables, stored_comparison
 
     columns = stored_columns(stored)
-    comparison = stored_comparison(columns_within(columns, sizes), metric=metric) if columns else None
+    comparison = (
+        stored_comparison(columns_within(columns, sizes), metric=metric) if columns else None
+    )
     readable = form in {"markdown", "terminal"}
-    about = template("show.txt").render(run=stored, executions=_executions(stored)) if readable else ""
+    about = (
+        template("show.txt").render(run=stored, executions=_executions(stored)) if readable else ""
+    )
     for line in about.splitlines():
         terminal.write_line(line)
     if form == "json":
@@ -165,7 +212,10 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range |
             "format": 1,
             "id": stored.id,
             "path": str(stored.path),
-            **{name: plain(getattr(stored, name)) for name in ("created", "name", "command", "request")},
+            **{
+                name: plain(getattr(stored, name))
+                for name in ("created", "name", "command", "request")
+            },
             "executions": list(_executions(stored)),
             "damaged": list(stored.damage),
             "comparison": comparison and json.loads(render_comparison(comparison, form)),
@@ -179,7 +229,9 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range |
         drawn = terminal.drawn(to_terminal, [table]) if form == "terminal" else to_markdown(table)
         terminal.write_drawn(f"\n{drawn}")
     measured = any(execution.logs for execution in stored.executions)
-    return terminal.say_damage(stored.path.name, stored.damage) or (Exit.FINE if measured else Exit.UNTRUSTED)
+    return terminal.say_damage(stored.path.name, stored.damage) or (
+        Exit.FINE if measured else Exit.UNTRUSTED
+    )
 
 
 def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | None) -> Exit:
@@ -189,7 +241,10 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | 
 
     if form not in FORMATS or metric or sizes:
         raise RequestError(
-            f"{run.id} is a sweep: it has no --metric and no --size, and is written as {', '.join(FORMATS)}.",
+            (
+                f"{run.id} is a sweep: it has no --metric and no --size, and is written as "
+                f"{', '.join(FORMATS)}."
+            ),
             hint=f"fabbench show {run.id} prints it.",
         )
     sweep = stored_sweep(run)
@@ -210,14 +265,18 @@ def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
                 {
                     **{name: getattr(log, name) for name in ("outcome", "reason", "facts")},
                     "sizes": len({point.size for point in log.points}),
-                    "findings": [f"{finding.severity}: {finding.meaning}" for finding in log.findings],
+                    "findings": [
+                        f"{finding.severity}: {finding.meaning}" for finding in log.findings
+                    ],
                 }
                 for log in execution.logs
             ],
             "nics": [
                 {"host": host, "nic": nic.name, "kind": nic.kind}
                 | {"tx_bytes": nic.tx, "rx_bytes": nic.rx, "seconds": traffic.seconds}
-                for host, traffic in (counters.of_fabric(counters.traffic()).items() if counters else ())
+                for host, traffic in (
+                    counters.of_fabric(counters.traffic()).items() if counters else ()
+                )
                 for nic in traffic.nics
             ],
         }
@@ -244,6 +303,8 @@ def show_history(metric: str, sizes: range | None, form: str, store: Path, **cho
             return
     if form == "terminal":
         table = history_table(result)
-        terminal.print_table(table, (*NAMED, *result.distinguishing(NAMED))[::-1], wide=chosen["wide"])
+        terminal.print_table(
+            table, (*NAMED, *result.distinguishing(NAMED))[::-1], wide=chosen["wide"]
+        )
     else:
         terminal.show(render_history, result, form)

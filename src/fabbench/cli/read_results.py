@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabbench.cli import terminal
-from fabbench.cli.options import COMPARED, LISTED, ON_NODES, known_proof, require_writable, results, takes
+from fabbench.cli.options import (
+    COMPARED,
+    LISTED,
+    ON_NODES,
+    known_proof,
+    require_writable,
+    results,
+    takes,
+)
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import NCCL_DEBUG, Log, Outcome
 
@@ -20,9 +28,19 @@ if TYPE_CHECKING:
 @click.argument("inputs", metavar="LOG|RUN...", nargs=-1, required=True, type=click.Path())
 @results(LISTED, "Output format. `json` is the public contract (docs/formats.md).")
 @takes("sizes", "fabric", *ON_NODES, "store")
-@click.option("--exit-zero", is_flag=True, help="Exit 0 regardless of the outcomes; unreadable files still exit 3.")
+@click.option(
+    "--exit-zero",
+    is_flag=True,
+    help="Exit 0 regardless of the outcomes; unreadable files still exit 3.",
+)
 def parse(
-    inputs: tuple[str, ...], form: str, sizes: range | None, store: Path, *, exit_zero: bool, **known: Any
+    inputs: tuple[str, ...],
+    form: str,
+    sizes: range | None,
+    store: Path,
+    *,
+    exit_zero: bool,
+    **known: Any,
 ) -> Exit:
     """Print results as they are read; return whether all are ok."""
     from fabbench.logs.signs import Unread
@@ -31,7 +49,13 @@ def parse(
 
     proof = known_proof(**known)
     sources = sources_of(inputs, store, proof)
-    job = ParseJob(form=form, sizes=sizes, proof=proof, color=terminal.in_color(sys.stdout), width=terminal.width())
+    job = ParseJob(
+        form=form,
+        sizes=sizes,
+        proof=proof,
+        color=terminal.in_color(sys.stdout),
+        width=terminal.width(),
+    )
     frame = log_writer(job.form)
     unread: list[Unread] = []
     logs, untrusted, separator = 0, False, ""
@@ -49,7 +73,9 @@ def parse(
             untrusted = untrusted or piece.outcome not in {None, Outcome.OK}
     if not logs and all(entry.remark for entry in unread):
         unread.append(Unread(", ".join(inputs), "No log found in it."))
-    sys.stdout.write(frame.closing([(entry.source, entry.reason) for entry in unread if not entry.remark]))
+    sys.stdout.write(
+        frame.closing([(entry.source, entry.reason) for entry in unread if not entry.remark])
+    )
     sys.stdout.flush()
     status = Exit.UNTRUSTED if untrusted and not exit_zero else Exit.FINE
     return worst(status, terminal.say_unread(unread))
@@ -60,7 +86,9 @@ def parse(
 @takes("fabric", *ON_NODES, "store")
 @results(("text", "json"), "How to write the diagnoses.")
 @takes("wanted")
-def explain(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, ...], **known: Any) -> Exit:
+def explain(
+    inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, ...], **known: Any
+) -> Exit:
     """Print diagnoses; return whether every network is the expected one."""
     from fabbench.logs.signs import Unread
     from fabbench.report.log_report import diagnosis, diagnosis_record, predictions, read_wanted
@@ -85,7 +113,9 @@ def explain(inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, 
     logs += (log for names in jobs.values() for log in parse_together(names, proof=proof))
     predicted = list(predictions([log for log in logs if log.points], targets))
     if form == "json":
-        terminal.write_json({"format": 1, "logs": list(map(diagnosis_record, logs)), "predictions": predicted})
+        terminal.write_json(
+            {"format": 1, "logs": list(map(diagnosis_record, logs)), "predictions": predicted}
+        )
     else:
         for line in chain.from_iterable((*diagnosis(log), "") for log in logs):
             terminal.write_line(line)
@@ -104,21 +134,30 @@ def _job(name: str, found: "list[Log | Unread]") -> str:
 
 
 @click.command("compare")
-@click.argument("inputs", nargs=-1, required=True, metavar="NEW [MORE]... BASELINE", type=click.Path())
+@click.argument(
+    "inputs", nargs=-1, required=True, metavar="NEW [MORE]... BASELINE", type=click.Path()
+)
 @takes(
-    baseline="Compare with this as the last column: last-good (the newest earlier run of the same benchmark, "
+    baseline="Compare with this as the last column: last-good (the newest earlier run of the "
+    "same benchmark, "
     "options, target, nodes and configuration that is good), a run, RUN:CONFIG, or log files."
 )
 @takes("labels", "metric", "sizes", "placement", "allow", "fabric_of_each")
 @takes(
-    gates="Fail (exit 1) unless this holds for the first column, such as busbw:5%, latency@64:20us or "
+    gates="Fail (exit 1) unless this holds for the first column, such as busbw:5%, "
+    "latency@64:20us or "
     "busbw@1G>=70GB/s. Can be given several times."
 )
 @takes("strict", *ON_NODES)
 @results(COMPARED)
 @takes("junit", "store")
 def compare_inputs(
-    inputs: tuple[str, ...], form: str, store: Path, baseline: str | None, gates: tuple[str, ...], **given: Any
+    inputs: tuple[str, ...],
+    form: str,
+    store: Path,
+    baseline: str | None,
+    gates: tuple[str, ...],
+    **given: Any,
 ) -> Exit:
     """Compare inputs; return the worst of what it and the gates say."""
     from fabbench.analysis.compare import compare
@@ -146,7 +185,9 @@ def compare_inputs(
     # Configurations that were planned together: each fabric has the endpoint that suits it.
     allow = (*given["allow"], *(["endpoint"] if len(inputs) == 1 else []))
     metric, placement = given["metric"], given["placement"]
-    comparison = compare(columns_within(columns, given["sizes"]), metric=metric, placement=placement, allow=allow)
+    comparison = compare(
+        columns_within(columns, given["sizes"]), metric=metric, placement=placement, allow=allow
+    )
     verdict = check(parsed_gates, comparison, strict=strict) if gates else None
     terminal.write_junit(given["junit"], comparison, verdict)
     terminal.print_comparison(comparison, form, verdict=verdict)
@@ -157,7 +198,9 @@ def compare_inputs(
 @click.argument("inputs", metavar="[RUN|LOG]...", nargs=-1, type=click.Path())
 @takes("metric", "sizes", "store")
 @results(("html",))
-def write_report(inputs: tuple[str, ...], metric: str | None, sizes: range | None, form: str, store: Path) -> Exit:
+def write_report(
+    inputs: tuple[str, ...], metric: str | None, sizes: range | None, form: str, store: Path
+) -> Exit:
     """Write a page; return whether all of it could be read."""
     from fabbench.runs.inputs import whole_runs
     from fabbench.runs.report_pages import logs_pages

@@ -37,7 +37,11 @@ class _RenderCommand(RunCommand):
     def shared_parameters(self) -> list[click.Parameter]:
         kind = Choice(sorted(options_of_formats()))
         form = click.Option(
-            ["--as", "as_form"], required=True, type=OptionType(kind), metavar=kind.metavar, help="What to print."
+            ["--as", "as_form"],
+            required=True,
+            type=OptionType(kind),
+            metavar=kind.metavar,
+            help="What to print.",
         )
         return [form, *CONFIGURATION_FLAGS, *self.common_parameters(), output_option()]
 
@@ -50,13 +54,18 @@ class _RenderCommand(RunCommand):
             if not any(flag in each.opts for each in RunCommand(self.benchmark).params):
                 raise
             text = f"{flag} works with fabbench run only: render contacts no machine."
-            hint = "Describe the machines with --instance-type and --nodes; gate it: fabbench compare - --gate …."
+            hint = (
+                "Describe the machines with --instance-type and --nodes; gate it: fabbench "
+                "compare - --gate …."
+            )
             raise RequestError(text, hint=hint) from None
 
     @override
     def invoke(self, ctx: click.Context) -> Exit:
         if ctx.params["repeats"] == AUTO:
-            raise RequestError("--repeat auto has no effect in a script.", hint="Give a number of repeats.")
+            raise RequestError(
+                "--repeat auto has no effect in a script.", hint="Give a number of repeats."
+            )
         click.echo(_document(self.request(ctx), ctx.params["as_form"]), nl=False)
         return Exit.FINE
 
@@ -65,7 +74,9 @@ class _RenderCommand(RunCommand):
         """Return the target that the options describe; nothing is discovered."""
         form, formats = ctx.params["as_form"], options_of_formats()
         target = Target(name=form, launcher=form, options=formats[form]())
-        return Resolved(with_launcher_options(target, given_options(ctx, formats), formats, "--as"), "")
+        return Resolved(
+            with_launcher_options(target, given_options(ctx, formats), formats, "--as"), ""
+        )
 
 
 @click.group("render", cls=RunGroup, makes=_RenderCommand)
@@ -80,7 +91,9 @@ def _document(request: "RunRequest", form: str) -> str:
 
     rendering = rendering_named(form)
     require_support(rendering, request.target)
-    inventory = rendering.inventory(request.target, replace(request.work.needs, fabrics=request.fabrics))
+    inventory = rendering.inventory(
+        request.target, replace(request.work.needs, fabrics=request.fabrics)
+    )
     planned = plan(request, inventory)
     require_names(planned)
     text = rendering.render(RenderInput(plan=planned, request=request, inventory=inventory))

@@ -1,4 +1,7 @@
-"""Commands that start a benchmark: ``run NAME`` → one request → one call → what is printed; and ``rerun``."""
+"""Commands that start a benchmark: ``run NAME`` → one request → one call → what is printed.
+
+And ``rerun``.
+"""
 
 import inspect
 import os
@@ -55,15 +58,24 @@ RESUMED = "fabbench.resumed"
 _HOST = ("name", "address", "instance_type", "gpus", "devices")  # What is shown of a host
 
 CONFIGURATION_FLAGS = [
-    click.Option([flag], is_flag=True, expose_value=False, help=about) for flag, (_, about) in SHORT.items()
+    click.Option([flag], is_flag=True, expose_value=False, help=about)
+    for flag, (_, about) in SHORT.items()
 ]
 
 
 class TargetCommand(SectionedCommand):
-    """A command about one target: its own options come after those of launchers that it `selects`."""
+    """A command about one target.
+
+    Its own options come after those of launchers that it `selects`.
+    """
 
     def __init__(
-        self, name: str | None, *, params: list[click.Parameter], selects: Callable[[Option], bool], **more: Any
+        self,
+        name: str | None,
+        *,
+        params: list[click.Parameter],
+        selects: Callable[[Option], bool],
+        **more: Any,
     ) -> None:
         launchers = options_of_launchers()
         (on,) = click_options([declared(RunOptions)["on"]])
@@ -72,16 +84,21 @@ class TargetCommand(SectionedCommand):
 
 
 class RunCommand(SectionedCommand):
-    """A command of ``fabbench run``: options of all benchmarks and launchers, and the benchmark's own.
+    """A command of ``fabbench run``.
 
-    Configurations keep the order in which they are written. What goes after ``--`` is for the benchmark.
+    Options of all benchmarks and launchers, and the benchmark's own.
+
+    Configurations keep the order in which they are written. What goes after ``--`` is for the
+    benchmark.
     """
 
     benchmarks: Callable[[], Iterable[str]] = staticmethod(runnable_names)
     shared: Collection[str] = tuple(declared(RunOptions))  # Options of runs that the command has
     unwanted = "render"  # Options that work with this command only are left out
     choices: Callable[[], Launchers] = staticmethod(options_of_launchers)  # Of --on or --as
-    environment: Mapping[str, str] | None = os.environ  # That ``--env NAME`` takes a value from; None: not known
+    environment: Mapping[str, str] | None = (
+        os.environ
+    )  # That ``--env NAME`` takes a value from; None: not known
 
     def __init__(self, benchmark: Benchmark) -> None:
         self.benchmark, work = benchmark, benchmark.work_type()
@@ -111,10 +128,17 @@ class RunCommand(SectionedCommand):
         from fabbench.plan.gates import limit_example
 
         known, metrics = dict(declared(RunOptions)), (*self.benchmark.default_metrics, "ratio")
-        more = f"Metrics: {', '.join(metrics)}, such as {metrics[0]}:5% or {limit_example(metrics[0])}."
+        more = (
+            f"Metrics: {', '.join(metrics)}, such as {metrics[0]}:5% or "
+            f"{limit_example(metrics[0])}."
+        )
         known["gates"] = replace(known["gates"], help=f"{known['gates'].help} {more}")
         where = launcher_options(self.choices(), lambda each: each.only != self.unwanted)
-        return [config_option(), *click_options(known[name] for name in self.shared if name != "form"), *where]
+        return [
+            config_option(),
+            *click_options(known[name] for name in self.shared if name != "form"),
+            *where,
+        ]
 
     def shared_parameters(self) -> list[click.Parameter]:
         """Return all options but those of the benchmark itself."""
@@ -133,7 +157,9 @@ class RunCommand(SectionedCommand):
             return Exit.FINE
         watched = partial(watching, metric=request.metric)
         with interruptible():
-            result = run(request, notify=terminal.notify, resume=ctx.meta.get(RESUMED), watching=watched)
+            result = run(
+                request, notify=terminal.notify, resume=ctx.meta.get(RESUMED), watching=watched
+            )
         return _print(result, ctx.params["form"], ctx.params["junit"])
 
     def target(self, ctx: click.Context) -> "Resolved":
@@ -167,7 +193,10 @@ class RunCommand(SectionedCommand):
             work=work,
             target=with_image(target, self.name, given.fabrics),
             target_reason=reason,
-            env={**target.env, **{name: value for name, value in given.env.items() if value is not None}},
+            env={
+                **target.env,
+                **{name: value for name, value in given.env.items() if value is not None},
+            },
             **{name: getattr(given, name) for name in ("fabrics", "gates", "baseline", "metric")},
             **{name: getattr(given, name) for name in ("keep_going", "strict", "store", "name")},
             repeats=given.repeats or None,
@@ -223,12 +252,17 @@ def _summary(name: str) -> str:
 
 
 def default_work(name: str, config: "Config | None") -> "Work":
-    """Return what ``fabbench run NAME`` measures with the file's defaults and no option. Raise RequestError."""
+    """Return what ``fabbench run NAME`` measures with the file's defaults and no option.
+
+    Raise RequestError.
+    """
     work = runnable(name).work_type()
     assert work is not None  # noqa: S101 - it is runnable
     given = config.defaults.run.get(name, {}) if config else {}
     own = {name_: each for name_, each in declared(work).items() if each.word in given}
-    return cast("Work", work(**{name_: parsed(each, given[each.word]) for name_, each in own.items()}))
+    return cast(
+        "Work", work(**{name_: parsed(each, given[each.word]) for name_, each in own.items()})
+    )
 
 
 def chosen_target(ctx: click.Context) -> "Resolved":
@@ -255,7 +289,9 @@ def chosen_target(ctx: click.Context) -> "Resolved":
             terminal.notify(warning)
     if isinstance(ctx.command, RunCommand):
         require_effect(ctx, ctx.command.work_options, resolved.target, launchers)
-    return resolved._replace(target=with_launcher_options(resolved.target, given, launchers, "--on"))
+    return resolved._replace(
+        target=with_launcher_options(resolved.target, given, launchers, "--on")
+    )
 
 
 def _print(result: "RunResult", form: str, junit: Path | None) -> Exit:
@@ -268,7 +304,11 @@ def _print(result: "RunResult", form: str, junit: Path | None) -> Exit:
         terminal.write_junit(junit, result.comparison, result.verdict)
     terminal.say_next(result.path)
     if result.interrupted:
-        again = ["fabbench", *(("run", "--resume") if result.missing else ("show",)), str(result.path)]
+        again = [
+            "fabbench",
+            *(("run", "--resume") if result.missing else ("show",)),
+            str(result.path),
+        ]
         saved = ". Partial results" if result.missing else " after the last execution. All results"
         what = "go on" if result.missing else "see them"
         terminal.notify(f"Interrupted{saved} were saved. To {what}: {shlex.join(again)}")
@@ -276,7 +316,10 @@ def _print(result: "RunResult", form: str, junit: Path | None) -> Exit:
 
 
 def ended(result: "RunResult | SweepRun", status: Exit) -> Exit:
-    """Return the exit status of a run or sweep. Raise what ended it early, else what went wrong at its end."""
+    """Return the exit status of a run or sweep.
+
+    Raise what ended it early, else what went wrong at its end.
+    """
     late = result.release_failure
     error = None if result.interrupted else result.failure or late
     if late is not None and error is not late:
@@ -292,7 +335,10 @@ def ended(result: "RunResult | SweepRun", status: Exit) -> Exit:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Treat SIGTERM, and SIGHUP from a closed terminal, as Ctrl-C; another one during cleanup is ignored."""
+    """Treat SIGTERM, and SIGHUP from a closed terminal, as Ctrl-C.
+
+    Another one during cleanup is ignored.
+    """
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def interrupt(*_: object) -> None:
@@ -317,12 +363,19 @@ def _show_plan(request: "RunRequest", form: str | None) -> None:
     from fabbench.runs.run import preview
 
     if form not in {None, "markdown", "terminal", "json"}:
-        raise RequestError(f"--format {form} has no effect with --dry-run.", hint="--format json works there.")
+        raise RequestError(
+            f"--format {form} has no effect with --dry-run.", hint="--format json works there."
+        )
     inventory, planned = preview(request)
     planned, longest = redacted(planned), longest_s(planned)
     if form == "json":
         hosts = [{name: getattr(host, name) for name in _HOST} for host in inventory.hosts]
-        what = {"target": planned.target, "hosts": hosts, "plan": asdict(planned), "longest_s": longest}
+        what = {
+            "target": planned.target,
+            "hosts": hosts,
+            "plan": asdict(planned),
+            "longest_s": longest,
+        }
         terminal.write_json(redacted({"format": 1, **what}))
         return
     target, ids = request.target, ", ".join(execution.id for execution in planned.executions)
@@ -347,7 +400,11 @@ def _show_plan(request: "RunRequest", form: str | None) -> None:
 
 def _host(host: "Host") -> str:
     links = Counter(host.devices.values())
-    kind = f"{host.instance_type}, " if host.instance_type and host.instance_type not in host.name else ""
+    kind = (
+        f"{host.instance_type}, "
+        if host.instance_type and host.instance_type not in host.name
+        else ""
+    )
     nics = "".join(f", {counted(number, f'{link} device')}" for link, number in links.items())
     return f"{host.name}: {kind}{counted(host.gpus, 'GPU')}{nics}"
 
@@ -366,7 +423,9 @@ def _lines(execution: "Execution", inventory: "Inventory", request: "RunRequest"
         yield f"Command:     {shlex.join(launcher.command_line(shown, hosts, request.target))}"
     else:
         for command in step.commands:
-            where = f"{command.role} on {hosts[command.host].name}" if command.role else "every host"
+            where = (
+                f"{command.role} on {hosts[command.host].name}" if command.role else "every host"
+            )
             yield f"Command:     {shlex.join(command.argv)}   ({where})"
     if others:
         labels = [step.label for step in (*others[:1], *others[1:][-1:])]
@@ -394,7 +453,9 @@ def resume(ctx: click.Context, ref: str, store: Path) -> Exit:
     return start_again(ctx, ctx.meta[RESUMED], store)
 
 
-@click.command("rerun", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True})
+@click.command(
+    "rerun", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True}
+)
 @click.argument("run", metavar="RUN", default="last")
 @click.argument("more", metavar="[OPTIONS]...", nargs=-1, type=click.UNPROCESSED)
 @takes("store")
@@ -408,7 +469,9 @@ def rerun(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) -> E
     return start_again(ctx, open_run(run, store), store, more)
 
 
-def start_again(ctx: click.Context, stored: "StoredRun | Certificate", store: Path, more: Sequence[str] = ()) -> Exit:
+def start_again(
+    ctx: click.Context, stored: "StoredRun | Certificate", store: Path, more: Sequence[str] = ()
+) -> Exit:
     """Start the command line of a past run, or go on with it, if it is `RESUMED`."""
     if not stored.command:
         raise RequestError(
@@ -418,9 +481,15 @@ def start_again(ctx: click.Context, stored: "StoredRun | Certificate", store: Pa
     again, name = shlex.join(stored.command), stored.command[1]
     if name == "accept" != ctx.info_name:
         hint = f"Repeat the whole ladder: {again}"
-        raise RequestError(f"Run {stored.id} is a rung of fabbench accept, which is not repeated alone.", hint=hint)
-    terminal.say(f"{'Going on with' if RESUMED in ctx.meta else 'Repeating'} run {stored.id}: {again}")
-    name = name if name in {"sweep", "accept"} else "run"  # nothing else that a damaged run may name
+        raise RequestError(
+            f"Run {stored.id} is a rung of fabbench accept, which is not repeated alone.", hint=hint
+        )
+    terminal.say(
+        f"{'Going on with' if RESUMED in ctx.meta else 'Repeating'} run {stored.id}: {again}"
+    )
+    name = (
+        name if name in {"sweep", "accept"} else "run"
+    )  # nothing else that a damaged run may name
     command = cast("click.Group", ctx.find_root().command).get_command(ctx.find_root(), name)
     assert command is not None  # noqa: S101 - there are both
     words = rerun_words(stored.command[2:], more, target=stored.target, store=store)
@@ -428,7 +497,9 @@ def start_again(ctx: click.Context, stored: "StoredRun | Certificate", store: Pa
         return cast("Exit", command.invoke(inner))
 
 
-def rerun_words(words: Sequence[str], more: Sequence[str], *, target: str, store: Path) -> list[str]:
+def rerun_words(
+    words: Sequence[str], more: Sequence[str], *, target: str, store: Path
+) -> list[str]:
     """Return the words of a command line with more options, on the target where it ran.
 
     Raise RequestError for a secret that is not stored, and is not given again.

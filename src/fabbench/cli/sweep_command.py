@@ -53,13 +53,16 @@ class AnswerOptions:
     )
     groups: str | None = option(
         Text("a file, label:KEY or switch", "FILE|label:KEY|switch"),
-        "Which rack, switch or other group nodes are in: a file with lines such as node[01-08] rack-1; the "
-        "value of a label of Kubernetes nodes; or the lowest switch in Slurm's topology. Tests between "
+        "Which rack, switch or other group nodes are in: a file with lines such as node[01-08] "
+        "rack-1; the "
+        "value of a label of Kubernetes nodes; or the lowest switch in Slurm's topology. Tests "
+        "between "
         "groups are judged apart, and groups can be suspects.",
     )
     print_cordon: str | None = option(
         Choice(CORDON),
-        "Print only the commands that take bad nodes out of service: kubectl cordon, or scontrol with "
+        "Print only the commands that take bad nodes out of service: kubectl cordon, or scontrol "
+        "with "
         "State=DRAIN. Runs none of them.",
     )
     form: str = "markdown"
@@ -67,7 +70,10 @@ class AnswerOptions:
 
 def answer_parameters() -> list[click.Parameter]:
     """Return the options of the answer."""
-    return [*click_options(declared(AnswerOptions).values()), *result_options(FORMATS, "Output format.")]
+    return [
+        *click_options(declared(AnswerOptions).values()),
+        *result_options(FORMATS, "Output format."),
+    ]
 
 
 def groups_from_cluster(groups: str | None) -> bool:
@@ -76,7 +82,10 @@ def groups_from_cluster(groups: str | None) -> bool:
 
 
 def groups_of(groups: str, nodes: Iterable[str] = ()) -> Mapping[str, str]:
-    """Return the group of each node, as listed in a file. Raise FabbenchError if one of `nodes` is not."""
+    """Return the group of each node, as listed in a file.
+
+    Raise FabbenchError if one of `nodes` is not.
+    """
     from fabbench.sweep.node_names import read_groups
 
     path = Path(groups).expanduser()
@@ -85,7 +94,9 @@ def groups_of(groups: str, nodes: Iterable[str] = ()) -> Mapping[str, str]:
     except OSError as error:
         raise MachineError(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError as error:
-        raise RequestError(f"{path}: {error}.", hint="Write a line per group: node[01-08] rack-1.") from None
+        raise RequestError(
+            f"{path}: {error}.", hint="Write a line per group: node[01-08] rack-1."
+        ) from None
 
 
 def print_answer(
@@ -118,7 +129,9 @@ def print_answer(
     if len(diagnosis.suspects) > diagnosis.slow_path:
         return Exit.BAD_ANSWER
     open_ends = (diagnosis.undecided, diagnosis.contradiction, unfinished)
-    return Exit.UNTRUSTED if any(open_ends) else Exit.BAD_ANSWER if diagnosis.slow_path else Exit.FINE
+    return (
+        Exit.UNTRUSTED if any(open_ends) else Exit.BAD_ANSWER if diagnosis.slow_path else Exit.FINE
+    )
 
 
 MODES = ("diagnose", "pairs", "single", "rails")
@@ -130,16 +143,21 @@ class SweepOptions:
 
     mode: str = option(
         Choice(MODES),
-        "What to test. diagnose: a few random pairs (with --groups within and between these), and then what "
-        "stands out, with other partners, until it is decided; pairs: all pairs, and what stands out again; "
+        "What to test. diagnose: a few random pairs (with --groups within and between these), "
+        "and then what "
+        "stands out, with other partners, until it is decided; pairs: all pairs, and what stands "
+        "out again; "
         "single: each node alone; rails: each NIC with the same one of three other nodes.",
         default=MODES[0],
     )
-    max_time: float | None = option(Seconds(), "Stop after this time, and answer from the tests so far.")
+    max_time: float | None = option(
+        Seconds(), "Stop after this time, and answer from the tests so far."
+    )
     seed: int | None = option(Whole(0, 2**31), "Seed that random pairs are drawn with. Default: 0.")
     partners: int | None = option(
         Whole(1),
-        "Random partners of each node, or of each NIC. More find more nodes that are slow now and then. "
+        "Random partners of each node, or of each NIC. More find more nodes that are slow now "
+        "and then. "
         "Default: 4 (diagnose), 3 (rails).",
     )
 
@@ -149,7 +167,10 @@ def _dividing() -> Launchers:
 
 
 class SweepCommand(RunCommand):
-    """A command of ``fabbench sweep``: options of launchers that it works with, and the benchmark's."""
+    """A command of ``fabbench sweep``.
+
+    Options of launchers that it works with, and the benchmark's.
+    """
 
     benchmarks = staticmethod(swept_names)
     shared = ("on", "fabrics", "env", "name", "metric", "store")
@@ -159,18 +180,28 @@ class SweepCommand(RunCommand):
     def about(self) -> str:
         name = self.benchmark.name
         first = f"Find bad nodes, NICs and links with short tests of {name}."
-        more = f"Options of {name} are those of fabbench run {name}, with defaults that keep tests short."
+        more = (
+            f"Options of {name} are those of fabbench run {name}, with defaults that keep "
+            "tests short."
+        )
         return f"{first}\n\n{more}\n\nExample: fabbench sweep {name} --on ssh --host node[01-32]"
 
     @override
     def work_options_of(self, work: type[Any]) -> Mapping[str, Option]:
         defaults = self.benchmark.sweep_defaults
         known = declared(work)
-        return {name: replace(each, default=defaults.get(name, each.default)) for name, each in known.items()}
+        return {
+            name: replace(each, default=defaults.get(name, each.default))
+            for name, each in known.items()
+        }
 
     @override
     def shared_parameters(self) -> list[click.Parameter]:
-        return [*self.common_parameters(), *click_options(declared(SweepOptions).values()), *answer_parameters()]
+        return [
+            *self.common_parameters(),
+            *click_options(declared(SweepOptions).values()),
+            *answer_parameters(),
+        ]
 
     @override
     def invoke(self, ctx: click.Context) -> Exit:
@@ -188,7 +219,10 @@ class SweepCommand(RunCommand):
         from fabbench.runs.sweep import PARTNERS, SweepRequest
 
         given = values_of(ctx, ("mode", "seed", "partners", "max_time", "confidence", "tolerance"))
-        for name, modes in (("seed", [each for each in MODES if each != "single"]), ("partners", PARTNERS)):
+        for name, modes in (
+            ("seed", [each for each in MODES if each != "single"]),
+            ("partners", PARTNERS),
+        ):
             if name in given and given["mode"] not in modes:
                 text = f"--{name} has no effect with --mode {given['mode']}."
                 raise RequestError(text, hint=f"It is for {', '.join(modes)}.")
@@ -223,7 +257,10 @@ def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exi
     answer = print_answer(sweep.results, readings, how, unfinished=left)
     unproven = sum(each.outcome == Outcome.UNPROVEN for each in tests)
     if unproven:
-        terminal.notify(f"{counted(unproven, 'test')} of {len(tests)} did not prove that they used {document.fabric}.")
+        terminal.notify(
+            f"{counted(unproven, 'test')} of {len(tests)} did not prove that they used "
+            f"{document.fabric}."
+        )
     return Exit.UNTRUSTED if unproven and answer is Exit.FINE else answer
 
 
@@ -243,7 +280,13 @@ def _print(result: "SweepRun", how: AnswerOptions) -> Exit:
         end_sweep(result.sweep, answer)
     else:
         again = shlex.join(["fabbench", "run", "--resume", str(path)])
-        why = "Interrupted" if result.interrupted else "The time is up" if result.out_of_time else "It failed"
+        why = (
+            "Interrupted"
+            if result.interrupted
+            else "The time is up"
+            if result.out_of_time
+            else "It failed"
+        )
         terminal.notify(f"{why}. Tests that ended were saved. To resume: {again}")
     # What an error kept from being tested is undecided for no other reason.
     return ended(result, Exit.FINE if result.failure else answer)
@@ -258,15 +301,27 @@ _MAX_NAMED = 20
     "sources",
     multiple=True,
     metavar="LOG|RUN",
-    help="Logs of pairs of nodes that you have run: a directory, a file, a run; or a sweep, to judge "
+    help="Logs of pairs of nodes that you have run: a directory, a file, a run; or a sweep, to "
+    "judge "
     "its tests again. Can be given several times.",
 )
-@click.option("--resume", "ref", metavar="RUN", help="Go on with an interrupted sweep, as `run --resume` does.")
+@click.option(
+    "--resume",
+    "ref",
+    metavar="RUN",
+    help="Go on with an interrupted sweep, as `run --resume` does.",
+)
 @takes("store", metric="Metric to judge by. Default: the benchmark's usual one.")
 @with_parameters(answer_parameters())
 @click.pass_context
 def sweep_(
-    ctx: click.Context, /, sources: tuple[str, ...], ref: str | None, metric: str | None, store: Path, **answer: object
+    ctx: click.Context,
+    /,
+    sources: tuple[str, ...],
+    ref: str | None,
+    metric: str | None,
+    store: Path,
+    **answer: object,
 ) -> Exit:
     """Pass on to a benchmark, go on with a sweep, or judge logs."""
     del answer
@@ -288,14 +343,21 @@ def _read(ctx: click.Context, sources: tuple[str, ...], store: Path, metric: str
 
     how = AnswerOptions(**values_of(ctx, (*declared(AnswerOptions), "form")))
     if groups_from_cluster(how.groups):
-        raise RequestError(f"--groups {how.groups} queries a cluster, but --from only reads logs.", hint="Pass a file.")
+        raise RequestError(
+            f"--groups {how.groups} queries a cluster, but --from only reads logs.",
+            hint="Pass a file.",
+        )
     logs = read_sweep_logs(sources, store, metric)
     for source, reason in logs.left_out[:_MAX_NAMED]:
         terminal.notify(f"Left out: {source}: {reason}")
     if len(logs.left_out) > _MAX_NAMED:
-        terminal.notify(f"Left out: {len(logs.left_out) - _MAX_NAMED} more. --format json names all.")
+        terminal.notify(
+            f"Left out: {len(logs.left_out) - _MAX_NAMED} more. --format json names all."
+        )
     for source, meaning in logs.slow_nics:
         terminal.notify(f"Slow NIC: {source}: {meaning}")
     group_of = groups_of(how.groups, logs.nodes) if how.groups else logs.group_of
     readings = Readings(logs.metric, logs.nodes, group_of=group_of)
-    return print_answer(logs.results, readings, how, left_out=logs.left_out, unfinished=logs.unfinished)
+    return print_answer(
+        logs.results, readings, how, left_out=logs.left_out, unfinished=logs.unfinished
+    )

@@ -1,7 +1,9 @@
-"""What several commands write: comparisons on standard output; errors, sentences and progress on stderr.
+"""What several commands write: comparisons on standard output.
 
-While the command line runs, both streams are `SafeStream`s: no text that passes them can control a terminal
-or be a command of a CI system, no matter what code wrote it and how.
+Errors, sentences and progress on stderr.
+
+While the command line runs, both streams are `SafeStream`s: no text that passes them can control a
+terminal or be a command of a CI system, no matter what code wrote it and how.
 """
 
 import contextlib
@@ -40,14 +42,22 @@ _FOLDED = 16  # Columns for the last column of a list, at least
 _MANY = 16  # Minimum number of files for which progress is shown
 
 _STYLE = lazy(r"(\x1b\[[\d;]*m)")
-_MOVE = lazy(r"(\x1b\[(?:[\d;]*[mA-HJK]|\?25[hl])|\r)")  # Also what rich writes to redraw a table in place
+_MOVE = lazy(
+    r"(\x1b\[(?:[\d;]*[mA-HJK]|\?25[hl])|\r)"
+)  # Also what rich writes to redraw a table in place
 
 
 class SafeStream:
-    """A text stream that lets only printable text out; otherwise it is like the stream that it wraps."""
+    """A text stream that lets only printable text out.
+
+    Otherwise it is like the stream that it wraps.
+    """
 
     def __init__(self, stream: IO[str], let_pass: re.Pattern[str] | None = None) -> None:
-        """`let_pass` matches, in a group, escape sequences that may pass: for text that rich has drawn."""
+        """`let_pass` matches, in a group, escape sequences that may pass.
+
+        For text that rich has drawn.
+        """
         self.raw = stream  # The stream as it is, on which nothing is made safe
         self._let_pass = let_pass
         # On a full disk, or with nobody at its other end: a run goes on, and cleans up.
@@ -56,10 +66,15 @@ class SafeStream:
         self.buffer = None  # no bytes: they would bypass it
 
     def write(self, text: Any) -> int:
-        """Write text. Anything but plain text is written as escapes; see `fabbench.model.messages`."""
+        """Write text. Anything but plain text is written as escapes.
+
+        See `fabbench.model.messages`.
+        """
         if isinstance(text, bytes):  # as click writes completions
             text = text.decode()
-        parts = [text] if self._let_pass is None or "\x1b" not in text else self._let_pass.split(text)
+        parts = (
+            [text] if self._let_pass is None or "\x1b" not in text else self._let_pass.split(text)
+        )
         for index in range(0, len(parts), 2):
             # A sequence between two parts may begin a line.
             before = "" if index and "#" not in self._line else self._line
@@ -85,7 +100,9 @@ class SafeStream:
 
 @contextmanager
 def safe_streams() -> Iterator[None]:
-    """Make standard output and error safe. A character that they cannot encode is written as an escape.
+    """Make standard output and error safe.
+
+    A character that they cannot encode is written as an escape.
 
     Exit if a standard stream is closed: the next file to be opened would take its place.
     """
@@ -111,7 +128,11 @@ def safe_streams() -> Iterator[None]:
 
 
 def _letting_pass(stream: IO[str], let_pass: re.Pattern[str]) -> IO[str]:
-    return cast("IO[str]", SafeStream(stream.raw, let_pass)) if isinstance(stream, SafeStream) else stream
+    return (
+        cast("IO[str]", SafeStream(stream.raw, let_pass))
+        if isinstance(stream, SafeStream)
+        else stream
+    )
 
 
 def write_drawn(text: str) -> None:
@@ -125,12 +146,18 @@ def write_drawn(text: str) -> None:
 
 
 def drawn(render: Callable[..., str], *what: Any, **more: Any) -> str:
-    """Return what a function of `fabbench.report` writes: on a terminal in color, and in its width."""
+    """Return what a function of `fabbench.report` writes.
+
+    On a terminal in color, and in its width.
+    """
     return render(*what, **{"color": in_color(sys.stdout), "width": width(), **more})
 
 
 def console() -> "Console":
-    """Return rich's console on standard error; pass it printable text only: its own escape sequences pass."""
+    """Return rich's console on standard error; pass it printable text only.
+
+    Its own escape sequences pass.
+    """
     from rich.console import Console
 
     stream, plain = _letting_pass(sys.stderr, _MOVE), not in_color(sys.stderr)
@@ -169,7 +196,10 @@ def is_quiet() -> bool:
 
 
 def write_line(text: str, *, err: bool = False) -> None:
-    """Write one line, whatever names are in it; on a terminal in its width, with verdicts in color."""
+    """Write one line, whatever names are in it.
+
+    On a terminal in its width, with verdicts in color.
+    """
     stream = sys.stderr if err else sys.stdout
     if not stream.isatty():
         click.echo(unbroken(text), err=err)
@@ -177,7 +207,9 @@ def write_line(text: str, *, err: bool = False) -> None:
     from fabbench.report.table import folded, toned
 
     indent = " " * (len(text) - len(text.lstrip()) + 2)
-    lines = "".join(f"{line}\n" for line in folded(text, get_terminal_size().columns, indent=indent))
+    lines = "".join(
+        f"{line}\n" for line in folded(text, get_terminal_size().columns, indent=indent)
+    )
     _letting_pass(stream, _STYLE).write(toned(lines) if in_color(stream) else lines)
     stream.flush()
 
@@ -223,7 +255,9 @@ def show(render: Callable[..., str], *what: Any, **more: Any) -> None:
 
 
 def print_table(table: "Table", spare: Sequence[str], *, wide: bool) -> None:
-    """Write a table so that it fits on the terminal: with fewer of the columns that it can `spare`, in their order.
+    """Write a table so that it fits on the terminal.
+
+    With fewer of the columns that it can `spare`, in their order.
 
     Columns that say the same in every row go first, into a note; another note names the others.
     """
@@ -231,7 +265,9 @@ def print_table(table: "Table", spare: Sequence[str], *, wide: bool) -> None:
 
     room = None if wide else width()
     # The last column is folded between words.
-    grid = replace(table, rows=[(*row[:-1], row[-1][:_FOLDED]) for row in table.rows], headline="", notes=())
+    grid = replace(
+        table, rows=[(*row[:-1], row[-1][:_FOLDED]) for row in table.rows], headline="", notes=()
+    )
     values = {name: {row[index] for row in table.rows} for index, name in enumerate(table.header)}
     kept = [*values]
     for name in sorted(filter(values.__contains__, spare), key=lambda name: len(values[name]) > 1):
@@ -239,7 +275,11 @@ def print_table(table: "Table", spare: Sequence[str], *, wide: bool) -> None:
         if room is None or max(map(len, drawn_.splitlines())) <= room:
             break
         kept.remove(name)
-    same = [f"{name.lower()} {''.join(values[name])}" for name in values.keys() - kept if len(values[name]) == 1]
+    same = [
+        f"{name.lower()} {''.join(values[name])}"
+        for name in values.keys() - kept
+        if len(values[name]) == 1
+    ]
     gone = [name for name in values.keys() - kept if len(values[name]) > 1]
     notes = [f"Every row: {', '.join(sorted(same))}."] if same else []
     notes += [f"Not shown: {', '.join(sorted(gone))}. --wide shows all columns."] if gone else []
@@ -247,10 +287,14 @@ def print_table(table: "Table", spare: Sequence[str], *, wide: bool) -> None:
     show(to_terminal, [replace(shown, notes=(*table.notes, *notes))], width=room)
 
 
-def remove(found: Sequence[T], remove_them: Callable[[Sequence[T]], object], hint: str, *, yes: bool) -> Exit:
+def remove(
+    found: Sequence[T], remove_them: Callable[[Sequence[T]], object], hint: str, *, yes: bool
+) -> Exit:
     """Remove runs, unless the answer is no; without a terminal, `hint` says what removes them."""
     interactive = sys.stdin is not None and sys.stdin.isatty()
-    if not yes and not (interactive and click.confirm(f"Remove {counted(len(found), 'run')}?", err=True)):
+    if not yes and not (
+        interactive and click.confirm(f"Remove {counted(len(found), 'run')}?", err=True)
+    ):
         say("Nothing was removed." + ("" if interactive else f" {hint}"))
         return Exit.BAD_ANSWER
     remove_them(found)
@@ -258,7 +302,9 @@ def remove(found: Sequence[T], remove_them: Callable[[Sequence[T]], object], hin
     return Exit.FINE
 
 
-def print_comparison(comparison: "Comparison", form: str, *, verdict: "Verdict | None" = None) -> None:
+def print_comparison(
+    comparison: "Comparison", form: str, *, verdict: "Verdict | None" = None
+) -> None:
     """Write a comparison to standard output, and the results of its gates to stderr.
 
     What does not fit on a terminal ends with its headlines again.
@@ -292,7 +338,10 @@ def print_verdict(verdict: "Verdict | None") -> None:
 
 
 def write_page(
-    runs: Sequence[Path], metric: str | None = None, sizes: range | None = None, compared: "Sequence[RunPage]" = ()
+    runs: Sequence[Path],
+    metric: str | None = None,
+    sizes: range | None = None,
+    compared: "Sequence[RunPage]" = (),
 ) -> Exit:
     """Write comparisons and then runs as a page to standard output; return the exit status."""
     from fabbench.report.page import page_of, run_section
@@ -318,7 +367,10 @@ def say_next(path: Path) -> None:
     if is_quiet() or not sys.stderr.isatty():
         return
     usual = Path(os.environ.get("FABBENCH_STORE") or STORE).resolve() == path.parent.resolve()
-    name, store = path.name.rpartition("-")[2], "" if usual else f" --store {quote(str(path.parent))}"
+    name, store = (
+        path.name.rpartition("-")[2],
+        "" if usual else f" --store {quote(str(path.parent))}",
+    )
     for what, words in (
         ("What carried it:", f"explain {name}"),
         ("A page to send:", f"report {name} -o report.html"),
@@ -347,7 +399,9 @@ def print_notes(error: BaseException) -> None:
 
 def is_live() -> bool:
     """Return whether standard error can show what changes."""
-    return not is_quiet() and sys.stderr.isatty() and os.environ.get("TERM") not in {"dumb", "unknown"}
+    return (
+        not is_quiet() and sys.stderr.isatty() and os.environ.get("TERM") not in {"dumb", "unknown"}
+    )
 
 
 @contextmanager

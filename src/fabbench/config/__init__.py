@@ -1,4 +1,7 @@
-"""`fabbench.yaml`: where it is, what is in it; and where to run: a target of it, or what the environment implies."""
+"""`fabbench.yaml`: where it is, what is in it; and where to run.
+
+A target of it, or what the environment implies.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -24,8 +27,8 @@ _SSH = "ssh"
 def find_config(start: Path, environment: Mapping[str, str]) -> Path | None:
     """Find the file: where FABBENCH_CONFIG says, else in `start` or above it, else the user's own.
 
-    The search upwards ends with the first directory that has a `.git`. A file that FABBENCH_CONFIG names is
-    returned whether it exists or not.
+    The search upwards ends with the first directory that has a `.git`. A file that FABBENCH_CONFIG
+    names is returned whether it exists or not.
     """
     if named := environment.get(VARIABLE):
         return start / named
@@ -56,10 +59,12 @@ def load(
     launchers: Mapping[str, type[LauncherOptions]],
     benchmarks: Callable[[str], Mapping[str, Option]] | None = None,
 ) -> Config:
-    """Read a file. `launchers` are all known ones, with their options; `benchmarks` returns those of one.
+    """Read a file. `launchers` are all known ones, with their options.
 
-    Without `benchmarks`, `defaults.run` is not checked. Raise MachineError if the file cannot be read,
-    RequestError that names every mistake with its path in the file.
+    `benchmarks` returns those of one.
+
+    Without `benchmarks`, `defaults.run` is not checked. Raise MachineError if the file cannot be
+    read, RequestError that names every mistake with its path in the file.
     """
     try:
         with path.open("rb") as file:
@@ -67,12 +72,16 @@ def load(
     except OSError as error:
         raise MachineError(f"{path} cannot be read: {error.strerror or error}.") from error
     if len(data) > _MAX_BYTES:
-        raise RequestError(f"{path} is larger than {_MAX_BYTES} bytes. It is not a configuration file.")
+        raise RequestError(
+            f"{path} is larger than {_MAX_BYTES} bytes. It is not a configuration file."
+        )
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise RequestError(f"{path}:{line}: This is not UTF-8: it has the byte {data[error.start]:#04x}.") from error
+        raise RequestError(
+            f"{path}:{line}: This is not UTF-8: it has the byte {data[error.start]:#04x}."
+        ) from error
     return read(text, path, launchers=launchers, benchmarks=benchmarks)
 
 
@@ -90,7 +99,9 @@ def read(
         shown = [f"{path}: {each}" for each in reader.mistakes[:MAX_MISTAKES]]
         if more := len(reader.mistakes) - len(shown):
             shown.append(f"{more} more mistakes in {path}.")
-        raise RequestError(*shown, hint="fabbench config --schema prints every key, with its type and its meaning.")
+        raise RequestError(
+            *shown, hint="fabbench config --schema prints every key, with its type and its meaning."
+        )
     return Config(path=path, **values)
 
 
@@ -124,10 +135,10 @@ def resolve(  # noqa: PLR0913 - each source that may decide
 ) -> Resolved:
     """Return where to run, and why there.
 
-    The first that is set: `on`, FABBENCH_TARGET, the file's default, the first launcher that the environment
-    implies. `given` makes a launcher's options from the given ones; `hosts`: whether hosts are named, which
-    are reached over ssh. Raise RequestError for a name that is neither a target of the file nor a launcher,
-    and if nothing decides: with each source tried.
+    The first that is set: `on`, FABBENCH_TARGET, the file's default, the first launcher that the
+    environment implies. `given` makes a launcher's options from the given ones; `hosts`: whether
+    hosts are named, which are reached over ssh. Raise RequestError for a name that is neither a
+    target of the file nor a launcher, and if nothing decides: with each source tried.
     """
     for name, why in (
         (on, "set with --on"),
@@ -136,7 +147,11 @@ def resolve(  # noqa: PLR0913 - each source that may decide
     ):
         if name:
             return _named(name, why, config, launchers)
-    file = f"{config.path} has no default" if config else f"there is no {FILE_NAME} here or in ~/.config/fabbench"
+    file = (
+        f"{config.path} has no default"
+        if config
+        else f"there is no {FILE_NAME} here or in ~/.config/fabbench"
+    )
     tried = [f"no --on, no --host and no {TARGET_VARIABLE}", file]
     if hosts and _SSH in launchers:
         return Resolved(_bare(_SSH, launchers[_SSH]), "implied by --host")
@@ -148,7 +163,10 @@ def resolve(  # noqa: PLR0913 - each source that may decide
         tried.append(sentence)
     raise RequestError(
         f"No target: {'; '.join(tried)}.",
-        hint=f"Pass --host NODE, or --on: {', '.join(_known(config, launchers))}. clean needs a cluster.",
+        hint=(
+            f"Pass --host NODE, or --on: {', '.join(_known(config, launchers))}. clean needs a "
+            "cluster."
+        ),
     )
 
 
@@ -156,7 +174,9 @@ def _bare(name: str, kind: type[LauncherOptions]) -> Target:
     return Target(name=name, launcher=name, options=kind())
 
 
-def _named(name: str, why: str, config: Config | None, launchers: Mapping[str, type[LauncherOptions]]) -> Resolved:
+def _named(
+    name: str, why: str, config: Config | None, launchers: Mapping[str, type[LauncherOptions]]
+) -> Resolved:
     if config and name in config.targets:
         return Resolved(config.targets[name], why)
     launcher = ALIASES.get(name, name)

@@ -53,7 +53,8 @@ def foreign_commands(
         if lines:
             more = f" and {len(lines) - _MAX_LINES} more" if len(lines) > _MAX_LINES else ""
             yield (
-                f"Warning: {config.path} names {path}, which can run commands or use files on this machine: "
+                f"Warning: {config.path} names {path}, which can run commands or use files on "
+                "this machine: "
                 f"{'; '.join(lines[:_MAX_LINES])}{more}. {option} names another file."
             )
 

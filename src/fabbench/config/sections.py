@@ -1,6 +1,9 @@
-"""The sections of `fabbench.yaml`: defaults, variants and targets. The types of options read their values.
+"""The sections of `fabbench.yaml`: defaults, variants and targets.
 
-It alone uses PyYAML: every scalar stays as it is written, and nothing is ever constructed from tags.
+The types of options read their values.
+
+It alone uses PyYAML: every scalar stays as it is written, and nothing is ever constructed from
+tags.
 """
 
 import re
@@ -15,7 +18,17 @@ from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
 from fabbench.model.messages import did_you_mean, nearest
-from fabbench.model.options import FABRIC, Environment, File, LauncherOptions, Option, Text, Whole, declared, option
+from fabbench.model.options import (
+    FABRIC,
+    Environment,
+    File,
+    LauncherOptions,
+    Option,
+    Text,
+    Whole,
+    declared,
+    option,
+)
 from fabbench.model.plan import Variant
 from fabbench.plan.request import check_name
 
@@ -30,7 +43,10 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 def parse(text: str, source: str) -> Tree:
-    """Read YAML text; None if it is empty. Raise RequestError, with line and column, if it is not valid YAML."""
+    """Read YAML text; None if it is empty.
+
+    Raise RequestError, with line and column, if it is not valid YAML.
+    """
     import yaml
 
     try:
@@ -39,11 +55,14 @@ def parse(text: str, source: str) -> Tree:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
         raise RequestError(
-            f"{source}:{line}:{column}: This is not valid YAML: {_problem(error)}.", hint=_advice(error)
+            f"{source}:{line}:{column}: This is not valid YAML: {_problem(error)}.",
+            hint=_advice(error),
         ) from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise RequestError(f"{source}:{line}: This is not valid YAML: it has a control character.") from error
+        raise RequestError(
+            f"{source}:{line}: This is not valid YAML: it has a control character."
+        ) from error
     except RecursionError:
         raise RequestError(f"{source} is nested too deeply to be read.") from None
     return tree
@@ -65,7 +84,11 @@ def _loader() -> Any:
                 if key.tag != _MERGE and isinstance(key, yaml.ScalarNode):
                     if not key.value or key.value in first:
                         line = first.get(key.value)
-                        problem = f"the key {key.value} is a duplicate of the one on line {line}" if line else "no key"
+                        problem = (
+                            f"the key {key.value} is a duplicate of the one on line {line}"
+                            if line
+                            else "no key"
+                        )
                         raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
                     first[key.value] = key.start_mark.line + 1
             return node
@@ -80,8 +103,15 @@ def _loader() -> Any:
 
 
 def _problem(error: "yaml.MarkedYAMLError") -> str:
-    problem, mark = (error.problem or "it cannot be read").replace("'\\t'", "tab"), error.context_mark
-    return f"{problem} ({error.context}, from line {mark.line + 1})" if error.context and mark else problem
+    problem, mark = (
+        (error.problem or "it cannot be read").replace("'\\t'", "tab"),
+        error.context_mark,
+    )
+    return (
+        f"{problem} ({error.context}, from line {mark.line + 1})"
+        if error.context and mark
+        else problem
+    )
 
 
 def _advice(error: "yaml.MarkedYAMLError") -> str | None:
@@ -98,7 +128,10 @@ Read: TypeAlias = Callable[[Tree, str], Any]
 
 TARGET_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 LAUNCHER, OPTIONS = "launcher", "options"
-"""Keys of a target that are not options: its launcher, and a mapping for more keys of the launcher."""
+"""Keys of a target that are not options.
+
+Its launcher, and a mapping for more keys of the launcher.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +139,14 @@ class Defaults:
     """Defaults of `fabbench run`."""
 
     repeat: int | None = option(Whole(1, 999), "Repeats of each configuration (--repeat).")
-    fabrics: tuple[str, ...] = option(FABRIC, "Configurations, the first against the last (--fabric).", many=tuple)
+    fabrics: tuple[str, ...] = option(
+        FABRIC, "Configurations, the first against the last (--fabric).", many=tuple
+    )
     run: Mapping[str, Mapping[str, str | bool | tuple[str, ...]]] = field(default_factory=dict)
-    """Benchmark → long name of an option → value as typed; a tuple for an option given several times."""
+    """Benchmark → long name of an option → value as typed.
+
+    A tuple for an option given several times.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +154,12 @@ class Config:
     """A whole file."""
 
     path: Path
-    default: str | None = option(Text("the name of a target"), "Where to run without --on and FABBENCH_TARGET.")
-    store: Path | None = option(File("a directory"), "Directory where runs are kept, relative to the file.")
+    default: str | None = option(
+        Text("the name of a target"), "Where to run without --on and FABBENCH_TARGET."
+    )
+    store: Path | None = option(
+        File("a directory"), "Directory where runs are kept, relative to the file."
+    )
     defaults: Defaults = field(default_factory=Defaults)
     targets: Mapping[str, Target] = field(default_factory=dict)
     variants: Mapping[str, Variant] = field(default_factory=dict)
@@ -151,7 +193,10 @@ class Reader:
     """The directory of the file, which its relative paths start from."""
     launchers: Mapping[str, type[LauncherOptions]]  # Launcher → its options
     benchmarks: Callable[[str], Mapping[str, Option]] | None
-    """Returns the options of a benchmark's command, by `Option.word`; raises RequestError. None: not checked."""
+    """Returns the options of a benchmark's command, by `Option.word`; raises RequestError. None.
+
+    Not checked.
+    """
     mistakes: list[str] = field(default_factory=list)
 
     def file(self, tree: Tree) -> dict[str, Any]:
@@ -176,9 +221,13 @@ class Reader:
         # Case and underscores are the most common typos.
         near = did_you_mean(nearest(name.replace("_", "-"), valid))
         where = f"{path}: unknown" if path else "Unknown"
-        self.mistakes.append(f"{where} {what} {name!r}.{near} Valid here: {', '.join(valid) or 'none'}.")
+        self.mistakes.append(
+            f"{where} {what} {name!r}.{near} Valid here: {', '.join(valid) or 'none'}."
+        )
 
-    def _section(self, tree: Tree, path: str, known: Mapping[str, Read], *, what: str = "key") -> dict[str, Any]:
+    def _section(
+        self, tree: Tree, path: str, known: Mapping[str, Read], *, what: str = "key"
+    ) -> dict[str, Any]:
         """Return key → value of the valid entries. An empty section counts as absent."""
         if not isinstance(tree, dict):
             if tree is not None:
@@ -192,7 +241,9 @@ class Reader:
                 self._unknown(path, name, known, what=what)
         return {name: value for name, value in values.items() if value is not None}
 
-    def _names(self, read: Callable[[str, Tree, str], Any], tree: Tree, path: str) -> dict[str, Any]:
+    def _names(
+        self, read: Callable[[str, Tree, str], Any], tree: Tree, path: str
+    ) -> dict[str, Any]:
         """Read a mapping whose keys are names that the user chose."""
         if tree is not None and not isinstance(tree, dict):
             self._wrong(path, tree, ABOUT[path.rpartition(".")[2]][0])
@@ -210,11 +261,14 @@ class Reader:
         places: dict[str, Tree] = {path: tree}
         if isinstance(option.type, Environment) and isinstance(tree, dict):
             places = {
-                f"{path}.{name}": f"{name}={value}" if isinstance(value, str) else value for name, value in tree.items()
+                f"{path}.{name}": f"{name}={value}" if isinstance(value, str) else value
+                for name, value in tree.items()
             }
         elif option.many and isinstance(tree, list) and tree:
             places = {f"{path}[{index}]": value for index, value in enumerate(tree)}
-        elif isinstance(option.type, Environment) or (option.many and not (option.type.lists and tree)):
+        elif isinstance(option.type, Environment) or (
+            option.many and not (option.type.lists and tree)
+        ):
             self._wrong(path, tree, option.expected)
             return None
         values = [self._scalar(option, value, at) for at, value in places.items()]
@@ -232,31 +286,47 @@ class Reader:
                     return None
             else:
                 return self.folder / value if isinstance(option.type, File) else value
-        self._wrong(path, tree, "a text" if isinstance(option.type, Environment) else option.type.expected)
+        self._wrong(
+            path, tree, "a text" if isinstance(option.type, Environment) else option.type.expected
+        )
         return None
 
     def _typed(self, option: Option, tree: Tree, path: str) -> Any:
-        """Return a value, or several, as checked texts, or whether a flag is set: the command line reads them."""
+        """Return a value, or several, as checked texts, or whether a flag is set.
+
+        The command line reads them.
+        """
         items = tree if option.many and isinstance(tree, list) else [tree]
         values = [self._scalar(option, each, path) for each in items]
         if any(value is None for value in values):
             return None
-        return values[0] if isinstance(values[0], bool) else tuple(items) if option.many else items[0]
+        return (
+            values[0] if isinstance(values[0], bool) else tuple(items) if option.many else items[0]
+        )
 
     # ------------------------------------------------------------ sections
 
     def _defaults(self, tree: Tree, path: str) -> Defaults:
-        known: dict[str, Read] = {**self._options(Defaults), "run": partial(self._names, self._benchmark)}
+        known: dict[str, Read] = {
+            **self._options(Defaults),
+            "run": partial(self._names, self._benchmark),
+        }
         return Defaults(**self._section(tree, path, known))
 
     def _benchmark(self, name: str, tree: Tree, path: str) -> dict[str, Any] | None:
         if self.benchmarks is None:
-            return {key: value for key, value in tree.items() if value} if isinstance(tree, dict) else None
+            return (
+                {key: value for key, value in tree.items() if value}
+                if isinstance(tree, dict)
+                else None
+            )
         if not isinstance(tree, dict):
             self._wrong(path, tree, "a mapping of options to values")
             return None
         try:
-            known = {word: partial(self._typed, each) for word, each in self.benchmarks(name).items()}
+            known = {
+                word: partial(self._typed, each) for word, each in self.benchmarks(name).items()
+            }
         except RequestError as error:
             self.mistakes.append(f"{path}: {error} {error.hint or ''}".rstrip())
             return None
@@ -273,11 +343,17 @@ class Reader:
 
     def _target(self, name: str, tree: Tree, path: str) -> Target | None:
         if not TARGET_NAME.search(name) or "\n" in name:
-            self.mistakes.append(f"{path}: the name of a target can only have letters, digits and . _ -.")
+            self.mistakes.append(
+                f"{path}: the name of a target can only have letters, digits and . _ -."
+            )
         elif name in self.launchers:
-            self.mistakes.append(f"{path}: a target cannot have the name of a launcher: --on {name} means that.")
+            self.mistakes.append(
+                f"{path}: a target cannot have the name of a launcher: --on {name} means that."
+            )
         if not isinstance(tree, dict | None):
-            self._wrong(path, tree, f"a mapping with some of {LAUNCHER}, {', '.join(declared(Target))}")
+            self._wrong(
+                path, tree, f"a mapping with some of {LAUNCHER}, {', '.join(declared(Target))}"
+            )
             return None
         entries = dict(tree or {})
         more, launcher = entries.pop(OPTIONS, None), entries.pop(LAUNCHER, None)
@@ -297,10 +373,16 @@ class Reader:
         others = {each.key for of in self.launchers.values() for each in options_of(of).values()}
         for key in [key for key in entries if key in others and key not in keys]:
             del entries[key]
-            self.mistakes.append(f"{path}: {key} has no effect with the launcher {launcher}. Valid: {', '.join(keys)}.")
+            self.mistakes.append(
+                f"{path}: {key} has no effect with the launcher {launcher}. Valid: "
+                f"{', '.join(keys)}."
+            )
         for each in (options_of(kind)[required] for required in kind.requires):
             if each.key not in entries:
-                text = f"{path} has no {each.key}, which the launcher {launcher} needs: {each.type.expected}."
+                text = (
+                    f"{path} has no {each.key}, which the launcher {launcher} needs: "
+                    f"{each.type.expected}."
+                )
                 self.mistakes.append(text)
         values = self._section(entries, path, keys)
         fields = {key.replace("-", "_"): value for key, value in values.items()}

@@ -1,11 +1,15 @@
-"""The counters around one execution: which NICs count, what they show, and how they are stored. Pure.
+"""The counters around one execution: which NICs count, what they show, and how they are stored.
 
-`ExecutionCounters` is the document of a run directory, `counters/NNN-ARM-rR.json`, one per execution.
+Pure.
 
-A script prints them as marker lines, one per host: ``#@fabbench nics 000-tcp-r1 when=before number=0 host=a
-fabric=tcp chosen=eth0 among=all packed=H4sI…``. `number` is the host's index in the plan. `packed` is what
-`SNAPSHOT` printed there, as gzip and base64: 32 NICs make a thousand lines. It is empty if the host did not
-answer in time. The other words are what the NICs are judged against.
+`ExecutionCounters` is the document of a run directory, `counters/NNN-ARM-rR.json`, one per
+execution.
+
+A script prints them as marker lines, one per host: ``#@fabbench nics 000-tcp-r1 when=before
+number=0 host=a fabric=tcp chosen=eth0 among=all packed=H4sI…``. `number` is the host's index in the
+plan. `packed` is what `SNAPSHOT` printed there, as gzip and base64: 32 NICs make a thousand lines.
+It is empty if the host did not answer in time. The other words are what the NICs are judged
+against.
 """
 
 import math
@@ -17,7 +21,15 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from fabbench.counters.findings import WITHOUT_ROWS, Asked, findings
-from fabbench.counters.snapshot import KINDS, NicTraffic, Snapshot, Traffic, difference, of_fabric, read_snapshot
+from fabbench.counters.snapshot import (
+    KINDS,
+    NicTraffic,
+    Snapshot,
+    Traffic,
+    difference,
+    of_fabric,
+    read_snapshot,
+)
 from fabbench.model.hosts import Host
 from fabbench.model.log import Finding, Log, Marker, Outcome, Point, Severity, marker_words
 from fabbench.model.messages import listed
@@ -46,22 +58,35 @@ class ExecutionCounters:
     def traffic(self) -> dict[str, Traffic]:
         """Return what each host moved, without hosts that lack a snapshot."""
         pairs = {host: (pair.before, pair.after) for host, pair in self.hosts.items()}
-        return {host: difference(before, after) for host, (before, after) in pairs.items() if before and after}
+        return {
+            host: difference(before, after)
+            for host, (before, after) in pairs.items()
+            if before and after
+        }
 
     def of_fabric(self, traffic: Mapping[str, Traffic]) -> dict[str, Traffic]:
         """Return the traffic of the fabric's NICs per host, idle ones too, without hosts that have none."""
-        kept = {host: of_fabric(moved, self.asked.fabric, chosen=self.asked.chosen) for host, moved in traffic.items()}
+        kept = {
+            host: of_fabric(moved, self.asked.fabric, chosen=self.asked.chosen)
+            for host, moved in traffic.items()
+        }
         return {host: moved for host, moved in kept.items() if moved.nics}
 
     def findings(self, *, measured: bool, most: float | None = None) -> tuple[Finding, ...]:
-        """Judge what the NICs moved. `measured`: whether rows were; `most`: as `findings` takes it."""
+        """Judge what the NICs moved. `measured`: whether rows were; `most`.
+
+        As `findings` takes it.
+        """
         asked = self.asked
         moved = {host: traffic for host, traffic in self.traffic().items() if host in asked.among}
         judgments = findings(moved, asked, most) if len(asked.among) > 1 else ()
         # Errors hold even if no row was measured; the other findings are about what was measured.
         kept = (finding for finding in judgments if measured or finding.code in WITHOUT_ROWS)
         notes = (
-            note(f"No NIC counters of {listed(hosts)} from {when} this execution. {' '.join(self.failures)}")
+            note(
+                f"No NIC counters of {listed(hosts)} from {when} this execution. "
+                f"{' '.join(self.failures)}"
+            )
             for when in ("before", "after")
             if (hosts := [host for host, pair in self.hosts.items() if getattr(pair, when) is None])
         )
@@ -71,9 +96,9 @@ class ExecutionCounters:
 def expected_nics(execution: Execution, hosts: Sequence[Host]) -> Asked:
     """Return which NICs an execution was to use, and which hosts exchange data in it.
 
-    The NICs are named by the domain or devices that were chosen, and for sockets by the interface of each
-    host. A pair uses one NIC on each side. For ranks, the proof has the number of NICs per host; fewer ranks
-    than GPUs use a proportional part of them.
+    The NICs are named by the domain or devices that were chosen, and for sockets by the interface
+    of each host. A pair uses one NIC on each side. For ranks, the proof has the number of NICs per
+    host; fewer ranks than GPUs use a proportional part of them.
     """
     fabric = execution.proof.fabric
     interfaces = [host.interface for host in hosts]
@@ -95,7 +120,9 @@ def expected_nics(execution: Execution, hosts: Sequence[Host]) -> Asked:
 
 def _nics_per_host(execution: Execution, hosts: Sequence[Host]) -> int | None:
     """Return the number of NICs that the ranks of each host are to use; None if not known."""
-    ranks = max((sum(command.ranks for command in step.commands) for step in execution.steps), default=0)
+    ranks = max(
+        (sum(command.ranks for command in step.commands) for step in execution.steps), default=0
+    )
     gpus = sum(host.gpus for host in hosts)
     devices = max(len(host.linked(execution.proof.fabric)) for host in hosts)
     required = execution.proof.nics or None
@@ -105,8 +132,12 @@ def _nics_per_host(execution: Execution, hosts: Sequence[Host]) -> int | None:
     return min(part, required or part)
 
 
-def with_counter_findings(logs: Iterable[Log], counters: ExecutionCounters | None) -> tuple[Log, ...]:
-    """Add to the logs of one execution what its NICs show. No outcome changes: logs alone decide those.
+def with_counter_findings(
+    logs: Iterable[Log], counters: ExecutionCounters | None
+) -> tuple[Log, ...]:
+    """Add to the logs of one execution what its NICs show. No outcome changes.
+
+    Logs alone decide those.
 
     The counters cannot be attributed to one of several logs, and so each log gets all findings.
     """
@@ -120,9 +151,12 @@ def with_counter_findings(logs: Iterable[Log], counters: ExecutionCounters | Non
 
 
 def _most_sent(log: Log) -> float | None:
-    """Return the bytes that a pair sent at most, both directions and headers included; None if not known.
+    """Return the bytes that a pair sent at most, both directions and headers included.
 
-    fi_pingpong prints the number of messages per row; perftest once, without those of its margins (-D).
+    None if not known.
+
+    fi_pingpong prints the number of messages per row; perftest once, without those of its margins
+    (-D).
     """
     if log.benchmark not in {"pingpong", "perftest"} or log.outcome is not Outcome.OK:
         return None
@@ -131,8 +165,14 @@ def _most_sent(log: Log) -> float | None:
         count = _COUNT.fullmatch(str(point.labels.get("sent") or log.facts.get("iterations") or ""))
         if count is None:
             return None
-        messages = float(count[1]) * {"": 1, "k": 1e3, "m": 1e6, "b": 1e9}[count[2]] * int(log.facts.get("qps") or 1)
-        messages *= (1 if point.labels.get("direction") == "uni" else 2) * (1.25 if log.benchmark == "perftest" else 1)
+        messages = (
+            float(count[1])
+            * {"": 1, "k": 1e3, "m": 1e6, "b": 1e9}[count[2]]
+            * int(log.facts.get("qps") or 1)
+        )
+        messages *= (1 if point.labels.get("direction") == "uni" else 2) * (
+            1.25 if log.benchmark == "perftest" else 1
+        )
         sent[point.size, point.labels.get("device", "")] = messages * (point.size + _HEADERS)
     return sum(sent.values()) or None
 
@@ -156,7 +196,9 @@ def note(meaning: str) -> Finding:
 
 
 def total(executions: Iterable[ExecutionCounters]) -> tuple[dict[str, Traffic], list[str]]:
-    """Add up what the fabric's NICs moved in several executions of one configuration: by host, and notes.
+    """Add up what the fabric's NICs moved in several executions of one configuration.
+
+    By host, and notes.
 
     A NIC that is unreadable in one of them is unreadable in the sum.
     """
@@ -169,7 +211,9 @@ def total(executions: Iterable[ExecutionCounters]) -> tuple[dict[str, Traffic], 
             notes["All data stayed inside one host: NIC counters ignored."] = None
         for host, pair in counters.hosts.items():
             for taken in (pair.before, pair.after):
-                notes |= dict.fromkeys(f"{host}: {sentence}" for sentence in (taken.unread if taken else ()))
+                notes |= dict.fromkeys(
+                    f"{host}: {sentence}" for sentence in (taken.unread if taken else ())
+                )
     return {host: _sum(traffics) for host, traffics in moved.items()}, list(notes)
 
 
@@ -178,9 +222,17 @@ def _sum(traffics: Sequence[Traffic]) -> Traffic:
     nics: dict[str, NicTraffic] = {}
     for nic in (nic for traffic in traffics for nic in traffic.nics):
         other = nics.get(nic.name, replace(nic, counters=dict.fromkeys(nic.counters, 0)))
-        moved = {name: count + nic.counters[name] for name, count in other.counters.items() if name in nic.counters}
-        nics[nic.name] = replace(other, counters=moved, unreadable=other.unreadable or nic.unreadable)
-    return Traffic(seconds=sum(known) if len(known) == len(traffics) else None, nics=tuple(nics.values()))
+        moved = {
+            name: count + nic.counters[name]
+            for name, count in other.counters.items()
+            if name in nic.counters
+        }
+        nics[nic.name] = replace(
+            other, counters=moved, unreadable=other.unreadable or nic.unreadable
+        )
+    return Traffic(
+        seconds=sum(known) if len(known) == len(traffics) else None, nics=tuple(nics.values())
+    )
 
 
 # ---------------------------------------------------------------- printed
@@ -189,7 +241,10 @@ def _sum(traffics: Sequence[Traffic]) -> Traffic:
 _LARGEST = 1 << 20
 """Bytes of a snapshot that are read; hosts with 32 NICs have some 70 KB."""
 _EXPANDS = 100
-"""The largest factor by which a snapshot may expand when it is unpacked; those of hosts expand some 20."""
+"""The largest factor by which a snapshot may expand when it is unpacked.
+
+Those of hosts expand some 20.
+"""
 
 
 def expected_facts(execution: Execution, hosts: Sequence[Host]) -> str:
@@ -219,26 +274,39 @@ class PrintedCounters:
         """Return what is known so far; None if nothing was printed yet."""
         if self._facts is None:
             return None
-        fabric, chosen, nics, among = (self._facts.get(name, "") for name in ("fabric", "chosen", "expected", "among"))
+        fabric, chosen, nics, among = (
+            self._facts.get(name, "") for name in ("fabric", "chosen", "expected", "among")
+        )
         return ExecutionCounters(
             asked=Asked(
                 fabric=fabric,
                 chosen=tuple(filter(None, chosen.split(","))),
                 expected=int(nics) if nics.isdecimal() else None,
-                among=tuple(name for number, name in self._names.items() if {number, "all"} & {*among.split(",")}),
+                among=tuple(
+                    name
+                    for number, name in self._names.items()
+                    if {number, "all"} & {*among.split(",")}
+                ),
             ),
             hosts=self._hosts,
             failures=tuple(filter(None, self._failures)),
         )
 
     def take(self, marker: Marker) -> None:
-        """Read a line. Counters from before replace earlier ones: a job that restarts prints them again."""
+        """Read a line. Counters from before replace earlier ones.
+
+        A job that restarts prints them again.
+        """
         facts = marker.facts
-        host = self._names.setdefault(facts.get("number", ""), facts.get("host", "a host without a name"))
+        host = self._names.setdefault(
+            facts.get("number", ""), facts.get("host", "a host without a name")
+        )
         taken, failure = _unpacked(facts.get("packed", ""), host)
         self._failures[failure] = None
         before = self._hosts[host].before if host in self._hosts else None
-        self._hosts[host] = Pair(taken, None) if facts.get("when") == "before" else Pair(before, taken)
+        self._hosts[host] = (
+            Pair(taken, None) if facts.get("when") == "before" else Pair(before, taken)
+        )
         self._facts = facts
 
 
@@ -279,7 +347,10 @@ class ExecutionMarkers:
             self._now.take(marker)
 
     def begun(self, marker: Marker) -> Sequence[Log]:
-        """Record that a step starts. Return the logs of the previous execution, if this is another one."""
+        """Record that a step starts.
+
+        Return the logs of the previous execution, if this is another one.
+        """
         starts = self._next is not None and self._next.execution == marker.execution
         if not starts and self._now is not None and self._now.execution == marker.execution:
             return []
@@ -296,6 +367,8 @@ class ExecutionMarkers:
 
     def close(self) -> Sequence[Log]:
         """Return the logs that were held back."""
-        logs = with_counter_findings(self._kept, self._now.counters if self._now is not None else None)
+        logs = with_counter_findings(
+            self._kept, self._now.counters if self._now is not None else None
+        )
         self._kept = []
         return logs

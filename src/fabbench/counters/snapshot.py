@@ -1,8 +1,9 @@
 """The NIC counters of a host: the script, their values, what moved between two snapshots. Pure.
 
-EFA counters: names as in the kernel's drivers/infiniband/hw/efa/efa_verbs.c. InfiniBand and RoCE: as in the
-kernel's Documentation/ABI/stable/sysfs-class-infiniband, where port data is counted in units of 4 octets; soft-RoCE's
-as in drivers/infiniband/sw/rxe/rxe_hw_counters.c, which counts packets only.
+EFA counters: names as in the kernel's drivers/infiniband/hw/efa/efa_verbs.c. InfiniBand and RoCE:
+as in the kernel's Documentation/ABI/stable/sysfs-class-infiniband, where port data is counted in
+units of 4 octets; soft-RoCE's as in drivers/infiniband/sw/rxe/rxe_hw_counters.c, which counts
+packets only.
 """
 
 import re
@@ -27,12 +28,18 @@ class NicKind(StrEnum):
     ROCE = "roce"
     NETDEV = "netdev"
     TCP = "tcp"
-    """All TCP connections of a host together: no NIC, but what their segments count is read with the others."""
+    """All TCP connections of a host together.
+
+    No NIC, but what their segments count is read with the others.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nic:
-    """The state of one network device, or of one port. What could not be read is absent, never 0."""
+    """The state of one network device, or of one port.
+
+    What could not be read is absent, never 0.
+    """
 
     name: str
     """As the kernel names it; port 2 of `mlx5_0` is `mlx5_0:2`."""
@@ -59,7 +66,10 @@ class Snapshot:
     """Sentences: what in the text could not be understood."""
 
 
-_TABLE = [line.split() for line in (files("fabbench.counters") / "counters.txt").read_text("utf-8").splitlines()[3:]]
+_TABLE = [
+    line.split()
+    for line in (files("fabbench.counters") / "counters.txt").read_text("utf-8").splitlines()[3:]
+]
 _PORT_COUNTERS = {file: name for file, name, *_ in _TABLE if "counters/" in file}
 """File below /sys/class/infiniband/DEVICE/ports/PORT → its counter. If a port has two files of one counter, the
 first is used: some RoCE drivers have both."""
@@ -84,18 +94,26 @@ fabbench_counters() (
         sys/class/net/*/operstate sys/class/net/*/speed proc/uptime 2>/dev/null || :
 )
 """
-"""A function for any POSIX shell: ``fabbench_counters [ROOT]`` prints ``FILE:TEXT`` for each line of files.
+"""A function for any POSIX shell.
 
-It starts one process. Files that are missing or fail to be read (EOPNOTSUPP, EINVAL) are left out. Ports are
-read one after another: EFA's driver queries the device for all counters of a port at once and caches them
-for 10 ms. Interfaces are read from /proc/net/dev, which belongs to the reader's own network namespace, while
-/sys may belong to another. ROOT is the directory that holds `sys` and `proc`.
+``fabbench_counters [ROOT]`` prints ``FILE:TEXT`` for each line of files.
+
+It starts one process. Files that are missing or fail to be read (EOPNOTSUPP, EINVAL) are left out.
+Ports are read one after another: EFA's driver queries the device for all counters of a port at once
+and caches them for 10 ms. Interfaces are read from /proc/net/dev, which belongs to the reader's own
+network namespace, while /sys may belong to another. ROOT is the directory that holds `sys` and
+`proc`.
 """
 
 
-_FILE = lazy(r"sys/class/(infiniband/[^/:]+(?:/ports/[0-9]{1,9})?|net/[^/:]+)/([a-z_]+(?:/[a-z_]\w*)?):(.*)", re.ASCII)
+_FILE = lazy(
+    r"sys/class/(infiniband/[^/:]+(?:/ports/[0-9]{1,9})?|net/[^/:]+)/([a-z_]+(?:/[a-z_]\w*)?):(.*)",
+    re.ASCII,
+)
 _STATISTICS = lazy(r"proc/net/dev:\s*([^\s:|]+):((?:\s*\b[0-9]{1,19}\b){16})\s*", re.ASCII)
-_SEGMENTS = lazy(r"proc/net/snmp:(?:Tcp:(?: -?\d{1,19}){10} (\d{1,19}) (\d{1,19})(?: .*)?|.*)", re.ASCII)
+_SEGMENTS = lazy(
+    r"proc/net/snmp:(?:Tcp:(?: -?\d{1,19}){10} (\d{1,19}) (\d{1,19})(?: .*)?|.*)", re.ASCII
+)
 _HEADING = lazy(r"(?:proc/net/dev:.*\|.*\|.*)?")
 _UPTIME = lazy(r"proc/uptime:([0-9]{1,12}(?:\.[0-9]{1,9})?)(?:\s.*)?", re.ASCII)
 _NUMBER = lazy(r"[0-9]{1,19}", re.ASCII)
@@ -105,7 +123,10 @@ _SATURATED = 2**32 - 1
 
 
 def read_snapshot(lines: Iterable[str]) -> Snapshot:
-    """Read what `SNAPSHOT` printed. Never raises; truncated text yields what came before the break."""
+    """Read what `SNAPSHOT` printed. Never raises.
+
+    Truncated text yields what came before the break.
+    """
     stamps, unread = list[float](), list[str]()
     folders: dict[str, dict[str, str]] = {}
     statistics: dict[str, dict[str, int]] = {}
@@ -121,7 +142,9 @@ def read_snapshot(lines: Iterable[str]) -> Snapshot:
         elif match := _UPTIME.fullmatch(text):
             stamps.append(float(match[1]))
         elif match := _SEGMENTS.fullmatch(text):
-            segments.update({TX_PACKETS: int(match[1]), RETRANSMITTED: int(match[2])} if match[1] else {})
+            segments.update(
+                {TX_PACKETS: int(match[1]), RETRANSMITTED: int(match[2])} if match[1] else {}
+            )
         elif not _HEADING.fullmatch(text):
             unread.append(f"Not understood: {text}")
     if len(stamps) < 2:
@@ -140,9 +163,13 @@ def _ports(folders: Mapping[str, Mapping[str, str]], unread: list[str]) -> Itera
         name = device if port[1] == "1" else f"{device}:{port[1]}"
         layer = texts.get("link_layer", "not reported")
         efa = _EFA.search(folders.get(f"infiniband/{device}", {}).get("device/uevent", ""))
-        kind = NicKind.EFA if efa else {"InfiniBand": NicKind.IB, "Ethernet": NicKind.ROCE}.get(layer)
+        kind = (
+            NicKind.EFA if efa else {"InfiniBand": NicKind.IB, "Ethernet": NicKind.ROCE}.get(layer)
+        )
         if kind is None:
-            unread.append(f"{name} is neither EFA nor InfiniBand nor Ethernet (link layer: {layer}).")
+            unread.append(
+                f"{name} is neither EFA nor InfiniBand nor Ethernet (link layer: {layer})."
+            )
             continue
         rate = _RATE.fullmatch(texts.get("rate", ""))
         yield Nic(
@@ -169,7 +196,9 @@ def _counters(name: str, texts: Mapping[str, str], unread: list[str]) -> dict[st
     return counters
 
 
-def _interfaces(folders: Mapping[str, Mapping[str, str]], statistics: Mapping[str, Mapping[str, int]]) -> Iterator[Nic]:
+def _interfaces(
+    folders: Mapping[str, Mapping[str, str]], statistics: Mapping[str, Mapping[str, int]]
+) -> Iterator[Nic]:
     for name, counters in statistics.items():
         texts = folders.get(f"net/{name}", {})
         if name == "lo":
@@ -187,7 +216,13 @@ def _interfaces(folders: Mapping[str, Mapping[str, str]], statistics: Mapping[st
         )
 
 
-KINDS = {"efa": NicKind.EFA, "ib": NicKind.IB, "roce": NicKind.ROCE, "tcp": NicKind.NETDEV, "ofi-tcp": NicKind.NETDEV}
+KINDS = {
+    "efa": NicKind.EFA,
+    "ib": NicKind.IB,
+    "roce": NicKind.ROCE,
+    "tcp": NicKind.NETDEV,
+    "ofi-tcp": NicKind.NETDEV,
+}
 """Fabric → the NICs that carry it; none for one whose counters are not read here."""
 _FAMILIES: Mapping[str, tuple[str, str]] = {
     "send/recv": ("send_bytes", "recv_bytes"),
@@ -198,7 +233,10 @@ _FAMILIES: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NicTraffic(Nic):
-    """What one NIC moved: `counters` is by how much each grew. What is not known is absent, never 0."""
+    """What one NIC moved: `counters` is by how much each grew.
+
+    What is not known is absent, never 0.
+    """
 
     unreadable: str = ""
     """A sentence, if the counters do not show how many bytes it moved."""
@@ -242,7 +280,9 @@ class Traffic:
         `rdma-write` with NCCL's RDMA protocol (p5 and later), `send/recv` and `rdma-read` on p4d.
         """
         known = {
-            family: [nic.counters[name] for nic in self.nics for name in files if name in nic.counters]
+            family: [
+                nic.counters[name] for nic in self.nics for name in files if name in nic.counters
+            ]
             for family, files in _FAMILIES.items()
         }
         sums = {family: sum(counts) for family, counts in known.items() if counts}
@@ -252,10 +292,12 @@ class Traffic:
 def difference(before: Snapshot, after: Snapshot) -> Traffic:
     """Subtract two snapshots of one host.
 
-    A NIC that is in only one of them, or has a counter that went backwards (its driver was reloaded, the
-    counter was cleared or wrapped), is listed as unreadable.
+    A NIC that is in only one of them, or has a counter that went backwards (its driver was
+    reloaded, the counter was cleared or wrapped), is listed as unreadable.
     """
-    seconds = after.time - before.time if after.time is not None and before.time is not None else None
+    seconds = (
+        after.time - before.time if after.time is not None and before.time is not None else None
+    )
     restarted = "The host was restarted." if seconds is not None and seconds < 0 else ""
     earlier = {(nic.kind, nic.name): nic for nic in before.nics}
     later = {(nic.kind, nic.name): nic for nic in after.nics}
@@ -272,10 +314,14 @@ def _nic(before: Nic | None, after: Nic, restarted: str) -> NicTraffic:
     moved = {name: count - was[name] for name, count in now.items() if name in was}
     backwards = next((name for name, count in moved.items() if count < 0), None)
     if backwards:
-        return _moved(after, {}, f"{backwards} went backwards, from {was[backwards]} to {now[backwards]}.")
+        return _moved(
+            after, {}, f"{backwards} went backwards, from {was[backwards]} to {now[backwards]}."
+        )
     if before.up and after.up is False:  # some drivers do not count it
         moved["link_downed"] = max(1, moved.get("link_downed", 0))
-    return _moved(after, moved, "" if {TX, RX, RETRANSMITTED} & moved.keys() else "It has no byte counters.")
+    return _moved(
+        after, moved, "" if {TX, RX, RETRANSMITTED} & moved.keys() else "It has no byte counters."
+    )
 
 
 def _moved(nic: Nic, moved: Mapping[str, int], unreadable: str) -> NicTraffic:
@@ -286,13 +332,15 @@ def _moved(nic: Nic, moved: Mapping[str, int], unreadable: str) -> NicTraffic:
 # ---------------------------------------------------------------- which NICs carry a fabric
 
 
-def of_fabric(traffic: Traffic, fabric: str, *, chosen: Collection[str] = (), expected: int | None = None) -> Traffic:
+def of_fabric(
+    traffic: Traffic, fabric: str, *, chosen: Collection[str] = (), expected: int | None = None
+) -> Traffic:
     """Keep the NICs of a fabric.
 
-    `chosen` names those that were requested, possibly as libfabric domains (`rdmap16s27-rdm`). Without it,
-    all ports of the fabric's kind are kept except those that are down, and of plain interfaces the busiest
-    and those that moved at least half as much. `expected` is how many of them this host was to use, if that
-    is known: only so many are kept, the busiest ones.
+    `chosen` names those that were requested, possibly as libfabric domains (`rdmap16s27-rdm`).
+    Without it, all ports of the fabric's kind are kept except those that are down, and of plain
+    interfaces the busiest and those that moved at least half as much. `expected` is how many of
+    them this host was to use, if that is known: only so many are kept, the busiest ones.
     """
     nics = [nic for nic in traffic.nics if nic.kind is KINDS.get(fabric)]
     if chosen:

@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING
 from fabbench.benchmarks import benchmark_named
 from fabbench.evidence.known_errors import finding, told
 from fabbench.model.fabrics import NO_NETWORK, contradicts
-from fabbench.model.log import MPI_DEBUG, NCCL_DEBUG, Ending, Facts, Finding, Log, Outcome, Proof, Record, Severity
+from fabbench.model.log import (
+    MPI_DEBUG,
+    NCCL_DEBUG,
+    Ending,
+    Facts,
+    Finding,
+    Log,
+    Outcome,
+    Proof,
+    Record,
+    Severity,
+)
 from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_size, scale
 
@@ -24,10 +35,15 @@ _LINKS = {"IB": "ib", "InfiniBand": "ib", "RoCE": "roce", "Ethernet": "roce"}
 
 _FAR = 3.0  # two logs of one test, each measured once, differ by noise, but not by this factor
 _CARRIERS = frozenset({"networks-disagree", "nics-disagree", "nics-unused", "mixed-provider"})
-"""Findings that say what carried the data, and contradict a fabric; any other error ended the run."""
+"""Findings that say what carried the data, and contradict a fabric.
+
+Any other error ended the run.
+"""
 
 
-def judge(record: Record, *, source: str, proof: Proof | None = None, ending: Ending | None = None) -> Log:
+def judge(
+    record: Record, *, source: str, proof: Proof | None = None, ending: Ending | None = None
+) -> Log:
     """Decide the outcome of one execution, with the reason as a sentence (None for ok)."""
     verdicts = tuple(_verdicts(record, proof, ending))
     outcome, reason = verdicts[0] if verdicts else (Outcome.OK, None)
@@ -41,7 +57,10 @@ def judge(record: Record, *, source: str, proof: Proof | None = None, ending: En
         outcome=outcome,
         reason=reason,
         facts=facts,
-        findings=(*(each for each in record.findings if each.code != "counters"), *_remarks(record, proof)),
+        findings=(
+            *(each for each in record.findings if each.code != "counters"),
+            *_remarks(record, proof),
+        ),
         damaged=tuple(record.damaged),
         points=record.points,
         evidence=record.evidence,
@@ -54,15 +73,23 @@ def judge(record: Record, *, source: str, proof: Proof | None = None, ending: En
     )
 
 
-def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Iterator[tuple[Outcome, str]]:
+def _verdicts(
+    record: Record, proof: Proof | None, ending: Ending | None
+) -> Iterator[tuple[Outcome, str]]:
     if record.wrong:
-        yield Outcome.CORRUPT, f"The benchmark found wrong data: {counted(record.wrong, 'failed check')}."
+        yield (
+            Outcome.CORRUPT,
+            f"The benchmark found wrong data: {counted(record.wrong, 'failed check')}.",
+        )
     if ending and ending.refused:
         yield Outcome.OFF_FABRIC, ending.refused
     if timed_out := _timeout(record, ending):
         yield Outcome.TIMEOUT, timed_out
     errors = [each for each in record.findings if each.severity is Severity.ERROR]
-    for reason in (*record.failures, *(error.meaning for error in errors if error.code not in _CARRIERS)):
+    for reason in (
+        *record.failures,
+        *(error.meaning for error in errors if error.code not in _CARRIERS),
+    ):
         yield Outcome.FAILED, reason
     if ending and ending.status:
         yield Outcome.FAILED, f"The benchmark exited with status {ending.status}."
@@ -72,14 +99,25 @@ def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Ite
     if record.off_fabric:
         yield Outcome.OFF_FABRIC, record.off_fabric
     nics = record.facts.get("nics")
-    enough = proof is not None and proof.nics is not None and isinstance(nics, int) and nics >= proof.nics
+    enough = (
+        proof is not None
+        and proof.nics is not None
+        and isinstance(nics, int)
+        and nics >= proof.nics
+    )
     doubtful = record.findings if proof and proof.fabric and not enough else errors
     contradictions = [each.meaning for each in doubtful if each.code in _CARRIERS]
     yield from _network_verdicts(record, proof, contradictions)
     if observed:
-        known = {record.facts.get(name, "unknown") for name in ("network", "transport")} != {"unknown"}
+        known = {record.facts.get(name, "unknown") for name in ("network", "transport")} != {
+            "unknown"
+        }
         what = "show the network" if known else "do not show the network"
-        whose, result = ("MPI's, UCX's or libfabric's", " result of a") if record.case == MPI_DEBUG else ("NCCL's", "")
+        whose, result = (
+            ("MPI's, UCX's or libfabric's", " result of a")
+            if record.case == MPI_DEBUG
+            else ("NCCL's", "")
+        )
         debug = f"{whose} debug lines {what}; no{result} benchmark is in the log."
         report = _counters(record) or record.facts.get("report")
         yield Outcome.OBSERVED, f"This is a report of {report}." if report else debug
@@ -87,14 +125,25 @@ def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Ite
 
 def _is_observed(record: Record, ending: Ending | None) -> bool:
     """Return whether the log is of a program that is not a benchmark, so nothing is missing from it."""
-    others = record.case in {NCCL_DEBUG, MPI_DEBUG} or "tests_failed" in record.facts or bool(_counters(record))
+    others = (
+        record.case in {NCCL_DEBUG, MPI_DEBUG}
+        or "tests_failed" in record.facts
+        or bool(_counters(record))
+    )
     return ending is None and others
 
 
 def _counters(record: Record) -> str:
-    """Return what a log is that is nothing but counters of NICs that were pasted; empty for any other."""
+    """Return what a log is that is nothing but counters of NICs that were pasted.
+
+    Empty for any other.
+    """
     codes = {each.code for each in record.findings} if record.benchmark is None else set()
-    said = "NIC counters" if "counted-errors" in codes else "NIC counters, and none known to count errors is above 0"
+    said = (
+        "NIC counters"
+        if "counted-errors" in codes
+        else "NIC counters, and none known to count errors is above 0"
+    )
     return "" if not codes or codes - {"counters", "counted-errors"} else said
 
 
@@ -114,7 +163,11 @@ def _gaps(record: Record, ending: Ending | None) -> Iterator[str]:
         rows = counted(len(record.damaged), "row")
         yield f"{rows} could not be read or trusted (line {lines}{more})."
     if not record.points:
-        where = "the output ends before the first result" if record.benchmark else "no benchmark output was found"
+        where = (
+            "the output ends before the first result"
+            if record.benchmark
+            else "no benchmark output was found"
+        )
         yield f"No row was read: {where}."
     elif not any(point.metrics for point in record.points):
         yield "No row has a usable value."
@@ -122,7 +175,9 @@ def _gaps(record: Record, ending: Ending | None) -> Iterator[str]:
         yield "The output ends before the benchmark's own closing lines."
     if record.incomplete:
         yield record.incomplete
-    missing = set(ending.planned_sizes) - {point.size for point in record.points} if ending else set()
+    missing = (
+        set(ending.planned_sizes) - {point.size for point in record.points} if ending else set()
+    )
     if missing:
         yield f"Planned but not measured: {', '.join(map(format_size, sorted(missing)))}."
 
@@ -147,7 +202,11 @@ def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[tuple[Outcome, st
     requirement = f"{proof.fabric} was requested"
     if contradicts(transport, accepted):
         yield Outcome.OFF_FABRIC, f"{requirement}, but {transport} carried the data."
-    elif transport not in accepted and proof.fabric not in NO_NETWORK and contradicts(network, accepted):
+    elif (
+        transport not in accepted
+        and proof.fabric not in NO_NETWORK
+        and contradicts(network, accepted)
+    ):
         yield Outcome.OFF_FABRIC, f"{requirement}, but the library chose {network} as its network."
     elif link := _other_link(record, proof.fabric):
         yield Outcome.OFF_FABRIC, f"{requirement}, but the link of the NICs was {link}."
@@ -155,11 +214,17 @@ def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[tuple[Outcome, st
     if proof.domain and domain and domain != proof.domain:
         yield Outcome.OFF_FABRIC, f"Domain {proof.domain} was requested, but {domain} was used."
     if transport == "libfabric":
-        yield (Outcome.UNPROVEN, f"{requirement}, and the log does not show which libfabric provider carried the data.")
+        yield (
+            Outcome.UNPROVEN,
+            f"{requirement}, and the log does not show which libfabric provider carried the data.",
+        )
     elif transport not in accepted:
         yield Outcome.UNPROVEN, f"{requirement}, and the log does not show what carried the data."
     if proof.domain and not domain:
-        yield (Outcome.UNPROVEN, f"Domain {proof.domain} was requested, and the log does not show which was used.")
+        yield (
+            Outcome.UNPROVEN,
+            f"Domain {proof.domain} was requested, and the log does not show which was used.",
+        )
 
 
 def _nic_verdicts(record: Record, proof: Proof | None) -> Iterator[tuple[Outcome, str]]:
@@ -213,7 +278,9 @@ def _remarks(record: Record, proof: Proof | None) -> Iterator[Finding]:
     nics = facts.get("nics")
     known = (proof is not None and proof.nics is not None) or _system(record, proof) is not None
     if isinstance(nics, int) and _uses_efa(record) and not known:
-        yield finding("nics-unchecked", record.evidence.get("nics", ""), nics=counted(nics, "EFA NIC"))
+        yield finding(
+            "nics-unchecked", record.evidence.get("nics", ""), nics=counted(nics, "EFA NIC")
+        )
     if transport == "libfabric-tcp" and fabric != "ofi-tcp":
         yield finding("provider-not-efa", record.evidence.get("provider", ""))
     codes = {each.code for each in record.findings}
@@ -221,7 +288,11 @@ def _remarks(record: Record, proof: Proof | None) -> Iterator[Finding]:
         if each.code not in codes:
             codes.add(each.code)
             yield each
-    if facts.get("gdr") in {"no", "partly"} and "gdr-disabled" not in codes and transport in {"efa", "ib", "gib"}:
+    if (
+        facts.get("gdr") in {"no", "partly"}
+        and "gdr-disabled" not in codes
+        and transport in {"efa", "ib", "gib"}
+    ):
         where = "no channel" if facts["gdr"] == "no" else "some channels only"
         yield finding("gdr-off", record.evidence.get("gdr", ""), where=where)
     if facts.get("iterations") == 1 and facts.get("warmup") == 0:
@@ -262,7 +333,10 @@ def _complete(record: Record, ending: Ending | None) -> str:
 
 
 def with_counters(logs: Sequence[Log], counters: "ExecutionCounters | None") -> tuple[Log, ...]:
-    """Add to the logs of one execution what its NICs show; and their link, where the type of node is not known."""
+    """Add to the logs of one execution what its NICs show.
+
+    And their link, where the type of node is not known.
+    """
     if counters is None:
         return tuple(logs)
     from fabbench.counters.execution_counters import with_counter_findings
@@ -273,28 +347,46 @@ def with_counters(logs: Sequence[Log], counters: "ExecutionCounters | None") -> 
 
 
 def _linked(log: Log, link: str) -> Log:
-    """Return a log with its link as the type of node: of one NIC's bandwidth alone, as it bounds nothing else."""
+    """Return a log with its link as the type of node.
+
+    Of one NIC's bandwidth alone, as it bounds nothing else.
+    """
     if log.benchmark not in {"perftest", "fabtests"} or "_bw" not in (log.case or ""):
         return log
     return replace(log, proof=replace(log.proof or Proof(), instance_type=link))
 
 
 def _link(counters: "ExecutionCounters") -> str:
-    """Return what the catalog calls the link of an execution's NICs (``roce-100``); empty: unknown, or they differ."""
+    """Return what the catalog calls the link of an execution's NICs (``roce-100``); empty.
+
+    Unknown, or they differ.
+    """
     from fabbench.catalog.expectations import systems
 
     of_hosts = counters.of_fabric(counters.traffic()).values()
     rates = {nic.link_rate for traffic in of_hosts for nic in traffic.nics}
-    links = (each for each in systems().values() if not each.gpus and each.name.startswith(f"{counters.asked.fabric}-"))
+    links = (
+        each
+        for each in systems().values()
+        if not each.gpus and each.name.startswith(f"{counters.asked.fabric}-")
+    )
     return next((each.name for each in links if {each.rate} == rates), "")
 
 
 def slower_paths(logs: Sequence[Log]) -> list[Log]:
-    """Return logs: in what one is far slower than the last of the same test on the same nodes is a finding."""
-    tests = [(log.hosts, log.benchmark, log.case, *map(log.facts.get, ("transport", "ranks", "qps"))) for log in logs]
+    """Return logs.
+
+    In what one is far slower than the last of the same test on the same nodes is a finding.
+    """
+    tests = [
+        (log.hosts, log.benchmark, log.case, *map(log.facts.get, ("transport", "ranks", "qps")))
+        for log in logs
+    ]
     last = {test: _times(log) for test, log in zip(tests, logs, strict=True)}
     judged = zip(logs, tests, strict=True)
-    return [replace(log, findings=(*log.findings, *_slower(log, last[test]))) for log, test in judged]
+    return [
+        replace(log, findings=(*log.findings, *_slower(log, last[test]))) for log, test in judged
+    ]
 
 
 def _slower(log: Log, others: Mapping[int, float]) -> Iterator[Finding]:
@@ -308,9 +400,14 @@ def _slower(log: Log, others: Mapping[int, float]) -> Iterator[Finding]:
 
 
 def _times(log: Log) -> dict[int, float]:
-    """Return how long a message of each size takes; without those that are not known. The slowest of many is noise."""
+    """Return how long a message of each size takes; without those that are not known.
+
+    The slowest of many is noise.
+    """
     points = (point for point in log.points if "stat" not in point.labels)
     rows = ((point.size, dict(zip(point.metrics, point.values, strict=True))) for point in points)
     rates = ((size, row, row.get("bandwidth") or math.inf) for size, row in rows)
-    times = {size: row.get("time") or row.get("latency") or size / rate for size, row, rate in rates}
+    times = {
+        size: row.get("time") or row.get("latency") or size / rate for size, row, rate in rates
+    }
     return {size: time for size, time in times.items() if size and time}

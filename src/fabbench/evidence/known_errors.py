@@ -1,14 +1,14 @@
 """What goes wrong: what programs print when a run dies, and the lines that show why. Pure.
 
-`fatal.txt` is one table for all benchmarks and launchers, and stands before them: a line that it knows is no row, and
-a run with one is never ok, wherever the line stands.
+`fatal.txt` is one table for all benchmarks and launchers, and stands before them: a line that it
+knows is no row, and a run with one is never ok, wherever the line stands.
 
-`causes.txt` has one entry per cause. Its first line: the code and its marks (a severity; `effect`: it follows from
-another cause; `remark`: it explains nothing; `told`: looked for in the reason of a failure alone, not in every line;
-`counted`: made of counters or figures, and says itself what it means); then, after a colon, texts of which a line must
-have one. Below: lines that show it (:), patterns (indented), what it means (=), what to do (>), a fact that contradicts
-it (!), a command that would decide (?), and the source (@).
-`#` begins a comment.
+`causes.txt` has one entry per cause. Its first line: the code and its marks (a severity; `effect`:
+it follows from another cause; `remark`: it explains nothing; `told`: looked for in the reason of a
+failure alone, not in every line; `counted`: made of counters or figures, and says itself what it
+means); then, after a colon, texts of which a line must have one. Below: lines that show it (:),
+patterns (indented), what it means (=), what to do (>), a fact that contradicts it (!), a command
+that would decide (?), and the source (@). `#` begins a comment.
 """
 
 import re
@@ -30,13 +30,19 @@ class Kind(IntEnum):
     TIMEOUT = 0
     """A time limit ended it."""
     KILLED = 1
-    """A signal, the kernel or the batch system ended it: a benchmark's own errors follow from that."""
+    """A signal, the kernel or the batch system ended it.
+
+    A benchmark's own errors follow from that.
+    """
     DIED = 2
     """A library or a launcher ended it: a benchmark's own error says more."""
     NOT_STARTED = 3
     """Nothing was started: tables that follow are of other runs."""
     SHELL = 4
-    """A shell did not find a program, which need not be the benchmark: it counts if nothing was measured."""
+    """A shell did not find a program, which need not be the benchmark.
+
+    It counts if nothing was measured.
+    """
     STATUS = 5
     """It ended with an error; why is not said."""
 
@@ -44,7 +50,10 @@ class Kind(IntEnum):
 _NAME = re.compile("<([A-Z]+)>")
 _NAMES = {
     "MPIRUN": "(?:mpirun|prterun|orterun|mpiexec)",
-    "DEATH": "(?:Terminated|Segmentation fault|Bus error|Aborted|Illegal instruction|Floating point exc\\w+)",
+    "DEATH": (
+        "(?:Terminated|Segmentation fault|Bus error|Aborted|Illegal instruction|Floating "
+        "point exc\\w+)"
+    ),
     "ERROR": r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt)\b",
 }
 
@@ -67,7 +76,9 @@ def _table() -> tuple[tuple[_Entry, ...], re.Pattern[str]]:
             head, *more = line.removesuffix(" lines").split(", ")
             source, kind = head.split(": ")
             lines = int(more[-1]) if more and more[-1].isdecimal() else 1
-            entries.append(_Entry(source, Kind[kind.upper().replace(" ", "_")], "lost" in more, lines))
+            entries.append(
+                _Entry(source, Kind[kind.upper().replace(" ", "_")], "lost" in more, lines)
+            )
             texts.append([])
         else:
             texts[-1].append(_NAME.sub(lambda name: _NAMES[name[1]], line.strip()))
@@ -75,17 +86,19 @@ def _table() -> tuple[tuple[_Entry, ...], re.Pattern[str]]:
     return tuple(entries), re.compile("|".join(each))
 
 
-# Every line of the table contains one of these; most lines of a log contain none, and take no longer.
+# Every line of the table contains one of these; most lines of a log contain none, and take no
+# longer.
 _SIGN = lazy(
     "rror|ERROR|FATAL|Fatal|fail|xit|EXIT|ill|KILL|erminat|TERM|bort|ABORT|ended|stopped|noticed|ignal|unable|MPI_"
     "|looks like|components|cannot|lost|slots|attempt|ssert|xception|Interrupt|task\\(s\\)|JSM|LIMIT|limit"
     "|oom|OOM|revoked|unrecognized|resource|Evicted|Deadline|disconnect|responding|closed|ssh|denied|verification"
     "|fault|smashing|\\(\\): |corrupt|found|No such|No module|ncclInvalid"
-    "|exactly|operation|NCCL: |Failed to |Timeout|timeout|result:|killing|Xid|reaped|stuck|watchdog|setting up"
+    "|exactly|operation|NCCL: |Failed to "
+    "|Timeout|timeout|result:|killing|Xid|reaped|stuck|watchdog|setting up"
     "|FAILED|UNREACHABLE"
 )
-# What may stand before a text: nothing, or what ends in a sign, a number, a time or a level. Sentences that
-# quote a text have a word or a quotation mark there, and tables have tabs.
+# What may stand before a text: nothing, or what ends in a sign, a number, a time or a level.
+# Sentences that quote a text have a word or a quotation mark there, and tables have tabs.
 _PREFIX = lazy(r"(?:.*(?:[]>:)|*#%=}-]|\dZ?|\b[A-Z]+|\bstd(?:err|out)))?\s*", re.DOTALL)
 _CELLS = lazy(r" *\|.*\| *")
 _TAG = lazy(r"^\s*(?:\[[^\]]*\]:? ?)?(?:\*{3} *|=   ?)?")
@@ -94,11 +107,16 @@ _searched = lru_cache(maxsize=1024)(lambda text: _SIGN.search(text))  # noqa: PL
 _COUNTER = lazy(r"(?:==> )?((?:\S*/)?[a-z0-9]+_\w+)(?: <==)?[:=]?")  # its name, above its number
 _ABOVE = lazy(r"Parser function exited with Error")
 _FOLLOWS = lazy(
-    rf"({_ABOVE.pattern}|Connection re(?:set by peer|fused)|Broken pipe|remote connection closed|failed to connect"
-    r"|nvshmem initialization failed|Failed to (?:exchange|complete run_iter)|Couldn't read remote address"
+    rf"({_ABOVE.pattern}|Connection re(?:set by peer|fused)|Broken pipe|remote connection "
+    r"closed|failed to connect"
+    r"|nvshmem initialization failed|Failed to (?:exchange|complete run_iter)|Couldn't read "
+    r"remote address"
     r"|Unable to read to socket|status[- ](?:\D* \()?5\b)|(Completion with )"
 )
-"""What follows from another error of the program, or of the other side. The last group says least."""
+"""What follows from another error of the program, or of the other side.
+
+The last group says least.
+"""
 _LONGEST = 500
 """Characters of a message that are quoted."""
 
@@ -142,21 +160,32 @@ def with_cause(text: str, above: str) -> str:
 
 
 def by_cause(failures: Sequence[str]) -> list[str]:
-    """Return what a program said when it failed: what only follows, from it or from the other side, comes last."""
+    """Return what a program said when it failed.
+
+    What only follows, from it or from the other side, comes last.
+    """
     told = [re.sub(f"{_ABOVE.pattern}: ", "", each) for each in failures]
-    return sorted(told, key=lambda each: ((match := _FOLLOWS.search(each)) and match.lastindex) or 0)
+    return sorted(
+        told, key=lambda each: ((match := _FOLLOWS.search(each)) and match.lastindex) or 0
+    )
 
 
 def fatal_message(text: str) -> Message | None:
     """Return the message that begins with a line; None if the line shows no end of a run."""
-    if not (_searched if len(text) < 400 else _SIGN.search)(text) or "\t" in text or _CELLS.fullmatch(text):
+    if (
+        not (_searched if len(text) < 400 else _SIGN.search)(text)
+        or "\t" in text
+        or _CELLS.fullmatch(text)
+    ):
         return None
     entries, texts = _table()
     match = texts.search(text)
     if match is None or not _PREFIX.fullmatch(text, 0, match.start()):
         return None
     source, kind, lost, lines = entries[int(str(match.lastgroup)[1:])]
-    return Message(source, kind, " ".join(text.split()).removeprefix(f"{source}: "), lines - 1, lost)
+    return Message(
+        source, kind, " ".join(text.split()).removeprefix(f"{source}: "), lines - 1, lost
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +214,13 @@ class KnownError:
 
     def finding(self, line: str, **words: object) -> Finding:
         """Return the finding for a line; `words` fill in the texts."""
-        meaning, advice = (text.format(**words) if words else text for text in (self.meaning, self.advice))
+        meaning, advice = (
+            text.format(**words) if words else text for text in (self.meaning, self.advice)
+        )
         quote = line.strip()[:LONGEST_QUOTE]
-        return Finding(code=self.code, severity=self.severity, meaning=meaning, line=quote, advice=advice)
+        return Finding(
+            code=self.code, severity=self.severity, meaning=meaning, line=quote, advice=advice
+        )
 
 
 def _errors() -> Iterator[KnownError]:
@@ -205,7 +238,16 @@ def _errors() -> Iterator[KnownError]:
         pattern = lazy("|".join(patterns or map(re.escape, texts)))
         facts = (fact, values)
         yield KnownError(
-            code, frozenset(marks), texts, pattern, meaning, advice, facts, decide, source, tuple(examples)
+            code,
+            frozenset(marks),
+            texts,
+            pattern,
+            meaning,
+            advice,
+            facts,
+            decide,
+            source,
+            tuple(examples),
         )
 
 
@@ -255,7 +297,10 @@ _STATUS = lazy(r"(?:\[exit status: (\d{1,9})\]|# exit status: (\d{1,9}))")
 
 
 def exit_status(text: str) -> int | None:
-    """Parse a line with the exit status of the output recorded above it; None for any other line."""
+    """Parse a line with the exit status of the output recorded above it.
+
+    None for any other line.
+    """
     match = _STATUS.fullmatch(text.strip()) if "exit status: " in text else None
     return int(match[1] or match[2]) if match else None
 
@@ -276,13 +321,25 @@ class Cause(NamedTuple):
 def causes(log: Log) -> tuple[list[Cause], list[Finding]]:
     """Return the causes that a log shows, the most likely first, and its other findings.
 
-    Errors come before warnings, what starts a failure before what follows from one, what nothing contradicts before
-    what something does, and of the others the one that was printed first.
+    Errors come before warnings, what starts a failure before what follows from one, what nothing
+    contradicts before what something does, and of the others the one that was printed first.
     """
-    explaining = [each for each in log.findings if each.code in BY_CODE and "remark" not in BY_CODE[each.code].marks]
-    found = [Cause(each, _against(log, each.code), BY_CODE[each.code].decide) for each in explaining]
+    explaining = [
+        each
+        for each in log.findings
+        if each.code in BY_CODE and "remark" not in BY_CODE[each.code].marks
+    ]
+    found = [
+        Cause(each, _against(log, each.code), BY_CODE[each.code].decide) for each in explaining
+    ]
     effects = {code for code, error in BY_CODE.items() if "effect" in error.marks}
-    found.sort(key=lambda cause: (_RANKS.index(cause.found.severity), cause.found.code in effects, bool(cause.against)))
+    found.sort(
+        key=lambda cause: (
+            _RANKS.index(cause.found.severity),
+            cause.found.code in effects,
+            bool(cause.against),
+        )
+    )
     others = [each for each in log.findings if each not in explaining]
     return found, sorted(others, key=lambda each: _RANKS.index(each.severity))
 
@@ -291,4 +348,6 @@ def _against(log: Log, code: str) -> str:
     fact, values = BY_CODE[code].against
     if not fact or str(log.facts.get(fact, "")) not in values.split("|"):
         return ""
-    return " ".join(filter(None, (f"{fact} {log.facts[fact]}", log.evidence.get(fact, "").strip()[:120])))
+    return " ".join(
+        filter(None, (f"{fact} {log.facts[fact]}", log.evidence.get(fact, "").strip()[:120]))
+    )

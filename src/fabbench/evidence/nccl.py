@@ -1,7 +1,8 @@
 """Collects what NCCL's debug lines state: networks, providers, channels, versions, complaints.
 
 The wordings and the versions they belong to: docs/formats.md. transport.py draws the conclusions.
-Ranks that wait for each other: PyTorch's ProcessGroupNCCL.cpp (1.12 to 2.11), torchfrtrace, NCCL's RAS (2.24 to 2.30).
+Ranks that wait for each other: PyTorch's ProcessGroupNCCL.cpp (1.12 to 2.11), torchfrtrace, NCCL's
+RAS (2.24 to 2.30).
 """
 
 import re
@@ -21,25 +22,38 @@ from fabbench.model.messages import listed
 from fabbench.model.patterns import lazy
 
 _WAITS = lazy(
-    r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<number>\d+), )?OpType=(?P<call>\w+)"
+    r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<number>\d+), "
+    r")?OpType=(?P<call>\w+)"
     r"(?:, NumelIn=(?P<elements>\d+))?(?:.*?Timeout\(ms\)=(?P<limit>\d+))?"
 )
 _RANK = lazy(r"\[(?:rank|Rank |PG [^]]*Rank )(\d+)\]")
 _WORK = lazy(
-    r"\[PG ([^]]*?) ?Rank \d+\].*[Ll]ast enqueued (?:NCCL )?work: (-?\d+), last completed (?:NCCL )?work: -?\d+"
+    r"\[PG ([^]]*?) ?Rank \d+\].*[Ll]ast enqueued (?:NCCL )?work: (-?\d+), last completed "
+    r"(?:NCCL )?work: -?\d+"
 )
-_NOT_JOINING = lazy(r"Not all ranks joining|Collective sequence number: \d+ has errors|best knowledge, .*lagging")
-_RAS_HEAD = lazy(r"^\s*(?:#\d+-\d+ \([\da-f]+\) |(?!ERROR))(INCOMPLETE|DEAD|ERROR|TIMEOUT|MISMATCH)\s*$")
+_NOT_JOINING = lazy(
+    r"Not all ranks joining|Collective sequence number: \d+ has errors|best knowledge, .*lagging"
+)
+_RAS_HEAD = lazy(
+    r"^\s*(?:#\d+-\d+ \([\da-f]+\) |(?!ERROR))(INCOMPLETE|DEAD|ERROR|TIMEOUT|MISMATCH)\s*$"
+)
 _DETAIL = lazy(
-    r"^\s+(?:Communicator ranks have|Missing communicator|The missing rank|Process \d+ on node|Encountered \d+ comm"
-    r"|\d+ (?:ranks? (?:ha\w+ (?:not )?(?:launched|status)|reported)|job process)|(?:Initializat|Asynchr)\w+ error"
-    r"|Rank \d+ (?:--|has (?:not )?(?:launched|status)|reported )|(?:- )?\[[\d, ]+\] (?:joined|finished) .*ctive #)"
-    r"|(?:^|[\s:])(?:collective: \S+|[Mm]issing ranks(?::| are) \{[\d, ]*\}|error msg: Culprit rank.*)$"
+    r"^\s+(?:Communicator ranks have|Missing communicator|The missing rank|Process \d+ on "
+    r"node|Encountered \d+ comm"
+    r"|\d+ (?:ranks? (?:ha\w+ (?:not )?(?:launched|status)|reported)|job "
+    r"process)|(?:Initializat|Asynchr)\w+ error"
+    r"|Rank \d+ (?:--|has (?:not )?(?:launched|status)|reported )|(?:- )?\[[\d, ]+\] "
+    r"(?:joined|finished) .*ctive #)"
+    r"|(?:^|[\s:])(?:collective: \S+|[Mm]issing ranks(?::| are) \{[\d, ]*\}|error msg: Culprit "
+    r"rank.*)$"
 )
-_RAS_ROW = lazy(r"^\s+\d+\s+\d+(?:\s+\d+(?:-\d+)?){4}\s+(?:NOCOMM|INIT|RUNNING|FINALIZE|ABORT|MISMATCH)\b")
+_RAS_ROW = lazy(
+    r"^\s+\d+\s+\d+(?:\s+\d+(?:-\d+)?){4}\s+(?:NOCOMM|INIT|RUNNING|FINALIZE|ABORT|MISMATCH)\b"
+)
 _PATTERNS = (_WAITS, _WORK, _NOT_JOINING, _RAS_HEAD, _DETAIL, _RAS_ROW)
 _WORDS = (  # noqa: SIM905 - a list would take one line per word
-    "Watchdog caught|ast enqueued|ranks joining|issing ranks|collective: |ommunicator|missing rank|INCOMPLETE| on node"
+    "Watchdog caught|ast enqueued|ranks joining|issing ranks|collective: |ommunicator|missing "
+    "rank|INCOMPLETE| on node"
     "|launched|job process|RUNNING|INIT|FINALIZE|ABORT|DEAD|TIMEOUT|MISMATCH|ERROR|NOCOMM|lagging|collective #|reported"
     "|ion error|ous error|has errors|Culprit|information not found"
 ).split("|")
@@ -47,7 +61,9 @@ _WORDS = (  # noqa: SIM905 - a list would take one line per word
 
 def is_sign(text: str) -> bool:
     """Return whether a line is one of those that are collected."""
-    return any(map(text.__contains__, _WORDS)) and any(pattern.search(text) for pattern in _PATTERNS)
+    return any(map(text.__contains__, _WORDS)) and any(
+        pattern.search(text) for pattern in _PATTERNS
+    )
 
 
 @dataclass(slots=True)
@@ -74,7 +90,9 @@ class Hangs:
         elif _RAS_HEAD.search(text) or _NOT_JOINING.search(text):
             self.told.setdefault(text.strip(" \t-:"), {})
         elif self.told and _DETAIL.search(text):
-            self.told[next(reversed(self.told))][text.strip()] = None  # several ranks may report the same
+            self.told[next(reversed(self.told))][text.strip()] = (
+                None  # several ranks may report the same
+            )
         self.report = self.report or _RAS_ROW.search(text) is not None
 
     def findings(self) -> Iterator[Finding]:
@@ -87,7 +105,9 @@ class Hangs:
             if (ras := _RAS_HEAD.search(head)) is None:
                 yield finding("ranks-missing", head, said=said)
             elif details:  # the word alone may be another program's
-                yield finding(f"ras-{ras[1].lower()}".replace("dead", "incomplete"), head, said=said)
+                yield finding(
+                    f"ras-{ras[1].lower()}".replace("dead", "incomplete"), head, said=said
+                )
 
     def _timeout(self) -> Finding:
         each = [
@@ -97,13 +117,23 @@ class Hangs:
         ]
         number, *others = dict.fromkeys(wait[0] for wait in self.waits)
         # Numbers of different process groups are not comparable.
-        group = next(iter(self.works.values()), {}) if number and not others and len(self.works) < 2 else {}
+        group = (
+            next(iter(self.works.values()), {})
+            if number and not others and len(self.works) < 2
+            else {}
+        )
         late = {rank: None for rank, last in group.items() if last < int(number)}
         lasts = listed(sorted({str(group[rank]) for rank in late}))
         behind = f" {_ranks(late)} had not started it (the last: {lasts})." if late else ""
-        behind = " Ranks called different collectives at one number." if group and len(self.waits) > 1 else behind
+        behind = (
+            " Ranks called different collectives at one number."
+            if group and len(self.waits) > 1
+            else behind
+        )
         whom = _ranks(late).lower() if late else "the ranks that are not named"
-        return finding("collective-timeout", self.line, waits="; ".join(each[:3]), late=behind, whom=whom)
+        return finding(
+            "collective-timeout", self.line, waits="; ".join(each[:3]), late=behind, whom=whom
+        )
 
 
 def join(hangs: Sequence[Hangs]) -> None:
@@ -122,18 +152,35 @@ def _ranks(ranks: dict[int, None]) -> str:
 
 _VIA = lazy(
     r" via (?:NET/(?P<net>[^/]+)/(?P<dev>\d+)"
-    r"|(?P<p2p>P2P/)(?P<mnnvl>MNNVL)?|(?P<shm>SHM/|direct shared memory)|COLLNET/(?P<collnet>[^/\s]+))"
+    r"|(?P<p2p>P2P/)(?P<mnnvl>MNNVL)?|(?P<shm>SHM/|direct shared "
+    r"memory)|COLLNET/(?P<collnet>[^/\s]+))"
 )
-_PROVIDER = lazy(r"NET/OFI Selected [Pp]rovider is ([^\s,]+)(?:, fabric is (\S+))?(?: \(found (\d{1,9}) nics?\))?")
+_PROVIDER = lazy(
+    r"NET/OFI Selected [Pp]rovider is ([^\s,]+)(?:, fabric is (\S+))?(?: \(found (\d{1,9}) "
+    r"nics?\))?"
+)
 _COMM = lazy(r"(?:rank|Rank) (\d+) n[Rr]anks (\d{1,9})(?: nNodes (\d{1,9}))?(?:.* MNNVL ([01]))?")
-_NETWORK = lazy(r"(?:Using (?:internal N|n)etwork|Assigned NET plugin) +((?:AWS |NCCL RDMA )?[A-Za-z][\w.+-]*)")
+_NETWORK = lazy(
+    r"(?:Using (?:internal N|n)etwork|Assigned NET plugin) +((?:AWS |NCCL RDMA )?[A-Za-z][\w.+-]*)"
+)
 """Ray and log systems add text to the line."""
-_IB_DEVICE = lazy(r"\[(\d+)\]([\w.-]+):\d+/(\w*)(?=[ /;])")  # whole ones: a terminal may cut the line
+_IB_DEVICE = lazy(
+    r"\[(\d+)\]([\w.-]+):\d+/(\w*)(?=[ /;])"
+)  # whole ones: a terminal may cut the line
 _COMM_ID = lazy(r" commId 0x([0-9a-f]+)")
 _INTERFACE = lazy(r"(?:\[\d+\]|Using )([\w.-]+):[\da-fA-F.:]+<\d+>")
 _NVLS = lazy(r" (\d+) nvls channels")
-_CHOICE = lazy(r" Bytes -> (?:Algo (\w+) proto (\w+)|Kernel [^\W_]+_(\w+)|(?:cuda|hip)(Memcpy)|(RMA) proxy)")
-_ALGORITHMS = {"0": "TREE", "1": "RING", "2": "COLLNET_DIRECT", "3": "COLLNET_CHAIN", "4": "NVLS", "5": "NVLS_TREE"}
+_CHOICE = lazy(
+    r" Bytes -> (?:Algo (\w+) proto (\w+)|Kernel [^\W_]+_(\w+)|(?:cuda|hip)(Memcpy)|(RMA) proxy)"
+)
+_ALGORITHMS = {
+    "0": "TREE",
+    "1": "RING",
+    "2": "COLLNET_DIRECT",
+    "3": "COLLNET_CHAIN",
+    "4": "NVLS",
+    "5": "NVLS_TREE",
+}
 _PROTOCOLS = {"0": "LL", "1": "LL128", "2": "SIMPLE"}  # NCCL before 2.24 prints numbers
 _PXN = lazy(r"use ring PXN (\d)")
 _FIELDS: Mapping[str, re.Pattern[str]] = {
@@ -143,7 +190,9 @@ _FIELDS: Mapping[str, re.Pattern[str]] = {
     "instance_type": lazy(r"NET/OFI Running on ([a-z][\w-]*\.[\w-]+) platform"),
 }
 _REQUESTED = lazy(r"\bFI_PROVIDER(?:=| set by environment to )[\"']?efa\b")
-_VERSION = lazy(r"([NR]CCL|HIP|ROCm) version *:? *([^\s+]+)(?:\+(cuda|hip)(\d\S*))?")  # builds print a placeholder
+_VERSION = lazy(
+    r"([NR]CCL|HIP|ROCm) version *:? *([^\s+]+)(?:\+(cuda|hip)(\d\S*))?"
+)  # builds print a placeholder
 _CHAIN = lazy(r"(?=\S+:\d+ -> )(?!.*\bgin)\S+:\d+ -> [1-7](?: \[[\w ]+\])?$")
 """A call that returned an error, up to the one of the application."""
 _MISSING = lazy(r"NET/Plugin ?: (?:dlerror=.*)?(?:No plugin found|Could not find)")
@@ -167,7 +216,10 @@ class Evidence:
     hcas: dict[str, int] = field(default_factory=dict)
     """Process → NICs that NCCL's own verbs network found."""
     transports: dict[str, set[bool]] = field(default_factory=dict)
-    """`net:NETWORK`, `p2p` or `shm` → whether its channels had GPUDirect RDMA: one or both values."""
+    """`net:NETWORK`, `p2p` or `shm` → whether its channels had GPUDirect RDMA.
+
+    One or both values.
+    """
     channels: dict[str, str] = field(default_factory=dict)
     """Each key of `transports`, `gdr`, `no-gdr` and `mnnvl` (NVLink may connect hosts; `nodes` are NVLink
     domains) → the first line that showed it."""
@@ -204,12 +256,20 @@ class Evidence:
     """Endings (`via NET/…`) of channel lines already read: another line with one adds nothing."""
 
     def seen(self, *, alone: bool) -> bool:
-        """Return whether any line of NCCL's, or a known error, was read; counters of NICs are enough if `alone`."""
+        """Return whether any line of NCCL's, or a known error, was read.
+
+        Counters of NICs are enough if `alone`.
+        """
         errors = self.known_errors.keys() - (set() if alone else {"counters"})
         return self.debugging or bool(self.facts or errors or self.hangs.waits or self.hangs.told)
 
-    def feed(self, message: str, origin: str = "", *, warning: bool = False, place: str = "") -> None:
-        """Read one debug message (the text after `NCCL INFO`); `origin` and `place` are the text before it."""
+    def feed(
+        self, message: str, origin: str = "", *, warning: bool = False, place: str = ""
+    ) -> None:
+        """Read one debug message (the text after `NCCL INFO`).
+
+        `origin` and `place` are the text before it.
+        """
         self.debugging = True
         # 512 ranks print hundreds of thousands of these, with few distinct endings.
         if message[:HEAD] == CHANNEL and message[message.rfind(" via ") :] in self.endings:
@@ -218,13 +278,19 @@ class Evidence:
         if handler is not None:
             handler(self, message, origin)
         elif match := _CHOICE.search(message):
-            self._choice(message, match[1] or ("SYMMETRIC" if match[3] else "CE"), match[match.lastindex or 0])
+            self._choice(
+                message,
+                match[1] or ("SYMMETRIC" if match[3] else "CE"),
+                match[match.lastindex or 0],
+            )
         if CHAIN in message and not self.failed and _CHAIN.match(message):
             self.failed = self._warned or message
         if warning:
             self._warned = message
             self._complaint(message, place=place)
-            if (len(self.warnings) < 100 or message in self.warnings) and not HARMLESS.search(message):
+            if (len(self.warnings) < 100 or message in self.warnings) and not HARMLESS.search(
+                message
+            ):
                 self.warnings[message] = self.warnings.get(message, 0) + 1
 
     def other(self, text: str) -> None:
@@ -237,7 +303,9 @@ class Evidence:
             self.known_errors.setdefault(error.code, error.finding(text))
 
     def version(self, text: str, _origin: str = "") -> None:
-        """Read `NCCL version 2.28.9+cuda13.0`, `RCCL version : 2.22.3-HEAD:7d8d67c`, `HIP version  : 6.4` and similar.
+        """Read `NCCL version 2.28.9+cuda13.0`, `RCCL version .
+
+        2.22.3-HEAD:7d8d67c`, `HIP version  : 6.4` and similar.
 
         They come as debug messages or as separate lines.
         """
@@ -253,7 +321,11 @@ class Evidence:
 
     def _complaint(self, message: str, _origin: str = "", *, place: str = "") -> None:
         self.other(place + message)
-        if PLUGIN_FAILED.search(message) and len(self.trouble) < 100 and not NOT_THE_NETWORK.search(message):
+        if (
+            PLUGIN_FAILED.search(message)
+            and len(self.trouble) < 100
+            and not NOT_THE_NETWORK.search(message)
+        ):
             self.trouble.append(message)
 
     # -- by the first words of a message
@@ -346,7 +418,10 @@ class Evidence:
     def _variable(self, message: str, origin: str) -> None:
         if message.startswith(_ASKED):
             self.asked = message.removeprefix(_ASKED).strip(" .")
-        elif message.startswith("NCCL_HOSTID set by environment") and len(self.named_hosts) < _MAX_ENTRIES:
+        elif (
+            message.startswith("NCCL_HOSTID set by environment")
+            and len(self.named_hosts) < _MAX_ENTRIES
+        ):
             self.named_hosts[_process(origin)] = None
         else:
             self.other(message)
@@ -360,7 +435,12 @@ class Evidence:
 
 def is_significant(text: str) -> bool:
     """Return whether a line unknown to all benchmarks shows an error, an exit status, or a request."""
-    return "FI_PROVIDER" in text or is_sign(text) or exit_status(text) is not None or any(matching_errors(text))
+    return (
+        "FI_PROVIDER" in text
+        or is_sign(text)
+        or exit_status(text) is not None
+        or any(matching_errors(text))
+    )
 
 
 def _process(origin: str) -> str:

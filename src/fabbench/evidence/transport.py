@@ -1,7 +1,8 @@
 """Evidence → what carried the data, and findings about it. Pure.
 
 In order of weight: `via NET/…` on a channel, `Using network …`, `Selected provider is …`,
-`NET/IB|NET/Socket : Using …`. That the plugin wrote a line proves nothing: it does so before it fails.
+`NET/IB|NET/Socket : Using …`. That the plugin wrote a line proves nothing: it does so before it
+fails.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,9 @@ _VIRTUAL = lazy(r"docker|veth|virbr|br-|cni|flannel|cali|tun|lo$")
 
 
 def transport_facts(evidence: Evidence, hosts: int = 0) -> dict[str, str | int]:
-    """Return what the lines show, as facts. `hosts`: the number that the benchmark's own output lists.
+    """Return what the lines show, as facts. `hosts`.
+
+    The number that the benchmark's own output lists.
 
     What NCCL says counts more: two names may be one machine.
     """
@@ -40,12 +43,22 @@ def transport_facts(evidence: Evidence, hosts: int = 0) -> dict[str, str | int]:
         directs = set().union(*nets)
         facts["gdr"] = "partly" if len(directs) > 1 else "yes" if directs == {True} else "no"
     facts |= _explaining(evidence, network)
-    return facts | {name: count for name, count in (("ranks", evidence.ranks), ("nodes", nodes)) if count}
+    return facts | {
+        name: count for name, count in (("ranks", evidence.ranks), ("nodes", nodes)) if count
+    }
 
 
 def _explaining(evidence: Evidence, network: str) -> dict[str, str | int]:
-    """Return facts that explain figures: algorithms, channels, NICs of the channels, reduction in switches."""
-    used = {dev for name, devices in evidence.used.items() if _classify(evidence, name) == network for dev in devices}
+    """Return facts that explain figures.
+
+    Algorithms, channels, NICs of the channels, reduction in switches.
+    """
+    used = {
+        dev
+        for name, devices in evidence.used.items()
+        if _classify(evidence, name) == network
+        for dev in devices
+    }
     facts: dict[str, str | int] = {
         "report": "NCCL RAS" if evidence.hangs.report else "",
         "algorithms": "+".join(sorted(evidence.algorithms)),
@@ -53,7 +66,13 @@ def _explaining(evidence: Evidence, network: str) -> dict[str, str | int]:
         "channel_nics": "+".join(sorted(used, key=natural_order)),
     }
     if evidence.nvls:
-        facts["nvls"] = "yes" if "NVLS" in str(facts["algorithms"]) else "available" if True in evidence.nvls else "no"
+        facts["nvls"] = (
+            "yes"
+            if "NVLS" in str(facts["algorithms"])
+            else "available"
+            if True in evidence.nvls
+            else "no"
+        )
     if "COLLNET" in str(facts["algorithms"]):
         facts["sharp"] = "yes"
     elif "sharp-unavailable" in evidence.known_errors:
@@ -63,16 +82,28 @@ def _explaining(evidence: Evidence, network: str) -> dict[str, str | int]:
 
 def _nodes(evidence: Evidence, hosts: int) -> int:
     """Return the number of nodes. NCCL counts all hosts of one NVLink domain as one."""
-    return max(evidence.nodes, hosts, _names(evidence)) if "mnnvl" in evidence.channels else evidence.nodes
+    return (
+        max(evidence.nodes, hosts, _names(evidence))
+        if "mnnvl" in evidence.channels
+        else evidence.nodes
+    )
 
 
 def _names(evidence: Evidence) -> int:
-    """Return the number of host names: to NCCL, ranks with different ones are not on one machine."""
-    return len({name.partition(":")[0] for processes in evidence.networks.values() for name in processes})
+    """Return the number of host names.
+
+    To NCCL, ranks with different ones are not on one machine.
+    """
+    return len(
+        {name.partition(":")[0] for processes in evidence.networks.values() for name in processes}
+    )
 
 
 def _devices(evidence: Evidence, network: str) -> Iterator[tuple[str, str | int]]:
-    """Yield facts about the NICs or interfaces of a network: those used, where that shows, else those found."""
+    """Yield facts about the NICs or interfaces of a network.
+
+    Those used, where that shows, else those found.
+    """
     if found := _found(evidence, network):
         yield "nics", _used(evidence, network) or min(found.values())
     if network in VERBS and evidence.hcas:
@@ -97,10 +128,17 @@ def _used(evidence: Evidence, network: str) -> int:
     a host means that NICs were found and not used.
     """
     found = _found(evidence, network)
-    devices = {index for name, used in evidence.used.items() if _classify(evidence, name) == network for index in used}
+    devices = {
+        index
+        for name, used in evidence.used.items()
+        if _classify(evidence, name) == network
+        for index in used
+    }
     if not (found and devices and evidence.nodes > 1 and _is_whole(evidence)):
         return 0
-    expected = min(*found.values(), evidence.ranks // evidence.nodes, evidence.channel_count or evidence.ranks)
+    expected = min(
+        *found.values(), evidence.ranks // evidence.nodes, evidence.channel_count or evidence.ranks
+    )
     return len(devices) if len(devices) < expected else 0
 
 
@@ -113,7 +151,9 @@ def quoted_lines(evidence: Evidence, facts: Mapping[str, str | int]) -> dict[str
     """Return the line that proves each of the `transport_facts`, if a single line does."""
     channels, lines = evidence.channels, evidence.lines
     over = {
-        _classify(evidence, key.removeprefix("net:")): line for key, line in channels.items() if key.startswith("net:")
+        _classify(evidence, key.removeprefix("net:")): line
+        for key, line in channels.items()
+        if key.startswith("net:")
     }
     network = str(facts.get("network", ""))
     # Use of the plugin does not show its provider.
@@ -153,7 +193,10 @@ def _assigned(evidence: Evidence) -> set[str]:
 
 
 def _network(evidence: Evidence) -> str:
-    """Return the network that the library assigned; empty if the log does not show it, or there was none."""
+    """Return the network that the library assigned.
+
+    Empty if the log does not show it, or there was none.
+    """
     if "network-not-found" in evidence.known_errors:
         return ""
     names = _assigned(evidence) or _channel_networks(evidence)
@@ -167,10 +210,15 @@ def _network(evidence: Evidence) -> str:
 
 
 def _classify(evidence: Evidence, name: str) -> str:
-    """Convert a printed network name to one of ours; the plugin's name does not show its provider."""
+    """Convert a printed network name to one of ours.
+
+    The plugin's name does not show its provider.
+    """
     lower = name.lower()
     if lower in {"aws libfabric", "libfabric", "ofi"}:
-        providers = {provider.partition(";")[0].removesuffix("-direct") for provider in evidence.providers}
+        providers = {
+            provider.partition(";")[0].removesuffix("-direct") for provider in evidence.providers
+        }
         if not providers:
             return "libfabric"
         return "efa" if providers == {"efa"} else f"libfabric-{'+'.join(sorted(providers))}"
@@ -180,7 +228,8 @@ def _classify(evidence: Evidence, name: str) -> str:
 def _transport(evidence: Evidence, network: str, hosts: int) -> str:
     nets, intra_host = _channel_networks(evidence), set(evidence.transports)
     if "mnnvl" in evidence.channels and hosts > max(evidence.nodes, 1):
-        # No channel is printed for NVLS, which reduces in the switches. Between domains it takes a network.
+        # No channel is printed for NVLS, which reduces in the switches. Between domains it takes a
+        # network.
         nets |= {"mnnvl", *([network] if evidence.nodes > 1 and network and not nets else ())}
     if nets:
         return "+".join(sorted(nets))
@@ -199,7 +248,9 @@ def transport_findings(evidence: Evidence, hosts: int = 0) -> Iterator[Finding]:
     yield from _plugin(evidence, networks or {_network(evidence)} - {""})
     yield from _interface(evidence, networks, hosts or evidence.nodes)
     intra_host = bool(evidence.transports) or evidence.nodes == 1
-    carriers = _channel_networks(evidence) or (set() if intra_host else set(_network(evidence).split("+")))
+    carriers = _channel_networks(evidence) or (
+        set() if intra_host else set(_network(evidence).split("+"))
+    )
     yield from evidence.hangs.findings()
     for code, error in evidence.known_errors.items():
         # Sockets never have GPUDirect RDMA: the line is about a network that was not used.
@@ -220,7 +271,10 @@ def lost_fabric(evidence: Evidence, facts: Mapping[str, str | int]) -> str:
     lost = evidence.trouble or evidence.missing
     if not evidence.requested or not lost or transport in {"unknown", "efa", "mnnvl", *INTRA_HOST}:
         return ""
-    return f"The log asks for EFA (FI_PROVIDER=efa), but {transport} carried the data: the plugin failed or is missing."
+    return (
+        f"The log asks for EFA (FI_PROVIDER=efa), but {transport} carried the data: the "
+        "plugin failed or is missing."
+    )
 
 
 def errors(evidence: Evidence) -> list[str]:
@@ -244,7 +298,12 @@ def _disagreement(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
         fewest = min(counts)
         fewer = {process: None for process, count in found.items() if count == fewest}
         line, command = ("ib", "ibv_devices") if network in VERBS else ("nics", "fi_info -p efa")
-        words = {"fewest": fewest, "most": max(counts), "where": _describe(fewer), "command": command}
+        words = {
+            "fewest": fewest,
+            "most": max(counts),
+            "where": _describe(fewer),
+            "command": command,
+        }
         yield finding("nics-disagree", evidence.lines.get(line, ""), **words)
     if used := _used(evidence, network):
         line = next(line for key, line in evidence.channels.items() if key.startswith("net:"))
@@ -252,7 +311,10 @@ def _disagreement(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
 
 
 def _describe(processes: dict[str, None]) -> str:
-    """Return the number of processes, and their hosts: the first few and how many others there are."""
+    """Return the number of processes, and their hosts.
+
+    The first few and how many others there are.
+    """
     hosts = list(dict.fromkeys(process.partition(":")[0] for process in processes if process))
     where = f" on {listed(hosts, 3)}" if hosts else ""
     return f"{len(processes)} process{'' if len(processes) == 1 else 'es'}{where}"
@@ -271,8 +333,13 @@ def _plugin(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
     if works or not (failed or (evidence.missing and sockets)):
         return
     fallback = f", and NCCL used {'+'.join(sorted(networks))} instead" if networks else ""
-    check = "Check `fi_info -p efa` on the node, and LD_LIBRARY_PATH of every rank for the aws-ofi-nccl library. "
-    code, line = ("plugin-failed", evidence.trouble[0]) if failed else ("plugin-missing", evidence.missing)
+    check = (
+        "Check `fi_info -p efa` on the node, and LD_LIBRARY_PATH of every rank for the "
+        "aws-ofi-nccl library. "
+    )
+    code, line = (
+        ("plugin-failed", evidence.trouble[0]) if failed else ("plugin-missing", evidence.missing)
+    )
     found = finding(code, line, fallback=fallback, check=check if efa else "")
     quiet = not failed or not (efa or not sockets)
     yield replace(found, severity=Severity.NOTE) if quiet else found
@@ -282,10 +349,13 @@ def _interface(evidence: Evidence, networks: set[str], hosts: int) -> Iterator[F
     """Yield a finding if sockets use an interface that cannot lead to other nodes."""
     wrong = [name for name in evidence.interfaces if _VIRTUAL.match(name)]
     processes = set().union(*evidence.networks.values())
-    # Where NCCL_HOSTID names parts of a machine, the lines of one process do not show where the others are.
+    # Where NCCL_HOSTID names parts of a machine, the lines of one process do not show where the
+    # others are.
     unknown = bool(evidence.named_hosts) and len(processes) < hosts
     machines = {process.partition(":")[0] for process in evidence.named_hosts}
     one = len(machines) == 1 and len(evidence.named_hosts) >= max(evidence.nodes, 2)
     several = hosts > 1 and not unknown and not one
     if networks == {"socket"} and wrong and len(wrong) == len(evidence.interfaces) and several:
-        yield finding("wrong-interface", evidence.lines.get("interface", ""), names=", ".join(wrong))
+        yield finding(
+            "wrong-interface", evidence.lines.get("interface", ""), names=", ".join(wrong)
+        )

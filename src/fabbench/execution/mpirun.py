@@ -14,8 +14,8 @@ from fabbench.model.hosts import Mpi, MpiKind
 from fabbench.model.plan import Command, Step
 
 _LOCAL = "localhost"
-# MPI only brings the ranks together. It must not open the fabric that is being measured (AWS's EKS guide),
-# and its own shared memory segments would be left behind when a run is aborted.
+# MPI only brings the ranks together. It must not open the fabric that is being measured (AWS's EKS
+# guide), and its own shared memory segments would be left behind when a run is aborted.
 _OPEN_MPI_TRANSPORT = (
     *("--mca", "pml", "^cm,ucx"),
     *("--mca", "btl", "tcp,self"),
@@ -29,15 +29,28 @@ class MpiHosts:
 
     mpi: Mpi
     addresses: tuple[str, ...] = (_LOCAL,)  # In rank order; the first is the host where mpirun runs
-    agent: tuple[str, ...] = ()  # The ssh command with which mpirun starts its daemons; empty for mpirun's default
-    interface: str = ""  # For MPI's own messages, on every host; if empty, any but the usual wrong ones
-    forward: tuple[str, ...] = ("PATH",)  # Variables of the first host that are forwarded to all ranks
-    programs: Mapping[str, str] = field(default_factory=dict)  # Program → path, the same on every host
-    env: Mapping[str, str] = field(default_factory=dict)  # Environment of every rank, in addition to the plan's
+    agent: tuple[
+        str, ...
+    ] = ()  # The ssh command with which mpirun starts its daemons; empty for mpirun's default
+    interface: str = (
+        ""  # For MPI's own messages, on every host; if empty, any but the usual wrong ones
+    )
+    forward: tuple[str, ...] = (
+        "PATH",
+    )  # Variables of the first host that are forwarded to all ranks
+    programs: Mapping[str, str] = field(
+        default_factory=dict
+    )  # Program → path, the same on every host
+    env: Mapping[str, str] = field(
+        default_factory=dict
+    )  # Environment of every rank, in addition to the plan's
 
 
 def mpirun(step: Step, hosts: MpiHosts) -> Command:
-    """Return the command that starts all ranks of a step. Variables that they inherit are passed by name."""
+    """Return the command that starts all ranks of a step.
+
+    Variables that they inherit are passed by name.
+    """
     hydra = hosts.mpi.kind is MpiKind.HYDRA
     names = inherited(step)
     hosts = replace(hosts, forward=(*hosts.forward, *names))
@@ -59,7 +72,10 @@ def options(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
 
 
 def contexts(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
-    """Return the app contexts, one for each command of a step. They are the same for every mpirun."""
+    """Return the app contexts, one for each command of a step.
+
+    They are the same for every mpirun.
+    """
     words: list[str] = []
     for command in step.commands:
         words += [":"] if words else []
@@ -70,12 +86,13 @@ def contexts(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
 def srun(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
     """Return the srun command that starts all ranks of a step in a Slurm allocation.
 
-    The hosts are those of the allocation; of `hosts.addresses` only the number counts. Raise RequestError for
-    a step with several commands.
+    The hosts are those of the allocation; of `hosts.addresses` only the number counts. Raise
+    RequestError for a step with several commands.
     """
     if len(step.commands) > 1:
         raise RequestError(
-            f"srun starts a single program, but {step.label} has {len(step.commands)}.", hint="Use mpirun."
+            f"srun starts a single program, but {step.label} has {len(step.commands)}.",
+            hint="Use mpirun.",
         )
     number, ranks = len(hosts.addresses), step.commands[0].ranks
     return (
@@ -95,7 +112,8 @@ def _rank(command: Command, hosts: MpiHosts) -> Iterator[str]:
 
 
 def _open_mpi(step: Step, hosts: MpiHosts) -> Iterator[str]:
-    # A host without slots counts as having one; without --bind-to none, ranks share a core in containers.
+    # A host without slots counts as having one; without --bind-to none, ranks share a core in
+    # containers.
     yield from ("--allow-run-as-root", "--tag-output", "--bind-to", "none")
     each = _each(step, hosts)
     yield from ("-H", ",".join(f"{host}:{each}" for host in hosts.addresses))
@@ -110,7 +128,14 @@ def _open_mpi(step: Step, hosts: MpiHosts) -> Iterator[str]:
         # Only the first host has the key: its daemons must not start each other.
         new = hosts.mpi.kind is MpiKind.OPEN_MPI_5
         option, name = ("--prtemca", "plm_ssh") if new else ("--mca", "plm_rsh")
-        yield from (option, f"{name}_agent", " ".join(hosts.agent), option, f"{name}_no_tree_spawn", "1")
+        yield from (
+            option,
+            f"{name}_agent",
+            " ".join(hosts.agent),
+            option,
+            f"{name}_no_tree_spawn",
+            "1",
+        )
     for name in hosts.forward:
         yield from ("-x", name)
 

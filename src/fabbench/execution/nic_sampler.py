@@ -6,7 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from fabbench.counters.execution_counters import ExecutionCounters, Pair, PrintedCounters, expected_nics
+from fabbench.counters.execution_counters import (
+    ExecutionCounters,
+    Pair,
+    PrintedCounters,
+    expected_nics,
+)
 from fabbench.counters.snapshot import Snapshot, Traffic, difference, read_snapshot
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.model.errors import FabbenchError
@@ -14,8 +19,12 @@ from fabbench.model.hosts import Host
 from fabbench.model.log import MARKER_SIGN, read_marker
 from fabbench.model.plan import Execution
 
-Read: TypeAlias = Callable[[], Mapping[str, Sequence[str]]]  # Returns the counters of hosts that answer, as lines
-View: TypeAlias = Callable[[Mapping[str, Traffic]], None]  # Gets the traffic since its last call, by host, in a thread
+Read: TypeAlias = Callable[
+    [], Mapping[str, Sequence[str]]
+]  # Returns the counters of hosts that answer, as lines
+View: TypeAlias = Callable[
+    [Mapping[str, Traffic]], None
+]  # Gets the traffic since its last call, by host, in a thread
 EVERY_S = 2.0  # how often a view is called; less often where sampling takes long
 _MAX_SHARE = 20  # sampling takes at most one part in this many of the time
 
@@ -23,10 +32,14 @@ _MAX_SHARE = 20  # sampling takes at most one part in this many of the time
 class NicSampler:
     """Samples the NIC counters of the hosts of an execution."""
 
-    def __init__(self, execution: Execution, hosts: Sequence[Host], read: Read, view: View | None = None) -> None:
+    def __init__(
+        self, execution: Execution, hosts: Sequence[Host], read: Read, view: View | None = None
+    ) -> None:
         self.counters = ExecutionCounters(asked=expected_nics(execution, hosts), hosts={})
         self._read, self._view = read, view
-        self._names = [host.name for host in (hosts[:1] if any(each.virtual for each in hosts) else hosts)]
+        self._names = [
+            host.name for host in (hosts[:1] if any(each.virtual for each in hosts) else hosts)
+        ]
         self._printed, self._cut = PrintedCounters(execution.id), Prefixes().cut
         self._before, self._failures = dict[str, Snapshot](), dict[str, None]()
         self._lock, self._over = threading.Lock(), threading.Event()
@@ -35,11 +48,16 @@ class NicSampler:
         """Take the snapshot before the execution, and start sampling if there is a view."""
         self._before = self._snapshots()
         if view := self._view:
-            threading.Thread(target=lambda: self._sample(view), name="fabbench counters", daemon=True).start()
+            threading.Thread(
+                target=lambda: self._sample(view), name="fabbench counters", daemon=True
+            ).start()
         return self._counted({})
 
     def printed(self, line: str) -> bool:
-        """Read a line of the execution. Return whether it holds counters that a job's script printed."""
+        """Read a line of the execution.
+
+        Return whether it holds counters that a job's script printed.
+        """
         marker = read_marker(self._cut(line)[0]) if MARKER_SIGN in line else None
         if marker is None or marker.kind != "nics":
             return False
@@ -71,7 +89,9 @@ class NicSampler:
         last, wait_s = self._before, EVERY_S
         while not self._over.wait(wait_s):
             started, now = time.monotonic(), self._snapshots()
-            moved = {host: difference(last[host], taken) for host, taken in now.items() if host in last}
+            moved = {
+                host: difference(last[host], taken) for host, taken in now.items() if host in last
+            }
             took = time.monotonic() - started
             last, wait_s = now, max(EVERY_S - took, _MAX_SHARE * took)
             with self._lock:

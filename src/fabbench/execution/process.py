@@ -1,7 +1,8 @@
 """Programs on this machine, started from any thread. No other module starts one.
 
-They end with fabbench, however that ends: their pipes break. One that does not notice that, as ssh's master, is
-`kept` by a shell, which waits for end of file on its standard input, then ends it and removes its folder.
+They end with fabbench, however that ends: their pipes break. One that does not notice that, as
+ssh's master, is `kept` by a shell, which waits for end of file on its standard input, then ends it
+and removes its folder.
 """
 
 import codecs
@@ -48,14 +49,19 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def end_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends; exit now if it has ended. Linux only."""
+    """Have the kernel kill this process when its parent ends; exit now if it has ended.
+
+    Linux only.
+    """
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)
 
 
-_MAX_FOLDER_PATH = 40  # Leaves room for the path of a socket in it: some systems allow 104 characters
+_MAX_FOLDER_PATH = (
+    40  # Leaves room for the path of a socket in it: some systems allow 104 characters
+)
 _CHUNK = 1 << 16
 SEND_S = 30.0
 _GRACE_S = 2.0
@@ -76,7 +82,8 @@ def private_folder() -> Path:
         return Path(tempfile.mkdtemp(prefix="fabbench-ssh-", dir=short))
     except OSError as error:
         raise MachineError(
-            f"Cannot write to {usual}: {error.strerror}.", hint="Free some space, or set TMPDIR to another directory."
+            f"Cannot write to {usual}: {error.strerror}.",
+            hint="Free some space, or set TMPDIR to another directory.",
         ) from error
 
 
@@ -86,7 +93,10 @@ def kept(folder: Path, argv: Sequence[str]) -> tuple[str, ...]:
 
 
 class PipedProcess:
-    """A program whose input and outputs are pipes, which any thread may use. Ctrl-C does not reach it."""
+    """A program whose input and outputs are pipes, which any thread may use.
+
+    Ctrl-C does not reach it.
+    """
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
         """Start it with `env` added. Raise MachineError if it cannot be started."""
@@ -114,7 +124,10 @@ class PipedProcess:
             self._poll.register(number, select.POLLIN)
 
     def receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
-        """Return what came on standard output and standard error, after a wait if necessary; None at the end."""
+        """Return what came on standard output and standard error, after a wait if necessary.
+
+        None at the end.
+        """
         with self._reading:
             if not self._outputs:
                 return None
@@ -153,7 +166,10 @@ class PipedProcess:
         return None
 
     def close(self) -> None:
-        """End its group, and close its pipes: a thread that waits for its outputs gets their end."""
+        """End its group, and close its pipes.
+
+        A thread that waits for its outputs gets their end.
+        """
         if self._popen.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, signal.SIGTERM)

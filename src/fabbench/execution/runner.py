@@ -1,7 +1,9 @@
-"""Runs steps: mpirun, or pairs of a server and a client, one or several at once, each printed in turn.
+"""Runs steps.
 
-The lines of each pair are held until its turn comes; those of the first pair that has not ended are yielded
-as they come. So a log of pairs that ran concurrently reads like any other.
+Mpirun, or pairs of a server and a client, one or several at once, each printed in turn.
+
+The lines of each pair are held until its turn comes; those of the first pair that has not ended are
+yielded as they come. So a log of pairs that ran concurrently reads like any other.
 """
 
 import random
@@ -31,9 +33,14 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Ending, begin_marker, end_marker, own_line, tag_line
 from fabbench.model.plan import Execution, Step
 
-OpenSession: TypeAlias = Callable[[Step], AbstractContextManager[Session]]  # Opens the session of a step
+OpenSession: TypeAlias = Callable[
+    [Step], AbstractContextManager[Session]
+]  # Opens the session of a step
 
-_PORTS = 32768, 61000  # Linux's range for outgoing connections, which firewalls between hosts must allow
+_PORTS = (
+    32768,
+    61000,
+)  # Linux's range for outgoing connections, which firewalls between hosts must allow
 _NAMED = 3  # How many steps are named one by one
 
 
@@ -43,8 +50,12 @@ class _Pair:
     def __init__(self, step: Step) -> None:
         self.step = step
         self.texts: list[str] = []  # Lines that are not printed yet
-        self.status: int | None = None  # Of the side that failed first; 0 if both ended well, None if aborted
-        self.server, self.client = sorted(step.commands, key=lambda command: command.role != "server")
+        self.status: int | None = (
+            None  # Of the side that failed first; 0 if both ended well, None if aborted
+        )
+        self.server, self.client = sorted(
+            step.commands, key=lambda command: command.role != "server"
+        )
         self.known: Mapping[str, str] = {}
         self.port = 0
         self.programs: list[Program] = []
@@ -90,7 +101,10 @@ class Pairs:
         self._timeout_s = max(step.timeout_s for step in steps)
 
     def lines(self, open_session: OpenSession) -> Generator[str, None, None]:
-        """Run the pairs; start over with other ports as long as another program takes one of them first."""
+        """Run the pairs.
+
+        Start over with other ports as long as another program takes one of them first.
+        """
         files = {name: text for step in self._steps for name, text in step.files.items()}
         for _ in range(PORTS_TRIED):
             self._pairs = [_Pair(step) for step in self._steps]
@@ -99,10 +113,18 @@ class Pairs:
                 deadline = time.monotonic() + self._timeout_s
                 for pair, port in zip(self._pairs, random_ports(len(self._pairs)), strict=True):
                     pair.port = port
-                    pair.known = {"{port}": str(pair.port), "{server}": session.address(pair.server.host)}
-                    pair.programs.append(session.exec(pair.server.filled(session.folder, pair.known)))
+                    pair.known = {
+                        "{port}": str(pair.port),
+                        "{server}": session.address(pair.server.host),
+                    }
+                    pair.programs.append(
+                        session.exec(pair.server.filled(session.folder, pair.known))
+                    )
                 early = self._until_ready(session, deadline)
-                if any(who and who.status is not None and PORT_TAKEN in (text or "") for who, text in early):
+                if any(
+                    who and who.status is not None and PORT_TAKEN in (text or "")
+                    for who, text in early
+                ):
                     continue
                 self._take(early)
                 yield from self._run(session, deadline)
@@ -139,16 +161,21 @@ class Pairs:
         yield from self._ready_lines()
         if self.timed_out:
             return
-        if early := next((pair for pair in self._pairs if pair.programs[0].status is not None), None):
+        if early := next(
+            (pair for pair in self._pairs if pair.programs[0].status is not None), None
+        ):
             self.status = early.status = early.programs[0].status or 1
             self._take(session.stop(self._running()))
             return
         for pair in self._pairs:
             pair.programs.append(session.exec(pair.client.filled(session.folder, pair.known)))
         while running := [pair for pair in self._pairs if not pair.over]:
-            partners = [pair.partner_deadline for pair in running if pair.partner_deadline is not None]
+            partners = [
+                pair.partner_deadline for pair in running if pair.partner_deadline is not None
+            ]
             try:
-                # Leave the loop only at the end of a program: at any other line, output would be lost.
+                # Leave the loop only at the end of a program: at any other line, output would be
+                # lost.
                 for output in session.lines(deadline=min([deadline, *partners])):
                     self._count(output)
                     self._take((output,))
@@ -165,12 +192,17 @@ class Pairs:
         self._end(session)
 
     def _on_timeout(self, session: Session, late: TimedOutError, deadline: float) -> None:
-        """End everything: a side failed and its partner still waits, or a side is late or prints too much."""
+        """End everything.
+
+        A side failed and its partner still waits, or a side is late or prints too much.
+        """
         failed = next((pair for pair in self._pairs if pair.failed), None)
         if failed is None:
             now, flooded = time.monotonic(), isinstance(late, FloodedError)
             pairs = [pair for pair in self._pairs if not pair.over]
-            alone = [pair for pair in pairs if (pair.partner_deadline or deadline) <= now < deadline]
+            alone = [
+                pair for pair in pairs if (pair.partner_deadline or deadline) <= now < deadline
+            ]
             if alone and not flooded:
                 pairs, why = alone, RAN_ON
             else:
@@ -179,7 +211,9 @@ class Pairs:
             self._time_out(pairs, f"{' and '.join(sides)}: {why}", in_full=why == TIME_UP)
         self._end(session)
         if isinstance(late, FloodedError) and self.timed_out:
-            self._pairs[min(self._turn, len(self._pairs) - 1)].texts.append(own_line(self.timed_out))
+            self._pairs[min(self._turn, len(self._pairs) - 1)].texts.append(
+                own_line(self.timed_out)
+            )
 
     def _end(self, session: Session) -> None:
         """End what still runs, and record the result."""
@@ -200,7 +234,11 @@ class Pairs:
         """Record why pairs were ended, and whether it was after their full time."""
         labels = [pair.step.label for pair in pairs]
         more = f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
-        steps = f"Step {labels[0]} was" if len(labels) == 1 else f"Steps {', '.join(labels[:_NAMED])}{more} were"
+        steps = (
+            f"Step {labels[0]} was"
+            if len(labels) == 1
+            else f"Steps {', '.join(labels[:_NAMED])}{more} were"
+        )
         after = f" after {self._timeout_s:g} s" if in_full else ""
         self.timed_out = f"{steps} aborted{after}: {why}."
 
@@ -242,8 +280,8 @@ def random_ports(number: int) -> list[int]:
 def run_steps(open_session: OpenSession, execution: Execution) -> Generator[str, None, Ending]:
     """Run the steps of an execution one after another until one fails, or all at once.
 
-    Yield the lines of its log: markers around each step, and the lines of a pair tagged with their side.
-    Return how it ended.
+    Yield the lines of its log: markers around each step, and the lines of a pair tagged with their
+    side. Return how it ended.
     """
     limit = OutputLimit()
     for steps in [execution.steps] if execution.together else [(step,) for step in execution.steps]:
@@ -251,7 +289,9 @@ def run_steps(open_session: OpenSession, execution: Execution) -> Generator[str,
         with closing(run.lines(open_session)) as lines:
             yield from lines
         if run.timed_out or run.status:
-            return Ending(status=run.status, timed_out=run.timed_out, planned_sizes=execution.planned_sizes)
+            return Ending(
+                status=run.status, timed_out=run.timed_out, planned_sizes=execution.planned_sizes
+            )
     return Ending(status=0, planned_sizes=execution.planned_sizes)
 
 
@@ -287,7 +327,9 @@ class _Mpi:
                         yield output.text
             except TimedOutError as late:
                 self.timed_out = f"{step.label} was aborted: {late}."
-                yield from (output.text for output in session.stop([launched]) if output.text is not None)
+                yield from (
+                    output.text for output in session.stop([launched]) if output.text is not None
+                )
                 if isinstance(late, FloodedError):
                     yield own_line(self.timed_out)
                 return

@@ -1,4 +1,7 @@
-"""What an execution needs in order to run: programs on hosts, their lines, and a way to end them all."""
+"""What an execution needs in order to run.
+
+Programs on hosts, their lines, and a way to end them all.
+"""
 
 import os
 import shlex
@@ -12,29 +15,47 @@ from fabbench.model.errors import RequestError
 from fabbench.model.plan import Command
 
 DEBUG = "debug."  # The prefix of the names of files that are read while they grow
-FORWARDED = ("PATH", "LD_LIBRARY_PATH")  # Variables of the host where mpirun runs that are forwarded to all ranks
+FORWARDED = (
+    "PATH",
+    "LD_LIBRARY_PATH",
+)  # Variables of the host where mpirun runs that are forwarded to all ranks
 
 PARTNER_S = 5  # How long one side of a pair may keep running after the other has failed
-CLOSING_S = 30  # How long one side of a pair may keep running after the other has ended well: a busy host may need it
+# How long one side of a pair may keep running after the other has ended well: a busy host may need
+# it
+CLOSING_S = 30
 PORTS_TRIED = 5
-PORT_TAKEN = "Address already in use"  # The message of a server that is to be started again, on another port
+PORT_TAKEN = (
+    "Address already in use"  # The message of a server that is to be started again, on another port
+)
 TIME_UP = "it timed out"
 RAN_ON = "it kept running after the other side had ended"
 SILENT = "no output for"
 NOT_READY = "the server was not ready"
 
-LONGEST_OUTPUT = 256 << 20  # The maximum of bytes that an execution may print, and of bytes in each of its files
+LONGEST_OUTPUT = (
+    256 << 20
+)  # The maximum of bytes that an execution may print, and of bytes in each of its files
 MAX_LINES = 1_000_000  # The maximum of lines that an execution may print
 TOO_MUCH = "it printed more than 256 MiB or 1,000,000 lines"
 
-SOURCED = ("sh", "-c", '. "$0" && exec "$@"')  # What precedes the path of a file with `exports` and a program's words
+SOURCED = (
+    "sh",
+    "-c",
+    '. "$0" && exec "$@"',
+)  # What precedes the path of a file with `exports` and a program's words
 
 
 def exports(names: Iterable[str]) -> str:
-    """Return shell text that exports variables as this process has them. Raise RequestError if one is not set."""
+    """Return shell text that exports variables as this process has them.
+
+    Raise RequestError if one is not set.
+    """
     missing = next((name for name in names if name not in os.environ), None)
     if missing is not None:
-        raise RequestError(f"The environment variable {missing} is not set.", hint="Export it, or drop --env.")
+        raise RequestError(
+            f"The environment variable {missing} is not set.", hint="Export it, or drop --env."
+        )
     return "".join(f"export {name}={shlex.quote(os.environ[name])}\n" for name in names)
 
 
@@ -48,7 +69,10 @@ class TimedOutError(Exception):
 
 
 def raise_when_late(heard: float, silence_s: float | None, deadline: float | None) -> None:
-    """Raise TimedOutError at `deadline`, or `silence_s` after `heard`: both times of time.monotonic()."""
+    """Raise TimedOutError at `deadline`, or `silence_s` after `heard`.
+
+    Both times of time.monotonic().
+    """
     now = time.monotonic()
     if deadline is not None and now >= deadline:
         raise TimedOutError(TIME_UP)
@@ -84,11 +108,17 @@ class Program(Protocol):
     name: str
     """Its display name: its role, or its first word."""
     status: int | None
-    """Exit status as in a shell: 128 plus the number of the signal that ended it. None: not ended."""
+    """Exit status as in a shell: 128 plus the number of the signal that ended it. None.
+
+    Not ended.
+    """
 
 
 class Output(NamedTuple):
-    """A line of a program, or of a debug file (None). If the text is None, the program has ended: see its `status`."""
+    """A line of a program, or of a debug file (None). If the text is None, the program has ended.
+
+    See its `status`.
+    """
 
     program: Program | None
     text: str | None
@@ -97,31 +127,42 @@ class Output(NamedTuple):
 class Session(Protocol):
     """Programs of one step on the hosts of an allocation. Leaving its context ends them all.
 
-    Files in `folder` on any host whose names start with `DEBUG` are read while they grow, and their lines are
-    yielded with the others.
+    Files in `folder` on any host whose names start with `DEBUG` are read while they grow, and their
+    lines are yielded with the others.
     """
 
     folder: str  # The path of a directory on every host that belongs to this session alone
 
     def mpi_hosts(self) -> MpiHosts:
-        """Return the hosts, and how mpirun reaches them. Raise MachineError if there is no mpirun."""
+        """Return the hosts, and how mpirun reaches them.
+
+        Raise MachineError if there is no mpirun.
+        """
 
     def address(self, host: int) -> str:
         """Return the address at which the other hosts reach a host."""
 
     def exec(self, command: Command) -> Program:
-        """Start a command, without placeholders, on its host. Raise MachineError if it is missing or cannot start."""
+        """Start a command, without placeholders, on its host.
+
+        Raise MachineError if it is missing or cannot start.
+        """
 
     def listens(self, program: Program, port: int) -> bool:
         """Return whether this very program listens on a TCP port. Makes no connection."""
 
     def lines(
-        self, *, until: Callable[[], bool] | None = None, silence_s: float | None = None, deadline: float | None = None
+        self,
+        *,
+        until: Callable[[], bool] | None = None,
+        silence_s: float | None = None,
+        deadline: float | None = None,
     ) -> Iterator[Output]:
         """Yield the lines of all programs as they come, and the end of each, until all have ended.
 
-        `until` is called many times a second; once it is true, this returns. Raise TimedOutError if nothing was printed
-        for `silence_s`, or at `deadline` (of time.monotonic()). Raise MachineError if a host is lost.
+        `until` is called many times a second; once it is true, this returns. Raise TimedOutError if
+        nothing was printed for `silence_s`, or at `deadline` (of time.monotonic()). Raise
+        MachineError if a host is lost.
         """
 
     def stop(self, programs: Sequence[Program]) -> Collection[Output]:

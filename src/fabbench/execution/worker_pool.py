@@ -1,4 +1,6 @@
-"""Worker threads that process items concurrently, until all are done or the caller stops; lines that threads pass on.
+"""Worker threads that process items concurrently, until all are done or the caller stops.
+
+Lines that threads pass on.
 
 Ctrl-C reaches only the main thread. It sets an event that the waits of the threads check: see
 `fabbench.launchers.DivisibleAllocation`.
@@ -19,13 +21,19 @@ U = TypeVar("U")
 
 _HOSTS, PARTS = 32, 64  # How many are processed concurrently
 _MAX_SHOWN = 5
-_STOPPING_S = 1.0  # How long to wait for the threads of an interrupted call: one may hang in a name lookup
+_STOPPING_S = (
+    1.0  # How long to wait for the threads of an interrupted call: one may hang in a name lookup
+)
 _WAKE_S = 0.25
-_ENDING_S = 60.0  # How long `concurrently` waits for its threads: each ends the programs that it has started
+# How long `concurrently` waits for its threads: each ends the programs that it has started
+_ENDING_S = 60.0
 
 
 class WorkerPool(Generic[T, U]):
-    """Threads that process the items of a list. One that hangs does not keep fabbench from exiting."""
+    """Threads that process the items of a list.
+
+    One that hangs does not keep fabbench from exiting.
+    """
 
     def __init__(
         self,
@@ -43,7 +51,9 @@ class WorkerPool(Generic[T, U]):
         for item in items:
             self._todo.put(item)
         names = (f"fabbench {name} {number}" for number in range(min(workers, len(items))))
-        self._threads = [threading.Thread(target=self._run, name=each, daemon=True) for each in names]
+        self._threads = [
+            threading.Thread(target=self._run, name=each, daemon=True) for each in names
+        ]
 
     def start(self) -> None:
         """Start the threads."""
@@ -89,8 +99,8 @@ def concurrently(
 ) -> Generator[tuple[T, U], None, None]:
     """Call `work` with each item, and yield items and results as they come.
 
-    Leaving it early, as Ctrl-C does, sets `ended` and waits until work in progress has ended. Raise the error
-    of an item that failed.
+    Leaving it early, as Ctrl-C does, sets `ended` and waits until work in progress has ended. Raise
+    the error of an item that failed.
     """
     pool = WorkerPool(items, work, workers=workers, name="part", stopped=ended)
     try:
@@ -112,7 +122,8 @@ def map_hosts(
 ) -> dict[str, T | MachineError]:
     """Call `work` with each item, and return name → result or MachineError. Raise any other error.
 
-    `on_progress` gets the number of items done; `stop` unblocks work in progress if the caller is interrupted.
+    `on_progress` gets the number of items done; `stop` unblocks work in progress if the caller is
+    interrupted.
     """
 
     def attempt(item: tuple[str, U]) -> T | MachineError:
@@ -150,14 +161,21 @@ def require_all(results: Mapping[str, T | MachineError]) -> dict[str, T]:
             hints = {name: f"For {name}: {hint}" for name, hint in hints.items()}
         hint = " ".join(dict.fromkeys(hints.values()))
         raise MachineError(" ".join(str(error) for _, error in shown) + more, hint=hint or None)
-    return {name: result for name, result in results.items() if not isinstance(result, MachineError)}
+    return {
+        name: result for name, result in results.items() if not isinstance(result, MachineError)
+    }
 
 
-_MAX_QUEUED = 8  # Items. The next one blocks, and with it the connection and the remote programs that print.
+_MAX_QUEUED = (
+    8  # Items. The next one blocks, and with it the connection and the remote programs that print.
+)
 
 
 class Item(NamedTuple):
-    """What a thread passes on: lines of a program, or of a debug file (None); the program's end; or an error."""
+    """What a thread passes on: lines of a program, or of a debug file (None); the program's end.
+
+    Or an error.
+    """
 
     program: Program | None = None
     texts: Sequence[str] = ()
@@ -177,7 +195,10 @@ class OutputQueue:
         self._closed = threading.Event()
 
     def put(self, item: Item) -> None:
-        """Add an item as soon as there is room. Raise QueueClosedError if no thread reads any more."""
+        """Add an item as soon as there is room.
+
+        Raise QueueClosedError if no thread reads any more.
+        """
         while not self._closed.is_set():
             with contextlib.suppress(queue.Full):
                 self._items.put(item, timeout=_WAKE_S)
@@ -185,7 +206,10 @@ class OutputQueue:
         raise QueueClosedError
 
     def get(self, timeout_s: float) -> Item | None:
-        """Wait for the next item; None if none came in time. Raise the error of a thread that failed."""
+        """Wait for the next item; None if none came in time.
+
+        Raise the error of a thread that failed.
+        """
         try:
             item = self._items.get(timeout=timeout_s) if timeout_s else self._items.get_nowait()
         except queue.Empty:

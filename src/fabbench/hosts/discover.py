@@ -31,7 +31,9 @@ def for_variant(target: Target, variant: Variant) -> Target:
 
 
 def inventories(target: Target, needs: Needs, probe_hosts: ProbeHosts) -> Inventory:
-    """Return the inventory of hosts as each variant sees them. Variants with the same view share a probe.
+    """Return the inventory of hosts as each variant sees them.
+
+    Variants with the same view share a probe.
 
     Raise MachineError if hosts lack something.
     """
@@ -53,14 +55,23 @@ def inventories(target: Target, needs: Needs, probe_hosts: ProbeHosts) -> Invent
 
 
 def loaded(inventory: Inventory, variants: Sequence[Variant]) -> Iterator[str]:
-    """Yield a sentence for each variant with directories: which programs and libraries come from there."""
+    """Yield a sentence for each variant with directories.
+
+    Which programs and libraries come from there.
+    """
     for variant in variants:
         if not variant.paths:
             continue
-        hosts = [host for host in inventory.hosts_for_variant(variant.name) if host.variant_files is not None]
+        hosts = [
+            host
+            for host in inventory.hosts_for_variant(variant.name)
+            if host.variant_files is not None
+        ]
         if not hosts:
             continue
-        names = dict.fromkeys(path.rpartition("/")[2] for host in hosts for path in host.variant_files or ())
+        names = dict.fromkeys(
+            path.rpartition("/")[2] for host in hosts for path in host.variant_files or ()
+        )
         without = [host.name for host in hosts if not host.variant_files]
         nothing = "no program, and no library that one links to"
         some = f", but nothing on {', '.join(without)}" if names and without else ""
@@ -75,14 +86,22 @@ def programs(needs: Needs) -> tuple[str, ...]:
 def inventory(target: Target, probes: Mapping[str, Probe], needs: Needs) -> Inventory:
     """Return the inventory of hosts, given by name. Raise MachineError if hosts lack something."""
     gone = dict.fromkeys(path for probe in probes.values() for path in probe.absent)
-    absent = [f"{path} on {compress_hostlist(name for name in probes if path in probes[name].absent)}" for path in gone]
+    absent = [
+        f"{path} on {compress_hostlist(name for name in probes if path in probes[name].absent)}"
+        for path in gone
+    ]
     if absent:
         raise MachineError(
             f"Directory not found: {', '.join(absent)}.",
             hint="Nothing was started. All hosts need it at the same path.",
         )
-    lacking = ((each, [name for name in probes if each not in probes[name].programs]) for each in needs.programs)
-    problems = [f"{each} not found on {compress_hostlist(names)}." for each, names in lacking if names]
+    lacking = (
+        (each, [name for name in probes if each not in probes[name].programs])
+        for each in needs.programs
+    )
+    problems = [
+        f"{each} not found on {compress_hostlist(names)}." for each, names in lacking if names
+    ]
     if problems and not needs.optional:
         raise MachineError(" ".join(problems), hint=f"Install it: {needs.install}.")
     if needs.mpi:
@@ -95,16 +114,26 @@ def inventory(target: Target, probes: Mapping[str, Probe], needs: Needs) -> Inve
 
 
 def folders(target: Target) -> tuple[str, ...]:
-    """Return where hosts look for programs first: in the target's mpirun itself, and in directories."""
+    """Return where hosts look for programs first.
+
+    In the target's mpirun itself, and in directories.
+    """
     if target.mpirun is None:
         return target.bin_dirs
     return (target.mpirun, target.mpirun.rpartition("/")[0], *target.bin_dirs)
 
 
 def _require_same_paths(probes: Mapping[str, Probe], needs: Needs) -> None:
-    """Raise MachineError if hosts have a program at different paths: all ranks are started by one path."""
+    """Raise MachineError if hosts have a program at different paths.
+
+    All ranks are started by one path.
+    """
     for program in needs.programs:
-        paths = {name: probe.programs[program].path for name, probe in probes.items() if program in probe.programs}
+        paths = {
+            name: probe.programs[program].path
+            for name, probe in probes.items()
+            if program in probe.programs
+        }
         if len(set(paths.values())) > 1:
             named = ", ".join(f"{path} on {name}" for name, path in list(paths.items())[:4])
             raise MachineError(
@@ -118,7 +147,9 @@ def _require_mpirun(checks: HostChecks, requested: str | None) -> None:
     known, name = checks.probe.programs, checks.host
     path = known[MPIRUN].path if MPIRUN in known else ""
     if requested is not None and path != requested:
-        raise MachineError(f"{requested} not found on {name}, but {path or 'none'}.", hint="Pass another --mpirun.")
+        raise MachineError(
+            f"{requested} not found on {name}, but {path or 'none'}.", hint="Pass another --mpirun."
+        )
     if checks.probe.mpi is None:
         check = checks.check(MPIRUN, mpirun(checks))
         raise MachineError(f"{name}: {check.seen}", hint=check.advice)
@@ -140,7 +171,9 @@ def _host(name: str, probe: Probe, target: Target) -> Host:
         "kernel": probe.kernel,
     }
     timed_out = probe.fi_info.status in {124, 137}
-    providers = ", ".join(sorted(probe.providers)) or ("nothing, it timed out" if timed_out else "none")
+    providers = ", ".join(sorted(probe.providers)) or (
+        "nothing, it timed out" if timed_out else "none"
+    )
     devices = ", ".join(device.name for device in probe.devices) or "none"
     return Host(
         name=name,
@@ -149,7 +182,11 @@ def _host(name: str, probe: Probe, target: Target) -> Host:
         providers=probe.providers,
         domains={provider: tuple(names) for provider, names in domains.items()},
         devices={device.name: str(device.link) for device in probe.devices},
-        gids={device.name: device.roce_v2_gid for device in probe.devices if device.roce_v2_gid is not None},
+        gids={
+            device.name: device.roce_v2_gid
+            for device in probe.devices
+            if device.roce_v2_gid is not None
+        },
         topology=probe.topology,
         gpus=len(probe.gpus) if target.gpus is None else target.gpus,
         gpu_model=next((gpu.name for gpu in probe.gpus), ""),
@@ -160,25 +197,39 @@ def _host(name: str, probe: Probe, target: Target) -> Host:
         mpi=probe.mpi,
         versions={key: text for key, text in versions.items() if text},
         search_notes=(
-            f"Looked for libfabric providers on {name} with {probe.fi_info_path or 'no fi_info'}: found {providers}.",
+            (
+                f"Looked for libfabric providers on {name} with "
+                f"{probe.fi_info_path or 'no fi_info'}: found {providers}."
+            ),
             f"Looked for RDMA devices in /sys/class/infiniband: found {devices}.",
         ),
     )
 
 
 def _address(probe: Probe, target: Target) -> tuple[str, str]:
-    """Choose the address and interface for the other hosts: as requested, else where ssh came in."""
+    """Choose the address and interface for the other hosts.
+
+    As requested, else where ssh came in.
+    """
     with_address = [interface for interface in probe.interfaces if interface.address]
     if target.interface:
         on = [interface for interface in with_address if interface.name == target.interface]
         if not on:
             names = ", ".join(dict.fromkeys(interface.name for interface in with_address)) or "none"
             raise MachineError(
-                f"{probe.hostname} has no interface {target.interface} with an IPv4 address, but {names}.",
+                (
+                    f"{probe.hostname} has no interface {target.interface} with an IPv4 address, "
+                    "but "
+                    f"{names}."
+                ),
                 hint="Choose one that every host has.",
             )
         return on[0].address, target.interface
-    by_ssh = next((interface for interface in with_address if interface.address == probe.ssh_address), None)
-    by_route = (interface for interface in with_address if interface.name == probe.default_interface)
+    by_ssh = next(
+        (interface for interface in with_address if interface.address == probe.ssh_address), None
+    )
+    by_route = (
+        interface for interface in with_address if interface.name == probe.default_interface
+    )
     chosen = by_ssh or next(by_route, None)
     return (chosen.address, chosen.name) if chosen else (probe.ssh_address, "")

@@ -1,8 +1,11 @@
-"""The probe: a shell script that reports everything about a host in one go, and the parser of its answer.
+"""The probe.
 
-A launcher sends `script` to a shell on a host, with `probe_arguments`, and passes the lines that come back to
-`read_probe`: addresses as in ``ip`` and /proc/net/route, interfaces and devices as in /sys,
-libfabric's domains, and everything else. What is not reported is unknown: nothing here guesses.
+A shell script that reports everything about a host in one go, and the parser of its answer.
+
+A launcher sends `script` to a shell on a host, with `probe_arguments`, and passes the lines that
+come back to `read_probe`: addresses as in ``ip`` and /proc/net/route, interfaces and devices as in
+/sys, libfabric's domains, and everything else. What is not reported is unknown: nothing here
+guesses.
 """
 
 import re
@@ -30,7 +33,9 @@ from fabbench.hosts.probe_result import (
 from fabbench.model.fabrics import natural_order
 from fabbench.model.hosts import Mpi, MpiKind, NodeDevice
 
-_ADDRESS = re.compile(r"[0-9]+:\s+(\S+)\s+inet ([0-9.]+)(?: peer [0-9.]+)?(?:/[0-9]{1,2})?(?:\s.*)?")
+_ADDRESS = re.compile(
+    r"[0-9]+:\s+(\S+)\s+inet ([0-9.]+)(?: peer [0-9.]+)?(?:/[0-9]{1,2})?(?:\s.*)?"
+)
 _ROUTE = re.compile(
     r"(\S+)\s+([0-9A-F]{8})\s+[0-9A-F]{8}\s+([0-9A-F]{1,4})(?:\s+\d+){2}\s+(\d{1,9})\s+([0-9A-F]{8})\s.*"
 )
@@ -50,7 +55,10 @@ def read_interfaces(answer: Answer) -> tuple[Interface, ...]:
 
 
 def default_interface(answer: Answer) -> str:
-    """Return the interface of the default route with the smallest metric; empty if there is none."""
+    """Return the interface of the default route with the smallest metric.
+
+    Empty if there is none.
+    """
     routes = (route for route in _routes(answer) if route[1] == route[2] == 0 and route[3] & _UP)
     return min(routes, key=lambda route: route[4], default=("",))[0]
 
@@ -70,7 +78,9 @@ def _addresses(answer: Answer) -> Iterator[tuple[str, str]]:
         except AddressValueError:
             continue
         near = [route for route in _routes(answer) if route[2] and address & route[2] == route[1]]
-        best = max((route for route in near if not route[3] & _GATEWAY), key=lambda r: r[2], default=None)
+        best = max(
+            (route for route in near if not route[3] & _GATEWAY), key=lambda r: r[2], default=None
+        )
         if best:
             yield best[0], word
         else:
@@ -92,7 +102,9 @@ _STATE = re.compile(r"\d+: (\w+)")
 def read_devices(sysfs: Entry) -> Iterator[Device]:
     """Yield a device per port, in order."""
     for name, device in sysfs.at("class", "infiniband").items():
-        ports = [(int(number), port) for number, port in device.at("ports").items() if number.isdecimal()]
+        ports = [
+            (int(number), port) for number, port in device.at("ports").items() if number.isdecimal()
+        ]
         for number, port in sorted(ports, key=itemgetter(0)) or [(1, Entry())]:
             yield _device(name, device, number, port)
 
@@ -126,19 +138,31 @@ def _link(name: str, driver: str, layer: str) -> Link:
 def _roce_v2(port: Entry) -> int | None:
     """Choose the GID for RoCE v2: the first of an IPv4 address, else the first that is routable."""
     kinds = port.at("gid_attrs", "types")
-    v2 = [(int(index), gid.text) for index, gid in port.at("gids").items() if kinds.at(index).text == "RoCE v2"]
+    v2 = [
+        (int(index), gid.text)
+        for index, gid in port.at("gids").items()
+        if kinds.at(index).text == "RoCE v2"
+    ]
     ipv4 = "0000:0000:0000:0000:0000:ffff:"
-    ranks = ((not gid.startswith(ipv4), gid.startswith("fe80:"), index) for index, gid in v2 if gid.strip("0:"))
+    ranks = (
+        (not gid.startswith(ipv4), gid.startswith("fe80:"), index)
+        for index, gid in v2
+        if gid.strip("0:")
+    )
     return min(ranks, default=(True, True, None))[2]
 
 
-# ---------------------------------------------------------------- how GPUs and RDMA devices are attached
+# ---------------------------------------------------------------- how GPUs and RDMA devices are
+# attached
 
 _DISTANCES = ("PIX", "PXB", "PHB", "NODE", "SYS")
 _NEAR = 2
 """At the first ones a NIC reaches a GPU's memory without the CPU (GPUDirect RDMA), if no bridge redirects it."""
 _REDIRECTS = 0x0C
-"""Of a bridge's ACS control register: requests and completions between devices below it go up to the CPU."""
+"""Of a bridge's ACS control register.
+
+Requests and completions between devices below it go up to the CPU.
+"""
 _HEX = re.compile(r"[0-9a-f]{1,4}")
 _MTUS = (4096, 2048, 1024, 512, 256)
 _ROCE_HEADERS = 96
@@ -152,7 +176,10 @@ class _Place(NamedTuple):
     files: Entry
 
     def number(self, name: str, most: int) -> float | None:
-        """Read the number with which a file begins; None if it is above `most`, or not there: not known."""
+        """Read the number with which a file begins; None if it is above `most`, or not there.
+
+        Not known.
+        """
         match = re.match(r"[0-9]{1,3}(?:\.[0-9])?", self.files.at(name).text)
         return value if match and (value := float(match[0])) <= most else None
 
@@ -175,17 +202,24 @@ class _Place(NamedTuple):
 _NOWHERE = _Place((), Entry())
 
 
-def read_topology(answer: Answer, devices: Sequence[Device], gpus: Sequence[Gpu]) -> dict[str, NodeDevice]:
+def read_topology(
+    answer: Answer, devices: Sequence[Device], gpus: Sequence[Gpu]
+) -> dict[str, NodeDevice]:
     """Return how GPUs (``GPU 0``) and RDMA devices are attached."""
     places = _places(answer)
     mtus = _verbs_mtus(answer.all("ibv"))
     ports = {each.name: each for each in reversed(devices)}
     nics = {
-        name: _nic(answer.sysfs, ports[name], places, mtus.get(name, {})) for name in sorted(ports, key=natural_order)
+        name: _nic(answer.sysfs, ports[name], places, mtus.get(name, {}))
+        for name in sorted(ports, key=natural_order)
     }
     buses = {f"GPU {gpu.index}": gpu.bus.lower().removeprefix("0000") for gpu in gpus}
     if not gpus:  # 3D controllers and accelerators, but no VGA
-        others = (bus for bus in sorted(places) if places[bus].files.at("class").text.startswith(("0x0302", "0x12")))
+        others = (
+            bus
+            for bus in sorted(places)
+            if places[bus].files.at("class").text.startswith(("0x0302", "0x12"))
+        )
         buses = {f"GPU {index}": bus for index, bus in enumerate(others)}
     return {**{name: _gpu(bus, nics, places) for name, bus in buses.items()}, **nics}
 
@@ -212,11 +246,20 @@ def _verbs_mtus(lines: Iterable[str]) -> dict[str, dict[str, int]]:
     return found
 
 
-def _nic(sysfs: Entry, device: Device, places: Mapping[str, _Place], mtus: Mapping[str, int]) -> NodeDevice:
-    files, mtu, most = sysfs.at("class", "infiniband", device.name), mtus.get("active_mtu"), mtus.get("max_mtu")
+def _nic(
+    sysfs: Entry, device: Device, places: Mapping[str, _Place], mtus: Mapping[str, int]
+) -> NodeDevice:
+    files, mtu, most = (
+        sysfs.at("class", "infiniband", device.name),
+        mtus.get("active_mtu"),
+        mtus.get("max_mtu"),
+    )
     of_interface = sysfs.at("class", "net", device.netdev, "mtu").text
     if mtu is None and device.link is Link.ROCE and of_interface.isdecimal():
-        mtu, most = next((each for each in _MTUS if each + _ROCE_HEADERS <= int(of_interface)), None), _MTUS[0]
+        mtu, most = (
+            next((each for each in _MTUS if each + _ROCE_HEADERS <= int(of_interface)), None),
+            _MTUS[0],
+        )
     version = files.at("device", "driver", "module", "version").text
     return replace(
         places.get(device.bus, _NOWHERE).attached(device.link.value, device.bus),
@@ -242,14 +285,18 @@ def _gpu(bus: str, nics: Mapping[str, NodeDevice], places: Mapping[str, _Place])
             near += [other] if how_far in _DISTANCES[:_NEAR] else []
     between = {bus for other in near for bus in {*place.path} ^ {*other.path} if bus in places}
     controls = {bus: text for bus in sorted(between) if (text := places[bus].files.at("acs").text)}
-    redirecting = tuple(bus for bus, text in controls.items() if _HEX.fullmatch(text) and int(text, 16) & _REDIRECTS)
+    redirecting = tuple(
+        bus for bus, text in controls.items() if _HEX.fullmatch(text) and int(text, 16) & _REDIRECTS
+    )
     nearest = {how_far: tuple(names) for how_far, names in found.items() if names}
     return replace(gpu, nics=nearest, acs=redirecting if controls else None)
 
 
 def distance(one: Sequence[str], other: Sequence[str], *, same_numa: bool) -> str:
     """Return how far two devices are from each other, by their paths, in the words of ``nvidia-smi topo -m``."""
-    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+    shared = sum(
+        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    )
     if shared < 2:
         return "PHB" if shared else "NODE" if same_numa else "SYS"
     # Below a switch there are its port to each device, and the device.
@@ -259,7 +306,10 @@ def distance(one: Sequence[str], other: Sequence[str], *, same_numa: bool) -> st
 # ---------------------------------------------------------------- what fi_info prints
 
 _FI_INFO = re.compile(
-    r"^provider: *(?P<provider>\S.*)(?:\n[ \t]+(?:domain: *(?P<name>.*)|type: *FI_EP_(?P<endpoint>.*)|.*))*",
+    (
+        r"^provider: *(?P<provider>\S.*)(?:\n[ \t]+(?:domain: *(?P<name>.*)|type: "
+        r"*FI_EP_(?P<endpoint>.*)|.*))*"
+    ),
     re.MULTILINE,
 )
 
@@ -281,13 +331,21 @@ _FACTS: Mapping[str, tuple[str, str, Callable[[str], object]]] = {
     "huge_pages": ("memory", f"HugePages_Total: +{_NUMBER}", int),
     "huge_pages_free": ("memory", f"HugePages_Free: +{_NUMBER}", int),
     "huge_page_size": ("memory", "Hugepagesize: +([0-9]{1,15}) kB", lambda text: int(text) * _KIB),
-    "memlock": ("memlock", "(unlimited|[0-9]{1,15})$", lambda text: int(text) * _KIB if text[0] != "u" else UNLIMITED),
+    "memlock": (
+        "memlock",
+        "(unlimited|[0-9]{1,15})$",
+        lambda text: int(text) * _KIB if text[0] != "u" else UNLIMITED,
+    ),
     "zone": ("placement.zone", "(.*)", str),
     "load": ("load", r"([0-9]{1,9}\.[0-9]+)?", float),
     "temporary": ("disk.path", "(.*)", str),
     "temporary_free": ("disk", ".* ([0-9]{1,15}) +[0-9]+% ", lambda text: int(text) * _KIB),
     "ssh_address": ("ssh", r"\S+ \S+ (\S+) \S+$|$", str),
-    "verbs_there": ("uverbs", "(absent|[0-9]{1,9}) ?", lambda text: int(text.replace("absent", "0"))),
+    "verbs_there": (
+        "uverbs",
+        "(absent|[0-9]{1,9}) ?",
+        lambda text: int(text.replace("absent", "0")),
+    ),
     "verbs": ("uverbs", "absent|[0-9]+ ([0-9]{1,9})$", int),
     "fi_info_path": ("fi_info.path", "(.*)", str),
     "efa_installer": ("efa.installer", r"# EFA installer version: *(\S+)|", str),
@@ -297,8 +355,30 @@ _FACTS: Mapping[str, tuple[str, str, Callable[[str], object]]] = {
 _SECTIONS = frozenset(
     {
         *(section for section, _, _ in _FACTS.values()),
-        *("probe", "end", "placement.type", "address", "address.bare", "route", "sys", "ibv", "fi_info", "fi_version"),
-        *("gpu", "gpu.work", "library", "program", "tool", "mpi", "setting", "file", "absent", "own"),
+        *(
+            "probe",
+            "end",
+            "placement.type",
+            "address",
+            "address.bare",
+            "route",
+            "sys",
+            "ibv",
+            "fi_info",
+            "fi_version",
+        ),
+        *(
+            "gpu",
+            "gpu.work",
+            "library",
+            "program",
+            "tool",
+            "mpi",
+            "setting",
+            "file",
+            "absent",
+            "own",
+        ),
     }
 )
 _TYPE = re.compile(r"(?:ml\.)?([a-z0-9-]+\.[a-z0-9-]+)")
@@ -343,7 +423,9 @@ def read_probe(lines: Iterable[str]) -> Probe:
         topology=read_topology(answer, devices, gpus),
         domains=tuple(dict.fromkeys(read_fi_info(answer.all("fi_info")))),
         fi_info=answer.result("fi_info"),
-        libfabric=dict(reversed(versions)).get("libfabric", next((text for _, text in versions), "")).strip(),
+        libfabric=dict(reversed(versions))
+        .get("libfabric", next((text for _, text in versions), ""))
+        .strip(),
         efa_driver=answer.sysfs.at("module", "efa", "version").text,
         gpus=gpus,
         nvidia_smi=answer.result("gpu"),
@@ -354,7 +436,9 @@ def read_probe(lines: Iterable[str]) -> Probe:
         variant_files=tuple(dict.fromkeys(answer.all("own"))),
         tools={name: path for name, _, path in tools if path},
         libraries=tuple(dict.fromkeys(line for line in answer.all("library") if "*" not in line)),
-        mpi=Mpi(program=mpirun.path, kind=version[0], version=version[1]) if version and mpirun else None,
+        mpi=Mpi(program=mpirun.path, kind=version[0], version=version[1])
+        if version and mpirun
+        else None,
         mpirun_version=answer.result("mpi"),
         settings={name: value for name, _, value in settings},
         files=tuple(answer.all("file")),
@@ -365,7 +449,9 @@ def read_probe(lines: Iterable[str]) -> Probe:
 
 def _facts(answer: Answer) -> Iterator[tuple[str, Any]]:
     for field, (section, pattern, read) in _FACTS.items():
-        matches = [match for match in (re.match(pattern, line) for line in answer.all(section)) if match]
+        matches = [
+            match for match in (re.match(pattern, line) for line in answer.all(section)) if match
+        ]
         if text := next((match[1] for match in matches if match[1]), ""):
             yield field, read(text)
         elif answer.first(section) and not matches:
@@ -375,7 +461,9 @@ def _facts(answer: Answer) -> Iterator[tuple[str, Any]]:
 def _instance_type(answer: Answer) -> str:
     dmi = answer.sysfs.at("class", "dmi", "id")
     amazon = "Amazon EC2" in {dmi.at("board_vendor").text, dmi.at("sys_vendor").text}
-    kind = _TYPE.fullmatch(dmi.at("product_name").text if amazon else answer.first("placement.type"))
+    kind = _TYPE.fullmatch(
+        dmi.at("product_name").text if amazon else answer.first("placement.type")
+    )
     return kind[1] if kind else ""
 
 
@@ -394,14 +482,23 @@ def _gpus(answer: Answer) -> Iterator[Gpu]:
         if not re.fullmatch("[0-9]{1,9}", index) or len(cells) not in {3, 4}:
             answer.cannot_read("GPU", line)
             continue
-        fabric = next((cell for cell in cells[3:] if cell.strip("[]") not in {"N/A", "Not Supported"}), "")
-        yield Gpu(index=int(index), name=cells[0], driver=cells[1], bus=cells[2], fabric=fabric, uuid=uuid)
+        fabric = next(
+            (cell for cell in cells[3:] if cell.strip("[]") not in {"N/A", "Not Supported"}), ""
+        )
+        yield Gpu(
+            index=int(index), name=cells[0], driver=cells[1], bus=cells[2], fabric=fabric, uuid=uuid
+        )
 
 
 def _programs(answer: Answer) -> Iterator[tuple[str, InstalledProgram | None]]:
     for line in answer.all("program"):
         name, path, size = (*line.split("\t"), "", "")[:3]
-        yield name, InstalledProgram(path=path, size=answer.number(f"size of {name}", size)) if path else None
+        yield (
+            name,
+            InstalledProgram(path=path, size=answer.number(f"size of {name}", size))
+            if path
+            else None,
+        )
 
 
 # ---------------------------------------------------------------- which MPI an mpirun is
@@ -410,13 +507,21 @@ _OPEN_MPI = r"mpi(?:run|exec)\S* \(Open(?: MPI|RTE)\) "
 _MPI = (
     (re.compile(rf"(?m)^{_OPEN_MPI}([0-4]\.\S+)"), MpiKind.OPEN_MPI_4),
     (re.compile(rf"(?m)^{_OPEN_MPI}(\d+\.\S+)"), MpiKind.OPEN_MPI_5),
-    (re.compile(r"(?m)^Intel\(R\) MPI Library for Linux\* OS,? Version (\d\S*(?: Update \d+)?)"), MpiKind.HYDRA),
+    (
+        re.compile(r"(?m)^Intel\(R\) MPI Library for Linux\* OS,? Version (\d\S*(?: Update \d+)?)"),
+        MpiKind.HYDRA,
+    ),
     (re.compile(r"(?ms)^HYDRA build details.*?^\s*Version:\s+(\d\S*)"), MpiKind.HYDRA),
 )
 """Releases of Open MPI from 5 on are on PRRTE."""
 
 
 def read_mpi_version(lines: Iterable[str]) -> tuple[MpiKind, str] | None:
-    """Read what ``mpirun --version`` prints: the kind and the version; None if it is not a known one."""
+    """Read what ``mpirun --version`` prints: the kind and the version.
+
+    None if it is not a known one.
+    """
     text = "\n".join(lines)
-    return next(((kind, match[1]) for pattern, kind in _MPI if (match := pattern.search(text))), None)
+    return next(
+        ((kind, match[1]) for pattern, kind in _MPI if (match := pattern.search(text))), None
+    )

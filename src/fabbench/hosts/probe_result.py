@@ -33,7 +33,9 @@ class Device:
     state: str = ""  # `ACTIVE`, `DOWN`, `INIT`, …
     rate_gbps: float | None = None
     netdev: str = ""  # The network interface on the same device
-    roce_v2_gid: int | None = None  # Index of the GID for RoCE v2: that of an IPv4 address if there is one
+    roce_v2_gid: int | None = (
+        None  # Index of the GID for RoCE v2: that of an IPv4 address if there is one
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,9 @@ class Gpu:
     name: str
     driver: str
     bus: str = ""
-    fabric: str = ""  # State of the NVLink fabric: `Completed`, `In Progress`; empty if there is none
+    fabric: str = (
+        ""  # State of the NVLink fabric: `Completed`, `In Progress`; empty if there is none
+    )
     uuid: str = ""
 
 
@@ -89,7 +93,9 @@ class Probe:
     whole: bool = False  # Whether the answer's last line arrived
     unread: tuple[str, ...] = ()  # Sentences: what was printed but could not be read
     hostname: str = ""
-    identity: str = ""  # Equal if two names lead to the same machine, or to the same container on it
+    identity: str = (
+        ""  # Equal if two names lead to the same machine, or to the same container on it
+    )
     kernel: str = ""
     cpus: int | None = None
     huge_pages: int | None = None
@@ -106,8 +112,13 @@ class Probe:
     interfaces: tuple[Interface, ...] = ()
     default_interface: str = ""
     devices: tuple[Device, ...] = ()
-    topology: Mapping[str, NodeDevice] = field(default_factory=dict)  # How ``GPU 0`` and RDMA devices are attached
-    verbs: int | None = None  # ``/dev/infiniband/uverbs*`` files that can be opened; None also without the directory
+    topology: Mapping[str, NodeDevice] = field(
+        default_factory=dict
+    )  # How ``GPU 0`` and RDMA devices are attached
+    verbs: int | None = (
+        # ``/dev/infiniband/uverbs*`` files that can be opened; None also without the directory
+        None
+    )
     verbs_there: int | None = None  # Those files, whether or not they can be opened
     domains: tuple[Domain, ...] = ()
     fi_info: ProgramResult = field(default_factory=ProgramResult)
@@ -120,14 +131,18 @@ class Probe:
     gpu_processes: int | None = None
     nvidia_driver: str = ""
     libraries: tuple[str, ...] = ()  # Files of NCCL, its plugins, NVSHMEM, libfabric and CUDA
-    programs: Mapping[str, InstalledProgram] = field(default_factory=dict)  # The requested ones that were found
+    programs: Mapping[str, InstalledProgram] = field(
+        default_factory=dict
+    )  # The requested ones that were found
     missing: tuple[str, ...] = ()  # The others
     absent: tuple[str, ...] = ()  # Required directories that do not exist
     variant_files: tuple[str, ...] = ()
     """Requested programs in a required directory, and libraries there that the linker finds for them."""
     mpi: Mpi | None = None
     mpirun_version: ProgramResult = field(default_factory=ProgramResult)
-    tools: Mapping[str, str] = field(default_factory=dict)  # `stdbuf`, `setsid`, `timeout`, `python3` → path
+    tools: Mapping[str, str] = field(
+        default_factory=dict
+    )  # `stdbuf`, `setsid`, `timeout`, `python3` → path
     settings: Mapping[str, str] = field(default_factory=dict)
     """Variables of NCCL, libfabric, its plugin, MPI and NVSHMEM that a program on this host inherits."""
     files: tuple[str, ...] = ()  # From which NCCL reads more settings
@@ -150,13 +165,22 @@ class Probe:
 
     @property
     def plugins(self) -> tuple[str, ...]:
-        """Return the files of aws-ofi-nccl: libnccl-net-ofi.so since 1.15, earlier told by its directory."""
-        return tuple(path for path in self.libraries if re.search(r"/libnccl-net[^/]*$", path) and "ofi" in path)
+        """Return the files of aws-ofi-nccl.
+
+        Libnccl-net-ofi.so since 1.15, earlier told by its directory.
+        """
+        return tuple(
+            path
+            for path in self.libraries
+            if re.search(r"/libnccl-net[^/]*$", path) and "ofi" in path
+        )
 
     @property
     def nccl(self) -> tuple[str, ...]:
         """Return the versions of NCCL in file names (``libnccl.so.2.21.5``)."""
-        versions = {path.rpartition("/libnccl.so.")[2] for path in self.libraries if "/libnccl.so." in path}
+        versions = {
+            path.rpartition("/libnccl.so.")[2] for path in self.libraries if "/libnccl.so." in path
+        }
         return tuple(sorted(version for version in versions if version.count(".") >= 2))
 
     @property
@@ -180,7 +204,10 @@ _MAX_LINES, _MAX_CHARACTERS = 5, 200
 
 
 class Entry(dict[str, "Entry"]):
-    """A directory or a file of sysfs: what it holds, and its text, which is empty for what is not there."""
+    """A directory or a file of sysfs.
+
+    What it holds, and its text, which is empty for what is not there.
+    """
 
     text = ""
 
@@ -217,7 +244,9 @@ class Answer:
         for line in self.all("sys"):
             if match := _FILE.fullmatch(line):
                 self.folders[match[1]] = None
-                key, _, value = match[3].partition("=") if match[2] == "uevent" else ("", "", match[3])
+                key, _, value = (
+                    match[3].partition("=") if match[2] == "uevent" else ("", "", match[3])
+                )
                 self.sysfs.add(f"{match[1]}/{match[2]}{'/' * bool(key)}{key}", value.strip())
             else:
                 self.cannot_read("sysfs", line)

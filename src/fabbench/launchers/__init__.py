@@ -1,7 +1,8 @@
 """Launchers run benchmarks; formats are documents that run a plan somewhere else.
 
-A module ends in ``LAUNCHER: Launcher = …``, which takes executions and yields lines, or ``RENDERING: Rendering = …``,
-which writes what a launcher of that name submits as a job. Plug-ins register theirs: docs/add-a-launcher.md.
+A module ends in ``LAUNCHER: Launcher = …``, which takes executions and yields lines, or
+``RENDERING: Rendering = …``, which writes what a launcher of that name submits as a job. Plug-ins
+register theirs: docs/add-a-launcher.md.
 """
 
 from abc import ABC, abstractmethod
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
     from fabbench.plan.request import RunRequest
     from fabbench.report.table import Overview
 
-SWITCH, LABEL = "switch", "label:"  # What `Launcher.node_groups` groups nodes by; the label's key follows ``label:``
+SWITCH, LABEL = (
+    "switch",
+    "label:",
+)  # What `Launcher.node_groups` groups nodes by; the label's key follows ``label:``
 NODES = 2  # Hosts of a job or document if no number is given
 
 
@@ -55,7 +59,9 @@ class RenderInput:
         """Return a copy without secret values, from which the document that a run keeps is rendered."""
         request = self.request
         target = replace(
-            request.target, env=environment(request.target.env), variants=redacted(request.target.variants)
+            request.target,
+            env=environment(request.target.env),
+            variants=redacted(request.target.variants),
         )
         request = replace(request, env=environment(request.env), target=target)
         return replace(self, plan=redacted(self.plan), request=request)
@@ -77,8 +83,8 @@ class RenderInput:
     ) -> "ScriptTarget":
         """Return the target of a script in the document. `hosts` is as `ScriptTarget.hosts`.
 
-        `inside` maps a variant's image, or "", to `ScriptTarget.inside`; without it, raise RequestError for
-        variants with images. `fields` are other fields of the target.
+        `inside` maps a variant's image, or "", to `ScriptTarget.inside`; without it, raise
+        RequestError for variants with images. `fields` are other fields of the target.
         """
         from fabbench.execution.script.target import ScriptTarget
 
@@ -89,13 +95,21 @@ class RenderInput:
         first = self.inventory.hosts[0]
         views = (host.programs for _, host in self.inventory.views())
         programs = {name: path for each in views for name, path in each.items()}
-        variants = {each.name: self._overrides(each, inside) for each in self.request.target.variants}
-        defaults: dict[str, Any] = {"programs": programs, "interface": first.interface, "variants": variants}
+        variants = {
+            each.name: self._overrides(each, inside) for each in self.request.target.variants
+        }
+        defaults: dict[str, Any] = {
+            "programs": programs,
+            "interface": first.interface,
+            "variants": variants,
+        }
         if first.mpi is not None:
             defaults["mpirun"] = first.mpi.program
         return ScriptTarget(hosts=hosts, **{**defaults, "inventory": self.inventory, **fields})
 
-    def _overrides(self, variant: Variant, inside: Callable[[str], tuple[str, ...]] | None) -> "VariantOverrides":
+    def _overrides(
+        self, variant: Variant, inside: Callable[[str], tuple[str, ...]] | None
+    ) -> "VariantOverrides":
         from fabbench.execution.script.target import VariantOverrides
 
         first = self.inventory.hosts_for_variant(variant.name)[0]
@@ -110,9 +124,15 @@ class RenderInput:
 class Rendering(ABC):
     """A format. Subclasses set `name` and implement `render`."""
 
-    options: type[InstanceOptions] = InstanceOptions  # A package has them as ``FORMAT_OPTIONS`` or ``OPTIONS``
-    inherits: bool = False  # Whether programs get `Target.inherited` from wherever the document is used
-    switches_networks: bool = False  # Whether each variant gets pods in its own network (`Variant.host_network`)
+    options: type[InstanceOptions] = (
+        InstanceOptions  # A package has them as ``FORMAT_OPTIONS`` or ``OPTIONS``
+    )
+    inherits: bool = (
+        False  # Whether programs get `Target.inherited` from wherever the document is used
+    )
+    switches_networks: bool = (
+        False  # Whether each variant gets pods in its own network (`Variant.host_network`)
+    )
 
     @property
     @abstractmethod
@@ -125,31 +145,55 @@ class Rendering(ABC):
 
         nodes = target.nodes or len(target.hosts) or NODES
         options = target.options_as(self.options)
-        return inventory_of(options.instance_type, nodes, target=target, needs=needs, image=options.node_image)
+        return inventory_of(
+            options.instance_type, nodes, target=target, needs=needs, image=options.node_image
+        )
 
     @abstractmethod
     def render(self, source: RenderInput) -> str:
-        """Write the document to submit, which ends in a newline. Raise RequestError for what it cannot express."""
+        """Write the document to submit, which ends in a newline.
+
+        Raise RequestError for what it cannot express.
+        """
 
 
 @cache
 def renderings() -> Plugins[Rendering]:
     """All formats, by name."""
-    return Plugins("fabbench.launchers", "RENDERING", group="fabbench.renderings", protocol=Rendering, home="render")
+    return Plugins(
+        "fabbench.launchers",
+        "RENDERING",
+        group="fabbench.renderings",
+        protocol=Rendering,
+        home="render",
+    )
 
 
 def require_support(plugin: "Launcher | Rendering", target: Target) -> None:
-    """Raise RequestError for target settings that `plugin` ignores: inherited variables, pod networks."""
+    """Raise RequestError for target settings that `plugin` ignores.
+
+    Inherited variables, pod networks.
+    """
     if target.inherited and not plugin.inherits:
         raise RequestError(
-            f"{plugin.name} cannot pass on {', '.join(target.inherited)} without exposing its value.",
-            hint=f"Pass --env {target.inherited[0]}=VALUE if it is not a secret, or choose another target.",
+            (
+                f"{plugin.name} cannot pass on {', '.join(target.inherited)} without exposing its "
+                "value."
+            ),
+            hint=(
+                f"Pass --env {target.inherited[0]}=VALUE if it is not a secret, or choose "
+                "another target."
+            ),
         )
     named = [variant.name for variant in target.variants if variant.host_network is not None]
     if named and not plugin.switches_networks:
         what = "one job" if isinstance(plugin, Rendering) else f"the launcher {plugin.name}"
         raise RequestError(
-            f"The variant {named[0]} sets host-network, but {what} cannot change the network of pods within one run.",
+            (
+                f"The variant {named[0]} sets host-network, but {what} cannot change the network "
+                "of "
+                "pods within one run."
+            ),
             hint="Use fabbench run --on kubernetes: it replaces the pods on the same nodes.",
         )
 
@@ -157,7 +201,9 @@ def require_support(plugin: "Launcher | Rendering", target: Target) -> None:
 def rendering_named(name: str) -> Rendering:
     """Return one format. Raise RequestError, with the known names, if there is no such format."""
     if name not in renderings():
-        raise RequestError(f"Unknown format {name}.", hint=f"One of {', '.join(sorted(renderings()))}.")
+        raise RequestError(
+            f"Unknown format {name}.", hint=f"One of {', '.join(sorted(renderings()))}."
+        )
     return renderings()[name]
 
 
@@ -182,9 +228,12 @@ class Leftover:
     run: str
     namespace: str
     age: timedelta  # Of the oldest object
-    running: bool  # Whether a pod runs or its Job has not ended, as it soon does once fabbench has exited
+    # Whether a pod runs or its Job has not ended, as it soon does once fabbench has exited
+    running: bool
     request: str  # The command that created it; empty if not recorded
-    things: tuple[ObjectRef, ...]  # In the order of deletion. Objects deleted along with an owner are not listed.
+    things: tuple[
+        ObjectRef, ...
+    ]  # In the order of deletion. Objects deleted along with an owner are not listed.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +243,9 @@ class Leftovers:
     where: str  # Where it was searched for, to follow "in": ``namespace default of prod``
     column: str  # The title of the column of `Leftover.namespace`
     found: Sequence[Leftover]
-    remove: Callable[[Sequence[Leftover]], None]  # Removes some of them. Raises MachineError that names what remains.
+    remove: Callable[
+        [Sequence[Leftover]], None
+    ]  # Removes some of them. Raises MachineError that names what remains.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,11 +255,15 @@ class Examined:
     probes: "Mapping[str, Probe]"  # Machine → everything it reported
     relations: "HostRelations"
     checks: "tuple[Check, ...]" = ()  # What is known without probing them
-    overviews: "tuple[Overview, ...]" = ()  # What is shown before the checks, such as the nodes of a cluster
+    # What is shown before the checks, such as the nodes of a cluster
+    overviews: "tuple[Overview, ...]" = ()
 
 
 class AllocationLostError(MachineError):
-    """The machines are no longer held or reachable: a failure with this error says nothing about them."""
+    """The machines are no longer held or reachable.
+
+    A failure with this error says nothing about them.
+    """
 
 
 class Allocation(Protocol):
@@ -220,17 +275,24 @@ class Allocation(Protocol):
 
     @property
     def documents(self) -> Mapping[str, str]:
-        """Return what was submitted to get the machines, without secrets, for the record: file name → document."""
+        """Return what was submitted to get the machines, without secrets, for the record.
+
+        File name → document.
+        """
 
     def execute(self, execution: Execution) -> "Generator[str, None, Ending]":
-        """Run an execution. Yield the lines of its log as they come, with markers; return how it ended.
+        """Run an execution. Yield the lines of its log as they come, with markers.
 
-        The call itself may prepare the machines; counters are read after it and before the first line.
-        Closing the generator, or an exception in it, leaves nothing running.
+        Return how it ended.
+
+        The call itself may prepare the machines; counters are read after it and before the first
+        line. Closing the generator, or an exception in it, leaves nothing running.
         """
 
     def counters(self) -> Mapping[str, Sequence[str]]:
-        """Read the NIC counters of hosts that answer: name → lines; empty where they come with an execution's lines.
+        """Read the NIC counters of hosts that answer: name → lines.
+
+        Empty where they come with an execution's lines.
 
         Any thread may call it.
         """
@@ -245,9 +307,12 @@ class DivisibleAllocation(Allocation, Protocol):
         """Return whether parts may run at the same time, without disturbing each other."""
 
     def part(self, hosts: Sequence[int], ended: "Event") -> "DivisibleAllocation":
-        """Return some of the machines as a separate allocation. No machine is in two parts that run.
+        """Return some of the machines as a separate allocation.
 
-        A part may be used in any thread; once `ended` is set, one that waits for its lines gets a KeyboardInterrupt.
+        No machine is in two parts that run.
+
+        A part may be used in any thread; once `ended` is set, one that waits for its lines gets a
+        KeyboardInterrupt.
         """
 
 
@@ -256,17 +321,28 @@ class BatchAllocation(Allocation, Protocol):
     """Machines that get the whole plan as one job; see `fabbench.launchers.batch_job`."""
 
     def submit(self, source: RenderInput) -> None:
-        """Submit the plan before its first execution: `documents` then has it. Raise RequestError, MachineError."""
+        """Submit the plan before its first execution: `documents` then has it.
+
+        Raise RequestError, MachineError.
+        """
 
 
 class Launcher(ABC):
-    """One way to get machines. Subclasses set `name`, and implement `open` and `examine`; the rest has defaults."""
+    """One way to get machines. Subclasses set `name`, and implement `open` and `examine`.
+
+    The rest has defaults.
+    """
 
     options: type[LauncherOptions] = LauncherOptions  # A package has them as ``OPTIONS``
     has_deep_check: bool = False  # Whether a `deep` `examine` starts pods or a job
-    inherits: bool = False  # Whether programs get fabbench's values of `Target.inherited`, not by way of a command line
-    open_starts_nothing: bool = False  # Whether `open` only inspects machines, so that `preview` may use it
-    switches_networks: bool = False  # Whether each variant gets pods in its own network (`Variant.host_network`)
+    # Whether programs get fabbench's values of `Target.inherited`, not by way of a command line
+    inherits: bool = False
+    open_starts_nothing: bool = (
+        False  # Whether `open` only inspects machines, so that `preview` may use it
+    )
+    switches_networks: bool = (
+        False  # Whether each variant gets pods in its own network (`Variant.host_network`)
+    )
     groups_by: tuple[str, ...] = ()  # What `node_groups` can group nodes by: `SWITCH`, `LABEL`
 
     @property
@@ -276,10 +352,16 @@ class Launcher(ABC):
 
     @abstractmethod
     def open(self, target: Target, needs: Needs) -> AbstractContextManager[Allocation]:
-        """Reach the machines and find out what they have. Leaving it leaves nothing there. Raise MachineError."""
+        """Reach the machines and find out what they have. Leaving it leaves nothing there.
+
+        Raise MachineError.
+        """
 
     def preview(self, target: Target, needs: Needs) -> Inventory:
-        """Return the machines that a run would use. Start nothing. Raise RequestError if only `open` can."""
+        """Return the machines that a run would use. Start nothing.
+
+        Raise RequestError if only `open` can.
+        """
         if not self.open_starts_nothing:
             raise RequestError(f"The launcher {target.launcher} has no preview for --dry-run.")
         with self.open(target, needs) as allocation:
@@ -303,24 +385,39 @@ class Launcher(ABC):
         return mpirun(step, known).argv
 
     def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> Mapping[str, str]:
-        """Return node → its rack, switch or other group `by`, one of `groups_by`. Start nothing. Raise MachineError.
+        """Return node → its rack, switch or other group `by`, one of `groups_by`. Start nothing.
+
+        Raise MachineError.
 
         The key of a label follows `LABEL`.
         """
         raise NotImplementedError
 
     @abstractmethod
-    def examine(self, target: Target, needs: Needs, *, deep: bool, progress: "Progress") -> Examined:
-        """Find out what a check needs; `deep` starts pods or a job. A machine out of reach is part of the result."""
+    def examine(
+        self, target: Target, needs: Needs, *, deep: bool, progress: "Progress"
+    ) -> Examined:
+        """Find out what a check needs; `deep` starts pods or a job.
 
-    def leftovers(self, target: Target, *, everywhere: bool, force: bool) -> AbstractContextManager[Leftovers]:
-        """Find what runs left behind; `force` is to remove it even if it won't end. Raise RequestError if unable."""
+        A machine out of reach is part of the result.
+        """
+
+    def leftovers(
+        self, target: Target, *, everywhere: bool, force: bool
+    ) -> AbstractContextManager[Leftovers]:
+        """Find what runs left behind; `force` is to remove it even if it won't end.
+
+        Raise RequestError if unable.
+        """
         del target, everywhere, force
         raise RequestError(f"The launcher {self.name} cannot list what runs left behind.")
 
 
 def notify(sentence: str) -> None:
-    """Log what a launcher is doing while the user waits. The command line writes it to standard error."""
+    """Log what a launcher is doing while the user waits.
+
+    The command line writes it to standard error.
+    """
     import logging
 
     logging.getLogger(__name__).info("%s", sentence)
@@ -329,7 +426,9 @@ def notify(sentence: str) -> None:
 @cache
 def launchers() -> Plugins[Launcher]:
     """All launchers, by name."""
-    return Plugins(__name__, "LAUNCHER", group="fabbench.launchers", protocol=Launcher, home="launcher")
+    return Plugins(
+        __name__, "LAUNCHER", group="fabbench.launchers", protocol=Launcher, home="launcher"
+    )
 
 
 def options_of_launchers() -> Mapping[str, type[LauncherOptions]]:
@@ -338,7 +437,10 @@ def options_of_launchers() -> Mapping[str, type[LauncherOptions]]:
 
 
 def launcher_named(name: str) -> Launcher:
-    """Return one launcher. Raise RequestError, with the known names, if there is no such launcher."""
+    """Return one launcher.
+
+    Raise RequestError, with the known names, if there is no such launcher.
+    """
     if name not in launchers():
         known = ", ".join(sorted(launchers()))
         raise RequestError(f"Unknown target {name}.", hint=f"Known to --on: {known}.")
@@ -359,7 +461,10 @@ class Explanation:
 
 
 def shorten(message: str, limit: int = LONGEST_QUOTE) -> str:
-    """Return a message on one line without its period; of a long one the beginning (what was tried) and end (cause)."""
+    """Return a message on one line without its period.
+
+    Of a long one the beginning (what was tried) and end (cause).
+    """
     line = " ".join(message.split()).rstrip(".")
     half = limit // 2
     return line if len(line) <= limit else f"{line[:half].rstrip()} … {line[-half:].lstrip()}"
@@ -370,6 +475,10 @@ def refuse_images(variants: Sequence[Variant], subject: str) -> None:
     named = next((variant for variant in variants if variant.image), None)
     if named is not None:
         raise RequestError(
-            f"The variant {named.name} sets an image, but {subject} cannot change images within one run.",
+            (
+                f"The variant {named.name} sets an image, but {subject} cannot change images "
+                "within "
+                "one run."
+            ),
             hint="Run once per image (--image), then compare the runs with fabbench compare.",
         )

@@ -12,7 +12,9 @@ from fabbench.model.log import MARKER_SIGN, Ending, read_marker
 from fabbench.model.patterns import lazy
 from fabbench.model.plan import Execution, Plan
 
-Follow = Callable[[str], Generator[str, None, None]]  # Submits a document and yields its lines; closing it ends the job
+Follow = Callable[
+    [str], Generator[str, None, None]
+]  # Submits a document and yields its lines; closing it ends the job
 
 _AROUND_S = 600  # For startup, shutdown and probing, in addition to the measurements
 _EACH_STEP_S = 30
@@ -56,7 +58,10 @@ class Demux:
         self._requested: set[str] = set()
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
-        """Yield the lines of one execution, and after the last one all others; return how it ended."""
+        """Yield the lines of one execution, and after the last one all others.
+
+        Return how it ended.
+        """
         self._requested.add(execution.id)
         begun, step, ended, status, stopped = False, "", 0, None, ""
         for raw in self._lines:
@@ -72,7 +77,10 @@ class Demux:
             if marker is None and (match := _STOPPED.fullmatch(text)) is not None:
                 stopped = match["why"]
             elif marker is not None and marker.execution == execution.id and marker.kind != "nics":
-                begun, step = begun or marker.kind == "begin", marker.name if marker.kind == "begin" else ""
+                begun, step = (
+                    begun or marker.kind == "begin",
+                    marker.name if marker.kind == "begin" else "",
+                )
                 if marker.kind == "end":
                     ended, status = ended + 1, status or marker.status
             yield raw
@@ -83,19 +91,31 @@ class Demux:
         elif step:
             cut_off = f"The output ends in step {step}."
         return Ending(
-            status=status, stopped="" if status else stopped or cut_off, planned_sizes=execution.planned_sizes
+            status=status,
+            stopped="" if status else stopped or cut_off,
+            planned_sizes=execution.planned_sizes,
         )
 
 
 class JobAllocation:
-    """Machines that get a whole plan as one document. An execution that is abandoned goes on until `close`."""
+    """Machines that get a whole plan as one document.
+
+    An execution that is abandoned goes on until `close`.
+    """
 
     def __init__(
-        self, inventory: Inventory, rendering: Rendering, name: str, follow: Follow, *, waits_for_start: bool = False
+        self,
+        inventory: Inventory,
+        rendering: Rendering,
+        name: str,
+        follow: Follow,
+        *,
+        waits_for_start: bool = False,
     ) -> None:
         """`name` is the file under which the document is kept with the run.
 
-        With `waits_for_start`, `submit` waits for the first step: a job that never starts is no execution.
+        With `waits_for_start`, `submit` waits for the first step: a job that never starts is no
+        execution.
         """
         self.inventory = inventory
         self._rendering, self._name, self._follow = rendering, name, follow
@@ -141,7 +161,10 @@ def until_started(lines: Iterable[str]) -> Iterator[str]:
 
 
 def longest_s(plan: Plan) -> int:
-    """Return how long a plan may take, in seconds, rounded up to minutes: step timeouts plus overhead."""
+    """Return how long a plan may take, in seconds, rounded up to minutes.
+
+    Step timeouts plus overhead.
+    """
     total: float = _AROUND_S
     for execution in plan.executions:
         each = [step.timeout_s + _EACH_STEP_S for step in execution.steps]

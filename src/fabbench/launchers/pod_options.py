@@ -1,6 +1,9 @@
-"""Pod settings that users may set, whichever launcher creates the pods, and manifests as YAML text. Pure.
+"""Pod settings that users may set, whichever launcher creates the pods, and manifests as YAML text.
 
-Names follow k8s.io/apimachinery/pkg/util/validation (qualified names, label values, DNS subdomains).
+Pure.
+
+Names follow k8s.io/apimachinery/pkg/util/validation (qualified names, label values, DNS
+subdomains).
 """
 
 import re
@@ -43,10 +46,15 @@ class Toleration:
         """Read ``KEY[=VALUE][:EFFECT]``, as kubectl writes taints. Raise ValueError."""
         taint, colon, effect = text.partition(":")
         key, equals, value = taint.partition("=")
-        if not _KEY.fullmatch(key) or not _VALUE.fullmatch(value) or (colon and effect not in _EFFECTS):
+        if (
+            not _KEY.fullmatch(key)
+            or not _VALUE.fullmatch(value)
+            or (colon and effect not in _EFFECTS)
+        ):
             effects = ", ".join(_EFFECTS)
             raise ValueError(
-                f"{text!r} is not a valid toleration; use KEY[=VALUE][:EFFECT] with one of the effects {effects}"
+                f"{text!r} is not a valid toleration; use KEY[=VALUE][:EFFECT] with one of the "
+                f"effects {effects}"
             )
         return cls(key, value if equals else None, effect)
 
@@ -56,7 +64,11 @@ class Toleration:
 
     def manifest(self) -> dict[str, str]:
         """Return it as in a pod spec."""
-        operator = {"operator": "Exists"} if self.value is None else {"operator": "Equal", "value": self.value}
+        operator = (
+            {"operator": "Exists"}
+            if self.value is None
+            else {"operator": "Equal", "value": self.value}
+        )
         return {"key": self.key, **operator, **({"effect": self.effect} if self.effect else {})}
 
 
@@ -70,10 +82,20 @@ def default_tolerations() -> tuple[Toleration, ...]:
 def _pair(
     text: str, *, values: re.Pattern[str] | None = None, reserved: re.Pattern[str] | None = None
 ) -> tuple[str, str]:
-    """Read ``KEY=VALUE`` whose value matches `values` (None: any) and whose key not `reserved`. Raise ValueError."""
+    """Read ``KEY=VALUE`` whose value matches `values` (None: any) and whose key not `reserved`.
+
+    Raise ValueError.
+    """
     key, equals, value = text.partition("=")
-    if not equals or not _KEY.fullmatch(key) or (values is not None and not values.fullmatch(value)):
-        raise ValueError(f"{text!r} is not a valid Kubernetes KEY=VALUE; use team=network, or example.com/team=network")
+    if (
+        not equals
+        or not _KEY.fullmatch(key)
+        or (values is not None and not values.fullmatch(value))
+    ):
+        raise ValueError(
+            f"{text!r} is not a valid Kubernetes KEY=VALUE; use team=network, or "
+            "example.com/team=network"
+        )
     if reserved is not None and reserved.fullmatch(key):
         raise ValueError(f"{text!r} sets {key}, which is reserved; choose another key")
     return key, value
@@ -96,7 +118,10 @@ class PodOptions(LauncherOptions):
 
     tolerations: tuple[Toleration, ...] = option(
         Type("KEY[=VALUE][:EFFECT]", "KEY[=VALUE][:EFFECT]", Toleration.parse),
-        "Tolerate this taint, in addition to those of GPU and EFA nodes. Can be given several times.",
+        (
+            "Tolerate this taint, in addition to those of GPU and EFA nodes. Can be given several "
+            "times."
+        ),
         "--toleration",
         many=tuple,
     )
@@ -112,11 +137,18 @@ class PodOptions(LauncherOptions):
         many=tuple,
     )
     runtime_class: str = option(
-        Text("the name of a RuntimeClass", "NAME", _NAME), "RuntimeClass of the benchmark pods.", RARE, unset=""
+        Text("the name of a RuntimeClass", "NAME", _NAME),
+        "RuntimeClass of the benchmark pods.",
+        RARE,
+        unset="",
     )
     labels: Mapping[str, str] = option(
         Type("KEY=VALUE", "KEY=VALUE", partial(_pair, values=_VALUE, reserved=_RESERVED)),
-        "Label for the pods and their Job, such as kueue.x-k8s.io/queue-name=team. Can be given several times.",
+        (
+            "Label for the pods and their Job, such as kueue.x-k8s.io/queue-name=team. Can be "
+            "given "
+            "several times."
+        ),
         "--pod-label",
         many=dict,
     )
@@ -140,7 +172,10 @@ class PodOptions(LauncherOptions):
         return tuple(dict.fromkeys((*default_tolerations(), *self.tolerations)))
 
     def metadata(self, annotations: Mapping[str, str]) -> dict[str, Any]:
-        """Return the field ``metadata`` with the user's labels and with annotations; no field without any."""
+        """Return the field ``metadata`` with the user's labels and with annotations.
+
+        No field without any.
+        """
         given = {"labels": dict(self.labels), "annotations": dict(annotations)}
         given = {key: pairs for key, pairs in given.items() if pairs}
         return {"metadata": given} if given else {}
@@ -161,7 +196,9 @@ def with_image(target: Target, benchmark: str | None, fabrics: Sequence[str]) ->
     """Return a target whose pods have the usual image of a benchmark, unless the user names one."""
     options, image = target.options, default_image(benchmark or "", fabrics)
     is_default = isinstance(options, PodOptions) and getattr(options, "node_image", "") == DEFAULT
-    changed: dict[str, Any] = {"image": image} if image and is_default and "image" not in target.typed else {}
+    changed: dict[str, Any] = (
+        {"image": image} if image and is_default and "image" not in target.typed else {}
+    )
     return replace(target, options=replace(options, **changed))
 
 
@@ -169,7 +206,10 @@ Object: TypeAlias = dict[str, Any]  # One object, as the API takes it
 
 
 _AMBIGUOUS = re.compile(r"[-+]?[\d._]+([eE][-+]?[\d_]+)?|0o[0-7_]+|[yYnN]")
-"""Strings that PyYAML leaves unquoted but the API reads as numbers or booleans: ``7e12``, ``08123``."""
+"""Strings that PyYAML leaves unquoted but the API reads as numbers or booleans.
+
+``7e12``, ``08123``.
+"""
 
 
 def yaml_documents(
@@ -204,8 +244,17 @@ def _dumper(*, compact: bool) -> "type[yaml.SafeDumper]":
 
     def flows(value: Any) -> bool:
         # A list of several objects has a line for each, so that a diff shows which changed.
-        text, objects = str(value), isinstance(value, list) and len(value) > 1 and isinstance(value[0], dict)
-        return compact and not objects and 2 < len(text) <= _LONGEST_FLOW and "\\n" not in text and "[{" not in text[1:]
+        text, objects = (
+            str(value),
+            isinstance(value, list) and len(value) > 1 and isinstance(value[0], dict),
+        )
+        return (
+            compact
+            and not objects
+            and 2 < len(text) <= _LONGEST_FLOW
+            and "\\n" not in text
+            and "[{" not in text[1:]
+        )
 
     def mapping(dumper: yaml.SafeDumper, value: Object) -> yaml.Node:
         return dumper.represent_mapping("tag:yaml.org,2002:map", value, flow_style=flows(value))

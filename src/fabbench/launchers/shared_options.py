@@ -15,7 +15,8 @@ class InstanceOptions(LauncherOptions):
 
     instance_type: str = option(
         INSTANCE_TYPE,
-        "Instance type, such as p5.48xlarge. Also Standard_ND96isr_H100_v5, BM.GPU.H100.8, or h100-ib; it determines "
+        "Instance type, such as p5.48xlarge. Also Standard_ND96isr_H100_v5, BM.GPU.H100.8, or "
+        "h100-ib; it determines "
         "the number of GPUs and NICs. On a cluster, use only nodes of this type.",
         unset="",
     )
@@ -31,15 +32,20 @@ def start_timeout(what: str, default: str | None = None) -> Any:
     return option(Seconds(1), f"Give up on {what} after SECONDS.", default=default, only="run")
 
 
-def declared_options(plugins: Mapping[str, Any], *names: str) -> Mapping[str, type[LauncherOptions]]:
+def declared_options(
+    plugins: Mapping[str, Any], *names: str
+) -> Mapping[str, type[LauncherOptions]]:
     """Return the options of launchers or formats, by name, without importing built-in ones.
 
-    A built-in one declares them in its package, as the first of `names` that exists, or ``OPTIONS``; others
-    as their attribute `options`. One that cannot be loaded has none: it reports why when it is used.
+    A built-in one declares them in its package, as the first of `names` that exists, or
+    ``OPTIONS``; others as their attribute `options`. One that cannot be loaded has none: it reports
+    why when it is used.
     """
     options: dict[str, type[LauncherOptions]] = {}
     for name in plugins:
-        builtin = plugins.in_package(name, *names, "OPTIONS") if isinstance(plugins, Plugins) else None
+        builtin = (
+            plugins.in_package(name, *names, "OPTIONS") if isinstance(plugins, Plugins) else None
+        )
         try:
             options[name] = builtin or plugins[name].options
         except RequestError:

@@ -1,6 +1,7 @@
 """NCCL's debug text in a line, which may have split a row.
 
-NCCL writes ``host:pid:tid [dev] NCCL INFO text`` whole, newline included, wherever the table printer just
+NCCL writes ``host:pid:tid [dev] NCCL INFO text`` whole, newline included, wherever the table
+printer just
 stopped: ``…   sum      -1vm:871:871 [0] NCCL INFO AllReduce: …``. Cutting exactly there requires knowing
 where the host name begins, so the names are learned from lines that are not split.
 """
@@ -13,7 +14,10 @@ from fabbench.logs.signs import find_sign
 from fabbench.model.patterns import lazy
 
 _LEVEL = r"(?P<level>INFO|WARN|TRACE|ABORT)\b ?"  # NCCL 2.2 prints no NCCL before it
-_DEBUG = lazy(r" ?:(?P<process>\d+:\d+) \[ ?-?\d+ ?\] (?:(?P<place>[^\n]{0,400}?)NCCL |(?:\S+:\d+ )?)" + _LEVEL)
+_DEBUG = lazy(
+    r" ?:(?P<process>\d+:\d+) \[ ?-?\d+ ?\] (?:(?P<place>[^\n]{0,400}?)NCCL |(?:\S+:\d+ )?)"
+    + _LEVEL
+)
 _BARE = lazy(r"(?:\[ ?(?P<rank>\d+) ?\] )?(?P<place>\S+:\d+ (?:\([^)]*\) )?)?NCCL " + _LEVEL)
 """Without `host:pid:tid`, which some tools drop."""
 _HOST_END = lazy(r"[\s:]")
@@ -58,8 +62,11 @@ class HostNames:
         match = _DEBUG.search(text)
         if match is None:
             bare = _BARE.match(text)
-            return bare and DebugText("", f":{bare['rank'] or ''}", bare[3], text[bare.end() :], bare["place"] or "")
-        # Searched from its end: a forward search for the host name would start at every character of a line.
+            return bare and DebugText(
+                "", f":{bare['rank'] or ''}", bare[3], text[bare.end() :], bare["place"] or ""
+            )
+        # Searched from its end: a forward search for the host name would start at every character
+        # of a line.
         tail = text[max(match.start() - _LONGEST_HOST, 0) : match.start()]
         token, glued = _HOST_END.split(tail)[-1], ""
         if not token and match.start():  # it may be left out, with the host known to nobody
@@ -79,7 +86,8 @@ class HostNames:
     def _glued(self, before: str, token: str) -> str:
         """Return the part of `token` that belongs to the split line before the host name.
 
-        It ends in UNREADABLE if that is unknown: a host name that has not been seen may begin with digits.
+        It ends in UNREADABLE if that is unknown: a host name that has not been seen may begin with
+        digits.
         """
         if token in self.names:
             return ""

@@ -1,8 +1,8 @@
 """Launcher prefixes: cut from each line, and converted to the line's `Stream`.
 
-A prefix is a pattern. Those of `prefixes.txt` are unmistakable. All others are learned from the text before a line that
-only a benchmark prints: `gpu-01: # nThread 1 nGpus 8 …` shows that `gpu-01: ` is a prefix, and that `gpu-02: ` is one
-too. Several may be stacked: docs/formats.md.
+A prefix is a pattern. Those of `prefixes.txt` are unmistakable. All others are learned from the
+text before a line that only a benchmark prints: `gpu-01: # nThread 1 nGpus 8 …` shows that `gpu-01:
+` is a prefix, and that `gpu-02: ` is one too. Several may be stacked: docs/formats.md.
 """
 
 import json
@@ -39,9 +39,15 @@ _PART = lazy(
     r"|(?P<sign>.)",
     re.DOTALL,
 )
-_PLAIN_NUMBER = lazy(r"(?!\d+(?:\.\d+){3}$)(?:\d+(?:\.\d+)?(?:ns|us|ms|[smhd])?)+")  # Maybe with a unit, and no address
-_LONG_NUMBER = 9  # From this many digits on, a number such as seconds since 1970 has equally many in each line
-_NO_PREFIX = lazy(r"NCCL |\{(?!\w+\.py:\d+\})|(?<!\d)\}|\\n|#\s*[A-Za-z]")  # {subprocess.py:93} is Airflow's
+_PLAIN_NUMBER = lazy(
+    r"(?!\d+(?:\.\d+){3}$)(?:\d+(?:\.\d+)?(?:ns|us|ms|[smhd])?)+"
+)  # Maybe with a unit, and no address
+_LONG_NUMBER = (
+    9  # From this many digits on, a number such as seconds since 1970 has equally many in each line
+)
+_NO_PREFIX = lazy(
+    r"NCCL |\{(?!\w+\.py:\d+\})|(?<!\d)\}|\\n|#\s*[A-Za-z]"
+)  # {subprocess.py:93} is Airflow's
 _NO_ROW = lazy(r"\d{9}|[^\d.\s]")  # Part of any prefix that is not the beginning of a row
 _LONGEST_PREFIX = 160
 _LABEL = lazy(r" *(?:\d+:|\[\d+\]) |[ \t]*\d+\t")  # A rank, or the number of a line
@@ -64,11 +70,14 @@ class Prefixes:
 
     def __init__(self, sample: Sequence[str] = ()) -> None:
         self.forms: list[_Text | _Json] = []
-        self._groups: dict[str, str] = {}  # names in learned prefixes before a banner → the stream group of their lines
+        self._groups: dict[
+            str, str
+        ] = {}  # names in learned prefixes before a banner → the stream group of their lines
         # Whether ansible prints a program's output twice: as one string, and line by line.
         self._repeated = _LINES_AGAIN in "\n".join(sample)
-        # Banners and headers show it best, then a footer or a row, a debug line after a rank, a label on nearly all.
-        # A debug line shows no sign that others do not, unless it is a string of many lines.
+        # Banners and headers show it best, then a footer or a row, a debug line after a rank, a
+        # label on nearly all. A debug line shows no sign that others do not, unless it is a string
+        # of many lines.
         lines = [line for line in sample if " NCCL " not in line or '"' in line]
         signs = signs_in("\n".join(lines))
         begins = [sign for sign in signs if sign.begins]
@@ -79,7 +88,11 @@ class Prefixes:
                 pass
         if not self.forms:
             # Lines of one thread have the same prefix, unless it is a time.
-            debug = {line.partition(" NCCL ")[0]: line for line in sample if " NCCL " in line and line[:1] in _STARTS}
+            debug = {
+                line.partition(" NCCL ")[0]: line
+                for line in sample
+                if " NCCL " in line and line[:1] in _STARTS
+            }
             shown = list(debug.values()) if signed else sample
             texts = [f"{text} " for line in shown if (text := self.cut(line)[0]).strip()]
             labels = [match for match in map(_LABEL.match, texts) if match is not None]
@@ -94,8 +107,8 @@ class Prefixes:
     def cut(self, raw: str, outer: Stream = NO_STREAM) -> tuple[str, Stream]:
         """Return the text without its prefixes, and the stream that it belongs to.
 
-        `outer`: what prefixes cut before have stated. The text contains newlines if a log entry holds several
-        lines.
+        `outer`: what prefixes cut before have stated. The text contains newlines if a log entry
+        holds several lines.
         """
         # The copy of a page of gist.github.com has empty cells behind each line.
         text, stream, forms = raw if raw[:1] == "|" else raw.removesuffix(" | |"), outer, self.forms
@@ -109,7 +122,9 @@ class Prefixes:
             if known is not None:
                 text = text[known.end() :]
                 if known.lastgroup is not None:
-                    stream = _with(stream, **{known.lastgroup.rstrip("1234"): known[known.lastgroup]})
+                    stream = _with(
+                        stream, **{known.lastgroup.rstrip("1234"): known[known.lastgroup]}
+                    )
             cut = None
             for form in forms:
                 if (cut := form.cut(text)) is not None:
@@ -121,9 +136,14 @@ class Prefixes:
         return text, stream
 
     def learn(self, text: str, signs: Sequence[Signature] | None = None) -> bool:
-        """Learn the prefix before a sign, of a text without known prefixes. Return whether there is an unknown one."""
+        """Learn the prefix before a sign, of a text without known prefixes.
+
+        Return whether there is an unknown one.
+        """
         at = find_sign(text, all_signs(begins=True) if signs is None else signs)
-        if 0 < (inner := inner_tag(text)) < at:  # another prefix, unless it stands behind text without a newline
+        if (
+            0 < (inner := inner_tag(text)) < at
+        ):  # another prefix, unless it stands behind text without a newline
             at = 0 if text[inner - 1].isalnum() else inner
         if at <= 0:
             return False
@@ -133,17 +153,25 @@ class Prefixes:
         self.forms = [form, *self.forms][:_MAX_FORMS]
         return True
 
-    def _stated(self, text: str, rest: str, fields: Mapping[str, str], stream: Stream) -> tuple[str, Stream]:
+    def _stated(
+        self, text: str, rest: str, fields: Mapping[str, str], stream: Stream
+    ) -> tuple[str, Stream]:
         """Return what is left of a text, and its stream with what a learned prefix states."""
-        rank, names = fields.get("rank", ""), " ".join(value for name, value in fields.items() if name != "rank")
+        rank, names = (
+            fields.get("rank", ""),
+            " ".join(value for name, value in fields.items() if name != "rank"),
+        )
         if names and names not in self._groups and find_sign(rest, all_signs(begins=True)) >= 0:
-            # Each name that begins an execution is a group. The first one's group also has all the others.
+            # Each name that begins an execution is a group. The first one's group also has all the
+            # others.
             self._groups[names] = names if self._groups else ""
         if rank and _ROW.match(rest):
             # hydra labels each block that it reads, also in the middle of a row.
             rest = rest.replace(text[: len(text) - len(rest)], "")
         if rank or self._groups.get(names):
-            stream = stream._replace(group=self._groups.get(names) or stream.group, rank=rank or stream.rank)
+            stream = stream._replace(
+                group=self._groups.get(names) or stream.group, rank=rank or stream.rank
+            )
         return rest, stream
 
 
@@ -167,10 +195,15 @@ class _Text:
 
     pattern: re.Pattern[str]
     fenced: bool = False  # Whether the line is a cell of a table, and ends with `|`
-    last: int = field(default=0, compare=False)  # The number in the last line, if the lines are numbered
+    last: int = field(
+        default=0, compare=False
+    )  # The number in the last line, if the lines are numbered
 
     def cut(self, text: str) -> tuple[str, Mapping[str, str]] | None:
-        """Return the text without the prefix, and the prefix's fields; None if the line has none of this form."""
+        """Return the text without the prefix, and the prefix's fields.
+
+        None if the line has none of this form.
+        """
         match = self.pattern.match(text)
         if match is None:
             return None
@@ -207,7 +240,10 @@ class _Json:
 
 
 def _entries(text: str) -> dict[str, Any]:
-    """Return the entries of a JSON object and of objects in it, by their own keys; empty: it is not one."""
+    """Return the entries of a JSON object and of objects in it, by their own keys; empty.
+
+    It is not one.
+    """
     try:
         return _flat(json.loads(text)) if text[:1] == "{" else {}
     except (ValueError, RecursionError):
@@ -220,7 +256,10 @@ def _flat(entries: dict[str, Any]) -> dict[str, Any]:
 
 
 def _form(text: str, at: int) -> _Text | _Json | None:
-    """Return the form of the prefix before a sign; None if there is no prefix, or no certain one."""
+    """Return the form of the prefix before a sign.
+
+    None if there is no prefix, or no certain one.
+    """
     for key, value in _entries(text).items():
         if isinstance(value, str) and find_sign(value) >= 0:
             return _Json(key)
@@ -228,8 +267,16 @@ def _form(text: str, at: int) -> _Text | _Json | None:
     prefix = string[0] if string is not None else text[:at]
     if not prefix.strip() or len(prefix) > _LONGEST_PREFIX or _NO_PREFIX.search(prefix):
         return None
-    pattern, number, fenced = _pattern(prefix), prefix.strip(), "|" in prefix and text.rstrip().endswith("|")
-    return _Text(re.compile(pattern), fenced, int(number[:18]) - 1 if number.isdigit() else 0) if pattern else None
+    pattern, number, fenced = (
+        _pattern(prefix),
+        prefix.strip(),
+        "|" in prefix and text.rstrip().endswith("|"),
+    )
+    return (
+        _Text(re.compile(pattern), fenced, int(number[:18]) - 1 if number.isdigit() else 0)
+        if pattern
+        else None
+    )
 
 
 def _pattern(prefix: str) -> str:
@@ -246,7 +293,9 @@ def _pattern(prefix: str) -> str:
     end = rf"(?:{blanks[0]}|[ \t]*$)" if blanks else ""
     numbered = bare[0].isdigit() or bare[0] == "["
     # The blank after it only shows where a rank ends.
-    return "".join((r"[ \t]*" if numbered else re.escape(lead), *_parts(bare + blanks[:1], len(bare)), end))
+    return "".join(
+        (r"[ \t]*" if numbered else re.escape(lead), *_parts(bare + blanks[:1], len(bare)), end)
+    )
 
 
 def _parts(text: str, length: int) -> Iterator[str]:
@@ -272,7 +321,9 @@ def _parts(text: str, length: int) -> Iterator[str]:
 
 def _numbers_vary(part: str) -> str:
     return re.sub(
-        r"\d+", lambda found: rf"\d{{{len(found[0])}}}" if len(found[0]) >= _LONG_NUMBER else r"\d+", re.escape(part)
+        r"\d+",
+        lambda found: rf"\d{{{len(found[0])}}}" if len(found[0]) >= _LONG_NUMBER else r"\d+",
+        re.escape(part),
     )
 
 

@@ -1,7 +1,7 @@
 """Text → judged logs. The same code reads files, pipes, and runs in progress.
 
-Each line loses its launcher's prefixes (launcher_prefixes.py) and NCCL's debug text; the rest is offered to
-the benchmark that reads this part of the text, and then to the others.
+Each line loses its launcher's prefixes (launcher_prefixes.py) and NCCL's debug text; the rest is
+offered to the benchmark that reads this part of the text, and then to the others.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 
 Result: TypeAlias = Point | Log
 
-LONGEST_LINE = 1 << 16  # Characters of a line that are read; no tool of this field prints longer lines
+LONGEST_LINE = (
+    1 << 16
+)  # Characters of a line that are read; no tool of this field prints longer lines
 
 _DEVICE_HOST = lazy(r"Rank\s+\d+\s(?:.*?\s)?on\s+(\S+)\s+device\s+\d+")
 _VERSIONS = ("NCCL version ", "RCCL version", "HIP version", "ROCm version")
@@ -49,11 +51,13 @@ _EMPTY = frozenset({"", "#"})  # Lines that never begin a benchmark's output
 
 
 class LogParser:
-    """Reads one text line by line: returns points as they come, and a log when an execution has ended.
+    """Reads one text line by line.
 
-    `proof`: what the logs must show to count as measured on the requested fabric. `prefixes`: the known
-    prefixes of the log; others are learned. `live`: also return points as they come. `line`: the number
-    of the line before the first.
+    Returns points as they come, and a log when an execution has ended.
+
+    `proof`: what the logs must show to count as measured on the requested fabric. `prefixes`: the
+    known prefixes of the log; others are learned. `live`: also return points as they come. `line`:
+    the number of the line before the first.
     """
 
     def __init__(
@@ -83,11 +87,17 @@ class LogParser:
 
     def feed_lines(self, lines: Iterable[str]) -> list[Result]:
         """Read many lines."""
-        # Nearly all lines are rows and debug lines, of which channel lines with a known ending add nothing. Whole ones
-        # whose prefix has been cut before are handled here, with a few lookups; all others take the slow path.
+        # Nearly all lines are rows and debug lines, of which channel lines with a known ending add
+        # nothing. Whole ones whose prefix has been cut before are handled here, with a few lookups;
+        # all others take the slow path.
         out: list[Result] = []
         origins, cut, live = self._hosts.origins, self._prefixes.cut, self._live
-        streams, length, number, endings = {"": NO_STREAM}, 0, self._number, self._group(NO_STREAM).evidence.endings
+        streams, length, number, endings = (
+            {"": NO_STREAM},
+            0,
+            self._number,
+            self._group(NO_STREAM).evidence.endings,
+        )
         shortcut, reading = cast("Shortcut | None", None), cast("Stream | None", None)
         for raw in lines:
             number += 1
@@ -115,7 +125,11 @@ class LogParser:
             self._number = number
             several = "<std" in text or "\n" in text or "\r" in text
             out += self._blocks(text, stream) if several else self._read(text, stream)
-            shortcut, reading, endings = None, None if several else stream, self._group(NO_STREAM).evidence.endings
+            shortcut, reading, endings = (
+                None,
+                None if several else stream,
+                self._group(NO_STREAM).evidence.endings,
+            )
         self._number = number
         return out
 
@@ -136,7 +150,11 @@ class LogParser:
     def _shortcut(self, stream: Stream) -> Shortcut:
         """Return a fast way to read more rows like the last line, if it was one."""
         group = self._group(stream)
-        fast = group.current.shortcut(stream.rank) if group.current is not None and group.ended is None else None
+        fast = (
+            group.current.shortcut(stream.rank)
+            if group.current is not None and group.ended is None
+            else None
+        )
         return fast or (lambda _text, _number: None)
 
     def close(self, ending: Ending | None = None) -> list[Result]:
@@ -148,8 +166,13 @@ class LogParser:
         for group in groups:
             group.steps.end(group.steps.open, None)
             group.ended = None
-            # What a group without a table says of the end of a run belongs to the tables of the others.
-            if tables and group.current is None and any(each.kind < Kind.NOT_STARTED for each in group.messages):
+            # What a group without a table says of the end of a run belongs to the tables of the
+            # others.
+            if (
+                tables
+                and group.current is None
+                and any(each.kind < Kind.NOT_STARTED for each in group.messages)
+            ):
                 for table in tables:
                     table.messages += group.messages
                 group.messages = []
@@ -159,7 +182,9 @@ class LogParser:
             out += self._logs(group.steps.silent_step(), ending)
         if self._transport is not None and self._transport.lines and ending is None:
             told = self._transport
-            record = Record(benchmark=None, case=MPI_DEBUG, facts=told.facts(), hosts=frozenset(told.nodes))
+            record = Record(
+                benchmark=None, case=MPI_DEBUG, facts=told.facts(), hosts=frozenset(told.nodes)
+            )
             record.evidence = told.evidence()
             out += self._logs([record])
         self._groups.clear()
@@ -180,16 +205,22 @@ class LogParser:
         group = self._group(stream)
         if text.startswith(MARKER_SIGN) and (marker := read_marker(text)) is not None:
             return self._mark(group, marker)
-        if ("NCCL " in text or " INFO " in text or " WARN " in text) and (debug := self._hosts.split(text)) is not None:
+        if ("NCCL " in text or " INFO " in text or " WARN " in text) and (
+            debug := self._hosts.split(text)
+        ) is not None:
             message, row = without_row(debug.message)
-            group.evidence.feed(message, debug.origin, warning=debug.level in {"WARN", "ABORT"}, place=debug.place)
+            group.evidence.feed(
+                message, debug.origin, warning=debug.level in {"WARN", "ABORT"}, place=debug.place
+            )
             if not debug.before and not row:
                 return []
             text = debug.before or row
         elif text.startswith(_VERSIONS):
             group.evidence.version(text)
             return []
-        return self._dispatch(group, tuple.__new__(Line, (self._number, text, stream)))  # at half the cost of Line()
+        return self._dispatch(
+            group, tuple.__new__(Line, (self._number, text, stream))
+        )  # at half the cost of Line()
 
     def _dispatch(self, group: StreamGroup, line: Line) -> list[Result]:
         """Offer a line to the table of fatal texts, to the current reader, then to the others."""
@@ -219,7 +250,11 @@ class LogParser:
         """Offer a line to the readers; None if it is none of theirs."""
         current = group.current
         if current is not None and (readings := current.feed(line)) is not None:
-            if not readings and "Rank" in line.text and (device := _DEVICE_HOST.search(line.text)) is not None:
+            if (
+                not readings
+                and "Rank" in line.text
+                and (device := _DEVICE_HOST.search(line.text)) is not None
+            ):
                 self._hosts.learn(device[1])
             out = self._judged(group, readings, another=True) if readings else []
             group.claim()
@@ -227,7 +262,9 @@ class LogParser:
         if line.text in _EMPTY:
             return None
         begins, _ = _kind(line.text)
-        for name in [name for name, reader in group.readers.items() if reader is not None or name in begins]:
+        for name in [
+            name for name, reader in group.readers.items() if reader is not None or name in begins
+        ]:
             reader = self._reader(group, name)
             if reader is not current and (readings := reader.feed(line)) is not None:
                 out = self._open(group, name)
@@ -259,7 +296,13 @@ class LogParser:
             return []
         if status:
             late = ": it timed out" if status == TIMEOUT_STATUS else ""
-            group.add(Message("", Kind.TIMEOUT if late else Kind.STATUS, f"The exit status was {status}{late}."))
+            group.add(
+                Message(
+                    "",
+                    Kind.TIMEOUT if late else Kind.STATUS,
+                    f"The exit status was {status}{late}.",
+                )
+            )
         # A launcher's last words may follow, unless they have an exit status of their own.
         group.ended = len(group.messages)
         return []
@@ -284,7 +327,11 @@ class LogParser:
     def _begin_step(self, group: StreamGroup, marker: Marker) -> list[Result]:
         """Begin a step. The text so far belongs to other steps, unless the benchmark joins them."""
         name, steps = marker.facts.get("benchmark", ""), group.steps
-        joins = name == group.name and benchmarks()[name].joins_steps and marker.execution == steps.execution
+        joins = (
+            name == group.name
+            and benchmarks()[name].joins_steps
+            and marker.execution == steps.execution
+        )
         steps.end(steps.open, None)
         out = self._open(group, name) if name in group.readers and name != group.name else []
         if group.current is not None:
@@ -301,7 +348,9 @@ class LogParser:
         group = self._groups.get(stream.group)
         if group is None:
             names = sorted(benchmarks(), key=lambda name: benchmarks()[name].joins_groups)
-            group = self._groups[stream.group] = StreamGroup({name: self._joint.get(name) for name in names})
+            group = self._groups[stream.group] = StreamGroup(
+                {name: self._joint.get(name) for name in names}
+            )
         return group
 
     def _reader(self, group: StreamGroup, name: str) -> Reader:
@@ -316,7 +365,10 @@ class LogParser:
         return reader
 
     def _open(self, group: StreamGroup, name: str) -> list[Result]:
-        """Switch to a benchmark's reader. Another one's open output, or a failed start, is its own log."""
+        """Switch to a benchmark's reader.
+
+        Another one's open output, or a failed start, is its own log.
+        """
         failed = any(message.kind is Kind.NOT_STARTED for message in group.messages)
         out = self._close_group(group, None) if group.current is not None or failed else []
         group.current, group.name = self._reader(group, name), name
@@ -326,7 +378,8 @@ class LogParser:
         readings = list(group.current.close()) if group.current is not None else []
         if not any(isinstance(reading, Record) for reading in readings):
             if group.current is not None and ending is not None:
-                # A step that began and printed nothing: the overall ending is its own, not its predecessor's.
+                # A step that began and printed nothing: the overall ending is its own, not its
+                # predecessor's.
                 readings.append(Record(benchmark=group.name))
             elif group.is_over() or group.evidence.seen(alone=self._transport is not None):
                 named = group.name if group.steps.open else None
@@ -336,7 +389,12 @@ class LogParser:
         return self._judged(group, readings, ending)
 
     def _judged(
-        self, group: StreamGroup, readings: Iterable[Reading], ending: Ending | None = None, *, another: bool = False
+        self,
+        group: StreamGroup,
+        readings: Iterable[Reading],
+        ending: Ending | None = None,
+        *,
+        another: bool = False,
     ) -> list[Result]:
         """Judge the records among the readings. What was printed around them belongs to the last.
 
@@ -357,7 +415,10 @@ class LogParser:
         return [reading for reading in batch if isinstance(reading, Point)]
 
     def _logs(
-        self, readings: Iterable[Reading], ending: Ending | None = None, steps: Iterable[StepEndings] = ()
+        self,
+        readings: Iterable[Reading],
+        ending: Ending | None = None,
+        steps: Iterable[StepEndings] = (),
     ) -> list[Result]:
         """Judge the records among the readings, after adding how their steps ended."""
         known, results = list(steps), list[Result]()
@@ -366,7 +427,9 @@ class LogParser:
                 self._transport = None
                 for each in known:
                     each.apply(reading)
-                results.append(judge(reading, source=self._source, proof=self._proof, ending=ending))
+                results.append(
+                    judge(reading, source=self._source, proof=self._proof, ending=ending)
+                )
             else:
                 results.append(reading)
         return results if self._counted is None else self._counted.keep(results)
@@ -374,12 +437,18 @@ class LogParser:
 
 @lru_cache(maxsize=256)
 def _kind(text: str) -> tuple[frozenset[str], bool]:
-    """Classify a line by itself: the benchmarks whose readers must see it, and whether nothing else needs it.
+    """Classify a line by itself.
+
+    The benchmarks whose readers must see it, and whether nothing else needs it.
 
     Nothing does if it is no launcher's message or error, and has no prefix.
     """
-    begins = frozenset(name for name, benchmark in benchmarks().items() if benchmark.may_begin(text))
-    return begins, find_sign(text) <= 0 and not is_significant(text) and not any(word in text for word in WORDS)
+    begins = frozenset(
+        name for name, benchmark in benchmarks().items() if benchmark.may_begin(text)
+    )
+    return begins, find_sign(text) <= 0 and not is_significant(text) and not any(
+        word in text for word in WORDS
+    )
 
 
 def logs(results: Iterable[Result]) -> Iterator[Log]:

@@ -15,7 +15,9 @@ from fabbench.model.patterns import lazy
 def all_signs(*, begins: bool = False) -> Sequence[Signature]:
     """Return the signs of all benchmarks; with `begins`, without those of rows and footers."""
     signs = [Signature(MARKER_SIGN, re.escape(MARKER_SIGN))]
-    signs += (signature for benchmark in benchmarks().values() for signature in benchmark.signatures)
+    signs += (
+        signature for benchmark in benchmarks().values() for signature in benchmark.signatures
+    )
     return [sign for sign in signs if sign.begins or not begins]
 
 
@@ -25,7 +27,10 @@ def signs_in(text: str) -> Sequence[Signature]:
 
 
 def find_sign(text: str, signs: Sequence[Signature] | None = None) -> int:
-    """Return where a line that only a benchmark prints begins, anywhere in a text; -1 if nowhere."""
+    """Return where a line that only a benchmark prints begins, anywhere in a text.
+
+    -1 if nowhere.
+    """
     for word, pattern, _ in all_signs() if signs is None else signs:
         if word in text and (match := re.search(pattern, text)) is not None:
             return match.start()
@@ -39,7 +44,11 @@ NO_KNOWN_OUTPUT = "No recognized output of a benchmark or launcher."
 def patterns(name: str) -> Sequence[tuple[str, str]]:
     """Return the patterns in a file of this package, each with what prints it."""
     lines = (files("fabbench.logs") / name).read_text("utf-8").splitlines()
-    return [(name, pattern) for name, sign, pattern in (line.partition(" : ") for line in lines[1:]) if sign]
+    return [
+        (name, pattern)
+        for name, sign, pattern in (line.partition(" : ") for line in lines[1:])
+        if sign
+    ]
 
 
 _TABLE = lazy(r"(?m)^ *\|.{0,200}\b(?:busbw|algbw)\b.{0,200}\|")
@@ -80,7 +89,13 @@ def unread_reason(text: str) -> tuple[str, bool]:
     for number, line in enumerate(text.split("\n") if signs else (), start=1):
         if find_sign(line, signs) >= 0:
             words, more = " ".join(line.split()), " …" if len(line) > 100 else ""
-            return f"Line {number} is from a benchmark, but no result could be read: {words[:100]}{more}", False
+            return (
+                (
+                    f"Line {number} is from a benchmark, but no result could be read: "
+                    f"{words[:100]}{more}"
+                ),
+                False,
+            )
     for benchmark in benchmarks().values():
         named = re.search(benchmark.program_names, text) if benchmark.program_names else None
         if named is not None:

@@ -1,4 +1,7 @@
-"""What one stream group has printed since its last record: debug lines, texts that end a run, steps."""
+"""What one stream group has printed since its last record.
+
+Debug lines, texts that end a run, steps.
+"""
 
 from dataclasses import dataclass, field
 
@@ -39,9 +42,13 @@ class StepEndings:
         if status is None and step:
             self._incomplete = self._incomplete or f"The log does not show how step {step} ended."
         elif status:
-            self._failures.append(f"{self.benchmark or 'The program'} exited with status {status} in step {step}.")
+            self._failures.append(
+                f"{self.benchmark or 'The program'} exited with status {status} in step {step}."
+            )
         if status == TIMEOUT_STATUS:
-            self._timed_out = self._timed_out or f"Step {step} timed out (exit status {TIMEOUT_STATUS})."
+            self._timed_out = (
+                self._timed_out or f"Step {step} timed out (exit status {TIMEOUT_STATUS})."
+            )
 
     def release(self) -> list[Record]:
         """Return the records that were held, with how their steps ended."""
@@ -70,22 +77,37 @@ class StepEndings:
 class StreamGroup:
     """The state of one stream group (a SkyPilot node, a pod; usually there is just one)."""
 
-    readers: dict[str, Reader | None]  # By benchmark. None: no line so far may be from it, and there is no reader yet
+    readers: dict[
+        str, Reader | None
+    ]  # By benchmark. None: no line so far may be from it, and there is no reader yet
     current: Reader | None = None
     name: str | None = None  # The benchmark of the current reader
     evidence: Evidence = field(default_factory=Evidence)
-    messages: list[Message] = field(default_factory=list)  # Texts that show the end of a run, since the last record
+    messages: list[Message] = field(
+        default_factory=list
+    )  # Texts that show the end of a run, since the last record
     claimed: int = 0  # How many of them stood before the last line that a benchmark read
-    ended: int | None = None  # How many stood before the exit status of the open output; None: it has not been read
+    ended: int | None = (
+        None  # How many stood before the exit status of the open output; None: it has not been read
+    )
     unknown: str = ""  # The last line that no benchmark read, since the last one that one did
     measured: bool = False  # Whether any record had rows
     steps: StepEndings = field(default_factory=StepEndings)
 
     def add(self, message: Message) -> None:
-        """Keep a text that shows the end of a run, once. It may be the next line of the last one."""
-        if self.messages and self.messages[-1].source == message.source and self.messages[-1].takes(message.text):
+        """Keep a text that shows the end of a run, once.
+
+        It may be the next line of the last one.
+        """
+        if (
+            self.messages
+            and self.messages[-1].source == message.source
+            and self.messages[-1].takes(message.text)
+        ):
             return
-        if len(self.messages) < _MAX_MESSAGES and all(message.text != known.text for known in self.messages):
+        if len(self.messages) < _MAX_MESSAGES and all(
+            message.text != known.text for known in self.messages
+        ):
             self.messages.append(message)
 
     def claim(self) -> None:
@@ -97,8 +119,8 @@ class StreamGroup:
     def attach(self, record: Record, *, another: bool = False) -> None:
         """Add what was printed around a record to it, and start over.
 
-        `another`: another table begins. mpirun prints errors before output that it holds back: those between
-        two tables without closing lines may belong to either, and count for both.
+        `another`: another table begins. mpirun prints errors before output that it holds back:
+        those between two tables without closing lines may belong to either, and count for both.
         """
         listed = record.facts.get("hosts")
         hosts = listed if isinstance(listed, int) else 0
@@ -113,7 +135,9 @@ class StreamGroup:
             quotes = transport.quoted_lines(self.evidence, facts)
             # A benchmark's own statement counts more, and then the line shows something else.
             record.evidence |= {
-                n: q for n, q in quotes.items() if record.facts.get(n) == facts.get(n, record.facts.get(n))
+                n: q
+                for n, q in quotes.items()
+                if record.facts.get(n) == facts.get(n, record.facts.get(n))
             }
             errors = transport.errors(self.evidence)
         self.measured = self.measured or bool(record.points)

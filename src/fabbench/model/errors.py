@@ -11,13 +11,24 @@ class Exit(IntEnum):
     FINE = 0
     BAD_ANSWER = 1  # The measurement is good and its result is bad: a gate was breached
     BAD_REQUEST = 2
-    REFUSED = 3  # Environment error: a host is unreachable, is lost or lacks the fabric, a file is unreadable
-    UNTRUSTED = 4  # The benchmark cannot be trusted: any outcome but ok that REFUSED does not explain
+    # Environment error: a host is unreachable, is lost or lacks the fabric, a file is unreadable
+    REFUSED = 3
+    UNTRUSTED = (
+        4  # The benchmark cannot be trusted: any outcome but ok that REFUSED does not explain
+    )
     INTERNAL = 70  # fabbench itself, or a plug-in, is at fault (EX_SOFTWARE of sysexits.h)
     INTERRUPTED = 130
 
 
-_ORDER = (Exit.INTERRUPTED, Exit.INTERNAL, Exit.BAD_REQUEST, Exit.UNTRUSTED, Exit.REFUSED, Exit.BAD_ANSWER, Exit.FINE)
+_ORDER = (
+    Exit.INTERRUPTED,
+    Exit.INTERNAL,
+    Exit.BAD_REQUEST,
+    Exit.UNTRUSTED,
+    Exit.REFUSED,
+    Exit.BAD_ANSWER,
+    Exit.FINE,
+)
 
 
 def worst(*statuses: Exit) -> Exit:
@@ -54,5 +65,7 @@ class MachineError(FabbenchError):
 
 def lacks_memory(error: BaseException) -> bool:
     """Return whether an error comes from too little memory, including the loader's messages for it."""
-    loading = isinstance(error, ImportError) and ("map segment" in str(error) or "allocate memory" in str(error))
+    loading = isinstance(error, ImportError) and (
+        "map segment" in str(error) or "allocate memory" in str(error)
+    )
     return loading or isinstance(error, MemoryError)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from fabbench.model.errors import RequestError
 
-# Fabric → how NCCL's network lines are named in `transport` (see evidence/transport.py), and the providers that
-# libfabric's own tools report, where these are not named after it.
+# Fabric → how NCCL's network lines are named in `transport` (see evidence/transport.py), and the
+# providers that libfabric's own tools report, where these are not named after it.
 _NAMES = {
     "efa": ("efa", "efa efa-direct"),
     "tcp": ("socket", "tcp tcp;ofi_rxm"),
@@ -22,14 +22,28 @@ _NAMES = {
 }
 
 INTRA_HOST = ("p2p", "shm")  # Fabrics that exist inside one host only, the best first
-NO_NETWORK = frozenset({*INTRA_HOST, "nvlink"})  # Need no NIC; `nvlink` connects the hosts of a GB200 or GB300 rack
+NO_NETWORK = frozenset(
+    {*INTRA_HOST, "nvlink"}
+)  # Need no NIC; `nvlink` connects the hosts of a GB200 or GB300 rack
 
 AB = "ab"  # Stands for two configurations: the best RDMA fabric that every host has, then tcp
 AUTO = "auto"  # Stands for the best fabric that every host has
 
-RDMA = ("efa", "gib", "tcpxo", "ib", "roce", "cxi", "psm3", "opx", "psm2")  # For `--ab` to compare with tcp, best first
+RDMA = (
+    "efa",
+    "gib",
+    "tcpxo",
+    "ib",
+    "roce",
+    "cxi",
+    "psm3",
+    "opx",
+    "psm2",
+)  # For `--ab` to compare with tcp, best first
 
-_NO_RDMA = frozenset({"tcp", "ofi-tcp", "sockets", "udp", *NO_NETWORK})  # No page has to be locked for these
+_NO_RDMA = frozenset(
+    {"tcp", "ofi-tcp", "sockets", "udp", *NO_NETWORK}
+)  # No page has to be locked for these
 FABRICS = frozenset({*_NAMES, *RDMA})
 PROVIDERS = frozenset({
     *("cxi", "efa", "efa-direct", "gni", "lnx", "lpp", "mrail", "netdir", "opx", "psm", "psm2", "psm3", "shm", "sm2"),
@@ -39,13 +53,19 @@ PROVIDERS = frozenset({
 
 
 def may_use_rdma(fabrics: Iterable[str]) -> bool:
-    """Return whether one of these fabrics may be RDMA; no fabrics stand for the best that hosts have."""
+    """Return whether one of these fabrics may be RDMA.
+
+    No fabrics stand for the best that hosts have.
+    """
     names = [fabric.partition(";")[0] for fabric in fabrics]
     return not names or any(name not in _NO_RDMA for name in names)
 
 
 def networks(fabric: str) -> frozenset[str]:
-    """Return the values of `transport` for a fabric of NCCL or NVSHMEM; others are libfabric's providers."""
+    """Return the values of `transport` for a fabric of NCCL or NVSHMEM.
+
+    Others are libfabric's providers.
+    """
     known, _ = _NAMES.get(fabric, ("", ""))
     return frozenset(known.split() or (fabric.lower(), f"libfabric-{fabric.lower()}"))
 
@@ -53,7 +73,8 @@ def networks(fabric: str) -> frozenset[str]:
 def providers(fabric: str) -> frozenset[str]:
     """Return the providers that libfabric's own tools report for a fabric.
 
-    A name that is not in the table is itself a provider, with or without libfabric's utility layers on top.
+    A name that is not in the table is itself a provider, with or without libfabric's utility layers
+    on top.
     """
     _, known = _NAMES.get(fabric, ("", ""))
     return frozenset(known.split() or (fabric, f"{fabric};ofi_rxm", f"{fabric};ofi_rxd"))
@@ -65,8 +86,13 @@ def provider(fabric: str) -> str:
 
 
 def contradicts(transport: str, accepted: frozenset[str]) -> bool:
-    """Return whether a transport rules out the accepted ones; `libfabric` alone does so only for what is without it."""
-    through = transport == "libfabric" and any(name == "efa" or name.startswith("libfabric-") for name in accepted)
+    """Return whether a transport rules out the accepted ones.
+
+    `libfabric` alone does so only for what is without it.
+    """
+    through = transport == "libfabric" and any(
+        name == "efa" or name.startswith("libfabric-") for name in accepted
+    )
     return transport not in {"unknown", *accepted} and not through
 
 
@@ -84,21 +110,27 @@ class Rail:
         return self.index * gpus // self.count
 
 
-def paired_devices(first: Sequence[str], last: Sequence[str], hosts: tuple[str, str]) -> tuple[Rail, ...]:
+def paired_devices(
+    first: Sequence[str], last: Sequence[str], hosts: tuple[str, str]
+) -> tuple[Rail, ...]:
     """Return the rails between the devices of two hosts; `hosts`: their names.
 
-    Devices of the same name are paired; where the names differ, they are paired in order. Raise RequestError
-    if one host has more than the other.
+    Devices of the same name are paired; where the names differ, they are paired in order. Raise
+    RequestError if one host has more than the other.
     """
     one, other = (sorted(dict.fromkeys(names), key=natural_order) for names in (first, last))
     if len(one) != len(other):
-        counts = (f"{host} has {len(names)}" for host, names in zip(hosts, (one, other), strict=True))
+        counts = (
+            f"{host} has {len(names)}" for host, names in zip(hosts, (one, other), strict=True)
+        )
         extra = ", ".join(sorted(set(one) ^ set(other), key=natural_order))
         raise RequestError(
             f"Cannot pair devices: {' and '.join(counts)}. Only one of them has {extra}.",
             hint="Pass those that both have with --device.",
         )
-    return tuple(Rail(*pair, index, len(one)) for index, pair in enumerate(zip(one, other, strict=True)))
+    return tuple(
+        Rail(*pair, index, len(one)) for index, pair in enumerate(zip(one, other, strict=True))
+    )
 
 
 def natural_order(name: str) -> tuple[tuple[int, int, str], ...]:

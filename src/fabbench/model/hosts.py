@@ -5,7 +5,17 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeVar
 
-from fabbench.model.options import FOLDER, HOSTS, INTERFACE, MPIRUN, Environment, LauncherOptions, Whole, flat, option
+from fabbench.model.options import (
+    FOLDER,
+    HOSTS,
+    INTERFACE,
+    MPIRUN,
+    Environment,
+    LauncherOptions,
+    Whole,
+    flat,
+    option,
+)
 from fabbench.model.plan import Variant
 
 OptionsT = TypeVar("OptionsT", bound=LauncherOptions)
@@ -34,22 +44,38 @@ class Needs:
 
     programs: tuple[str, ...] = ()
     install: str = ""  # The command that installs them
-    optional: bool = False  # Whether hosts may lack some of them: what was found is known afterwards
+    optional: bool = (
+        False  # Whether hosts may lack some of them: what was found is known afterwards
+    )
     mpi: bool = False
     gpus: bool = False  # Whether it measures GPUs, and nothing else
-    folders: Mapping[str, str] = field(default_factory=dict)  # Program → the directory in which AWS's images have it
-    subfolders: tuple[str, ...] = ("bin", "")  # Where programs are below the directory that they were installed into
+    folders: Mapping[str, str] = field(
+        default_factory=dict
+    )  # Program → the directory in which AWS's images have it
+    subfolders: tuple[str, ...] = (
+        "bin",
+        "",
+    )  # Where programs are below the directory that they were installed into
     devices: tuple[str, ...] = ()  # RDMA devices that the user names, for hosts that are not probed
     nics: int = 0  # How many there are, if the user says so
-    divided: bool = False  # Whether subsets of hosts run executions, each with mpirun; default: all free nodes
+    divided: bool = (
+        False  # Whether subsets of hosts run executions, each with mpirun; default: all free nodes
+    )
     held_s: float | None = None  # For how long hosts are needed; None: not known
-    fabrics: tuple[str, ...] = ()  # The requested fabrics, as in `RunRequest`; empty: any that hosts have
-    check: "Callable[[Inventory], object]" = lambda _: None  # Raises FabbenchError for unsuitable hosts
+    fabrics: tuple[
+        str, ...
+    ] = ()  # The requested fabrics, as in `RunRequest`; empty: any that hosts have
+    check: "Callable[[Inventory], object]" = lambda _: (
+        None
+    )  # Raises FabbenchError for unsuitable hosts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDevice:
-    """How a GPU, or an RDMA device with its first port, is attached. None and empty text: not known."""
+    """How a GPU, or an RDMA device with its first port, is attached. None and empty text.
+
+    Not known.
+    """
 
     kind: str  # `gpu`, or the link of an RDMA device
     bus: str = ""
@@ -64,8 +90,12 @@ class NodeDevice:
     gid: int | None = None  # Index of the GID for RoCE v2
     mtu: int | None = None
     max_mtu: int | None = None
-    nics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # Of a GPU: PIX, PXB, PHB, NODE, SYS → names
-    acs: tuple[str, ...] | None = None  # Bridges from a GPU to NICs at PIX or PXB that send requests through the CPU
+    nics: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # Of a GPU: PIX, PXB, PHB, NODE, SYS → names
+    acs: tuple[str, ...] | None = (
+        None  # Bridges from a GPU to NICs at PIX or PXB that send requests through the CPU
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,27 +104,43 @@ class Host:
 
     name: str
     address: str = ""  # Where the other hosts reach it
-    interface: str = ""  # The network interface that has the address, or the requested one; empty: not known
+    interface: str = (
+        ""  # The network interface that has the address, or the requested one; empty: not known
+    )
     providers: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """libfabric provider, with its layers (``tcp;ofi_rxm``) → types of endpoint (`msg`, `rdm`, `dgram`)."""
-    domains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # libfabric provider → its distinct domains
-    devices: Mapping[str, str] = field(default_factory=dict)  # RDMA device → its link: `efa`, `ib`, `roce` or `unknown`
-    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # Fabric → NCCL's variables of its platform
+    domains: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # libfabric provider → its distinct domains
+    devices: Mapping[str, str] = field(
+        default_factory=dict
+    )  # RDMA device → its link: `efa`, `ib`, `roce` or `unknown`
+    settings: Mapping[str, Mapping[str, str]] = field(
+        default_factory=dict
+    )  # Fabric → NCCL's variables of its platform
     gids: Mapping[str, int] = field(default_factory=dict)  # RoCE device → index of its RoCE v2 GID
     topology: Mapping[str, NodeDevice] = field(default_factory=dict)
     gpus: int = 0
     gpu_model: str = ""  # As nvidia-smi names it; empty: not known
-    virtual: bool = False  # Whether it is a part of a machine that stands for a host, with a part of its GPUs
+    virtual: bool = (
+        False  # Whether it is a part of a machine that stands for a host, with a part of its GPUs
+    )
     instance_type: str = ""
     programs: Mapping[str, str] = field(default_factory=dict)  # Program → path
-    searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # Program without path → where to search
+    searched: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # Program without path → where to search
     variant_files: tuple[str, ...] | None = None
     """What is loaded from a variant's directories: programs, and libraries that the linker finds for them.
     None: not looked up."""
     mpi: Mpi | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
-    serials: Mapping[str, str] = field(default_factory=dict)  # Serial numbers of parts, GUIDs of NICs, UUIDs of GPUs
-    search_notes: tuple[str, ...] = ()  # Where fabrics were looked for, and what was found: one sentence each
+    serials: Mapping[str, str] = field(
+        default_factory=dict
+    )  # Serial numbers of parts, GUIDs of NICs, UUIDs of GPUs
+    search_notes: tuple[
+        str, ...
+    ] = ()  # Where fabrics were looked for, and what was found: one sentence each
 
     def linked(self, link: str) -> tuple[str, ...]:
         """Return the names of the RDMA devices of one kind of link, in order."""
@@ -107,9 +153,15 @@ class Inventory:
 
     target: str
     hosts: tuple[Host, ...]
-    image: str = ""  # Of the containers or machines, unless a variant has its own; empty: none is known
-    variants: Mapping[str, tuple[Host, ...]] = field(default_factory=dict)  # Variant → the hosts as it sees them
-    unreachable: Mapping[str, str] = field(default_factory=dict)  # Requested, did not answer, and left out → why
+    image: str = (
+        ""  # Of the containers or machines, unless a variant has its own; empty: none is known
+    )
+    variants: Mapping[str, tuple[Host, ...]] = field(
+        default_factory=dict
+    )  # Variant → the hosts as it sees them
+    unreachable: Mapping[str, str] = field(
+        default_factory=dict
+    )  # Requested, did not answer, and left out → why
 
     def hosts_for_variant(self, variant: str) -> tuple[Host, ...]:
         """Return the hosts as a variant sees them."""
@@ -123,7 +175,9 @@ class Inventory:
     def named(self, names: Sequence[str]) -> "Inventory":
         """Return the inventory with other names for its hosts."""
         return self.changed(
-            lambda hosts: tuple(replace(host, name=name) for host, name in zip(hosts, names, strict=True))
+            lambda hosts: tuple(
+                replace(host, name=name) for host, name in zip(hosts, names, strict=True)
+            )
         )
 
     def part(self, hosts: Sequence[int]) -> "Inventory":
@@ -140,13 +194,17 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Which hosts to use, and how to reach them. Launchers have all its options but those they are `without`."""
+    """Which hosts to use, and how to reach them.
+
+    Launchers have all its options but those they are `without`.
+    """
 
     name: str  # As the user calls it: a target of the configuration, or a launcher's name
     launcher: str
     hosts: tuple[str, ...] = option(
         HOSTS,
-        "ssh host or alias (node1, ubuntu@node1, node[01-16]), or a node of the cluster. Can be given "
+        "ssh host or alias (node1, ubuntu@node1, node[01-16]), or a node of the cluster. Can be "
+        "given "
         "several times; mpirun runs on the first one. Without --on, --host means --on ssh.",
         *("--host", "--node"),
         many=flat,
@@ -158,7 +216,11 @@ class Target:
     )
     gpus: int | None = option(Whole(0, 1024), "GPUs per host. Default: all.")
     interface: str | None = option(
-        INTERFACE, "Network interface for sockets (NCCL_SOCKET_IFNAME). Default: the one with the hosts' addresses."
+        INTERFACE,
+        (
+            "Network interface for sockets (NCCL_SOCKET_IFNAME). Default: the one with the hosts' "
+            "addresses."
+        ),
     )
     bin_dirs: tuple[str, ...] = option(
         FOLDER,
@@ -167,8 +229,12 @@ class Target:
         many=tuple,
     )
     mpirun: str | None = option(MPIRUN, "Absolute path of mpirun or mpiexec on the first host.")
-    env: Mapping[str, str] = option(Environment(), "Environment variables of all benchmarks on this target.", many=dict)
-    inherited: tuple[str, ...] = ()  # Variables that every benchmark inherits from fabbench; see `plan.Command`
+    env: Mapping[str, str] = option(
+        Environment(), "Environment variables of all benchmarks on this target.", many=dict
+    )
+    inherited: tuple[
+        str, ...
+    ] = ()  # Variables that every benchmark inherits from fabbench; see `plan.Command`
     options: LauncherOptions = field(default_factory=LauncherOptions)
     typed: tuple[str, ...] = ()  # Names of the options that were given on the command line
     variants: tuple[Variant, ...] = ()  # How configurations differ, besides their fabric

@@ -1,9 +1,10 @@
 """What was printed, and how it was judged: lines, markers, points, records, judged logs.
 
-fabbench writes marker lines around each step, and a tag before each line of a pair:
-``#@fabbench begin 000-shm-r1/64 benchmark=pingpong size=64`` … ``#@fabbench end 000-shm-r1/64 0``, and
-``[fabbench:server] text``. With them one log can hold several steps, sides and repeats, and be read again.
-``#@fabbench nics 000-tcp-r1 …``, about an execution, is described in `fabbench.counters.execution_counters`.
+fabbench writes marker lines around each step, and a tag before each line of a pair: ``#@fabbench
+begin 000-shm-r1/64 benchmark=pingpong size=64`` … ``#@fabbench end 000-shm-r1/64 0``, and
+``[fabbench:server] text``. With them one log can hold several steps, sides and repeats, and be read
+again. ``#@fabbench nics 000-tcp-r1 …``, about an execution, is described in
+`fabbench.counters.execution_counters`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -14,9 +15,13 @@ from typing import NamedTuple, TypeAlias
 from fabbench.model.errors import Exit
 from fabbench.model.patterns import lazy
 
-Labels: TypeAlias = Mapping[str, str]  # What distinguishes points of one size (`placement`, `dtype`, …); shared
+Labels: TypeAlias = Mapping[
+    str, str
+]  # What distinguishes points of one size (`placement`, `dtype`, …); shared
 
-Facts: TypeAlias = Mapping[str, str | int]  # What a log states about its run: `ranks`, `network`, `transport`, …
+Facts: TypeAlias = Mapping[
+    str, str | int
+]  # What a log states about its run: `ranks`, `network`, `transport`, …
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,9 @@ _UNITS = {
     "1/s": ("message_rate",),
     "count": ("wrong",),
 }
-METRICS: Mapping[str, Metric] = {name: Metric(name, unit) for unit, names in _UNITS.items() for name in names}
+METRICS: Mapping[str, Metric] = {
+    name: Metric(name, unit) for unit, names in _UNITS.items() for name in names
+}
 """Every metric; part of the public contract (docs/formats.md)."""
 
 
@@ -48,7 +55,9 @@ METRICS: Mapping[str, Metric] = {name: Metric(name, unit) for unit, names in _UN
 class Stream(NamedTuple):
     """What printed a line, according to its launcher's prefix."""
 
-    group: str = ""  # The execution it belongs to: a SkyPilot node, a pod, a Modal rank. Empty: not known
+    group: str = (
+        ""  # The execution it belongs to: a SkyPilot node, a pod, a Modal rank. Empty: not known
+    )
     rank: str = ""  # The MPI or srun task within that execution. Empty: not known
     side: str = ""  # `server` or `client`, where fabbench itself started both. Empty: not known
 
@@ -65,7 +74,10 @@ class Line(NamedTuple):
 
 
 class Point(NamedTuple):
-    """What one printed row reports for one size, in base units. A NamedTuple: a log may hold millions."""
+    """What one printed row reports for one size, in base units. A NamedTuple.
+
+    A log may hold millions.
+    """
 
     size: int
     labels: Labels
@@ -101,7 +113,10 @@ class Damaged(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Record:
-    """What a parser read of one benchmark execution, not judged yet. Grows while the log is read."""
+    """What a parser read of one benchmark execution, not judged yet.
+
+    Grows while the log is read.
+    """
 
     benchmark: str | None
     case: str | None = None
@@ -109,17 +124,31 @@ class Record:
     facts: dict[str, str | int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     damaged: list[Damaged] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)  # Errors of the benchmark or its launcher, the reason first
+    failures: list[str] = field(
+        default_factory=list
+    )  # Errors of the benchmark or its launcher, the reason first
     lost: bool = False  # Whether one of them says that a host or the job was lost
-    timed_out: str = ""  # A sentence, when the benchmark's or the launcher's own time limit ended it
+    timed_out: str = (
+        ""  # A sentence, when the benchmark's or the launcher's own time limit ended it
+    )
     wrong: int = 0  # Failed data checks; any at all is `corrupt`
-    off_fabric: str = ""  # A sentence, when a step used another device or domain than its begin marker states
-    lost_fabric: str = ""  # A sentence, when the log itself shows a requested fabric, and data on another one
+    off_fabric: str = (
+        ""  # A sentence, when a step used another device or domain than its begin marker states
+    )
+    lost_fabric: str = (
+        ""  # A sentence, when the log itself shows a requested fabric, and data on another one
+    )
     incomplete: str = ""  # A sentence, when the log itself shows that something is missing from it
-    evidence: dict[str, str] = field(default_factory=dict)  # Fact → the line that stated it, for some facts
-    hosts: frozenset[str] = frozenset()  # Names of the machines that took part, as far as the log states them
+    evidence: dict[str, str] = field(
+        default_factory=dict
+    )  # Fact → the line that stated it, for some facts
+    hosts: frozenset[str] = (
+        frozenset()
+    )  # Names of the machines that took part, as far as the log states them
     execution: str = ""  # The execution, as fabbench's own markers name it; empty: there are none
-    finished: bool | None = False  # Whether the benchmark's final line was read; None: this benchmark has none
+    finished: bool | None = (
+        False  # Whether the benchmark's final line was read; None: this benchmark has none
+    )
 
 
 # ---------------------------------------------------------------- judged
@@ -139,7 +168,8 @@ class Outcome(StrEnum):
     OFF_FABRIC = "off-fabric"
     UNPROVEN = "unproven"
     SKIPPED = "skipped"
-    OBSERVED = "observed"  # Debug lines of NCCL or MPI and no benchmark: the network is known, nothing was measured
+    # Debug lines of NCCL or MPI and no benchmark: the network is known, nothing was measured
+    OBSERVED = "observed"
     OK = "ok"
 
 
@@ -148,10 +178,14 @@ class Proof:
     """What a log must show to count as measured on a fabric, and what is known of its nodes besides."""
 
     fabric: str = ""  # Empty: any
-    nics: int | None = None  # NICs a rank must have used; 0: any. None: not known what was requested
+    nics: int | None = (
+        None  # NICs a rank must have used; 0: any. None: not known what was requested
+    )
     domain: str | None = None  # The requested libfabric domain (interface); None: any
     devices: tuple[str, ...] = ()  # The only NICs that ranks may have used; empty: any
-    instance_type: str = ""  # Of the nodes: an EC2 type or a system of the catalog; empty: not known
+    instance_type: str = (
+        ""  # Of the nodes: an EC2 type or a system of the catalog; empty: not known
+    )
     nodes: int | None = None  # None: not known
 
 
@@ -161,15 +195,22 @@ class Ending:
 
     status: int | None = None  # Exit status; None: it was not seen
     timed_out: str = ""  # A sentence, when the watchdog ended it
-    refused: str = ""  # A sentence, when fabbench ended it because it was not on the requested fabric
+    refused: str = (
+        ""  # A sentence, when fabbench ended it because it was not on the requested fabric
+    )
     stopped: str = ""  # A sentence, when fabbench or the user ended it early
-    lost: bool = False  # Whether it was stopped because a host or the job was lost, or a disk was full
+    lost: bool = (
+        False  # Whether it was stopped because a host or the job was lost, or a disk was full
+    )
     planned_sizes: Collection[int] = ()  # Sizes that a complete run would have printed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """One benchmark execution, read and judged: an element of `logs` in the public contract, up to `points`."""
+    """One benchmark execution, read and judged.
+
+    An element of `logs` in the public contract, up to `points`.
+    """
 
     source: str
     benchmark: str | None
@@ -181,11 +222,17 @@ class Log:
     damaged: Sequence[Damaged] = ()
     points: Sequence[Point] = ()
     evidence: Mapping[str, str] = field(default_factory=dict)  # Fact → the line that stated it
-    also: frozenset[Outcome] = frozenset()  # Other outcomes that apply: a truncated log may be off-fabric, too
-    hosts: frozenset[str] = frozenset()  # Names of the machines that took part, as far as it states them
+    also: frozenset[Outcome] = (
+        frozenset()
+    )  # Other outcomes that apply: a truncated log may be off-fabric, too
+    hosts: frozenset[str] = (
+        frozenset()
+    )  # Names of the machines that took part, as far as it states them
     execution: str = ""  # As fabbench's own markers name it; empty: there are none
     proof: Proof | None = field(default=None, compare=False)  # What it was judged against
-    lost: bool = field(default=False, compare=False)  # Whether its environment failed: host, job or disk
+    lost: bool = field(
+        default=False, compare=False
+    )  # Whether its environment failed: host, job or disk
 
     @property
     def status(self) -> Exit:
@@ -197,7 +244,9 @@ class Log:
     @property
     def instance_type(self) -> str:
         """The type of the nodes, as stated by the log, else by the user; empty: not known."""
-        return str(self.facts.get("instance_type", "")) or (self.proof.instance_type if self.proof else "")
+        return str(self.facts.get("instance_type", "")) or (
+            self.proof.instance_type if self.proof else ""
+        )
 
 
 MARKER_SIGN = "#@fabbench "
@@ -209,7 +258,9 @@ class Marker(NamedTuple):
 
     kind: str  # `begin`, `end` or `nics`
     step: str  # Its id; in a `nics` marker that of the execution
-    facts: Mapping[str, str]  # What the marker states (`benchmark`, `size`, …); empty in an end marker
+    facts: Mapping[
+        str, str
+    ]  # What the marker states (`benchmark`, `size`, …); empty in an end marker
     status: int | None  # Exit status in an end marker; None: it was not seen
 
     @property
@@ -223,8 +274,13 @@ class Marker(NamedTuple):
         return self.step.partition("/")[2] or self.step
 
     def other(self, fact: str, used: str, side: str = "") -> str:
-        """Return a sentence if a side used something other than stated (for a server: ``server_FACT``), else ""."""
-        requested = (self.facts.get(f"server_{fact}") if side == "server" else None) or self.facts.get(fact)
+        """Return a sentence if a side used something other than stated (for a server.
+
+        ``server_FACT``), else "".
+        """
+        requested = (
+            self.facts.get(f"server_{fact}") if side == "server" else None
+        ) or self.facts.get(fact)
         if not requested or used == requested:
             return ""
         subject = f"the {side} used" if side else "it was"

@@ -1,12 +1,16 @@
-r"""Text from logs, hosts, clusters and file names as it is shown: quoted, merged, and only text. Pure.
+r"""Text from logs, hosts, clusters and file names as it is shown: quoted, merged, and only text.
 
-Escape sequences and other control characters (C0 and C1) that a terminal would obey, and characters that
-reorder text or are invisible, are written as ``\u001b``: visible, and the same in JSON. Colors are left out.
-Newlines and tabs stay. So is the character that would make text a command of a CI system, which obeys those
-in the output of its steps: ``##[…]``, ``##vso[…]``, ``##teamcity[…]``, and ``::…::`` where a line begins.
+Pure.
 
-Values with secret names, and passwords in URLs, are redacted before they go into a document. A variable that
-fabbench takes from its own environment (`--env NAME`) needs none of this: its value is in no document at all.
+Escape sequences and other control characters (C0 and C1) that a terminal would obey, and characters
+that reorder text or are invisible, are written as ``\u001b``: visible, and the same in JSON. Colors
+are left out. Newlines and tabs stay. So is the character that would make text a command of a CI
+system, which obeys those in the output of its steps: ``##[…]``, ``##vso[…]``, ``##teamcity[…]``,
+and ``::…::`` where a line begins.
+
+Values with secret names, and passwords in URLs, are redacted before they go into a document. A
+variable that fabbench takes from its own environment (`--env NAME`) needs none of this: its value
+is in no document at all.
 """
 
 import re
@@ -17,7 +21,8 @@ from typing import Any
 from fabbench.model.patterns import lazy
 
 ACTIONS = "fabbench.actions"  # The logger of `action`, which only ``--verbose`` reads
-RARE = "--set "  # Begins the flag of a rare option, `--set KEY=VALUE`; KEY alone is its key in `fabbench.yaml`
+# Begins the flag of a rare option, `--set KEY=VALUE`; KEY alone is its key in `fabbench.yaml`
+RARE = "--set "
 LONGEST_QUOTE = 300  # Characters of a line that a finding shows
 _NUMBER = lazy(r"0x[\da-fA-F]+|\d+")
 
@@ -29,7 +34,10 @@ def quoted(text: str, limit: int = LONGEST_QUOTE) -> str:
 
 
 def merged(counts: Iterable[tuple[str, int]]) -> list[tuple[str, str]]:
-    """Merge texts that differ in numbers only: the first of each, and `` 3 times`` to follow a verb, if not once."""
+    """Merge texts that differ in numbers only.
+
+    The first of each, and `` 3 times`` to follow a verb, if not once.
+    """
     groups: dict[str, tuple[str, int]] = {}
     for text, count in counts:
         kind = _NUMBER.sub("0", text)
@@ -73,13 +81,18 @@ _UNSAFE = lazy(
 )
 _PLAIN = bytes((*b"\t\n", *range(32, 127)))
 _COMMAND = lazy(r"(?m)(^[^\S\n]*:(?=:[A-Za-z]|:\Z)|##\w*(?=\[))(.)")
-"""The start of a command, and the character that completes it. IPv6 addresses (``::1``) are none."""
+"""The start of a command, and the character that completes it.
+
+IPv6 addresses (``::1``) are none.
+"""
 _UNFINISHED = lazy(r"(##)\w*\Z|(#)\Z|\A\s*(:?)\Z")
 
 
 def printable(text: str) -> str:
     """Return `text` with anything but plain text written as escapes. Idempotent."""
-    others = text.encode("utf-8", "surrogatepass").translate(None, _PLAIN)  # of megabytes, a few characters or none
+    others = text.encode("utf-8", "surrogatepass").translate(
+        None, _PLAIN
+    )  # of megabytes, a few characters or none
     if not others.decode("utf-8", "surrogatepass").isprintable():  # nothing in _UNSAFE is printable
         text = _UNSAFE.sub(_escaped, _COLOR.sub("", text).replace("\r\n", "\n"))
     if ("#" in text and "##" in text) or (":" in text and "::" in text):
@@ -94,7 +107,10 @@ def unfinished(text: str) -> str:
 
 
 def unbroken(text: str) -> str:
-    """Return `text` printable and on one line: a line break, as in the name of a file, becomes an escape."""
+    """Return `text` printable and on one line.
+
+    A line break, as in the name of a file, becomes an escape.
+    """
     return printable(text.replace("\r\n", "\n").replace("\n", "\\u000a"))
 
 
@@ -113,23 +129,53 @@ def _escaped(match: re.Match[str]) -> str:
 
 REDACTED = "(redacted)"
 _NAMES = (
-    *("SECRET", "TOKEN(?!IZER)", "PASSW(OR)?D", "PASSPHRASE", "PASSCODE", "CREDENTIAL", "PRIVATE", "BEARER"),
+    *(
+        "SECRET",
+        "TOKEN(?!IZER)",
+        "PASSW(OR)?D",
+        "PASSPHRASE",
+        "PASSCODE",
+        "CREDENTIAL",
+        "PRIVATE",
+        "BEARER",
+    ),
     *("AUTH(?!OR(S?(_|$)|ITY))", "COOKIE", "SIGNATURE", "JWT", "API_?KEYS?", "ACCESS_?KEY"),
     *("(^|_)KEYS?(_|$)", "KEY_?ID", "_PWD$"),
-    *("(^|_)PASS$", "(^|_)PAT$", "(^|_)(DSN|SAS|SIG)$", "CONN(ECTION)?_?STR", r"^AWS_(?!(DEFAULT_)?REGION$)"),
-    *("(^|_)[HT]?OTP(_|$)", "(?<!I_MPI)(^|_)PIN(_?CODE|$)", "(^|_)SALT(_|$)", "LICEN[CS]E", "WEBHOOK"),
+    *(
+        "(^|_)PASS$",
+        "(^|_)PAT$",
+        "(^|_)(DSN|SAS|SIG)$",
+        "CONN(ECTION)?_?STR",
+        r"^AWS_(?!(DEFAULT_)?REGION$)",
+    ),
+    *(
+        "(^|_)[HT]?OTP(_|$)",
+        "(?<!I_MPI)(^|_)PIN(_?CODE|$)",
+        "(^|_)SALT(_|$)",
+        "LICEN[CS]E",
+        "WEBHOOK",
+    ),
 )
 _SECRET = lazy("|".join(_NAMES), re.IGNORECASE)
 _LOCATION = lazy(r"_(SOCK(ET)?|FILE|PATH|DIR)$", re.IGNORECASE)
 """A name that ends like this tells where a secret is, not what it is: ``SSH_AUTH_SOCK``."""
-_SETTING = lazy(r"(?P<option>--?)?(?P<name>[A-Za-z_][\w.-]*)(?P<set>[=:]\s*)(?P<value>.+)", re.DOTALL)
+_SETTING = lazy(
+    r"(?P<option>--?)?(?P<name>[A-Za-z_][\w.-]*)(?P<set>[=:]\s*)(?P<value>.+)", re.DOTALL
+)
 """A setting that is a whole word: ``NAME=VALUE``, ``--name=VALUE``, ``Name: VALUE``."""
 _USER = lazy(r"(?<=://)(?:[^\s/@?#]*:[^\s@]*|(?<=http://)[^\s/@?#]+|(?<=https://)[^\s/@?#]+)(?=@)")
 _QUERY = lazy(r"(?<=[?&;])([\w.-]+)=([^&;#\s]+)")
-_HOOK = lazy(r"(?i)(://[^\s?#]{0,200}?hooks?[^\s?#/]{0,200}/|://[^\s?#/]{1,200}/bot(?=\d+:))[^\s?#]+")
-"""A URL that posts a message for anyone who has it: the host or the start of the path names a hook."""
+_HOOK = lazy(
+    r"(?i)(://[^\s?#]{0,200}?hooks?[^\s?#/]{0,200}/|://[^\s?#/]{1,200}/bot(?=\d+:))[^\s?#]+"
+)
+"""A URL that posts a message for anyone who has it.
+
+The host or the start of the path names a hook.
+"""
 _BEARER = lazy(r"(?i)\b(bearer|basic)\s+[\w+/=.~-]{8,}")
-_ENVIRONMENTS = frozenset({"env", "envs", "environment"})  # Keys of documents that hold environment variables
+_ENVIRONMENTS = frozenset(
+    {"env", "envs", "environment"}
+)  # Keys of documents that hold environment variables
 
 
 def is_secret(name: str) -> bool:
@@ -144,9 +190,14 @@ def shown(name: str, value: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """Return text without secrets that can be anywhere in it: passwords and hooks in URLs, bearer tokens."""
+    """Return text without secrets that can be anywhere in it.
+
+    Passwords and hooks in URLs, bearer tokens.
+    """
     text = _HOOK.sub(rf"\1{REDACTED}", _USER.sub(REDACTED, text))
-    text = _QUERY.sub(lambda match: f"{match[1]}={REDACTED}" if is_secret(match[1]) else match[0], text)
+    text = _QUERY.sub(
+        lambda match: f"{match[1]}={REDACTED}" if is_secret(match[1]) else match[0], text
+    )
     return _BEARER.sub(lambda match: f"{match[1]} {REDACTED}", text)
 
 
@@ -179,11 +230,18 @@ def redacted(value: Any) -> Any:
 
 def _inner(name: object, value: Any) -> Any:
     environments = name in _ENVIRONMENTS and isinstance(value, Mapping)
-    return environment({key: str(text) for key, text in value.items()}) if environments else redacted(value)
+    return (
+        environment({key: str(text) for key, text in value.items()})
+        if environments
+        else redacted(value)
+    )
 
 
 def action(where: str, what: str | Sequence[str]) -> None:
-    """Log that a program is started, a host is reached, or a request is made: a sentence, or a command's words."""
+    """Log that a program is started, a host is reached, or a request is made.
+
+    A sentence, or a command's words.
+    """
     import logging  # few commands need it
     import shlex
 

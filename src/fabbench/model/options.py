@@ -1,8 +1,9 @@
 """Options, declared once: fields of frozen dataclasses, and the types of their values.
 
-The command line, `fabbench.yaml`, its JSON schema and the documentation are made from them. A field made by
-`option` is one; its default applies where nothing sets it. Every value is read by its type, wherever it comes
-from, so that nothing lets through what a shell, a batch script or a manifest could misread.
+The command line, `fabbench.yaml`, its JSON schema and the documentation are made from them. A field
+made by `option` is one; its default applies where nothing sets it. Every value is read by its type,
+wherever it comes from, so that nothing lets through what a shell, a batch script or a manifest
+could misread.
 """
 
 import re
@@ -36,14 +37,20 @@ class Type:
 
     expected: str  # What is expected, in words: `a whole number from 1 to 65535`
     metavar: str  # The placeholder of the value in `--help`
-    read: Callable[[str], Any]  # The value of a text; None for an invalid one, or ValueError with the reason
+    read: Callable[
+        [str], Any
+    ]  # The value of a text; None for an invalid one, or ValueError with the reason
     schema: Mapping[str, Any] = field(default_factory=text_schema)
     names: Sequence[str] = ()  # Values to complete and to suggest
-    lists: bool = False  # Whether one value already stands for several, so that a file may have it without a list
+    # Whether one value already stands for several, so that a file may have it without a list
+    lists: bool = False
     any_lines: bool = False  # Whether it may have several lines
 
     def parse(self, text: str) -> Any:
-        """Return the value of a text; raise ValueError, with a reason if `expected` does not explain it."""
+        """Return the value of a text.
+
+        Raise ValueError, with a reason if `expected` does not explain it.
+        """
         value = None if not self.any_lines and _CONTROL.search(text) else self.read(text)
         if value is None:
             raise ValueError
@@ -53,21 +60,34 @@ class Type:
 class Text(Type):
     """One line of text, not empty. `pattern` is valid in both Python and JSON Schema."""
 
-    def __init__(self, expected: str = "a string", metavar: str = "TEXT", pattern: str = r"\S") -> None:
-        super().__init__(expected, metavar, lambda text: re.search(pattern, text) and text, text_schema(pattern))
+    def __init__(
+        self, expected: str = "a string", metavar: str = "TEXT", pattern: str = r"\S"
+    ) -> None:
+        super().__init__(
+            expected, metavar, lambda text: re.search(pattern, text) and text, text_schema(pattern)
+        )
 
 
 AUTO = 0  # What ``auto`` is read as, where a number may be left to fabbench
 
 
 class Whole(Type):
-    """A whole number in decimal digits: ``022``, which is 18 to YAML, is refused. `auto`: it may be ``auto``."""
+    """A whole number in decimal digits: ``022``, which is 18 to YAML, is refused. `auto`.
 
-    def __init__(self, low: int, high: int | None = None, metavar: str = "N", *, auto: bool = False) -> None:
+    It may be ``auto``.
+    """
+
+    def __init__(
+        self, low: int, high: int | None = None, metavar: str = "N", *, auto: bool = False
+    ) -> None:
         def read(text: str) -> int | None:
             if auto and text == "auto":
                 return AUTO
-            return int(text) if _DECIMAL.fullmatch(text) and low <= int(text) <= (high or int(text)) else None
+            return (
+                int(text)
+                if _DECIMAL.fullmatch(text) and low <= int(text) <= (high or int(text))
+                else None
+            )
 
         limits = f"from {low} to {high}" if high else f"of {low} or more"
         number = {"type": "integer", "minimum": low, **({"maximum": high} if high else {})}
@@ -80,7 +100,11 @@ class Seconds(Type):
 
     def __init__(self, low: int = 0) -> None:
         def read(text: str) -> float | None:
-            return float(text) if _NUMBER.fullmatch(text) and float(text) and float(text) >= low else None
+            return (
+                float(text)
+                if _NUMBER.fullmatch(text) and float(text) and float(text) >= low
+                else None
+            )
 
         limit = {"minimum": low} if low else {"exclusiveMinimum": 0}
         expected = f"a number of seconds, {low} or more" if low else "a number of seconds above 0"
@@ -101,7 +125,12 @@ class Truth(Type):
 
     def __init__(self) -> None:
         values = {"true": True, "false": False}
-        super().__init__("true or false", "[true|false]", lambda text: values.get(text.lower()), {"type": "boolean"})
+        super().__init__(
+            "true or false",
+            "[true|false]",
+            lambda text: values.get(text.lower()),
+            {"type": "boolean"},
+        )
 
 
 class Flag(Truth):
@@ -109,16 +138,23 @@ class Flag(Truth):
 
 
 class File(Type):
-    """A path on this machine; in a file, from its directory. `directory`: no file may have that name."""
+    """A path on this machine; in a file, from its directory. `directory`.
 
-    def __init__(self, expected: str = "a path", metavar: str = "FILE", *, directory: bool = False) -> None:
+    No file may have that name.
+    """
+
+    def __init__(
+        self, expected: str = "a path", metavar: str = "FILE", *, directory: bool = False
+    ) -> None:
         def read(text: str) -> Path | None:
             try:
                 path = Path(text).expanduser()
             except RuntimeError:
                 raise ValueError(f"{text!r} is in a home directory that does not exist") from None
             if directory and ("://" in text or (path.exists() and not path.is_dir())):
-                raise ValueError(f"{text!r} is a URL or a file, but runs are written to a directory")
+                raise ValueError(
+                    f"{text!r} is a URL or a file, but runs are written to a directory"
+                )
             return path if text.strip() else None
 
         super().__init__(expected, metavar, read)
@@ -128,7 +164,10 @@ VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"  # The name of one
 
 
 class Environment(Type):
-    """Environment variables: a mapping in files. `passed`: None stands for the current value of one without value."""
+    """Environment variables: a mapping in files. `passed`.
+
+    None stands for the current value of one without value.
+    """
 
     def __init__(self, *, passed: bool = False) -> None:
         def read(text: str) -> tuple[str, str | None]:
@@ -138,9 +177,15 @@ class Environment(Type):
             return name, value if equals else None
 
         texts = {"type": ["string", "number", "boolean"]}
-        mapping = {"type": "object", "propertyNames": {"pattern": VARIABLE}, "additionalProperties": texts}
+        mapping = {
+            "type": "object",
+            "propertyNames": {"pattern": VARIABLE},
+            "additionalProperties": texts,
+        }
         metavar = "NAME[=VALUE]" if passed else "NAME=VALUE"
-        super().__init__("a mapping of names to values", metavar, read, mapping, lists=True, any_lines=True)
+        super().__init__(
+            "a mapping of names to values", metavar, read, mapping, lists=True, any_lines=True
+        )
 
 
 def _fabric(text: str) -> str | None:
@@ -157,8 +202,15 @@ HOSTS = Type(
     lists=True,
 )
 INTERFACE = Text("the name of a network interface", "NAME", r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,14}$")
-"""As Linux accepts it (IFNAMSIZ), without shell syntax: mpirun passes it to the shells of other hosts."""
-HOST = Text("the name of a host", "HOST", r"^(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*$")
+"""As Linux accepts it (IFNAMSIZ), without shell syntax.
+
+Mpirun passes it to the shells of other hosts.
+"""
+HOST = Text(
+    "the name of a host",
+    "HOST",
+    r"^(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*$",
+)
 USER = Text("the name of a user", "USER", r"^[A-Za-z0-9_][A-Za-z0-9_.@\\-]*$")
 FABRIC = Type(
     "the name of a fabric (efa, ib, roce, tcp, p2p, shm) or of a libfabric provider",
@@ -167,7 +219,9 @@ FABRIC = Type(
     names=(*sorted(FABRICS), AB),
 )
 FOLDER = Text("a directory", "DIRECTORY")
-MPIRUN = Text("the absolute path of an mpirun or mpiexec", "PATH", r"^/(?:.*/)?mpi(?:run|exec)(?:\.\w+)?$")
+MPIRUN = Text(
+    "the absolute path of an mpirun or mpiexec", "PATH", r"^/(?:.*/)?mpi(?:run|exec)(?:\.\w+)?$"
+)
 IMAGE = Text("the name of an image", "IMAGE", r"^[A-Za-z0-9_./~][A-Za-z0-9_./:@#~+%=,-]*$")
 INSTANCE_TYPE = Text("an instance type", "TYPE", r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 DEVICE = Text("the name of a device", "NAME", r"^[A-Za-z0-9_][A-Za-z0-9_.:;@-]*$")
@@ -183,10 +237,18 @@ class Option:
     name: str = ""
     type: Type
     help: str
-    flags: tuple[str, ...] = ()  # On the command line; none: only `fabbench.yaml` has it. `RARE` begins a rare one
-    many: Callable[[Iterable[Any]], Any] | None = None  # Combines several values: `tuple`, `dict`; None: there is one
-    default: str | tuple[str, ...] = ""  # As users write it; empty: there is none, or `help` states it
-    only: Literal["", "run", "render"] = ""  # The only command in which it has an effect; empty: both
+    flags: tuple[
+        str, ...
+    ] = ()  # On the command line; none: only `fabbench.yaml` has it. `RARE` begins a rare one
+    many: Callable[[Iterable[Any]], Any] | None = (
+        None  # Combines several values: `tuple`, `dict`; None: there is one
+    )
+    default: str | tuple[str, ...] = (
+        ""  # As users write it; empty: there is none, or `help` states it
+    )
+    only: Literal["", "run", "render"] = (
+        ""  # The only command in which it has an effect; empty: both
+    )
     variable: str = ""  # The environment variable that also sets it, if there is one
     reaches: bool = False  # Whether it says how to reach the machines: `fabbench clean` has it, too
 
@@ -198,7 +260,11 @@ class Option:
     @property
     def expected(self) -> str:
         """What is expected in `fabbench.yaml`, in words."""
-        return f"a list, each {self.type.expected}" if self.many and not self.type.lists else self.type.expected
+        return (
+            f"a list, each {self.type.expected}"
+            if self.many and not self.type.lists
+            else self.type.expected
+        )
 
     @property
     def long(self) -> str:
@@ -207,7 +273,10 @@ class Option:
 
     @property
     def word(self) -> str:
-        """Its long flag without dashes, or its key: its name in ``defaults.run`` of `fabbench.yaml`."""
+        """Its long flag without dashes, or its key.
+
+        Its name in ``defaults.run`` of `fabbench.yaml`.
+        """
         return self.long.removeprefix(RARE).removeprefix("--")
 
     def schema(self) -> dict[str, Any]:
@@ -229,15 +298,25 @@ def option(
 ) -> Any:
     """Declare the field of an option; `more` are other fields of `Option`.
 
-    `flags` are those of the command line; without any, one is made from the field's name. `RARE` is that of an
-    option that few people need. `default` is written as users would (``2G``, a tuple of texts where there may be
-    several); None: the value is `unset`, or False for a `Flag`, or an empty collection.
+    `flags` are those of the command line; without any, one is made from the field's name. `RARE` is
+    that of an option that few people need. `default` is written as users would (``2G``, a tuple of
+    texts where there may be several); None: the value is `unset`, or False for a `Flag`, or an
+    empty collection.
     """
     flags = flags or (() if isinstance(type_, Environment) else ("",))
-    known = Option(type=type_, help=help_, flags=flags, many=many, default="" if default is None else default, **more)
+    known = Option(
+        type=type_,
+        help=help_,
+        flags=flags,
+        many=many,
+        default="" if default is None else default,
+        **more,
+    )
     empty = default is None and many is None and not isinstance(type_, Flag)
     value = unset if empty else parsed(known, known.default)
-    return field(default_factory=lambda: value, metadata={"option": known})  # A mapping cannot be the default itself
+    return field(
+        default_factory=lambda: value, metadata={"option": known}
+    )  # A mapping cannot be the default itself
 
 
 def unique(values: Iterable[Any]) -> tuple[Any, ...]:
@@ -256,16 +335,23 @@ def _declared(kind: type) -> Mapping[str, Option]:
     for each in fields(kind):
         if isinstance(known := each.metadata.get("option"), Option):
             key = each.name.replace("_", "-")
-            flags = tuple({"": f"--{key}", RARE: f"{RARE}{key}"}.get(flag, flag) for flag in known.flags)
+            flags = tuple(
+                {"": f"--{key}", RARE: f"{RARE}{key}"}.get(flag, flag) for flag in known.flags
+            )
             options[each.name] = replace(known, name=each.name, flags=flags)
     return MappingProxyType(options)
 
 
-declared: Callable[[type], Mapping[str, Option]] = cache(_declared)  # mypy: not every class is hashable
+declared: Callable[[type], Mapping[str, Option]] = cache(
+    _declared
+)  # mypy: not every class is hashable
 
 
 def parsed(known: Option, given: Any) -> Any:
-    """Return the value of an option from its text or texts, or whether a flag is given. Raise ValueError."""
+    """Return the value of an option from its text or texts, or whether a flag is given.
+
+    Raise ValueError.
+    """
     if isinstance(known.type, Flag):
         return bool(given)
     if known.many:
@@ -285,13 +371,18 @@ def read_option(known: Option, given: Any) -> Any:
 
 
 def written(options: Any) -> dict[str, Any]:
-    """Return the values of declared options as records store them, by name: sizes as users write them."""
+    """Return the values of declared options as records store them, by name.
+
+    Sizes as users write them.
+    """
     known = declared(type(options))
     values = {name: getattr(options, name) for name in known}
     for name, each in known.items():
         if each.type is SIZE and values[name] not in {0, None}:
             sizes = values[name] if each.many else (values[name],)
-            values[name] = ",".join(format_size(size).replace(" ", "").removesuffix("B") for size in sizes)
+            values[name] = ",".join(
+                format_size(size).replace(" ", "").removesuffix("B") for size in sizes
+            )
     return values
 
 
@@ -299,12 +390,21 @@ def written(options: Any) -> dict[str, Any]:
 class LauncherOptions:
     """A launcher's options, or a format's, besides those of `fabbench.model.hosts.Target`."""
 
-    without: ClassVar[Collection[str]] = ()  # Options of targets or benchmarks without effect here, as `hosts`
+    without: ClassVar[
+        Collection[str]
+    ] = ()  # Options of targets or benchmarks without effect here, as `hosts`
     requires: ClassVar[Collection[str]] = ()  # Options that a target of `fabbench.yaml` must have
-    divides: ClassVar[bool] = False  # Whether some machines can run an execution while others run another, as sweeps do
-    order: ClassVar[int] = 0  # In which order `surroundings` are checked, where no target is given; 0: never
+    divides: ClassVar[bool] = (
+        False  # Whether some machines can run an execution while others run another, as sweeps do
+    )
+    order: ClassVar[int] = (
+        0  # In which order `surroundings` are checked, where no target is given; 0: never
+    )
 
     def surroundings(self, environment: Mapping[str, str]) -> tuple[bool, str]:
-        """Return whether the environment implies this launcher, and why, or what is missing. Raise MachineError."""
+        """Return whether the environment implies this launcher, and why, or what is missing.
+
+        Raise MachineError.
+        """
         del environment
         return False, ""

@@ -16,7 +16,16 @@ class _Pattern:
     def __getattr__(self, name: str) -> Any:
         compiled = re.compile(*self._source)
         # From now on `match` and the like are found directly, as on a compiled pattern.
-        for method in ("match", "search", "fullmatch", "sub", "subn", "split", "findall", "finditer"):
+        for method in (
+            "match",
+            "search",
+            "fullmatch",
+            "sub",
+            "subn",
+            "split",
+            "findall",
+            "finditer",
+        ):
             setattr(self, method, getattr(compiled, method))
         return getattr(compiled, name)
 

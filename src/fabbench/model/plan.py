@@ -5,23 +5,43 @@ from dataclasses import dataclass, field, replace
 
 from fabbench.model.log import Proof as Proof  # noqa: PLC0414 - a part of plans, too
 from fabbench.model.messages import shown
-from fabbench.model.options import IMAGE, INTERFACE, MPIRUN, Environment, Truth, Type, flat, option, text_schema
+from fabbench.model.options import (
+    IMAGE,
+    INTERFACE,
+    MPIRUN,
+    Environment,
+    Truth,
+    Type,
+    flat,
+    option,
+    text_schema,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One program to start. `env` is added to the machine's environment; `unset` is removed from it."""
+    """One program to start. `env` is added to the machine's environment.
+
+    `unset` is removed from it.
+    """
 
     argv: tuple[str, ...]
     role: str = ""  # `server` or `client` in a pair
     host: int = 0  # Index into the allocation's hosts: names are bound when it runs
     env: Mapping[str, str] = field(default_factory=dict)
     unset: tuple[str, ...] = ()
-    inherited: tuple[str, ...] = ()  # Taken from fabbench: their values are in no plan, document or command line
-    ranks: int = 1  # How many ranks run it, unless it is one of a pair. Several commands share the ranks in their order
+    inherited: tuple[
+        str, ...
+    ] = ()  # Taken from fabbench: their values are in no plan, document or command line
+    # How many ranks run it, unless it is one of a pair. Several commands share the ranks in their
+    # order
+    ranks: int = 1
 
     def filled(self, folder: str, values: Mapping[str, str] | None = None) -> "Command":
-        """Return it with its placeholders filled in: ``{folder}``, in argv also the keys of `values`."""
+        """Return it with its placeholders filled in.
+
+        ``{folder}``, in argv also the keys of `values`.
+        """
 
         def replaced(word: str) -> str:
             for name, value in {**(values or {}), "{folder}": folder}.items():
@@ -36,21 +56,29 @@ class Command:
 class Step:
     """Commands that run together. `label` says what is measured; `facts` go into the begin marker.
 
-    In argv and env, ``{folder}`` stands for a directory on each host that exists for this step alone. In
-    the argv of a pair, ``{port}`` and ``{server}`` stand for a free port and the server's address.
+    In argv and env, ``{folder}`` stands for a directory on each host that exists for this step
+    alone. In the argv of a pair, ``{port}`` and ``{server}`` stand for a free port and the server's
+    address.
     """
 
     id: str
     label: str
     commands: tuple[Command, ...]
     timeout_s: float
-    silence_s: float | None = None  # After how many seconds without output it is stuck; None: only `timeout_s` ends it
-    files: Mapping[str, str] = field(default_factory=dict)  # Name → text of what `{folder}` must hold on every host
+    silence_s: float | None = (
+        None  # After how many seconds without output it is stuck; None: only `timeout_s` ends it
+    )
+    files: Mapping[str, str] = field(
+        default_factory=dict
+    )  # Name → text of what `{folder}` must hold on every host
     facts: Mapping[str, str | int] = field(default_factory=dict)
 
     @property
     def pair(self) -> bool:
-        """Whether it is a server, and a client that starts once the server is ready; else ranks of MPI."""
+        """Whether it is a server, and a client that starts once the server is ready.
+
+        Else ranks of MPI.
+        """
         return bool(self.commands[0].role)
 
 
@@ -77,7 +105,9 @@ class Execution:
     steps: tuple[Step, ...]
     proof: Proof
     planned_sizes: tuple[int, ...]
-    together: bool = False  # Whether all steps run concurrently; the log holds them one after another anyway
+    together: bool = (
+        False  # Whether all steps run concurrently; the log holds them one after another anyway
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,16 +135,27 @@ class Variant:
 
     name: str
     paths: tuple[str, ...] = option(
-        Type("an absolute path that all hosts have, such as /opt/nccl-2.30", "DIRECTORY", _folders, text_schema("^/")),
+        Type(
+            "an absolute path that all hosts have, such as /opt/nccl-2.30",
+            "DIRECTORY",
+            _folders,
+            text_schema("^/"),
+        ),
         "Directories on the hosts, searched first for programs and libraries.",
         many=flat,
     )
-    env: Mapping[str, str] = option(Environment(), "Environment variables of the variant's configurations.", many=dict)
+    env: Mapping[str, str] = option(
+        Environment(), "Environment variables of the variant's configurations.", many=dict
+    )
     interface: str = option(INTERFACE, "Network interface on the hosts.", unset="")
     mpirun: str = option(MPIRUN, "Path of mpirun on the hosts.", unset="")
     image: str = option(IMAGE, "Container image.", unset="")
     host_network: bool | None = option(
-        Truth(), "Whether the pods use their nodes' network (hostNetwork). Default: as the target does. [kubernetes]"
+        Truth(),
+        (
+            "Whether the pods use their nodes' network (hostNetwork). Default: as the target does. "
+            "[kubernetes]"
+        ),
     )
 
     def __str__(self) -> str:

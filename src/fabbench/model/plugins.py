@@ -1,9 +1,11 @@
-"""Plug-ins, found without a list of them: modules of fabbench's packages, and what other packages offer.
+"""Plug-ins, found without a list of them.
 
-A module (or package) that ends in ``LAUNCHER = …``, or whatever its parent package calls it, is found where
-it is, and named after its package. Other distributions offer the same objects as entry points
-(https://packaging.python.org/specifications/entry-points): the group is their kind, and the entry point's
-name is theirs. They are loaded on first use.
+Modules of fabbench's packages, and what other packages offer.
+
+A module (or package) that ends in ``LAUNCHER = …``, or whatever its parent package calls it, is
+found where it is, and named after its package. Other distributions offer the same objects as entry
+points (https://packaging.python.org/specifications/entry-points): the group is their kind, and the
+entry point's name is theirs. They are loaded on first use.
 """
 
 import importlib
@@ -21,7 +23,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ALIASES = {"k8s": "kubernetes", "eks": "kubernetes", "sky": "skypilot", "sbatch": "slurm"}  # As people call launchers
+ALIASES = {
+    "k8s": "kubernetes",
+    "eks": "kubernetes",
+    "sky": "skypilot",
+    "sbatch": "slurm",
+}  # As people call launchers
 
 
 class PluginWarning(UserWarning):
@@ -35,16 +42,27 @@ class Plugins(Mapping[str, T], Generic[T]):
     distributions cannot replace fabbench's own names.
     """
 
-    def __init__(self, package: str, attribute: str, *, group: str, protocol: type, home: str = "") -> None:
-        """Search `package`: modules `home` of the packages below it, or all modules: importing them tells."""
+    def __init__(
+        self, package: str, attribute: str, *, group: str, protocol: type, home: str = ""
+    ) -> None:
+        """Search `package`: modules `home` of the packages below it, or all modules.
+
+        Importing them tells.
+        """
         self._attribute, self._protocol, self._home = attribute, protocol, home
         self._builtin = _modules(package, home)
-        self._entries = {name: entry for name, entry in _offered(group).items() if name not in self._builtin}
+        self._entries = {
+            name: entry for name, entry in _offered(group).items() if name not in self._builtin
+        }
         self._loaded: dict[str, T] = {}
 
     def __getitem__(self, name: str) -> T:
         if name not in self._loaded:
-            plugin = self._import(name) if name in self._builtin else _load(self._entries[name], self._protocol)
+            plugin = (
+                self._import(name)
+                if name in self._builtin
+                else _load(self._entries[name], self._protocol)
+            )
             if plugin is None:
                 raise KeyError(name)
             self._loaded[name] = plugin
@@ -72,7 +90,9 @@ class Plugins(Mapping[str, T], Generic[T]):
         if name not in self._builtin:
             return None
         namespace = vars(importlib.import_module(self._builtin[name].rpartition(".")[0]))
-        return next((namespace[attribute] for attribute in attributes if attribute in namespace), None)
+        return next(
+            (namespace[attribute] for attribute in attributes if attribute in namespace), None
+        )
 
     def _import(self, name: str) -> Any | None:
         return getattr(importlib.import_module(self._builtin[name]), self._attribute, None)
@@ -99,8 +119,13 @@ def _offered(group: str) -> Mapping[str, "EntryPoint"]:
 
 
 def _load(entry: "EntryPoint", protocol: type) -> Any:
-    """Load one entry point. Raise RequestError, naming it, unless it has everything that `protocol` has."""
-    name, version = (entry.dist.name, entry.dist.version) if entry.dist else ("an unknown distribution", "")
+    """Load one entry point.
+
+    Raise RequestError, naming it, unless it has everything that `protocol` has.
+    """
+    name, version = (
+        (entry.dist.name, entry.dist.version) if entry.dist else ("an unknown distribution", "")
+    )
     what = f"{entry.group}: {entry.name} of {name} {version} ({entry.value})"
     hint = f"Update {name}, or uninstall it."
     try:
@@ -108,7 +133,9 @@ def _load(entry: "EntryPoint", protocol: type) -> Any:
     except Exception as error:  # foreign code may raise anything
         reason = f"{type(error).__name__}: {error}".removesuffix(": ")
         raise RequestError(f"{what} cannot be loaded: {reason}.", hint=hint) from error
-    missing = [name for name in vars(protocol) if not name.startswith("_") and not hasattr(loaded, name)]
+    missing = [
+        name for name in vars(protocol) if not name.startswith("_") and not hasattr(loaded, name)
+    ]
     if missing:
         raise RequestError(f"{what} has no {' and no '.join(missing[:3])}.", hint=hint)
     if getattr(loaded, "name", entry.name) != entry.name:

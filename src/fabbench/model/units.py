@@ -1,4 +1,6 @@
-"""Sizes, times and rates: text to numbers and back; the sizes of a sweep. The only place that scales.
+"""Sizes, times and rates: text to numbers and back; the sizes of a sweep.
+
+The only place that scales.
 
 Inside fabbench every value is in its base unit: bytes, seconds, bytes per second, 1/s.
 Sizes are 1024-based (as nccl-tests and fi_pingpong read them), rates are 1000-based.
@@ -12,22 +14,35 @@ from dataclasses import dataclass
 from fabbench.model.errors import RequestError
 from fabbench.model.patterns import lazy
 
-SIZE_STEPS = (("TB", 1 << 40), ("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10), ("B", 1))  # 1024-based
+SIZE_STEPS = (
+    ("TB", 1 << 40),
+    ("GB", 1 << 30),
+    ("MB", 1 << 20),
+    ("KB", 1 << 10),
+    ("B", 1),
+)  # 1024-based
 
 _PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 RATE_UNITS = {
-    f"{prefix}{unit}/s": factor / parts for unit, parts in (("B", 1), ("b", 8)) for prefix, factor in _PREFIXES.items()
+    f"{prefix}{unit}/s": factor / parts
+    for unit, parts in (("B", 1), ("b", 8))
+    for prefix, factor in _PREFIXES.items()
 }
 """Bytes per second in one of each unit; `Gb/s` (bits) is not `GB/s`."""
 
 TIME_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 
-_SIZE = lazy(r"(\d+ [MGT]B \()?(\d+(?:\.\d+)?(?:e\d\d?)?)\s*([kmgt]?)(?:i?b)?(?(1)\))", re.IGNORECASE)
+_SIZE = lazy(
+    r"(\d+ [MGT]B \()?(\d+(?:\.\d+)?(?:e\d\d?)?)\s*([kmgt]?)(?:i?b)?(?(1)\))", re.IGNORECASE
+)
 _QUANTITY = lazy(r"(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)\s*(.*)")
 
 
 def parse_size(text: str) -> int:
-    """Read a size in bytes, 1024-based: ``"8"``, ``"64K"``, ``"1.5 MB"``, ``"4e9"``. Raise ValueError."""
+    """Read a size in bytes, 1024-based: ``"8"``, ``"64K"``, ``"1.5 MB"``, ``"4e9"``.
+
+    Raise ValueError.
+    """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not a valid size; use 8, 64K, 4M or 2G (1024-based)")
@@ -35,11 +50,18 @@ def parse_size(text: str) -> int:
     value = float(number) * 1024 ** " kmgt".index(suffix.lower() or " ")
     if math.isinf(value) or value != int(value):
         raise ValueError(f"{text!r} is not a whole number of bytes")
-    return int(number) * 1024 ** " kmgt".index(suffix.lower() or " ") if number.isdigit() else int(value)
+    return (
+        int(number) * 1024 ** " kmgt".index(suffix.lower() or " ")
+        if number.isdigit()
+        else int(value)
+    )
 
 
 def parse_sizes(text: str) -> range:
-    """Read a size, or a range of sizes with both ends: ``1M``, ``1M..1G``, ``1M..``, ``..64K``. Raise ValueError."""
+    """Read a size, or a range of sizes with both ends: ``1M``, ``1M..1G``, ``1M..``, ``..64K``.
+
+    Raise ValueError.
+    """
     first, dots, last = text.partition("..")
     try:
         low = parse_size(first or "0" if dots else first)
@@ -52,10 +74,19 @@ def parse_sizes(text: str) -> range:
 
 
 def format_size(size: int) -> str:
-    """Write a size in the largest unit that divides it exactly: 102400 is ``"100 KB"``; 4e9 ``"4 GB (4e9 B)"``."""
-    number, unit = next((size // step, unit) for unit, step in SIZE_STEPS if size % step == 0 and step <= max(size, 1))
+    """Write a size in the largest unit that divides it exactly: 102400 is ``"100 KB"``.
+
+    4e9 ``"4 GB (4e9 B)"``.
+    """
+    number, unit = next(
+        (size // step, unit)
+        for unit, step in SIZE_STEPS
+        if size % step == 0 and step <= max(size, 1)
+    )
     power = (len(str(size)) - len(str(size).rstrip("0"))) // 3 * 3 if number > 9999 else 0
-    if 6 <= power <= 12 and size < 10 ** (power + 3):  # a decimal size, as people say it, and what it is
+    if 6 <= power <= 12 and size < 10 ** (
+        power + 3
+    ):  # a decimal size, as people say it, and what it is
         return f"{size // 10**power} {' KMGT'[power // 3]}B ({size // 10**power}e{power} B)"
     return f"{number} {unit}"
 
@@ -66,9 +97,16 @@ def format_time(moment: str) -> str:
 
 
 def format_sizes(sizes: Iterable[int]) -> str:
-    """Write several sizes in ascending order: each of a few, ``"29 sizes from 8 B to 2 GB"`` of many."""
+    """Write several sizes in ascending order.
+
+    Each of a few, ``"29 sizes from 8 B to 2 GB"`` of many.
+    """
     names = [format_size(size) for size in sorted(set(sizes))]
-    return ", ".join(names) if len(names) <= 6 else f"{len(names)} sizes from {names[0]} to {names[-1]}"
+    return (
+        ", ".join(names)
+        if len(names) <= 6
+        else f"{len(names)} sizes from {names[0]} to {names[-1]}"
+    )
 
 
 def parse_quantity(text: str, units: dict[str, float]) -> float:
@@ -81,9 +119,12 @@ def parse_quantity(text: str, units: dict[str, float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How numbers of one metric are written: divided by `factor`, rounded to nccl-tests' two decimals, and trimmed.
+    """How numbers of one metric are written.
 
-    `fine` keeps three significant digits of numbers below 1, where a benchmark prints finer than that.
+    Divided by `factor`, rounded to nccl-tests' two decimals, and trimmed.
+
+    `fine` keeps three significant digits of numbers below 1, where a benchmark prints finer than
+    that.
     """
 
     unit: str
@@ -91,7 +132,10 @@ class Scale:
     fine: bool = False
 
     def text(self, value: float) -> str:
-        """Write a value in base units as a number, without the unit: 6.5e9 B/s in GB/s is ``"6.5"``."""
+        """Write a value in base units as a number, without the unit.
+
+        6.5e9 B/s in GB/s is ``"6.5"``.
+        """
         if not math.isfinite(value):
             return str(value)
         number = value / self.factor
@@ -129,7 +173,8 @@ def scale(unit: str, largest: float, *, coarse: bool = False) -> Scale:
 def format_decimal(number: float, decimals: int) -> str:
     """Round half up to `decimals` and trim: 6.50 is ``"6.5"``, 2.25 to one decimal is ``"2.3"``.
 
-    Halves are decided as the decimal number reads: 1.005 is slightly less as a float, and still rounds up.
+    Halves are decided as the decimal number reads: 1.005 is slightly less as a float, and still
+    rounds up.
     """
     scaled = abs(number) * 10**decimals
     steps = math.floor(scaled + 0.5 + 4 * math.ulp(scaled))
@@ -140,7 +185,9 @@ def format_decimal(number: float, decimals: int) -> str:
 
 
 def format_ratio(ratio: float | None) -> str:
-    """Write how many times better: ``"18.7 x"``, ``"1 x"``, ``"0.8 x"``, ``"-"`` where there is no ratio.
+    """Write how many times better.
+
+    ``"18.7 x"``, ``"1 x"``, ``"0.8 x"``, ``"-"`` where there is no ratio.
 
     One decimal, trimmed; below 0.05 one digit that is not 0, because ``"0 x"`` would say nothing.
     """
@@ -168,13 +215,16 @@ class Sweep:
     last: int = 2 << 30
     factor: int = 2
     step: int = 0  # Instead of `factor`, if not 0
-    program: str = ""  # The program that steps through the sizes by itself; empty: each size is a program of its own
+    # The program that steps through the sizes by itself; empty: each size is a program of its own
+    program: str = ""
 
     def __post_init__(self) -> None:
         """Raise RequestError for an invalid or endless sweep, and for a last size that a program skips."""
         grows = self.step > 0 or (self.factor > 1 and self.first > 0)
         ends = f"from {format_size(self.first)} to {format_size(self.last)}"
-        how = f"with {f'steps of {format_size(self.step)}' if self.step else f'factor {self.factor}'}"
+        how = (
+            f"with {f'steps of {format_size(self.step)}' if self.step else f'factor {self.factor}'}"
+        )
         steps = (self.last - self.first) // self.step if self.step else 0
         if not 0 <= self.first <= self.last or not grows or steps >= _MAX_SIZES:
             raise RequestError(
@@ -184,9 +234,13 @@ class Sweep:
         reached = [*self.sizes()][-2:][0]
         if self.program and self.last not in {reached, self._next(reached)}:
             raise RequestError(
-                f"{format_size(self.last)} would not be measured: {ends} {how}, {self.program} stops at "
+                f"{format_size(self.last)} would not be measured: {ends} {how}, {self.program} "
+                "stops at "
                 f"{format_size(reached)}.",
-                hint=f"Make {format_size(reached)} the largest size (-e), or choose steps that reach yours.",
+                hint=(
+                    f"Make {format_size(reached)} the largest size (-e), or choose steps that "
+                    "reach yours."
+                ),
             )
 
     def words(self) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
 """Gates: what must hold for a build to pass, read from text. Pure.
 
-``METRIC[@SIZE[..SIZE]]`` and then ``:TOLERANCE`` (how much worse than the baseline, in % or a unit),
-``>=LIMIT`` or ``<=LIMIT`` (no baseline needed), where a limit may be ``80%ceiling``. ``ratio@1G>=10``
-checks how many times better than the baseline. Sizes are 1024-based; rates are 1000-based, and GB/s is not
-Gb/s. `fabbench.analysis.gate` checks them against what was measured.
+``METRIC[@SIZE[..SIZE]]`` and then ``:TOLERANCE`` (how much worse than the baseline, in % or a
+unit), ``>=LIMIT`` or ``<=LIMIT`` (no baseline needed), where a limit may be ``80%ceiling``.
+``ratio@1G>=10`` checks how many times better than the baseline. Sizes are 1024-based; rates are
+1000-based, and GB/s is not Gb/s. `fabbench.analysis.gate` checks them against what was measured.
 """
 
 import re
@@ -17,7 +17,9 @@ from fabbench.model.patterns import lazy
 from fabbench.model.units import RATE_UNITS, TIME_UNITS, format_size, parse_quantity, parse_sizes
 
 EXAMPLES = "busbw:5%, latency@64:20us, busbw@1M..1G:5%, ratio@1G>=10 or busbw@1G>=70GB/s"
-RATIO = Metric("ratio", "times")  # The metric of a gate on how many times better than the baseline a column is
+RATIO = Metric(
+    "ratio", "times"
+)  # The metric of a gate on how many times better than the baseline a column is
 CEILING = "%ceiling"
 AT_LEAST = ">="
 _UNITS: Mapping[str, tuple[dict[str, float], str]] = {
@@ -28,12 +30,17 @@ _UNITS: Mapping[str, tuple[dict[str, float], str]] = {
     "times": ({"": 1.0, "x": 1.0}, ">=10"),
 }
 """Unit of a metric → the units of a bound, and an example."""
-_GATE = lazy(r"(?P<metric>\w*)\s*(?:@(?P<sizes>[^:<>]*))?(?P<kind>:|>=|<=)?\s*(?P<bound>.*?)\s*", re.DOTALL)
+_GATE = lazy(
+    r"(?P<metric>\w*)\s*(?:@(?P<sizes>[^:<>]*))?(?P<kind>:|>=|<=)?\s*(?P<bound>.*?)\s*", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """One gate. `bound` is in the metric's base unit, or a fraction of the baseline or the ceiling."""
+    """One gate.
+
+    `bound` is in the metric's base unit, or a fraction of the baseline or the ceiling.
+    """
 
     text: str
     metric: Metric
@@ -59,12 +66,17 @@ class Gate:
     @property
     def where(self) -> str:
         """The range in words: ``"at any size"``, ``"at 1 GB"``, ``"from 1 MB to 1 GB"``."""
-        ends = dict.fromkeys(map(format_size, (self.sizes[0], self.sizes[-1]) if self.sizes else ()))
+        ends = dict.fromkeys(
+            map(format_size, (self.sizes[0], self.sizes[-1]) if self.sizes else ())
+        )
         return f"{'from' if len(ends) > 1 else 'at'} {' to '.join(ends) or 'any size'}"
 
 
 def parse_gate(text: str) -> Gate:
-    """Parse one gate. Raise RequestError that states where parsing stopped, and what is expected there."""
+    """Parse one gate.
+
+    Raise RequestError that states where parsing stopped, and what is expected there.
+    """
     parts = cast("re.Match[str]", _GATE.fullmatch(text))  # It matches any text
 
     def misread(part: str, expected: str) -> RequestError:
@@ -85,14 +97,18 @@ def parse_gate(text: str) -> Gate:
         raise misread("bound", "expected :TOLERANCE, >=LIMIT or <=LIMIT")
     if metric is RATIO and kind != AT_LEAST:
         raise misread("kind", "ratio takes >= and how many times better, such as ratio@1G>=10")
-    share, example = ("%", "percentage such as 5%") if kind == ":" else (CEILING, f"share such as 80{CEILING}")
+    share, example = (
+        ("%", "percentage such as 5%") if kind == ":" else (CEILING, f"share such as 80{CEILING}")
+    )
     relative = bound.endswith(share) and metric is not RATIO
     units = {share: 0.01} if relative else _UNITS[metric.unit][0]
     try:
         limit = parse_quantity(bound, units)
     except ValueError:
         number = f"a number with one of {', '.join(units)}" if all(units) else "a number"
-        either = f"{'a percentage or ' if kind == ':' else ''}{number} is expected for {metric.name}"
+        either = (
+            f"{'a percentage or ' if kind == ':' else ''}{number} is expected for {metric.name}"
+        )
         raise misread("bound", f"{bound!r} is not a {example}" if relative else either) from None
     return Gate(text=text, metric=metric, kind=kind, bound=limit, relative=relative, sizes=sizes)
 
@@ -100,7 +116,9 @@ def parse_gate(text: str) -> Gate:
 def parse_gates(texts: Sequence[str], *, strict: bool = False) -> tuple[Gate, ...]:
     """Parse gates. Raise RequestError for an invalid one, and for `strict` without any."""
     if strict and not texts:
-        raise RequestError("--strict has no effect without --gate.", hint="Add a gate, or leave it out.")
+        raise RequestError(
+            "--strict has no effect without --gate.", hint="Add a gate, or leave it out."
+        )
     return tuple(map(parse_gate, texts))
 
 

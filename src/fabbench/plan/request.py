@@ -1,9 +1,11 @@
-"""What was requested: what to measure, where, how often, and what must hold; and its variants. Frozen.
+"""What was requested: what to measure, where, how often, and what must hold; and its variants.
 
-A variant is the same plan with other libraries, programs, variables, interface, image or network of pods.
-It is compared like a fabric. Its programs are searched for in its directories first. A shell in front of the
-program puts its libraries before those that a process inherits: so they come first on every host, regardless
-of what mpirun, ssh or an image sets there.
+Frozen.
+
+A variant is the same plan with other libraries, programs, variables, interface, image or network of
+pods. It is compared like a fabric. Its programs are searched for in its directories first. A shell
+in front of the program puts its libraries before those that a process inherits: so they come first
+on every host, regardless of what mpirun, ssh or an image sets there.
 """
 
 import re
@@ -44,8 +46,12 @@ class RunRequest:
     fabrics: tuple[str, ...] = ()
     repeats: int | None = None  # Of each configuration; None: 3 with several configurations, else 1
     adaptive: Adaptive | None = None  # Instead of `repeats`: as many as it takes to decide
-    env: Mapping[str, str] = field(default_factory=dict)  # Of every configuration, besides what the fabric needs
-    gates: tuple[str, ...] = ()  # Fail (exit 1) unless this holds for the first configuration, such as `busbw:5%`
+    env: Mapping[str, str] = field(
+        default_factory=dict
+    )  # Of every configuration, besides what the fabric needs
+    gates: tuple[
+        str, ...
+    ] = ()  # Fail (exit 1) unless this holds for the first configuration, such as `busbw:5%`
     strict: bool = False  # Whether a gate fails whose loss can be neither shown nor excluded
     baseline: str | None = None  # What gates compare with: a run, RUN:CONFIG or a log file
     metric: str | None = None  # What is compared; None: the benchmark's usual metric
@@ -56,29 +62,44 @@ class RunRequest:
     command: tuple[str, ...] = ()  # The command line that requested it
 
 
-NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")  # Names that are valid in labels and in file names
-TAKEN = frozenset({*FABRICS, "ab", "all", "auto"})  # Names that would be mistaken for something else
+NAME = re.compile(
+    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"
+)  # Names that are valid in labels and in file names
+TAKEN = frozenset(
+    {*FABRICS, "ab", "all", "auto"}
+)  # Names that would be mistaken for something else
 _BARE = re.compile(r"(?:^|,)host-network(?=,|$)")
 _KEY = re.compile(r"(?:^|,)(?=(?:env\.)?[A-Za-z_][A-Za-z0-9_]*=|host-network=)")
-_HINT = "Use NAME=/DIRECTORY, NAME=host-network or NAME=KEY=VALUE: path, image, interface, mpirun or a VARIABLE."
+_HINT = (
+    "Use NAME=/DIRECTORY, NAME=host-network or NAME=KEY=VALUE: path, image, interface, "
+    "mpirun or a VARIABLE."
+)
 
 
-def applied(step: Step, request: RunRequest, variant: Variant, fabric: str, hosts: Sequence[Host]) -> Step:
+def applied(
+    step: Step, request: RunRequest, variant: Variant, fabric: str, hosts: Sequence[Host]
+) -> Step:
     """Return a step with a variant applied, and the request's environment for all its commands.
 
-    What the fabric needs stays as it is. Raise RequestError for a variable set to another value, and for one
-    that is both inherited and set.
+    What the fabric needs stays as it is. Raise RequestError for a variable set to another value,
+    and for one that is both inherited and set.
     """
     env, inherited = {**request.env, **variant.env}, request.target.inherited
     commands = []
     for command in step.commands:
         for name, value in env.items():
             if command.env.get(name, value) != value:
-                source = f"The variant {variant.name}" if name in variant.env else "--env (or the target's env)"
+                source = (
+                    f"The variant {variant.name}"
+                    if name in variant.env
+                    else "--env (or the target's env)"
+                )
                 raise RequestError(
                     f"{source} sets {name}={shown(name, value)}, but {fabric} needs "
-                    f"{name}={command.env[name]}: with another value the fabric cannot be verified.",
-                    hint="Remove it: --fabric, --interface and the benchmark's options set it. The run's "
+                    f"{name}={command.env[name]}: with another value the fabric cannot be "
+                    "verified.",
+                    hint="Remove it: --fabric, --interface and the benchmark's options set it. "
+                    "The run's "
                     "plan.json lists what fabbench sets.",
                 )
         if both := [name for name in inherited if name in {**env, **command.env}]:
@@ -91,7 +112,11 @@ def applied(step: Step, request: RunRequest, variant: Variant, fabric: str, host
         if variant.name or folders:
             argv = with_libraries((host.programs.get(name, name), *words), variant.paths, folders)
         unset = tuple(name for name in command.unset if name not in {*env, *inherited})
-        commands.append(replace(command, argv=argv, env={**env, **command.env}, unset=unset, inherited=inherited))
+        commands.append(
+            replace(
+                command, argv=argv, env={**env, **command.env}, unset=unset, inherited=inherited
+            )
+        )
     return replace(step, commands=tuple(commands), timeout_s=min(step.timeout_s, request.limit_s))
 
 
@@ -99,7 +124,9 @@ def applied(step: Step, request: RunRequest, variant: Variant, fabric: str, host
 
 
 def read_variants(texts: Sequence[str], known: Mapping[str, Variant]) -> tuple[Variant, ...]:
-    """Read ``NAME``, ``NAME=/FOLDER:/FOLDER`` and ``NAME=KEY=VALUE,KEY=VALUE``; those of one name are merged.
+    """Read ``NAME``, ``NAME=/FOLDER:/FOLDER`` and ``NAME=KEY=VALUE,KEY=VALUE``.
+
+    Those of one name are merged.
 
     A bare name is one of those `known`. Raise RequestError for anything else.
     """
@@ -110,7 +137,9 @@ def read_variants(texts: Sequence[str], known: Mapping[str, Variant]) -> tuple[V
         if not equals and name not in known:
             listed = f"fabbench.yaml has {', '.join(known)}" if known else "fabbench.yaml has none"
             raise RequestError(f"The variant {name} is not defined: {listed}.", hint=_HINT)
-        variants.setdefault(name, known[name] if name in texts and name in known else Variant(name=name))
+        variants.setdefault(
+            name, known[name] if name in texts and name in known else Variant(name=name)
+        )
         if equals:
             variants[name] = _added(variants[name], rest, text)
     return tuple(variants.values())
@@ -121,7 +150,8 @@ def check_name(name: str) -> None:
     if not NAME.fullmatch(name) or name in TAKEN:
         raise RequestError(
             f"{name!r} is not a valid variant name.",
-            hint="Use up to 40 letters, digits and . _ -, beginning with a letter or a digit. A column cannot be named "
+            hint="Use up to 40 letters, digits and . _ -, beginning with a letter or a digit. A "
+            "column cannot be named "
             "like a fabric, ab, all or auto.",
         )
 
@@ -129,7 +159,11 @@ def check_name(name: str) -> None:
 def _added(variant: Variant, rest: str, text: str) -> Variant:
     """Return a variant with what follows the first ``=`` added."""
     known, given = declared(Variant), dict[str, list[str]]()
-    for pair in [f"path={rest}"] if rest.startswith("/") else filter(None, _KEY.split(_BARE.sub(r"\g<0>=true", rest))):
+    for pair in (
+        [f"path={rest}"]
+        if rest.startswith("/")
+        else filter(None, _KEY.split(_BARE.sub(r"\g<0>=true", rest)))
+    ):
         key, _, value = pair.partition("=")
         name = "paths" if key == "path" else key.replace("-", "_")
         if name not in known or key in {"env", "paths"}:
@@ -138,7 +172,10 @@ def _added(variant: Variant, rest: str, text: str) -> Variant:
                 raise RequestError(f"Invalid --variant {text}: unexpected {pair!r}.", hint=_HINT)
         given.setdefault(name, []).append(value)
     try:
-        new = {key: read_option(known[key], each if known[key].many else each[-1]) for key, each in given.items()}
+        new = {
+            key: read_option(known[key], each if known[key].many else each[-1])
+            for key, each in given.items()
+        }
     except RequestError as error:
         raise RequestError(f"--variant {text}: {error}", hint=_HINT) from None
     paths, env = (*variant.paths, *new.get("paths", ())), {**variant.env, **new.get("env", {})}

@@ -1,4 +1,7 @@
-"""Hosts that a user names: connected, probed, and with the agent on each an allocation to run on."""
+"""Hosts that a user names.
+
+Connected, probed, and with the agent on each an allocation to run on.
+"""
 
 import contextlib
 import secrets
@@ -69,9 +72,12 @@ def _client(chosen: str) -> Callable[[SshHost], SshTransport]:
     return OpenSsh
 
 
-def probe(connection: Transport, target: Target, needs: Needs, variant: Variant = DEFAULT_VARIANT) -> Probe:
+def probe(
+    connection: Transport, target: Target, needs: Needs, variant: Variant = DEFAULT_VARIANT
+) -> Probe:
     """Probe a host. Raise MachineError if it does not answer."""
-    # The script goes to standard input: the command line stays short and readable for any login shell.
+    # The script goes to standard input: the command line stays short and readable for any login
+    # shell.
     shell = ("sh", "-s", "--", *probe_arguments(programs(needs), folders(target), variant.paths))
     settings = (f"{name}={value}" for name, value in variant.env.items())
     argv = ("env", *settings, *with_libraries(shell, variant.paths))
@@ -88,10 +94,12 @@ def hold(
     lost_after_s: float,
     parent: int | None = None,
 ) -> Iterator[RemoteAllocation]:
-    """Run the agent on all machines, and clean up at the end. Raise MachineError if anything is left.
+    """Run the agent on all machines, and clean up at the end.
 
-    `connections`: name of each host, in the inventory's order → its connection; one alone is that of all hosts.
-    See `RemoteHost` for the rest.
+    Raise MachineError if anything is left.
+
+    `connections`: name of each host, in the inventory's order → its connection; one alone is that
+    of all hosts. See `RemoteHost` for the rest.
     """
     token = secrets.token_hex(6)
     machines = [
@@ -100,7 +108,11 @@ def hold(
     ]
     try:
         require_all(map_hosts({machine.name: machine for machine in machines}, RemoteHost.start))
-        with relay(inventory, machines, any_head=needs.divided) if needs.mpi else contextlib.nullcontext(()) as agent:
+        with (
+            relay(inventory, machines, any_head=needs.divided)
+            if needs.mpi
+            else contextlib.nullcontext(()) as agent
+        ):
             remotes = (*machines,) * (len(inventory.hosts) // len(machines))
             yield RemoteAllocation(inventory=inventory, remotes=remotes, agent=agent)
     except BaseException as error:
@@ -112,7 +124,9 @@ def hold(
         if isinstance(machine.lost, HostGoneError):
             raise machine.lost
     if leftovers:
-        raise MachineError(" ".join(leftovers[:_MAX_SHOWN]), hint="Look for it there, and stop or remove it.")
+        raise MachineError(
+            " ".join(leftovers[:_MAX_SHOWN]), hint="Look for it there, and stop or remove it."
+        )
 
 
 def _clean_up(remotes: Sequence[RemoteHost]) -> list[str]:
@@ -121,7 +135,12 @@ def _clean_up(remotes: Sequence[RemoteHost]) -> list[str]:
     def clean_all() -> list[str]:
         # In threads, which continue when this one is interrupted.
         cleaned = map_hosts({remote.name: remote for remote in remotes}, RemoteHost.clean)
-        return [text for texts in cleaned.values() if not isinstance(texts, MachineError) for text in texts]
+        return [
+            text
+            for texts in cleaned.values()
+            if not isinstance(texts, MachineError)
+            for text in texts
+        ]
 
     try:
         return clean_all()

@@ -1,8 +1,10 @@
-"""Collects everything that a check needs from all hosts at once: probes, and connections between them.
+"""Collects everything that a check needs from all hosts at once.
 
-The connections are real, on ports that the kernel chooses. One program on every host (connect_probe.py)
-listens, and connects to its targets. It runs as long as the ssh connection, at most 30 s, and writes no
-files.
+Probes, and connections between them.
+
+The connections are real, on ports that the kernel chooses. One program on every host
+(connect_probe.py) listens, and connects to its targets. It runs as long as the ssh connection, at
+most 30 s, and writes no files.
 """
 
 import contextlib
@@ -41,7 +43,8 @@ class ProbedHost:
 def pairs(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Choose which hosts connect: the first with each, in both directions, and a ring.
 
-    mpirun's daemons connect to the first host, and the rings of collectives go from each host to the next.
+    mpirun's daemons connect to the first host, and the rings of collectives go from each host to
+    the next.
     """
     head, others = names[0], names[1:]
     star = [pair for other in others for pair in ((head, other), (other, head))]
@@ -52,11 +55,16 @@ def pairs(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
 def _try_connections(
     probed: Mapping[str, ProbedHost], addresses: Mapping[str, str]
 ) -> dict[tuple[str, str], Connection]:
-    """Connect hosts to each other, all concurrently: (from, to) → result. No host's failure is raised."""
+    """Connect hosts to each other, all concurrently: (from, to) → result.
+
+    No host's failure is raised.
+    """
     requested = pairs(tuple(addresses))
     tokens = {name: secrets.token_hex(8) for name in addresses}
     names, workers = {name: name for name in addresses}, len(addresses)
-    ports = map_hosts(names, lambda name: _listen(name, probed[name], addresses[name], tokens[name]), workers)
+    ports = map_hosts(
+        names, lambda name: _listen(name, probed[name], addresses[name], tokens[name]), workers
+    )
     listening = {name: name for name, port in ports.items() if isinstance(port, str)}
 
     def attempt(name: str) -> dict[str, Connection]:
@@ -75,7 +83,10 @@ def _try_connections(
 
 
 def _listen(name: str, host: ProbedHost, address: str, token: str) -> str:
-    """Replace a host's shell with the program, and return the port where it listens. Raise MachineError."""
+    """Replace a host's shell with the program, and return the port where it listens.
+
+    Raise MachineError.
+    """
     python = host.probe.tools.get("python3", "")
     if not python:
         raise MachineError(f"python3 was not found on {name}")
@@ -104,7 +115,8 @@ def _outcome(
 
 
 def _send(shell: ProcessStream, text: str) -> None:
-    # If the program accepts no more input, its lines tell what it printed, or that the connection broke.
+    # If the program accepts no more input, its lines tell what it printed, or that the connection
+    # broke.
     with contextlib.suppress(LostError):
         shell.send(text.encode())
 
@@ -130,9 +142,15 @@ def host_relations(target: Target, probed: Mapping[str, ProbedHost]) -> HostRela
         attempt = Connection(made=None, why=f"{name} did not report its address")
         if isinstance(error, MachineError):
             attempt = Connection(made=False, why=in_one_line(error))
-        attempts |= {pair: attempt for other in probed if other != name for pair in ((name, other), (other, name))}
+        attempts |= {
+            pair: attempt
+            for other in probed
+            if other != name
+            for pair in ((name, other), (other, name))
+        }
     return HostRelations(
-        addresses={name: one for name, one in found.items() if isinstance(one, str)}, connections=attempts
+        addresses={name: one for name, one in found.items() if isinstance(one, str)},
+        connections=attempts,
     )
 
 
@@ -144,9 +162,13 @@ def probe_in_shell(connection: Transport, host: str, arguments: Sequence[str]) -
     noise = shell.answer(host, _SHELL_S, last=_READY)
     if _READY not in noise:
         raise MachineError(
-            f"Login to {host} succeeded, but no shell answered in {time.monotonic() - started:.0f} s: "
+            f"Login to {host} succeeded, but no shell answered in "
+            f"{time.monotonic() - started:.0f} s: "
             f"{' '.join(noise[-2:]) or 'no output'}",
-            hint="The user needs a login shell, and sh in its PATH. Its home or startup files may be hanging.",
+            hint=(
+                "The user needs a login shell, and sh in its PATH. Its home or startup files "
+                "may be hanging."
+            ),
         )
     _send(shell, script())
     noise.remove(_READY)

@@ -1,8 +1,11 @@
-"""Runs on a host: accepts connections from others, and connects to them. check_hosts.py sends it as text.
+"""Runs on a host.
+
+Accepts connections from others, and connects to them. check_hosts.py sends it as text.
 
 Usage: contact ADDRESS TOKEN. Prints ``port NUMBER``, or ``error WHY``. Sends TOKEN to each client.
 Reads ``NUMBER ADDRESS PORT TOKEN`` from standard input, connects to each at once, and prints
-``tried NUMBER WHY``, without WHY if that token came back. Ends with its standard input, or after 30 s.
+``tried NUMBER WHY``, without WHY if that token came back. Ends with its standard input, or after 30
+s.
 
 Needs Python 3.6, and nothing of fabbench.
 """
@@ -21,7 +24,11 @@ def _tried(number: str, address: str, port: str, token: str) -> None:
     try:
         with socket.create_connection((address, int(port)), _TIMEOUT_S) as peer:
             how = "connected, but nothing came back"
-            why = "" if peer.recv(len(token) + 2) == token.encode() + b"\n" else "another program answered"
+            why = (
+                ""
+                if peer.recv(len(token) + 2) == token.encode() + b"\n"
+                else "another program answered"
+            )
     except socket.timeout:  # noqa: UP041 - not yet TimeoutError in Python 3.6
         why = f"{how} in {_TIMEOUT_S:g} s"
     except OSError as error:

@@ -1,8 +1,8 @@
 """A host with fabbench's agent on it (agent.sh) during a run.
 
-The agent's directory holds all files of the run. A thread exchanges heartbeats with it: a host that does not
-answer is reconnected, and given up after a while. Its programs keep running meanwhile; if fabbench does not
-come back, the agent ends them.
+The agent's directory holds all files of the run. A thread exchanges heartbeats with it: a host that
+does not answer is reconnected, and given up after a while. Its programs keep running meanwhile; if
+fabbench does not come back, the agent ends them.
 """
 
 import math
@@ -18,15 +18,19 @@ from fabbench.execution.session import FORWARDED, end_programs_script
 from fabbench.model.errors import MachineError
 from fabbench.remote.transport import Done, HostGoneError, LostError, ProcessStream, Transport
 
-_LEASES = 2  # How long a host waits for fabbench, as a multiple of how long fabbench waits for the host
+_LEASES = (
+    2  # How long a host waits for fabbench, as a multiple of how long fabbench waits for the host
+)
 _MIN_LEASE_S = 6
 _BEAT_S = 2.0
-_UNANSWERED_S = 15.0  # Seconds without an answer after which a connection counts as broken, even if TCP reports none
+# Seconds without an answer after which a connection counts as broken, even if TCP reports none
+_UNANSWERED_S = 15.0
 _AGAIN_S = 0.5
 AGENT_PREFIX = "fabbench-agent: "
 FLOODED = f"{AGENT_PREFIX}flooded"  # What `watch` prints for a file that is too large
 HERE = f"{AGENT_PREFIX}here"  # The agent's first line; anything before it is from the login shell
-# An agent that arrived incomplete, or cannot start, leaves no directory: nothing would ever remove it.
+# An agent that arrived incomplete, or cannot start, leaves no directory: nothing would ever remove
+# it.
 _PUT = (
     'size=$1; shift; umask 077; mkdir "$1" && { timeout 60 cat >"$1/agent" && '
     '[ "$(wc -c <"$1/agent")" -eq "$size" ] && sh "$1/agent" start "$@" || '
@@ -49,9 +53,18 @@ class RemoteHost:
     """One host of a run."""
 
     def __init__(
-        self, name: str, connection: Transport, *, token: str, lost_after_s: float, parent: int | None = None
+        self,
+        name: str,
+        connection: Transport,
+        *,
+        token: str,
+        lost_after_s: float,
+        parent: int | None = None,
     ) -> None:
-        """`parent` is the process with which everything there ends at once: on this machine, fabbench itself."""
+        """`parent` is the process with which everything there ends at once.
+
+        On this machine, fabbench itself.
+        """
         self.name = name
         self.connection = connection
         self.token = token
@@ -79,7 +92,13 @@ class RemoteHost:
                 return
             self._started = True
             script = agent_script().encode()
-            words = (self.folder, self.token, str(self.lease_s), str(self._parent or ""), *FORWARDED)
+            words = (
+                self.folder,
+                self.token,
+                str(self.lease_s),
+                str(self._parent or ""),
+                *FORWARDED,
+            )
             argv = self._marked("sh", "-c", _PUT, "sh", str(len(script)), *words)
             put = self.connection.run(argv, stdin=script, timeout_s=_STARTING_S)
             self._started = not put.status
@@ -93,15 +112,23 @@ class RemoteHost:
 
     def run(self, mode: str, *words: str, stdin: bytes = b"", timeout_s: float = 30) -> Done:
         """Run one mode of the agent to its end. Raise MachineError if it fails."""
-        return self._done(self.connection.run(self._agent(mode, *words), stdin=stdin, timeout_s=timeout_s))
+        return self._done(
+            self.connection.run(self._agent(mode, *words), stdin=stdin, timeout_s=timeout_s)
+        )
 
     def put(self, contents: Mapping[str, bytes]) -> None:
         """Write files: path → content. Raise MachineError if that fails."""
-        texts = (b"%d %s\n%s" % (len(content), path.encode(), content) for path, content in contents.items())
+        texts = (
+            b"%d %s\n%s" % (len(content), path.encode(), content)
+            for path, content in contents.items()
+        )
         self.run("put", stdin=b"".join(texts))
 
     def open(self, mode: str, *words: str) -> ProcessStream:
-        """Start a mode of the agent that keeps running. Raise MachineError if it cannot be started."""
+        """Start a mode of the agent that keeps running.
+
+        Raise MachineError if it cannot be started.
+        """
         return self.connection.open(self._agent(mode, *words))
 
     def with_reconnect(self, work: Callable[[], T]) -> T:
@@ -117,7 +144,9 @@ class RemoteHost:
 
     def wait(self) -> None:
         """Wait until the host answers again. Raise MachineError when it is given up."""
-        time.sleep(_AGAIN_S)  # the heartbeat notices a broken connection no sooner than other threads
+        time.sleep(
+            _AGAIN_S
+        )  # the heartbeat notices a broken connection no sooner than other threads
         while not self._up.wait(_AGAIN_S):
             if self._closing.is_set():
                 raise LostError(f"{self.name} was released.")
@@ -139,15 +168,20 @@ class RemoteHost:
             self.lost = error
             return ()
         except MachineError as error:
-            later = f"Anything left there stops and is removed {self.lease_s} s after losing contact with fabbench."
+            later = (
+                f"Anything left there stops and is removed {self.lease_s} s after losing "
+                "contact with fabbench."
+            )
             return (f"{self.name} could not be cleaned up. {error} {later}",)
-        return [f"On {self.name} {line.removeprefix('left ')} could not be removed." for line in left]
+        return [
+            f"On {self.name} {line.removeprefix('left ')} could not be removed." for line in left
+        ]
 
     def _remove_all(self) -> Sequence[str]:
         """Have the agent remove everything, reconnecting for a while if necessary.
 
-        Raise HostGoneError once it is known that the host no longer exists: of an evicted pod, the container
-        is lost first.
+        Raise HostGoneError once it is known that the host no longer exists: of an evicted pod, the
+        container is lost first.
         """
         if self.lost is not None:
             raise self.lost
@@ -211,10 +245,13 @@ class RemoteHost:
                 cause = f" {self._why}" if self._why else ""
                 self.lost = MachineError(
                     f"No answer from {self.name} for {silent_s:.0f} s; giving up.{cause}",
-                    hint="Check that the host and its network are up. Anything left there stops on its "
+                    hint="Check that the host and its network are up. Anything left there stops "
+                    "on its "
                     f"own {self.lease_s} s after losing contact with fabbench.",
                 )
-            if self.lost or (self._up.is_set() and silent_s > min(_UNANSWERED_S, self._lost_after_s / 2)):
+            if self.lost or (
+                self._up.is_set() and silent_s > min(_UNANSWERED_S, self._lost_after_s / 2)
+            ):
                 self._up.clear()
                 self.connection.close()
 
@@ -239,4 +276,6 @@ class RemoteHost:
                 f"No space left in {self.folder} on {self.name}, where program output is kept.",
                 hint=f"Free some space in /tmp on {self.name}.",
             )
-        return MachineError(f"fabbench's agent on {self.name} exited {how}: {words or 'no output'}.")
+        return MachineError(
+            f"fabbench's agent on {self.name} exited {how}: {words or 'no output'}."
+        )

@@ -1,7 +1,10 @@
-"""Connections by the user's OpenSSH: through a master that the user has open, or through one of our own.
+"""Connections by the user's OpenSSH.
 
-The user's configuration, agent, certificates, security keys and jump hosts are ssh's business. Our master's
-socket is in a private folder. It never prompts, and ends with the connection or with fabbench.
+Through a master that the user has open, or through one of our own.
+
+The user's configuration, agent, certificates, security keys and jump hosts are ssh's business. Our
+master's socket is in a private folder. It never prompts, and ends with the connection or with
+fabbench.
 """
 
 import re
@@ -15,7 +18,13 @@ from fabbench.execution.script.words import login_command
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.messages import action
-from fabbench.remote.ssh_transport import CONNECT_S, KEEPALIVE_S, DroppedError, SshHost, SshTransport
+from fabbench.remote.ssh_transport import (
+    CONNECT_S,
+    KEEPALIVE_S,
+    DroppedError,
+    SshHost,
+    SshTransport,
+)
 from fabbench.remote.transport import PipedProgram, ProcessStream
 
 _LOGIN_S = 60.0
@@ -25,8 +34,19 @@ _GRACE_S = 2.0
 _DIES_S = 0.5  # How long a master may outlive a connection that its programs know to be broken
 _NO_PROMPT = {"SSH_ASKPASS_REQUIRE": "never"}  # BatchMode, for the graphical ones of jump hosts too
 _OPTIONS = (
-    *("BatchMode=yes", "ControlPersist=no", "UpdateHostKeys=no", f"ConnectTimeout={CONNECT_S}", "ConnectionAttempts=1"),
-    *(f"ServerAliveInterval={KEEPALIVE_S}", "ServerAliveCountMax=2", "TCPKeepAlive=yes", "ClearAllForwardings=yes"),
+    *(
+        "BatchMode=yes",
+        "ControlPersist=no",
+        "UpdateHostKeys=no",
+        f"ConnectTimeout={CONNECT_S}",
+        "ConnectionAttempts=1",
+    ),
+    *(
+        f"ServerAliveInterval={KEEPALIVE_S}",
+        "ServerAliveCountMax=2",
+        "TCPKeepAlive=yes",
+        "ClearAllForwardings=yes",
+    ),
     *("ForwardAgent=no", "ForwardX11=no", "PermitLocalCommand=no", "Tunnel=no"),
     *("RemoteCommand=none", "RequestTTY=no", "LogLevel=ERROR"),
 )
@@ -43,7 +63,9 @@ class OpenSsh(SshTransport):
         self._folder = Path()  # Where its socket is
         self._control: tuple[str, ...] = ()
         """The option that names our master's socket; empty: the user's configuration names it."""
-        self._shared = False  # Whether the connection is the user's own, which other programs may use too
+        self._shared = (
+            False  # Whether the connection is the user's own, which other programs may use too
+        )
 
     @property
     @override
@@ -54,9 +76,21 @@ class OpenSsh(SshTransport):
         """Return an ssh command up to the host's name. `before` are its first options."""
         name, given_by = self.name, self.host.options
         user = None if "@" in name else given_by.user
-        given = {"-F": given_by.ssh_config, "-l": user, "-p": given_by.port, "-i": given_by.identity}
-        chosen = [word for flag, value in given.items() if value is not None for word in (flag, str(value))]
-        checking = f"StrictHostKeyChecking={'accept-new' if given_by.accept_new_host_keys else 'yes'}"
+        given = {
+            "-F": given_by.ssh_config,
+            "-l": user,
+            "-p": given_by.port,
+            "-i": given_by.identity,
+        }
+        chosen = [
+            word
+            for flag, value in given.items()
+            if value is not None
+            for word in (flag, str(value))
+        ]
+        checking = (
+            f"StrictHostKeyChecking={'accept-new' if given_by.accept_new_host_keys else 'yes'}"
+        )
         options = [word for option in (*_OPTIONS, checking) for word in ("-o", option)]
         return ("ssh", *before, *chosen, *options, "-T", "--", name)
 
@@ -83,18 +117,25 @@ class OpenSsh(SshTransport):
                 why = failure(self.name, self._said(self._master))
             elif time.monotonic() > deadline:
                 hint = f"Run ssh -v {self.name} for details."
-                why = MachineError(f"ssh has not logged in to {self.name} within {_LOGIN_S:g} s.", hint=hint)
+                why = MachineError(
+                    f"ssh has not logged in to {self.name} within {_LOGIN_S:g} s.", hint=hint
+                )
             if why is not None:
                 self._drop()
                 raise why
 
     @staticmethod
     def _said(master: PipedProcess) -> list[str]:
-        """Return the lines on standard error of a master that has ended; what it started may hold that open."""
+        """Return the lines on standard error of a master that has ended.
+
+        What it started may hold that open.
+        """
         text = b""
         while (received := master.receive(_POLL_S)) is not None and received[1]:
             text += received[1]
-        return [line.strip() for line in text.decode("utf-8", "replace").splitlines() if line.strip()]
+        return [
+            line.strip() for line in text.decode("utf-8", "replace").splitlines() if line.strip()
+        ]
 
     def _is_open(self) -> bool:
         """Return whether a master answers: the user's, or ours."""
@@ -139,30 +180,57 @@ class OpenSsh(SshTransport):
 # ---------------------------------------------------------------- failures that ssh reports
 
 _REFUSED = "Session open refused by peer"
-_DROPPED = re.compile(r"kex_exchange_identification|[Cc]onnection (?:closed|reset) by|banner exchange.*reset")
+_DROPPED = re.compile(
+    r"kex_exchange_identification|[Cc]onnection (?:closed|reset) by|banner exchange.*reset"
+)
 _NOISE = re.compile(
-    r"@+|Warning: |\** *WARNING|IT IS POSSIBLE|Someone could|It is also|Please contact|remove with:|ssh-keygen"
+    r"@+|Warning: |\** *WARNING|IT IS POSSIBLE|Someone could|It is also|Please contact|remove "
+    r"with:|ssh-keygen"
 )
 _REMOVE = re.compile(r"ssh-keygen .+")
 _HINTS = {
-    "IDENTIFICATION HAS CHANGED": "If {name} was installed anew: {remove}. If not, someone may be listening in.",
-    "Host key verification failed": "Compare its key: ssh {name}. Or pass --accept-new-host-keys, which trusts it.",
-    "Too many authentication failures": "Set IdentityFile and IdentitiesOnly in your ssh configuration (MaxAuthTries).",
-    "Permission denied": "fabbench never prompts. Check that ssh -o BatchMode=yes {name} true works; encrypted keys "
-    "must be in your agent (ssh-add). For a host that asks for a code or a password, set ControlMaster, ControlPath "
-    "and ControlPersist in your ssh configuration and log in once (ssh {name}): fabbench uses your connection.",
-    "Connection refused|timed out|No route to host|Could not resolve": "Check its HostName and Port in your ssh "
-    "configuration, that it is up and sshd runs there, and that no firewall (security group) drops packets to it.",
+    "IDENTIFICATION HAS CHANGED": (
+        "If {name} was installed anew: {remove}. If not, someone may be listening in."
+    ),
+    "Host key verification failed": (
+        "Compare its key: ssh {name}. Or pass --accept-new-host-keys, which trusts it."
+    ),
+    "Too many authentication failures": (
+        "Set IdentityFile and IdentitiesOnly in your ssh configuration (MaxAuthTries)."
+    ),
+    "Permission denied": "fabbench never prompts. Check that ssh -o BatchMode=yes {name} true "
+    "works; encrypted keys "
+    "must be in your agent (ssh-add). For a host that asks for a code or a password, set "
+    "ControlMaster, ControlPath "
+    "and ControlPersist in your ssh configuration and log in once (ssh {name}): fabbench uses "
+    "your connection.",
+    "Connection refused|timed out|No route to host|Could not resolve": "Check its HostName and "
+    "Port in your ssh "
+    "configuration, that it is up and sshd runs there, and that no firewall (security group) "
+    "drops packets to it.",
 }
 
 
 def failure(name: str, stderr: Sequence[str]) -> Exception:
     """Return the error of a master that could not log in, from its standard error."""
     text = " ".join(stderr)
-    said = [line.strip() for line in stderr if not _NOISE.match(line.strip())] or [*stderr] or ["it gave no reason"]
+    said = (
+        [line.strip() for line in stderr if not _NOISE.match(line.strip())]
+        or [*stderr]
+        or ["it gave no reason"]
+    )
     if all(map(_DROPPED.search, said)):
         return DroppedError(said[-1])
-    remove = found[0].strip() if (found := _REMOVE.search("\n".join(stderr))) else f"ssh-keygen -R {name}"
-    hint = next((hint for words, hint in _HINTS.items() if re.search(words, text)), "Run ssh -v {name} for details.")
+    remove = (
+        found[0].strip()
+        if (found := _REMOVE.search("\n".join(stderr)))
+        else f"ssh-keygen -R {name}"
+    )
+    hint = next(
+        (hint for words, hint in _HINTS.items() if re.search(words, text)),
+        "Run ssh -v {name} for details.",
+    )
     text = " ".join(said[-3:]).removeprefix("ssh: ").rstrip(".")
-    return MachineError(f"{name} cannot be reached by ssh: {text}.", hint=hint.format(name=name, remove=remove))
+    return MachineError(
+        f"{name} cannot be reached by ssh: {text}.", hint=hint.format(name=name, remove=remove)
+    )

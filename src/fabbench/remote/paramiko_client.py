@@ -1,7 +1,9 @@
-"""Connections by paramiko, for machines without an ssh program: its own reading of configurations and keys.
+"""Connections by paramiko, for machines without an ssh program.
 
-Jump hosts, proxy commands, agents and known_hosts work; certificates, revoked keys, security keys and
-``Match exec`` do not.
+Its own reading of configurations and keys.
+
+Jump hosts, proxy commands, agents and known_hosts work; certificates, revoked keys, security keys
+and ``Match exec`` do not.
 """
 
 import contextlib
@@ -18,7 +20,14 @@ from fabbench.execution.process import SEND_S
 from fabbench.execution.script.words import login_command
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
-from fabbench.remote.ssh_transport import CHUNK, CONNECT_S, KEEPALIVE_S, DroppedError, SshHost, SshTransport
+from fabbench.remote.ssh_transport import (
+    CHUNK,
+    CONNECT_S,
+    KEEPALIVE_S,
+    DroppedError,
+    SshHost,
+    SshTransport,
+)
 from fabbench.remote.transport import ProcessStream
 
 if TYPE_CHECKING:
@@ -71,50 +80,77 @@ class Paramiko(SshTransport):
         library, given_by = paramiko(), self.host.options
         path = Path(given_by.ssh_config or "~/.ssh/config").expanduser()
         try:
-            config = library.SSHConfig.from_path(path) if given_by.ssh_config or path.exists() else library.SSHConfig()
+            config = (
+                library.SSHConfig.from_path(path)
+                if given_by.ssh_config or path.exists()
+                else library.SSHConfig()
+            )
             keys = [str(given_by.identity)] if given_by.identity else None
             given = {"user": given_by.user, "port": given_by.port, "identityfile": keys}
-            return self._logged_in(config, self.name, {name: value for name, value in given.items() if value})
+            return self._logged_in(
+                config, self.name, {name: value for name, value in given.items() if value}
+            )
         except library.BadHostKeyException as error:
             raise MachineError(
                 f"The host key of {self.name} has changed: {error}",
-                hint=f"If {self.name} was installed anew, remove its old key: ssh-keygen -R {self.name}.",
+                hint=(
+                    f"If {self.name} was installed anew, remove its old key: ssh-keygen -R "
+                    f"{self.name}."
+                ),
             ) from error
         except library.AuthenticationException as error:
-            hint = f"fabbench never prompts: check that ssh -o BatchMode=yes {self.name} true works (ssh-add -l)."
+            hint = (
+                f"fabbench never prompts: check that ssh -o BatchMode=yes {self.name} true "
+                "works (ssh-add -l)."
+            )
             raise MachineError(f"{self.name} refused the login: {error}", hint=hint) from error
         except (library.SSHException, EOFError, OSError, ValueError) as error:
-            if isinstance(error, (EOFError, ConnectionResetError)) or "protocol banner" in str(error):
+            if isinstance(error, (EOFError, ConnectionResetError)) or "protocol banner" in str(
+                error
+            ):
                 raise DroppedError(str(error) or "no reason was given") from error
             raise MachineError(
                 f"{self.name} cannot be reached by paramiko: {error or type(error).__name__}.",
-                hint=f"Check that ssh {self.name} works, or pass --accept-new-host-keys for a host that is not in "
+                hint=f"Check that ssh {self.name} works, or pass --accept-new-host-keys for a "
+                "host that is not in "
                 "known_hosts yet.",
             ) from error
 
-    def _logged_in(self, config: Any, name: str, given: dict[str, Any], via: "SSHClient | None" = None) -> "SSHClient":
+    def _logged_in(
+        self, config: Any, name: str, given: dict[str, Any], via: "SSHClient | None" = None
+    ) -> "SSHClient":
         """Connect to a host and, before that, to its jump hosts. Raise paramiko's errors."""
         library = paramiko()
         user, _, bare = name.rpartition("@")
         found = {**config.lookup(bare), **given, **({"user": user} if user else {})}
         address, port = found["hostname"], int(found.get("port", _PORT))
         carrier: Any = None
-        jumps = [] if via or found.get("proxyjump", "none") == "none" else found["proxyjump"].split(",")
+        jumps = (
+            [] if via or found.get("proxyjump", "none") == "none" else found["proxyjump"].split(",")
+        )
         for jump in jumps:
             place, _, jump_port = jump.strip().partition(":")
             via = self._logged_in(config, place, {"port": jump_port} if jump_port else {}, via)
             self._jumps.append(via)
         if via is not None and (transport := via.get_transport()) is not None:
-            carrier = transport.open_channel("direct-tcpip", (address, port), ("127.0.0.1", 0), timeout=CONNECT_S)
+            carrier = transport.open_channel(
+                "direct-tcpip", (address, port), ("127.0.0.1", 0), timeout=CONNECT_S
+            )
         elif found.get("proxycommand", "none") != "none":
             carrier = library.ProxyCommand(found["proxycommand"])
         client: SSHClient = library.SSHClient()
         files = found.get("userknownhostsfile", "~/.ssh/known_hosts").split()
         for number, file in enumerate(("/etc/ssh/ssh_known_hosts", *reversed(files))):
             with contextlib.suppress(FileNotFoundError):
-                read = client.load_host_keys if number == len(files) else client.load_system_host_keys
+                read = (
+                    client.load_host_keys if number == len(files) else client.load_system_host_keys
+                )
                 read(str(Path(file).expanduser()))
-        policy = library.AutoAddPolicy if self.host.options.accept_new_host_keys else library.RejectPolicy
+        policy = (
+            library.AutoAddPolicy
+            if self.host.options.accept_new_host_keys
+            else library.RejectPolicy
+        )
         client.set_missing_host_key_policy(policy())
         keys = [str(Path(file).expanduser()) for file in found.get("identityfile", ())]
         usable: Any = [key for key in keys if Path(key).exists()]  # Its types know one file only
@@ -176,12 +212,17 @@ class _Channel(ProcessStream):
 
     @override
     def _receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
-        # Its own descriptor to wait on cannot be closed safely, and its timeout is that of `send` too.
+        # Its own descriptor to wait on cannot be closed safely, and its timeout is that of `send`
+        # too.
         channel, deadline = self._channel, time.monotonic() + timeout_s
         while not (channel.recv_ready() or channel.recv_stderr_ready()):
             if channel.eof_received or channel.closed:
                 # What came before the end was in the buffers before that is known.
-                return None if not (channel.recv_ready() or channel.recv_stderr_ready()) else (b"", b"")
+                return (
+                    None
+                    if not (channel.recv_ready() or channel.recv_stderr_ready())
+                    else (b"", b"")
+                )
             if time.monotonic() >= deadline:
                 break
             time.sleep(_POLL_S)
@@ -190,9 +231,16 @@ class _Channel(ProcessStream):
 
     @override
     def _exit_status(self) -> int:
-        """The status follows the end of the outputs. None follows for a program that a signal ended."""
+        """The status follows the end of the outputs.
+
+        None follows for a program that a signal ended.
+        """
         deadline = time.monotonic() + _STATUS_S
-        while not self._channel.exit_status_ready() and time.monotonic() < deadline and self._owner.alive:
+        while (
+            not self._channel.exit_status_ready()
+            and time.monotonic() < deadline
+            and self._owner.alive
+        ):
             time.sleep(_POLL_S)
         status = self._channel.recv_exit_status() if self._channel.exit_status_ready() else -1
         if status < 0 and not self._owner.alive:

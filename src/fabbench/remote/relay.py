@@ -1,8 +1,10 @@
-"""How mpirun on one host starts its daemons on the others: fabbench, which is connected to all, runs the commands.
+"""How mpirun on one host starts its daemons on the others.
 
-mpirun calls an agent (relay.sh) as it would call ssh. The agent sends its request to fabbench, through a program
-that fabbench runs on the same host, and gets the output and the exit status of the command. So hosts need no keys
-for each other, and pods need no sshd.
+Fabbench, which is connected to all, runs the commands.
+
+mpirun calls an agent (relay.sh) as it would call ssh. The agent sends its request to fabbench,
+through a program that fabbench runs on the same host, and gets the output and the exit status of
+the command. So hosts need no keys for each other, and pods need no sshd.
 """
 
 import base64
@@ -22,8 +24,12 @@ _FAILED = 255  # ssh's exit status if it was not the command that failed
 
 
 @contextlib.contextmanager
-def relay(found: Inventory, remotes: Sequence[RemoteHost], *, any_head: bool) -> Iterator[tuple[str, ...]]:
-    """Yield the command by which mpirun reaches the hosts; empty for one host. What it starts ends with the run.
+def relay(
+    found: Inventory, remotes: Sequence[RemoteHost], *, any_head: bool
+) -> Iterator[tuple[str, ...]]:
+    """Yield the command by which mpirun reaches the hosts; empty for one host.
+
+    What it starts ends with the run.
 
     mpirun runs on the first host, or with `any_head` on any.
     """
@@ -31,8 +37,12 @@ def relay(found: Inventory, remotes: Sequence[RemoteHost], *, any_head: bool) ->
         yield ()
         return
     views = found.variants.values() or (found.hosts,)  # A variant may see other addresses
-    by_address = {host.address: remote for hosts in views for host, remote in zip(hosts, remotes, strict=True)}
-    relays = {head.name: _Relay(head, by_address) for head in (remotes if any_head else remotes[:1])}
+    by_address = {
+        host.address: remote for hosts in views for host, remote in zip(hosts, remotes, strict=True)
+    }
+    relays = {
+        head.name: _Relay(head, by_address) for head in (remotes if any_head else remotes[:1])
+    }
     try:
         require_all(map_hosts(relays, _Relay.start))
         yield relays[remotes[0].name].agent  # all hosts have the same folder
@@ -79,7 +89,9 @@ class _Relay:
         elif name not in self._requested:
             self._requested.add(name)
             address, _, command = base64.b64decode(text).decode().partition("\n")
-            threading.Thread(target=self._answer, args=(name, address, command.rstrip("\n")), daemon=True).start()
+            threading.Thread(
+                target=self._answer, args=(name, address, command.rstrip("\n")), daemon=True
+            ).start()
 
     def _answer(self, name: str, address: str, command: str) -> None:
         """Run a command, and send what it prints and how it ends."""

@@ -1,6 +1,7 @@
 """Machines with the agent on each, and the programs of one step on them.
 
-Programs keep running if the connection breaks: the agent is opened again, and continues where it was.
+Programs keep running if the connection breaks: the agent is opened again, and continues where it
+was.
 """
 
 import contextlib
@@ -27,7 +28,13 @@ from fabbench.execution.session import (
     exports,
     raise_when_late,
 )
-from fabbench.execution.worker_pool import Item, OutputQueue, QueueClosedError, map_hosts, require_all
+from fabbench.execution.worker_pool import (
+    Item,
+    OutputQueue,
+    QueueClosedError,
+    map_hosts,
+    require_all,
+)
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Inventory
@@ -37,14 +44,20 @@ from fabbench.remote.host import AGENT_PREFIX, FLOODED, HERE, RemoteHost
 from fabbench.remote.transport import LostError, ProcessStream
 
 KEPT_KIB = (LONGEST_OUTPUT >> 10) + 1024
-"""How much of a program's output a host keeps: more than is read, so that the reader notices the excess."""
+"""How much of a program's output a host keeps.
+
+More than is read, so that the reader notices the excess.
+"""
 
 
 class AgentStream:
     """A mode of the agent that keeps running, opened again each time that the connection broke."""
 
     def __init__(self, host: RemoteHost, *words: str, answers: bool = True) -> None:
-        """`words`: the mode, and its arguments. It `answers` "ready" before it prints anything else."""
+        """`words`: the mode, and its arguments.
+
+        It `answers` "ready" before it prints anything else.
+        """
         self.host = host
         self._words, self._answers = words, answers
         self._closed = False
@@ -57,7 +70,10 @@ class AgentStream:
         """Prepare for another start, after the connection broke."""
 
     def batches(self) -> Iterator[Sequence[str]]:
-        """Yield its lines in batches, until it ends or is closed. Raise MachineError when the host is given up."""
+        """Yield its lines in batches, until it ends or is closed.
+
+        Raise MachineError when the host is given up.
+        """
         while True:
             try:
                 yield from self._batches
@@ -71,7 +87,10 @@ class AgentStream:
                 return
 
     def send(self, data: bytes) -> None:
-        """Write to its standard input. That it broke, the thread that reads its lines notices too."""
+        """Write to its standard input.
+
+        That it broke, the thread that reads its lines notices too.
+        """
         with contextlib.suppress(LostError):
             self.pipe.send(data)
 
@@ -110,7 +129,9 @@ class RemoteProcess(AgentStream):
         super().__init__(host, "run", str(KEPT_KIB), number, *words, answers=False)
         self.name, self.number = name, number
         self.status: int | None = None
-        self.hung_after_exit = False  # Whether it finished its work, and is ended only because it does not exit
+        self.hung_after_exit = (
+            False  # Whether it finished its work, and is ended only because it does not exit
+        )
         self._read = 0  # Lines read so far
 
     @override
@@ -137,7 +158,10 @@ class RemoteProcess(AgentStream):
 
 
 class WatchedFiles(AgentStream):
-    """The files of a directory on one host whose names begin with a prefix: their lines, while they grow."""
+    """The files of a directory on one host whose names begin with a prefix.
+
+    Their lines, while they grow.
+    """
 
     def __init__(self, host: RemoteHost, folder: str, prefix: str) -> None:
         super().__init__(host, "watch", folder, prefix, str(KEPT_KIB))
@@ -175,9 +199,11 @@ class WatchedFiles(AgentStream):
             self.close()
 
 
-RANK = "FABBENCH_RANK"  # The variable that every rank has in its environment, but mpirun and its daemons do not
+# The variable that every rank has in its environment, but mpirun and its daemons do not
+RANK = "FABBENCH_RANK"
 HUNG_AFTER_EXIT = "fabbench: all ranks have exited, but mpirun has not: it is terminated."
-_ENV = "environment"  # File in the run's private directory with the variables that programs inherit from fabbench
+# File in the run's private directory with the variables that programs inherit from fabbench
+_ENV = "environment"
 MARK = "FABBENCH_JOB"  # The variable that every program of a run has in its environment
 _WAKE_S = 0.25
 _POLL_S = 0.02
@@ -195,7 +221,9 @@ class RemoteAllocation:
 
     inventory: Inventory
     remotes: tuple[RemoteHost, ...]  # Of each host; the same one for all virtual hosts of a machine
-    agent: tuple[str, ...] = ()  # How mpirun reaches the other hosts; see `fabbench.execution.mpirun.MpiHosts`
+    agent: tuple[
+        str, ...
+    ] = ()  # How mpirun reaches the other hosts; see `fabbench.execution.mpirun.MpiHosts`
     documents: Mapping[str, str] = field(default_factory=dict)
     """What was created to allocate these machines, for the record: file name → document."""
     concurrent: bool = True
@@ -208,7 +236,10 @@ class RemoteAllocation:
         return tuple(dict.fromkeys(self.remotes))
 
     def part(self, hosts: Sequence[int], ended: threading.Event) -> "RemoteAllocation":
-        """Return some of the machines. If `Needs.divided` is set, mpirun starts on the first of them."""
+        """Return some of the machines.
+
+        If `Needs.divided` is set, mpirun starts on the first of them.
+        """
         remotes = tuple(self.remotes[index] for index in hosts)
         return replace(self, inventory=self.inventory.part(hosts), remotes=remotes, ended=ended)
 
@@ -219,7 +250,9 @@ class RemoteAllocation:
 
     def counters(self) -> Mapping[str, Sequence[str]]:
         """Read the NIC counters of every host that answers."""
-        read = map_hosts({each.name: each for each in self.machines}, lambda each: each.run("counters").out)
+        read = map_hosts(
+            {each.name: each for each in self.machines}, lambda each: each.run("counters").out
+        )
         return {name: lines for name, lines in read.items() if not isinstance(lines, MachineError)}
 
 
@@ -244,13 +277,20 @@ class RemoteSession(Session):
 
     def __enter__(self) -> Self:
         if not self._step.pair or self._step.files:
-            self._watched = [WatchedFiles(remote, self.folder, DEBUG) for remote in self._held.machines]
-            require_all(map_hosts({watched.host.name: watched for watched in self._watched}, self._prepare))
+            self._watched = [
+                WatchedFiles(remote, self.folder, DEBUG) for remote in self._held.machines
+            ]
+            require_all(
+                map_hosts({watched.host.name: watched for watched in self._watched}, self._prepare)
+            )
             self._queue.follow(self._tick)
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._left.set()
         if any(program.status is None for program in self._programs):
@@ -293,7 +333,13 @@ class RemoteSession(Session):
         env = {MARK: remote.token, "TMPDIR": remote.folder, **command.env}
         unset = (word for name in command.unset for word in ("-u", name))
         program = host.programs.get(command.argv[0], command.argv[0])
-        words = ("env", *unset, *(f"{name}={value}" for name, value in env.items()), program, *command.argv[1:])
+        words = (
+            "env",
+            *unset,
+            *(f"{name}={value}" for name, value in env.items()),
+            program,
+            *command.argv[1:],
+        )
         if command.inherited:
             path = f"{remote.folder}/{_ENV}"
             text = exports(command.inherited).encode("utf-8", "surrogateescape")
@@ -315,7 +361,9 @@ class RemoteSession(Session):
             listening = self._listening[key] = threading.Event()
 
             def watch() -> None:
-                stream = AgentStream(remote.host, "listens", remote.number, f"{port:04X}", answers=False)
+                stream = AgentStream(
+                    remote.host, "listens", remote.number, f"{port:04X}", answers=False
+                )
                 stream.open()
                 for _ in stream.batches():
                     pass
@@ -327,7 +375,11 @@ class RemoteSession(Session):
 
     @override
     def lines(
-        self, *, until: Callable[[], bool] | None = None, silence_s: float | None = None, deadline: float | None = None
+        self,
+        *,
+        until: Callable[[], bool] | None = None,
+        silence_s: float | None = None,
+        deadline: float | None = None,
     ) -> Iterator[Output]:
         while not (until is not None and until()):
             if all(program.status is not None for program in self._programs):
@@ -339,13 +391,18 @@ class RemoteSession(Session):
 
     @override
     def stop(self, programs: Sequence[Program]) -> list[Output]:
-        """End all programs of the session, and return their last output. Earlier output was consumed."""
+        """End all programs of the session, and return their last output.
+
+        Earlier output was consumed.
+        """
         self._end_programs()
         last: list[Output] = []
         deadline = time.monotonic() + _LAST_S
         # The output is kept, and why it ends is known.
         with contextlib.suppress(MachineError, FloodedError):
-            while any(program.status is None for program in programs) and time.monotonic() < deadline:
+            while (
+                any(program.status is None for program in programs) and time.monotonic() < deadline
+            ):
                 last += self._next(_WAKE_S)
                 if len(last) > _MAX_LAST_LINES:
                     break
@@ -389,14 +446,18 @@ class RemoteSession(Session):
     def _prepare(self, watched: WatchedFiles) -> None:
         """Create the directory of the step on one host, with its files."""
         watched.start(self._queue)
-        contents = {f"{self.folder}/{name}": text.encode() for name, text in self._step.files.items()}
+        contents = {
+            f"{self.folder}/{name}": text.encode() for name, text in self._step.files.items()
+        }
         if contents:
             watched.host.with_reconnect(lambda: watched.host.put(contents))
 
     def _tick(self) -> None:
         """Check for new debug files, more often while ranks start, and end an mpirun that hangs."""
         started = time.monotonic()
-        while not self._left.wait(_FAST_TICK_S if time.monotonic() - started < _FAST_PHASE_S else _SLOW_TICK_S):
+        while not self._left.wait(
+            _FAST_TICK_S if time.monotonic() - started < _FAST_PHASE_S else _SLOW_TICK_S
+        ):
             for watched in self._watched:
                 watched.tick()
             if self._has_hung():
@@ -406,20 +467,28 @@ class RemoteSession(Session):
                 self._end_programs()
 
     def _has_hung(self) -> bool:
-        """Return whether mpirun hangs although all its ranks have exited: there was no output for a while.
+        """Return whether mpirun hangs although all its ranks have exited.
 
-        Open MPI 5.0's prterun does so about once in fifty launches. Waited for until the silence counts as a fault,
-        a complete table would be worthless.
+        There was no output for a while.
+
+        Open MPI 5.0's prterun does so about once in fifty launches. Waited for until the silence
+        counts as a fault, a complete table would be worthless.
         """
         now = time.monotonic()
         if not self._has_ranks or now - max(self._last_output, self._asked) < _QUIET_S:
             return False
         self._asked = now
-        counts = map_hosts({remote.name: remote for remote in self._held.machines}, lambda each: each.run("ranks").out)
+        counts = map_hosts(
+            {remote.name: remote for remote in self._held.machines},
+            lambda each: each.run("ranks").out,
+        )
         return all(count == ["0"] for count in counts.values())
 
     def _end_programs(self) -> None:
-        """End all programs: first those fabbench started, so that mpirun ends its ranks; then the rest."""
+        """End all programs: first those fabbench started, so that mpirun ends its ranks.
+
+        Then the rest.
+        """
         started = {program.host for program in self._programs}
         others = set() if self._step.pair else set(self._held.machines) - started
         for remotes in (started, others):

@@ -1,6 +1,9 @@
-"""What both ssh clients share: how a host is reached, connecting with several attempts, and programs there.
+"""What both ssh clients share.
 
-OpenSSH connects wherever there is an ``ssh`` program; paramiko where there is none, or if the user asks for it.
+How a host is reached, connecting with several attempts, and programs there.
+
+OpenSSH connects wherever there is an ``ssh`` program; paramiko where there is none, or if the user
+asks for it.
 """
 
 import random
@@ -35,7 +38,10 @@ class DroppedError(Exception):
 
 
 class SshTransport(Transport, ABC):
-    """A connection to one host, made as the user configured it: checks the host's key, and never prompts."""
+    """A connection to one host, made as the user configured it.
+
+    Checks the host's key, and never prompts.
+    """
 
     client: str
 
@@ -73,8 +79,13 @@ class SshTransport(Transport, ABC):
                 if self._closed.wait(wait_s):
                     break
             took = f"{attempt + 1} times in {time.monotonic() - started:.0f} s"
-            hint = "Check that sshd listens there. It drops some of many concurrent connections (MaxStartups)."
-            raise MachineError(f"{self.name} closed the connection before login, {took}: {why}", hint=hint)
+            hint = (
+                "Check that sshd listens there. It drops some of many concurrent connections "
+                "(MaxStartups)."
+            )
+            raise MachineError(
+                f"{self.name} closed the connection before login, {took}: {why}", hint=hint
+            )
 
     @override
     def close(self) -> None:

@@ -1,4 +1,7 @@
-"""The transport of the agent to a host (over ssh by either client, over Kubernetes exec); programs on this machine."""
+"""The transport of the agent to a host (over ssh by either client, over Kubernetes exec).
+
+Programs on this machine.
+"""
 
 import signal
 import threading
@@ -18,7 +21,9 @@ from fabbench.model.messages import action
 POLL_S = 0.5
 _ANSWER_S = 10.0
 _MAX_ERR_LINES = 1000
-LONGEST_ANSWER = 16 << 20  # Bytes of output of a program that is run to its end: fabbench's own print much less
+LONGEST_ANSWER = (
+    16 << 20
+)  # Bytes of output of a program that is run to its end: fabbench's own print much less
 _LINE_OVERHEAD = 60  # Bytes of memory that a line takes besides its text
 
 
@@ -40,7 +45,10 @@ class Done:
 
 
 class ProcessStream(ABC):
-    """The streams of a program on another machine, without a terminal. The program keeps running without them."""
+    """The streams of a program on another machine, without a terminal.
+
+    The program keeps running without them.
+    """
 
     def __init__(self) -> None:
         self.status: int | None = None  # Exit status; -1: ended by a signal. None: unknown (yet)
@@ -50,7 +58,10 @@ class ProcessStream(ABC):
 
     @abstractmethod
     def _receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
-        """Return what came on standard output and standard error, after a wait if necessary; None at the end."""
+        """Return what came on standard output and standard error, after a wait if necessary.
+
+        None at the end.
+        """
 
     @abstractmethod
     def _exit_status(self) -> int:
@@ -68,7 +79,10 @@ class ProcessStream(ABC):
         """Close its standard input."""
 
     def read(self, timeout_s: float) -> list[str]:
-        """Return further lines of standard output, waiting at most `timeout_s` for them. Raise LostError."""
+        """Return further lines of standard output, waiting at most `timeout_s` for them.
+
+        Raise LostError.
+        """
         if self.closed:
             return []
         out, err = self._decoders
@@ -83,10 +97,15 @@ class ProcessStream(ABC):
             self.close()
         return out.rest()
 
-    def answer(self, source: str, limit_s: float, *, last: str | None = None, count: int = 1) -> list[str]:
-        """Return the lines up to the `count`-th that begins with `last`; fewer at its end, or after `limit_s`.
+    def answer(
+        self, source: str, limit_s: float, *, last: str | None = None, count: int = 1
+    ) -> list[str]:
+        """Return the lines up to the `count`-th that begins with `last`.
 
-        Raise LostError, and MachineError that names `source` if they exceed the size of any valid answer.
+        Fewer at its end, or after `limit_s`.
+
+        Raise LostError, and MachineError that names `source` if they exceed the size of any valid
+        answer.
         """
         deadline, answer, size = time.monotonic() + limit_s, list[str](), 0
         while count > 0 and not self.closed and (left_s := deadline - time.monotonic()) > 0:
@@ -95,7 +114,11 @@ class ProcessStream(ABC):
             size += sum(map(len, lines)) + _LINE_OVERHEAD * len(lines)
             if size > LONGEST_ANSWER:
                 raise MachineError(
-                    f"{source} printed more than {LONGEST_ANSWER >> 20} MiB as an answer; giving up.",
+                    (
+                        f"{source} printed more than {LONGEST_ANSWER >> 20} MiB as an answer; "
+                        "giving "
+                        "up."
+                    ),
                     hint="Check what its login shell prints: ssh HOST true should print nothing.",
                 )
             count -= sum(line.startswith(last) for line in lines) if last is not None else 0
@@ -134,7 +157,10 @@ class Transport(ABC):
         """Start a program. Raise LostError, or MachineError if it cannot be started."""
 
     def open(self, argv: Sequence[str]) -> ProcessStream:
-        """Start a program that keeps running. Raise LostError, or MachineError if it cannot be started."""
+        """Start a program that keeps running.
+
+        Raise LostError, or MachineError if it cannot be started.
+        """
         action(self.where, argv)
         if not self.alive:
             raise self.lost("it is closed")
@@ -147,7 +173,9 @@ class Transport(ABC):
         """Run a program to its end. Raise LostError, or MachineError if it takes longer."""
         stream = self.open(argv)
         # In a thread: a program may print before it reads.
-        threading.Thread(target=_feed, args=(stream, stdin), name="fabbench input", daemon=True).start()
+        threading.Thread(
+            target=_feed, args=(stream, stdin), name="fabbench input", daemon=True
+        ).start()
         try:
             out = stream.answer(self.name, timeout_s)
             if not stream.closed:
@@ -178,7 +206,10 @@ class Transport(ABC):
     def lost(self, why: object) -> LostError:
         """Return the error of a connection that broke."""
         return LostError(
-            f"The connection to {self.name} broke: {str(why).rstrip('.') or 'the other side closed it'}.",
+            (
+                f"The connection to {self.name} broke: "
+                f"{str(why).rstrip('.') or 'the other side closed it'}."
+            ),
             hint="The machine or the network may be down; check whether you can still reach it.",
         )
 
@@ -190,7 +221,9 @@ def _feed(stream: ProcessStream, data: bytes) -> None:
         stream.end_input()
 
 
-_FAILED = frozenset({255, -signal.SIGKILL})  # ssh's own status, which a program's may be too; or it was killed
+_FAILED = frozenset(
+    {255, -signal.SIGKILL}
+)  # ssh's own status, which a program's may be too; or it was killed
 
 
 class PipedProgram(PipedProcess, ProcessStream):
@@ -203,7 +236,10 @@ class PipedProgram(PipedProcess, ProcessStream):
         env: Mapping[str, str],
         failed: Callable[[Sequence[str]], MachineError | None] = lambda _: None,
     ) -> None:
-        """Start it with `env` added. `failed` gets its standard error, and returns why ssh ended; None: it did not."""
+        """Start it with `env` added. `failed` gets its standard error, and returns why ssh ended.
+
+        None: it did not.
+        """
         ProcessStream.__init__(self)
         PipedProcess.__init__(self, words, env)
         self._owner, self._failed = owner, failed

@@ -12,9 +12,16 @@ FORMATS = ("markdown", "comment", "csv", "json", "svg", "html", "openmetrics", "
 
 
 def render_comparison(
-    comparison: "Comparison", form: str = "markdown", *, verdict: "Verdict | None" = None, **drawing: Any
+    comparison: "Comparison",
+    form: str = "markdown",
+    *,
+    verdict: "Verdict | None" = None,
+    **drawing: Any,
 ) -> str:
-    """Write a comparison in one of `FORMATS`; `verdict` adds the results of its gates. Ends with a newline."""
+    """Write a comparison in one of `FORMATS`; `verdict` adds the results of its gates.
+
+    Ends with a newline.
+    """
     from fabbench.report import comparison_tables  # not needed to parse logs
 
     if form == "svg":
@@ -30,12 +37,20 @@ def render_comparison(
 
         if form == "comment":
             return to_comment(comparison, verdict)
-        return to_junit(comparison, verdict) if form == "junit" else to_openmetrics(comparison, verdict)
+        return (
+            to_junit(comparison, verdict)
+            if form == "junit"
+            else to_openmetrics(comparison, verdict)
+        )
     return write_result(
         form,
-        lambda: comparison_tables.tables_of_comparison(comparison, verdict, terminal=form == "terminal"),
+        lambda: comparison_tables.tables_of_comparison(
+            comparison, verdict, terminal=form == "terminal"
+        ),
         lambda: comparison_tables.comparison_document(comparison, verdict),
-        lambda: records_to_csv(comparison_tables.comparison_rows(comparison), comparison_tables.HEADER),
+        lambda: records_to_csv(
+            comparison_tables.comparison_rows(comparison), comparison_tables.HEADER
+        ),
         **drawing,
     )
 
@@ -45,4 +60,6 @@ def closing_lines(comparison: "Comparison", **drawing: Any) -> str:
     from fabbench.analysis.headline import headline
 
     lines = (headline(comparison, index) for index in range(min(len(comparison.sections), 4)))
-    return "\n" + to_terminal([Table(header=(), rows=(), title=line) for line in lines if line], **drawing)
+    return "\n" + to_terminal(
+        [Table(header=(), rows=(), title=line) for line in lines if line], **drawing
+    )

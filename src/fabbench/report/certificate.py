@@ -20,7 +20,10 @@ from fabbench.report.templates import rendered
 
 FORMATS = ("markdown", "json", "html", "junit", "ctrf", "terminal")
 ALL = "all:"
-"""How the names of rungs on all nodes together begin: only limits judge these, no comparison of nodes does."""
+"""How the names of rungs on all nodes together begin.
+
+Only limits judge these, no comparison of nodes does.
+"""
 
 
 class State(StrEnum):
@@ -64,7 +67,9 @@ class RungResult:
     state: State
     why: str = ""  # A sentence, unless it passed
     bad: Mapping[str, str] = field(default_factory=dict)  # Node, NIC, link or group → why it is bad
-    nodes: Mapping[str, str] = field(default_factory=dict)  # Of these, the nodes that later rungs leave out → why
+    nodes: Mapping[str, str] = field(
+        default_factory=dict
+    )  # Of these, the nodes that later rungs leave out → why
     figures: tuple[RungFigure, ...] = ()
     limits: tuple[str, ...] = ()  # What the figures were judged by, besides those of other nodes
     fabric: str = ""  # What carried the data, as proven
@@ -77,7 +82,9 @@ class Certificate:
     """The answer of a ladder, and all that led to it; documented in docs/accept.md."""
 
     format: int = 1
-    id: str = field(default_factory=lambda: f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{token_hex(3)}")
+    id: str = field(
+        default_factory=lambda: f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{token_hex(3)}"
+    )
     level: str
     profile: str
     target: str
@@ -114,9 +121,16 @@ class Certificate:
             open_ends.setdefault("measurements", "Nothing was measured.")
         alone = len(self.nodes) < 2  # and so there is no other node to compare with
         passed = (each for each in self.rungs if each.state is State.PASSED and not each.limits)
-        if unjudged := [each.name for each in passed if each.name.startswith(ALL) or (alone and each.figures)]:
-            advice = "Write them on good nodes with --write-thresholds FILE, and pass them with --thresholds FILE."
-            open_ends["limits"] = f"No limits say what is normal for {', '.join(unjudged)}. {advice}"
+        if unjudged := [
+            each.name for each in passed if each.name.startswith(ALL) or (alone and each.figures)
+        ]:
+            advice = (
+                "Write them on good nodes with --write-thresholds FILE, and pass them with "
+                "--thresholds FILE."
+            )
+            open_ends["limits"] = (
+                f"No limits say what is normal for {', '.join(unjudged)}. {advice}"
+            )
         return open_ends
 
     @property
@@ -151,11 +165,23 @@ def render_certificate(certificate: Certificate, form: str, **how: Any) -> str:
     """Write a certificate in one of `FORMATS`, as `write_result` does. Ends with a newline."""
     tables = [*_tables(certificate)]
     if form in {"html", "ctrf", "junit"}:
-        open_ends = certificate.untested.items() - {(each.name, each.why) for each in certificate.rungs}
-        more = [RungResult(name=name, what="", state=State.INCOMPLETE, why=why) for name, why in sorted(open_ends)]
-        known = {"rungs": [*certificate.rungs, *more], "tables": tables, "time": time, "duration": format_duration}
+        open_ends = certificate.untested.items() - {
+            (each.name, each.why) for each in certificate.rungs
+        }
+        more = [
+            RungResult(name=name, what="", state=State.INCOMPLETE, why=why)
+            for name, why in sorted(open_ends)
+        ]
+        known = {
+            "rungs": [*certificate.rungs, *more],
+            "tables": tables,
+            "time": time,
+            "duration": format_duration,
+        }
         return rendered(f"certificate.{form}", certificate=certificate, **known)
-    return write_result(form, lambda: tables, partial(certificate_document, certificate), str, **how)
+    return write_result(
+        form, lambda: tables, partial(certificate_document, certificate), str, **how
+    )
 
 
 def _tables(certificate: Certificate) -> Iterator[Table]:
@@ -168,7 +194,11 @@ def _tables(certificate: Certificate) -> Iterator[Table]:
     header = ("rung", "result", "carried by", "found", "judged by", "time")
     notes = [f"Limits: {certificate.limits}."] if certificate.limits else []
     yield Table(header=header, rows=rows, headline=certificate.headline, notes=notes)
-    cordons = [(node, cordon_command(by, node, why)) for by in CORDON for node, why in certificate.bad_nodes.items()]
+    cordons = [
+        (node, cordon_command(by, node, why))
+        for by in CORDON
+        for node, why in certificate.bad_nodes.items()
+    ]
     for title, name, told in (
         ("Bad", "why", certificate.bad.items()),
         ("Not tested, or not certain", "why", certificate.untested.items()),
@@ -191,14 +221,19 @@ def certificate_document(certificate: Certificate) -> dict[str, Any]:
 
 
 def render_changes(old: Certificate, new: Certificate, form: str, **how: Any) -> str:
-    """Write every result and figure of two certificates, and of their nodes what changed. Ends with a newline."""
+    """Write every result and figure of two certificates, and of their nodes what changed.
+
+    Ends with a newline.
+    """
     before, after = _compared(old), _compared(new)
     pairs = [(key, before.get(key, "-"), after.get(key, "-")) for key in {**before, **after}]
     names = {each.name for each in old.nodes + new.nodes}
     changed = [(key, was, now) for key, was, now in pairs if was != now or key[0] not in names]
     rows = [(*key, str(was), str(now), _ratio(was, now)) for key, was, now in changed]
     title = f"{old.id} → {new.id}: {old.verdict} → {new.verdict}."
-    table = Table(headline=title, header=("of", "what", "old", "new", "ratio"), rows=rows, align="llllr")
+    table = Table(
+        headline=title, header=("of", "what", "old", "new", "ratio"), rows=rows, align="llllr"
+    )
     document = {"format": 1, "old": certificate_document(old), "new": certificate_document(new)}
     return write_result(form, lambda: [table], lambda: document, str, **how)
 
@@ -207,7 +242,9 @@ def _ratio(old: str | RungFigure, new: str | RungFigure) -> str:
     """Return how many times better a figure is now; "-" where that is not known."""
     if isinstance(old, str) or isinstance(new, str) or not old.value * new.value:
         return "-"
-    return format_ratio((new.value / old.value) ** (-1 if METRICS[old.metric].lower_is_better else 1))
+    return format_ratio(
+        (new.value / old.value) ** (-1 if METRICS[old.metric].lower_is_better else 1)
+    )
 
 
 def _compared(certificate: Certificate) -> dict[tuple[str, str], str | RungFigure]:
@@ -222,4 +259,6 @@ def _compared(certificate: Certificate) -> dict[tuple[str, str], str | RungFigur
             "NICs": ", ".join(node.devices),
         }
         of[node.name] = {**facts, **node.versions, **node.serials}
-    return {(name, what): value or "-" for name, found in of.items() for what, value in found.items()}
+    return {
+        (name, what): value or "-" for name, found in of.items() for what, value in found.items()
+    }

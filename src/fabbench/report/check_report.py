@@ -24,13 +24,22 @@ def render_checks(
 ) -> str:
     """Write checks in one of `log_report.FORMATS`. Ends with a newline.
 
-    Overviews come before the checks; JSON is then a mapping of all of them, and CSV has the checks only.
-    Without `full`, tables leave out skipped checks that need no action.
+    Overviews come before the checks; JSON is then a mapping of all of them, and CSV has the checks
+    only. Without `full`, tables leave out skipped checks that need no action.
     """
-    records = [{"host": each.host, "check": each.name, **picked(each, "status", "seen", "advice")} for each in checks]
+    records = [
+        {"host": each.host, "check": each.name, **picked(each, "status", "seen", "advice")}
+        for each in checks
+    ]
     tables = [*(each.table for each in overviews), *check_tables(checks, full=full)]
-    document = {**{each.name: each.records for each in overviews}, "checks": records} if overviews else records
-    return write_result(form, lambda: tables, lambda: document, lambda: records_to_csv(records, HEADER), **drawing)
+    document = (
+        {**{each.name: each.records for each in overviews}, "checks": records}
+        if overviews
+        else records
+    )
+    return write_result(
+        form, lambda: tables, lambda: document, lambda: records_to_csv(records, HEADER), **drawing
+    )
 
 
 def check_tables(checks: Sequence[Check], *, full: bool = True) -> list[Table]:
@@ -40,13 +49,18 @@ def check_tables(checks: Sequence[Check], *, full: bool = True) -> list[Table]:
     """
     hosts = {check.host for check in checks}
     shown = [
-        each for each in checks if full or each.status is not Status.SKIP or not each.advice.startswith("Nothing to do")
+        each
+        for each in checks
+        if full or each.status is not Status.SKIP or not each.advice.startswith("Nothing to do")
     ]
     found: dict[str, dict[Status, list[str]]] = {check.name: {} for check in shown}
     listing = [check for check in checks if check.name in found]
     for check in listing:
         found[check.name].setdefault(check.status, []).append(check.host)
-    overview = Table(header=("Check", "Status", "Seen"), rows=[(each.name, each.status, each.seen) for each in listing])
+    overview = Table(
+        header=("Check", "Status", "Seen"),
+        rows=[(each.name, each.status, each.seen) for each in listing],
+    )
     if len(hosts) > 1:
         rows = [
             (name, status, str(len(some)), "" if status is Status.PASS else listed(some, _NAMED))
@@ -63,8 +77,13 @@ def check_tables(checks: Sequence[Check], *, full: bool = True) -> list[Table]:
 
 
 def _advice(checks: Sequence[Check], status: Status, hosts: int) -> Table:
-    """Return every piece of advice once: the checks with that cause, and what was seen on which of so many hosts."""
-    causes: dict[str, dict[str, dict[str, list[str]]]] = {}  # advice → check → what was seen → hosts
+    """Return every piece of advice once.
+
+    The checks with that cause, and what was seen on which of so many hosts.
+    """
+    causes: dict[
+        str, dict[str, dict[str, list[str]]]
+    ] = {}  # advice → check → what was seen → hosts
     for check in checks:
         if check.status is status:
             seen = causes.setdefault(check.advice, {}).setdefault(check.name, {})

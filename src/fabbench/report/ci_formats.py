@@ -1,4 +1,7 @@
-"""A comparison for build systems and monitoring: JUnit XML, a comment on a pull request, OpenMetrics."""
+"""A comparison for build systems and monitoring.
+
+JUnit XML, a comment on a pull request, OpenMetrics.
+"""
 
 import math
 import os
@@ -17,7 +20,12 @@ from fabbench.analysis.headline import headline
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
 from fabbench.model.messages import counted, one_line
-from fabbench.report.comparison_tables import GATES, comparison_rows, gates_table, tables_of_comparison
+from fabbench.report.comparison_tables import (
+    GATES,
+    comparison_rows,
+    gates_table,
+    tables_of_comparison,
+)
 from fabbench.report.table import Table, cell, escaped, to_markdown
 from fabbench.report.templates import rendered
 
@@ -25,10 +33,12 @@ from fabbench.report.templates import rendered
 
 
 class Case(NamedTuple):
-    """A test case. Unless it passed, `tag` is the element that says why; `output` is what else is known.
+    """A test case. Unless it passed, `tag` is the element that says why.
 
-    A result that cannot be trusted is an `error` and no `failure`: it is not bad, it is missing. Only elements that
-    Jenkins and GitLab read are used.
+    `output` is what else is known.
+
+    A result that cannot be trusted is an `error` and no `failure`: it is not bad, it is missing.
+    Only elements that Jenkins and GitLab read are used.
     """
 
     name: str
@@ -53,28 +63,47 @@ def document_of(suites: Mapping[str, Sequence[Case]], *, name: str) -> str:
 
 def untrusted(comparison: Comparison, index: int) -> bool:
     """Return whether a column makes the comparison untrusted (exit status 4)."""
-    return comparison.columns[index].hidden > 0 or any(section.partial[index] for section in comparison.sections)
+    return comparison.columns[index].hidden > 0 or any(
+        section.partial[index] for section in comparison.sections
+    )
 
 
 def _configuration(comparison: Comparison, index: int) -> Case:
     column = comparison.columns[index]
-    tag = "skipped" if column.outcome is Outcome.SKIPPED else "error" if untrusted(comparison, index) else ""
+    tag = (
+        "skipped"
+        if column.outcome is Outcome.SKIPPED
+        else "error"
+        if untrusted(comparison, index)
+        else ""
+    )
     facts = [f"{name}: {', '.join(map(str, values))}" for name, values in column.facts.items()]
     found = [f"{each.severity}: {each.meaning} {each.advice}".rstrip() for each in column.findings]
     reasons = column.reasons or [f"{column.outcome}: no reason given"]
-    return Case(column.label, tag, column.outcome.value, reasons, [f"Outcome: {column.outcome}", *facts, *found])
+    return Case(
+        column.label,
+        tag,
+        column.outcome.value,
+        reasons,
+        [f"Outcome: {column.outcome}", *facts, *found],
+    )
 
 
 def _gate(result: GateResult) -> Case:
     tag, kind, reasons = {
         GateState.PASSED: ("", "", ()),
         GateState.FAILED: ("failure", "gate", result.breaches),
-        GateState.UNTRUSTED: ("error", "untrusted", ["What it compares cannot be trusted.", *result.notes]),
+        GateState.UNTRUSTED: (
+            "error",
+            "untrusted",
+            ["What it compares cannot be trusted.", *result.notes],
+        ),
     }[result.state]
     return Case(result.gate, tag, kind, reasons, result.notes)
 
 
-# ---------------------------------------------------------------- comments, in Markdown of GitHub and GitLab
+# ---------------------------------------------------------------- comments, in Markdown of GitHub
+# and GitLab
 
 LONGEST = 60_000  # Maximum characters of a comment: GitHub allows 65,536
 _MARKS = {GateState.PASSED: "✅", GateState.FAILED: "❌", GateState.UNTRUSTED: "⚠️"}
@@ -83,18 +112,25 @@ _MARKS = {GateState.PASSED: "✅", GateState.FAILED: "❌", GateState.UNTRUSTED:
 def to_comment(comparison: Comparison, verdict: Verdict | None = None) -> str:
     """Write a comparison, of which headline and gates are visible.
 
-    Strangers may read a comment: directories of the machine that wrote it are removed from the names of inputs.
+    Strangers may read a comment: directories of the machine that wrote it are removed from the
+    names of inputs.
     """
-    lines = [line for index in range(len(comparison.sections)) if (line := headline(comparison, index))]
+    lines = [
+        line for index in range(len(comparison.sections)) if (line := headline(comparison, index))
+    ]
     title = "fabbench" if len(lines) > 1 else f"fabbench: {next(iter(lines), 'no figures to show')}"
     seen = [Table(title=title, header=(), rows=(), notes=lines[len(lines) == 1 :])]
     seen += [gates_table(verdict, _MARKS)] if verdict is not None and verdict.results else []
     others = [each for each in tables_of_comparison(comparison, verdict) if each.title != GATES]
     parts = [*map(to_markdown, seen), *(to_markdown(replace(each, headline="")) for each in others)]
     parts = _without_paths(parts, [column.source for column in comparison.columns])
-    kept = [part for part, end in zip(parts, accumulate(map(len, parts)), strict=True) if end <= LONGEST]
+    kept = [
+        part for part, end in zip(parts, accumulate(map(len, parts)), strict=True) if end <= LONGEST
+    ]
     if left := len(parts) - len(kept):
-        kept.append(f"Left out for length: {counted(left, 'table')}. `--format markdown` has all.\n")
+        kept.append(
+            f"Left out for length: {counted(left, 'table')}. `--format markdown` has all.\n"
+        )
     folded = "\n".join(kept[len(seen) :])
     summary = "<details>\n<summary>Figures, notes and what stands out</summary>"
     return "\n".join([*kept[: len(seen)], f"{summary}\n\n{folded}\n</details>\n"])
@@ -106,8 +142,14 @@ def _without_paths(texts: Sequence[str], sources: Sequence[str]) -> list[str]:
     paths = sorted({path for some in several for path in some}, key=len, reverse=True)
     names = [PurePath(path).name for path in paths]
     if len({*names}) < len(names):
-        names = [os.path.relpath(path, os.path.commonpath(map(os.path.abspath, paths))) for path in paths]
-    pairs = [(write(path), write(name)) for path, name in zip(paths, names, strict=True) for write in (escaped, cell)]
+        names = [
+            os.path.relpath(path, os.path.commonpath(map(os.path.abspath, paths))) for path in paths
+        ]
+    pairs = [
+        (write(path), write(name))
+        for path, name in zip(paths, names, strict=True)
+        for write in (escaped, cell)
+    ]
     return [reduce(lambda known, pair: known.replace(*pair), pairs, text) for text in texts]
 
 
@@ -120,21 +162,36 @@ _STATES = {GateState.PASSED: 1.0, GateState.FAILED: 0.0, GateState.UNTRUSTED: ma
 def to_openmetrics(comparison: Comparison, verdict: Verdict | None = None) -> str:
     """Write a comparison as text for a file that node_exporter's textfile collector reads.
 
-    All families are gauges in base units: that collector refuses the types that only OpenMetrics has. No label is
-    specific to one run (no id, no file name), so that series continue. Without `verdict` there are no gates.
+    All families are gauges in base units: that collector refuses the types that only OpenMetrics
+    has. No label is specific to one run (no id, no file name), so that series continue. Without
+    `verdict` there are no gates.
     """
-    rows, base = [(_labels(each), each) for each in comparison_rows(comparison)], comparison.base.label
+    rows, base = (
+        [(_labels(each), each) for each in comparison_rows(comparison)],
+        comparison.base.label,
+    )
     text = rendered(
         "openmetrics.txt",
         metrics=[
-            (metric.name, _UNITS.get(metric.unit, ""), [each for each in rows if each[1]["metric"] == metric.name])
+            (
+                metric.name,
+                _UNITS.get(metric.unit, ""),
+                [each for each in rows if each[1]["metric"] == metric.name],
+            )
             for metric in comparison.metrics
         ],
-        ratios=[({**labels, "metric": row["metric"], "baseline": base}, row) for labels, row in rows],
+        ratios=[
+            ({**labels, "metric": row["metric"], "baseline": base}, row) for labels, row in rows
+        ],
         configurations=comparison.columns,
-        gates=[({"gate": each.gate}, {"state": _STATES[each.state]}) for each in (verdict.results if verdict else ())],
+        gates=[
+            ({"gate": each.gate}, {"state": _STATES[each.state]})
+            for each in (verdict.results if verdict else ())
+        ],
         status=worst(comparison.status, verdict.status if verdict else Exit.FINE),
-        number=lambda value: repr(float(value)).replace("inf", "+Inf").replace("-+", "-").replace("nan", "NaN"),
+        number=lambda value: (
+            repr(float(value)).replace("inf", "+Inf").replace("-+", "-").replace("nan", "NaN")
+        ),
         escaped=lambda text: re.sub(r'(["\\])', r"\\\1", one_line(str(text))),
     )
     return str(text)
@@ -142,4 +199,8 @@ def to_openmetrics(comparison: Comparison, verdict: Verdict | None = None) -> st
 
 def _labels(record: Mapping[str, object]) -> dict[str, object]:
     names = [name for name in (*FIELDS, "placement", "transport") if record[name] not in {None, ""}]
-    return {"configuration": record["column"], "size": record["size"], **{name: record[name] for name in names}}
+    return {
+        "configuration": record["column"],
+        "size": record["size"],
+        **{name: record[name] for name in names},
+    }

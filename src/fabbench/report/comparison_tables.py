@@ -10,7 +10,14 @@ from fabbench.analysis.aggregate import FIELDS, RAIL
 from fabbench.analysis.compare import ColumnSummary, Comparison, ComparisonRow, ComparisonSection
 from fabbench.analysis.footnotes import footnotes, versions_of
 from fabbench.analysis.headline import headline, headline_row
-from fabbench.analysis.highlights import LAGGING, RailFigures, bounds, confidence, highlights, rails_of
+from fabbench.analysis.highlights import (
+    LAGGING,
+    RailFigures,
+    bounds,
+    confidence,
+    highlights,
+    rails_of,
+)
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
 from fabbench.model.units import Scale, format_ratio, format_size, scale
@@ -40,18 +47,39 @@ def section_groups(comparison: Comparison) -> list[list[ComparisonSection]]:
 
 
 def remarks(comparison: Comparison, verdict: "Verdict | None" = None) -> list[Table]:
-    """Return what is below the figures: notes, what stands out, whether it is normal, rails, gates."""
-    tables = [Table(header=(), rows=(), notes=[*footnotes(comparison), *(verdict.notes if verdict else ())])]
-    first, found = 0 if len(comparison.columns) > 2 else 1, highlights(comparison)  # a single column needs no name
+    """Return what is below the figures.
+
+    Notes, what stands out, whether it is normal, rails, gates.
+    """
+    tables = [
+        Table(
+            header=(), rows=(), notes=[*footnotes(comparison), *(verdict.notes if verdict else ())]
+        )
+    ]
+    first, found = (
+        0 if len(comparison.columns) > 2 else 1,
+        highlights(comparison),
+    )  # a single column needs no name
     for index, section in enumerate(comparison.sections):
-        if rows := [(each.label, each.span, each.text)[first:] for each in found if each.section == index]:
+        if rows := [
+            (each.label, each.span, each.text)[first:] for each in found if each.section == index
+        ]:
             title = f"What stands out: {title_of(section)}" if section.key else "What stands out"
-            tables.append(Table(title=title, header=("Column", "Range", "Observation")[first:], rows=rows))
-    if expected := [f"{each.column}{of_key(each)}: {each.sentence()}" for each in expectations_of(comparison)]:
+            tables.append(
+                Table(title=title, header=("Column", "Range", "Observation")[first:], rows=rows)
+            )
+    if expected := [
+        f"{each.column}{of_key(each)}: {each.sentence()}" for each in expectations_of(comparison)
+    ]:
         tables.append(Table(title="Is it normal?", header=(), rows=(), notes=expected))
     if rails := rails_of(comparison):
-        tables.append(table_of(_RAILS, rails, title="Rails", notes=list(dict.fromkeys(_rail_notes(rails)))))
-    return [*tables, *([replace(gates_table(verdict), title=GATES)] if verdict and verdict.results else [])]
+        tables.append(
+            table_of(_RAILS, rails, title="Rails", notes=list(dict.fromkeys(_rail_notes(rails))))
+        )
+    return [
+        *tables,
+        *([replace(gates_table(verdict), title=GATES)] if verdict and verdict.results else []),
+    ]
 
 
 _RAILS: Sequence[TableColumn] = (
@@ -66,21 +94,35 @@ _RAILS: Sequence[TableColumn] = (
 
 
 def _of_rail(rails: RailFigures, value: float | None) -> str:
-    return "-" if value is None else scale(rails.metric.unit, max(rails.figures.values())).quantity(value)
+    return (
+        "-"
+        if value is None
+        else scale(rails.metric.unit, max(rails.figures.values())).quantity(value)
+    )
 
 
 def _rail_notes(rails: Sequence[RailFigures]) -> Iterator[str]:
     """Say how to read the sum, and which rails stand out."""
     for each in rails:
         if each.together and each.total is not None:
-            yield "The sum is what the NICs moved concurrently, as far as their programs overlapped."
+            yield (
+                "The sum is what the NICs moved concurrently, as far as their programs overlapped."
+            )
         elif each.total is not None:
-            yield "The NICs were measured one after another: the sum is what they would move if they shared nothing."
+            yield (
+                "The NICs were measured one after another: the sum is what they would move if "
+                "they shared nothing."
+            )
     for each in rails:
         for device, part in each.lagging().items():
             seen, usual = _of_rail(each, each.figures[device]), _of_rail(each, each.mean)
-            worse = f"{100 * part:.0f} % worse than the mean of {usual} (more than {LAGGING:.0%} is marked)"
-            yield f"{each.column}: {device} stands out at {format_size(each.size)}: {seen}, {worse}."
+            worse = (
+                f"{100 * part:.0f} % worse than the mean of {usual} (more than {LAGGING:.0%} "
+                "is marked)"
+            )
+            yield (
+                f"{each.column}: {device} stands out at {format_size(each.size)}: {seen}, {worse}."
+            )
 
 
 GATES, _MAX_SENTENCES = "Gates", 8
@@ -92,8 +134,12 @@ def gates_table(verdict: "Verdict", marks: "Mapping[GateState, str]" = {}) -> Ta
     for result in verdict.results:
         texts = [*result.breaches, *result.notes]
         more = [f"And {len(texts) - _MAX_SENTENCES} more."] if len(texts) > _MAX_SENTENCES else []
-        details = " ".join(text.removeprefix(f"{result.gate}: ") for text in (*texts[:_MAX_SENTENCES], *more))
-        rows.append((result.gate, f"{marks.get(result.state, '')} {result.state}".strip(), details or "-"))
+        details = " ".join(
+            text.removeprefix(f"{result.gate}: ") for text in (*texts[:_MAX_SENTENCES], *more)
+        )
+        rows.append(
+            (result.gate, f"{marks.get(result.state, '')} {result.state}".strip(), details or "-")
+        )
     return Table(header=("Gate", "Result", "Details"), rows=rows)
 
 
@@ -101,22 +147,45 @@ SUMMARY, SEVERAL = "Summary", 3  # The title of the table that stands before so 
 
 
 def summary_table(comparison: Comparison, *, terminal: bool = False) -> Table:
-    """Return a row per section: a rate at the largest size that every column has, a time at the smallest."""
+    """Return a row per section.
+
+    A rate at the largest size that every column has, a time at the smallest.
+    """
     labels = [column.label for column in comparison.columns]
     columns: list[TableColumn] = [
-        ("Table", "l", lambda line: " ".join(filter(None, (*line[0].key.values(), line[0].metric.name)))),
+        (
+            "Table",
+            "l",
+            lambda line: " ".join(filter(None, (*line[0].key.values(), line[0].metric.name))),
+        ),
         ("Size", "r", lambda line: format_size(line[1][0].size)),
-        *((label, "r", partial(_figure, index, Scale.quantity)) for index, label in enumerate(labels)),
-        *((name, "r", partial(_ratio, index, terminal)) for index, name in enumerate(_speedups(labels))),
+        *(
+            (label, "r", partial(_figure, index, Scale.quantity))
+            for index, label in enumerate(labels)
+        ),
+        *(
+            (name, "r", partial(_ratio, index, terminal))
+            for index, name in enumerate(_speedups(labels))
+        ),
     ]
-    lines = [(section, [row]) for section in comparison.sections if (row := headline_row(section)) is not None]
+    lines = [
+        (section, [row])
+        for section in comparison.sections
+        if (row := headline_row(section)) is not None
+    ]
     return table_of(columns, lines, title=SUMMARY)
 
 
 def section_table(
-    comparison: Comparison, sections: Sequence[ComparisonSection], *, terminal: bool = False, live: bool = False
+    comparison: Comparison,
+    sections: Sequence[ComparisonSection],
+    *,
+    terminal: bool = False,
+    live: bool = False,
 ) -> Table:
-    """Return the table of sections that share it: on a terminal columns are narrow; live, there are no verdicts.
+    """Return the table of sections that share it: on a terminal columns are narrow.
+
+    Live, there are no verdicts.
 
     The first sizes, where a rate displays as 0, share a line that shows their time.
     """
@@ -128,7 +197,10 @@ def section_table(
     columns: list[TableColumn] = [
         *([("Device", "l", lambda line: line[0].key.get(RAIL) or "-")] if rails else []),
         ("Size" if terminal else "Message Size", "lr"[terminal], _size),
-        *((f"{before}{name}{after}{_mark(sections, at)}", "r", partial(_value, at)) for at, name in enumerate(labels)),
+        *(
+            (f"{before}{name}{after}{_mark(sections, at)}", "r", partial(_value, at))
+            for at, name in enumerate(labels)
+        ),
         *((name, "r", partial(_ratio, at, terminal)) for at, name in enumerate(speedups)),
         *((name, "l", partial(_verdict, at)) for at, name in enumerate(verdicts)),
     ]
@@ -136,7 +208,9 @@ def section_table(
     if terminal:
         title = f"{title}: {what}" if title else what[0].upper() + what[1:]
     # a table of several rails has none
-    alone = headline(comparison, comparison.sections.index(sections[0])) if len(sections) == 1 else ""
+    alone = (
+        headline(comparison, comparison.sections.index(sections[0])) if len(sections) == 1 else ""
+    )
     lines = [(section, rows) for section in sections for rows in _lines(section)]
     return table_of(columns, lines, title=title, headline=alone, keys=(rails + 1) * terminal)
 
@@ -158,7 +232,10 @@ def _mark(sections: Sequence[ComparisonSection], at: int) -> str:
 
 
 def _verdict_header(comparison: Comparison, sections: Sequence[ComparisonSection]) -> list[str]:
-    """Return the headers of verdicts; empty without repeats: the headline and ranges have the others."""
+    """Return the headers of verdicts; empty without repeats.
+
+    The headline and ranges have the others.
+    """
     tests = (test for section in sections for row in section.rows for test in row.tests)
     if all(test is None or test.once for test in tests):
         return []
@@ -172,9 +249,19 @@ _Line: TypeAlias = tuple[ComparisonSection, Sequence[ComparisonRow]]
 
 
 def _lines(section: ComparisonSection) -> list[Sequence[ComparisonRow]]:
-    """Return the rows of each line: the first ones that display as 0 wherever there is a figure share a line."""
-    texts = [[figure and section.scale.text(figure.value) for figure in row.figures] for row in section.rows]
-    zeros = len(list(takewhile(texts[0].__eq__, texts))) if texts and {*texts[0]} - {None} == {"0"} else 1
+    """Return the rows of each line.
+
+    The first ones that display as 0 wherever there is a figure share a line.
+    """
+    texts = [
+        [figure and section.scale.text(figure.value) for figure in row.figures]
+        for row in section.rows
+    ]
+    zeros = (
+        len(list(takewhile(texts[0].__eq__, texts)))
+        if texts and {*texts[0]} - {None} == {"0"}
+        else 1
+    )
     return [section.rows[:zeros], *([row] for row in section.rows[zeros:])]
 
 
@@ -196,17 +283,28 @@ def _value(index: int, line: _Line) -> str:
     """Write a figure with all its decimals; the time where a rate displays as 0 in any column."""
     section, rows = line
     took = [time.value for row in rows if (time := row.times[index]) is not None]
-    zero = any(figure and section.scale.text(figure.value) == "0" for row in rows[:1] for figure in row.figures)
+    zero = any(
+        figure and section.scale.text(figure.value) == "0"
+        for row in rows[:1]
+        for figure in row.figures
+    )
     if not (zero and took and section.shown[index]):
         return _figure(index, Scale.fixed, line)
     time_scale = scale("s", max(took))
-    return f"{'–'.join(dict.fromkeys(map(time_scale.fixed, (min(took), max(took)))))} {time_scale.unit}"
+    return (
+        f"{'–'.join(dict.fromkeys(map(time_scale.fixed, (min(took), max(took)))))} "
+        f"{time_scale.unit}"
+    )
 
 
 def _ratio(index: int, narrow: bool, line: _Line) -> str:  # noqa: FBT001 - of a column
     ratio = line[1][0].ratios[index] if line[1] else None
     number = format_ratio(ratio).removesuffix(" x")
-    return f"{number if '.' in number else f'{number}.0'}{'' if narrow else ' '}x" if ratio is not None else number
+    return (
+        f"{number if '.' in number else f'{number}.0'}{'' if narrow else ' '}x"
+        if ratio is not None
+        else number
+    )
 
 
 def _verdict(index: int, line: _Line) -> str:
@@ -220,9 +318,12 @@ HEADER = (*_MEASURED, *FIELDS, "placement", "transport", "versions", "source", *
 """Columns of the CSV, and keys of one element of `rows` in the JSON."""
 
 
-def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None) -> dict[str, object]:
+def comparison_document(
+    comparison: Comparison, verdict: "Verdict | None" = None
+) -> dict[str, object]:
     """Return the document of `fabbench compare --format json`."""
-    # Several metrics have nothing in common: each element of `rows` and `stands_out` has its own metric.
+    # Several metrics have nothing in common: each element of `rows` and `stands_out` has its own
+    # metric.
     metric = comparison.metrics[0] if len(comparison.metrics) == 1 else None
     return {
         "format": 1,  # Changes when a name or a unit in the output changes
@@ -235,7 +336,15 @@ def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None
         "rows": comparison_rows(comparison),
         "stands_out": [
             {
-                **picked(each, "base", "trend", "text", column="label", ratio_min="worst", ratio_max="best"),
+                **picked(
+                    each,
+                    "base",
+                    "trend",
+                    "text",
+                    column="label",
+                    ratio_min="worst",
+                    ratio_max="best",
+                ),
                 "from": each.low,
                 "to": each.high,
                 **picked(comparison.sections[each.section], metric="metric.name"),
@@ -254,7 +363,10 @@ def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None
             for section in comparison.sections
             for index, column in enumerate(comparison.columns[:-1])
         ],
-        "expectations": [{"column": each.column, **expectation_record(each)} for each in expectations_of(comparison)],
+        "expectations": [
+            {"column": each.column, **expectation_record(each)}
+            for each in expectations_of(comparison)
+        ],
         "notes": [*footnotes(comparison), *(verdict.notes if verdict else ())],
         "breaches": verdict and verdict.breaches,
         "gates": verdict and list(map(asdict, verdict.results)),
@@ -263,7 +375,10 @@ def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None
 
 
 def comparison_rows(comparison: Comparison) -> list[dict[str, object]]:
-    """Return one record per size and column, with the conditions of its figure. Keys are `HEADER`."""
+    """Return one record per size and column, with the conditions of its figure.
+
+    Keys are `HEADER`.
+    """
     return [
         _record(comparison, section, row, index)
         for section in comparison.sections
@@ -272,17 +387,27 @@ def comparison_rows(comparison: Comparison) -> list[dict[str, object]]:
     ]
 
 
-def _record(comparison: Comparison, section: ComparisonSection, row: ComparisonRow, index: int) -> dict[str, object]:
+def _record(
+    comparison: Comparison, section: ComparisonSection, row: ComparisonRow, index: int
+) -> dict[str, object]:
     column, figure, test = comparison.columns[index], row.figures[index], row.tests[index]
     texts = {name: section.key.get(name) or "/".join(column.fields[name]) for name in FIELDS}
-    counts = {name: int(texts[name]) for name in ("ranks", "hosts", "gpus_per_host") if texts[name].isdigit()}
+    counts = {
+        name: int(texts[name])
+        for name in ("ranks", "hosts", "gpus_per_host")
+        if texts[name].isdigit()
+    }
     return {
         **dict.fromkeys(HEADER),
         **picked(section, metric="metric.name", unit="metric.unit"),
         **(picked(figure, "value", "n", min="low", max="high") if figure else {"n": 0}),
         **{name: counts.get(name, text or None) for name, text in texts.items()},
         **picked(column, "source", column="label"),
-        **(picked(test, "verdict", ratio_low="low", ratio_high="high", repeats_to_decide="repeats") if test else {}),
+        **(
+            picked(test, "verdict", ratio_low="low", ratio_high="high", repeats_to_decide="repeats")
+            if test
+            else {}
+        ),
         "size": row.size,
         "ratio": row.ratios[index],
         "outcome": section.outcomes[index].value,
@@ -294,7 +419,9 @@ def _record(comparison: Comparison, section: ComparisonSection, row: ComparisonR
 
 def stated(column: ColumnSummary, names: Iterable[str]) -> str:
     """Return those of some facts that a column's logs state."""
-    return ", ".join(f"{name} {'/'.join(map(str, column.facts[name]))}" for name in names if name in column.facts)
+    return ", ".join(
+        f"{name} {'/'.join(map(str, column.facts[name]))}" for name in names if name in column.facts
+    )
 
 
 def _column(column: ColumnSummary) -> Mapping[str, object]:
@@ -303,5 +430,8 @@ def _column(column: ColumnSummary) -> Mapping[str, object]:
         "variant": str(column.variant) if column.variant is not None else None,
         **picked(column, "source", "outcome", "reasons", "executions"),
         "findings": list(map(asdict, column.findings)),
-        "facts": {name: values[0] if len(values) == 1 else list(values) for name, values in column.facts.items()},
+        "facts": {
+            name: values[0] if len(values) == 1 else list(values)
+            for name, values in column.facts.items()
+        },
     }

@@ -1,4 +1,7 @@
-"""Expectations of logs and comparisons as lines and records. Without an instance type they cost nothing."""
+"""Expectations of logs and comparisons as lines and records.
+
+Without an instance type they cost nothing.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -25,7 +28,10 @@ def expectations_of(comparison: "Comparison") -> Sequence["Expectation"]:
 
 
 def expectations_of_log(log: Log) -> Sequence["Expectation"]:
-    """Return the expectations of one log; empty if its instance type is unknown, or no row counts."""
+    """Return the expectations of one log.
+
+    Empty if its instance type is unknown, or no row counts.
+    """
     if not log.instance_type or not log.points:
         return ()
     from fabbench.analysis.aggregate import Column
@@ -46,7 +52,15 @@ def expectation_record(expectation: "Expectation") -> dict[str, object]:
     """Return an expectation as plain data (docs/formats.md)."""
     low, high = expectation.range or (None, None)
     return {
-        **picked(expectation, "size", "value", "ceiling", "share", metric="metric.name", unit="metric.unit"),
+        **picked(
+            expectation,
+            "size",
+            "value",
+            "ceiling",
+            "share",
+            metric="metric.name",
+            unit="metric.unit",
+        ),
         **picked(expectation, verdict="assessment.value"),
         "published_min": low,
         "published_max": high,

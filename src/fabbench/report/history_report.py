@@ -11,7 +11,12 @@ from fabbench.report.svg import to_svg, trend
 from fabbench.report.table import Table, picked, records_to_csv, write_result
 from fabbench.report.templates import template
 
-NAMED = ("configuration", "benchmark", "case", "target")  # the keys that name a series; others come after them
+NAMED = (
+    "configuration",
+    "benchmark",
+    "case",
+    "target",
+)  # the keys that name a series; others come after them
 _COLUMNS = ("run", "created", "metric", "size", "value", "unit")
 
 
@@ -20,16 +25,28 @@ def render_history(history: History, form: str = "markdown", **drawing: Any) -> 
     if form == "html":
         return "".join(history_page(history))
     document = history_document(history)
-    rows = ({**document, **series["key"], **point} for series in document["series"] for point in series["points"])
+    rows = (
+        {**document, **series["key"], **point}
+        for series in document["series"]
+        for point in series["points"]
+    )
     header = (*dict.fromkeys(name for each in history.series for name in each.key), *_COLUMNS)
     return write_result(
-        form, lambda: [history_table(history)], lambda: document, lambda: records_to_csv(rows, header), **drawing
+        form,
+        lambda: [history_table(history)],
+        lambda: document,
+        lambda: records_to_csv(rows, header),
+        **drawing,
     )
 
 
 def history_table(history: History) -> Table:
     """Return one row per series; its changes are notes."""
-    columns, rows, notes = (*NAMED, *history.distinguishing(NAMED)), list[Sequence[str]](), list[str]()
+    columns, rows, notes = (
+        (*NAMED, *history.distinguishing(NAMED)),
+        list[Sequence[str]](),
+        list[str](),
+    )
     for name, each in zip(_names(history), history.series, strict=True):
         quantity, values = _scale(history, each).quantity, [point.value for point in each.points]
         change = _percent(each.changes[-1]) if each.changes else "-"
@@ -62,10 +79,17 @@ def _scale(history: History, series: Series) -> Scale:
 def headline(history: History) -> str:
     """Return the result in one sentence."""
     changes = sum(len(each.changes) for each in history.series)
-    where = f" at {format_size(history.size)}" if history.size is not None else f", best of each run{history.span}"
+    where = (
+        f" at {format_size(history.size)}"
+        if history.size is not None
+        else f", best of each run{history.span}"
+    )
     points = sum(len(each.points) for each in history.series)
     found = counted(changes, "change") if changes else "no change detected"
-    return f"{history.metric.name}{where}: {counted(points, 'run')} in {len(history.series)} series, {found}."
+    return (
+        f"{history.metric.name}{where}: {counted(points, 'run')} in {len(history.series)} "
+        f"series, {found}."
+    )
 
 
 def _percent(change: LevelChange) -> str:
@@ -78,8 +102,15 @@ def _sentences(history: History, series: Series) -> Iterator[str]:
     quantity = _scale(history, series).quantity
     for change in series.changes:
         first = series.points[change.index]
-        named = [f"{name} {old or '(none)'} → {new or '(none)'}" for name, (old, new) in change.different.items()]
-        others = f"Changed with it: {', '.join(named)}." if named else "Nothing else that is recorded changed."
+        named = [
+            f"{name} {old or '(none)'} → {new or '(none)'}"
+            for name, (old, new) in change.different.items()
+        ]
+        others = (
+            f"Changed with it: {', '.join(named)}."
+            if named
+            else "Nothing else that is recorded changed."
+        )
         how = "in a slow drift, shown from" if change.drift else "with"
         levels = f"{_percent(change)} ({quantity(change.before)} to {quantity(change.after)})"
         yield f"{levels} {how} run {first.run}, {format_time(first.created)}. {others}"

@@ -1,4 +1,6 @@
-"""Runs as one HTML page: readable without colors, in print and by screen readers. No script, nothing fetched.
+"""Runs as one HTML page: readable without colors, in print and by screen readers.
+
+No script, nothing fetched.
 
 A content security policy also forbids scripts and all network access. `templates/` has the pages.
 """
@@ -40,12 +42,16 @@ class RunPage:
     breaches: Sequence[str] = ()
     damage: Sequence[str] = ()
     sweep: SweepReport | None = None  # The result of a sweep of nodes, which has no comparisons
-    comparisons: Sequence[Comparison] = ()  # The comparison by the benchmark's usual metric, then those by others
+    comparisons: Sequence[
+        Comparison
+    ] = ()  # The comparison by the benchmark's usual metric, then those by others
     nics: Sequence[Table] = ()
     nodes: Sequence[Table] = ()
     hosts: Sequence[Host] = ()  # The nodes, as found; empty: not known
     command: str = ""
-    programs: Mapping[str, Sequence[str]] = field(default_factory=dict)  # Configuration → the command lines that it ran
+    programs: Mapping[str, Sequence[str]] = field(
+        default_factory=dict
+    )  # Configuration → the command lines that it ran
 
 
 def comparison_page(comparison: Comparison, verdict: "Verdict | None" = None) -> RunPage:
@@ -53,7 +59,9 @@ def comparison_page(comparison: Comparison, verdict: "Verdict | None" = None) ->
     counts = Counter(log.outcome for column, _ in comparison.inputs for log in column.logs)
     return RunPage(
         id=" vs ".join(column.label for column in comparison.columns),
-        about=", ".join({str(name): None for each in comparison.columns for name in each.fields["benchmark"]}),
+        about=", ".join(
+            {str(name): None for each in comparison.columns for name in each.fields["benchmark"]}
+        ),
         created="",
         outcomes=", ".join(f"{count} {each}" for each, count in counts.items()),
         gates="" if verdict is None else "failed" if verdict.breaches else "passed",
@@ -79,7 +87,9 @@ def page_of(runs: Sequence[RunSection]) -> Iterator[str]:
     return template("report.html").generate(
         title=runs[0].title if len(runs) == 1 else counted(len(runs), "fabbench run"),
         header=("Run", *header),
-        rows=[[run.id, *(run.row[name] for name in header)] for run in runs] if len(runs) > 1 else [],
+        rows=[[run.id, *(run.row[name] for name in header)] for run in runs]
+        if len(runs) > 1
+        else [],
         sections=(Markup(run.html) for run in runs),  # noqa: S704 - made by `run_section`
     )
 
@@ -119,19 +129,30 @@ def run_section(run: RunPage, number: int) -> RunSection:
 
 
 def _figures(comparison: Comparison) -> Iterator[tuple[str, str, str, str]]:
-    """Yield large numbers: the result that a headline quotes, how it compares, and its share of the NICs' ceiling.
+    """Yield large numbers.
+
+    The result that a headline quotes, how it compares, and its share of the NICs' ceiling.
 
     Each is what it is, the number, its unit, and what it is compared with.
     """
-    section = next((each for each in comparison.sections if headline_row(each)), comparison.sections[0])
+    section = next(
+        (each for each in comparison.sections if headline_row(each)), comparison.sections[0]
+    )
     row, label = headline_row(section), comparison.columns[0].label
     figure, base = (row.figures[0], row.figures[-1]) if row and section.shown[0] else (None, None)
     if row and figure:
-        what = " ".join((*filter(None, section.key.values()), section.metric.name, "at", format_size(row.size)))
+        what = " ".join(
+            (*filter(None, section.key.values()), section.metric.name, "at", format_size(row.size))
+        )
         yield what, section.scale.text(figure.value), section.scale.unit, label
         if base and (ratio := next(iter(row.ratios), None)) and row.figures[1:]:
             of = f"{comparison.base.label}: {section.scale.quantity(base.value)}"
-            yield f"speed-up over {comparison.base.label}", format_ratio(ratio).removesuffix(" x"), "x", of
+            yield (
+                f"speed-up over {comparison.base.label}",
+                format_ratio(ratio).removesuffix(" x"),
+                "x",
+                of,
+            )
         for each in expectations_of(comparison):
             if (each.column, each.key) == (label, section.key) and each.ceiling and each.share:
                 of = f"{label}: ceiling {each.scale.quantity(each.ceiling)}"
@@ -141,7 +162,9 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, str, str, str]]:
 def _findings(comparison: Comparison) -> list[tuple[Cause, str]]:
     """Return the causes of each column, the most likely first, then other findings, with the columns that have them."""
     known: dict[tuple[str, str], tuple[Cause, dict[str, None]]] = {}
-    for label, log in [(column.label, log) for column, _ in comparison.inputs for log in column.logs]:
+    for label, log in [
+        (column.label, log) for column, _ in comparison.inputs for log in column.logs
+    ]:
         likely, others = causes(with_curve(log))
         for cause in (*likely, *(Cause(each, "", "") for each in others)):
             known.setdefault((cause.found.code, cause.found.meaning), (cause, {}))[1][label] = None

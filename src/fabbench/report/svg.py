@@ -1,7 +1,7 @@
 """Pictures: plots of a comparison, trends. Text that needs no library, no script, no network.
 
-This is their geometry; `templates/plot.svg` writes it. What differs in color differs in dashes, markers or
-words too. Colors are classes: they follow the reader's light or dark setting.
+This is their geometry; `templates/plot.svg` writes it. What differs in color differs in dashes,
+markers or words too. Colors are classes: they follow the reader's light or dark setting.
 """
 
 import re
@@ -32,12 +32,19 @@ _HEIGHT, _TOP, _BOTTOM = 330, 30, 32
 LETTER, _LINE = 7.6, 15  # Width and height of a letter, in the units of the picture
 _LONGEST, _MOST = 24, 18  # Letters of a label beside a line, and how many labels there are at most
 KINDS = 6  # Kinds of lines; plot.css has the color and the dashes of each
-_FONTS = "Arial,Helvetica,'DejaVu Sans','Liberation Sans','Noto Sans',Roboto"  # for a PNG, which knows no system-ui
-_LETTER = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><text y="9" font-family="{}">{}</text></svg>'
+# for a PNG, which knows no system-ui
+_FONTS = "Arial,Helvetica,'DejaVu Sans','Liberation Sans','Noto Sans',Roboto"
+_LETTER = (
+    '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><text y="9" '
+    'font-family="{}">{}</text></svg>'
+)
 
 
 class Picture(NamedTuple):
-    """What is drawn: its macro in the template with what that takes, for wide windows and for phones."""
+    """What is drawn.
+
+    Its macro in the template with what that takes, for wide windows and for phones.
+    """
 
     kind: str
     drawn: Sequence[Mapping[str, Any]]
@@ -54,14 +61,20 @@ def to_svg(picture: Picture, *, name: str = "plot") -> "Markup":
 def to_svg_file(pictures: Sequence[Picture]) -> str:
     """Write pictures one below the other as a standalone file. Ends with a newline."""
     width = max([WIDTH, *(each.drawn[0]["width"] for each in pictures)])
-    parts = [(each, textwrap.wrap(one_line(each.headline or each.title), width // 9)[:4]) for each in pictures]
+    parts = [
+        (each, textwrap.wrap(one_line(each.headline or each.title), width // 9)[:4])
+        for each in pictures
+    ]
     height = sum(12 + 20 * len(lines) + each.drawn[0]["height"] for each, lines in parts)
     title = "; ".join(each.title for each in pictures) or "no plot"
     return str(rendered("file.svg", parts=parts, title=title, width=width, height=height or 44))
 
 
 def to_png(text: str) -> bytes:
-    """Draw an SVG file of ours in light colors; an empty one is nothing. Raise MachineError if that is not possible."""
+    """Draw an SVG file of ours in light colors; an empty one is nothing.
+
+    Raise MachineError if that is not possible.
+    """
     try:
         from resvg_py import svg_to_bytes
     except ImportError as error:
@@ -71,8 +84,12 @@ def to_png(text: str) -> bytes:
     if blank == letter:
         hint = "Install one (fonts-dejavu-core), or write a .svg file."
         raise MachineError("No font was found to write a PNG file with.", hint=hint)
-    light = dict(re.findall(r"(--\w+):([^;}]+)", text.partition("@media")[0]))  # CSS variables are ours to replace
-    plain = re.sub(r"var\((--\w+)\)", lambda match: light[match[1]], text).replace("system-ui", _FONTS)
+    light = dict(
+        re.findall(r"(--\w+):([^;}]+)", text.partition("@media")[0])
+    )  # CSS variables are ours to replace
+    plain = re.sub(r"var\((--\w+)\)", lambda match: light[match[1]], text).replace(
+        "system-ui", _FONTS
+    )
     return bytes(svg_to_bytes(svg_string=plain, background="#fff", zoom=2)) if text else b""
 
 
@@ -96,26 +113,40 @@ class Axis(NamedTuple):
         return self.start + (at - low) / (high - low) * (self.end - self.start)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Return the places of round values, with labels: steps or powers of ten, or parts of these if they are few."""
+        """Return the places of round values, with labels.
+
+        Steps or powers of ten, or parts of these if they are few.
+        """
         if self.linear:
             power = floor(log10(self.high - self.low))
             steps = [step * 10.0 ** (power - less) for less in (0, 1) for step in (5, 2, 1)]
-            tried = [[number * each for number in range(floor(self.high / each) + 1)] for each in steps]
+            tried = [
+                [number * each for number in range(floor(self.high / each) + 1)] for each in steps
+            ]
         else:
             powers = range(floor(log10(self.low)), ceil(log10(self.high)) + 1)
             parts = ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8))
             tried = [[part * 10.0**power for power in powers for part in each] for each in parts]
         within = [[value for value in values if self.low <= value <= self.high] for values in tried]
         values = next((each for each in within if len(each) > 2), within[-1])
-        return [(self.place(value), _figure(value)) for value in values[:: 1 + (len(values) - 1) // 8]]
+        return [
+            (self.place(value), _figure(value)) for value in values[:: 1 + (len(values) - 1) // 8]
+        ]
 
 
 def _figure(value: float) -> str:
-    return format_decimal(value, 0 if value >= 1e4 else 2 if value >= 0.1 or not value else 1 - floor(log10(value)))
+    return format_decimal(
+        value, 0 if value >= 1e4 else 2 if value >= 0.1 or not value else 1 - floor(log10(value))
+    )
 
 
-def _frame(width: int, ends: tuple[float, float], y: Axis, right: float, caption: str) -> dict[str, Any]:
-    """Return what pictures with axes have in common; on the left there is room for the labels of the ticks."""
+def _frame(
+    width: int, ends: tuple[float, float], y: Axis, right: float, caption: str
+) -> dict[str, Any]:
+    """Return what pictures with axes have in common.
+
+    On the left there is room for the labels of the ticks.
+    """
     ticks = y.ticks()
     left = 18 + 7 * max((len(label) for _, label in ticks), default=0)
     return {
@@ -136,7 +167,9 @@ class PlotLine(NamedTuple):
     """One line."""
 
     label: str
-    points: Sequence[tuple[int, float]]  # Size and value, which is more than 0, in the unit of the axis
+    points: Sequence[
+        tuple[int, float]
+    ]  # Size and value, which is more than 0, in the unit of the axis
     band: Sequence[tuple[int, float, float]] = ()  # Size, lower and upper bound
     kind: int = 0  # Selects the color, dashes and marker
 
@@ -169,7 +202,11 @@ def _lines(
     low, high = (low / 1.4, high * 1.4) if high < 2 * low else (low, high)
     room, top = (high / low) ** 0.04, _TOP + (0 if beside else _LINE * len(labels))
     y = Axis(low / room, high * room, top + _HEIGHT - _TOP - _BOTTOM, top)
-    right = width - 28 - LETTER * max((len(each[-1]) for each in labels), default=0) if beside else width - 24
+    right = (
+        width - 28 - LETTER * max((len(each[-1]) for each in labels), default=0)
+        if beside
+        else width - 24
+    )
 
     sizes = sorted({size for line in lines for size, _ in line.points})
     ends = [*sizes, *(each.size for each in published)] or [1]
@@ -184,7 +221,11 @@ def _lines(
         "ceilings": ceilings,
         "published": published,
         "side": right if beside else 0,
-        "labels": list(zip(_apart([y.place(each[0]) for each in labels], y, beside=beside), labels, strict=True)),
+        "labels": list(
+            zip(
+                _apart([y.place(each[0]) for each in labels], y, beside=beside), labels, strict=True
+            )
+        ),
         "told": list(_told(lines, sizes)) if beside else [],
     }
 
@@ -192,8 +233,13 @@ def _lines(
 def _labels(
     lines: Sequence[PlotLine], ceilings: Sequence[float], published: Sequence[PublishedRange]
 ) -> Iterator[tuple[float, str, int, str]]:
-    """Yield a value, what it is, the kind of its line, and its text: lines with their last value, the largest first."""
-    ends = sorted(((each.points[-1][1], each) for each in lines if each.points), key=lambda end: -end[0])
+    """Yield a value, what it is, the kind of its line, and its text.
+
+    Lines with their last value, the largest first.
+    """
+    ends = sorted(
+        ((each.points[-1][1], each) for each in lines if each.points), key=lambda end: -end[0]
+    )
     for value, each in ends[:_MOST]:
         number = _figure(value)
         yield value, "line", each.kind, f"{cut(each.label, _LONGEST - len(number) - 1)} {number}"
@@ -204,17 +250,28 @@ def _labels(
     spans = dict[str, PublishedRange]()
     for found in published:
         spans.setdefault("–".join(dict.fromkeys(map(_figure, found[1:3]))), found)
-    yield from ((found.high, "published", found.kind, f"published {span}") for span, found in spans.items())
+    yield from (
+        (found.high, "published", found.kind, f"published {span}") for span, found in spans.items()
+    )
 
 
 def _told(lines: Sequence[PlotLine], sizes: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
     named = [(cut(line.label, _LONGEST), dict(line.points)) for line in lines[:_MOST]]
     for size in sizes:
-        yield size, [format_size(size), *(f"{name} {_figure(known[size])}" for name, known in named if size in known)]
+        yield (
+            size,
+            [
+                format_size(size),
+                *(f"{name} {_figure(known[size])}" for name, known in named if size in known),
+            ],
+        )
 
 
 def _apart(wanted: Sequence[float], y: Axis, *, beside: bool) -> list[float]:
-    """Return places as near to the wanted ones as they can be without covering each other; else one below the other."""
+    """Return places as near to the wanted ones as they can be without covering each other.
+
+    Else one below the other.
+    """
     if not beside:
         return [10.0 + _LINE * number for number in range(len(wanted))]
     order = sorted(range(len(wanted)), key=lambda each: wanted[each])
@@ -246,7 +303,9 @@ def _trend(series: "Series", axis: str, factor: float, width: int) -> dict[str, 
     span = max(high - low, _SPAN * high)
     bottom = max((low + high - span) / 2 - 0.06 * span, 0.0)
     y = Axis(bottom, bottom + 1.12 * span, _HEIGHT - _BOTTOM, _TOP + 12, linear=True)
-    levels = [each / factor for each in (*(change.before for change in series.changes), series.level)]
+    levels = [
+        each / factor for each in (*(change.before for change in series.changes), series.level)
+    ]
     latest = f"level {_figure(levels[-1])}"
     told = [
         (index, [point.run, point.created[:16].replace("T", " "), _figure(value)])
@@ -264,16 +323,23 @@ def _trend(series: "Series", axis: str, factor: float, width: int) -> dict[str, 
 
 
 def _moments(created: Sequence[str], steps: int) -> Iterator[tuple[int, str]]:
-    """Yield some of the runs with when they were: as dates, or with the time where days are the same."""
+    """Yield some of the runs with when they were.
+
+    As dates, or with the time where days are the same.
+    """
     shown = sorted({round(step * (len(created) - 1) / steps) for step in range(steps + 1)})
     texts = [created[index].replace("T", " ") for index in shown]
     tried = [[text[start:end] for text in texts] for start, end in ((0, 10), (5, 16), (11, 19))]
-    yield from zip(shown, next((each for each in tried if len({*each}) == len(each)), tried[-1]), strict=True)
+    yield from zip(
+        shown, next((each for each in tried if len({*each}) == len(each)), tried[-1]), strict=True
+    )
 
 
 # ---------------------------------------------------------------- plots of a comparison
 
-_BEYOND = 4  # Published figures at sizes of more than this times the largest measured size are not drawn
+_BEYOND = (
+    4  # Published figures at sizes of more than this times the largest measured size are not drawn
+)
 
 
 def plots(comparison: Comparison, sections: Sequence[ComparisonSection] = ()) -> Iterator[Picture]:
@@ -282,7 +348,9 @@ def plots(comparison: Comparison, sections: Sequence[ComparisonSection] = ()) ->
         factor = section.scale.factor
         if lines := list(_values(comparison, section)):
             expected = [each for each in expectations_of(comparison) if each.key == section.key]
-            ceilings = list(dict.fromkeys(each.ceiling / factor for each in expected if each.ceiling))
+            ceilings = list(
+                dict.fromkeys(each.ceiling / factor for each in expected if each.ceiling)
+            )
             published = list(_published(expected, lines, factor))
             said = headline(comparison, comparison.sections.index(section))
             axis = f"{section.metric.name} ({section.scale.unit})"
@@ -290,7 +358,10 @@ def plots(comparison: Comparison, sections: Sequence[ComparisonSection] = ()) ->
             yield Picture(
                 "lines",
                 [_lines(width, axis, lines, ceilings, published) for width in (WIDTH, NARROW)],
-                f"{section.metric.name} by message size{f': {title_of(section)}' if section.key else ''}",
+                (
+                    f"{section.metric.name} by message "
+                    f"size{f': {title_of(section)}' if section.key else ''}"
+                ),
                 said,
                 " ".join([f"{said}.", *(f"{each.column}: {each.sentence()}" for each in expected)]),
             )
@@ -300,18 +371,26 @@ def _values(comparison: Comparison, section: ComparisonSection) -> Iterator[Plot
     factor = section.scale.factor
     for index, column in enumerate(comparison.columns):
         figures = [(row.size, row.figures[index]) for row in section.rows]
-        drawn = [(size, figure) for size, figure in figures if figure is not None and figure.value > 0]
+        drawn = [
+            (size, figure) for size, figure in figures if figure is not None and figure.value > 0
+        ]
         several = any(figure.n > 1 for _, figure in drawn)
         if drawn:
             yield PlotLine(
                 label=column.label,
                 points=[(size, figure.value / factor) for size, figure in drawn],
-                band=tuple((size, figure.low / factor, figure.high / factor) for size, figure in drawn if several),
+                band=tuple(
+                    (size, figure.low / factor, figure.high / factor)
+                    for size, figure in drawn
+                    if several
+                ),
                 kind=index,
             )
 
 
-def _published(expected: Sequence["Expectation"], lines: Sequence[PlotLine], factor: float) -> Iterator[PublishedRange]:
+def _published(
+    expected: Sequence["Expectation"], lines: Sequence[PlotLine], factor: float
+) -> Iterator[PublishedRange]:
     """Yield the smallest and the largest published figure of each size and line."""
     largest = max(size for line in lines for size, _ in line.points)
     for line, each in product(lines, expected):
@@ -324,7 +403,10 @@ def _published(expected: Sequence["Expectation"], lines: Sequence[PlotLine], fac
 
 
 def left_out(comparison: Comparison, section: ComparisonSection) -> Iterator[str]:
-    """Describe what the plot of a section leaves out: a logarithmic axis cannot show values of 0."""
+    """Describe what the plot of a section leaves out.
+
+    A logarithmic axis cannot show values of 0.
+    """
     for number, column in enumerate(comparison.columns):
         figures = (row.figures[number] for row in section.rows)
         if zeros := sum(figure is not None and figure.value <= 0 for figure in figures):

@@ -1,4 +1,7 @@
-"""The result of a sweep as text: suspects with evidence, the matrix as a heat map, JSON, commands. Pure."""
+"""The result of a sweep as text: suspects with evidence, the matrix as a heat map, JSON, commands.
+
+Pure.
+"""
 
 import re
 import shlex
@@ -35,7 +38,9 @@ class SweepReport:
     metric: "Metric"
     matrix: "Matrix"
     left_out: Sequence[tuple[str, str]] = ()  # Sources without a result, and why
-    unfinished: str = ""  # Tests that were planned and did not take place, as the end of a sentence; empty: none
+    unfinished: str = (
+        ""  # Tests that were planned and did not take place, as the end of a sentence; empty: none
+    )
 
 
 def render_sweep(report: SweepReport, form: str = "markdown", **drawing: Any) -> str:
@@ -45,7 +50,9 @@ def render_sweep(report: SweepReport, form: str = "markdown", **drawing: Any) ->
     suspects = suspects_table(report)
     first, *others = [*([groups_table(report)] if report.diagnosis.groups else []), suspects]
     tables = [replace(first, headline=headline(report)), *others]
-    text = write_result(form, lambda: tables, lambda: sweep_document(report), lambda: to_csv(suspects), **drawing)
+    text = write_result(
+        form, lambda: tables, lambda: sweep_document(report), lambda: to_csv(suspects), **drawing
+    )
     drawn = {"terminal": "\n{}", "markdown": "\n```text\n{}```\n"}.get(form, "")
     return text + (drawn.format(heat_map_text(report.matrix)) if drawn else "")
 
@@ -55,32 +62,55 @@ def headline(report: SweepReport) -> str:
     typicals, typical = report.diagnosis.typicals, ""
     if 0 < len(typicals) <= _FEW:
         unit = scale(report.metric.unit, max(typicals.values()))
-        typical = ", ".join(f"{unit.quantity(float(f'{each:.3g}'))} {kind}".strip() for kind, each in typicals.items())
+        typical = ", ".join(
+            f"{unit.quantity(float(f'{each:.3g}'))} {kind}".strip()
+            for kind, each in typicals.items()
+        )
     words = {"counted": counted, "listed": listed, "typical": typical}
-    return " ".join(str(rendered("sweep_headline.txt", report=report, found=report.diagnosis, **words)).split())
+    return " ".join(
+        str(rendered("sweep_headline.txt", report=report, found=report.diagnosis, **words)).split()
+    )
 
 
 def groups_table(report: SweepReport) -> Table:
-    """Return the groups: their own pairs' figure, that of pairs with others, and how many times better their own is."""
+    """Return the groups.
+
+    Their own pairs' figure, that of pairs with others, and how many times better their own is.
+    """
     groups, lower, rows = report.diagnosis.groups, report.metric.lower_is_better, []
-    unit = scale(report.metric.unit, max((each.inside or each.between or 0.0 for each in groups), default=1.0))
+    unit = scale(
+        report.metric.unit,
+        max((each.inside or each.between or 0.0 for each in groups), default=1.0),
+    )
     for each in groups:
-        figures = [unit.quantity(float(f"{one:.3g}")) if one else "-" for one in (each.inside, each.between)]
+        figures = [
+            unit.quantity(float(f"{one:.3g}")) if one else "-"
+            for one in (each.inside, each.between)
+        ]
         ratio = each.inside / each.between if each.inside and each.between else 0.0
         factor = f"{format_decimal(1 / ratio if lower else ratio, 1)}x" if ratio else "-"
         nodes = cut(compress_hostlist(each.nodes), _LONGEST)
         rows.append((each.name, nodes, str(len(each.nodes)), *figures, factor))
-    return Table(header=("group", "nodes", "count", "inside", "to others", "factor"), rows=rows, align="llrrrr")
+    return Table(
+        header=("group", "nodes", "count", "inside", "to others", "factor"),
+        rows=rows,
+        align="llrrrr",
+    )
 
 
 def suspects_table(report: SweepReport) -> Table:
     """Return suspects, the most certain first, then what is undecided, and what to do next."""
     rows = [
         (verdict, each.kind.value, each.name, confidence_text(each.confidence), each.evidence)
-        for verdict, some in (("bad", report.diagnosis.suspects), ("undecided", report.diagnosis.undecided))
+        for verdict, some in (
+            ("bad", report.diagnosis.suspects),
+            ("undecided", report.diagnosis.undecided),
+        )
         for each in some
     ]
-    header, align = (("verdict", "kind", "name", "confidence", "evidence"), "lllrl") if rows else ((), "")
+    header, align = (
+        (("verdict", "kind", "name", "confidence", "evidence"), "lllrl") if rows else ((), "")
+    )
     notes = str(rendered("sweep_notes.txt", diagnosis=report.diagnosis)).splitlines()
     return Table(header=header, rows=rows, align=align, notes=notes)
 
@@ -107,10 +137,14 @@ def sweep_document(report: SweepReport) -> dict[str, object]:
     return {
         "format": 1,
         **picked(report, "unfinished", metric="metric.name", unit="metric.unit"),
-        **picked(diagnosis, "nodes", "tests", "spread", "contradiction", required_confidence="required"),
+        **picked(
+            diagnosis, "nodes", "tests", "spread", "contradiction", required_confidence="required"
+        ),
         "links": dict(zip(("tested", "all"), diagnosis.links, strict=True)),
         "typical": diagnosis.typicals.get(""),
-        "typicals": [{"of": kind, "figure": figure} for kind, figure in diagnosis.typicals.items() if kind],
+        "typicals": [
+            {"of": kind, "figure": figure} for kind, figure in diagnosis.typicals.items() if kind
+        ],
         "groups": [picked(each, "name", "nodes", "inside", "between") for each in diagnosis.groups],
         "groups_found": diagnosis.found,
         "suspects": [_record("bad", each) for each in diagnosis.suspects],
@@ -126,16 +160,23 @@ def _record(verdict: str, suspect: Suspect) -> dict[str, object]:
 
 
 CORDON = ("kubectl", "scontrol")  # Programs that take nodes out of service
-_NODE = re.compile(r"(?!(?i:all)$)[A-Za-z0-9][\w.-]*", re.ASCII)  # no option, list or range, nor Slurm's word for all
+_NODE = re.compile(
+    r"(?!(?i:all)$)[A-Za-z0-9][\w.-]*", re.ASCII
+)  # no option, list or range, nor Slurm's word for all
 
 
 def cordon_commands(diagnosis: "Diagnosis", program: str) -> Iterator[str]:
-    """Yield shell commands that take bad nodes out of service; what is between nodes gets a comment."""
+    """Yield shell commands that take bad nodes out of service.
+
+    What is between nodes gets a comment.
+    """
     reasons, others = dict[str, str](), list[str]()
     for suspect in diagnosis.suspects:
         if suspect.kind is SuspectKind.LINK or not suspect.nodes:
             kind = "path" if suspect.kind is SuspectKind.GROUP else suspect.kind
-            others.append(f"# {kind} {one_line(suspect.name)}: no command; its nodes are fine with others")
+            others.append(
+                f"# {kind} {one_line(suspect.name)}: no command; its nodes are fine with others"
+            )
         else:
             reasons = {**dict.fromkeys(suspect.nodes, f"{suspect.kind} {suspect.name}"), **reasons}
     yield from (cordon_command(program, node, reason) for node, reason in reasons.items())
@@ -163,13 +204,19 @@ _WORDS = (*(f"≥ {each:.0%}" for each in reversed(_LEVELS)), "less", "failed", 
 
 
 def heat_map_text(matrix: "Matrix") -> str:
-    """Write a line for each row, with columns in the same order; of four nodes or fewer, a line for each pair."""
+    """Write a line for each row, with columns in the same order.
+
+    Of four nodes or fewer, a line for each pair.
+    """
     text = str(rendered("heat.txt", matrix=matrix, cut=cut, pairs=pairs(matrix), words=part_words))
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
 
 def heat_map(matrix: "Matrix", title: str) -> Picture:
-    """Return a matrix: neighbors of one color in a row are one rectangle, unless they have values."""
+    """Return a matrix.
+
+    Neighbors of one color in a row are one rectangle, unless they have values.
+    """
     rows, names = len(matrix.names), [cut(name, 26) for name in matrix.names]
     written, longest = rows <= _WRITTEN, max(map(len, names), default=0)
     side = 24 + int(LETTER * (longest + 5 * (max(matrix.sizes, default=1) > 1)))
@@ -194,15 +241,26 @@ def heat_map(matrix: "Matrix", title: str) -> Picture:
     return Picture("heat", [drawn], title)
 
 
-def _cells(matrix: "Matrix", row: int, *, written: bool) -> Iterator[tuple[str, int, int, str, str]]:
-    """Yield the rectangles of a row: kind, column, how many columns, what it is, the value in it."""
+def _cells(
+    matrix: "Matrix", row: int, *, written: bool
+) -> Iterator[tuple[str, int, int, str, str]]:
+    """Yield the rectangles of a row.
+
+    Kind, column, how many columns, what it is, the value in it.
+    """
     parts = list(map(float, matrix.cells[row]))
     alike = {"n"} if written else {"n", "0", "1"}
-    kinds = [(kind := _level(part), -1 if kind in alike else column) for column, part in enumerate(parts)]
+    kinds = [
+        (kind := _level(part), -1 if kind in alike else column) for column, part in enumerate(parts)
+    ]
     for (kind, alone), columns in groupby(range(len(parts)), kinds.__getitem__):
         start, *more = columns
         if kind != "n":
-            title = "" if alone < 0 else f"{matrix.names[row]}, {matrix.names[start]}: {part_words(parts[start])}"
+            title = (
+                ""
+                if alone < 0
+                else f"{matrix.names[row]}, {matrix.names[start]}: {part_words(parts[start])}"
+            )
             value = (f"{100 * parts[start]:.0f}" if parts[start] > 0 else "x") if written else ""
             yield kind, start, 1 + len(more), title, value
 

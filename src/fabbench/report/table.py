@@ -1,10 +1,14 @@
-"""A table made of text: built once, written as CSV, Markdown, or for a terminal, and always as plain text.
+"""A table made of text.
 
-CSV is RFC 4180, but with plain line feeds. A spreadsheet evaluates a cell that begins with one of ``= + - @``
-as a formula: such a cell gets an apostrophe in front, which marks it as text. Numbers are left alone.
+Built once, written as CSV, Markdown, or for a terminal, and always as plain text.
 
-Markdown is GitHub's, padded so that it can be read as text too. Nothing in a cell, a title or a note becomes
-markup, a link or HTML; only text that would be read as such is escaped, so that most text stays as it is.
+CSV is RFC 4180, but with plain line feeds. A spreadsheet evaluates a cell that begins with one of
+``= + - @`` as a formula: such a cell gets an apostrophe in front, which marks it as text. Numbers
+are left alone.
+
+Markdown is GitHub's, padded so that it can be read as text too. Nothing in a cell, a title or a
+note becomes markup, a link or HTML; only text that would be read as such is escaped, so that most
+text stays as it is.
 
 The text of a table cannot control a terminal.
 """
@@ -28,8 +32,8 @@ from fabbench.model.patterns import lazy
 class Table:
     """Cells are finished text: no writer computes, rounds or scales.
 
-    `align` has one letter per column, `l` or `r` (numbers, whose decimal points are aligned); empty means left
-    everywhere. `headline` is a sentence above the table, `notes` are sentences below it.
+    `align` has one letter per column, `l` or `r` (numbers, whose decimal points are aligned); empty
+    means left everywhere. `headline` is a sentence above the table, `notes` are sentences below it.
     """
 
     header: Sequence[str]
@@ -38,8 +42,12 @@ class Table:
     headline: str = ""
     align: str = ""
     notes: Sequence[str] = ()
-    keys: int = 0  # A table too wide for a terminal is split, and every part begins with these columns; 0: it is folded
-    ruled: bool = True  # Whether text has a line below the header; lists, which programs may read, have none
+    # A table too wide for a terminal is split, and every part begins with these columns; 0: it is
+    # folded
+    keys: int = 0
+    ruled: bool = (
+        True  # Whether text has a line below the header; lists, which programs may read, have none
+    )
 
     def aligns(self) -> str:
         """Return one letter per column."""
@@ -53,7 +61,9 @@ TableColumn: TypeAlias = tuple[str, str, Callable[..., str]]
 def table_of(columns: Sequence[TableColumn], items: Sequence[Any], **more: Any) -> Table:
     """Return a table with a row per item, whose text is made on access: there may be a million."""
     header, align = [header for header, *_ in columns], "".join(align for _, align, _ in columns)
-    return Table(header=header, align=align, rows=_Rows(items, [cell for *_, cell in columns]), **more)
+    return Table(
+        header=header, align=align, rows=_Rows(items, [cell for *_, cell in columns]), **more
+    )
 
 
 class _Rows(Sequence[Sequence[str]]):
@@ -67,7 +77,11 @@ class _Rows(Sequence[Sequence[str]]):
     @override
     def __getitem__(self, index: Any) -> Any:
         item = self._items[index]
-        return _Rows(item, self._cells) if isinstance(index, slice) else [cell(item) for cell in self._cells]
+        return (
+            _Rows(item, self._cells)
+            if isinstance(index, slice)
+            else [cell(item) for cell in self._cells]
+        )
 
 
 class Overview(NamedTuple):
@@ -113,7 +127,10 @@ def _csv_cell(value: object) -> object:
 # ---------------------------------------------------------------- Markdown
 
 _BLOCK = lazy(r"\A(\d+(?=[.)](?:\s|$))|(?=\#{1,6}(?:\s|$)|>|[-+](?:\s|$)|-[\s-]*$|\[[ xX]\]\s))")
-"""Before markup at the start of a block: headings, quotes, lists, rules, check boxes; after the number of a list."""
+"""Before markup at the start of a block: headings, quotes, lists, rules, check boxes.
+
+After the number of a list.
+"""
 _MARKUP = lazy(
     r"""
       \\(?=[!-/:-@\[-`{-~]|$)         # a backslash that would escape something
@@ -132,7 +149,9 @@ _MARKUP = lazy(
 def to_markdown(table: Table) -> str:
     """Write one table: title, cells, notes. Ends with a newline."""
     # A ``#`` at the end of a heading would not be shown.
-    parts = ["### " + re.sub(r"#(?=#*$)", r"\\#", escaped(table.title)) + "\n"] if table.title else []
+    parts = (
+        ["### " + re.sub(r"#(?=#*$)", r"\\#", escaped(table.title)) + "\n"] if table.title else []
+    )
     if table.headline:
         parts.append(f"{_block(table.headline)}\n")
     if table.header:
@@ -164,7 +183,10 @@ def _grid(table: Table) -> str:
     rows = [list(map(cell, table.header)), *table.rows]
     widths = [max(3, *(len(row[index]) for row in rows)) for index in range(len(table.header))]
     aligns = table.aligns()
-    rule = ["-" * (width + 1) + ("-" if align == "l" else ":") for width, align in zip(widths, aligns, strict=True)]
+    rule = [
+        "-" * (width + 1) + ("-" if align == "l" else ":")
+        for width, align in zip(widths, aligns, strict=True)
+    ]
     pads = [str.ljust if align == "l" else str.rjust for align in aligns]
     head, *body = (
         f"| {' | '.join(pad(text, width) for pad, text, width in zip(pads, row, widths, strict=True))} |"
@@ -175,7 +197,8 @@ def _grid(table: Table) -> str:
 
 # ---------------------------------------------------------------- terminals
 
-LONG = 1000  # Tables with more rows are written in blocks, and neither folded nor aligned by their decimals
+# Tables with more rows are written in blocks, and neither folded nor aligned by their decimals
+LONG = 1000
 _ROWS_PER_BLOCK = 512
 _GAP = 2
 _HEAD = 14  # On a terminal a header is folded to this width, unless its cells are wider
@@ -183,22 +206,35 @@ _LEAST = 8  # A column is not folded to less than this width
 _QUANTITY = lazy(r"((?:[≤>] )?[-+]?\d+)(\.\d+)?([^\d.–].*)?")
 
 _TONES = {
-    **dict.fromkeys(("ok", "pass", "passed", "faster", "normal", "ahead", "good", "accepted"), "good"),
-    **dict.fromkeys(("fail", "failed", "off-fabric", "corrupt", "timeout", "bad", "Bad", "slower", "low"), "bad"),
-    **dict.fromkeys(("error", "Error", "Failed", "behind", "damaged", "above-ceiling", "rejected"), "bad"),
+    **dict.fromkeys(
+        ("ok", "pass", "passed", "faster", "normal", "ahead", "good", "accepted"), "good"
+    ),
+    **dict.fromkeys(
+        ("fail", "failed", "off-fabric", "corrupt", "timeout", "bad", "Bad", "slower", "low"), "bad"
+    ),
+    **dict.fromkeys(
+        ("error", "Error", "Failed", "behind", "damaged", "above-ceiling", "rejected"), "bad"
+    ),
     **dict.fromkeys(("warn", "warning", "Warning", "Warnings", "Hint", "untrusted"), "doubt"),
-    **dict.fromkeys(("truncated", "unproven", "undecided", "suspiciously-high", "incomplete"), "doubt"),
+    **dict.fromkeys(
+        ("truncated", "unproven", "undecided", "suspiciously-high", "incomplete"), "doubt"
+    ),
 }
 _COLORS = {"good": "32", "bad": "31", "doubt": "33"}
 _WORDS = "|".join(_TONES)
 _VERDICT = lazy(rf"(?<![\w./-])({_WORDS})(?![\w/-])")
-_STATED = lazy(  # a verdict where one is stated: before a colon or a bracket, after a colon, counted
-    rf"(?<![\w./-])(?:{_WORDS})(?=: |:$| \()|(?<=: )(?:{_WORDS})(?=, |[,.]?$)|(?<=\d )(?:{_WORDS})(?=[,. ]|$)"
+# a verdict where one is stated: before a colon or a bracket, after a colon, counted
+_STATED = lazy(
+    rf"(?<![\w./-])(?:{_WORDS})(?=: |:$| \()|(?<=: )(?:{_WORDS})(?=, |[,.]?$)|(?<=\d "
+    rf")(?:{_WORDS})(?=[,. ]|$)"
 )
 
 
 def tone_of(text: str) -> str:
-    """Return whether the verdict that a text begins with is `good`, `bad` or in `doubt`; empty: it is none."""
+    """Return whether the verdict that a text begins with is `good`, `bad` or in `doubt`; empty.
+
+    It is none.
+    """
     found = _VERDICT.match(text)
     return _TONES[found[1]] if found else ""
 
@@ -216,32 +252,48 @@ def toned(text: str, *, everywhere: bool = False) -> str:
 
 
 def to_terminal(tables: Iterable[Table], *, color: bool = False, width: int | None = None) -> str:
-    """Write tables one after another. `color` is for a terminal that shows it; without `width` nothing is folded."""
+    """Write tables one after another. `color` is for a terminal that shows it.
+
+    Without `width` nothing is folded.
+    """
     return "".join(terminal_pieces(tables, color=color, width=width))
 
 
-def terminal_pieces(tables: Iterable[Table], *, color: bool = False, width: int | None = None) -> Iterator[str]:
+def terminal_pieces(
+    tables: Iterable[Table], *, color: bool = False, width: int | None = None
+) -> Iterator[str]:
     """Write tables as `to_terminal` does, piece by piece."""
     for index, table in enumerate(tables):
         lines = [""] if index else []
         for text, everywhere in ((table.headline, True), (table.title, False)):
             shown = folded(text, width) if text else []
-            lines += [bold(toned(line, everywhere=everywhere)) for line in shown] if color else shown
+            lines += (
+                [bold(toned(line, everywhere=everywhere)) for line in shown] if color else shown
+            )
             lines += [""] if text and everywhere else []
         yield _joined(lines)
         if table.header:
             for part in split_to_width(table, width) if width and table.keys else [table]:
                 yield from grid_pieces(part, color=color, width=width)
-        notes = [line for note in table.notes for line in folded(note, width, first="- ", indent="  ")]
-        yield _joined(([""] if notes and table.header else []) + (list(map(toned, notes)) if color else notes))
+        notes = [
+            line for note in table.notes for line in folded(note, width, first="- ", indent="  ")
+        ]
+        yield _joined(
+            ([""] if notes and table.header else []) + (list(map(toned, notes)) if color else notes)
+        )
 
 
 def _joined(lines: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def folded(text: str, width: int | None, *, first: str = "", indent: str = "", whole: bool = True) -> list[str]:
-    """Return a text in lines of at most `width` columns, between words; a longer word stays `whole`, to be copied."""
+def folded(
+    text: str, width: int | None, *, first: str = "", indent: str = "", whole: bool = True
+) -> list[str]:
+    """Return a text in lines of at most `width` columns, between words.
+
+    A longer word stays `whole`, to be copied.
+    """
     line = first + _cell_text(text)
     if width is None or _cell_width(line) <= width:
         return [line]
@@ -250,7 +302,9 @@ def folded(text: str, width: int | None, *, first: str = "", indent: str = "", w
     # textwrap counts characters: a wide one is two, whose second may end up on the next line.
     wide = "".join(char + "\0" * (_cell_width(char) - 1) for char in line.removeprefix(first))
     width = max(width - ("\0" in wide), len(indent) + _LEAST)
-    wrapper = textwrap.TextWrapper(width, first, indent, break_long_words=not whole, break_on_hyphens=False)
+    wrapper = textwrap.TextWrapper(
+        width, first, indent, break_long_words=not whole, break_on_hyphens=False
+    )
     return [each.replace("\0", "") for each in wrapper.wrap(wide)]
 
 
@@ -277,7 +331,9 @@ def grid_pieces(table: Table, *, color: bool = False, width: int | None = None) 
     rule = [chr(0x2500) * (sum(widths) + _GAP * (len(widths) - 1))] if table.ruled else []
     yield _joined([*lines(table.header, bold), *rule])
     for start in range(0, len(table.rows), _ROWS_PER_BLOCK):
-        yield _joined(line for row in table.rows[start : start + _ROWS_PER_BLOCK] for line in lines(row))
+        yield _joined(
+            line for row in table.rows[start : start + _ROWS_PER_BLOCK] for line in lines(row)
+        )
 
 
 def _toned_cell(text: str) -> str:
@@ -319,18 +375,28 @@ def split_to_width(table: Table, width: int) -> Iterator[Table]:
 
 
 def _widths(table: Table, *, fold: bool) -> list[int]:
-    """Return the width of each column; with `fold`, its header is folded if it is wider than its cells."""
+    """Return the width of each column.
+
+    With `fold`, its header is folded if it is wider than its cells.
+    """
     heads = [_cell_width(_cell_text(name)) for name in table.header]
     widths = [min(head, _HEAD) if fold else head for head in heads]
     for row in table.rows:
-        widths = [max(width, _cell_width(_cell_text(cell))) for width, cell in zip(widths, row, strict=True)]
+        widths = [
+            max(width, _cell_width(_cell_text(cell)))
+            for width, cell in zip(widths, row, strict=True)
+        ]
     return widths
 
 
 def _fitted(widths: list[int], most: int | None) -> list[int]:
     """Narrow the widest columns until all fit, but not below `_LEAST`."""
     widest, gaps = max(widths, default=0), _GAP * (len(widths) - 1)
-    while most is not None and widest > _LEAST and sum(min(width, widest) for width in widths) + gaps > most:
+    while (
+        most is not None
+        and widest > _LEAST
+        and sum(min(width, widest) for width in widths) + gaps > most
+    ):
         widest -= 1
     return [min(width, widest) for width in widths]
 
@@ -368,11 +434,17 @@ def _cell_width(text: str) -> int:
 
 def picked(value: object, *names: str, **renamed: str) -> dict[str, Any]:
     """Return some attributes of a value by their names, or by others: ``unit="metric.unit"``."""
-    return {name: attrgetter(each)(value) for name, each in ({each: each for each in names} | renamed).items()}
+    return {
+        name: attrgetter(each)(value)
+        for name, each in ({each: each for each in names} | renamed).items()
+    }
 
 
 def to_json(document: Any) -> str:
-    """Write a document that people can read, with a final newline. Terminal control codes are escaped."""
+    """Write a document that people can read, with a final newline.
+
+    Terminal control codes are escaped.
+    """
     return printable(json.dumps(document, indent=1, ensure_ascii=False)) + "\n"
 
 
@@ -392,10 +464,14 @@ def write_result(
         return "\n".join(map(to_markdown, tables()))
     if form in {"terminal", "table"}:
         return to_terminal(tables(), **drawing)
-    raise RequestError(f"Unknown format {form}.", hint="One of markdown, csv, json, table, terminal.")
+    raise RequestError(
+        f"Unknown format {form}.", hint="One of markdown, csv, json, table, terminal."
+    )
 
 
 def render_overview(overview: Overview, form: str = "table", **drawing: Any) -> str:
     """Write an overview in one of `log_report.FORMATS`. Ends with a newline."""
     document = {"format": 1, overview.name: overview.records}
-    return write_result(form, lambda: [overview.table], lambda: document, lambda: to_csv(overview.table), **drawing)
+    return write_result(
+        form, lambda: [overview.table], lambda: document, lambda: to_csv(overview.table), **drawing
+    )

@@ -1,4 +1,7 @@
-"""Pages, pictures and other documents from templates: text in markup is escaped, whatever its origin."""
+"""Pages, pictures and other documents from templates.
+
+Text in markup is escaped, whatever its origin.
+"""
 
 from functools import cache
 from typing import TYPE_CHECKING
@@ -11,7 +14,9 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 
-_NO_XML = dict.fromkeys((0xFFFE, 0xFFFF), "\ufffd")  # XML excludes these, and `printable` does not escape them
+_NO_XML = dict.fromkeys(
+    (0xFFFE, 0xFFFF), "\ufffd"
+)  # XML excludes these, and `printable` does not escape them
 
 
 @cache
@@ -36,7 +41,10 @@ def template(name: str) -> "Template":
 
 
 def _shown(value: object) -> object:
-    """Make text printable, also for XML, and round coordinates; what a template has written stays."""
+    """Make text printable, also for XML, and round coordinates.
+
+    What a template has written stays.
+    """
     if type(value) is float:
         return f"{round(value, 1):g}"
     return printable(value).translate(_NO_XML) if type(value) is str else value

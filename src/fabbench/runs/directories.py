@@ -1,4 +1,7 @@
-"""The directories of a store: which are runs, and what the parts of a run are called. It loads nothing else."""
+"""The directories of a store: which are runs, and what the parts of a run are called.
+
+It loads nothing else.
+"""
 
 import os
 import re
@@ -10,12 +13,18 @@ from fabbench.plan import STORE
 
 ENVIRONMENT_VARIABLE = "FABBENCH_STORE"
 REQUEST = "request.json"  # A directory without it is not a run
-SWEEP_LOGS, TESTS = "logs", "tests"  # The folders of a sweep that hold the output of its tests, and their results
+SWEEP_LOGS, TESTS = (
+    "logs",
+    "tests",
+)  # The folders of a sweep that hold the output of its tests, and their results
 RUN_NAME = re.compile(r"(?P<when>\d{8}T\d{6}Z)-(?P<benchmark>.+)-(?P<id>[0-9a-f]{6})")
 
 
 def runs(store: Path) -> Iterator[Path]:
-    """Return the directories of all runs of a store, newest first; of one second, by when a request was written."""
+    """Return the directories of all runs of a store, newest first.
+
+    Of one second, by when a request was written.
+    """
     found = list[tuple[str, int, Path]]()
     for path in store.iterdir() if os.access(store, os.R_OK) and store.is_dir() else ():
         with suppress(OSError):  # without a request, or removed meanwhile

@@ -1,7 +1,8 @@
 """The JSON documents of a store: dataclasses, written atomically and read strictly.
 
-A document may come from another release, be cut by a full disk, or have been edited. Unknown keys are ignored; a
-value of the wrong type is damage, reported with its path (``$.executions[0].outcome``).
+A document may come from another release, be cut by a full disk, or have been edited. Unknown keys
+are ignored; a value of the wrong type is damage, reported with its path
+(``$.executions[0].outcome``).
 """
 
 import errno
@@ -25,14 +26,19 @@ from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest, outcome_
 VERDICT = "verdict.json"  # The result of the gates; written last
 SUMMARY = "summary.json"  # See `fabbench.runs.summary`
 
-Format: TypeAlias = Literal[1]  # Number of the layout of a run directory, and of each document that has a `format`
+Format: TypeAlias = Literal[
+    1
+]  # Number of the layout of a run directory, and of each document that has a `format`
 _MAX_SIZE = 1 << 28
 
 T = TypeVar("T")
 
 
 class StoreError(MachineError):
-    """What was measured cannot be stored, as on a full disk: this says nothing about the machines."""
+    """What was measured cannot be stored, as on a full disk.
+
+    This says nothing about the machines.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +70,9 @@ class SweepDocument:
     confidence: float
     tolerance: float
     partners: int | None = None  # Random partners of each node, if requested
-    group_of: Mapping[str, str] = field(default_factory=dict)  # Node → its rack or other group, if known
+    group_of: Mapping[str, str] = field(
+        default_factory=dict
+    )  # Node → its rack or other group, if known
     nics: tuple[str, ...] = ()  # NICs that every node has, if they are tested one by one
     unreachable: Mapping[str, str] = field(default_factory=dict)
     """Requested nodes that did not answer at the start, and are left out → why."""
@@ -81,7 +89,9 @@ class TestResult:
     outcome: str
     reason: str = ""
     value: float | None = None  # The metric in base units; None if no value counts
-    nics: Mapping[str, float] = field(default_factory=dict)  # The same for each NIC, if they were measured one by one
+    nics: Mapping[str, float] = field(
+        default_factory=dict
+    )  # The same for each NIC, if they were measured one by one
     notes: tuple[str, ...] = ()  # Warnings, such as those from NIC counters
     seconds: float = 0.0
 
@@ -115,10 +125,15 @@ class RunDocument:
     schedule: tuple[Annotated[str, msgspec.Meta(pattern=r"^\d+-[^/\0]+-r\d+\Z")], ...] = ()
     """The executions' directories: no name leads to another path."""
     hosts: tuple[Host, ...] = ()
-    variants: Mapping[str, tuple[Host, ...]] = field(default_factory=dict)  # Variant → the hosts as it sees them
+    variants: Mapping[str, tuple[Host, ...]] = field(
+        default_factory=dict
+    )  # Variant → the hosts as it sees them
     image: str = ""
     sweep: SweepDocument | None = None
-    """The options of a sweep, whose tests are in files of their own: see `fabbench.runs.store.StoredSweep`."""
+    """The options of a sweep, whose tests are in files of their own.
+
+    See `fabbench.runs.store.StoredSweep`.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +161,9 @@ def plain(document: Any) -> Any:
 
 
 def write(path: Path, document: Any, *, indent: int | None = 1, durable: bool = True) -> None:
-    """Write a document atomically: completely, or not at all. If `durable`, it survives the machine's end.
+    """Write a document atomically: completely, or not at all.
+
+    If `durable`, it survives the machine's end.
 
     Raise StoreError if that is impossible.
     """
@@ -169,13 +186,22 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        first = "Free some space, or specify" if error.errno in {errno.ENOSPC, errno.EDQUOT} else "Specify"
+        first = (
+            "Free some space, or specify"
+            if error.errno in {errno.ENOSPC, errno.EDQUOT}
+            else "Specify"
+        )
         hint = f"{first} another directory with --store or {ENVIRONMENT_VARIABLE}."
-        raise StoreError(f"{path} cannot be written: {error.strerror or error}.", hint=hint) from error
+        raise StoreError(
+            f"{path} cannot be written: {error.strerror or error}.", hint=hint
+        ) from error
 
 
 def read(path: Path, kind: type[T]) -> T:
-    """Read a document. Raise MachineError if it cannot be read, is damaged, or has another format."""
+    """Read a document.
+
+    Raise MachineError if it cannot be read, is damaged, or has another format.
+    """
     try:
         if path.stat().st_size > _MAX_SIZE:
             raise MachineError(f"{path} is damaged: it is larger than {_MAX_SIZE >> 20} MiB.")

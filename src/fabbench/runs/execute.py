@@ -1,7 +1,7 @@
 """Carries out a plan: lines go from the hosts to the store, and through the parser to the watcher.
 
-A line is stored before it is parsed or shown. However a run ends, what was measured until then is judged and
-returned.
+A line is stored before it is parsed or shown. However a run ends, what was measured until then is
+judged and returned.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -19,7 +19,13 @@ from fabbench.model.log import Ending, Log, Point, own_line
 from fabbench.model.plan import Execution, Plan
 from fabbench.runs.store import OUTPUT, ExecutionWriter, RunWriter, nothing_read
 
-_NETWORK_LINES = ("Using network", "Selected provider", "Selected Provider", "NET/IB : Using", "NET/Socket : Using")
+_NETWORK_LINES = (
+    "Using network",
+    "Selected provider",
+    "Selected Provider",
+    "NET/IB : Using",
+    "NET/Socket : Using",
+)
 _EXTRA_OUTPUT = 1 << 16  # allowance in bytes and lines for output between steps
 _INTERRUPTED = "fabbench was interrupted before this execution ended."
 
@@ -69,8 +75,8 @@ def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
 ) -> PlanResult:
     """Run all executions in order. Ctrl-C and errors end it early; they are part of the result.
 
-    `should_stop` returns after each execution whether it was the last one needed. An execution on the wrong
-    network is aborted at once, unless `keep_going`.
+    `should_stop` returns after each execution whether it was the last one needed. An execution on
+    the wrong network is aborted at once, unless `keep_going`.
     """
     logs: dict[str, list[Log]] = {configuration.label: [] for configuration in plan.configurations}
     stops, missing = list[Stop](), len(plan.executions)
@@ -79,7 +85,9 @@ def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
             watcher.begin(execution, number)
             done, stop = writer.kept.get(execution.id, ()), None
             if not done:
-                running = RunningExecution(execution, plan.benchmark, watcher, keep_going=keep_going)
+                running = RunningExecution(
+                    execution, plan.benchmark, watcher, keep_going=keep_going
+                )
                 done, stop = running.run(allocation, writer)
             missing -= stop is None
             logs[execution.configuration.label] += done
@@ -90,13 +98,17 @@ def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
                 missing = 0
                 writer.decided(plan.executions[:number])
                 break
-    return PlanResult({label: tuple(each) for label, each in logs.items()}, next(iter(stops), None), missing)
+    return PlanResult(
+        {label: tuple(each) for label, each in logs.items()}, next(iter(stops), None), missing
+    )
 
 
 def on_machines(
     target: Target, needs: Needs, held: AllocationT | None, work: Callable[[AllocationT], T]
 ) -> tuple[T, Stop | None]:
-    """Return what `work` makes of machines: of those `held`, else of the target's; and why these were not released.
+    """Return what `work` makes of machines: of those `held`, else of the target's.
+
+    And why these were not released.
 
     Raise FabbenchError or KeyboardInterrupt where that ends before there is a result.
     """
@@ -123,13 +135,18 @@ def _keeping(stops: list[Stop]) -> Iterator[None]:
 class RunningExecution:
     """One execution in progress."""
 
-    def __init__(self, execution: Execution, benchmark: str, watcher: Watcher, *, keep_going: bool = False) -> None:
+    def __init__(
+        self, execution: Execution, benchmark: str, watcher: Watcher, *, keep_going: bool = False
+    ) -> None:
         self._execution, self._benchmark, self._watcher = execution, benchmark, watcher
         self._keep_going = keep_going
         self._logs: list[Log] = []
 
     def run(self, allocation: Allocation, writer: RunWriter) -> tuple[tuple[Log, ...], Stop | None]:
-        """Run the execution, and judge it however it ends. Return its logs, and what ended the run early."""
+        """Run the execution, and judge it however it ends.
+
+        Return its logs, and what ended the run early.
+        """
         execution, ending, stops = self._execution, Ending(), list[Stop]()
         hosts = allocation.inventory.hosts_for_variant(execution.configuration.variant)
         nics = NicSampler(execution, hosts, allocation.counters, self._watcher.nics)
@@ -141,19 +158,33 @@ class RunningExecution:
                 stored.counters(nics.begin())
                 ending = self._follow(lines, nics, stored, parser)
             for stop in stops:
-                why = f"fabbench could not continue: {stop}" if isinstance(stop, FabbenchError) else _INTERRUPTED
+                why = (
+                    f"fabbench could not continue: {stop}"
+                    if isinstance(stop, FabbenchError)
+                    else _INTERRUPTED
+                )
                 sizes = execution.planned_sizes
-                ending = Ending(stopped=why, lost=isinstance(stop, MachineError), planned_sizes=sizes)
+                ending = Ending(
+                    stopped=why, lost=isinstance(stop, MachineError), planned_sizes=sizes
+                )
             with _keeping(stops):
                 stored.counters(nics.end())
             self._take(parser.close(ending))
-            logs = tuple(self._logs) or (nothing_read(self._benchmark, output, execution.proof, ending),)
+            logs = tuple(self._logs) or (
+                nothing_read(self._benchmark, output, execution.proof, ending),
+            )
             with _keeping(stops):
                 stored.finish(ending)
-        return with_counters(logs, nics.counters if nics.counters.hosts else None), next(iter(stops), None)
+        return with_counters(logs, nics.counters if nics.counters.hosts else None), next(
+            iter(stops), None
+        )
 
     def _follow(
-        self, lines: Generator[str, None, Ending], nics: NicSampler, stored: ExecutionWriter, parser: LogParser
+        self,
+        lines: Generator[str, None, Ending],
+        nics: NicSampler,
+        stored: ExecutionWriter,
+        parser: LogParser,
     ) -> Ending:
         """Store each line, then parse it. Closing `lines` early ends the execution."""
         # Sessions and scripts count too, and end the step. This limits all other output.

@@ -20,7 +20,9 @@ def parse_metric(text: str, sizes: range | None = None) -> tuple[Metric, range |
     try:
         return METRICS[name], range(parse_size(size), parse_size(size) + 1) if at else sizes
     except ValueError as error:
-        raise RequestError(f"Invalid size in {text!r}: {error}.", hint=f"Such as {name}@1G.") from None
+        raise RequestError(
+            f"Invalid size in {text!r}: {error}.", hint=f"Such as {name}@1G."
+        ) from None
 
 
 def parse_where(texts: Sequence[str]) -> dict[str, str]:
@@ -29,16 +31,23 @@ def parse_where(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise RequestError(f"Invalid condition {text!r}.", hint="--where KEY=VALUE, such as case=all_reduce.")
+            raise RequestError(
+                f"Invalid condition {text!r}.", hint="--where KEY=VALUE, such as case=all_reduce."
+            )
         if where.setdefault(name, value) != value:
-            raise RequestError(f"--where {name} is given twice.", hint="A pattern fits several: case=all_*.")
+            raise RequestError(
+                f"--where {name} is given twice.", hint="A pattern fits several: case=all_*."
+            )
     return where
 
 
-def history(runs: Iterable[Summary], metric: Metric, sizes: range | None, where: Mapping[str, str]) -> History:
+def history(
+    runs: Iterable[Summary], metric: Metric, sizes: range | None, where: Mapping[str, str]
+) -> History:
     """Return the history of a metric, from the summaries of runs, newest first.
 
-    `where` has patterns for values of keys and circumstances. Raise RequestError for a name that no run has.
+    `where` has patterns for values of keys and circumstances. Raise RequestError for a name that no
+    run has.
     """
     known, by_key = set[str](), dict[Pairs, list[HistoryPoint]]()
     for run in (each for each in runs if isinstance(each, FullSummary)):
@@ -49,7 +58,9 @@ def history(runs: Iterable[Summary], metric: Metric, sizes: range | None, where:
             values = {**around, "name": run.name, **dict(each.key)}
             known.update(values)
             if all(fnmatchcase(values.get(name, ""), pattern) for name, pattern in where.items()):
-                by_key.setdefault(each.key, []).append(HistoryPoint(run.id, run.created, value, around))
+                by_key.setdefault(each.key, []).append(
+                    HistoryPoint(run.id, run.created, value, around)
+                )
     if unknown := [name for name in where if known and name not in known]:
         raise RequestError(f"No run has {unknown[0]}.", hint=f"Known: {', '.join(sorted(known))}.")
     series = [with_changes(dict(key), points[::-1]) for key, points in by_key.items()]

@@ -1,8 +1,11 @@
-"""What users name → logs: files, directories, lists, and runs of a store. One grammar for all commands.
+"""What users name → logs: files, directories, lists, and runs of a store.
 
-Many are read on all cores. A large log is split into parts that can be read independently: each begins where one
-nccl-tests program follows another. Text between the closing line of a table and the next banner belongs to neither, so
-reading the parts gives the same result as reading the whole. A log without such boundaries, or with prefixes, is one.
+One grammar for all commands.
+
+Many are read on all cores. A large log is split into parts that can be read independently: each
+begins where one nccl-tests program follows another. Text between the closing line of a table and
+the next banner belongs to neither, so reading the parts gives the same result as reading the whole.
+A log without such boundaries, or with prefixes, is one.
 """
 
 import os
@@ -36,7 +39,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _ARCHIVES = (".tar", ".tgz", ".zip", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _MAY_BE_LOG = lazy(r"(?:^|/)[^./]*$|\.(?:txt|log|out|err|std\w+|[oe]?\d+)(?:\.(?:gz|bz2|xz|zst))?$")
-PART = 2 << 20  # Minimum bytes of a part: enough to make its overhead negligible; few, so that all cores end together
+PART = (
+    2 << 20
+    # Minimum bytes of a part: enough to make its overhead negligible; few, so that all cores end
+    # together
+)
 _BOUNDARY = (
     rb"\n# (?:Collective test concluded: \w+|Avg bus bandwidth    : \S+) *\r?\n(?:#? *\r?\n)*"
     rb"(?=# [nr]ccl-tests version \d|# Collective test starting: |# nThread \d)"
@@ -49,7 +56,10 @@ _FEW = 8  # Number of files up to which processes are not worth their start (abo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What a command reads: a log file, a part of it that can be read by itself, or a run of a store."""
+    """What a command reads.
+
+    A log file, a part of it that can be read by itself, or a run of a store.
+    """
 
     name: str  # The file, or the directory of the run
     named: bool = True  # Whether the user named it, so that it must contain a log
@@ -61,17 +71,24 @@ class Source:
 
 
 def listed(name: str) -> list[str]:
-    """Return the parts of a comma-separated list of files and directories; of any other name only itself."""
+    """Return the parts of a comma-separated list of files and directories.
+
+    Of any other name only itself.
+    """
     parts = [part for part in name.split(",") if part]
-    several = len(parts) > 1 and not Path(name).exists() and any(Path(part).exists() for part in parts)
+    several = (
+        len(parts) > 1 and not Path(name).exists() and any(Path(part).exists() for part in parts)
+    )
     return parts if several else [name]
 
 
 def expand(names: Iterable[str]) -> Iterator[Source]:
-    """Yield the files: a directory stands for all files and runs in and below it, except hidden ones.
+    """Yield the files.
 
-    A comma-separated list stands for its parts. For skipped archives, pipes, sockets and devices, UnreadWarning is
-    issued. Raise MachineError if a directory cannot be listed.
+    A directory stands for all files and runs in and below it, except hidden ones.
+
+    A comma-separated list stands for its parts. For skipped archives, pipes, sockets and devices,
+    UnreadWarning is issued. Raise MachineError if a directory cannot be listed.
     """
 
     def refuse(error: OSError) -> None:
@@ -100,12 +117,15 @@ def expand(names: Iterable[str]) -> Iterator[Source]:
 def sources_of(names: Iterable[str], store: Path, proof: Proof | None = None) -> list[Source]:
     """List the log files and runs that inputs of a command stand for.
 
-    An input is one of `expand`, or a run of the store: an id, ``last``, a name, or ``RUN:CONFIG``. Raise
-    FabbenchError if it does not exist, or if logs are to be judged by `proof` and there are only runs.
+    An input is one of `expand`, or a run of the store: an id, ``last``, a name, or ``RUN:CONFIG``.
+    Raise FabbenchError if it does not exist, or if logs are to be judged by `proof` and there are
+    only runs.
     """
     names = list(names)
     if "" in names:  # which is no name of this directory: an unset variable of a script
-        raise RequestError("An input has no name.", hint="Pass a file, a directory, - or a run of the store.")
+        raise RequestError(
+            "An input has no name.", hint="Pass a file, a directory, - or a run of the store."
+        )
     found = [source for name in names for source in _sources(name, store)]
     require_logs(found, proof)
     return found
@@ -124,7 +144,10 @@ def _sources(name: str, store: Path) -> Iterable[Source]:
         raise
     labels = [each.label for each in run.configurations]
     if configuration and configuration not in labels:
-        raise RequestError(f"Run {run.id} has no configuration {configuration}.", hint=f"It has {', '.join(labels)}.")
+        raise RequestError(
+            f"Run {run.id} has no configuration {configuration}.",
+            hint=f"It has {', '.join(labels)}.",
+        )
     return [Source(name=str(run.path), run=True, configuration=configuration)]
 
 
@@ -132,25 +155,38 @@ def require_logs(sources: Sequence[Source], proof: Proof | None) -> None:
     """Raise RequestError if there are only runs, and something is said about logs."""
     if proof is not None and proof != Proof() and sources and all(source.run for source in sources):
         raise RequestError(
-            "--fabric, --instance-type, --nodes and --nics are for logs, and have no effect on a run.",
-            hint="It was judged when it was measured, and knows its nodes: leave them out, or pass --fabric any.",
+            (
+                "--fabric, --instance-type, --nodes and --nics are for logs, and have no effect "
+                "on a "
+                "run."
+            ),
+            hint=(
+                "It was judged when it was measured, and knows its nodes: leave them out, or "
+                "pass --fabric any."
+            ),
         )
 
 
 def whole_runs(name: str, store: Path) -> list[Path]:
     """Return the runs that an input stands for; none if it stands for anything else, too."""
     sources = sources_of([name], store)
-    return [Path(each.name) for each in sources] if all(each.run and not each.configuration for each in sources) else []
+    return (
+        [Path(each.name) for each in sources]
+        if all(each.run and not each.configuration for each in sources)
+        else []
+    )
 
 
 def read_source(
     source: Source, *, proof: Proof | None = None, tables: bool = False, markdown: bool = False
 ) -> Iterator[tuple[str, Log | Unread]]:
-    """Read a file or a run: yield its logs or, if it has no result, the reason. A run is judged as it was measured.
+    """Read a file or a run: yield its logs or, if it has no result, the reason.
 
-    Each log comes with its configuration, if the file has several, or its column of a table. With `tables`, a file
-    that was named may be fabbench's own JSON or CSV; with `markdown`, also a table in it. A file in a directory that is
-    unrelated to any benchmark is left out.
+    A run is judged as it was measured.
+
+    Each log comes with its configuration, if the file has several, or its column of a table. With
+    `tables`, a file that was named may be fabbench's own JSON or CSV; with `markdown`, also a table
+    in it. A file in a directory that is unrelated to any benchmark is left out.
     """
     name, named, text, empty = source.name, source.named, source.text, not source.line
     if source.run:
@@ -159,12 +195,16 @@ def read_source(
     stream = LogStream(name, iter([text])) if isinstance(text, bytes) else text
     try:
         with nullcontext(stream) if stream else open_log(name) as file:
-            for label, log in parse_stream(file, name, proof=proof, tables=tables and named, line=source.line):
+            for label, log in parse_stream(
+                file, name, proof=proof, tables=tables and named, line=source.line
+            ):
                 empty = False
                 if named or log.case != MPI_DEBUG:  # else it may be another rank, or a server
                     yield label, log
             begin = file.head.decode("utf-8", "replace") if empty else ""
-            for label, log in table_logs(begin, name, proof) if markdown and named and empty else ():
+            for label, log in (
+                table_logs(begin, name, proof) if markdown and named and empty else ()
+            ):
                 empty = False
                 yield label, log
     except FabbenchError as error:
@@ -188,7 +228,10 @@ def _read_run(source: Source) -> Iterator[tuple[str, Log | Unread]]:
     for execution in run.executions:
         for log in execution.logs if source.configuration in {"", execution.configuration} else ():
             empty = False
-            yield execution.configuration, log if log.hosts else replace(log, hosts=frozenset(run.hosts))
+            yield (
+                execution.configuration,
+                log if log.hosts else replace(log, hosts=frozenset(run.hosts)),
+            )
     for reason in run.damage or ([f"Nothing was measured in run {run.id}."] if empty else ()):
         yield "", Unread(source.name, reason, damaged=True)
 
@@ -214,9 +257,14 @@ def open_run(ref: str, store: Path = STORE) -> "StoredRun":
         return StoredRun(matches[0])
     if matches:
         names = ", ".join(path.name for path in matches[:5])
-        raise RequestError(f"{ref} matches {len(matches)} runs: {names}.", hint="Use more characters of it.")
+        raise RequestError(
+            f"{ref} matches {len(matches)} runs: {names}.", hint="Use more characters of it."
+        )
     if ref == "-" or Path(ref).exists():
-        raise RequestError(f"{ref} is not a run.", hint="fabbench parse, explain, compare, report and show read logs.")
+        raise RequestError(
+            f"{ref} is not a run.",
+            hint="fabbench parse, explain, compare, report and show read logs.",
+        )
     hint = "fabbench runs lists them." if known else f"No runs in {store}; see --store."
     near = did_you_mean(nearest(ref, ("last", *(path.name.rpartition("-")[2] for path in known))))
     raise RequestError(f"Run {ref} not found in {store}.{near}", hint=hint)
@@ -225,9 +273,9 @@ def open_run(ref: str, store: Path = STORE) -> "StoredRun":
 def parse(*sources: str | Path, fabric: str | None = None, store: Path | None = None) -> list[Log]:
     """Read and judge logs of files, all files in directories, and runs, as `fabbench parse` does.
 
-    `fabric` judges logs as measured on it; `store` has the runs, by default ``FABBENCH_STORE``. Raise
-    MachineError if a file cannot be read. A file without any known output yields no log, and UnreadWarning if
-    it is nevertheless a benchmark's output.
+    `fabric` judges logs as measured on it; `store` has the runs, by default ``FABBENCH_STORE``.
+    Raise MachineError if a file cannot be read. A file without any known output yields no log, and
+    UnreadWarning if it is nevertheless a benchmark's output.
     """
     proof, found = Proof(fabric=fabric) if fabric is not None else None, list[Log]()
     for source in sources_of(map(str, sources), store_here(store), proof):
@@ -287,7 +335,10 @@ def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) 
 
 
 def _batches(sources: Iterable[Source]) -> Iterator[list[Source]]:
-    """Yield what one process reads: several small files, as a call of it costs as much as one, or a part of a large."""
+    """Yield what one process reads.
+
+    Several small files, as a call of it costs as much as one, or a part of a large.
+    """
     for large, some in groupby(sources, key=lambda source: source.name == "-" or _is_large(source)):
         if large:
             yield from ([part] for part in chain.from_iterable(map(parts, some)))
@@ -296,13 +347,18 @@ def _batches(sources: Iterable[Source]) -> Iterator[list[Source]]:
 
 
 def parts(source: Source) -> Iterator[Source]:
-    """Yield the parts of a large file; the last may be the open file, to be read before the next is asked for."""
+    """Yield the parts of a large file.
+
+    The last may be the open file, to be read before the next is asked for.
+    """
     text, line, boundary, sign = b"", 0, re.compile(_BOUNDARY), MARKER_SIGN.encode()
     with suppress(MachineError), open_log(source.name) as file:
         with suppress(MachineError):  # whoever reads the rest meets the damage again
             while len(text) < _MAX_SEARCH and (block := file.read(PART)):
                 at, text = max(len(text) - len(sign), 0), text + block
-                if text.find(sign, at) >= 0:  # fabbench wrote it: the end of a step applies to all of its output
+                if (
+                    text.find(sign, at) >= 0
+                ):  # fabbench wrote it: the end of a step applies to all of its output
                     break
                 while (match := boundary.search(text, PART)) is not None:
                     yield replace(source, text=text[: match.end()], line=line, more=True)
@@ -342,7 +398,10 @@ def _pieces(parts: Iterable[Source], job: ParseJob) -> Iterator[Piece]:
 def on_cores(
     function: Callable[..., T], *items: Sequence[Any], cores: int | None = None, chunk: int = 1
 ) -> Iterator[T]:
-    """Yield what a function returns for each item, in order; of many, by processes that closing the iterator ends."""
+    """Yield what a function returns for each item, in order.
+
+    Of many, by processes that closing the iterator ends.
+    """
     count = cores or os.cpu_count() or 1
     if count < 2 or len(items[0]) <= 2 * _FEW:
         yield from map(function, *items)
@@ -359,11 +418,15 @@ def processes(count: int) -> Iterator["ProcessPoolExecutor"]:
     from fabbench.execution.process import end_with_parent
 
     benchmarks()  # loaded before this process is forked
-    with ProcessPoolExecutor(count, initializer=_begin_process, initargs=(os.getpid(), end_with_parent)) as pool:
+    with ProcessPoolExecutor(
+        count, initializer=_begin_process, initargs=(os.getpid(), end_with_parent)
+    ) as pool:
         try:
             yield pool
         finally:
-            pool.shutdown(cancel_futures=True)  # waits: else the interpreter exits while its thread is ending
+            pool.shutdown(
+                cancel_futures=True
+            )  # waits: else the interpreter exits while its thread is ending
 
 
 def _begin_process(main: int, end_with_parent: Callable[[int], None]) -> None:

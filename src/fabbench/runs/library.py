@@ -1,4 +1,7 @@
-"""What `import fabbench` offers besides the use cases: a request from plain values, and a comparison for notebooks."""
+"""What `import fabbench` offers besides the use cases.
+
+A request from plain values, and a comparison for notebooks.
+"""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +31,10 @@ class ShownComparison(comparing.Comparison):
     __slots__ = ()
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return a tidy pandas data frame, in base units: the columns of ``fabbench compare --format csv``."""
+        """Return a tidy pandas data frame, in base units.
+
+        The columns of ``fabbench compare --format csv``.
+        """
         import pandas as pd
 
         from fabbench.report.comparison_tables import HEADER, comparison_rows
@@ -51,16 +57,23 @@ def compare(
 ) -> ShownComparison:
     """Compare logs, runs or columns of `load` side by side; the last one is the baseline.
 
-    `labels`, `fabrics` and `store` are those of `load`; `metric`, `placement` and `allow` choose what is
-    compared. Raise FabbenchError.
+    `labels`, `fabrics` and `store` are those of `load`; `metric`, `placement` and `allow` choose
+    what is compared. Raise FabbenchError.
     """
     names = [each for each in inputs if isinstance(each, str | Path)]
     if names and len(names) < len(inputs):
-        raise RequestError("Columns and names are mixed.", hint="Expected names of logs and runs, or columns of load.")
+        raise RequestError(
+            "Columns and names are mixed.",
+            hint="Expected names of logs and runs, or columns of load.",
+        )
     if names:
         columns = load(*names, labels=labels, fabrics=fabrics, store=store_here(store))
     else:
-        listed = [[each] if isinstance(each, Column) else each for each in inputs if not isinstance(each, str | Path)]
+        listed = [
+            [each] if isinstance(each, Column) else each
+            for each in inputs
+            if not isinstance(each, str | Path)
+        ]
         columns = [column for each in listed for column in each]
     made = comparing.compare(columns, **how)
     return ShownComparison(**{each.name: getattr(made, each.name) for each in fields(made)})
@@ -73,11 +86,14 @@ _MADE = frozenset({"benchmark", "work", "target", "target_reason", "adaptive", "
 """Fields of a request that are made here; the others are given as values."""
 
 
-def request(benchmark: str, *, on: str = "local", store: Path | None = None, **options: Any) -> RunRequest:
+def request(
+    benchmark: str, *, on: str = "local", store: Path | None = None, **options: Any
+) -> RunRequest:
     """Return what to run: a benchmark, on a target of ``fabbench.yaml`` or a launcher.
 
-    `options` are those of ``fabbench run BENCHMARK``, with ``_`` for ``-``: texts, numbers, or lists of them,
-    such as ``sizes=(64, "4K")``. Raise RequestError, with what is expected, for one that is unknown or invalid.
+    `options` are those of ``fabbench run BENCHMARK``, with ``_`` for ``-``: texts, numbers, or
+    lists of them, such as ``sizes=(64, "4K")``. Raise RequestError, with what is expected, for one
+    that is unknown or invalid.
     """
     from fabbench.benchmarks import runnable
     from fabbench.config import find_config, resolve
@@ -105,12 +121,18 @@ def request(benchmark: str, *, on: str = "local", store: Path | None = None, **o
             values[owner[name]][name] = read_option(known, _texts(value, known))
         else:
             every = sorted({*plain, *owner})
-            reason = f"{benchmark} on {on} has no option {name}.{did_you_mean(nearest(name, every))}"
+            reason = (
+                f"{benchmark} on {on} has no option {name}.{did_you_mean(nearest(name, every))}"
+            )
             raise RequestError(reason, hint=f"Expected one of {', '.join(every)}.")
     return RunRequest(
         benchmark=benchmark,
         work=work(**values[work]),
-        target=replace(target, **values[Target], options=replace(target.options, **values[type(target.options)])),
+        target=replace(
+            target,
+            **values[Target],
+            options=replace(target.options, **values[type(target.options)]),
+        ),
         target_reason=why,
         store=store_here(store),
         **values[RunRequest],
@@ -121,5 +143,10 @@ def _texts(value: Any, option: Option) -> Any:
     if isinstance(value, Mapping):
         return [f"{name}={text}" for name, text in value.items()]
     if option.many:
-        return [str(each) for each in ([value] if isinstance(value, str) or not isinstance(value, Iterable) else value)]
+        return [
+            str(each)
+            for each in (
+                [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
+            )
+        ]
     return value if isinstance(value, bool) else str(value)

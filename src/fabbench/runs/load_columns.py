@@ -1,8 +1,10 @@
-"""Inputs of a command → columns: runs, their configurations, log files, nccl-tests JSON, in any combination.
+"""Inputs of a command → columns.
 
-One file is one column, and so is a directory or a comma-separated list of files: its executions are repeats
-if they agree in what matters, and separate tables if not (several cases, dtypes, numbers of ranks). The
-output of a fabbench script has a column per configuration.
+Runs, their configurations, log files, nccl-tests JSON, in any combination.
+
+One file is one column, and so is a directory or a comma-separated list of files: its executions are
+repeats if they agree in what matters, and separate tables if not (several cases, dtypes, numbers of
+ranks). The output of a fabbench script has a column per configuration.
 """
 
 import re
@@ -32,7 +34,14 @@ if TYPE_CHECKING:
 
 _NO_FABRIC = frozenset({"any", "-"})  # Values of `--fabric` for an input that is not judged
 _PACKED = lazy(r"(?:\.(?:gz|bz2|xz|zst))+$")
-_SETTINGS = ("settings", "backend", "enable_pt", "initiator_seg_type", "target_seg_type", "op_type")  # facts
+_SETTINGS = (
+    "settings",
+    "backend",
+    "enable_pt",
+    "initiator_seg_type",
+    "target_seg_type",
+    "op_type",
+)  # facts
 _NIC = lazy(r"mlx[45]_(?:bond_)?\d+|bnxt_re\d+|irdma\d+|(?:ib|roce|rdma)p\d+s\d+(?:f\d+)?")
 
 
@@ -43,13 +52,16 @@ def load(
     labels: Sequence[str] = (),
     known: Proof | None = None,
 ) -> list[Column]:
-    """Read runs, configurations of runs and log files, as `fabbench compare` takes them: one column each.
+    """Read runs, configurations of runs and log files, as `fabbench compare` takes them.
 
-    Inputs are those of `sources_of`. A run has a column per configuration, ``RUN:CONFIG`` only that one, a log
-    file, a directory or a list of log files one column, or one per configuration of a script. `fabrics`
-    judges log files as measured on these, one per input (``any``: not judged); `labels` names the columns;
-    `known` is what is known about the nodes of log files. Raise MachineError for an input that cannot be read,
-    RequestError for a wrong number of fabrics or labels.
+    One column each.
+
+    Inputs are those of `sources_of`. A run has a column per configuration, ``RUN:CONFIG`` only that
+    one, a log file, a directory or a list of log files one column, or one per configuration of a
+    script. `fabrics` judges log files as measured on these, one per input (``any``: not judged);
+    `labels` names the columns; `known` is what is known about the nodes of log files. Raise
+    MachineError for an input that cannot be read, RequestError for a wrong number of fabrics or
+    labels.
     """
     if fabrics and len(fabrics) != len(inputs):
         raise RequestError(
@@ -64,14 +76,18 @@ def load(
         require_logs(sources, Proof(fabric=on))
         loaded += _columns(argument, sources, replace(known or Proof(), fabric=on) if on else known)
     judged = iter(judged_together([log for column in loaded for log in column.logs]))
-    return with_labels([replace(each, logs=tuple(islice(judged, len(each.logs)))) for each in loaded], labels)
+    return with_labels(
+        [replace(each, logs=tuple(islice(judged, len(each.logs)))) for each in loaded], labels
+    )
 
 
 def _columns(argument: str, sources: Sequence[Source], proof: Proof | None) -> list[Column]:
     if len(sources) == 1 and sources[0].run and sources[0].named:
         return _run(sources[0])
     if any(source.run for source in sources):
-        raise RequestError(f"{argument} holds runs, not only log files.", hint="Pass one of the runs.")
+        raise RequestError(
+            f"{argument} holds runs, not only log files.", hint="Pass one of the runs."
+        )
     found, unread = dict[str, list[Log]](), list[Unread]()
     for source in sources:
         parsed = dict[str, list[Log]]()
@@ -83,15 +99,23 @@ def _columns(argument: str, sources: Sequence[Source], proof: Proof | None) -> l
                 unread.append(entry)
                 if source.named:
                     raise _unrecognized(source.name, [entry])
-            elif len(sources) == 1 or {MPI_DEBUG, "NIC counters"}.isdisjoint((entry.case, entry.facts.get("report"))):
-                parsed.setdefault(configuration, []).append(entry)  # else it may be another rank, or a server
+            elif len(sources) == 1 or {MPI_DEBUG, "NIC counters"}.isdisjoint(
+                (entry.case, entry.facts.get("report"))
+            ):
+                parsed.setdefault(configuration, []).append(
+                    entry
+                )  # else it may be another rank, or a server
         for configuration, logs in parsed.items():
             # The files of a list are one column, whatever their markers say.
             found.setdefault(configuration if len(parsed) > 1 else "", []).extend(logs)
     if not any(found.values()):
         raise _unrecognized(argument, unread)
     return [
-        Column(label=f"{configuration or _name(argument)} {what}".rstrip(), logs=tuple(logs), source=argument)
+        Column(
+            label=f"{configuration or _name(argument)} {what}".rstrip(),
+            logs=tuple(logs),
+            source=argument,
+        )
         for configuration, each in found.items()
         for what, logs in _apart(each).items()
         if logs
@@ -99,14 +123,20 @@ def _columns(argument: str, sources: Sequence[Source], proof: Proof | None) -> l
 
 
 def _apart(logs: Sequence[Log]) -> dict[str, list[Log]]:
-    """Return the logs of each NIC, or of each setting, where all state theirs: a loop has no repeats."""
+    """Return the logs of each NIC, or of each setting, where all state theirs.
+
+    A loop has no repeats.
+    """
     for told in (_nic, _settings):
         groups: dict[str, list[Log]] = {}
         for log in logs:
             groups.setdefault(told(log), []).append(log)
         if len(groups) > 1 and "" not in groups:
             common = set.intersection(*({*words.split()} for words in groups))
-            return {" ".join(word for word in words.split() if word not in common): groups[words] for words in groups}
+            return {
+                " ".join(word for word in words.split() if word not in common): groups[words]
+                for words in groups
+            }
     return {"": [*logs]}
 
 
@@ -123,20 +153,32 @@ def _nic(log: Log) -> str:
 def judged_together(logs: Sequence[Log]) -> list[Log]:
     """Return logs with what shows only beside the others.
 
-    Of three NICs of the same nodes, one below 80 % of the median; a log far slower than the last of its test.
+    Of three NICs of the same nodes, one below 80 % of the median; a log far slower than the last of
+    its test.
     """
     loops = Counter(source for source, _ in {(log.source, _nic(log)) for log in logs})
     tests = dict[tuple[Metric, int, object], dict[str, list[tuple[int, float]]]]()
     for at, log in enumerate(logs):
         one = Column(label="", logs=(log,), source=log.source)
-        for group in row_groups([column_rows(one, placement="out-of-place")], KEYS) if _nic(log) else ():
+        for group in (
+            row_groups([column_rows(one, placement="out-of-place")], KEYS) if _nic(log) else ()
+        ):
             nic = group.key[RAIL] or _nic(log)
             before, found, after = log.source.rpartition(nic)
             # A file of one NIC is named after it, or belongs with the others of its directory.
-            place = before + after if found or loops[log.source] > 1 else str(Path(log.source).parent)
-            test = (log.hosts, place, *map(log.facts.get, ("qps", "link")), *({**group.key, RAIL: ""}).values())
+            place = (
+                before + after if found or loops[log.source] > 1 else str(Path(log.source).parent)
+            )
+            test = (
+                log.hosts,
+                place,
+                *map(log.facts.get, ("qps", "link")),
+                *({**group.key, RAIL: ""}).values(),
+            )
             for size, figure in [each for each in group.cells[0].items() if each[1].value][-1:]:
-                tests.setdefault((group.metric, size, test), {}).setdefault(nic, []).append((at, figure.value))
+                tests.setdefault((group.metric, size, test), {}).setdefault(nic, []).append(
+                    (at, figure.value)
+                )
     judged = slower_paths(logs)
     for (metric, size, _), figures in tests.items():
         of = {nic: median(value for _, value in each) for nic, each in figures.items()}
@@ -144,23 +186,42 @@ def judged_together(logs: Sequence[Log]) -> list[Log]:
         for nic, value in of.items() if len(of) > 2 else ():
             share = middle / value if metric.lower_is_better else value / middle
             if share < 0.8:
-                what = f"{share:.0%} of the median of {len(of)} NICs ({metric.name} at {format_size(size)})."
-                advice, at = "Compare its link, firmware and PCIe slot with those of the others.", figures[nic][0][0]
+                what = (
+                    f"{share:.0%} of the median of {len(of)} NICs ({metric.name} at "
+                    f"{format_size(size)})."
+                )
+                advice, at = (
+                    "Compare its link, firmware and PCIe slot with those of the others.",
+                    figures[nic][0][0],
+                )
                 seen = warning("slow-nic", f"{nic} is at {what}", advice)
                 judged[at] = replace(judged[at], findings=(*judged[at].findings, seen))
     return judged
 
 
 def _unrecognized(name: str, unread: Sequence[Unread]) -> MachineError:
-    hint = "docs/formats.md lists what is read. What is piped from a pod or job that has not started is empty."
-    known = next((f"{name}: {each.reason}" for each in unread if each.reason != NO_KNOWN_OUTPUT), "")
-    return MachineError(known or f"Nothing in {name} is recognized as a benchmark's output.", hint=hint)
+    hint = (
+        "docs/formats.md lists what is read. What is piped from a pod or job that has not "
+        "started is empty."
+    )
+    known = next(
+        (f"{name}: {each.reason}" for each in unread if each.reason != NO_KNOWN_OUTPUT), ""
+    )
+    return MachineError(
+        known or f"Nothing in {name} is recognized as a benchmark's output.", hint=hint
+    )
 
 
 def _name(argument: str) -> str:
-    """Return the label of files: the name of a directory, the stem of a file; ``a`` for ``a1.log,a2.log``."""
+    """Return the label of files: the name of a directory, the stem of a file.
+
+    ``a`` for ``a1.log,a2.log``.
+    """
     paths = [Path("stdin" if part == "-" else part) for part in listed(argument)]
-    names = [path.resolve().name if path.is_dir() else Path(_PACKED.sub("", path.name)).stem for path in paths]
+    names = [
+        path.resolve().name if path.is_dir() else Path(_PACKED.sub("", path.name)).stem
+        for path in paths
+    ]
     common = {re.sub(r"[-_. ]*r?\d+$", "", name) for name in names}
     return common.pop() or names[0] if len(names) > 1 and len(common) == 1 else names[0]
 
@@ -178,15 +239,26 @@ def _run(source: Source) -> list[Column]:
         )
     if run.damage:
         raise MachineError(
-            f"Run {run.id} is damaged: {run.damage[0]}", hint=f"fabbench show {run.id} prints what can be read."
+            f"Run {run.id} is damaged: {run.damage[0]}",
+            hint=f"fabbench show {run.id} prints what can be read.",
         )
     why, outcome = "No execution of this configuration started.", Outcome.SKIPPED
-    skipped = Log(source=source.name, benchmark=run.benchmark, case=None, outcome=outcome, reason=why, facts={})
+    skipped = Log(
+        source=source.name,
+        benchmark=run.benchmark,
+        case=None,
+        outcome=outcome,
+        reason=why,
+        facts={},
+    )
     return stored_columns(run, source.configuration, [skipped])
 
 
 def stored_columns(
-    run: "StoredRun", only: str = "", skipped: Sequence[Log] = (), logs: Mapping[str, Sequence[Log]] | None = None
+    run: "StoredRun",
+    only: str = "",
+    skipped: Sequence[Log] = (),
+    logs: Mapping[str, Sequence[Log]] | None = None,
 ) -> list[Column]:
     """Return the configurations of a run, or one, as columns, whose verdicts keep the run's significance level.
 
@@ -207,16 +279,26 @@ def stored_columns(
 
 
 def columns_within(columns: Sequence[Column], sizes: range | None) -> list[Column]:
-    """Return columns with the rows of some sizes; None: of all. Raise RequestError if none has any."""
+    """Return columns with the rows of some sizes; None: of all.
+
+    Raise RequestError if none has any.
+    """
     found = [replace(each, logs=tuple(within(log, sizes) for log in each.logs)) for each in columns]
     if sizes is not None and not any(log.points for each in found for log in each.logs):
-        known = format_sizes(point.size for each in columns for log in each.logs for point in log.points)
-        raise RequestError("Nothing was measured at the sizes of --size.", hint=f"Measured: {known or 'nothing'}.")
+        known = format_sizes(
+            point.size for each in columns for log in each.logs for point in log.points
+        )
+        raise RequestError(
+            "Nothing was measured at the sizes of --size.", hint=f"Measured: {known or 'nothing'}."
+        )
     return found
 
 
 def matching_column(baseline: Sequence[Column], label: str) -> Column:
-    """Return the only column of a baseline, or the one with a label. Raise RequestError if there is none."""
+    """Return the only column of a baseline, or the one with a label.
+
+    Raise RequestError if there is none.
+    """
     fitting = [column for column in baseline if len(baseline) == 1 or column.label == label]
     if fitting:
         return fitting[0]
@@ -228,7 +310,9 @@ def matching_column(baseline: Sequence[Column], label: str) -> Column:
 
 
 def with_labels(columns: Sequence[Column], labels: Sequence[str]) -> list[Column]:
-    """Apply the user's labels to columns, if there are any. Equal labels get the source, and then a number.
+    """Apply the user's labels to columns, if there are any.
+
+    Equal labels get the source, and then a number.
 
     Raise RequestError if the numbers of labels and columns differ.
     """
@@ -239,10 +323,17 @@ def with_labels(columns: Sequence[Column], labels: Sequence[str]) -> list[Column
             hint="Pass --label once per column, in order, or not at all.",
         )
     if labels:
-        columns = [replace(each, label=label, label_given=True) for each, label in zip(columns, labels, strict=True)]
+        columns = [
+            replace(each, label=label, label_given=True)
+            for each, label in zip(columns, labels, strict=True)
+        ]
     counts, found = Counter(column.label for column in columns), dict[str, Column]()
     for column in columns:
         name = f"{column.label} ({column.source})" if counts[column.label] > 1 else column.label
-        label = next(each for each in chain([name], (f"{name} {number}" for number in count(2))) if each not in found)
+        label = next(
+            each
+            for each in chain([name], (f"{name} {number}" for number in count(2)))
+            if each not in found
+        )
         found[label] = replace(column, label=label)
     return list(found.values())

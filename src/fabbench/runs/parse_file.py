@@ -1,10 +1,13 @@
-"""A file → judged logs. Memory is bounded by one execution, not by the file, and nothing is unpacked to disk.
+"""A file → judged logs.
 
-The first bytes of a file show its type: gzip, bzip2, xz, zstd, and UTF-16. A file has one layer of compression at
-most. A file that expands to more than logs do is refused; so are archives.
+Memory is bounded by one execution, not by the file, and nothing is unpacked to disk.
 
-Tables of results are logs, too: fabbench's own JSON and CSV, and comparisons in Markdown. Whatever the form, a table
-becomes records: size, metric and value in base units, labels, and conditions. No run: nothing is proven.
+The first bytes of a file show its type: gzip, bzip2, xz, zstd, and UTF-16. A file has one layer of
+compression at most. A file that expands to more than logs do is refused; so are archives.
+
+Tables of results are logs, too: fabbench's own JSON and CSV, and comparisons in Markdown. Whatever
+the form, a table becomes records: size, metric and value in base units, labels, and conditions. No
+run: nothing is proven.
 """
 
 import bz2
@@ -43,7 +46,9 @@ BLOCK = 1 << 18
 MAX_BYTES = 16 << 30  # Limit of the decompressed bytes of one file
 _AT_ONCE = 1 << 10  # Bytes that are decompressed at once, as the result has no limit
 _HEAD = 512
-_MAX_DOCUMENT = 1 << 27  # Limit in bytes of a document, which is read whole; a larger file is not a document
+_MAX_DOCUMENT = (
+    1 << 27
+)  # Limit in bytes of a document, which is read whole; a larger file is not a document
 _COPIED: Mapping[int, str | None] = {
     **dict.fromkeys((0xA0, *range(0x2000, 0x200B), 0x202F, 0x205F), " "),
     **dict.fromkeys((0x200B, 0x2060, 0xFEFF), None),
@@ -53,7 +58,9 @@ _COPIED: Mapping[int, str | None] = {
 """Blanks that keep a line together or are narrow or wide, signs without a width, and the minus of word processors."""
 _UNUSUAL = lazy(f"[{''.join(map(chr, _COPIED))}]")  # translating takes ten times as long
 _TICKET = r"\{(?:code|noformat)\b[^{}\s]*\}"  # around a text in Jira
-_HTML = lazy(rf"{_TICKET}|&(?:nbsp|[lg]t|amp|quot|#\d+|#x[\da-fA-F]+);|<(?:br|pre|p|div|code|span|html)\b[^<>]*>")
+_HTML = lazy(
+    rf"{_TICKET}|&(?:nbsp|[lg]t|amp|quot|#\d+|#x[\da-fA-F]+);|<(?:br|pre|p|div|code|span|html)\b[^<>]*>"
+)
 _LINE_END = lazy(r"(?:<br ?/?>|</(?:p|div|li|tr)>)(?!\n|\Z)")
 _TAG = lazy(rf"{_TICKET}|</?(?:br|pre|p|div|li|tr|td|code|span|samp|b|strong|html|body)\b[^<>]*>")
 _LOST = lazy(r"\0+")  # data that never came to the disk, or were cut off in place
@@ -61,10 +68,13 @@ _COLOR_WORD = lazy(r"(?:\^\[\[[\d;]*|\x1b?\[\d{1,2}(?:;\d{1,3}){0,4})[mK]")
 _CONFIGURATION = lazy(rf"{MARKER_SIGN}(?:begin|nics) \d+-(\S+)-r\d+[/ ]")
 
 
-def parse_file(path: str | Path, *, proof: Proof | None = None, ending: Ending | None = None) -> Iterator[Log]:
+def parse_file(
+    path: str | Path, *, proof: Proof | None = None, ending: Ending | None = None
+) -> Iterator[Log]:
     """Read a log file, a document such as nccl-tests' JSON, or fabbench's own `output.log`.
 
-    It may be compressed. Raise MachineError if the file cannot be read; a file without any known output yields no log.
+    It may be compressed. Raise MachineError if the file cannot be read; a file without any known
+    output yields no log.
     """
     with open_log(str(path)) as file:
         yield from (log for _, log in parse_stream(file, str(path), proof=proof, ending=ending))
@@ -86,8 +96,15 @@ def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[
 
 
 def within(log: Log, sizes: range | None) -> Log:
-    """Return a log with the rows of some sizes; None: of all. What the log shows besides stays as it is."""
-    return log if sizes is None else replace(log, points=[point for point in log.points if point.size in sizes])
+    """Return a log with the rows of some sizes; None: of all.
+
+    What the log shows besides stays as it is.
+    """
+    return (
+        log
+        if sizes is None
+        else replace(log, points=[point for point in log.points if point.size in sizes])
+    )
 
 
 def parse_stream(  # noqa: PLR0913 - what is known about a log
@@ -99,12 +116,17 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
     tables: bool = False,
     line: int = 0,
 ) -> Iterator[tuple[str, Log]]:
-    """Read an open binary stream; with `tables`, also fabbench's own JSON and CSV. `line`: the number of that before.
+    """Read an open binary stream; with `tables`, also fabbench's own JSON and CSV. `line`.
 
-    Each log comes with its configuration, which the output of a fabbench script names, and tables as columns.
+    The number of that before.
+
+    Each log comes with its configuration, which the output of a fabbench script names, and tables
+    as columns.
     """
     block = file.read(BLOCK)
-    if candidates := [benchmark for benchmark in benchmarks().values() if benchmark.is_document(block)]:
+    if candidates := [
+        benchmark for benchmark in benchmarks().values() if benchmark.is_document(block)
+    ]:
         text = _whole(block, file)
         record = next(filter(None, (benchmark.document(text) for benchmark in candidates)), None)
         if record is not None:
@@ -122,7 +144,8 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
     first = next(blocks := _blocks(block, file), "")
     sample = [*first.replace("\r", "\n").split("\n"), begin.rpartition("\n")[2]]
     sample = [] if begin.startswith(MARKER_SIGN) else sample
-    # Each part has its own parser: what one configuration, or repeat, has printed is no evidence about another.
+    # Each part has its own parser: what one configuration, or repeat, has printed is no evidence
+    # about another.
     make = partial(LogParser, source, proof=proof, live=False, line=line)
     parser, current, preamble, damage = make(prefixes=Prefixes(sample)), "", list[str](), None
     try:
@@ -143,7 +166,10 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
 
 
 def _by_configuration(blocks: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield lines with their configuration: that of the last marker; empty before the first marker."""
+    """Yield lines with their configuration: that of the last marker.
+
+    Empty before the first marker.
+    """
     configuration = ""
     for text in blocks:
         begin, lines = 0, text.split("\n")
@@ -161,14 +187,21 @@ def _whole(block: bytes, file: Bytes) -> str:
     whole = block + file.read(_MAX_DOCUMENT)
     if len(whole) > _MAX_DOCUMENT:
         raise MachineError(
-            f"It starts like a document, such as JSON, but is larger than {_MAX_DOCUMENT >> 20} MiB.",
+            (
+                "It starts like a document, such as JSON, but is larger than "
+                f"{_MAX_DOCUMENT >> 20} "
+                "MiB."
+            ),
             hint="Pass the text output of the program instead.",
         )
     return whole.decode("utf-8", "replace")
 
 
 def _results(text: str) -> str:
-    """Return the results in a JSON document as a table, below a line of their names; empty if they are no flat rows."""
+    """Return the results in a JSON document as a table, below a line of their names.
+
+    Empty if they are no flat rows.
+    """
     try:
         rows = json.loads(text)["results"]
         table = [[*rows[0]], *([row[name] for name in rows[0]] for row in rows)]
@@ -176,18 +209,25 @@ def _results(text: str) -> str:
         return ""
     if not all(isinstance(cell, str | int | float) for row in table for cell in row):
         return ""
-    cells = ([f"{cell:.12f}" if isinstance(cell, float) else str(cell) for cell in row] for row in table)
+    cells = (
+        [f"{cell:.12f}" if isinstance(cell, float) else str(cell) for cell in row] for row in table
+    )
     return "".join(f"{'    '.join(row)}\n" for row in cells)
 
 
 def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
-    """Yield the text in blocks of whole lines; a carriage return before a newline is part of the newline."""
+    """Yield the text in blocks of whole lines.
+
+    A carriage return before a newline is part of the newline.
+    """
     rest = b""
     while block:
         whole, newline, tail = block.rpartition(b"\n")
         if newline:
             text = (rest + whole).decode("utf-8", "replace")
-            yield as_printed(text.replace("\r\n", "\n").removesuffix("\r") if "\r" in text else text)
+            yield as_printed(
+                text.replace("\r\n", "\n").removesuffix("\r") if "\r" in text else text
+            )
             rest = tail
         elif len(rest) < 8 * LONGEST_LINE:
             rest += block
@@ -197,13 +237,18 @@ def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
 
 
 def as_printed(text: str) -> str:
-    """Undo what pages, tickets and editors do to a text: HTML, escapes, unusual blanks, colors that lost their ESC."""
+    """Undo what pages, tickets and editors do to a text.
+
+    HTML, escapes, unusual blanks, colors that lost their ESC.
+    """
     page = "<" in text and ("</" in text or "<br" in text or "<pre" in text)
     if (page or "&" in text or "{" in text) and _HTML.search(text):
         text = html.unescape(_TAG.sub("", _LINE_END.sub("\n", text)))
     text = _LOST.sub("\n", text) if "\0" in text else text
     text = re.sub(r"\\([#*_[\]])", r"\1", text) if "\\" in text else text  # Markdown
-    if "[0m" in text or ("^" in text and "^[[" in text):  # a rare character is found far more quickly
+    if "[0m" in text or (
+        "^" in text and "^[[" in text
+    ):  # a rare character is found far more quickly
         text = _COLOR_WORD.sub("", text)
     return text if text.isascii() or not _UNUSUAL.search(text) else text.translate(_COPIED)
 
@@ -221,10 +266,17 @@ class LogStream:
         self._damage: MachineError | None = None
 
     def read(self, size: int = BLOCK, /) -> bytes:
-        """Return `size` bytes, or fewer at the end. The data before a damage counts: the next read raises the error."""
+        """Return `size` bytes, or fewer at the end. The data before a damage counts.
+
+        The next read raises the error.
+        """
         found, length = [self._rest], len(self._rest)
         try:
-            while length < size and self._damage is None and (piece := next(self._pieces, None)) is not None:
+            while (
+                length < size
+                and self._damage is None
+                and (piece := next(self._pieces, None)) is not None
+            ):
                 found.append(piece)
                 length += len(piece)
         except MachineError as error:
@@ -248,10 +300,18 @@ def open_log(name: str) -> Iterator[LogStream]:
     """Open a file; ``-`` is standard input. Raise MachineError if it cannot be read."""
     path, standard = Path(name), name == "-"
     if standard and sys.stdin is None:
-        raise MachineError("Standard input is closed.", hint="Specify a file, or pipe a log into it.")
+        raise MachineError(
+            "Standard input is closed.", hint="Specify a file, or pipe a log into it."
+        )
     try:
         with nullcontext(sys.stdin.buffer) if standard else path.open("rb") as file:
-            if not (standard or path.is_file() or path.is_fifo() or path.samefile(os.devnull) or file.isatty()):
+            if not (
+                standard
+                or path.is_file()
+                or path.is_fifo()
+                or path.samefile(os.devnull)
+                or file.isatty()
+            ):
                 raise MachineError(f"{path} is a device, not a log.")
             yield LogStream(name, _decompressed(name, iter(partial(file.read, BLOCK), b"")))
     except OSError as error:
@@ -259,7 +319,9 @@ def open_log(name: str) -> Iterator[LogStream]:
 
 
 def _unreadable(name: str, error: OSError) -> MachineError:
-    return MachineError(f"{name} cannot be read: {error.strerror or str(error) or type(error).__name__}")
+    return MachineError(
+        f"{name} cannot be read: {error.strerror or str(error) or type(error).__name__}"
+    )
 
 
 def _decompressed(name: str, pieces: Pieces) -> Pieces:
@@ -268,7 +330,9 @@ def _decompressed(name: str, pieces: Pieces) -> Pieces:
     for new in [new for sign, new in _COMPRESSIONS.items() if re.match(sign, head)]:
         head, pieces = _begun(_unpacked(new, pieces))
     for encoding in [encoding for sign, encoding in _ENCODINGS.items() if re.match(sign, head)]:
-        head, pieces = _begun(text.encode() for text in codecs.iterdecode(pieces, encoding, "replace"))
+        head, pieces = _begun(
+            text.encode() for text in codecs.iterdecode(pieces, encoding, "replace")
+        )
     if any(re.match(sign, head) for sign in _COMPRESSIONS):
         raise MachineError(f"{name} is compressed more than once: unpack it.")
     if re.match(rb"(?s).{257}ustar|PK\x03\x04", head):
@@ -285,7 +349,10 @@ def _begun(pieces: Pieces) -> tuple[bytes, Pieces]:
 
 
 def _unpacked(new: Callable[[], Any], pieces: Pieces) -> Pieces:
-    """Yield what consecutive frames hold, with zeros between them; `new` makes the decompressor of each."""
+    """Yield what consecutive frames hold, with zeros between them.
+
+    `new` makes the decompressor of each.
+    """
     frame, left = new(), MAX_BYTES
     for piece in pieces:
         for at in range(0, len(piece), _AT_ONCE):
@@ -297,7 +364,13 @@ def _unpacked(new: Callable[[], Any], pieces: Pieces) -> Pieces:
                 except Exception as error:
                     raise OSError(0, str(error)) from error  # each library has its own
                 if (left := left - len(found)) < 0:
-                    raise OSError(0, f"it decompresses to more than {MAX_BYTES >> 30} GB. If you trust it, unpack it.")
+                    raise OSError(
+                        0,
+                        (
+                            f"it decompresses to more than {MAX_BYTES >> 30} GB. If you trust it, "
+                            "unpack it."
+                        ),
+                    )
                 yield found
                 data = frame.unused_data if frame.eof else b""
     if not frame.eof:
@@ -305,7 +378,10 @@ def _unpacked(new: Callable[[], Any], pieces: Pieces) -> Pieces:
 
 
 def _zstd() -> Any:
-    """Return a decompressor of Python's own module (3.14), or of the package zstandard; both need 128 MB at most."""
+    """Return a decompressor of Python's own module (3.14), or of the package zstandard.
+
+    Both need 128 MB at most.
+    """
     if sys.version_info >= (3, 14):
         from compression import zstd
 
@@ -334,34 +410,56 @@ _ENCODINGS |= {rb"(?:[^\0]\0){8}": "utf-16-le", rb"(?:\0[^\0]){8}": "utf-16-be"}
 
 
 _COUNTS = ("ranks", "hosts", "gpus_per_host")
-_ABOUT = ("source", "log", "run", "execution", "outcome", "benchmark", "case", *_COUNTS, "versions")  # of logs
+_ABOUT = (
+    "source",
+    "log",
+    "run",
+    "execution",
+    "outcome",
+    "benchmark",
+    "case",
+    *_COUNTS,
+    "versions",
+)  # of logs
 _UNITS = {**RATE_UNITS, **TIME_UNITS, "M/s": 1e6}
 _JSON = lazy(r'\s*\{\s*"(?:format":\s*1\s*,\s*"(?:logs"|metric":[^{[]*"lower_is_better")|run":)')
 _CELL_END = lazy(r"(?<!\\)\|")
 _SIZE = "Message Size"
 _FIGURE = lazy(rf"({'|'.join(METRICS)})(?: (.+))? \(([^()]+)\)(?:, ([a-z-]+))?")
-_SAME = lazy(r"(?m)^- (?:C[a-z ]+|\w+ column): (?P<benchmark>\w+), (?P<case>[\w.-]+)(?=, |\.$)(?P<more>.*)\.$")
+_SAME = lazy(
+    r"(?m)^- (?:C[a-z ]+|\w+ column): (?P<benchmark>\w+), (?P<case>[\w.-]+)(?=, "
+    r"|\.$)(?P<more>.*)\.$"
+)
 _CONDITION = lazy(r"(?:^|, )([a-z_]+) ([^,]+)(?=,|$)")
 _HEADLINE = lazy(r"([\w.-]+): .* vs .* at .*")
 
-_Rows: TypeAlias = dict[tuple[int, tuple[tuple[str, str], ...]], dict[str, float]]  # size and labels → metric → value
+_Rows: TypeAlias = dict[
+    tuple[int, tuple[tuple[str, str], ...]], dict[str, float]
+]  # size and labels → metric → value
 
 
 def is_table(text: str) -> bool:
     """Return whether a text begins like fabbench's own JSON or CSV."""
-    return _JSON.match(text) is not None or {"size", "metric", "value"} <= {*text.partition("\n")[0].split(",")}
+    return _JSON.match(text) is not None or {"size", "metric", "value"} <= {
+        *text.partition("\n")[0].split(",")
+    }
 
 
 def table_logs(text: str, source: str, proof: Proof | None = None) -> list[tuple[str, Log]]:
-    """Return the logs of a table, each with the name of its column; ``""`` for a column without a name.
+    """Return the logs of a table, each with the name of its column.
 
-    A text that is no table has none. Raise MachineError for a damaged one, and for Markdown with two rows of one size.
+    ``""`` for a column without a name.
+
+    A text that is no table has none. Raise MachineError for a damaged one, and for Markdown with
+    two rows of one size.
     """
     own, columns = is_table(text), dict[str, dict[tuple[str, ...], list[_Rows]]]()
     rows = csv.DictReader(text.splitlines(keepends=True))
     try:
         for record in _markdown(text) if not own else _json(text) if _JSON.match(text) else rows:
-            label = record.get("column") or ":".join(filter(None, (record.get("run"), record.get("configuration"))))
+            label = record.get("column") or ":".join(
+                filter(None, (record.get("run"), record.get("configuration")))
+            )
             about = tuple(str(record.get(name) or "") for name in _ABOUT)
             _add(record, columns.setdefault(label, {}).setdefault(about, [{}]), once=not own)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as error:
@@ -375,9 +473,18 @@ def table_logs(text: str, source: str, proof: Proof | None = None) -> list[tuple
 
 
 def _add(record: Mapping[str, Any], tables: list[_Rows], *, once: bool) -> None:
-    """Add a figure to the last table; one that it has begins a repeat, unless a text has only one of each."""
-    labels = tuple((name, str(record[name])) for name in LABELS if record.get(name) not in {None, ""})
-    row, metric, value = (int(record["size"]), labels), METRICS[record["metric"]].name, record["value"]
+    """Add a figure to the last table.
+
+    One that it has begins a repeat, unless a text has only one of each.
+    """
+    labels = tuple(
+        (name, str(record[name])) for name in LABELS if record.get(name) not in {None, ""}
+    )
+    row, metric, value = (
+        (int(record["size"]), labels),
+        METRICS[record["metric"]].name,
+        record["value"],
+    )
     if isinstance(record["size"], str) and None in record.values():
         raise ValueError(f"a row of {row[0]} bytes was cut")
     if metric in tables[-1].get(row, {}):
@@ -400,9 +507,15 @@ def _log(about: tuple[str, ...], rows: _Rows, source: str, proof: Proof | None) 
         benchmark=known["benchmark"] or None,
         case=known["case"] or None,
         outcome=Outcome(known["outcome"]) if bad else Outcome.UNPROVEN,
-        reason=f"From a table, nothing proven{', not even that it is ' + known['outcome'] if bad else ''}.",
+        reason=(
+            "From a table, nothing "
+            f"proven{', not even that it is ' + known['outcome'] if bad else ''}."
+        ),
         facts={**counts, **{name: version for name, _, version in versions}},
-        points=[Point(size, dict(labels), (*row,), (*row.values(),)) for (size, labels), row in rows.items()],
+        points=[
+            Point(size, dict(labels), (*row,), (*row.values(),))
+            for (size, labels), row in rows.items()
+        ],
         proof=proof,
     )
 
@@ -413,17 +526,31 @@ def _json(text: str) -> Iterator[Mapping[str, Any]]:
     yield from document.get("rows", ())
     for number, log in enumerate(document.get("logs", ())):
         facts = log["facts"]
-        versions = [f"{name} {facts[name]}" for name in benchmark_named(log["benchmark"]).versions if name in facts]
+        versions = [
+            f"{name} {facts[name]}"
+            for name in benchmark_named(log["benchmark"]).versions
+            if name in facts
+        ]
         about = {name: log[name] for name in ("source", "benchmark", "case", "outcome")}
-        about |= {"log": str(number), "versions": ", ".join(versions), **{name: facts.get(name) for name in _COUNTS}}
-        for sample in log["samples"] or [{"labels": {}, "size": 0, "metric": "time", "value": None}]:
+        about |= {
+            "log": str(number),
+            "versions": ", ".join(versions),
+            **{name: facts.get(name) for name in _COUNTS},
+        }
+        for sample in log["samples"] or [
+            {"labels": {}, "size": 0, "metric": "time", "value": None}
+        ]:
             yield {**sample["labels"], **sample, **about}
 
 
 def _markdown(text: str) -> Iterator[Mapping[str, Any]]:
     """Yield the figures of tables with the headers of a comparison, such as those that fabbench publishes."""
     same, header, section = list(_SAME.finditer(text)), list[str](), dict[str, str]()
-    shared = {**same[0].groupdict(), **dict(_CONDITION.findall(same[0]["more"]))} if len(same) == 1 else {}
+    shared = (
+        {**same[0].groupdict(), **dict(_CONDITION.findall(same[0]["more"]))}
+        if len(same) == 1
+        else {}
+    )
     for line in map(str.strip, text.splitlines()):
         if not line.startswith("|"):
             header = header if line else []
@@ -432,7 +559,9 @@ def _markdown(text: str) -> Iterator[Mapping[str, Any]]:
             elif line.startswith("### "):
                 section = dict(_CONDITION.findall(line[4:]))
             continue
-        cells = [cell.strip().replace("\\", "") for cell in _CELL_END.split(line[1:].removesuffix("|"))]
+        cells = [
+            cell.strip().replace("\\", "") for cell in _CELL_END.split(line[1:].removesuffix("|"))
+        ]
         if _SIZE in header and (len(cells) != len(header) or line[-1] != "|"):
             raise ValueError(f"a row was cut: {line}")
         row = dict(zip(header, cells, strict=False))
@@ -440,7 +569,15 @@ def _markdown(text: str) -> Iterator[Mapping[str, Any]]:
         for name, cell in row.items() if row.get(_SIZE, "")[:1].isdecimal() else ():
             if (match := _FIGURE.fullmatch(name)) is not None:
                 metric, label, unit, mark = match.groups()
-                value = float(cell) * _UNITS[unit] if cell[:1].isdecimal() and " " not in cell else None
+                value = (
+                    float(cell) * _UNITS[unit] if cell[:1].isdecimal() and " " not in cell else None
+                )
                 figure = {"column": label, "outcome": mark, "metric": metric, "value": value}
                 device = row.get("Device", "").strip("-")
-                yield {**shared, **section, **figure, "size": parse_size(row[_SIZE]), "device": device}
+                yield {
+                    **shared,
+                    **section,
+                    **figure,
+                    "size": parse_size(row[_SIZE]),
+                    "device": device,
+                }

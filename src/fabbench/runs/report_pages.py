@@ -1,4 +1,7 @@
-"""Stored runs, sweeps and logs → what is shown of them: comparisons, NIC traffic, pages and sections of a report."""
+"""Stored runs, sweeps and logs → what is shown of them.
+
+Comparisons, NIC traffic, pages and sections of a report.
+"""
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -62,12 +65,15 @@ def run_page(run: StoredRun, metric: str | None = None, sizes: range | None = No
     sweep, about = None, f"{run.benchmark} on {run.target or 'an unknown target'}"
     if run.sweep is not None:
         sweep, about = stored_sweep(run), f"Sweep of {about}, {run.sweep.fabric}"
-    ended = sweep.tests if sweep else [log for execution in run.executions for log in execution.logs]
+    ended = (
+        sweep.tests if sweep else [log for execution in run.executions for log in execution.logs]
+    )
     known = {
         **picked(run, "id", "name", hosts="document.hosts", command="command_line"),
         "about": about,
         "created": format_time(run.created),
-        "outcomes": ", ".join(f"{count} {each}" for each, count in outcomes_of(run, ended).items()) or "none",
+        "outcomes": ", ".join(f"{count} {each}" for each, count in outcomes_of(run, ended).items())
+        or "none",
     }
     if sweep:
         left = "" if run.verdict is not None else unfinished(sweep)
@@ -91,16 +97,24 @@ def run_page(run: StoredRun, metric: str | None = None, sizes: range | None = No
 
 
 def logs_pages(
-    inputs: Sequence[str], store: Path, notify: Callable[[str], None], metric: str | None, sizes: range | None
+    inputs: Sequence[str],
+    store: Path,
+    notify: Callable[[str], None],
+    metric: str | None,
+    sizes: range | None,
 ) -> list[RunPage]:
-    """Return the page that compares inputs, such as logs, as `fabbench compare` does; one of each if they cannot be.
+    """Return the page that compares inputs, such as logs, as `fabbench compare` does.
+
+    One of each if they cannot be.
 
     One that cannot be shown either is left out, unless nothing is left: raise FabbenchError.
     """
 
     def page(*some: str) -> RunPage:
         columns = columns_within(load(*some, store=store), sizes)
-        comparisons = _comparisons(columns, metric, partial(compare, allow=ALLOWED if len(some) == 1 else ()))
+        comparisons = _comparisons(
+            columns, metric, partial(compare, allow=ALLOWED if len(some) == 1 else ())
+        )
         nodes = list(_versions(comparisons[0].columns))
         return replace(comparison_page(comparisons[0]), comparisons=comparisons, nodes=nodes)
 
@@ -121,12 +135,19 @@ def logs_pages(
     return pages
 
 
-def _comparisons(columns: Sequence[Column], metric: str | None, how: Callable[..., Comparison]) -> list[Comparison]:
-    """Compare by the usual metric, then by one of the other kind: a rate besides a time, or vice versa."""
+def _comparisons(
+    columns: Sequence[Column], metric: str | None, how: Callable[..., Comparison]
+) -> list[Comparison]:
+    """Compare by the usual metric, then by one of the other kind.
+
+    A rate besides a time, or vice versa.
+    """
     usual = how(columns, metric=metric)
     known = {name for _, rows in usual.inputs for name in rows.metrics()}
     rate = any(each.unit == "B/s" for each in usual.metrics)
-    other = [name for name in _OTHER_METRICS if name in known and (name in {"latency", "time"}) is rate]
+    other = [
+        name for name in _OTHER_METRICS if name in known and (name in {"latency", "time"}) is rate
+    ]
     return [usual, *(how(columns, metric=name) for name in other[:1])]
 
 
@@ -142,7 +163,9 @@ def node_tables(run: StoredRun, columns: Sequence[ColumnSummary] = ()) -> Iterat
 
 def _versions(columns: Sequence[ColumnSummary]) -> Iterator[Table]:
     stated = ((column, name) for column in columns for name in versions_of(column))
-    versions = [(column.label, name, "/".join(map(str, column.facts[name]))) for column, name in stated]
+    versions = [
+        (column.label, name, "/".join(map(str, column.facts[name]))) for column, name in stated
+    ]
     if versions:
         header = ("Configuration", "Library", "Version")
         yield Table(title="Versions, as the logs state them", header=header, rows=versions)
@@ -151,7 +174,9 @@ def _versions(columns: Sequence[ColumnSummary]) -> Iterator[Table]:
 def _node(host: Host) -> tuple[str, ...]:
     devices = listed([f"{name} ({kind})" for name, kind in host.devices.items()], 8)
     versions = ", ".join(f"{name} {version}" for name, version in host.versions.items())
-    topology = "; ".join(f"{fact.name}: {text}" for fact in FACTS if (text := fact.summary(host.topology)))
+    topology = "; ".join(
+        f"{fact.name}: {text}" for fact in FACTS if (text := fact.summary(host.topology))
+    )
     cells = (host.name, host.instance_type, str(host.gpus or ""), devices, topology, versions)
     return tuple(text or "-" for text in cells)
 
@@ -160,9 +185,19 @@ def _programs(run: StoredRun) -> dict[str, Sequence[str]]:
     """Return the command lines of each configuration. Damage is reported elsewhere."""
     found = dict[str, Sequence[str]]()
     for execution in run.executions:
-        if execution.configuration not in found and (planned := readable(execution.path / PLAN, Execution)):
-            lines = list(dict.fromkeys(_command_line(each) for step in planned.steps for each in step.commands))
-            more = [f"# and {counted(len(lines) - _MAX_PROGRAMS, 'more command')}"] if lines[_MAX_PROGRAMS:] else []
+        if execution.configuration not in found and (
+            planned := readable(execution.path / PLAN, Execution)
+        ):
+            lines = list(
+                dict.fromkeys(
+                    _command_line(each) for step in planned.steps for each in step.commands
+                )
+            )
+            more = (
+                [f"# and {counted(len(lines) - _MAX_PROGRAMS, 'more command')}"]
+                if lines[_MAX_PROGRAMS:]
+                else []
+            )
             found[execution.configuration] = [*lines[:_MAX_PROGRAMS], *more]
     return found
 
@@ -185,7 +220,13 @@ def _report(sweep: StoredSweep, left: str) -> SweepReport | None:
 
 
 def sweep_report(
-    readings: Readings, results: Iterable[SweepResult], *, tolerance: float, confidence: float, rows: int, **more: Any
+    readings: Readings,
+    results: Iterable[SweepResult],
+    *,
+    tolerance: float,
+    confidence: float,
+    rows: int,
+    **more: Any,
 ) -> SweepReport:
     """Diagnose results, with a matrix of about `rows` rows. The results are added to `readings`."""
     for result in results:
@@ -217,7 +258,10 @@ def stored_sections(
     first: int = 1,
     cores: int | None = None,
 ) -> Iterator[StoredSection]:
-    """Return an iterator of the sections of runs in order, numbered from `first`. Raise RequestError."""
+    """Return an iterator of the sections of runs in order, numbered from `first`.
+
+    Raise RequestError.
+    """
     if len(runs) > _MAX_RUNS:
         hint = "Name fewer; `fabbench history METRIC -o history.html` is a page of all."
         raise RequestError(f"A page has {_MAX_RUNS} runs at most, not {len(runs)}.", hint=hint)
@@ -230,8 +274,12 @@ def stored_sections(
 def _section(metric: str | None, sizes: range | None, path: Path, number: int) -> StoredSection:
     run = StoredRun(path)
     if run.sweep is not None and (metric is not None or sizes is not None):
-        raise RequestError(f"{run.id} is a sweep: --metric and --size have no effect.", hint="Leave them out.")
+        raise RequestError(
+            f"{run.id} is a sweep: --metric and --size have no effect.", hint="Leave them out."
+        )
     page = run_page(run, metric, sizes)
     measured = page.sweep is not None or any(execution.logs for execution in run.executions)
     # That its configurations cannot be compared is no damage of a run.
-    return StoredSection(run_section(page, number), path, page.damage if run.sweep else run.damage, measured)
+    return StoredSection(
+        run_section(page, number), path, page.damage if run.sweep else run.damage, measured
+    )

@@ -20,7 +20,13 @@ from fabbench.analysis.progress import ALLOWED
 from fabbench.analysis.sequential import FIRST_LOOK
 from fabbench.analysis.statistics import Difference
 from fabbench.hosts.discover import loaded
-from fabbench.launchers import Allocation, BatchAllocation, RenderInput, launcher_named, require_support
+from fabbench.launchers import (
+    Allocation,
+    BatchAllocation,
+    RenderInput,
+    launcher_named,
+    require_support,
+)
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import Log
@@ -48,7 +54,9 @@ Watching: TypeAlias = Callable[[Plan], AbstractContextManager[Watcher]]
 # ---------------------------------------------------------------- --repeat auto
 
 
-def undecided(comparison: Comparison, gates: Sequence[Gate], verdict: Verdict | None) -> tuple[Told, Told]:
+def undecided(
+    comparison: Comparison, gates: Sequence[Gate], verdict: Verdict | None
+) -> tuple[Told, Told]:
     """Return what is undecided, as sentences, and what else is, on which no repeat is spent.
 
     That is the gates that need a baseline or, without such gates, the headlines' sizes.
@@ -60,7 +68,9 @@ def undecided(comparison: Comparison, gates: Sequence[Gate], verdict: Verdict | 
             rows = [row for row in section.rows if row.verdict(index) is Difference.UNDECIDED]
             for found, at_headline in ((asked, True), (besides, False)):
                 if sizes := [row.size for row in rows if (row is headline) is at_headline]:
-                    found.append(f"{section.metric.name} of {column.label} at {format_sizes(sizes)}")
+                    found.append(
+                        f"{section.metric.name} of {column.label} at {format_sizes(sizes)}"
+                    )
     if verdict is not None and any(gate.needs_baseline for gate in gates):
         return verdict.undecided, (*asked, *besides)
     return asked, besides
@@ -73,7 +83,10 @@ def stop_condition(
     notify: Notify,
     clock: Callable[[], float] = time.monotonic,
 ) -> Callable[[int, Logs], bool]:
-    """Return what decides whether execution `number` was the last one needed; without `adaptive`, none is."""
+    """Return what decides whether execution `number` was the last one needed.
+
+    Without `adaptive`, none is.
+    """
     started = clock()
 
     def enough(number: int, logs: Logs) -> bool:
@@ -104,8 +117,12 @@ class RunResult:
     id: str
     path: Path
     columns: tuple[Column, ...] = ()  # the configurations with results, in order
-    comparison: Comparison | None = None  # None if nothing was measured, or it cannot be compared (see `failure`)
-    verdict: Verdict | None = None  # The gates' verdict; None if there are no gates, or the run was interrupted
+    comparison: Comparison | None = (
+        None  # None if nothing was measured, or it cannot be compared (see `failure`)
+    )
+    verdict: Verdict | None = (
+        None  # The gates' verdict; None if there are no gates, or the run was interrupted
+    )
     interrupted: bool = False
     missing: int = 0  # as in `PlanResult`
     failure: FabbenchError | None = None
@@ -135,21 +152,24 @@ def run(
 ) -> RunResult:
     """Carry out a request, store it, and compare the results.
 
-    `resume` is a run of the same request that was interrupted: its executions that are ok are kept. `held` are
-    machines to use, which stay held; None: those of the request's target.
+    `resume` is a run of the same request that was interrupted: its executions that are ok are kept.
+    `held` are machines to use, which stay held; None: those of the request's target.
 
-    Raise FabbenchError if it cannot start: for an invalid request, or hosts that cannot be allocated. Any
-    later error is part of the result.
+    Raise FabbenchError if it cannot start: for an invalid request, or hosts that cannot be
+    allocated. Any later error is part of the result.
     """
     if resume is not None:
         if all(each.is_ok for each in resume.executions):
             raise RequestError(
-                f"All executions of run {resume.id} are ok.", hint=f"Measure again: fabbench rerun {resume.id}."
+                f"All executions of run {resume.id} are ok.",
+                hint=f"Measure again: fabbench rerun {resume.id}.",
             )
         request = same_nodes(request, resume.hosts)
     measure = partial(_measure, request, _checked(request), notify, watching, resume)
     needs = replace(request.work.needs, fabrics=request.fabrics)
-    (baseline, writer, measured), release_failure = on_machines(request.target, needs, held, measure)
+    (baseline, writer, measured), release_failure = on_machines(
+        request.target, needs, held, measure
+    )
     with closing(writer):
         return _compared(request, baseline, writer, measured, release_failure)
 
@@ -182,7 +202,9 @@ def _planned(request: RunRequest, baseline: Columns, inventory: Inventory) -> tu
     planned = plan(request, inventory)
     if request.baseline == LAST_GOOD:
         document = document_of(request, inventory, planned)
-        baseline = load(last_good(document, planned.configurations[0].label, request.store), store=request.store)
+        baseline = load(
+            last_good(document, planned.configurations[0].label, request.store), store=request.store
+        )
     if baseline:
         matching_column(baseline, planned.configurations[0].label)
     return planned, baseline
@@ -202,8 +224,15 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
     planned, baseline = _planned(request, baseline, inventory)
     if request.adaptive is not None and isinstance(allocation, BatchAllocation):
         raise RequestError(
-            f"--repeat auto has no effect with {request.target.launcher}, which runs everything as one job.",
-            hint="Give a number, or run where executions are started one by one: local, ssh or kubernetes.",
+            (
+                f"--repeat auto has no effect with {request.target.launcher}, which runs "
+                "everything "
+                "as one job."
+            ),
+            hint=(
+                "Give a number, or run where executions are started one by one: local, ssh or "
+                "kubernetes."
+            ),
         )
     writer = RunWriter(request, inventory, planned, resume)
     for sentence in loaded(inventory, request.target.variants):
@@ -211,7 +240,10 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
     limit = "at most " if request.adaptive else ""
     configurations = " and ".join(map(str, planned.configurations))
     kept = f", {len(writer.kept)} of them kept" if resume else ""
-    notify(f"{planned.benchmark} on {configurations}: {limit}{counted(len(planned.executions), 'execution')}{kept}.")
+    notify(
+        f"{planned.benchmark} on {configurations}: "
+        f"{limit}{counted(len(planned.executions), 'execution')}{kept}."
+    )
     if isinstance(allocation, BatchAllocation):
         left = tuple(each for each in planned.executions if each.id not in writer.kept)
         left_plan = replace(planned, executions=left)
@@ -223,7 +255,9 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
         return undecided(comparison, parse_gates(request.gates), verdict)
 
     with watching(planned) as watcher:
-        enough = stop_condition(request.adaptive, len(planned.configurations), left_open, watcher.notify)
+        enough = stop_condition(
+            request.adaptive, len(planned.configurations), left_open, watcher.notify
+        )
         how: Any = {"keep_going": request.keep_going, "should_stop": enough}
         return baseline, writer, carry_out(planned, allocation, writer, watcher, **how)
 
@@ -231,17 +265,26 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
 def _machines(request: RunRequest, inventory: Inventory) -> str:
     hosts = ", ".join(host.name for host in inventory.hosts)
     variants = (variant.image or inventory.image for variant in request.target.variants)
-    images = ", ".join(filter(None, dict.fromkeys(variants if request.target.variants else (inventory.image,))))
+    images = ", ".join(
+        filter(None, dict.fromkeys(variants if request.target.variants else (inventory.image,)))
+    )
     return f"{hosts}; image {images}" if images else hosts
 
 
 def _compared(
-    request: RunRequest, baseline: Columns, writer: RunWriter, measured: PlanResult, release_failure: Stop | None
+    request: RunRequest,
+    baseline: Columns,
+    writer: RunWriter,
+    measured: PlanResult,
+    release_failure: Stop | None,
 ) -> RunResult:
     logs, stops = measured.logs, (measured.stop, release_failure)
     if isinstance(release_failure, HostGoneError):
-        # Its programs were killed before it was known to be gone: they failed with their environment.
-        logs = {label: tuple(replace(log, lost=True) for log in some) for label, some in logs.items()}
+        # Its programs were killed before it was known to be gone: they failed with their
+        # environment.
+        logs = {
+            label: tuple(replace(log, lost=True) for log in some) for label, some in logs.items()
+        }
     columns = stored_columns(writer.run, logs=logs)
     result = RunResult(
         id=writer.id,

@@ -1,15 +1,15 @@
 """Runs on disk. What a run measured survives whenever and however the run ends.
 
-``STORE/<utc>-<benchmark>-<id>/`` holds ``request.json`` (written first: request, configurations in order,
-schedule), ``rendered/`` (what was submitted, if a run is one job), ``exec/NNN-ARM-rR/`` with
-``plan.json``, ``output.log`` (grows line by line) and
-``run.json`` (written last, by rename), ``counters/NNN-ARM-rR.json`` (NICs: written when the execution begins,
-and again at its end). An execution without ``run.json`` was stopped; its ``output.log`` is read nevertheless,
-by the code that reads it live. Only environment that a plan declares is stored, and no secrets.
+``STORE/<utc>-<benchmark>-<id>/`` holds ``request.json`` (written first: request, configurations in
+order, schedule), ``rendered/`` (what was submitted, if a run is one job), ``exec/NNN-ARM-rR/`` with
+``plan.json``, ``output.log`` (grows line by line) and ``run.json`` (written last, by rename),
+``counters/NNN-ARM-rR.json`` (NICs: written when the execution begins, and again at its end). An
+execution without ``run.json`` was stopped; its ``output.log`` is read nevertheless, by the code
+that reads it live. Only environment that a plan declares is stored, and no secrets.
 
-A sweep is a run whose ``request.json`` has its options, too. ``tests/NNNNNN.json`` is a test that has ended, and
-``logs/NNNNNN.log.gz`` the output of its programs. Its ``exec/`` and ``counters/`` hold only tests in progress: those
-found there later were interrupted, and are measured again.
+A sweep is a run whose ``request.json`` has its options, too. ``tests/NNNNNN.json`` is a test that
+has ended, and ``logs/NNNNNN.log.gz`` the output of its programs. Its ``exec/`` and ``counters/``
+hold only tests in progress: those found there later were interrupted, and are measured again.
 """
 
 import fcntl
@@ -91,7 +91,9 @@ class ExecutionWriter:
     def finish(self, ending: Ending) -> None:
         """Write how the execution ended. It counts as finished from now on."""
         document = ExecutionDocument(
-            started=self._started, ended=time.time(), ending=replace(ending, planned_sizes=tuple(ending.planned_sizes))
+            started=self._started,
+            ended=time.time(),
+            ending=replace(ending, planned_sizes=tuple(ending.planned_sizes)),
         )
         with writing(self.path / ENDED):
             os.fsync(self.log.fileno())
@@ -122,7 +124,9 @@ class RunWriter:
         """
         if resumed is not None:
             require_same(resumed, request, inventory, plan)
-        self._document = resumed.document if resumed else document_of(request, inventory, plan, sweep)
+        self._document = (
+            resumed.document if resumed else document_of(request, inventory, plan, sweep)
+        )
         self.id, created = self._document.id, re.sub("[-:]", "", self._document.created)
         path = resumed.path if resumed else request.store / f"{created}-{plan.benchmark}-{self.id}"
         self.path = path.absolute()
@@ -130,7 +134,9 @@ class RunWriter:
             write(self.path / REQUEST, self._document)
         self.close: Callable[[], object] = lambda: None
         self._lock()
-        self.kept = {each.id: each.logs for each in resumed.executions if each.is_ok} if resumed else {}
+        self.kept = (
+            {each.id: each.logs for each in resumed.executions if each.is_ok} if resumed else {}
+        )
         """Execution → logs, if it is ok and need not run again."""
         with writing(self.path):
             self._forget()
@@ -161,22 +167,32 @@ class RunWriter:
         packed = self.path / SWEEP_LOGS / f"{measured.number:06}.log.gz"
         with writing(packed):
             packed.parent.mkdir(exist_ok=True)
-            packed.write_bytes(gzip.compress((self.path / EXECUTIONS / execution / OUTPUT).read_bytes()))
+            packed.write_bytes(
+                gzip.compress((self.path / EXECUTIONS / execution / OUTPUT).read_bytes())
+            )
         write(self.path / TESTS / f"{measured.number:06}.json", measured)
         self.drop(execution)
 
     def _lock(self) -> None:
-        """Lock the directory until `close`, or the end of this process. Raise RequestError if another one has."""
+        """Lock the directory until `close`, or the end of this process.
+
+        Raise RequestError if another one has.
+        """
         with suppress(OSError):  # where the file system has no locks
             held = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             self.close = weakref.finalize(self, os.close, held)
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise RequestError(f"Run {self.id} is in progress.", hint="Wait until it has ended.") from None
+                raise RequestError(
+                    f"Run {self.id} is in progress.", hint="Wait until it has ended."
+                ) from None
 
     def rendered(self, documents: Mapping[str, str]) -> None:
-        """Write the documents rendered for this run: name → text. Without any, no directory is created."""
+        """Write the documents rendered for this run: name → text.
+
+        Without any, no directory is created.
+        """
         folder = self.path / "rendered"
         with writing(folder):
             for name, text in documents.items():
@@ -206,7 +222,9 @@ def require_same(run: "StoredRun", request: RunRequest, inventory: Inventory, pl
         ("executions", run.document.schedule, now.schedule),
     ):
         if was != wanted:
-            raise RequestError(f"Run {run.id} has other {name}.", hint=f"Start a new one: fabbench rerun {run.id}.")
+            raise RequestError(
+                f"Run {run.id} has other {name}.", hint=f"Start a new one: fabbench rerun {run.id}."
+            )
 
 
 def document_of(
@@ -268,8 +286,8 @@ class StoredExecution:
 class StoredRun:
     """A run on disk. Results are read on demand.
 
-    What cannot be read is left out and reported in `damage`, so that a run that is damaged, or from a newer
-    fabbench, can be listed and shown as far as possible.
+    What cannot be read is left out and reported in `damage`, so that a run that is damaged, or from
+    a newer fabbench, can be listed and shown as far as possible.
     """
 
     def __init__(self, path: Path) -> None:
@@ -285,7 +303,11 @@ class StoredRun:
             document = RunDocument(format=1, id=id_ or path.name, created=when, request=known)
         self.document, self.sweep, self.id = document, document.sweep, document.id
         self.request, self.command, self.image = document.request, document.command, document.image
-        self.name, self.options, self.configurations = document.name, document.request.options, document.arms
+        self.name, self.options, self.configurations = (
+            document.name,
+            document.request.options,
+            document.arms,
+        )
         self.created, self.benchmark = document.created, self.request.benchmark
         self.target = self.request.target
         self.command_line = shlex.join(self.command)  # To copy into a shell; empty if unknown
@@ -293,7 +315,9 @@ class StoredRun:
         """Names of the hosts."""
         self.variants = {variant.name: variant for variant in document.request.variants}
         """The configurations' variants, by name."""
-        self.schedule = tuple((each, each.partition("-")[2].rpartition("-")[0]) for each in document.schedule)
+        self.schedule = tuple(
+            (each, each.partition("-")[2].rpartition("-")[0]) for each in document.schedule
+        )
         """Scheduled executions, and their configurations."""
 
     @property
@@ -310,7 +334,13 @@ class StoredRun:
     @property
     def gates(self) -> str:
         """Whether its gates `passed` or `failed`; empty if there were none, or it did not end."""
-        return "" if self.verdict is None else "passed" if self.verdict.status == Exit.FINE else "failed"
+        return (
+            ""
+            if self.verdict is None
+            else "passed"
+            if self.verdict.status == Exit.FINE
+            else "failed"
+        )
 
     @cached_property
     def executions(self) -> tuple[StoredExecution, ...]:
@@ -318,13 +348,22 @@ class StoredRun:
         return tuple(self._execution(name, label) for name, label in self.schedule)
 
     def logs(self, configuration: str) -> tuple[Log, ...]:
-        """Return the judged logs of one configuration, in order; executions that never started have none."""
+        """Return the judged logs of one configuration, in order.
+
+        Executions that never started have none.
+        """
         return tuple(
-            log for execution in self.executions if execution.configuration == configuration for log in execution.logs
+            log
+            for execution in self.executions
+            if execution.configuration == configuration
+            for log in execution.logs
         )
 
     def counters(self, name: str) -> execution_counters.ExecutionCounters | None:
-        """Read the NIC counters of one execution; None if there are none. Damaged ones are a finding of its logs."""
+        """Read the NIC counters of one execution; None if there are none.
+
+        Damaged ones are a finding of its logs.
+        """
         return readable(_counters(self.path, name), execution_counters.ExecutionCounters)
 
     # -- inside
@@ -334,16 +373,27 @@ class StoredRun:
         started, finished = (path / PLAN).is_file(), (path / ENDED).is_file()
         logs, damage = self._read_logs(path, finished=finished) if started else ((), "")
         try:
-            counted = read(counters, execution_counters.ExecutionCounters) if counters.is_file() else None
+            counted = (
+                read(counters, execution_counters.ExecutionCounters) if counters.is_file() else None
+            )
             logs = with_counters(logs, counted)
         except MachineError as error:
             logs = execution_counters.noted(logs, [execution_counters.note(str(error))])
         return StoredExecution(
-            id=name, path=path, configuration=configuration, begun=started, finished=finished, logs=logs, damage=damage
+            id=name,
+            path=path,
+            configuration=configuration,
+            begun=started,
+            finished=finished,
+            logs=logs,
+            damage=damage,
         )
 
     def _read_logs(self, path: Path, *, finished: bool) -> tuple[tuple[Log, ...], str]:
-        """Read the log of an execution, and return the damage of its documents: then the log is truncated."""
+        """Read the log of an execution, and return the damage of its documents.
+
+        Then the log is truncated.
+        """
         ending, proof, damage, output = Ending(stopped=STOPPED), None, "", path / OUTPUT
         try:
             plan = read(path / PLAN, Execution)
@@ -378,14 +428,19 @@ class StoredSweep(NamedTuple):
     def results(self) -> list[SweepResult]:
         """Return the tests, and nodes that did not answer, of which nothing is known."""
         silent = self.document.unreachable.items()
-        unknown = [SweepResult(SweepTest((name,)), SweepOutcome.UNUSABLE, reason=why) for name, why in silent]
+        unknown = [
+            SweepResult(SweepTest((name,)), SweepOutcome.UNUSABLE, reason=why)
+            for name, why in silent
+        ]
         return [*(each.result for each in self.tests), *unknown]
 
 
 def stored_sweep(run: StoredRun) -> StoredSweep:
     """Read a sweep. Raise MachineError if it cannot be read at all."""
     if run.sweep is None:
-        raise MachineError(f"{run.path} is no sweep{': ' if run.damage else ''}{''.join(run.damage[:1])}.")
+        raise MachineError(
+            f"{run.path} is no sweep{': ' if run.damage else ''}{''.join(run.damage[:1])}."
+        )
     tests, damage = list[TestResult](), list[str]()
     for file in sorted((run.path / TESTS).glob("*.json")):
         try:
@@ -396,16 +451,25 @@ def stored_sweep(run: StoredRun) -> StoredSweep:
 
 
 def in_progress(run: StoredRun) -> bool:
-    """Return whether a run may be in progress: it has executions left, and was written to recently."""
+    """Return whether a run may be in progress.
+
+    It has executions left, and was written to recently.
+    """
     folder = run.path / EXECUTIONS
     unfinished = any(not (folder / name / ENDED).is_file() for name, _ in run.schedule)
     unfinished = unfinished or (run.sweep is not None and run.verdict is None)
     files = (each for each in folder.rglob("*") if each.is_file())
-    return unfinished and time.time() - max(each.stat().st_mtime for each in (run.path, *files)) < _QUIET_S
+    return (
+        unfinished
+        and time.time() - max(each.stat().st_mtime for each in (run.path, *files)) < _QUIET_S
+    )
 
 
 def remove_run(path: Path) -> None:
-    """Remove the directory of a run. Raise MachineError if that is impossible, or it is not a run."""
+    """Remove the directory of a run.
+
+    Raise MachineError if that is impossible, or it is not a run.
+    """
     if path.is_symlink() or not (path / REQUEST).is_file():
         raise MachineError(f"{path} is not a run directory and was not removed.")
     try:

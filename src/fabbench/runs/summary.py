@@ -1,7 +1,10 @@
-"""``summary.json``: what lists, histories and baselines of thousands of runs read of each one, instead of its logs.
+"""``summary.json``.
 
-A run writes it when it ends. One that is missing, such as a killed run's, or of another format is made from the
-run's documents and logs, and kept as soon as the run is no longer in progress. It can be removed at any time.
+What lists, histories and baselines of thousands of runs read of each one, instead of its logs.
+
+A run writes it when it ends. One that is missing, such as a killed run's, or of another format is
+made from the run's documents and logs, and kept as soon as the run is no longer in progress. It can
+be removed at any time.
 """
 
 import json
@@ -32,11 +35,15 @@ Pairs: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class Measured(msgspec.Struct, frozen=True, gc=False):
-    """The values of one metric of a configuration of a run: for each size the median of its repeats."""
+    """The values of one metric of a configuration of a run.
+
+    For each size the median of its repeats.
+    """
 
     configuration: str
     metric: str
-    key: Pairs  # What the runs of a series have in common: what was measured and how, and on which nodes
+    # What the runs of a series have in common: what was measured and how, and on which nodes
+    key: Pairs
     sizes: tuple[int, ...]
     values: tuple[float, ...]
 
@@ -50,7 +57,9 @@ class Measured(msgspec.Struct, frozen=True, gc=False):
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """One run, without its figures."""
 
-    format: Literal[2] = 2  # To raise if older summaries lack something, or if logs are read differently now
+    format: Literal[2] = (
+        2  # To raise if older summaries lack something, or if logs are read differently now
+    )
     id: str
     name: str = ""
     created: str
@@ -76,7 +85,10 @@ class FullSummary(Summary, frozen=True, kw_only=True):
     """One run, with its figures."""
 
     circumstances: Mapping[str, Mapping[str, str]] = {}
-    """Configuration → what may differ between runs of a series: versions, image, nodes, environment."""
+    """Configuration → what may differ between runs of a series.
+
+    Versions, image, nodes, environment.
+    """
     measured: tuple[Measured, ...] = ()
 
 
@@ -86,11 +98,15 @@ def summaries(
     *,
     figures: bool = False,
 ) -> Iterator[Summary]:
-    """Yield the summary of each run of a store, newest first; as `FullSummary` if `figures` are needed.
+    """Yield the summary of each run of a store, newest first.
+
+    As `FullSummary` if `figures` are needed.
 
     Missing ones are made, on all cores.
     """
-    found = {path: readable(path / SUMMARY, FullSummary if figures else Summary) for path in runs(store)}
+    found = {
+        path: readable(path / SUMMARY, FullSummary if figures else Summary) for path in runs(store)
+    }
     missing = [path for path, summary in found.items() if summary is None]
     with closing(_made(missing)) as made, reading(len(missing)) as read:
         for path, known in found.items():
@@ -121,11 +137,16 @@ def _make_summary(path: Path) -> FullSummary:
         return summary_of(run) if in_progress(run) else write_summary(path)
     except OSError as error:
         reason = f"{path.name} cannot be read: {error.strerror or error}."
-        return FullSummary(id=run.id, created=run.created, benchmark=run.benchmark, damaged=(reason,))
+        return FullSummary(
+            id=run.id, created=run.created, benchmark=run.benchmark, damaged=(reason,)
+        )
 
 
 def write_summary(path: Path, logs: Mapping[str, Sequence[Log]] | None = None) -> FullSummary:
-    """Write the summary of a run that has ended; `logs`: those of each configuration, if they are known."""
+    """Write the summary of a run that has ended; `logs`.
+
+    Those of each configuration, if they are known.
+    """
     from fabbench.runs.store import StoredRun
 
     summary = summary_of(StoredRun(path), logs)
@@ -138,7 +159,11 @@ def summary_of(run: "StoredRun", logs: Mapping[str, Sequence[Log]] | None = None
     """Return the summary of a run as it is now. Any problem with it becomes its damage."""
     from fabbench.runs.store import stored_sweep
 
-    known = logs if logs is not None else {each.label: run.logs(each.label) for each in run.configurations}
+    known = (
+        logs
+        if logs is not None
+        else {each.label: run.logs(each.label) for each in run.configurations}
+    )
     sweep = stored_sweep(run) if run.sweep is not None else None
     damage = tuple(sweep.damage) if sweep else run.damage if logs is None else ()
     measured = () if damage else tuple(_measured(run, known))
@@ -155,7 +180,9 @@ def summary_of(run: "StoredRun", logs: Mapping[str, Sequence[Log]] | None = None
         sizes=_span(known.get(first, ())),
         peak=_peak(run.benchmark, [each for each in measured if each.configuration == first]),
         gate=run.gates,
-        outcomes=outcomes_of(run, (*chain.from_iterable(known.values()), *(sweep.tests if sweep else ()))),
+        outcomes=outcomes_of(
+            run, (*chain.from_iterable(known.values()), *(sweep.tests if sweep else ()))
+        ),
         damaged=damage,
         circumstances={
             each.label: {
@@ -173,16 +200,26 @@ def summary_of(run: "StoredRun", logs: Mapping[str, Sequence[Log]] | None = None
 
 
 def basis_of(document: RunDocument) -> str:
-    """Return what was measured and where, as text: runs with the same can be each other's baseline."""
+    """Return what was measured and where, as text.
+
+    Runs with the same can be each other's baseline.
+    """
     what, types = document.request, sorted({host.instance_type for host in document.hosts})
     basis = [what.benchmark, what.target, what.options, len(document.hosts), types]
     return json.dumps(basis, sort_keys=True, default=str)
 
 
 def outcomes_of(run: "StoredRun", ended: "Iterable[Log | TestResult]") -> dict[str, int]:
-    """Return outcome → number of logs or tests. Scheduled executions that never started are `not begun`."""
+    """Return outcome → number of logs or tests.
+
+    Scheduled executions that never started are `not begun`.
+    """
     counts = Counter(str(each.outcome) for each in ended)
-    counts.update("not begun" for name, _ in run.schedule if not (run.path / "exec" / name / "plan.json").is_file())
+    counts.update(
+        "not begun"
+        for name, _ in run.schedule
+        if not (run.path / "exec" / name / "plan.json").is_file()
+    )
     return dict(counts)
 
 
@@ -198,13 +235,20 @@ def _peak(benchmark: str, measured: Sequence[Measured]) -> str:
         return ""
     usual = benchmark_named(benchmark).metrics_of(dict(measured[0].key).get("case", ""))
     metric = METRICS[min((each.metric for each in measured), key=[*usual, *METRICS].index)]
-    values = [value for each in measured if each.metric == metric.name and (value := each.value(metric)) is not None]
+    values = [
+        value
+        for each in measured
+        if each.metric == metric.name and (value := each.value(metric)) is not None
+    ]
     best = (min if metric.lower_is_better else max)(values)
     return scale(metric.unit, best).quantity(best)
 
 
 def _versions(logs: Iterable[Log]) -> dict[str, str]:
-    """Return the versions that a configuration's logs state; several of one library separated by a slash."""
+    """Return the versions that a configuration's logs state.
+
+    Several of one library separated by a slash.
+    """
     from fabbench.benchmarks import benchmark_named
 
     versions: dict[str, dict[str, None]] = {}
@@ -262,8 +306,10 @@ def last_good(document: RunDocument, configuration: str, store: Path) -> str:
         if earlier and run.is_ok and configuration in run.arms and run.basis == basis:
             return f"{store / run.path}:{configuration}"
     raise RequestError(
-        f"No earlier run of {document.request.benchmark} on {document.request.target} in {store} measured "
+        f"No earlier run of {document.request.benchmark} on {document.request.target} in {store} "
+        "measured "
         f"{configuration} the same way and is good.",
-        hint="Run once without --baseline. A good run has the same options, nodes and configuration, "
+        hint="Run once without --baseline. A good run has the same options, nodes and "
+        "configuration, "
         "all executions ok, and no failed gate.",
     )

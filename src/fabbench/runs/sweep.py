@@ -1,7 +1,10 @@
-"""The use case of ``fabbench sweep``: allocate machines once, and run tests on parts of them, round by round.
+"""The use case of ``fabbench sweep``.
 
-A round's tests share no node, and run concurrently where that disturbs none. Each is measured and judged as in a run;
-one that fails, hangs or uses another network is a result like any other. Nothing is printed here.
+Allocate machines once, and run tests on parts of them, round by round.
+
+A round's tests share no node, and run concurrently where that disturbs none. Each is measured and
+judged as in a run; one that fails, hangs or uses another network is a result like any other.
+Nothing is printed here.
 """
 
 import math
@@ -59,8 +62,12 @@ class SweepRequest:
     mode: str
     confidence: float
     tolerance: float
-    group_of: Mapping[str, str] = field(default_factory=dict)  # Node → its rack or other group; of all nodes or of none
-    groups_by: str = ""  # What the launcher groups nodes by (`Launcher.node_groups`); empty if it is not queried
+    group_of: Mapping[str, str] = field(
+        default_factory=dict
+    )  # Node → its rack or other group; of all nodes or of none
+    groups_by: str = (
+        ""  # What the launcher groups nodes by (`Launcher.node_groups`); empty if it is not queried
+    )
     seed: int = 0
     partners: int | None = None  # Random partners of each node; None: the mode's default
     max_time: float | None = None  # Seconds after which no test starts; None: no limit
@@ -90,29 +97,45 @@ def end_sweep(sweep: StoredSweep, status: Exit) -> None:
 
 
 def sweep(
-    request: SweepRequest, *, notify: Notify, watching: Watching, held: DivisibleAllocation | None = None
+    request: SweepRequest,
+    *,
+    notify: Notify,
+    watching: Watching,
+    held: DivisibleAllocation | None = None,
 ) -> SweepRun:
-    """Carry out a sweep, on machines that are `held` or its target's. Raise FabbenchError if it cannot start."""
+    """Carry out a sweep, on machines that are `held` or its target's.
+
+    Raise FabbenchError if it cannot start.
+    """
     run, stored = request.run, stored_sweep(request.resume) if request.resume else None
     if stored is not None:  # it goes on with its own options
-        run, request = same_nodes(run, stored.document.nodes), replace(request, mode=stored.document.mode)
+        run, request = (
+            same_nodes(run, stored.document.nodes),
+            replace(request, mode=stored.document.mode),
+        )
     require_divisible(run.target)
     launcher, by = launcher_named(run.target.launcher), request.groups_by
     if by and not by.startswith(launcher.groups_by):
-        others = "".join(f"--groups {each.replace(LABEL, f'{LABEL}KEY')}, or " for each in launcher.groups_by)
+        others = "".join(
+            f"--groups {each.replace(LABEL, f'{LABEL}KEY')}, or " for each in launcher.groups_by
+        )
         raise RequestError(
             f"--groups {by} has no effect with --on {launcher.name}.",
             hint=f"Pass {others}a file with lines such as node[01-08] rack-1.",
         )
     require_measurable(run)
-    work = benchmark_named(run.benchmark).each_nic(run.work) if request.mode == "single" else run.work
+    work = (
+        benchmark_named(run.benchmark).each_nic(run.work) if request.mode == "single" else run.work
+    )
     request = replace(request, run=replace(run, work=work, repeats=1))
 
     def check(inventory: Inventory) -> None:
         """Raise RequestError for devices whose names are unknown until the hosts are probed."""
         require_names(_whole_plan(request, inventory))
 
-    needs = replace(run.work.needs, fabrics=run.fabrics, divided=True, held_s=request.max_time, check=check)
+    needs = replace(
+        run.work.needs, fabrics=run.fabrics, divided=True, held_s=request.max_time, check=check
+    )
     measure = partial(_measure, request, stored, notify, watching)
     result, release_failure = on_machines(run.target, needs, held, measure)
     interrupted = result.interrupted or isinstance(release_failure, KeyboardInterrupt)
@@ -124,13 +147,17 @@ def require_divisible(target: Target) -> None:
     if not target.options.divides:
         raise RequestError(
             f"fabbench sweep does not run on {target.launcher}.",
-            hint="It runs with --on ssh, kubernetes, slurm and local. Elsewhere, test pairs with a loop of "
+            hint="It runs with --on ssh, kubernetes, slurm and local. Elsewhere, test pairs with "
+            "a loop of "
             "your own, and pass the logs to fabbench sweep --from.",
         )
 
 
 def same_nodes(run: RunRequest, nodes: Sequence[str]) -> RunRequest:
-    """Return the request with a sweep's nodes, if it gives only their number: others may be free now."""
+    """Return the request with a sweep's nodes, if it gives only their number.
+
+    Others may be free now.
+    """
     target = run.target
     if "hosts" in target.options.without or (target.hosts and target.nodes is None):
         return run
@@ -155,7 +182,9 @@ def _measure(
     if (count := len(inventory.hosts)) < 2:
         raise RequestError(
             f"A sweep needs 2 nodes or more, not {count}.",
-            hint="Name more with --host or --nodes. On local, --virtual-nodes 4 --gpus 4 makes four.",
+            hint=(
+                "Name more with --host or --nodes. On local, --virtual-nodes 4 --gpus 4 makes four."
+            ),
         )
     whole = _whole_plan(request, inventory)
     if (count := len(whole.configurations)) != 1:
@@ -166,7 +195,9 @@ def _measure(
     if request.resume is None:
         writer.rendered(allocation.documents)
     deadline = time.monotonic() + (request.max_time or math.inf)
-    tests = SweepTests(request=run, allocation=allocation, writer=writer, metric=document.metric, deadline=deadline)
+    tests = SweepTests(
+        request=run, allocation=allocation, writer=writer, metric=document.metric, deadline=deadline
+    )
     ended = stored.tests if stored else ()
     kept = f", {counted(len(ended), 'test')} kept" if stored else ""
     notify(f"Sweep of {run.benchmark} on {run.fabrics[0]}, mode {request.mode}{kept}.")
@@ -180,7 +211,10 @@ def _measure(
         failure = error
     writer.close()
     return SweepRun(
-        sweep=stored_sweep(StoredRun(writer.path)), interrupted=interrupted, out_of_time=out_of_time, failure=failure
+        sweep=stored_sweep(StoredRun(writer.path)),
+        interrupted=interrupted,
+        out_of_time=out_of_time,
+        failure=failure,
     )
 
 
@@ -196,7 +230,10 @@ def _whole_plan(request: SweepRequest, inventory: Inventory) -> Plan:
     fabrics = {each.fabric: None for one in plans for each in one.configurations}
     if len(fabrics) > 1 and not run.fabrics:
         raise RequestError(
-            f"The best fabric of one node alone is not the same on all nodes: {', '.join(fabrics)}.",
+            (
+                "The best fabric of one node alone is not the same on all nodes: "
+                f"{', '.join(fabrics)}."
+            ),
             hint="Choose one with --fabric.",
         )
     return plans[0]
@@ -208,7 +245,9 @@ def _document(request: SweepRequest, run: RunRequest, inventory: Inventory) -> S
     launcher, benchmark = launcher_named(run.target.launcher), benchmark_named(run.benchmark)
     group_of = launcher.node_groups(run.target, nodes, by) if by else request.group_of
     if missing := [node for node in nodes if group_of and node not in group_of]:
-        raise RequestError(f"The groups lack {listed(missing)}.", hint="Add them to the file of --groups.")
+        raise RequestError(
+            f"The groups lack {listed(missing)}.", hint="Add them to the file of --groups."
+        )
     return SweepDocument(
         **picked(request, "mode", "seed", "confidence", "tolerance", "partners"),
         benchmark=run.benchmark,
@@ -222,16 +261,25 @@ def _document(request: SweepRequest, run: RunRequest, inventory: Inventory) -> S
 
 
 def _nics(run: RunRequest, inventory: Inventory) -> tuple[str, ...]:
-    """Return the NICs to test one by one. Raise RequestError if nodes have none, or different ones."""
+    """Return the NICs to test one by one.
+
+    Raise RequestError if nodes have none, or different ones.
+    """
     known = {frozenset(names := _nics_of(run, host)): (host, names) for host in inventory.hosts}
     if len(known) > 1 or frozenset() in known:
         which = (
-            f"{host.name} has {listed(names) or f'none that {run.benchmark} on {run.fabrics[0]} can choose'}"
+            (
+                f"{host.name} has "
+                f"{listed(names) or f'none that {run.benchmark} on {run.fabrics[0]} can choose'}"
+            )
             for host, names in known.values()
         )
         raise RequestError(
             f"--mode rails needs the same NICs on all nodes: {'; '.join(which)}.",
-            hint="nccl, perftest and pingpong can choose NICs of efa, ib and roce. --mode pairs pairs them in order.",
+            hint=(
+                "nccl, perftest and pingpong can choose NICs of efa, ib and roce. --mode pairs "
+                "pairs them in order."
+            ),
         )
     return tuple(_nics_of(run, inventory.hosts[0]))
 
@@ -241,13 +289,28 @@ def _nics_of(run: RunRequest, host: Host) -> Sequence[str]:
     return benchmark_named(run.benchmark).nics(run.work, run.fabrics[0], host)
 
 
-def _carry_out(planner: Planner, stored: Sequence[TestResult], tests: "SweepTests", progress: Progress) -> bool:
-    """Measure until the planner is done, after tests that are `stored`. Return whether the time was up before."""
-    results, number, out_of_time = [*stored], 1 + max((each.number for each in stored), default=-1), False
+def _carry_out(
+    planner: Planner, stored: Sequence[TestResult], tests: "SweepTests", progress: Progress
+) -> bool:
+    """Measure until the planner is done, after tests that are `stored`.
+
+    Return whether the time was up before.
+    """
+    results, number, out_of_time = (
+        [*stored],
+        1 + max((each.number for each in stored), default=-1),
+        False,
+    )
     workers = PARTS if tests.allocation.concurrent else 1
     while not out_of_time and (planned := planner.next_round()) is not None:
         batch = [
-            TestResult(number=at, round=planned.number, nodes=test.nodes, rail=test.rail, outcome=Outcome.SKIPPED)
+            TestResult(
+                number=at,
+                round=planned.number,
+                nodes=test.nodes,
+                rail=test.rail,
+                outcome=Outcome.SKIPPED,
+            )
             for at, test in enumerate(planned.tests, number)
         ]
         number += len(batch)
@@ -298,11 +361,17 @@ def diagnosed(sweep: SweepDocument, results: Iterable[SweepResult]) -> Diagnosis
 
 
 def unfinished(sweep: StoredSweep) -> str:
-    """Return which planned tests a sweep has no result of, as the end of a sentence; empty: none."""
+    """Return which planned tests a sweep has no result of, as the end of a sentence; empty.
+
+    None.
+    """
     left = planner_of(sweep.document, sweep.tests).next_round()
     if left is None:
         return ""
-    return f"{counted(len(left.tests), 'test')} of round {left.number} ({left.purpose}) and any later ones"
+    return (
+        f"{counted(len(left.tests), 'test')} of round {left.number} ({left.purpose}) and any "
+        "later ones"
+    )
 
 
 # ---------------------------------------------------------------- measured
@@ -317,7 +386,9 @@ class SweepTests:
     writer: RunWriter
     metric: str
     deadline: float  # In time.monotonic() seconds: no test starts after it
-    ended: threading.Event = field(default_factory=threading.Event)  # Set when tests in progress must end
+    ended: threading.Event = field(
+        default_factory=threading.Event
+    )  # Set when tests in progress must end
 
     def measure(self, test: TestResult) -> TestResult | None:
         """Measure a test, and store and return its result. None if the time is up.
@@ -325,11 +396,17 @@ class SweepTests:
         Raise KeyboardInterrupt if it was interrupted; nothing of it is stored then.
         """
         given, names = self.request, [host.name for host in self.allocation.inventory.hosts]
-        hosts = [names.index(node) for node in test.nodes]  # The first is the server, or runs mpirun
+        hosts = [
+            names.index(node) for node in test.nodes
+        ]  # The first is the server, or runs mpirun
         inventory = self.allocation.inventory.part(hosts)
         if self.ended.is_set() or (left := self.deadline - time.monotonic()) < _MIN_TIME_S:
             return None
-        work = benchmark_named(given.benchmark).on_nic(given.work, test.rail) if test.rail else given.work
+        work = (
+            benchmark_named(given.benchmark).on_nic(given.work, test.rail)
+            if test.rail
+            else given.work
+        )
         request = replace(given, work=work, limit_s=left)
         test_plan, started = plan(request, inventory), time.monotonic()
         (execution,) = test_plan.executions
@@ -352,7 +429,9 @@ class SweepTests:
         measured = replace(
             result,
             nics=result.nics if len(nics) == 1 else {},
-            notes=tuple(dict.fromkeys(each.meaning for each in found if each.severity is not Severity.NOTE)),
+            notes=tuple(
+                dict.fromkeys(each.meaning for each in found if each.severity is not Severity.NOTE)
+            ),
             seconds=round(time.monotonic() - started, 3),
         )
         self.writer.add_test(measured, execution.id)

@@ -1,5 +1,8 @@
-"""Which node, NIC or link is bad? Tests of few nodes → suspects. Pure: plans tests, and reads their results.
+"""Which node, NIC or link is bad? Tests of few nodes → suspects. Pure.
 
-A planner chooses, round by round, which tests to run next; tests of one round share no node, so that they run
-concurrently. `fabbench.runs` runs them and stores the results; `fabbench.sweep.analyze` names the suspects.
+Plans tests, and reads their results.
+
+A planner chooses, round by round, which tests to run next; tests of one round share no node, so
+that they run concurrently. `fabbench.runs` runs them and stores the results;
+`fabbench.sweep.analyze` names the suspects.
 """

@@ -1,13 +1,13 @@
 """How likely is it that a node, a NIC or a link is bad? One model for all of them.
 
-Everything that takes part in a test (its nodes, their NICs, the link between them) has a state: healthy,
-slower by a certain fraction, or failing. A test is as slow as the worst of them, plus or minus noise with
-heavy tails; one in two tests of something bad shows nothing (flaky). Links are bad more rarely than nodes: a
-node that is slow with two partners is bad, because two bad links would be a coincidence; a node that is slow
-with one of many is not.
+Everything that takes part in a test (its nodes, their NICs, the link between them) has a state:
+healthy, slower by a certain fraction, or failing. A test is as slow as the worst of them, plus or
+minus noise with heavy tails; one in two tests of something bad shows nothing (flaky). Links are bad
+more rarely than nodes: a node that is slow with two partners is bad, because two bad links would be
+a coincidence; a node that is slow with one of many is not.
 
-The posterior is computed by belief propagation, as for other noisy group tests: each test sends each of its
-members a message about its state, given what other tests show about the other members.
+The posterior is computed by belief propagation, as for other noisy group tests: each test sends
+each of its members a message about its state, given what other tests show about the other members.
 """
 
 from collections.abc import Sequence
@@ -35,14 +35,20 @@ FREEDOM = 6.0
 """Degrees of freedom of Student's t, for the tails of noise."""
 _STEP, _LEAST, _ROUNDS, _DAMPING, _SETTLED = 1.4, 1e-30, 30, 0.4, 1e-4
 OUTLIERS, _FAILURES, USUAL = 0.01, 0.0025, 50
-"""How often healthy tests are slow, or fail, by chance, before any test; and as how many tests that counts."""
+"""How often healthy tests are slow, or fail, by chance, before any test.
+
+And as how many tests that counts.
+"""
 USUAL_NOISE = 0.05
 """The noise between executions that is assumed before any test."""
 
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """The states of a node, from healthy to worst: fine, a little slow, slow (several levels), failing."""
+    """The states of a node, from healthy to worst.
+
+    Fine, a little slow, slow (several levels), failing.
+    """
 
     levels: Floats
     """The logarithm by which tests are slower, for each state but the last, which fails."""
@@ -51,7 +57,10 @@ class States:
     healthy: int = 2
     """How many states count as healthy."""
     outliers: float = OUTLIERS
-    """The fraction of healthy tests that are slow by chance, such as congestion; learned from the tests."""
+    """The fraction of healthy tests that are slow by chance, such as congestion.
+
+    Learned from the tests.
+    """
     failures: float = _FAILURES
     """The fraction of healthy tests that fail by chance; learned too."""
     noise: float = USUAL_NOISE
@@ -69,7 +78,10 @@ class States:
 
     def learned(self, healthy: Floats) -> "States":
         """Return the states with the rates at which tests of healthy nodes are slow, or failed (NaN), by chance."""
-        known, slow = len(healthy) + USUAL, (healthy < min(self.levels[self.healthy], -3 * self.noise)).sum()
+        known, slow = (
+            len(healthy) + USUAL,
+            (healthy < min(self.levels[self.healthy], -3 * self.noise)).sum(),
+        )
         outliers, failures = slow + USUAL * OUTLIERS, np.isnan(healthy).sum() + USUAL * _FAILURES
         return replace(self, outliers=float(outliers / known), failures=float(failures / known))
 
@@ -79,7 +91,10 @@ class States:
         return len(self.levels) + 1
 
     def prior(self, bad: float) -> Floats:
-        """Return the chances of all states; those of bad states sum to `bad`, three in ten failing."""
+        """Return the chances of all states.
+
+        Those of bad states sum to `bad`, three in ten failing.
+        """
         slow = self.count - self.healthy - 1
         fine = (1 - bad) * np.array([1 - _MILD_PRIOR, _MILD_PRIOR])
         return np.concatenate((fine, np.full(slow, 0.7 * bad / slow), [0.3 * bad]))
@@ -87,8 +102,9 @@ class States:
     def likelihood(self, slower: Floats, flaky: float = FLAKY, path: float = 0.0) -> Floats:
         """Return test × state → the density of a result, given the worst state of its members.
 
-        `slower` is the logarithm of the figure relative to that of healthy tests; NaN: the test failed. `path` is by
-        how much the path between groups slows these tests: it hides members that are no slower.
+        `slower` is the logarithm of the figure relative to that of healthy tests; NaN: the test
+        failed. `path` is by how much the path between groups slows these tests: it hides members
+        that are no slower.
         """
         failed = np.isnan(slower)
         known = np.where(failed, 0.0, slower)
@@ -135,7 +151,9 @@ class Beliefs:
 
     def without(self, members: Ints, messages: Floats | None) -> Floats:
         """Return the chances of members, without the contributions of their own factors."""
-        return _normalized(self.logs[members] if messages is None else self.logs[members] - messages)
+        return _normalized(
+            self.logs[members] if messages is None else self.logs[members] - messages
+        )
 
 
 def propagate(factors: Sequence[Factors], count: int, states: States) -> Beliefs:
@@ -167,12 +185,16 @@ def links(evidence: Floats, others: Floats, states: States) -> Floats:
     worst = np.diff(np.prod(np.cumsum(others, axis=2), axis=1), prepend=0.0, axis=1)
     likelihood = np.exp(evidence - evidence.max(axis=1, keepdims=True, initial=-np.inf))
     given = _likelihood_given(worst, likelihood) * states.prior(LINK_PRIOR)
-    return np.asarray(given[:, states.healthy :].sum(axis=1) / np.maximum(given.sum(axis=1), _LEAST))
+    return np.asarray(
+        given[:, states.healthy :].sum(axis=1) / np.maximum(given.sum(axis=1), _LEAST)
+    )
 
 
 def _kernel(factors: Factors, states: States) -> Floats:
     """Return factor × state of the worst member → likelihood, marginalized over the link's state."""
-    likelihood = np.exp(factors.evidence - factors.evidence.max(axis=1, keepdims=True, initial=-np.inf))
+    likelihood = np.exp(
+        factors.evidence - factors.evidence.max(axis=1, keepdims=True, initial=-np.inf)
+    )
     if factors.link_prior:
         link = np.broadcast_to(states.prior(factors.link_prior), likelihood.shape)
         likelihood = _likelihood_given(link, likelihood)
@@ -194,7 +216,9 @@ def _factor_messages(cavity: Floats, kernel: Floats) -> Floats:
     messages = np.empty_like(cavity)
     for slot in range(cavity.shape[1]):
         worst = np.diff(others[:, slot], prepend=0.0, axis=1)
-        messages[:, slot] = np.log(np.maximum(_likelihood_given(np.maximum(worst, 0.0), kernel), _LEAST))
+        messages[:, slot] = np.log(
+            np.maximum(_likelihood_given(np.maximum(worst, 0.0), kernel), _LEAST)
+        )
     return np.asarray(messages - messages.max(axis=2, keepdims=True))
 
 
@@ -229,11 +253,14 @@ class PairTests(NamedTuple):
 def by_chance(values: Floats, others: Floats, limit: float, noise: float) -> float:
     """Return the chance that so many of `values` or more are below a limit, at the rate of others.
 
-    The rate is no better known than these show: a beta-binomial distribution. Before any, it is that of the noise.
+    The rate is no better known than these show: a beta-binomial distribution. Before any, it is
+    that of the noise.
     """
     sine = -limit / noise / np.hypot(limit / noise, np.sqrt(FREEDOM)) if np.isfinite(limit) else 1.0
     cosine = 1 - sine**2
-    usual = max((1 - sine * (1 + cosine / 2 + 3 * cosine**2 / 8)) / 2, OUTLIERS)  # of Student's t with 6 degrees
+    usual = max(
+        (1 - sine * (1 + cosine / 2 + 3 * cosine**2 / 8)) / 2, OUTLIERS
+    )  # of Student's t with 6 degrees
     tests, slow, below = len(values), int((values <= limit).sum()), int((others <= limit).sum())
     a, b = below + USUAL * usual, len(others) - below + USUAL * (1 - usual)
 
@@ -245,7 +272,9 @@ def by_chance(values: Floats, others: Floats, limit: float, noise: float) -> flo
     return min(sum(exp(logs(some) - whole) for some in range(slow, tests + 1)), 1.0)
 
 
-def nodes_not_by_chance(pairs: PairTests, bad: Floats, levels: Floats, states: States, *, found: bool) -> Floats:
+def nodes_not_by_chance(
+    pairs: PairTests, bad: Floats, levels: Floats, states: States, *, found: bool
+) -> Floats:
     """Return the chance that each node is bad, no higher than this cluster's own rate of slow tests allows.
 
     A node is slow in k of m tests with healthy partners, several of them of its own group. That any of all nodes is so
@@ -255,16 +284,22 @@ def nodes_not_by_chance(pairs: PairTests, bad: Floats, levels: Floats, states: S
     known, count = bad.copy(), len(bad)
     members, _, slower, between, path = pairs
     healthy, near = bad < DOUBTED, max(-states.tolerated, 2 * states.noise)
-    # Most doubted nodes are slow by chance, and count for its rate; those that are mostly slow are bad.
+    # Most doubted nodes are slow by chance, and count for its rate; those that are mostly slow are
+    # bad.
     tests = np.bincount(members.reshape(-1), minlength=count)
-    often = np.bincount(members.reshape(-1), np.repeat(slower < states.tolerated, 2), count) * 2 >= tests
+    often = (
+        np.bincount(members.reshape(-1), np.repeat(slower < states.tolerated, 2), count) * 2
+        >= tests
+    )
     fine = ~(often & ~healthy)[members].any(axis=1)
     for node in np.flatnonzero(~healthy).tolist() if len(members) else ():
         limit = levels[node] / 2
         met = (members == node).any(axis=1)
         others = members.sum(axis=1) - node
         # A slower path hides it.
-        mine = np.flatnonzero(met & (levels[node] - path <= limit) & healthy[np.where(met, others, node)])
+        mine = np.flatnonzero(
+            met & (levels[node] - path <= limit) & healthy[np.where(met, others, node)]
+        )
         below = slower[mine] < limit
         numbers = np.unique(others[mine], return_inverse=True)[1]
         slow, own = np.bincount(numbers, below), np.bincount(numbers, ~between[mine]) > 0
@@ -281,8 +316,13 @@ def nodes_not_by_chance(pairs: PairTests, bad: Floats, levels: Floats, states: S
     return known
 
 
-def links_not_by_chance(link: Floats, factor_of: Ints, slower: Floats, fine: Flags, states: States) -> Floats:
-    """Return the chance that each link is bad, limited in the same way. `fine`: tests of healthy nodes."""
+def links_not_by_chance(
+    link: Floats, factor_of: Ints, slower: Floats, fine: Flags, states: States
+) -> Floats:
+    """Return the chance that each link is bad, limited in the same way. `fine`.
+
+    Tests of healthy nodes.
+    """
     known, slower = link.copy(), np.nan_to_num(slower, nan=-np.inf)
     for row in np.flatnonzero(known >= DOUBTED).tolist():
         mine = factor_of == row
@@ -307,5 +347,7 @@ def flakiness(pairs: PairTests, bad: Floats, states: States, slow: float) -> Flo
     np.maximum.at(worst, keys // max(count, 1), np.bincount(numbers, below))
     found = np.bincount(ends[:, 0], below, count) - (worst - 1)
     rate = states.outliers + states.failures
-    ratio = found * log(_PARTLY / rate) + (tests - worst + 1 - found) * log((1 - _PARTLY) / (1 - rate))
+    ratio = found * log(_PARTLY / rate) + (tests - worst + 1 - found) * log(
+        (1 - _PARTLY) / (1 - rate)
+    )
     return np.where(found > 0, ratio, -np.inf)

@@ -1,9 +1,12 @@
-"""The planner that finds what is bad with few tests: it screens all nodes, then tests what stands out.
+"""The planner that finds what is bad with few tests.
 
-Screening puts every node into eight random pairs, half of them within groups where these are known; or it is
-any requested rounds, such as all pairs. After that, each round tests what is undecided: nodes that may be
-bad, each with a healthy one, and again pairs whose link may be bad. It ends when every node and link is
-either bad or healthy with the requested confidence, or when further tests of the rest no longer help.
+It screens all nodes, then tests what stands out.
+
+Screening puts every node into eight random pairs, half of them within groups where these are known;
+or it is any requested rounds, such as all pairs. After that, each round tests what is undecided:
+nodes that may be bad, each with a healthy one, and again pairs whose link may be bad. It ends when
+every node and link is either bad or healthy with the requested confidence, or when further tests of
+the rest no longer help.
 """
 
 import random
@@ -26,8 +29,8 @@ if TYPE_CHECKING:
 SCREENING = 8
 """Pairs of each node before anything is judged, unless another number is requested.
 
-A node that is slow in a fraction p of its tests shows in k tests with the chance 1 − (1 − p)^k: 8 pairs miss 4 nodes
-in 1,000 if p is half, and 10 in 100 if it is a quarter.
+A node that is slow in a fraction p of its tests shows in k tests with the chance 1 − (1 − p)^k: 8
+pairs miss 4 nodes in 1,000 if p is half, and 10 in 100 if it is a quarter.
 """
 _CLEAR = 0.008
 """Below this chance, a node or a link is healthy."""
@@ -40,7 +43,10 @@ _MAX_ROUNDS = 40
 _MAX_REPEATS = 8
 """Maximum number of tests of one pair."""
 _TELLING = 3
-"""Tests that mostly tell what is bad from chance: of a pair, of a node after screening; and of a group from others."""
+"""Tests that mostly tell what is bad from chance: of a pair, of a node after screening.
+
+And of a group from others.
+"""
 _AMONG = 2
 """Other bad nodes that a bad node is tested with."""
 _MAX_TESTS = 40
@@ -63,7 +69,10 @@ class DiagnosePlanner(Planner):
         partners: int | None = None,
         screening: Iterable[Round] | None = None,
     ) -> None:
-        """`size`: nodes per test, 1 or 2. `screening`: the first rounds; else each node meets `partners` at random."""
+        """`size`: nodes per test, 1 or 2. `screening`: the first rounds.
+
+        Else each node meets `partners` at random.
+        """
         if screening is None and group_of and len({*group_of.values()}) > 1:
             screening = grouped(group_of, partners or SCREENING, seed=seed)
         elif screening is None:
@@ -87,7 +96,9 @@ class DiagnosePlanner(Planner):
             tests = tuple(_Plan(self, fit(self.readings, tolerance=self._tolerance)).tests())
             if not tests:
                 return
-            yield Round(number=number, tests=tests, purpose=f"{counted(len(tests), 'test')} of suspects")
+            yield Round(
+                number=number, tests=tests, purpose=f"{counted(len(tests), 'test')} of suspects"
+            )
 
 
 class _History:
@@ -95,14 +106,22 @@ class _History:
 
     def __init__(self, fitted: Fit) -> None:
         self._count = len(fitted.nodes)
-        keys = [each.pairs[:, [0, -1]].astype(np.int64) @ np.array([self._count, 1]) for each in fitted.classes]
+        keys = [
+            each.pairs[:, [0, -1]].astype(np.int64) @ np.array([self._count, 1])
+            for each in fitted.classes
+        ]
         times = [np.bincount(each.factor_of, minlength=len(each.pairs)) for each in fitted.classes]
         # Several NICs of one test count once.
-        self._keys, where = np.unique(np.concatenate([np.zeros(0, np.int64), *keys]), return_inverse=True)
+        self._keys, where = np.unique(
+            np.concatenate([np.zeros(0, np.int64), *keys]), return_inverse=True
+        )
         self._times: Ints = np.zeros(len(self._keys), dtype=np.int64)
         np.maximum.at(self._times, where, np.concatenate([np.zeros(0, np.int64), *times]))
         first, second = np.divmod(self._keys, self._count)
-        ends, counts = np.concatenate((first, second[second != first])), [self._times, self._times[second != first]]
+        ends, counts = (
+            np.concatenate((first, second[second != first])),
+            [self._times, self._times[second != first]],
+        )
         self.tested: Ints = np.bincount(ends, np.concatenate(counts), self._count)
         """Node → number of its tests."""
 
@@ -110,7 +129,9 @@ class _History:
         """Return the nodes that a node was tested with, and how often."""
         first, second = np.divmod(self._keys, self._count)
         mine = (first == node) | (second == node)
-        return dict(zip((first + second - node)[mine].tolist(), self._times[mine].tolist(), strict=True))
+        return dict(
+            zip((first + second - node)[mine].tolist(), self._times[mine].tolist(), strict=True)
+        )
 
     def met(self, pair: Sequence[int]) -> int:
         """Return how often two nodes were tested together."""
@@ -128,13 +149,21 @@ class _Plan:
         bad, tested, count = fitted.bad, self._history.tested, len(fitted.nodes)
         self._bad: Flags = bad >= planner.confidence
         doubted: Flags = (bad >= _CLEAR) | (fitted.flaky > _FLAKY) | self._unplaced()
-        nics = [node for (node, _), chance in fitted.nics.items() if _CLEAR <= chance < planner.confidence]
+        nics = [
+            node
+            for (node, _), chance in fitted.nics.items()
+            if _CLEAR <= chance < planner.confidence
+        ]
         doubted[nics] = True
         # A link can be bad only where its ends are fine elsewhere: that must be shown.
         self._open_links: list[tuple[list[int], float]] = []
         for each in fitted.classes:
-            rows = np.flatnonzero((each.link >= _CLEAR) & (each.link < planner.confidence) & (each.tests.size == 2))
-            self._open_links += zip(each.pairs[rows].tolist(), each.link[rows].tolist(), strict=True)
+            rows = np.flatnonzero(
+                (each.link >= _CLEAR) & (each.link < planner.confidence) & (each.tests.size == 2)
+            )
+            self._open_links += zip(
+                each.pairs[rows].tolist(), each.link[rows].tolist(), strict=True
+            )
         for pair, chance in self._open_links:
             if chance >= DOUBTED and self._history.met(pair) > 1:
                 doubted[pair] |= bad[pair] > _SHOWN
@@ -143,7 +172,9 @@ class _Plan:
         self._open: Flags = doubted | self._bad & (tested < planner.screened + _TELLING)
         self._free: Flags = ~self._bad | self._open
         """Nodes that are not in a test of this round yet, except bad ones."""
-        self._group_of = np.zeros(count, dtype=np.int64) if fitted.groups is None else fitted.groups.of
+        self._group_of = (
+            np.zeros(count, dtype=np.int64) if fitted.groups is None else fitted.groups.of
+        )
         self._order = np.array(planner.random.sample(range(count), count))
         """Of nodes that are equally good partners."""
 
@@ -153,7 +184,9 @@ class _Plan:
         if groups is None or groups.apart or groups.given:
             return np.zeros(count, dtype=np.bool_)
         pairs = self._fit.pairs
-        fast_pairs = np.unique(pairs.members[(pairs.slower >= self._fit.slow) & ~pairs.between], axis=0)
+        fast_pairs = np.unique(
+            pairs.members[(pairs.slower >= self._fit.slow) & ~pairs.between], axis=0
+        )
         fast = np.bincount(fast_pairs.reshape(-1), minlength=count)
         return np.asarray(fast < np.minimum(_TELLING, np.bincount(groups.of)[groups.of] - 1))
 
@@ -162,7 +195,9 @@ class _Plan:
         yield from self._among()
         # They may clear nodes.
         yield from self._links(_TELLING)
-        for node in sorted(np.flatnonzero(self._open).tolist(), key=lambda node: (-self._fit.bad[node], node)):
+        for node in sorted(
+            np.flatnonzero(self._open).tolist(), key=lambda node: (-self._fit.bad[node], node)
+        ):
             if self._free[node]:
                 partners = [] if self._alone else self._partners(node)
                 if partners or self._alone:
@@ -174,7 +209,10 @@ class _Plan:
         return SweepTest(tuple(sorted(self._fit.nodes[node] for node in nodes)))
 
     def _among(self) -> Iterator[SweepTest]:
-        """Yield pairs of bad nodes, each with two others: if they are fast, not these nodes are slow, but a path."""
+        """Yield pairs of bad nodes, each with two others.
+
+        If they are fast, not these nodes are slow, but a path.
+        """
         bad = [] if self._alone else np.flatnonzero(self._bad).tolist()
         met, used = {node: self._history.partners(node).keys() & {*bad} for node in bad}, set[int]()
         for node in bad:
@@ -190,9 +228,12 @@ class _Plan:
                 yield self._test(*pair)
 
     def _partners(self, suspect: int) -> Sequence[int]:
-        """Return its best partner: one that is fine, and that it has not met; none if all met it often enough.
+        """Return its best partner: one that is fine, and that it has not met.
 
-        It meets nodes of its own group first, then those of groups that it has met least: it may be one of these.
+        None if all met it often enough.
+
+        It meets nodes of its own group first, then those of groups that it has met least: it may be
+        one of these.
         """
         met, bad, groups = np.zeros(len(self._order), dtype=np.int64), self._fit.bad, self._group_of
         for node, times in self._history.partners(suspect).items():

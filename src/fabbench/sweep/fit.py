@@ -31,7 +31,10 @@ TOLERANCE = 0.10
 _LEAST_NOISE, _USUAL_WEIGHT = 0.01, 4
 """The least noise, and how many results the usual one counts as."""
 _MAX_FACTORS = 80_000
-"""Beliefs about nodes come from a sample of at most so many pairs: with 4,096 nodes, each has forty."""
+"""Beliefs about nodes come from a sample of at most so many pairs.
+
+With 4,096 nodes, each has forty.
+"""
 
 
 @dataclass(slots=True)
@@ -84,7 +87,10 @@ class Fit:
     groups: Grouping | None
     """The groups, named by the user or found; None: one."""
     score: float
-    """How well this explains the tests: the logarithm of their likelihood in the likeliest states, less the cost."""
+    """How well this explains the tests.
+
+    The logarithm of their likelihood in the likeliest states, less the cost.
+    """
     classes: Sequence[FittedClass]
     noise: float
     slow: float
@@ -97,17 +103,30 @@ class Fit:
 
 
 def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
-    """Return the beliefs from all results, with the groups that explain them best: none, those given, or found ones."""
+    """Return the beliefs from all results, with the groups that explain them best.
+
+    None, those given, or found ones.
+    """
     named = given(readings.nodes, readings.group_of)
     best = _fit(readings, named, tolerance)
     plain = best if named is None else _fit(readings, None, tolerance)
     proposed = proposals(plain.pairs, plain.slow, -1.5 * log1p(-tolerance), plain.bad >= DOUBTED)
-    found = [_fit(readings, each, tolerance) for each in proposed if named is None or not each.merges(named)]
-    return max([best, *(each for each in found if each.score > best.score + SURE)], key=lambda each: each.score)
+    found = [
+        _fit(readings, each, tolerance)
+        for each in proposed
+        if named is None or not each.merges(named)
+    ]
+    return max(
+        [best, *(each for each in found if each.score > best.score + SURE)],
+        key=lambda each: each.score,
+    )
 
 
 SURE = 4.6
-"""By how much groups must explain tests better than what is known without: a hundred times as likely."""
+"""By how much groups must explain tests better than what is known without.
+
+A hundred times as likely.
+"""
 
 
 def _fit(readings: Readings, groups: Grouping | None, tolerance: float) -> Fit:
@@ -121,7 +140,10 @@ def _fit(readings: Readings, groups: Grouping | None, tolerance: float) -> Fit:
         each.measure()
     _measure_paths(classes)
     total = count * (1 + len(rails)) + (0 if groups is None else len(groups.names))
-    states, kinds = replace(states, noise=_noise(classes, None)), len({each.rail for each in tested})
+    states, kinds = (
+        replace(states, noise=_noise(classes, None)),
+        len({each.rail for each in tested}),
+    )
     for _ in range(3):
         beliefs = propagate([_factors(each, states, kinds) for each in classes], total, states)
         chances = beliefs.chances()
@@ -129,30 +151,48 @@ def _fit(readings: Readings, groups: Grouping | None, tolerance: float) -> Fit:
         shift = max((_center(each, bad) for each in classes), default=0.0)
         _measure_paths(classes)
         before, states = states.noise, replace(states, noise=_noise(classes, bad))
-        fine = [each.slower[(bad[each.members] < DOUBTED).all(axis=1)[each.factor_of]] for each in classes]
+        fine = [
+            each.slower[(bad[each.members] < DOUBTED).all(axis=1)[each.factor_of]]
+            for each in classes
+        ]
         states = states.learned(np.concatenate([np.zeros(0), *fine]))
         if shift < 0.1 * states.noise and abs(states.noise - before) < 0.1 * before:
             break
     state, slow = chances.argmax(axis=1), min(states.tolerated, -2.5 * states.noise)
-    parts = {part for each in classes for part in np.unique(each.members[:, each.tests.size :]).tolist()}
+    parts = {
+        part for each in classes for part in np.unique(each.members[:, each.tests.size :]).tolist()
+    }
     last = count * (1 + len(rails))
     names = [] if groups is None else groups.names
     uplinks = {names[part - last]: float(bad[part]) for part in sorted(parts) if part >= last}
     # Through a slow uplink, tests show nothing of nodes.
-    judging = _pairs(each for each in classes if not each.tests.between or max(uplinks.values(), default=0.0) < DOUBTED)
+    judging = _pairs(
+        each
+        for each in classes
+        if not each.tests.between or max(uplinks.values(), default=0.0) < DOUBTED
+    )
     levels = np.append(states.levels, states.levels[-1])[state[:count]]
     found, cost = False, 0.0
     if groups is not None:
         found, cost = not groups.given, groups.cost(sum(len(each.slower) for each in classes))
     known = nodes_not_by_chance(judging, bad[:count], levels, states, found=found)
     for each, messages in zip(classes, beliefs.messages, strict=True):
-        link, healthy = _links(each, beliefs, messages, states), (known[each.tests.members] < DOUBTED).all(axis=1)
-        each.link = links_not_by_chance(link, each.factor_of, each.slower, np.asarray(healthy), states)
+        link, healthy = (
+            _links(each, beliefs, messages, states),
+            (known[each.tests.members] < DOUBTED).all(axis=1),
+        )
+        each.link = links_not_by_chance(
+            link, each.factor_of, each.slower, np.asarray(healthy), states
+        )
     return Fit(
         nodes=readings.nodes,
         bad=known,
         flaky=flakiness(judging, bad[:count], states, slow),
-        nics={(part % count, rails[part // count - 1]): float(bad[part]) for part in sorted(parts) if part < last},
+        nics={
+            (part % count, rails[part // count - 1]): float(bad[part])
+            for part in sorted(parts)
+            if part < last
+        },
         uplinks=uplinks,
         groups=groups,
         score=max(_joint(classes, states, state, flaky) for flaky in (FLAKY, _STEADY)) - cost,
@@ -168,7 +208,9 @@ def _pairs(classes: Iterable[FittedClass]) -> PairTests:
     return PairTests(
         np.concatenate([np.zeros((0, 2), np.int64), *(each.tests.members for each in chosen)]),
         np.concatenate([np.zeros(0), *(each.tests.values for each in chosen)]),
-        np.nan_to_num(np.concatenate([np.zeros(0), *(each.slower for each in chosen)]), nan=-np.inf),
+        np.nan_to_num(
+            np.concatenate([np.zeros(0), *(each.slower for each in chosen)]), nan=-np.inf
+        ),
         np.repeat(np.array([each.tests.between for each in chosen], dtype=np.bool_), counts),
         np.repeat(np.array([each.path for each in chosen], dtype=np.float64), counts),
     )
@@ -190,11 +232,17 @@ def _joint(classes: Sequence[FittedClass], states: States, state: Ints, flaky: f
         healthy = np.take_along_axis(evidence, worst[:, None], axis=1)[:, 0]
         possible = np.arange(states.count) > np.maximum(worst, states.healthy - 1)[:, None]
         worse = np.where(possible, evidence + link, -np.inf)
-        total += float(np.maximum(healthy, worse.max(axis=1)).sum()) * len(each.pairs) / max(len(chosen), 1)
+        total += (
+            float(np.maximum(healthy, worse.max(axis=1)).sum())
+            * len(each.pairs)
+            / max(len(chosen), 1)
+        )
     return total
 
 
-def _class(tests: TestClass, rails: Sequence[str], groups: Grouping | None, nodes: int) -> FittedClass:
+def _class(
+    tests: TestClass, rails: Sequence[str], groups: Grouping | None, nodes: int
+) -> FittedClass:
     order = np.lexsort(tests.members.T[::-1]).astype(np.int32)
     ordered = tests.members[order]
     begins = np.concatenate(([True], (ordered[1:] != ordered[:-1]).any(axis=1)))[: len(order)]
@@ -215,7 +263,8 @@ def _class(tests: TestClass, rails: Sequence[str], groups: Grouping | None, node
 def _first_typical(tests: TestClass) -> Floats:
     """Return series → the value of the median node, before it is known which tests are healthy.
 
-    A node's value is its upper quartile, or its best test if it has few: faults make tests slower, never faster.
+    A node's value is its upper quartile, or its best test if it has few: faults make tests slower,
+    never faster.
     """
     typical = np.zeros(int(tests.series.max(initial=-1)) + 1, dtype=np.float32)
     for series in tests.known_series():
@@ -243,7 +292,9 @@ def _sample(count: int) -> Ints:
     """Return all numbers below a count, or a sample of them, ascending."""
     every = np.arange(count)
     return (
-        every if count <= _MAX_FACTORS else np.sort(np.random.default_rng(0).choice(every, _MAX_FACTORS, replace=False))
+        every
+        if count <= _MAX_FACTORS
+        else np.sort(np.random.default_rng(0).choice(every, _MAX_FACTORS, replace=False))
     )
 
 
@@ -272,10 +323,18 @@ def _measure_paths(classes: Sequence[FittedClass]) -> None:
 def best_typical(each: FittedClass, others: Iterable[FittedClass]) -> Floats:
     """Return series → by how much the best typical figure of the same measurement, of any group, is better."""
     better = np.zeros(len(each.typical))
-    alike = [other for other in others if (other.tests.size, other.tests.rail) == (each.tests.size, each.tests.rail)]
+    alike = [
+        other
+        for other in others
+        if (other.tests.size, other.tests.rail) == (each.tests.size, each.tests.rail)
+    ]
     for series in each.tests.known_series():
         for other in alike:
-            same = [number for number in other.tests.known_series() if (number - series) % each.tests.kinds == 0]
+            same = [
+                number
+                for number in other.tests.known_series()
+                if (number - series) % each.tests.kinds == 0
+            ]
             best = max((other.typical[number] for number in same), default=-np.inf)
             better[series] = max(better[series], best - each.typical[series])
     return better
@@ -284,21 +343,37 @@ def best_typical(each: FittedClass, others: Iterable[FittedClass]) -> Floats:
 def _healthy(each: FittedClass, bad: Floats | None) -> Flags:
     """Return which tests have only members that are likely healthy, and are not far from typical."""
     near = np.abs(np.nan_to_num(each.slower, nan=9.0)) < 0.5
-    healthy = True if bad is None else np.asarray((bad[each.members] < DOUBTED).all(axis=1))[each.factor_of]
+    healthy = (
+        True
+        if bad is None
+        else np.asarray((bad[each.members] < DOUBTED).all(axis=1))[each.factor_of]
+    )
     return np.asarray(near & healthy)
 
 
 def _noise(classes: Sequence[FittedClass], bad: Floats | None) -> float:
-    """Return the spread of healthy tests: the shortest interval with half of them, which faults do not affect."""
-    values = np.sort(np.concatenate([each.slower[_healthy(each, bad)] for each in classes] or [np.zeros(0)]))
+    """Return the spread of healthy tests.
+
+    The shortest interval with half of them, which faults do not affect.
+    """
+    values = np.sort(
+        np.concatenate([each.slower[_healthy(each, bad)] for each in classes] or [np.zeros(0)])
+    )
     count, half = len(values), (len(values) + 1) // 2
-    spread = (values[half - 1 :] - values[: count - half + 1]).min(initial=np.inf) / 1.349 * (1 + 2 / max(count, 1))
+    spread = (
+        (values[half - 1 :] - values[: count - half + 1]).min(initial=np.inf)
+        / 1.349
+        * (1 + 2 / max(count, 1))
+    )
     known = (count * spread**2 if count else 0.0) + _USUAL_WEIGHT * USUAL_NOISE**2
     return max(float(np.sqrt(known / (count + _USUAL_WEIGHT))), _LEAST_NOISE)
 
 
 def _factors(each: FittedClass, states: States, rails: int) -> Factors:
-    """Return the factors of a class, or a sample. For nodes, all NICs of one test count as one test."""
+    """Return the factors of a class, or a sample.
+
+    For nodes, all NICs of one test count as one test.
+    """
     chosen = _sample(len(each.pairs))
     size = each.tests.size
     # The NICs of a test share its noise.
@@ -318,7 +393,9 @@ def _evidence(each: FittedClass, states: States, chosen: Ints, flaky: float = FL
     starts, stops = each.first[chosen], each.first[chosen + 1]
     counts = stops - starts
     rows = np.repeat(np.arange(len(chosen)), counts)
-    tests = each.order[np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())]
+    tests = each.order[
+        np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+    ]
     flaky = flaky if each.tests.size <= 2 else min(flaky, FLAKY_IN_GROUPS)
     logs = np.log(states.likelihood(each.slower[tests], flaky, each.path))
     evidence = np.zeros((len(chosen), states.count))
@@ -327,7 +404,10 @@ def _evidence(each: FittedClass, states: States, chosen: Ints, flaky: float = FL
 
 
 def _links(each: FittedClass, beliefs: Beliefs, messages: Floats, states: States) -> Floats:
-    """Return factor → the chance of its link. If only a sample of pairs judged the nodes, one pair is negligible."""
+    """Return factor → the chance of its link.
+
+    If only a sample of pairs judged the nodes, one pair is negligible.
+    """
     chances, step = np.zeros(len(each.pairs), dtype=np.float32), 1 << 16
     # Links without a test that is slow or failed, or nearly so, are fine.
     slow = each.failed | (each.slower < -max(-states.levels[states.healthy] / 2, states.noise))

@@ -1,8 +1,9 @@
 """Groups of nodes, such as those behind one leaf switch, as the tests show them.
 
-Faults make tests slower, never faster: nodes that a chain of fast pairs connects are behind one switch, and where no
-fast pair leads from one such set to another, the path between them is slow. Nodes of an older type are slow with
-everybody, themselves included. Both are proposals; `fit` decides whether they explain tests better than bad nodes.
+Faults make tests slower, never faster: nodes that a chain of fast pairs connects are behind one
+switch, and where no fast pair leads from one such set to another, the path between them is slow.
+Nodes of an older type are slow with everybody, themselves included. Both are proposals; `fit`
+decides whether they explain tests better than bad nodes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,19 +31,29 @@ class Grouping:
     """Whether the user named the groups."""
 
     def merges(self, others: "Grouping") -> bool:
-        """Return whether these are others, of which several are one group: slow uplinks of others say the same."""
+        """Return whether these are others, of which several are one group.
+
+        Slow uplinks of others say the same.
+        """
         pairs = np.unique(np.stack((others.of, self.of), axis=1), axis=0)
         merged = np.sort(np.bincount(pairs[:, 1]))
         return bool(len(pairs) == len(others.names) and (merged[:-1] == 1).all())
 
     def cost(self, tests: int) -> float:
-        """Return what the groups cost, in units of the logarithm of a likelihood: nodes to place, figures to fit."""
+        """Return what the groups cost, in units of the logarithm of a likelihood.
+
+        Nodes to place, figures to fit.
+        """
         if self.given:
             return 0.0
         sizes = np.bincount(self.of)
         shares = sizes[sizes > 0] / len(self.of)
         own = len(shares) if self.apart else 1
-        return float(-len(self.of) * (shares * np.log(shares)).sum() + np.log(10) + 0.5 * own * np.log(max(tests, 2)))
+        return float(
+            -len(self.of) * (shares * np.log(shares)).sum()
+            + np.log(10)
+            + 0.5 * own * np.log(max(tests, 2))
+        )
 
 
 def given(nodes: Sequence[str], group_of: Mapping[str, str]) -> Grouping | None:
@@ -50,7 +61,9 @@ def given(nodes: Sequence[str], group_of: Mapping[str, str]) -> Grouping | None:
     names = sorted({group_of.get(node, "") for node in nodes})
     if len(names) < 2:
         return None
-    return Grouping(np.array([names.index(group_of.get(node, "")) for node in nodes]), names, given=True)
+    return Grouping(
+        np.array([names.index(group_of.get(node, "")) for node in nodes]), names, given=True
+    )
 
 
 def proposals(tests: PairTests, slow: float, least: float, bad: Flags) -> Iterator[Grouping]:
@@ -71,7 +84,10 @@ def proposals(tests: PairTests, slow: float, least: float, bad: Flags) -> Iterat
 
 
 def _valley(values: Floats, slow: float, least: float) -> float:
-    """Return what separates fast values from slow ones, of which there may be more, by two medians; else `slow`."""
+    """Return what separates fast values from slow ones, of which there may be more, by two medians.
+
+    Else `slow`.
+    """
     low, high = np.quantile(values, (0.1, 0.9))
     for _ in range(20):
         upper = values >= (low + high) / 2
@@ -83,13 +99,18 @@ def _valley(values: Floats, slow: float, least: float) -> float:
 
 
 _APART = 3.5
-"""How many standard deviations separate two kinds of pairs; the halves of one normal distribution are 2.6 apart."""
+"""How many standard deviations separate two kinds of pairs.
+
+The halves of one normal distribution are 2.6 apart.
+"""
 
 
 def _grouping(of: Ints, *, apart: bool) -> Grouping:
     """Return groups that are numbered by their first node, and named by letters."""
     _, first, numbers = np.unique(of, return_index=True, return_inverse=True)
-    names = [f"group {chr(ord('A') + number % 26)}{number // 26 or ''}" for number in range(len(first))]
+    names = [
+        f"group {chr(ord('A') + number % 26)}{number // 26 or ''}" for number in range(len(first))
+    ]
     return Grouping(np.argsort(np.argsort(first))[numbers], names, apart)
 
 
@@ -102,8 +123,9 @@ def _islands(count: int, pairs: Ints, fast: Flags) -> Grouping | None:
         return _grouping((sizes > 1)[numbers].astype(np.int64), apart=True)
     if (sizes > 1).sum() < 2:
         return None
-    # Slow pairs between sets keep them apart; a set joins the largest one to which it has none. What no fast pair
-    # connects to anything, such as a bad node, joins the set to which it has fewest.
+    # Slow pairs between sets keep them apart; a set joins the largest one to which it has none.
+    # What no fast pair connects to anything, such as a bad node, joins the set to which it has
+    # fewest.
     slow = np.zeros((len(roots), len(roots)), dtype=np.int64)
     ends = numbers[pairs[~fast]]
     np.add.at(slow, (ends[:, 0], ends[:, 1]), 1)
@@ -148,7 +170,8 @@ def _refined(groups: Grouping, pairs: Ints, slower: Floats) -> Grouping:
             break
         fast, across = np.median(values[inside]), np.median(values[~inside])
         noise = max(1.4826 * float(np.median(np.abs(values[inside] - fast))), 0.02)
-        # What a test says for its nodes being in one group; what a bad node or chance made says little.
+        # What a test says for its nodes being in one group; what a bad node or chance made says
+        # little.
         gain = np.log(_density(values - fast, noise) / _density(values - across, noise))
         fits = np.zeros((len(of), count))
         np.add.at(fits, (ends[:, 0], of[ends[:, 1]]), gain)

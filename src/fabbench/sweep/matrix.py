@@ -1,6 +1,9 @@
-"""Results as a matrix of nodes by nodes, readable with thousands of them: by group, nodes that stand out first.
+"""Results as a matrix of nodes by nodes, readable with thousands of them.
 
-Suspects and the ends of bad links have a row each. If there are many others, they share rows, in order.
+By group, nodes that stand out first.
+
+Suspects and the ends of bad links have a row each. If there are many others, they share rows, in
+order.
 """
 
 from collections.abc import Sequence
@@ -28,7 +31,10 @@ class Matrix:
     groups: Sequence[int]
     """Row → number of its group, ascending."""
     cells: Floats
-    """The fraction of the typical figure, within groups (lower quartile of the tests); `FAILED`; NaN: not tested."""
+    """The fraction of the typical figure, within groups (lower quartile of the tests); `FAILED`.
+
+    NaN: not tested.
+    """
     suspects: Sequence[bool]
     """Which rows are suspects, or ends of a bad link."""
 
@@ -40,7 +46,9 @@ def matrix_of(readings: Readings, fitted: Fit, diagnosis: Diagnosis, *, max_rows
     suspects = (*diagnosis.suspects, *diagnosis.undecided)
     worst = {readings.index(node): None for each in suspects for node in each.nodes}
     alone = [*worst][: max(max_rows // 2, 1)]
-    rest = sorted(set(range(len(names))) - {*alone}, key=lambda node: (of[node], natural_order(names[node])))
+    rest = sorted(
+        set(range(len(names))) - {*alone}, key=lambda node: (of[node], natural_order(names[node]))
+    )
     shared = max(-(-len(rest) // max(max_rows - len(alone), 1)), 1)
     rows: list[list[int]] = []
     for group in sorted({*of}):
@@ -51,7 +59,10 @@ def matrix_of(readings: Readings, fitted: Fit, diagnosis: Diagnosis, *, max_rows
     for row, nodes in enumerate(rows):
         headline_row[nodes] = row
     # Relative to the best typical figure of any group.
-    slower = [each.slower - best_typical(each, fitted.classes)[each.tests.series] for each in fitted.classes]
+    slower = [
+        each.slower - best_typical(each, fitted.classes)[each.tests.series]
+        for each in fitted.classes
+    ]
     return Matrix(
         names=[" … ".join(dict.fromkeys((names[nodes[0]], names[nodes[-1]]))) for nodes in rows],
         sizes=[len(nodes) for nodes in rows],

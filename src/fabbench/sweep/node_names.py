@@ -1,4 +1,7 @@
-"""Nodes in names of files (``nccl_node-01_node-02.log``), and the groups that a file puts them in. Pure."""
+"""Nodes in names of files (``nccl_node-01_node-02.log``), and the groups that a file puts them in.
+
+Pure.
+"""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -18,7 +21,10 @@ _ENDING = lazy(r"(?:\.(?:txt|log|out|err|json|gz|bz2|xz|zst))+$")
 
 
 class NodeNames:
-    """Tells the nodes of logs: by what they say, else by what others say, else by the names of their files."""
+    """Tells the nodes of logs.
+
+    By what they say, else by what others say, else by the names of their files.
+    """
 
     def __init__(self, logs: Iterable[tuple[str, Collection[str]]]) -> None:
         """Learn from the path of each log, and the nodes that it says."""
@@ -39,13 +45,19 @@ class NodeNames:
         return pair_in(path) or other_in(path, self._known, self._templates) or tuple(hosts)
 
     def without_log(self, path: str) -> tuple[str, ...]:
-        """Return the nodes of a file that says nothing: as both of a pair have one form, both are if one is known."""
+        """Return the nodes of a file that says nothing.
+
+        As both of a pair have one form, both are if one is known.
+        """
         nodes = self.of(path, ())
         return () if len(nodes) < 2 or self._known.isdisjoint(nodes) else nodes
 
 
 def known_in(path: str, known: Collection[str]) -> tuple[str, ...]:
-    """Return the names in `known` that are whole words in the last two parts of a path; long names win."""
+    """Return the names in `known` that are whole words in the last two parts of a path.
+
+    Long names win.
+    """
     text, found = _stem(path), []
     for name in sorted(known, key=len, reverse=True):
         match = re.search(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", text)
@@ -58,7 +70,8 @@ def known_in(path: str, known: Collection[str]) -> tuple[str, ...]:
 def pair_in(path: str) -> tuple[str, str] | None:
     """Return the longest two adjacent names that differ only in numbers; None if there are none.
 
-    Names have a letter and a number (``gpu-a-01-gpu-a-02`` is gpu-a-01 and gpu-a-02), or are IPv4 addresses.
+    Names have a letter and a number (``gpu-a-01-gpu-a-02`` is gpu-a-01 and gpu-a-02), or are IPv4
+    addresses.
     """
     text = _stem(path)
     return max(_candidates(text), key=lambda pair: len(pair[0]), default=None)
@@ -78,8 +91,13 @@ def template_of(path: str, nodes: Collection[str]) -> Template | None:
     return text[:start], text[start + len(first) : middle], text[middle + len(second) :]
 
 
-def other_in(path: str, known: Collection[str], templates: Iterable[Template]) -> tuple[str, str] | None:
-    """Return the nodes of a file that is named like others, of which one is in `known`; the longest of these."""
+def other_in(
+    path: str, known: Collection[str], templates: Iterable[Template]
+) -> tuple[str, str] | None:
+    """Return the nodes of a file that is named like others, of which one is in `known`.
+
+    The longest of these.
+    """
     text = _stem(path)
     for before, between, after in templates:
         if text.startswith(before) and text.endswith(after):
@@ -123,8 +141,8 @@ def _stem(path: str) -> str:
 def read_groups(text: str, tested: Iterable[str] = ()) -> Mapping[str, str]:
     """Parse node → group from lines such as ``node[01-08] rack-1`` or ``node01,rack-1``.
 
-    Blank lines, and text after ``#``, are ignored. Raise ValueError that names the invalid line, or those that were
-    `tested` and have no group.
+    Blank lines, and text after ``#``, are ignored. Raise ValueError that names the invalid line, or
+    those that were `tested` and have no group.
     """
     group_of: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -133,7 +151,9 @@ def read_groups(text: str, tested: Iterable[str] = ()) -> Mapping[str, str]:
             continue
         nodes, separator, group = words.rpartition(" " if " " in words else ",")
         if not separator or not nodes.strip(" ,\t") or not group.strip():
-            raise ValueError(f"line {number}: {words!r} is not nodes and their group, such as node[01-08] rack-1")
+            raise ValueError(
+                f"line {number}: {words!r} is not nodes and their group, such as node[01-08] rack-1"
+            )
         try:
             names = expand_hostlist(nodes.strip(" ,\t"))
         except ValueError as error:

@@ -1,7 +1,7 @@
 """Rounds of tests, carried out one after another, and those that do not depend on results.
 
-A planner is a pure function of the results added to it: with the stored results of an interrupted sweep, it
-continues where that one ended.
+A planner is a pure function of the results added to it: with the stored results of an interrupted
+sweep, it continues where that one ended.
 """
 
 import random
@@ -25,16 +25,26 @@ class Planner:
         """Results by round, until the round is over."""
 
     def add(self, result: SweepResult) -> None:
-        """Add the result of a test, also of a round that has not started here: of the resumed sweep."""
+        """Add the result of a test, also of a round that has not started here.
+
+        Of the resumed sweep.
+        """
         self._results.setdefault(result.round, []).append(result)
         if result.round == self._current.number:
             self._pending.pop(result.test, None)
 
     def next_round(self) -> Round | None:
-        """Return the tests of the current round that have no result yet; None: the sweep is done."""
+        """Return the tests of the current round that have no result yet; None.
+
+        The sweep is done.
+        """
         while not self._pending:
             # In an order that does not depend on time.
-            self._close(sorted(self._results.pop(self._current.number, ()), key=lambda each: each.test.nodes))
+            self._close(
+                sorted(
+                    self._results.pop(self._current.number, ()), key=lambda each: each.test.nodes
+                )
+            )
             planned = next(self._rounds, None)
             if planned is None:
                 return None
@@ -48,7 +58,9 @@ class Planner:
 
 
 def all_pairs(nodes: Sequence[str]) -> Iterator[Round]:
-    """Yield every pair once, in as few rounds as possible: N−1 rounds of N/2 pairs; N rounds if N is odd.
+    """Yield every pair once, in as few rounds as possible: N−1 rounds of N/2 pairs.
+
+    N rounds if N is odd.
 
     The circle method: one node stays, the others move by one position after each round.
     """
@@ -61,11 +73,15 @@ def all_pairs(nodes: Sequence[str]) -> Iterator[Round]:
         circle = [circle[0], circle[-1], *circle[1:-1]]
 
 
-def matchings(nodes: Sequence[str], rounds: int, seed: int, *, again: bool = False) -> Iterator[Round]:
-    """Yield random rounds in which every node has a new partner: some rounds of all pairs, shuffled.
+def matchings(
+    nodes: Sequence[str], rounds: int, seed: int, *, again: bool = False
+) -> Iterator[Round]:
+    """Yield random rounds in which every node has a new partner.
 
-    With an odd number of nodes, one is idle in each round. There are no more rounds than all pairs take,
-    unless partners may meet `again`.
+    Some rounds of all pairs, shuffled.
+
+    With an odd number of nodes, one is idle in each round. There are no more rounds than all pairs
+    take, unless partners may meet `again`.
     """
     shuffled = list(nodes)
     random.Random(seed).shuffle(shuffled)  # noqa: S311 - no secret
@@ -73,16 +89,22 @@ def matchings(nodes: Sequence[str], rounds: int, seed: int, *, again: bool = Fal
     rounds = 0 if len(nodes) < 2 else rounds if again else min(rounds, maximum)
     pairs = cycle(all_pairs(shuffled))
     for number, each in zip(range(1, rounds + 1), pairs, strict=False):
-        yield Round(number=number, tests=each.tests, purpose=f"random pairs, round {number} of {rounds}")
+        yield Round(
+            number=number, tests=each.tests, purpose=f"random pairs, round {number} of {rounds}"
+        )
 
 
 def single(nodes: Sequence[str]) -> Iterator[Round]:
     """Yield one round in which every node is tested alone."""
     if nodes:
-        yield Round(number=1, tests=tuple(SweepTest((node,)) for node in nodes), purpose="every node alone")
+        yield Round(
+            number=1, tests=tuple(SweepTest((node,)) for node in nodes), purpose="every node alone"
+        )
 
 
-def rails(nodes: Sequence[str], nics: Sequence[str], *, rounds: int = 2, seed: int = 0) -> Iterator[Round]:
+def rails(
+    nodes: Sequence[str], nics: Sequence[str], *, rounds: int = 2, seed: int = 0
+) -> Iterator[Round]:
     """Yield random pairs, tested with one NIC after another, so that each NIC meets several partners."""
     numbers = count(1)
     for each in matchings(nodes, rounds, seed):
@@ -95,7 +117,9 @@ def rails(nodes: Sequence[str], nics: Sequence[str], *, rounds: int = 2, seed: i
 
 
 def grouped(group_of: Mapping[str, str], rounds: int, *, seed: int = 0) -> Iterator[Round]:
-    """Yield random pairs: in half of the rounds within each group (node → group), then between groups.
+    """Yield random pairs.
+
+    In half of the rounds within each group (node → group), then between groups.
 
     A node that has no such partner left is tested with any other.
     """
@@ -104,12 +128,20 @@ def grouped(group_of: Mapping[str, str], rounds: int, *, seed: int = 0) -> Itera
     members = [[node for node, group in group_of.items() if group == each] for each in groups]
     within = [list(matchings(nodes, half, seed)) for nodes in members]
     for number in range(1, rounds + 1):
-        tests = [test for each in within if number <= min(half, len(each)) for test in each[number - 1].tests]
+        tests = [
+            test
+            for each in within
+            if number <= min(half, len(each))
+            for test in each[number - 1].tests
+        ]
         used = {node for test in tests for node in test.nodes}
         rank = dict(zip(groups, generator.sample(range(len(groups)), len(groups)), strict=True))
-        left = generator.sample([node for node in group_of if node not in used], len(group_of) - len(used))
+        left = generator.sample(
+            [node for node in group_of if node not in used], len(group_of) - len(used)
+        )
         left.sort(key=lambda node: rank[group_of[node]])
-        # By group: half of them away is a node of another group, unless one group has more than half.
+        # By group: half of them away is a node of another group, unless one group has more than
+        # half.
         tests += map(SweepTest, zip(left, left[len(left) // 2 :], strict=False))
         where = "within" if number <= half else "between"
         yield Round(number=number, tests=tuple(tests), purpose=f"pairs {where} groups")

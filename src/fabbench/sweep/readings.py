@@ -1,4 +1,7 @@
-"""Results of a sweep as arrays: the nodes of each test, and its figure. Compact, for millions of results."""
+"""Results of a sweep as arrays: the nodes of each test, and its figure.
+
+Compact, for millions of results.
+"""
 
 import math
 from array import array
@@ -20,7 +23,10 @@ Flags: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestClass:
-    """Tests with the same number of nodes, on the same rail, within a group or not: a row of each array per test."""
+    """Tests with the same number of nodes, on the same rail, within a group or not.
+
+    A row of each array per test.
+    """
 
     size: int
     rail: str
@@ -36,7 +42,10 @@ class TestClass:
     """The logarithm of the figure, negative for times: larger is better. NaN: it failed or hung."""
 
     def known_series(self) -> list[int]:
-        """Return the series in use, ascending. `np.unique` would take seconds for millions of tests."""
+        """Return the series in use, ascending.
+
+        `np.unique` would take seconds for millions of tests.
+        """
         return np.flatnonzero(np.bincount(self.series)).tolist()
 
 
@@ -44,9 +53,16 @@ class Readings:
     """Results, collected as they arrive."""
 
     def __init__(
-        self, metric: "Metric", nodes: Iterable[str] = (), *, group_of: Mapping[str, str] | None = None
+        self,
+        metric: "Metric",
+        nodes: Iterable[str] = (),
+        *,
+        group_of: Mapping[str, str] | None = None,
     ) -> None:
-        """`nodes`: of the sweep; results may name others. `group_of`: node → its rack or spine, as far as known."""
+        """`nodes`: of the sweep; results may name others. `group_of`.
+
+        Node → its rack or spine, as far as known.
+        """
         self.metric = metric
         self.group_of = group_of or {}
         self.nodes: list[str] = []
@@ -88,7 +104,10 @@ class Readings:
         self.count += 1
 
     def classes(self, groups: Ints | None = None, *, apart: bool = False) -> Sequence[TestClass]:
-        """Return all tests, by class. `groups`: node → number of its group; `apart`: each has figures of its own."""
+        """Return all tests, by class. `groups`: node → number of its group; `apart`.
+
+        Each has figures of its own.
+        """
         found = []
         for (size, rail), rows in self._rows.items():
             members: Ints = np.array(rows[0], dtype=np.int32).reshape(-1, size)
@@ -101,8 +120,14 @@ class Readings:
             for between in (False, True):
                 chosen = across == between
                 if chosen.any():
-                    arrays = {"members": members[chosen], "series": series[chosen], "values": values[chosen]}
-                    found.append(TestClass(size=size, rail=rail, between=between, kinds=kinds, **arrays))
+                    arrays = {
+                        "members": members[chosen],
+                        "series": series[chosen],
+                        "values": values[chosen],
+                    }
+                    found.append(
+                        TestClass(size=size, rail=rail, between=between, kinds=kinds, **arrays)
+                    )
         return found
 
     def figure(self, value: float) -> float:

@@ -57,7 +57,9 @@ class SweepResult:
     """What was measured, if tests differ in that: figures of one series can be compared."""
 
 
-MEASURED = frozenset({Outcome.OK, Outcome.UNPROVEN})  # Nodes are compared even if the network is unproven
+MEASURED = frozenset(
+    {Outcome.OK, Outcome.UNPROVEN}
+)  # Nodes are compared even if the network is unproven
 
 
 def outcome_of_test(outcome: str) -> SweepOutcome:
@@ -115,14 +117,23 @@ class Diagnosis:
     slow_path: bool = False
     """Whether the path between found groups is slow, so that one of the suspects is this path."""
     contradiction: str = ""
-    """Why nothing is called bad although tests are slow, as a sentence; empty: nothing contradicts itself."""
+    """Why nothing is called bad although tests are slow, as a sentence; empty.
+
+    Nothing contradicts itself.
+    """
     suspects: Sequence[Suspect]
     """Bad with at least `required` confidence; the most certain first."""
     undecided: Sequence[Suspect]
-    """What may be bad, the likeliest first; then nodes without a figure, of which nothing is known."""
+    """What may be bad, the likeliest first.
+
+    Then nodes without a figure, of which nothing is known.
+    """
     required: float
     typicals: Mapping[str, float]
-    """A kind of test (`within groups`, a NIC; empty: any) → the median of healthy ones, if they can be compared."""
+    """A kind of test (`within groups`, a NIC; empty.
+
+    Any) → the median of healthy ones, if they can be compared.
+    """
     spread: float
     """The standard deviation of healthy figures between tests, as a fraction of the figure."""
     tests: int

@@ -1,4 +1,7 @@
-"""Connections to a real sshd on this machine, by either client: logging in, getting there, programs, what is lost."""
+"""Connections to a real sshd on this machine, by either client.
+
+Logging in, getting there, programs, what is lost.
+"""
 
 import contextlib
 import shutil
@@ -16,7 +19,17 @@ from fabbench.remote.paramiko_client import Paramiko
 from fabbench.remote.ssh_transport import SshHost, SshTransport
 from fabbench.remote.transport import LostError
 from tests.support.local_runs import eventually
-from tests.support.sshd import USER, Sshd, changed, config_of, free_port, make_key, public, running_agent, running_sshd
+from tests.support.sshd import (
+    USER,
+    Sshd,
+    changed,
+    config_of,
+    free_port,
+    make_key,
+    public,
+    running_agent,
+    running_sshd,
+)
 from tests.support.tiers import sampled
 
 pytestmark = pytest.mark.lab
@@ -83,19 +96,35 @@ def test_options_count_more_than_the_configuration(sshd: Sshd, client: type[SshT
 
 @slow
 @pytest.mark.parametrize("only", [False, True])
-def test_the_agents_key_opens_the_door(sshd: Sshd, tmp_path: Path, only: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_agents_key_opens_the_door(
+    sshd: Sshd, tmp_path: Path, only: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copy(sshd.folder / "user.pub", tmp_path / "named.pub")
     with running_agent(tmp_path, make_key(tmp_path / "other"), sshd.folder / "user") as agent:
         monkeypatch.setenv("SSH_AUTH_SOCK", agent)
-        lines = ["IdentitiesOnly yes", f"IdentityFile {tmp_path}/named.pub"] if only else ["IdentitiesOnly no"]
+        lines = (
+            ["IdentitiesOnly yes", f"IdentityFile {tmp_path}/named.pub"]
+            if only
+            else ["IdentitiesOnly no"]
+        )
         for client in (OpenSsh,) if only else (OpenSsh, Paramiko):
-            with connected(client(sshd.host("IdentityAgent SSH_AUTH_SOCK", "IdentityFile /none", *lines))) as made:
+            with connected(
+                client(sshd.host("IdentityAgent SSH_AUTH_SOCK", "IdentityFile /none", *lines))
+            ) as made:
                 assert made.run(["true"]).status == 0
 
 
 LOGINS: Mapping[str, tuple[Callable[[Path], list[str]], str, str]] = {
-    "wrong": (lambda folder: [f"IdentityFile {make_key(folder / 'wrong')}"], "node1", "BatchMode=yes node1"),
-    "locked": (lambda folder: [f"IdentityFile {make_key(folder / 'l', passphrase='x')}"], "node1", ""),
+    "wrong": (
+        lambda folder: [f"IdentityFile {make_key(folder / 'wrong')}"],
+        "node1",
+        "BatchMode=yes node1",
+    ),
+    "locked": (
+        lambda folder: [f"IdentityFile {make_key(folder / 'l', passphrase='x')}"],
+        "node1",
+        "",
+    ),
     "nobody": (lambda _: ["User nobody-here"], "node1", "BatchMode=yes node1"),
 }
 
@@ -113,7 +142,9 @@ def test_a_login_that_is_refused_tells_the_way_out(
 # -- host keys
 
 
-def test_an_unknown_host_is_refused_unless_it_is_accepted(sshd: Sshd, client: type[SshTransport]) -> None:
+def test_an_unknown_host_is_refused_unless_it_is_accepted(
+    sshd: Sshd, client: type[SshTransport]
+) -> None:
     """Whatever the configuration says of StrictHostKeyChecking."""
     host = sshd.host("StrictHostKeyChecking no", known="")
     known = config_of(host).with_name("known")
@@ -125,7 +156,9 @@ def test_an_unknown_host_is_refused_unless_it_is_accepted(sshd: Sshd, client: ty
         pass
 
 
-def test_a_changed_key_is_refused_always(sshd: Sshd, client: type[SshTransport], tmp_path: Path) -> None:
+def test_a_changed_key_is_refused_always(
+    sshd: Sshd, client: type[SshTransport], tmp_path: Path
+) -> None:
     kind, key = public(make_key(tmp_path / "old"))
     text = f"# one line before\n[127.0.0.1]:{sshd.port} {kind} {key}\n"
     for accept_new in (False, True):
@@ -146,13 +179,17 @@ def test_a_changed_key_is_refused_always(sshd: Sshd, client: type[SshTransport],
         pytest.param("HostName no-such-host.invalid", "no-such-host|not known", marks=slow),
     ],
 )
-def test_why_a_host_is_not_reached(sshd: Sshd, client: type[SshTransport], line: str, said: str) -> None:
+def test_why_a_host_is_not_reached(
+    sshd: Sshd, client: type[SshTransport], line: str, said: str
+) -> None:
     with pytest.raises(MachineError, match=said):
         client(sshd.host(line or f"Port {free_port()}")).connect()
 
 
 @slow
-@pytest.mark.parametrize("text", [b"HTTP/1.1 400 Bad Request\r\n" * 101, b""], ids=["another protocol", "hangs up"])
+@pytest.mark.parametrize(
+    "text", [b"HTTP/1.1 400 Bad Request\r\n" * 101, b""], ids=["another protocol", "hangs up"]
+)
 def test_what_is_no_sshd_is_reported(
     sshd: Sshd, client: type[SshTransport], text: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,19 +227,37 @@ def behind(jump: SshHost, inner: SshHost) -> SshHost:
     return changed(inner, ssh_config=both)
 
 
-def test_a_jump_host_leads_to_another(sshd: Sshd, tmp_path: Path, client: type[SshTransport]) -> None:
+def test_a_jump_host_leads_to_another(
+    sshd: Sshd, tmp_path: Path, client: type[SshTransport]
+) -> None:
     with running_sshd(tmp_path / "inner") as inner:
         host = behind(sshd.host(name="jump"), inner.host("ProxyJump jump", name="inner"))
         with connected(client(host)) as connection:
             assert connection.run(["echo", "inside"]).out == ["inside"]
         assert eventually(lambda: not sshd.children() and not inner.children())
-        unknown = behind(sshd.host(name="jump", known=""), inner.host("ProxyJump jump", name="inner"))
+        unknown = behind(
+            sshd.host(name="jump", known=""), inner.host("ProxyJump jump", name="inner")
+        )
         failure(client(unknown))
 
 
 # -- programs over there
 
-WORDS = ["a b", "it's", 'say "x"', "new\nline", "é ü 漢", "back\\slash", "!!", "=ls", "~", "*", "$HOME", "`id`", ""]
+WORDS = [
+    "a b",
+    "it's",
+    'say "x"',
+    "new\nline",
+    "é ü 漢",
+    "back\\slash",
+    "!!",
+    "=ls",
+    "~",
+    "*",
+    "$HOME",
+    "`id`",
+    "",
+]
 
 
 def test_words_arrive_and_statuses_come_back(connection: SshTransport) -> None:
@@ -214,7 +269,9 @@ def test_words_arrive_and_statuses_come_back(connection: SshTransport) -> None:
 
 
 def test_lines_come_as_they_are_printed_and_input_gets_there(connection: SshTransport) -> None:
-    pipe = connection.open(["sh", "-c", "while read -r line; do echo got $line; echo error >&2; done; exit 4"])
+    pipe = connection.open(
+        ["sh", "-c", "while read -r line; do echo got $line; echo error >&2; done; exit 4"]
+    )
     lines = pipe.lines()
     pipe.send(b"one\n")
     assert next(lines) == "got one"
@@ -230,7 +287,10 @@ def test_streams_that_are_long_or_that_nobody_reads(connection: SshTransport) ->
     done = connection.run(["sh", "-c", "yes error | head -c 8000000 >&2; echo out; exit 3"])
     assert (done.out, done.status, set(list(done.err)[:-1])) == (["out"], 3, {"error"})
     sent = b"0123456789" * 9 + b"\n"
-    assert connection.run(["cat"], stdin=sent * 50_000, timeout_s=120).out == [sent.decode().strip()] * 50_000
+    assert (
+        connection.run(["cat"], stdin=sent * 50_000, timeout_s=120).out
+        == [sent.decode().strip()] * 50_000
+    )
     assert connection.run(["true"], stdin=b"x" * 3_000_000).status == 0
 
 

@@ -26,7 +26,9 @@ def contact(
     )
     assert python != PYTHON
     argv = [sys.executable, "-I", "-S", "-c", python, address, word]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         yield process
         if process.stdin and not process.stdin.closed:
             process.stdin.close()

@@ -31,7 +31,10 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
 
 @pytest.fixture(autouse=True)
 def own_folders(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where masters have their folders in this test: it is empty again at the end. Their paths must be short."""
+    """Where masters have their folders in this test: it is empty again at the end.
+
+    Their paths must be short.
+    """
     with tempfile.TemporaryDirectory(prefix="fb-", dir="/tmp") as short:
         monkeypatch.setattr("tempfile.tempdir", short)
         yield Path(short)
@@ -53,7 +56,10 @@ def masters(folder: Path) -> list[str]:
 
 @contextlib.contextmanager
 def users_master(host: SshHost, place: Path) -> Iterator[int]:
-    """Log in as a user does who has several factors, and keep the connection; gives its process id."""
+    """Log in as a user does who has several factors, and keep the connection.
+
+    Gives its process id.
+    """
     words = ["ssh", "-F", str(config_of(host)), "-M", "-N", host.name]
     process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
     try:
@@ -95,7 +101,9 @@ def test_an_open_connection_of_the_users_is_used_and_stays(sshd: Sshd, place: Pa
 
 @lab
 @slow
-def test_a_connection_of_the_users_that_ends_is_replaced_by_our_own(sshd: Sshd, place: Path) -> None:
+def test_a_connection_of_the_users_that_ends_is_replaced_by_our_own(
+    sshd: Sshd, place: Path
+) -> None:
     host = sshd.host(f"ControlPath {place}/%C")
     with users_master(host, place) as master, connected(host) as connection:
         pipe = connection.open(["sh", "-c", "echo begun; sleep 600"])
@@ -117,8 +125,13 @@ def test_more_programs_than_a_connection_of_the_users_takes(tmp_path: Path, plac
         host = sshd.host(f"ControlPath {place}/%C")
         with users_master(host, place):
             with connected(host) as connection:
-                pipes = [connection.open(["sh", "-c", f"echo {number}; read word"]) for number in range(5)]
-                assert [next(pipe.lines()) for pipe in pipes] == [str(number) for number in range(5)]
+                pipes = [
+                    connection.open(["sh", "-c", f"echo {number}; read word"])
+                    for number in range(5)
+                ]
+                assert [next(pipe.lines()) for pipe in pipes] == [
+                    str(number) for number in range(5)
+                ]
                 for pipe in pipes:
                     pipe.send(b"word\n")
                     assert (list(pipe.lines()), pipe.status) == ([], 0)
@@ -158,7 +171,9 @@ def test_certificates_of_hosts_and_users(tmp_path: Path) -> None:
     user = (f"TrustedUserCAKeys {authority}.pub", "AuthorizedKeysFile /nowhere/%u")
     with running_sshd(tmp_path / "s", *host, *user) as certified:
         trusts = f"@cert-authority * {' '.join(public(authority))}\n"
-        found = certified.host(f"CertificateFile {certificate}", f"IdentityFile {key}", known=trusts)
+        found = certified.host(
+            f"CertificateFile {certificate}", f"IdentityFile {key}", known=trusts
+        )
         with pytest.raises(MachineError, match="host key"):
             OpenSsh(found).connect()
         signed(authority, tmp_path / "s/host_ed25519", "-h", "-n", "127.0.0.1")
@@ -187,7 +202,9 @@ def test_a_killed_fabbench_leaves_no_master(sshd: Sshd, own_folders: Path) -> No
         "print(next(pipe.lines()), flush=True)\n"
         "time.sleep(600)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         assert masters(own_folders)
@@ -203,7 +220,10 @@ def test_a_killed_fabbench_leaves_no_master(sshd: Sshd, own_folders: Path) -> No
     ("said", "advice"),
     [
         (["Host key verification failed."], "--accept-new-host-keys"),
-        (["@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @", '  ssh-keygen -f "/k" -R "h"'], 'ssh-keygen -f "/k"'),
+        (
+            ["@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @", '  ssh-keygen -f "/k" -R "h"'],
+            'ssh-keygen -f "/k"',
+        ),
         (["me@node1: Permission denied (keyboard-interactive)."], "ControlMaster"),
         (["Received disconnect from ::1: Too many authentication failures"], "IdentitiesOnly"),
         (["connect to host 10.0.0.1 port 22: Connection refused"], "sshd runs"),
@@ -221,7 +241,10 @@ def test_a_failure_is_reported_with_ssh_s_words_and_advice(said: list[str], advi
 
 
 def test_a_connection_that_was_dropped_is_tried_again() -> None:
-    assert isinstance(failure("node1", ["kex_exchange_identification: Connection closed by remote host"]), DroppedError)
+    assert isinstance(
+        failure("node1", ["kex_exchange_identification: Connection closed by remote host"]),
+        DroppedError,
+    )
 
 
 def test_options_overrule_the_configuration_and_a_user_in_the_name_them() -> None:

@@ -52,7 +52,10 @@ def test_64_connections_to_one_sshd_all_succeed(sshd: Sshd) -> None:
 
 @lab
 def test_each_hosts_failure_is_its_own(sshd: Sshd) -> None:
-    off, stranger = sshd.host(f"Port {free_port()}", name="off"), sshd.host(name="stranger", known="")
+    off, stranger = (
+        sshd.host(f"Port {free_port()}", name="off"),
+        sshd.host(name="stranger", known=""),
+    )
     made = connect_all([OpenSsh(host) for host in (sshd.host(name="good"), off, stranger)])
     good = made["good"]
     assert isinstance(good, OpenSsh)
@@ -60,7 +63,9 @@ def test_each_hosts_failure_is_its_own(sshd: Sshd) -> None:
     assert "off cannot" in str(made["off"])
     assert "stranger cannot" in str(made["stranger"])
     assert not map_hosts({}, str)
-    found = map_hosts({"good": good}, lambda connection: connection.run(["echo", connection.name]).out)
+    found = map_hosts(
+        {"good": good}, lambda connection: connection.run(["echo", connection.name]).out
+    )
     assert found == {"good": ["good"]}
     good.close()
     closed = map_hosts({"good": good}, lambda connection: connection.run(["true"]).out)
@@ -72,7 +77,9 @@ def test_each_hosts_failure_is_its_own(sshd: Sshd) -> None:
 @lab
 @slow
 @pytest.mark.parametrize("client", [OpenSsh, Paramiko])
-def test_ctrl_c_while_connecting_closes_every_socket(sshd: Sshd, client: type[SshTransport]) -> None:
+def test_ctrl_c_while_connecting_closes_every_socket(
+    sshd: Sshd, client: type[SshTransport]
+) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=100) as server:
         host = sshd.host(f"Port {server.getsockname()[1]}", name="node*")
         taken: list[socket.socket] = []
@@ -93,11 +100,16 @@ def test_ctrl_c_while_connecting_closes_every_socket(sshd: Sshd, client: type[Ss
             one.close()
 
 
-WORDS = st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20), max_size=5)
+WORDS = st.lists(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20),
+    max_size=5,
+)
 
 
 @pytest.mark.local
-@pytest.mark.parametrize("shell", sampled(["sh", "bash", "zsh", "csh", "tcsh", "fish", "ksh", "busybox"], every=5))
+@pytest.mark.parametrize(
+    "shell", sampled(["sh", "bash", "zsh", "csh", "tcsh", "fish", "ksh", "busybox"], every=5)
+)
 @given(words=WORDS)
 def test_every_login_shell_gets_the_same_words(shell: str, words: list[str]) -> None:
     need(shell)
@@ -114,15 +126,24 @@ def test_words_that_are_plain_or_that_no_program_can_get() -> None:
 
 
 @pytest.mark.parametrize("chosen", ["auto", "paramiko"])
-def test_without_an_ssh_program_paramiko_connects(chosen: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_an_ssh_program_paramiko_connects(
+    chosen: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     options = SshOptions(ssh_client=chosen, port=free_port())
-    with allocation.connected(Target(name="a", launcher="ssh", options=options), ["127.0.0.1"]) as made:
+    with allocation.connected(
+        Target(name="a", launcher="ssh", options=options), ["127.0.0.1"]
+    ) as made:
         assert "by paramiko" in str(made["127.0.0.1"])
 
 
-def test_openssh_without_an_ssh_program_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_openssh_without_an_ssh_program_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     target = Target(name="a", launcher="ssh", options=SshOptions(ssh_client="openssh"))
-    with pytest.raises(RequestError, match="ssh-client"), allocation.connected(target, ["127.0.0.1"]):
+    with (
+        pytest.raises(RequestError, match="ssh-client"),
+        allocation.connected(target, ["127.0.0.1"]),
+    ):
         pass

@@ -33,12 +33,17 @@ def codes(log: Log) -> list[str]:
 def own(counters: ExecutionCounters) -> dict[str, list[str]]:
     """Host → the fabric's NICs that moved as much as the benchmark did."""
     moved = counters.of_fabric(counters.traffic())
-    return {host: [nic.name for nic in traffic.nics if nic.total in MOVED] for host, traffic in moved.items()}
+    return {
+        host: [nic.name for nic in traffic.nics if nic.total in MOVED]
+        for host, traffic in moved.items()
+    }
 
 
 def by_hand(site: Lab, *words: str) -> str:
     """Render a script on the client, and run it on the first host; gives what it printed."""
-    rendered = site.run([sys.executable, "-m", "fabbench", "render", *words, "--as", "script"], check=True)
+    rendered = site.run(
+        [sys.executable, "-m", "fabbench", "render", *words, "--as", "script"], check=True
+    )
     site[0].path(HOME / "script").write_text(rendered.stdout)
     done = site[0].sh(["bash", HOME / "script"], HOSTS="node0 node1", timeout=120)
     assert done.stderr == ""
@@ -46,7 +51,9 @@ def by_hand(site: Lab, *words: str) -> str:
 
 
 def parsed(site: Lab, text: str) -> list[dict[str, Any]]:
-    done = site.run([sys.executable, "-m", "fabbench", "parse", "--format", "json", "-"], given=text)
+    done = site.run(
+        [sys.executable, "-m", "fabbench", "parse", "--format", "json", "-"], given=text
+    )
     logs: list[dict[str, Any]] = json.loads(done.stdout)["logs"]
     return logs
 
@@ -70,7 +77,9 @@ def test_the_interface_that_carried_the_bytes_is_in_the_log(lab: Labs) -> None:
     assert own(printed(text)) == {"node0": ["fab1"], "node1": ["fab1"]}
     (log,) = parsed(site, text)
     assert log["outcome"] == "ok"
-    assert [finding["code"] for finding in log["findings"] if finding["code"].startswith("nic-")] == []
+    assert [
+        finding["code"] for finding in log["findings"] if finding["code"].startswith("nic-")
+    ] == []
 
 
 def test_bytes_that_went_over_another_interface_are_found_in_the_log(lab: Labs) -> None:
@@ -131,5 +140,7 @@ def test_a_job_that_went_over_another_interface_is_found_out(lab: Labs) -> None:
     assert "off-fabric: Domain fab0 was requested, but fab1 was used" in done.stderr
     (log,) = the_run(hosts).logs("tcp")
     assert codes(log) == ["nic-wrong-network"]
-    meaning = next(finding.meaning for finding in log.findings if finding.code == "nic-wrong-network")
+    meaning = next(
+        finding.meaning for finding in log.findings if finding.code == "nic-wrong-network"
+    )
     assert re.match(f"node0: {ELSEWHERE}; the same on node1.", meaning), meaning

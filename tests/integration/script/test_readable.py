@@ -1,4 +1,7 @@
-"""Scripts as a person would write them, on the hosts of a lab: they run by themselves, and are read."""
+"""Scripts as a person would write them, on the hosts of a lab.
+
+They run by themselves, and are read.
+"""
 
 import json
 import sys
@@ -21,7 +24,9 @@ def fabbench(site: Lab, *words: str, given: str = "") -> str:
 
 
 def logs(site: Lab, text: str) -> list[Any]:
-    found: list[Any] = json.loads(fabbench(site, "parse", "--format", "json", "-", given=text))["logs"]
+    found: list[Any] = json.loads(fabbench(site, "parse", "--format", "json", "-", given=text))[
+        "logs"
+    ]
     return found
 
 
@@ -36,7 +41,12 @@ def test_a_script_for_hosts(lab: Labs, words: tuple[str, ...]) -> None:
     text = fabbench(site, "render", *words, "--as", "script", "--mpirun", "/usr/bin/mpirun")
     site[0].path(HOME / "script").write_text(text)
     done = site[0].sh(["bash", HOME / "script", "node0", "node1"], timeout=120)
-    assert transports(logs(site, done.stdout)) == ["libfabric-tcp", "socket", "socket", "libfabric-tcp"]
+    assert transports(logs(site, done.stdout)) == [
+        "libfabric-tcp",
+        "socket",
+        "socket",
+        "libfabric-tcp",
+    ]
     compared = fabbench(site, "compare", "-", given=done.stdout)
     assert "ofi-tcp" in compared
 

@@ -27,7 +27,10 @@ def test_both_configurations_of_pingpong_are_read_back(lab: Labs) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     found = judged(done, of)
     assert [log.outcome for log in found.values()] == [Outcome.OK] * 4
-    assert {point.labels["side"] for log in found.values() for point in log.points} == {"server", "client"}
+    assert {point.labels["side"] for log in found.values() for point in log.points} == {
+        "server",
+        "client",
+    }
     assert left(site, before) == []
 
 
@@ -37,14 +40,20 @@ def test_one_configuration_alone(lab: Labs) -> None:
     done = run(site, of, FABRIC="tcp")
     assert [*judged(done, of)] == ["001-tcp-r1", "002-tcp-r2"]
     refused = run(site, of, FABRIC="efa")
-    assert (refused.returncode, refused.stdout) == (2, "FABRIC is efa, but this has ofi-tcp, tcp.\n")
+    assert (refused.returncode, refused.stdout) == (
+        2,
+        "FABRIC is efa, but this has ofi-tcp, tcp.\n",
+    )
 
 
 @pytest.mark.parametrize("kind", ["pair", "ranks"])
 def test_words_and_environment_arrive_whole(lab: Labs, kind: str) -> None:
     """On this host and on the other one, as ranks and as sides of a pair."""
     site = lab(2, trust=True)
-    show = "import json, os, sys; e = os.environ; print('GOT', json.dumps([sys.argv[1:], e['X'], e.get('HOME')]))"
+    show = (
+        "import json, os, sys; e = os.environ; print('GOT', json.dumps([sys.argv[1:], e['X'], "
+        "e.get('HOME')]))"
+    )
     listen = "import socket; s=socket.create_server(('', int(sys.argv[-1]))); s.accept()"
     knock = "import socket; socket.create_connection((sys.argv[-1], int(sys.argv[-2])))"
     env = {"X": "".join(WORDS)}
@@ -60,8 +69,12 @@ def test_words_and_environment_arrive_whole(lab: Labs, kind: str) -> None:
         )
     done = run(site, of_steps(Step(id="000-tcp-r1/a", label="a", timeout_s=20, commands=commands)))
     assert done.returncode == 0, done.stdout + done.stderr
-    got = [json.loads(row.partition("GOT ")[2]) for row in done.stdout.splitlines() if "GOT " in row]
-    assert [(tuple(arrived[: len(WORDS)]), *rest) for arrived, *rest in got] == [(WORDS, env["X"], None)] * 2
+    got = [
+        json.loads(row.partition("GOT ")[2]) for row in done.stdout.splitlines() if "GOT " in row
+    ]
+    assert [(tuple(arrived[: len(WORDS)]), *rest) for arrived, *rest in got] == [
+        (WORDS, env["X"], None)
+    ] * 2
 
 
 @pytest.mark.parametrize("kind", ["pair", "ranks"])
@@ -82,16 +95,25 @@ def test_a_step_that_takes_too_long_is_a_timeout(lab: Labs, kind: str) -> None:
 def test_a_client_that_fails_ends_its_server_and_the_next_step_runs(lab: Labs) -> None:
     site = lab(2, trust=True)
     before = site.traces()
-    listen = "import socket, sys, time; s = socket.create_server(('', int(sys.argv[1]))); time.sleep(98)"
-    steps = (pair((sys.executable, "-c", listen, "{port}"), ("false",), name, timeout_s=60) for name in "ab")
+    listen = (
+        "import socket, sys, time; s = socket.create_server(('', int(sys.argv[1]))); time.sleep(98)"
+    )
+    steps = (
+        pair((sys.executable, "-c", listen, "{port}"), ("false",), name, timeout_s=60)
+        for name in "ab"
+    )
     done = run(site, of_steps(*steps))
-    assert [line.split()[-1] for line in done.stdout.splitlines() if "#@fabbench end" in line] == ["1", "1"]
+    assert [line.split()[-1] for line in done.stdout.splitlines() if "#@fabbench end" in line] == [
+        "1",
+        "1",
+    ]
     assert left(site, before) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "number"), [("nccl", "TERM"), ("nccl", "INT"), ("pingpong", "TERM"), ("pingpong", "HUP")]
+    ("kind", "number"),
+    [("nccl", "TERM"), ("nccl", "INT"), ("pingpong", "TERM"), ("pingpong", "HUP")],
 )
 def test_a_signal_in_the_middle_leaves_nothing(lab: Labs, kind: str, number: str) -> None:
     """What scancel and a preemption send first, Ctrl-C, and a terminal that is closed."""
@@ -104,7 +126,9 @@ def test_a_signal_in_the_middle_leaves_nothing(lab: Labs, kind: str, number: str
         # A shell with job control does not have its background jobs ignore SIGINT.
         begin = f'set -m; "$@" >{HOME}/script.out 2>&1 & echo $! >{HOME}/script.pid'
         site[0].sh(["bash", "-c", begin, "bash", *words])
-        waiting = (lambda: "   128 " in output.read_text()) if kind == "nccl" else (lambda: _sleeps(site))
+        waiting = (
+            (lambda: "   128 " in output.read_text()) if kind == "nccl" else (lambda: _sleeps(site))
+        )
         assert processes.eventually(waiting), output.read_text()
         site[0].sh(["kill", f"-{number}", site[0].path(HOME / "script.pid").read_text().strip()])
         assert left(site, before) == []
@@ -120,7 +144,10 @@ def test_pairs_at_the_same_time_are_printed_one_after_another(lab: Labs) -> None
     """Where the script runs on none of the hosts, as in the launcher of an MPIJob."""
     site = lab(2, trust=True)
     before = site.traces()
-    listen = "import socket,sys; s=socket.create_server(('', int(sys.argv[1]))); s.accept(); print('heard')"
+    listen = (
+        "import socket,sys; s=socket.create_server(('', int(sys.argv[1]))); s.accept(); "
+        "print('heard')"
+    )
     # The first ones wait for the last: one after another they would wait for ever.
     knock = (
         "import os,socket,sys,time\n"
@@ -129,12 +156,18 @@ def test_pairs_at_the_same_time_are_printed_one_after_another(lab: Labs) -> None
         "socket.create_connection((sys.argv[2], int(sys.argv[1])))"
     )
     server = (sys.executable, "-c", listen, "{port}")
-    pairs = (pair(server, (sys.executable, "-c", knock, "{port}", "{server}", name), name) for name in "abc")
+    pairs = (
+        pair(server, (sys.executable, "-c", knock, "{port}", "{server}", name), name)
+        for name in "abc"
+    )
     of = of_steps(*pairs, together=True)
     done = run(site, of, ScriptTarget(hosts=WAY.hosts, here=False))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "".join(
-        f"#@fabbench begin 000-tcp-r1/{name} \n[fabbench:server] heard\n#@fabbench end 000-tcp-r1/{name} 0\n"
+        (
+            f"#@fabbench begin 000-tcp-r1/{name} \n[fabbench:server] heard\n#@fabbench end "
+            f"000-tcp-r1/{name} 0\n"
+        )
         for name in "abc"
     )
     for name in "abc":

@@ -39,7 +39,9 @@ class Sky:
         (self.folder / "sky" / name).write_text(text)
 
     def argv(self, *words: str) -> list[str]:
-        bin_dir = ("--bin-dir", "/usr/bin") if words[0] == "run" and "--bin-dir" not in words else ()
+        bin_dir = (
+            ("--bin-dir", "/usr/bin") if words[0] == "run" and "--bin-dir" not in words else ()
+        )
         return [sys.executable, "-m", "fabbench", *words, "--on", "skypilot", *bin_dir]
 
     @property
@@ -54,10 +56,14 @@ class Sky:
         """Names of the secrets that tasks had."""
         return (self.folder / "sky/secrets").read_text().split()
 
-    def run(self, *words: str, env: Mapping[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+    def run(
+        self, *words: str, env: Mapping[str, str] | None = None
+    ) -> "subprocess.CompletedProcess[str]":
         argv = self.argv("run", "pingpong", *ONE, "--cluster-name", "c", *words)
         merged = {**self.env, **(env or {})}
-        return subprocess.run(argv, env=merged, capture_output=True, text=True, check=False, timeout=120)
+        return subprocess.run(
+            argv, env=merged, capture_output=True, text=True, check=False, timeout=120
+        )
 
     def log(self) -> str:
         run = StoredRun(next(runs(self.folder / "store")))
@@ -86,7 +92,10 @@ def test_a_cluster_is_launched_with_the_whole_plan(sky: Sky) -> None:
 @local
 @slow
 def test_a_variable_from_the_environment_is_a_secret_of_the_task(sky: Sky) -> None:
-    """SkyPilot keeps secrets out of what it shows of a task; the library gets them by no command line."""
+    """SkyPilot keeps secrets out of what it shows of a task.
+
+    The library gets them by no command line.
+    """
     with watched("MY_TOKEN") as seen:  # the iterations let the program live long enough to be seen
         done = sky.run("--env", "MY_TOKEN", "--iterations", "5000", env={"MY_TOKEN": VALUE})
     assert done.returncode == 0, done.stderr
@@ -103,7 +112,10 @@ def test_a_variable_from_the_environment_is_a_secret_of_the_task(sky: Sky) -> No
     ("words", "options"),
     [
         (("--set", "keep=true"), ""),
-        (("--set", "keep=true", "--set", "idle-minutes=30"), " down=True idle_minutes_to_autostop=30"),
+        (
+            ("--set", "keep=true", "--set", "idle-minutes=30"),
+            " down=True idle_minutes_to_autostop=30",
+        ),
     ],
 )
 def test_a_cluster_is_kept_when_asked(sky: Sky, words: tuple[str, ...], options: str) -> None:
@@ -115,8 +127,12 @@ def test_a_cluster_is_kept_when_asked(sky: Sky, words: tuple[str, ...], options:
 
 @local
 @slow
-@pytest.mark.parametrize(("fault", "text", "asked"), [("break", "5", "logs c 1"), ("mute", "yes", "job_status c")])
-def test_a_log_that_breaks_off_goes_on_in_a_cluster_that_was_there(sky: Sky, fault: str, text: str, asked: str) -> None:
+@pytest.mark.parametrize(
+    ("fault", "text", "asked"), [("break", "5", "logs c 1"), ("mute", "yes", "job_status c")]
+)
+def test_a_log_that_breaks_off_goes_on_in_a_cluster_that_was_there(
+    sky: Sky, fault: str, text: str, asked: str
+) -> None:
     """Where it was; one without its last line is asked for its end."""
     sky.let("cluster", "c")
     sky.let(fault, text)
@@ -132,7 +148,9 @@ def test_a_step_that_ends_with_a_cancelled_job_failed_by_it(sky: Sky) -> None:
     sky.let("cancelled")
     (sky.folder / "fi_pingpong").symlink_to("/bin/false")
     done = sky.run("--bin-dir", str(sky.folder))
-    assert (done.returncode, "SkyPilot ended job 1 as CANCELLED" in sky.log()) == (3, True), done.stderr
+    assert (done.returncode, "SkyPilot ended job 1 as CANCELLED" in sky.log()) == (3, True), (
+        done.stderr
+    )
 
 
 @local
@@ -140,7 +158,10 @@ def test_a_step_that_ends_with_a_cancelled_job_failed_by_it(sky: Sky) -> None:
 def test_a_script_that_cannot_start_is_refused_with_its_reason(sky: Sky) -> None:
     done = sky.run("--nodes", "2")
     assert done.returncode == 3
-    assert "Error: SkyPilot ended job 1 as FAILED: This measures 2 nodes, and there are 1." in done.stderr
+    assert (
+        "Error: SkyPilot ended job 1 as FAILED: This measures 2 nodes, and there are 1."
+        in done.stderr
+    )
     assert sky.calls[-1] == "down c"
 
 
@@ -160,7 +181,9 @@ def test_machines_that_are_not_to_be_had(sky: Sky) -> None:
     sky.let("launch", "No resource satisfying\n  8x H100 on Kubernetes.")
     done = sky.run()
     assert done.returncode == 3
-    said = "Error: The cluster c cannot be launched: No resource satisfying 8x H100 on Kubernetes.\n"
+    said = (
+        "Error: The cluster c cannot be launched: No resource satisfying 8x H100 on Kubernetes.\n"
+    )
     assert said in done.stderr
     assert sky.calls[-1] == "down c"
 
@@ -168,7 +191,9 @@ def test_machines_that_are_not_to_be_had(sky: Sky) -> None:
 @local
 @slow
 @pytest.mark.parametrize(("times", "status"), [(2, 0), (3, 3)])
-def test_tearing_down_is_tried_again_and_what_is_left_is_reported(sky: Sky, times: int, status: int) -> None:
+def test_tearing_down_is_tried_again_and_what_is_left_is_reported(
+    sky: Sky, times: int, status: int
+) -> None:
     sky.let("down", str(times))
     done = sky.run()
     assert done.returncode == status, done.stderr
@@ -207,7 +232,9 @@ def test_a_launch_that_takes_too_long(sky: Sky) -> None:
 @pytest.mark.lab
 @slow
 @pytest.mark.parametrize(("size", "statuses"), [("16k", {3}), ("96k", {3, 4})])
-def test_a_disk_of_this_machine_that_is_full_tears_all_down(sky: Sky, size: str, statuses: set[int]) -> None:
+def test_a_disk_of_this_machine_that_is_full_tears_all_down(
+    sky: Sky, size: str, statuses: set[int]
+) -> None:
     """From the start, or soon: before an execution (3), or in the middle of its log (4)."""
     store = sky.folder / "store"
     store.mkdir()
@@ -232,7 +259,9 @@ def test_a_disk_of_this_machine_that_is_full_tears_all_down(sky: Sky, size: str,
         pytest.param(("--fabric", "efa"), 3, "without --instance-type", marks=slow),
     ],
 )
-def test_an_invalid_request_launches_nothing(sky: Sky, words: tuple[str, ...], status: int, expected: str) -> None:
+def test_an_invalid_request_launches_nothing(
+    sky: Sky, words: tuple[str, ...], status: int, expected: str
+) -> None:
     done = sky.run(*words)
     assert done.returncode == status
     assert expected in done.stderr
@@ -246,16 +275,21 @@ def test_an_invalid_request_launches_nothing(sky: Sky, words: tuple[str, ...], s
         pytest.param({"SKY_VERSION": "0.9.3"}, "SkyPilot 0.9.3 is installed", marks=slow),
     ],
 )
-def test_without_skypilot_the_error_says_what_to_install(sky: Sky, changes: Mapping[str, str], said: str) -> None:
+def test_without_skypilot_the_error_says_what_to_install(
+    sky: Sky, changes: Mapping[str, str], said: str
+) -> None:
     argv = sky.argv("run", "pingpong", *ONE)
-    done = subprocess.run(argv, env={**sky.env, **changes}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        argv, env={**sky.env, **changes}, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 3
     assert said in done.stderr
     assert not (sky.folder / "sky/calls").exists()
 
 
 @pytest.mark.parametrize(
-    ("infra", "status", "seen"), [pytest.param("aws", 3, "not enabled", marks=slow), ("k8s", 0, "enabled")]
+    ("infra", "status", "seen"),
+    [pytest.param("aws", 3, "not enabled", marks=slow), ("k8s", 0, "enabled")],
 )
 def test_check_says_what_skypilot_can_use(sky: Sky, infra: str, status: int, seen: str) -> None:
     argv = sky.argv("check", "--infra", infra, "--format", "json")
@@ -268,8 +302,13 @@ def test_check_says_what_skypilot_can_use(sky: Sky, infra: str, status: int, see
 def test_the_end_of_a_job_is_read() -> None:
     assert ended("✓ Job finished (status: FAILED_SETUP).") == "FAILED_SETUP"
     assert ended("(head, rank=0, pid=1) ✓ Job finished (status: FAILED).") is None
-    assert prefix("(worker1, rank=1, pid=253, ip=198.18.1.11) [a] b") == "(worker1, rank=1, pid=253, ip=198.18.1.11) "
+    assert (
+        prefix("(worker1, rank=1, pid=253, ip=198.18.1.11) [a] b")
+        == "(worker1, rank=1, pid=253, ip=198.18.1.11) "
+    )
     assert prefix("└── Job started. Streaming logs...") == ""
     assert echo("srun: error: node0: task 0: Exited with exit code 4")
     assert echo("srun: error: node1: task 1: Terminated")
-    assert not echo("slurmstepd-node0: error: *** STEP 2.14 ON node0 CANCELLED AT 2026-11-21T20:13:31 ***")
+    assert not echo(
+        "slurmstepd-node0: error: *** STEP 2.14 ON node0 CANCELLED AT 2026-11-21T20:13:31 ***"
+    )

@@ -28,9 +28,17 @@ def text_of(site: Lab, *words: str) -> str:
 
 
 def run(site: Lab, text: str, rank: int = 0, **env: str) -> "CompletedProcess[str]":
-    """Run it on a node as SkyPilot does: a file, in an interactive bash without a terminal, exports first."""
+    """Run it on a node as SkyPilot does.
+
+    A file, in an interactive bash without a terminal, exports first.
+    """
     ips = "\n".join(address(number) for number in range(len(site.hosts)))
-    variables = {"SKYPILOT_NODE_IPS": ips, "SKYPILOT_NODE_RANK": str(rank), "SKYPILOT_NUM_NODES": "2", **env}
+    variables = {
+        "SKYPILOT_NODE_IPS": ips,
+        "SKYPILOT_NODE_RANK": str(rank),
+        "SKYPILOT_NUM_NODES": "2",
+        **env,
+    }
     file = site[rank].path(HOME / f"sky_app_{rank}")
     file.write_text(f"#!/bin/bash\n[ -f ~/.bashrc ] && source ~/.bashrc\nset -a\nset +a\n{text}\n")
     words = ["setsid", "--wait", "bash", "-i", str(HOME / file.name)]
@@ -80,7 +88,8 @@ def test_sigterm_ends_it_on_both_nodes(lab: Labs) -> None:
     assert "stopped by a signal" in output.read_text()
 
 
-# What SkyPilot takes away before it runs a task on Slurm: variables of its own step, which would bind others.
+# What SkyPilot takes away before it runs a task on Slurm: variables of its own step, which would
+# bind others.
 _STEPLESS = (
     'export SKYPILOT_NODE_RANK=$SLURM_PROCID; unset "${!SLURM_STEP_@}" "${!SLURM_CPU_BIND@}" '
     "SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_CPUS_ON_NODE SLURM_NTASKS SLURM_NPROCS "

@@ -1,4 +1,7 @@
-"""`fabbench accept` on a real Slurm: as one job, and before each job, where it drains a node that is not fine."""
+"""`fabbench accept` on a real Slurm.
+
+As one job, and before each job, where it drains a node that is not fine.
+"""
 
 import json
 import os
@@ -21,7 +24,16 @@ PROLOG = ROOT / "examples/before-a-job/prolog.sh"
 
 def prolog(lab: Lab) -> int:
     """Run the prolog of a job on node1 and node2, as Slurm's controller on node0 does."""
-    options = ("--bin-dir", str(OSU), "--fabric", "tcp", "--interface", "fab1", "--tolerance", "80%")
+    options = (
+        "--bin-dir",
+        str(OSU),
+        "--fabric",
+        "tcp",
+        "--interface",
+        "fab1",
+        "--tolerance",
+        "80%",
+    )
     env = {
         "SLURM_JOB_ID": "7",
         "SLURM_JOB_NODELIST": "node[1-2]",
@@ -39,7 +51,10 @@ def prolog(lab: Lab) -> int:
 def answers(lab: Lab) -> list[dict[str, str]]:
     """The results of the rungs of each ladder so far, the oldest first."""
     paths = sorted((lab[0].home / "prolog/certificates").glob("*.json"))
-    return [{each["name"]: each["state"] for each in json.loads(path.read_text())["rungs"]} for path in paths]
+    return [
+        {each["name"]: each["state"] for each in json.loads(path.read_text())["rungs"]}
+        for path in paths
+    ]
 
 
 def drained(lab: Lab) -> set[str]:
@@ -63,14 +78,31 @@ def test_a_ladder_is_one_job(lab: Labs) -> None:
     """Its nodes are not probed: programs are searched for in each directory."""
     made = site(lab)
     before = set(jobs(made[0]))
-    words = ("--nodes", "2", "--bin-dir", str(OSU), "--fabric", "tcp", "--tolerance", "80%", "--json")
+    words = (
+        "--nodes",
+        "2",
+        "--bin-dir",
+        str(OSU),
+        "--fabric",
+        "tcp",
+        "--tolerance",
+        "80%",
+        "--json",
+    )
     ladder = argv("accept", "--on", "slurm", "--login", "node0", *words)
     with nothing_left(made):
         done = made.run([*ladder, "--bin-dir", "/usr/bin"], timeout=300)
     found = json.loads(done.stdout)
-    assert (done.returncode, set(found["untested"]) - {"check"}) == (4, {"limits"}), (found, done.stderr)
+    assert (done.returncode, set(found["untested"]) - {"check"}) == (4, {"limits"}), (
+        found,
+        done.stderr,
+    )
     assert {each["fabric"] for each in found["rungs"] if each["figures"]} == {"tcp"}
     assert len(set(jobs(made[0])) - before) == 1
     # A program that nodes do not have says nothing about them.
     found = json.loads(made.run(ladder, timeout=300).stdout)
-    assert (found["verdict"], found["bad"], "pairs" in found["untested"]) == ("incomplete", {}, True), found
+    assert (found["verdict"], found["bad"], "pairs" in found["untested"]) == (
+        "incomplete",
+        {},
+        True,
+    ), found

@@ -1,4 +1,7 @@
-"""Jobs of a real Slurm to which something happens: cancelled, requeued, out of time, a node dies."""
+"""Jobs of a real Slurm to which something happens.
+
+Cancelled, requeued, out of time, a node dies.
+"""
 
 import subprocess
 from pathlib import Path
@@ -62,7 +65,11 @@ def test_a_disk_that_is_full_is_reported(lab: Labs, tmp_path: Path, taken_kib: i
 def test_a_node_that_is_drained_meanwhile_finishes_its_job(lab: Labs) -> None:
     hosts = site(lab)
     try:
-        with nothing_left(hosts), standin(*hosts.hosts, ROW_S=2), running(hosts, nccl(*SLOW)) as run:
+        with (
+            nothing_left(hosts),
+            standin(*hosts.hosts, ROW_S=2),
+            running(hosts, nccl(*SLOW)) as run,
+        ):
             run.until_rows(1)
             hosts[0].sh(["scontrol", "update", "nodename=node2", "state=drain", "reason=later"])
             assert run.process.poll() is None
@@ -119,7 +126,11 @@ def test_the_controller_may_be_silent_for_a_while(lab: Labs) -> None:
 def test_two_runs_at_a_time_share_nothing(lab: Labs) -> None:
     hosts = site(lab, 4)
     words = [*pingpong("--no-efa", *PAIRS)]
-    with nothing_left(hosts), running(hosts, words) as one, hosts.popen([*words[:-1], f"{STORE}-2"]) as two:
+    with (
+        nothing_left(hosts),
+        running(hosts, words) as one,
+        hosts.popen([*words[:-1], f"{STORE}-2"]) as two,
+    ):
         assert one.ends() == 0, one.err
         _, err = two.communicate(timeout=120)
         assert two.returncode == 0, err

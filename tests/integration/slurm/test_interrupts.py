@@ -1,4 +1,7 @@
-"""Runs on a real Slurm that end early: Ctrl-C and other signals at each stage, and who cancels the job."""
+"""Runs on a real Slurm that end early.
+
+Ctrl-C and other signals at each stage, and who cancels the job.
+"""
 
 import shlex
 import signal
@@ -11,7 +14,17 @@ from fabbench.model.log import Outcome
 from tests.support.host_fixtures import Labs, standin
 from tests.support.hosts import HOME, processes
 from tests.support.paths import ROOT
-from tests.support.slurm_runs import ENDLESS, SLOW, most_rows, nccl, nothing_left, site, state, taken, the_job
+from tests.support.slurm_runs import (
+    ENDLESS,
+    SLOW,
+    most_rows,
+    nccl,
+    nothing_left,
+    site,
+    state,
+    taken,
+    the_job,
+)
 from tests.support.ssh_faults import RunningCommand, running, sizes
 from tests.support.ssh_runs import STORE, the_log
 from tests.support.tiers import sampled
@@ -19,7 +32,9 @@ from tests.support.tiers import sampled
 pytestmark = pytest.mark.lab
 
 
-def interrupted(run: RunningCommand, ready: Callable[[], object], number: signal.Signals = signal.SIGINT) -> None:
+def interrupted(
+    run: RunningCommand, ready: Callable[[], object], number: signal.Signals = signal.SIGINT
+) -> None:
     """Interrupt a run once something is so, and see that it ends."""
     run.until(ready)
     run.process.send_signal(number)
@@ -55,7 +70,10 @@ def test_in_an_allocation(lab: Labs, number: str) -> None:
     hosts = site(lab)
     words = [word for word in nccl(*SLOW[:-2]) if word not in {"--login", "node0", "--on", "slurm"}]
     salloc = ["salloc", "-N2", "-p", "rest", "--exclusive", "--quiet", "sh", "-c"]
-    ours = f"env -C {HOME} PYTHONPATH={ROOT}/src {shlex.join(words)}; echo status $?; srun true && squeue -h"
+    ours = (
+        f"env -C {HOME} PYTHONPATH={ROOT}/src {shlex.join(words)}; echo status $?; srun true "
+        "&& squeue -h"
+    )
     with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS):
         with hosts.popen(["ssh", "node0", shlex.join([*salloc, ours])]) as run:
             assert processes.eventually(lambda: most_rows(hosts[0].path(STORE)) >= 2)
@@ -88,7 +106,10 @@ def test_what_a_killed_fabbench_left_is_found_and_cancelled(lab: Labs) -> None:
             run.process.kill()
         job = the_job(hosts[0])
         kept = hosts.run([*clean, "--yes"])
-        assert [line.split()[:2] for line in kept.stdout.splitlines()] == [["RUN", "PARTITION"], [job, "rest"]]
+        assert [line.split()[:2] for line in kept.stdout.splitlines()] == [
+            ["RUN", "PARTITION"],
+            [job, "rest"],
+        ]
         assert (kept.returncode, state(hosts[0], job)) == (0, "RUNNING")
         assert hosts.run([*clean, "--all"]).returncode == 1
         removed = hosts.run([*clean, "--all", "--yes"])
@@ -105,6 +126,8 @@ def test_a_job_survives_a_lost_laptop_and_its_output_is_read_later(lab: Labs) ->
         job = the_job(hosts[0])
         hosts[0].sh(["srun", "--quiet", "--partition=one", f"--dependency=afterany:{job}", "true"])
     output = str(hosts[0].home / f"fabbench-{job}.out")
-    late = hosts.run([sys.executable, "-m", "fabbench", "show", output, "--format", "csv"], check=True)
+    late = hosts.run(
+        [sys.executable, "-m", "fabbench", "show", output, "--format", "csv"], check=True
+    )
     sizes = [line.split(",")[1] for line in late.stdout.splitlines()[1:]]
     assert len(sizes) == 8, late.stdout

@@ -44,7 +44,9 @@ def slow(*values: object) -> ParameterSet:
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
-def test_the_bytes_that_render_prints_are_submitted_and_both_configurations_come_back(lab: Labs) -> None:
+def test_the_bytes_that_render_prints_are_submitted_and_both_configurations_come_back(
+    lab: Labs,
+) -> None:
     hosts = site(lab)
     with nothing_left(hosts):
         done = run(hosts, pingpong(*ARMS, "--repeat", "2"))
@@ -54,14 +56,20 @@ def test_the_bytes_that_render_prints_are_submitted_and_both_configurations_come
     assert [log.outcome for log in found] == [Outcome.OK] * 4
     assert {point.size for log in found for point in log.points} == {64, 1024}
     text = (stored.path / "rendered/job.sbatch").read_text()
-    assert without_command(text) == without_command(rendered(hosts, "pingpong", *PAIRS, *ARMS, "--repeat", "2"))
+    assert without_command(text) == without_command(
+        rendered(hosts, "pingpong", *PAIRS, *ARMS, "--repeat", "2")
+    )
     job = the_job(hosts[0])
-    assert hosts[0].sh(["scontrol", "write", "batch_script", job, "-"]).stdout.rstrip("\n") == text.rstrip("\n")
+    assert hosts[0].sh(["scontrol", "write", "batch_script", job, "-"]).stdout.rstrip(
+        "\n"
+    ) == text.rstrip("\n")
     for said in (f"Job {job} was submitted on node0.", "[4/4] ofi-tcp, repeat 2: 2 of 2 sizes, ok"):
         assert said in done.stderr
 
 
-@pytest.mark.parametrize("mpi", [("--mpi", "srun"), ("--mpi", "mpirun", "--mpirun", "/usr/bin/mpirun")])
+@pytest.mark.parametrize(
+    "mpi", [("--mpi", "srun"), ("--mpi", "mpirun", "--mpirun", "/usr/bin/mpirun")]
+)
 def test_ranks_are_started_by_srun_or_mpirun(lab: Labs, mpi: tuple[str, ...]) -> None:
     hosts = site(lab)
     with nothing_left(hosts):
@@ -69,12 +77,18 @@ def test_ranks_are_started_by_srun_or_mpirun(lab: Labs, mpi: tuple[str, ...]) ->
     assert done.returncode == 0, done.stderr
     stored = StoredRun(next(runs(hosts[0].path(STORE))))
     (one,), (two,) = stored.logs("ofi-tcp"), stored.logs("tcp")
-    assert (one.outcome, one.facts["ranks"], one.facts["transport"]) == (Outcome.OK, 4, "libfabric-tcp")
+    assert (one.outcome, one.facts["ranks"], one.facts["transport"]) == (
+        Outcome.OK,
+        4,
+        "libfabric-tcp",
+    )
     assert (two.outcome, two.facts["hosts"], two.facts["transport"]) == (Outcome.OK, 2, "socket")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mpi", [("--mpi", "srun"), ("--mpi", "mpirun", "--mpirun", "/usr/bin/mpirun")])
+@pytest.mark.parametrize(
+    "mpi", [("--mpi", "srun"), ("--mpi", "mpirun", "--mpirun", "/usr/bin/mpirun")]
+)
 def test_osu_is_started_by_srun_or_mpirun(lab: Labs, mpi: tuple[str, ...]) -> None:
     """Open MPI's own lines prove the transport of each configuration."""
     hosts = site(lab)
@@ -84,7 +98,11 @@ def test_osu_is_started_by_srun_or_mpirun(lab: Labs, mpi: tuple[str, ...]) -> No
     stored = StoredRun(next(runs(hosts[0].path(STORE))))
     (one,), (two,) = stored.logs("ofi-tcp"), stored.logs("tcp")
     for log, transport in ((one, "libfabric-tcp"), (two, "socket")):
-        assert (log.case, log.outcome, log.facts["transport"]) == ("osu_latency", Outcome.OK, transport)
+        assert (log.case, log.outcome, log.facts["transport"]) == (
+            "osu_latency",
+            Outcome.OK,
+            transport,
+        )
         assert (log.facts["ranks"], log.facts["hosts"]) == (2, 2)
         assert [point.size for point in log.points] == [1, 2, 4, 8, 16, 32, 64]
 
@@ -92,7 +110,11 @@ def test_osu_is_started_by_srun_or_mpirun(lab: Labs, mpi: tuple[str, ...]) -> No
 @pytest.mark.slow
 def test_gpus_are_asked_for_where_slurm_counts_them(lab: Labs) -> None:
     hosts = lab(2, slurm=True, gpus=2)
-    words = [word for word in nccl("--no-efa", "--nodes", "2") if word not in {"--gpus", "1", "--set", "no-gres=true"}]
+    words = [
+        word
+        for word in nccl("--no-efa", "--nodes", "2")
+        if word not in {"--gpus", "1", "--set", "no-gres=true"}
+    ]
     done = run(hosts, words)
     assert done.returncode == 0, done.stderr
     assert the_run(hosts).logs("tcp")[0].facts["ranks"] == 4
@@ -105,7 +127,17 @@ def test_gpus_are_asked_for_where_slurm_counts_them(lab: Labs) -> None:
 
 def test_in_an_allocation_the_script_runs_there(lab: Labs) -> None:
     hosts = site(lab)
-    own = [sys.executable, "-m", "fabbench", "run", "nccl", *RANKS, "--no-efa", "--store", str(STORE)]
+    own = [
+        sys.executable,
+        "-m",
+        "fabbench",
+        "run",
+        "nccl",
+        *RANKS,
+        "--no-efa",
+        "--store",
+        str(STORE),
+    ]
     with nothing_left(hosts):
         done = on(hosts[0], "salloc", "-N2", "-p", "rest", "--exclusive", *own)
     assert done.returncode == 0, done.stderr
@@ -191,20 +223,41 @@ def test_an_output_that_only_the_nodes_see_is_reported(lab: Labs) -> None:
     hosts = lab(3, slurm=True, homes="own")
     done = run(hosts, nccl("--no-efa", "--partition", "rest"))
     assert (done.returncode, done.stdout) == (3, "")
-    assert re.search(rf"node\[1-2\], .* {HOME}/fabbench-1.out is not visible on node0", done.stderr), done.stderr
+    assert re.search(
+        rf"node\[1-2\], .* {HOME}/fabbench-1.out is not visible on node0", done.stderr
+    ), done.stderr
     assert "--set chdir=DIRECTORY" in done.stderr
     hosts[1].path(HOME / "fabbench-1.out").unlink()
 
 
 @pytest.mark.slow
 def test_what_the_users_shell_has_set_does_not_decide(lab: Labs) -> None:
-    """Variables count for sbatch and srun before the lines of a script; and a home may have any name."""
+    """Variables count for sbatch and srun before the lines of a script.
+
+    And a home may have any name.
+    """
     hosts = site(lab)
     folder = hosts[0].home / "a b  x=y's"
     folder.mkdir()
-    words = [word for word in pingpong("--no-efa", "--partition", "rest") if word not in {"--login", "node0"}]
-    wrong = ("PARTITION=one", "OUTPUT=/tmp/elsewhere", "EXPORT=NONE", "ARRAY_INX=1-2", "JOB_NAME=a b", "GPUS=7")
-    given = ["FABRIC=efa", "NL=a\nb", *(f"SBATCH_{word}" for word in wrong), "SLURM_EXPORT_ENV=NONE"]
+    words = [
+        word
+        for word in pingpong("--no-efa", "--partition", "rest")
+        if word not in {"--login", "node0"}
+    ]
+    wrong = (
+        "PARTITION=one",
+        "OUTPUT=/tmp/elsewhere",
+        "EXPORT=NONE",
+        "ARRAY_INX=1-2",
+        "JOB_NAME=a b",
+        "GPUS=7",
+    )
+    given = [
+        "FABRIC=efa",
+        "NL=a\nb",
+        *(f"SBATCH_{word}" for word in wrong),
+        "SLURM_EXPORT_ENV=NONE",
+    ]
     with nothing_left(hosts):
         moved = ["env", "-C", str(HOME / folder.name), *given, *words, "--env", 'X=a "b" $c\n\'d']
         done = on(hosts[0], *moved)
@@ -217,7 +270,18 @@ def test_what_the_users_shell_has_set_does_not_decide(lab: Labs) -> None:
 @pytest.mark.slow
 def test_idle_nodes_are_asked_by_a_short_job(lab: Labs) -> None:
     hosts = site(lab)
-    check = [sys.executable, "-m", "fabbench", "check", "--on", "slurm", "--login", "node0", "--format", "json"]
+    check = [
+        sys.executable,
+        "-m",
+        "fabbench",
+        "check",
+        "--on",
+        "slurm",
+        "--login",
+        "node0",
+        "--format",
+        "json",
+    ]
     with nothing_left(hosts), taken(hosts[0], "-p", "one"):
         done = run(hosts, [*check, "--deep", "--benchmark", "pingpong"])
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,7 @@
-"""`fabbench sweep` as one job of a real Slurm: its nodes are held, and each pair is a step on two of them."""
+"""`fabbench sweep` as one job of a real Slurm.
+
+Its nodes are held, and each pair is a step on two of them.
+"""
 
 import signal
 import sys
@@ -14,7 +17,20 @@ from tests.support.sweeps import going_on, kept_tests, stored
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
-RANKS = ("--fabric", "tcp", "--bin-dir", str(STANDIN), "--gpus", "1", "--set", "no-gres=true", "-b", "1M", "-e", "1M")
+RANKS = (
+    "--fabric",
+    "tcp",
+    "--bin-dir",
+    str(STANDIN),
+    "--gpus",
+    "1",
+    "--set",
+    "no-gres=true",
+    "-b",
+    "1M",
+    "-e",
+    "1M",
+)
 PATIENT = ("--timeout", "180")
 """A machine that is busy starts steps slowly."""
 QUICK = ("--iterations", "10", "--store", str(STORE), *PATIENT)
@@ -33,7 +49,9 @@ def sweep(benchmark: str, *more: str) -> list[str]:
     return argv("sweep", benchmark, "--on", "slurm", "--login", "node0", *PATIENT, *more)
 
 
-@pytest.mark.parametrize("mpi", [("--mpi", "srun"), ("--mpi", "mpirun", "--mpirun", "/usr/bin/mpirun")])
+@pytest.mark.parametrize(
+    "mpi", [("--mpi", "srun"), ("--mpi", "mpirun", "--mpirun", "/usr/bin/mpirun")]
+)
 def test_pairs_are_steps_of_one_job(lab: Labs, mpi: tuple[str, ...]) -> None:
     """All idle nodes are tested, here in all pairs. Those that share no node run at once."""
     hosts = site(lab)
@@ -50,7 +68,18 @@ def test_pairs_are_steps_of_one_job(lab: Labs, mpi: tuple[str, ...]) -> None:
 def test_in_an_allocation(lab: Labs) -> None:
     """Nothing is submitted, and the steps run in the job that is there."""
     hosts = site(lab)
-    words = ("--on", "slurm", "--fabric", "tcp", "--bin-dir", "/usr/bin", "--size", "64K", "--mode", "pairs")
+    words = (
+        "--on",
+        "slurm",
+        "--fabric",
+        "tcp",
+        "--bin-dir",
+        "/usr/bin",
+        "--size",
+        "64K",
+        "--mode",
+        "pairs",
+    )
     own = [sys.executable, "-m", "fabbench", "sweep", "pingpong", *words, *QUICK]
     with nothing_left(hosts):
         done = on(hosts[0], "salloc", "-N3", "-p", "rest", "--exclusive", *own)
@@ -76,10 +105,15 @@ def test_groups_are_the_switches_of_the_topology(lab: Labs) -> None:
 
 
 def test_devices_have_to_be_named_before_a_job_is_submitted(lab: Labs) -> None:
-    """Slurm does not say which NICs its nodes have; it could take long until they are there to be asked."""
+    """Slurm does not say which NICs its nodes have.
+
+    It could take long until they are there to be asked.
+    """
     hosts = site(lab)
     before = set(jobs(hosts[0]))
-    words = sweep("perftest", "--fabric", "efa", "--bin-dir", "/usr/bin", "--instance-type", "p5.48xlarge")
+    words = sweep(
+        "perftest", "--fabric", "efa", "--bin-dir", "/usr/bin", "--instance-type", "p5.48xlarge"
+    )
     done = hosts.run(words, timeout=120)
     assert (done.returncode, set(jobs(hosts[0])) - before) == (2, set()), done.stderr
     assert "the name of each device" in done.stderr
@@ -87,7 +121,10 @@ def test_devices_have_to_be_named_before_a_job_is_submitted(lab: Labs) -> None:
 
 
 def test_interrupted_and_resumed(lab: Labs) -> None:
-    """Ctrl-C ends what runs, and the job. What had not ended runs in a new one, on the same nodes."""
+    """Ctrl-C ends what runs, and the job.
+
+    What had not ended runs in a new one, on the same nodes.
+    """
     hosts = site(lab)
     words = sweep("nccl", *RANKS, "--partners", "1", "--nodes", "2", "--partition", "rest")
     with nothing_left(hosts):

@@ -23,7 +23,9 @@ def site(lab: Labs) -> Lab:
     return three
 
 
-@pytest.mark.parametrize("mpi", [("--mpi", "srun"), ("--mpi", "mpirun", "--mpirun", "/usr/bin/mpirun")])
+@pytest.mark.parametrize(
+    "mpi", [("--mpi", "srun"), ("--mpi", "mpirun", "--mpirun", "/usr/bin/mpirun")]
+)
 def test_every_rank_finds_its_variants_library(site: Lab, mpi: tuple[str, ...]) -> None:
     with nothing_left(site):
         configurations = ("--no-efa", "--repeat", "2", *words(NEW, OLD, "plain=STANDIN_SPEED=2"))
@@ -78,6 +80,10 @@ def test_the_published_comparison_of_nvshmem_is_one_job(lab: Labs) -> None:
     rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in done.stdout.splitlines()]
     assert ["64 MB", "12.93", "10.60", "42.41", "0.3 x", "0.2 x"] in [row[:6] for row in rows]
     stored = the_run(site)
-    logs = [log for configuration in stored.configurations for log in stored.logs(configuration.label)]
+    logs = [
+        log for configuration in stored.configurations for log in stored.logs(configuration.label)
+    ]
     assert [log.outcome for log in logs] == [Outcome.OK] * 6
-    assert {(log.facts["ranks"], log.facts["transport"], log.facts["provider"]) for log in logs} == {(32, "efa", "efa")}
+    assert {
+        (log.facts["ranks"], log.facts["transport"], log.facts["provider"]) for log in logs
+    } == {(32, "efa", "efa")}

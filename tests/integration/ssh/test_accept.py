@@ -32,7 +32,8 @@ def fresh(lab: Lab) -> Lab:
 
 def answer(lab: Lab, *more: str) -> tuple[int, Mapping[str, Any]]:
     with nothing_left(lab):
-        # Five minutes on a quiet machine; a test of the host that loses packets takes its whole timeout of 30 s.
+        # Five minutes on a quiet machine; a test of the host that loses packets takes its whole
+        # timeout of 30 s.
         done = lab.run(accept(lab, *more), timeout=1200)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
@@ -84,9 +85,13 @@ def test_what_is_bad_is_named(lab: Labs, case: str) -> None:
 
 def test_load_for_a_time_and_beside_load(lab: Labs) -> None:
     site = lab(4)
-    status, found = answer(site, "--level", "soak", "--soak", "5", "--background", "--tolerance", "80%")
+    status, found = answer(
+        site, "--level", "soak", "--soak", "5", "--background", "--tolerance", "80%"
+    )
     rungs = {each["name"]: each for each in found["rungs"]}
-    states = {name: rungs[name]["state"] for name in ("soak", "drift:all_reduce", "quiet", "interference")}
+    states = {
+        name: rungs[name]["state"] for name in ("soak", "drift:all_reduce", "quiet", "interference")
+    }
     assert (status, set(states.values())) == (4, {"passed"}), rungs
     assert " vs " in rungs["interference"]["why"]
 

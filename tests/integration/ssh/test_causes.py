@@ -11,7 +11,18 @@ from tests.support.ssh_runs import argv, nothing_left, pingpong, run, the_run
 
 pytestmark = pytest.mark.lab
 
-TEST = ("--fabric", "tcp", "--interface", "fab1", "--size", "64K", "--iterations", "100", "--repeat", "1")
+TEST = (
+    "--fabric",
+    "tcp",
+    "--interface",
+    "fab1",
+    "--size",
+    "64K",
+    "--iterations",
+    "100",
+    "--repeat",
+    "1",
+)
 
 
 def loss(site: Lab) -> None:
@@ -32,7 +43,9 @@ def nothing(site: Lab) -> None:
         pytest.param(nothing, (), 0, [], marks=pytest.mark.slow),
         pytest.param(loss, (), 0, ["tcp-retransmits"]),
         pytest.param(nic_down, (), 4, ["no-route", "nic-down"]),
-        pytest.param(nothing, ("--env", "FI_PROVIDER=nosuch"), 4, ["provider-missing", "listener-missing"]),
+        pytest.param(
+            nothing, ("--env", "FI_PROVIDER=nosuch"), 4, ["provider-missing", "listener-missing"]
+        ),
     ],
 )
 def test_a_fault_is_named(

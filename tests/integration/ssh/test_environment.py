@@ -17,14 +17,19 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 NAME = "MY_TOKEN"
 FAST = ("--no-efa", "--repeat", "1", "--env", NAME)
 ROW_S, ITERATIONS = 0.1, 5000
-"""With these, programs live long enough to be seen. On a busy machine an iteration takes milliseconds."""
+"""With these, programs live long enough to be seen.
+
+On a busy machine an iteration takes milliseconds.
+"""
 
 
 def inheriting(plan: Plan) -> Plan:
     """Return a plan whose programs inherit the variable."""
 
     def step(each: Step) -> Step:
-        return replace(each, commands=tuple(replace(command, inherited=(NAME,)) for command in each.commands))
+        return replace(
+            each, commands=tuple(replace(command, inherited=(NAME,)) for command in each.commands)
+        )
 
     executions = (replace(each, steps=tuple(map(step, each.steps))) for each in plan.executions)
     return replace(plan, executions=tuple(executions))
@@ -41,12 +46,18 @@ def assert_hidden(seen: Seen, *programs: str) -> None:
     assert set(seen.in_files.values()) <= {0o600}
 
 
-@pytest.mark.parametrize(("words", "program"), [(nccl, "python3"), (pingpong, "fi_pingpong")], ids=["ranks", "pairs"])
+@pytest.mark.parametrize(
+    ("words", "program"), [(nccl, "python3"), (pingpong, "fi_pingpong")], ids=["ranks", "pairs"]
+)
 def test_over_ssh(lab: Labs, words: object, program: str) -> None:
     assert callable(words)
     site = lab(2)
     more = ("-e", "1K") if words is nccl else ("--size", "64", "--iterations", str(ITERATIONS))
-    with watched(NAME, *folders(site)) as seen, nothing_left(site), standin(*site.hosts, ROW_S=ROW_S):
+    with (
+        watched(NAME, *folders(site)) as seen,
+        nothing_left(site),
+        standin(*site.hosts, ROW_S=ROW_S),
+    ):
         done = run(site, words(site, *FAST, *more), env={NAME: VALUE})
     assert done.returncode == 0, done.stderr
     assert_hidden(seen, program)
@@ -60,7 +71,11 @@ def test_over_ssh(lab: Labs, words: object, program: str) -> None:
 def test_by_other_mpiruns(lab: Labs, name: str) -> None:
     """MPICH's hydra and PRRTE bring the environment to their daemons each in a way of its own."""
     site, mpirun = lab(2), str(mpi_flavour(name).mpirun)
-    with watched(NAME, *folders(site)) as seen, nothing_left(site), standin(*site.hosts, ROW_S=ROW_S):
+    with (
+        watched(NAME, *folders(site)) as seen,
+        nothing_left(site),
+        standin(*site.hosts, ROW_S=ROW_S),
+    ):
         done = run(site, nccl(site, *FAST, "-e", "1K", "--mpirun", mpirun), env={NAME: VALUE})
     assert done.returncode == 0, done.stderr
     assert_hidden(seen, "python3")
@@ -69,7 +84,11 @@ def test_by_other_mpiruns(lab: Labs, name: str) -> None:
 
 def test_by_a_script(lab: Labs) -> None:
     site, of = lab(2, trust=True), inheriting(script_plans.nccl("tcp", repeats=1))
-    with watched(NAME, *folders(site)) as seen, nothing_left(site), standin(*site.hosts, ROW_S=ROW_S):
+    with (
+        watched(NAME, *folders(site)) as seen,
+        nothing_left(site),
+        standin(*site.hosts, ROW_S=ROW_S),
+    ):
         done = script_plans.run(site, of, MY_TOKEN=VALUE)
     assert (done.returncode, done.stderr) == (0, "")
     assert [log.outcome for log in script_plans.judged(done, of).values()] == [Outcome.OK]
@@ -85,4 +104,7 @@ def test_a_job_of_slurm(lab: Labs) -> None:
     assert done.returncode == 0, done.stderr
     assert_hidden(seen, "python3")
     assert kept(the_run(site).path) == []
-    assert f'export {NAME}="${{{NAME}:?is not set}}"\n' in (the_run(site).path / "rendered/job.sbatch").read_text()
+    assert (
+        f'export {NAME}="${{{NAME}:?is not set}}"\n'
+        in (the_run(site).path / "rendered/job.sbatch").read_text()
+    )

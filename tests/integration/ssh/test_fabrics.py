@@ -1,4 +1,6 @@
-"""EFA against sockets, over ssh: hosts that show EFA devices in /sys, and a stand-in that plays recordings.
+"""EFA against sockets, over ssh.
+
+Hosts that show EFA devices in /sys, and a stand-in that plays recordings.
 
 What the ranks play depends on the environment that each of them really received.
 """
@@ -40,7 +42,12 @@ def test_efa_against_sockets_in_one_command(efa: Lab) -> None:
     assert done.returncode == 0, done.stderr
     assert "efa = efa (4 NICs per rank); tcp = socket" in done.stdout
     stored = the_run(efa)
-    assert [execution.id for execution in stored.executions] == ["000-efa-r1", "001-tcp-r1", "002-tcp-r2", "003-efa-r2"]
+    assert [execution.id for execution in stored.executions] == [
+        "000-efa-r1",
+        "001-tcp-r1",
+        "002-tcp-r2",
+        "003-efa-r2",
+    ]
     assert {log.facts["transport"] for log in stored.logs("efa")} == {"efa"}
     assert {log.facts["transport"] for log in stored.logs("tcp")} == {"socket"}
 
@@ -64,7 +71,10 @@ def test_nvlink_that_is_not_there_is_off_fabric(efa: Lab) -> None:
 
 @pytest.mark.slow
 def test_what_shells_and_images_have_set_does_not_decide(efa: Lab) -> None:
-    """The published baseline was an empty variable; the configurations here set and unset what they say."""
+    """The published baseline was an empty variable.
+
+    The configurations here set and unset what they say.
+    """
     wrong = "export FI_PROVIDER= NCCL_NET=IB NCCL_ALGO=Ring NCCL_P2P_DISABLE=1 NCCL_HOSTID=same\n"
     for host in efa.hosts:
         (host.home / ".bashrc").write_text(wrong)
@@ -105,7 +115,9 @@ def test_fewer_nics_than_the_hosts_have_is_off_fabric_at_once(efa: Lab) -> None:
 def test_a_pair_of_a_sweep_has_to_prove_its_fabric_too(lab: Labs) -> None:
     """One host has fewer NICs than its devices: pairs with it are off-fabric, and no figures."""
     site = with_efa(lab, hosts=3)
-    words = sweep(site, "nccl", "--mode", "pairs", "--bin-dir", str(STANDIN), "--gpus", "1", fabric="efa")
+    words = sweep(
+        site, "nccl", "--mode", "pairs", "--bin-dir", str(STANDIN), "--gpus", "1", fabric="efa"
+    )
     with standin(site[2], NICS=1), nothing_left(site):
         done = site.run([*words, "-b", "1M", "-e", "1M"], timeout=240)
     assert done.returncode == 1, done.stderr
@@ -126,7 +138,9 @@ def test_keep_going_lets_it_finish_and_it_counts_for_nothing(efa: Lab) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("behaviour", "outcome"), [({"WRONG": 256}, Outcome.CORRUPT), ({"NO_MPI": 1}, Outcome.FAILED)])
+@pytest.mark.parametrize(
+    ("behaviour", "outcome"), [({"WRONG": 256}, Outcome.CORRUPT), ({"NO_MPI": 1}, Outcome.FAILED)]
+)
 def test_wrong_data_and_a_build_without_mpi_are_no_result(
     efa: Lab, behaviour: dict[str, int], outcome: Outcome
 ) -> None:

@@ -1,4 +1,7 @@
-"""What happens to a run over ssh when hosts, links and programs fail while it goes on: over either client."""
+"""What happens to a run over ssh when hosts, links and programs fail while it goes on.
+
+Over either client.
+"""
 
 import signal
 import time
@@ -18,7 +21,10 @@ from tests.support.ssh_runs import run as ssh_run
 pytestmark = [pytest.mark.lab, pytest.mark.slow, BOTH_SSH_CLIENTS]
 
 NOTICES = ("ClientAliveInterval 2", "ClientAliveCountMax 2")
-"""sshd's own sessions end too where a network does not come back: hours later, if nothing is said."""
+"""sshd's own sessions end too where a network does not come back.
+
+Hours later, if nothing is said.
+"""
 
 
 @pytest.mark.parametrize("fault", ["sshd", "links"])
@@ -43,7 +49,10 @@ def test_a_connection_that_comes_back(lab: Labs, fault: str) -> None:
 
 
 def test_fabbench_itself_is_stopped_for_a_while(lab: Labs) -> None:
-    """A laptop that sleeps: longer than a host may be silent, and not as long as hosts wait for fabbench."""
+    """A laptop that sleeps.
+
+    Longer than a host may be silent, and not as long as hosts wait for fabbench.
+    """
     site = lab(2)
     with nothing_left(site), slow_run(site, "--set", "lost-after=5") as run:
         run.process.send_signal(signal.SIGSTOP)
@@ -68,7 +77,10 @@ def test_a_host_that_does_not_come_back(lab: Labs, fault: str, number: int) -> N
     assert f"No answer from node{number} for" in run.err
     log = tcp(site)
     # mpirun notices by itself that a host is dead; of one that hangs it would wait for ever.
-    assert log.outcome in {Outcome.TRUNCATED, Outcome.FAILED if fault == "killed" else Outcome.TRUNCATED}
+    assert log.outcome in {
+        Outcome.TRUNCATED,
+        Outcome.FAILED if fault == "killed" else Outcome.TRUNCATED,
+    }
     assert 1 <= len(sizes(log)) < 8
 
 
@@ -90,7 +102,12 @@ def test_fabbench_killed(lab: Labs) -> None:
     [
         ({"EXIT_AT": "64:1:-9"}, (), Outcome.FAILED, "signal 9"),
         ({"EXIT_AT": "64:1:3"}, (), Outcome.FAILED, "exit"),
-        ({"HANG_AT": "64", "IGNORE_TERM": "1"}, ("--timeout", "8"), Outcome.TIMEOUT, "it timed out"),
+        (
+            {"HANG_AT": "64", "IGNORE_TERM": "1"},
+            ("--timeout", "8"),
+            Outcome.TIMEOUT,
+            "it timed out",
+        ),
         ({"HANG_AT": "64"}, ("--silence", "3"), Outcome.TIMEOUT, "no output for 3 s"),
     ],
 )
@@ -172,7 +189,9 @@ def test_a_side_that_hangs(lab: Labs) -> None:
 
 def test_a_side_whose_connection_breaks(lab: Labs) -> None:
     site = lab(2)
-    words = pingpong(site, "--fabric", "tcp", "--size", "64", "--iterations", "20000", "--repeat", "1")
+    words = pingpong(
+        site, "--fabric", "tcp", "--size", "64", "--iterations", "20000", "--repeat", "1"
+    )
     with nothing_left(site), running(site, words) as run:
         run.until(lambda: all(programs(host) for host in site.hosts))
         site[1].kill_sshd()
@@ -182,7 +201,10 @@ def test_a_side_whose_connection_breaks(lab: Labs) -> None:
 
 
 def test_an_mpirun_that_does_not_end(lab: Labs, tmp_path: Path) -> None:
-    """Open MPI 5 does that now and then, when all ranks have ended: a whole table is worth no less for it."""
+    """Open MPI 5 does that now and then, when all ranks have ended.
+
+    A whole table is worth no less for it.
+    """
     site = lab(2, share=(tmp_path,))
     mpirun = tmp_path / "mpirun"
     mpirun.write_text('#!/bin/sh\n/usr/bin/mpirun "$@"\n[ "$1" = --version ] || exec sleep 1000\n')

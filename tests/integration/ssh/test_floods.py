@@ -1,4 +1,7 @@
-"""Programs that print without end on other hosts: limits hold, and neither memory nor disks fill up."""
+"""Programs that print without end on other hosts.
+
+Limits hold, and neither memory nor disks fill up.
+"""
 
 import os
 import sys
@@ -34,16 +37,32 @@ def argv(site: Lab, rate: float, width: int, *more: str, debug: bool = False) ->
     """Put the program on the hosts; the command line that runs it."""
     program = site[0].home / "flood/all_reduce_perf"
     program.parent.mkdir(exist_ok=True)
-    text = FLOOD.replace("RATE", str(rate)).replace("WIDTH", str(width)).replace("IN_FILE", str(debug))
+    text = (
+        FLOOD.replace("RATE", str(rate)).replace("WIDTH", str(width)).replace("IN_FILE", str(debug))
+    )
     program.write_text(text)
     program.chmod(0o755)
     place = ("--on", "ssh", *hosts(site), "--bin-dir", str(HOME / "flood"), "--gpus", "1")
-    return [sys.executable, "-c", PROGRAM, "run", "nccl", *place, *SLOW, *more, "--store", str(STORE)]
+    return [
+        sys.executable,
+        "-c",
+        PROGRAM,
+        "run",
+        "nccl",
+        *place,
+        *SLOW,
+        *more,
+        "--store",
+        str(STORE),
+    ]
 
 
 def largest(site: Lab) -> int:
     """The size of the largest file of a run on any host, in MiB."""
-    return max((_size(path) for host in site.hosts for path in _files(host.path("/tmp"))), default=0) >> 20
+    return (
+        max((_size(path) for host in site.hosts for path in _files(host.path("/tmp"))), default=0)
+        >> 20
+    )
 
 
 def _files(tmp: Path) -> Iterator[Path]:
@@ -62,10 +81,16 @@ def _size(path: Path) -> int:
 
 @pytest.mark.parametrize(("number", "rate", "width"), [(0, 0.7, 5), (1, 7, 100), (2, 200, 200)])
 def test_a_program_that_prints_fast(lab: Labs, number: int, rate: float, width: int) -> None:
-    """It ends in its time, at any rate. While it prints it is not silent: one client has either limit."""
+    """It ends in its time, at any rate. While it prints it is not silent.
+
+    One client has either limit.
+    """
     site, seen = lab(2), 0
     limit = ("--timeout", "--silence")[(number + (site.ssh_client == "openssh")) % 2]
-    with nothing_left(site), running(site, argv(site, rate, width, limit, "4", "--timeout", "6")) as run:
+    with (
+        nothing_left(site),
+        running(site, argv(site, rate, width, limit, "4", "--timeout", "6")) as run,
+    ):
         while not processes.eventually(lambda: run.process.poll() is not None, 0.2):
             seen = max(seen, largest(site))
         assert run.ends() == 4
@@ -79,7 +104,10 @@ def test_a_program_that_prints_fast(lab: Labs, number: int, rate: float, width: 
 def test_a_debug_file_that_grows_without_end(lab: Labs) -> None:
     """Nothing holds back a rank that writes into a file: it is ended."""
     site = lab(2, tmp="900m")
-    with nothing_left(site), running(site, argv(site, 60, 200, "--timeout", "60", debug=True)) as run:
+    with (
+        nothing_left(site),
+        running(site, argv(site, 60, 200, "--timeout", "60", debug=True)) as run,
+    ):
         assert run.ends() == 4
     assert TOO_MUCH in str(tcp(site).reason)
     assert peak_mib(run.err) < MAX_MIB

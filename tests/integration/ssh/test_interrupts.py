@@ -1,4 +1,7 @@
-"""Ctrl-C and other signals at each stage of a run over ssh: what was measured is kept, nothing is left."""
+"""Ctrl-C and other signals at each stage of a run over ssh.
+
+What was measured is kept, nothing is left.
+"""
 
 import signal
 from collections.abc import Callable
@@ -17,12 +20,19 @@ pytestmark = [pytest.mark.lab, BOTH_SSH_CLIENTS]
 
 @pytest.mark.parametrize("other", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_in_the_middle_of_rows(lab: Labs, other: bool) -> None:
-    """By Ctrl-C, and by another signal, which fabbench hears alike: of these each client has one."""
+    """By Ctrl-C, and by another signal, which fabbench hears alike.
+
+    Of these each client has one.
+    """
     site = lab(2)
     number = signal.SIGINT
     if other:
         number = signal.SIGHUP if site.ssh_client == "openssh" else signal.SIGTERM
-    with nothing_left(site), standin(*site.hosts, WAIT_AT=SIZES[2]), running(site, nccl(site, *SLOW)) as run:
+    with (
+        nothing_left(site),
+        standin(*site.hosts, WAIT_AT=SIZES[2]),
+        running(site, nccl(site, *SLOW)) as run,
+    ):
         run.until_rows()
         run.process.send_signal(number)
         if other:  # and once more, while it cleans up

@@ -27,7 +27,9 @@ def test_devices_of_two_hosts(lab: Labs, together: bool) -> None:
     assert done.returncode == 0, done.stderr + done.stdout
     log = the_log(site, "ib")
     assert log.outcome is Outcome.OK
-    assert [point.labels["device"] for point in log.points] == [rail for rail in RAILS for _ in range(2)]
+    assert [point.labels["device"] for point in log.points] == [
+        rail for rail in RAILS for _ in range(2)
+    ]
     assert "### Rails" in done.stdout
     assert re.search(r"mlx5_3 stands out at 64 KB: 5\.24 GB/s", done.stdout)
     assert ("concurrently" in done.stdout) is together

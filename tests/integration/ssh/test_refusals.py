@@ -1,4 +1,7 @@
-"""What keeps a run over ssh from starting: each with status 3, a sentence for each host, and a way out."""
+"""What keeps a run over ssh from starting.
+
+Each with status 3, a sentence for each host, and a way out.
+"""
 
 import pytest
 
@@ -26,9 +29,20 @@ def test_hosts_that_fail_in_different_ways(lab: Labs) -> None:
     site[1].kill_sshd(sessions=False)
     site[2].cut()
     known = site.home / ".ssh/known_hosts"
-    known.write_text("".join(line for line in known.read_text().splitlines(True) if "node3" not in line))
+    known.write_text(
+        "".join(line for line in known.read_text().splitlines(True) if "node3" not in line)
+    )
     said = refused(site, [*nccl(site, *SLOW), "--host", "nowhere"])
-    for text in ("node0", "has changed", "ssh-keygen", "node1", "node2", "node3", "--accept-new-host-keys", "nowhere"):
+    for text in (
+        "node0",
+        "has changed",
+        "ssh-keygen",
+        "node1",
+        "node2",
+        "node3",
+        "--accept-new-host-keys",
+        "nowhere",
+    ):
         assert text in said
 
 

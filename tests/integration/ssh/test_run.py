@@ -6,14 +6,26 @@ import pytest
 
 from fabbench.model.log import Outcome
 from tests.support.host_fixtures import FLAVOURS, Labs, mpi_flavour
-from tests.support.ssh_runs import STORE, hosts, nccl, nothing_left, osu, pingpong, run, the_log, the_run
+from tests.support.ssh_runs import (
+    STORE,
+    hosts,
+    nccl,
+    nothing_left,
+    osu,
+    pingpong,
+    run,
+    the_log,
+    the_run,
+)
 
 pytestmark = pytest.mark.lab
 
 FAST = ("-e", "1K", "--repeat", "1")
 
 
-@pytest.mark.parametrize("count", [2, *(pytest.param(count, marks=pytest.mark.slow) for count in (4, 8))])
+@pytest.mark.parametrize(
+    "count", [2, *(pytest.param(count, marks=pytest.mark.slow) for count in (4, 8))]
+)
 def test_nccl_across_hosts(lab: Labs, count: int) -> None:
     site = lab(count)
     with nothing_left(site):
@@ -21,7 +33,11 @@ def test_nccl_across_hosts(lab: Labs, count: int) -> None:
     assert done.returncode == 0, done.stderr
     log = the_log(site, "tcp")
     assert log.outcome is Outcome.OK
-    assert (log.facts["ranks"], log.facts["hosts"], log.facts["transport"]) == (count, count, "socket")
+    assert (log.facts["ranks"], log.facts["hosts"], log.facts["transport"]) == (
+        count,
+        count,
+        "socket",
+    )
     assert len({point.size for point in log.points}) == 8
 
 
@@ -119,7 +135,9 @@ def test_a_target_of_the_configuration(lab: Labs, tmp_path: Path) -> None:
     site = lab(2)
     names = "[node0, node1]"
     file = tmp_path / "fabbench.yaml"
-    file.write_text(f"targets:\n  prod: {{launcher: ssh, hosts: {names}, interface: fab0}}\ndefault: prod\n")
+    file.write_text(
+        f"targets:\n  prod: {{launcher: ssh, hosts: {names}, interface: fab0}}\ndefault: prod\n"
+    )
     words = pingpong(site, "--fabric", "tcp", "--size", "64", "--iterations", "10")
     words = [word for word in words if word not in {"--on", "ssh", "--host", *hosts(site)}]
     done = run(site, [*words, "--config", str(file)])

@@ -21,11 +21,16 @@ QUICK = ("--size", "64K", "--iterations", "10")
 LONG = ("--size", "64M", "--iterations", "2000")
 """A test that takes long enough for anything to happen to it."""
 ANSWERED = {0, 1, 4}
-"""Exit statuses of a sweep that has ended: figures of hosts that are not shaped vary with the load here."""
+"""Exit statuses of a sweep that has ended.
+
+Figures of hosts that are not shaped vary with the load here.
+"""
 
 
 def pairs(lab: Lab) -> set[frozenset[str]]:
-    return {frozenset(pair) for pair in itertools.combinations((host.name for host in lab.hosts), 2)}
+    return {
+        frozenset(pair) for pair in itertools.combinations((host.name for host in lab.hosts), 2)
+    }
 
 
 def fresh(lab: Lab) -> Lab:
@@ -34,9 +39,14 @@ def fresh(lab: Lab) -> Lab:
 
 
 def test_mpirun_starts_on_any_host(lab: Labs) -> None:
-    """Pairs of NCCL: half of them begin on a host that is not the first. One does not answer, and is left out."""
+    """Pairs of NCCL: half of them begin on a host that is not the first.
+
+    One does not answer, and is left out.
+    """
     site = fresh(lab(4, homes="own"))
-    words = sweep(site, "nccl", "--mode", "pairs", "--bin-dir", str(STANDIN), "--gpus", "1", "-b", "1M")
+    words = sweep(
+        site, "nccl", "--mode", "pairs", "--bin-dir", str(STANDIN), "--gpus", "1", "-b", "1M"
+    )
     with nothing_left(site):
         words += ["-e", "1M", "--host", "nowhere.invalid"]
         done = site.run(words, timeout=240)
@@ -53,7 +63,8 @@ def test_mpirun_starts_on_any_host(lab: Labs) -> None:
 def test_what_is_bad_is_named_and_nothing_else(lab: Labs) -> None:
     """Of eight hosts one is slow, one loses packets, and a link between two others is cut."""
     site = fresh(lab(8))
-    # All are shaped so strongly that the load of this machine matters little: 260 ms a message. Sessions go by fab0.
+    # All are shaped so strongly that the load of this machine matters little: 260 ms a message.
+    # Sessions go by fab0.
     for host in site.hosts:
         host.rate("2mbit")
     site[5].rate("512kbit")
@@ -61,7 +72,9 @@ def test_what_is_bad_is_named_and_nothing_else(lab: Labs) -> None:
     site[1].wall(site[3])
     own = ("--interface", "fab1", "--size", "64K", "--iterations", "4", "--tolerance", "30%")
     with nothing_left(site):
-        words = sweep(site, "pingpong", "--mode", "pairs", *own, "--timeout", "12", "--format", "json")
+        words = sweep(
+            site, "pingpong", "--mode", "pairs", *own, "--timeout", "12", "--format", "json"
+        )
         done = site.run(words, timeout=400)
     assert done.returncode == 1, (done.stdout, done.stderr)
     found = json.loads(done.stdout)
@@ -82,7 +95,18 @@ def test_hosts_behind_two_switches_are_two_groups(lab: Labs, slow: set[str]) -> 
     for host in site.hosts:
         host.rate("512kbit" if host.name in slow else "8mbit")
     site.second_switch([5, 6, 7], "3mbit")
-    own = ("--interface", "fab1", "--size", "64K", "--iterations", "6", "--tolerance", "30%", "--format", "json")
+    own = (
+        "--interface",
+        "fab1",
+        "--size",
+        "64K",
+        "--iterations",
+        "6",
+        "--tolerance",
+        "30%",
+        "--format",
+        "json",
+    )
     with nothing_left(site):
         done = site.run(sweep(site, "pingpong", *own), timeout=500)
     assert done.returncode == 1, (done.stdout, done.stderr)
@@ -90,7 +114,9 @@ def test_hosts_behind_two_switches_are_two_groups(lab: Labs, slow: set[str]) -> 
     assert {each["name"] for each in found["suspects"] if each["kind"] == "node"} == slow, found
     assert [each["kind"] for each in found["suspects"]].count("group") == 1
     groups = {frozenset(each["nodes"]) - slow for each in found["groups"]}
-    assert groups == {frozenset(f"node{n}" for n in some) - slow for some in ((0, 1, 2, 3, 4), (5, 6, 7))}
+    assert groups == {
+        frozenset(f"node{n}" for n in some) - slow for some in ((0, 1, 2, 3, 4), (5, 6, 7))
+    }
 
 
 @pytest.mark.slow
@@ -121,7 +147,9 @@ def test_a_pair_that_hangs_is_a_result(lab: Labs) -> None:
     site = fresh(lab(4))
     site[0].wall(site[2])
     with nothing_left(site):
-        done = site.run(sweep(site, "pingpong", "--mode", "pairs", *QUICK, "--timeout", "10"), timeout=240)
+        done = site.run(
+            sweep(site, "pingpong", "--mode", "pairs", *QUICK, "--timeout", "10"), timeout=240
+        )
     assert done.returncode in {1, 4}, done.stderr
     outcomes = {frozenset(each["nodes"]): each["outcome"] for each in kept_tests(site)}
     assert set(outcomes) == pairs(site)
@@ -135,7 +163,10 @@ def test_a_pair_that_hangs_is_a_result(lab: Labs) -> None:
 def test_interrupted(lab: Labs, number: signal.Signals) -> None:
     """What had ended is told; what went on is ended, and nothing is left."""
     site = fresh(lab(4))
-    with nothing_left(site), running(site, sweep(site, "pingpong", "--mode", "pairs", *LONG)) as run:
+    with (
+        nothing_left(site),
+        running(site, sweep(site, "pingpong", "--mode", "pairs", *LONG)) as run,
+    ):
         run.until(lambda: going_on(site) == 2)
         run.process.send_signal(number)
         assert run.ends() == 130, run.err
@@ -166,7 +197,9 @@ def test_killed_and_resumed(lab: Labs) -> None:
     assert found[: len(kept)] == kept
     assert f"mode pairs, {len(kept)} test" in done.stderr
     # Each pair once, and only then again those that stand out, as the load of this machine has it.
-    assert sorted(map(sorted, (each["nodes"] for each in found[:6]))) == sorted(map(sorted, pairs(site)))
+    assert sorted(map(sorted, (each["nodes"] for each in found[:6]))) == sorted(
+        map(sorted, pairs(site))
+    )
     assert going_on(site) == 0
 
 

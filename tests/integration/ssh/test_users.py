@@ -57,8 +57,13 @@ def test_two_at_once(lab: Labs) -> None:
     told: list[bool] = []
     with nothing_left(site):
         with standin(*site.hosts, WAIT_AT=SIZES[2]):  # both measure until all has been looked at
-            started = [user.start(nccl(site, *SLOW, "--set", "ssh-client=openssh", "-v")) for user in (ann, bob)]
-            assert processes.eventually(lambda: min(rows(ann), rows(bob)) >= 1 or ended(started), 60)
+            started = [
+                user.start(nccl(site, *SLOW, "--set", "ssh-client=openssh", "-v"))
+                for user in (ann, bob)
+            ]
+            assert processes.eventually(
+                lambda: min(rows(ann), rows(bob)) >= 1 or ended(started), 60
+            )
             assert all(user.owns(host) for user in (ann, bob) for host in site.hosts)
             for host in site.hosts:
                 host.sh(bob.argv("sh", "-c", "umask 022; echo for all >/tmp/open"))
@@ -96,7 +101,10 @@ def test_two_pairs_at_once(lab: Labs) -> None:
 
 
 def test_after_a_crash_of_another_user_s(lab: Labs) -> None:
-    """All of a user's processes are killed everywhere: what they leave is in nobody's way, and stays."""
+    """All of a user's processes are killed everywhere.
+
+    What they leave is in nobody's way, and stays.
+    """
     site = lab(2, users=TWO)
     ann, bob = users_of(site)
     with nothing_left(site):

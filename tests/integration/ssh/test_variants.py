@@ -1,4 +1,7 @@
-"""Variants over ssh and in scripts: real sshd and mpirun between hosts, and libraries that ranks find."""
+"""Variants over ssh and in scripts.
+
+Real sshd and mpirun between hosts, and libraries that ranks find.
+"""
 
 import json
 import re
@@ -93,7 +96,9 @@ def test_ranks_of_several_versions_do_not_count(site: Lab) -> None:
         ("five=mpirun=/opt/none/bin/mpirun", "/opt/none/bin/mpirun not found on node0"),
     ],
 )
-def test_what_a_host_lacks_is_reported_before_anything_starts(site: Lab, variant: str, expected: str) -> None:
+def test_what_a_host_lacks_is_reported_before_anything_starts(
+    site: Lab, variant: str, expected: str
+) -> None:
     site[0].path("/tmp/half").mkdir(exist_ok=True)
     with nothing_left(site):
         done = run(site, nccl(site, *FAST, *words("plain=", variant)))
@@ -109,9 +114,11 @@ def test_two_mpiruns_in_one_run(site: Lab) -> None:
         done = run(site, nccl(site, *FAST, *words(f"four=mpirun={four}", f"five=mpirun={five}")))
     assert done.returncode == 0, done.stderr + done.stdout
     stored = the_run(site)
-    assert [log.outcome for configuration in stored.configurations for log in stored.logs(configuration.label)] == [
-        Outcome.OK
-    ] * 4
+    assert [
+        log.outcome
+        for configuration in stored.configurations
+        for log in stored.logs(configuration.label)
+    ] == [Outcome.OK] * 4
     variants = json.loads((stored.path / "request.json").read_text("utf-8"))["variants"]
     kinds = [seen[0]["versions"]["mpi"] for seen in variants.values()]
     assert [kind.split()[2][0] for kind in kinds] == ["4", "5"]
@@ -142,7 +149,9 @@ def test_two_networks_in_one_run(lab: Labs) -> None:
         )
     assert rates["fast"] == pytest.approx(25e6, rel=0.2)
     assert rates["slow"] == pytest.approx(6.25e6, rel=0.2)
-    (ratio,) = (float(text) for text in re.findall(r"^\| 1 MB .* ([\d.]+) x \|", done.stdout, re.MULTILINE))
+    (ratio,) = (
+        float(text) for text in re.findall(r"^\| 1 MB .* ([\d.]+) x \|", done.stdout, re.MULTILINE)
+    )
     assert ratio == pytest.approx(rates["fast"] / rates["slow"], abs=0.06)
 
 
@@ -162,7 +171,18 @@ def test_nccl_over_two_interfaces_in_one_run(site: Lab) -> None:
 
 def script(site: Lab, *more: str) -> "CompletedProcess[str]":
     """Render a script of the stand-in, and run it on the first host."""
-    options = ("nccl", "--no-efa", "--gpus", "1", "-e", "1K", "--repeat", "2", "--bin-dir", str(STANDIN))
+    options = (
+        "nccl",
+        "--no-efa",
+        "--gpus",
+        "1",
+        "-e",
+        "1K",
+        "--repeat",
+        "2",
+        "--bin-dir",
+        str(STANDIN),
+    )
     rendered = runner().invoke(cli, ["render", *options, *more, "--as", "script"])
     assert rendered.exit_code == 0, rendered.output
     site[0].path(HOME / "script").write_text(rendered.stdout)
@@ -185,7 +205,9 @@ def test_a_script_runs_all_variants(trusting: Lab, mpi: Mpi, tmp_path: Path) -> 
     other = f"other=mpirun={mpi_flavour('openmpi5').mpirun}"
     done = script(trusting, "--mpirun", str(mpi.mpirun), *words(NEW, OLD, other))
     assert (done.returncode, done.stderr) == (0, "")
-    found = re.findall(r"^#@fabbench begin \d+-(\w+)-r|nccl-library=(\d+)", done.stdout, re.MULTILINE)
+    found = re.findall(
+        r"^#@fabbench begin \d+-(\w+)-r|nccl-library=(\d+)", done.stdout, re.MULTILINE
+    )
     names = [name or code for name, code in found]
     once = ["new", "23004", "old", "22105", "other", "22809"]
     assert names == [*once, *(word for pair in (4, 2, 0) for word in once[pair : pair + 2])]

@@ -48,7 +48,18 @@ class Host:
         self, argv: Command, *, check: bool = True, timeout: float = 60, **env: str
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on the host, with the environment that sshd would give it."""
-        enter = ["nsenter", "-t", str(self.pid), "-m", "-u", "-i", "-n", "-p", "--", *map(str, argv)]
+        enter = [
+            "nsenter",
+            "-t",
+            str(self.pid),
+            "-m",
+            "-u",
+            "-i",
+            "-n",
+            "-p",
+            "--",
+            *map(str, argv),
+        ]
         done = subprocess.run(
             enter,
             env={"PATH": PATH, "HOME": str(HOME), "USER": "root", "LOGNAME": "root", **env},
@@ -124,10 +135,12 @@ class Host:
             self.sh(["tc", "qdisc", "replace", "dev", link, "root", *shape])
 
     def lose(self, percent: float, link: str = "fab1", rate: str = "400mbit") -> None:
-        """Lose some packets that a link receives, by chance; those that are not lost come at a rate.
+        """Lose some packets that a link receives, by chance.
 
-        Without netem, which kernels may lack: what is drawn goes into a queue without room. It is the switch's,
-        as what a host's own queue loses its TCP does not take for sent.
+        Those that are not lost come at a rate.
+
+        Without netem, which kernels may lack: what is drawn goes into a queue without room. It is
+        the switch's, as what a host's own queue loses its TCP does not take for sent.
         """
         self.lab.touched = True
         for host in self.lab.hosts:
@@ -139,7 +152,9 @@ class Host:
         device = ["dev", f"sw{self.number}.{link.removeprefix('fab')}"]
         commands = [["qdisc", "replace", *device, "root", "handle", "1:", "htb", "default", "10"]]
         for classid, at in (("1:10", rate), ("1:20", "8bit")):
-            commands.append(["class", "add", *device, "parent", "1:", "classid", classid, "htb", "rate", at])
+            commands.append(
+                ["class", "add", *device, "parent", "1:", "classid", classid, "htb", "rate", at]
+            )
         commands.append(["qdisc", "add", *device, "parent", "1:20", "pfifo", "limit", "0"])
         chosen = ["protocol", "ip", "prio", "1", "bpf", "bytecode", chance, "flowid", "1:20"]
         commands.append(["filter", "add", *device, "parent", "1:", *chosen])
@@ -186,11 +201,18 @@ class Host:
     def traces(self) -> list[str]:
         """A line for every process, and every file in the temporary directories and in ~/.ssh."""
         found: dict[str, str] = {}
-        for folder in (*traces.WHERE, f"{HOME}/.ssh", f"{HOME}/.cache/fabbench", f"{HOME}/.fabbench"):
+        for folder in (
+            *traces.WHERE,
+            f"{HOME}/.ssh",
+            f"{HOME}/.cache/fabbench",
+            f"{HOME}/.fabbench",
+        ):
             found |= self.files(folder)
         # A checkout that lies in such a directory is seen there too, and changes by itself.
         found = {path: sign for path, sign in found.items() if not path.startswith(f"{ROOT}/")}
         lines = [f"{self.name} file {path} {sign[:12]}" for path, sign in found.items()]
         lines = [line for line in lines if not any(name in line for name in _OURS)]
         running = [" ".join(line) for line in self.processes().values()]
-        return lines + [f"{self.name} process {line}" for line in running if "[listener]" not in line]
+        return lines + [
+            f"{self.name} process {line}" for line in running if "[listener]" not in line
+        ]

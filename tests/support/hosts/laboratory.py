@@ -1,7 +1,10 @@
-"""A lab: hosts made of namespaces on two networks, and a client from which programs under test reach them.
+"""A lab.
 
-All of a lab lives in one process tree whose first process ends when this program does: nothing is left
-behind, however a test ends, and nothing at all is added to the machine's own network or mounts.
+Hosts made of namespaces on two networks, and a client from which programs under test reach them.
+
+All of a lab lives in one process tree whose first process ends when this program does: nothing is
+left behind, however a test ends, and nothing at all is added to the machine's own network or
+mounts.
 """
 
 import contextlib
@@ -22,7 +25,10 @@ _FOREIGN = ("FABBENCH_", "NCCL_", "FI_", "OMPI_", "PMIX_", "PRTE_", "STANDIN_", 
 
 
 def missing() -> str:
-    """Return why no lab can be brought up here; empty if one can. A Slurm needs `slurm.TOOLS` too."""
+    """Return why no lab can be brought up here; empty if one can.
+
+    A Slurm needs `slurm.TOOLS` too.
+    """
     if os.name != "posix" or os.geteuid() != 0:
         return "a lab of hosts needs root (network, mount and process namespaces)"
     path = f"{PATH}:{os.environ.get('PATH', '')}"
@@ -70,12 +76,19 @@ class Lab:
             up += line.startswith("up ")
             if up == self.options.hosts:
                 break
-        assert up == self.options.hosts, f"only {up} hosts came up: {(self.folder / 'boot.log').read_text()}"
+        assert up == self.options.hosts, (
+            f"only {up} hosts came up: {(self.folder / 'boot.log').read_text()}"
+        )
         (self.pid,) = processes.children(self._outer.pid)
         self._net = processes.namespace(self.pid, "net")
         self._space = processes.namespace(self.pid, "pid")
-        first = {processes.command(pid)[-1]: processes.children(pid)[0] for pid in processes.children(self.pid)}
-        self.hosts = [Host(self, number, first[str(number)]) for number in range(self.options.hosts)]
+        first = {
+            processes.command(pid)[-1]: processes.children(pid)[0]
+            for pid in processes.children(self.pid)
+        }
+        self.hosts = [
+            Host(self, number, first[str(number)]) for number in range(self.options.hosts)
+        ]
         if self.options.slurm:
             slurm.await_idle(self.hosts)
 
@@ -127,7 +140,18 @@ class Lab:
 
     def argv(self, argv: Command, cwd: Path | None = None) -> list[str]:
         """The command line that runs a command on the client, as the same process."""
-        enter = ["nsenter", "-t", str(self.pid), "-n", "-m", "-u", "--", "env", "-C", str(cwd or self.folder)]
+        enter = [
+            "nsenter",
+            "-t",
+            str(self.pid),
+            "-n",
+            "-m",
+            "-u",
+            "--",
+            "env",
+            "-C",
+            str(cwd or self.folder),
+        ]
         return [*enter, *map(str, argv)]
 
     def run(
@@ -154,9 +178,17 @@ class Lab:
         return done
 
     def popen(
-        self, argv: Command, *, env: Mapping[str, str] | None = None, cwd: Path | None = None, **options: Any
+        self,
+        argv: Command,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        **options: Any,
     ) -> "subprocess.Popen[str]":
-        """Start a command on the client: the process is the command's own, so that signals reach it."""
+        """Start a command on the client.
+
+        The process is the command's own, so that signals reach it.
+        """
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         options = {"stdin": subprocess.DEVNULL, **pipes, **options}
         started: subprocess.Popen[str] = subprocess.Popen(
@@ -180,12 +212,17 @@ class Lab:
         self.touched = True
         host = self.hosts[number]
         host.sh(["rm", "-f", "/etc/ssh/ssh_host_ed25519_key", "/etc/ssh/ssh_host_ed25519_key.pub"])
-        host.sh(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "/etc/ssh/ssh_host_ed25519_key"])
+        host.sh(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "/etc/ssh/ssh_host_ed25519_key"]
+        )
         host.kill_sshd(sessions=False)
         host.start_sshd()
 
     def second_switch(self, numbers: Sequence[int], rate: str) -> None:
-        """Put these hosts' fab1 behind a switch of their own; what is between both goes at a rate."""
+        """Put these hosts' fab1 behind a switch of their own.
+
+        What is between both goes at a rate.
+        """
         self.touched = True
         ports = [f"link set sw{number}.1 master br2" for number in numbers]
         trunk = [f"link set trunk{end} master br{end} up" for end in (1, 2)]
@@ -206,7 +243,11 @@ class Lab:
             return []
         found = processes.inside("net", self._net)
         apart = {self._outer.pid, self.pid}
-        return [pid for pid in found if pid not in apart and processes.namespace(pid, "pid") != self._space]
+        return [
+            pid
+            for pid in found
+            if pid not in apart and processes.namespace(pid, "pid") != self._space
+        ]
 
     def traces(self) -> list[str]:
         """A line for everything that a program could leave on the client or on a living host."""

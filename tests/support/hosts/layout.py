@@ -1,4 +1,7 @@
-"""What a lab consists of, and the files that its boot script reads: keys, names, sshd's configuration."""
+"""What a lab consists of, and the files that its boot script reads.
+
+Keys, names, sshd's configuration.
+"""
 
 import pwd
 import shlex
@@ -54,7 +57,10 @@ class Options:
     slurm: bool = False
     """Whether the hosts are the nodes of a Slurm; its controller is on node0. See lab/slurm.py."""
     switches: bool = False
-    """Whether that Slurm has a topology: two switches with half of the hosts each, and one above them."""
+    """Whether that Slurm has a topology.
+
+    Two switches with half of the hosts each, and one above them.
+    """
     gpus: int = 0
     """GPUs that Slurm hands out on each host. There are none: it only counts them."""
 
@@ -67,7 +73,13 @@ def address(number: int, network: int = 1) -> str:
 def write(folder: Path, options: Options) -> None:
     """Write everything that `boot` reads."""
     names = [f"node{number}" for number in range(options.hosts)]
-    for name in ("client", "cluster", "etc-ssh", *(f"home-{user}" for user in options.users), *names):
+    for name in (
+        "client",
+        "cluster",
+        "etc-ssh",
+        *(f"home-{user}" for user in options.users),
+        *names,
+    ):
         (folder / name).mkdir(parents=True)
     (folder / "plan").write_text(_plan(names, options))
     (folder / "etc-hosts").write_text("".join(_etc_hosts(names)))
@@ -87,7 +99,11 @@ def write(folder: Path, options: Options) -> None:
 def _plan(names: Sequence[str], options: Options) -> str:
     prefixes = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parents[1]}
     shares = dict.fromkeys(map(str, [ROOT, *sorted(prefixes - {Path("/usr")}), *options.share]))
-    lists = {"names": names, "shares": [*shares], "walled": [str(number) for number in options.behind]}
+    lists = {
+        "names": names,
+        "shares": [*shares],
+        "walled": [str(number) for number in options.behind],
+    }
     lists["users"] = [*options.users]
     single = {"home": str(HOME), "slow": options.slow, "tmp": options.tmp, "homes": options.homes}
     single["slurm"] = "yes" if options.slurm else ""
@@ -133,7 +149,10 @@ def _host(folder: Path, number: int, options: Options) -> str:
 
 
 def _client(folder: Path, user: str, names: Sequence[str], known: str, options: Options) -> None:
-    """Write a user's .ssh of the client; its key opens the hosts. Only root has another home there."""
+    """Write a user's .ssh of the client; its key opens the hosts.
+
+    Only root has another home there.
+    """
     home = folder / ("client" if user == "root" else f"home-{user}")
     key = make_key(home / "lab_key", "client")
     there = folder / "cluster" if user == "root" else home

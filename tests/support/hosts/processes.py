@@ -47,7 +47,11 @@ def command(pid: int) -> list[str]:
 def inside(kind: str, name: str) -> Iterator[int]:
     """Processes in a namespace, zombies apart."""
     for entry in os.scandir("/proc"):
-        if entry.name.isdecimal() and namespace(int(entry.name), kind) == name and alive(int(entry.name)):
+        if (
+            entry.name.isdecimal()
+            and namespace(int(entry.name), kind) == name
+            and alive(int(entry.name))
+        ):
             yield int(entry.name)
 
 

@@ -9,7 +9,10 @@ WHERE = ("/tmp", "/dev/shm", "/var/tmp", "/run")
 
 
 def files(root: Path, folder: str) -> dict[str, str]:
-    """Everything below a directory of a host whose file system is seen at `root`: path → what it is."""
+    """Everything below a directory of a host whose file system is seen at `root`.
+
+    Path → what it is.
+    """
     found: dict[str, str] = {}
     top = f"{root}{folder}"
     for path, folders, names in os.walk(top):
@@ -32,4 +35,7 @@ def _content(path: Path) -> str:
 def difference(before: Iterable[str], after: Iterable[str]) -> list[str]:
     """Say what is new (+) and what is missing (-)."""
     first, second = set(before), set(after)
-    return [*(f"+ {line}" for line in sorted(second - first)), *(f"- {line}" for line in sorted(first - second))]
+    return [
+        *(f"+ {line}" for line in sorted(second - first)),
+        *(f"- {line}" for line in sorted(first - second)),
+    ]

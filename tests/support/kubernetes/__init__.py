@@ -1,7 +1,8 @@
 """A real Kubernetes cluster for tests, without machines and without a registry.
 
-cluster.py and node.py say what can be done with it, settings.py what can be asked for; setup/cluster makes
-what it consists of. Its nodes, kubelets, containers and pods are real; its EFA devices and GPUs are names.
+cluster.py and node.py say what can be done with it, settings.py what can be asked for;
+setup/cluster makes what it consists of. Its nodes, kubelets, containers and pods are real; its EFA
+devices and GPUs are names.
 """
 
 from tests.support.kubernetes.cluster import Cluster, missing

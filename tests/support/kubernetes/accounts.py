@@ -19,7 +19,9 @@ def add(cluster: "Cluster", namespace: str, rules: Rules, cluster_rules: Rules, 
     for part in parts:
         cluster.api.apply(part)
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    made = cluster.api.send("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", request)
+    made = cluster.api.send(
+        "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", request
+    )
     token = made["status"]["token"]
     path = cluster.folder / f"{namespace}-{name}.kubeconfig"
     return cluster.credentials.kubeconfig(path, cluster.control.server, token, namespace)
@@ -44,7 +46,9 @@ def audited(log: str, user: str) -> Iterator[Audited]:
         if event["user"]["username"] == user and of and "responseStatus" in event:
             resource = "/".join(filter(None, (of["resource"], of.get("subresource"))))
             status = event["responseStatus"].get("code", 0)
-            yield Audited(event["verb"], of.get("apiGroup", ""), resource, of.get("namespace", ""), status)
+            yield Audited(
+                event["verb"], of.get("apiGroup", ""), resource, of.get("namespace", ""), status
+            )
 
 
 def _object(version: str, kind: str, name: str, namespace: str, **more: Any) -> dict[str, Any]:
@@ -54,7 +58,9 @@ def _object(version: str, kind: str, name: str, namespace: str, **more: Any) -> 
     return {"apiVersion": version, "kind": kind, "metadata": about, **more}
 
 
-def _granted(kind: str, rules: Rules, name: str, namespace: str, account: str = "") -> list[dict[str, Any]]:
+def _granted(
+    kind: str, rules: Rules, name: str, namespace: str, account: str = ""
+) -> list[dict[str, Any]]:
     """Return a role and its binding; nothing without rules."""
     if not rules:
         return []

@@ -68,7 +68,10 @@ def _config(image: Image, sums: Sequence[str]) -> dict[str, object]:
         "architecture": "amd64",
         "os": "linux",
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in sums]},
-        "config": {"Cmd": [*image.command], "Env": [f"{key}={value}" for key, value in env.items()]},
+        "config": {
+            "Cmd": [*image.command],
+            "Env": [f"{key}={value}" for key, value in env.items()],
+        },
     }
 
 

@@ -1,7 +1,10 @@
-"""A cluster: a control plane and nodes, made of namespaces, and their API on this machine's loopback.
+"""A cluster.
 
-All of it lives in one space of processes whose first process ends when this program does, and a program
-beside it then removes what is not ended by that: nothing is left behind, however a test ends.
+A control plane and nodes, made of namespaces, and their API on this machine's loopback.
+
+All of it lives in one space of processes whose first process ends when this program does, and a
+program beside it then removes what is not ended by that: nothing is left behind, however a test
+ends.
 """
 
 import contextlib
@@ -34,7 +37,11 @@ def missing(*parts: str) -> str:
     path = f"{PATH}:{os.environ.get('PATH', '')}"
     if tools := [tool for tool in _TOOLS if shutil.which(tool, path=path) is None]:
         return f"a cluster needs {', '.join(tools)}: setup/prepare dev installs them"
-    lacking = [part for part in ("tools", "image", "kubernetes", *parts) if not (CACHE / part / "key").exists()]
+    lacking = [
+        part
+        for part in ("tools", "image", "kubernetes", *parts)
+        if not (CACHE / part / "key").exists()
+    ]
     return f"a cluster needs what setup/cluster makes: {', '.join(lacking)}" if lacking else ""
 
 
@@ -86,7 +93,9 @@ class Cluster:
         self.pid, control, *nodes = self._holders(len(names))
         self.credentials = Credentials(self.folder)
         self.credentials.make()
-        self._control = Control(self.folder, self.options, inner=self.pid, inside=control, credentials=self.credentials)
+        self._control = Control(
+            self.folder, self.options, inner=self.pid, inside=control, credentials=self.credentials
+        )
         self.kubeconfig = self.control.kubeconfig
         self.nodes = [Node(self, number, pid) for number, pid in enumerate(nodes)]
         with ThreadPoolExecutor(len(nodes) + 1) as threads:
@@ -98,8 +107,15 @@ class Cluster:
         self.wait()
 
     def _holders(self, nodes: int) -> list[int]:
-        """Process 1 of the cluster, and the processes that hold the namespaces: control plane and nodes."""
-        (unshare,) = (pid for pid in processes.children(self._outer.pid) if processes.command(pid)[:1] == ["unshare"])
+        """Process 1 of the cluster, and the processes that hold the namespaces.
+
+        Control plane and nodes.
+        """
+        (unshare,) = (
+            pid
+            for pid in processes.children(self._outer.pid)
+            if processes.command(pid)[:1] == ["unshare"]
+        )
         (inner,) = processes.children(unshare)
         # They were started in this order: the nodes, the control plane.
         *found, control = sorted(processes.children(inner))
@@ -147,11 +163,18 @@ class Cluster:
 
     @cached_property
     def api(self) -> Api:
-        """The API as the administrator sees it; a request takes a tenth of what kubectl takes to start."""
+        """The API as the administrator sees it.
+
+        A request takes a tenth of what kubectl takes to start.
+        """
         return Api(self.kubeconfig)
 
     def kubectl(
-        self, *argv: str | Path, given: str | Mapping[str, Any] = "", check: bool = True, timeout: float = 120
+        self,
+        *argv: str | Path,
+        given: str | Mapping[str, Any] = "",
+        check: bool = True,
+        timeout: float = 120,
     ) -> str:
         """Run kubectl as the administrator; `given` is its input. Gives its output."""
         text = given if isinstance(given, str) else json.dumps(given)
@@ -174,7 +197,10 @@ class Cluster:
         return made(str(kubeconfig))
 
     def get(self, kind: str, name: str, namespace: str = "") -> dict[str, Any]:
-        """One object as the API tells it: `get("pods", "a", "here")`; empty if there is none, or no API."""
+        """One object as the API tells it: `get("pods", "a", "here")`.
+
+        Empty if there is none, or no API.
+        """
         return self.api.one(kind, name, namespace)
 
     def api_stop(self) -> None:
@@ -190,7 +216,8 @@ class Cluster:
     def api_back(self) -> None:
         """Start the API server if it is down, and anew all that watches it.
 
-        After a long outage, or several within two minutes, they would watch again up to two minutes later.
+        After a long outage, or several within two minutes, they would watch again up to two minutes
+        later.
         """
         kubelets = [node.kubelet for node in self.nodes]
         for daemon in (self.control.controllers, self.control.scheduler, *kubelets):
@@ -247,10 +274,15 @@ class Cluster:
     def wait(self) -> None:
         """Wait until the API answers, pods can be made and all nodes are ready."""
         self._wait_for_api()
-        account = processes.eventually(lambda: self.get("serviceaccounts", "default", "default"), 60)
+        account = processes.eventually(
+            lambda: self.get("serviceaccounts", "default", "default"), 60
+        )
         assert account, self.control.tail()
         for node in self.nodes:
-            assert processes.eventually(node.ready, 120), (self.get("nodes", node.name), node.logs())
+            assert processes.eventually(node.ready, 120), (
+                self.get("nodes", node.name),
+                node.logs(),
+            )
 
     def restore(self) -> None:
         """Undo what was done to nodes and to the API."""
@@ -269,13 +301,15 @@ class Cluster:
     def remove_namespace(self, name: str) -> None:
         """Remove a namespace with all that is in it, and the rights of its `service_account`.
 
-        Its pods have ended then. The rest of it Kubernetes removes five seconds later, and is not waited
-        for: `objects` does not show it any more.
+        Its pods have ended then. The rest of it Kubernetes removes five seconds later, and is not
+        waited for: `objects` does not show it any more.
         """
         kinds = ["jobs", "pods"] if self.operator is None else ["mpijobs", "jobs", "pods"]
         for kind in kinds:
             self.api.remove_all(kind, name)
-        gone = processes.eventually(lambda: not any(self.api.all_of(kind, name) for kind in kinds), 60)
+        gone = processes.eventually(
+            lambda: not any(self.api.all_of(kind, name) for kind in kinds), 60
+        )
         assert gone, {kind: self.api.all_of(kind, name) for kind in kinds}
         for kind in ("clusterroles", "clusterrolebindings"):
             self.api.remove_all(kind, label=f"test={name}")
@@ -284,8 +318,15 @@ class Cluster:
 
     @contextlib.contextmanager
     def standin(self, **settings_: object) -> Iterator[None]:
-        """Let the stand-ins in pods that have devices behave as STANDIN_… says: `standin(HANG_AT="1M")`."""
-        files = {node.standin / name: str(value) for node in self.nodes for name, value in settings_.items()}
+        """Let the stand-ins in pods that have devices behave as STANDIN_… says.
+
+        `standin(HANG_AT="1M")`.
+        """
+        files = {
+            node.standin / name: str(value)
+            for node in self.nodes
+            for name, value in settings_.items()
+        }
         for file, value in files.items():
             file.write_text(value)
         try:
@@ -304,10 +345,13 @@ class Cluster:
     def objects(self) -> list[str]:
         """A line for every object of every kind, events apart: `pods fab/fab-0`."""
         gone = tuple(f" {name}/" for name in self._removed)
-        # Kubernetes publishes its certificate in every namespace, some time after the namespace is there.
+        # Kubernetes publishes its certificate in every namespace, some time after the namespace is
+        # there.
         found = [line for line in self.api.everything() if not line.endswith("/kube-root-ca.crt")]
         known = {f"namespaces /{name}" for name in self._removed}
-        return [line for line in found if line not in known and not any(name in line for name in gone)]
+        return [
+            line for line in found if line not in known and not any(name in line for name in gone)
+        ]
 
     def processes(self) -> list[str]:
         """A line for all that runs in the nodes' containers, and for the cluster's clients here."""
@@ -316,7 +360,10 @@ class Cluster:
 
     def traces(self) -> list[str]:
         """What a program could leave in the cluster: objects, and processes in containers."""
-        return [*(f"object {line}" for line in self.objects()), *(f"process {x}" for x in self.processes())]
+        return [
+            *(f"object {line}" for line in self.objects()),
+            *(f"process {x}" for x in self.processes()),
+        ]
 
     def left_since(self, before: Sequence[str], seconds: float = 20) -> list[str]:
         """Say what is new (+) or missing (-) since an earlier `traces`, once what is ending has ended."""
@@ -335,4 +382,6 @@ class Cluster:
     def _is_there(self, lines: Iterable[str]) -> bool:
         """Whether an object that was new is still there."""
         new = {line.removeprefix("+ object ") for line in lines if line.startswith("+ object ")}
-        return bool(new) and not new.isdisjoint(self.api.everything({line.split()[0] for line in new}))
+        return bool(new) and not new.isdisjoint(
+            self.api.everything({line.split()[0] for line in new})
+        )

@@ -1,4 +1,7 @@
-"""The control plane: etcd, the API server, the controllers and the scheduler, in a network of their own."""
+"""The control plane.
+
+Etcd, the API server, the controllers and the scheduler, in a network of their own.
+"""
 
 import socket
 from pathlib import Path
@@ -11,26 +14,44 @@ SERVICES = "10.96.0.0/16"
 _ETCD = "http://127.0.0.1:2379"
 _PEER = "http://127.0.0.1:2380"
 _LOCAL = "https://127.0.0.1:443"
-_FAST = ("--kube-api-qps=200", "--kube-api-burst=400", "--leader-elect=false", "--bind-address=127.0.0.1")
+_FAST = (
+    "--kube-api-qps=200",
+    "--kube-api-burst=400",
+    "--leader-elect=false",
+    "--bind-address=127.0.0.1",
+)
 
 
 class Control:
     """The programs of the control plane, and the way from this machine's loopback to its API."""
 
-    def __init__(self, folder: Path, options: Options, *, inner: int, inside: int, credentials: Credentials) -> None:
+    def __init__(
+        self, folder: Path, options: Options, *, inner: int, inside: int, credentials: Credentials
+    ) -> None:
         self.folder, self._inside, self._inner = folder, inside, inner
         # The listening socket is made here, and inherited: no other program can take its port.
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port: int = self._socket.getsockname()[1]
         self.server = f"https://127.0.0.1:{self.port}"
-        self.kubeconfig = credentials.user("admin.kubeconfig", self.server, "admin", "system:masters")
+        self.kubeconfig = credentials.user(
+            "admin.kubeconfig", self.server, "admin", "system:masters"
+        )
         self.local = credentials.user("local.kubeconfig", _LOCAL, "local", "system:masters")
-        controllers = credentials.user("controllers.kubeconfig", _LOCAL, "system:kube-controller-manager")
+        controllers = credentials.user(
+            "controllers.kubeconfig", _LOCAL, "system:kube-controller-manager"
+        )
         scheduler = credentials.user("scheduler.kubeconfig", _LOCAL, "system:kube-scheduler")
         tools = CACHE / "tools/usr/bin"
         self.etcd = self.daemon(
             tools / "etcd",
-            *("--data-dir", "/run/etcd", "--log-level", "warn", "--initial-cluster", f"default={_PEER}"),
+            *(
+                "--data-dir",
+                "/run/etcd",
+                "--log-level",
+                "warn",
+                "--initial-cluster",
+                f"default={_PEER}",
+            ),
             *("--listen-client-urls", _ETCD, "--advertise-client-urls", _ETCD),
             *("--listen-peer-urls", _PEER, "--initial-advertise-peer-urls", _PEER),
         )
@@ -66,7 +87,9 @@ class Control:
 
     def daemon(self, program: Path, *arguments: str) -> Daemon:
         """Return a program of the control plane; it is not started yet."""
-        return Daemon([program, *arguments], inside=self._inside, log=self.folder / f"{program.name}.log")
+        return Daemon(
+            [program, *arguments], inside=self._inside, log=self.folder / f"{program.name}.log"
+        )
 
     def _api(self) -> list[str]:
         made = self.folder

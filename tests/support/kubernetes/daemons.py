@@ -15,10 +15,25 @@ class Daemon:
     """A program that runs until it is stopped, and may be started again."""
 
     def __init__(
-        self, argv: Sequence[str | Path], *, inside: int, log: Path, path: str = "", network: bool = True
+        self,
+        argv: Sequence[str | Path],
+        *,
+        inside: int,
+        log: Path,
+        path: str = "",
+        network: bool = True,
     ) -> None:
         self.argv, self.log = [*map(str, argv)], log
-        self._enter = ["nsenter", "-t", str(inside), "-m", "-u", "-p", *(["-n"] if network else []), "--"]
+        self._enter = [
+            "nsenter",
+            "-t",
+            str(inside),
+            "-m",
+            "-u",
+            "-p",
+            *(["-n"] if network else []),
+            "--",
+        ]
         self._env = {"PATH": f"{path}:{PATH}" if path else PATH, "HOME": "/root"}
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -26,23 +26,39 @@ def add(  # noqa: PLR0913 - a node has that many sides
 ) -> list[str]:
     """Add nodes `PREFIX-0` …; sixteen have one network node layer.
 
-    `resources` are added to 192 CPUs, 2 TiB and 110 pods; without, there are 32 EFA devices and 8 GPUs.
-    They are tainted unless told otherwise, so that no pod comes by chance. Without `ready` kwok leaves
-    them alone: they never come up.
+    `resources` are added to 192 CPUs, 2 TiB and 110 pods; without, there are 32 EFA devices and 8
+    GPUs. They are tainted unless told otherwise, so that no pod comes by chance. Without `ready`
+    kwok leaves them alone: they never come up.
     """
     _start(cluster)
-    own = resources if resources is not None else {"vpc.amazonaws.com/efa": "32", "nvidia.com/gpu": "8"}
+    own = (
+        resources
+        if resources is not None
+        else {"vpc.amazonaws.com/efa": "32", "nvidia.com/gpu": "8"}
+    )
     room = {"cpu": "192", "memory": "2Ti", "pods": "110", **own}
     items: list[dict[str, Any]] = []
     for number in range(count):
         name = f"{prefix}-{number}"
-        own_labels = {"kubernetes.io/hostname": name, TYPE: instance_type, _LAYER: f"nn-{prefix}-{number // 16}"}
-        about: dict[str, Any] = {"name": name, "labels": {**own_labels, "kwok": "yes", **(labels or {})}}
+        own_labels = {
+            "kubernetes.io/hostname": name,
+            TYPE: instance_type,
+            _LAYER: f"nn-{prefix}-{number // 16}",
+        }
+        about: dict[str, Any] = {
+            "name": name,
+            "labels": {**own_labels, "kwok": "yes", **(labels or {})},
+        }
         if ready:
             about["annotations"] = {"kwok.x-k8s.io/node": "fake"}
         status = {"capacity": room, "allocatable": room}
-        spec = {"taints": [_taint(text) for text in taints], "providerID": f"aws:///us-east-1a/i-{number:017x}"}
-        items.append({"apiVersion": "v1", "kind": "Node", "metadata": about, "spec": spec, "status": status})
+        spec = {
+            "taints": [_taint(text) for text in taints],
+            "providerID": f"aws:///us-east-1a/i-{number:017x}",
+        }
+        items.append(
+            {"apiVersion": "v1", "kind": "Node", "metadata": about, "spec": spec, "status": status}
+        )
     cluster.kubectl("create", "-f", "-", given={"apiVersion": "v1", "kind": "List", "items": items})
     names = [item["metadata"]["name"] for item in items]
     if ready:
@@ -72,14 +88,21 @@ def _start(cluster: "Cluster") -> None:
     if cluster.kwok is not None:
         return
     made = cluster.folder
-    stages = [word for path in sorted((CACHE / "kwok/stages").iterdir()) for word in ("-c", str(path))]
+    stages = [
+        word for path in sorted((CACHE / "kwok/stages").iterdir()) for word in ("-c", str(path))
+    ]
     cluster.kwok = cluster.control.daemon(
         CACHE / "kwok/kwok",
         f"--kubeconfig={cluster.control.local}",
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
         *("--node-ip", address(-10), "--node-port", "10247", "--node-name", "kwok"),
         *("--server-address", f"{address(-10)}:10247", "--cidr", "10.99.0.0/16"),
-        *("--tls-cert-file", str(made / "api.crt"), "--tls-private-key-file", str(made / "api.key")),
+        *(
+            "--tls-cert-file",
+            str(made / "api.crt"),
+            "--tls-private-key-file",
+            str(made / "api.key"),
+        ),
         "--node-lease-duration-seconds=40",
         *stages,
     )

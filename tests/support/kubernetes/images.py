@@ -1,4 +1,7 @@
-"""The images that the cluster's nodes have. There is no registry: any other name is a failed pull."""
+"""The images that the cluster's nodes have. There is no registry.
+
+Any other name is a failed pull.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""One node of a cluster: a kubelet, a containerd and a plugin for devices, in namespaces of their own."""
+"""One node of a cluster.
+
+A kubelet, a containerd and a plugin for devices, in namespaces of their own.
+"""
 
 import json
 import signal
@@ -83,7 +86,8 @@ class Node:
         # The kubelet ends where there is no containerd yet.
         ready = processes.eventually(lambda: "Server" in self.sh("ctr", "version", check=False), 60)
         assert ready, self.containerd.tail()
-        # It also ends where containerd does not serve it yet, and is started again, as systemd does.
+        # It also ends where containerd does not serve it yet, and is started again, as systemd
+        # does.
         processes.eventually(self._kubelet_listens, 20)
         if not self.devices.pid:
             self.devices.start()
@@ -105,7 +109,9 @@ class Node:
         if not seen or seen.get("spec", {}).get("taints"):
             return False
         wanted = {name: str(count) for name, count in self.cluster.options.devices}
-        return self.condition() == "True" and wanted.items() <= seen["status"]["allocatable"].items()
+        return (
+            self.condition() == "True" and wanted.items() <= seen["status"]["allocatable"].items()
+        )
 
     def condition(self) -> str:
         """The status of the condition Ready: True, False or Unknown; empty if there is none."""
@@ -163,7 +169,9 @@ class Node:
     def drain(self) -> None:
         """Let no new pods come, and have those that are there leave, by the API."""
         self.cluster.touched = True
-        self.cluster.kubectl("drain", self.name, "--force", "--delete-emptydir-data", "--ignore-daemonsets")
+        self.cluster.kubectl(
+            "drain", self.name, "--force", "--delete-emptydir-data", "--ignore-daemonsets"
+        )
 
     def restore(self) -> None:
         """Undo all of the above; does not wait until the node is ready."""
@@ -180,7 +188,10 @@ class Node:
 
     def _contained(self) -> Iterator[int]:
         """All that runs in containers of the node."""
-        tops = [*Path("/sys/fs/cgroup").glob(f"pids/{self._group}"), Path("/sys/fs/cgroup", self._group)]
+        tops = [
+            *Path("/sys/fs/cgroup").glob(f"pids/{self._group}"),
+            Path("/sys/fs/cgroup", self._group),
+        ]
         for top in tops:
             for file in top.rglob("cgroup.procs"):
                 try:

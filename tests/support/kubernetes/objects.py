@@ -38,13 +38,20 @@ class Api:
             self._kept = None
 
     def get(self, path: str) -> dict[str, Any]:
-        """Return what the API server tells of a path. Raise OSError if it refuses, or is not there."""
+        """Return what the API server tells of a path.
+
+        Raise OSError if it refuses, or is not there.
+        """
         found: dict[str, Any] = json.loads(self._text(path))
         return found
 
-    def send(self, method: str, path: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def send(
+        self, method: str, path: str, given: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Return the answer to a request that changes something. Raise OSError as `get` does."""
-        answer: dict[str, Any] = json.loads(self._text(path, method, json.dumps(given) if given else None))
+        answer: dict[str, Any] = json.loads(
+            self._text(path, method, json.dumps(given) if given else None)
+        )
         return answer
 
     def apply(self, given: Mapping[str, Any]) -> None:
@@ -122,7 +129,10 @@ class Api:
     def kinds(self) -> list[str]:
         """The paths of all lists of objects: `/api/v1/pods`, `/apis/batch/v1/jobs`, …"""
         groups = self.get("/apis")["groups"]
-        tops = ["/api/v1", *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)]
+        tops = [
+            "/api/v1",
+            *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups),
+        ]
         for top in tops:
             if top not in self._groups:
                 self._groups[top] = [f"{top}/{name}" for name in _listable(self.get(top))]
@@ -136,7 +146,9 @@ class Api:
                 continue
             for item in self.get(path).get("items") or ():
                 about = item["metadata"]
-                lines.append(f"{path.rpartition('/')[2]} {about.get('namespace', '')}/{about['name']}")
+                lines.append(
+                    f"{path.rpartition('/')[2]} {about.get('namespace', '')}/{about['name']}"
+                )
         return sorted(lines)
 
 

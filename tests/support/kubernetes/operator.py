@@ -29,7 +29,8 @@ def start(cluster: "Cluster") -> None:
     # kubectl wait fails where there is no condition yet.
     known = ("wait", "--for=condition=Established", "--timeout=10s", f"crd/{_CRD}")
     assert processes.eventually(lambda: cluster.kubectl(*known, check=False))
-    # What MPIJobs own goes with them. The collector of garbage looks for new kinds every half minute only.
+    # What MPIJobs own goes with them. The collector of garbage looks for new kinds every half
+    # minute only.
     cluster.control.controllers.stop()
     cluster.control.controllers.start()
     cluster.make_namespace(_LOCK)

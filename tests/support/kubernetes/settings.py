@@ -1,4 +1,7 @@
-"""The files that a cluster starts with: keys and certificates, who may do what, how its programs are set."""
+"""The files that a cluster starts with.
+
+Keys and certificates, who may do what, how its programs are set.
+"""
 
 import datetime as dt
 import ipaddress
@@ -19,7 +22,10 @@ from tests.support.paths import DATA, ROOT
 
 CACHE = ROOT / ".cluster"
 INSIDE = "https://10.77.0.1:443"
-"""The API server as nodes reach it. Pods find it at the address of the service `kubernetes`, 10.96.0.1."""
+"""The API server as nodes reach it.
+
+Pods find it at the address of the service `kubernetes`, 10.96.0.1.
+"""
 ZONE = "us-east-1a"
 
 
@@ -60,7 +66,10 @@ class Credentials:
         (self.folder / "ca.crt").write_bytes(_pem(own))
         serving = ec.generate_private_key(ec.SECP256R1())
         named = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")])
-        addresses = [x509.IPAddress(ipaddress.ip_address(text)) for text in ("127.0.0.1", "10.77.0.1", "10.96.0.1")]
+        addresses = [
+            x509.IPAddress(ipaddress.ip_address(text))
+            for text in ("127.0.0.1", "10.77.0.1", "10.96.0.1")
+        ]
         names = [x509.DNSName(text) for text in ("localhost", "kubernetes.default.svc")]
         places = x509.SubjectAlternativeName([*addresses, *names])
         (self.folder / "api.crt").write_bytes(_pem(_certificate(named, serving, name, key, places)))
@@ -73,7 +82,10 @@ class Credentials:
         (self.folder / "sa.pub").write_bytes(public)
 
     def user(self, file: str, server: str, name: str, *groups: str) -> Path:
-        """Make somebody known to the API server; gives the kubeconfig file, which is complete in itself."""
+        """Make somebody known to the API server.
+
+        Gives the kubeconfig file, which is complete in itself.
+        """
         token = secrets.token_hex(16)
         self.tokens.append(f'{token},{name},{name},"{",".join(groups)}"\n')
         (self.folder / "tokens.csv").write_text("".join(self.tokens))
@@ -104,7 +116,12 @@ def _certificate(
     extension: x509.ExtensionType,
 ) -> x509.Certificate:
     now = dt.datetime.now(dt.UTC)
-    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+    )
     builder = builder.serial_number(x509.random_serial_number())
     builder = builder.not_valid_before(now - dt.timedelta(hours=1))
     builder = builder.not_valid_after(now + dt.timedelta(days=2))
@@ -117,11 +134,16 @@ def _pem(certificate: x509.Certificate) -> bytes:
 
 def _private(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> bytes:
     plain = serialization.NoEncryption()
-    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, plain)
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, plain
+    )
 
 
 def audit_policy(folder: Path) -> Path:
-    """Write the policy by which the API server notes every request of the tests' accounts; gives the file."""
+    """Write the policy by which the API server notes every request of the tests' accounts.
+
+    Gives the file.
+    """
     rules = [
         {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]},
         {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
@@ -144,7 +166,9 @@ _CONTAINERD = (DATA / "cluster/containerd.toml").read_text("utf-8")
 def node(folder: Path, number: int, group: str) -> None:
     """Write one node's containerd.toml, kubelet.json and network of pods."""
     (folder / "cni").mkdir(parents=True)
-    (folder / "containerd.toml").write_text(_CONTAINERD.format(folder=folder, tools=CACHE / "tools"))
+    (folder / "containerd.toml").write_text(
+        _CONTAINERD.format(folder=folder, tools=CACHE / "tools")
+    )
     ranges = [[{"subnet": f"10.244.{number + 1}.0/24"}]]
     bridge = {
         "type": "bridge",

@@ -1,7 +1,10 @@
-"""Two virtual machines with an RDMA device each: Debian's kernel has soft-RoCE (rdma_rxe), which most others lack.
+"""Two virtual machines with an RDMA device each.
 
-qemu emulates them: they are slow, and need nothing of this machine's kernel. They see this machine's file system, and
-keep what they write to themselves. fabbench reaches them by ssh over eth0; eth1, with rxe0 on it, joins both.
+Debian's kernel has soft-RoCE (rdma_rxe), which most others lack.
+
+qemu emulates them: they are slow, and need nothing of this machine's kernel. They see this
+machine's file system, and keep what they write to themselves. fabbench reaches them by ssh over
+eth0; eth1, with rxe0 on it, joins both.
 """
 
 import os
@@ -22,7 +25,16 @@ from tests.support.sshd import free_port
 
 KERNEL = ROOT / ".rdma"
 """Debian's kernel package, unpacked by setup/prepare rdma."""
-_PROGRAMS = ("qemu-system-x86_64", "modprobe", "depmod", "busybox", "setpriv", "rdma", "ib_write_bw", "fi_pingpong")
+_PROGRAMS = (
+    "qemu-system-x86_64",
+    "modprobe",
+    "depmod",
+    "busybox",
+    "setpriv",
+    "rdma",
+    "ib_write_bw",
+    "fi_pingpong",
+)
 _MODULES = [
     "virtio_pci",
     "virtio_net",
@@ -45,20 +57,38 @@ class Machines:
 
     def __init__(self, folder: Path) -> None:
         self.config = folder / "ssh_config"
-        self.options = ("--on", "ssh", "--ssh-config", str(self.config), "--host", "rdma1", "--host", "rdma2")
+        self.options = (
+            "--on",
+            "ssh",
+            "--ssh-config",
+            str(self.config),
+            "--host",
+            "rdma1",
+            "--host",
+            "rdma2",
+        )
         """What names them to fabbench."""
 
     def sh(self, name: str, command: str, *, check: bool = True) -> str:
         """Run a shell command on one of them, as root."""
         argv = ["ssh", "-F", str(self.config), name, command]
-        return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=check).stdout
+        return subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=check
+        ).stdout
 
     def run(self, store: Path, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run fabbench on both: `run(store, "perftest", "--fabric", "roce")` is `fabbench run perftest …`."""
-        return local_runs.fabbench(store, "run", words[0], *self.options, "--interface", "eth1", *words[1:])
+        """Run fabbench on both.
+
+        `run(store, "perftest", "--fabric", "roce")` is `fabbench run perftest …`.
+        """
+        return local_runs.fabbench(
+            store, "run", words[0], *self.options, "--interface", "eth1", *words[1:]
+        )
 
     def _traces(self) -> list[str]:
-        return [f"{name} {line}" for name in self.names for line in self.sh(name, _LOOK).splitlines()]
+        return [
+            f"{name} {line}" for name in self.names for line in self.sh(name, _LOOK).splitlines()
+        ]
 
     @contextmanager
     def nothing_left(self) -> Iterator[None]:
@@ -88,18 +118,26 @@ def missing() -> str:
     path = f"{os.environ.get('PATH', '')}:{PATH}"
     lacking = [program for program in _PROGRAMS if shutil.which(program, path=path) is None]
     if lacking or not list(KERNEL.glob("boot/vmlinuz-*")):
-        return f"{', '.join(lacking) or 'a kernel with rdma_rxe'} is missing; setup/prepare rdma installs it"
+        return (
+            f"{', '.join(lacking) or 'a kernel with rdma_rxe'} is missing; setup/prepare rdma "
+            "installs it"
+        )
     # Their file system is this machine's: root must be able to read what is root's.
     return "" if os.geteuid() == 0 else "virtual machines on this machine's file system need root"
 
 
 def _tool(*argv: str | Path, cwd: Path | None = None) -> str:
     env = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:{PATH}"}
-    return subprocess.run([*map(str, argv)], env=env, cwd=cwd, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        [*map(str, argv)], env=env, cwd=cwd, capture_output=True, text=True, check=True
+    ).stdout
 
 
 def _initrd(folder: Path) -> Path:
-    """Make the initial RAM disk: boot, busybox with its libraries, and the modules in the order of their loading."""
+    """Make the initial RAM disk.
+
+    Boot, busybox with its libraries, and the modules in the order of their loading.
+    """
     tree = folder / "initrd"
     for name in ("bin", "modules", "below", "upper", "new", "proc", "sys", "dev"):
         (tree / name).mkdir(parents=True)
@@ -114,7 +152,10 @@ def _initrd(folder: Path) -> Path:
         shutil.copy(library, tree / library[1:])
     (version,) = (path.name for path in (KERNEL / "lib/modules").iterdir())
     _tool("depmod", "-b", KERNEL, version)
-    shown = [_tool("modprobe", "-d", KERNEL, "-S", version, "--show-depends", module) for module in _MODULES]
+    shown = [
+        _tool("modprobe", "-d", KERNEL, "-S", version, "--show-depends", module)
+        for module in _MODULES
+    ]
     files = [line.split()[1] for line in "".join(shown).splitlines() if line.startswith("insmod ")]
     for file in (wanted := dict.fromkeys(files)):
         shutil.copy(file, tree / "modules")
@@ -124,7 +165,9 @@ def _initrd(folder: Path) -> Path:
     return image
 
 
-def _start(folder: Path, number: int, port: int, key: str, wire: socket.socket) -> "subprocess.Popen[bytes]":
+def _start(
+    folder: Path, number: int, port: int, key: str, wire: socket.socket
+) -> "subprocess.Popen[bytes]":
     (kernel,) = KERNEL.glob("boot/vmlinuz-*")
     # On a busy machine the emulated timer fails the kernel's check.
     given = "console=ttyS0 quiet no_timer_check panic=-1"
@@ -143,14 +186,19 @@ def _start(folder: Path, number: int, port: int, key: str, wire: socket.socket) 
     # fmt: on
     with (folder / f"rdma{number}.log").open("wb") as log:
         return subprocess.Popen(
-            [*map(str, argv)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[wire.fileno()]
+            [*map(str, argv)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[wire.fileno()],
         )
 
 
 def _config(folder: Path, ports: Sequence[int]) -> None:
     hosts = "".join(f"Host rdma{number}\n  Port {port}\n" for number, port in enumerate(ports, 1))
     keys = (
-        f"  IdentityFile {folder}/key\n  UserKnownHostsFile {folder}/known_hosts\n  StrictHostKeyChecking accept-new\n"
+        f"  IdentityFile {folder}/key\n  UserKnownHostsFile {folder}/known_hosts\n  "
+        "StrictHostKeyChecking accept-new\n"
     )
     every = f"Host *\n  HostName 127.0.0.1\n  User root\n{keys}"
     (folder / "ssh_config").write_text(hosts + every)
@@ -170,11 +218,14 @@ def up(folder: Path) -> Iterator[Machines]:
             stack.callback(machine.kill)
             wire.close()
         logs = [folder / f"rdma{number}.log" for number in (1, 2)]
-        ready = processes.eventually(lambda: all(b"up rdma" in log.read_bytes() for log in logs), 400)
+        ready = processes.eventually(
+            lambda: all(b"up rdma" in log.read_bytes() for log in logs), 400
+        )
         assert ready, "\n".join(log.read_text(errors="replace")[-2000:] for log in logs)
         machines = Machines(folder)
         for name in machines.names:
-            # Now their host keys are known, and a program that fabbench gives 10 s has been read once.
+            # Now their host keys are known, and a program that fabbench gives 10 s has been read
+            # once.
             machines.sh(name, "fi_info >/dev/null")
         yield machines
 

@@ -97,7 +97,10 @@ def test_the_baseline_does_not_learn_from_what_is_slower() -> None:
 
 @pytest.mark.parametrize(("noise", "rho"), [(lognormal, 0.8), (outliers, 0.0)])
 def test_healthy_series_seldom_have_a_change(noise: Noise, rho: float) -> None:
-    """At most 5 % of series of 200 runs: of 20 of a fixed seed, two may be. Without regard to correlation, most are."""
+    """At most 5 % of series of 200 runs: of 20 of a fixed seed, two may be.
+
+    Without regard to correlation, most are.
+    """
     assert false_alarms(noise, rho, 20) <= 0.1
 
 

@@ -42,7 +42,14 @@ def notes(comparison: Comparison) -> str:
 
 @pytest.mark.parametrize(
     ("ratio", "text"),
-    [(18.7288, "18.7 x"), (1.0, "1 x"), (0.8, "0.8 x"), (2.25, "2.3 x"), (0.05, "0.1 x"), (0.0069, "0.007 x")],
+    [
+        (18.7288, "18.7 x"),
+        (1.0, "1 x"),
+        (0.8, "0.8 x"),
+        (2.25, "2.3 x"),
+        (0.05, "0.1 x"),
+        (0.0069, "0.007 x"),
+    ],
 )
 def test_ratios_have_one_decimal_and_never_vanish(ratio: float, text: str) -> None:
     assert format_ratio(ratio) == text
@@ -59,8 +66,12 @@ def test_numbers_round_half_up_as_they_read(number: Decimal, decimals: int) -> N
 DEFAULTS = json.loads((DATA / "default-metrics.json").read_text("utf-8"))
 CLIENT = [Point(64, {"side": "client"}, ("latency",), (1e-6,))]
 SERVER = [Point(size, {"side": "server"}, ("latency",), (5e-6,)) for size in (64, 256)]
-PAIR = replace(log([], labels={}, facts={}, benchmark="pingpong", case="pingpong"), points=[*SERVER, *CLIENT])
-SMALL = log([(2, 5.2e3), (4, 9e8)], metric="bandwidth", labels={}, benchmark="perftest", case="ib_write_bw")
+PAIR = replace(
+    log([], labels={}, facts={}, benchmark="pingpong", case="pingpong"), points=[*SERVER, *CLIENT]
+)
+SMALL = log(
+    [(2, 5.2e3), (4, 9e8)], metric="bandwidth", labels={}, benchmark="perftest", case="ib_write_bw"
+)
 MAXIMA = log([(8, 9e9)], labels={**ALL_REDUCE, "stat": "max"})
 
 
@@ -93,7 +104,9 @@ MAXIMA = log([(8, 9e9)], labels={**ALL_REDUCE, "stat": "max"})
         ([column("a", PAIR)], "latency a (us)", ["64 B|1", "256 B|5"]),
     ],
 )
-def test_a_table_has_figures_and_ratios(columns: list[Column], heading: str, shown: list[str]) -> None:
+def test_a_table_has_figures_and_ratios(
+    columns: list[Column], heading: str, shown: list[str]
+) -> None:
     comparison = compare(columns)
     assert (header(comparison), cells(comparison), comparison.status) == (heading, shown, Exit.FINE)
 
@@ -148,7 +161,10 @@ def test_default_metric(benchmark: str, case: str, metrics: list[str], wanted: s
 
 def two_kinds(label: str, factor: float) -> Column:
     """Make a column with a collective's busbw and a pair's bandwidth."""
-    gathered, put = [(KB, 2e9 * factor), (MB, 4e9 * factor)], [(KB, 20e6 * factor), (MB, 0.2e9 * factor)]
+    gathered, put = (
+        [(KB, 2e9 * factor), (MB, 4e9 * factor)],
+        [(KB, 20e6 * factor), (MB, 0.2e9 * factor)],
+    )
     return column(
         label,
         log(gathered, labels={}, benchmark="nvshmem", case="alltoall_latency"),
@@ -161,7 +177,10 @@ def test_each_section_has_the_metric_that_was_measured_there() -> None:
     assert [metric.name for metric in comparison.metrics] == ["busbw", "bandwidth"]
     titles = [table.title for table in tables_of_comparison(comparison)[:2]]
     assert titles == ["case alltoall_latency", "case shmem_put_bw"]
-    assert [header(comparison, table).split("|")[0] for table in (0, 1)] == ["busbw a (GB/s)", "bandwidth a (MB/s)"]
+    assert [header(comparison, table).split("|")[0] for table in (0, 1)] == [
+        "busbw a (GB/s)",
+        "bandwidth a (MB/s)",
+    ]
     assert cells(comparison, 1)[1] == "1 MB|600|200|3 x"
     assert "has no" not in notes(comparison)
 
@@ -235,23 +254,39 @@ def test_versions_and_iterations_are_notes() -> None:
     assert "nccl differs: 2.28.9 in new, 2.18.3 in old." in notes(comparison)
     assert "iterations 20" in notes(comparison)
     assert comparison.status is Exit.FINE
-    inside, two, four = (rates("new", [(8, 1)], nodes=nodes) for nodes in (1, 2, 4))  # 1: all that NVLink connects
-    assert ["nodes differs" in notes(compare([each, two])) for each in (inside, four)] == [False, True]
+    inside, two, four = (
+        rates("new", [(8, 1)], nodes=nodes) for nodes in (1, 2, 4)
+    )  # 1: all that NVLink connects
+    assert ["nodes differs" in notes(compare([each, two])) for each in (inside, four)] == [
+        False,
+        True,
+    ]
 
 
 def test_several_dtypes_make_a_table_each() -> None:
     both = column("new", log([(8, 1e9)]), log([(8, 4e9)], labels=HALF))
     comparison = compare([both, column("old", log([(8, 1e9)]), log([(8, 2e9)], labels=HALF))])
-    assert [dict(section.key) for section in comparison.sections] == [{"dtype": "float"}, {"dtype": "half"}]
-    assert [table.title for table in tables_of_comparison(comparison)[:2]] == ["dtype float", "dtype half"]
+    assert [dict(section.key) for section in comparison.sections] == [
+        {"dtype": "float"},
+        {"dtype": "half"},
+    ]
+    assert [table.title for table in tables_of_comparison(comparison)[:2]] == [
+        "dtype float",
+        "dtype half",
+    ]
     assert [cells(comparison, table) for table in (0, 1)] == [["8 B|1|1|1 x"], ["8 B|4|2|2 x"]]
 
 
 def test_sets_of_dtypes_that_differ_are_refused_and_never_pooled() -> None:
-    columns = [column("new", log([(8, 1e9)]), log([(8, 4e9)], labels=HALF)), column("old", log([(8, 1e9)]))]
+    columns = [
+        column("new", log([(8, 1e9)]), log([(8, 4e9)], labels=HALF)),
+        column("old", log([(8, 1e9)])),
+    ]
     with pytest.raises(RequestError, match="dtype is float and half in new, float in old"):
         compare(columns)
-    assert [section.rows[0].ratios[0] for section in compare(columns, allow=["dtype"]).sections] == [1.0, None]
+    assert [
+        section.rows[0].ratios[0] for section in compare(columns, allow=["dtype"]).sections
+    ] == [1.0, None]
 
 
 def test_roots_that_differ_do_not_meet() -> None:
@@ -282,7 +317,11 @@ WRONG = log([(8, 9e9)], case="all_gather", outcome=Outcome.CORRUPT, reason="Beca
     ("outcome", "columns", "shown"),
     [
         *(
-            (bad, [column("a", *[log([(8, 5e9)])] * good, BAD[bad]), rates("b", [(8, 1)])], f"8 B|{bad}|1|-")
+            (
+                bad,
+                [column("a", *[log([(8, 5e9)])] * good, BAD[bad]), rates("b", [(8, 1)])],
+                f"8 B|{bad}|1|-",
+            )
             for bad in BAD
             for good in (0, 2)
         ),
@@ -312,13 +351,22 @@ def test_what_was_cut_shows_the_rows_it_has_marked_and_without_a_ratio() -> None
 
 @pytest.mark.parametrize("other", [Outcome.OFF_FABRIC, Outcome.UNPROVEN])
 def test_what_was_cut_on_another_network_has_no_figures(other: Outcome) -> None:
-    cut = replace(log([(8, 2e9)], outcome=Outcome.TRUNCATED, reason="It was cut."), also=frozenset({other}))
-    assert cells(compare([column("a", cut), rates("b", [(8, 1)])], only_ok=True)) == ["8 B|truncated|1|-"]
+    cut = replace(
+        log([(8, 2e9)], outcome=Outcome.TRUNCATED, reason="It was cut."), also=frozenset({other})
+    )
+    assert cells(compare([column("a", cut), rates("b", [(8, 1)])], only_ok=True)) == [
+        "8 B|truncated|1|-"
+    ]
 
 
-@pytest.mark.parametrize(("outcome", "alone"), [(Outcome.TRUNCATED, "2"), (Outcome.UNPROVEN, "unproven")])
+@pytest.mark.parametrize(
+    ("outcome", "alone"), [(Outcome.TRUNCATED, "2"), (Outcome.UNPROVEN, "unproven")]
+)
 def test_truncated_and_unproven_are_compared_with_a_note(outcome: Outcome, alone: str) -> None:
-    columns = [column("a", log([(8, 2e9)], outcome=outcome, reason="Because.")), rates("b", [(8, 1)])]
+    columns = [
+        column("a", log([(8, 2e9)], outcome=outcome, reason="Because.")),
+        rates("b", [(8, 1)]),
+    ]
     comparison, strict = compare(columns), compare(columns, only_ok=True)
     assert (cells(comparison), comparison.status) == (["8 B|2|1|2 x"], Exit.FINE)
     assert f"{outcome}: Because." in notes(comparison)
@@ -345,14 +393,26 @@ def test_a_label_is_the_users_word() -> None:
 
 def test_what_carried_the_data_is_reported() -> None:
     efa = rates("a", [(8, 1)], network="efa", transport="efa", nics=4)
-    first = footnotes(compare([efa, rates("b", [(8, 1)], network="socket", transport="unknown")]))[0]
+    first = footnotes(compare([efa, rates("b", [(8, 1)], network="socket", transport="unknown")]))[
+        0
+    ]
     assert "a = efa (4 NICs per rank); b = " in first
     assert "socket chosen" in first
 
 
 def test_a_figure_travels_with_its_conditions() -> None:
-    text = notes(compare([rates("a", [(8, 1)], nccl="2.28.9"), rates("b", [(8, 1)], nccl="2.28.9")]))
-    facts = ["nccl", "all_reduce", "16 ranks", "2 hosts", "8 GPUs per host", "dtype float", "redop sum"]
+    text = notes(
+        compare([rates("a", [(8, 1)], nccl="2.28.9"), rates("b", [(8, 1)], nccl="2.28.9")])
+    )
+    facts = [
+        "nccl",
+        "all_reduce",
+        "16 ranks",
+        "2 hosts",
+        "8 GPUs per host",
+        "dtype float",
+        "redop sum",
+    ]
     facts += ["out-of-place", "nccl 2.28.9", "n = 1", "a from a.log; b from b.log."]
     assert [fact for fact in facts if fact not in text] == []
 
@@ -365,7 +425,9 @@ table = st.dictionaries(sizes, values, min_size=1)
 
 
 @given(table, table)
-def test_ratios_of_both_directions_are_reciprocal(one: dict[int, float], other: dict[int, float]) -> None:
+def test_ratios_of_both_directions_are_reciprocal(
+    one: dict[int, float], other: dict[int, float]
+) -> None:
     columns = [column("a", log(one.items())), column("b", log(other.items()))]
     there, back = compare(columns), compare(columns[::-1])
     for row, mirrored in zip(there.sections[0].rows, back.sections[0].rows, strict=True):
@@ -387,7 +449,9 @@ def test_the_order_of_repeats_does_not_matter(repeats: list[float], shuffle: obj
     logs = [log([(8, value)]) for value in repeats]
     shuffled = list(logs)
     shuffle.shuffle(shuffled)  # type: ignore[attr-defined]
-    figures = [compare([column("a", *each)]).sections[0].rows[0].figures[0] for each in (logs, shuffled)]
+    figures = [
+        compare([column("a", *each)]).sections[0].rows[0].figures[0] for each in (logs, shuffled)
+    ]
     assert figures[0] is not None
     assert figures[1] is not None
     assert figures[0]._replace(executions=()) == figures[1]._replace(executions=())
@@ -397,8 +461,13 @@ def test_the_order_of_repeats_does_not_matter(repeats: list[float], shuffle: obj
 
 
 @given(table, table, values)
-def test_another_column_changes_no_ratio(one: dict[int, float], other: dict[int, float], value: float) -> None:
-    a, b, c = (column(name, log(rows.items())) for name, rows in (("a", one), ("b", other), ("c", {8: value})))
+def test_another_column_changes_no_ratio(
+    one: dict[int, float], other: dict[int, float], value: float
+) -> None:
+    a, b, c = (
+        column(name, log(rows.items()))
+        for name, rows in (("a", one), ("b", other), ("c", {8: value}))
+    )
     alone = {row.size: row.ratios[0] for row in compare([a, b]).sections[0].rows}
     among = {row.size: row.ratios[0] for row in compare([a, c, b]).sections[0].rows}
     assert {size: among[size] for size in alone} == alone
@@ -406,6 +475,14 @@ def test_another_column_changes_no_ratio(one: dict[int, float], other: dict[int,
 
 @given(table, st.sampled_from(sorted(METRICS)))
 def test_better_is_above_one(rows: dict[int, float], metric: str) -> None:
-    better = {size: value * (0.5 if METRICS[metric].lower_is_better else 2) for size, value in rows.items()}
-    columns = [column("a", log(each.items(), metric=metric, benchmark="perftest")) for each in (better, rows)]
-    assert {row.ratios[0] for row in compare(columns, metric=metric).sections[0].rows} - {None} == {2.0}
+    better = {
+        size: value * (0.5 if METRICS[metric].lower_is_better else 2)
+        for size, value in rows.items()
+    }
+    columns = [
+        column("a", log(each.items(), metric=metric, benchmark="perftest"))
+        for each in (better, rows)
+    ]
+    assert {row.ratios[0] for row in compare(columns, metric=metric).sections[0].rows} - {None} == {
+        2.0
+    }

@@ -1,4 +1,7 @@
-"""Curves of one log: regimes, what stands out, and predictions that refuse where they do not know."""
+"""Curves of one log.
+
+Regimes, what stands out, and predictions that refuse where they do not know.
+"""
 
 import random
 from collections.abc import Callable, Sequence
@@ -18,7 +21,15 @@ def log_of(time: Callable[[int], float], sizes: Sequence[int] = SIZES, **facts: 
     rows = [(size, time(size)) for size in sizes]
     points = [Point(size, ROW, ("time", "busbw"), (took, 2 * size / took)) for size, took in rows]
     known = {"transport": "efa", **facts}
-    return Log(source="a", benchmark="nccl", case="x", outcome=Outcome.OK, reason=None, facts=known, points=points)
+    return Log(
+        source="a",
+        benchmark="nccl",
+        case="x",
+        outcome=Outcome.OK,
+        reason=None,
+        facts=known,
+        points=points,
+    )
 
 
 def plain(size: int) -> float:
@@ -36,7 +47,9 @@ def test_a_curve_of_one_regime_gives_back_its_start_and_its_rate() -> None:
 
 
 def test_regimes_begin_where_the_protocol_changes() -> None:
-    regimes = fit(series_of(log_of(lambda size: plain(size) if size < 1 << 20 else 90e-6 + size / 200e9))[0])
+    regimes = fit(
+        series_of(log_of(lambda size: plain(size) if size < 1 << 20 else 90e-6 + size / 200e9))[0]
+    )
     assert [regime.first for regime in regimes] == [8, 1 << 20]
     assert regimes[-1].rate == pytest.approx(400e9, rel=0.02)
 
@@ -78,7 +91,10 @@ def test_noise_is_rarely_taken_for_a_dip() -> None:
 def test_sides_that_differ_are_named() -> None:
     log, slow = log_of(plain), log_of(lambda size: plain(size) * (4 if size == 1 << 30 else 1))
     into = [point._replace(labels={"placement": "in-place"}) for point in slow.points]
-    found = {each.code: each.meaning for each in curve_findings(replace(log, points=[*log.points, *into]))}
+    found = {
+        each.code: each.meaning
+        for each in curve_findings(replace(log, points=[*log.points, *into]))
+    }
     assert "in-place is 4 times slower" in found["sides-differ"]
 
 

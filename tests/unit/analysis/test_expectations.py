@@ -7,7 +7,14 @@ import pytest
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import compare
 from fabbench.analysis.expectations import Assessment, Expectation, expectations
-from fabbench.catalog.expectations import Published, Role, System, published, require_system, systems
+from fabbench.catalog.expectations import (
+    Published,
+    Role,
+    System,
+    published,
+    require_system,
+    systems,
+)
 from fabbench.catalog.instances import rows_of
 from fabbench.model.errors import RequestError
 from fabbench.model.log import Facts, Log, Proof
@@ -17,11 +24,24 @@ from tests.support.nccl_text import nccl_text
 from tests.support.paths import DATA
 from tests.support.read_logs import read_one
 
-TRANSPORTS = {"efa": "efa", "tcp": "socket", "ib": "ib", "roce": "ib", "nvlink": "p2p", "": "unknown"}
+TRANSPORTS = {
+    "efa": "efa",
+    "tcp": "socket",
+    "ib": "ib",
+    "roce": "ib",
+    "nvlink": "p2p",
+    "": "unknown",
+}
 
 
 def p4d(
-    busbw: float, *, nodes: int = 2, size: int = 2 * GB, nics: int = 4, transport: str = "efa", **facts: str | int
+    busbw: float,
+    *,
+    nodes: int = 2,
+    size: int = 2 * GB,
+    nics: int = 4,
+    transport: str = "efa",
+    **facts: str | int,
 ) -> Log:
     """Write a log of p4d.24xlarge."""
     facts = {"nodes": nodes, "ranks": 8 * nodes, "transport": transport, "nics": nics, **facts}
@@ -30,7 +50,9 @@ def p4d(
 
 def judged(*logs: Log) -> Sequence[Expectation]:
     """Return what is expected of logs, one column each."""
-    return expectations(compare([Column(label=f"{n}", logs=(each,), source="x") for n, each in enumerate(logs)]))
+    return expectations(
+        compare([Column(label=f"{n}", logs=(each,), source="x") for n, each in enumerate(logs)])
+    )
 
 
 def one(entered: Log) -> Expectation:
@@ -45,17 +67,28 @@ def entered(figure: Published, kind: System) -> Log:
         rows = [(figure.size or 4 * GB, figure.value / 1e9)]
         nodes, ranks = figure.nodes, figure.nodes * kind.gpus
         proof = Proof(instance_type=kind.name, nodes=nodes)
-        read = read_one(nccl_text(rows, ranks=ranks, hosts=nodes, case=figure.case).splitlines(), proof)
+        read = read_one(
+            nccl_text(rows, ranks=ranks, hosts=nodes, case=figure.case).splitlines(), proof
+        )
         transport = TRANSPORTS[figure.fabric]
         return log(
             [(size, figure.value) for size, _ in rows],
-            facts={**read.facts, "instance_type": kind.name, "transport": transport, **link(figure)},
+            facts={
+                **read.facts,
+                "instance_type": kind.name,
+                "transport": transport,
+                **link(figure),
+            },
             case=read.case,
         )
     nodes = figure.nodes or 2
     pairs = {"pingpong": "efa", "perftest": "SRD", "osu": "efa"}
     transport = pairs.get(figure.benchmark, TRANSPORTS[figure.fabric])
-    facts: dict[str, str | int] = {"instance_type": kind.name, "transport": transport, "hosts": nodes}
+    facts: dict[str, str | int] = {
+        "instance_type": kind.name,
+        "transport": transport,
+        "hosts": nodes,
+    }
     if kind.gpus:
         facts["ranks"] = nodes * kind.gpus
     if figure.nics:
@@ -63,9 +96,18 @@ def entered(figure: Published, kind: System) -> Log:
     case = figure.case.removesuffix("-b").strip()
     unsized = figure.benchmark in {"perftest", "fabtests"} and not case
     return log(
-        [(figure.size or (0 if unsized else 4 * GB if figure.metric == "busbw" else 4 * MB), figure.value)],
+        [
+            (
+                figure.size or (0 if unsized else 4 * GB if figure.metric == "busbw" else 4 * MB),
+                figure.value,
+            )
+        ],
         metric=figure.metric,
-        labels={"direction": "bi"} if figure.case.endswith("-b") else {"direction": "uni"} if case else {},
+        labels={"direction": "bi"}
+        if figure.case.endswith("-b")
+        else {"direction": "uni"}
+        if case
+        else {},
         facts=facts,
         benchmark=figure.benchmark,
         case=case,
@@ -79,13 +121,31 @@ def link(figure: Published) -> dict[str, str]:
 
 def by_hand(figure: Published) -> Assessment:
     """Give the verdict by hand."""
-    above = {("p4d.24xlarge", 300e9), ("p5.48xlarge", 800e9), ("p6-b200.48xlarge", 900e9), ("hpc8a.96xlarge", 42.9e9)}
+    above = {
+        ("p4d.24xlarge", 300e9),
+        ("p5.48xlarge", 800e9),
+        ("p6-b200.48xlarge", 900e9),
+        ("hpc8a.96xlarge", 42.9e9),
+    }
     if (figure.system, round(figure.value)) in above or figure.role is Role.ARTIFACT:
         return Assessment.ABOVE
-    if (figure.system, figure.case) in {("a4-highgpu-8g", "all_gather"), ("a4x-highgpu-4g", "all_gather")}:
+    if (figure.system, figure.case) in {
+        ("a4-highgpu-8g", "all_gather"),
+        ("a4x-highgpu-4g", "all_gather"),
+    }:
         return Assessment.UNKNOWN  # a threshold, and nobody's measurement
-    low = {*(("h200-ib", 431e9), ("p4d.24xlarge", 26e9), ("a3-megagpu-8g", 150e9), ("a3-ultragpu-8g", 250e9))}
-    if (figure.system, round(figure.value)) in low or figure.role in {Role.SUPERSEDED, Role.MISTUNED}:
+    low = {
+        *(
+            ("h200-ib", 431e9),
+            ("p4d.24xlarge", 26e9),
+            ("a3-megagpu-8g", 150e9),
+            ("a3-ultragpu-8g", 250e9),
+        )
+    }
+    if (figure.system, round(figure.value)) in low or figure.role in {
+        Role.SUPERSEDED,
+        Role.MISTUNED,
+    }:
         return Assessment.LOW
     return Assessment.NORMAL
 
@@ -93,7 +153,9 @@ def by_hand(figure: Published) -> Assessment:
 ENTERED = [figure for figure in published() if figure.system and figure.metric != "time"]
 
 
-@pytest.mark.parametrize("figure", ENTERED, ids=lambda each: f"{each.system}-{each.nodes}-{each.case}-{each.value:g}")
+@pytest.mark.parametrize(
+    "figure", ENTERED, ids=lambda each: f"{each.system}-{each.nodes}-{each.case}-{each.value:g}"
+)
 def test_every_published_figure_gets_the_verdict_of_a_careful_reader(figure: Published) -> None:
     assert one(entered(figure, systems()[figure.system])).assessment is by_hand(figure)
 
@@ -120,7 +182,10 @@ def stated(row: Mapping[str, str]) -> Log:
     counts = {"nodes": nodes, "ranks": nodes * gpus} if nodes else {}
     rate = "busbw" if benchmark in {"nccl", "nvshmem", "nccom"} else "bandwidth"
     metric = "latency" if case in {"pingpong", "osu_latency"} else rate
-    rows = [(parse_size(size), float(value)) for size, value in (each.split("=") for each in row["rows"].split())]
+    rows = [
+        (parse_size(size), float(value))
+        for size, value in (each.split("=") for each in row["rows"].split())
+    ]
     return log(
         [(size, value * (1e-6 if metric == "latency" else 1e9)) for size, value in rows],
         metric=metric,
@@ -131,11 +196,16 @@ def stated(row: Mapping[str, str]) -> Log:
     )
 
 
-@pytest.mark.parametrize("row", [*rows_of("expectations.csv", "tests.data")], ids=lambda row: ",".join(row.values()))
+@pytest.mark.parametrize(
+    "row", [*rows_of("expectations.csv", "tests.data")], ids=lambda row: ",".join(row.values())
+)
 def test_what_is_expected_of_a_figure(row: Mapping[str, str]) -> None:
     found = one(stated(row))
     unit = 1e-6 if found.metric.lower_is_better else 1e9
-    shown = {"ceiling": found.ceiling, **dict(zip(("low", "high"), found.range or (0.0, 0.0), strict=True))}
+    shown = {
+        "ceiling": found.ceiling,
+        **dict(zip(("low", "high"), found.range or (0.0, 0.0), strict=True)),
+    }
     for name, value in shown.items():
         if row[name]:
             assert (value or 0.0) / unit == pytest.approx(float(row[name]), rel=0.002)
@@ -162,7 +232,10 @@ def test_causes_are_those_that_the_log_does_not_exclude() -> None:
     assert "fewer than 4 NICs" not in one(p4d(40)).causes
     assert one(p4d(10, nics=1)).causes[0] == "1 of 4 NICs were used"
     facts: Facts = {"instance_type": "p4d.24xlarge", "nodes": 2, "ranks": 16, "transport": "efa"}
-    assert one(log([(2 * GB, 40e9)], facts=facts)).causes[:2] == ("fewer than 4 NICs", "no GPUDirect RDMA")
+    assert one(log([(2 * GB, 40e9)], facts=facts)).causes[:2] == (
+        "fewer than 4 NICs",
+        "no GPUDirect RDMA",
+    )
 
 
 def test_one_nic_has_its_own_ceiling_and_its_own_published_figure() -> None:

@@ -25,9 +25,17 @@ HUGE = (f"busbw@{'9' * 400}G:5%", 7, "not a whole number")
 # ---------------------------------------------------------------- grammar
 
 
-@pytest.mark.parametrize(("text", "metric", "kind", "bound", "relative", "low", "high"), SAID["grammar"])
+@pytest.mark.parametrize(
+    ("text", "metric", "kind", "bound", "relative", "low", "high"), SAID["grammar"]
+)
 def test_grammar(  # noqa: PLR0913, PLR0917 - every part of a gate
-    text: str, metric: str, kind: str, bound: float, relative: bool, low: int | None, high: int | None
+    text: str,
+    metric: str,
+    kind: str,
+    bound: float,
+    relative: bool,
+    low: int | None,
+    high: int | None,
 ) -> None:
     gate = parse_gate(text)
     assert (gate.metric.name, gate.kind, gate.relative) == (metric, kind, relative)
@@ -36,7 +44,9 @@ def test_grammar(  # noqa: PLR0913, PLR0917 - every part of a gate
 
 
 @pytest.mark.parametrize(("text", "position", "wanted"), [*SAID["wrong"], HUGE])
-def test_an_invalid_gate_says_where_and_what_was_expected(text: str, position: int, wanted: str) -> None:
+def test_an_invalid_gate_says_where_and_what_was_expected(
+    text: str, position: int, wanted: str
+) -> None:
     with pytest.raises(RequestError, match=re.escape(wanted)) as caught:
         parse_gate(text)
     assert f"at column {position}" in str(caught.value)
@@ -65,7 +75,10 @@ def verdict(gate: str, new: Column, base: Column | None) -> Verdict:
 
 
 def thrice(one: Column) -> Column:
-    """Three executions with equal figures, too few to be copies: their noise is what rounding hides."""
+    """Three executions with equal figures, too few to be copies.
+
+    Their noise is what rounding hides.
+    """
     return replace(one, logs=one.logs * 3)
 
 
@@ -97,18 +110,32 @@ HALF = {"dtype": "half"}
             "busbw@1M..1G:5%",
             thrice(rates("new", [(KB, 0.05), (MB, 9.6), (GB, 70)])),
             OLD,
-            r"1 GB is 70 GB/s in new, 12.5 % .* 80 GB/s in old; 5 % .* \(95 % .* 0.87 to 0.88; 3 and 3 executions\)\.",
+            (
+                r"1 GB is 70 GB/s in new, 12.5 % .* 80 GB/s in old; 5 % .* \(95 % .* 0.87 to "
+                r"0.88; 3 "
+                r"and 3 executions\)\."
+            ),
         ),
         ("busbw@1M..1G:5%", OLD, OLD, ""),
         ("busbw@1G>=80GB/s", OLD, None, ""),
         ("busbw@1G<=80GB/s", OLD, None, ""),
         ("busbw@1G>=90GB/s", OLD, None, r"1 GB is 80 GB/s in old; expected at least 90 GB/s\."),
-        ("latency<=10us", latencies("pods", [(4, 10.43), (64, 9.9)]), None, "4 B is 10.43 us .* at most 10 us"),
+        (
+            "latency<=10us",
+            latencies("pods", [(4, 10.43), (64, 9.9)]),
+            None,
+            "4 B is 10.43 us .* at most 10 us",
+        ),
         # A tolerance ends where it says.
         ("busbw:5%", thrice(rates("new", [(GB, 95)])), HUNDRED, None),
         ("busbw:5%", thrice(rates("new", [(GB, 94.9)])), HUNDRED, "94.9 GB/s .* 5.1 % worse"),
         # Times are worse when longer.
-        ("latency@64:20us", LONG, SHORT, "64 B is 40.62 us .* 30 us worse than 10.62 us in old; 20 us is allowed"),
+        (
+            "latency@64:20us",
+            LONG,
+            SHORT,
+            "64 B is 40.62 us .* 30 us worse than 10.62 us in old; 20 us is allowed",
+        ),
         ("latency@64:20us", SHORT, LONG, ""),
         ("latency@64:31us", LONG, SHORT, ""),
         ("time:5%", SLOW, FAST, "30 % worse than 10 us in b"),
@@ -116,13 +143,32 @@ HALF = {"dtype": "half"}
         ("time:5us", SLOW, FAST, ""),
         ("time:5%", FAST, SLOW, ""),
         # A size that vanished is a breach, unless it is outside of the range.
-        *((gate, LOST, OLD, GONE) for gate in ("busbw:5%", "busbw@1M..1G:5%", "busbw@1G:5%", "busbw@1G>=1GB/s")),
+        *(
+            (gate, LOST, OLD, GONE)
+            for gate in ("busbw:5%", "busbw@1M..1G:5%", "busbw@1G:5%", "busbw@1G>=1GB/s")
+        ),
         ("busbw@1K..1M:5%", LOST, OLD, None),
-        # Beyond the printed step, and of numbers that are not rounded. A printed 0 is at most half a step.
+        # Beyond the printed step, and of numbers that are not rounded. A printed 0 is at most half
+        # a step.
         ("busbw@1K:5%", thrice(rates("new", [(KB, 0.02)])), OLD, "1 KB is 0.02 GB/s"),
-        ("busbw:5%", thrice(rates("new", [(KB, 0.0441234)])), thrice(rates("old", [(KB, 0.0512345)])), "1 KB is 0.04 "),
-        ("busbw:5%", rates("new", [(KB, 0), (GB, 0)]), TENTH, "1 GB is 0 GB/s in new, 100 % worse than 80 GB/s"),
-        ("busbw:5%", thrice(rates("new", [(KB, 0), (GB, 0)])), TENTH, "1 GB is 0 GB/s in new, 100 % worse"),
+        (
+            "busbw:5%",
+            thrice(rates("new", [(KB, 0.0441234)])),
+            thrice(rates("old", [(KB, 0.0512345)])),
+            "1 KB is 0.04 ",
+        ),
+        (
+            "busbw:5%",
+            rates("new", [(KB, 0), (GB, 0)]),
+            TENTH,
+            "1 GB is 0 GB/s in new, 100 % worse than 80 GB/s",
+        ),
+        (
+            "busbw:5%",
+            thrice(rates("new", [(KB, 0), (GB, 0)])),
+            TENTH,
+            "1 GB is 0 GB/s in new, 100 % worse",
+        ),
         # Every table is gated.
         (
             "busbw:5%",
@@ -134,21 +180,38 @@ HALF = {"dtype": "half"}
             "busbw@1G:5%",
             repeats("a", 70, 71, 69, source="run 2026-a"),
             BASE,
-            r"700 GB/s in a \(run 2026-a\), 30 % .* 1000 GB/s in b \(run 2026-b\); .* 0.67 to 0.73; 3 and 3 executions",
+            (
+                r"700 GB/s in a \(run 2026-a\), 30 % .* 1000 GB/s in b \(run 2026-b\); .* 0.67 to "
+                r"0.73; 3 and 3 executions"
+            ),
         ),
         ("busbw:20%", repeats("a", 99, 100, 101), BASE, ""),
-        ("ratio@1G>=10", repeats("a", 700, 714, 686), BASE, "7 times as good as .* expected at least 10 x"),
-        ("ratio@1G>=10", rates("a", [(GB, 7)]), rates("b", [(GB, 1)]), "7 times as good as .* expected at least 10 x"),
+        (
+            "ratio@1G>=10",
+            repeats("a", 700, 714, 686),
+            BASE,
+            "7 times as good as .* expected at least 10 x",
+        ),
+        (
+            "ratio@1G>=10",
+            rates("a", [(GB, 7)]),
+            rates("b", [(GB, 1)]),
+            "7 times as good as .* expected at least 10 x",
+        ),
         ("ratio@1G>=5", repeats("a", 700, 714, 686), BASE, ""),
         ("ratio@1G>=5", rates("a", [(GB, 7)]), rates("b", [(GB, 1)]), ""),
         ("ratio>=6x", repeats("a", 700, 714, 686), BASE, ""),
         ("ratio>=6x", rates("a", [(MB, 7), (GB, 7)]), rates("b", [(MB, 1), (GB, 1)]), None),
     ],
 )
-def test_a_gate_holds_or_says_what_breached_it(gate: str, new: Column, base: Column | None, breach: str | None) -> None:
+def test_a_gate_holds_or_says_what_breached_it(
+    gate: str, new: Column, base: Column | None, breach: str | None
+) -> None:
     """None: it passes, and may be undecided."""
     found = verdict(gate, new, base)
-    assert (len(found.breaches), found.status) == ((1, Exit.BAD_ANSWER) if breach else (0, Exit.FINE))
+    assert (len(found.breaches), found.status) == (
+        (1, Exit.BAD_ANSWER) if breach else (0, Exit.FINE)
+    )
     assert found == Verdict() or breach != ""
     assert not breach or re.match(f"{re.escape(gate)}: .*{breach}", found.breaches[0])
 
@@ -205,7 +268,9 @@ def test_a_column_that_is_not_ok_passes_no_gate(outcome: Outcome) -> None:
     assert found.status is Exit.UNTRUSTED
 
 
-@pytest.mark.parametrize("outcome", [Outcome.CORRUPT, Outcome.FAILED, Outcome.OFF_FABRIC, Outcome.TIMEOUT])
+@pytest.mark.parametrize(
+    "outcome", [Outcome.CORRUPT, Outcome.FAILED, Outcome.OFF_FABRIC, Outcome.TIMEOUT]
+)
 def test_a_base_that_cannot_be_trusted_compares_nothing(outcome: Outcome) -> None:
     base = column("old", log([(GB, 80e9)], outcome=outcome, reason="Because."))
     found = verdict("busbw:5%", rates("new", [(GB, 99)]), base)
@@ -249,7 +314,10 @@ def test_a_wider_tolerance_breaches_no_more(
 ) -> None:
     a, b = thrice(made("a", one, metric)), thrice(made("b", other, metric))
     narrow, wide = (
-        {breach.split(": ", 1)[1].split(";")[0] for breach in verdict(f"{metric}:{each:f}%", a, b).breaches}
+        {
+            breach.split(": ", 1)[1].split(";")[0]
+            for breach in verdict(f"{metric}:{each:f}%", a, b).breaches
+        }
         for each in (percent, percent + more)
     )
     assert wide <= narrow or not set(one) & set(other)
@@ -268,14 +336,17 @@ def test_a_limit_is_at_least_or_at_most(rows: dict[int, float], limit: float) ->
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_loss_neither_shown_nor_excluded_passes_with_a_warning_unless_strict(strict: bool) -> None:
+def test_a_loss_neither_shown_nor_excluded_passes_with_a_warning_unless_strict(
+    strict: bool,
+) -> None:
     sides = repeats("a", 80, 95, 110), repeats("b", 85, 101, 115)
     found = check([parse_gate("busbw@1G:5%")], compare(sides), strict=strict)
     assert found.status is (Exit.BAD_ANSWER if strict else Exit.FINE)
     (message,) = found.breaches if strict else found.notes
     assert re.fullmatch(
         r"busbw@1G:5%: .* 5 % is neither shown nor excluded at 1 GB\. .* [\d.]+ % at 1 GB .*"
-        r"\(950 GB/s in a and 1010 GB/s in b; 95 % .* 0\.\d+ to 1\.\d+\); the noise is the problem.*more than 50 .*",
+        r"\(950 GB/s in a and 1010 GB/s in b; 95 % .* 0\.\d+ to 1\.\d+\); the noise is the "
+        r"problem.*more than 50 .*",
         message,
     )
 
@@ -293,9 +364,15 @@ def test_a_share_of_the_ceiling() -> None:
     with pytest.raises(RequestError, match=r"ceiling.* busbw at 1 GB in a"):
         check(gates, comparison)
     log = comparison.inputs[0][0].logs[0]
-    known = replace(log, facts={**log.facts, "instance_type": "p4d.24xlarge", "nodes": 2, "ranks": 16})
-    comparison = compare([Column(label="a", logs=(known,), source="a")])  # its ceiling is 93.75 GB/s
-    assert check([parse_gate("busbw@1G>=74%ceiling")], comparison) == Verdict(passed=("busbw@1G>=74%ceiling",))
+    known = replace(
+        log, facts={**log.facts, "instance_type": "p4d.24xlarge", "nodes": 2, "ranks": 16}
+    )
+    comparison = compare(
+        [Column(label="a", logs=(known,), source="a")]
+    )  # its ceiling is 93.75 GB/s
+    assert check([parse_gate("busbw@1G>=74%ceiling")], comparison) == Verdict(
+        passed=("busbw@1G>=74%ceiling",)
+    )
     (message,) = check(gates, comparison).breaches
     assert message.endswith("is 70 GB/s in a; expected at least 75 GB/s, 80 % of the ceiling.")
 
@@ -311,7 +388,9 @@ def test_a_share_of_the_ceiling() -> None:
         (repeats("a", 80, 79, 81), rates("b", [(MB, 100), (GB, 1000)])),
     ],
 )
-def test_a_loss_within_the_assumed_noise_passes_with_a_warning_unless_strict(new: Column, base: Column) -> None:
+def test_a_loss_within_the_assumed_noise_passes_with_a_warning_unless_strict(
+    new: Column, base: Column
+) -> None:
     for gate in ("busbw:5%", "busbw@1G:5%", "ratio@1G>=0.95"):
         found = verdict(gate, new, base)
         assert (found.breaches, found.notes) == ((), found.undecided)
@@ -321,9 +400,14 @@ def test_a_loss_within_the_assumed_noise_passes_with_a_warning_unless_strict(new
 
 
 @pytest.mark.parametrize("gate", ["busbw:5%", "busbw@1G:5%", "ratio@1G>=0.95", "busbw:100GB/s"])
-@pytest.mark.parametrize("facts", [{}, {"transport": "socket"}, {"transport": "p2p"}, {"transport": "efa"}])
+@pytest.mark.parametrize(
+    "facts", [{}, {"transport": "socket"}, {"transport": "p2p"}, {"transport": "efa"}]
+)
 def test_a_loss_of_two_thirds_is_still_shown(gate: str, facts: dict[str, str]) -> None:
-    third, whole = (rates(name, [(MB, part * 10), (GB, part * 100)], **facts) for name, part in (("a", 2), ("b", 6)))
+    third, whole = (
+        rates(name, [(MB, part * 10), (GB, part * 100)], **facts)
+        for name, part in (("a", 2), ("b", 6))
+    )
     breach = verdict(gate, third, whole).breaches[-1]
     assert "measured once; 1 and 1 executions" in breach
     assert verdict(gate, whole, third).breaches == ()

@@ -10,14 +10,22 @@ from tests.support.logs_by_hand import GB, KB, MB, column, log, rates
 
 
 def test_sizes_that_one_lacks_are_not_spoken_of() -> None:
-    new, base = rates("a", [(KB, 2), (MB, 2)]), rates("b", [(8, 1), (KB, 1), (4 * KB, 1), (MB, 1), (GB, 1)])
+    new, base = (
+        rates("a", [(KB, 2), (MB, 2)]),
+        rates("b", [(8, 1), (KB, 1), (4 * KB, 1), (MB, 1), (GB, 1)]),
+    )
     (remark,) = highlights(compare([new, base]))
     assert (remark.span, remark.low, remark.high) == ("1 KB – 1 MB", KB, MB)
 
 
 def test_every_column_is_compared_with_the_baseline() -> None:
-    remarks = highlights(compare([rates("a", [(8, 4)]), rates("b", [(8, 2)]), rates("c", [(8, 1)])]))
-    assert [(remark.label, remark.base, remark.best) for remark in remarks] == [("a", "c", 4), ("b", "c", 2)]
+    remarks = highlights(
+        compare([rates("a", [(8, 4)]), rates("b", [(8, 2)]), rates("c", [(8, 1)])])
+    )
+    assert [(remark.label, remark.base, remark.best) for remark in remarks] == [
+        ("a", "c", 4),
+        ("b", "c", 2),
+    ]
 
 
 @pytest.mark.parametrize("columns", [1, 2])
@@ -39,9 +47,13 @@ def compared(rows: dict[int, tuple[float, float]]) -> Comparison:
 
 
 @given(pairs)
-def test_ranges_are_contiguous_and_cover_every_compared_size(rows: dict[int, tuple[float, float]]) -> None:
+def test_ranges_are_contiguous_and_cover_every_compared_size(
+    rows: dict[int, tuple[float, float]],
+) -> None:
     remarks = highlights(compared(rows))
-    covered = [[size for size in sorted(rows) if remark.low <= size <= remark.high] for remark in remarks]
+    covered = [
+        [size for size in sorted(rows) if remark.low <= size <= remark.high] for remark in remarks
+    ]
     assert [size for sizes_ in covered for size in sizes_] == sorted(rows)
     assert 1 <= len(remarks) <= MAX_RANGES
 
@@ -64,7 +76,9 @@ def test_no_claim_goes_beyond_the_figures(rows: dict[int, tuple[float, float]]) 
             assert max(known) <= RANGE_FACTOR * min(known) * (1 + 1e-9)
 
 
-few = st.dictionaries(sizes, st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=MAX_RANGES)
+few = st.dictionaries(
+    sizes, st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=MAX_RANGES
+)
 TURNED = {Trend.AHEAD: Trend.BEHIND, Trend.BEHIND: Trend.AHEAD}
 
 
@@ -72,6 +86,7 @@ TURNED = {Trend.AHEAD: Trend.BEHIND, Trend.BEHIND: Trend.AHEAD}
 def test_turned_round_ahead_is_behind(rows: dict[int, tuple[int, int]]) -> None:
     there = compared({size: (1e9 * one, 1e9 * other) for size, (one, other) in rows.items()})
     back = compared({size: (1e9 * other, 1e9 * one) for size, (one, other) in rows.items()})
-    assert [(remark.low, remark.high, TURNED.get(remark.trend, remark.trend)) for remark in highlights(there)] == [
-        (remark.low, remark.high, remark.trend) for remark in highlights(back)
-    ]
+    assert [
+        (remark.low, remark.high, TURNED.get(remark.trend, remark.trend))
+        for remark in highlights(there)
+    ] == [(remark.low, remark.high, remark.trend) for remark in highlights(back)]

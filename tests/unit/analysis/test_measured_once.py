@@ -31,8 +31,14 @@ def executions(name: str) -> list[dict[int, float]]:
     return [{size: math.exp(value) for size, value in each.items()} for each in recorded(name)]
 
 
-def single(label: str, figures: Mapping[int, float], transport: str, lost: Mapping[int, float]) -> Column:
-    return rates(label, [(size, value * lost.get(size, 1.0)) for size, value in figures.items()], transport=transport)
+def single(
+    label: str, figures: Mapping[int, float], transport: str, lost: Mapping[int, float]
+) -> Column:
+    return rates(
+        label,
+        [(size, value * lost.get(size, 1.0)) for size, value in figures.items()],
+        transport=transport,
+    )
 
 
 def drawn(name: str, draws: int, lost: Mapping[int, float] | None = None) -> Iterable[Comparison]:
@@ -51,13 +57,19 @@ def claims(comparison: Comparison, *gates: str) -> list[str]:
     line = headline(comparison, 0)
     assert "measured once" in line
     said += [line] if "faster" in line or "slower" in line else []
-    said += [each.text for each in highlights(comparison) if each.trend not in {Trend.SAME, Trend.UNDECIDED}]
+    said += [
+        each.text
+        for each in highlights(comparison)
+        if each.trend not in {Trend.SAME, Trend.UNDECIDED}
+    ]
     return [*said, *check(list(map(parse_gate, gates)), comparison).breaches]
 
 
 @DRAWS
 @pytest.mark.parametrize("name", SINGLE)
-def test_two_runs_of_one_thing_are_called_different_in_at_most_5_percent(name: str, draws: int) -> None:
+def test_two_runs_of_one_thing_are_called_different_in_at_most_5_percent(
+    name: str, draws: int
+) -> None:
     found = [claims(each, "busbw:5%", "busbw@16M..1G:5%") for each in drawn(name, draws)]
     assert sum(map(bool, found)) <= 0.05 * draws, found
 
@@ -76,7 +88,9 @@ def test_a_loss_of_30_percent_at_256_mb_is_found_over_nvlink(draws: int) -> None
 @pytest.mark.parametrize("name", SINGLE)
 def test_a_loss_of_two_thirds_is_found(name: str, draws: int) -> None:
     everywhere = dict.fromkeys(executions(name)[0], 1 / 3)
-    assert all(check([parse_gate("busbw:5%")], each).breaches for each in drawn(name, draws, everywhere))
+    assert all(
+        check([parse_gate("busbw:5%")], each).breaches for each in drawn(name, draws, everywhere)
+    )
 
 
 # ---------------------------------------------------------------- the assumed noise
@@ -86,18 +100,24 @@ def test_a_loss_of_two_thirds_is_found(name: str, draws: int) -> None:
 def test_the_assumed_noise_is_at_least_what_was_recorded(name: str) -> None:
     logarithms = recorded(name)
     for size in logarithms[0]:
-        assert stdev(each[size] for each in logarithms) <= assumed_noise(noise_kinds({SINGLE[name]}), size)
+        assert stdev(each[size] for each in logarithms) <= assumed_noise(
+            noise_kinds({SINGLE[name]}), size
+        )
 
 
 @pytest.mark.parametrize("size", [8, 64 * KB, 64 * KB + 1, MB, GB])
 def test_what_is_not_known_is_as_noisy_as_the_noisiest_collective(size: int) -> None:
-    known = [noise_kinds({name}) for name in ("socket", "tcp;ofi_rxm", "libfabric-tcp", "p2p", "shm")]
+    known = [
+        noise_kinds({name}) for name in ("socket", "tcp;ofi_rxm", "libfabric-tcp", "p2p", "shm")
+    ]
     most = max(assumed_noise(kinds, size) for kinds in known)
     for transports in (set[str](), {""}, {"efa"}, {"ib+p2p"}, {"unknown"}, {"socket", "p2p"}):
         assert assumed_noise(noise_kinds(transports), size) == most
 
 
-@pytest.mark.parametrize("kinds", [noise_kinds({"socket"}), noise_kinds({"p2p"}), noise_kinds(()), {PAIRS}])
+@pytest.mark.parametrize(
+    "kinds", [noise_kinds({"socket"}), noise_kinds({"p2p"}), noise_kinds(()), {PAIRS}]
+)
 def test_larger_messages_are_assumed_to_be_no_noisier(kinds: Collection[str]) -> None:
     noise = [assumed_noise(kinds, 1 << power) for power in range(40)]
     assert all(small >= large for small, large in pairwise(noise))
@@ -144,4 +164,6 @@ def test_a_headline_names_only_what_the_table_shows(figures: dict[int, list[int]
     quoted = section.rows[-1].verdict(0)
     if verdicts & CLEAR and quoted not in CLEAR and quoted is not None:
         assert f"x, {quoted})" in line
-    assert line.endswith("(measured once)") is any(row.ratios[0] is not None for row in section.rows)
+    assert line.endswith("(measured once)") is any(
+        row.ratios[0] is not None for row in section.rows
+    )

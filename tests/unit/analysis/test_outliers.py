@@ -16,7 +16,10 @@ QUIET = (100, 101, 99.5, 100.5, 99, 100.2, 99.8, 100.7)
 
 
 def executions(figures: Sequence[float]) -> list[Log]:
-    return [replace(log([(MB, value * 1e8), (GB, value * 1e9)]), source=f"{n}.log") for n, value in enumerate(figures)]
+    return [
+        replace(log([(MB, value * 1e8), (GB, value * 1e9)]), source=f"{n}.log")
+        for n, value in enumerate(figures)
+    ]
 
 
 def said(made: Column) -> tuple[str, ...]:
@@ -44,7 +47,9 @@ def test_a_slow_first_execution_is_warm_up() -> None:
     assert note.startswith("Execution 1 of 9 of a is warm-up: 20 % worse than the others (0.log).")
 
 
-@pytest.mark.parametrize(("step", "change"), [(-1.5, "worse, by about 11 %"), (1.5, "better, by about 9.9 %")])
+@pytest.mark.parametrize(
+    ("step", "change"), [(-1.5, "worse, by about 11 %"), (1.5, "better, by about 9.9 %")]
+)
 def test_drift(step: float, change: str) -> None:
     (note,) = said(column("a", *executions([v + step * n for n, v in enumerate(QUIET)])))
     assert note.startswith(f"a drifts: over its 8 executions it gets {change}")
@@ -52,5 +57,7 @@ def test_drift(step: float, change: str) -> None:
 
 def test_equal_executions_are_rarely_called_irregular() -> None:
     chance = random.Random(2)
-    tables = [column("a", *executions([chance.gauss(100, 8) for _ in range(12)])) for _ in range(200)]
+    tables = [
+        column("a", *executions([chance.gauss(100, 8) for _ in range(12)])) for _ in range(200)
+    ]
     assert sum(bool(said(each)) for each in tables) <= 10

@@ -81,14 +81,20 @@ def test_the_client_counts_where_both_sides_printed() -> None:
     assert spread.figures == {"a": 2.0, "b": 3.0}
 
 
-@pytest.mark.parametrize(("facts", "expected"), [({}, "one after another"), ({"together": "yes"}, "concurrently")])
+@pytest.mark.parametrize(
+    ("facts", "expected"), [({}, "one after another"), ({"together": "yes"}, "concurrently")]
+)
 def test_the_table_says_how_to_read_the_sum(facts: Mapping[str, str], expected: str) -> None:
     log = log_of({"a": [10e9], "b": [10e9], "c": [7e9]}, facts=facts)
     shown = remarks(compare([Column(label="ib", logs=(log,), source="x")]))[-1]
-    assert list(shown.rows) == [["ib", "bandwidth", "64 KB", "3", "9 GB/s", "27 GB/s", "c (7 GB/s)"]]
+    assert list(shown.rows) == [
+        ["ib", "bandwidth", "64 KB", "3", "9 GB/s", "27 GB/s", "c (7 GB/s)"]
+    ]
     first, second = shown.notes
     assert expected in first
-    assert second.startswith("ib: c stands out at 64 KB: 7 GB/s, 22 % worse than the mean of 9 GB/s")
+    assert second.startswith(
+        "ib: c stands out at 64 KB: 7 GB/s, 22 % worse than the mean of 9 GB/s"
+    )
 
 
 def test_rails_are_no_repeats_in_a_comparison_and_share_its_table() -> None:
@@ -112,7 +118,9 @@ def test_single_devices_of_other_names_are_compared_anyway() -> None:
 
 def test_a_configuration_without_rails_stands_beside_each_of_them() -> None:
     tcp = replace(log_of({}), points=[Point(65536, {"side": "client"}, ("bandwidth",), (2e9,))])
-    comparison = compare([Column(label=label, logs=(log,), source="x") for label, log in (("ib", TWO), ("tcp", tcp))])
+    comparison = compare(
+        [Column(label=label, logs=(log,), source="x") for label, log in (("ib", TWO), ("tcp", tcp))]
+    )
     assert [each.column for each in rails_of(comparison)] == ["ib"]
     assert [(section.key["device"], section.rows[0].ratios) for section in comparison.sections] == [
         ("mlx5_0", (5.0, None)),
@@ -122,18 +130,28 @@ def test_a_configuration_without_rails_stands_beside_each_of_them() -> None:
 
 @pytest.mark.local
 @pytest.mark.parametrize(
-    ("wanted", "outcome"), [pytest.param("lo", Outcome.OK, marks=pytest.mark.slow), ("eth7", Outcome.OFF_FABRIC)]
+    ("wanted", "outcome"),
+    [pytest.param("lo", Outcome.OK, marks=pytest.mark.slow), ("eth7", Outcome.OFF_FABRIC)],
 )
 def test_each_steps_own_domain_is_proven(wanted: str, outcome: Outcome) -> None:
-    """Two real ping-pongs over lo, as steps of two devices; the second one says that it is on `wanted`."""
+    """Two real ping-pongs over lo, as steps of two devices.
+
+    The second one says that it is on `wanted`.
+    """
     host = Host(name="here", providers={"tcp": frozenset({"msg"})})
     execution, on_lo = (
-        first_execution("pingpong", PingpongWork(sizes=(64,), iterations=10, domain=domain), "tcp", (host,))
+        first_execution(
+            "pingpong", PingpongWork(sizes=(64,), iterations=10, domain=domain), "tcp", (host,)
+        )
         for domain in (None, "lo")
     )
     (step,) = on_lo.steps
     steps = [
-        replace(step, id=f"{execution.id}/{name}-64", facts={**step.facts, "device": name, "domain": domain})
+        replace(
+            step,
+            id=f"{execution.id}/{name}-64",
+            facts={**step.facts, "device": name, "domain": domain},
+        )
         for name, domain in (("one", "lo"), ("two", wanted))
     ]
     log = measured(replace(execution, steps=tuple(steps)), host)

@@ -59,7 +59,9 @@ def test_quantiles_of_t_are_those_of_tables(tail: float, freedom: int, value: fl
         ((100.1, 100.1, 100.1), (100, 100, 100), Difference.SAME),
     ],
 )
-def test_verdict_of_one_size(new: Sequence[float], base: Sequence[float], verdict: Difference) -> None:
+def test_verdict_of_one_size(
+    new: Sequence[float], base: Sequence[float], verdict: Difference
+) -> None:
     assert row(new, base).verdict is verdict
 
 
@@ -98,7 +100,10 @@ def test_equal_configurations_rarely_differ(count: int, spikes: float) -> None:
     chance, tables, alarms = random.Random(3), 2000, 0
 
     def side() -> list[float]:
-        return [math.exp(chance.gauss(0, 0.08)) * (0.7 if chance.random() < spikes else 1) for _ in range(count)]
+        return [
+            math.exp(chance.gauss(0, 0.08)) * (0.7 if chance.random() < spikes else 1)
+            for _ in range(count)
+        ]
 
     for _ in range(tables):
         alarms += row(side(), side()).verdict in {Difference.FASTER, Difference.SLOWER}
@@ -106,7 +111,9 @@ def test_equal_configurations_rarely_differ(count: int, spikes: float) -> None:
 
 
 def test_one_printed_step_apart_is_no_difference() -> None:
-    assert row((0.10, 0.10, 0.10), (0.11, 0.11, 0.11), rounding=0.05).verdict is not Difference.SLOWER
+    assert (
+        row((0.10, 0.10, 0.10), (0.11, 0.11, 0.11), rounding=0.05).verdict is not Difference.SLOWER
+    )
     assert row((0.10, 0.10, 0.10), (0.20, 0.20, 0.20), rounding=0.05).verdict is Difference.SLOWER
 
 
@@ -179,9 +186,12 @@ def test_sizes_that_some_executions_lack_stay_out_of_the_sum() -> None:
 
 
 @pytest.mark.parametrize(
-    ("new", "shown", "possible"), [((70, 71, 72), (1,), ()), ((100, 101, 102), (), ()), ((93, 97, 100), (), (1,))]
+    ("new", "shown", "possible"),
+    [((70, 71, 72), (1,), ()), ((100, 101, 102), (), ()), ((93, 97, 100), (), (1,))],
 )
-def test_loss_beyond_a_tolerance(new: Sequence[float], shown: tuple[int, ...], possible: tuple[int, ...]) -> None:
+def test_loss_beyond_a_tolerance(
+    new: Sequence[float], shown: tuple[int, ...], possible: tuple[int, ...]
+) -> None:
     found = loss_test({1: pair(new, (100, 101, 102))}, {1: math.log(0.95)})
     assert (found.shown, found.possible) == (shown, possible)
 

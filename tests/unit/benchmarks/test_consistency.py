@@ -86,11 +86,18 @@ def row(size: int, gigabytes: float, ranks: int, factor: float = 2.0) -> Ratios:
     """Print a row of a collective, and read what it allows."""
     us = size / gigabytes / 1e3
     bus = gigabytes * factor * (ranks - 1) / ranks
-    return ratios(size, printed(f"{us:.2f}", -6), printed(f"{gigabytes:.2f}", 9), printed(f"{bus:.2f}", 9))
+    return ratios(
+        size, printed(f"{us:.2f}", -6), printed(f"{gigabytes:.2f}", 9), printed(f"{bus:.2f}", 9)
+    )
 
 
-@given(st.lists(st.tuples(st.integers(1, 1 << 34), RATES), min_size=1, max_size=40), st.integers(1, 5000))
-def test_no_table_that_was_printed_is_contradicted(rows: list[tuple[int, float]], ranks: int) -> None:
+@given(
+    st.lists(st.tuples(st.integers(1, 1 << 34), RATES), min_size=1, max_size=40),
+    st.integers(1, 5000),
+)
+def test_no_table_that_was_printed_is_contradicted(
+    rows: list[tuple[int, float]], ranks: int
+) -> None:
     found = [row(size, rate, ranks) for size, rate in rows]
     for stated in (ranks, None):
         formula = choose_formula(found, (ALL_REDUCE,), stated)
@@ -110,7 +117,9 @@ def test_most_rows_decide_and_the_stated_ranks_need_not_be_right(stated: int | N
 
 @pytest.mark.parametrize("stated", [16, None])
 def test_a_row_that_the_others_contradict_is_found(stated: int | None) -> None:
-    rows = [(power, row(1 << power, 10.0 + power, 16 if power != 20 else 3)) for power in range(10, 30)]
+    rows = [
+        (power, row(1 << power, 10.0 + power, 16 if power != 20 else 3)) for power in range(10, 30)
+    ]
     formula = choose_formula([each for _, each in rows], (ALL_REDUCE,), stated)
     assert [power for power, each in rows if formula is None or not formula.fits(each)] == [20]
 

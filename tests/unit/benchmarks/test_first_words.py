@@ -1,4 +1,7 @@
-"""Readers are made for the first line that may be theirs: each that a fresh one takes must be such a line."""
+"""Readers are made for the first line that may be theirs.
+
+Each that a fresh one takes must be such a line.
+"""
 
 import re
 from collections.abc import Iterator

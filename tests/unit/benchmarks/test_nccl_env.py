@@ -17,7 +17,9 @@ HOSTS = st.lists(
         Host,
         name=st.sampled_from(["a", "b"]),
         interface=st.sampled_from(["", "eth0", "ens5"]),
-        devices=st.dictionaries(st.sampled_from(["x", "y"]), st.sampled_from(["efa", "ib", "roce", "unknown"])),
+        devices=st.dictionaries(
+            st.sampled_from(["x", "y"]), st.sampled_from(["efa", "ib", "roce", "unknown"])
+        ),
         virtual=st.booleans(),
         gpus=st.just(2),
     ),

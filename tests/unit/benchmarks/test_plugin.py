@@ -63,7 +63,9 @@ IT = Wire()
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the plug-in, and two logs that it reads."""
     made = tmp_path_factory.mktemp("site")
-    install(made, "wire", {"fabbench.benchmarks": {"wire": "wire_benchmark:IT"}}, wire_benchmark=PLUGIN)
+    install(
+        made, "wire", {"fabbench.benchmarks": {"wire": "wire_benchmark:IT"}}, wire_benchmark=PLUGIN
+    )
     (made / "new.log").write_text("WIRE copper 7.1\n8 1.5 4000\n16 1.6 90000\n")
     (made / "old.log").write_text("WIRE copper 7.0\n8 1.2 5000\n16 1.6 90000\n")
     return made
@@ -72,11 +74,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fabbench(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     argv = [sys.executable, "-m", "fabbench", *words]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
-    return subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        argv, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def test_its_own_metric_step_and_versions_are_compared(folder: Path) -> None:
-    done = fabbench(folder, "compare", "new.log", "old.log", "--format", "json", "--gate", "message_rate:5%")
+    done = fabbench(
+        folder, "compare", "new.log", "old.log", "--format", "json", "--gate", "message_rate:5%"
+    )
     found = json.loads(done.stdout)
     assert (done.returncode, done.stderr) == (0, "Gate passed: message_rate:5%\n")
     assert found["metric"] == "message_rate"
@@ -89,7 +95,9 @@ def test_its_own_metric_step_and_versions_are_compared(folder: Path) -> None:
 
 @pytest.mark.parametrize(("fabric", "outcome"), [("tcp", "ok"), ("efa", "off-fabric")])
 def test_a_fabric_is_proven_by_its_own_transport(folder: Path, fabric: str, outcome: str) -> None:
-    done = fabbench(folder, "parse", "new.log", "--fabric", fabric, "--format", "json", "--exit-zero")
+    done = fabbench(
+        folder, "parse", "new.log", "--fabric", fabric, "--format", "json", "--exit-zero"
+    )
     assert [log["outcome"] for log in json.loads(done.stdout)["logs"]] == [outcome]
 
 

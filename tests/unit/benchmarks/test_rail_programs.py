@@ -81,7 +81,9 @@ FABTESTS = Benchmark(
 
 
 def with_env(step: Step, **env: str) -> Step:
-    return replace(step, commands=tuple(replace(each, env={**each.env, **env}) for each in step.commands))
+    return replace(
+        step, commands=tuple(replace(each, env={**each.env, **env}) for each in step.commands)
+    )
 
 
 of_both = pytest.mark.parametrize("benchmark_", [PERFTEST, FABTESTS], ids=lambda each: each.name)
@@ -90,7 +92,9 @@ of_both = pytest.mark.parametrize("benchmark_", [PERFTEST, FABTESTS], ids=lambda
 @of_both
 @pytest.mark.slow
 @pytest.mark.parametrize("at_once", [True, False])
-def test_rails_are_told_apart_proven_and_summed(tmp_path: Path, benchmark_: Benchmark, at_once: bool) -> None:
+def test_rails_are_told_apart_proven_and_summed(
+    tmp_path: Path, benchmark_: Benchmark, at_once: bool
+) -> None:
     execution, host = benchmark_.execution(tmp_path, at_once=at_once)
     log = measured(execution, host)
     assert (log.outcome, log.reason, log.case) == (Outcome.OK, None, benchmark_.programs[0])
@@ -111,7 +115,9 @@ def test_rails_are_told_apart_proven_and_summed(tmp_path: Path, benchmark_: Benc
 def test_another_device_than_asked_for_is_off_fabric(tmp_path: Path, benchmark_: Benchmark) -> None:
     execution, host = benchmark_.execution(tmp_path, at_once=False)
     first, *rest = execution.steps
-    log = measured(replace(execution, steps=(with_env(first, STANDIN_DEVICE=benchmark_.other), *rest)), host)
+    log = measured(
+        replace(execution, steps=(with_env(first, STANDIN_DEVICE=benchmark_.other), *rest)), host
+    )
     assert log.outcome is Outcome.OFF_FABRIC
     assert re.fullmatch(benchmark_.off_fabric, str(log.reason))
 
@@ -124,7 +130,19 @@ def test_without_a_word_of_libfabric_nothing_is_proven(tmp_path: Path) -> None:
 
 @pytest.mark.local
 def test_a_machine_without_devices_says_so(tmp_path: Path) -> None:
-    done = fabbench(tmp_path, "run", "perftest", "--on", "local", "--fabric", "ib", "--device", "mlx5_0", "--", "--odp")
+    done = fabbench(
+        tmp_path,
+        "run",
+        "perftest",
+        "--on",
+        "local",
+        "--fabric",
+        "ib",
+        "--device",
+        "mlx5_0",
+        "--",
+        "--odp",
+    )
     assert done.returncode == 4, done.stderr
     assert "Did not detect devices" in done.stdout
     assert "failed" in done.stdout

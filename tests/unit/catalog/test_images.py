@@ -20,10 +20,16 @@ def test_images_name_benchmarks_that_there_are_and_their_sources() -> None:
 
 
 def test_the_default_of_each_benchmark() -> None:
-    assert {default_image(name, fabrics) for name in ("nccl", "pingpong") for fabrics in ((), ("ib",))} == {DEFAULT}
+    assert {
+        default_image(name, fabrics) for name in ("nccl", "pingpong") for fabrics in ((), ("ib",))
+    } == {DEFAULT}
     assert default_image("torch", ("efa",)).startswith(f"{TORCH}:")
     assert default_image("perftest", ("ib",)).startswith(f"{COREWEAVE}:")
-    assert {default_image("perftest", ("efa",)), default_image("perftest"), default_image("osu")} == {""}
+    assert {
+        default_image("perftest", ("efa",)),
+        default_image("perftest"),
+        default_image("osu"),
+    } == {""}
 
 
 @pytest.mark.parametrize(
@@ -32,7 +38,13 @@ def test_the_default_of_each_benchmark() -> None:
         (DEFAULT, "NVIDIA H100 80GB HBM3", "580.82.07", "", ""),
         (DEFAULT, "NVIDIA H100 80GB HBM3", "550.90.07", "driver 580", OLDER),
         (DEFAULT, "Tesla V100-SXM2-32GB", "580.82.07", "V100", "older CUDA"),
-        (f"{TORCH}:2.9.0-gpu-py312-cu130-ubuntu22.04-ec2", "NVIDIA H100", "550.1", "driver 580", "2.8.0-gpu"),
+        (
+            f"{TORCH}:2.9.0-gpu-py312-cu130-ubuntu22.04-ec2",
+            "NVIDIA H100",
+            "550.1",
+            "driver 580",
+            "2.8.0-gpu",
+        ),
         (f"{COREWEAVE}:12.9.1-devel-ubuntu22.04", "NVIDIA H100", "535.1", "", ""),
         ("registry:5000/team/nccl:13.1", "NVIDIA H100", "470.1", "", ""),  # a version of its own
         ("", "Tesla V100", "450", "", ""),

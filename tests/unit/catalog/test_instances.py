@@ -18,7 +18,9 @@ from fabbench.catalog.instances import efa_reaches, instance, instance_catalog
         ("hpc7a.96xlarge", (0, "", 2, 300)),
     ],
 )
-def test_the_types_that_matter_are_as_published(name: str, published: tuple[int, str, int, float]) -> None:
+def test_the_types_that_matter_are_as_published(
+    name: str, published: tuple[int, str, int, float]
+) -> None:
     found = instance(name)
     assert found is not None
     facts = (found.gpus, found.gpu_model, found.efa_interfaces, found.network_gbps)

@@ -36,7 +36,12 @@ from tests.support.paths import DATA, ROOT
 
 PATH = Path("/etc/cluster/fabbench.yaml")
 LAUNCHERS = options_of_launchers()
-KNOWN = {"local": LAUNCHERS["local"], "ssh": LAUNCHERS["ssh"], "own": LauncherOptions, "slurm": LAUNCHERS["slurm"]}
+KNOWN = {
+    "local": LAUNCHERS["local"],
+    "ssh": LAUNCHERS["ssh"],
+    "own": LauncherOptions,
+    "slurm": LAUNCHERS["slurm"],
+}
 LISTS = json.loads((DATA / "hostlists.json").read_text("utf-8"))
 """Lists of hosts and host files, and their hosts, or what is wrong with them."""
 DOCUMENTS = DATA / "config-documents.json"
@@ -63,13 +68,16 @@ def target(settings: str) -> str:
 READERS = {"lists": expand_hostlist, "files": read_hostfile}
 
 
-@pytest.mark.parametrize(("kind", "text", "names"), [(kind, *each) for kind in READERS for each in LISTS[kind]])
+@pytest.mark.parametrize(
+    ("kind", "text", "names"), [(kind, *each) for kind in READERS for each in LISTS[kind]]
+)
 def test_a_list_of_hosts_or_a_host_file_names_its_hosts(kind: str, text: str, names: str) -> None:
     assert READERS[kind](text) == tuple(names.split())
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "wrong"), [(kind, *each) for kind in READERS for each in LISTS[f"wrong-{kind}"]]
+    ("kind", "text", "wrong"),
+    [(kind, *each) for kind in READERS for each in LISTS[f"wrong-{kind}"]],
 )
 def test_a_wrong_list_or_file_says_what_is_wrong(kind: str, text: str, wrong: str) -> None:
     with pytest.raises(ValueError, match=re.escape(wrong)):
@@ -85,7 +93,9 @@ def test_every_key_is_read_as_what_it_is() -> None:
     assert (read.defaults.repeat, read.defaults.fabrics) == (5, ("efa", "tcp;ofi_rxm"))
     nccl = {"min-bytes": "8", "max-bytes": "2G", "check": "2", "collective": ("alltoall", "reduce")}
     assert read.defaults.run == {"nccl": nccl}
-    assert read.targets["box"] == Target(name="box", launcher="local", options=LocalOptions(virtual_nodes=2))
+    assert read.targets["box"] == Target(
+        name="box", launcher="local", options=LocalOptions(virtual_nodes=2)
+    )
     assert read.targets["prod"] == Target(
         name="prod",
         launcher="ssh",
@@ -95,7 +105,15 @@ def test_every_key_is_read_as_what_it_is() -> None:
         bin_dirs=("/opt/nccl-tests/build",),
         mpirun="/opt/amazon/openmpi/bin/mpirun",
         gpus=8,
-        env={"A": "4", "B": "1.50", "C": "x y", "D": "010", "E": "1_000", "F": "2024-01-01", "G": ""},
+        env={
+            "A": "4",
+            "B": "1.50",
+            "C": "x y",
+            "D": "010",
+            "E": "1_000",
+            "F": "2024-01-01",
+            "G": "",
+        },
         options=SshLauncherOptions(
             user="ubuntu",
             port=2222,
@@ -108,14 +126,18 @@ def test_every_key_is_read_as_what_it_is() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "targets:\n", "defaults:\n", "{}", "\ufeff{}"])
+@pytest.mark.parametrize(
+    "text", ["", "# nothing\n", "---\n", "targets:\n", "defaults:\n", "{}", "\ufeff{}"]
+)
 def test_a_file_may_be_empty(text: str, tmp_path: Path) -> None:
     path = tmp_path / "fabbench.yaml"
     path.write_text(text, "utf-8")
     assert load(path, launchers=KNOWN) == Config(path=path)
 
 
-def test_hosts_may_be_one_text_and_a_home_directory_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hosts_may_be_one_text_and_a_home_directory_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     read = config(target("identity: ~/.ssh/id").replace("[a]", "node[1-2],c")).targets["prod"]
     assert (read.hosts, read.options_as(SshLauncherOptions).identity) == (
@@ -127,7 +149,9 @@ def test_hosts_may_be_one_text_and_a_home_directory_is_found(monkeypatch: pytest
 def test_targets_share_settings_by_merging() -> None:
     prod = target("user: me").replace("prod:", "prod: &prod")
     read = config(f"{prod}  pair:\n    <<: *prod\n    hosts: [c, d]\n")
-    pair = Target(name="pair", launcher="ssh", hosts=("c", "d"), options=SshLauncherOptions(user="me"))
+    pair = Target(
+        name="pair", launcher="ssh", hosts=("c", "d"), options=SshLauncherOptions(user="me")
+    )
     assert (read.targets["pair"], read.targets["prod"].hosts) == (pair, ("a",))
 
 
@@ -141,7 +165,9 @@ def test_names_of_benchmarks_are_checked_where_they_are_known() -> None:
     text = "defaults: {run: {other: {any: 1}}}"
     assert read(text, PATH, launchers=KNOWN).defaults.run == {"other": {"any": "1"}}
     (mistake,) = mistakes(text)
-    assert mistake.startswith("defaults.run.other: Unknown benchmark other. One of fabtests, nccl, ")
+    assert mistake.startswith(
+        "defaults.run.other: Unknown benchmark other. One of fabtests, nccl, "
+    )
 
 
 # ---------------------------------------------------------------- mistakes
@@ -155,7 +181,10 @@ def test_documents_are_read_or_refused_as_recorded() -> None:
         try:
             read(text, PATH, launchers=LAUNCHERS, benchmarks=command_options)
         except RequestError as error:
-            said = [line.removeprefix(f"{PATH}:").strip().partition(" Valid")[0] for line in str(error).splitlines()]
+            said = [
+                line.removeprefix(f"{PATH}:").strip().partition(" Valid")[0]
+                for line in str(error).splitlines()
+            ]
             hint = None if "--schema" in str(error.hint) else error.hint
         with suppress(yaml.YAMLError, RecursionError, ValueError):
             valid = accepted_by_schema(text)
@@ -170,13 +199,18 @@ def test_documents_are_read_or_refused_as_recorded() -> None:
 def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file() -> None:
     text = target("prot: 1\n    port: x") + "stroe: x\n"
     places = ["targets.prod: unknown key 'prot'", "targets.prod.port is 'x'", "Unknown key 'stroe'"]
-    assert [each[: len(place)] for each, place in zip(mistakes(text), places, strict=True)] == places
+    assert [
+        each[: len(place)] for each, place in zip(mistakes(text), places, strict=True)
+    ] == places
     many = mistakes("".join(f"x{number}: 1\n" for number in range(MAX_MISTAKES + 5)))
     assert (len(many), many[-1]) == (MAX_MISTAKES + 1, f"5 more mistakes in {PATH}.")
 
 
 def test_a_file_that_cannot_be_read_is_the_machines_fault(tmp_path: Path) -> None:
-    for path, reason in ((tmp_path / "none", "No such file or directory"), (tmp_path, "Is a directory")):
+    for path, reason in (
+        (tmp_path / "none", "No such file or directory"),
+        (tmp_path, "Is a directory"),
+    ):
         with pytest.raises(MachineError, match=f"{re.escape(str(path))} cannot be read: {reason}"):
             load(path, launchers=KNOWN)
 
@@ -189,7 +223,9 @@ def test_a_file_that_cannot_be_read_is_the_machines_fault(tmp_path: Path) -> Non
         (b"[" * 500, " is nested too deeply"),
     ],
 )
-def test_a_file_that_is_no_text_of_settings_is_refused(data: bytes, wrong: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_text_of_settings_is_refused(
+    data: bytes, wrong: str, tmp_path: Path
+) -> None:
     path = tmp_path / "fabbench.yaml"
     path.write_bytes(data)
     with pytest.raises(RequestError, match=re.escape(f"{path}{wrong}")):
@@ -197,10 +233,33 @@ def test_a_file_that_is_no_text_of_settings_is_refused(data: bytes, wrong: str, 
 
 
 EXAMPLE = (ROOT / "examples/fabbench.yaml").read_text("utf-8")
-PIECES = ("- ", ": ", "{", "]", "<<", "&a ", "*a", "*prod", "!x ", "'", "\t", "~", "---\n", "|\n", "? ", "\x07", "0o7")
+PIECES = (
+    "- ",
+    ": ",
+    "{",
+    "]",
+    "<<",
+    "&a ",
+    "*a",
+    "*prod",
+    "!x ",
+    "'",
+    "\t",
+    "~",
+    "---\n",
+    "|\n",
+    "? ",
+    "\x07",
+    "0o7",
+)
 
 
-@given(st.lists(st.tuples(st.integers(0, len(EXAMPLE)), st.integers(0, 20), st.sampled_from(PIECES)), max_size=4))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, len(EXAMPLE)), st.integers(0, 20), st.sampled_from(PIECES)),
+        max_size=4,
+    )
+)
 def test_a_damaged_file_is_read_or_refused(damages: list[tuple[int, int, str]]) -> None:
     text = EXAMPLE
     for start, length, piece in damages:
@@ -250,7 +309,9 @@ def accepted_by_schema(text: str) -> bool:
 
 def test_the_example_is_right() -> None:
     assert accepted_by_schema(EXAMPLE)
-    assert len(load(ROOT / "examples/fabbench.yaml", launchers=LAUNCHERS).targets["prod"].hosts) == 16
+    assert (
+        len(load(ROOT / "examples/fabbench.yaml", launchers=LAUNCHERS).targets["prod"].hosts) == 16
+    )
 
 
 # ---------------------------------------------------------------- the command
@@ -279,7 +340,9 @@ def test_the_command_prints_the_schema() -> None:
 
 def test_defaults_of_the_file_become_defaults_of_options() -> None:
     pingpong = "{verify: true, size: [8], factor: 4}"
-    read = config(f"store: runs\ndefaults: {{repeat: 5, fabrics: [tcp], run: {{pingpong: {pingpong}}}}}")
+    read = config(
+        f"store: runs\ndefaults: {{repeat: 5, fabrics: [tcp], run: {{pingpong: {pingpong}}}}}"
+    )
     defaults = default_map(read, "pingpong", RunCommand(benchmark_named("pingpong")))
     wanted = {"sizes": ("8",), "check": True, "factor": "4", "repeats": 5, "fabrics": ("tcp",)}
     assert defaults == {**wanted, "store": Path("/etc/cluster/runs")}
@@ -337,7 +400,9 @@ def test_the_first_that_says_where_to_run_decides(  # noqa: PLR0913, PLR0917 - o
     assert found.why.startswith(why)
 
 
-def test_the_kubeconfig_is_not_looked_at_where_something_else_says_where_to_run(tmp_path: Path) -> None:
+def test_the_kubeconfig_is_not_looked_at_where_something_else_says_where_to_run(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "config").write_text("[")
     broken = {"KUBECONFIG": str(tmp_path / "config")}
     for environment in ({"FABBENCH_TARGET": "local"}, IN_SLURM):
@@ -350,7 +415,10 @@ def test_an_unknown_name_is_refused_with_those_there_are() -> None:
     known = {name: LAUNCHERS[name] for name in ("local", "ssh", "slurm", "kubernetes")}
     with pytest.raises(RequestError, match=rf"prdo \(set with --on\): .* {PATH}") as raised:
         where("prdo", PROD, launchers=known)
-    assert raised.value.hint == "Did you mean prod? Known to --on: prod, kubernetes, local, slurm, ssh."
+    assert (
+        raised.value.hint
+        == "Did you mean prod? Known to --on: prod, kubernetes, local, slurm, ssh."
+    )
     with pytest.raises(RequestError, match=r"fabbench\.yaml \(none was found\)"):
         where(environment={"FABBENCH_TARGET": "prod"})
 
@@ -358,7 +426,9 @@ def test_an_unknown_name_is_refused_with_those_there_are() -> None:
 def test_each_place_looked_at_is_named_where_nothing_says_it() -> None:
     with pytest.raises(RequestError) as raised:
         where()
-    looked_at = "--on FABBENCH_TARGET fabbench.yaml ~/.config/fabbench --host SLURM_JOB_ID kubeconfig"
+    looked_at = (
+        "--on FABBENCH_TARGET fabbench.yaml ~/.config/fabbench --host SLURM_JOB_ID kubeconfig"
+    )
     assert [each for each in looked_at.split() if each not in str(raised.value)] == []
     with pytest.raises(RequestError, match=f"{PATH} has no default") as raised:
         where(config=NO_DEFAULT, environment=IN_SLURM, launchers={"local": LAUNCHERS["local"]})

@@ -37,13 +37,25 @@ def target(key: str, named: Path) -> Target:
     [
         ("ssh-config", "Host *\n  User root\n# ProxyCommand x\n", ""),
         ("ssh-config", "Host *\n\tPROXYCOMMAND=touch  x\n", "PROXYCOMMAND=touch x"),
-        ("ssh-config", "Include ~/x\nMatch exec a\nMatch exec b\nMatch exec c\n", "Match exec b and 1 more"),
+        (
+            "ssh-config",
+            "Include ~/x\nMatch exec a\nMatch exec b\nMatch exec c\n",
+            "Match exec b and 1 more",
+        ),
         ("kubeconfig", KUBECONFIG, "exec {'command': 'aws'}"),
         ("kubeconfig", "users: [{name: a, user: {token: x}}]", ""),
         ("kubeconfig", "users: {", ""),
-        ("kubeconfig", "users: [{name: a, user: {tokenFile: /home/you/secret}}]", "tokenFile /home/you/secret"),
+        (
+            "kubeconfig",
+            "users: [{name: a, user: {tokenFile: /home/you/secret}}]",
+            "tokenFile /home/you/secret",
+        ),
         ("kubeconfig", "users: [{name: a, user: {client-key: you.key}}]", "client-key you.key"),
-        ("kubeconfig", "users: [{name: a, user: {auth-provider: {name: gcp}}}]", "auth-provider {'name': 'gcp'}"),
+        (
+            "kubeconfig",
+            "users: [{name: a, user: {auth-provider: {name: gcp}}}]",
+            "auth-provider {'name': 'gcp'}",
+        ),
         ("identity", "ProxyCommand x", ""),
     ],
 )
@@ -84,7 +96,16 @@ def test_the_users_own_file_is_no_surprise(tmp_path: Path) -> None:
     named = tmp_path / "named"
     named.write_text("ProxyCommand x")
     own = Config(path=tmp_path / ".config/fabbench/fabbench.yaml")
-    assert list(foreign_commands(own, target("ssh-config", named), (), {"HOME": str(tmp_path)})) == []
-    assert list(foreign_commands(own, target("ssh-config", tmp_path / "none"), (), {"HOME": "/nowhere"})) == []
+    assert (
+        list(foreign_commands(own, target("ssh-config", named), (), {"HOME": str(tmp_path)})) == []
+    )
+    assert (
+        list(
+            foreign_commands(own, target("ssh-config", tmp_path / "none"), (), {"HOME": "/nowhere"})
+        )
+        == []
+    )
     given = {"ssh_config": "other"}
-    assert list(foreign_commands(own, target("ssh-config", named), given, {"HOME": "/nowhere"})) == []
+    assert (
+        list(foreign_commands(own, target("ssh-config", named), given, {"HOME": "/nowhere"})) == []
+    )

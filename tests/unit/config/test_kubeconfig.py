@@ -9,7 +9,10 @@ import pytest
 from fabbench.launchers.kubernetes import current_context
 from fabbench.model.errors import MachineError
 
-MODULES = "import sys; from fabbench.launchers.kubernetes import current_context as c; c(%r); print(*sys.modules)"
+MODULES = (
+    "import sys; from fabbench.launchers.kubernetes import current_context as c; c(%r); "
+    "print(*sys.modules)"
+)
 
 
 def config(folder: Path, name: str, text: str) -> str:
@@ -51,6 +54,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 def test_it_does_not_load_the_kubernetes_library(tmp_path: Path) -> None:
     program = MODULES % {"KUBECONFIG": config(tmp_path, "config", "current-context: a\n")}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert "yaml" in done.stdout.split()
     assert "kubernetes" not in done.stdout.split()

@@ -1,4 +1,7 @@
-"""NIC counters: the real script on directories that look like /sys, what is read, and what is found."""
+"""NIC counters.
+
+The real script on directories that look like /sys, what is read, and what is found.
+"""
 
 import json
 import math
@@ -69,12 +72,24 @@ def test_efa_devices_are_read(tree: Tree) -> None:
     snapshot = tree.snapshot()
     assert snapshot.unread == ()
     assert snapshot.time == 100.0
-    counters = {TX: 5 * GB, RX: 7 * GB, "rdma_write_bytes": 4 * GB, "retrans_pkts": 3, "tx_packets": 9}
-    assert snapshot.nics == (Nic(name="rdmap16s27", kind=NicKind.EFA, counters=counters, link_rate=25e9, up=True),)
+    counters = {
+        TX: 5 * GB,
+        RX: 7 * GB,
+        "rdma_write_bytes": 4 * GB,
+        "retrans_pkts": 3,
+        "tx_packets": 9,
+    }
+    assert snapshot.nics == (
+        Nic(name="rdmap16s27", kind=NicKind.EFA, counters=counters, link_rate=25e9, up=True),
+    )
 
 
 def test_infiniband_counts_four_octets_and_ports_are_told_apart(tree: Tree) -> None:
-    files = {"rate": "2.5 Gb/sec (1X SDR)", "counters/port_xmit_data": 10, "counters/port_rcv_data": 1000}
+    files = {
+        "rate": "2.5 Gb/sec (1X SDR)",
+        "counters/port_xmit_data": 10,
+        "counters/port_rcv_data": 1000,
+    }
     tree.port("mlx5_0", files)
     tree.port("mlx5_0", {**files, "state": "1: DOWN"}, port=2)
     tree.port("mlx5_1", files, layer="Ethernet")
@@ -93,7 +108,12 @@ SENT, RECEIVED = "counters/port_xmit_data", "counters/port_rcv_data"
     ("files", "layer", "counters", "unread"),
     [
         ({SENT: 10, "hw_counters/tx_bytes": 41}, "Ethernet", {TX: 40}, ""),
-        ({SENT: 2**32 - 1, RECEIVED: 6}, "InfiniBand", {RX: 24}, "port_xmit_data is a 32-bit counter"),
+        (
+            {SENT: 2**32 - 1, RECEIVED: 6},
+            "InfiniBand",
+            {RX: 24},
+            "port_xmit_data is a 32-bit counter",
+        ),
         *(
             ({SENT: value, RECEIVED: 1}, "InfiniBand", {RX: 4}, "port_xmit_data")
             for value in ("-1", "0x10", "1e9", "²", "", "9" * 20, "9" * 5000)
@@ -154,9 +174,32 @@ def test_other_text_is_reported_and_not_endlessly() -> None:
 
 PIECES = st.sampled_from(
     [
-        *("sys/class/infiniband/", "sys/class/net/", "proc/net/dev:", "proc/uptime:", "mlx5_0", "/ports/1/"),
-        *("counters/port_xmit_data", "hw_counters/tx_bytes", "link_layer:", "InfiniBand", "rate:", "eth0:"),
-        *(":", "/", " ", "12", "1 2 3 4 5 6 7 8 1 2 3 4 5 6 7 8", "9" * 25, "device/uevent:", "DRIVER=efa"),
+        *(
+            "sys/class/infiniband/",
+            "sys/class/net/",
+            "proc/net/dev:",
+            "proc/uptime:",
+            "mlx5_0",
+            "/ports/1/",
+        ),
+        *(
+            "counters/port_xmit_data",
+            "hw_counters/tx_bytes",
+            "link_layer:",
+            "InfiniBand",
+            "rate:",
+            "eth0:",
+        ),
+        *(
+            ":",
+            "/",
+            " ",
+            "12",
+            "1 2 3 4 5 6 7 8 1 2 3 4 5 6 7 8",
+            "9" * 25,
+            "device/uevent:",
+            "DRIVER=efa",
+        ),
     ]
 )
 NUMBERS = st.integers(0, 2**65).map(str)
@@ -164,8 +207,12 @@ PORT_LINES = st.builds(
     "sys/class/infiniband/{}/ports/{}/{}:{}".format,
     st.sampled_from(["mlx5_0", "rdmap0s1"]),
     st.sampled_from("12"),
-    st.sampled_from(["counters/port_xmit_data", "hw_counters/rx_bytes", "link_layer", "rate", "state"]),
-    st.one_of(NUMBERS, st.sampled_from(["InfiniBand", "Ethernet", "200 Gb/sec (4X HDR)", "4: ACTIVE"])),
+    st.sampled_from(
+        ["counters/port_xmit_data", "hw_counters/rx_bytes", "link_layer", "rate", "state"]
+    ),
+    st.one_of(
+        NUMBERS, st.sampled_from(["InfiniBand", "Ethernet", "200 Gb/sec (4X HDR)", "4: ACTIVE"])
+    ),
 )
 INTERFACE_LINES = st.builds(
     "proc/net/dev: {}: {}".format,
@@ -184,7 +231,9 @@ LINES = st.lists(st.one_of(PORT_LINES, INTERFACE_LINES, TIMES, FREE), max_size=3
 
 
 @given(LINES, LINES)
-def test_reading_never_raises_and_no_difference_is_negative(before: list[str], after: list[str]) -> None:
+def test_reading_never_raises_and_no_difference_is_negative(
+    before: list[str], after: list[str]
+) -> None:
     first, second = read_snapshot(before), read_snapshot(after)
     traffic = difference(first, second)
     assert all(count >= 0 for one in traffic.nics for count in one.counters.values())
@@ -195,11 +244,15 @@ def test_reading_never_raises_and_no_difference_is_negative(before: list[str], a
     assert read_again(first) == first
 
 
-COUNTERS = st.dictionaries(st.sampled_from([TX, RX, "tx_packets", "retrans_pkts"]), st.integers(0, 2**64 - 1))
+COUNTERS = st.dictionaries(
+    st.sampled_from([TX, RX, "tx_packets", "retrans_pkts"]), st.integers(0, 2**64 - 1)
+)
 
 
 @given(COUNTERS, COUNTERS)
-def test_counters_that_went_backwards_are_unreadable(before: dict[str, int], after: dict[str, int]) -> None:
+def test_counters_that_went_backwards_are_unreadable(
+    before: dict[str, int], after: dict[str, int]
+) -> None:
     [one] = difference(*(snapshot(counters) for counters in (before, after))).nics
     backwards = any(after[name] < before[name] for name in after.keys() & before.keys())
     known = bool({TX, RX} & before.keys() & after.keys())
@@ -251,7 +304,12 @@ def eth(name: str, count: int) -> NicTraffic:
     return nic(name, count, count, NicKind.NETDEV)
 
 
-MIXED = over(nic("rdmap0s1", 5, 5), nic("mlx5_0", 5, 5, NicKind.IB), nic("mlx5_1", 5, 5, NicKind.ROCE), eth("eth0", 5))
+MIXED = over(
+    nic("rdmap0s1", 5, 5),
+    nic("mlx5_0", 5, 5, NicKind.IB),
+    nic("mlx5_1", 5, 5, NicKind.ROCE),
+    eth("eth0", 5),
+)
 BRIDGE = replace(eth("docker0", 90), device=False)
 BUSY = [nic("eth0", 80, 90, NicKind.NETDEV), nic("eth1", 90, 80, NicKind.NETDEV), eth("eth2", 10)]
 
@@ -274,7 +332,9 @@ BUSY = [nic("eth0", 80, 90, NicKind.NETDEV), nic("eth1", 90, 80, NicKind.NETDEV)
         (over(replace(nic("mlx5_9", 0, 0, NicKind.IB), up=False)), "ib", [], ""),
     ],
 )
-def test_a_fabric_has_its_nics(traffic: Traffic, fabric: str, chosen: list[str], names: str) -> None:
+def test_a_fabric_has_its_nics(
+    traffic: Traffic, fabric: str, chosen: list[str], names: str
+) -> None:
     assert [one.name for one in of_fabric(traffic, fabric, chosen=chosen).nics] == names.split()
 
 
@@ -284,7 +344,9 @@ def test_a_fabric_has_its_nics(traffic: Traffic, fabric: str, chosen: list[str],
 def test_balance_of_one_nic_in_four() -> None:
     judged = balance([0, 0, 8, 0])
     assert judged
-    assert (judged.max_over_mean, judged.sum, judged.mean, judged.cv) == pytest.approx((4.0, 8, 2, math.sqrt(3)))
+    assert (judged.max_over_mean, judged.sum, judged.mean, judged.cv) == pytest.approx(
+        (4.0, 8, 2, math.sqrt(3))
+    )
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=2, max_size=64).filter(any))
@@ -303,7 +365,11 @@ def test_nvshmem_that_receives_on_one_nic_of_four() -> None:
     idle = (10 * GB, 3_000_000)
     [finding] = found(efas(idle, (10 * GB, 40 * GB), idle, idle)).values()
     assert (finding.code, finding.severity) == ("nic-imbalance-rx", Severity.WARNING)
-    said = ("a: rdmap1s1 (1 of 4 NICs)", "100 % of 40.01 GB (max/mean 4, cv 1.73)", "sending is even")
+    said = (
+        "a: rdmap1s1 (1 of 4 NICs)",
+        "100 % of 40.01 GB (max/mean 4, cv 1.73)",
+        "sending is even",
+    )
     assert [part for part in said if part not in finding.meaning] == []
     assert finding.line == "rdmap0s1 rx 3 MB, rdmap1s1 rx 40 GB, rdmap2s1 rx 3 MB, rdmap3s1 rx 3 MB"
     assert "pull request 76" in finding.advice
@@ -328,7 +394,10 @@ IDLE_EFA = over(*efas((0, 0), (0, 0)).nics, eth("eth0", GB))
 BUSY_EFA = over(*efas((GB, GB), (GB, GB)).nics, eth("eth0", FLOOR))
 NAMED = over(eth("fab0", 500), eth("fab1", GB))
 IPOIB = over(eth("ib0", GB), nic("mlx5_0", GB, GB, NicKind.IB))
-UNKNOWN = over(replace(nic("rdmap0s1", 0, 0), counters={}, unreadable="tx_bytes went backwards."), eth("eth0", GB))
+UNKNOWN = over(
+    replace(nic("rdmap0s1", 0, 0), counters={}, unreadable="tx_bytes went backwards."),
+    eth("eth0", GB),
+)
 TCP = Asked(fabric="tcp")
 
 
@@ -336,7 +405,8 @@ TCP = Asked(fabric="tcp")
     ("traffic", "expected", "hosts", "codes"),
     [
         (EVEN, EFA, 2, ""),
-        # A quarter above the mean is the limit, and the little that starts a run up is no imbalance.
+        # A quarter above the mean is the limit, and the little that starts a run up is no
+        # imbalance.
         (efas((124 * GB, GB), *[(92 * GB, GB)] * 3), EFA, 1, ""),
         (efas((127 * GB, GB), *[(91 * GB, GB)] * 3), EFA, 1, "nic-imbalance-tx"),
         (efas((2 * FLOOR - 2, 1), (0, 1)), EFA, 1, ""),
@@ -358,26 +428,42 @@ TCP = Asked(fabric="tcp")
         (UNKNOWN, Asked(fabric="psm3"), 2, ""),
         # An interface may drop a few.
         *(
-            (over(nic("eth0", GB, GB, NicKind.NETDEV, tx_packets=10**6, rx_dropped=count)), TCP, 1, codes)
+            (
+                over(nic("eth0", GB, GB, NicKind.NETDEV, tx_packets=10**6, rx_dropped=count)),
+                TCP,
+                1,
+                codes,
+            )
             for count, codes in ((5, ""), (5000, "nic-errors"))
         ),
     ],
 )
-def test_what_nics_moved_is_judged(traffic: Traffic, expected: Asked, hosts: int, codes: str) -> None:
-    assert sorted(found(traffic, expected, **({"b": traffic} if hosts == 2 else {}))) == codes.split()
+def test_what_nics_moved_is_judged(
+    traffic: Traffic, expected: Asked, hosts: int, codes: str
+) -> None:
+    assert (
+        sorted(found(traffic, expected, **({"b": traffic} if hosts == 2 else {}))) == codes.split()
+    )
 
 
 def test_headers_and_packets_sent_again_are_no_excess() -> None:
     moved = dict.fromkeys("ab", efas((GB, GB)))
     assert not findings(moved, EFA, 1.34 * GB)
     assert [finding.code for finding in findings(moved, EFA, 1.2 * GB)] == ["nic-excess"]
-    assert not findings({"a": over(eth("eth0", GB))}, TCP, 1000)  # it reaches itself through the loopback
+    assert not findings(
+        {"a": over(eth("eth0", GB))}, TCP, 1000
+    )  # it reaches itself through the loopback
 
 
 def test_a_finding_names_what_moved() -> None:
     (other,) = found(IDLE_EFA, b=IDLE_EFA).values()
-    assert all(part in other.meaning for part in ("a: efa ", " eth0 moved 2 GB", "rdmap0s1, rdmap1s1 0 B"))
-    assert (other.meaning.endswith("the same on b."), other.line[:19]) == (True, "eth0 tx 1 GB rx 1 G")
+    assert all(
+        part in other.meaning for part in ("a: efa ", " eth0 moved 2 GB", "rdmap0s1, rdmap1s1 0 B")
+    )
+    assert (other.meaning.endswith("the same on b."), other.line[:19]) == (
+        True,
+        "eth0 tx 1 GB rx 1 G",
+    )
 
 
 @pytest.mark.parametrize(
@@ -416,12 +502,16 @@ def test_what_is_stored_is_read_again(tree: Tree) -> None:
     tree.interface("eth0", 1, 2)
     taken = tree.snapshot()
     hosts = {"a": Pair(taken, taken), "b": Pair(taken, None)}
-    counters = ExecutionCounters(asked=Asked(fabric="efa", chosen=("x",), among=("a", "b")), hosts=hosts)
+    counters = ExecutionCounters(
+        asked=Asked(fabric="efa", chosen=("x",), among=("a", "b")), hosts=hosts
+    )
     assert read_again(counters) == counters
     assert read_again(counters).traffic() == {"a": difference(taken, taken)}
 
 
-@pytest.mark.parametrize("document", [None, {"format": 2, "hosts": {}}, {"format": 1, "hosts": {"a": 5}}])
+@pytest.mark.parametrize(
+    "document", [None, {"format": 2, "hosts": {}}, {"format": 1, "hosts": {"a": 5}}]
+)
 def test_what_is_damaged_is_a_message(document: object, tmp_path: Path) -> None:
     (tmp_path / "counters.json").write_text(json.dumps(document))
     with pytest.raises(MachineError, match=r"counters\.json is damaged: .* `"):
@@ -431,7 +521,9 @@ def test_what_is_damaged_is_a_message(document: object, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- shown
 
 
-RESTARTED = replace(nic("x", 0, 0), counters={}, unreadable="The host was restarted.", link_rate=None)
+RESTARTED = replace(
+    nic("x", 0, 0), counters={}, unreadable="The host was restarted.", link_rate=None
+)
 
 
 @pytest.mark.parametrize(
@@ -457,7 +549,9 @@ RESTARTED = replace(nic("x", 0, 0), counters={}, unreadable="The host was restar
         ),
     ],
 )
-def test_few_nics_are_shown_one_by_one_and_many_together(traffic: Traffic, rows: list[str], note: str) -> None:
+def test_few_nics_are_shown_one_by_one_and_many_together(
+    traffic: Traffic, rows: list[str], note: str
+) -> None:
     table = nics_table.table({"a": traffic})
     assert (["|".join(row) for row in table.rows], table.notes) == (rows, [note])
     name = rows[-1].split("|")[1]
@@ -497,8 +591,18 @@ def test_what_a_pair_sent_is_compared_with_what_its_nics_moved(
     labels: dict[str, str], facts: dict[str, int], benchmark: str, codes: set[str]
 ) -> None:
     point = Point(10**6, labels, ("latency",), (1.0,))
-    log = Log(source="x", benchmark=benchmark, case="x", outcome=Outcome.OK, reason=None, facts=facts, points=[point])
-    moved = {side: Pair(snapshot({TX: 0, RX: 0}), snapshot({TX: 2 * GB, RX: 2 * GB})) for side in "ab"}
+    log = Log(
+        source="x",
+        benchmark=benchmark,
+        case="x",
+        outcome=Outcome.OK,
+        reason=None,
+        facts=facts,
+        points=[point],
+    )
+    moved = {
+        side: Pair(snapshot({TX: 0, RX: 0}), snapshot({TX: 2 * GB, RX: 2 * GB})) for side in "ab"
+    }
     counted = ExecutionCounters(asked=Asked(fabric="efa", among=("a", "b")), hosts=moved)
     (judged,) = with_counter_findings([log], counted)
     assert {found.code for found in judged.findings} == codes
@@ -521,7 +625,9 @@ def test_the_link_of_the_nics_is_the_ceiling_where_the_type_of_node_is_not_known
     for host, rate in zip("ab", rates, strict=True):
         tree.port("mlx5_0", {"rate": rate, "hw_counters/tx_bytes": 1}, layer="Ethernet")
         hosts[host] = Pair(tree.snapshot(), tree.snapshot())
-    counted = ExecutionCounters(asked=Asked(fabric="roce", chosen=("mlx5_0",), among=("a", "b")), hosts=hosts)
+    counted = ExecutionCounters(
+        asked=Asked(fabric="roce", chosen=("mlx5_0",), among=("a", "b")), hosts=hosts
+    )
     point = Point(10**6, {"direction": "uni"}, ("bandwidth",), (1e9,))
     facts = {"transport": "RC", "link": "Ethernet"}
     log = Log(

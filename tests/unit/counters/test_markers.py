@@ -24,7 +24,9 @@ REQUEST = request("nvshmem", WORK, "efa", target="playing", repeats=2)
 
 
 def ran(folder: Path, allocation: ReplayHosts) -> StoredRun:
-    stored, results = sample_run(replace(REQUEST, store=folder / type(allocation).__name__), allocation)
+    stored, results = sample_run(
+        replace(REQUEST, store=folder / type(allocation).__name__), allocation
+    )
     assert results.stop is None
     return stored
 
@@ -53,17 +55,23 @@ def logged(folder: Path, lines: list[str], configuration: str = "") -> list[Log]
     file = folder / "log"
     file.write_text("\n".join(lines) + "\n")
     with file.open("rb") as stream:
-        return [log for label, log in parse_stream(stream, str(file)) if configuration in {"", label}]
+        return [
+            log for label, log in parse_stream(stream, str(file)) if configuration in {"", label}
+        ]
 
 
 # ---------------------------------------------------------------- a job that runs
 
 
 def test_a_job_is_judged_by_what_it_prints_as_others_by_what_is_asked(tmp_path: Path) -> None:
-    from_hosts = ran(tmp_path, ReplayHosts(folder=tmp_path / "from-hosts", lines=NVSHMEM, moves=UNEVEN))
+    from_hosts = ran(
+        tmp_path, ReplayHosts(folder=tmp_path / "from-hosts", lines=NVSHMEM, moves=UNEVEN)
+    )
     from_markers = ran(tmp_path, place(tmp_path))
     assert [codes(log) for log in from_markers.logs("efa")] == [["nic-imbalance-rx"]] * 2
-    assert [log.findings for log in from_markers.logs("efa")] == [log.findings for log in from_hosts.logs("efa")]
+    assert [log.findings for log in from_markers.logs("efa")] == [
+        log.findings for log in from_hosts.logs("efa")
+    ]
     for execution in from_markers.executions:
         assert from_markers.counters(execution.id) == from_hosts.counters(execution.id)
         assert "#@fabbench nics" not in (execution.path / "output.log").read_text()
@@ -73,7 +81,9 @@ def test_a_host_that_did_not_tell_is_a_note(tmp_path: Path) -> None:
     first, second = ran(tmp_path, place(tmp_path, silent=frozenset({"b"}))).logs("efa")
     assert codes(first) == ["nic-imbalance-rx", "nic-counters"]
     found = [finding.meaning for finding in second.findings if finding.code == "nic-counters"]
-    assert found == [f"No NIC counters of b from {when} this execution." for when in ("before", "after")]
+    assert found == [
+        f"No NIC counters of b from {when} this execution." for when in ("before", "after")
+    ]
 
 
 def test_counters_are_of_the_execution_that_they_name(tmp_path: Path) -> None:
@@ -108,7 +118,9 @@ def of_lines(lines: list[str]) -> ExecutionCounters:
         (lambda _: "", ""),
     ],
 )
-def test_what_is_damaged_is_reported_and_not_guessed(tmp_path: Path, spoilt: object, said: str) -> None:
+def test_what_is_damaged_is_reported_and_not_guessed(
+    tmp_path: Path, spoilt: object, said: str
+) -> None:
     assert callable(spoilt)
     made = place(tmp_path)
     before, *rest = made.nics(executions(made)[0], "before")
@@ -142,7 +154,9 @@ def test_the_same_script_twice_in_one_log(tmp_path: Path) -> None:
 
 
 def test_prefixes_of_a_launcher_do_not_matter(tmp_path: Path) -> None:
-    lines = [f"(head, rank=0, pid=2123) {line}" for part in printed(place(tmp_path)) for line in part]
+    lines = [
+        f"(head, rank=0, pid=2123) {line}" for part in printed(place(tmp_path)) for line in part
+    ]
     assert [codes(log) for log in logged(tmp_path, lines)] == [["nic-imbalance-rx"]] * 2
 
 
@@ -160,6 +174,10 @@ def test_one_configuration_of_a_log_has_its_own_counters(tmp_path: Path) -> None
 
 
 def test_a_log_that_ends_in_an_execution_says_what_is_missing(tmp_path: Path) -> None:
-    (log,) = logged(tmp_path, [line for line in printed(place(tmp_path))[0] if "when=after" not in line])
+    (log,) = logged(
+        tmp_path, [line for line in printed(place(tmp_path))[0] if "when=after" not in line]
+    )
     assert codes(log) == ["nic-counters"]
-    assert "No NIC counters of a, b from after this execution." in {finding.meaning for finding in log.findings}
+    assert "No NIC counters of a, b from after this execution." in {
+        finding.meaning for finding in log.findings
+    }

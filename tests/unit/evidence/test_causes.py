@@ -9,7 +9,13 @@ from fabbench.runs.inputs import parse
 from tests.support.corpus import recorded
 from tests.support.paths import DATA
 
-OF_CURVES = {"dip", "cliff", "latency-jump", "still-grows", "sides-differ"}  # tests/unit/analysis/test_curve.py
+OF_CURVES = {
+    "dip",
+    "cliff",
+    "latency-jump",
+    "still-grows",
+    "sides-differ",
+}  # tests/unit/analysis/test_curve.py
 EXAMPLES = [(error.code, line) for error in BY_CODE.values() for line in error.examples]
 
 
@@ -21,7 +27,9 @@ def test_a_line_shows_its_cause_and_what_follows_from_one(code: str, line: str) 
 
 def test_every_entry_says_what_it_means_what_to_do_and_where_it_is_from() -> None:
     for error in BY_CODE.values():
-        counted = "counted" in error.marks  # tests/unit/counters, tests/integration/ssh/test_causes.py
+        counted = (
+            "counted" in error.marks
+        )  # tests/unit/counters, tests/integration/ssh/test_causes.py
         assert counted or error.meaning.endswith((".", "}")), error.code
         assert error.advice or {"remark", "counted"} & error.marks, error.code
         assert not counted or error.decide, error.code
@@ -30,9 +38,16 @@ def test_every_entry_says_what_it_means_what_to_do_and_where_it_is_from() -> Non
 
 
 def test_what_no_line_shows_is_found_in_some_log_and_not_in_all() -> None:
-    found = [{code.split()[0] for log in logs for code in log.get("findings", ())} for logs in recorded().values()]
+    found = [
+        {code.split()[0] for log in logs for code in log.get("findings", ())}
+        for logs in recorded().values()
+    ]
     for error in BY_CODE.values():
-        if not error.examples and not {"remark", "counted"} & error.marks and error.code not in OF_CURVES:
+        if (
+            not error.examples
+            and not {"remark", "counted"} & error.marks
+            and error.code not in OF_CURVES
+        ):
             assert any(error.code in codes for codes in found), error.code
         assert not all(error.code in codes for codes in found), error.code
 
@@ -41,10 +56,21 @@ def test_what_starts_a_failure_comes_before_what_follows_and_a_contradicted_caus
     codes = ("gdr-limited", "p2p-disabled", "peer-reset", "memlock", "nics-unchecked")
     found = [finding(code, nics=4) for code in codes]
     log = Log(
-        source="a", benchmark=None, case=None, outcome=Outcome.OK, reason="", facts={"gdr": "yes"}, findings=found
+        source="a",
+        benchmark=None,
+        case=None,
+        outcome=Outcome.OK,
+        reason="",
+        facts={"gdr": "yes"},
+        findings=found,
     )
     ranked, others = causes(log)
-    assert [each.found.code for each in ranked] == ["memlock", "peer-reset", "p2p-disabled", "gdr-limited"]
+    assert [each.found.code for each in ranked] == [
+        "memlock",
+        "peer-reset",
+        "p2p-disabled",
+        "gdr-limited",
+    ]
     assert ([each.against for each in ranked][-2:], others) == (["", "gdr yes"], found[-1:])
 
 
@@ -71,15 +97,22 @@ def test_a_log_far_slower_than_the_last_one_is_slow_in_messages_or_in_bytes(
     factors: tuple[float, ...], nodes: str, codes: list[str], metric: str
 ) -> None:
     def log(times: dict[int, float], nodes: str) -> Log:
-        values = {size: time if metric == "latency" else size / time for size, time in times.items()}
+        values = {
+            size: time if metric == "latency" else size / time for size, time in times.items()
+        }
         points = [Point(size, {}, (metric,), (value,)) for size, value in values.items()]
-        points += [Point(size, {"stat": "max"}, (metric,), (number,)) for number, size in enumerate(times, 1)]
+        points += [
+            Point(size, {"stat": "max"}, (metric,), (number,))
+            for number, size in enumerate(times, 1)
+        ]
         return Log(
             source="a", benchmark="pingpong", case="x", outcome=Outcome.OK, reason=None, facts={}, points=points,
             hosts=frozenset(nodes),
         )  # fmt: skip
 
     usual = {64: 1e-5, 4096: 2e-5, 1 << 20: 1e-3}
-    slow = {size: time * factor for (size, time), factor in zip(usual.items(), factors, strict=True)}
+    slow = {
+        size: time * factor for (size, time), factor in zip(usual.items(), factors, strict=True)
+    }
     first, last = slower_paths([log(slow, nodes), log(usual, "ab")])
     assert ([each.code for each in first.findings], last.findings) == (codes, ())

@@ -1,4 +1,7 @@
-"""An execution that its environment ended has status 3; one that cannot be trusted for itself has 4."""
+"""An execution that its environment ended has status 3.
+
+One that cannot be trusted for itself has 4.
+"""
 
 from pathlib import Path
 
@@ -10,7 +13,9 @@ from fabbench.model.log import Ending, Outcome, Point, Proof, Record
 from tests.support.paths import LOGS
 from tests.support.read_logs import read_lines
 
-LOST = Ending(stopped="fabbench could not continue: No answer from node1.", lost=True, planned_sizes=(64, 128))
+LOST = Ending(
+    stopped="fabbench could not continue: No answer from node1.", lost=True, planned_sizes=(64, 128)
+)
 STOPPED = Ending(stopped="fabbench was interrupted.", planned_sizes=(64, 128))
 
 
@@ -25,7 +30,12 @@ def record(**more: object) -> Record:
         (record(), LOST, Outcome.TRUNCATED, Exit.REFUSED),
         (record(failures=["The launcher reported: it failed"]), LOST, Outcome.FAILED, Exit.REFUSED),
         (record(), STOPPED, Outcome.TRUNCATED, Exit.UNTRUSTED),
-        (record(failures=["The launcher reported: it failed"]), STOPPED, Outcome.FAILED, Exit.UNTRUSTED),
+        (
+            record(failures=["The launcher reported: it failed"]),
+            STOPPED,
+            Outcome.FAILED,
+            Exit.UNTRUSTED,
+        ),
         (record(wrong=1), LOST, Outcome.CORRUPT, Exit.UNTRUSTED),
         (record(timed_out="It hung."), LOST, Outcome.TIMEOUT, Exit.UNTRUSTED),
         (
@@ -57,12 +67,18 @@ def test_another_network_is_not_explained_by_a_lost_host() -> None:
         "root@198.18.1.11: Permission denied (publickey).",
         "srun: error: Node failure on node1",
         "slurmstepd-node0: error: *** JOB 7 ON node0 CANCELLED AT 2026-11-21T11:44:49 ***",
-        "slurmstepd: error: *** JOB 7 ON n0 CANCELLED AT 2026-11-21T11:44:49 DUE TO NODE FAILURE, SEE LOG",
+        (
+            "slurmstepd: error: *** JOB 7 ON n0 CANCELLED AT 2026-11-21T11:44:49 DUE TO NODE "
+            "FAILURE, SEE LOG"
+        ),
         "fabbench: SkyPilot ended job 1 as CANCELLED: x",
     ],
 )
 def test_a_launcher_that_lost_a_host_or_its_job_says_so(line: str) -> None:
-    """In fabbench's own executions; of a log that it only reads, it does not know what went before."""
+    """In fabbench's own executions.
+
+    Of a log that it only reads, it does not know what went before.
+    """
     ours = read_lines([line], ending=Ending(status=1))
     assert [(log.outcome, log.status) for log in ours] == [(Outcome.FAILED, Exit.REFUSED)]
     assert [log.status for log in read_lines([line])] == [Exit.UNTRUSTED]

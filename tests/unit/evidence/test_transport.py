@@ -14,7 +14,10 @@ from tests.support.paths import DATA
 from tests.support.read_logs import read, read_one
 
 SAID = json.loads((DATA / "transport.json").read_text("utf-8"))
-"""What NCCL says, and what it proves: a verdict (`proofs`: no line can be left out), facts, findings."""
+"""What NCCL says, and what it proves: a verdict (`proofs`.
+
+No line can be left out), facts, findings.
+"""
 
 ROWS = [(1 << 20, 10.0), (1 << 21, 11.0)]
 
@@ -24,10 +27,18 @@ CHANNEL = "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Libfabric/0/GDRDMA"
 
 
 def log_with(
-    messages: Iterable[str], proof: Proof | None = None, *, hosts: int = 2, level: str = "INFO", footer: bool = True
+    messages: Iterable[str],
+    proof: Proof | None = None,
+    *,
+    hosts: int = 2,
+    level: str = "INFO",
+    footer: bool = True,
 ) -> Log:
     """Read a table of two ranks behind NCCL's messages, each from another thread."""
-    lines = [f"node0:101:{tid} [0] NCCL {level} {message}" for tid, message in enumerate(messages, start=201)]
+    lines = [
+        f"node0:101:{tid} [0] NCCL {level} {message}"
+        for tid, message in enumerate(messages, start=201)
+    ]
     (log,) = read("\n".join([*lines, nccl_text(ROWS, ranks=2, hosts=hosts, footer=footer)]), proof)
     return log
 
@@ -37,7 +48,9 @@ def codes(log: Log) -> list[str]:
 
 
 @pytest.mark.parametrize(("fabric", "lines", "outcome", "used"), SAID["chosen"])
-def test_only_the_nics_that_were_chosen(fabric: str, lines: list[str], outcome: str, used: str) -> None:
+def test_only_the_nics_that_were_chosen(
+    fabric: str, lines: list[str], outcome: str, used: str
+) -> None:
     log = log_with(lines, Proof(fabric=fabric, nics=1, devices=("mlx5_3",)))
     assert (log.outcome, log.reason is None) == (outcome, not used)
     assert used in (log.reason or "")
@@ -57,13 +70,17 @@ RACK = "comm 0x9a39870 rank {} nRanks 8 nNodes {} localRanks 8 localRank {} MNNV
         (2, 0, ["P2P/CUMEM", "NET/Socket/0"], "socket", 2),
     ],
 )
-def test_nvlink_between_hosts(domains: int, mnnvl: int, channels: list[str], transport: str, nodes: int) -> None:
+def test_nvlink_between_hosts(
+    domains: int, mnnvl: int, channels: list[str], transport: str, nodes: int
+) -> None:
     """NCCL counts NVLink domains: the hosts of one are one node to it."""
     said = [f"Channel 00/0 : 3[3] -> 4[0] via {channel}" for channel in channels]
     lines = []
     for rank in range(8):
         own = ["Using network Socket", RACK.format(rank, domains, rank, mnnvl), *said]
-        lines += [f"tray{rank // 4}:10{rank}:200 [{rank % 4}] NCCL INFO {message}" for message in own]
+        lines += [
+            f"tray{rank // 4}:10{rank}:200 [{rank % 4}] NCCL INFO {message}" for message in own
+        ]
     (log,) = read("\n".join([*lines, nccl_text(ROWS, ranks=8, hosts=2)]), Proof(fabric="nvlink"))
     outcome = Outcome.OK if transport == "mnnvl" else Outcome.OFF_FABRIC
     assert (log.outcome, log.facts["transport"], log.facts["nodes"]) == (outcome, transport, nodes)
@@ -71,14 +88,19 @@ def test_nvlink_between_hosts(domains: int, mnnvl: int, channels: list[str], tra
 
 
 def test_racks_that_a_network_connects() -> None:
-    lines = [f"tray{rank}:10{rank}:200 [0] NCCL INFO {RACK.format(rank, 2, rank, 1)}" for rank in range(4)]
+    lines = [
+        f"tray{rank}:10{rank}:200 [0] NCCL INFO {RACK.format(rank, 2, rank, 1)}"
+        for rank in range(4)
+    ]
     lines += [f"tray{rank}:10{rank}:200 [0] NCCL INFO Using network IB" for rank in range(4)]
     (log,) = read("\n".join([*lines, nccl_text(ROWS, ranks=4, hosts=4)]), Proof(fabric="ib"))
     assert (log.outcome, log.facts["transport"]) == (Outcome.OFF_FABRIC, "ib+mnnvl")
 
 
 @pytest.mark.parametrize(("fabric", "hosts", "outcome", "lines"), SAID["proofs"])
-def test_every_line_of_a_proof_is_needed(fabric: str, hosts: int, outcome: str, lines: list[str]) -> None:
+def test_every_line_of_a_proof_is_needed(
+    fabric: str, hosts: int, outcome: str, lines: list[str]
+) -> None:
     """Without any one of them the log proves nothing, or the opposite."""
     proof = Proof(fabric=fabric)
     assert log_with(lines, proof, hosts=hosts).outcome == outcome
@@ -87,7 +109,9 @@ def test_every_line_of_a_proof_is_needed(fabric: str, hosts: int, outcome: str, 
         assert log_with(rest, proof, hosts=hosts).outcome != outcome, line
 
 
-@pytest.mark.parametrize(("hosts", "lines", "outcome", "facts"), SAID["facts"].values(), ids=SAID["facts"])
+@pytest.mark.parametrize(
+    ("hosts", "lines", "outcome", "facts"), SAID["facts"].values(), ids=SAID["facts"]
+)
 def test_lines_are_facts_and_not_always_proof(
     hosts: int, lines: list[str], outcome: str, facts: dict[str, object]
 ) -> None:
@@ -108,7 +132,8 @@ def test_what_was_cut_may_be_off_its_fabric_besides() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "gdr"), [(["/GDRDMA"], "yes"), ([""], "no"), (["/GDRDMA", ""], "partly"), (["/GDRDMA(PCI)"], "yes")]
+    ("flags", "gdr"),
+    [(["/GDRDMA"], "yes"), ([""], "no"), (["/GDRDMA", ""], "partly"), (["/GDRDMA(PCI)"], "yes")],
 )
 def test_gpudirect_is_read_from_the_channels(flags: list[str], gdr: str) -> None:
     channels = [
@@ -119,7 +144,10 @@ def test_gpudirect_is_read_from_the_channels(flags: list[str], gdr: str) -> None
 
 
 def several_processes(messages: list[str]) -> Log:
-    lines = [f"node{rank}:10{rank}:20{rank} [0] NCCL INFO {message}" for rank, message in enumerate(messages)]
+    lines = [
+        f"node{rank}:10{rank}:20{rank} [0] NCCL INFO {message}"
+        for rank, message in enumerate(messages)
+    ]
     (log,) = read("\n".join([*lines, nccl_text(ROWS, ranks=4, hosts=4)]), Proof(fabric="efa"))
     return log
 
@@ -143,8 +171,14 @@ def test_sockets_over_a_virtual_interface_are_a_finding() -> None:
 
 
 def test_equal_warnings_are_one_finding_that_says_how_often() -> None:
-    said = [*(f"Call to 0x{number:x} took {number} us" for number in (10, 11, 11)), "Something else"]
-    assert [(found.code, found.meaning, found.line) for found in log_with(said, hosts=1, level="WARN").findings] == [
+    said = [
+        *(f"Call to 0x{number:x} took {number} us" for number in (10, 11, 11)),
+        "Something else",
+    ]
+    assert [
+        (found.code, found.meaning, found.line)
+        for found in log_with(said, hosts=1, level="WARN").findings
+    ] == [
         ("nccl-warning", "NCCL warned 3 times.", "Call to 0xa took 10 us"),
         ("nccl-warning", "NCCL warned.", "Something else"),
     ]
@@ -162,16 +196,26 @@ HOST_ID = "NCCL_HOSTID set by environment to part"
         (["vm:1:1", "vm:1:1"], []),
     ],
 )
-def test_hosts_that_are_parts_of_one_machine_may_use_its_loopback(origins: list[str], found: list[str]) -> None:
+def test_hosts_that_are_parts_of_one_machine_may_use_its_loopback(
+    origins: list[str], found: list[str]
+) -> None:
     said = ["NET/Socket : Using [0]lo:127.0.0.1<0>", "Using network Socket", HOST_ID]
     said.append("comm 0x5610a7c00030 rank 0 nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0")
     lines = [f"{origin} [0] NCCL INFO {message}" for origin in origins for message in said]
     end = ["The average bandwidth of all_reduce with a 4.0GB payload (50 executions, 2 ranks):"]
-    (log,) = read("\n".join([*lines, *end, " algbw: 3.469 GBps (27.7 Gbps)", " busbw: 3.469 GBps (27.7 Gbps)"]))
+    (log,) = read(
+        "\n".join(
+            [*lines, *end, " algbw: 3.469 GBps (27.7 Gbps)", " busbw: 3.469 GBps (27.7 Gbps)"]
+        )
+    )
     assert (log.benchmark, log.facts["nodes"], codes(log)) == ("torch", 2, found)
 
 
-SEEN = {each.code: each.examples[0] for each in BY_CODE.values() if each.examples and "told" not in each.marks}
+SEEN = {
+    each.code: each.examples[0]
+    for each in BY_CODE.values()
+    if each.examples and "told" not in each.marks
+}
 
 
 @pytest.mark.parametrize("code", SEEN)
@@ -187,17 +231,23 @@ def test_a_known_error_is_a_finding_with_its_line_and_advice(code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("channel", "link"), [("", "IB+RoCE"), ("NET/IB/0", "IB"), ("NET/IB/8/GDRDMA", "RoCE"), ("P2P/IPC", "IB+RoCE")]
+    ("channel", "link"),
+    [("", "IB+RoCE"), ("NET/IB/0", "IB"), ("NET/IB/8/GDRDMA", "RoCE"), ("P2P/IPC", "IB+RoCE")],
 )
 def test_the_link_is_that_of_the_nics_that_channels_go_over(channel: str, link: str) -> None:
     """A node may have InfiniBand for data, and an Ethernet NIC for storage."""
-    lines = ["NET/IB : Using [0]mlx5_0:1/IB [8]mlx5_8:1/RoCE [RO]; OOB eth0:10.0.0.1<0>", "Using network IB"]
+    lines = [
+        "NET/IB : Using [0]mlx5_0:1/IB [8]mlx5_8:1/RoCE [RO]; OOB eth0:10.0.0.1<0>",
+        "Using network IB",
+    ]
     lines += [f"Channel 00/0 : 0[0] -> 1[0] [send] via {channel}"] if channel else []
     assert log_with(lines).facts["link"] == link
 
 
 @pytest.mark.parametrize(("lines", "quoted"), SAID["quoted"].values(), ids=SAID["quoted"])
-def test_the_line_quoted_for_a_transport_is_of_that_transport(lines: list[str], quoted: dict[str, str]) -> None:
+def test_the_line_quoted_for_a_transport_is_of_that_transport(
+    lines: list[str], quoted: dict[str, str]
+) -> None:
     evidence = log_with(lines).evidence
     assert {name: evidence[name] for name in quoted} == quoted
 
@@ -210,11 +260,17 @@ GIN = "Failed to initialize any GIN plugin"
 def test_gpu_initiated_networking_says_nothing_of_the_network(text: str, level: str) -> None:
     """NCCL 2.29 and later print it wherever there is none."""
     lines = ["NCCL INFO Assigned NET plugin IB to comm", f"NCCL {level} {text}"]
-    log = read("\n".join([*(f"node0:101:201 [0] {line}" for line in lines), nccl_text(ROWS, ranks=2, hosts=2)]))[0]
+    log = read(
+        "\n".join(
+            [*(f"node0:101:201 [0] {line}" for line in lines), nccl_text(ROWS, ranks=2, hosts=2)]
+        )
+    )[0]
     assert [code for code in codes(log) if code != "nccl-warning" or text == GIN] == []
 
 
-@pytest.mark.parametrize(("hosts", "lines", "found"), SAID["findings"].values(), ids=SAID["findings"])
+@pytest.mark.parametrize(
+    ("hosts", "lines", "found"), SAID["findings"].values(), ids=SAID["findings"]
+)
 def test_lines_that_are_findings(hosts: int, lines: list[str], found: list[str]) -> None:
     assert codes(log_with(lines, hosts=hosts)) == found
 
@@ -225,18 +281,26 @@ def test_a_trace_line_is_no_warning() -> None:
     assert codes(read(text + nccl_text(ROWS, ranks=2, hosts=2), Proof(nics=4))[0]) == []
 
 
-@pytest.mark.parametrize("code", ["network-not-found", "nic-unreachable", "nic-retries-exceeded", "endpoint-refused"])
+@pytest.mark.parametrize(
+    "code", ["network-not-found", "nic-unreachable", "nic-retries-exceeded", "endpoint-refused"]
+)
 def test_what_ends_nccl_is_a_failure_whatever_was_measured(code: str) -> None:
     warning = f"node0:101:101 [0] NCCL WARN {SEEN[code]}\n"
     for text in (warning, warning + nccl_text(ROWS, ranks=2, hosts=2)):
         (log,) = read(text)
-        assert (log.outcome, log.reason) == (Outcome.FAILED, f"{log.findings[0].meaning[:-1]}: {SEEN[code]}")
+        assert (log.outcome, log.reason) == (
+            Outcome.FAILED,
+            f"{log.findings[0].meaning[:-1]}: {SEEN[code]}",
+        )
 
 
 @pytest.mark.parametrize("code", [1, 2, 3, 4, 5, 6, 7])
 def test_a_call_that_returned_an_error_is_a_failure_with_the_warning_above_it(code: int) -> None:
     said = ("net.cc:52 NCCL WARN The warning above", f"NCCL INFO transport/net.cc:753 -> {code}")
-    text = "".join(f"node0:101:201 [0] {each}\n" for each in (*said, f"NCCL INFO group.cc:76 -> {code} [Async thread]"))
+    text = "".join(
+        f"node0:101:201 [0] {each}\n"
+        for each in (*said, f"NCCL INFO group.cc:76 -> {code} [Async thread]")
+    )
     for table in ("", nccl_text(ROWS, ranks=2, hosts=2)):
         (log,) = read(text + table)
         assert (log.outcome, log.reason) == (Outcome.FAILED, "NCCL failed: The warning above")
@@ -247,7 +311,10 @@ def test_gpu_initiated_networking_that_is_not_there_is_no_failure() -> None:
 
 
 TRAINING = [
-    "ncclCommInitRank comm 0x55 rank 0 nranks 16 cudaDev 0 nvmlDev 0 busId 1000 commId 0xabc - Init START",
+    (
+        "ncclCommInitRank comm 0x55 rank 0 nranks 16 cudaDev 0 nvmlDev 0 busId 1000 commId 0xabc - "
+        "Init START"
+    ),
     OFI,
     NETWORK,
     CHANNEL,
@@ -255,10 +322,15 @@ TRAINING = [
 
 
 @pytest.mark.parametrize(
-    ("fabric", "outcome"), [(None, Outcome.OBSERVED), ("efa", Outcome.OBSERVED), ("tcp", Outcome.OFF_FABRIC)]
+    ("fabric", "outcome"),
+    [(None, Outcome.OBSERVED), ("efa", Outcome.OBSERVED), ("tcp", Outcome.OFF_FABRIC)],
 )
 def test_a_training_log_shows_its_network(fabric: str | None, outcome: Outcome) -> None:
-    lines = ["Epoch 1", *(f"node0:101:201 [0] NCCL INFO {message}" for message in TRAINING), "Epoch 2"]
+    lines = [
+        "Epoch 1",
+        *(f"node0:101:201 [0] NCCL INFO {message}" for message in TRAINING),
+        "Epoch 2",
+    ]
     log = read_one(lines, Proof(fabric=fabric) if fabric else None)
     assert (log.benchmark, log.case, log.outcome) == (None, "nccl-debug", outcome)
     facts = [log.facts[name] for name in ("transport", "nics", "complete", "communicator")]
@@ -297,9 +369,15 @@ def test_where_nobody_knows_the_nics_a_warning_says_what_to_pass() -> None:
         ("-x FI_PROVIDER=efa", "NET/Socket : Using [0]eth0:10.0.0.1<0>", Outcome.OK),
     ],
 )
-def test_efa_that_a_log_asks_for_and_loses_is_off_fabric(words: str, plugin: str, outcome: Outcome) -> None:
+def test_efa_that_a_log_asks_for_and_loses_is_off_fabric(
+    words: str, plugin: str, outcome: Outcome
+) -> None:
     lines = [plugin, "Using network Socket"]
-    debug = "\n".join(f"node0:101:{tid} [0] NCCL WARN {line}" for tid, line in enumerate(lines, start=201))
-    text = f"$ mpirun -np 2 {words} all_reduce_perf -b 8\n{debug}\n{nccl_text(ROWS, ranks=2, hosts=2)}"
+    debug = "\n".join(
+        f"node0:101:{tid} [0] NCCL WARN {line}" for tid, line in enumerate(lines, start=201)
+    )
+    text = (
+        f"$ mpirun -np 2 {words} all_reduce_perf -b 8\n{debug}\n{nccl_text(ROWS, ranks=2, hosts=2)}"
+    )
     assert read(text)[0].outcome is outcome
     assert read(text, Proof(fabric="tcp"))[0].outcome is Outcome.OK

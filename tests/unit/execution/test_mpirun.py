@@ -7,7 +7,17 @@ from fabbench.model.hosts import Mpi, MpiKind
 from fabbench.model.plan import Command, Step
 
 ENV = {"NCCL_NET": "AWS Libfabric"}
-RANK = ("env", "-u", "FI_PROVIDER", "NCCL_NET=AWS Libfabric", "stdbuf", "-oL", "/opt/all_reduce_perf", "-b", "8")
+RANK = (
+    "env",
+    "-u",
+    "FI_PROVIDER",
+    "NCCL_NET=AWS Libfabric",
+    "stdbuf",
+    "-oL",
+    "/opt/all_reduce_perf",
+    "-b",
+    "8",
+)
 
 
 def step(*ranks: int) -> Step:
@@ -45,7 +55,9 @@ def test_open_mpi_always_gets_slots(kind: MpiKind) -> None:
 
 
 def test_hydra_gets_hosts_with_their_ranks() -> None:
-    argv = mpirun(step(4), mpi_hosts(MpiKind.HYDRA, addresses=("10.0.0.1", "10.0.0.2"), forward=("PATH",))).argv
+    argv = mpirun(
+        step(4), mpi_hosts(MpiKind.HYDRA, addresses=("10.0.0.1", "10.0.0.2"), forward=("PATH",))
+    ).argv
     assert follows(argv, "-hosts", "10.0.0.1:2,10.0.0.2:2")
     assert follows(argv, "-ppn", "2")
     assert follows(argv, "-genvlist", "PATH")

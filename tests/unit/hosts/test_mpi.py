@@ -5,7 +5,9 @@ import pytest
 from fabbench.hosts.probe import read_mpi_version
 from tests.support.paths import DATA
 
-PRINTED = [line.split(" | ") for line in (DATA / "mpirun-versions.txt").read_text("utf-8").splitlines()[1:]]
+PRINTED = [
+    line.split(" | ") for line in (DATA / "mpirun-versions.txt").read_text("utf-8").splitlines()[1:]
+]
 
 
 @pytest.mark.parametrize(("printed", "kind", "version"), PRINTED)

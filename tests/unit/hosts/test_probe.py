@@ -22,9 +22,13 @@ from tests.support.tiers import sampled
 NAMES = sorted(path.stem for path in PROBES.glob("*.txt"))
 
 
-def ask(*programs: str, folders: tuple[str, ...] = (), env: dict[str, str] | None = None) -> list[str]:
+def ask(
+    *programs: str, folders: tuple[str, ...] = (), env: dict[str, str] | None = None
+) -> list[str]:
     argv = ["sh", "-c", script(), "fabbench", *probe_arguments(programs, folders)]
-    done = subprocess.run(argv, env=os.environ | (env or {}), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        argv, env=os.environ | (env or {}), capture_output=True, text=True, check=True
+    )
     assert done.stderr == ""
     return done.stdout.splitlines()
 
@@ -45,7 +49,9 @@ def test_every_shell_can_read_the_script_and_run_it(shell: str) -> None:
     need(shell)
     shells = [shell, "sh"] if shell == "busybox" else [shell]
     subprocess.run([*shells, "-n"], input=script(), text=True, check=True)
-    done = subprocess.run([*shells, "-s"], input=script(), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*shells, "-s"], input=script(), capture_output=True, text=True, check=True
+    )
     assert read_probe(done.stdout.splitlines()).whole
 
 
@@ -74,14 +80,29 @@ def test_named_directories_come_before_the_path(tmp_path: Path) -> None:
     path = {"PATH": f"{tmp_path / 'path'}:{os.environ['PATH']}"}
     named = read_probe(ask("mpirun", folders=(str(tmp_path / "my tools"),), env=path))
     assert named.mpi is not None
-    assert (named.mpi.program, named.mpi.kind) == (f"{tmp_path}/my tools/mpirun", MpiKind.OPEN_MPI_5)
-    fake(tmp_path / "hydra", "mpiexec.hydra", "echo 'HYDRA build details:'; echo '    Version:    4.0.2'")
-    itself = read_probe(ask("mpirun", folders=(str(tmp_path / "hydra" / "mpiexec.hydra"),), env=path))
+    assert (named.mpi.program, named.mpi.kind) == (
+        f"{tmp_path}/my tools/mpirun",
+        MpiKind.OPEN_MPI_5,
+    )
+    fake(
+        tmp_path / "hydra",
+        "mpiexec.hydra",
+        "echo 'HYDRA build details:'; echo '    Version:    4.0.2'",
+    )
+    itself = read_probe(
+        ask("mpirun", folders=(str(tmp_path / "hydra" / "mpiexec.hydra"),), env=path)
+    )
     assert itself.mpi is not None
-    assert (itself.mpi.program, itself.mpi.kind) == (f"{tmp_path}/hydra/mpiexec.hydra", MpiKind.HYDRA)
+    assert (itself.mpi.program, itself.mpi.kind) == (
+        f"{tmp_path}/hydra/mpiexec.hydra",
+        MpiKind.HYDRA,
+    )
     by_path = read_probe(ask("mpirun", env=path))
     assert by_path.mpi is not None
-    assert (by_path.mpi.program, by_path.mpi.kind) == (f"{tmp_path}/path/mpirun", MpiKind.OPEN_MPI_4)
+    assert (by_path.mpi.program, by_path.mpi.kind) == (
+        f"{tmp_path}/path/mpirun",
+        MpiKind.OPEN_MPI_4,
+    )
 
 
 @pytest.mark.slow
@@ -126,8 +147,13 @@ def test_providers_are_reported_although_a_variable_hides_them(tmp_path: Path) -
 
 
 def test_programs_that_hang_are_stopped_and_the_rest_is_reported(tmp_path: Path) -> None:
-    # The first question is whether it works at all, with `true`, which may take longer on a busy machine.
-    fake(tmp_path, "timeout", 'shift 3; [ "$1" != true ] || exec true; exec /usr/bin/timeout 0.2 "$@"')
+    # The first question is whether it works at all, with `true`, which may take longer on a busy
+    # machine.
+    fake(
+        tmp_path,
+        "timeout",
+        'shift 3; [ "$1" != true ] || exec true; exec /usr/bin/timeout 0.2 "$@"',
+    )
     fake(tmp_path, "nvidia-smi", "exec sleep 60")
     fake(tmp_path, "fi_info", "echo 'provider: efa'; exec sleep 60")
     found = read_probe(ask(env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}))
@@ -207,7 +233,9 @@ def test_the_gid_for_roce_is_chosen(gids: list[str], index: int | None) -> None:
         ("mlx5_0", "", "", Link.UNKNOWN),
     ],
 )
-def test_a_device_is_what_its_driver_and_link_layer_say(name: str, driver: str, layer: str, link: Link) -> None:
+def test_a_device_is_what_its_driver_and_link_layer_say(
+    name: str, driver: str, layer: str, link: Link
+) -> None:
     device = f"sys\tclass/infiniband/{name}"
     probed = [f"{device}/device/uevent:DRIVER={driver}", f"{device}/ports/1/link_layer:{layer}"]
     assert [item.link for item in read_probe(probed).devices] == [link]
@@ -219,7 +247,10 @@ def test_without_ip_the_addresses_are_put_to_the_routes() -> None:
         "address.status\t127",
         "address.bare\t198.18.1.11 10.9.9.9 fe80::1 ",
         "address.bare.status\t0",
-        "route\tIface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT",
+        (
+            "route\tIface\tDestination\tGateway "
+            "\tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT"
+        ),
         "route\tfab0\t000112C6\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0  ",
         "sys\tclass/net/fab0/operstate:up",
     ]
@@ -237,15 +268,23 @@ def test_without_ip_the_addresses_are_put_to_the_routes() -> None:
         ("QEMU", "p5.48xlarge", ""),
     ],
 )
-def test_only_amazons_own_machines_have_an_instance_type(vendor: str, expected: str, kind: str) -> None:
+def test_only_amazons_own_machines_have_an_instance_type(
+    vendor: str, expected: str, kind: str
+) -> None:
     dmi = "sys\tclass/dmi/id"
-    assert read_probe([f"{dmi}/board_vendor:{vendor}", f"{dmi}/product_name:{expected}"]).instance_type == kind
+    assert (
+        read_probe([f"{dmi}/board_vendor:{vendor}", f"{dmi}/product_name:{expected}"]).instance_type
+        == kind
+    )
 
 
 def test_what_is_not_from_the_probe_is_reported() -> None:
     found = read_probe(["Welcome to cluster one", *lines("debian"), "a\tb"])
     assert found.whole
-    assert found.unread == ("not from the probe: Welcome to cluster one", "not from the probe: a\tb")
+    assert found.unread == (
+        "not from the probe: Welcome to cluster one",
+        "not from the probe: a\tb",
+    )
 
 
 @pytest.mark.parametrize(
@@ -274,7 +313,11 @@ def test_an_answer_that_was_cut_is_not_whole(keep: int) -> None:
 def test_no_answer_can_break_the_reader(data: st.DataObject) -> None:
     known = data.draw(st.sampled_from(NAMES))
     drawn = data.draw(
-        st.lists(st.one_of(st.text(), st.sampled_from(lines(known)), st.from_regex(r"\A[a-z_.]{1,12}\t.*\Z")))
+        st.lists(
+            st.one_of(
+                st.text(), st.sampled_from(lines(known)), st.from_regex(r"\A[a-z_.]{1,12}\t.*\Z")
+            )
+        )
     )
     cut = [line[: data.draw(st.integers(0, 60))] for line in drawn]
     assert isinstance(read_probe([*drawn, *cut]), Probe)
@@ -291,9 +334,13 @@ def test_the_pci_tree_is_reported(tmp_path: Path, shell: str) -> None:
 
 
 def test_what_ibv_devinfo_says_of_the_mtu_comes_first(tmp_path: Path) -> None:
-    said = "hca_id:\tmlx5_0\n\t\tport:\t1\n\t\t\tmax_mtu:\t\t4096 (5)\n\t\t\tactive_mtu:\t\t2048 (4)\n"
+    said = (
+        "hca_id:\tmlx5_0\n\t\tport:\t1\n\t\t\tmax_mtu:\t\t4096 (5)\n\t\t\tactive_mtu:\t\t2048 (4)\n"
+    )
     fake(tmp_path / "bin", "ibv_devinfo", f"printf '{said}'")
-    found = sysfs.probe(tmp_path, {}, "sh", path=f"{tmp_path / 'bin'}:{os.environ['PATH']}").topology
-    assert [(each.mtu, each.max_mtu) for name, each in found.items() if "mlx5" in name] == [(2048, 4096)] + [
-        (4096,) * 2
-    ] * 3
+    found = sysfs.probe(
+        tmp_path, {}, "sh", path=f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    ).topology
+    assert [(each.mtu, each.max_mtu) for name, each in found.items() if "mlx5" in name] == [
+        (2048, 4096)
+    ] + [(4096,) * 2] * 3

@@ -1,4 +1,7 @@
-"""One stream of lines as the executions of a plan. The lines are those of a script's, put together here."""
+"""One stream of lines as the executions of a plan.
+
+The lines are those of a script's, put together here.
+"""
 
 from collections.abc import Sequence
 
@@ -35,15 +38,22 @@ def taken(lines: Sequence[str], plan: Plan = PLAN) -> list[tuple[list[str], Endi
 
 
 def test_each_execution_gets_its_own_lines() -> None:
-    first, second = [*step(ONE, 0, "a"), *step(ONE, 1, "b")], [*step(TWO, 0, "c"), *step(TWO, 1, "d")]
+    first, second = (
+        [*step(ONE, 0, "a"), *step(ONE, 1, "b")],
+        [*step(TWO, 0, "c"), *step(TWO, 1, "d")],
+    )
     (one, ended), (two, ended_too) = taken(["before", *first, *second, "after"])
     assert (one, two) == (["before", *first], [*second, "after"])
     assert ended == ended_too == Ending(status=0, planned_sizes=(64, 1024))
 
 
-@pytest.mark.parametrize("prefix", ["(head, rank=0, pid=2123) ", "[pod/launcher-x7/main] ", "2026-01-01T00:00:00.1Z "])
+@pytest.mark.parametrize(
+    "prefix", ["(head, rank=0, pid=2123) ", "[pod/launcher-x7/main] ", "2026-01-01T00:00:00.1Z "]
+)
 def test_a_launchers_prefixes_stay_and_do_not_matter(prefix: str) -> None:
-    lines = [f"{prefix}{line}" for line in [*step(ONE, 0), *step(ONE, 1), *step(TWO, 0), *step(TWO, 1)]]
+    lines = [
+        f"{prefix}{line}" for line in [*step(ONE, 0), *step(ONE, 1), *step(TWO, 0), *step(TWO, 1)]
+    ]
     (one, _), (two, ended) = taken(lines)
     assert (one, two) == (lines[:4], lines[4:])
     assert ended.status == 0

@@ -1,4 +1,6 @@
-"""Every log of the repository is read as the golden file says: outcome, facts, figures, damaged rows, findings.
+"""Every log of the repository is read as the golden file says.
+
+Outcome, facts, figures, damaged rows, findings.
 
 After a change that is meant, rewrite it and review the diff: `python -m tests.support.corpus`.
 """
@@ -14,7 +16,9 @@ from tests.support.read_logs import read, read_live
 
 GOLDEN = golden()
 LOGS_IN = {name_of(path): path for path in paths()}
-IN_FOLDER = {folder: [*names] for folder, names in groupby(LOGS_IN, lambda name: name.rpartition("/")[0])}
+IN_FOLDER = {
+    folder: [*names] for folder, names in groupby(LOGS_IN, lambda name: name.rpartition("/")[0])
+}
 each_folder = pytest.mark.parametrize("folder", IN_FOLDER)
 
 
@@ -26,7 +30,9 @@ def test_every_log_is_in_the_golden_file_and_in_no_other_order() -> None:
 @each_folder
 def test_logs_are_read_as_the_golden_file_says(folder: str) -> None:
     names = IN_FOLDER[folder]
-    assert {name: read_as(LOGS_IN[name]) for name in names} == {name: GOLDEN[name] for name in names}
+    assert {name: read_as(LOGS_IN[name]) for name in names} == {
+        name: GOLDEN[name] for name in names
+    }
 
 
 @each_folder
@@ -37,7 +43,9 @@ def test_reading_line_by_line_gives_the_same_as_reading_the_file(folder: str) ->
             whole = read(text)
             points, logs = read_live(text.split("\n"))
             assert logs == whole, path
-            assert sorted(map(_key, points)) == sorted(_key(point) for log in whole for point in log.points)
+            assert sorted(map(_key, points)) == sorted(
+                _key(point) for log in whole for point in log.points
+            )
 
 
 def _key(point: Point) -> tuple[object, ...]:

@@ -8,7 +8,9 @@ from fabbench.model.log import Ending, Log, Outcome
 from tests.support.paths import DATA
 from tests.support.read_logs import read_lines
 
-LATE = Ending(status=None, timed_out="Step x was aborted: no output for 5 s.", planned_sizes=(64, 256))
+LATE = Ending(
+    status=None, timed_out="Step x was aborted: no output for 5 s.", planned_sizes=(64, 256)
+)
 
 STEPS = json.loads((DATA / "hung_steps.json").read_text("utf-8"))
 """Benchmark → the marker's words, and what a program of it prints before it hangs."""
@@ -24,9 +26,12 @@ def hung(benchmark: str, keep: int, *, end: bool, before: tuple[str, ...] = ()) 
 
 @pytest.mark.parametrize("end", [True, False])
 @pytest.mark.parametrize(
-    ("benchmark", "keep"), [(name, keep) for name, step in STEPS.items() for keep in range(len(step))]
+    ("benchmark", "keep"),
+    [(name, keep) for name, step in STEPS.items() for keep in range(len(step))],
 )
-def test_a_program_that_hangs_is_a_timeout_wherever_it_does(benchmark: str, keep: int, end: bool) -> None:
+def test_a_program_that_hangs_is_a_timeout_wherever_it_does(
+    benchmark: str, keep: int, end: bool
+) -> None:
     (log,) = hung(benchmark, keep, end=end)
     assert (log.benchmark, log.outcome) == (benchmark, Outcome.TIMEOUT)
     assert (log.reason or "").startswith(LATE.timed_out)
@@ -51,7 +56,11 @@ def test_a_step_that_hangs_does_not_spoil_the_one_before_and_is_not_lost(keep: i
 @pytest.mark.parametrize("status", [0, 7])
 def test_a_step_that_says_nothing_is_not_ok(status: int) -> None:
     words = STEPS["nvshmem"][0]
-    lines = [*WHOLE, f"#@fabbench begin 000-tcp-r1/{words}", f"#@fabbench end 000-tcp-r1/shmem_put_bw {status}"]
+    lines = [
+        *WHOLE,
+        f"#@fabbench begin 000-tcp-r1/{words}",
+        f"#@fabbench end 000-tcp-r1/shmem_put_bw {status}",
+    ]
     first, second = read_lines(lines, ending=Ending(status=status, planned_sizes=(64, 256)))
     assert first.outcome is Outcome.OK
     assert second.outcome is (Outcome.FAILED if status else Outcome.TRUNCATED)

@@ -32,14 +32,23 @@ CRAFTED: dict[str, Callable[[int], str]] = {
     "rows that contradict themselves": lambda count: HEAD + ROW.replace("10.00", "91.00") * count,
     "rows that cannot be read": lambda count: HEAD + ROW.replace("10.00", "1x.00") * count,
     "torn rows": lambda count: HEAD + (ROW[:60] + "\n" + ROW[60:]) * count,
-    "hosts": repeated("host{0}:{0}:{0} [0] NCCL INFO Channel 00/0 : 0[1] -> 1[0] [receive] via NET/Socket/0\n"),
-    "devices": repeated("#  Rank {0} Group  0 Pid {0} on host{0} device  0 [0000:00:06] NVIDIA H200\n"),
+    "hosts": repeated(
+        "host{0}:{0}:{0} [0] NCCL INFO Channel 00/0 : 0[1] -> 1[0] [receive] via NET/Socket/0\n"
+    ),
+    "devices": repeated(
+        "#  Rank {0} Group  0 Pid {0} on host{0} device  0 [0000:00:06] NVIDIA H200\n"
+    ),
     "failures": repeated("host{0}: Test NCCL failure common.cu:{0} 'unhandled {0}'\n"),
-    "steps": repeated("#@fabbench begin 000-tcp-r1/{0} benchmark=pingpong size=64\n#@fabbench end 000-tcp-r1/{0} 3\n"),
+    "steps": repeated(
+        "#@fabbench begin 000-tcp-r1/{0} benchmark=pingpong size=64\n#@fabbench end "
+        "000-tcp-r1/{0} 3\n"
+    ),
     "counters": lambda count: "".join(MARKER.format(number, PACKED) for number in range(count)),
     "prefixes of one line": lambda count: HEAD + "> " * count + ROW,
     "tags of one line": lambda count: HEAD + "[1,0]<stdout>: " * count + ROW,
-    "pods": lambda count: "".join(f"[pod/p{number}/c] {line}\n" for number in range(2 * count) for line in BANNER),
+    "pods": lambda count: "".join(
+        f"[pod/p{number}/c] {line}\n" for number in range(2 * count) for line in BANNER
+    ),
     "executions": lambda count: WHOLE * (count // 20),
 }
 

@@ -34,8 +34,14 @@ OTHERS = (
     *(CORPUS / f"{benchmark}/{name}.txt" for benchmark, name in SAMPLES.items()),
     *sorted((LOGS / "nvshmem").glob("*.txt")),
     LOGS / "runs/torch-tcp.txt",
-    *(LOGS / f"nccl/{name}.txt" for name in ("x-net-socket", "allreduce-mpi-nvlink", "alltoall-mpi", "split")),
-    *(LOGS / f"nccl/{name}.txt" for name in ("opt-I", "opt-dall", "x-ofi-efa-missing", "x-ofi-tcp")),
+    *(
+        LOGS / f"nccl/{name}.txt"
+        for name in ("x-net-socket", "allreduce-mpi-nvlink", "alltoall-mpi", "split")
+    ),
+    *(
+        LOGS / f"nccl/{name}.txt"
+        for name in ("opt-I", "opt-dall", "x-ofi-efa-missing", "x-ofi-tcp")
+    ),
     LOGS / "published/alltoall-3.5.21.txt",
     LOGS / "runs/nccl-shm.txt",
     *(CORPUS / "imb/collectives.txt", CORPUS / "nvshmem/layout-machine.txt"),
@@ -44,10 +50,14 @@ COPIES: dict[str, Callable[[str], str]] = {
     "page": lambda text: f"<html><body><pre>\n{html.escape(text)}</pre>",
     "lines of HTML": lambda text: html.escape(text).replace(" ", "&nbsp;").replace("\n", "<br>\n"),
     "blanks that do not break": lambda text: text.replace(" ", "\xa0"),
-    "wide blanks and signs without a width": lambda text: text.replace("  ", "\u3000").replace("\n", "\u200b\n"),
+    "wide blanks and signs without a width": lambda text: text.replace("  ", "\u3000").replace(
+        "\n", "\u200b\n"
+    ),
     "byte order mark": lambda text: f"\ufeff{text}",
     "progress bar": lambda text: f"  0%|  | 0/2\r 50%|# | 1/2\r{text}".replace("\n", "\r\r\n"),
-    "zeros in place of lost data, in a ticket": lambda text: "\0" * 600 + f"{{code:java}}{text}{{code}}",
+    "zeros in place of lost data, in a ticket": lambda text: (
+        "\0" * 600 + f"{{code:java}}{text}{{code}}"
+    ),
     "collapsed blanks": lambda text: re.sub(" +", " ", text),
     "cat -v": lambda text: re.sub(r"(\d+\.\d+)", r"^[[1m\1^[[0m", text),
     "colors without ESC": lambda text: re.sub("(?m)^(.*)$", r"[36m(task pid=1)[0m \1", text),
@@ -71,7 +81,11 @@ def contents(logs: Iterable[Log]) -> list[object]:
             [finding.code for finding in log.findings],
             [text for _, text in log.damaged],
             sorted(
-                (size, sorted((name, label) for name, label in labels.items() if name != "rank"), *measured)
+                (
+                    size,
+                    sorted((name, label) for name, label in labels.items() if name != "rank"),
+                    *measured,
+                )
                 for size, labels, *measured in log.points
             ),
         )
@@ -93,7 +107,11 @@ def test_a_log_reads_the_same_behind_every_prefix(form: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "form", [*LEARNED, *(pytest.param(form, marks=pytest.mark.slow) for form in FORMS if form not in LEARNED)]
+    "form",
+    [
+        *LEARNED,
+        *(pytest.param(form, marks=pytest.mark.slow) for form in FORMS if form not in LEARNED),
+    ],
 )
 def test_logs_of_every_benchmark_read_the_same_behind_a_prefix(form: str) -> None:
     for path in OTHERS:
@@ -122,7 +140,11 @@ def test_json_that_perftest_prints_is_read_behind_a_prefix(form: str, indent: st
 @pytest.mark.parametrize("name", ["release-1.0-all_reduce", "release-2.19.6-all_reduce"])
 def test_any_two_tags_of_launchers_may_be_stacked(name: str) -> None:
     lines = (CORPUS / f"nccl/{name}.txt").read_text().rstrip("\n").split("\n")
-    tags = [form for form in FORMS if form.startswith(("Open MPI", "SkyPilot", "Ray", "Modal", "kubectl", "quote"))]
+    tags = [
+        form
+        for form in FORMS
+        if form.startswith(("Open MPI", "SkyPilot", "Ray", "Modal", "kubectl", "quote"))
+    ]
     for outer, inner in product(tags, tags):
         logs = parse(behind(outer, behind(inner, lines).rstrip("\n").split("\n")))
         assert contents(logs) == contents(parse("\n".join(lines))), (outer, inner)
@@ -154,7 +176,9 @@ def test_a_prefix_is_learned_behind_what_is_read_at_first() -> None:
 def test_wrong_data_behind_a_label_are_corrupt_whatever_the_launcher_says() -> None:
     lines = nccl_text(ROWS, wrong=2528).rstrip("\n").split("\n")
     error = "srun: error: nid006512: tasks 24-27: Exited with exit code 1"
-    (log,) = parse("\n".join(("+ module load nccl",) * 20) + "\n" + behind("srun -l, padded", lines) + error)
+    (log,) = parse(
+        "\n".join(("+ module load nccl",) * 20) + "\n" + behind("srun -l, padded", lines) + error
+    )
     assert log.outcome == "corrupt"
     assert len(log.points) == 2 * len(ROWS)
 
@@ -177,7 +201,9 @@ def test_runs_of_several_hosts_that_print_in_turn_are_told_apart_by_the_hosts_na
     text = "".join(
         f"{one}{two}"
         for one, two in zip(
-            behind("pdsh", LINES).splitlines(keepends=True), (f"gpu-node-02: {line}\n" for line in other), strict=True
+            behind("pdsh", LINES).splitlines(keepends=True),
+            (f"gpu-node-02: {line}\n" for line in other),
+            strict=True,
         )
     )
     assert sorted((log.case, log.outcome, len(log.points)) for log in parse(text)) == [
@@ -197,7 +223,9 @@ def test_labeled_and_unlabeled_runs_of_one_page_are_runs_of_their_own() -> None:
     plain = "\n".join(LINES)
     labeled = behind("srun -l, padded", LINES)
     for page in (f"{plain}\n{labeled}{labeled}", f"{labeled}{labeled}{plain}\n"):
-        assert [(log.outcome, len(log.points)) for log in parse(page)] == [("ok", 2 * len(ROWS))] * 3
+        assert [(log.outcome, len(log.points)) for log in parse(page)] == [
+            ("ok", 2 * len(ROWS))
+        ] * 3
 
 
 def test_an_entry_of_a_log_that_holds_the_whole_output_is_read_line_by_line() -> None:
@@ -216,7 +244,10 @@ def test_ansible_says_a_programs_output_twice_and_it_is_read_once(path: Path) ->
 
 
 def test_nothing_is_learned_from_a_row_that_debug_text_tore() -> None:
-    row = "     1048576        262144     float     sum      -1vm:871:871 [0] NCCL INFO AllReduce: 8 Bytes"
+    row = (
+        "     1048576        262144     float     sum      -1vm:871:871 [0] NCCL INFO "
+        "AllReduce: 8 Bytes"
+    )
     assert Prefixes([row]).cut("     1048576  1") == Prefixes().cut("     1048576  1")
 
 
@@ -236,7 +267,9 @@ def test_what_only_resembles_a_learned_prefix_stays(line: str) -> None:
         assert Prefixes(behind(form, LINES).split("\n")).cut(line)[0] == line
 
 
-@pytest.mark.parametrize("header", ["#        (B)    (elements)           (us)  (GB/s)  (GB/s)", ""])
+@pytest.mark.parametrize(
+    "header", ["#        (B)    (elements)           (us)  (GB/s)  (GB/s)", ""]
+)
 def test_rows_without_the_names_of_columns_are_read_behind_a_banner(header: str) -> None:
     banner, devices = LINES[:1], LINES[2:4]
     rows = [line for line in LINES if " float " in line]

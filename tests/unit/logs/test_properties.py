@@ -1,6 +1,9 @@
-"""What holds for every log of every benchmark: cut, damaged, among other lines, or of any bytes at all.
+"""What holds for every log of every benchmark.
 
-The logs are those of the corpus. FABBENCH_FUZZ=N tries N times as many; `make test-slow` takes every log.
+Cut, damaged, among other lines, or of any bytes at all.
+
+The logs are those of the corpus. FABBENCH_FUZZ=N tries N times as many; `make test-slow` takes
+every log.
 """
 
 import io
@@ -37,7 +40,9 @@ def read(data: bytes) -> list[Log]:
 
 
 def rows(logs: Sequence[Log]) -> Rows:
-    return Counter((point.size, point.metrics, point.values) for log in logs for point in log.points)
+    return Counter(
+        (point.size, point.metrics, point.values) for log in logs for point in log.points
+    )
 
 
 def is_ok(logs: Sequence[Log]) -> bool:
@@ -45,12 +50,23 @@ def is_ok(logs: Sequence[Log]) -> bool:
 
 
 def good(benchmark: str, most: int | None) -> list[tuple[bytes, dict[str, Any]]]:
-    """Return small logs that are ok, of one side and no documents, and what each is read as: all, or up to `most`."""
+    """Return small logs that are ok, of one side and no documents, and what each is read as.
+
+    All, or up to `most`.
+    """
     found = []
     for name, logs in recorded().items():
         if len(logs) == 1 and (logs[0]["benchmark"], logs[0]["outcome"]) == (benchmark, "ok"):
-            data, sides = (ROOT / name).read_bytes().rstrip(), re.findall("side=server|side=client", str(logs[0]))
-            if len(data) < 4000 and len({*sides}) < 2 and b'"' not in data and "wrapped" not in name:
+            data, sides = (
+                (ROOT / name).read_bytes().rstrip(),
+                re.findall("side=server|side=client", str(logs[0])),
+            )
+            if (
+                len(data) < 4000
+                and len({*sides}) < 2
+                and b'"' not in data
+                and "wrapped" not in name
+            ):
                 found.append((data, logs[0]))
     assert found
     return found[:: math.ceil(len(found) / (most or len(found)))]
@@ -64,7 +80,10 @@ HOW_MANY = pytest.mark.parametrize("most", [8, pytest.param(None, marks=pytest.m
 @HOW_MANY
 @pytest.mark.parametrize("benchmark", OWN)
 def test_a_log_cut_anywhere_is_never_taken_for_whole(benchmark: str, most: int | None) -> None:
-    """It has no other figures; where its benchmark prints an end, none are missing; half a row is seen."""
+    """It has no other figures; where its benchmark prints an end, none are missing.
+
+    Half a row is seen.
+    """
     for data, whole in good(benchmark, most):
         all_rows = rows(read(data))
         for cut in range(0, len(data), max(len(data) // (20 if most else 60), 1)):
@@ -128,8 +147,18 @@ def broken(data: bytes) -> Iterator[tuple[int, bytes]]:
         figures = [*FIGURE.finditer(line)]
         if len(figures) < 2 or not re.match(rb"[\s|]*\d", line) or b"payload" in line:
             continue
-        for at in (spot for figure in figures for spot in range(*figure.span()) if line[spot : spot + 1].isdigit()):
-            yield number, b"\n".join([*lines[: number - 1], line[:at] + b"x" + line[at + 1 :], *lines[number:]])
+        for at in (
+            spot
+            for figure in figures
+            for spot in range(*figure.span())
+            if line[spot : spot + 1].isdigit()
+        ):
+            yield (
+                number,
+                b"\n".join(
+                    [*lines[: number - 1], line[:at] + b"x" + line[at + 1 :], *lines[number:]]
+                ),
+            )
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -147,7 +176,11 @@ NOISE = (
     b"node1:123:456 [0] NCCL INFO Using network Socket",
     b"libfabric:1:1700000000::efa:av:efa_av_open():12<warn> hello",
     b"Warning: Permanently added '10.0.0.1' (ED25519) to the list of known hosts.",
-    b"Conflicting CPU frequency values detected: 800.000000 != 2601.239000. CPU Frequency is not max.",
+    (
+        b"Conflicting CPU frequency values detected: 800.000000 != 2601.239000. CPU Frequency is "
+        b"not "
+        b"max."
+    ),
     b"",
     b"real 0m3.2s",
     b"# a remark of 2 words",
@@ -165,7 +198,11 @@ def test_lines_of_others_within_a_table_change_no_row(benchmark: str, most: int 
     for data, _ in good(benchmark, most):
         lines = data.split(b"\n")
         noise = [[*chance.choices(NOISE, k=chance.randint(0, 1)), line] for line in lines]
-        logs = [log for log in read(b"\n".join(line for group in noise for line in group)) if log.benchmark]
+        logs = [
+            log
+            for log in read(b"\n".join(line for group in noise for line in group))
+            if log.benchmark
+        ]
         assert rows(logs) == rows(read(data)), data
         assert not any(log.damaged for log in logs)
 
@@ -216,7 +253,9 @@ def repeat(chance: random.Random, data: bytes) -> bytes:
 def join(chance: random.Random, data: bytes) -> bytes:
     """A row lost its end, its head, or its end and the newline."""
     lines = data.split(b"\n")
-    at = chance.choice([at for at, line in enumerate(lines) if re.match(rb"\s*\d", line)] or range(len(lines)))
+    at = chance.choice(
+        [at for at, line in enumerate(lines) if re.match(rb"\s*\d", line)] or range(len(lines))
+    )
     cut = chance.randint(0, len(lines[at]))
     head, tail, after = lines[at][:cut], lines[at][cut:], b"".join(lines[at + 1 : at + 2])
     lines[at : at + 2] = chance.choice([[head, after], [tail, after], [head + after]])
@@ -225,13 +264,19 @@ def join(chance: random.Random, data: bytes) -> bytes:
 
 def insert(chance: random.Random, data: bytes) -> bytes:
     at = chance.randrange(len(data))
-    return data[:at] + chance.choice([b"\0" * 8, b"\x1b[0m", b"\x1b]0;x\x07", b"\x08", b"\r", b"\r\n\r\n"]) + data[at:]
+    return (
+        data[:at]
+        + chance.choice([b"\0" * 8, b"\x1b[0m", b"\x1b]0;x\x07", b"\x08", b"\r", b"\r\n\r\n"])
+        + data[at:]
+    )
 
 
 def prefix(chance: random.Random, data: bytes) -> bytes:
     """Every line has a prefix, or nearly every one."""
     tag, share = chance.choice(TAGS)[0], chance.choice([1.0, 0.9])
-    return b"\n".join((tag if chance.random() < share else b"") + line for line in data.split(b"\n"))
+    return b"\n".join(
+        (tag if chance.random() < share else b"") + line for line in data.split(b"\n")
+    )
 
 
 TAGS = (
@@ -249,7 +294,9 @@ def interleaved(chance: random.Random, one: bytes, other: bytes) -> bytes:
     mixed = list[bytes]()
     while any(lines):
         at = chance.randrange(2)
-        mixed += (tags[at] + lines[at].pop() for _ in range(min(chance.randint(1, 5), len(lines[at]))))
+        mixed += (
+            tags[at] + lines[at].pop() for _ in range(min(chance.randint(1, 5), len(lines[at])))
+        )
     return b"\n".join(mixed)
 
 
@@ -271,7 +318,10 @@ def contradicts(point: Point, benchmark: str | None, factor: float | None) -> bo
             slack = 0.0051e9 / algbw + (0.051e-6 if time >= 1e-4 else 0.0051e-6) / time + 0.0002
             if abs(algbw * time / point.size - 1) > slack:
                 return True
-            return factor is not None and abs(busbw - factor * algbw) > 0.0051e9 * (1 + factor) + 0.0001 * busbw
+            return (
+                factor is not None
+                and abs(busbw - factor * algbw) > 0.0051e9 * (1 + factor) + 0.0001 * busbw
+            )
     return False
 
 
@@ -281,7 +331,9 @@ def factor_of(logs: Sequence[Log]) -> float | None:
         point.values[2] / point.values[1]
         for log in logs
         for point in log.points
-        if log.benchmark == "nccl" and point.metrics[1:3] == ("algbw", "busbw") and point.values[1] > 2e10
+        if log.benchmark == "nccl"
+        and point.metrics[1:3] == ("algbw", "busbw")
+        and point.values[1] > 2e10
     ]
     return sum(found) / len(found) if found else None
 
@@ -290,15 +342,33 @@ TEXTS = [path.read_bytes() for path in sorted(LOGS.rglob("*.txt")) if path.stat(
 
 
 UNREPEATED = re.compile(rb"\{|cputime|i_min|busbw +res\b|alltoallv|PERF_STATS|window size: varied")
-"""Nothing contradicts these: documents, some times of nccl-tests, rows that name themselves, equal columns."""
+"""Nothing contradicts these.
+
+Documents, some times of nccl-tests, rows that name themselves, equal columns.
+"""
 
 
 @cache
 def wholes() -> list[bytes]:
-    """Return the recorded logs that are ok, with a table. NVSHMEM's sizes depend on the number of PEs."""
-    known = {ROOT / name: logs for name, logs in recorded().items() if {log["outcome"] for log in logs} == {"ok"}}
-    small = (path.read_bytes() for path, logs in known.items() if "'size_means': 'total'" not in str(logs))
-    return [data for data in small if len(data) < 30_000 and not UNREPEATED.search(data) and has_table(read(data))]
+    """Return the recorded logs that are ok, with a table.
+
+    NVSHMEM's sizes depend on the number of PEs.
+    """
+    known = {
+        ROOT / name: logs
+        for name, logs in recorded().items()
+        if {log["outcome"] for log in logs} == {"ok"}
+    }
+    small = (
+        path.read_bytes()
+        for path, logs in known.items()
+        if "'size_means': 'total'" not in str(logs)
+    )
+    return [
+        data
+        for data in small
+        if len(data) < 30_000 and not UNREPEATED.search(data) and has_table(read(data))
+    ]
 
 
 def has_table(logs: Sequence[Log]) -> bool:
@@ -310,7 +380,13 @@ FEW = 3  # sizes, or less, contradict no other
 
 def shown(logs: Sequence[Log]) -> set[tuple[int, Any]]:
     """Return each figure with its size; nothing contradicts those of empty messages."""
-    return {(point.size, value) for log in logs for point in log.points if point.size for value in point.values}
+    return {
+        (point.size, value)
+        for log in logs
+        for point in log.points
+        if point.size
+        for value in point.values
+    }
 
 
 @cache
@@ -319,11 +395,18 @@ def figures(data: bytes) -> set[tuple[int, Any]]:
 
 
 @seeds(1, 12)
-def test_what_a_damaged_log_says_is_what_was_printed(seed: int, record_property: Callable[[str, object], None]) -> None:
+def test_what_a_damaged_log_says_is_what_was_printed(
+    seed: int, record_property: Callable[[str, object], None]
+) -> None:
     """As good is read what was printed, or, where a figure itself was altered, what nothing contradicts."""
     chance, counts, bad = random.Random(seed), Counter[str](), list[str]()
     for number in range((1500 if seed else 200) * TIMES):
-        data, other, damages, known = chance.choice(wholes()), chance.choice(TEXTS), [*FIGURES_DAMAGED], set[Any]()
+        data, other, damages, known = (
+            chance.choice(wholes()),
+            chance.choice(TEXTS),
+            [*FIGURES_DAMAGED],
+            set[Any](),
+        )
         whole, altered = data, chance.random() < 0.2
         if altered:
             damages = [chance.choice(damages)]
@@ -358,13 +441,19 @@ WORDS = """\
 # Rank Pid on device nThread nGpus minBytes maxBytes step: 2(factor) warmup iters: size count type redop root
 time algbw busbw #wrong error float half sum -1 0 8 1024 27.30 1e+06 N/A e+ NCCL INFO WARN vm:1:1 [0]
 [1,0]<stdout>: (head, pid=1) Out of bounds values : OK FAILED Avg bus bandwidth USAGE bytes #sent #ack =10 1k
-0.00s fi_pingpong #@fabbench begin end x/1 0: \x1b[36m \x1b[0m \r \x00 \ufffd \t""".replace("\n", " \n ").split(" ")
+0.00s fi_pingpong #@fabbench begin end x/1 0: \x1b[36m \x1b[0m \r \x00 \ufffd \t""".replace(
+    "\n", " \n "
+).split(" ")
 
 
 def written(logs: Sequence[Log]) -> str:
     """Write logs as the public contract."""
     writer = log_writer("json")
-    return writer.opening + writer.separator.join("".join(writer.log(log)) for log in logs) + writer.closing([])
+    return (
+        writer.opening
+        + writer.separator.join("".join(writer.log(log)) for log in logs)
+        + writer.closing([])
+    )
 
 
 def sound(data: bytes) -> list[Log]:
@@ -375,7 +464,9 @@ def sound(data: bytes) -> list[Log]:
         assert (log.reason is None) == (log.outcome == "ok")
         assert log.outcome != "ok" or log.points
         assert all(point.size >= 0 for point in log.points)
-        assert all(math.isfinite(value) and value >= 0 for point in log.points for value in point.values)
+        assert all(
+            math.isfinite(value) and value >= 0 for point in log.points for value in point.values
+        )
         assert len(list(log_records(log))) == sum(len(point.values) for point in log.points)
         log_tables(log)
     return logs
@@ -385,7 +476,10 @@ def sound(data: bytes) -> list[Log]:
 def test_random_words_and_bytes_are_no_exception(seed: int) -> None:
     chance = random.Random(f"words {seed}")
     for _ in range(5):
-        words = (chance.choice(WORDS) + chance.choice(["", " ", "  ", "\n", "      "]) for _ in range(400))
+        words = (
+            chance.choice(WORDS) + chance.choice(["", " ", "  ", "\n", "      "])
+            for _ in range(400)
+        )
         sound("".join(words).encode())
     sound(chance.randbytes(4000))
     sound(bytes(chance.choices(b"0123456789 \n.e+-#[]<>:", k=4000)))
@@ -400,7 +494,9 @@ def test_damaged_json_is_no_exception(seed: int) -> None:
         for _ in range(chance.randint(1, 5)):
             value, count = chance.choice(values), chance.randint(1, 40)
             data = (
-                re.sub(rb"(?<=:)[\d.]+(?=[,}])", value, data, count=count) if count % 2 else lose(chance, data or b"{")
+                re.sub(rb"(?<=:)[\d.]+(?=[,}])", value, data, count=count)
+                if count % 2
+                else lose(chance, data or b"{")
             )
         assert "AWS_SECRET" not in written(sound(data))
 
@@ -453,7 +549,12 @@ def test_a_long_line_of_one_piece_is_no_endless_search(piece: str) -> None:
     text = (piece * (30_000 // len(piece)))[:30_000]
     perftest = TABLES["perftest"].read_text().split("\n")[:-3]
     ends = (" NCCL INFO # nThread 1 nGpus 1 minBytes 8 float ", '"test_info": { |')
-    lines = [HEAD.decode(), *(f"{text}{end}" for end in ends), *perftest, f"NCCL {text}:1:1 [0] NCC"]
+    lines = [
+        HEAD.decode(),
+        *(f"{text}{end}" for end in ends),
+        *perftest,
+        f"NCCL {text}:1:1 [0] NCC",
+    ]
     assert rows(sound("\n".join(lines).encode())) >= rows(read(HEAD))
     assert unread_reason(text)[1] in {False, True}
 

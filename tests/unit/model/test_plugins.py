@@ -12,7 +12,12 @@ from tests.support.tiers import sampled
 
 LOG = EXAMPLES / "logs/x-net-socket.txt"
 GROUPS = {"benchmarks": "nccl", "launchers": "local", "renderings": "script"}
-MODULES = {"gone": "gone:IT", "raises": "odd_raises:IT", "bare": "odd_bare:IT", "liar": "odd_liar:IT"}
+MODULES = {
+    "gone": "gone:IT",
+    "raises": "odd_raises:IT",
+    "bare": "odd_bare:IT",
+    "liar": "odd_liar:IT",
+}
 REASONS = {
     "gone": "cannot be loaded: ModuleNotFoundError: No module named 'gone'.",
     "raises": "cannot be loaded: ZeroDivisionError: division by zero.",
@@ -39,7 +44,9 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def fabbench(odd: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    program = f"import sys; sys.path.append({str(odd)!r}); from fabbench.__main__ import main; main()"
+    program = (
+        f"import sys; sys.path.append({str(odd)!r}); from fabbench.__main__ import main; main()"
+    )
     argv = [sys.executable, "-c", program, *words]
     return subprocess.run(argv, capture_output=True, text=True, check=False)
 
@@ -49,7 +56,11 @@ def test_logs_are_read_without_what_is_broken(odd: Path, count: int) -> None:
     done = fabbench(odd, "parse", *[str(LOG)] * count, "--format", "csv")
     assert done.returncode == 0
     assert done.stdout.count("all_reduce") >= count
-    found = [line for line in done.stderr.splitlines() if line.startswith("Warning: fabbench.benchmarks: ")]
+    found = [
+        line
+        for line in done.stderr.splitlines()
+        if line.startswith("Warning: fabbench.benchmarks: ")
+    ]
     assert len(found) == len(MODULES)
     assert done.stderr.count("Warning") == len(MODULES)
     for name, reason in REASONS.items():
@@ -76,7 +87,9 @@ def test_help_lists_what_is_broken_as_such(odd: Path) -> None:
         every=3,
     ),
 )
-def test_what_is_broken_is_named_when_it_is_asked_for(odd: Path, words: tuple[str, ...], name: str) -> None:
+def test_what_is_broken_is_named_when_it_is_asked_for(
+    odd: Path, words: tuple[str, ...], name: str
+) -> None:
     done = fabbench(odd, *(word.format(name=name) for word in words))
     assert (done.returncode, done.stdout) == (2, "")
     assert f"{name} of odd 1.0 ({MODULES[name]}) {REASONS[name]}" in done.stderr
@@ -128,12 +141,22 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param(("parse", str(LOG)), "KeyError: 'in the plug-in'", marks=pytest.mark.slow),
         (("parse", *[str(LOG)] * 12), "KeyError: 'in the plug-in'"),  # in another process
         pytest.param(("explain", str(LOG)), "KeyError: 'in the plug-in'", marks=pytest.mark.slow),
-        pytest.param(("compare", str(LOG), str(LOG)), "KeyError: 'in the plug-in'", marks=pytest.mark.slow),
-        pytest.param(("check", "--on", "bad"), "ZeroDivisionError: division by zero", marks=pytest.mark.slow),
-        pytest.param(("run", "pingpong", "--on", "bad"), "ZeroDivisionError: division by zero", marks=pytest.mark.slow),
+        pytest.param(
+            ("compare", str(LOG), str(LOG)), "KeyError: 'in the plug-in'", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            ("check", "--on", "bad"), "ZeroDivisionError: division by zero", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            ("run", "pingpong", "--on", "bad"),
+            "ZeroDivisionError: division by zero",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
-def test_a_plugin_that_fails_is_an_internal_error(bad: Path, words: tuple[str, ...], expected: str) -> None:
+def test_a_plugin_that_fails_is_an_internal_error(
+    bad: Path, words: tuple[str, ...], expected: str
+) -> None:
     done = fabbench(bad, *words)
     assert done.returncode == 70
     first, second, _, *trace = done.stderr[done.stderr.index("Internal error") :].splitlines()

@@ -10,7 +10,13 @@ from fabbench.model.fabrics import Rail, natural_order, paired_devices
 
 def test_names_with_numbers_are_in_their_order() -> None:
     names = ["mlx5_10", "mlx5_9", "rdmap101s0", "rdmap79s0", "mlx5_bond_0"]
-    assert sorted(names, key=natural_order) == ["mlx5_9", "mlx5_10", "mlx5_bond_0", "rdmap79s0", "rdmap101s0"]
+    assert sorted(names, key=natural_order) == [
+        "mlx5_9",
+        "mlx5_10",
+        "mlx5_bond_0",
+        "rdmap79s0",
+        "rdmap101s0",
+    ]
 
 
 @given(st.lists(st.text(alphabet="ab09_²", max_size=30)))
@@ -19,7 +25,10 @@ def test_any_names_can_be_sorted(names: list[str]) -> None:
 
 
 def test_hosts_with_the_same_names_pair_them_whatever_the_order() -> None:
-    assert paired_devices(("b", "a"), ("a", "b"), ("x", "y")) == (Rail("a", "a", 0, 2), Rail("b", "b", 1, 2))
+    assert paired_devices(("b", "a"), ("a", "b"), ("x", "y")) == (
+        Rail("a", "a", 0, 2),
+        Rail("b", "b", 1, 2),
+    )
 
 
 def test_other_names_pair_in_order_and_other_numbers_do_not() -> None:

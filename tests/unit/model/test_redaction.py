@@ -31,11 +31,26 @@ def test_words(text: str, left: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["plain", "a b", "-----BEGIN-----\nx\n-----END-----", "a$$b", "it's", '"q"', "\t", "\x07", "\u2028"]
+    "value",
+    [
+        "plain",
+        "a b",
+        "-----BEGIN-----\nx\n-----END-----",
+        "a$$b",
+        "it's",
+        '"q"',
+        "\t",
+        "\x07",
+        "\u2028",
+    ],
 )
 def test_nothing_of_a_value_is_left(value: str) -> None:
     secret = f"S3CRET{value}S3CRET"
-    document = {"env": {"MY_TOKEN": secret, "A": "1"}, "argv": [f"MY_TOKEN={secret}"], "deep": [{"env": {}}]}
+    document = {
+        "env": {"MY_TOKEN": secret, "A": "1"},
+        "argv": [f"MY_TOKEN={secret}"],
+        "deep": [{"env": {}}],
+    }
     left = redacted(document)
     assert "S3CRET" not in str(left)
     assert left["env"]["A"] == "1"
@@ -57,4 +72,7 @@ def test_text_that_is_printable_stays_so(payload: str) -> None:
 
 def test_colours_are_left_out_and_lines_stay() -> None:
     assert printable("\x1b[1;31mred\x1b[0m\tx\r\ny\n") == "red\tx\ny\n"
-    assert printable("na\u00efve \u2013 \u65e5\u672c \U0001f600") == "na\u00efve \u2013 \u65e5\u672c \U0001f600"
+    assert (
+        printable("na\u00efve \u2013 \u65e5\u672c \U0001f600")
+        == "na\u00efve \u2013 \u65e5\u672c \U0001f600"
+    )

@@ -18,15 +18,25 @@ from tests.support.requests import request
 
 HERE = Host(
     name="here",
-    providers={"shm": frozenset({"rdm"}), "tcp": frozenset({"msg"}), "tcp;ofi_rxm": frozenset({"rdm"})},
+    providers={
+        "shm": frozenset({"rdm"}),
+        "tcp": frozenset({"msg"}),
+        "tcp;ofi_rxm": frozenset({"rdm"}),
+    },
     search_notes=("Looked here: found shm, tcp.",),
 )
 AWS = Host(name="aws", providers={**HERE.providers, "efa": frozenset({"rdm", "dgram"})})
-ROCE = Host(name="roce", providers={**HERE.providers, "verbs": frozenset({"msg", "rdm"})}, devices={"rxe0": "roce"})
+ROCE = Host(
+    name="roce",
+    providers={**HERE.providers, "verbs": frozenset({"msg", "rdm"})},
+    devices={"rxe0": "roce"},
+)
 WORK = PingpongWork(sizes=(64, 4096))
 
 
-def planned(*fabrics: str, hosts: tuple[Host, ...] = (HERE,), work: PingpongWork = WORK, **wanted: int) -> Plan:
+def planned(
+    *fabrics: str, hosts: tuple[Host, ...] = (HERE,), work: PingpongWork = WORK, **wanted: int
+) -> Plan:
     run_request = request("pingpong", work, *fabrics, repeats=wanted.get("repeats"))
     return plan(run_request, Inventory(target="local", hosts=hosts))
 
@@ -53,7 +63,10 @@ def test_one_configuration_is_not_repeated_unless_asked() -> None:
 
 
 def test_the_same_fabric_twice() -> None:
-    assert [configuration.label for configuration in planned("tcp", "tcp").configurations] == ["tcp", "tcp-2"]
+    assert [configuration.label for configuration in planned("tcp", "tcp").configurations] == [
+        "tcp",
+        "tcp-2",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +84,9 @@ def test_the_same_fabric_twice() -> None:
 def test_the_best_fabric_that_every_host_has(
     fabrics: tuple[str, ...], hosts: tuple[Host, ...], configurations: list[str]
 ) -> None:
-    assert [configuration.label for configuration in planned(*fabrics, hosts=hosts).configurations] == configurations
+    assert [
+        configuration.label for configuration in planned(*fabrics, hosts=hosts).configurations
+    ] == configurations
 
 
 @pytest.mark.parametrize(
@@ -86,12 +101,16 @@ def test_the_best_fabric_that_every_host_has(
         (("p2p",), (HERE,), RequestError, "no fabric p2p"),
     ],
 )
-def test_refused(fabrics: tuple[str, ...], hosts: tuple[Host, ...], kind: type[Exception], expected: str) -> None:
+def test_refused(
+    fabrics: tuple[str, ...], hosts: tuple[Host, ...], kind: type[Exception], expected: str
+) -> None:
     with pytest.raises(kind, match=expected):
         planned(*fabrics, hosts=hosts)
 
 
-@pytest.mark.parametrize(("hosts", "can"), [((HERE,), "--fabric shm"), ((HERE, HERE), "fabbench check")])
+@pytest.mark.parametrize(
+    ("hosts", "can"), [((HERE,), "--fabric shm"), ((HERE, HERE), "fabbench check")]
+)
 def test_without_an_rdma_fabric_ab_says_what_to_do(hosts: tuple[Host, ...], can: str) -> None:
     with pytest.raises(MachineError) as refused:
         planned(AB, hosts=hosts)
@@ -103,7 +122,11 @@ EFA_HOST = Host(name="box", gpus=2, devices={"rdmap0s6": "efa"})
 
 @pytest.mark.parametrize(
     ("fabrics", "host", "configurations"),
-    [((), Host(name="box", gpus=2), ["p2p"]), ((), EFA_HOST, ["p2p"]), (("shm",), Host(name="box", gpus=2), ["shm"])],
+    [
+        ((), Host(name="box", gpus=2), ["p2p"]),
+        ((), EFA_HOST, ["p2p"]),
+        (("shm",), Host(name="box", gpus=2), ["shm"]),
+    ],
 )
 def test_ranks_of_one_host_are_measured_inside_it(
     fabrics: tuple[str, ...], host: Host, configurations: list[str]
@@ -115,10 +138,28 @@ def test_ranks_of_one_host_are_measured_inside_it(
 @pytest.mark.parametrize(
     ("fabrics", "host", "kind", "expected", "hint"),
     [
-        ((), Host(name="box", gpus=1), MachineError, "it takes two GPUs of one host, and 1 was found", "--gpus N"),
-        ((), Host(name="box"), MachineError, "p2p is not available on box: .* 0 were found", "--gpus N"),
+        (
+            (),
+            Host(name="box", gpus=1),
+            MachineError,
+            "it takes two GPUs of one host, and 1 was found",
+            "--gpus N",
+        ),
+        (
+            (),
+            Host(name="box"),
+            MachineError,
+            "p2p is not available on box: .* 0 were found",
+            "--gpus N",
+        ),
         ((AB,), EFA_HOST, RequestError, "tcp cannot be measured on box alone", "--virtual-nodes 2"),
-        (("tcp",), EFA_HOST, RequestError, "tcp cannot be measured on box alone", "--virtual-nodes 2"),
+        (
+            ("tcp",),
+            EFA_HOST,
+            RequestError,
+            "tcp cannot be measured on box alone",
+            "--virtual-nodes 2",
+        ),
     ],
 )
 def test_what_one_host_cannot_measure_says_what_to_do(
@@ -135,12 +176,20 @@ def test_both_sides_of_a_pair_agree() -> None:
     assert server[:-2] == client[:-3]
     assert server[-2:] == ("-B", "{port}")
     assert client[-3:] == ("-P", "{port}", "{server}")
-    assert server[:10] == (*("fi_pingpong", "-p", "tcp", "-e", "msg", "-v", "-S", "64", "-I"), server[9])
+    assert server[:10] == (
+        *("fi_pingpong", "-p", "tcp", "-e", "msg", "-v", "-S", "64", "-I"),
+        server[9],
+    )
 
 
 @pytest.mark.parametrize(
     ("fabric", "provider", "endpoint"),
-    [("tcp", "tcp", "msg"), ("shm", "shm", "rdm"), ("efa", "efa", "rdm"), ("ofi-tcp", "tcp", "msg")],
+    [
+        ("tcp", "tcp", "msg"),
+        ("shm", "shm", "rdm"),
+        ("efa", "efa", "rdm"),
+        ("ofi-tcp", "tcp", "msg"),
+    ],
 )
 def test_provider_and_endpoint(fabric: str, provider: str, endpoint: str) -> None:
     (server, _) = commands(planned(fabric, hosts=(AWS,)))
@@ -150,8 +199,12 @@ def test_provider_and_endpoint(fabric: str, provider: str, endpoint: str) -> Non
 def test_a_domain_is_asked_for_and_proven() -> None:
     (execution,) = planned("tcp", work=PingpongWork(sizes=(64,), domain="eth1")).executions
     assert execution.proof.domain == "eth1"
-    assert [command.env for command in execution.steps[0].commands] == [{"FI_TCP_IFACE": "eth1"}] * 2
-    (server, _) = commands(planned("efa", hosts=(AWS,), work=PingpongWork(sizes=(64,), domain="rdmap0s6-rdm")))
+    assert [command.env for command in execution.steps[0].commands] == [
+        {"FI_TCP_IFACE": "eth1"}
+    ] * 2
+    (server, _) = commands(
+        planned("efa", hosts=(AWS,), work=PingpongWork(sizes=(64,), domain="rdmap0s6-rdm"))
+    )
     assert server[-2:] == ("-d", "rdmap0s6-rdm")
 
 
@@ -161,7 +214,9 @@ def test_what_an_image_sets_is_taken_away() -> None:
 
 
 @given(
-    st.sampled_from([("efa", "rdm"), ("tcp", "rdm"), ("tcp", "msg"), ("shm", "rdm"), ("new", "rdm")]),
+    st.sampled_from(
+        [("efa", "rdm"), ("tcp", "rdm"), ("tcp", "msg"), ("shm", "rdm"), ("new", "rdm")]
+    ),
     st.integers(0, 1 << 32),
 )
 def test_iterations_print_unharmed(kind: tuple[str, str], size: int) -> None:
@@ -189,6 +244,9 @@ def test_executions_know_what_the_nodes_are_where_all_are_of_one_type() -> None:
     one, other = (replace(AWS, name=name, instance_type="p4d.24xlarge") for name in "ab")
     proof = planned("efa", hosts=(one, other)).executions[0].proof
     assert (proof.instance_type, proof.nodes) == ("p4d.24xlarge", 2)
-    for hosts in ((one, replace(other, instance_type="p5.48xlarge")), (one, replace(other, virtual=True))):
+    for hosts in (
+        (one, replace(other, instance_type="p5.48xlarge")),
+        (one, replace(other, virtual=True)),
+    ):
         proof = planned("efa", hosts=hosts).executions[0].proof
         assert (proof.instance_type, proof.nodes) == ("", None)

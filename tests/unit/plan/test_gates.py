@@ -28,26 +28,68 @@ ALONE = Host(name="a", gpus=3)
 @pytest.mark.parametrize(
     ("benchmark", "work", "gate", "measures"),
     [
-        ("pingpong", PingpongWork(), "busbw@64>=1GB/s", "pingpong measures latency, bandwidth, message_rate"),
+        (
+            "pingpong",
+            PingpongWork(),
+            "busbw@64>=1GB/s",
+            "pingpong measures latency, bandwidth, message_rate",
+        ),
         ("pingpong", PingpongWork(sizes=(64,)), "latency@128<=1ms", "pingpong measures 64 B"),
-        ("pingpong", PingpongWork(), "latency@65..1000<=1ms", "measures 64 B, 1 KB, 16 KB, 256 KB, 4 MB"),
+        (
+            "pingpong",
+            PingpongWork(),
+            "latency@65..1000<=1ms",
+            "measures 64 B, 1 KB, 16 KB, 256 KB, 4 MB",
+        ),
         ("pingpong", PingpongWork(sizes=(64,)), "ratio@1K>=10", "pingpong measures 64 B"),
         ("nccl", NcclWork(), "latency@64:20us", r"nccl \(all_reduce\) measures busbw, algbw, time"),
-        ("nccl", NcclWork(), "bandwidth@1M>=3GB/s", r"nccl \(all_reduce\) measures busbw, algbw, time"),
+        (
+            "nccl",
+            NcclWork(),
+            "bandwidth@1M>=3GB/s",
+            r"nccl \(all_reduce\) measures busbw, algbw, time",
+        ),
         ("nccl", NcclWork(), "busbw@3M>=3GB/s", "measures 29 sizes from 8 B to 2 GB"),
-        ("nccl", NcclWork(max_bytes=1 << 20), "busbw@2M..1G>=3GB/s", "measures 18 sizes from 8 B to 1 MB"),
-        ("nccl", NcclWork(collectives=("all_gather",), max_bytes=512), "busbw@100>=1GB/s", "measures 64 B,"),
-        ("perftest", PerftestWork(), "latency<=20us", r"perftest \(ib_write_bw\) measures bandwidth"),
+        (
+            "nccl",
+            NcclWork(max_bytes=1 << 20),
+            "busbw@2M..1G>=3GB/s",
+            "measures 18 sizes from 8 B to 1 MB",
+        ),
+        (
+            "nccl",
+            NcclWork(collectives=("all_gather",), max_bytes=512),
+            "busbw@100>=1GB/s",
+            "measures 64 B,",
+        ),
+        (
+            "perftest",
+            PerftestWork(),
+            "latency<=20us",
+            r"perftest \(ib_write_bw\) measures bandwidth",
+        ),
         ("perftest", PerftestWork(test="ib_read_lat"), "latency@64<=20us", "measures 2 B"),
-        ("osu", OsuWork(tests=("osu_bw",)), "latency<=20us", r"osu \(osu_bw\) measures bandwidth, message_"),
+        (
+            "osu",
+            OsuWork(tests=("osu_bw",)),
+            "latency<=20us",
+            r"osu \(osu_bw\) measures bandwidth, message_",
+        ),
         ("osu", OsuWork(tests=("osu_bw", "osu_bibw")), "bandwidth@100>=1GB/s", "measures 23 sizes"),
         ("torch", TorchWork(), "time<=1s", "torch measures busbw, algbw"),
         ("torch", TorchWork(), "busbw@1G>=1GB/s", r"torch measures 4 GB \(4e9 B\)"),
-        ("fabtests", FabtestsWork(), "bandwidth@4K>=1GB/s", r"fabtests \(fi_rma_bw\) measures 1 MB"),
+        (
+            "fabtests",
+            FabtestsWork(),
+            "bandwidth@4K>=1GB/s",
+            r"fabtests \(fi_rma_bw\) measures 1 MB",
+        ),
         ("nvshmem", NvshmemWork(), "time<=1ms", r"nvshmem \(shmem_put_bw\) measures busbw"),
     ],
 )
-def test_a_gate_that_can_match_no_data_is_refused(benchmark: str, work: Any, gate: str, measures: str) -> None:
+def test_a_gate_that_can_match_no_data_is_refused(
+    benchmark: str, work: Any, gate: str, measures: str
+) -> None:
     with pytest.raises(RequestError, match=f"The gate .* would compare nothing: .*{measures}"):
         require_measurable(request(benchmark, work, gates=(gate,)), (A, B))
 
@@ -72,13 +114,17 @@ def test_a_gate_that_can_match_no_data_is_refused(benchmark: str, work: Any, gat
         ("pingpong", PingpongWork(sizes=(64,)), "latency@128<=1ms", ()),
     ],
 )
-def test_what_is_not_known_is_not_refused(benchmark: str, work: Any, gate: str, hosts: tuple[Host, ...]) -> None:
+def test_what_is_not_known_is_not_refused(
+    benchmark: str, work: Any, gate: str, hosts: tuple[Host, ...]
+) -> None:
     (parsed,) = require_measurable(request(benchmark, work, gates=(gate,)), hosts)
     assert parsed.text == gate
 
 
 def test_the_metric_to_compare_is_checked_too() -> None:
-    with pytest.raises(RequestError, match=r"--metric latency .* nccl \(all_reduce\) measures busbw"):
+    with pytest.raises(
+        RequestError, match=r"--metric latency .* nccl \(all_reduce\) measures busbw"
+    ):
         require_measurable(request("nccl", NcclWork(), metric="latency"))
     assert require_measurable(request("nccl", NcclWork(), metric="time")) == ()
 
@@ -89,7 +135,9 @@ def test_recorded_logs_have_no_metric_that_would_be_refused() -> None:
     logs = [log for log in entries if isinstance(log, Log) and log.benchmark]
     for log in logs:
         benchmark = benchmark_named(log.benchmark)
-        measured = {name for point in log.points if "stat" not in point.labels for name in point.metrics}
+        measured = {
+            name for point in log.points if "stat" not in point.labels for name in point.metrics
+        }
         assert measured <= {*benchmark.metrics_of(log.case or "")}, log.source
         assert measured <= {*benchmark.default_metrics}, log.source
     assert {log.benchmark for log in logs} >= {"nccl", "nvshmem", "pingpong", "torch"}

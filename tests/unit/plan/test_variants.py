@@ -47,13 +47,28 @@ MPI = Mpi(program="/usr/bin/mpirun", kind=MpiKind.OPEN_MPI_4, version="4.1.7")
         (("a=",), Variant(name="a")),
         (("a=interface=fab0",), Variant(name="a", interface="fab0")),
         (("a=mpirun=/opt/x/bin/mpirun",), Variant(name="a", mpirun="/opt/x/bin/mpirun")),
-        (("a=image=repo.example/x:1@sha256:00",), Variant(name="a", image="repo.example/x:1@sha256:00")),
+        (
+            ("a=image=repo.example/x:1@sha256:00",),
+            Variant(name="a", image="repo.example/x:1@sha256:00"),
+        ),
         (("a=host-network",), Variant(name="a", host_network=True)),
         (("a=host-network=true",), Variant(name="a", host_network=True)),
-        (("a=A=1,host-network,image=x:1",), Variant(name="a", env={"A": "1"}, host_network=True, image="x:1")),
-        (("a=/opt/a", "a=host-network=false"), Variant(name="a", paths=("/opt/a",), host_network=False)),
-        (("a=NCCL_ALGO=Ring,env.lower=x",), Variant(name="a", env={"NCCL_ALGO": "Ring", "lower": "x"})),
-        (("a=NCCL_IB_HCA=mlx5_0,mlx5_1,A=",), Variant(name="a", env={"NCCL_IB_HCA": "mlx5_0,mlx5_1", "A": ""})),
+        (
+            ("a=A=1,host-network,image=x:1",),
+            Variant(name="a", env={"A": "1"}, host_network=True, image="x:1"),
+        ),
+        (
+            ("a=/opt/a", "a=host-network=false"),
+            Variant(name="a", paths=("/opt/a",), host_network=False),
+        ),
+        (
+            ("a=NCCL_ALGO=Ring,env.lower=x",),
+            Variant(name="a", env={"NCCL_ALGO": "Ring", "lower": "x"}),
+        ),
+        (
+            ("a=NCCL_IB_HCA=mlx5_0,mlx5_1,A=",),
+            Variant(name="a", env={"NCCL_IB_HCA": "mlx5_0,mlx5_1", "A": ""}),
+        ),
         (
             ("a=path=/opt/a:/opt/b,A=b=c", "a=/opt/c"),
             Variant(name="a", paths=("/opt/a", "/opt/b", "/opt/c"), env={"A": "b=c"}),
@@ -73,7 +88,10 @@ def test_what_can_be_written(texts: tuple[str, ...], wanted: Variant) -> None:
     [
         ("a", "a is not defined: fabbench.yaml has known."),
         ("a=opt/a", "--variant a=opt/a: unexpected 'opt/a'."),
-        *((f"a={word}", f"unexpected '{word}'") for word in ("imge=x", "host-networks", "paths=/x", "env=x")),
+        *(
+            (f"a={word}", f"unexpected '{word}'")
+            for word in ("imge=x", "host-networks", "paths=/x", "env=x")
+        ),
         ("a=host-network=yes", "--host-network: 'yes' is not"),
         ("a=host-network=", "--host-network: '' is not"),
         ("a=interface=", "--interface: '' is not"),
@@ -96,10 +114,15 @@ def test_what_cannot(text: str, expected: str) -> None:
 
 def test_variants_of_a_file() -> None:
     new = "{paths: [/opt/new, '/opt/a:/opt/b'], env: {A: 1.50}, interface: fab0}"
-    text = f"variants: {{new: {new}, node: {{host-network: true}}, pod: {{host-network: false}}, own: }}"
+    text = (
+        f"variants: {{new: {new}, node: {{host-network: true}}, pod: {{host-network: false}}, "
+        f"own: }}"
+    )
     found = read_config(text, Path("fabbench.yaml"), launchers={"local": LauncherOptions}).variants
     assert found == {
-        "new": Variant(name="new", paths=("/opt/new", "/opt/a", "/opt/b"), env={"A": "1.50"}, interface="fab0"),
+        "new": Variant(
+            name="new", paths=("/opt/new", "/opt/a", "/opt/b"), env={"A": "1.50"}, interface="fab0"
+        ),
         "node": Variant(name="node", host_network=True),
         "pod": Variant(name="pod", host_network=False),
         "own": Variant(name="own"),
@@ -107,34 +130,48 @@ def test_variants_of_a_file() -> None:
     assert [*map(str, found.values())][1:] == ["host network", "pod network", "no changes"]
 
 
-# ---------------------------------------------------------------- configurations, executions, commands
+# ---------------------------------------------------------------- configurations, executions,
+# commands
 
 
-def planned(*fabrics: str, variants: Sequence[Variant], work: Work | None = None, **views: Host) -> Plan:
+def planned(
+    *fabrics: str, variants: Sequence[Variant], work: Work | None = None, **views: Host
+) -> Plan:
     efa = {**TCP, "efa": frozenset({"rdm"})}
     plain = Host(name="here", providers=efa, devices={"rdmap0s6": "efa"}, gpus=2, mpi=MPI)
     seen = {each.name: (views.get(each.name, plain),) * 2 for each in variants}
     where = Target(name="t", launcher="ssh", variants=tuple(variants))
     measured = work or PingpongWork(sizes=(64,))
-    request = RunRequest(benchmark="pingpong", work=measured, target=where, fabrics=fabrics, env={"A": "1"})
+    request = RunRequest(
+        benchmark="pingpong", work=measured, target=where, fabrics=fabrics, env={"A": "1"}
+    )
     return plan(request, Inventory(target="t", hosts=seen[variants[0].name], variants=seen))
 
 
 def test_configurations_are_fabrics_times_variants() -> None:
     made = planned("efa", "tcp", variants=(ONE, TWO))
     found = [(each.label, each.fabric, each.variant) for each in made.configurations]
-    assert found == [(f"{fabric}+{name}", fabric, name) for fabric in ("efa", "tcp") for name in ("one", "two")]
+    assert found == [
+        (f"{fabric}+{name}", fabric, name) for fabric in ("efa", "tcp") for name in ("one", "two")
+    ]
     assert [execution.id for execution in made.executions][3:6] == [
         *("003-tcp+two-r1", "004-tcp+two-r2", "005-tcp+one-r2")
     ]
-    assert [each.label for each in planned("tcp", variants=(ONE, TWO)).configurations] == ["one", "two"]
-    assert [execution.id for execution in planned("tcp", variants=(ONE,)).executions] == ["000-one-r1"]
+    assert [each.label for each in planned("tcp", variants=(ONE, TWO)).configurations] == [
+        "one",
+        "two",
+    ]
+    assert [execution.id for execution in planned("tcp", variants=(ONE,)).executions] == [
+        "000-one-r1"
+    ]
 
 
 def test_the_fabric_that_all_variants_have() -> None:
     without = Host(name="here", providers=TCP)
     assert {each.fabric for each in planned(variants=(ONE, TWO)).configurations} == {"efa"}
-    assert {each.fabric for each in planned(variants=(ONE, TWO), two=without).configurations} == {"tcp"}
+    assert {each.fabric for each in planned(variants=(ONE, TWO), two=without).configurations} == {
+        "tcp"
+    }
     with pytest.raises(MachineError, match=r"efa .* here \(variant two\)"):
         planned("efa", variants=(ONE, TWO), two=without)
     with pytest.raises(MachineError, match="--ab needs"):
@@ -146,7 +183,9 @@ def test_a_launcher_that_does_not_look_for_directories_takes_variables_only() ->
         where = Target(name="t", launcher="own", variants=(variant,))
         work = PingpongWork(sizes=(64,))
         request = RunRequest(benchmark="pingpong", work=work, target=where, fabrics=("tcp",))
-        found = Inventory(target="t", hosts=(Host(name="a", providers=TCP), Host(name="b", providers=TCP)))
+        found = Inventory(
+            target="t", hosts=(Host(name="a", providers=TCP), Host(name="b", providers=TCP))
+        )
         return plan(request, found)
 
     (execution,) = made(Variant(name="big", env={"FI_TCP_BUFFER": "1"})).executions
@@ -156,8 +195,15 @@ def test_a_launcher_that_does_not_look_for_directories_takes_variables_only() ->
 
 
 def test_commands_are_those_that_the_variant_sees() -> None:
-    own = Host(name="here", providers=TCP, programs={"fi_pingpong": "/opt/one/bin/fi_pingpong"}, interface="a")
-    plain = Host(name="here", providers=TCP, programs={"fi_pingpong": "/usr/bin/fi_pingpong"}, interface="b")
+    own = Host(
+        name="here",
+        providers=TCP,
+        programs={"fi_pingpong": "/opt/one/bin/fi_pingpong"},
+        interface="a",
+    )
+    plain = Host(
+        name="here", providers=TCP, programs={"fi_pingpong": "/usr/bin/fi_pingpong"}, interface="b"
+    )
     variants = (ONE, Variant(name="two", env={"A": "2", "B": "3"}))
     first, second = planned("tcp", variants=variants, one=own, two=plain).executions[:2]
     (server, client), (other, _) = first.steps[0].commands, second.steps[0].commands
@@ -194,12 +240,19 @@ def test_what_is_unset_can_be_set_by_a_variant() -> None:
 def test_a_program_gets_the_directories_before_those_it_inherits(tmp_path: Path) -> None:
     folder = tmp_path / "it's $HOME"
     (folder / "bin").mkdir(parents=True)
-    (folder / "bin/show").write_text('#!/bin/sh\necho "$LD_LIBRARY_PATH"\necho "$PATH"\necho "$*"\n')
+    (folder / "bin/show").write_text(
+        '#!/bin/sh\necho "$LD_LIBRARY_PATH"\necho "$PATH"\necho "$*"\n'
+    )
     (folder / "bin/show").chmod(stat.S_IRWXU)
     command = with_libraries(("show", "a b", "$c"), (str(folder),))
     path, libraries = os.environ["PATH"], f"{folder}/lib:{folder}/lib64:{folder}"
-    for inherited, wanted in (({"LD_LIBRARY_PATH": "/before"}, f"{libraries}:/before"), ({}, libraries)):
-        done = subprocess.run(command, env={"PATH": path, **inherited}, capture_output=True, text=True, check=True)
+    for inherited, wanted in (
+        ({"LD_LIBRARY_PATH": "/before"}, f"{libraries}:/before"),
+        ({}, libraries),
+    ):
+        done = subprocess.run(
+            command, env={"PATH": path, **inherited}, capture_output=True, text=True, check=True
+        )
         assert done.stdout.splitlines() == [wanted, f"{folder}/bin:{path}", "a b $c"]
 
 
@@ -223,7 +276,16 @@ QUICK = ("--on", "local", "--fabric", "tcp", "--size", "4K", "--iterations", "10
 
 def test_another_library_is_really_loaded(tmp_path: Path, newer: Path) -> None:
     store = tmp_path / "store"
-    done = fabbench(store, "run", "pingpong", *QUICK, "--variant", f"newer={newer}", "--variant", "plain=S_TOKEN=x")
+    done = fabbench(
+        store,
+        "run",
+        "pingpong",
+        *QUICK,
+        "--variant",
+        f"newer={newer}",
+        "--variant",
+        "plain=S_TOKEN=x",
+    )
     assert done.returncode == 0, done.stderr
     assert f"Variant newer ({newer}) provides libfabric.so.1." in done.stderr
     assert "newer (tcp) and plain (tcp): 2 executions." in done.stderr
@@ -233,7 +295,10 @@ def test_another_library_is_really_loaded(tmp_path: Path, newer: Path) -> None:
     (new,), (plain,) = stored.logs("newer"), stored.logs("plain")
     assert new.facts["libfabric"] != plain.facts["libfabric"]
     written = json.loads((stored.path / "request.json").read_text())
-    assert [each["env"] for each in written["request"]["variants"]] == [{}, {"S_TOKEN": "(redacted)"}]
+    assert [each["env"] for each in written["request"]["variants"]] == [
+        {},
+        {"S_TOKEN": "(redacted)"},
+    ]
     shown = fabbench(store, "show").stdout
     assert f"\nConfigurations: newer (tcp), plain (tcp)\nVariant newer: {newer}\n" in shown
     assert variants in fabbench(store, "compare", "last").stdout
@@ -243,8 +308,17 @@ def test_another_library_is_really_loaded(tmp_path: Path, newer: Path) -> None:
 @pytest.mark.slow
 def test_a_variant_of_the_file_and_its_gate(tmp_path: Path) -> None:
     (tmp_path / "fabbench.yaml").write_text("variants: {quick: {env: {FI_LOG_LEVEL: warn}}}")
-    words = ("--config", str(tmp_path / "fabbench.yaml"), "--variant", "quick", "--variant", "plain=")
-    done = fabbench(tmp_path / "store", "run", "pingpong", *QUICK, *words, "--gate", "latency@4K>=1s")
+    words = (
+        "--config",
+        str(tmp_path / "fabbench.yaml"),
+        "--variant",
+        "quick",
+        "--variant",
+        "plain=",
+    )
+    done = fabbench(
+        tmp_path / "store", "run", "pingpong", *QUICK, *words, "--gate", "latency@4K>=1s"
+    )
     assert done.returncode == 1, done.stderr
     assert "quick" in done.stderr.partition("Gate failed: ")[2]
 
@@ -275,11 +349,24 @@ def test_a_script_looks_for_programs_when_it_runs() -> None:
 
 
 def test_a_batch_script_starts_each_variant_in_its_container() -> None:
-    variants = ("--variant", "a=image=x/y:1", "--variant", "b=image=x/z:2,path=/opt/b", "--variant", "c=A=1")
+    variants = (
+        "--variant",
+        "a=image=x/y:1",
+        "--variant",
+        "b=image=x/z:2,path=/opt/b",
+        "--variant",
+        "c=A=1",
+    )
     script = rendered(*NVSHMEM[:6], *variants, "--as", "slurm")
     containers = re.findall(r"^ *container=\((.*)\)$", script, re.MULTILINE)
-    assert containers == ["--container-image=docker://x/y:1", "--container-image=docker://x/z:2", ""]
-    assert '"${srun[@]}" "${container[@]}" "${env[@]}" ' in " ".join(script.replace("\\\n", " ").split())
+    assert containers == [
+        "--container-image=docker://x/y:1",
+        "--container-image=docker://x/z:2",
+        "",
+    ]
+    assert '"${srun[@]}" "${container[@]}" "${env[@]}" ' in " ".join(
+        script.replace("\\\n", " ").split()
+    )
 
 
 # ---------------------------------------------------------------- the published table
@@ -289,27 +376,59 @@ def played(execution: Execution) -> list[str]:
     """What the PEs of an execution print: four nodes with eight GPUs each."""
     variant = execution.configuration.variant
     return [
-        *(f"[1,{pe}]<stdout>:mype: {pe} mype_node: {pe % 8} device name: H200 bus id: {pe} " for pe in range(32)),
+        *(
+            f"[1,{pe}]<stdout>:mype: {pe} mype_node: {pe % 8} device name: H200 bus id: {pe} "
+            for pe in range(32)
+        ),
         f"[1,0]<stdout>:NVSHMEM v{'3.6.5' if variant == 'patched' else variant}",
         "node0:11:12 [0] NVSHMEM INFO Successfully initialized the transport: libfabric",
-        "[1,0]<stderr>:/libfabric.cpp 1 Selected provider efa, fabric efa-direct, nic rdmap0s1-rdm, hmem yes",
+        (
+            "[1,0]<stderr>:/libfabric.cpp 1 Selected provider efa, fabric efa-direct, nic "
+            "rdmap0s1-rdm, hmem yes"
+        ),
         "[1,0]<stdout>:#alltoall_device",
-        *(f"[1,0]<stdout>:{row}" for row in (LOGS / f"published/alltoall-{variant}.txt").read_text().splitlines()),
+        *(
+            f"[1,0]<stdout>:{row}"
+            for row in (LOGS / f"published/alltoall-{variant}.txt").read_text().splitlines()
+        ),
     ]
 
 
-def test_the_published_report_comes_from_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_published_report_comes_from_one_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """NVIDIA/nvshmem, pull request 76: what multi-NIC brought to nobody, and then to all."""
-    names, devices = ("3.5.21", "3.6.5", "patched"), {f"rdmap{number}s1": "efa" for number in range(8)}
-    hosts = tuple(Host(name=f"node{number}", gpus=8, devices=devices, mpi=MPI) for number in range(4))
+    names, devices = (
+        ("3.5.21", "3.6.5", "patched"),
+        {f"rdmap{number}s1": "efa" for number in range(8)},
+    )
+    hosts = tuple(
+        Host(name=f"node{number}", gpus=8, devices=devices, mpi=MPI) for number in range(4)
+    )
     inventory = Inventory(target="replay", hosts=hosts, variants=dict.fromkeys(names, hosts))
     replay = ReplayLauncher(Replay(log=played, inventory=inventory))
     monkeypatch.setattr("fabbench.launchers.launchers", lambda: {"replay": replay})
     variants = [word for name in names for word in ("--variant", f"{name}=/opt/nvshmem-{name}")]
-    words = ("--on", "replay", "--efa", "--test", "alltoall_latency", "-b", "16", "-e", "16M", "-n", "2048")
+    words = (
+        "--on",
+        "replay",
+        "--efa",
+        "--test",
+        "alltoall_latency",
+        "-b",
+        "16",
+        "-e",
+        "16M",
+        "-n",
+        "2048",
+    )
     done = runner().invoke(program, ["run", "nvshmem", *words, *variants, "--store", str(tmp_path)])
     assert done.exit_code == 0, done.output
-    table = [[cell.strip() for cell in row.split("|")[1:-1]] for row in done.stdout.splitlines() if row[:1] == "|"]
+    table = [
+        [cell.strip() for cell in row.split("|")[1:-1]]
+        for row in done.stdout.splitlines()
+        if row[:1] == "|"
+    ]
     assert table[0] == [
         "Message Size",
         *(f"busbw {name} (GB/s)" for name in names),
@@ -338,7 +457,9 @@ def test_a_scripts_output_has_a_column_for_each_configuration(tmp_path: Path, pr
     (tmp_path / "job.out").write_text("".join(f"{prefix}{line}\n" for line in lines))
     done = runner().invoke(program, ["compare", str(tmp_path / "job.out")])
     assert done.exit_code == 0, done.output
-    assert "| Message Size | busbw ofi-tcp+a (GB/s) | busbw tcp+a (GB/s) |" in " ".join(done.stdout.split())
+    assert "| Message Size | busbw ofi-tcp+a (GB/s) | busbw tcp+a (GB/s) |" in " ".join(
+        done.stdout.split()
+    )
     for said in ("ofi-tcp+a = libfabric-tcp", "tcp+a = socket", "2 repeats (n = 2)"):
         assert said in done.stdout
 

@@ -15,7 +15,9 @@ from tests.support.clock import Clock
 class Breaking(Transport):
     """A connection that breaks: of what it is asked, each answer is used up; the last one stays."""
 
-    def __init__(self, runs: Sequence[MachineError | Done], connects: Sequence[MachineError | None]) -> None:
+    def __init__(
+        self, runs: Sequence[MachineError | Done], connects: Sequence[MachineError | None]
+    ) -> None:
         super().__init__("node1", "ssh node1")
         self.runs, self.connects = [*runs], [*connects]
 

@@ -19,7 +19,14 @@ from fabbench.report.certificate import (
 
 FIGURE, LIMITS = RungFigure("busbw", 1 << 30, 4e11, 3), ("busbw@1GB>=360GB/s",)
 CHECK = RungResult(name="check", what="checks", state=State.PASSED)
-ALL = RungResult(name="all:all_reduce", what="", state=State.PASSED, figures=(FIGURE,), limits=LIMITS, fabric="efa")
+ALL = RungResult(
+    name="all:all_reduce",
+    what="",
+    state=State.PASSED,
+    figures=(FIGURE,),
+    limits=LIMITS,
+    fabric="efa",
+)
 FINE = Certificate(
     id="20261126T080000Z-a1b2c3",
     level="quick",
@@ -30,7 +37,14 @@ FINE = Certificate(
     nodes=(Host(name="node1", gpus=8, versions={"kernel": "6.1"}), Host(name="node2", gpus=8)),
     rungs=(CHECK, ALL),
 )
-BAD = replace(CHECK, name="pairs", state=State.FAILED, bad={"node2": "slow"}, nodes={"node2": "slow"}, why="Bad.")
+BAD = replace(
+    CHECK,
+    name="pairs",
+    state=State.FAILED,
+    bad={"node2": "slow"},
+    nodes={"node2": "slow"},
+    why="Bad.",
+)
 OPEN = replace(CHECK, name="nics", state=State.INCOMPLETE, why="Not found.")
 ABSENT = replace(CHECK, name="rails", state=State.NOT_APPLICABLE, why="No NICs.")
 UNJUDGED = replace(ALL, limits=())
@@ -44,7 +58,11 @@ UNJUDGED = replace(ALL, limits=())
         ((CHECK, OPEN, ALL), State.INCOMPLETE, {"nics"}),
         ((CHECK, UNJUDGED), State.INCOMPLETE, {"limits"}),
         ((CHECK, OPEN, BAD, ALL), State.FAILED, {"nics"}),
-        ((CHECK, replace(ALL, figures=(), limits=())), State.INCOMPLETE, {"measurements", "limits"}),
+        (
+            (CHECK, replace(ALL, figures=(), limits=())),
+            State.INCOMPLETE,
+            {"measurements", "limits"},
+        ),
         ((), State.INCOMPLETE, {"measurements"}),
         ((CHECK, ABSENT), State.INCOMPLETE, {"measurements"}),
     ],
@@ -85,7 +103,9 @@ def test_reports_of_tests_fail_where_the_verdict_is_open() -> None:
 def test_changes_name_figures_nodes_and_versions() -> None:
     slower = replace(ALL, figures=(replace(FIGURE, value=2e11),))
     nodes = (replace(FINE.nodes[0], versions={"kernel": "6.8"}), Host(name="node3"))
-    text = render_changes(FINE, replace(FINE, id="later", rungs=(CHECK, slower, BAD), nodes=nodes), "markdown")
+    text = render_changes(
+        FINE, replace(FINE, id="later", rungs=(CHECK, slower, BAD), nodes=nodes), "markdown"
+    )
     cells = {tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in text.splitlines()}
     assert ("all:all_reduce", "busbw at 1 GB", "400 GB/s", "200 GB/s", "0.5 x") in cells
     assert ("pairs", "result", "-", "failed", "-") in cells

@@ -14,7 +14,11 @@ def check(host: str, status: Status, name: str = "memlock", seen: str = "64 KiB.
 
 
 def test_hosts_are_counted_and_what_is_to_do_is_below() -> None:
-    checks = [check("a", Status.PASS), check("b", Status.FAIL), check("b", Status.SKIP, "clock", "Unknown.")]
+    checks = [
+        check("a", Status.PASS),
+        check("b", Status.FAIL),
+        check("b", Status.SKIP, "clock", "Unknown."),
+    ]
     overview, *rest = check_tables(checks)
     assert overview.header == ("Check", "Status", "Hosts", "Which")
     rows = ["|".join(row) for row in overview.rows]
@@ -27,9 +31,15 @@ def test_hosts_are_counted_and_what_is_to_do_is_below() -> None:
 
 
 def test_many_hosts_are_counted_and_those_that_differ_are_named() -> None:
-    checks = [check(f"n{number}", Status.WARN if number in {3, 7} else Status.PASS) for number in range(64)]
+    checks = [
+        check(f"n{number}", Status.WARN if number in {3, 7} else Status.PASS)
+        for number in range(64)
+    ]
     overview, warned = check_tables(checks)
-    assert list(overview.rows) == [("memlock", "pass", "62", ""), ("memlock", "warn", "2", "n3, n7")]
+    assert list(overview.rows) == [
+        ("memlock", "pass", "62", ""),
+        ("memlock", "warn", "2", "n3, n7"),
+    ]
     assert list(warned.notes) == [f"memlock: (n3, n7) 64 KiB. → {MEMLOCK}"]
 
 
@@ -47,10 +57,14 @@ def test_what_asks_for_nothing_is_counted_only_unless_all_is_wanted() -> None:
     checks = [check("a", Status.PASS), idle]
     (overview,) = check_tables(checks, full=False)
     assert [row[0] for row in overview.rows] == ["memlock"]
-    assert overview.notes == ("1 pass, 0 warn, 0 fail, 1 skip. -v lists 1 skipped with nothing to do.",)
+    assert overview.notes == (
+        "1 pass, 0 warn, 0 fail, 1 skip. -v lists 1 skipped with nothing to do.",
+    )
     overview, skipped = check_tables(checks)
     assert [row[0] for row in overview.rows] == ["memlock", "gpus"]
     assert list(skipped.notes) == ["gpus: None. → Nothing to do."]
     # A row stays where one of its hosts says more.
-    (several,) = check_tables([*checks, replace(idle, host="b", status=Status.PASS, advice="")], full=False)
+    (several,) = check_tables(
+        [*checks, replace(idle, host="b", status=Status.PASS, advice="")], full=False
+    )
     assert ("gpus", "skip", "1", "a") in several.rows

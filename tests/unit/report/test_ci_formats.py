@@ -34,18 +34,30 @@ def test_gates_and_configurations_are_test_cases() -> None:
     found = {"EFA": [], "TCP": [], "busbw@1G>=90GB/s": ["failure gate"], "ratio@1G>=10": []}
     assert cases(text) == found
     root = ET.fromstring(text)
-    assert {**root.attrib} == {"name": "fabbench", "tests": "4", "failures": "1", "errors": "0", "skipped": "0"}
+    assert {**root.attrib} == {
+        "name": "fabbench",
+        "tests": "4",
+        "failures": "1",
+        "errors": "0",
+        "skipped": "0",
+    }
     failure = root.find(".//failure")
     assert failure is not None
     assert "80 GB/s in EFA; expected at least 90 GB/s" in failure.attrib["message"]
 
 
-@pytest.mark.parametrize(("outcome", "tag"), [(Outcome.OFF_FABRIC, "error off-fabric"), (Outcome.SKIPPED, "skipped")])
+@pytest.mark.parametrize(
+    ("outcome", "tag"), [(Outcome.OFF_FABRIC, "error off-fabric"), (Outcome.SKIPPED, "skipped")]
+)
 def test_what_cannot_be_trusted_is_no_failure_of_a_gate(outcome: Outcome, tag: str) -> None:
     base = column("TCP", log([(GB, 4e9)], outcome=outcome, reason="Not there."))
     comparison = compare([EFA, base], only_ok=True)
     verdict = check([parse_gate("busbw@1G>=70GB/s")], comparison)
-    assert cases(to_junit(comparison, verdict)) == {"EFA": [], "TCP": [tag], "busbw@1G>=70GB/s": ["error untrusted"]}
+    assert cases(to_junit(comparison, verdict)) == {
+        "EFA": [],
+        "TCP": [tag],
+        "busbw@1G>=70GB/s": ["error untrusted"],
+    }
     assert "| busbw@1G>=70GB/s | ⚠️ not trusted |" in to_comment(comparison, verdict)
 
 
@@ -78,7 +90,10 @@ def test_a_comment_names_no_local_directory() -> None:
 
 
 def test_a_comment_keeps_to_its_length_and_says_so() -> None:
-    labelled = [column(f"{label}{'x' * 200}", *(log([(size, 1e9)]) for size in range(8, 800))) for label in "ab"]
+    labelled = [
+        column(f"{label}{'x' * 200}", *(log([(size, 1e9)]) for size in range(8, 800)))
+        for label in "ab"
+    ]
     comment = to_comment(compare(labelled))
     assert len(comment) < LONGEST + 500
     assert "Left out for length: " in comment

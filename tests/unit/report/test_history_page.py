@@ -1,4 +1,7 @@
-"""A history as a page: every series with its plot, its changes and its runs, and nothing fetched."""
+"""A history as a page.
+
+Every series with its plot, its changes and its runs, and nothing fetched.
+"""
 
 import re
 
@@ -33,7 +36,9 @@ def test_a_change_is_in_the_plot_the_list_and_the_table() -> None:
     text = written(series())
     found = Page(text)
     assert "busbw at 1 GB: 20 runs in 1 series, 1 change" in found.text
-    assert "with run 00000f, 2026-01-16 00:00:00 UTC. Changed with it: nccl 2.26 → 2.27." in found.text
+    assert (
+        "with run 00000f, 2026-01-16 00:00:00 UTC. Changed with it: nccl 2.26 → 2.27." in found.text
+    )
     assert text.count('class="level"') == 2 * 2  # before and after the change, and on phones
     assert re.search(r'<text x="[\d.]+" y="\d+" text-anchor="middle">1</text>', text)
     dots, _ = re.findall(r'<path class="dots" stroke-width="6" d="([^"]*)"/>', text)

@@ -28,13 +28,17 @@ def test_values_are_gauges_in_base_units() -> None:
     found = families(to_openmetrics(compare([EFA, TCP])))
     busbw = found["fabbench_busbw_bytes_per_second"]
     assert (busbw.type, busbw.unit) == ("gauge", "bytes_per_second")
-    values = {(each.labels["configuration"], each.labels["size"]): each.value for each in busbw.samples}
+    values = {
+        (each.labels["configuration"], each.labels["size"]): each.value for each in busbw.samples
+    }
     assert values == {("EFA", "1024"): 0.5e9, ("EFA", str(GB)): 80e9, ("TCP", str(GB)): 4e9}
     assert busbw.samples[0].labels["case"] == "all_reduce"
     (ratio,) = found["fabbench_ratio"].samples
     assert (ratio.labels["baseline"], ratio.value) == ("TCP", 20.0)
     assert {family.type for family in found.values()} == {"gauge"}
-    latency = families(to_openmetrics(compare([latencies("a", [(64, 20)])])))["fabbench_latency_seconds"]
+    latency = families(to_openmetrics(compare([latencies("a", [(64, 20)])])))[
+        "fabbench_latency_seconds"
+    ]
     assert latency.samples[0].value == pytest.approx(20e-6)
 
 
@@ -46,7 +50,9 @@ def test_outcomes_and_gates_are_numbers() -> None:
     assert [each.value for each in found["fabbench_gate"].samples] == [0, 1]
     assert [each.value for each in found["fabbench_exit_status"].samples] == [1]
     comparison = compare([EFA, bad])
-    found = families(to_openmetrics(comparison, check([parse_gate("busbw@1G>=70GB/s")], comparison)))
+    found = families(
+        to_openmetrics(comparison, check([parse_gate("busbw@1G>=70GB/s")], comparison))
+    )
     assert [each.value for each in found["fabbench_ok"].samples] == [1, 0]
     assert math.isnan(found["fabbench_gate"].samples[0].value)
     assert "fabbench_ratio" not in found
@@ -56,4 +62,7 @@ def test_hostile_labels_stay_labels() -> None:
     label = 'a"} 1\nfabbench_ok{x="\\'
     found = families(to_openmetrics(compare([replace(EFA, label=label), TCP])))
     samples = found["fabbench_ok"].samples
-    assert [each.labels["configuration"] for each in samples] == [label.replace("\n", r"\u000a"), "TCP"]
+    assert [each.labels["configuration"] for each in samples] == [
+        label.replace("\n", r"\u000a"),
+        "TCP",
+    ]

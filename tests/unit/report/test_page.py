@@ -59,13 +59,20 @@ def test_a_run_without_a_result_has_a_page() -> None:
 
 def points(root: ET.Element) -> list[list[tuple[float, float]]]:
     lines = [each for each in root.iter() if each.tag.endswith("polyline")]
-    pairs = [[tuple(map(float, pair.split(","))) for pair in each.attrib["points"].split()] for each in lines]
-    return [[(x, y) for x, y in line] for line in pairs if len({*line}) > 1]  # the others are marks of labels
+    pairs = [
+        [tuple(map(float, pair.split(","))) for pair in each.attrib["points"].split()]
+        for each in lines
+    ]
+    return [
+        [(x, y) for x, y in line] for line in pairs if len({*line}) > 1
+    ]  # the others are marks of labels
 
 
 def test_both_axes_are_logarithmic() -> None:
     (plot,) = plots(compare([rates("a", [(KB, 0.1), (MB, 1), (GB, 10)])]))
-    for (drawn,) in map(points, ET.fromstring(f"<div>{to_svg(plot)}</div>")):  # for a wide window and for phones
+    for (drawn,) in map(
+        points, ET.fromstring(f"<div>{to_svg(plot)}</div>")
+    ):  # for a wide window and for phones
         (left, low), (middle, half), (right, high) = drawn
         assert abs(middle - left - (right - middle)) < 0.2
         assert abs((low - half) - (half - high)) < 0.2
@@ -85,16 +92,41 @@ def test_a_value_of_0_is_left_out_and_named() -> None:
     comparison = compare([EFA, TCP])
     (plot,) = plots(comparison)
     assert [len(line.points) for line in plot.drawn[0]["lines"]] == [2, 1]
-    assert list(left_out(comparison, comparison.sections[0])) == ["1 zero value of TCP not plotted."]
-    some = compare([column("a", log([(KB, 0), (MB, 1e9)]), log([(KB, 3e7), (MB, 1e9)]), log([(KB, 2e7), (MB, 1e9)]))])
-    assert list(left_out(some, some.sections[0])) == []  # one of its repeats is 0, the median is not
+    assert list(left_out(comparison, comparison.sections[0])) == [
+        "1 zero value of TCP not plotted."
+    ]
+    some = compare(
+        [
+            column(
+                "a",
+                log([(KB, 0), (MB, 1e9)]),
+                log([(KB, 3e7), (MB, 1e9)]),
+                log([(KB, 2e7), (MB, 1e9)]),
+            )
+        ]
+    )
+    assert (
+        list(left_out(some, some.sections[0])) == []
+    )  # one of its repeats is 0, the median is not
 
 
 def test_a_file_of_plots_is_xml_whatever_the_labels() -> None:
     labelled = [replace(EFA, label=HOSTILE * 3), *(replace(TCP, label=f"x{n}") for n in range(9))]
     text = to_svg_file([*plots(compare(labelled))])
     assert {each.tag.rpartition("}")[2] for each in ET.fromstring(text).iter()} <= {
-        *("svg", "title", "style", "defs", "marker", "rect", "g", "desc", "text", "path", "polyline"),
+        *(
+            "svg",
+            "title",
+            "style",
+            "defs",
+            "marker",
+            "rect",
+            "g",
+            "desc",
+            "text",
+            "path",
+            "polyline",
+        ),
         *("polygon", "circle", "tspan"),
     }
     assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
@@ -125,7 +157,10 @@ def test_values_stand_beside_the_ceiling_and_published_figures() -> None:
     for each in (drawn, phone):
         texts = {text.text for text in each.iter("text")}
         assert {"ceiling 93.75", "published 77.35–77.9", "published 4.13–8.2", "EFA 77"} < texts
-    assert ["".join(text.itertext()) for text in drawn.findall(".//g/text")] == ["1 MBEFA 4TCP 1", "2 GBEFA 77TCP 4"]
+    assert ["".join(text.itertext()) for text in drawn.findall(".//g/text")] == [
+        "1 MBEFA 4TCP 1",
+        "2 GBEFA 77TCP 4",
+    ]
     head = Page(written([comparison_page(compare([EFA_ON_P4D, TCP_ON_P4D]))])).text
     figures = "busbwat2GB77GB/sEFAspeed-upoverTCP19.3xTCP:4GB/softheNICs'ceiling82%"
     assert figures in "".join(head.split())

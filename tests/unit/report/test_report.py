@@ -21,7 +21,10 @@ from tests.support.golden import GOLDEN, assert_golden
 from tests.support.logs_by_hand import GB, KB, column, log, rates
 from tests.support.nccl_text import EFA, NON_EFA, SIZES
 
-COLUMNS = [rates(name, zip(SIZES, values, strict=True)) for name, values in (("EFA", EFA), ("non-EFA", NON_EFA))]
+COLUMNS = [
+    rates(name, zip(SIZES, values, strict=True))
+    for name, values in (("EFA", EFA), ("non-EFA", NON_EFA))
+]
 
 
 def test_the_command_line_names_the_formats_that_there_are() -> None:
@@ -30,7 +33,10 @@ def test_the_command_line_names_the_formats_that_there_are() -> None:
 
 @pytest.mark.parametrize("form", [form for form in FORMATS if form != "html"])
 def test_a_comparison_is_written_as_recorded(form: str) -> None:
-    """The published table, with a gate that holds and one that does not; and a table of each of two metrics."""
+    """The published table, with a gate that holds and one that does not.
+
+    And a table of each of two metrics.
+    """
     comparison = compare(COLUMNS)
     verdict = check([parse_gate("busbw@1G>=80GB/s"), parse_gate("busbw@1G>=70GB/s")], comparison)
     text = render_comparison(comparison, form, verdict=verdict)
@@ -49,7 +55,13 @@ def two_metrics(label: str, time: float) -> Column:
 def test_three_tables_begin_with_a_summary_at_the_largest_size() -> None:
     kinds = [("float", 2.0), ("half", 3.0), ("double", 4.0)]
     new, old = (
-        column(name, *(log([(KB, 1e9), (GB, times * rate * 1e9)], labels={"dtype": kind}) for kind, rate in kinds))
+        column(
+            name,
+            *(
+                log([(KB, 1e9), (GB, times * rate * 1e9)], labels={"dtype": kind})
+                for kind, rate in kinds
+            ),
+        )
         for name, times in (("new", 2), ("old", 1))
     )
     summary = comparison_tables.tables_of_comparison(compare([new, old]), terminal=True)[0]
@@ -68,7 +80,9 @@ def test_json_and_csv_are_complete() -> None:
     assert made["rows"][-2]["ratio"] == float(rows[-2]["ratio"]) == pytest.approx(77.35 / 4.13)
 
 
-cell_text = st.text(alphabet=st.characters(blacklist_categories=["Cs", "Cc", "Zl", "Zp"]), max_size=20)
+cell_text = st.text(
+    alphabet=st.characters(blacklist_categories=["Cs", "Cc", "Zl", "Zp"]), max_size=20
+)
 
 
 @given(st.lists(st.lists(cell_text, min_size=2, max_size=2), min_size=1, max_size=4))
@@ -86,7 +100,9 @@ def test_markdown_keeps_every_row_on_one_line_with_its_cells(rows: list[list[str
 def test_csv_can_be_read_again(rows: list[list[str]]) -> None:
     text = to_csv(Table(header=["a", "b"], rows=rows, title="left out"))
     made = list(csv.reader(io.StringIO(text, newline="")))
-    plain = [[printable(cell.replace("\r\n", "\n").replace("\r", "\n")) for cell in row] for row in rows]
+    plain = [
+        [printable(cell.replace("\r\n", "\n").replace("\r", "\n")) for cell in row] for row in rows
+    ]
     for row, known in zip(made, [["a", "b"], *plain], strict=True):
         assert all(cell in {each, f"'{each}"} for cell, each in zip(row, known, strict=True))
 

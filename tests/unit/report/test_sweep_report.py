@@ -8,7 +8,14 @@ from dataclasses import replace
 import pytest
 
 from fabbench.model.log import METRICS
-from fabbench.report.sweep_report import CORDON, FORMATS, SweepReport, confidence_text, cordon_commands, render_sweep
+from fabbench.report.sweep_report import (
+    CORDON,
+    FORMATS,
+    SweepReport,
+    confidence_text,
+    cordon_commands,
+    render_sweep,
+)
 from fabbench.sweep.analyze import diagnosis
 from fabbench.sweep.fit import fit
 from fabbench.sweep.matrix import matrix_of
@@ -24,7 +31,11 @@ def report(cluster: Cluster, *, times: int = 3, tested: Sequence[str] = ()) -> S
     readings = cluster.readings(each for _ in range(times) for each in all_pairs(nodes))
     found = fit(readings)
     said = diagnosis(readings, found)
-    return SweepReport(diagnosis=said, metric=METRICS["busbw"], matrix=matrix_of(readings, found, said, max_rows=40))
+    return SweepReport(
+        diagnosis=said,
+        metric=METRICS["busbw"],
+        matrix=matrix_of(readings, found, said, max_rows=40),
+    )
 
 
 BAD = Cluster(named(8), {"node-5": 0.65}, {frozenset(("node-1", "node-2")): 1.0}, noise=0.01)
@@ -32,7 +43,11 @@ BAD = Cluster(named(8), {"node-5": 0.65}, {frozenset(("node-1", "node-2")): 1.0}
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_an_answer_is_written_as_recorded(form: str) -> None:
-    text = re.sub(r"\d+\.\d{7,}(?:e-?\d+)?", lambda found: f"{float(found[0]):.6g}", render_sweep(report(BAD), form))
+    text = re.sub(
+        r"\d+\.\d{7,}(?:e-?\d+)?",
+        lambda found: f"{float(found[0]):.6g}",
+        render_sweep(report(BAD), form),
+    )
     assert_golden(GOLDEN / f"sweep-{form}.txt", text)
 
 
@@ -41,8 +56,12 @@ def test_text_has_the_answer_first_and_a_heat_map_last() -> None:
     assert text.startswith("1 bad node, 1 bad link: node-5, ")
     assert "\nnode-5   3333333\n" in text
     assert "\nnode-1  3 x·····\n" in text
-    assert render_sweep(report(Cluster(named(4))), "markdown").startswith("No bad nodes found. 18 tests")
-    assert render_sweep(report(Cluster(named(2))), "markdown").startswith("No test failed; two nodes ")
+    assert render_sweep(report(Cluster(named(4))), "markdown").startswith(
+        "No bad nodes found. 18 tests"
+    )
+    assert render_sweep(report(Cluster(named(2))), "markdown").startswith(
+        "No test failed; two nodes "
+    )
 
 
 def test_what_was_not_tested_is_reported_and_not_called_good() -> None:
@@ -50,10 +69,14 @@ def test_what_was_not_tested_is_reported_and_not_called_good() -> None:
     left = "2 tests of round 3 (all pairs, round 3 of 3) and any later ones"
     cut = replace(healthy, unfinished=left, left_out=[("a.log", "No result.")])
     text = render_sweep(cut, "markdown")
-    assert text.startswith(f"No bad nodes found so far. Not tested: {left}; 1 file left out. 18 tests of 4 nodes")
+    assert text.startswith(
+        f"No bad nodes found so far. Not tested: {left}; 1 file left out. 18 tests of 4 nodes"
+    )
     assert json.loads(render_sweep(cut, "json"))["unfinished"] == left
     bad = render_sweep(replace(report(BAD), unfinished=left), "terminal")
-    assert bad.startswith(f"1 bad node, 1 bad link: node-5, node-1 – node-2. Not tested: {left}. 84 tests of 8 nodes")
+    assert bad.startswith(
+        f"1 bad node, 1 bad link: node-5, node-1 – node-2. Not tested: {left}. 84 tests of 8 nodes"
+    )
     untested = report(Cluster([*named(4), "node-9"]), tested=named(4))
     for form in ("markdown", "terminal", "csv", "json"):
         assert "node-9 has no usable test." in render_sweep(untested, form)
@@ -68,7 +91,9 @@ def test_of_a_thousand_nodes_text_and_svg_stay_small() -> None:
     said = diagnosis(readings, found)
     for form, most, size in (("terminal", 40, 5_000), ("svg", 96, 900_000)):
         matrix = matrix_of(readings, found, said, max_rows=most)
-        text = render_sweep(SweepReport(diagnosis=said, metric=METRICS["busbw"], matrix=matrix), form)
+        text = render_sweep(
+            SweepReport(diagnosis=said, metric=METRICS["busbw"], matrix=matrix), form
+        )
         assert len(text) < size
         assert "node-123" in text
 
@@ -85,17 +110,22 @@ def test_commands_that_take_nodes_out_are_printed() -> None:
 
 
 @pytest.mark.parametrize("program", CORDON)
-@pytest.mark.parametrize("name", ["-l=x", "--all", "ALL", "all", "n[1-9]", "a,b", "a b", "x\nreboot", "$(reboot)", ""])
+@pytest.mark.parametrize(
+    "name", ["-l=x", "--all", "ALL", "all", "n[1-9]", "a,b", "a b", "x\nreboot", "$(reboot)", ""]
+)
 def test_no_command_takes_out_more_than_a_node(program: str, name: str) -> None:
     kinds = (SuspectKind.NODE, SuspectKind.LINK)
-    suspects = [Suspect(kind=kind, name=name, nodes=(name,), confidence=1.0, evidence="") for kind in kinds]
+    suspects = [
+        Suspect(kind=kind, name=name, nodes=(name,), confidence=1.0, evidence="") for kind in kinds
+    ]
     said = replace(report(BAD).diagnosis, suspects=suspects)
     commands = "".join(f"{line}\n" for line in cordon_commands(said, program))
     assert [line[:1] for line in commands.splitlines()] == ["#", "#"]
 
 
 @pytest.mark.parametrize(
-    ("chance", "text"), [(1.0, "> 99%"), (0.99, "> 99%"), (0.9899, "98%"), (0.457, "46%"), (0.0, "-")]
+    ("chance", "text"),
+    [(1.0, "> 99%"), (0.99, "> 99%"), (0.9899, "98%"), (0.457, "46%"), (0.0, "-")],
 )
 def test_confidence_says_no_more_than_was_calibrated(chance: float, text: str) -> None:
     assert confidence_text(chance) == text

@@ -37,28 +37,39 @@ def table_of(lines: list[str]) -> list[str]:
 
 def timed(label: str, rows: Iterable[tuple[int, float, float]]) -> Column:
     """Make a column of rows: size, time in us, busbw in GB/s."""
-    points = [Point(size, ALL_REDUCE, ("time", "busbw"), (time * 1e-6, rate * 1e9)) for size, time, rate in rows]
+    points = [
+        Point(size, ALL_REDUCE, ("time", "busbw"), (time * 1e-6, rate * 1e9))
+        for size, time, rate in rows
+    ]
     return column(label, replace(log([]), points=points))
 
 
 def test_the_published_table_has_its_headline_first_and_its_points_below_each_other() -> None:
-    lines = drawn([rates("EFA", zip(SIZES, EFA, strict=True)), rates("TCP", zip(SIZES, NON_EFA, strict=True))])
+    lines = drawn(
+        [rates("EFA", zip(SIZES, EFA, strict=True)), rates("TCP", zip(SIZES, NON_EFA, strict=True))]
+    )
     assert lines[:2] == [
         "all_reduce, 2 × 8 GPUs: EFA 77.35 GB/s vs TCP 4.13 GB/s at 2 GB (18.7x); faster",
         "from 1 MB up (measured once)",
     ]
     rows = table_of(lines)
     assert rows[-1].split() == ["2", "GB", "77.35", "4.13", "18.7x"]
-    assert {tuple(match.start() for match in re.finditer(r"\.", row)) for row in rows[2:]} == {(12, 18, 28)}
+    assert {tuple(match.start() for match in re.finditer(r"\.", row)) for row in rows[2:]} == {
+        (12, 18, 28)
+    }
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_every_table_fits_and_cuts_no_number(width: int, count: int) -> None:
-    columns = [rates(f"configuration-{each}", zip(SIZES, EFA, strict=True)) for each in range(count)]
+    columns = [
+        rates(f"configuration-{each}", zip(SIZES, EFA, strict=True)) for each in range(count)
+    ]
     lines = drawn(columns, width)
     assert max(map(len, lines)) <= width
-    figures = [word for line in lines if line.lstrip().startswith("2 GB  ") for word in line.split()[2:]]
+    figures = [
+        word for line in lines if line.lstrip().startswith("2 GB  ") for word in line.split()[2:]
+    ]
     assert figures == ["77.35"] * count + ["1.0x"] * (count - 1)
 
 
@@ -71,7 +82,16 @@ def test_small_sizes_show_their_time_where_the_rate_is_0() -> None:
         ["1", "MB", "2.00", "1.00", "2.0x"],
     ]
     columns = [timed("a", [(8, 9, 0.001), *rows]), timed("b", [(8, 20, 0.001), *slower])]
-    assert table_of(drawn(columns))[0].split() == ["≤", "64", "B", "9.00–9.50", "us", "19.25–20.00", "us", "-"]
+    assert table_of(drawn(columns))[0].split() == [
+        "≤",
+        "64",
+        "B",
+        "9.00–9.50",
+        "us",
+        "19.25–20.00",
+        "us",
+        "-",
+    ]
     text = render_comparison(compare(columns))
     assert "| ≤ 64 B       |   9.00–9.50 us | 19.25–20.00 us |        - |" in text
 
@@ -82,7 +102,9 @@ def test_a_terminal_gets_verdicts_in_color_and_the_headline_last(
 ) -> None:
     for name, value in (("COLUMNS", "80"), ("LINES", "24"), ("NO_COLOR", "1" if plain else "")):
         monkeypatch.setenv(name, value)
-    comparison = compare([rates("EFA", zip(SIZES, EFA, strict=True)), rates("TCP", zip(SIZES, NON_EFA, strict=True))])
+    comparison = compare(
+        [rates("EFA", zip(SIZES, EFA, strict=True)), rates("TCP", zip(SIZES, NON_EFA, strict=True))]
+    )
     verdict = check([parse_gate("busbw@1G>=80GB/s"), parse_gate("busbw@1G>=70GB/s")], comparison)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     with safe_streams():
@@ -91,18 +113,26 @@ def test_a_terminal_gets_verdicts_in_color_and_the_headline_last(
     text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(lines)).splitlines()
     assert text[0] == text[-2] != text[-1]  # a headline of two lines
     assert max(map(len, text)) <= 80
-    colors = {match[2]: match[1] for line in lines for match in re.finditer(r"\x1b\[(3\d)m(\w+)\x1b\[39m", line)}
+    colors = {
+        match[2]: match[1]
+        for line in lines
+        for match in re.finditer(r"\x1b\[(3\d)m(\w+)\x1b\[39m", line)
+    }
     assert colors == ({} if plain else {"faster": "32", "failed": "31", "passed": "32"})
     assert (lines == text) == plain
 
 
 def test_a_pipe_gets_the_same_table_without_escapes_or_folding() -> None:
-    text = render_comparison(compare([rates("a" * 90, [(KB, 2)]), rates("b", [(KB, 1)])]), "terminal")
+    text = render_comparison(
+        compare([rates("a" * 90, [(KB, 2)]), rates("b", [(KB, 1)])]), "terminal"
+    )
     assert "\x1b" not in text
     assert "\n1 KB  " in text
 
 
-def test_a_list_fits_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_fits_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = [("a", "here", "x" * 30, "one two three four"), ("b", "here", "y" * 30, "five")]
     table = Table(header=("ID", "WHERE", "WHAT", "OUTCOME"), rows=rows)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
@@ -110,7 +140,13 @@ def test_a_list_fits_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatc
         monkeypatch.setenv("COLUMNS", columns)
         print_table(table, ("WHERE", "WHAT"), wide=False)
         shown = capsys.readouterr().out
-        assert ("WHERE" not in shown, "Every row: where here." in shown) == (left_out >= 1, left_out >= 1)
-        assert ("WHAT" not in shown.split("Not")[0], "Not shown: WHAT." in shown) == (left_out == 2, left_out == 2)
+        assert ("WHERE" not in shown, "Every row: where here." in shown) == (
+            left_out >= 1,
+            left_out >= 1,
+        )
+        assert ("WHAT" not in shown.split("Not")[0], "Not shown: WHAT." in shown) == (
+            left_out == 2,
+            left_out == 2,
+        )
     print_table(table, ("WHERE", "WHAT"), wide=True)
     assert "WHERE" in capsys.readouterr().out

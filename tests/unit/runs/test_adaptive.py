@@ -33,16 +33,24 @@ CLEAR = side("a", 70, 71, 72), side("b", 100, 101, 102)
         (NOISY, ("busbw@1G>=1GB/s",), ("busbw of a at 1 GB",)),
     ],
 )
-def test_what_is_undecided(columns: Sequence[Column], gates: Sequence[str], left: Sequence[str]) -> None:
+def test_what_is_undecided(
+    columns: Sequence[Column], gates: Sequence[str], left: Sequence[str]
+) -> None:
     comparison, parsed = compare(columns), [parse_gate(text) for text in gates]
     assert tuple(undecided(comparison, parsed, check(parsed, comparison))[0]) == left
 
 
 def test_small_sizes_that_are_left_open_are_named() -> None:
-    noisy = [column(each, *(log([(MB, small), (GB, 9e10)]) for small in (5e8, 9e8, 14e8))) for each in "ab"]
+    noisy = [
+        column(each, *(log([(MB, small), (GB, 9e10)]) for small in (5e8, 9e8, 14e8)))
+        for each in "ab"
+    ]
     assert undecided(compare(noisy), (), None) == ([], ["busbw of a at 1 MB"])
     gates = [parse_gate("busbw@1G:5%")]
-    assert undecided(compare(noisy), gates, check(gates, compare(noisy))) == ((), ("busbw of a at 1 MB",))
+    assert undecided(compare(noisy), gates, check(gates, compare(noisy))) == (
+        (),
+        ("busbw of a at 1 MB",),
+    )
 
 
 def test_what_is_undecided_of_a_gate_is_its_sentence() -> None:
@@ -51,15 +59,21 @@ def test_what_is_undecided_of_a_gate_is_its_sentence() -> None:
     assert notices.startswith("busbw@1G:5%: busbw: a loss ")
 
 
-def ended(adaptive: Adaptive, answers: Iterator[tuple[Told, Told]], times: Iterator[float]) -> tuple[int, list[str]]:
+def ended(
+    adaptive: Adaptive, answers: Iterator[tuple[Told, Told]], times: Iterator[float]
+) -> tuple[int, list[str]]:
     notices: list[str] = []
-    enough = stop_condition(adaptive, 2, lambda logs: next(answers), notices.append, lambda: next(times))
+    enough = stop_condition(
+        adaptive, 2, lambda logs: next(answers), notices.append, lambda: next(times)
+    )
     return next((number for number in range(1, 40) if enough(number, {})), 0), notices
 
 
 def test_a_run_ends_with_the_repeat_that_decides() -> None:
     number, notices = ended(
-        Adaptive(max_repeats=20), iter([(["busbw"], []), (["busbw"], []), ([], ["1 KB"])]), iter([0.0])
+        Adaptive(max_repeats=20),
+        iter([(["busbw"], []), (["busbw"], []), ([], ["1 KB"])]),
+        iter([0.0]),
     )
     assert number == 10
     assert notices == [
@@ -71,7 +85,9 @@ def test_a_run_ends_with_the_repeat_that_decides() -> None:
 
 def test_no_repeat_begins_after_the_time() -> None:
     number, _ = ended(
-        Adaptive(max_repeats=20, seconds=10), iter([(["busbw"], [])] * 9), iter([0.0, 3.0, 6.0, 9.0, 12.0])
+        Adaptive(max_repeats=20, seconds=10),
+        iter([(["busbw"], [])] * 9),
+        iter([0.0, 3.0, 6.0, 9.0, 12.0]),
     )
     assert number == 8
 

@@ -78,7 +78,10 @@ def test_a_compressed_log_is_read_as_what_it_holds(ending: str, tmp_path: Path) 
     plain = parse(write(tmp_path, "plain.log", TEXT))
     for data in (TEXT, JSON):
         (log,) = parse(write(tmp_path, "x", COMPRESSORS[ending](data)))
-        assert (log.outcome, len(log.points)) == ("ok", len(parse(write(tmp_path, "y", data))[0].points))
+        assert (log.outcome, len(log.points)) == (
+            "ok",
+            len(parse(write(tmp_path, "y", data))[0].points),
+        )
     assert log.points != plain[0].points
     twice = COMPRESSORS[ending](TEXT) + bytes(2000) + COMPRESSORS[ending](TEXT) + bytes(4)
     assert [found.outcome for found in parse(write(tmp_path, "two", twice))] == ["ok", "ok"]
@@ -101,12 +104,18 @@ def test_an_archive_in_a_directory_is_skipped(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("mark", ["\ufeff", ""])
 @pytest.mark.parametrize("wrap", [bytes, gzip.compress])
-def test_utf_16_is_read_as_text(tmp_path: Path, encoding: str, mark: str, wrap: Callable[[bytes], bytes]) -> None:
+def test_utf_16_is_read_as_text(
+    tmp_path: Path, encoding: str, mark: str, wrap: Callable[[bytes], bytes]
+) -> None:
     for text in (TEXT.decode(), TEXT.decode().replace("\n", "\r\n"), JSON.decode()):
         (expected,) = parse(write(tmp_path, "plain.log", text.encode()))
         data = f"{mark}{text}".encode(encoding)
         (log,) = parse(write(tmp_path, "powershell.log", wrap(data)))
-        assert (log.outcome, log.points, log.facts) == (expected.outcome, expected.points, expected.facts)
+        assert (log.outcome, log.points, log.facts) == (
+            expected.outcome,
+            expected.points,
+            expected.facts,
+        )
         (cut,) = parse(write(tmp_path, "cut.log", wrap(data[: len(data) // 2 * 2 - 601])))
         assert cut.outcome != "ok"
 
@@ -125,7 +134,9 @@ def test_what_is_cut_says_so_and_keeps_what_was_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", COMPRESSORS)
-def test_a_file_that_swells_is_refused(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_swells_is_refused(
+    ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(parse_file, "MAX_BYTES", 1 << 20)
     name = write(tmp_path, f"bomb.{ending}", COMPRESSORS[ending](bytes(8 << 20)))
     assert any("decompresses to more than" in reason for _, reason in reasons(name))
@@ -136,7 +147,9 @@ def test_a_second_layer_is_refused(tmp_path: Path) -> None:
     assert "compressed more than once" in reasons(write(tmp_path, "x.gz", data))[0][1]
 
 
-def test_without_zstandard_a_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_zstandard_a_sentence_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if sys.version_info >= (3, 14):
         pytest.skip("Python has zstd")
     monkeypatch.setitem(sys.modules, "zstandard", None)

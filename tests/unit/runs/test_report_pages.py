@@ -19,14 +19,19 @@ def test_a_page_has_two_metrics_of_each_run_and_not_too_many_runs(
 ) -> None:
     write_store(tmp_path, 2)
     known = list(runs(tmp_path))
-    assert [each.section.html.count("<figure>") for each in stored_sections(known, cores=1)] == [2, 2]
+    assert [each.section.html.count("<figure>") for each in stored_sections(known, cores=1)] == [
+        2,
+        2,
+    ]
     assert "<h3>Time</h3>" in next(stored_sections(known, "time", cores=1)).section.html
     monkeypatch.setattr(report_pages, "_MAX_RUNS", 1)
     with pytest.raises(RequestError, match="1 runs at most, not 2"):
         stored_sections(known)
 
 
-def test_several_processes_write_what_one_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_write_what_one_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_store(tmp_path, COUNT)
     known = list(runs(tmp_path))
     (known[1] / "request.json").write_text("{")

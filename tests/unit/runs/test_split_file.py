@@ -11,7 +11,9 @@ from fabbench.runs import inputs
 from fabbench.runs.inputs import ParseJob, Source, parts, read, read_source
 from fabbench.runs.parse_file import parse_file
 
-DEVICES = "# Using devices\n#  Rank  0 Group  0 Pid  871 on         vm device  0 [0x05] NVIDIA H100\n"
+DEVICES = (
+    "# Using devices\n#  Rank  0 Group  0 Pid  871 on         vm device  0 [0x05] NVIDIA H100\n"
+)
 HEADER = """\
 #                                                              out-of-place                       in-place
 #       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
@@ -47,7 +49,9 @@ def count(path: Path) -> int:
     return len(list(parts(Source(name=str(path)))))
 
 
-@pytest.mark.parametrize(("newline", "concluded"), [("\n", CONCLUDED), ("\r\n", CONCLUDED), ("\n", "")])
+@pytest.mark.parametrize(
+    ("newline", "concluded"), [("\n", CONCLUDED), ("\r\n", CONCLUDED), ("\n", "")]
+)
 def test_parts_are_read_as_the_whole_is(tmp_path: Path, newline: str, concluded: str) -> None:
     """Before 2.18 the average is the last line of a table."""
     path = tmp_path / "log.txt"
@@ -60,9 +64,15 @@ def test_parts_are_read_as_the_whole_is(tmp_path: Path, newline: str, concluded:
 
 
 @pytest.mark.parametrize(
-    "concluded", [f"{CONCLUDED}vm:871:871 [0] NCCL INFO comm 0x1 - Destroy\n", f"{CONCLUDED}srun: error: node 1\n"]
+    "concluded",
+    [
+        f"{CONCLUDED}vm:871:871 [0] NCCL INFO comm 0x1 - Destroy\n",
+        f"{CONCLUDED}srun: error: node 1\n",
+    ],
 )
-def test_what_may_belong_to_either_table_is_no_place_to_split(tmp_path: Path, concluded: str) -> None:
+def test_what_may_belong_to_either_table_is_no_place_to_split(
+    tmp_path: Path, concluded: str
+) -> None:
     path = tmp_path / "log.txt"
     path.write_text("".join(table(number, concluded=concluded) for number in range(3)))
     assert count(path) == 1
@@ -75,22 +85,37 @@ def test_prefixes_keep_a_log_whole(tmp_path: Path) -> None:
     assert count(path) == 1
 
 
-def test_what_has_no_boundary_for_long_is_read_as_one_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_no_boundary_for_long_is_read_as_one_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(inputs, "_MAX_SEARCH", 3000)
     path = tmp_path / "log.txt"
-    path.write_text("".join(map(table, range(3))) + f"{table(3)}{'a line of something else' * 200}\n" + table(4))
-    assert [isinstance(part.text, bytes) for part in parts(Source(name=str(path)))] == [True, True, True, False]
+    path.write_text(
+        "".join(map(table, range(3))) + f"{table(3)}{'a line of something else' * 200}\n" + table(4)
+    )
+    assert [isinstance(part.text, bytes) for part in parts(Source(name=str(path)))] == [
+        True,
+        True,
+        True,
+        False,
+    ]
     assert [log for logs in in_parts(path) for log in logs] == list(parse_file(path))
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, lambda data: gzip.compress(data)[:-5]])
-def test_several_processes_print_what_one_prints(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+def test_several_processes_print_what_one_prints(
+    tmp_path: Path, pack: Callable[[bytes], bytes]
+) -> None:
     path = tmp_path / "log.txt"
-    path.write_bytes(pack("".join(table(number, damaged=number == 30) for number in range(40)).encode()))
+    path.write_bytes(
+        pack("".join(table(number, damaged=number == 30) for number in range(40)).encode())
+    )
     source, job = Source(name=str(path)), ParseJob(form="csv")
     one, two = (list(read([source], job, cores=cores)) for cores in (1, 2))
     assert "".join(piece.text for piece in one) == "".join(piece.text for piece in two)
     assert [piece.ends for piece in two if piece.ends] == [True]
     assert [sum(piece.outcome is not None for piece in each) for each in (one, two)] == [40, 40]
     assert any(piece.outcome not in {None, "ok"} for piece in two)
-    assert [piece.unread for piece in one if piece.unread] == [piece.unread for piece in two if piece.unread]
+    assert [piece.unread for piece in one if piece.unread] == [
+        piece.unread for piece in two if piece.unread
+    ]

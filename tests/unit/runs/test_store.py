@@ -25,7 +25,12 @@ from tests.support.requests import execution_by_hand, request
 
 HEADER = "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec"
 ROW = "64      10      =10      1.2k        0.00s     21.33       3.00       0.33"
-ENV = {"FI_TCP_IFACE": "eth0", "AWS_SECRET_ACCESS_KEY": "hunter2", "HF_TOKEN": "hunter2", "MONKEY": "banana"}
+ENV = {
+    "FI_TCP_IFACE": "eth0",
+    "AWS_SECRET_ACCESS_KEY": "hunter2",
+    "HF_TOKEN": "hunter2",
+    "MONKEY": "banana",
+}
 
 
 def plan_of(*labels: str, repeats: int = 1) -> Plan:
@@ -37,9 +42,16 @@ def plan_of(*labels: str, repeats: int = 1) -> Plan:
             command = Command(argv=("fi_pingpong",), role="server", env=ENV)
             step = Step(id=f"{name}/64", label="64 B", commands=(command,), timeout_s=1)
             executions.append(
-                execution_by_hand(configuration, len(executions), repeat=repeat, sizes=(64,), steps=(step,))
+                execution_by_hand(
+                    configuration, len(executions), repeat=repeat, sizes=(64,), steps=(step,)
+                )
             )
-    return Plan(benchmark="pingpong", target="local", configurations=configurations, executions=tuple(executions))
+    return Plan(
+        benchmark="pingpong",
+        target="local",
+        configurations=configurations,
+        executions=tuple(executions),
+    )
 
 
 def begun(store: Path, plan: Plan, **more: Any) -> RunWriter:
@@ -52,7 +64,11 @@ def begun(store: Path, plan: Plan, **more: Any) -> RunWriter:
 def log_lines(execution: Execution) -> list[str]:
     step = execution.steps[0].id
     facts = ["    fi_fabric_attr:", "        prov_name: tcp", "        prov_version: 117.0"]
-    verbose = ["[debug] util/pingpong.c:252 : Running pingpong test with fi_info:", "fi_info:", *facts]
+    verbose = [
+        "[debug] util/pingpong.c:252 : Running pingpong test with fi_info:",
+        "fi_info:",
+        *facts,
+    ]
     lines = [*verbose, HEADER, ROW]
     return [
         begin_marker(step, {"benchmark": "pingpong", "size": 64, "iterations": 10}),
@@ -61,7 +77,9 @@ def log_lines(execution: Execution) -> list[str]:
     ]
 
 
-def write(run: RunWriter, execution: Execution, *, finished: bool = True, lines: int | None = None) -> None:
+def write(
+    run: RunWriter, execution: Execution, *, finished: bool = True, lines: int | None = None
+) -> None:
     ending = Ending(status=0, planned_sizes=(64,))
     with run.execution(execution) as stored:
         for line in log_lines(execution)[:lines]:
@@ -78,15 +96,23 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
     run = open_run(str(writer.path))
     assert run.configurations == plan.configurations
     assert run.request.fabrics == ("tcp", "tcp")
-    assert [execution.id for execution in run.executions] == [execution.id for execution in plan.executions]
+    assert [execution.id for execution in run.executions] == [
+        execution.id for execution in plan.executions
+    ]
     for configuration in plan.configurations:
-        assert [(log.outcome, log.reason) for log in run.logs(configuration.label)] == [(Outcome.OK, None)] * 2
+        assert [(log.outcome, log.reason) for log in run.logs(configuration.label)] == [
+            (Outcome.OK, None)
+        ] * 2
     (log, _) = run.logs("new")
     assert log.source == str(writer.path / "exec" / "000-new-r1" / "output.log")
-    assert [(point.size, point.values) for point in log.points] == [(64, (3e-06, 21330000.0, 330000.0))]
+    assert [(point.size, point.values) for point in log.points] == [
+        (64, (3e-06, 21330000.0, 330000.0))
+    ]
 
 
-def test_a_run_that_looked_after_each_repeat_keeps_its_level_however_it_is_shown(tmp_path: Path) -> None:
+def test_a_run_that_looked_after_each_repeat_keeps_its_level_however_it_is_shown(
+    tmp_path: Path,
+) -> None:
     plan = plan_of("new", "base", repeats=4)
     writer = begun(tmp_path, plan, adaptive=Adaptive(max_repeats=20))
     for execution in plan.executions:
@@ -111,7 +137,10 @@ def test_what_is_not_finished_is_truncated(tmp_path: Path, lines: int) -> None:
     writer = begun(tmp_path, plan)
     write(writer, plan.executions[0], finished=False, lines=lines)
     (log,) = open_run("last", tmp_path).logs("a")
-    assert (log.outcome, log.reason) == (Outcome.TRUNCATED, "fabbench was stopped before this execution ended.")
+    assert (log.outcome, log.reason) == (
+        Outcome.TRUNCATED,
+        "fabbench was stopped before this execution ended.",
+    )
     assert len(log.points) == (1 if lines >= 8 else 0)
 
 
@@ -130,7 +159,9 @@ def test_secrets_are_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     stored = "".join(path.read_text() for path in writer.path.rglob("*") if path.is_file())
     assert "hunter2" not in stored
     assert "of nobody's concern" not in stored
-    env = json.loads((writer.path / "exec/000-a-r1/plan.json").read_text())["steps"][0]["commands"][0]["env"]
+    env = json.loads((writer.path / "exec/000-a-r1/plan.json").read_text())["steps"][0]["commands"][
+        0
+    ]["env"]
     assert env == {**dict.fromkeys(ENV, "(redacted)"), "FI_TCP_IFACE": "eth0", "MONKEY": "banana"}
 
 
@@ -139,7 +170,13 @@ def test_runs_are_found_by_parts_of_their_names(tmp_path: Path) -> None:
     newest_first = [path.name for path in runs(tmp_path)]
     assert newest_first == [writer.path.name for writer in reversed(writers)]
     for writer in writers:
-        for ref in (writer.id, writer.id[:5], f"pingpong-{writer.id}", writer.path.name, str(writer.path)):
+        for ref in (
+            writer.id,
+            writer.id[:5],
+            f"pingpong-{writer.id}",
+            writer.path.name,
+            str(writer.path),
+        ):
             assert open_run(ref, tmp_path).id == writer.id
     assert open_run("last", tmp_path).id == writers[-1].id
     with pytest.raises(RequestError, match="matches 3 runs"):
@@ -159,9 +196,15 @@ def test_runs_are_found_by_parts_of_their_names(tmp_path: Path) -> None:
         ("{}", "missing required field `format`"),
         ("[" * 100_000, "damaged"),
         ('{"format": 1, "id": NaN}', "JSON is malformed"),
-        ('{"format": 1, "arms": [{"label": "a"}]}', r"missing required field `fabric` - at `\$\.arms\[0\]`"),
+        (
+            '{"format": 1, "arms": [{"label": "a"}]}',
+            r"missing required field `fabric` - at `\$\.arms\[0\]`",
+        ),
         ('{"format": 1, "arms": [null]}', r"Expected `object`, got `null` - at `\$\.arms\[0\]`"),
-        ('{"format": 1, "schedule": ["../../000-a-r1"]}', r"matching regex .* - at `\$\.schedule\[0\]`"),
+        (
+            '{"format": 1, "schedule": ["../../000-a-r1"]}',
+            r"matching regex .* - at `\$\.schedule\[0\]`",
+        ),
         ('{"format": 1, "hosts": 7}', r"Expected `array`, got `int` - at `\$\.hosts`"),
     ],
 )
@@ -200,10 +243,22 @@ def added(document: Any) -> Any:
     ("name", "text", "expected"),
     [
         ("plan.json", "{", "damaged"),
-        ("plan.json", '{"proof": {"fabric": 1}}', "Expected `str`, got `int` - at `$.proof.fabric`"),
+        (
+            "plan.json",
+            '{"proof": {"fabric": 1}}',
+            "Expected `str`, got `int` - at `$.proof.fabric`",
+        ),
         ("run.json", "{}", "missing required field `ending`"),
-        ("run.json", '{"ending": {"status": "x"}}', "Expected `int | null`, got `str` - at `$.ending.status`"),
-        ("run.json", '{"ending": {"planned_sizes": [[1]]}}', "got `array` - at `$.ending.planned_sizes[0]`"),
+        (
+            "run.json",
+            '{"ending": {"status": "x"}}',
+            "Expected `int | null`, got `str` - at `$.ending.status`",
+        ),
+        (
+            "run.json",
+            '{"ending": {"planned_sizes": [[1]]}}',
+            "got `array` - at `$.ending.planned_sizes[0]`",
+        ),
     ],
 )
 def test_an_execution_whose_documents_are_damaged_is_no_result(
@@ -233,7 +288,9 @@ def test_secrets_are_in_nothing_that_is_kept(tmp_path: Path) -> None:
     own = Variant(name="own", env={"MY_PASSWORD": "it's hunter2"})
     where = Target(name="t", launcher="slurm", env=ENV, variants=(own,))
     run_request = request("pingpong", PingpongWork(sizes=(64,)), env=ENV, store=tmp_path)
-    writer = RunWriter(replace(run_request, target=where), Inventory(target="t", hosts=()), plan_of("own"))
+    writer = RunWriter(
+        replace(run_request, target=where), Inventory(target="t", hosts=()), plan_of("own")
+    )
     kept = (writer.path / "request.json").read_text()
     assert '"MONKEY": "banana"' in kept
     assert "hunter2" not in kept

@@ -1,4 +1,7 @@
-"""Summaries of runs: read instead of the logs, made where they are missing, and never of a run in progress."""
+"""Summaries of runs.
+
+Read instead of the logs, made where they are missing, and never of a run in progress.
+"""
 
 import json
 import os
@@ -45,7 +48,9 @@ def newest(store: Path) -> Path:
 def test_a_run_is_read_once(store: Path) -> None:
     runs, made = listed(store)
     assert made == RUNS
-    assert [run.path for run in runs] == sorted((path.name for path in store.glob("*-nccl-*")), reverse=True)
+    assert [run.path for run in runs] == sorted(
+        (path.name for path in store.glob("*-nccl-*")), reverse=True
+    )
     first = runs[0]
     assert (first.sizes, first.outcomes, first.is_ok) == ("8 B - 2 GB", {"ok": 2}, True)
     assert first.peak.endswith(" GB/s")

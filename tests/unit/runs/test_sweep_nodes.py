@@ -26,7 +26,9 @@ def test_where_any_may_be_taken_it_is_the_same_ones(given: dict[str, Any]) -> No
     assert resumed(**given) == OLD
 
 
-@pytest.mark.parametrize("given", [{"nodes": 3}, {"hosts": ("a", "b", "c")}, {"nodes": 2, "hosts": ("a", "b")}])
+@pytest.mark.parametrize(
+    "given", [{"nodes": 3}, {"hosts": ("a", "b", "c")}, {"nodes": 2, "hosts": ("a", "b")}]
+)
 def test_others_that_are_asked_for_stay(given: dict[str, Any]) -> None:
     assert resumed(**given) == given.get("hosts", ())
 

@@ -56,7 +56,9 @@ def test_what_is_left_of_a_sweep_is_known_from_its_tests(sweep: Path) -> None:
     while (planned := planner.next_round()) is not None:
         for test in planned.tests:
             assert unfinished(read(sweep)).startswith("1 test of round ")
-            each = TestResult(number=number, round=planned.number, nodes=test.nodes, outcome="ok", value=1e9)
+            each = TestResult(
+                number=number, round=planned.number, nodes=test.nodes, outcome="ok", value=1e9
+            )
             add_test(sweep, each)
             planner.add(each.result)
             number += 1
@@ -77,7 +79,10 @@ def test_what_is_added_is_read_again(sweep: Path) -> None:
 
 
 def test_what_went_on_is_forgotten_when_it_is_resumed(tmp_path: Path) -> None:
-    asked, efa = request("pingpong", PingpongWork(), store=tmp_path), Configuration(label="efa", fabric="efa")
+    asked, efa = (
+        request("pingpong", PingpongWork(), store=tmp_path),
+        Configuration(label="efa", fabric="efa"),
+    )
     whole = Plan(benchmark="pingpong", target="replay", configurations=(efa,), executions=())
     writer = RunWriter(asked, two_hosts(), whole, None, msgspec.convert(DOCUMENT, SweepDocument))
     path, sweep = writer.path, StoredRun(writer.path)
@@ -87,7 +92,11 @@ def test_what_went_on_is_forgotten_when_it_is_resumed(tmp_path: Path) -> None:
         RunWriter(asked, two_hosts(), whole, sweep)
     del writer
     again = RunWriter(asked, two_hosts().part((1, 0)), whole, sweep)
-    assert (again.path, [*(path / "exec").iterdir()], [*(path / "counters").iterdir()]) == (path, [], [])
+    assert (again.path, [*(path / "exec").iterdir()], [*(path / "counters").iterdir()]) == (
+        path,
+        [],
+        [],
+    )
     with pytest.raises(RequestError, match="other nodes"):
         RunWriter(asked, two_hosts().part((0,)), whole, sweep)
 
@@ -106,7 +115,12 @@ def test_a_damaged_test_is_reported_and_the_others_count(sweep: Path) -> None:
     ("given", "outcome", "figure", "reason"),
     [
         ({}, SweepOutcome.OK, 1e9, ""),
-        ({"outcome": "timeout", "reason": "It hung."}, SweepOutcome.HUNG, None, "timeout: It hung."),
+        (
+            {"outcome": "timeout", "reason": "It hung."},
+            SweepOutcome.HUNG,
+            None,
+            "timeout: It hung.",
+        ),
         ({"outcome": "failed", "reason": "No route."}, SweepOutcome.FAILED, None, "No route."),
         ({"outcome": "off-fabric"}, SweepOutcome.FAILED, None, "off-fabric"),
     ],
@@ -116,4 +130,9 @@ def test_what_planners_are_reported(
 ) -> None:
     result = measured(0, "a", "b", rail="mlx5_1", **given).result
     assert result.test == SweepTest(("a", "b"), "mlx5_1")
-    assert (result.outcome, result.figure, result.reason, result.round) == (outcome, figure, reason, 1)
+    assert (result.outcome, result.figure, result.reason, result.round) == (
+        outcome,
+        figure,
+        reason,
+        1,
+    )

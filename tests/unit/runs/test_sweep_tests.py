@@ -13,12 +13,16 @@ def log(*points: Point, outcome: Outcome = Outcome.OK, **more: Any) -> Log:
     return Log(source="x", benchmark="nccl", outcome=outcome, points=points, **values)
 
 
-def point(size: int, value: float, metric: str = "busbw", labels: Mapping[str, str] | None = None) -> Point:
+def point(
+    size: int, value: float, metric: str = "busbw", labels: Mapping[str, str] | None = None
+) -> Point:
     return Point(size, labels or {}, ("time", metric), (1.0, value))
 
 
 def figures(logs: Sequence[Log], metric: str) -> TestResult:
-    return with_figures(TestResult(number=0, round=1, nodes=("a", "b"), outcome="skipped"), logs, metric)
+    return with_figures(
+        TestResult(number=0, round=1, nodes=("a", "b"), outcome="skipped"), logs, metric
+    )
 
 
 def test_the_largest_size_counts() -> None:
@@ -36,7 +40,10 @@ def test_in_place_and_statistics_do_not() -> None:
 
 
 def test_of_several_nics_the_slowest_decides() -> None:
-    points = (point(8, 5.0, labels={"device": "mlx5_0"}), point(8, 3.0, labels={"device": "mlx5_1"}))
+    points = (
+        point(8, 5.0, labels={"device": "mlx5_0"}),
+        point(8, 3.0, labels={"device": "mlx5_1"}),
+    )
     found = figures([log(*points)], "busbw")
     assert found.value == 3.0
     assert found.nics == {"mlx5_0": 5.0, "mlx5_1": 3.0}
@@ -53,9 +60,17 @@ def test_of_times_the_longest_is_the_slowest() -> None:
 def test_the_worst_outcome_decides_and_leaves_no_figure() -> None:
     bad = log(point(8, 1.0), outcome=Outcome.OFF_FABRIC, reason="Sockets carried it.")
     found = figures([log(point(8, 1.0)), bad], "busbw")
-    assert (found.outcome, found.reason, found.value) == (Outcome.OFF_FABRIC, "Sockets carried it.", None)
+    assert (found.outcome, found.reason, found.value) == (
+        Outcome.OFF_FABRIC,
+        "Sockets carried it.",
+        None,
+    )
 
 
 def test_a_metric_that_nothing_has_is_a_failure() -> None:
     found = figures([log(point(8, 1.0))], "latency")
-    assert (found.outcome, found.reason, found.value) == (Outcome.FAILED, "No latency was measured.", None)
+    assert (found.outcome, found.reason, found.value) == (
+        Outcome.FAILED,
+        "No latency was measured.",
+        None,
+    )

@@ -31,7 +31,10 @@ def test_a_slow_node_is_named_with_its_evidence() -> None:
 
 
 def test_a_node_without_a_figure_is_undecided() -> None:
-    """Nothing is known of it: neither of one that no test reached, nor of one whose only test failed."""
+    """Nothing is known of it.
+
+    Neither of one that no test reached, nor of one whose only test failed.
+    """
     cluster = Cluster(EIGHT, {"node-6": 1.0}, noise=0.01)
     readings = cluster.readings(all_pairs(EIGHT[:6]))
     readings.add(cluster.measure(SweepTest(("node-5", "node-6"))))
@@ -49,7 +52,9 @@ def test_several_bad_nodes_at_once_are_named_and_nobody_else() -> None:
         said = Cluster(named(16), bad, seed=seed).diagnosed(all_pairs(named(16)))
         assert names(said) == {("node", name) for name in bad}
     evidence = {each.name: each.evidence for each in said.suspects}
-    assert evidence["node-02"].startswith("node-02 fails in 13 of 13 pairs with healthy nodes (13 failed: The test")
+    assert evidence["node-02"].startswith(
+        "node-02 fails in 13 of 13 pairs with healthy nodes (13 failed: The test"
+    )
     assert evidence["node-01"].startswith("node-01 is slow in 13 of 13 pairs with healthy nodes (")
 
 
@@ -70,7 +75,9 @@ def test_groups_that_the_user_names_are_checked() -> None:
     assert names(said) == {("group", "group A – group B")}
     right = replace(cluster, islands=said_of).diagnosed(all_pairs(nodes))
     assert (right.misgrouped, right.found, names(right)) == (False, False, set())
-    assert [(each.inside or 0) / (each.between or 1) for each in right.groups] == pytest.approx([2.5, 2.5], rel=0.1)
+    assert [(each.inside or 0) / (each.between or 1) for each in right.groups] == pytest.approx(
+        [2.5, 2.5], rel=0.1
+    )
 
 
 @pytest.mark.parametrize("count", [4, 8, 33, 64])
@@ -102,7 +109,9 @@ def test_a_node_that_is_slow_with_one_partner_alone_is_a_link() -> None:
     often = cluster.diagnosed(each for _ in range(3) for each in all_pairs(EIGHT))
     (suspect,) = often.suspects
     assert (suspect.kind, suspect.nodes) == ("link", ("node-1", "node-2"))
-    assert "node-1 – node-2 is slow in 3 of 3 tests; each node is fine with others" in suspect.evidence
+    assert (
+        "node-1 – node-2 is slow in 3 of 3 tests; each node is fine with others" in suspect.evidence
+    )
 
 
 def test_nodes_and_a_link_are_told_apart() -> None:
@@ -136,7 +145,10 @@ def test_a_nic_is_distinguished_from_its_node() -> None:
     plan = list(rails(named(16), nics, rounds=3))
     nic = Cluster(named(16), bad_nics={("node-03", "efa2"): 0.6}).diagnosed(plan)
     assert names(nic) == {("nic", "node-03:efa2")}
-    assert "efa2 of node-03 is slow in 3 of 3 pairs; its other 3 NICs are fine" in nic.suspects[0].evidence
+    assert (
+        "efa2 of node-03 is slow in 3 of 3 pairs; its other 3 NICs are fine"
+        in nic.suspects[0].evidence
+    )
     assert names(Cluster(named(16), {"node-03": 0.6}).diagnosed(plan)) == {("node", "node-03")}
 
 
@@ -145,9 +157,13 @@ def test_a_slow_rack_is_named_whole() -> None:
     plan = list(grouped(group_of, 4))
     uplink = Cluster(named(64), bad_uplinks={"rack-3": 0.5}, group_of=group_of).diagnosed(plan)
     assert names(uplink) == {("group", "rack-3")}
-    assert uplink.suspects[0].evidence.startswith("rack-3 is slow in 16 of 16 pairs with other groups (")
+    assert uplink.suspects[0].evidence.startswith(
+        "rack-3 is slow in 16 of 16 pairs with other groups ("
+    )
     inside = {name: 0.5 for name, group in group_of.items() if group == "rack-3"}
-    whole = Cluster(named(64), inside, group_of=group_of).diagnosed([*matchings(named(64), 12, seed=1)])
+    whole = Cluster(named(64), inside, group_of=group_of).diagnosed(
+        [*matchings(named(64), 12, seed=1)]
+    )
     assert ("group", "rack-3") in names(whole)
 
 
@@ -156,7 +172,9 @@ def test_times_are_better_when_they_are_lower() -> None:
     for each in all_pairs(EIGHT):
         for test in each.tests:
             slow = 3 if "node-6" in test.nodes else 1
-            readings.add(SweepResult(test, SweepOutcome.OK, slow * 10e-6 * (1 + 0.01 * (each.number % 3))))
+            readings.add(
+                SweepResult(test, SweepOutcome.OK, slow * 10e-6 * (1 + 0.01 * (each.number % 3)))
+            )
     said = analyze(readings)
     assert names(said) == {("node", "node-6")}
     assert said.suspects[0].evidence == "node-6 is slow in 7 of 7 pairs (30–31 us; others 10)."
@@ -183,7 +201,10 @@ def test_groups_have_no_figures_where_series_differ() -> None:
                 part = 0.5 if len(front & {*test.nodes}) == 1 else 1.0
                 readings.add(SweepResult(test, SweepOutcome.OK, part * figure, series=series))
     said = analyze(readings)
-    assert [(len(each.nodes), each.inside, each.between) for each in said.groups] == [(5, None, None), (3, None, None)]
+    assert [(len(each.nodes), each.inside, each.between) for each in said.groups] == [
+        (5, None, None),
+        (3, None, None),
+    ]
     assert [each.evidence for each in said.suspects] == ["30 pairs between groups; 26 within."]
 
 
@@ -209,7 +230,10 @@ def test_a_figure_that_is_no_number_of_a_rate_counts_as_failed() -> None:
 
 
 def test_one_of_many_nodes_may_be_bad() -> None:
-    """A test of 30 nodes failed: each of them is hardly likely to be the bad one, and one of them is."""
+    """A test of 30 nodes failed.
+
+    Each of them is hardly likely to be the bad one, and one of them is.
+    """
     nodes = named(120)
     groups = [tuple(nodes[start : start + 30]) for start in range(0, 120, 30)]
     cluster = Cluster(nodes, bad_nodes={nodes[31]: 1.0})

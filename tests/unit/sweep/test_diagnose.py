@@ -52,9 +52,13 @@ def test_flaky_nodes_are_found_and_nobody_else() -> None:
     assert found(cluster) == {("node", "node-23")}
 
 
-@pytest.mark.parametrize("sizes", [(5, 3), pytest.param((9, 8), marks=slow), pytest.param((6, 5, 4), marks=slow)])
+@pytest.mark.parametrize(
+    "sizes", [(5, 3), pytest.param((9, 8), marks=slow), pytest.param((6, 5, 4), marks=slow)]
+)
 @pytest.mark.parametrize("bad", [{}, {"node-00": 0.6}])
-def test_nodes_behind_slow_paths_are_groups_and_not_bad(sizes: tuple[int, ...], bad: dict[str, float]) -> None:
+def test_nodes_behind_slow_paths_are_groups_and_not_bad(
+    sizes: tuple[int, ...], bad: dict[str, float]
+) -> None:
     names = [f"node-{number:02}" for number in range(sum(sizes))]
     cluster = Cluster(names, bad, islands=blocks(names, *sizes), between=0.7)
     readings, _ = cluster.carried_out(DiagnosePlanner(names, BUSBW))
@@ -74,7 +78,15 @@ def test_an_older_type_is_a_group_and_not_bad() -> None:
 
 @pytest.mark.parametrize(
     "more",
-    sampled([{"congestion": 0.05}, {"failures": 0.03}, {"tails": "skewed", "noise": 0.08}, {"tails": "t3"}], every=2),
+    sampled(
+        [
+            {"congestion": 0.05},
+            {"failures": 0.03},
+            {"tails": "skewed", "noise": 0.08},
+            {"tails": "t3"},
+        ],
+        every=2,
+    ),
 )
 def test_nobody_is_accused_of_what_happens_to_all(more: dict[str, Any]) -> None:
     assert found(Cluster(named(17), **more)) == set()
@@ -113,7 +125,10 @@ def test_nodes_alone_are_tested_again_where_they_stand_out() -> None:
     said = analyze(readings)
     assert {each.name for each in said.suspects} == {"node-05", "node-11"}
     assert not said.undecided
-    assert {suspect.evidence.split(" alone")[0] for suspect in said.suspects} == {"node-05 is slow", "node-11 fails"}
+    assert {suspect.evidence.split(" alone")[0] for suspect in said.suspects} == {
+        "node-05 is slow",
+        "node-11 fails",
+    }
     assert 20 < cluster.tests < 30
 
 
@@ -145,7 +160,9 @@ def test_a_sweep_that_was_cut_off_goes_on_alike() -> None:
     planner = DiagnosePlanner(named(24), BUSBW)
     first = planner.next_round()
     assert first is not None
-    cluster = Cluster(named(24), {"node-05": 0.5}, {frozenset(first.tests[0].nodes): 1.0}, noise=0.05)
+    cluster = Cluster(
+        named(24), {"node-05": 0.5}, {frozenset(first.tests[0].nodes): 1.0}, noise=0.05
+    )
     rounds: list[Round] = []
     results: list[SweepResult] = []
     while (each := planner.next_round()) is not None:

@@ -19,7 +19,9 @@ def disjoint(each: Round) -> bool:
     return len(used) == len(set(used))
 
 
-@pytest.mark.parametrize(("count", "rounds"), [(0, 0), (1, 0), (2, 1), (3, 3), (8, 7), (9, 9), (64, 63)])
+@pytest.mark.parametrize(
+    ("count", "rounds"), [(0, 0), (1, 0), (2, 1), (3, 3), (8, 7), (9, 9), (64, 63)]
+)
 def test_all_pairs_once_in_as_few_rounds_as_there_can_be(count: int, rounds: int) -> None:
     found = list(all_pairs(named(count)))
     assert len(found) == rounds
@@ -50,7 +52,9 @@ def test_partners_may_meet_again_where_more_are_asked_for_than_there_are() -> No
 
 
 def test_nodes_alone() -> None:
-    assert [test.nodes for each in single(named(3)) for test in each.tests] == [(name,) for name in named(3)]
+    assert [test.nodes for each in single(named(3)) for test in each.tests] == [
+        (name,) for name in named(3)
+    ]
 
 
 def test_rails_test_each_nic_with_several_partners() -> None:
@@ -76,11 +80,16 @@ def test_rails_test_each_nic_with_several_partners() -> None:
 @pytest.mark.parametrize("sizes", [(4, 4), (5, 3, 2), (1, 1, 6), (8,)])
 def test_groups_are_tested_within_and_then_between(sizes: Sequence[int]) -> None:
     """And no node is idle that could be tested."""
-    group_of = {f"{rack}-{n}": f"rack{rack}" for rack, size in enumerate(sizes) for n in range(size)}
+    group_of = {
+        f"{rack}-{n}": f"rack{rack}" for rack, size in enumerate(sizes) for n in range(size)
+    }
     found = list(grouped(group_of, 4))
     assert all(map(disjoint, found))
     assert [len(each.tests) for each in found] == [sum(sizes) // 2] * 4
-    inside = [sum(len({group_of[node] for node in test.nodes}) == 1 for test in each.tests) for each in found]
+    inside = [
+        sum(len({group_of[node] for node in test.nodes}) == 1 for test in each.tests)
+        for each in found
+    ]
     assert inside[0] == sum(size // 2 for size in sizes)
     reach = min(sum(sizes) // 2, sum(sizes) - max(sizes))
     assert inside[2:] == [sum(sizes) // 2 - reach] * 2

@@ -1,7 +1,7 @@
 """The fabtests: libfabric's own latency and bandwidth tests (`fi_rdm_pingpong`, `fi_rma_bw`, …).
 
-They share one output routine (fabtests/common/shared.c). It does not report the network that was used, and
-prints no closing line.
+They share one output routine (fabtests/common/shared.c). It does not report the network that was
+used, and prints no closing line.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,19 @@ class Fabtests(LibfabricBenchmark):
     name = "fabtests"
     program_names = r"\bfi_(?:rdm|rma|msg|dgram|ubertest)\w*\b"
     signatures = (
-        Signature("usec/xfer", r"(?:name\s+)?bytes\s+(?:xfers\s+)?iters\s+total\s+time\s+(?:MB|Gb)/sec\s+usec/xfer"),
+        Signature(
+            "usec/xfer",
+            r"(?:name\s+)?bytes\s+(?:xfers\s+)?iters\s+total\s+time\s+(?:MB|Gb)/sec\s+usec/xfer",
+        ),
         Signature("xfer_size", r"(?:- )?\{ xfer_size: \d"),
         Signature("Total BW", r"Total BW: [\d.]+ ?GB/s"),
     )
     first_words = ("bytes", "xfer_size", "fi_", "fabtests:", "rovider:", "# Total ", "/fabtests/")
     default_metrics = ("bandwidth", "latency", "time", "message_rate")
     cases_field = "program"
-    resolution = MappingProxyType({"bandwidth": (1.25e6, 1e4), "latency": (1e-8,), "time": (1e-8,)})  # `%.2f`
+    resolution = MappingProxyType(
+        {"bandwidth": (1.25e6, 1e4), "latency": (1e-8,), "time": (1e-8,)}
+    )  # `%.2f`
 
     summary = "libfabric's fi_rma_bw and similar over all NICs, with GPU memory."
 

@@ -14,7 +14,13 @@ from fabbench.model.hosts import Host
 from fabbench.model.options import Choice, Flag, Whole, option
 
 PROGRAMS = (
-    *("fi_rma_bw", "fi_rma_pingpong", "fi_rdm_tagged_bw", "fi_rdm_tagged_pingpong", "fi_rdm_pingpong"),
+    *(
+        "fi_rma_bw",
+        "fi_rma_pingpong",
+        "fi_rdm_tagged_bw",
+        "fi_rdm_tagged_pingpong",
+        "fi_rdm_pingpong",
+    ),
     *("fi_msg_bw", "fi_msg_pingpong"),
 )  # the default first
 INSTALL = (
@@ -32,20 +38,32 @@ class FabtestsWork(LibfabricWork):
     program: str = option(Choice(PROGRAMS), "The program to run.", default=PROGRAMS[0])
     operation: str = option(
         Choice(("write", "read", "writedata")),
-        "RMA operation of fi_rma_*: write and read go both ways at once, writedata from the client only.",
+        (
+            "RMA operation of fi_rma_*: write and read go both ways at once, writedata from the "
+            "client only."
+        ),
         default="write",
     )
-    sizes: tuple[int, ...] = sizes("Measure this size (1024-based: 64, 4K). Several need --one-by-one.", "1M")
+    sizes: tuple[int, ...] = sizes(
+        "Measure this size (1024-based: 64, 4K). Several need --one-by-one.", "1M"
+    )
     all_sizes: bool = option(Flag(), "Measure the program's own sizes; needs --one-by-one.")
-    devices: tuple[str, ...] = devices("Use only this NIC or domain, such as rdmap0s6. Default: all.")
+    devices: tuple[str, ...] = devices(
+        "Use only this NIC or domain, such as rdmap0s6. Default: all."
+    )
     one_by_one: bool = option(Flag(), "Run NICs one at a time.")
     iterations: int | None = option(
-        Whole(1, 10**9), "Messages. Default: as many as take ten seconds, or one second with --one-by-one."
+        Whole(1, 10**9),
+        "Messages. Default: as many as take ten seconds, or one second with --one-by-one.",
     )
     window: int | None = option(Whole(1, 10**6), "Messages in flight (window size).")
-    memory: str | None = option(MEMORY, "Buffer location. Default: cuda if all hosts have GPUs (one GPU per NIC).")
+    memory: str | None = option(
+        MEMORY, "Buffer location. Default: cuda if all hosts have GPUs (one GPU per NIC)."
+    )
     direct: bool = option(Flag(), "Use EFA's fabric efa-direct.")
-    timeout_s: float = timeout("120", "Abort what takes longer: all NICs, or each one with --one-by-one.")
+    timeout_s: float = timeout(
+        "120", "Abort what takes longer: all NICs, or each one with --one-by-one."
+    )
     extra: tuple[str, ...] = extra()
 
     benchmark, install = "fabtests", INSTALL
@@ -53,9 +71,14 @@ class FabtestsWork(LibfabricWork):
 
     def __post_init__(self) -> None:
         if self.program not in PROGRAMS:
-            raise RequestError(f"Unknown program {self.program}.", hint=f"One of {', '.join(PROGRAMS)}.")
+            raise RequestError(
+                f"Unknown program {self.program}.", hint=f"One of {', '.join(PROGRAMS)}."
+            )
         if not self.one_by_one and (self.all_sizes or len(self.sizes) > 1):
-            why = "Domains are measured concurrently at one size: their programs would not stay in step."
+            why = (
+                "Domains are measured concurrently at one size: their programs would not stay "
+                "in step."
+            )
             raise RequestError(why, hint="Specify one --size, or add --one-by-one.")
 
     @property
@@ -75,8 +98,15 @@ class FabtestsWork(LibfabricWork):
         if why := super(FabtestsWork, self).why_unsupported(fabric, host):
             return why
         if self.endpoint_on(fabric) == "msg" and provider(fabric) not in _LISTENING:
-            return f"{self.program} connects over {provider(fabric)} in a way that fabbench cannot wait for."
-        return "it has no GPU, but GPU memory was requested." if self.memory == "cuda" and not host.gpus else ""
+            return (
+                f"{self.program} connects over {provider(fabric)} in a way that fabbench "
+                "cannot wait for."
+            )
+        return (
+            "it has no GPU, but GPU memory was requested."
+            if self.memory == "cuda" and not host.gpus
+            else ""
+        )
 
     @override
     def options(self, fabric: str) -> tuple[str, ...]:

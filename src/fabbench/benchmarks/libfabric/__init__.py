@@ -1,4 +1,7 @@
-"""What fi_pingpong and the fabtests share: how they print numbers, and what they report about themselves."""
+"""What fi_pingpong and the fabtests share.
+
+How they print numbers, and what they report about themselves.
+"""
 
 from fabbench.benchmarks.standard import RunBenchmark
 from fabbench.model.compat import override
@@ -18,5 +21,7 @@ class LibfabricBenchmark(RunBenchmark):
     @override
     def transports(self, fabric: str) -> frozenset[str]:
         if fabric == "p2p":
-            raise RequestError(f"{self.name} has no fabric p2p.", hint="p2p is NCCL's. Use shm inside one host.")
+            raise RequestError(
+                f"{self.name} has no fabric p2p.", hint="p2p is NCCL's. Use shm inside one host."
+            )
         return providers(fabric)

@@ -1,4 +1,7 @@
-"""How libfabric's programs are started: a server on the first host and a client on the last, per rail and size."""
+"""How libfabric's programs are started.
+
+A server on the first host and a client on the last, per rail and size.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,11 +20,16 @@ PORT, SERVER = "{port}", "{server}"
 
 INTERFACE = {name: f"FI_{name.upper()}_IFACE" for name in ("tcp", "udp", "sockets", "net")}
 """Provider → the variable that sets its interface: libfabric 1.17 ignores ``-d`` for these."""
-_LAYERS = ("", ";ofi_rxm", ";ofi_rxd")  # possible suffixes of a provider's name: layers that add endpoint types
+_LAYERS = (
+    "",
+    ";ofi_rxm",
+    ";ofi_rxd",
+)  # possible suffixes of a provider's name: layers that add endpoint types
 EFA_ENV: Mapping[str, str] = {"FI_EFA_ENABLE_SHM_TRANSFER": "0"}
 """Otherwise, libfabric's EFA uses shared memory between two programs of one host, but still reports efa."""
 _ENDPOINTS = {"rma": "rdm", "rdm": "rdm", "msg": "msg"}  # of the programs that are named after one
-# Guesses (one-way seconds for the smallest message, bytes per second), only for the number of iterations.
+# Guesses (one-way seconds for the smallest message, bytes per second), only for the number of
+# iterations.
 _SPEED: Mapping[str, tuple[float, float]] = {
     "shm": (0.7e-6, 8e9),
     "efa": (12e-6, 10e9),
@@ -75,22 +83,35 @@ class LibfabricWork(Work):
         )
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
-        """Return the sizes, which are the same on any hosts; none for all of the program: releases differ."""
+        """Return the sizes, which are the same on any hosts; none for all of the program.
+
+        Releases differ.
+        """
         del hosts
         return tuple(size for size in self.step_sizes if size is not None)
 
     def endpoint_on(self, fabric: str) -> str:
-        """Return the endpoint type on a fabric: connected endpoints connect before timing starts."""
+        """Return the endpoint type on a fabric.
+
+        Connected endpoints connect before timing starts.
+        """
         usual = "msg" if provider(fabric) in {"tcp", "verbs", "sockets", "net"} else "rdm"
         return _ENDPOINTS.get(self.program.split("_")[1]) or self.endpoint or usual
 
     def iterations_on(self, fabric: str, size: int | None) -> int | None:
-        """Return the iterations: as many as take `seconds_on`, rounded up to the two digits that are printed."""
+        """Return the iterations.
+
+        As many as take `seconds_on`, rounded up to the two digits that are printed.
+        """
         if self.iterations or size is None:
             return self.iterations
         start_s, rate = _SPEED.get(provider(fabric), (10e-6, 1e9))
         # Bandwidth tests have many messages under way.
-        once_s = 2 * (start_s + size / rate) if "pingpong" in self.program else start_s / 10 + size / rate
+        once_s = (
+            2 * (start_s + size / rate)
+            if "pingpong" in self.program
+            else start_s / 10 + size / rate
+        )
         exact = min(max(self.seconds_on(fabric) / once_s, 10), 10_000_000)
         digits = 10 ** (math.floor(math.log10(exact)) - 1)
         return int(math.ceil(exact / digits) * digits)
@@ -106,7 +127,10 @@ class LibfabricWork(Work):
         if not types:
             return f"libfabric has no provider {name} there."
         if endpoint not in types:
-            return f"its provider {name} has no endpoint of type {endpoint}, but {', '.join(sorted(types))}."
+            return (
+                f"its provider {name} has no endpoint of type {endpoint}, but "
+                f"{', '.join(sorted(types))}."
+            )
         if self.is_by_domain(fabric) and not self.domains(fabric, host):
             known = ", ".join(self._listed(fabric, host)) or "none"
             return f"libfabric lists no such domain of its provider {name} there, but {known}."
@@ -119,7 +143,9 @@ class LibfabricWork(Work):
     def domains(self, fabric: str, host: Host) -> tuple[str, ...]:
         """Return the domains of a host's RDMA devices that are measured; empty on other fabrics."""
         known, requested = self._listed(fabric, host), set(self.devices)
-        matching = tuple(name for name in known if not requested or {name, _device(name)} & requested)
+        matching = tuple(
+            name for name in known if not requested or {name, _device(name)} & requested
+        )
         return matching if not requested or len(matching) == len(requested) else ()
 
     def _listed(self, fabric: str, host: Host) -> tuple[str, ...]:
@@ -128,16 +154,23 @@ class LibfabricWork(Work):
         known = [domain for layer in layers for domain in host.domains.get(f"{name}{layer}", ())]
         suffix = {"rdm": "-rdm", "dgram": "-dgrm"}.get(endpoint, "") if name == "efa" else ""
         others = ("-xrc", "-dgram")  # verbs domains that belong to other endpoint types
-        return tuple(dict.fromkeys(each for each in known if each.endswith(suffix) and not each.endswith(others)))
+        return tuple(
+            dict.fromkeys(
+                each for each in known if each.endswith(suffix) and not each.endswith(others)
+            )
+        )
 
     def rails(self, fabric: str, hosts: Sequence[Host]) -> Sequence[Rail]:
         """Return the rails: by domain, or one between the interfaces that connect the hosts.
 
-        libfabric would use the interface that it lists first, not the one with the server's address.
+        libfabric would use the interface that it lists first, not the one with the server's
+        address.
         """
         first, last = hosts[0], hosts[-1]
         if self.is_by_domain(fabric):
-            return paired_devices(self.domains(fabric, first), self.domains(fabric, last), (first.name, last.name))
+            return paired_devices(
+                self.domains(fabric, first), self.domains(fabric, last), (first.name, last.name)
+            )
         if self.domain:
             return (Rail(self.domain, self.domain),)
         if len(hosts) == 1 or provider(fabric) not in INTERFACE:
@@ -147,9 +180,15 @@ class LibfabricWork(Work):
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return a step per rail and size: the server on the first host, the client on the last."""
         rails = self.rails(fabric, hosts)
-        return tuple(self._step(execution, fabric, hosts, rail, size) for rail in rails for size in self.step_sizes)
+        return tuple(
+            self._step(execution, fabric, hosts, rail, size)
+            for rail in rails
+            for size in self.step_sizes
+        )
 
-    def _step(self, execution: str, fabric: str, hosts: Sequence[Host], rail: Rail, size: int | None) -> Step:
+    def _step(
+        self, execution: str, fabric: str, hosts: Sequence[Host], rail: Rail, size: int | None
+    ) -> Step:
         facts: dict[str, str | int] = {"benchmark": self.benchmark}
         if self.benchmark != self.program.removeprefix("fi_"):
             facts |= {"program": self.program, "provider": provider(fabric)}
@@ -161,20 +200,38 @@ class LibfabricWork(Work):
             facts |= {"device": _device(rail.client), "domain": rail.client}
             facts |= {"server_domain": rail.server} if rail.server != rail.client else {}
             facts |= {"together": "yes"} if self.together and rail.count > 1 else {}
-        commands = tuple(self._command(fabric, hosts, rail, size, role) for role in ("server", "client"))
+        commands = tuple(
+            self._command(fabric, hosts, rail, size, role) for role in ("server", "client")
+        )
         return pair_step(execution, commands, facts, timeout_s=self.timeout_s)
 
-    def _command(self, fabric: str, hosts: Sequence[Host], rail: Rail, size: int | None, role: str) -> Command:
-        name, iterations, client = provider(fabric), self.iterations_on(fabric, size), role == "client"
+    def _command(
+        self, fabric: str, hosts: Sequence[Host], rail: Rail, size: int | None, role: str
+    ) -> Command:
+        name, iterations, client = (
+            provider(fabric),
+            self.iterations_on(fabric, size),
+            role == "client",
+        )
         at, domain = (len(hosts) - 1, rail.client) if client else (0, rail.server)
-        # Unconnected endpoints of the fabtests exchange addresses over TCP, for EFA has no other way.
+        # Unconnected endpoints of the fabtests exchange addresses over TCP, for EFA has no other
+        # way.
         over_tcp = _ENDPOINTS.get(self.program.split("_")[1]) == "rdm"
-        on_gpus = (self.memory or ("cuda" if all(host.gpus for host in hosts) else "host")) == "cuda"
+        on_gpus = (
+            self.memory or ("cuda" if all(host.gpus for host in hosts) else "host")
+        ) == "cuda"
         env = {**self.env, **(EFA_ENV if name == "efa" else {})}
         if domain and name in INTERFACE:
             env[INTERFACE[name]], domain = domain, ""
         argv = (
-            *(self.program, "-p", name, *self.options(fabric), "-S", "all" if size is None else str(size)),
+            *(
+                self.program,
+                "-p",
+                name,
+                *self.options(fabric),
+                "-S",
+                "all" if size is None else str(size),
+            ),
             *(("-I", str(iterations)) if iterations else ()),
             *(("-D", "cuda", "-i", str(rail.nearest_gpu(hosts[at].gpus))) if on_gpus else ()),
             *((f"-E={PORT}",) if over_tcp else ("-P" if client else "-B", PORT)),
@@ -185,7 +242,11 @@ class LibfabricWork(Work):
 
 
 def pair_step(
-    execution: str, commands: tuple[Command, ...], facts: Mapping[str, str | int], *, timeout_s: float
+    execution: str,
+    commands: tuple[Command, ...],
+    facts: Mapping[str, str | int],
+    *,
+    timeout_s: float,
 ) -> Step:
     """Return the step of a server and a client, named after the `device` and the `size` in its facts."""
     device, size = str(facts.get("device", "")), facts.get("size")

@@ -16,7 +16,17 @@ from typing import NamedTuple, TypeAlias, cast
 
 from fabbench.benchmarks import Reading
 from fabbench.benchmarks.consistency import ANYTHING, Printed, printed, product, unmeasured, warning
-from fabbench.benchmarks.engine import Cells, Column, Execution, Layout, Row, Statement, Table, TableReader, read_words
+from fabbench.benchmarks.engine import (
+    Cells,
+    Column,
+    Execution,
+    Layout,
+    Row,
+    Statement,
+    Table,
+    TableReader,
+    read_words,
+)
 from fabbench.model.compat import override
 from fabbench.model.log import NO_STREAM, Finding, Line, Marker, Record, Severity, Stream
 from fabbench.model.messages import quoted
@@ -40,7 +50,10 @@ def read_command(text: str, program: re.Pattern[str], known: Options) -> Stateme
 
 
 def read_arguments(program: str, words: list[str], known: Options) -> Statement | None:
-    """Read the arguments of a program: its side, endpoint, size and iterations. None if they are not valid."""
+    """Read the arguments of a program: its side, endpoint, size and iterations.
+
+    None if they are not valid.
+    """
     short, long, optional = known
     kept = [word for word in words if not (word[:1] == "-" and word[1:2] and word[1] in optional)]
     try:
@@ -58,7 +71,8 @@ def error_lines(programs: str, sources: str) -> re.Pattern[str]:
     return lazy(
         rf"\[error\] (?:\d+:)?(?:fabtests:)?(?:\S*/)?{sources}:\d+.*"
         rf"|[\w/]+(?:\([^()]*\))?(?:\(\))?: (?:\S*/)?{sources}:\d+ ?, ret=-?\d+.*"
-        rf"|(?:\S+: )*(?:line \d+: )?(?:\S*/)?(?:lt-)?{programs}: (?:error while loading|(?:command )?not found"
+        rf"|(?:\S+: )*(?:line \d+: )?(?:\S*/)?(?:lt-)?{programs}: (?:error while "
+        r"loading|(?:command )?not found"
         r"|invalid option|option requires|unrecognized option|No such file).*"
     )
 
@@ -67,7 +81,10 @@ _GLUED = lazy(r"(?<=\.\d\d)(?=\d)|(?<=\.\d\ds)(?=\d)")
 
 
 def cells(text: str) -> Cells:
-    """Return the cells of a row: there is no blank between full columns, and decimals show where each ends."""
+    """Return the cells of a row.
+
+    There is no blank between full columns, and decimals show where each ends.
+    """
     return Cells(_GLUED.sub(" ", text))
 
 
@@ -94,7 +111,11 @@ _INFO_FACTS = {
     ("fi_fabric_attr", "prov_version"): ("libfabric", r"(\d{3,})\.\d+"),
 }  # (section, name) → fact, and the pattern of its value
 
-LOG_SETTINGS: Mapping[str, str] = {"FI_LOG_LEVEL": "info", "FI_LOG_PROV": "core,efa", "FI_LOG_SUBSYS": "core,ep_ctrl"}
+LOG_SETTINGS: Mapping[str, str] = {
+    "FI_LOG_LEVEL": "info",
+    "FI_LOG_PROV": "core,efa",
+    "FI_LOG_SUBSYS": "core,ep_ctrl",
+}
 """Environment that makes libfabric write these lines and few others, at set-up, which is not timed."""
 
 _LOG_LINE = lazy(
@@ -106,16 +127,19 @@ _LOG_LINE = lazy(
 def logged_facts(text: str, requested: str) -> Iterator[tuple[str, str]]:
     """Yield (name, value) for the facts in a line of libfabric's own log (FI_LOG_LEVEL=info).
 
-    `requested` is the provider of the command line (``-p``): libfabric can use no other, and it counts once a
-    fabric is opened that is not named after another. EFA must name itself; it also opens `shm`. ``Opened
-    fabric`` is from `fi_fabric` of src/fabric.c, ``QP enabled!`` from the provider efa (efa_base_ep.c).
+    `requested` is the provider of the command line (``-p``): libfabric can use no other, and it
+    counts once a fabric is opened that is not named after another. EFA must name itself; it also
+    opens `shm`. ``Opened fabric`` is from `fi_fabric` of src/fabric.c, ``QP enabled!`` from the
+    provider efa (efa_base_ep.c).
     """
     name, domain = line.groups("") if (line := _LOG_LINE.fullmatch(text)) else ("", "")
     if domain:
         yield from (("provider", "efa"), ("domain", domain))
     elif name and (name, requested) != ("shm", "efa"):
         yield "fabric", name
-        provider = "efa" if name.lower().partition("-")[0] == "efa" else "shm" if name == "shm" else ""
+        provider = (
+            "efa" if name.lower().partition("-")[0] == "efa" else "shm" if name == "shm" else ""
+        )
         if provider or (requested and requested != "efa"):
             yield "provider", provider or requested
 
@@ -157,7 +181,10 @@ def count_range(cell: str, requested: int | None) -> Range:
 
 
 def size_range(cell: str, requested: int | None = None) -> Range:
-    """Return the sizes in bytes that print like this: only the one on the command line, if it does."""
+    """Return the sizes in bytes that print like this.
+
+    Only the one on the command line, if it does.
+    """
     base = _BINARY[cell[-1] if cell[-1] in _BINARY else ""]
     whole, _, digit = cell.rstrip("kmg").partition(".")
     tenth, start = int(digit or 0), int(whole) * base
@@ -167,10 +194,16 @@ def size_range(cell: str, requested: int | None = None) -> Range:
 
 def _requested(printed_range: Range, requested: int | None) -> Range:
     low, high = printed_range
-    return Range(requested, requested) if requested is not None and low <= requested <= high else printed_range
+    return (
+        Range(requested, requested)
+        if requested is not None and low <= requested <= high
+        else printed_range
+    )
 
 
-_ONE_WAY = lazy(r"pingpong|_lat")  # in names of programs that send one message at a time back and forth
+_ONE_WAY = lazy(
+    r"pingpong|_lat"
+)  # in names of programs that send one message at a time back and forth
 _MANY, _ONCE, _TWICE = Range(1, 1 << 20), Range(1, 1), Range(2, 2)
 
 
@@ -179,7 +212,11 @@ def transfers(program: str) -> Sequence[Range]:
     if "pingpong" in program:
         return (_TWICE,)
     # Newer programs have options to send both ways; some send several messages per iteration.
-    several = (_MANY,) if not program or program.endswith(("_mt", "ubertest")) or "_efa_" in program else ()
+    several = (
+        (_MANY,)
+        if not program or program.endswith(("_mt", "ubertest")) or "_efa_" in program
+        else ()
+    )
     return (_ONCE, _TWICE, *several) if program else (_TWICE, _ONCE, *several)
 
 
@@ -188,14 +225,18 @@ class Measured(NamedTuple):
 
     size: int
     exact: bool  # whether no other size prints like this
-    figures: Mapping[str, Printed]  # the metrics in base units, without those that are rounded to zero or not numbers
+    figures: Mapping[
+        str, Printed
+    ]  # the metrics in base units, without those that are rounded to zero or not numbers
 
 
-def measure(cells: Mapping[str, str], size: int | None, count: int | None, program: str) -> Measured | None:
+def measure(
+    cells: Mapping[str, str], size: int | None, count: int | None, program: str
+) -> Measured | None:
     """Return what a row measured; None if its figures contradict each other.
 
-    `size` and `count` are those of the command line. The other columns narrow down a truncated size: total = count x
-    size x transfers, and MB/sec x usec/xfer.
+    `size` and `count` are those of the command line. The other columns narrow down a truncated
+    size: total = count x size x transfers, and MB/sec x usec/xfer.
     """
     sizes, total = size_range(cells["bytes"], size), size_range(cells["total"])
     counts = count_range(cells["count"], count)
@@ -204,7 +245,11 @@ def measure(cells: Mapping[str, str], size: int | None, count: int | None, progr
     bandwidth = printed(cells["megabytes"], 6) if bits is None else printed(bits, 9).times(0.125)
     slack = abs(seconds.value) * 2.0**-23  # a C float has 24 bits, whatever decimals are printed
     each, (low, high) = Printed(seconds.value, seconds.low - slack, seconds.high + slack), sizes
-    if ANYTHING not in {bandwidth, each} and math.isfinite(bandwidth.value) and math.isfinite(each.value):
+    if (
+        ANYTHING not in {bandwidth, each}
+        and math.isfinite(bandwidth.value)
+        and math.isfinite(each.value)
+    ):
         product_low, product_high = product(bandwidth, each)
         low, high = max(low, math.ceil(product_low)), min(high, math.floor(product_high))
     one = product(per_second, each)
@@ -212,8 +257,13 @@ def measure(cells: Mapping[str, str], size: int | None, count: int | None, progr
         return None
     for times in transfers(program):
         fewest, most = counts.low * times.low, counts.high * times.high
-        least, greatest = max(low, -(-total.low // max(most, 1))), min(high, total.high // fewest) if fewest else high
-        lasting = ANYTHING in {each, elapsed} or elapsed.overlaps(each.low * fewest, each.high * most)
+        least, greatest = (
+            max(low, -(-total.low // max(most, 1))),
+            min(high, total.high // fewest) if fewest else high,
+        )
+        lasting = ANYTHING in {each, elapsed} or elapsed.overlaps(
+            each.low * fewest, each.high * most
+        )
         if lasting and least <= greatest:
             break
     else:
@@ -226,18 +276,25 @@ def measure(cells: Mapping[str, str], size: int | None, count: int | None, progr
         *((time, cells["us"], seconds), ("bandwidth", bits or cells["megabytes"], bandwidth)),
         ("message_rate", cells.get("rate", "nan"), per_second),
     )
-    figures = {metric: value for metric, cell, value in named if cell[0].isdigit() and cell.strip("0.")}
+    figures = {
+        metric: value for metric, cell, value in named if cell[0].isdigit() and cell.strip("0.")
+    }
     return Measured(least, plain or least == greatest, figures)
 
 
 @dataclass(slots=True, eq=False)
 class Process(Execution):
-    """What a process prints into a stream, or the two of a pair: `size` and `end` are those of the command line."""
+    """What a process prints into a stream, or the two of a pair.
+
+    `size` and `end` are those of the command line.
+    """
 
     step: Marker | None = None
     stream: Stream = NO_STREAM
     side: str = ""  # of the table that comes next, or is read; empty: unknown
-    sides: list[str] = field(default_factory=list)  # those that command lines and headings name: a table of each
+    sides: list[str] = field(
+        default_factory=list
+    )  # those that command lines and headings name: a table of each
     section: str = ""  # of the open fi_info block
     held: tuple[()] | tuple[str, str] = ()  # the fact of its last line, and the value
 
@@ -251,7 +308,10 @@ class Process(Execution):
         return due and not (side and said.begins) if side or said.layouts else True
 
     def expect(self, side: str) -> None:
-        """Note the side of a table to come; where those of both come, which is whose is not known."""
+        """Note the side of a table to come.
+
+        Where those of both come, which is whose is not known.
+        """
         if side and side not in self.sides:
             self.sides.append(side)
             self.side = side if len(self.sides) - self.tables == 1 else ""
@@ -287,7 +347,9 @@ class Pair:
         if value:
             self.reported.setdefault(fact, {}).setdefault(value, side)
         if fact == "domain" and self.step is not None:
-            self.record.off_fabric = self.record.off_fabric or self.step.other("domain", value, side)
+            self.record.off_fabric = self.record.off_fabric or self.step.other(
+                "domain", value, side
+            )
 
     def first(self, fact: str) -> str:
         """Return the first value of a fact; empty: not reported."""
@@ -320,8 +382,13 @@ class PairReader(TableReader):
             self._pair.at(line.stream).section = "fi_info"
             return readings or ()
         if readings is None and process is not None and not process.layouts:
-            # A row without a header; or its damaged tag does not identify the stream, and it may belong to any table.
-            tables = [each.layouts[0] for each in self._pair.processes if each.layouts and each.step == process.step]
+            # A row without a header; or its damaged tag does not identify the stream, and it may
+            # belong to any table.
+            tables = [
+                each.layouts[0]
+                for each in self._pair.processes
+                if each.layouts and each.step == process.step
+            ]
             if any(self._table.remains(text, layout) for layout in tables or [self.newest]):
                 process.damage(line)
                 return ()
@@ -334,9 +401,15 @@ class PairReader(TableReader):
         before = self.close() if another else ()
         pair, facts = self._pair, marker.facts
         if ours:
-            pair.is_open, pair.name, pair.record.case = True, marker.execution, pair.record.case or facts.get("program")
+            pair.is_open, pair.name, pair.record.case = (
+                True,
+                marker.execution,
+                pair.record.case or facts.get("program"),
+            )
             pair.record.facts |= {name: facts[name] for name in ("together",) if name in facts}
-            pair.report("endpoint", facts.get("endpoint") or endpoint_of(facts.get("program", "")), "")
+            pair.report(
+                "endpoint", facts.get("endpoint") or endpoint_of(facts.get("program", "")), ""
+            )
         if ours or pair.name == marker.execution:
             pair.step = marker if ours else None
             pair.current.clear()
@@ -344,26 +417,42 @@ class PairReader(TableReader):
 
     @override
     def close(self) -> Sequence[Reading]:
-        pair, self._pair, self._heading = self._pair, Pair(self._new({}).record), (self._line, Statement())
+        pair, self._pair, self._heading = (
+            self._pair,
+            Pair(self._new({}).record),
+            (self._line, Statement()),
+        )
         if not pair.is_open:
             return ()
         record = pair.record
         # The points of streams in the order of their lines.
-        points = [each for one in pair.processes for each in zip(one.rows, self._points(one), strict=True)]
-        record.points = [point for _, row in sorted(points, key=lambda each: each[0].line.number) for point in row]
+        points = [
+            each for one in pair.processes for each in zip(one.rows, self._points(one), strict=True)
+        ]
+        record.points = [
+            point
+            for _, row in sorted(points, key=lambda each: each[0].line.number)
+            for point in row
+        ]
         record.damaged.sort()
         self.judge(pair)
         facts, providers = record.facts, pair.reported.get("provider", {})
         for name, values in pair.reported.items():
             clients = [value for value, side in values.items() if side == "client"]
             # Addresses are as the client sees them.
-            facts[name] = (clients or [*values])[0] if name.endswith("_address") else ", ".join(values)
+            facts[name] = (
+                (clients or [*values])[0] if name.endswith("_address") else ", ".join(values)
+            )
         if providers:
             facts["transport"] = "mixed" if len(providers) > 1 else pair.first("provider")
         if len(providers) > 1:
-            used = ", ".join(f"{value} ({side})" if side else value for value, side in providers.items())
+            used = ", ".join(
+                f"{value} ({side})" if side else value for value, side in providers.items()
+            )
             meaning = f"The processes did not use one provider: {used}."
-            record.findings.append(Finding(code="mixed-provider", severity=Severity.ERROR, meaning=meaning))
+            record.findings.append(
+                Finding(code="mixed-provider", severity=Severity.ERROR, meaning=meaning)
+            )
         if len(pair.counts) == 1 and (only := pair.counts.pop()).low == only.high:
             facts["iterations"] = only.low
         record.findings += unmeasured(point.size for point in record.points if not point.metrics)
@@ -415,7 +504,10 @@ class PairReader(TableReader):
             fact, pattern = _INFO_FACTS.get((process.section, match[1]), ("", "(?!)"))
             found = re.fullmatch(pattern, match[2])
             value = found[1].lower() if found and fact == "endpoint" else found[1] if found else ""
-            process.held = fact, f"{value[:-2]}.{int(value[-2:])}" if value and fact == "libfabric" else value
+            process.held = (
+                fact,
+                f"{value[:-2]}.{int(value[-2:])}" if value and fact == "libfabric" else value,
+            )
         else:
             process.section = ""
         return bool(process.section)
@@ -429,8 +521,13 @@ class PairReader(TableReader):
             process.damage(row.line)
             return ()
         if not measured.exact:
-            meaning = f"The program truncated the size to {cells['bytes']}; {measured.size} bytes are assumed."
-            found = warning("size-truncated", meaning, "Keep the command line, with -S, in the log.")
+            meaning = (
+                f"The program truncated the size to {cells['bytes']}; {measured.size} "
+                "bytes are assumed."
+            )
+            found = warning(
+                "size-truncated", meaning, "Keep the command line, with -S, in the log."
+            )
             process.record.findings.append(found)
         self._pair.counts.add(count_range(cells["count"], process.end))
         labels = {
@@ -441,5 +538,9 @@ class PairReader(TableReader):
             **row.labels,
             "device": process.step.facts.get("device", "") if process.step is not None else "",
         }
-        labels = {name: text for name, text in labels.items() if text and not _NO_NAME.fullmatch(text)}
-        return super()._take(row._replace(size=measured.size, labels=labels, figures={"": measured.figures}), process)
+        labels = {
+            name: text for name, text in labels.items() if text and not _NO_NAME.fullmatch(text)
+        }
+        return super()._take(
+            row._replace(size=measured.size, labels=labels, figures={"": measured.figures}), process
+        )

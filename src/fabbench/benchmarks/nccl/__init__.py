@@ -25,21 +25,46 @@ class Nccl(RunBenchmark):
         Signature("nThread", r"(?:# ?)?nThread \d+ nGpus \d+ minBytes \d"),
         Signature("ccl-tests version", r"# [nr]ccl-tests version \d"),
         Signature("Collective test starting", r"# Collective test starting: "),
-        Signature("algbw", r"#[ \t]+(?:size|bytes)[ \t]+(?:count|N)[ \t]+type\b.{0,90}time\b.{0,12}[ \t]algbw"),
+        Signature(
+            "algbw",
+            r"#[ \t]+(?:size|bytes)[ \t]+(?:count|N)[ \t]+type\b.{0,90}time\b.{0,12}[ \t]algbw",
+        ),
         Signature("(elements)", r"#[ \t]+\(B\)[ \t]+\(elements\)"),
-        Signature("Out of bounds values", r"# ?Out of bounds values +: +\d+ (?:OK|FAILED)", begins=False),
+        Signature(
+            "Out of bounds values", r"# ?Out of bounds values +: +\d+ (?:OK|FAILED)", begins=False
+        ),
         Signature("Avg bus bandwidth", r"# ?Avg bus bandwidth +: +\d", begins=False),
         *(
             Signature(
-                f" {dtype} ", rf"(?<![ \t])[ \t]*\b\d+[ \t]+\d+[ \t]+{dtype}[ \t]+(?:[a-z]\w*[ \t]+)?-?\d", begins=False
+                f" {dtype} ",
+                rf"(?<![ \t])[ \t]*\b\d+[ \t]+\d+[ \t]+{dtype}[ \t]+(?:[a-z]\w*[ \t]+)?-?\d",
+                begins=False,
             )
             for dtype in ("float", "half", "double", "bfloat16", "int8", "uint8")
         ),
     )
     first_words = (
         *("algbw", "nThread", "kernel num", "ccl-tests", "Collective", "Rank", "Reducing"),
-        *("Out of b", "Avg bus", "failure", "imeout", "error", "nvalid", "USAGE", "option", "nRanks"),
-        *("requires", "not supported", "Incompatible", "requested GPUs", "or later", "in-place", "_perf"),
+        *(
+            "Out of b",
+            "Avg bus",
+            "failure",
+            "imeout",
+            "error",
+            "nvalid",
+            "USAGE",
+            "option",
+            "nRanks",
+        ),
+        *(
+            "requires",
+            "not supported",
+            "Incompatible",
+            "requested GPUs",
+            "or later",
+            "in-place",
+            "_perf",
+        ),
         *("int", "char", "half", "float", "double", "fp8_", "f8e"),
     )  # the words that `reader.read_statement` looks for, names of programs, and the data types of rows
     one_scale = True
@@ -73,11 +98,17 @@ class Nccl(RunBenchmark):
     @override
     def advice(self, work: "NcclWork", fabrics: Sequence[str]) -> Sequence[str]:
         large = work.sweep.last > 4 << 30 and {"tcp", AB} & set(fabrics)
-        return ("Sizes above 4G can take very long over tcp, or hang: -e 4G leaves them out.",) if large else ()
+        return (
+            ("Sizes above 4G can take very long over tcp, or hang: -e 4G leaves them out.",)
+            if large
+            else ()
+        )
 
     @override
     def is_document(self, head: bytes) -> bool:
-        return b'"communicators_count"' in head or (b'"args"' in head and b"\n{" in b"\n" + head.lstrip())
+        return b'"communicators_count"' in head or (
+            b'"args"' in head and b"\n{" in b"\n" + head.lstrip()
+        )
 
     @override
     def document(self, text: str) -> "Record | None":
@@ -93,7 +124,11 @@ class Nccl(RunBenchmark):
     def printed_steps(self, metric: str, largest: float) -> Sequence[float]:
         if metric in {"time", "cpu_time"}:
             # Two decimals of us below 100 us, one below 10 ms, then none.
-            return [step for step, above in ((1e-6, 1e-2), (1e-7, 1e-4), (1e-8, 0.0)) if largest >= above]
+            return [
+                step
+                for step, above in ((1e-6, 1e-2), (1e-7, 1e-4), (1e-8, 0.0))
+                if largest >= above
+            ]
         return super().printed_steps(metric, largest)
 
 

@@ -24,7 +24,13 @@ _BEGIN = lazy(r"(?m)^[ \t]*\{")  # A prompt or prose may stand above
 _RESULTS = lazy(r'"results"\s*:\s*\[')
 _LOOK = "Look at that process, and at its node (`dmesg`, `nvidia-smi`)."
 _EXACT = Layout(check="exact", left=("redop", "root"))
-_STATISTICS = {"min_us": "min", "p50_us": "median", "p99_us": "p99", "max_us": "max", "stdev_us": "stdev"}
+_STATISTICS = {
+    "min_us": "min",
+    "p50_us": "median",
+    "p99_us": "p99",
+    "max_us": "max",
+    "stdev_us": "stdev",
+}
 
 
 def read_document(text: str) -> Record | None:
@@ -48,7 +54,9 @@ def read_document(text: str) -> Record | None:
     table.checked = False
     rest = _read_rows(table, text, results.end(), decoder)
     try:
-        footer, _ = decoder.raw_decode("{" + rest.strip().removeprefix(",") * ('"results"' not in rest))
+        footer, _ = decoder.raw_decode(
+            "{" + rest.strip().removeprefix(",") * ('"results"' not in rest)
+        )
     except (ValueError, RecursionError):
         footer = {}  # the file ends before its last brace
     _say(execution, _foot(footer := head | footer))  # jq -S sorts all keys
@@ -71,7 +79,10 @@ def _head(head: dict[str, Any], library: str) -> Iterator[str]:
     config, args = head["config"], head.get("args")
     if isinstance(args, list) and args:
         yield f"# Collective test starting: {args[0]}"
-    yield f"# {library}-tests version ? {library}-headers=0 {library}-library={head[f'{library}_version']}"
+    yield (
+        f"# {library}-tests version ? {library}-headers=0 "
+        f"{library}-library={head[f'{library}_version']}"
+    )
     sizes = f"minBytes {config.get('minimum_bytes')} maxBytes {config.get('maximum_bytes')}"
     kind = "factor" if "step_factor" in config else "bytes"
     counts = f"warmup iters: {config.get('warmup_iters')} iters: {config.get('iterations')}"
@@ -79,7 +90,10 @@ def _head(head: dict[str, Any], library: str) -> Iterator[str]:
     devices = config.get("devices")
     for device in devices if isinstance(devices, list) else ():
         if isinstance(device, dict):
-            where = f"Pid {device.get('pid')} on {device.get('hostname')} device 0 [{device.get('device_hex')}]"
+            where = (
+                f"Pid {device.get('pid')} on {device.get('hostname')} device 0 "
+                f"[{device.get('device_hex')}]"
+            )
             yield f"Rank {device.get('rank')} Group {device.get('group')} {where}"
 
 
@@ -124,10 +138,21 @@ def _row(row: Any, readers: dict[Layout, RowReader]) -> Row | None:
         for name, side in sides.items():
             cells += (side[time], side["alg_bw"], side["bus_bw"], side["nwrong"])
             cells += (row[f"{name}_per_iter"][key] for key in statistics)
-        placement, names = next(iter(sides)).replace("_", "-"), tuple(_STATISTICS[key] for key in statistics)
-        layout = replace(_EXACT, sides=len(sides), placement=placement, time=time, columns=(*_EXACT.columns, *names))
+        placement, names = (
+            next(iter(sides)).replace("_", "-"),
+            tuple(_STATISTICS[key] for key in statistics),
+        )
+        layout = replace(
+            _EXACT,
+            sides=len(sides),
+            placement=placement,
+            time=time,
+            columns=(*_EXACT.columns, *names),
+        )
         reader = readers.setdefault(layout, RowReader(layout))
-        return reader.read(["nan" if cell is None else cell.lower() for cell in cells if cell != ""])
+        return reader.read(
+            ["nan" if cell is None else cell.lower() for cell in cells if cell != ""]
+        )
     except (AttributeError, KeyError, TypeError, StopIteration):
         return None
 
@@ -136,29 +161,60 @@ def _read_ras(text: str) -> Record | None:
     """Read the JSON of NCCL's RAS (`ncclras -f json`, 2.28 or newer); None if it is damaged."""
     try:
         report = json.loads(text)
-        found = [each for communicator in report["communicators"] for each in _ras_findings(communicator)]
+        found = [
+            each for communicator in report["communicators"] for each in _ras_findings(communicator)
+        ]
         if late := report["ras"]["timeouts_count"]:
-            found.append(_ras_finding("ras-timeout", f"answers that did not come in time: {late}.", "Query again."))
+            found.append(
+                _ras_finding(
+                    "ras-timeout", f"answers that did not come in time: {late}.", "Query again."
+                )
+            )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     version = str(report.get("nccl_version", "unknown"))
-    return Record(benchmark=None, case=NCCL_DEBUG, facts={"report": "NCCL RAS", "nccl": version}, findings=found)
+    return Record(
+        benchmark=None,
+        case=NCCL_DEBUG,
+        facts={"report": "NCCL RAS", "nccl": version},
+        findings=found,
+    )
 
 
 def _ras_findings(communicator: Mapping[str, Any]) -> Iterator[Finding]:
     name = f"Communicator {communicator['hash']}"
-    if missing := [f"{each['rank']} ({each['host']}, process {each['pid']})" for each in communicator["missing_ranks"]]:
-        yield _ras_finding("ras-incomplete", f"{name}: no answer from rank {listed(missing)}.", _LOOK, Severity.ERROR)
-    states = {each["rank"]: each["status"] for each in communicator["ranks"]}  # 0 is success, 7 in progress
-    if failed := [str(rank) for rank, each in states.items() if {each["init_state"], each["async_error"]} - {0, 7}]:
-        yield _ras_finding("ras-error", f"{name}: rank {listed(failed)} reports an error.", _LOOK, Severity.ERROR)
+    if missing := [
+        f"{each['rank']} ({each['host']}, process {each['pid']})"
+        for each in communicator["missing_ranks"]
+    ]:
+        yield _ras_finding(
+            "ras-incomplete",
+            f"{name}: no answer from rank {listed(missing)}.",
+            _LOOK,
+            Severity.ERROR,
+        )
+    states = {
+        each["rank"]: each["status"] for each in communicator["ranks"]
+    }  # 0 is success, 7 in progress
+    if failed := [
+        str(rank)
+        for rank, each in states.items()
+        if {each["init_state"], each["async_error"]} - {0, 7}
+    ]:
+        yield _ras_finding(
+            "ras-error", f"{name}: rank {listed(failed)} reports an error.", _LOOK, Severity.ERROR
+        )
     for call in communicator["ranks"][0]["collective_counts"] if communicator["ranks"] else ():
         counts = {each["rank"]: each["collective_counts"][call] for each in communicator["ranks"]}
         ((usual, _),) = Counter(counts.values()).most_common(1)
         if other := [f"{rank} {count}" for rank, count in counts.items() if count != usual]:
             said = f"{name}: {call} was launched {usual} times, but by rank {listed(other)}."
-            yield _ras_finding("ras-mismatch", said, "Query again: counts that stay apart are a hang.")
+            yield _ras_finding(
+                "ras-mismatch", said, "Query again: counts that stay apart are a hang."
+            )
 
 
-def _ras_finding(code: str, said: str, advice: str, severity: Severity = Severity.WARNING) -> Finding:
+def _ras_finding(
+    code: str, said: str, advice: str, severity: Severity = Severity.WARNING
+) -> Finding:
     return Finding(code=code, severity=severity, meaning=f"NCCL's RAS: {said}", advice=advice)

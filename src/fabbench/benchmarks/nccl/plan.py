@@ -20,17 +20,28 @@ INSTALL = (
     "make MPI=1 in https://github.com/NVIDIA/nccl-tests, and pass its directory with --bin-dir; "
     f"in AWS's images it is {FOLDER}"
 )
-TYPES = tuple(name for name in DTYPE_BYTES if name not in {"char", "int", "fp8_e4m3", "fp8_e5m2"})  # that -d takes
+TYPES = tuple(
+    name for name in DTYPE_BYTES if name not in {"char", "int", "fp8_e4m3", "fp8_e5m2"}
+)  # that -d takes
 ALL = "all"  # stands for every type
 OPS = ("sum", "prod", "max", "min", "avg", "mulsum", ALL)
 
 # Each rank has a part of the size.
 _SPLIT = frozenset({"all_gather", "reduce_scatter", "alltoall", "gather", "scatter", "hypercube"})
 _UNKNOWN = frozenset({"alltoallv"})  # the printed sizes depend on a pattern of its own
-# Options that fabbench passes itself: given again, they would change what is measured without its knowledge.
+# Options that fabbench passes itself: given again, they would change what is measured without its
+# knowledge.
 _OWN_SHORT = ("-b", "-e", "-i", "-f", "-d", "-g", "-t", "-n", "-w", "-c", "-o", "-r")
 _OWN_LONG = (
-    *("--minbytes", "--maxbytes", "--stepbytes", "--stepfactor", "--datatype", "--ngpus", "--nthreads"),
+    *(
+        "--minbytes",
+        "--maxbytes",
+        "--stepbytes",
+        "--stepfactor",
+        "--datatype",
+        "--ngpus",
+        "--nthreads",
+    ),
     *("--iters", "--warmup_iters", "--check", "--op", "--root"),
 )
 
@@ -57,13 +68,23 @@ class NcclWork(Work):
     max_bytes: int = standard.max_bytes("2G")
     factor: int = standard.factor("2")
     step_bytes: int = option(
-        SIZE, "Add this to the size at each step, instead of the factor.", "-i", "--step-bytes", unset=0
+        SIZE,
+        "Add this to the size at each step, instead of the factor.",
+        "-i",
+        "--step-bytes",
+        unset=0,
     )
     iterations: int = standard.iterations("20")
     warmup: int = standard.warmup("5")
-    check: int = option(Whole(0), "Correctness-check iterations per size; 0: off.", "-c", "--check", default="1")
+    check: int = option(
+        Whole(0), "Correctness-check iterations per size; 0: off.", "-c", "--check", default="1"
+    )
     dtype: str = option(
-        Choice((*TYPES, ALL), "TYPE"), "Data type of nccl-tests, or all.", "-d", "--dtype", default="float"
+        Choice((*TYPES, ALL), "TYPE"),
+        "Data type of nccl-tests, or all.",
+        "-d",
+        "--dtype",
+        default="float",
     )
     op: str = option(Choice(OPS, "OP"), f"Reduction: {', '.join(OPS)}.", "--op", default="sum")
     root: int = option(Whole(-1), "Root rank; -1: every rank in turn.", "-r", "--root", default="0")
@@ -84,7 +105,9 @@ class NcclWork(Work):
     def __post_init__(self) -> None:
         nccl_env.reject_own_options(self.extra, _OWN_SHORT, _OWN_LONG)
         if self.devices and self.nics is not None:
-            raise RequestError("--nics has no effect with --device, which names the NICs.", hint="Leave it out.")
+            raise RequestError(
+                "--nics has no effect with --device, which names the NICs.", hint="Leave it out."
+            )
         _ = self.sweep
 
     @property
@@ -99,7 +122,13 @@ class NcclWork(Work):
         programs = tuple(f"{name}_perf" for name in self.collectives)
         folders, devices, nics = dict.fromkeys(programs, FOLDER), self.devices, self.nics or 0
         return Needs(
-            programs=programs, install=INSTALL, mpi=True, gpus=True, folders=folders, devices=devices, nics=nics
+            programs=programs,
+            install=INSTALL,
+            mpi=True,
+            gpus=True,
+            folders=folders,
+            devices=devices,
+            nics=nics,
         )
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
@@ -114,7 +143,9 @@ class NcclWork(Work):
         """Return the sizes that any collective prints, in whatever release; empty: unknown."""
         if not (_UNKNOWN if hosts else _UNKNOWN | _SPLIT).isdisjoint(self.collectives):
             return ()
-        return tuple(sorted({size for pairs in self._printed(hosts) for pair in pairs for size in pair}))
+        return tuple(
+            sorted({size for pairs in self._printed(hosts) for pair in pairs for size in pair})
+        )
 
     def _printed(self, hosts: Sequence[Host]) -> Iterator[Sequence[tuple[int, int]]]:
         """Yield, by collective and type, what releases before 2.13.12, and later ones, print for each size.
@@ -136,14 +167,19 @@ class NcclWork(Work):
             return f"--device chooses NICs of {listed(tuple(NIC_SELECTORS))} alone."
         if not self.devices or (host.devices and not linked):
             return nccl_env.why_unsupported(fabric, host)
-        # Where none can be listed, as in some containers, NCCL itself reports whether there are any.
+        # Where none can be listed, as in some containers, NCCL itself reports whether there are
+        # any.
         missing = [name for name in self.devices if linked and name not in linked]
-        return f"it has no {listed(missing)} of {fabric}, but {', '.join(linked)}." if missing else ""
+        return (
+            f"it has no {listed(missing)} of {fabric}, but {', '.join(linked)}." if missing else ""
+        )
 
     def nics_of(self, fabric: str, host: Host) -> Sequence[str]:
         """Return the NICs of a host that can be measured one by one."""
         if self.nics is not None:
-            raise RequestError("--nics has no effect where NICs are tested one by one.", hint="Leave it out.")
+            raise RequestError(
+                "--nics has no effect where NICs are tested one by one.", hint="Leave it out."
+            )
         return (self.devices or host.linked(fabric)) if fabric in NIC_SELECTORS else ()
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
@@ -159,7 +195,9 @@ class NcclWork(Work):
             name: nccl_env.rank_commands((f"{name}_perf", *options), fabric, hosts, given, each)
             for name in self.collectives
         }
-        return nccl_env.rank_steps(execution, ("nccl", "collective"), commands, (self.timeout_s, self.silence_s))
+        return nccl_env.rank_steps(
+            execution, ("nccl", "collective"), commands, (self.timeout_s, self.silence_s)
+        )
 
     @override
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:

@@ -24,9 +24,15 @@ _MAX_FAILURES = 50
 _FOOTERS = {"bounds", "average"}
 _MAY_BE_ROW = lazy(r"\s*\d{1,18}\s+\d{1,18}\s+[a-z]")
 _COMMENT = lazy(r"#[\s#]*+(?!\d)")
-NO_MPI = "The program was built without MPI: independent copies ran side by side, each with a table of its own."
+NO_MPI = (
+    "The program was built without MPI: independent copies ran side by side, each with a "
+    "table of its own."
+)
 
-MISSING, MISMATCH = "sizes-missing", "average-mismatch"  # findings that prove that the log is incomplete
+MISSING, MISMATCH = (
+    "sizes-missing",
+    "average-mismatch",
+)  # findings that prove that the log is incomplete
 
 # In print order. A line of an earlier stage than the current one begins another run.
 BANNER, DEVICES, HEADER, FOOTER, AFTER = range(5)
@@ -42,8 +48,9 @@ class Statement(NamedTuple):
     layout: Layout | None = None
 
 
-# Kind, stage, and the pattern of a line's beginning; mscclpp-test (`foreign`) prints a table of its own between the
-# same lines, and a build of rccl-tests outside of git has "Unknown" or ":+" for its version.
+# Kind, stage, and the pattern of a line's beginning; mscclpp-test (`foreign`) prints a table of its
+# own between the same lines, and a build of rccl-tests outside of git has "Unknown" or ":+" for its
+# version.
 _LINES = r"""
 device 1 #?\s*Rank\s+(\d{1,9})\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+(\d+)\s+)?on\s+(\S.*?)\s+device\s+\d+\s+\[[^\]]*\]
 version 0 # ([nr]ccl)-tests version (\S+)(?: \(\w+\))?(?: [nr]ccl-headers=\d+ [nr]ccl-library=<n>)?
@@ -65,7 +72,11 @@ failure 4 (?:Invalid number of GPUs: |(?:Option )?-\w+\S* .*(?:not supported|req
 failure 4 Incompatible NCCL versions|[Dd]evice implementation |\[ERROR\] The number of requested GPUs|NCCL \S+ or later
 """
 _STATEMENTS = [
-    (kind, int(stage), lazy(pattern.replace("<n>", r"(\d{1,18})").replace("<name>", r"(?:\S*/)?([\w.+-]+?)")))
+    (
+        kind,
+        int(stage),
+        lazy(pattern.replace("<n>", r"(\d{1,18})").replace("<name>", r"(?:\S*/)?([\w.+-]+?)")),
+    )
     for kind, stage, pattern in (line.split(None, 2) for line in _LINES.strip().split("\n"))
 ]
 _PROGRAM = lazy(r"(?:^|[\s/'\"])([a-z]\w*)_perf(?:_mpi)?(?=[\s'\";]|$)")
@@ -86,7 +97,10 @@ def read_statement(text: str) -> Statement | None:
 
 
 class NcclExecution:
-    """Reads the lines of one execution. Several streams (ranks) may print them; one prints the table."""
+    """Reads the lines of one execution. Several streams (ranks) may print them.
+
+    One prints the table.
+    """
 
     def __init__(self, case: str | None) -> None:
         self.table: Table | None = None
@@ -98,7 +112,9 @@ class NcclExecution:
         self._devices: dict[int, tuple[str, str]] = {}  # rank → host, pid
         self._groups: set[str] = set()
         self._wrong_checks = 0
-        self._sizes: dict[tuple[str, ...], int] = {}  # of the last row, by rank, type, redop and root: without a header
+        self._sizes: dict[
+            tuple[str, ...], int
+        ] = {}  # of the last row, by rank, type, redop and root: without a header
         self._doubled = False  # whether a size came twice: copies of the program print side by side
 
     def is_told(self, text: str) -> bool:
@@ -123,11 +139,16 @@ class NcclExecution:
         if known is None and not (points or (table.held and table.held.row)):
             return (), False
         self.table, self._printer = table, rank
-        self.copies = self.copies or bool(points and "bounds" in seen)  # a row after the footer is another copy's
+        self.copies = self.copies or bool(
+            points and "bounds" in seen
+        )  # a row after the footer is another copy's
         return points, mine
 
     def begins_again(self, line: Line) -> bool:
-        """Return whether a row belongs to another run: below a footer or a larger size, without a header."""
+        """Return whether a row belongs to another run.
+
+        Below a footer or a larger size, without a header.
+        """
         seen = self._seen[line.stream.rank]
         if "header" in seen or not _MAY_BE_ROW.match(line.text):
             return False
@@ -146,7 +167,10 @@ class NcclExecution:
         return table.shortcut() if table is not None and usual else None
 
     def context(self) -> tuple[str | None, int | None]:
-        """Return case and ranks, as far as they are stated. With groups, the ranks of a single group count."""
+        """Return case and ranks, as far as they are stated.
+
+        With groups, the ranks of a single group count.
+        """
         alone = bool(self._devices) and len(self._groups) < 2 and not self.copies
         return self._record.case, max(self._devices) + 1 if alone else None
 
@@ -159,7 +183,9 @@ class NcclExecution:
         if statement.stage == BANNER:
             # Copies of a program may print all of their banners first.
             return not seen.isdisjoint({"device", "header", "bounds", "average", "concluded"})
-        started = "bounds" in seen or (rank == self._printer and self.table is not None and bool(self.table.points))
+        started = "bounds" in seen or (
+            rank == self._printer and self.table is not None and bool(self.table.points)
+        )
         return statement.stage in {DEVICES, HEADER} and started and not self.copies
 
     def state(self, statement: Statement, rank: str = "") -> None:
@@ -215,7 +241,8 @@ class NcclExecution:
         record.facts |= self._facts()
         listed = len(self._devices) == record.facts.get("ranks")
         _conclude(record, said, table, self.context()[1] if listed else None)
-        # The table refers to this execution: breaking that cycle frees rows without a garbage collection.
+        # The table refers to this execution: breaking that cycle frees rows without a garbage
+        # collection.
         self.table = None
         return record
 
@@ -239,27 +266,40 @@ class NcclExecution:
         return facts | ({"groups": len(self._groups)} if len(self._groups) > 1 else {})
 
 
-def _conclude(record: Record, said: Mapping[str, Statement], table: Table, ranks: int | None) -> None:
-    """Add what all rows together show. `said`: the statements; `ranks`: those of the table, if all are listed."""
+def _conclude(
+    record: Record, said: Mapping[str, Statement], table: Table, ranks: int | None
+) -> None:
+    """Add what all rows together show. `said`: the statements; `ranks`.
+
+    Those of the table, if all are listed.
+    """
     formula = table.formula
     if algorithms := table.rows.algorithms:
-        record.facts |= {"algorithms": "+".join(sorted(algorithms)), "channels": max(algorithms.values())}
+        record.facts |= {
+            "algorithms": "+".join(sorted(algorithms)),
+            "channels": max(algorithms.values()),
+        }
     if table.checked is not None:
         record.facts["checked"] = "yes" if table.checked else "no"
     if record.case is None and record.points and formula is not None:
         record.case = _case_by_figures(record, formula, ranks)
     record.findings += _findings(record, said, exact=table.layout.check == "exact")
     if record.points and formula is None:
-        meaning = "The log does not name the collective, and the figures of its rows fit no known one."
+        meaning = (
+            "The log does not name the collective, and the figures of its rows fit no known one."
+        )
         advice = "Keep the command line, or the line `Collective test starting`, in the log."
         record.findings.append(warning("row-arithmetic", meaning, advice))
-    missing = (finding.meaning for finding in record.findings if finding.code in {MISSING, MISMATCH})
+    missing = (
+        finding.meaning for finding in record.findings if finding.code in {MISSING, MISMATCH}
+    )
     record.incomplete = next(missing, "")
     shapes = COLLECTIVES.get(record.case or "", ANY).shapes
     known_formulas = {shape.of(ranks) for shape in shapes} if ranks is not None else {formula}
     if formula is not None and formula.bus is not None and formula not in known_formulas:
         record.incomplete = (
-            f"The busbw of the rows is {formula.bus:.4g} x algbw, which is not that of {ranks} ranks: "
+            f"The busbw of the rows is {formula.bus:.4g} x algbw, which is not that of {ranks} "
+            "ranks: "
             "they are rows of another run."
         )
 
@@ -267,11 +307,17 @@ def _conclude(record: Record, said: Mapping[str, Statement], table: Table, ranks
 def _findings(record: Record, said: Mapping[str, Statement], *, exact: bool) -> Iterator[Finding]:
     if (reduced := said.get("reducing")) is not None:
         size = format_size(int(reduced.words[0]))
-        meaning = f"nccl-tests ended the sweep below {size}, less than requested because memory ran out."
-        advice = "Choose sizes that fit (-e), or free GPU memory; the exit status does not show this."
+        meaning = (
+            f"nccl-tests ended the sweep below {size}, less than requested because memory ran out."
+        )
+        advice = (
+            "Choose sizes that fit (-e), or free GPU memory; the exit status does not show this."
+        )
         yield warning("range-reduced", meaning, advice, line=reduced.text)
     # The factor of collectives is 0 for one rank.
-    rates = [values[1:3] for _, _, metrics, values in record.points if metrics[1:3] == ("algbw", "busbw")]
+    rates = [
+        values[1:3] for _, _, metrics, values in record.points if metrics[1:3] == ("algbw", "busbw")
+    ]
     alone = not any(bus for _, bus in rates) and max(rates, default=(0.0, 0.0))[0] >= 1e9
     if record.points and (record.facts.get("ranks") == 1 or alone):
         meaning = "One rank only: busbw is 0 by definition, and nothing went over a fabric."
@@ -287,7 +333,8 @@ def _findings(record: Record, said: Mapping[str, Statement], *, exact: bool) -> 
 
 
 def _missing(record: Record, said: Mapping[str, Statement]) -> Iterator[Finding]:
-    # Sizes of gather-like collectives are rounded to a multiple of the ranks: only their number is certain.
+    # Sizes of gather-like collectives are rounded to a multiple of the ranks: only their number is
+    # certain.
     low, high, step = map(int, said["config"].words[:3])
     by_factor = said["config"].words[3] == "factor"
     last = min(high, int(said["reducing"].words[0])) if "reducing" in said else high
@@ -302,7 +349,9 @@ def _missing(record: Record, said: Mapping[str, Statement]) -> Iterator[Finding]
     # Sizes of 0 repeat, and two byte steps may be rounded to the same size.
     if found + sizes.count(0) < expected and (by_factor or len(sizes) < expected):
         meaning = f"The sweep should have {expected} sizes, but the log has rows of {found}."
-        yield warning(MISSING, meaning, "Check whether a pipe, a terminal or an editor dropped lines.")
+        yield warning(
+            MISSING, meaning, "Check whether a pipe, a terminal or an editor dropped lines."
+        )
 
 
 def _average(known: Sequence[float], average: Statement, *, exact: bool) -> Iterator[Finding]:
@@ -311,11 +360,14 @@ def _average(known: Sequence[float], average: Statement, *, exact: bool) -> Iter
     if not known or not math.isfinite(stated):
         return
     mean = math.fsum(known) / len(known)
-    # Half of the last digit: two decimals as long as they fit, then four or five digits, and two from 1e6 on.
+    # Half of the last digit: two decimals as long as they fit, then four or five digits, and two
+    # from 1e6 on.
     halves = [0.005 if rate < 999.995 else rate * (5e-5 if rate < 1e6 else 0.05) for rate in known]
     slack = 0.5e-6 if exact else math.fsum(halves) / len(known)
     # The average has six digits (%g), without trailing zeros.
-    digits = 0.5e-6 if exact else 0.5 * 10.0 ** (math.floor(math.log10(stated)) - 5) if stated else 1e-6
+    digits = (
+        0.5e-6 if exact else 0.5 * 10.0 ** (math.floor(math.log10(stated)) - 5) if stated else 1e-6
+    )
     if abs(mean - stated) > (slack + digits) * 1.0001:
         meaning = f"The printed average is {stated:g} GB/s, but that of the rows is {mean:.6g} GB/s"
         yield warning(MISMATCH, f"{meaning}: rows are missing or were altered.", line=average.text)
@@ -333,7 +385,11 @@ def _case_by_figures(record: Record, formula: Formula, ranks: int | None) -> str
         case
         for case, (known, reduces, rooted, in_place_checked) in COLLECTIVES.items()
         if (reduces, rooted) == kind
-        and any(each.of(number) == formula for each in known for number in stated or each.candidates(exact))
+        and any(
+            each.of(number) == formula
+            for each in known
+            for number in stated or each.candidates(exact)
+        )
         and not (one_sided if in_place_checked else checked.get("in-place", False))
     ]
     return fitting[0] if len(fitting) == 1 else None
@@ -368,7 +424,9 @@ class NcclReader(Reader):
 
     def _state(self, line: Line) -> Sequence[Reading] | None:
         statement = read_statement(line.text) or read_statement(self._wrapped + line.text)
-        self._wrapped = line.text if statement is None and line.text[:1] == "#" and len(line.text) > 70 else ""
+        self._wrapped = (
+            line.text if statement is None and line.text[:1] == "#" and len(line.text) > 70 else ""
+        )
         if statement is None:
             command = _PROGRAM.search(line.text) if "_perf" in line.text else None
             self._hint = command[1] if command is not None else self._hint

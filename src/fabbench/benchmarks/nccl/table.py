@@ -1,9 +1,12 @@
-"""Rows, headers and tables of nccl-tests, v1.0 to 2.19: rows are checked against each other, torn ones joined. Pure.
+"""Rows, headers and tables of nccl-tests, v1.0 to 2.19.
 
-A row is read by its cells, from the right, because numbers outgrow their columns. The layouts, with the source lines
-that print them, are in docs/formats.md. NCCL's debug text interrupts the table in mid-row; what precedes and what
-follows it are pieces of one row. Pieces are joined as they are, or with a blank where a launcher removed one, and the
-result must be a complete row with consistent figures; otherwise the pieces are reported as damaged.
+Rows are checked against each other, torn ones joined. Pure.
+
+A row is read by its cells, from the right, because numbers outgrow their columns. The layouts, with
+the source lines that print them, are in docs/formats.md. NCCL's debug text interrupts the table in
+mid-row; what precedes and what follows it are pieces of one row. Pieces are joined as they are, or
+with a blank where a launcher removed one, and the result must be a complete row with consistent
+figures; otherwise the pieces are reported as damaged.
 """
 
 import math
@@ -41,9 +44,16 @@ _UNCHECKED = -2.0
 _NAMES, _new = ("time", "algbw", "busbw", "wrong"), tuple.__new__
 _NUMBER = r"(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d\d\d?)?"
 _COUNT, _ERROR = r"0|[1-9]\d*|\d(?:\.\d+)?e\+\d\d\d?", r"\d+e[+-]\d\d+"
-_WORD, _INTEGER, _DTYPE = lazy(r"[a-z][a-z_0-9]*"), lazy(r"-?\d{1,4}", re.ASCII), lazy("|".join(DTYPE_BYTES))
+_WORD, _INTEGER, _DTYPE = (
+    lazy(r"[a-z][a-z_0-9]*"),
+    lazy(r"-?\d{1,4}", re.ASCII),
+    lazy("|".join(DTYPE_BYTES)),
+)
 _CELL = lazy(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d\d+)?|N/A|[a-z]{3,6}|\d{4}-\d\d-\d\d", re.ASCII)
-_CUT_CELL = lazy(r"-?(?:(?:0|[1-9]\d*)(?:\.\d*)?(?:e[+-]?\d*)?)?|N/?A?|[a-z]{1,6}|\d{4}-[\d-]*|\d\d?:[\d:]*", re.ASCII)
+_CUT_CELL = lazy(
+    r"-?(?:(?:0|[1-9]\d*)(?:\.\d*)?(?:e[+-]?\d*)?)?|N/?A?|[a-z]{1,6}|\d{4}-[\d-]*|\d\d?:[\d:]*",
+    re.ASCII,
+)
 
 
 class _Kind(dict[str, Any]):
@@ -81,11 +91,18 @@ def _count(cell: str) -> float:
 
 
 def _error(cell: str) -> float:
-    """Read a relative error, of which only nan and inf are wrong, or a count: -1 if it states none."""
+    """Read a relative error, of which only nan and inf are wrong, or a count.
+
+    -1 if it states none.
+    """
     return -1.0 if re.fullmatch(_ERROR, cell) else math.inf if cell[-1] in "nf" else _count(cell)
 
 
-_WHOLE, _DATES, _CLOCKS = _Kind(r"0|[1-9]\d{0,17}", int), _Kind(r"\d{4}-\d\d-\d\d", str), _Kind(r"\d\d:\d\d:\d\d", str)
+_WHOLE, _DATES, _CLOCKS = (
+    _Kind(r"0|[1-9]\d{0,17}", int),
+    _Kind(r"\d{4}-\d\d-\d\d", str),
+    _Kind(r"\d\d:\d\d:\d\d", str),
+)
 _NAME, _CHANNELS = _Kind(r"[A-Z][A-Za-z\d]*|N/A", str.upper), _Kind(r"\d{1,3}|N/A", str)
 # Two decimals, except for numbers that do not fit with them.
 _RATES = _figures(r"(?:0|[1-9]\d*)\.\d\d|[1-9]\d{3,}(?:\.\d)?|[1-9](?:\.\d)?e\+\d\d\d?", 9)
@@ -95,7 +112,12 @@ _EXACT_TIMES, _EXACT_RATES = _figures(_NUMBER, -6, 6), _figures(_NUMBER, 9, 6)
 _CHECK_NAMES = {"#wrong": "wrong", "error": "error", "res": "error"}
 _SIDE = ("time", "algbw", "busbw", "check")
 _STATS = {"i_min": "min", "i_max": "max", "i_p99": "p99", "hipevt": "hip_event"}
-_COLUMNS = {**{name: name for name in _SIDE}, "cputime": "time", **dict.fromkeys(_CHECK_NAMES, "check"), **_STATS}
+_COLUMNS = {
+    **{name: name for name in _SIDE},
+    "cputime": "time",
+    **dict.fromkeys(_CHECK_NAMES, "check"),
+    **_STATS,
+}
 _CHECKS: Mapping[str, _Kind] = {
     "wrong": _Kind(rf"{_COUNT}|N/A", _count),
     "error": _Kind(rf"{_ERROR}|N/A|-?nan|inf", _error),
@@ -109,15 +131,21 @@ class Layout:
     """The columns of a table, as its header names them."""
 
     sides: int = 2  # groups of columns: out-of-place and in-place, or one
-    columns: tuple[str, ...] = _SIDE  # those of a side; others than these four are statistics, and not read if empty
-    placement: str = ""  # that of the only side, if the line above the header names it (rccl-tests' ``-O 0``)
+    columns: tuple[str, ...] = (
+        _SIDE  # those of a side; others than these four are statistics, and not read if empty
+    )
+    placement: str = (
+        ""  # that of the only side, if the line above the header names it (rccl-tests' ``-O 0``)
+    )
     check: str = "unknown"
     """`wrong`: a count of wrong elements; `error`: a relative error; `unknown`: no header seen; `exact`: a count, and
     all figures have six decimals (JSON)."""
     time: str = "time"
     milliseconds: bool = False
     timestamp: bool = False
-    algorithm: bool = False  # whether rows end with algorithm, protocol and channels (rccl-tests' ``-A 1``)
+    algorithm: bool = (
+        False  # whether rows end with algorithm, protocol and channels (rccl-tests' ``-A 1``)
+    )
     left: tuple[str, ...] | None = None  # columns between type and time; None: no header seen
 
 
@@ -126,9 +154,16 @@ def read_header(text: str) -> Layout | None:
     words = text.lstrip("# \t").split()
     timed = [at for at, word in enumerate(words) if word in {"time", "cputime"}]
     check = next((_CHECK_NAMES[word] for word in words if word in _CHECK_NAMES), None)
-    if not timed or words[0] not in {"size", "bytes"} or not {"algbw", "type"} <= {*words} or check is None:
+    if (
+        not timed
+        or words[0] not in {"size", "bytes"}
+        or not {"algbw", "type"} <= {*words}
+        or check is None
+    ):
         return None
-    left = tuple("redop" if word == "op" else word for word in words[words.index("type") + 1 : timed[0]])
+    left = tuple(
+        "redop" if word == "op" else word for word in words[words.index("type") + 1 : timed[0]]
+    )
     last = next((at for at, word in enumerate(words) if word in {"timestamp", "algo"}), None)
     columns = tuple(_COLUMNS.get(word, "") for word in words[timed[0] : [*timed, last][1]])
     if not {*left} <= {"redop", "root"} or not {*_SIDE} <= {*columns}:
@@ -146,7 +181,9 @@ def read_header(text: str) -> Layout | None:
     )
 
 
-Side: TypeAlias = tuple[Printed, Printed, Printed]  # time (ANYTHING if it is not that of the rates), algbw and busbw
+Side: TypeAlias = tuple[
+    Printed, Printed, Printed
+]  # time (ANYTHING if it is not that of the rates), algbw and busbw
 
 
 class Row(NamedTuple):
@@ -165,7 +202,9 @@ class Row(NamedTuple):
         """The size as a multiple of `unit`; 0: both are zero; -1: it is not a multiple."""
         if not self.size and not self.unit:
             return 0
-        return self.size // self.unit if self.unit and self.size and self.size % self.unit == 0 else -1
+        return (
+            self.size // self.unit if self.unit and self.size and self.size % self.unit == 0 else -1
+        )
 
     def is_plausible(self) -> bool:
         """Return whether a row that was joined from pieces fits some formula on some number of ranks."""
@@ -185,22 +224,38 @@ class RowReader:
     def __init__(self, layout: Layout) -> None:
         self._layout, exact = layout, layout.check == "exact"
         self.algorithms: dict[str, int] = {}  # with the channels of the last row of each
-        self._usual = layout == Layout(check=layout.check, left=layout.left) and layout.check in {"wrong", "unknown"}
+        self._usual = layout == Layout(check=layout.check, left=layout.left) and layout.check in {
+            "wrong",
+            "unknown",
+        }
         time = _EXACT_TIMES if exact else _MILLISECONDS if layout.milliseconds else _TIMES
         rate = _EXACT_RATES if exact else _RATES
         known = {"time": time, "algbw": rate, "busbw": rate, "check": _CHECKS[layout.check]}
         side = [known.get(name, _STATISTICS) for name in layout.columns]
-        ends = ((_DATES, _CLOCKS) if layout.timestamp else ()) + ((_NAME, _NAME, _CHANNELS) if layout.algorithm else ())
+        ends = ((_DATES, _CLOCKS) if layout.timestamp else ()) + (
+            (_NAME, _NAME, _CHANNELS) if layout.algorithm else ()
+        )
         self._kinds: tuple[_Kind, ...] = (*side * layout.sides, *ends)
         left = (_WORD if name == "redop" else _INTEGER for name in layout.left or ())
         # Those of the cells of a complete row.
-        self.patterns = (*(_WHOLE.pattern,) * 2, _DTYPE, *left, *(kind.pattern for kind in self._kinds))
-        self._kept: dict[tuple[str, ...], tuple[int, Labels, Labels]] = {}  # by the cells between count and time
+        self.patterns = (
+            *(_WHOLE.pattern,) * 2,
+            _DTYPE,
+            *left,
+            *(kind.pattern for kind in self._kinds),
+        )
+        self._kept: dict[
+            tuple[str, ...], tuple[int, Labels, Labels]
+        ] = {}  # by the cells between count and time
 
     def read(self, tokens: list[str]) -> Row | None:
         """Read the cells of a row; None if they are not a complete row of this table."""
-        if len(tokens) == 13 and self._usual and tokens[8] == "0" == tokens[12]:  # nearly every row: for speed
-            size_, count, dtype, redop, root, time_, algbw_, busbw_, _, again, algbw2, busbw2, _ = tokens
+        if (
+            len(tokens) == 13 and self._usual and tokens[8] == "0" == tokens[12]
+        ):  # nearly every row: for speed
+            size_, count, dtype, redop, root, time_, algbw_, busbw_, _, again, algbw2, busbw2, _ = (
+                tokens
+            )
             try:
                 width, out_of_place, in_place = self._kept[dtype, redop, root]
                 size, unit = _WHOLE[size_], _WHOLE[count] * width
@@ -211,8 +266,12 @@ class RowReader:
             else:
                 if time[2] + algbw[2] + busbw[2] + two[0][2] + two[1][2] + two[2][2] < math.inf:
                     points = (
-                        _new(Point, (size, out_of_place, _NAMES, (time[0], algbw[0], busbw[0], 0.0))),
-                        _new(Point, (size, in_place, _NAMES, (two[0][0], two[1][0], two[2][0], 0.0))),
+                        _new(
+                            Point, (size, out_of_place, _NAMES, (time[0], algbw[0], busbw[0], 0.0))
+                        ),
+                        _new(
+                            Point, (size, in_place, _NAMES, (two[0][0], two[1][0], two[2][0], 0.0))
+                        ),
                     )
                     return _new(Row, (size, unit, points, (one, two), True, 0, False))
         first = len(tokens) - len(self._kinds)
@@ -244,35 +303,56 @@ class RowReader:
             sides.append((time if layout.time == "time" else ANYTHING, algbw, busbw))
             checks.append(check)
         # Statistics have as many decimals as fit; the ends of a date, a 0 and N/A are unambiguous.
-        open_end = layout.algorithm or (not layout.timestamp and (layout.columns[-1] != "check" or checks[-1] > 0))
+        open_end = layout.algorithm or (
+            not layout.timestamp and (layout.columns[-1] != "check" or checks[-1] > 0)
+        )
         if layout.algorithm and values[-1].isdigit():
             self.algorithms["/".join(values[-3:-1])] = int(values[-1])
-        wrong, checked = sum(check > 0 for check in checks), any(check != _UNCHECKED for check in checks)
+        wrong, checked = (
+            sum(check > 0 for check in checks),
+            any(check != _UNCHECKED for check in checks),
+        )
         return Row(size, unit, tuple(points), tuple(sides), checked, wrong, open_end)
 
     def _keep(self, between: tuple[str, ...]) -> tuple[int, Labels, Labels]:
-        """Read type, redop and root; redop may be blank, and either may be missing. Raise KeyError."""
+        """Read type, redop and root; redop may be blank, and either may be missing.
+
+        Raise KeyError.
+        """
         dtype, *rest = between
         root = rest.pop() if rest and _INTEGER.fullmatch(rest[-1]) else ""
         redop = rest.pop() if rest and _WORD.fullmatch(rest[-1]) else ""
         expected = self._layout.left
-        known = expected is None or (bool(root) == ("root" in expected) and (not redop or "redop" in expected))
+        known = expected is None or (
+            bool(root) == ("root" in expected) and (not redop or "redop" in expected)
+        )
         if rest or not known:
             raise KeyError(between)
         first = "out-of-place" if self._layout.sides == 2 else self._layout.placement
-        named = ({"placement": each, "dtype": dtype, "redop": redop, "root": root} for each in (first, "in-place"))
-        out_of_place, in_place = ({name: label for name, label in each.items() if label} for each in named)
+        named = (
+            {"placement": each, "dtype": dtype, "redop": redop, "root": root}
+            for each in (first, "in-place")
+        )
+        out_of_place, in_place = (
+            {name: label for name, label in each.items() if label} for each in named
+        )
         kept = self._kept[between] = (DTYPE_BYTES[dtype], out_of_place, in_place)
         return kept
 
     def starts(self, tokens: list[str]) -> bool:
         """Return whether these cells may be the beginning of a torn row (its last cell cut off)."""
-        if not 0 < len(tokens) <= 5 + len(self._kinds) or not all(map(_WHOLE.pattern.fullmatch, tokens[:2])):
+        if not 0 < len(tokens) <= 5 + len(self._kinds) or not all(
+            map(_WHOLE.pattern.fullmatch, tokens[:2])
+        ):
             return False
         if len(tokens) <= 3:
             return len(tokens) < 3 or any(name.startswith(tokens[2]) for name in DTYPE_BYTES)
         inner, last = tokens[3:-1], tokens[-1]
-        return tokens[2] in DTYPE_BYTES and all(map(_CELL.fullmatch, inner)) and bool(_CUT_CELL.fullmatch(last))
+        return (
+            tokens[2] in DTYPE_BYTES
+            and all(map(_CELL.fullmatch, inner))
+            and bool(_CUT_CELL.fullmatch(last))
+        )
 
 
 _OLD, _UNSIZED = BandwidthFormula("n", "1"), BandwidthFormula("", "n")
@@ -284,7 +364,9 @@ class Collective(NamedTuple):
     shapes: tuple[BandwidthFormula, ...]
     reduces: bool = False
     rooted: bool = False
-    in_place_checked: bool = True  # or its data are checked out of place only (nccl-tests' reportErrors)
+    in_place_checked: bool = (
+        True  # or its data are checked out of place only (nccl-tests' reportErrors)
+    )
 
 
 COLLECTIVES: Mapping[str, Collective] = {
@@ -321,18 +403,25 @@ class Table:
     `context` returns case and ranks, as far as they are stated.
     """
 
-    def __init__(self, layout: Layout, context: Callable[[], tuple[str | None, int | None]]) -> None:
+    def __init__(
+        self, layout: Layout, context: Callable[[], tuple[str | None, int | None]]
+    ) -> None:
         self.points: list[Point] = []
         self.damaged: list[Damaged] = []
         self.checked: bool | None = None
         self.wrong = 0  # number of sides that report wrong data
-        self.closed = False  # whether the closing lines were read: what follows is no row, unless it is a complete one
+        # whether the closing lines were read: what follows is no row, unless it is a complete one
+        self.closed = False
         self.layout = layout
         self._context = context
         self.rows = RowReader(layout)
         self.formula: Formula | None = None  # None: not settled, or the rows fit no known one
-        self._unsettled: list[tuple[int, str, Row, int]] | None = []  # with the number of points before each
-        self._multiple: int | None = None  # the usual ratio of size to count; None: it is not known, or there is none
+        self._unsettled: (
+            list[tuple[int, str, Row, int]] | None
+        ) = []  # with the number of points before each
+        self._multiple: int | None = (
+            None  # the usual ratio of size to count; None: it is not known, or there is none
+        )
         self.held: Held | None = None
 
     def accept(self, number: int, text: str, row: Row) -> Sequence[Point]:
@@ -357,14 +446,18 @@ class Table:
         case, ranks = self._context()
         shapes = COLLECTIVES.get(case or "", ANY).shapes
         self._multiple = None if case == "alltoallv" else rows[0][2].multiple
-        for self.formula in (shape.of(ranks) for shape in shapes if ranks is not None and self._multiple != 0):
+        for self.formula in (
+            shape.of(ranks) for shape in shapes if ranks is not None and self._multiple != 0
+        ):
             if all(self._fits(row) for _, _, row, _ in rows):
                 return  # as nearly always
         counts = Counter(row.multiple for _, _, row, _ in rows if row.multiple > 0)
         if case != "alltoallv":
             self._multiple = max(counts, key=lambda each: counts[each], default=0)
         self.formula = consistency.choose_formula(
-            [consistency.ratios(row.size, *side) for _, _, row, _ in rows for side in row.sides], shapes, ranks
+            [consistency.ratios(row.size, *side) for _, _, row, _ in rows for side in row.sides],
+            shapes,
+            ranks,
         )
         for number, text, row, at in reversed(rows):
             if not self._fits(row):
@@ -395,10 +488,18 @@ class Table:
         return read
 
     def feed(self, number: int, text: str) -> tuple[Sequence[Point], bool]:
-        """Read one line: return the points of rows it completes, and whether it was part of the table."""
+        """Read one line.
+
+        Return the points of rows it completes, and whether it was part of the table.
+        """
         tokens, held = text.split(), self.held
         row = self.rows.read(tokens)
-        if held is not None and held.text.endswith(UNREADABLE) and row is not None and not row.is_plausible():
+        if (
+            held is not None
+            and held.text.endswith(UNREADABLE)
+            and row is not None
+            and not row.is_plausible()
+        ):
             row = None  # the rest of a row may look like one
         if held is not None and (joined := self._join(held, text, row)) is not None:
             return joined, True
@@ -409,20 +510,29 @@ class Table:
             points = [*points, *self._hold(number, text, row)]
         elif begins:
             self.held = Held(number, text)
-        elif not self.closed and len(tokens) > 2 and consistency.is_remains(tokens, self.rows.patterns):
+        elif (
+            not self.closed
+            and len(tokens) > 2
+            and consistency.is_remains(tokens, self.rows.patterns)
+        ):
             self.damage(number, text)
         else:
             return points, False
         return points, True
 
     def release(self, by: Row | None = None) -> Sequence[Point]:
-        """End what is held: return the points of a complete row, report anything else. `by`: the row that follows."""
+        """End what is held: return the points of a complete row, report anything else. `by`.
+
+        The row that follows.
+        """
         held, self.held = self.held, None
         if held is None:
             return ()
         if held.row is not None:
             return self.accept(held.number, held.text, held.row)
-        if by is None or " " in held.text.strip() or not held.text.endswith(UNREADABLE):  # or it was only a host's name
+        if (
+            by is None or " " in held.text.strip() or not held.text.endswith(UNREADABLE)
+        ):  # or it was only a host's name
             self.damage(held.number, held.text)
         return ()
 
@@ -432,23 +542,39 @@ class Table:
         return () if row.open_end else self.accept(number, text, row)
 
     def _join(self, held: Held, text: str, alone: Row | None) -> Sequence[Point] | None:
-        """Append a line to what is held: return the points of a row that it completes; None: it does not go on."""
+        """Append a line to what is held: return the points of a row that it completes; None.
+
+        It does not go on.
+        """
         candidates = [held.text + text]
         if held.row is None and not self._starts(candidates[0]):
             candidates.append(f"{held.text} {text}")
         rows = [(candidate, self.rows.read(candidate.split())) for candidate in candidates]
-        whole = [(candidate, row) for candidate, row in rows if row is not None and row.is_plausible()]
+        whole = [
+            (candidate, row) for candidate, row in rows if row is not None and row.is_plausible()
+        ]
         # What goes on behind a whole row is the rest of its last number.
         if held.row is not None and (text[:1].isspace() or len(text.split()) != 1):
             whole = []
         if whole and all(row == whole[0][1] for _, row in whole):
             return self._hold(held.number, *whole[0])
         begun = next((candidate for candidate in candidates if self._starts(candidate)), None)
-        if whole or alone is not None or held.row is not None or begun is None or len(begun) > _LONGEST:
+        if (
+            whole
+            or alone is not None
+            or held.row is not None
+            or begun is None
+            or len(begun) > _LONGEST
+        ):
             return None
         self.held = Held(held.number, begun)
         return ()
 
     def _starts(self, text: str) -> bool:
-        """Return whether a line may be the beginning of a torn row; the end of its last cell may be that of a name."""
-        return self.rows.starts(text.split()) or (text.endswith(UNREADABLE) and text.lstrip()[0].isdigit())
+        """Return whether a line may be the beginning of a torn row.
+
+        The end of its last cell may be that of a name.
+        """
+        return self.rows.starts(text.split()) or (
+            text.endswith(UNREADABLE) and text.lstrip()[0].isdigit()
+        )

@@ -1,7 +1,7 @@
 """The NVSHMEM perftests (`shmem_put_bw`, `alltoall_latency`, …) for device and host, 1.0 to 3.6.
 
-One PE prints tables, whose layout, units and even meaning changed between versions, and most of them do not
-state the version. Formats by version: docs/formats.md.
+One PE prints tables, whose layout, units and even meaning changed between versions, and most of
+them do not state the version. Formats by version: docs/formats.md.
 """
 
 from collections.abc import Sequence
@@ -20,16 +20,40 @@ class Nvshmem(RunBenchmark):
     network_shown = "NVSHMEM_DEBUG=INFO, NVSHMEM prints it"
     program_names = r"\bshmem_(?:put|get|p|g)_(?:bw|latency)\b"
     signatures = (
-        Signature("size", r"size ?\(B\)\s(?:[^:]{0,200}\b(?:latency|BW|algbw) ?\((?:us|GB/s|GB/sec)\)|\s*PE \d)"),
+        Signature(
+            "size",
+            r"size ?\(B\)\s(?:[^:]{0,200}\b(?:latency|BW|algbw) ?\((?:us|GB/s|GB/sec)\)|\s*PE \d)",
+        ),
         Signature("| size", r"\| size \([Bb]ytes\)[ \t]+\|"),
         Signature("Size", r"Size\(Bytes\)[ \t]+\w.{0,80}\([A-Za-z/]+\)"),
         Signature("&&&& PERF", r"&&&& PERF"),
         # Text of one PE may also stand within a row of another: there it shows no prefix.
-        Signature("Runtime options", r"(?:^|(?<=[:>\]] ))Runtime options after parsing command line"),
+        Signature(
+            "Runtime options", r"(?:^|(?<=[:>\]] ))Runtime options after parsing command line"
+        ),
     )
     first_words = (
-        *("&&&& PERF", "size(B)", "size (B)", "Size(Bytes)", "operand", "Put with ", "Get with ", "shmem"),
-        *("SHMEM", "device_", "_device", "on_stream", "_bw", "_latency", "ping_pong", "mype:", "min_size:"),
+        *(
+            "&&&& PERF",
+            "size(B)",
+            "size (B)",
+            "Size(Bytes)",
+            "operand",
+            "Put with ",
+            "Get with ",
+            "shmem",
+        ),
+        *(
+            "SHMEM",
+            "device_",
+            "_device",
+            "on_stream",
+            "_bw",
+            "_latency",
+            "ping_pong",
+            "mype:",
+            "min_size:",
+        ),
         *("exactly two", "Runtime options", "Selected provider", "_ping"),
     )
     default_metrics = ("busbw", "latency", "bandwidth", "algbw", "message_rate")

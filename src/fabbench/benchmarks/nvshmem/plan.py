@@ -5,7 +5,17 @@ from dataclasses import dataclass
 
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.nvshmem.figures import PROGRAM, collective
-from fabbench.benchmarks.standard import Work, extra, factor, iterations, max_bytes, min_bytes, silence, timeout, warmup
+from fabbench.benchmarks.standard import (
+    Work,
+    extra,
+    factor,
+    iterations,
+    max_bytes,
+    min_bytes,
+    silence,
+    timeout,
+    warmup,
+)
 from fabbench.catalog.nccl_environment import DEBUG_FILE, NcclEnvironment, gid_setting
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import AB, AUTO, INTRA_HOST
@@ -17,12 +27,17 @@ from fabbench.model.units import Sweep
 TRANSPORT, PROVIDER = "NVSHMEM_REMOTE_TRANSPORT", "NVSHMEM_LIBFABRIC_PROVIDER"
 _PERFTEST = "/opt/nvshmem/bin/perftest"
 INSTALL = (
-    "NVSHMEM's perftests are in the directory perftest of https://github.com/NVIDIA/nvshmem; AWS's images "
+    "NVSHMEM's perftests are in the directory perftest of https://github.com/NVIDIA/nvshmem; "
+    "AWS's images "
     f"and NVIDIA's packages have them below {_PERFTEST}; --bin-dir specifies another directory"
 )
 # These print one row for each requested size, in any release.
-_PRINT_EVERY_SIZE = frozenset({"shmem_put_bw", "shmem_get_bw", "shmem_p_bw", "shmem_put_latency", "shmem_get_latency"})
-_NO_SOCKETS = "its transports are ibrc, ibgda, ucx and libfabric with cxi, efa or verbs; it has no sockets."
+_PRINT_EVERY_SIZE = frozenset(
+    {"shmem_put_bw", "shmem_get_bw", "shmem_p_bw", "shmem_put_latency", "shmem_get_latency"}
+)
+_NO_SOCKETS = (
+    "its transports are ibrc, ibgda, ucx and libfabric with cxi, efa or verbs; it has no sockets."
+)
 _EFA = {
     "FI_PROVIDER": "efa",
     "FI_EFA_USE_DEVICE_RDMA": "1",
@@ -41,8 +56,18 @@ _TRANSPORTS: Mapping[str, Mapping[str, str]] = {
 }
 # If inherited, they would make a configuration measure something other than its name says.
 _MISLEADING = (
-    *(PROVIDER, "NVSHMEM_DISABLE_P2P", "NVSHMEM_IB_ENABLE_IBGDA", "NVSHMEM_LIBFABRIC_MAX_NIC_PER_PE"),
-    *("NVSHMEM_BOOTSTRAP", "NVSHMEM_MACHINE_READABLE_OUTPUT", "NVSHMEM_DEBUG_SUBSYS", "FI_PROVIDER"),
+    *(
+        PROVIDER,
+        "NVSHMEM_DISABLE_P2P",
+        "NVSHMEM_IB_ENABLE_IBGDA",
+        "NVSHMEM_LIBFABRIC_MAX_NIC_PER_PE",
+    ),
+    *(
+        "NVSHMEM_BOOTSTRAP",
+        "NVSHMEM_MACHINE_READABLE_OUTPUT",
+        "NVSHMEM_DEBUG_SUBSYS",
+        "FI_PROVIDER",
+    ),
     *("FI_EFA_IFACE", "FI_EFA_USE_DEVICE_RDMA", "FI_EFA_ENABLE_SHM_TRANSFER"),
 )
 
@@ -64,10 +89,15 @@ class NvshmemWork(Work):
     iterations: int = iterations("200")
     warmup: int = warmup("20")
     pes_per_host: int | None = option(
-        Whole(1), "PEs per host for collectives. Default: one per GPU. Point-to-point tests use two in total."
+        Whole(1),
+        (
+            "PEs per host for collectives. Default: one per GPU. Point-to-point tests use two in "
+            "total."
+        ),
     )
     nics_per_pe: int | None = option(
-        Whole(1), "NICs that each PE uses over libfabric (NVSHMEM 3.6.5 and later). Default: NVSHMEM's own."
+        Whole(1),
+        "NICs that each PE uses over libfabric (NVSHMEM 3.6.5 and later). Default: NVSHMEM's own.",
     )
     timeout_s: float = timeout("900")
     silence_s: float = silence()
@@ -81,7 +111,9 @@ class NvshmemWork(Work):
     @property
     def sweep(self) -> Sweep:
         """The sizes. Raise RequestError if they are not a valid sweep."""
-        return Sweep(first=self.min_bytes, last=self.max_bytes, factor=self.factor, program="NVSHMEM")
+        return Sweep(
+            first=self.min_bytes, last=self.max_bytes, factor=self.factor, program="NVSHMEM"
+        )
 
     @property
     def needs(self) -> Needs:
@@ -89,7 +121,10 @@ class NvshmemWork(Work):
         folders = {}
         for name in self.tests:
             on_host = name in {"bw", "latency", "stream_latency"} or name.endswith("_on_stream")
-            where, kind = "host" if on_host else "device", "coll" if collective(name) else "pt-to-pt"
+            where, kind = (
+                "host" if on_host else "device",
+                "coll" if collective(name) else "pt-to-pt",
+            )
             folders[name] = f"{_PERFTEST}/{where}/{kind}"
         return Needs(programs=self.tests, install=INSTALL, mpi=True, gpus=True, folders=folders)
 
@@ -123,22 +158,34 @@ class NvshmemWork(Work):
                 many = f"{name} takes two PEs, but there are {len(hosts)} hosts."
                 raise RequestError(many, hint="Choose two: --nodes 2.")
             each = self.pes_per_host or gpus if collective(name) else 2 // len(hosts)
-            words = (name, *self.sweep.words(), "-n", str(self.iterations), "-w", str(self.warmup), *self.extra)
+            words = (
+                name,
+                *self.sweep.words(),
+                "-n",
+                str(self.iterations),
+                "-w",
+                str(self.warmup),
+                *self.extra,
+            )
             commands[name] = nccl_env.rank_commands(words, fabric, hosts, given, each)
-        return nccl_env.rank_steps(execution, ("nvshmem", "test"), commands, (self.timeout_s, self.silence_s))
+        return nccl_env.rank_steps(
+            execution, ("nvshmem", "test"), commands, (self.timeout_s, self.silence_s)
+        )
 
     def _environment(self, fabric: str, hosts: Sequence[Host]) -> NcclEnvironment:
         env = {
             **_TRANSPORTS[fabric],
             **gid_setting("NVSHMEM_IB_GID_INDEX", fabric, hosts),
-            # NVSHMEM's report on its transport does not cover traffic over NCCL, or NVLink between hosts.
+            # NVSHMEM's report on its transport does not cover traffic over NCCL, or NVLink between
+            # hosts.
             "NVSHMEM_DISABLE_NCCL": "1",
             **({} if fabric in INTRA_HOST else {"NVSHMEM_DISABLE_MNNVL": "1"}),
             "NVSHMEM_DEBUG": "INFO",
             # Log the version of the loaded library.
             "NVSHMEM_VERSION": "1",
             "NVSHMEM_DEBUG_FILE": DEBUG_FILE,
-            # The programs use up to two buffers of the largest size; the rest of the heap is for NVSHMEM itself.
+            # The programs use up to two buffers of the largest size; the rest of the heap is for
+            # NVSHMEM itself.
             "NVSHMEM_SYMMETRIC_SIZE": str(max(1 << 30, 4 * self.sweep.last)),
         }
         if hosts[0].mpi is None or hosts[0].mpi.kind is not MpiKind.HYDRA:
@@ -146,4 +193,6 @@ class NvshmemWork(Work):
             env["NVSHMEMTEST_USE_MPI_LAUNCHER"] = "1"
         if self.nics_per_pe is not None:
             env["NVSHMEM_LIBFABRIC_MAX_NIC_PER_PE"] = str(self.nics_per_pe)
-        return NcclEnvironment(env=env, unset=tuple(name for name in _MISLEADING if name not in env))
+        return NcclEnvironment(
+            env=env, unset=tuple(name for name in _MISLEADING if name not in env)
+        )

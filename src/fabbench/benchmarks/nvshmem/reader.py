@@ -1,7 +1,8 @@
 """The tables of the perftests, by version, and the text around them: what each line means.
 
-All PEs print their options when they start, one PE prints tables, and the output of the others may arrive in the
-middle of them. Every column has a fixed number of decimals, which reveals truncated cells.
+All PEs print their options when they start, one PE prints tables, and the output of the others may
+arrive in the middle of them. Every column has a fixed number of decimals, which reveals truncated
+cells.
 """
 
 import re
@@ -12,7 +13,14 @@ from fabbench.benchmarks import engine
 from fabbench.benchmarks.consistency import is_remains
 from fabbench.benchmarks.engine import SIZE, Cells, Column, Execution, Layout, Note, Row, Statement
 from fabbench.benchmarks.nvshmem import figures
-from fabbench.benchmarks.nvshmem.figures import CUT_JOB, JOB, PROGRAM, case_of, collective, has_begun
+from fabbench.benchmarks.nvshmem.figures import (
+    CUT_JOB,
+    JOB,
+    PROGRAM,
+    case_of,
+    collective,
+    has_begun,
+)
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
 
@@ -22,7 +30,9 @@ def _real(decimals: str) -> str:
 
 
 _TIME = Column("latency", exponent=-6, cell=_real("{6,7}"))  # 7 in Python
-_RATE = Column("bandwidth", exponent=9, cell=_real("{6}"))  # GB is 2^30 bytes in some versions: see figures.py
+_RATE = Column(
+    "bandwidth", exponent=9, cell=_real("{6}")
+)  # GB is 2^30 bytes in some versions: see figures.py
 _MESSAGES = Column("message_rate", exponent=6, cell=_real("{6}"))
 _THREADS = Column(label="threads", cell=engine.COUNT)
 _WORD = r"[A-Za-z(][\w()+-]*|\d+-bit"
@@ -33,7 +43,10 @@ _COLUMNS: Mapping[str, Column] = {
     # A point-to-point test of 3.1 has no type: without its title, its metric is unknown.
     "type": Column(label="dtype", cell=rf"(?!(?:None|\(null\))(?:\s|$))(?:{_WORD})"),
     "redop": Column(label="redop", cell=_WORD),
-    "scope": Column(label="scope", cell=r"None|\(null\)|[Tt]hread|[Ww]arp|[Bb]lock|[twbg]|with(?:out)? _on_stream"),
+    "scope": Column(
+        label="scope",
+        cell=r"None|\(null\)|[Tt]hread|[Ww]arp|[Bb]lock|[twbg]|with(?:out)? _on_stream",
+    ),
     r"(?:algbw)\(gb/s\)": Column("algbw", exponent=9, cell=_real("{3}")),
     r"(?:busbw)\(gb/s\)": Column("busbw", exponent=9, cell=_real("{3}")),
     r"(min|max)_lat\(us\)": _TIME._replace(stat="{}", cell=_real("{3}")),
@@ -45,16 +58,20 @@ _COLUMNS: Mapping[str, Column] = {
     "min|max|mean|stddev|repetitions": Column(cell=r"\S+"),
 }  # column name, in lower case and without blanks → column
 _NO_LABELS = {"dtype": "", "redop": "", "scope": ""}
-_TITLED: Sequence[Layout] = ((Column(cell="(?!)"),),)  # below a title: the header that follows has not been read
+_TITLED: Sequence[Layout] = (
+    (Column(cell="(?!)"),),
+)  # below a title: the header that follows has not been read
 _HEADER = lazy(
     r"(?:#?\s*(?P<job>[A-Za-z]\w*)(?: \(GB/s\))?)??\s*"
     r"(?P<names>(?:size ?\(B\)|Size\(Bytes\))\s.*?)\s*(?:\[\d+/\d+\])?"
-    r"|\|(?P<box>[^|\d][^|]*\|(?:\s*\w+ [\w/]+|(?:\s*(?:thread|warp) \(us\)\s*\|)*\s*(?:thread|warp|block) \(us\)))"
+    r"|\|(?P<box>[^|\d][^|]*\|(?:\s*\w+ [\w/]+|(?:\s*(?:thread|warp) "
+    r"\(us\)\s*\|)*\s*(?:thread|warp|block) \(us\)))"
     r"\s*\|"
 )
 _TITLE = lazy(
     r"#\s*(?P<dtype>\d+-bit) operand|(?P<operation>Put|Get) with (?P<scope>thread|warp|block)"
-    r"|(?P<hash>#)?\s*(?P<job>[A-Za-z]\w*)(?:\.py| \(GB/s\))?|\|\s*(?P<box>[A-Za-z]\w*)\s*\|\s*(?P<sub>\S+)\s*\|"
+    r"|(?P<hash>#)?\s*(?P<job>[A-Za-z]\w*)(?:\.py| "
+    r"\(GB/s\))?|\|\s*(?P<box>[A-Za-z]\w*)\s*\|\s*(?P<sub>\S+)\s*\|"
 )
 _RULE = lazy(r"\+-[-+]*|#\s*-+")
 _FACTOR = lazy(r"\s*Job Name (\S+) bandwidth factor not set\. Using 1 values for bw\.\s*")
@@ -66,10 +83,16 @@ def _table_line(text: str, execution: Execution | None) -> Statement | None:
     header = _HEADER.fullmatch(bare) if "ize" in text or bare[:1] == "|" else None
     if header is not None and (not header["job"] or JOB.fullmatch(header["job"])):
         layout = _layout(header["box"] or header["names"])
-        if layout[0] in {SIZE, _THREADS} and engine.UNKNOWN not in layout and any(each.exponent for each in layout):
+        if (
+            layout[0] in {SIZE, _THREADS}
+            and engine.UNKNOWN not in layout
+            and any(each.exponent for each in layout)
+        ):
             return _header(header["job"] or "", layout, _eras(" ".join(bare.split())), execution)
         if execution is not None and not header["box"] and "elems" not in bare:
-            return Statement(title="", layouts=_TITLED)  # its rows cannot be read; nccom-test has `count(elems)`
+            return Statement(
+                title="", layouts=_TITLED
+            )  # its rows cannot be read; nccom-test has `count(elems)`
     if (title := _title(bare, execution)) is not None or execution is None:
         return title
     if _RULE.fullmatch(bare):
@@ -88,7 +111,9 @@ def _table_line(text: str, execution: Execution | None) -> Statement | None:
 
 @lru_cache(maxsize=64)
 def _layout(names: str) -> Layout:
-    return engine.read_columns(names.split("|") if "|" in names else engine.GAP.split(names), _COLUMNS)
+    return engine.read_columns(
+        names.split("|") if "|" in names else engine.GAP.split(names), _COLUMNS
+    )
 
 
 def _eras(header: str) -> str:
@@ -96,19 +121,37 @@ def _eras(header: str) -> str:
         return figures.V2 if header[0] == "|" and "(us)" not in header else figures.V1
     if " count " in header or " -> " in header:
         return figures.V33
-    # 3.1 prints only barriers like this, and everything between two PEs with the code for collectives.
-    return f"{figures.V31} {figures.V32} {figures.V33}" if "latency" in header else f"{figures.V32} {figures.V33}"
+    # 3.1 prints only barriers like this, and everything between two PEs with the code for
+    # collectives.
+    return (
+        f"{figures.V31} {figures.V32} {figures.V33}"
+        if "latency" in header
+        else f"{figures.V32} {figures.V33}"
+    )
 
 
 def _header(job: str, layout: Layout, eras: str, execution: Execution | None) -> Statement | None:
-    """Return what the names of columns mean below a title: their own, or that of the line before."""
-    title = job or (execution.title if execution is not None and execution.layouts == _TITLED else "")
-    if CUT_JOB.fullmatch(title) or (collective(title) and any(each.metric == _RATE.metric for each in layout)):
+    """Return what the names of columns mean below a title.
+
+    Their own, or that of the line before.
+    """
+    title = job or (
+        execution.title if execution is not None and execution.layouts == _TITLED else ""
+    )
+    if CUT_JOB.fullmatch(title) or (
+        collective(title) and any(each.metric == _RATE.metric for each in layout)
+    ):
         return None  # the test of the rows is unknown, but there was a title
-    layouts: Sequence[Layout] = ((_THREADS, *layout[1:]) if collective(title) in figures.UNSIZED else layout,)
+    layouts: Sequence[Layout] = (
+        (_THREADS, *layout[1:]) if collective(title) in figures.UNSIZED else layout,
+    )
     begins = _begins(job, execution) if job else execution is None
     said = Statement(begins=begins, layouts=layouts, notes=[Note("eras", eras)])
-    return said._replace(title=job, labels=_NO_LABELS) if job or (not title and execution is not None) else said
+    return (
+        said._replace(title=job, labels=_NO_LABELS)
+        if job or (not title and execution is not None)
+        else said
+    )
 
 
 def _title(text: str, execution: Execution | None) -> Statement | None:
@@ -122,7 +165,11 @@ def _title(text: str, execution: Execution | None) -> Statement | None:
         or (f"shmem_{match['operation'].lower()}_bw" if match["operation"] else figures.UNNAMED)
     )
     certain = bool(JOB.fullmatch(job) or (match["hash"] and CUT_JOB.fullmatch(job)))
-    if match["dtype"] is None and not certain and (job.lower() not in figures.HOST_TITLES or text == job):
+    if (
+        match["dtype"] is None
+        and not certain
+        and (job.lower() not in figures.HOST_TITLES or text == job)
+    ):
         return None
     labels = {**_NO_LABELS, **_sub_job(match["sub"] or match["scope"] or match["dtype"] or "")}
     if execution is None and not certain:
@@ -154,13 +201,20 @@ def _another(execution: Execution, row: Row) -> bool:
 
 @lru_cache(maxsize=64)
 def _misprinted(job: str) -> Sequence[Layout]:
-    """Return the layouts of a job between two PEs in 3.1, whose figure is in `latency(us)`; empty: no such job."""
+    """Return the layouts of a job between two PEs in 3.1, whose figure is in `latency(us)`; empty.
+
+    No such job.
+    """
     signs = {"msgrate|message_rate": _MESSAGES, "_bw|^bw|bandwidth": _RATE, "lat|ping": _TIME}
     column = next((column for sign, column in signs.items() if re.search(sign, job.lower())), None)
     if collective(job) or column is None:
         return ()
     none, end = Column(cell="None"), (column, *(Column(cell=r"1\.000"),) * 2)
-    return (SIZE, none, Column(cell=r"\S+"), *end), (SIZE, none, *end)  # the scope is not initialized
+    return (SIZE, none, Column(cell=r"\S+"), *end), (
+        SIZE,
+        none,
+        *end,
+    )  # the scope is not initialized
 
 
 _KINDS = dict.fromkeys(["sum", "prod", "and", "or", "xor", "min", "max"], "redop") | dict.fromkeys(
@@ -173,14 +227,18 @@ def _sub_job(text: str) -> dict[str, str]:
     return {_KINDS.get(word.lower(), "dtype"): word for word in reversed(words)}
 
 
-# Machine-readable rows: a compile-time option up to 2.11, and NVSHMEM_MACHINE_READABLE_OUTPUT=1 from 3.0.6 on. The
-# sign shows which direction is better. PERF_STATS, with the statistics of repetitions, was added after 3.6.
+# Machine-readable rows: a compile-time option up to 2.11, and NVSHMEM_MACHINE_READABLE_OUTPUT=1
+# from 3.0.6 on. The sign shows which direction is better. PERF_STATS, with the statistics of
+# repetitions, was added after 3.6.
 _SIGN = "&&&& PERF"
 _NUMBER = r"\d{1,18}(?:\.\d{1,18})?|-?inf|-?nan"
 _PERF = lazy(
-    r"&&&& PERF(?P<stats>_STATS)? (?P<job>\S+?)___(?P<sub>.*?)___(?P<variable>[^_\s][^_]*?)__(?P<size>\d{1,18})___\S+"
-    rf"(?(stats)| (?P<value>{_real('{6}')})) [+-](?P<unit>[A-Za-z/]+)(?(stats) mean=(?P<mean>{_NUMBER})"
-    rf" stddev=(?P<stdev>{_NUMBER}) min=(?P<min>{_NUMBER}) max=(?P<max>{_NUMBER}) repetitions=\d+)\s*"
+    r"&&&& PERF(?P<stats>_STATS)? "
+    r"(?P<job>\S+?)___(?P<sub>.*?)___(?P<variable>[^_\s][^_]*?)__(?P<size>\d{1,18})___\S+"
+    rf"(?(stats)| (?P<value>{_real('{6}')})) [+-](?P<unit>[A-Za-z/]+)(?(stats) "
+    rf"mean=(?P<mean>{_NUMBER})"
+    rf" stddev=(?P<stdev>{_NUMBER}) min=(?P<min>{_NUMBER}) max=(?P<max>{_NUMBER}) "
+    r"repetitions=\d+)\s*"
 )
 _PERF_REST = lazy(r"___\w+__\d{1,18}___\S+ \d|PERF(?:_STATS)? \S+___\S*___\w+__\d")
 
@@ -192,12 +250,19 @@ def _perf(text: str) -> tuple[Statement, str]:
     if match is None or not column.exponent:
         return Statement(layouts=_TITLED, row=True), text
     names = ("mean", "stdev", "min", "max") if match["stats"] else ("value",)
-    values = [column._replace(stat=name, cell=_NUMBER) for name in names] if match["stats"] else [column]
+    values = (
+        [column._replace(stat=name, cell=_NUMBER) for name in names] if match["stats"] else [column]
+    )
     start = f"{match['job']} {match['sub']}"
     size = SIZE if match["variable"].lower().startswith("size") else _THREADS
     layout = (Column("perf", cell=re.escape(start)), size, *values)
-    labels, eras = {**_NO_LABELS, **_sub_job(match["sub"])}, figures.V33 if match["stats"] else " ".join(figures.ALL)
-    said = Statement(title=match["job"], labels=labels, layouts=(layout,), notes=[Note("eras", eras)], row=True)
+    labels, eras = (
+        {**_NO_LABELS, **_sub_job(match["sub"])},
+        figures.V33 if match["stats"] else " ".join(figures.ALL),
+    )
+    said = Statement(
+        title=match["job"], labels=labels, layouts=(layout,), notes=[Note("eras", eras)], row=True
+    )
     return said, " ".join((start, match["size"], *(match[name] for name in names)))
 
 
@@ -216,15 +281,24 @@ def _remains(text: str, layout: Layout) -> bool:
     cells = text.replace("|", " ").split()
     if layout is _TITLED[0] or layout[0].metric == "perf" or text[:1] == "&":
         torn = text[:1] == "&" and text.startswith(_SIGN[: len(text)])
-        return torn or _ROW.fullmatch(" ".join(cells)) is not None or _PERF_REST.search(text) is not None
-    if cells and cells[0].isdigit() and ((*cells, "")[1][:4] in {"None", "with"} or (len(layout) == 2 and "." in text)):
+        return (
+            torn
+            or _ROW.fullmatch(" ".join(cells)) is not None
+            or _PERF_REST.search(text) is not None
+        )
+    if (
+        cells
+        and cells[0].isdigit()
+        and ((*cells, "")[1][:4] in {"None", "with"} or (len(layout) == 2 and "." in text))
+    ):
         return True
     left = text.startswith("Job Name shmem_") or is_remains(cells, engine.cell_patterns(layout))
     return left and text[:1] not in {"#", "+"}
 
 
 _MAY_MATTER = lazy(
-    r"exactly two|mype|time opt|_size:|ull list|shmem|SHMEM|status|NULL value|failed|WARN|option|round-trip"
+    r"exactly two|mype|time opt|_size:|ull list|shmem|SHMEM|status|NULL "
+    r"value|failed|WARN|option|round-trip"
     r"|Selected provider|_latency|_bw|on_stream"
 )
 _COMMAND = lazy(
@@ -233,21 +307,25 @@ _COMMAND = lazy(
     rf"|\S*/)?(?P<program>{PROGRAM})(?:[\s'\";].*)?"
 )
 _MYPE = lazy(r"mype: (\d{1,7}) mype_node: (\d{1,7})(?= )")
-# NVSHMEM_DEBUG=INFO: transport.cpp and libfabric.cpp of 3.4.5; the first is printed once the transport works.
-# Transports print without NVSHMEM's prefix, to standard error (transport_common.h).
+# NVSHMEM_DEBUG=INFO: transport.cpp and libfabric.cpp of 3.4.5; the first is printed once the
+# transport works. Transports print without NVSHMEM's prefix, to standard error
+# (transport_common.h).
 _SHOWN = lazy(
     r"\bNVSHMEM v(?P<version>\d{1,4}\.\d{1,4}\.\d{1,4})\b"
     r"|NVSHMEM INFO Successfully initialized the transport: (?P<transport>[A-Za-z]\w*)"
     r"|NVSHMEM INFO \w+ transport skipped in favor of: (?P<none>none)\b"
-    r"|(?:NVSHMEM INFO|libfabric\.cpp \d+) Selected provider (?P<provider>\S+), fabric (?P<fabric>\S+), nic \S+, hmem"
+    r"|(?:NVSHMEM INFO|libfabric\.cpp \d+) Selected provider (?P<provider>\S+), fabric "
+    r"(?P<fabric>\S+), nic \S+, hmem"
 )
 _FATAL = lazy(
     r".*nvshmem initialization failed, exiting|.*\bNVSHMEM (?:ERROR|ABORT)\b"
-    rf"|(?:\S*/)?{PROGRAM}: (?:unrecognized option|invalid option|option requires|error while loading)"
+    rf"|(?:\S*/)?{PROGRAM}: (?:unrecognized option|invalid option|option requires|error while "
+    r"loading)"
     rf"|(?:\S+: )+(?:line \d+: )?(?:\S*/)?{PROGRAM}: (?:command not found|not found|No such file)"
 )
 _MESSAGE = lazy(
-    # Too common to begin an execution; the failure may also be that of a transport that was only tried.
+    # Too common to begin an execution; the failure may also be that of a transport that was only
+    # tried.
     r"(?P<error>.*(?:: non-zero status: -?\d|: NULL value |\bcuda failed with ))"
     r"|(?P<warning>(?:.*\bNVSHMEM )?WARN\b)"
 )
@@ -258,7 +336,11 @@ def _around(text: str, execution: Execution | None) -> Statement | None:
     notes, words = list[Note](), " ".join(text.split())[:LONGEST_QUOTE]
     if line.startswith("min_size:"):
         new = figures.printed_options(text)
-        kept = [each.value for each in execution.notes if each.kind == "options"] if execution is not None else []
+        kept = (
+            [each.value for each in execution.notes if each.kind == "options"]
+            if execution is not None
+            else []
+        )
         old = figures.printed_options(kept[0]) if kept else {}  # a truncated line may lack some
         differs = none or any(new.get(name, value) != value for name, value in old.items())
         return Statement(late=True, begins=differs, notes=[Note("options", text)])
@@ -268,7 +350,11 @@ def _around(text: str, execution: Execution | None) -> Statement | None:
         return Statement(above=True, ends=True, end=0, case=match["program"])
     if (match := _SHOWN.search(text)) is not None:
         named = match.groupdict().items()
-        notes = [Note("transport" if name == "none" else name, value.lower(), line) for name, value in named if value]
+        notes = [
+            Note("transport" if name == "none" else name, value.lower(), line)
+            for name, value in named
+            if value
+        ]
     if _FATAL.match(text):
         return Statement(begins=none, late=True, failure=f"NVSHMEM reported: {words}", notes=notes)
     if (match := _MESSAGE.match(text)) is not None and not (none and match["warning"]):

@@ -1,4 +1,7 @@
-"""The OSU micro-benchmarks (`osu_latency`, `osu_bw`, `osu_allreduce`, …): MPI, and NCCL, between ranks."""
+"""The OSU micro-benchmarks (`osu_latency`, `osu_bw`, `osu_allreduce`, …).
+
+MPI, and NCCL, between ranks.
+"""
 
 from collections.abc import Sequence
 from types import MappingProxyType
@@ -17,7 +20,9 @@ class Osu(RunBenchmark):
     versions = ("osu", "libfabric")
     default_metrics = ("latency", "time", "bandwidth", "message_rate")
     cases_field = "tests"
-    resolution = MappingProxyType({"latency": (1e-8,), "time": (1e-8,), "bandwidth": (1e4,), "message_rate": (1e-2,)})
+    resolution = MappingProxyType(
+        {"latency": (1e-8,), "time": (1e-8,), "bandwidth": (1e4,), "message_rate": (1e-2,)}
+    )
     signatures = (
         Signature("OSU ", r"# OSU \S.* [Tt]est(?:\s|$)|^\s*OSU \S.* Test v\d"),
         Signature("Latency", r"# (?:Size(?: \(B\))?\s+)?(?:Avg )?Latency ?\(us\)"),

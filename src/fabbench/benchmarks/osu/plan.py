@@ -4,7 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fabbench.benchmarks import nccl_env
-from fabbench.benchmarks.standard import MEMORY, Work, extra, iterations, max_bytes, min_bytes, silence, timeout, warmup
+from fabbench.benchmarks.standard import (
+    MEMORY,
+    Work,
+    extra,
+    iterations,
+    max_bytes,
+    min_bytes,
+    silence,
+    timeout,
+    warmup,
+)
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import provider
 from fabbench.model.hosts import Host, MpiKind, Needs
@@ -14,20 +24,44 @@ from fabbench.model.units import Sweep
 
 PAIRS = (
     *("osu_latency", "osu_bw", "osu_bibw", "osu_put_latency", "osu_put_bw", "osu_put_bibw"),
-    *("osu_get_latency", "osu_get_bw", "osu_acc_latency", "osu_get_acc_latency", "osu_fop_latency", "osu_cas_latency"),
+    *(
+        "osu_get_latency",
+        "osu_get_bw",
+        "osu_acc_latency",
+        "osu_get_acc_latency",
+        "osu_fop_latency",
+        "osu_cas_latency",
+    ),
 )  # programs that take two ranks, the default first. All but these and HALVES are collectives.
-HALVES = ("osu_mbw_mr", "osu_multi_lat")  # programs whose ranks form pairs: the first half with the second half
-INSTALL = "configure CC=mpicc and make in https://mvapich.cse.ohio-state.edu/benchmarks, pass its folder with --bin-dir"
+HALVES = (
+    "osu_mbw_mr",
+    "osu_multi_lat",
+)  # programs whose ranks form pairs: the first half with the second half
+INSTALL = (
+    "configure CC=mpicc and make in https://mvapich.cse.ohio-state.edu/benchmarks, pass "
+    "its folder with --bin-dir"
+)
 SUBFOLDERS = (
-    *("", "bin", *(f"libexec/osu-micro-benchmarks/mpi/{kind}" for kind in ("pt2pt", "one-sided", "collective"))),
+    *(
+        "",
+        "bin",
+        *(
+            f"libexec/osu-micro-benchmarks/mpi/{kind}"
+            for kind in ("pt2pt", "one-sided", "collective")
+        ),
+    ),
     *("mpi/pt2pt", "mpi/one-sided", "mpi/collective", "pt2pt", "one-sided", "collective"),
     *("pt2pt/standard", "collective/blocking", "collective/non_blocking"),
 )  # folders of the programs below their installation or build directory, in the various versions
 # They print each power of two from the first size to the last, in any release.
 _POWERS_OF_TWO = frozenset({"osu_latency", "osu_bw", "osu_bibw", "osu_mbw_mr", "osu_multi_lat"})
 _SIZELESS = frozenset({"osu_barrier", "osu_ibarrier", "osu_fop_latency", "osu_cas_latency"})
-_BTLS = {"tcp": "tcp,self", "shm": "vader,self"}  # Open MPI 5 calls vader sm, and still accepts this name
-_MISLEADING = (  # If inherited, they would make a configuration measure something other than its name says
+_BTLS = {
+    "tcp": "tcp,self",
+    "shm": "vader,self",
+}  # Open MPI 5 calls vader sm, and still accepts this name
+# If inherited, they would make a configuration measure something other than its name says
+_MISLEADING = (
     *("OMPI_MCA_pml", "OMPI_MCA_btl", "OMPI_MCA_mtl", "OMPI_MCA_mtl_ofi_provider_include"),
     *("OMPI_MCA_mtl_ofi_provider_exclude", "FI_PROVIDER", "FI_EFA_IFACE", "FI_EFA_USE_DEVICE_RDMA"),
     *("UCX_TLS", "UCX_NET_DEVICES"),
@@ -51,11 +85,16 @@ class OsuWork(Work):
     warmup: int | None = warmup(None, " Default: OSU's own.")
     ranks_per_host: int = option(
         Whole(1),
-        "Ranks per host for collectives, osu_mbw_mr and osu_multi_lat. The others use two in total.",
+        (
+            "Ranks per host for collectives, osu_mbw_mr and osu_multi_lat. The others use two in "
+            "total."
+        ),
         default="1",
     )
     check: bool = option(Flag(), "Compare the data (OSU 5.7 and later).", "--verify")
-    memory: str = option(MEMORY, "Buffer location; cuda needs programs that were built with CUDA.", default="host")
+    memory: str = option(
+        MEMORY, "Buffer location; cuda needs programs that were built with CUDA.", default="host"
+    )
     timeout_s: float = timeout("900")
     silence_s: float = silence()
     extra: tuple[str, ...] = extra()
@@ -67,15 +106,28 @@ class OsuWork(Work):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The sizes, which the programs double. Raise RequestError if they are not a valid range."""
+        """The sizes, which the programs double.
+
+        Raise RequestError if they are not a valid range.
+        """
         zero = () if self.min_bytes else (0,)
         first, last = self.min_bytes or 1, self.max_bytes
-        return zero if zero and not last else (*zero, *Sweep(first=first, last=last, program="OSU").sizes())
+        return (
+            zero
+            if zero and not last
+            else (*zero, *Sweep(first=first, last=last, program="OSU").sizes())
+        )
 
     @property
     def needs(self) -> Needs:
         """The programs, and an mpirun."""
-        return Needs(programs=self.tests, install=INSTALL, mpi=True, gpus=self.memory == "cuda", subfolders=SUBFOLDERS)
+        return Needs(
+            programs=self.tests,
+            install=INSTALL,
+            mpi=True,
+            gpus=self.memory == "cuda",
+            subfolders=SUBFOLDERS,
+        )
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
         """Return the sizes, if the programs are known to print them as requested."""
@@ -85,16 +137,23 @@ class OsuWork(Work):
     def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
         if fabric in {"p2p", "nvlink"}:
-            return f"MPI does not report whether ranks reach each other's GPUs; nccl measures {fabric}."
+            return (
+                "MPI does not report whether ranks reach each other's GPUs; nccl measures "
+                f"{fabric}."
+            )
         return "" if fabric in {"tcp", "shm"} else nccl_env.why_unsupported(fabric, host)
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return one step per program."""
         if hosts[0].mpi is not None and hosts[0].mpi.kind is MpiKind.HYDRA:
             raise RequestError(
-                f"{hosts[0].mpi.program} is not Open MPI's: fabbench sets the transport of OSU's programs "
+                f"{hosts[0].mpi.program} is not Open MPI's: fabbench sets the transport of OSU's "
+                "programs "
                 "through Open MPI's parameters.",
-                hint="Pass Open MPI's mpirun with --mpirun, and programs built with it with --bin-dir.",
+                hint=(
+                    "Pass Open MPI's mpirun with --mpirun, and programs built with it with "
+                    "--bin-dir."
+                ),
             )
         env, commands = environment(fabric), {}
         unset = tuple(variable for variable in _MISLEADING if variable not in env)
@@ -111,12 +170,16 @@ class OsuWork(Work):
                 *(("D", "D") if self.memory == "cuda" and name in {*PAIRS, *HALVES} else ()),
             )
             commands[name] = (Command(argv=words, env=env, unset=unset, ranks=ranks),)
-        return nccl_env.rank_steps(execution, ("osu", "test"), commands, (self.timeout_s, self.silence_s))
+        return nccl_env.rank_steps(
+            execution, ("osu", "test"), commands, (self.timeout_s, self.silence_s)
+        )
 
     def _ranks(self, name: str, hosts: int) -> int:
         ranks = 2 if name in PAIRS else self.ranks_per_host * hosts
         if ranks < max(hosts, 2) or (name in HALVES and ranks % 2):
-            takes = "two" if name in PAIRS else "an even number of" if name in HALVES else "two or more"
+            takes = (
+                "two" if name in PAIRS else "an even number of" if name in HALVES else "two or more"
+            )
             hint = "Choose two: --nodes 2." if name in PAIRS else "Pass a larger --ranks-per-host."
             given = f"there are {hosts} hosts, with {self.ranks_per_host} each"
             raise RequestError(f"{name} takes {takes} ranks, and {given}.", hint=hint)
@@ -126,9 +189,17 @@ class OsuWork(Work):
 def environment(fabric: str) -> Mapping[str, str]:
     """Return the environment that makes Open MPI use a fabric and nothing else, and report it."""
     if fabric in _BTLS:
-        return {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": _BTLS[fabric], "OMPI_MCA_btl_base_verbose": "30"}
+        return {
+            "OMPI_MCA_pml": "ob1",
+            "OMPI_MCA_btl": _BTLS[fabric],
+            "OMPI_MCA_btl_base_verbose": "30",
+        }
     if fabric in {"ib", "roce"}:
-        ucx = {"OMPI_MCA_pml": "ucx", "OMPI_MCA_pml_ucx_tls": "any", "OMPI_MCA_pml_ucx_devices": "any"}
+        ucx = {
+            "OMPI_MCA_pml": "ucx",
+            "OMPI_MCA_pml_ucx_tls": "any",
+            "OMPI_MCA_pml_ucx_devices": "any",
+        }
         return {**ucx, "UCX_TLS": "rc,self", "UCX_LOG_LEVEL": "info"}
     name = provider(fabric)
     return {

@@ -1,6 +1,7 @@
 """linux-rdma perftest: `ib_write_bw`, `ib_read_lat`, `ib_send_bw`, `ib_atomic_lat`, ….
 
-All its programs share one output routine (perftest_parameters.c). Formats by version: docs/formats.md.
+All its programs share one output routine (perftest_parameters.c). Formats by version:
+docs/formats.md.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 EFA_DATAGRAMS = "EFA UD"
 """The fact `transport` of unreliable datagrams over EFA, which perftest prints like InfiniBand's."""
-_VERBS = frozenset({"RC", "UC", "UD", "XRC", "DC"})  # the fact `link` tells InfiniBand and RoCE apart
+_VERBS = frozenset(
+    {"RC", "UC", "UD", "XRC", "DC"}
+)  # the fact `link` tells InfiniBand and RoCE apart
 _TRANSPORTS = {"efa": frozenset({"SRD", EFA_DATAGRAMS}), "ib": _VERBS, "roce": _VERBS}
 
 
@@ -33,11 +36,59 @@ class Perftest(RunBenchmark):
         Signature("Mean BW", r"Mean BW peak: [\d.]+ Gb/s"),
     )
     first_words = (
-        *("#bytes", "Test", "ib_", "ethernet_", "QPN", "test_info", "BW", "Device ", "qps", "ion type", "rt type"),
-        *("Link type", "run_infinitely", "you must", "Mtu", "Moderation", "QPs", "Data ex", "ibv_wr", "Waiting"),
-        *("Completion", "Failed", "detect", "nable to", "IB device", "bl blka", "not support", "Parser function"),
-        *("RDMA_CM_EVENT", "data_validation", "Duration mode", "Perftest", "ost list", "Raw Eth", "Couldn't"),
-        *("Error: ", "onnection", "--------------------", "erver", "lient", "Version: ", "CUDA Ctx", "ROCm Dev"),
+        *(
+            "#bytes",
+            "Test",
+            "ib_",
+            "ethernet_",
+            "QPN",
+            "test_info",
+            "BW",
+            "Device ",
+            "qps",
+            "ion type",
+            "rt type",
+        ),
+        *(
+            "Link type",
+            "run_infinitely",
+            "you must",
+            "Mtu",
+            "Moderation",
+            "QPs",
+            "Data ex",
+            "ibv_wr",
+            "Waiting",
+        ),
+        *(
+            "Completion",
+            "Failed",
+            "detect",
+            "nable to",
+            "IB device",
+            "bl blka",
+            "not support",
+            "Parser function",
+        ),
+        *(
+            "RDMA_CM_EVENT",
+            "data_validation",
+            "Duration mode",
+            "Perftest",
+            "ost list",
+            "Raw Eth",
+            "Couldn't",
+        ),
+        *(
+            "Error: ",
+            "onnection",
+            "--------------------",
+            "erver",
+            "lient",
+            "Version: ",
+            "CUDA Ctx",
+            "ROCm Dev",
+        ),
     )  # the last ones are rules, headings of sides and versions, which precede a table
     summary = "RDMA devices one by one with ib_write_bw and similar."
     sweep_defaults = MappingProxyType({"timeout_s": "30"})
@@ -47,7 +98,9 @@ class Perftest(RunBenchmark):
     versions = ("perftest",)
     default_metrics = ("bandwidth", "latency", "message_rate")
     cases_field = "test"
-    resolution = MappingProxyType({"bandwidth": (1.25e6, 10485.76), "latency": (1e-8,), "message_rate": (1.0,)})
+    resolution = MappingProxyType(
+        {"bandwidth": (1.25e6, 10485.76), "latency": (1e-8,), "message_rate": (1.0,)}
+    )
     """`%.2f` of usec, and of Gb/s or MiB/s; millions of messages with six decimals."""
 
     @override

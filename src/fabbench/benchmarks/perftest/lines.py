@@ -1,9 +1,11 @@
-"""The lines of perftest: headers and rows of its tables, what stands around them, and its JSON as lines. Pure.
+"""The lines of perftest.
 
-The wording is from the source (perftest_parameters.c; perftest_resources.h). It prints each column with a fixed
-number of decimals (perftest_parameters.h, RESULT_FMT and REPORT_FMT since 2013): a number with fewer is cut off, and
-two numbers that lost the tab between them can be separated. Bandwidth is size times message rate, also for sums of
-two directions.
+Headers and rows of its tables, what stands around them, and its JSON as lines. Pure.
+
+The wording is from the source (perftest_parameters.c; perftest_resources.h). It prints each column
+with a fixed number of decimals (perftest_parameters.h, RESULT_FMT and REPORT_FMT since 2013): a
+number with fewer is cut off, and two numbers that lost the tab between them can be separated.
+Bandwidth is size times message rate, also for sums of two directions.
 """
 
 import math
@@ -13,7 +15,17 @@ from functools import lru_cache
 from importlib.resources import files
 
 from fabbench.benchmarks.consistency import note, printed, product, warning
-from fabbench.benchmarks.engine import COUNT, SIZE, UNKNOWN, Column, Layout, Row, is_ascending, read_columns, read_words
+from fabbench.benchmarks.engine import (
+    COUNT,
+    SIZE,
+    UNKNOWN,
+    Column,
+    Layout,
+    Row,
+    is_ascending,
+    read_columns,
+    read_words,
+)
 from fabbench.model.log import Point
 from fabbench.model.patterns import lazy
 
@@ -26,7 +38,11 @@ NEVER = Column(cell="(?!)")  # no row has such a cell
 _BANDWIDTH, _RATE = Column("bandwidth", cell=_TWO), Column("message_rate", 1e6, cell=_SIX)
 _TRIPS = "way=round-trip"
 _TIME = Column("latency", cell=_TWO, exponent=-6)
-_ITERATIONS, CPU, SL = Column("iterations", cell=COUNT), Column("cpu_util", cell=_TWO), Column("sl", cell=r"\d{1,3}")
+_ITERATIONS, CPU, SL = (
+    Column("iterations", cell=COUNT),
+    Column("cpu_util", cell=_TWO),
+    Column("sl", cell=r"\d{1,3}"),
+)
 _COLUMNS: Mapping[str, Column] = {
     "#bytes": SIZE,
     "#sl": SL,
@@ -44,21 +60,38 @@ _COLUMNS: Mapping[str, Column] = {
     r"t_avg\[usec\]": _TIME,
     r"t_\w+\[cycles\]|99(?:\.9)?%percentile\[cycles\]": Column("cycles", cell=_TWO),
     r"(99(?:\.9)?)%percentile\[usec\]": _TIME._replace(stat="p{}"),
-    "tpsaverage": Column("message_rate", stat=_TRIPS, cell=_TWO),  # round trips, whatever the latency beside it
+    "tpsaverage": Column(
+        "message_rate", stat=_TRIPS, cell=_TWO
+    ),  # round trips, whatever the latency beside it
 }
 _GAP = lazy(r"(?<=\])\s*|\s{2,}|\t|(?<=#bytes)\s+|(?<=#sl)\s+|(?<=iterations)\s+")
 MARKS = lazy(r"^#(?=\s)|\*\*|`|\s+(?:<[-=]|←).*")  # of documents: comment, bold, code, and arrow
 
 _PEAK, _AVERAGE = Column("bandwidth", 125e6, "peak"), Column("bandwidth", 125e6)
 SUMMARIES: Sequence[Layout] = (
-    (Column(cell="Mean BW peak:"), _PEAK, Column(cell="Gb/s, Mean BW avg:"), _AVERAGE, Column(cell="Gb/s")),
-    (Column(cell="Total BW:"), Column("bandwidth", 1e9, "direction=bi"), Column(cell="GB/s", joined=True)),
-)  # the only lines of scripts, of ib_write_bw and fi_rma_bw (modal-labs/multinode-training-guide, health-checks)
+    (
+        Column(cell="Mean BW peak:"),
+        _PEAK,
+        Column(cell="Gb/s, Mean BW avg:"),
+        _AVERAGE,
+        Column(cell="Gb/s"),
+    ),
+    (
+        Column(cell="Total BW:"),
+        Column("bandwidth", 1e9, "direction=bi"),
+        Column(cell="GB/s", joined=True),
+    ),
+    # the only lines of scripts, of ib_write_bw and fi_rma_bw (modal-labs/multinode-training-guide,
+    # health-checks)
+)
 
 
 @lru_cache(maxsize=256)
 def read_header(text: str, *, cycles: bool) -> Sequence[Layout]:
-    """Return the layouts of the rows below a header; empty for any other line. `cycles`: they are not usec (-C)."""
+    """Return the layouts of the rows below a header; empty for any other line. `cycles`.
+
+    They are not usec (-C).
+    """
     layout = [*read_columns([name for name in _GAP.split(text) if name.strip()], _COLUMNS)]
     if layout[:1] != [SIZE] or _ITERATIONS not in layout[1:3]:
         return ()
@@ -69,13 +102,22 @@ def read_header(text: str, *, cycles: bool) -> Sequence[Layout]:
         metric = "cycles" if cycles and column.metric == "latency" else column.metric
         layout[at] = column._replace(metric=metric, joined=at > first)
     # Gb/sec below 0.1 have six decimals.
-    six = tuple(each._replace(cell=_SIX) if each.factor == UNITS["Gb/sec"] else each for each in layout)
+    six = tuple(
+        each._replace(cell=_SIX) if each.factor == UNITS["Gb/sec"] else each for each in layout
+    )
     return tuple(dict.fromkeys((tuple(layout), six)))
 
 
 def _ways(row: Row) -> Sequence[str]:
-    """Return what a latency may be: its product with the rate of round trips shows it, where that is printed."""
-    latency, rate, stated = row.main("latency"), row.figures.get(_TRIPS, {}).get("message_rate"), row.labels.get("way")
+    """Return what a latency may be.
+
+    Its product with the rate of round trips shows it, where that is printed.
+    """
+    latency, rate, stated = (
+        row.main("latency"),
+        row.figures.get(_TRIPS, {}).get("message_rate"),
+        row.labels.get("way"),
+    )
     ways = [stated] if stated else ["one-way", "round-trip"]
     if latency is None or rate is None or not latency.value or not rate.value:
         return ways
@@ -89,7 +131,12 @@ def fits(row: Row) -> bool:
     bandwidth, rate, peak = row.main("bandwidth"), row.main("message_rate"), row.figures.get("peak")
     if peak and bandwidth and peak["bandwidth"].value and peak["bandwidth"].high < bandwidth.low:
         return False
-    if row.size and bandwidth and rate and not bandwidth.overlaps(rate.low * row.size, rate.high * row.size):
+    if (
+        row.size
+        and bandwidth
+        and rate
+        and not bandwidth.overlaps(rate.low * row.size, rate.high * row.size)
+    ):
         return False
     return bool(_ways(row)) and is_ascending(row)
 
@@ -97,29 +144,56 @@ def fits(row: Row) -> bool:
 def points(row: Row) -> list[Point]:
     """Return the points of a row: one for all figures with the same labels.
 
-    perftest prints zero for what it did not measure (`BW peak`), or for what is below the last decimal.
+    perftest prints zero for what it did not measure (`BW peak`), or for what is below the last
+    decimal.
     """
     out, ways, level = [], _ways(row), row.cell("sl")
-    for stat, figures in (row.figures if not row.cell("cycles") else {"": {}, **row.figures}).items():
-        measured = {metric: each.value for metric, each in figures.items() if 0 < each.value < math.inf}
+    for stat, figures in (
+        row.figures if not row.cell("cycles") else {"": {}, **row.figures}
+    ).items():
+        measured = {
+            metric: each.value for metric, each in figures.items() if 0 < each.value < math.inf
+        }
         if measured or not stat:
             name, _, value = stat.rpartition("=")
             own = {"name": f"sl {level}"} if level else {}
             own |= {"way": ways[0]} if "latency" in figures and len(ways) == 1 else {}
             own |= {name or "stat": value} if stat else {}
-            out.append(Point(row.size, {**row.labels, **own}, tuple(measured), tuple(measured.values())))
+            out.append(
+                Point(row.size, {**row.labels, **own}, tuple(measured), tuple(measured.values()))
+            )
     return out
 
 
-NO_SIZE = note("size-unstated", "The size is not stated: it is given as 0.", "Keep perftest's own table in the log.")
-CPU_FREQUENCY = note("cpu-frequency", "CPU frequencies differ: times may be off.", "Set their governor to performance.")
-AMBIGUOUS_WAY = note("way-ambiguous", "Times may be of half a round trip or all of it.", "Keep the title in the log.")
-AMBIGUOUS_UNIT = warning("unit-ambiguous", "perftest's JSON states no unit of bandwidth.", "Keep the printed table.")
-CYCLES = warning("unit-cycles", "Times are left out: they are in CPU cycles of unknown length.", "Run without -C.")
-BOTH_SIDES = note("both-sides", "Client and server printed their rows into one text: each measurement is there twice.")
+NO_SIZE = note(
+    "size-unstated",
+    "The size is not stated: it is given as 0.",
+    "Keep perftest's own table in the log.",
+)
+CPU_FREQUENCY = note(
+    "cpu-frequency",
+    "CPU frequencies differ: times may be off.",
+    "Set their governor to performance.",
+)
+AMBIGUOUS_WAY = note(
+    "way-ambiguous", "Times may be of half a round trip or all of it.", "Keep the title in the log."
+)
+AMBIGUOUS_UNIT = warning(
+    "unit-ambiguous", "perftest's JSON states no unit of bandwidth.", "Keep the printed table."
+)
+CYCLES = warning(
+    "unit-cycles",
+    "Times are left out: they are in CPU cycles of unknown length.",
+    "Run without -C.",
+)
+BOTH_SIDES = note(
+    "both-sides",
+    "Client and server printed their rows into one text: each measurement is there twice.",
+)
 
-# --out_json (since 2021) has one test, one size, and no unit. It is read by its keys: with QoS, --output=bandwidth or
-# until 2023 (no quotes) it is not valid JSON, and a truncated file can end anywhere.
+# --out_json (since 2021) has one test, one size, and no unit. It is read by its keys: with QoS,
+# --output=bandwidth or until 2023 (no quotes) it is not valid JSON, and a truncated file can end
+# anywhere.
 _WHOLE = lazy(r'(?s)(.*?)\bresults"?\s*:\s*\{([^}]*)\}.*')
 _WORD = r'"([^"]*)"|(-?\d+(?:\.\d*)?|[A-Z]\w*)(?=\s*[,}\s]|$)'
 _PAIR = lazy(rf'"?([A-Za-z_][\w. *]{{0,40}})"?\s{{0,9}}:\s{{0,9}}(?:{_WORD})', re.ASCII)
@@ -141,14 +215,17 @@ def from_json(json: str) -> Iterator[str]:
     if (match := _WHOLE.fullmatch(json)) is None:
         return
     info, results = (
-        {key.strip(): word or number for key, word, number in _PAIR.findall(each)} for each in match.groups()
+        {key.strip(): word or number for key, word, number in _PAIR.findall(each)}
+        for each in match.groups()
     )
     yield info.pop("test", "")
     yield from (f" {key.replace('_', ' ')} : {value}" for key, value in info.items() if value)
     average = results.get("BW_average", "")
     # Six decimals are printed for Gb/s only (REPORT_FMT_EXT_JSON).
     six = len(average.partition(".")[2]) == 6
-    unit = "Gb/sec" if six else _unit(average, results.get("MsgRate", ""), results.get("MsgSize", ""))
+    unit = (
+        "Gb/sec" if six else _unit(average, results.get("MsgRate", ""), results.get("MsgSize", ""))
+    )
     if average or not results.keys().isdisjoint(("bw_avg", "msgRate_avg")):
         yield f" JSON unit : {unit or 'ambiguous'}"
     if "MsgSize" not in results:  # --output
@@ -160,35 +237,52 @@ def from_json(json: str) -> Iterator[str]:
             # JSON leaves zeros out.
             whole, _, decimals = results[key].partition(".")
             wanted = 6 if key == "MsgRate" or (six and key.startswith("BW")) else 2
-            columns[name.format(unit)] = whole if name[0] == "#" else f"{whole}.{decimals.ljust(wanted, '0')}"
+            columns[name.format(unit)] = (
+                whole if name[0] == "#" else f"{whole}.{decimals.ljust(wanted, '0')}"
+            )
     yield from ("-" * 20, f" {'  '.join(columns)}", f" {'  '.join(columns.values())}", "-" * 20)
 
 
 def _unit(average: str, rate: str, size: str) -> str:
-    """Return the only unit in which a bandwidth is size times message rate; empty: none, or not known."""
+    """Return the only unit in which a bandwidth is size times message rate; empty.
+
+    None, or not known.
+    """
     try:
         bandwidth, (_, low, high) = printed(average), printed(rate).times(1e6 * int(size))
     except ValueError:
         return ""
     units = [unit for unit, factor in UNITS.items() if bandwidth.times(factor).overlaps(low, high)]
-    return units[0] if len(units) == 1 and bandwidth.high < 2 * bandwidth.low and high < 2 * low else ""
+    return (
+        units[0]
+        if len(units) == 1 and bandwidth.high < 2 * bandwidth.low and high < 2 * low
+        else ""
+    )
 
 
-# Kind of line → when one process prints it: a line of an earlier stage begins another run. Others: at any time.
+# Kind of line → when one process prints it: a line of an earlier stage begins another run. Others:
+# at any time.
 _IN_ORDER = ("command banner json", "title", "setup address waiting", "header sum")
 STAGES = {kind: stage for stage, kinds in enumerate(_IN_ORDER) for kind in kinds.split()}
 
 _PROGRAMS = r"ib_(?:write|read|send|atomic)_(?:bw|lat)"
-_, _FAILURE, _ERROR = (files(__package__) / "errors.txt").read_text("utf-8").strip().replace("\n", "|").split("||")
+_, _FAILURE, _ERROR = (
+    (files(__package__) / "errors.txt").read_text("utf-8").strip().replace("\n", "|").split("||")
+)
 _ANYWHERE = (
-    r"(?P<title>(?P<verb>Send|RDMA_Write|RDMA_Read|Atomic)(?:_imm)?[ _]+(?:(?:FETCH_AND_ADD|CMP_AND_SWAP)[ _]+)?"
-    r"(?P<both>Bidirectional[ _]+)?(?:Post[ _]List[ _]+)?(?P<figure>BW|Latency)[ _]+(?:forwarding[ _]+)?"
+    r"(?P<title>(?P<verb>Send|RDMA_Write|RDMA_Read|Atomic)(?:_imm)?[ "
+    r"_]+(?:(?:FETCH_AND_ADD|CMP_AND_SWAP)[ _]+)?"
+    r"(?P<both>Bidirectional[ _]+)?(?:Post[ _]List[ _]+)?(?P<figure>BW|Latency)[ "
+    r"_]+(?:forwarding[ _]+)?"
     r"(?:Multicast[ _]+)?Test)"
-    r"|(?P<address>(?P<end>local|remote) address: .*?(?P<pair>QPN (?:0x)?[0-9a-f]+ PSN (?:0x)?[0-9a-f]+).*)"
-    r"|(?P<banner>\* Waiting for client to connect\.\.\. \*)|(?P<waiting>Waiting for client rdma_cm QP to connect)"
+    r"|(?P<address>(?P<end>local|remote) address: .*?(?P<pair>QPN (?:0x)?[0-9a-f]+ PSN "
+    r"(?:0x)?[0-9a-f]+).*)"
+    r"|(?P<banner>\* Waiting for client to connect\.\.\. \*)|(?P<waiting>Waiting for client "
+    r"rdma_cm QP to connect)"
     r"|(?P<json>.*\btest_info\"?\s*:.*)"
     r"|(?P<sum>Mean BW peak: [0-9.]+ Gb/s, Mean BW avg: [0-9.]+ Gb/s|Total BW: [0-9.]+ *GB/s)"
-    r"|(?P<failure>Failed status[- ](?:(?:.*) \()?(?P<status>\d{1,9})\)?: wr_id -?\d+ syndrom (?P<syndrome>0x[0-9a-f]+)"
+    r"|(?P<failure>Failed status[- ](?:(?:.*) \()?(?P<status>\d{1,9})\)?: wr_id -?\d+ syndrom "
+    r"(?P<syndrome>0x[0-9a-f]+)"
     rf"|{_FAILURE})"
 )  # lines that nothing else prints
 # Too common to begin an execution.
@@ -200,7 +294,10 @@ _INSIDE = (
     rf"|(?P<error>{_ERROR})"
 )
 ANYWHERE, INSIDE = lazy(rf"\s*(?:{_ANYWHERE})\s*"), lazy(rf"\s*(?:{_ANYWHERE}{_INSIDE})\s*")
-"""A line other than a row, outside and inside of an execution: its kind is the name of the last group."""
+"""A line other than a row, outside and inside of an execution.
+
+Its kind is the name of the last group.
+"""
 
 # Nothing else prints these in this form.
 DISTINCT_SETUP = lazy(
@@ -208,8 +305,10 @@ DISTINCT_SETUP = lazy(
     r"|CQ Moderation {3}|rdma_cm QPs\s+|Data ex\. method |ibv_wr\* API {5}): "
 )
 SETUP = lazy(
-    r"(Device|Number of qps|(?:Transport|Connection|Link) type|Mtu|GID index|[TR]X depth|JSON \w+|Using SRQ|Dual-port"
-    r"|PCIe relax order|ibv_wr\* API|CQ Moderation|rdma_cm QPs|Data ex\. method|Max inline data)\s*: ?(\S+?)"
+    r"(Device|Number of qps|(?:Transport|Connection|Link) type|Mtu|GID index|[TR]X depth|JSON "
+    r"\w+|Using SRQ|Dual-port"
+    r"|PCIe relax order|ibv_wr\* API|CQ Moderation|rdma_cm QPs|Data ex\. method|Max inline "
+    r"data)\s*: ?(\S+?)"
     r"(?=\s|$|Device +:|Transport type|Using |Lock-free)"
 )
 FACTS: Mapping[str, str] = {
@@ -225,20 +324,27 @@ FACTS: Mapping[str, str] = {
 
 STATED = lazy(
     r"\s*(?:Version: (?P<perftest>\d+\.\d\S*)"
-    r"|(?:creating |Using |Use )?(?P<gpu>(?i:cuda|rocm|musa)) (?:Ctx|Device with ID: .*|memory +: ON|device : \d+))\s*"
+    r"|(?:creating |Using |Use )?(?P<gpu>(?i:cuda|rocm|musa)) (?:Ctx|Device with ID: .*|memory "
+    r"+: ON|device : \d+))\s*"
 )  # lines that state the fact of a group's name
 MEANINGS: Mapping[str, str] = {
     "4": "local protection error: the memory registration does not cover the buffer",
     "5": "flushed: the queue pair was already in error, or the other side has exited",
     "9": "remote invalid request: the other side refuses the operation or its size",
     "10": "remote access error: the other side's memory or key does not allow it",
-    "12": "transport retry counter exceeded: the other side does not answer (wrong GID, peer down, loss)",
+    "12": (
+        "transport retry counter exceeded: the other side does not answer (wrong GID, peer "
+        "down, loss)"
+    ),
     "13": "receiver-not-ready retry counter exceeded: the other side posted no receive",
 }  # ibv_wc_status → meaning
 
-_PROGRAM = lazy(rf"(?:^|(?<=[\s/'\"#$]))({_PROGRAMS}|raw_ethernet_(?:bw|lat|burst_lat|fs_rate))(?=[\s'\"]|$)")
+_PROGRAM = lazy(
+    rf"(?:^|(?<=[\s/'\"#$]))({_PROGRAMS}|raw_ethernet_(?:bw|lat|burst_lat|fs_rate))(?=[\s'\"]|$)"
+)
 _STOP = lazy(r"(?:^|\s)(?:#|//|&|\||;|\d?>|<(?=\s))|['\"]")
-# Short options without a value, the first that takes one, and its value (getopt's string in perftest_parameters.c).
+# Short options without a value, the first that takes one, and its value (getopt's string in
+# perftest_parameters.c).
 _SHORT = lazy(r"-([^wypdimsntuSxcqIoMrQAlDfBTLEJjKkXW]*)(.?)(.*)")
 _FLAGS = lazy(
     r"all|bidirectional|(?:comm_)?rdma_cm|CPU-freq|cpu_util|data_validation|dont_xchg_versions|dualport|events|ipv6|no_lock"
@@ -248,7 +354,10 @@ _FLAGS = lazy(
 
 
 def read_command(text: str) -> tuple[str, str, set[str]] | None:
-    """Return the program that a line starts, its side and its flags; None for a line that only names it."""
+    """Return the program that a line starts, its side and its flags.
+
+    None for a line that only names it.
+    """
     program, words = read_words(text, _PROGRAM, _STOP) or ("", ())
     operands, flags, rest = 0, set[str](), iter(words)
     for word in rest:
@@ -262,4 +371,6 @@ def read_command(text: str) -> tuple[str, str, set[str]] | None:
                 next(rest, None)
         else:
             operands += 1
-    return (program, "client" if operands else "server", flags) if program and operands < 2 else None
+    return (
+        (program, "client" if operands else "server", flags) if program and operands < 2 else None
+    )

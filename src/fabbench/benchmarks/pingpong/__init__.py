@@ -1,7 +1,7 @@
 """fi_pingpong: libfabric's own ping-pong between two processes. One-way latency, and bandwidth.
 
-It has no closing line, truncates sizes in print, and runs over the first network that libfabric lists. So
-fabbench starts it with ``-v``, one size at a time, and reads what was actually used.
+It has no closing line, truncates sizes in print, and runs over the first network that libfabric
+lists. So fabbench starts it with ``-v``, one size at a time, and reads what was actually used.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,9 @@ class Pingpong(LibfabricBenchmark):
     signatures = (Signature("#sent", r"bytes\s+#sent\s+#ack\s+total\s+time\s+MB/sec"),)
     first_words = ("pingpong", "#sent", "erver", "lient")
     default_metrics = ("latency", "bandwidth", "message_rate")
-    resolution = MappingProxyType({"bandwidth": (1e4,), "latency": (1e-8,)})  # `%.2f` of usec and MB/sec
+    resolution = MappingProxyType(
+        {"bandwidth": (1e4,), "latency": (1e-8,)}
+    )  # `%.2f` of usec and MB/sec
 
     sweep_metric = "bandwidth"
     sweep_defaults = MappingProxyType({"sizes": ("1M",), "timeout_s": "30"})

@@ -1,4 +1,7 @@
-"""How fi_pingpong is started: one pair of processes per size, so that sizes do not affect each other."""
+"""How fi_pingpong is started.
+
+One pair of processes per size, so that sizes do not affect each other.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,29 +26,45 @@ class PingpongWork(LibfabricWork):
     max_bytes: int = max_bytes("4M", "It is always measured.")
     factor: int = factor("16")
     sizes: tuple[int, ...] = sizes("Measure this size instead.")
-    endpoint: str = option(Choice(("msg", "rdm", "dgram")), "Endpoint type. Default: rdm; msg on tcp, verbs.", unset="")
-    iterations: int | None = option(Whole(1, 10**9), "Messages per size. Default: set-up is below 1 % of the time.")
-    domain: str | None = option(DEVICE, "Use only this NIC: a libfabric domain, or an interface.", "--device")
-    all_domains: bool = option(Flag(), "Measure over each RDMA device, one after another.", "--all-devices")
+    endpoint: str = option(
+        Choice(("msg", "rdm", "dgram")), "Endpoint type. Default: rdm; msg on tcp, verbs.", unset=""
+    )
+    iterations: int | None = option(
+        Whole(1, 10**9), "Messages per size. Default: set-up is below 1 % of the time."
+    )
+    domain: str | None = option(
+        DEVICE, "Use only this NIC: a libfabric domain, or an interface.", "--device"
+    )
+    all_domains: bool = option(
+        Flag(), "Measure over each RDMA device, one after another.", "--all-devices"
+    )
     check: bool = option(Flag(), "Verify payloads.", "--verify")
     timeout_s: float = timeout("60", "Abort a size that takes longer.")
 
     def __post_init__(self) -> None:
         if self.domain and self.all_domains:
-            raise RequestError("--device and --all-devices are mutually exclusive.", hint="Leave one out.")
+            raise RequestError(
+                "--device and --all-devices are mutually exclusive.", hint="Leave one out."
+            )
         _ = self.step_sizes
 
     benchmark, program = "pingpong", PROGRAM
-    install = "sudo apt-get install libfabric-bin (Debian, Ubuntu); the package libfabric on other systems"
+    install = (
+        "sudo apt-get install libfabric-bin (Debian, Ubuntu); the package libfabric on "
+        "other systems"
+    )
 
     @property
     @override
     def step_sizes(self) -> Sequence[int]:
-        return self.sizes or (*Sweep(first=self.min_bytes, last=self.max_bytes, factor=self.factor).sizes(),)
+        return self.sizes or (
+            *Sweep(first=self.min_bytes, last=self.max_bytes, factor=self.factor).sizes(),
+        )
 
     @override
     def seconds_on(self, fabric: str) -> float:
-        # Set-up takes less than 1 % of it, and the first messages of a connection 1 ms; 1.3: the speed is a guess.
+        # Set-up takes less than 1 % of it, and the first messages of a connection 1 ms; 1.3: the
+        # speed is a guess.
         return max(0.15, setup_s(self.endpoint_on(fabric), provider(fabric)) / SETUP_SHARE * 1.3)
 
     @override
@@ -54,5 +73,7 @@ class PingpongWork(LibfabricWork):
 
     @override
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        chosen = {domain for rail in self.rails(fabric, hosts) for domain in (rail.server, rail.client)}
+        chosen = {
+            domain for rail in self.rails(fabric, hosts) for domain in (rail.server, rail.client)
+        }
         return Proof(fabric=fabric, domain=(chosen.pop() or None) if len(chosen) == 1 else None)

@@ -1,7 +1,7 @@
 """Reads the output of fi_pingpong: tables, ``-v`` text and errors, of both sides of a pair.
 
-A row is ``%-8s%-8s=%-8s%-8s%8.2fs%10.2f%11.2f%11.2f``. MB/sec is 1e6 bytes per second, both directions added;
-usec/xfer is one-way.
+A row is ``%-8s%-8s=%-8s%-8s%8.2fs%10.2f%11.2f%11.2f``. MB/sec is 1e6 bytes per second, both
+directions added; usec/xfer is one-way.
 """
 
 import re
@@ -17,17 +17,22 @@ from fabbench.model.units import format_size
 
 PROGRAM = "fi_pingpong"
 _COLUMNS = {**COLUMNS, "time": COLUMNS["time"]._replace(label="time")}
-_LAYOUT = read_columns(["bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec"], _COLUMNS)
+_LAYOUT = read_columns(
+    ["bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec"], _COLUMNS
+)
 _COMMAND = lazy(r"(?:^|(?<=[\s/]))(?:lt-)?(fi_pingpong)(?=\s|$)")
 _OPTIONS = ("B:P:d:p:f:e:s:I:S:m:chv6", "", "")
 _DEBUG = lazy(r"\[debug\] \S*pingpong\.c:\d+ ?: ?(.*)")
 _ERROR = libfabric.error_lines(PROGRAM, r"pingpong\.c")
 # Too common to begin an execution, but meaningful inside one.
-_ERROR_INSIDE = lazy(r"Unknown endpoint : .*|Unknown transmit mode.*|\d+s timeout expired.*|Usage:\s*")
+_ERROR_INSIDE = lazy(
+    r"Unknown endpoint : .*|Unknown transmit mode.*|\d+s timeout expired.*|Usage:\s*"
+)
 _WRONG = lazy(r"Error at iteration=\d+ size=\d+ byte=\d+.*")
 _SIDE_TITLE = lazy(r"\W*(server|client) (?:log|output)\W*", re.IGNORECASE)
 
-USUAL_SETUP_S = 0.035  # set-up of a reliable datagram endpoint over a network, as measured with libfabric 1.17 and 2.4
+# set-up of a reliable datagram endpoint over a network, as measured with libfabric 1.17 and 2.4
+USUAL_SETUP_S = 0.035
 SHARED_MEMORY_SETUP_S = 0.0002
 SETUP_SHARE = 0.01  # a figure with a larger share of set-up than this is flagged
 
@@ -47,15 +52,22 @@ def _statement(text: str, execution: Execution | None) -> Statement | None:
         return Statement(layouts=(_LAYOUT,))
     if "pingpong" in text:
         if (debug := _DEBUG.fullmatch(text)) is not None:  # only ``-v`` prints them
-            side = ("server" if "[None]" in text else "client") if debug[1].lstrip().startswith("- dst_addr") else ""
+            side = (
+                ("server" if "[None]" in text else "client")
+                if debug[1].lstrip().startswith("- dst_addr")
+                else ""
+            )
             return Statement(case="pingpong", facts={"side": side})
         if _ERROR.fullmatch(text):
             return Statement(failure=text)
         said = libfabric.read_command(text, _COMMAND, _OPTIONS)
         return said._replace(case="pingpong") if said is not None else None
     if execution is not None and text.startswith("Error at ") and _WRONG.fullmatch(text):
-        # Both sides of a step check the same data, so the network is at fault, not the command line.
-        return Statement(failure=text, wrong=isinstance(execution, Process) and execution.step is not None)
+        # Both sides of a step check the same data, so the network is at fault, not the command
+        # line.
+        return Statement(
+            failure=text, wrong=isinstance(execution, Process) and execution.step is not None
+        )
     title = _SIDE_TITLE.fullmatch(text) if "erver" in text or "lient" in text else None
     return Statement(above=True, facts={"side": title[1].lower()}) if title is not None else None
 
@@ -87,18 +99,31 @@ class PingpongReader(PairReader):
                 _, sent, ack, *_ = row.cells
                 if ack[0] == "=" or ack[1:] == "0":
                     continue
-                number, messages = count_range(ack[1:], None).low, f"messages of {format_size(row.size)} were"
+                number, messages = (
+                    count_range(ack[1:], None).low,
+                    f"messages of {format_size(row.size)} were",
+                )
                 if ack[0] == "+":
-                    record.facts["unacknowledged"] = number + int(record.facts.get("unacknowledged", 0))
+                    record.facts["unacknowledged"] = number + int(
+                        record.facts.get("unacknowledged", 0)
+                    )
                     record.failures.append(f"{ack[1:]} of {sent} {messages} not acknowledged.")
                 else:
-                    record.failures.append(f"{ack[1:]} more {messages} acknowledged than the {sent} sent.")
+                    record.failures.append(
+                        f"{ack[1:]} more {messages} acknowledged than the {sent} sent."
+                    )
             # Only the first row of a table can include the set-up.
             for _, (row, *_) in groupby(process.rows, key=lambda row: row.table):
-                latency, fewest = row.main("latency"), count_range(row.cell("count"), process.end).low
+                latency, fewest = (
+                    row.main("latency"),
+                    count_range(row.cell("count"), process.end).low,
+                )
                 if latency is not None and setup > SETUP_SHARE * latency.value * 2 * fewest:
                     early[row.size] = None
         if early:
-            meaning = f"Connection set-up may be more than 1 % of the figure at {', '.join(map(format_size, early))}."
+            meaning = (
+                "Connection set-up may be more than 1 % of the figure at "
+                f"{', '.join(map(format_size, early))}."
+            )
             advice = "Use more iterations, or -e msg where the provider has it."
             record.findings.append(warning("setup-time", meaning, advice))

@@ -12,12 +12,18 @@ class Torch(RunBenchmark):
 
     name = "torch"
     network_shown = OF_NCCL
-    signatures = (Signature("bandwidth", r"The (?:average|\S+ payload) bandwidth[\w -]* of \w+ (?:with a|over) \d"),)
+    signatures = (
+        Signature(
+            "bandwidth", r"The (?:average|\S+ payload) bandwidth[\w -]* of \w+ (?:with a|over) \d"
+        ),
+    )
     first_words = ("The average bandwidth", "payload bandwidth", "- software: ", "torch")
     one_scale = True
     default_metrics = ("busbw", "algbw")
     versions = ("nccl", "libfabric", "plugin", "torch", "cuda")
-    resolution = MappingProxyType({"busbw": (1e7, 1e6), "algbw": (1e7, 1e6)})  # two or three decimals of GB/s
+    resolution = MappingProxyType(
+        {"busbw": (1e7, 1e6), "algbw": (1e7, 1e6)}
+    )  # two or three decimals of GB/s
     python_packages = ("torch==2.9.1",)
     summary = "all_reduce of torch.distributed between GPUs."
 

@@ -1,4 +1,7 @@
-"""How fabbench's own program for torch's all_reduce is started: one step of mpirun, one rank per GPU."""
+"""How fabbench's own program for torch's all_reduce is started.
+
+One step of mpirun, one rank per GPU.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +17,12 @@ from fabbench.model.options import Choice, Text, Whole, option
 from fabbench.model.plan import Proof, Step
 
 FILE = "torch_all_reduce.py"  # file name of the program in the step's directory on each host
-WIDTHS: Mapping[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}  # type → bytes of one element
+WIDTHS: Mapping[str, int] = {
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "float64": 8,
+}  # type → bytes of one element
 PYTHON = "python3"
 INSTALL = "pip install torch on every host, and --python names the Python that has it"
 
@@ -31,9 +39,15 @@ class TorchWork(Work):
     trials: int = iterations("50", "--trials", "")
     warmup: int = warmup("5")
     python: str = option(
-        Text("a path", "PATH"), "The Python that has torch, on every host. Default: python3.", unset=""
+        Text("a path", "PATH"),
+        "The Python that has torch, on every host. Default: python3.",
+        unset="",
     )
-    port: int = option(Whole(1, 65535), "Port on the first host where the ranks meet (MASTER_PORT).", default="29500")
+    port: int = option(
+        Whole(1, 65535),
+        "Port on the first host where the ranks meet (MASTER_PORT).",
+        default="29500",
+    )
     nics: int | None = nics()
     timeout_s: float = timeout("900")
     silence_s: float = silence()
@@ -61,16 +75,26 @@ class TorchWork(Work):
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return the only step."""
-        each, one = nccl_env.gpus_per_host(hosts), len(hosts) == 1 or all(host.virtual for host in hosts)
+        each, one = (
+            nccl_env.gpus_per_host(hosts),
+            len(hosts) == 1 or all(host.virtual for host in hosts),
+        )
         words = (
             *(self.python or PYTHON, f"{{folder}}/{FILE}"),
             *(word for size in self.sizes for word in ("--size", str(size))),
             *(() if self.sizes else ("--rows", str(self.rows), "--columns", str(self.columns))),
             *("--dtype", self.dtype, "--trials", str(self.trials), "--warmup", str(self.warmup)),
-            *("--master", "127.0.0.1" if one else hosts[0].address or hosts[0].name, "--port", str(self.port)),
+            *(
+                "--master",
+                "127.0.0.1" if one else hosts[0].address or hosts[0].name,
+                "--port",
+                str(self.port),
+            ),
         )
         commands = nccl_env.rank_commands(words, fabric, hosts, environment(fabric, hosts), each)
-        (step,) = nccl_env.rank_steps(execution, ["torch"], {"all_reduce": commands}, (self.timeout_s, self.silence_s))
+        (step,) = nccl_env.rank_steps(
+            execution, ["torch"], {"all_reduce": commands}, (self.timeout_s, self.silence_s)
+        )
         return (replace(step, files={FILE: self.program}),)
 
     @override

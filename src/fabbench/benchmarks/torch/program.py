@@ -1,8 +1,9 @@
 """Times torch.distributed's all_reduce: one process per GPU, started by mpirun, torchrun or srun.
 
 It measures like all_reduce_bench.py of stas00/ml-engineering, and its copy in
-modal-labs/multinode-training-guide: a few warm-ups, then all trials back to back between two events; algbw is
-the payload divided by the mean time of one trial, averaged over the ranks, and busbw is 2(n-1)/n of it.
+modal-labs/multinode-training-guide: a few warm-ups, then all trials back to back between two
+events; algbw is the payload divided by the mean time of one trial, averaged over the ranks, and
+busbw is 2(n-1)/n of it.
 
     mpirun -np 2 python3 torch_all_reduce.py --master 10.0.0.1
     torchrun --nproc-per-node 8 torch_all_reduce.py --size 1048576 --size 4294967296
@@ -35,7 +36,10 @@ _NO_TORCH = 3
 
 
 def read_process(environment: Mapping[str, str]) -> tuple[int, int, int]:
-    """Return the rank, the number of ranks and the local rank from the launcher's variables; without any, one rank."""
+    """Return the rank, the number of ranks and the local rank from the launcher's variables.
+
+    Without any, one rank.
+    """
     for rank, ranks, local in _RANK_VARIABLES:
         if rank in environment and ranks in environment:
             return int(environment[rank]), int(environment[ranks]), int(environment.get(local, "0"))
@@ -47,11 +51,15 @@ def options(words: Sequence[str], environment: Mapping[str, str]) -> argparse.Na
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, default=500_000)
     parser.add_argument("--columns", type=int, default=2_000)
-    parser.add_argument("--size", dest="sizes", type=int, action="append", help="bytes, instead; repeatable")
+    parser.add_argument(
+        "--size", dest="sizes", type=int, action="append", help="bytes, instead; repeatable"
+    )
     parser.add_argument("--dtype", choices=sorted(WIDTHS), default="float32")
     parser.add_argument("--trials", type=int, default=50)
     parser.add_argument("--warmup", type=int, default=5)
-    parser.add_argument("--master", default=environment.get("MASTER_ADDR", "127.0.0.1"), help="of rank 0")
+    parser.add_argument(
+        "--master", default=environment.get("MASTER_ADDR", "127.0.0.1"), help="of rank 0"
+    )
     parser.add_argument("--port", type=int, default=int(environment.get("MASTER_PORT", "29500")))
     return parser.parse_args(words)
 
@@ -59,7 +67,8 @@ def options(words: Sequence[str], environment: Mapping[str, str]) -> argparse.Na
 def header(trials: int, warmup: int, ranks: int) -> str:
     """Return the lines above the rows."""
     return (
-        f"The average bandwidth of all_reduce over {ranks} ranks ({warmup} warmups / {trials} trials):\n\n"
+        f"The average bandwidth of all_reduce over {ranks} ranks ({warmup} warmups / {trials} "
+        "trials):\n\n"
         "| payload |    busbw   |    algbw   |\n| ------: | ---------: | ---------: |\n"
     )
 
@@ -86,7 +95,9 @@ def measured(torch: Any, distributed: Any, args: argparse.Namespace, shape: Sequ
     torch.cuda.synchronize()
     seconds = float(events[0].elapsed_time(events[1])) / 1e3 / args.trials
     wait(torch, distributed)
-    mean = torch.tensor([data.numel() * WIDTHS[args.dtype] / seconds], dtype=torch.float64).to("cuda")
+    mean = torch.tensor([data.numel() * WIDTHS[args.dtype] / seconds], dtype=torch.float64).to(
+        "cuda"
+    )
     distributed.all_reduce(mean)
     return float(mean.item()) / int(distributed.get_world_size())
 
@@ -113,7 +124,11 @@ def main() -> int:
         return _NO_TORCH
     torch.cuda.set_device(local % max(torch.cuda.device_count(), 1))
     distributed = importlib.import_module("torch.distributed")
-    where = f"tcp://[{args.master}]:{args.port}" if ":" in args.master else f"tcp://{args.master}:{args.port}"
+    where = (
+        f"tcp://[{args.master}]:{args.port}"
+        if ":" in args.master
+        else f"tcp://{args.master}:{args.port}"
+    )
     distributed.init_process_group("nccl", init_method=where, rank=rank, world_size=ranks)
     nccl = ".".join(map(str, torch.cuda.nccl.version()))
     report(f"- software: torch={torch.__version__}, cuda={torch.version.cuda}, nccl={nccl}\n")

@@ -1,12 +1,14 @@
 """Reports of all_reduce_bench.py of torch.distributed (stas00/ml-engineering) and its copies.
 
-Sentences, until 2025-01: ``The average bandwidth of all_reduce with a 4.0GB payload (50 trials, 16 ranks):`` and two
-result lines, which are one row here. GB and GBps are 1e9, Gbps is 1e9 bits per second.
+Sentences, until 2025-01: ``The average bandwidth of all_reduce with a 4.0GB payload (50 trials, 16
+ranks):`` and two result lines, which are one row here. GB and GBps are 1e9, Gbps is 1e9 bits per
+second.
 
-A Markdown table since 2025-01-22: ``| payload | busbw | algbw |``, with payloads in KiB, MiB, GiB, and GBps is 1e9.
-(For a few weeks before that payloads were in GB, and GBps was 2^30: such rows are damaged.) ``--profile_stability`` has
-no payload column, and one row per trial. Since 2026 there may be columns for the latency of one call, and no bandwidths
-where it is short. There is no closing line.
+A Markdown table since 2025-01-22: ``| payload | busbw | algbw |``, with payloads in KiB, MiB, GiB,
+and GBps is 1e9. (For a few weeks before that payloads were in GB, and GBps was 2^30: such rows are
+damaged.) ``--profile_stability`` has no payload column, and one row per trial. Since 2026 there may
+be columns for the latency of one call, and no bandwidths where it is short. There is no closing
+line.
 """
 
 import re
@@ -14,13 +16,22 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
 from fabbench.benchmarks import Reader, Reading, engine
-from fabbench.benchmarks.consistency import ALL_REDUCE, ANYTHING, is_ordered, is_remains, note, ratios, warning
+from fabbench.benchmarks.consistency import (
+    ALL_REDUCE,
+    ANYTHING,
+    is_ordered,
+    is_remains,
+    note,
+    ratios,
+    warning,
+)
 from fabbench.model.compat import override
 from fabbench.model.log import Line, Marker, Stream
 from fabbench.model.patterns import lazy
 
 _SENTENCE = lazy(
-    r"(?:.*\s)?The (?:average bandwidth(?: and the per-call latency)?|\d\S*GiB payload bandwidth) of (\w+)"
+    r"(?:.*\s)?The (?:average bandwidth(?: and the per-call latency)?|\d\S*GiB payload "
+    r"bandwidth) of (\w+)"
     r" (?:with a|over) .*"
 )
 _COUNTS = lazy(r"(\d{1,9}) (ranks|trials|warmup)")
@@ -31,7 +42,9 @@ _ENVIRONMENT = lazy(
     r"`?nccl=(?P<nccl>\d+(?:\.\d+)+|\(\d+(?:, \d+)+\))`?.*"
 )
 _FAILED = lazy(
-    r"\s*(?:\[rank\d+\]: ?)?(?:[a-z_]\w*\.)*[A-Z]\w*Error: .*|\s*!!! No payload (?:of \w+ )?was measured !!!\s*"
+    r"\s*(?:\[rank\d+\]: ?)?(?:[a-z_]\w*\.)*[A-Z]\w*Error: .*|\s*!!! No payload (?:of \w+ "
+    r")?was "
+    r"measured !!!\s*"
 )
 _STOPPED = lazy(r"\s*!!! Stopped .*before .* ran out of memory on some rank !!!\s*")
 _RESULT = r"(\d+\.\d+ ?[KMGT]?[bB]ps)(?: \(std: (\d+\.\d+)\))? \((\d+\.\d+ ?[KMGT]?[bB]ps)\)\s*"
@@ -41,10 +54,14 @@ _BOTH = lazy(rf"(?:.*\s)?algbw: {_RESULT} (?:.*\s)?busbw: {_RESULT}")
 _POWERS = tuple(enumerate(("", *"KMGT")))
 _SIZES = tuple((f"{letter}iB" if letter else "B", 1024.0**power) for power, letter in _POWERS)
 _RATES = tuple(
-    (f"{letter}{unit}ps", 1000.0**power / bits) for power, letter in _POWERS for unit, bits in (("B", 1), ("b", 8))
+    (f"{letter}{unit}ps", 1000.0**power / bits)
+    for power, letter in _POWERS
+    for unit, bits in (("B", 1), ("b", 8))
 )
 _BYTES = {**dict(_SIZES), **{f"{letter}B": 1000.0**power for power, letter in _POWERS}}
-_ALGBW, _BUSBW = (engine.Column(name, cell=r"\d+\.\d+", units=_RATES) for name in ("algbw", "busbw"))
+_ALGBW, _BUSBW = (
+    engine.Column(name, cell=r"\d+\.\d+", units=_RATES) for name in ("algbw", "busbw")
+)
 _TIME = engine.Column("time", cell=r"\d+\.\d", units=(("us", 1e-6),))
 _COLUMNS: Mapping[str, engine.Column] = {
     "payload": engine.Column("size", cell=r"\d+(?:\.\d+)?", units=_SIZES),
@@ -59,12 +76,17 @@ _BAR = engine.Column(cell=r"\|")
 
 
 def _line(rate: engine.Column, deviations: int) -> engine.Layout:
-    """Return the columns of one line of a sentence; a deviation is in the unit of the rate, GBps."""
+    """Return the columns of one line of a sentence.
+
+    A deviation is in the unit of the rate, GBps.
+    """
     deviation = engine.Column(rate.metric, 1e9, "stdev", r"\d+\.\d+")
     return (rate, *(deviation,) * deviations, rate._replace(metric=f"{rate.metric} in bits"))
 
 
-_IN_SENTENCES = [(*_line(_ALGBW, first), *_line(_BUSBW, second)) for first in (0, 1) for second in (0, 1)]
+_IN_SENTENCES = [
+    (*_line(_ALGBW, first), *_line(_BUSBW, second)) for first in (0, 1) for second in (0, 1)
+]
 
 
 def _cells(text: str) -> engine.Cells:
@@ -80,7 +102,9 @@ def _cells(text: str) -> engine.Cells:
 def _remains(text: str, layout: engine.Layout) -> bool:
     if layout in _IN_SENTENCES:
         return text.lstrip().startswith(("algbw:", "busbw:"))
-    return "|" in text and is_remains(text.replace("|", " ").split(), engine.cell_patterns(layout)[1:-1])
+    return "|" in text and is_remains(
+        text.replace("|", " ").split(), engine.cell_patterns(layout)[1:-1]
+    )
 
 
 def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
@@ -88,13 +112,20 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
         return said
     if "|" in text and (layouts := _header(text)):
         announced = execution is not None and not execution.layouts
-        return engine.Statement(begins=not announced, case=None if announced else "all_reduce", layouts=layouts)
+        return engine.Statement(
+            begins=not announced, case=None if announced else "all_reduce", layouts=layouts
+        )
     if text.startswith("- software: ") and (match := _ENVIRONMENT.fullmatch(text)) is not None:
         facts = {**match.groupdict(), "nccl": ".".join(re.findall(r"\d+", match["nccl"]))}
         return engine.Statement(above=True, facts=facts)
     if execution is not None and _STOPPED.fullmatch(text):
-        meaning, advice = "The sweep ended early because memory ran out.", "Choose sizes that fit, or free GPU memory."
-        return engine.Statement(finding=warning("range-reduced", meaning, advice, line=text.strip()))
+        meaning, advice = (
+            "The sweep ended early because memory ran out.",
+            "Choose sizes that fit, or free GPU memory.",
+        )
+        return engine.Statement(
+            finding=warning("range-reduced", meaning, advice, line=text.strip())
+        )
     return None
 
 
@@ -111,9 +142,14 @@ def _sentence(text: str) -> engine.Statement | None:
     if payload is not None:
         size = int((Decimal(payload[1]) * int(_BYTES[payload[2]])).to_integral_value())
         if len(payload[1].partition(".")[2]) == 3:
-            finding = note("size-truncated", f"The payload is printed with three decimals: {size} bytes are assumed.")
+            finding = note(
+                "size-truncated",
+                f"The payload is printed with three decimals: {size} bytes are assumed.",
+            )
     layouts = () if "warmup" in facts or size is None else _IN_SENTENCES
-    return engine.Statement(begins=True, case=match[1], facts=facts, layouts=layouts, size=size, finding=finding)
+    return engine.Statement(
+        begins=True, case=match[1], facts=facts, layouts=layouts, size=size, finding=finding
+    )
 
 
 def _header(text: str) -> Sequence[engine.Layout]:
@@ -134,7 +170,13 @@ def _fits(row: engine.Row) -> bool:
         rate, bits = row.main(metric), row.read(f"{metric} in bits")
         if rate is not None and bits is not None and not rate.overlaps(bits.low, bits.high):
             return False
-    if row.record.case != "all_reduce" or not isinstance(ranks, int) or not ranks or algbw is None or busbw is None:
+    if (
+        row.record.case != "all_reduce"
+        or not isinstance(ranks, int)
+        or not ranks
+        or algbw is None
+        or busbw is None
+    ):
         return True
     return ALL_REDUCE.of(ranks).fits(ratios(0, ANYTHING, algbw, busbw))
 

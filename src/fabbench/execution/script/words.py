@@ -12,7 +12,10 @@ from itertools import chain
 from fabbench.model.errors import RequestError
 from fabbench.model.messages import printable
 
-_BEGIN, _END = "\ud800", "\ud801"  # These enclose a shell variable within a word: no printable text contains them
+_BEGIN, _END = (
+    "\ud800",
+    "\ud801",
+)  # These enclose a shell variable within a word: no printable text contains them
 _VARIABLE = re.compile(f"{_BEGIN}([^{_END}]*){_END}")
 _PLAIN = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
 _WIDTH = 108
@@ -30,18 +33,28 @@ def quote(word: str) -> str:
     if len(parts) > 1 and all(_PLAIN.fullmatch(part.replace(" ", "")) for part in parts[::2]):
         inner = "".join(f"${{{part}}}" if index % 2 else part for index, part in enumerate(parts))
         return f'"{inner}"'
-    quoted = (f'"${{{part}}}"' if index % 2 else _literal(part) if part else "" for index, part in enumerate(parts))
+    quoted = (
+        f'"${{{part}}}"' if index % 2 else _literal(part) if part else ""
+        for index, part in enumerate(parts)
+    )
     return "".join(quoted) or "''"
 
 
 def _literal(text: str) -> str:
-    """Quote text on one line. What must not be printed as it is is written as bash escapes; see `model.messages`."""
+    """Quote text on one line. What must not be printed as it is is written as bash escapes.
+
+    See `model.messages`.
+    """
     return shlex.quote(text) if printable(text) == text and "\n" not in text else _escaped(text)
 
 
 def _escaped(text: str) -> str:
     escaped = "".join(
-        f"\\{char}" if char in "\\'" else _bytes(char) if char in "\n[:" or printable(char) != char else char
+        f"\\{char}"
+        if char in "\\'"
+        else _bytes(char)
+        if char in "\n[:" or printable(char) != char
+        else char
         for char in text
     )
     return f"$'{escaped}'"
@@ -84,7 +97,9 @@ def case(arms: dict[str, str]) -> str:
     text = ""
     for label, arm in arms.items():
         short = arm.count("\n") <= _SHORT
-        text += f"    {quote(label)})" + (f" {arm.strip()} ;;\n" if short else f"\n{arm}        ;;\n")
+        text += f"    {quote(label)})" + (
+            f" {arm.strip()} ;;\n" if short else f"\n{arm}        ;;\n"
+        )
     return f"    case $label in\n{text}    esac\n"
 
 
@@ -105,14 +120,23 @@ def _together(texts: Sequence[str]) -> Iterator[str]:
         yield option
 
 
-def shared_environment(environments: Mapping[str, Sequence[str]]) -> tuple[list[str], dict[str, list[str]]]:
+def shared_environment(
+    environments: Mapping[str, Sequence[str]],
+) -> tuple[list[str], dict[str, list[str]]]:
     """Return the words of env that all have in common, and those that each has besides."""
     split = {label: _parts(words) for label, words in environments.items()}
-    everywhere = [part for part in next(iter(split.values())) if all(part in parts for parts in split.values())]
+    everywhere = [
+        part
+        for part in next(iter(split.values()))
+        if all(part in parts for parts in split.values())
+    ]
     own = {
-        label: [part for part in parts if part not in everywhere or part == ("env",)] for label, parts in split.items()
+        label: [part for part in parts if part not in everywhere or part == ("env",)]
+        for label, parts in split.items()
     }
-    return [*chain.from_iterable(everywhere)], {label: [*chain.from_iterable(parts)] for label, parts in own.items()}
+    return [*chain.from_iterable(everywhere)], {
+        label: [*chain.from_iterable(parts)] for label, parts in own.items()
+    }
 
 
 def _parts(words: Sequence[str]) -> list[tuple[str, ...]]:
@@ -129,12 +153,15 @@ _ANY_SHELL = re.compile(r"[A-Za-z0-9_./:,+-][A-Za-z0-9_./:,+=@%-]*")
 def login_command(argv: Sequence[str]) -> str:
     """Return the command line for any login shell: csh and fish read quotes and ``!`` differently.
 
-    Words that mean the same to all are as they are; any others are base64, which a POSIX shell there decodes.
+    Words that mean the same to all are as they are; any others are base64, which a POSIX shell
+    there decodes.
 
     Raise RequestError for a word with a NUL character, which cannot be passed to a program.
     """
     if any("\0" in word for word in argv):
-        raise RequestError(f"An argument of the command {argv[0]!r} contains a NUL character.", hint="Remove it.")
+        raise RequestError(
+            f"An argument of the command {argv[0]!r} contains a NUL character.", hint="Remove it."
+        )
     line = f"exec {shlex.join(argv)}"
     if all(map(_ANY_SHELL.fullmatch, argv)):
         return line

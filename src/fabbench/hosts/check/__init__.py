@@ -4,7 +4,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from fabbench.hosts.check.consistency import among, connections
-from fabbench.hosts.check.model import Check, Connection, HostChecks, HostRelations, Progress, Status, outcome
+from fabbench.hosts.check.model import (
+    Check,
+    Connection,
+    HostChecks,
+    HostRelations,
+    Progress,
+    Status,
+    outcome,
+)
 from fabbench.hosts.check.one_host import CHECKS
 from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import Exit
@@ -16,13 +24,19 @@ _ANYTHING, _UNTRIED = Needs(), HostRelations()
 
 
 def check_hosts(
-    probes: Mapping[str, Probe], needs: Needs = _ANYTHING, *, image: str = "", relations: HostRelations = _UNTRIED
+    probes: Mapping[str, Probe],
+    needs: Needs = _ANYTHING,
+    *,
+    image: str = "",
+    relations: HostRelations = _UNTRIED,
 ) -> tuple[Check, ...]:
     """Check hosts, each by itself and then against each other."""
     down, addresses = relations.unreachable, relations.addresses
     names = list(dict.fromkeys((*probes, *down)))
     hosts = [
-        HostChecks(host=name, probe=probe, needs=needs, image=image, address=addresses.get(name, ""))
+        HostChecks(
+            host=name, probe=probe, needs=needs, image=image, address=addresses.get(name, "")
+        )
         for name, probe in probes.items()
         if name not in down
     ]
@@ -32,9 +46,13 @@ def check_hosts(
         found += (each.check(name, check(each)) for name, check in CHECKS.items())
         others = [name for name in names if name != each.host]
         if others:
-            found.append(each.check("connections", connections(each.host, others, relations.connections)))
+            found.append(
+                each.check("connections", connections(each.host, others, relations.connections))
+            )
     for name, why in down.items():
-        found.append(replace(outcome("reachable.no", why=why.rstrip(".")), host=name, name="reachable"))
+        found.append(
+            replace(outcome("reachable.no", why=why.rstrip(".")), host=name, name="reachable")
+        )
     return (*found, *among(hosts))
 
 

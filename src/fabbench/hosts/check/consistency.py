@@ -16,7 +16,10 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class _Same:
-    """Something that should be the same on all hosts. `always` checks it even if no host reports it."""
+    """Something that should be the same on all hosts.
+
+    `always` checks it even if no host reports it.
+    """
 
     name: str
     value: Callable[[HostChecks], str]
@@ -42,7 +45,11 @@ _SAME = (
     _Same("NCCL", lambda each: ", ".join(each.probe.nccl)),
     _Same(
         "one mpirun",
-        lambda each: f"{mpi.kind.rstrip(' 45')} {mpi.version} at {mpi.program}" if (mpi := each.probe.mpi) else "",
+        lambda each: (
+            f"{mpi.kind.rstrip(' 45')} {mpi.version} at {mpi.program}"
+            if (mpi := each.probe.mpi)
+            else ""
+        ),
     ),
     _Same("interface names", interface_of, always=True),
     _Same(
@@ -53,7 +60,9 @@ _SAME = (
     _Same(
         "zone",
         lambda each: each.probe.zone,
-        fails=lambda hosts, *_: any(each.probe.devices_of(Link.EFA) or each.fabric == "efa" for each in hosts),
+        fails=lambda hosts, *_: any(
+            each.probe.devices_of(Link.EFA) or each.fabric == "efa" for each in hosts
+        ),
     ),
 )
 
@@ -74,7 +83,9 @@ def _program(name: str) -> _Same:
 
 def among(hosts: Sequence[HostChecks]) -> Iterator[Check]:
     """Check what should be the same on all hosts; nothing if there is only one."""
-    requested = dict.fromkeys(name for each in hosts for name in each.needs.programs if name != "mpirun")
+    requested = dict.fromkeys(
+        name for each in hosts for name in each.needs.programs if name != "mpirun"
+    )
     for same in (*_SAME, *map(_program, requested)) if len(hosts) > 1 else ():
         values = {each.host: same.value(each) for each in hosts}
         if same.always or any(values.values()):
@@ -95,14 +106,26 @@ def _alike(same: _Same, hosts: Sequence[HostChecks], values: Mapping[str, str]) 
             result = outcome("same.alone" if known.total() == 1 else "same.same", value=value)
         else:
             status = Status.FAIL if same.fails(hosts, usual, value) else None
-            result = outcome("same.differs", status, value=value, others=others, advice=ADVICE[same.kind or same.name])
+            result = outcome(
+                "same.differs",
+                status,
+                value=value,
+                others=others,
+                advice=ADVICE[same.kind or same.name],
+            )
         yield checks.check(same.name, result)
 
 
-def connections(host: str, others: Sequence[str], tried: Mapping[tuple[str, str], Connection]) -> Check:
+def connections(
+    host: str, others: Sequence[str], tried: Mapping[tuple[str, str], Connection]
+) -> Check:
     """Check that a host reaches those of the others that it was to try."""
     attempts = {other: tried.get((host, other), Connection(made=None)) for other in others}
-    failed = [f"{other} ({each.why})" if each.why else other for other, each in attempts.items() if each.made is False]
+    failed = [
+        f"{other} ({each.why})" if each.why else other
+        for other, each in attempts.items()
+        if each.made is False
+    ]
     reached = [other for other, each in attempts.items() if each.made]
     if failed:
         but = f"; reached: {len(reached)}" if reached else ""

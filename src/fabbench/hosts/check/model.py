@@ -12,7 +12,10 @@ from fabbench.hosts.probe_result import Link, Probe
 from fabbench.model.hosts import Needs
 
 Progress = Callable[[str, int, int], None]
-"""Called from any thread while hosts are probed: what is being done, how many hosts are done, of how many."""
+"""Called from any thread while hosts are probed.
+
+What is being done, how many hosts are done, of how many.
+"""
 
 RDMA_FABRICS = {"efa": Link.EFA, "ib": Link.INFINIBAND, "roce": Link.ROCE}
 
@@ -45,11 +48,18 @@ def outcome(name: str, status: Status | None = None, **values: object) -> Check:
     """Return an outcome of outcomes.toml, ``CHECK.OUTCOME``, with values, and with another status if one is given."""
     check, _, found = name.partition(".")
     usual, seen, *advice = _OUTCOMES[check][found]
-    return Check(status=status or Status(usual), seen=seen.format(**values), advice="".join(advice).format(**values))
+    return Check(
+        status=status or Status(usual),
+        seen=seen.format(**values),
+        advice="".join(advice).format(**values),
+    )
 
 
 class Connection(NamedTuple):
-    """A connection that one host was to make to another. `why` is a few words unless it was made."""
+    """A connection that one host was to make to another.
+
+    `why` is a few words unless it was made.
+    """
 
     made: bool | None  # None: not tried
     why: str = ""
@@ -57,12 +67,17 @@ class Connection(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRelations:
-    """How hosts are reached, by this machine and by each other. What is missing was not tried: a skip."""
+    """How hosts are reached, by this machine and by each other. What is missing was not tried.
+
+    A skip.
+    """
 
     unreachable: Mapping[str, str] = field(default_factory=dict)
     """Hosts that gave no answer, each with the reason in a few words."""
     addresses: Mapping[str, str] = field(default_factory=dict)  # Where the hosts reach each other
-    connections: Mapping[tuple[str, str], Connection] = field(default_factory=dict)  # (from, to) → result
+    connections: Mapping[tuple[str, str], Connection] = field(
+        default_factory=dict
+    )  # (from, to) → result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +97,10 @@ class HostChecks:
 
     @property
     def instance(self) -> Instance | None:
-        """The catalog's entry; None if this is not an EC2 instance with EFA, or its type is not reported."""
+        """The catalog's entry.
+
+        None if this is not an EC2 instance with EFA, or its type is not reported.
+        """
         return instance(self.probe.instance_type)
 
     @property
@@ -97,5 +115,8 @@ class HostChecks:
         return bool(self.probe.devices) or self.has_efa or self.fabric in RDMA_FABRICS
 
     def check(self, name: str, found: Check | None) -> Check:
-        """Return an outcome as a check of this host; None: the host's answer does not include it."""
+        """Return an outcome as a check of this host; None.
+
+        The host's answer does not include it.
+        """
         return replace(found or outcome("answer.not-reported"), host=self.host, name=name)

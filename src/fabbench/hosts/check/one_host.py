@@ -1,4 +1,6 @@
-"""The checks of one host: what its answer, its devices and its software are, and whether they are ready for a run.
+"""The checks of one host.
+
+What its answer, its devices and its software are, and whether they are ready for a run.
 
 A check returns None if the host's answer does not include what it is about.
 """
@@ -55,7 +57,9 @@ def libfabric(checks: HostChecks) -> Check | None:
         return outcome("libfabric.hangs", path=probe.fi_info_path)
     if probe.domains:
         offered = ", ".join(sorted(probe.providers))
-        return outcome("libfabric.offers", version=probe.libfabric or "of unknown version", offered=offered)
+        return outcome(
+            "libfabric.offers", version=probe.libfabric or "of unknown version", offered=offered
+        )
     line = " ".join(probe.fi_info.lines[:1]) or f"It exited with status {status}."
     return outcome("libfabric.nothing", line=line, path=probe.fi_info_path)
 
@@ -68,7 +72,9 @@ def efa(checks: HostChecks) -> Check | None:
         return None
     if not checks.has_efa:
         return outcome("efa.none")
-    usual = f"; a {entry.instance_type} has {' or '.join(map(str, entry.efa_counts))}" if entry else ""
+    usual = (
+        f"; a {entry.instance_type} has {' or '.join(map(str, entry.efa_counts))}" if entry else ""
+    )
     expected = entry.efa_counts if entry else (max(there, offered),)
     if offered:
         found = "all" if offered in expected else "more" if offered > max(expected) else "fewer"
@@ -76,7 +82,9 @@ def efa(checks: HostChecks) -> Check | None:
         found = "unchecked" if probe.fi_info.status == _MISSING else "unseen"
     else:
         found = "requested" if checks.fabric == "efa" else "tcp"
-    return outcome(f"efa.{found}", counts=f"fi_info lists {offered} EFA devices, and /sys has {there}{usual}.")
+    return outcome(
+        f"efa.{found}", counts=f"fi_info lists {offered} EFA devices, and /sys has {there}{usual}."
+    )
 
 
 def rdma_ports(checks: HostChecks) -> Check | None:
@@ -87,8 +95,12 @@ def rdma_ports(checks: HostChecks) -> Check | None:
     link = RDMA_FABRICS.get(fabric)
     devices = [item for item in probe.devices if link is None or item.link is link]
     if not devices:
-        return outcome("rdma-ports.requested", fabric=fabric) if link else outcome("rdma-ports.none")
-    kinds = ", ".join(f"{len(probe.devices_of(kind))} {kind}" for kind in Link if probe.devices_of(kind))
+        return (
+            outcome("rdma-ports.requested", fabric=fabric) if link else outcome("rdma-ports.none")
+        )
+    kinds = ", ".join(
+        f"{len(probe.devices_of(kind))} {kind}" for kind in Link if probe.devices_of(kind)
+    )
     down = [item.name for item in devices if item.state not in {"ACTIVE", ""}]
     if down:
         status = Status.FAIL if len(down) == len(devices) else None
@@ -103,7 +115,11 @@ def rdma_ports(checks: HostChecks) -> Check | None:
 def verbs(checks: HostChecks) -> Check | None:
     """Check that the device files exist, and that this user can open them."""
     probe = checks.probe
-    there, usable, devices = probe.verbs_there, probe.verbs or 0, len({item.name for item in probe.devices})
+    there, usable, devices = (
+        probe.verbs_there,
+        probe.verbs or 0,
+        len({item.name for item in probe.devices}),
+    )
     if there is None:
         return None
     if not checks.has_rdma:
@@ -121,7 +137,13 @@ def memlock(checks: HostChecks) -> Check | None:
     if limit is None:
         return None
     enough = limit == UNLIMITED or limit >= _MEMLOCK_ENOUGH
-    short = "not-needed" if not checks.has_rdma else "little" if limit <= _MEMLOCK_TOO_LITTLE else "below"
+    short = (
+        "not-needed"
+        if not checks.has_rdma
+        else "little"
+        if limit <= _MEMLOCK_TOO_LITTLE
+        else "below"
+    )
     amount = "unlimited" if limit == UNLIMITED else f"limited to {format_size(limit)}"
     return outcome(f"memlock.{'enough' if enough else short}", limit=f"Locked memory is {amount}.")
 
@@ -133,7 +155,9 @@ def huge_pages(checks: HostChecks) -> Check | None:
     if total is None or free is None:
         return None
     size = format_size(probe.huge_page_size) if probe.huge_page_size else "unknown size"
-    found = "not-needed" if not checks.has_efa else "none" if not total else "free" if free else "held"
+    found = (
+        "not-needed" if not checks.has_efa else "none" if not total else "free" if free else "held"
+    )
     return outcome(f"huge-pages.{found}", pages=f"{free} of {total} huge pages ({size}) are free.")
 
 
@@ -160,7 +184,9 @@ def gpus(checks: HostChecks) -> Check | None:
     other = model and model.split()[0] not in models
     found = "fabric" if waiting else "other" if other else "unfit" if why else "ready"
     words = {"type": probe.instance_type, "model": model, "why": why, "advice": advice}
-    return outcome(f"gpus.{found}", None, gpus=seen, waiting=len(waiting), state="".join(waiting[:1]), **words)
+    return outcome(
+        f"gpus.{found}", None, gpus=seen, waiting=len(waiting), state="".join(waiting[:1]), **words
+    )
 
 
 def gpu_work(checks: HostChecks) -> Check | None:
@@ -198,7 +224,9 @@ def programs(checks: HostChecks) -> Check | None:
         return outcome("programs.missing", names=", ".join(missing), install=install)
     if any(program not in probe.programs for program in requested):
         return None
-    return outcome("programs.found", paths=", ".join(probe.programs[program].path for program in requested))
+    return outcome(
+        "programs.found", paths=", ".join(probe.programs[program].path for program in requested)
+    )
 
 
 def mpirun(checks: HostChecks) -> Check | None:
@@ -211,7 +239,9 @@ def mpirun(checks: HostChecks) -> Check | None:
         return None
     if program:
         line = " ".join(probe.mpirun_version.lines[:1]) or f"status {probe.mpirun_version.status}"
-        return outcome("mpirun.unknown", None if required else Status.WARN, program=program.path, line=line)
+        return outcome(
+            "mpirun.unknown", None if required else Status.WARN, program=program.path, line=line
+        )
     if not required:
         return outcome("mpirun.not-needed")
     return outcome("mpirun.missing") if "mpirun" in probe.missing else None
@@ -232,7 +262,11 @@ def settings(checks: HostChecks) -> Check | None:
         return None
     inherited = {f"{key}={value}" for key, value in probe.settings.items()}
     fatal = [" with ".join(each) for each in _ABORTS if inherited.issuperset(each)]
-    if "FI_EFA_USE_DEVICE_RDMA=1" in inherited and checks.instance and not checks.instance.rdma_read:
+    if (
+        "FI_EFA_USE_DEVICE_RDMA=1" in inherited
+        and checks.instance
+        and not checks.instance.rdma_read
+    ):
         fatal.append(f"FI_EFA_USE_DEVICE_RDMA=1 on a {probe.instance_type}, which has no RDMA")
     if fatal:
         return outcome("settings.abort", names="; ".join(fatal))
@@ -247,7 +281,10 @@ def disk(checks: HostChecks) -> Check | None:
     free = checks.probe.temporary_free
     if free is None:
         return None
-    found, status = "little" if free < _DISK_WARN else "free", Status.FAIL if free < _DISK_FAIL else None
+    found, status = (
+        "little" if free < _DISK_WARN else "free",
+        Status.FAIL if free < _DISK_FAIL else None,
+    )
     return outcome(f"disk.{found}", status, folder=checks.probe.temporary, free=free / _GIB)
 
 
@@ -285,7 +322,8 @@ def interface(checks: HostChecks) -> Check | None:
     return outcome(f"interface.{found}", where=where)
 
 
-# ---------------------------------------------------------------- how GPUs and RDMA devices are attached
+# ---------------------------------------------------------------- how GPUs and RDMA devices are
+# attached
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +355,9 @@ class Fact:
 
     def summary(self, devices: Mapping[str, NodeDevice]) -> str:
         """Return what a host has, without the names of its devices."""
-        return ", ".join(sorted(f"{len(names)} × {shown}" for shown, names in self.of(devices).items()))
+        return ", ".join(
+            sorted(f"{len(names)} × {shown}" for shown, names in self.of(devices).items())
+        )
 
 
 def _sentence(found: Mapping[str, Iterable[str]]) -> str:
@@ -336,18 +376,31 @@ def _link(device: NodeDevice) -> str:
 
 
 def _carried(device: NodeDevice) -> float:
-    """Return what a PCIe link carries, in Gb/s, without its line code: 8b/10b up to 5 GT/s, then 128b/130b."""
-    return (device.width or 0) * (device.speed or 0) * (0.8 if (device.speed or 0) <= 5 else 128 / 130)
+    """Return what a PCIe link carries, in Gb/s, without its line code.
+
+    8b/10b up to 5 GT/s, then 128b/130b.
+    """
+    return (
+        (device.width or 0) * (device.speed or 0) * (0.8 if (device.speed or 0) <= 5 else 128 / 130)
+    )
 
 
 def _slow(device: NodeDevice) -> bool:
     """Return whether a link has fewer lanes than it could, or a NIC's is too slow for its port."""
     slower = device.kind != "gpu" and (device.speed or 0) < (device.max_speed or 0)
-    return (device.width or 0) < (device.max_width or 0) or (slower and _carried(device) < (device.rate_gbps or 1e9))
+    return (device.width or 0) < (device.max_width or 0) or (
+        slower and _carried(device) < (device.rate_gbps or 1e9)
+    )
 
 
 def _nearest(device: NodeDevice) -> str:
-    return next((f"{far} to {len(names)} NIC{'s' * (len(names) > 1)}" for far, names in device.nics.items()), "")
+    return next(
+        (
+            f"{far} to {len(names)} NIC{'s' * (len(names) > 1)}"
+            for far, names in device.nics.items()
+        ),
+        "",
+    )
 
 
 FACTS = (
@@ -355,7 +408,9 @@ FACTS = (
     Fact("gpu to nic", _nearest, lambda device: next(iter(device.nics), "") == "SYS"),
     Fact(
         "acs",
-        lambda device: "" if device.acs is None else f"on at {listed(device.acs, 2)}" if device.acs else "off",
+        lambda device: (
+            "" if device.acs is None else f"on at {listed(device.acs, 2)}" if device.acs else "off"
+        ),
         lambda device: bool(device.acs),
     ),
     Fact(
@@ -365,7 +420,10 @@ FACTS = (
     ),
 )
 CHECKS: Mapping[str, Callable[[HostChecks], Check | None]] = {
-    **{each.__name__.replace("_", " "): each for each in (answer, libfabric, efa, rdma_ports, verbs, memlock)},
+    **{
+        each.__name__.replace("_", " "): each
+        for each in (answer, libfabric, efa, rdma_ports, verbs, memlock)
+    },
     **{each.__name__.replace("_", " "): each for each in (huge_pages, gpus, gpu_work, plugin)},
     **{fact.name: fact.check for fact in FACTS},
     **{each.__name__: each for each in (programs, mpirun, tools, settings, disk, load, interface)},

@@ -1,4 +1,7 @@
-"""The launcher and format ``kubernetes``: pods in a cluster of the kubeconfig. Its options (no slow library)."""
+"""The launcher and format ``kubernetes``: pods in a cluster of the kubeconfig.
+
+Its options (no slow library).
+"""
 
 import os
 from collections.abc import Mapping
@@ -45,7 +48,9 @@ class ClusterPodOptions(PodOptions, InstanceOptions):
         reaches=True,
     )
     image: str = option(
-        IMAGE, "Container image of the pods. Default: a pinned public one with the benchmark.", unset=DEFAULT
+        IMAGE,
+        "Container image of the pods. Default: a pinned public one with the benchmark.",
+        unset=DEFAULT,
     )
     selector: str = option(
         Text("labels, as kubectl writes them", "LABELS"),
@@ -62,7 +67,8 @@ class ClusterPodOptions(PodOptions, InstanceOptions):
     )
     resource_claim: str = option(
         Text("a ResourceClaimTemplate", "NAME", r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"),
-        "ResourceClaimTemplate in the namespace, of which each pod gets a claim: --fabric nvlink needs that of a "
+        "ResourceClaimTemplate in the namespace, of which each pod gets a claim: --fabric nvlink "
+        "needs that of a "
         "ComputeDomain.",
         unset="",
     )
@@ -115,7 +121,11 @@ class KubernetesOptions(ClusterPodOptions):
     order = 2
 
     pod_ssh_port: int = option(
-        Whole(1024, 65535), "Port of sshd in the pods of the Job.", RARE, default=str(PORT), only="render"
+        Whole(1024, 65535),
+        "Port of sshd in the pods of the Job.",
+        RARE,
+        default=str(PORT),
+        only="render",
     )
 
     @override
@@ -130,8 +140,12 @@ class KubernetesOptions(ClusterPodOptions):
 OPTIONS = KubernetesOptions
 
 
-def current_context(environment: Mapping[str, str], *, file: Path | None = None, context: str = "") -> str | None:
-    """Return the name of the context that commands use, or None. Raise MachineError for a file that cannot be read.
+def current_context(
+    environment: Mapping[str, str], *, file: Path | None = None, context: str = ""
+) -> str | None:
+    """Return the name of the context that commands use, or None.
+
+    Raise MachineError for a file that cannot be read.
 
     `file` overrides KUBECONFIG and ~/.kube/config, `context` the current context.
     """

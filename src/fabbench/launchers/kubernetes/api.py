@@ -26,7 +26,9 @@ from fabbench.model.messages import action
 from fabbench.remote.transport import Done, HostGoneError, LostError, ProcessStream, Transport
 
 T = TypeVar("T")
-Query: TypeAlias = Iterable[tuple[str, str]]  # Query parameters of a request; a name may occur several times
+Query: TypeAlias = Iterable[
+    tuple[str, str]
+]  # Query parameters of a request; a name may occur several times
 
 _TIMEOUT = (10.0, 60.0)  # Timeouts in seconds: to connect, and between bytes of an answer
 _WATCH_S = 50  # Seconds after which the cluster ends a watch: before its silence would be an error
@@ -61,18 +63,28 @@ _NAMESPACE = "/namespaces/{}"
 
 
 class _Requests:
-    """Requests by path, through the library's dynamic client: the typed one takes half a second to load."""
+    """Requests by path, through the library's dynamic client.
+
+    The typed one takes half a second to load.
+    """
 
     def __init__(self, configuration: Any) -> None:
         library = client_library()
-        self.api_client = library.client.ApiClient(configuration)  # Where `kubernetes.stream` looks for it
+        self.api_client = library.client.ApiClient(
+            configuration
+        )  # Where `kubernetes.stream` looks for it
         # The default discoverer would first request all kinds from the cluster.
         self._client = library.dynamic.DynamicClient(self.api_client, discoverer=lambda *_: None)
 
     def send(self, method: str, path: str, query: Query = (), **parameters: Any) -> Any:
-        """Pass `parameters` to `DynamicClient.request`; return the unparsed answer. Raise the library's errors."""
+        """Pass `parameters` to `DynamicClient.request`; return the unparsed answer.
+
+        Raise the library's errors.
+        """
         parameters = {"_request_timeout": _TIMEOUT, **parameters}
-        return self._client.request(method, path, query_params=list(query), serialize=False, **parameters)
+        return self._client.request(
+            method, path, query_params=list(query), serialize=False, **parameters
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +102,10 @@ class KubernetesApi:
     def objects(
         self, kind: str, *, labels: str = "", fields: str = "", everywhere: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """List objects, page by page; `labels` and `fields` are selectors, which the cluster evaluates."""
+        """List objects, page by page.
+
+        `labels` and `fields` are selectors, which the cluster evaluates.
+        """
         selectors = {"label_selector": labels, "field_selector": fields}
         parameters: dict[str, Any] = {name: text for name, text in selectors.items() if text}
         path = _PATHS[kind].replace(_NAMESPACE, "") if everywhere else self._path(kind)
@@ -102,11 +117,16 @@ class KubernetesApi:
                 return
 
     def create(self, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Create an object; unknown fields are errors. If the connection breaks, retry for a while."""
+        """Create an object; unknown fields are errors.
+
+        If the connection breaks, retry for a while.
+        """
         strict = [("fieldValidation", "Strict")]
         if kind.endswith("Job"):
             notify(f"Creating a {kind} in the namespace {self.namespace} of {self.context}.")
-        request = functools.partial(self._ask, "create", kind, "POST", self._path(kind), strict, body=body)
+        request = functools.partial(
+            self._ask, "create", kind, "POST", self._path(kind), strict, body=body
+        )
         try:
             return request()
         except DisconnectedError:
@@ -117,10 +137,15 @@ class KubernetesApi:
     def patch(self, kind: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Change fields of an object."""
         form = "application/merge-patch+json"
-        return self._ask("patch", kind, "PATCH", self._path(kind, name), body=body, content_type=form)
+        return self._ask(
+            "patch", kind, "PATCH", self._path(kind, name), body=body, content_type=form
+        )
 
     def delete(self, kind: str, name: str, body: Mapping[str, Any], *, namespace: str = "") -> None:
-        """Delete an object; raise AbsentError if it does not exist. `body` are the DeleteOptions."""
+        """Delete an object; raise AbsentError if it does not exist.
+
+        `body` are the DeleteOptions.
+        """
         self._ask("delete", kind, "DELETE", self._path(kind, name, namespace=namespace), body=body)
 
     def serves(self, kind: str) -> bool:
@@ -133,9 +158,16 @@ class KubernetesApi:
         return any(each["name"] == plural for each in listing.get("resources", ()))
 
     def allowed(self, attributes: Mapping[str, str]) -> bool:
-        """Return whether the user may do something: `attributes` as in a SelfSubjectAccessReview."""
+        """Return whether the user may do something.
+
+        `attributes` as in a SelfSubjectAccessReview.
+        """
         kind = "SelfSubjectAccessReview"
-        body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": {"resourceAttributes": dict(attributes)}}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": kind,
+            "spec": {"resourceAttributes": dict(attributes)},
+        }
         review = self._ask("create", kind, "POST", self._path(kind), body=body)
         return bool(review.get("status", {}).get("allowed"))
 
@@ -162,7 +194,10 @@ class KubernetesApi:
 
     def exec(self, pod: str, container: str, argv: Sequence[str]) -> Any:
         """Start a program in a pod, and return the library's WebSocket with its channels."""
-        query = [("container", container), *((each, "true") for each in ("stdin", "stdout", "stderr"))]
+        query = [
+            ("container", container),
+            *((each, "true") for each in ("stdin", "stdout", "stderr")),
+        ]
         query += [("command", word) for word in argv]
         with translated_errors(f"exec in {pod}"):
             return client_library().stream.stream(
@@ -185,7 +220,9 @@ class KubernetesApi:
         self, verb: str, kind: str, method: str, path: str, query: Query = (), **parameters: Any
     ) -> dict[str, Any]:
         what = f"{verb} {kind}"
-        shown = " ".join((path, *(str(value) for name, value in parameters.items() if name != "body")))
+        shown = " ".join(
+            (path, *(str(value) for name, value in parameters.items() if name != "body"))
+        )
         with translated_errors(what):
             try:
                 answer = _requests(self.configuration).send(method, path, query, **parameters)
@@ -234,7 +271,10 @@ def retry(request: Callable[[], T], error: type[MachineError]) -> T:
 
 
 def open_api(config_file: Path | None, context: str | None, namespace: str | None) -> KubernetesApi:
-    """Read the kubeconfig. Raise MachineError if there is none, RequestError if it lacks the context."""
+    """Read the kubeconfig.
+
+    Raise MachineError if there is none, RequestError if it lacks the context.
+    """
     import yaml
 
     library = client_library()
@@ -252,7 +292,9 @@ def open_api(config_file: Path | None, context: str | None, namespace: str | Non
         contexts, current = library.config.list_kube_config_contexts(file)
         names = {each["name"]: each for each in contexts}
         if context is not None and context not in names:
-            raise RequestError(f"The kubeconfig has no context {context}.", hint=f"It has {', '.join(names)}.")
+            raise RequestError(
+                f"The kubeconfig has no context {context}.", hint=f"It has {', '.join(names)}."
+            )
         entry = names[context] if context else current
         library.config.load_kube_config(
             file, context=entry["name"], client_configuration=settings, persist_config=False
@@ -267,7 +309,10 @@ def open_api(config_file: Path | None, context: str | None, namespace: str | Non
 
 
 def _header(text: str) -> str:
-    """Return a scheme and a token for a header: without the line break that ends a file, as kubectl does."""
+    """Return a scheme and a token for a header.
+
+    Without the line break that ends a file, as kubectl does.
+    """
     text = " ".join(text.split(maxsplit=1)).rstrip()
     if not (text.isascii() and text.isprintable()):
         raise MachineError(
@@ -311,7 +356,10 @@ _ERRORS: Mapping[int, type[MachineError]] = {
 }
 _HINTS = {
     401: "Log in again.",
-    403: "examples/rbac.yaml grants the permissions that runs need, and examples/rbac-optional.yaml optional ones.",
+    403: (
+        "examples/rbac.yaml grants the permissions that runs need, and "
+        "examples/rbac-optional.yaml optional ones."
+    ),
 }
 
 
@@ -335,7 +383,9 @@ def _requests(configuration: Any) -> _Requests:
 
 
 _STDIN, _STDOUT, _STDERR, _ERROR = 0, 1, 2, 3
-_REQUEST = re.compile(r'error sending request: \w+ "[^"]*": ')  # What the API puts before a kubelet's message
+_REQUEST = re.compile(
+    r'error sending request: \w+ "[^"]*": '
+)  # What the API puts before a kubelet's message
 _TRANSIENT = re.compile(
     r"\bdial\b|\bEOF\b|connection (?:refused|reset)|broken pipe|time(?:d )?-?out|no route|"
     r"pod does not exist|container not found"
@@ -343,7 +393,8 @@ _TRANSIENT = re.compile(
 """Messages when the kubelet cannot be reached, or has just started and knows no pods yet."""
 # exec cannot close a program's input: the program gets the number of bytes to read.
 _WITH_STDIN = 'head -c "$1" | { shift; exec "$@"; }'
-# When a kubelet stops, the API reports "Success" for running programs: so each prints its exit status.
+# When a kubelet stops, the API reports "Success" for running programs: so each prints its exit
+# status.
 _PRINT_STATUS = '"$@"; set -- "$?"; echo "fabbench-exec: ended $1" >&2; exit "$1"'
 _ENDED = re.compile(r"fabbench-exec: ended (\d+)$")
 
@@ -410,7 +461,8 @@ def exit_status(text: bytes, printed: str, name: str) -> int:
         status = json.loads(text)
     except ValueError as error:
         raise lost(name, "it exited without a message") from error
-    # When containerd stops, the API reports neither: programs may keep running, or have more to print.
+    # When containerd stops, the API reports neither: programs may keep running, or have more to
+    # print.
     if not isinstance(status, dict) or status.get("status") not in {"Success", "Failure"}:
         raise lost(name, f"it exited with {shorten(text.decode('utf-8', 'replace'))}")
     causes = (status.get("details") or {}).get("causes") or ()
@@ -419,7 +471,9 @@ def exit_status(text: bytes, printed: str, name: str) -> int:
         return int(printed or codes[0])
     if status["status"] == "Success":
         raise lost(name, "the program there did not report its exit")
-    message = _REQUEST.sub("", str(status.get("message") or status.get("reason") or "no reason given"))
+    message = _REQUEST.sub(
+        "", str(status.get("message") or status.get("reason") or "no reason given")
+    )
     if _TRANSIENT.search(message):
         raise lost(name, message.rstrip("."))
     raise MachineError(f"Cannot run a program in the pod {name}: {message.rstrip('.')}.")
@@ -429,23 +483,41 @@ class PodConnection(Transport):
     """One container of a pod."""
 
     def __init__(
-        self, api: KubernetesApi, pod: str, container: str, explain_exit: Callable[[str], str] = str, *, uid: str = ""
+        self,
+        api: KubernetesApi,
+        pod: str,
+        container: str,
+        explain_exit: Callable[[str], str] = str,
+        *,
+        uid: str = "",
     ) -> None:
         """`explain_exit` returns sentences on what happened to a pod, by name, that no longer runs.
 
         Another pod of the same name may replace it: `uid` tells them apart.
         """
         super().__init__(pod, f"exec {pod}")
-        self._api, self._container, self._explain_exit, self._uid = api, container, explain_exit, uid
+        self._api, self._container, self._explain_exit, self._uid = (
+            api,
+            container,
+            explain_exit,
+            uid,
+        )
 
     @override
     def connect(self) -> None:
-        """Check that the pod exists and runs. Raise HostGoneError if not, MachineError for no answer."""
+        """Check that the pod exists and runs.
+
+        Raise HostGoneError if not, MachineError for no answer.
+        """
         pod: Mapping[str, Any] = {}
         with contextlib.suppress(AbsentError):
             pod = self._api.read("Pod", self.name)
         phase, meta = pod.get("status", {}).get("phase"), pod.get("metadata", {})
-        if phase != "Running" or meta.get("deletionTimestamp") or self._uid not in {"", meta.get("uid")}:
+        if (
+            phase != "Running"
+            or meta.get("deletionTimestamp")
+            or self._uid not in {"", meta.get("uid")}
+        ):
             raise HostGoneError(self._explain_exit(self.name))
 
     @override
@@ -457,7 +529,9 @@ class PodConnection(Transport):
     def _start(self, argv: Sequence[str]) -> PodPipe:
         try:
             self.connect()
-            stream = self._api.exec(self.name, self._container, ("sh", "-c", _PRINT_STATUS, "sh", *argv))
+            stream = self._api.exec(
+                self.name, self._container, ("sh", "-c", _PRINT_STATUS, "sh", *argv)
+            )
         except MachineError as error:
             raise LostError(str(error), hint=error.hint) from error
         return PodPipe(stream, self.name)
@@ -469,5 +543,6 @@ def lost(name: str, cause: object) -> LostError:
     if isinstance(cause, TypeError | AttributeError):
         why = "it was closed"  # the client's socket is None then
     return LostError(
-        f"The connection to the pod {name} broke: {why}.", hint="Check the pod, its node and the cluster's API."
+        f"The connection to the pod {name} broke: {why}.",
+        hint="Check the pod, its node and the cluster's API.",
     )

@@ -1,4 +1,7 @@
-"""A cluster's nodes as a table, and what is wrong with them: see the catalog, and AWS on HyperPod's labels. Pure."""
+"""A cluster's nodes as a table, and what is wrong with them.
+
+See the catalog, and AWS on HyperPod's labels. Pure.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +21,9 @@ _PASS, _WARN, _FAIL, _SKIP = Status.PASS, Status.WARN, Status.FAIL, Status.SKIP
 _Found: TypeAlias = tuple[Status, str, str]  # The status of a check, what was seen, and advice
 
 
-def check_nodes(nodes: Sequence[Node], tolerations: Sequence[Toleration] = _DEFAULT_TOLERATIONS) -> tuple[Check, ...]:
+def check_nodes(
+    nodes: Sequence[Node], tolerations: Sequence[Toleration] = _DEFAULT_TOLERATIONS
+) -> tuple[Check, ...]:
     """Check nodes, each by itself and against the others. `tolerations` are those of the pods."""
     types = Counter(node.instance_type for node in nodes if node.instance_type).most_common(1)
     zones = Counter(node.zone for node in nodes if node.zone).most_common()
@@ -56,27 +61,43 @@ def _health(node: Node) -> _Found:
     if not node.health and not node.deep_health:
         return _SKIP, "No health labels.", "Nothing to do: only HyperPod sets health labels."
     if node.health not in {"", "Schedulable"}:
-        return _FAIL, seen, "HyperPod marked it unhealthy and will reboot or replace it: leave it out until then."
+        return (
+            _FAIL,
+            seen,
+            "HyperPod marked it unhealthy and will reboot or replace it: leave it out until then.",
+        )
     if node.deep_health not in {"", "Passed"}:
-        return _WARN, seen, "Its deep health check has not passed: wait for it, or measure other nodes."
+        return (
+            _WARN,
+            seen,
+            "Its deep health check has not passed: wait for it, or measure other nodes.",
+        )
     return _PASS, seen, ""
 
 
 def _taints(node: Node, tolerations: Sequence[Toleration]) -> _Found:
     def known(taint: Taint) -> bool:  # pods tolerate it, or another check covers it
-        return taint.key.startswith("node.kubernetes.io/") or any(each.covers(*taint) for each in tolerations)
+        return taint.key.startswith("node.kubernetes.io/") or any(
+            each.covers(*taint) for each in tolerations
+        )
 
     repelling = [taint for taint in node.taints if taint.effect in KEEPS_AWAY and not known(taint)]
     others = ", ".join(str(taint) for taint in node.taints if taint not in repelling)
     if repelling:
-        advice = "If the nodes are meant for this, pass --toleration KEY; otherwise choose other nodes."
+        advice = (
+            "If the nodes are meant for this, pass --toleration KEY; otherwise choose other nodes."
+        )
         return _WARN, f"Taints keep pods away: {', '.join(map(str, repelling))}.", advice
     return _PASS, f"Tolerated: {others}." if others else "None.", ""
 
 
 def _fabric(node: Node) -> _Found:
     entry, count = node.entry, node.fabric.allocatable
-    expected = f"; a {entry.instance_type} has {' or '.join(map(str, entry.efa_counts))} EFA" if entry else ""
+    expected = (
+        f"; a {entry.instance_type} has {' or '.join(map(str, entry.efa_counts))} EFA"
+        if entry
+        else ""
+    )
     if not node.resource and entry is None:
         advice = "Nothing to do unless you expect a fabric; then check that its device plugin runs."
         return _SKIP, "The node advertises no fabric.", advice
@@ -89,7 +110,10 @@ def _fabric(node: Node) -> _Found:
     seen = f"{count} {node.resource}{expected}."
     if not count:
         plugin = node.profile.plugin if node.profile else "its device plugin"
-        advice = f"No healthy device was found there: check the log of {plugin}, and that the nodes have devices."
+        advice = (
+            f"No healthy device was found there: check the log of {plugin}, and that the "
+            "nodes have devices."
+        )
         return _FAIL, seen, advice
     if entry is None or fabric_name(node) != "EFA" or count in entry.efa_counts:
         return _PASS, seen, ""
@@ -103,10 +127,15 @@ def _gpus(node: Node) -> _Found:
     expected = entry.gpus if entry else 0
     if not count and not expected:
         return _SKIP, "None.", "Nothing to do: not a GPU node."
-    seen = f"{count} nvidia.com/gpu" + (f"; a {entry.instance_type} has {expected}." if entry else ".")
+    seen = f"{count} nvidia.com/gpu" + (
+        f"; a {entry.instance_type} has {expected}." if entry else "."
+    )
     if count >= expected:
         return _PASS, seen, ""
-    advice = "Check the log of NVIDIA's device plugin and nvidia-smi on the node. GPUs split by MIG cannot be measured."
+    advice = (
+        "Check the log of NVIDIA's device plugin and nvidia-smi on the node. GPUs split by "
+        "MIG cannot be measured."
+    )
     return _WARN if count else _FAIL, seen, advice
 
 
@@ -116,22 +145,33 @@ def _huge_pages(node: Node) -> _Found:
     seen = f"{node.huge_pages.allocatable // (2 << 20)} pages of 2 MiB."
     if node.huge_pages.allocatable:
         return _PASS, seen, ""
-    advice = "Pods run without huge pages: memory registration is slower. On Bottlerocket set vm.nr_hugepages."
+    advice = (
+        "Pods run without huge pages: memory registration is slower. On Bottlerocket set "
+        "vm.nr_hugepages."
+    )
     return _WARN, seen, advice
 
 
 def _free(node: Node) -> _Found:
     amounts = {"GPUs": node.gpus, node.resource or "devices": node.fabric}
     amounts = {what: amount for what, amount in amounts.items() if amount.allocatable}
-    seen = "; ".join(f"{amount.free} of {amount.allocatable} {what} free" for what, amount in amounts.items())
+    seen = "; ".join(
+        f"{amount.free} of {amount.allocatable} {what} free" for what, amount in amounts.items()
+    )
     if not amounts:
         return _SKIP, "No devices.", "Nothing to do."
     if not all(amount.all_free for amount in amounts.values()):
-        return _WARN, f"{seen}.", "Only fully free nodes are measured: wait for the pods there, or delete them."
+        return (
+            _WARN,
+            f"{seen}.",
+            "Only fully free nodes are measured: wait for the pods there, or delete them.",
+        )
     if all(amount.known for amount in amounts.values()):
         return _PASS, f"{seen}.", ""
     totals = "; ".join(f"{amount.allocatable} {what}" for what, amount in amounts.items())
-    advice = "Runs choose nodes by their capacity, and wait if others use them (rbac-optional.yaml)."
+    advice = (
+        "Runs choose nodes by their capacity, and wait if others use them (rbac-optional.yaml)."
+    )
     return _SKIP, f"{totals}; usage by others is unknown.", advice
 
 
@@ -139,7 +179,11 @@ def _type(node: Node, common: str) -> _Found:
     if not node.label_type:
         advice = "Choose nodes with --host: their instance types are unknown."
         return _SKIP, "The node has no instance type label.", advice
-    seen = f"{node.label_type} (HyperPod's name of {node.instance_type})" if node.hyperpod else node.label_type
+    seen = (
+        f"{node.label_type} (HyperPod's name of {node.instance_type})"
+        if node.hyperpod
+        else node.label_type
+    )
     if node.instance_type == common:
         return _PASS, f"{seen}.", ""
     advice = "Measure nodes of the same type: choose with --instance-type."
@@ -212,7 +256,9 @@ class Right(NamedTuple):
     resource: str  # In the plural, as RBAC writes it
     group: str = ""  # API group; empty for the core
     subresource: str = ""
-    namespaced: bool = True  # Whether it is needed only in the run's namespace; else in the whole cluster
+    namespaced: bool = (
+        True  # Whether it is needed only in the run's namespace; else in the whole cluster
+    )
 
     @property
     def full_resource(self) -> str:
@@ -245,6 +291,8 @@ MPIJOB_RIGHTS = (
 )
 """For ``--on mpijob``: the operator creates pods and everything else."""
 
-CLAIM_RIGHT = Right("create", "resourceclaimtemplates", "resource.k8s.io")  # For --cluster-profile efa-dra
+CLAIM_RIGHT = Right(
+    "create", "resourceclaimtemplates", "resource.k8s.io"
+)  # For --cluster-profile efa-dra
 OPTIONAL_RIGHTS = (Right("list", "pods", namespaced=False), *_each("delete", "pods"), CLAIM_RIGHT)
 """What no run needs: each allows seeing or doing more than a run does."""

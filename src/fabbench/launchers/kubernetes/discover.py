@@ -20,9 +20,16 @@ from fabbench.remote.check_hosts import ProbedHost
 T = TypeVar("T")
 
 _PARALLEL_REQUESTS = 8
-_UNSEEN = "This user may not list pods of other namespaces: nodes are chosen by capacity, whether in use or not."
-_USING_NODES = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"  # Pods that use a node
-_SYNTAX = "Use kubectl's syntax: 'a=b', 'a!=b', 'a in (b,c)', 'a notin (b)', 'a', '!a', with commas."
+_UNSEEN = (
+    "This user may not list pods of other namespaces: nodes are chosen by capacity, "
+    "whether in use or not."
+)
+_USING_NODES = (
+    "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"  # Pods that use a node
+)
+_SYNTAX = (
+    "Use kubectl's syntax: 'a=b', 'a!=b', 'a in (b,c)', 'a notin (b)', 'a', '!a', with commas."
+)
 
 
 def api_of(target: Target) -> KubernetesApi:
@@ -34,7 +41,10 @@ def api_of(target: Target) -> KubernetesApi:
 def criteria_of(target: Target, needs: Needs) -> NodeCriteria:
     """Return a target's criteria for nodes."""
     options = target.options_as(ClusterPodOptions)
-    selectors = (options.selector.strip(), *(f"{key}={value}" for key, value in options.node_selector.items()))
+    selectors = (
+        options.selector.strip(),
+        *(f"{key}={value}" for key, value in options.node_selector.items()),
+    )
     return NodeCriteria(
         count=target.nodes,
         instance_type=options.instance_type,
@@ -46,8 +56,13 @@ def criteria_of(target: Target, needs: Needs) -> NodeCriteria:
     )
 
 
-def pod_inventory(target: Target, needs: Needs, instance_type: str, nodes: int, amounts: Sequence[str]) -> Inventory:
-    """Return what the catalog says of nodes of a type (empty: unknown) whose pods request `amounts`."""
+def pod_inventory(
+    target: Target, needs: Needs, instance_type: str, nodes: int, amounts: Sequence[str]
+) -> Inventory:
+    """Return what the catalog says of nodes of a type (empty.
+
+    Unknown) whose pods request `amounts`.
+    """
     options = target.options_as(ClusterPodOptions)
     more: dict[str, Any] = {"amounts": amounts, "image": options.image, "profile": options.profile}
     return inventory_of(instance_type, nodes, target=target, needs=needs, **more)
@@ -56,9 +71,12 @@ def pod_inventory(target: Target, needs: Needs, instance_type: str, nodes: int, 
 def list_nodes(
     api: KubernetesApi, report: Callable[[str], None] | None = None, *, labels: str = ""
 ) -> tuple[Node, ...]:
-    """Return the nodes that `labels` select, with what pods use of them. Raise RequestError, MachineError.
+    """Return the nodes that `labels` select, with what pods use of them.
 
-    For users who may not list other namespaces' pods, usage is that of their own: `report` receives a sentence on it.
+    Raise RequestError, MachineError.
+
+    For users who may not list other namespaces' pods, usage is that of their own: `report` receives
+    a sentence on it.
     """
     lists = {
         "nodes": lambda: api.objects("Node", labels=labels),
@@ -85,17 +103,27 @@ def _answered(found: Mapping[str, T | MachineError]) -> dict[str, T]:
 
 
 def require_rights(api: KubernetesApi, rights: Sequence[Right], example: str) -> None:
-    """Raise MachineError that names the verbs that the user lacks; `example` is the file that grants them."""
+    """Raise MachineError that names the verbs that the user lacks.
+
+    `example` is the file that grants them.
+    """
 
     def allowed(right: Right) -> bool:
         namespace = api.namespace if right.namespaced else ""
-        attributes = {name: getattr(right, name) for name in ("verb", "group", "resource", "subresource")}
+        attributes = {
+            name: getattr(right, name) for name in ("verb", "group", "resource", "subresource")
+        }
         return api.allowed({**attributes, "namespace": namespace})
 
-    answers = _answered(map_hosts({str(right): right for right in rights}, allowed, _PARALLEL_REQUESTS))
+    answers = _answered(
+        map_hosts({str(right): right for right in rights}, allowed, _PARALLEL_REQUESTS)
+    )
     if missing := [name for name, may in answers.items() if not may]:
         raise MachineError(
-            f"This user may not {', '.join(missing)} in namespace {api.namespace} of {api.context}.",
+            (
+                f"This user may not {', '.join(missing)} in namespace {api.namespace} of "
+                f"{api.context}."
+            ),
             hint=f"{example} grants the permissions needed. Nothing was started.",
         )
 
@@ -105,18 +133,24 @@ def check_pod(node: str, result: ProbedHost | MachineError) -> Check:
     if isinstance(result, MachineError):
         advice = result.hint or "Check the events of the namespace and of the node."
         return Check(host=node, name="pod", status=Status.FAIL, seen=str(result), advice=advice)
-    return Check(host=node, name="pod", status=Status.PASS, seen="A pod started there and answered.")
+    return Check(
+        host=node, name="pod", status=Status.PASS, seen="A pod started there and answered."
+    )
 
 
 def require_profile(options: ClusterPodOptions, *, seen: bool) -> None:
-    """Raise RequestError for options that conflict with the profile. Unless nodes are `seen`, the catalog counts."""
+    """Raise RequestError for options that conflict with the profile.
+
+    Unless nodes are `seen`, the catalog counts.
+    """
     profile = options.profile
     if profile is None:
         return
     if profile.image and options.image.startswith(REPOSITORY):
         raise RequestError(
             f"AWS's image {options.image} has nothing of {profile.platform}.",
-            hint=f"Pass --image: the platform publishes {profile.image}. --bin-dir and --mpirun say where "
+            hint=f"Pass --image: the platform publishes {profile.image}. --bin-dir and --mpirun "
+            "say where "
             "it has the programs.",
         )
     if profile.device_class:
@@ -127,7 +161,10 @@ def require_profile(options: ClusterPodOptions, *, seen: bool) -> None:
             )
     elif options.instance_type:
         raise RequestError(
-            f"--instance-type is a type of EC2, and --cluster-profile {profile.name} is {profile.platform}.",
+            (
+                f"--instance-type is a type of EC2, and --cluster-profile {profile.name} is "
+                f"{profile.platform}."
+            ),
             hint="Choose nodes by a label: --node-selector node.kubernetes.io/instance-type=TYPE.",
         )
 
@@ -142,7 +179,8 @@ def require_claims(api: KubernetesApi, options: ClusterPodOptions) -> None:
     if rights_of_profile(options) and not api.serves("ResourceClaimTemplate"):
         raise MachineError(
             f"The cluster of {api.context} has no resourceclaimtemplates (resource.k8s.io/v1).",
-            hint=f"Kubernetes has them from 1.34 on. Drop --cluster-profile {options.cluster_profile} where "
+            hint="Kubernetes has them from 1.34 on. Drop --cluster-profile "
+            f"{options.cluster_profile} where "
             "nodes have the EFA device plugin.",
         )
 
@@ -152,6 +190,7 @@ def notify_undeclared(options: ClusterPodOptions, chosen: Sequence[Node]) -> Non
     profile = chosen[0].profile
     if options.profile is None and profile is not None and profile.mounts:
         notify(
-            f"The nodes have {chosen[0].resource}. Pods use it with --cluster-profile {profile.name}, which "
+            f"The nodes have {chosen[0].resource}. Pods use it with --cluster-profile "
+            f"{profile.name}, which "
             "makes them privileged."
         )

@@ -32,7 +32,13 @@ from fabbench.launchers.kubernetes.explain import OOM_COUNTERS, explain_killed
 from fabbench.launchers.kubernetes.manifests import RunSpec, workload
 from fabbench.launchers.kubernetes.nodes import Node, values_of_label
 from fabbench.launchers.kubernetes.objects import JobRun, find_leftovers, remove_leftovers
-from fabbench.launchers.kubernetes.select_nodes import check_choice, choose, matching_nodes, resources_on, usable_groups
+from fabbench.launchers.kubernetes.select_nodes import (
+    check_choice,
+    choose,
+    matching_nodes,
+    resources_on,
+    usable_groups,
+)
 from fabbench.launchers.pod_options import yaml_documents
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
@@ -64,7 +70,10 @@ class PodVariant(NamedTuple):
 
 @contextlib.contextmanager
 def switching_pods(target: Target, start: Start) -> Iterator[Allocation]:
-    """Yield pods that switch to each configuration's kind. Start every kind once before measuring."""
+    """Yield pods that switch to each configuration's kind.
+
+    Start every kind once before measuring.
+    """
     kinds = tuple(dict.fromkeys(PodVariant.of(each, target) for each in target.variants))
     if len(kinds) <= 1:
         with start(_for_variant(target, kinds[0]) if kinds else target) as allocation:
@@ -74,9 +83,15 @@ def switching_pods(target: Target, start: Start) -> Iterator[Allocation]:
         pods = _SwitchingPods(target, start, stack)
         # Start the kind of the first execution last.
         kind_inventories = {kind: pods.ensure_pods(kind).inventory for kind in reversed(kinds)}
-        views = {name: hosts for each in kind_inventories.values() for name, hosts in each.variants.items()}
+        views = {
+            name: hosts
+            for each in kind_inventories.values()
+            for name, hosts in each.variants.items()
+        }
         in_order = {variant.name: views[variant.name] for variant in target.variants}
-        default_image = next((each.image for kind, each in kind_inventories.items() if not kind.image), "")
+        default_image = next(
+            (each.image for kind, each in kind_inventories.items() if not kind.image), ""
+        )
         pods.inventory = replace(kind_inventories[kinds[0]], image=default_image, variants=in_order)
         yield pods
 
@@ -97,7 +112,9 @@ class _SwitchingPods:
         if self._allocation is None or kind != self._kind:
             self._allocation = None
             self._stack.close()
-            self._allocation = self._stack.enter_context(self._start(_for_variant(self._target, kind)))
+            self._allocation = self._stack.enter_context(
+                self._start(_for_variant(self._target, kind))
+            )
             self._kind = kind
         return self._allocation
 
@@ -115,20 +132,27 @@ class _SwitchingPods:
 def _for_variant(target: Target, kind: PodVariant) -> Target:
     """Return the target with only the variants whose pods are of one kind."""
     options = target.options_as(ClusterPodOptions)
-    variants = tuple(variant for variant in target.variants if PodVariant.of(variant, target) == kind)
+    variants = tuple(
+        variant for variant in target.variants if PodVariant.of(variant, target) == kind
+    )
     options = replace(options, image=kind.image or options.image, host_network=kind.host_network)
     return replace(target, options=options, variants=variants)
 
 
 class KubernetesLauncher(Launcher):
-    """The launcher ``kubernetes``. Others override what differs: the objects, and what they need of a cluster."""
+    """The launcher ``kubernetes``. Others override what differs.
+
+    The objects, and what they need of a cluster.
+    """
 
     name = "kubernetes"
     groups_by = (LABEL,)
     options: type[ClusterPodOptions] = KubernetesOptions
     rights: tuple[Right, ...] = KUBERNETES_RIGHTS
     rights_example = "examples/rbac.yaml"  # What grants them
-    workload = staticmethod(workload)  # The objects of a run in order of creation: the first owns the others
+    workload = staticmethod(
+        workload
+    )  # The objects of a run in order of creation: the first owns the others
     inherits = True
     has_deep_check = True
     switches_networks = True
@@ -145,9 +169,14 @@ class KubernetesLauncher(Launcher):
         seen = list_nodes(api, notify, labels=criteria.labels)
         chosen = choose(seen, criteria)
         if criteria.takes_all and len(chosen) < len(seen):
-            notify(f"{len(chosen)} of {len(seen)} nodes are free and alike, and are tested: see fabbench check.")
+            notify(
+                f"{len(chosen)} of {len(seen)} nodes are free and alike, and are tested: see "
+                "fabbench check."
+            )
         notify_undeclared(options, chosen)
-        with switching_pods(target, lambda narrowed: self._pods(narrowed, needs, api, seen, chosen)) as allocation:
+        with switching_pods(
+            target, lambda narrowed: self._pods(narrowed, needs, api, seen, chosen)
+        ) as allocation:
             yield allocation
 
     def require(self, api: KubernetesApi, options: ClusterPodOptions) -> None:
@@ -186,11 +215,16 @@ class KubernetesLauncher(Launcher):
         seen = list_nodes(api, labels=criteria.labels)
         any_kind = replace(criteria, needs_gpu=False)
         shown = matching_nodes(seen, any_kind)
-        checks = (*check_nodes(shown, criteria.tolerations), check_choice(seen, criteria, api.context))
+        checks = (
+            *check_nodes(shown, criteria.tolerations),
+            check_choice(seen, criteria, api.context),
+        )
         checks += self.cluster_checks(api, options)
         overviews = (nodes_table(shown),) if shown else ()
         if not deep:
-            return Examined(probes={}, relations=HostRelations(), checks=checks, overviews=overviews)
+            return Examined(
+                probes={}, relations=HostRelations(), checks=checks, overviews=overviews
+            )
         self.require(api, options)
         self._require_rights(api, options)
         progress("probing pods", 0, 1)
@@ -203,15 +237,23 @@ class KubernetesLauncher(Launcher):
                 addresses={**relations.addresses, **related.addresses},
                 connections={**relations.connections, **related.connections},
             )
-        probes = {name: result.probe for name, result in results.items() if isinstance(result, ProbedHost)}
+        probes = {
+            name: result.probe for name, result in results.items() if isinstance(result, ProbedHost)
+        }
         checks += tuple(check_pod(name, result) for name, result in results.items())
         return Examined(probes=probes, relations=relations, checks=checks, overviews=overviews)
 
     def _probe(
         self, api: KubernetesApi, target: Target, needs: Needs, nodes: Sequence[Node]
     ) -> tuple[Mapping[str, ProbedHost | MachineError], HostRelations]:
-        """Probe a pod on each of nodes that are alike, and have these connect to each other. Leave nothing behind."""
-        options, arguments = target.options_as(ClusterPodOptions), probe_arguments(programs(needs), folders(target))
+        """Probe a pod on each of nodes that are alike, and have these connect to each other.
+
+        Leave nothing behind.
+        """
+        options, arguments = (
+            target.options_as(ClusterPodOptions),
+            probe_arguments(programs(needs), folders(target)),
+        )
         spec = _spec(target, needs, resources_on(nodes, gpus=True, declared=options.profile), nodes)
         found: dict[str, ProbedHost | MachineError] = {}
         relations = HostRelations()
@@ -220,8 +262,12 @@ class KubernetesLauncher(Launcher):
                 pods = job_run.connections(job_run.wait(options.start_timeout, nodes))
                 for pod in pods.values():
                     stack.callback(pod.close)
-                found |= map_hosts(pods, lambda pod: probe_in_shell(pod, f"The pod {pod.name}", arguments))
-                if answered := {name: one for name, one in found.items() if isinstance(one, ProbedHost)}:
+                found |= map_hosts(
+                    pods, lambda pod: probe_in_shell(pod, f"The pod {pod.name}", arguments)
+                )
+                if answered := {
+                    name: one for name, one in found.items() if isinstance(one, ProbedHost)
+                }:
                     relations = host_relations(target, answered)
         except MachineError as error:
             found = {**{node.name: error for node in nodes}, **found}
@@ -232,7 +278,10 @@ class KubernetesLauncher(Launcher):
     def leftovers(self, target: Target, *, everywhere: bool, force: bool) -> Iterator[Leftovers]:
         api = api_of(target)
         yield Leftovers(
-            where=f"{'any namespace' if everywhere else f'namespace {api.namespace}'} of {api.context}",
+            where=(
+                f"{'any namespace' if everywhere else f'namespace {api.namespace}'} of "
+                f"{api.context}"
+            ),
             column="NAMESPACE",
             found=find_leftovers(api, everywhere=everywhere),
             remove=lambda chosen: remove_leftovers(api, chosen, everywhere=everywhere, force=force),
@@ -240,7 +289,12 @@ class KubernetesLauncher(Launcher):
 
     @contextlib.contextmanager
     def _pods(
-        self, target: Target, needs: Needs, api: KubernetesApi, seen: Sequence[Node], chosen: Sequence[Node]
+        self,
+        target: Target,
+        needs: Needs,
+        api: KubernetesApi,
+        seen: Sequence[Node],
+        chosen: Sequence[Node],
     ) -> Iterator[RemoteAllocation]:
         """Start a pod of one image on each of the chosen nodes, and probe them."""
         options = target.options_as(ClusterPodOptions)
@@ -252,10 +306,15 @@ class KubernetesLauncher(Launcher):
             by_name = job_run.connections(pods)
             settings = options.profile.settings if options.profile else {}
             inventory = inventories(
-                replace(target, gpus=(resources.gpus or None) if target.gpus is None else target.gpus),
+                replace(
+                    target, gpus=(resources.gpus or None) if target.gpus is None else target.gpus
+                ),
                 needs,
                 lambda view, variant: require_all(
-                    map_hosts(by_name, lambda pod: retry(partial(probe, pod, view, needs, variant), LostError))
+                    map_hosts(
+                        by_name,
+                        lambda pod: retry(partial(probe, pod, view, needs, variant), LostError),
+                    )
                 ),
             ).changed(lambda hosts: tuple(replace(host, settings=settings) for host in hosts))
             inventory = replace(inventory, image=spec.image)
@@ -303,14 +362,20 @@ def _spec(target: Target, needs: Needs, resources: PodResources, chosen: Sequenc
 
 
 @contextlib.contextmanager
-def _report_oom_kills(remotes: Sequence[RemoteHost], pods: Sequence[Mapping[str, Any]]) -> Iterator[None]:
+def _report_oom_kills(
+    remotes: Sequence[RemoteHost], pods: Sequence[Mapping[str, Any]]
+) -> Iterator[None]:
     """On exit, report in which pods programs were OOM-killed: nothing else does."""
     before = _oom_counters(remotes)
     yield
     after = _oom_counters(remotes)
     for pod in pods:
         node = pod["spec"]["nodeName"]
-        if node in before and node in after and (why := explain_killed(pod, before[node], after[node])):
+        if (
+            node in before
+            and node in after
+            and (why := explain_killed(pod, before[node], after[node]))
+        ):
             notify(str(why))
 
 

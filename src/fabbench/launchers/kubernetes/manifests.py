@@ -1,7 +1,8 @@
 """The objects of a run on Kubernetes, and what pods have in any case. Pure.
 
-The Job is indexed: one unprivileged pod per node, with all devices, in which fabbench starts programs. It exits soon
-after fabbench does (pod_watchdog.sh). Nothing is restarted. A Job that has ended is removed with all it owns.
+The Job is indexed: one unprivileged pod per node, with all devices, in which fabbench starts
+programs. It exits soon after fabbench does (pod_watchdog.sh). Nothing is restarted. A Job that has
+ended is removed with all it owns.
 """
 
 import re
@@ -21,12 +22,17 @@ NAME = "app.kubernetes.io/name"
 RUN = "fabbench/run"  # The label for the run's id. All of fabbench's objects have it and `NAME`.
 ROLE = "fabbench/role"  # The label of pods: `WORKER` if they measure
 WORKER = "worker"
-INDEX = "training.kubeflow.org/replica-index", "batch.kubernetes.io/job-completion-index"  # Labels that number pods
+INDEX = (
+    "training.kubeflow.org/replica-index",
+    "batch.kubernetes.io/job-completion-index",
+)  # Labels that number pods
 SELECTOR = f"{NAME}=fabbench,{RUN}"  # Selects all of fabbench's objects, of any run
 
 CONTAINER = "fabbench"
 HEARTBEAT_FILE = "/tmp/fabbench-beat"  # noqa: S108 - in the pod, which removes it; created every few seconds
-TTL_S = 20  # Seconds after its end until a Job is removed. With `LEASE_S`, all is gone in less than two minutes.
+# Seconds after its end until a Job is removed. With `LEASE_S`, all is gone in less than two
+# minutes.
+TTL_S = 20
 
 _ARGUMENT = re.compile(r"\$(?=[$(])")
 _REFERENCE = re.compile(r"\$(?=\$|\([^\s()]+\))")
@@ -41,12 +47,16 @@ class RunSpec:
     resources: PodResources
     deadline_s: int  # Seconds after which the Job ends in any case
     image: str = DEFAULT
-    hostnames: tuple[str, ...] = ()  # Labels ``kubernetes.io/hostname`` of the nodes; empty: any of `instance_type`
+    hostnames: tuple[
+        str, ...
+    ] = ()  # Labels ``kubernetes.io/hostname`` of the nodes; empty: any of `instance_type`
     instance_type: str = ""  # The label of nodes, if none are named; empty: any
     arch: str = ""  # The nodes' architecture; empty: unknown
     port: int = PORT  # Of the sshd in pods that run without fabbench
     lease_s: int = LEASE_S
-    host_network: bool = False  # Whether pods use the nodes' network: a variant, not how pods usually run
+    host_network: bool = (
+        False  # Whether pods use the nodes' network: a variant, not how pods usually run
+    )
     rdma: bool = True  # Whether RDMA may be measured, which locks memory
     claim: str = ""  # ResourceClaimTemplate of the user
     user: int | None = None  # The non-root user that pods run as; None: the image's
@@ -80,9 +90,16 @@ def escape_names(text: str) -> str:
 
 
 def workload(spec: RunSpec) -> tuple[Object, ...]:
-    """Return the objects of a run in order of creation; the first, the Job, owns the others. Raise RequestError."""
+    """Return the objects of a run in order of creation; the first, the Job, owns the others.
+
+    Raise RequestError.
+    """
     # Kubernetes before 1.28 has no `PerIndex`, which keeps other pods running.
-    backoff = {"backoffLimitPerIndex": 0, "backoffLimit": spec.count} if spec.independent else {"backoffLimit": 0}
+    backoff = (
+        {"backoffLimitPerIndex": 0, "backoffLimit": spec.count}
+        if spec.independent
+        else {"backoffLimit": 0}
+    )
     job = {"ttlSecondsAfterFinished": spec.ttl_s, **_indexed(spec, backoff, waiting(spec))}
     return (
         {"apiVersion": "batch/v1", "kind": "Job", "metadata": run_metadata(spec), "spec": job},
@@ -93,7 +110,9 @@ def workload(spec: RunSpec) -> tuple[Object, ...]:
 def indexed_job(spec: RunSpec, script: str) -> tuple[Object, ...]:
     """Return a Job whose pods all run `script` with bash, and the Service that gives them names."""
     labels = {"job-name": spec.name}
-    pods = template(spec, benchmark_container(spec, ("/bin/bash", "-c", escape_names(script))), labels)
+    pods = template(
+        spec, benchmark_container(spec, ("/bin/bash", "-c", escape_names(script))), labels
+    )
     pods["spec"] = {"subdomain": spec.name, **pods["spec"]}
     job = _indexed(spec, {"backoffLimit": 0}, pods)
     service: Object = {"clusterIP": "None", "selector": labels}
@@ -107,7 +126,10 @@ def indexed_job(spec: RunSpec, script: str) -> tuple[Object, ...]:
 def _indexed(spec: RunSpec, backoff: Object, pods: Object) -> Object:
     if spec.hostnames and len(set(spec.hostnames)) != spec.count:
         raise RequestError(
-            f"{spec.count} pods need {spec.count} nodes, one each, but {len(set(spec.hostnames))} were given.",
+            (
+                f"{spec.count} pods need {spec.count} nodes, one each, but "
+                f"{len(set(spec.hostnames))} were given."
+            ),
             hint="List as many nodes as pods.",
         )
     numbers = {"completionMode": "Indexed", "completions": spec.count, "parallelism": spec.count}
@@ -118,13 +140,24 @@ def _indexed(spec: RunSpec, backoff: Object, pods: Object) -> Object:
 def owned_by(objects: Sequence[Object], owner: Mapping[str, Any]) -> tuple[Object, ...]:
     """Add an owner, as returned by the API, to objects: they are deleted with it."""
     meta = owner["metadata"]
-    reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": meta["name"], "uid": meta["uid"]}
-    return tuple({**each, "metadata": {**each["metadata"], "ownerReferences": [reference]}} for each in objects)
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": meta["name"],
+        "uid": meta["uid"],
+    }
+    return tuple(
+        {**each, "metadata": {**each["metadata"], "ownerReferences": [reference]}}
+        for each in objects
+    )
 
 
 def user_metadata(spec: RunSpec) -> Object:
     """Return the metadata of the object that creates the pods, with what the user adds."""
-    return {"name": spec.name, **spec.options.metadata(spec.options.annotations).get("metadata", {})}
+    return {
+        "name": spec.name,
+        **spec.options.metadata(spec.options.annotations).get("metadata", {}),
+    }
 
 
 def run_metadata(spec: RunSpec) -> Object:
@@ -142,7 +175,14 @@ def watchdog_script() -> str:
 
 def watchdog(spec: RunSpec) -> tuple[str, ...]:
     """Return the command with which a pod ends when fabbench does."""
-    return ("/bin/sh", "-c", escape_argument(watchdog_script()), "fabbench", HEARTBEAT_FILE, str(spec.lease_s))
+    return (
+        "/bin/sh",
+        "-c",
+        escape_argument(watchdog_script()),
+        "fabbench",
+        HEARTBEAT_FILE,
+        str(spec.lease_s),
+    )
 
 
 def waiting(spec: RunSpec) -> Object:
@@ -174,11 +214,17 @@ def supervised(spec: RunSpec, pods: Object, role: str) -> Object:
     }
     metadata = pods.get("metadata", {})
     labels = {**metadata.get("labels", {}), **spec.labels, ROLE: role}
-    return {"metadata": {**metadata, "labels": labels}, "spec": {**pods["spec"], **strict, "containers": [container]}}
+    return {
+        "metadata": {**metadata, "labels": labels},
+        "spec": {**pods["spec"], **strict, "containers": [container]},
+    }
 
 
 def template(spec: RunSpec, container: Object, labels: Mapping[str, str]) -> Object:
-    """Return the pod template for a container, on a node of its own: among pods with these `labels`."""
+    """Return the pod template for a container, on a node of its own.
+
+    Among pods with these `labels`.
+    """
     pod_spec: Object = {
         "affinity": _affinity(spec, labels),
         **spec.options.pod_spec(),
@@ -186,7 +232,10 @@ def template(spec: RunSpec, container: Object, labels: Mapping[str, str]) -> Obj
         **_sidecars_and_claims(spec),
     }
     if spec.instance_type and not spec.hostnames:
-        nodes = {"node.kubernetes.io/instance-type": spec.instance_type, **pod_spec.get("nodeSelector", {})}
+        nodes = {
+            "node.kubernetes.io/instance-type": spec.instance_type,
+            **pod_spec.get("nodeSelector", {}),
+        }
         pod_spec["nodeSelector"] = nodes
     if spec.host_network:
         pod_spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
@@ -215,12 +264,16 @@ def _sidecars_and_claims(spec: RunSpec) -> Object:
             "restartPolicy": "Always",
             "command": ["/bin/sh", "-c", escape_names(sidecar.script)],
             "securityContext": {"capabilities": {"add": list(sidecar.capabilities)}},
-            "volumeMounts": [{"name": each.name, "mountPath": each.path} for each in sidecar.mounts],
+            "volumeMounts": [
+                {"name": each.name, "mountPath": each.path} for each in sidecar.mounts
+            ],
             "env": env_list(sidecar.env),
         }
         fields["initContainers"] = [container]
     if claims := _claims(spec):
-        fields["resourceClaims"] = [{"name": key, "resourceClaimTemplateName": name} for key, name in claims.items()]
+        fields["resourceClaims"] = [
+            {"name": key, "resourceClaimTemplateName": name} for key, name in claims.items()
+        ]
     return fields
 
 
@@ -244,17 +297,26 @@ def claim_template(spec: RunSpec, metadata: Object) -> tuple[Object, ...]:
     profile = spec.resources.profile
     if profile is None or not profile.device_class:
         return ()
-    request = {"name": CLAIM, "exactly": {"deviceClassName": profile.device_class, "allocationMode": "All"}}
+    request = {
+        "name": CLAIM,
+        "exactly": {"deviceClassName": profile.device_class, "allocationMode": "All"},
+    }
     kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
     return ({**kind, "metadata": metadata, "spec": {"spec": {"devices": {"requests": [request]}}}},)
 
 
-def benchmark_container(spec: RunSpec, command: Sequence[str], name: str = CONTAINER, **more: Any) -> Object:
+def benchmark_container(
+    spec: RunSpec, command: Sequence[str], name: str = CONTAINER, **more: Any
+) -> Object:
     """Return the container that programs run in; `more` are other fields."""
     resources, profile = spec.resources, spec.resources.profile
     limits = resources.limits()
-    requests = {key: amount for key, amount in resources.requests().items() if limits.get(key) != amount}
-    mounts = [{"name": each.name, "mountPath": each.path} for each in (profile.mounts if profile else ())]
+    requests = {
+        key: amount for key, amount in resources.requests().items() if limits.get(key) != amount
+    }
+    mounts = [
+        {"name": each.name, "mountPath": each.path} for each in (profile.mounts if profile else ())
+    ]
     security: Object = {"privileged": True} if profile and profile.privileged else {}
     if profile and spec.rdma and profile.capabilities:
         security["capabilities"] = {"add": sorted(profile.capabilities)}
@@ -278,10 +340,20 @@ _HOSTNAME = "kubernetes.io/hostname"
 
 def _affinity(spec: RunSpec, labels: Mapping[str, str]) -> Object:
     term = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": _HOSTNAME}
-    affinity: Object = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    affinity: Object = {
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    }
     if spec.hostnames:
-        terms = [{"matchExpressions": [{"key": _HOSTNAME, "operator": "In", "values": [*spec.hostnames]}]}]
-        affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        terms = [
+            {
+                "matchExpressions": [
+                    {"key": _HOSTNAME, "operator": "In", "values": [*spec.hostnames]}
+                ]
+            }
+        ]
+        affinity["nodeAffinity"] = {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}
+        }
     return affinity
 
 
@@ -290,6 +362,8 @@ def _volumes(spec: RunSpec) -> list[Object]:
     if spec.resources.shm:
         shm["sizeLimit"] = mebibytes(spec.resources.shm)
     profile = spec.resources.profile
-    mounts = (*profile.mounts, *(profile.sidecar.mounts if profile.sidecar else ())) if profile else ()
+    mounts = (
+        (*profile.mounts, *(profile.sidecar.mounts if profile.sidecar else ())) if profile else ()
+    )
     volumes = {each.name: {"name": each.name, **each.source} for each in mounts}
     return [{"name": "shm", "emptyDir": shm}, *volumes.values()]

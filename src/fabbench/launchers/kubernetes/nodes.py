@@ -57,7 +57,9 @@ class Taint(NamedTuple):
     effect: str
 
     def __str__(self) -> str:
-        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+        return (
+            f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,17 +116,24 @@ class Node:
 
 
 def read_nodes(
-    nodes: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]] = (), *, all_pods: bool = True
+    nodes: Iterable[Mapping[str, Any]],
+    pods: Iterable[Mapping[str, Any]] = (),
+    *,
+    all_pods: bool = True,
 ) -> tuple[Node, ...]:
     """Read nodes, and what pods leave free on them. `all_pods`: whether `pods` are all pods."""
     there: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for pod in pods:
         if (pod.get("status") or {}).get("phase") not in _ENDED:
             there[(pod.get("spec") or {}).get("nodeName", "")].append(pod)
-    return tuple(read_node(node, there[_meta(node).get("name", "")], all_pods=all_pods) for node in nodes)
+    return tuple(
+        read_node(node, there[_meta(node).get("name", "")], all_pods=all_pods) for node in nodes
+    )
 
 
-def read_node(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]] = (), *, all_pods: bool = True) -> Node:
+def read_node(
+    node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]] = (), *, all_pods: bool = True
+) -> Node:
     """Read one node, with the pods there. Raise ValueError for an amount that is not a quantity."""
     meta, spec, status = _meta(node), node.get("spec") or {}, node.get("status") or {}
     labels = dict(meta.get("labels") or {})
@@ -141,7 +150,9 @@ def read_node(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]] = (), *
     info = status.get("nodeInfo") or {}
     return Node(
         name=meta.get("name", ""),
-        label_type=_first(labels, "node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"),
+        label_type=_first(
+            labels, "node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"
+        ),
         arch=labels.get("kubernetes.io/arch") or info.get("architecture", ""),
         ready=ready,
         why_not=why_not,
@@ -157,14 +168,24 @@ def read_node(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]] = (), *
         huge_pages=amounts.get(HUGE_PAGES, _NONE),
         memory=amounts.get("memory", _NONE),
         cpus=amounts.get("cpu", _NONE),
-        zone=_first(labels, "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"),
+        zone=_first(
+            labels, "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
+        ),
         layers=tuple(labels[layer] for layer in LAYERS if labels.get(layer)),
         ultraserver=labels.get("topology.k8s.aws/ultraserver-id", ""),
         health=labels.get(f"{_HYPERPOD}node-health-status", ""),
         deep_health=labels.get(f"{_HYPERPOD}deep-health-check-status", ""),
         kubelet=info.get("kubeletVersion", ""),
         runtime=info.get("containerRuntimeVersion", ""),
-        runs=tuple(sorted({run for pod in pods if (run := (_meta(pod).get("labels") or {}).get("fabbench/run"))})),
+        runs=tuple(
+            sorted(
+                {
+                    run
+                    for pod in pods
+                    if (run := (_meta(pod).get("labels") or {}).get("fabbench/run"))
+                }
+            )
+        ),
     )
 
 
@@ -188,8 +209,13 @@ def requests(pod: Mapping[str, Any]) -> Mapping[str, int]:
     return total
 
 
-def values_of_label(nodes: Iterable[Mapping[str, Any]], names: Sequence[str], key: str) -> Mapping[str, str]:
-    """Return node → value of its label `key`. Raise MachineError that names the nodes that lack it."""
+def values_of_label(
+    nodes: Iterable[Mapping[str, Any]], names: Sequence[str], key: str
+) -> Mapping[str, str]:
+    """Return node → value of its label `key`.
+
+    Raise MachineError that names the nodes that lack it.
+    """
     labels = {_meta(node).get("name", ""): _meta(node).get("labels") or {} for node in nodes}
     values = {name: labels.get(name, {}).get(key, "") for name in names}
     if missing := [name for name in names if not values[name]]:
@@ -210,7 +236,10 @@ def fabric_name(node: Node) -> str:
 def true_condition(thing: Mapping[str, Any], *types: str) -> Mapping[str, Any] | None:
     """Return the first condition of an object's status that has one of these types and is true."""
     conditions = (thing.get("status") or {}).get("conditions") or ()
-    return next((each for each in conditions if each.get("type") in types and each.get("status") == "True"), None)
+    return next(
+        (each for each in conditions if each.get("type") in types and each.get("status") == "True"),
+        None,
+    )
 
 
 def _meta(thing: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -48,7 +48,8 @@ def rendered_spec(source: RenderInput) -> RunSpec:
     if resources == PodResources() and not amounts:
         raise RequestError(
             "What pods request of the nodes is unknown.",
-            hint="Pass their type if it is of EC2 (--instance-type p5.48xlarge), or --pod-request nvidia.com/gpu=8 "
+            hint="Pass their type if it is of EC2 (--instance-type p5.48xlarge), or "
+            "--pod-request nvidia.com/gpu=8 "
             "and the same for the NICs, as kubectl describe node names them.",
         )
     return RunSpec(
@@ -59,7 +60,9 @@ def rendered_spec(source: RenderInput) -> RunSpec:
         image=options.image,
         claim=options.resource_claim,
         hostnames=source.request.target.hosts,
-        instance_type=f"ml.{instance_type}" if options.instance_type.lower().startswith("ml.") else instance_type,
+        instance_type=f"ml.{instance_type}"
+        if options.instance_type.lower().startswith("ml.")
+        else instance_type,
         arch=arch_of_type(instance_type),
         host_network=options.on_host_network,
         rdma=may_use_rdma([configuration.fabric for configuration in source.plan.configurations]),
@@ -94,11 +97,17 @@ class KubernetesManifests(Rendering):
         """Write a Job that runs by itself, and its Service."""
         spec = rendered_spec(source)
         start = _START.replace("@NODES@", str(spec.count)).replace("@NAME@", spec.name)
-        opening = start.replace("@LOG_IN@", log_in("$JOB_COMPLETION_INDEX", port=spec.port, sshd="-e"))
-        target = source.script_target("", opening=opening, at_exit="complete", toggled=False, inventory=None)
+        opening = start.replace(
+            "@LOG_IN@", log_in("$JOB_COMPLETION_INDEX", port=spec.port, sshd="-e")
+        )
+        target = source.script_target(
+            "", opening=opening, at_exit="complete", toggled=False, inventory=None
+        )
         script = script_body(source.plan, target)
         comment = source.command + _INDEXED.replace("@NAME@", spec.name)
-        return yaml_documents(indexed_job(spec, script), comment, compact=True).replace("\n---\n", "\n", 1)
+        return yaml_documents(indexed_job(spec, script), comment, compact=True).replace(
+            "\n---\n", "\n", 1
+        )
 
 
 RENDERING = KubernetesManifests()

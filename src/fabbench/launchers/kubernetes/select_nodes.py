@@ -6,7 +6,12 @@ from dataclasses import dataclass, field
 from itertools import chain, takewhile
 
 from fabbench.catalog.instances import plain
-from fabbench.catalog.kubernetes_resources import PROFILES, PodResources, Profile, with_memory_and_cpus
+from fabbench.catalog.kubernetes_resources import (
+    PROFILES,
+    PodResources,
+    Profile,
+    with_memory_and_cpus,
+)
 from fabbench.hosts.check import Check, Status
 from fabbench.launchers.kubernetes.checks import KEEPS_AWAY
 from fabbench.launchers.kubernetes.nodes import Node, fabric_name
@@ -23,12 +28,15 @@ class NodeCriteria:
     """Which nodes a run needs."""
 
     count: int | None = None  # How many; None: as many as `names`, or 2
-    every: bool = False  # Whether to take all nodes that are free and alike, at least 2, if neither gives a number
+    # Whether to take all nodes that are free and alike, at least 2, if neither gives a number
+    every: bool = False
     instance_type: str = ""  # With or without HyperPod's ``ml.``; empty: any one
     names: tuple[str, ...] = ()  # Only these; empty: any
     labels: str = ""  # The selector that the cluster filtered the nodes by, for messages
     needs_gpu: bool = False
-    tolerations: tuple[Toleration, ...] = field(default_factory=default_tolerations)  # Taints that do not matter
+    tolerations: tuple[Toleration, ...] = field(
+        default_factory=default_tolerations
+    )  # Taints that do not matter
 
     @property
     def takes_all(self) -> bool:
@@ -39,7 +47,8 @@ class NodeCriteria:
 def choose(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
     """Choose nodes in one zone that are alike and fully free, as close together as the labels tell.
 
-    Raise MachineError that says why others were left out, if there are too few; RequestError for invalid numbers.
+    Raise MachineError that says why others were left out, if there are too few; RequestError for
+    invalid numbers.
     """
     needed = _count_needed(criteria, nodes)
     groups, left_out = _sort_out(nodes, criteria)
@@ -64,7 +73,10 @@ def usable_groups(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[tuple[
 
 
 def check_choice(nodes: Sequence[Node], criteria: NodeCriteria, cluster: str) -> Check:
-    """Check which nodes a run would take now. Too few nodes fail only if a number or names were given."""
+    """Check which nodes a run would take now.
+
+    Too few nodes fail only if a number or names were given.
+    """
     name = "nodes for a run"
     try:
         chosen = choose(nodes, criteria)
@@ -72,14 +84,20 @@ def check_choice(nodes: Sequence[Node], criteria: NodeCriteria, cluster: str) ->
         first, *rest = (line.strip() for line in str(error).splitlines())
         seen = f"{first} {'; '.join(rest)}".strip().rstrip(".")
         status = Status.FAIL if criteria.count or criteria.names else Status.WARN
-        return Check(host=cluster, name=name, status=status, seen=f"{seen}.", advice=error.hint or "")
+        return Check(
+            host=cluster, name=name, status=status, seen=f"{seen}.", advice=error.hint or ""
+        )
     layer = shared_layer(chosen)
     close = f"; they share {layer}" if layer and len(chosen) > 1 else ""
     return Check(host=cluster, name=name, status=Status.PASS, seen=f"{_names(chosen)}{close}.")
 
 
-def resources_on(nodes: Sequence[Node], *, gpus: bool, declared: Profile | None = None) -> PodResources:
-    """Return what pods request on these nodes: all that is free on each, GPUs if the benchmark uses them.
+def resources_on(
+    nodes: Sequence[Node], *, gpus: bool, declared: Profile | None = None
+) -> PodResources:
+    """Return what pods request on these nodes.
+
+    All that is free on each, GPUs if the benchmark uses them.
 
     `declared` is the user's profile. Raise MachineError if nodes lack what it needs.
     """
@@ -90,7 +108,10 @@ def resources_on(nodes: Sequence[Node], *, gpus: bool, declared: Profile | None 
     devices = min(node.fabric.free for node in nodes) if usable else 0
     if declared is not None and declared.resource and not devices:
         raise MachineError(
-            f"{first.name} has no {declared.resource}, which --cluster-profile {declared.name} needs.",
+            (
+                f"{first.name} has no {declared.resource}, which --cluster-profile {declared.name} "
+                "needs."
+            ),
             hint=f"Check {declared.plugin}, or declare another profile.",
         )
     pages = profile is not None and profile.huge_pages and (devices or profile.device_class)
@@ -102,7 +123,9 @@ def resources_on(nodes: Sequence[Node], *, gpus: bool, declared: Profile | None 
         declared=declared,
     )
     return with_memory_and_cpus(
-        resources, memory=min(node.memory.free for node in nodes), millis=min(node.cpus.free for node in nodes)
+        resources,
+        memory=min(node.memory.free for node in nodes),
+        millis=min(node.cpus.free for node in nodes),
     )
 
 
@@ -112,11 +135,15 @@ def shared_layer(nodes: Sequence[Node]) -> str:
 
 
 def _shared_layers(nodes: Sequence[Node]) -> list[str]:
-    same = takewhile(lambda values: len(set(values)) == 1, zip(*(node.layers for node in nodes), strict=False))
+    same = takewhile(
+        lambda values: len(set(values)) == 1, zip(*(node.layers for node in nodes), strict=False)
+    )
     return [values[0] for values in same]
 
 
-def _sort_out(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[list[list[Node]], Mapping[str, Sequence[Node]]]:
+def _sort_out(
+    nodes: Sequence[Node], criteria: NodeCriteria
+) -> tuple[list[list[Node]], Mapping[str, Sequence[Node]]]:
     """Return nodes that can be taken now, in groups that are alike, and the others by what is against them."""
     left_out, usable = defaultdict[str, list[Node]](list), list[Node]()
     for node in sorted(nodes, key=lambda each: natural_order(each.name)):
@@ -128,18 +155,22 @@ def _sort_out(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[list[list[
 def _count_needed(criteria: NodeCriteria, nodes: Sequence[Node]) -> int:
     names, count = criteria.names, criteria.count
     if count is not None and count < 1:
-        raise RequestError(f"Cannot measure {count} nodes.", hint="Pass 2 or more, or 1 for a single node.")
+        raise RequestError(
+            f"Cannot measure {count} nodes.", hint="Pass 2 or more, or 1 for a single node."
+        )
     needed = count or len(names) or 2
     if names and needed > len(names):
         raise RequestError(
-            f"--nodes is {needed}, but {len(names)} nodes were given.", hint="List as many nodes, or drop --nodes."
+            f"--nodes is {needed}, but {len(names)} nodes were given.",
+            hint="List as many nodes, or drop --nodes.",
         )
     known = {node.name for node in nodes}
     unknown = [name for name in names if name not in known]
     if unknown:
         shown = listed(sorted(known, key=natural_order), _NAMED) or "none"
         raise MachineError(
-            f"The cluster has no node {unknown[0]}{_with_labels(criteria.labels)}.", hint=f"It has {shown}."
+            f"The cluster has no node {unknown[0]}{_with_labels(criteria.labels)}.",
+            hint=f"It has {shown}.",
         )
     return needed
 
@@ -162,7 +193,9 @@ def _obstacles(node: Node, criteria: NodeCriteria) -> Iterator[str]:
     if node.health not in {"", "Schedulable"}:
         yield f"HyperPod's health status is {node.health}"
     for taint in node.taints:
-        if taint.effect in KEEPS_AWAY and not any(each.covers(*taint) for each in criteria.tolerations):
+        if taint.effect in KEEPS_AWAY and not any(
+            each.covers(*taint) for each in criteria.tolerations
+        ):
             yield f"taint {taint}"
     for what, amount in (("GPUs", node.gpus), (fabric_name(node), node.fabric)):
         if not amount.all_free:
@@ -171,10 +204,18 @@ def _obstacles(node: Node, criteria: NodeCriteria) -> Iterator[str]:
 
 
 def _groups(nodes: Sequence[Node], *, named: bool) -> list[list[Node]]:
-    """Group nodes that one set of pods can run on: a pod template has the same requests for all of them."""
+    """Group nodes that one set of pods can run on.
+
+    A pod template has the same requests for all of them.
+    """
     groups: dict[tuple[object, ...], list[Node]] = defaultdict(list)
     for node in nodes:
-        key: tuple[object, ...] = (node.arch, node.gpus.allocatable, node.resource, node.fabric.allocatable)
+        key: tuple[object, ...] = (
+            node.arch,
+            node.gpus.allocatable,
+            node.resource,
+            node.fabric.allocatable,
+        )
         if not named or node.entry:
             key = (*key, node.instance_type)
         if not named or node.fabric.allocatable:
@@ -184,7 +225,10 @@ def _groups(nodes: Sequence[Node], *, named: bool) -> list[list[Node]]:
 
 
 def _closest(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
-    """Choose nodes that share the lowest layer; of several such sets the one with the fewest to spare."""
+    """Choose nodes that share the lowest layer.
+
+    Of several such sets the one with the fewest to spare.
+    """
     for depth in range(max(len(node.layers) for node in nodes), 0, -1):
         groups: dict[tuple[str, ...], list[Node]] = defaultdict(list)
         for node in nodes:
@@ -192,12 +236,17 @@ def _closest(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
                 groups[node.layers[:depth]].append(node)
         large = [group for group in groups.values() if len(group) >= count]
         if large:
-            return tuple(min(large, key=lambda group: (len(group), natural_order(group[0].name)))[:count])
+            return tuple(
+                min(large, key=lambda group: (len(group), natural_order(group[0].name)))[:count]
+            )
     return tuple(nodes[:count])
 
 
 def _rank(nodes: Sequence[Node]) -> tuple[object, ...]:
-    """Rank groups: with a fabric first, then by network speed, number of GPUs, and closeness of nodes."""
+    """Rank groups.
+
+    With a fabric first, then by network speed, number of GPUs, and closeness of nodes.
+    """
     node = nodes[0]
     passed = sum(each.deep_health == "Passed" for each in nodes)
     return (
@@ -212,7 +261,10 @@ def _rank(nodes: Sequence[Node]) -> tuple[object, ...]:
 
 
 def _too_few(
-    needed: int, groups: Sequence[Sequence[Node]], left_out: Mapping[str, Sequence[Node]], labels: str
+    needed: int,
+    groups: Sequence[Sequence[Node]],
+    left_out: Mapping[str, Sequence[Node]],
+    labels: str,
 ) -> MachineError:
     if not groups and not left_out:
         hint = "Check their labels: kubectl describe nodes." if labels else "Add nodes."
@@ -226,7 +278,10 @@ def _too_few(
     hint = "Wait until nodes are free (fabbench check lists them), or use fewer with --nodes."
     for why, nodes in left_out.items():
         if why.startswith("taint "):
-            hint += f" If nodes with this taint are meant for it, pass --toleration {why.removeprefix('taint ')}."
+            hint += (
+                " If nodes with this taint are meant for it, pass --toleration "
+                f"{why.removeprefix('taint ')}."
+            )
         elif why == "cordoned":
             hint += f" To use cordoned nodes again: kubectl uncordon {nodes[0].name}."
     if available >= needed:

@@ -43,10 +43,13 @@ class LocalLauncher(Launcher):
         parts = target.options_as(LocalOptions).virtual_nodes
         if parts > 1 and target.interface:
             raise RequestError(
-                "--interface has no effect with --virtual-nodes: NCCL connects them over lo.", hint="Leave it out."
+                "--interface has no effect with --virtual-nodes: NCCL connects them over lo.",
+                hint="Leave it out.",
             )
         name = socket.gethostname()
-        hosts = inventories(target, needs, lambda view, variant: {name: _probe(view, needs, variant)})
+        hosts = inventories(
+            target, needs, lambda view, variant: {name: _probe(view, needs, variant)}
+        )
         return hosts.changed(partial(_parted, parts)) if parts > 1 else hosts
 
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
@@ -54,7 +57,9 @@ class LocalLauncher(Launcher):
         del deep, progress
         name, probed = socket.gethostname(), _probe(target, needs)
         (host,) = inventory(target, {name: probed}, Needs()).hosts
-        return Examined(probes={name: probed}, relations=HostRelations(addresses={name: host.address}))
+        return Examined(
+            probes={name: probed}, relations=HostRelations(addresses={name: host.address})
+        )
 
 
 LAUNCHER = LocalLauncher()
@@ -65,7 +70,9 @@ def allocation_here(inventory: Inventory) -> Iterator[RemoteAllocation]:
     """Run the agent on this machine, whose hosts, maybe virtual ones, are known."""
     with (
         contextlib.closing(Here(inventory.hosts[0].name)) as here,
-        hold(inventory, {here.name: here}, Needs(), lost_after_s=_LOST_AFTER_S, parent=os.getpid()) as allocation,
+        hold(
+            inventory, {here.name: here}, Needs(), lost_after_s=_LOST_AFTER_S, parent=os.getpid()
+        ) as allocation,
     ):
         # One machine: parts of it that run at the same time would disturb each other.
         yield replace(allocation, concurrent=False)
@@ -76,7 +83,11 @@ def _parted(parts: int, hosts: Sequence[Host]) -> tuple[Host, ...]:
     (host,) = hosts
     if host.gpus % parts or host.gpus < parts:
         raise RequestError(
-            f"{host.name} has {host.gpus} GPUs, which cannot be split into {parts} equal virtual nodes.",
+            (
+                f"{host.name} has {host.gpus} GPUs, which cannot be split into {parts} equal "
+                "virtual "
+                "nodes."
+            ),
             hint="Choose a divisor of the number of GPUs, or pass --gpus.",
         )
     names = (f"{host.name}-v{number}" for number in range(parts))
@@ -88,7 +99,10 @@ def _probe(target: Target, needs: Needs, variant: Variant = DEFAULT_VARIANT) -> 
         raise MachineError("The target local needs Linux, as libfabric's programs do.")
     if target.hosts:
         raise RequestError(
-            f"--host has no effect with --on local, which is this machine: {', '.join(target.hosts)}.",
+            (
+                "--host has no effect with --on local, which is this machine: "
+                f"{', '.join(target.hosts)}."
+            ),
             hint="Use --on ssh for hosts.",
         )
     return probe(Here(socket.gethostname()), target, needs, variant)

@@ -19,10 +19,18 @@ from fabbench.model.fabrics import RDMA
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.plan import Plan
 
-_GPUS = {"H100": "H100!", "H200": "H200", "B200": "B200", "B300": "B300"}  # ``H100`` may become an H200
+_GPUS = {
+    "H100": "H100!",
+    "H200": "H200",
+    "B200": "B200",
+    "B300": "B300",
+}  # ``H100`` may become an H200
 _GPUS_PER_HOST = 8
 _PACKAGES = ("libhwloc15", "libnl-route-3-200", "openssh-server", "iproute2")
-"""The first two are for EFA, which Modal mounts at /opt/amazon/efa; see its multinode-training-guide."""
+"""The first two are for EFA, which Modal mounts at /opt/amazon/efa.
+
+See its multinode-training-guide.
+"""
 _LONGEST_S = 24 * 3600  # The maximum timeout of a Modal function
 _INTERFACE = variable("interface")  # which the app finds
 _START = """\
@@ -31,7 +39,10 @@ env | grep -E '^NCCL_(HOSTID|SOCKET_NTHREADS|NSOCKS_PERTHREAD)=' >~/.nccl.conf #
 @LOG_IN@interface=@INTERFACE@
 export OMPI_MCA_oob_tcp_if_include="$interface" PRTE_MCA_prte_if_include="$interface"
 """
-_FOUND = '$(ip -brief address show to "${hosts[0]}") interface=${interface%%[@ ]*} # others may lead nowhere'
+_FOUND = (
+    '$(ip -brief address show to "${hosts[0]}") interface=${interface%%[@ ]*} # others may '
+    "lead nowhere"
+)
 
 
 class ModalRendering(Rendering):
@@ -55,7 +66,9 @@ class ModalRendering(Rendering):
         if not packages:
             benchmark.require_image(image)
         start = _START.replace("@LOG_IN@", log_in("${NUMBER:-0}", port=2222, sshd="-qf /dev/null"))
-        start = start.replace("@INTERFACE@", quote(named) if (named := source.request.target.interface) else _FOUND)
+        start = start.replace(
+            "@INTERFACE@", quote(named) if (named := source.request.target.interface) else _FOUND
+        )
         opening, at_exit = (start, "complete") if source.plan.hosts > 1 else ("", "")
         text = script(source.plan, source.script_target("", opening=opening, at_exit=at_exit))
         parts = (
@@ -77,7 +90,8 @@ def _instance(source: RenderInput) -> Instance:
     if instance is None or instance.gpu_model not in _GPUS or instance.gpus != _GPUS_PER_HOST:
         seen = f"{instance.gpus or 'no'} {instance.gpu_model or 'GPU'}" if instance else ""
         raise RequestError(
-            f"Modal's clusters have whole hosts with {_GPUS_PER_HOST} GPUs of {', '.join(_GPUS)}, but "
+            f"Modal's clusters have whole hosts with {_GPUS_PER_HOST} GPUs of "
+            f"{', '.join(_GPUS)}, but "
             f"{f'{instance.instance_type} has {seen}' if instance else 'the type of the hosts is unknown'}.",
             hint="Pass their type, such as --instance-type p5.48xlarge.",
         )
@@ -113,7 +127,10 @@ def _settings(plan: Plan, instance: Instance, image: str) -> Iterator[tuple[str,
 
 
 def _image(packages: Sequence[str], *, python: bool) -> str:
-    """Write the image: one from a registry, plus what Modal and ssh need, and packages from PyPI."""
+    """Write the image.
+
+    One from a registry, plus what Modal and ssh need, and packages from PyPI.
+    """
     more = ', add_python="3.12"' if python else ""
     pip = f"    .uv_pip_install({_words(packages)})\n" if packages else ""
     return (

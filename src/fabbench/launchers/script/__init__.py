@@ -1,4 +1,7 @@
-"""The format ``script``: a bash script for the first host; arguments name all hosts. Its options."""
+"""The format ``script``: a bash script for the first host; arguments name all hosts.
+
+Its options.
+"""
 
 from dataclasses import dataclass
 

@@ -9,7 +9,10 @@ from fabbench.launchers.script import ScriptOptions
 
 
 class ScriptRendering(Rendering):
-    """A bash script: ``bash SCRIPT HOST…`` on the first of the hosts, which reaches the others by ssh."""
+    """A bash script.
+
+    ``bash SCRIPT HOST…`` on the first of the hosts, which reaches the others by ssh.
+    """
 
     name: Final = "script"
     options = ScriptOptions

@@ -1,4 +1,7 @@
-"""The launcher and format ``skypilot``: a cluster that SkyPilot launches. Its options and infrastructures."""
+"""The launcher and format ``skypilot``: a cluster that SkyPilot launches.
+
+Its options and infrastructures.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,16 +24,27 @@ class NodeKind(StrEnum):
     SLURM = "slurm"
 
 
-_FLAVOURS = {"k8s": NodeKind.PODS, "kubernetes": NodeKind.PODS, "aws": NodeKind.MACHINES, "slurm": NodeKind.SLURM}
+_FLAVOURS = {
+    "k8s": NodeKind.PODS,
+    "kubernetes": NodeKind.PODS,
+    "aws": NodeKind.MACHINES,
+    "slurm": NodeKind.SLURM,
+}
 
 
 def node_kind(infra: str) -> NodeKind:
-    """Parse ``k8s/CONTEXT``, ``aws/REGION/ZONE``, ``slurm/CLUSTER/PARTITION``. Raise RequestError for others."""
+    """Parse ``k8s/CONTEXT``, ``aws/REGION/ZONE``, ``slurm/CLUSTER/PARTITION``.
+
+    Raise RequestError for others.
+    """
     kind = _FLAVOURS.get(infra.partition("/")[0].lower())
     if kind is None:
         raise RequestError(
             f"fabbench does not support SkyPilot on {infra}.",
-            hint="Use one of k8s, aws and slurm with --infra, optionally with SkyPilot's suffix: k8s/my-context.",
+            hint=(
+                "Use one of k8s, aws and slurm with --infra, optionally with SkyPilot's suffix: "
+                "k8s/my-context."
+            ),
         )
     return kind
 
@@ -48,11 +62,16 @@ class SkyPilotOptions(PodOptions, InstanceOptions):
     )
     image: str = option(
         IMAGE,
-        "Image of the nodes. Default: the pinned AWS nccl-tests image on k8s; SkyPilot's own elsewhere.",
+        (
+            "Image of the nodes. Default: the pinned AWS nccl-tests image on k8s; SkyPilot's own "
+            "elsewhere."
+        ),
         unset="",
     )
     network_tier: str | None = option(
-        Choice(("best", "standard")), "SkyPilot's network_tier. Default: best on aws with EFA.", RARE
+        Choice(("best", "standard")),
+        "SkyPilot's network_tier. Default: best on aws with EFA.",
+        RARE,
     )
     cluster_name: str | None = option(
         Text("the name of a cluster", "NAME", r"^[A-Za-z][A-Za-z0-9._-]*$"),
@@ -85,11 +104,18 @@ class SkyPilotOptions(PodOptions, InstanceOptions):
             for name in declared(PodOptions):
                 if getattr(self, name):
                     raise RequestError(
-                        f"{known[name].long} has no effect with --infra {self.infra}: it is for pods.",
+                        (
+                            f"{known[name].long} has no effect with --infra {self.infra}: it is "
+                            "for "
+                            "pods."
+                        ),
                         hint="It works with --infra k8s.",
                     )
         if self.node_kind is NodeKind.SLURM and self.idle_minutes is not None:
-            raise RequestError("SkyPilot does not tear down idle clusters on Slurm.", hint="Leave idle-minutes out.")
+            raise RequestError(
+                "SkyPilot does not tear down idle clusters on Slurm.",
+                hint="Leave idle-minutes out.",
+            )
 
 
 OPTIONS = SkyPilotOptions

@@ -1,4 +1,7 @@
-"""A SkyPilot cluster: launched, and torn down no matter what happens. Only this module converts SkyPilot's errors."""
+"""A SkyPilot cluster: launched, and torn down no matter what happens.
+
+Only this module converts SkyPilot's errors.
+"""
 
 import functools
 import importlib
@@ -18,13 +21,19 @@ from fabbench.launchers import notify
 from fabbench.logs.launcher_prefixes import strip_colors
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
 
-_INSTALL = "Run pip install 'fabbench[sky]', and SkyPilot's extra for the infrastructure: pip install 'skypilot[aws]'."
+_INSTALL = (
+    "Run pip install 'fabbench[sky]', and SkyPilot's extra for the infrastructure: pip "
+    "install 'skypilot[aws]'."
+)
 _REQUESTS = frozenset({
     *("InvalidSkyPilotConfigError", "InvalidClusterNameError", "NotSupportedError", "ValueError"),
     "ResourcesMismatchError",
 })  # fmt: skip
 """Names of SkyPilot errors that mean an invalid request."""
-_MIN_RELEASE = (0, 14)  # The oldest release that fabbench is tested with; earlier ones lack parts of the API
+_MIN_RELEASE = (
+    0,
+    14,
+)  # The oldest release that fabbench is tested with; earlier ones lack parts of the API
 _RELEASE = re.compile(r"(\d+)\.(\d+)")
 _MAX_CHARACTERS = 1500
 
@@ -61,14 +70,18 @@ def sky() -> Any:
     if release and tuple(map(int, release.groups())) < _MIN_RELEASE:
         required = ".".join(map(str, _MIN_RELEASE))
         raise MachineError(
-            f"SkyPilot {loaded.__version__} is installed, but {required} or later is required.", hint=_INSTALL
+            f"SkyPilot {loaded.__version__} is installed, but {required} or later is required.",
+            hint=_INSTALL,
         )
     return loaded
 
 
 @contextmanager
 def sky_request(failure: str, hint: str | None = None) -> Iterator[Any]:
-    """Yield SkyPilot's library for one request. Raise MachineError or RequestError for its errors, after `failure`."""
+    """Yield SkyPilot's library for one request.
+
+    Raise MachineError or RequestError for its errors, after `failure`.
+    """
     library = sky()
     try:
         with redirect_stdout(STDERR):
@@ -106,14 +119,24 @@ class ClusterOptions:
     """Options of a cluster."""
 
     name: str
-    idle_minutes: int | None = None  # After how many idle minutes it tears itself down; None for never
+    idle_minutes: int | None = (
+        None  # After how many idle minutes it tears itself down; None for never
+    )
     keep: bool = False  # Whether it is left up at the end
-    start_s: float | None = None  # When to give up on a cluster that is not up; None for SkyPilot's own limit
-    inherited: tuple[str, ...] = ()  # Variables that jobs inherit from fabbench, as SkyPilot secrets
+    start_s: float | None = (
+        None  # When to give up on a cluster that is not up; None for SkyPilot's own limit
+    )
+    inherited: tuple[
+        str, ...
+    ] = ()  # Variables that jobs inherit from fabbench, as SkyPilot secrets
 
 
 class SkyCluster:
-    """One cluster. Leaving it cancels the job and tears down the cluster, unless it existed before or `keep` is set."""
+    """One cluster.
+
+    Leaving it cancels the job and tears down the cluster, unless it existed before or `keep` is
+    set.
+    """
 
     def __init__(self, options: ClusterOptions) -> None:
         self.options = options
@@ -133,7 +156,10 @@ class SkyCluster:
             raise
 
     def launch(self, document: str) -> int:
-        """Create the cluster, submit a task, return the job's id. Raise RequestError (rejected), MachineError."""
+        """Create the cluster, submit a task, return the job's id.
+
+        Raise RequestError (rejected), MachineError.
+        """
         name = self.options.name
         with sky_request("SkyPilot rejects the task") as sky:
             task = sky.Task.from_yaml_str(document)
@@ -156,7 +182,10 @@ class SkyCluster:
         return job
 
     def _up(self, sky: Any, request: Any) -> Any:
-        """Wait until the cluster is up, showing SkyPilot's output meanwhile. Raises SkyPilot's errors."""
+        """Wait until the cluster is up, showing SkyPilot's output meanwhile.
+
+        Raises SkyPilot's errors.
+        """
         limit_s, answer = self.options.start_s, Future[Any]()
         if limit_s is None:
             return sky.stream_and_get(request, output_stream=STDERR)
@@ -174,12 +203,21 @@ class SkyCluster:
             if answer.done():  # SkyPilot's own error
                 raise
         raise MachineError(
-            f"The cluster {self.options.name} cannot be launched: it was not up after {limit_s:g} s.",
-            hint=f"Check the provisioning log while it is launched: sky logs --provision {self.options.name}.",
+            (
+                f"The cluster {self.options.name} cannot be launched: it was not up after "
+                f"{limit_s:g} s."
+            ),
+            hint=(
+                "Check the provisioning log while it is launched: sky logs --provision "
+                f"{self.options.name}."
+            ),
         )
 
     def lines(self, job: int) -> Generator[str, None, str]:
-        """Yield a job's lines, prefixes included; return its status (``SUCCEEDED``). Closing it cancels it."""
+        """Yield a job's lines, prefixes included; return its status (``SUCCEEDED``).
+
+        Closing it cancels it.
+        """
         last = ""
         try:
             for line in self._tail(job):
@@ -298,5 +336,8 @@ def echo(line: str) -> bool:
 
 
 def failed(number: int, status: str, last: str) -> str:
-    """Return the log's line on a failed job, for `fabbench.evidence.known_errors`; `last` is its last line."""
+    """Return the log's line on a failed job, for `fabbench.evidence.known_errors`.
+
+    `last` is its last line.
+    """
     return f"fabbench: SkyPilot ended job {number} as {status}{f': {last}' if last else '.'}"

@@ -1,4 +1,7 @@
-"""The launcher ``skypilot``: a cluster that SkyPilot launches with one job, which runs the whole plan."""
+"""The launcher ``skypilot``.
+
+A cluster that SkyPilot launches with one job, which runs the whole plan.
+"""
 
 import contextlib
 import importlib
@@ -13,7 +16,15 @@ from fabbench.hosts.check import Check, HostRelations, Progress, Status
 from fabbench.launchers import NODES, Examined, Launcher, rendering_named
 from fabbench.launchers.batch_job import JobAllocation
 from fabbench.launchers.skypilot import IDLE_MINUTES, NodeKind, SkyPilotOptions
-from fabbench.launchers.skypilot.cluster import ClusterOptions, SkyCluster, echo, failed, prefix, sky, sky_request
+from fabbench.launchers.skypilot.cluster import (
+    ClusterOptions,
+    SkyCluster,
+    echo,
+    failed,
+    prefix,
+    sky,
+    sky_request,
+)
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
 from fabbench.model.hosts import Needs, Target
@@ -46,7 +57,9 @@ def _follow(cluster: SkyCluster, document: str) -> Generator[str, None, None]:
             marker = read_marker(text)
             last = text if node_prefix and text.strip() and marker is None else last
             started = started or marker is not None
-            step_failed = step_failed or bool(marker and marker.kind == "end" and marker.status != 0)
+            step_failed = step_failed or bool(
+                marker and marker.kind == "end" and marker.status != 0
+            )
             yield line
     if not started:
         raise MachineError(failed(number, ended, last).removeprefix("fabbench: "))
@@ -65,15 +78,21 @@ class SkyPilotLauncher(Launcher):
 
     @contextlib.contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:
-        """Take the machines from the catalog; the plan launches the cluster. Leaving the context tears it down."""
+        """Take the machines from the catalog; the plan launches the cluster.
+
+        Leaving the context tears it down.
+        """
         options = target.options_as(SkyPilotOptions)
         if target.hosts:
             raise RequestError(
-                "--host has no effect with SkyPilot, which chooses the machines.", hint="Use --nodes to set how many."
+                "--host has no effect with SkyPilot, which chooses the machines.",
+                hint="Use --nodes to set how many.",
             )
         sky()
         nodes = target.nodes or NODES
-        inventory = inventory_of(options.instance_type, nodes, target=target, needs=needs, image=options.node_image)
+        inventory = inventory_of(
+            options.instance_type, nodes, target=target, needs=needs, image=options.node_image
+        )
         idle = options.idle_minutes
         if idle is None and not options.keep and options.node_kind is not NodeKind.SLURM:
             idle = IDLE_MINUTES
@@ -86,12 +105,17 @@ class SkyPilotLauncher(Launcher):
         )
         with SkyCluster(settings) as cluster:
             follow = partial(_follow, cluster)
-            allocation = JobAllocation(inventory, rendering_named(self.name), FILE, follow, waits_for_start=True)
+            allocation = JobAllocation(
+                inventory, rendering_named(self.name), FILE, follow, waits_for_start=True
+            )
             with closing(allocation):
                 yield allocation
 
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
-        """Check whether SkyPilot can use the infrastructure. Nothing is launched, and no machine checked."""
+        """Check whether SkyPilot can use the infrastructure.
+
+        Nothing is launched, and no machine checked.
+        """
         del needs, deep
         infra = target.options_as(SkyPilotOptions).infra
         progress("querying SkyPilot", 0, 1)
@@ -107,7 +131,9 @@ def _checks(infra: str) -> Iterator[Check]:
         library = sky()
     except FabbenchError as error:
         advice = error.hint or "Install it."
-        yield Check(host="skypilot", name="library", status=Status.FAIL, seen=str(error), advice=advice)
+        yield Check(
+            host="skypilot", name="library", status=Status.FAIL, seen=str(error), advice=advice
+        )
         return
     seen = f"SkyPilot {library.__version__}."
     yield Check(host="skypilot", name="library", status=Status.PASS, seen=seen)
@@ -119,7 +145,9 @@ def _checks(infra: str) -> Iterator[Check]:
             clouds_of = library.get(sdk.check((cloud,), verbose=False))
     except FabbenchError as error:
         advice = "Run sky check for details."
-        yield Check(host="skypilot", name="place", status=Status.FAIL, seen=str(error), advice=advice)
+        yield Check(
+            host="skypilot", name="place", status=Status.FAIL, seen=str(error), advice=advice
+        )
         return
     enabled = any(clouds for clouds in clouds_of.values())
     status, word = (Status.PASS, "enabled") if enabled else (Status.FAIL, "not enabled")

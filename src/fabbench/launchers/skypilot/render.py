@@ -1,7 +1,10 @@
-"""A plan → the SkyPilot task: its infrastructure, configurations, nodes, and the script of rank 0. Pure.
+"""A plan → the SkyPilot task: its infrastructure, configurations, nodes, and the script of rank 0.
 
-It is SkyPilot's own example (examples/aws_efa/nccl_efa.yaml), except that the baseline is a transport that is
-chosen and proven, not what an empty FI_PROVIDER happens to select, and that every step has a time limit.
+Pure.
+
+It is SkyPilot's own example (examples/aws_efa/nccl_efa.yaml), except that the baseline is a
+transport that is chosen and proven, not what an empty FI_PROVIDER happens to select, and that every
+step has a time limit.
 """
 
 from dataclasses import replace
@@ -9,7 +12,12 @@ from typing import Any, NamedTuple
 
 from fabbench.catalog.expectations import system
 from fabbench.catalog.instances import Instance
-from fabbench.catalog.kubernetes_resources import GPU, PodResources, override_resources, resources_of_type
+from fabbench.catalog.kubernetes_resources import (
+    GPU,
+    PodResources,
+    override_resources,
+    resources_of_type,
+)
 from fabbench.execution.script import script_body
 from fabbench.execution.script.target import READ_SKYPILOT, READ_SLURM, SSH, ScriptTarget
 from fabbench.launchers import Rendering, RenderInput
@@ -29,7 +37,11 @@ _MEMORY = {"A100": 40, "V100": 16}  # GPUs of several sizes → GiB of the one w
 
 def accelerator(instance: Instance) -> str:
     """Return SkyPilot's name for an instance type's GPUs, such as ``A100-80GB``."""
-    name = instance.gpu_model.upper().replace("RTX-PRO-SERVER-", "RTXPRO").replace("RTX-PRO-", "RTXPRO")
+    name = (
+        instance.gpu_model.upper()
+        .replace("RTX-PRO-SERVER-", "RTXPRO")
+        .replace("RTX-PRO-", "RTXPRO")
+    )
     memory = (instance.gpu_memory_mib or 0) // _GIB
     larger = memory > _MEMORY.get(name, memory)
     return f"{name}-{memory}GB" if larger else name
@@ -39,14 +51,24 @@ ALL = "all"
 
 
 def with_base(planned: Plan, request: RunRequest, inventory: Inventory) -> Plan:
-    """Add tcp, if the benchmark has it, to a plan of one RDMA configuration: FABRIC then switches to it."""
-    if len(planned.configurations) > 1 or planned.configurations[0].fabric not in RDMA or request.target.variants:
+    """Add tcp, if the benchmark has it, to a plan of one RDMA configuration.
+
+    FABRIC then switches to it.
+    """
+    if (
+        len(planned.configurations) > 1
+        or planned.configurations[0].fabric not in RDMA
+        or request.target.variants
+    ):
         return planned
     try:
         base = plan(replace(request, fabrics=("tcp",), repeats=len(planned.executions)), inventory)
     except FabbenchError:
         return planned
-    more = (_numbered(each, number) for number, each in enumerate(base.executions, start=len(planned.executions)))
+    more = (
+        _numbered(each, number)
+        for number, each in enumerate(base.executions, start=len(planned.executions))
+    )
     configurations = (*planned.configurations, *base.configurations)
     return replace(planned, configurations=configurations, executions=(*planned.executions, *more))
 
@@ -66,7 +88,9 @@ def _numbered(execution: Execution, number: int) -> Execution:
 Task = dict[str, Any]
 
 _DOCKER = "docker:"
-_DOCKER_PORT = "10022"  # The port of the sshd that SkyPilot starts in a container on a virtual machine
+_DOCKER_PORT = (
+    "10022"  # The port of the sshd that SkyPilot starts in a container on a virtual machine
+)
 _FIRST_NODE = '[ "${SKYPILOT_NODE_RANK:-0}" = 0 ] || exit 0 # the first node starts all ranks\n'
 _IMAGE_OF_MACHINES = """\
 # Where AWS's machine images have libfabric's programs and nccl-tests: the newest CUDA comes last.
@@ -84,17 +108,24 @@ class _Nodes(NamedTuple):
     where: NodeKind
     image: str  # As SkyPilot writes it; empty for none
     gpus: int
-    share: PodResources | None  # What each node has of its instance type; None if the type is not known
+    share: (
+        PodResources | None
+    )  # What each node has of its instance type; None if the type is not known
 
 
 def task(source: RenderInput, planned: Plan) -> Task:
-    """Return a plan as a SkyPilot task, with keys in the order that SkyPilot documents. Raise RequestError."""
+    """Return a plan as a SkyPilot task, with keys in the order that SkyPilot documents.
+
+    Raise RequestError.
+    """
     nodes = _node_info(source)
     made: Task = {"name": f"fabbench-{planned.benchmark}", "resources": _resources(source, nodes)}
     made |= {"num_nodes": planned.hosts, "envs": {"FABRIC": case_of_execution(source.plan)}}
     if config := _config(source, nodes):
         made["config"] = config
-    plain = nodes.where is NodeKind.MACHINES and not nodes.image and not source.request.target.bin_dirs
+    plain = (
+        nodes.where is NodeKind.MACHINES and not nodes.image and not source.request.target.bin_dirs
+    )
     start = _IMAGE_OF_MACHINES if plain else ""
     made["run"] = f"{_FIRST_NODE}{start}{script_body(planned, _script_target(source, nodes))}"
     return made
@@ -110,11 +141,20 @@ def _node_info(source: RenderInput) -> _Nodes:
         )
     image = image.removeprefix(_DOCKER)
     gpus = max(host.gpus for host in source.inventory.hosts)
-    share = resources_of_type(source.instance.instance_type, gpus=gpus > 0, all_cpus=True) if source.instance else None
+    share = (
+        resources_of_type(source.instance.instance_type, gpus=gpus > 0, all_cpus=True)
+        if source.instance
+        else None
+    )
     share = override_resources(share, options.pod_requests) if share else None
-    if share is None and (where is NodeKind.MACHINES or gpus) and not system(source.inventory.hosts[0].instance_type):
+    if (
+        share is None
+        and (where is NodeKind.MACHINES or gpus)
+        and not system(source.inventory.hosts[0].instance_type)
+    ):
         raise RequestError(
-            "The instance type for SkyPilot is unknown.", hint="Pass their type, such as --instance-type p5.48xlarge."
+            "The instance type for SkyPilot is unknown.",
+            hint="Pass their type, such as --instance-type p5.48xlarge.",
         )
     return _Nodes(options.infra, where, f"{_DOCKER}{image}" if image else "", gpus, share)
 
@@ -161,20 +201,33 @@ def _containers(nodes: _Nodes) -> Task:
     """Return what pods need for the fabric. SkyPilot itself requests GPUs, CPUs and memory."""
     if nodes.share is None or nodes.share.profile is None:
         return {}
-    limits = {name: text for name, text in nodes.share.limits().items() if name not in {GPU, "memory"}}
+    limits = {
+        name: text for name, text in nodes.share.limits().items() if name not in {GPU, "memory"}
+    }
     devices = {name: int(text) if text.isdigit() else text for name, text in limits.items()}
     security = {"capabilities": {"add": list(nodes.share.profile.capabilities)}}
-    return {"containers": [{"resources": {"limits": devices, "requests": {**devices}}, "securityContext": security}]}
+    return {
+        "containers": [
+            {"resources": {"limits": devices, "requests": {**devices}}, "securityContext": security}
+        ]
+    }
 
 
 def _script_target(source: RenderInput, nodes: _Nodes) -> ScriptTarget:
-    """Return how the script reaches the nodes: by ssh, which SkyPilot sets up between them, or by srun."""
+    """Return how the script reaches the nodes.
+
+    By ssh, which SkyPilot sets up between them, or by srun.
+    """
     by_name: dict[str, Any] = {}
     if not nodes.image and not source.request.target.bin_dirs:  # then PATH finds the programs
-        by_name["programs"] = {path: name for name, path in source.inventory.hosts[0].programs.items()}
+        by_name["programs"] = {
+            path: name for name, path in source.inventory.hosts[0].programs.items()
+        }
     if nodes.where is NodeKind.SLURM:
         extra = ("--overlap", *((f"--gpus-per-node={nodes.gpus}",) if nodes.gpus else ()))
-        return source.script_target(READ_SLURM, ranks_by_srun=True, programs_by_srun=True, extra=extra, **by_name)
+        return source.script_target(
+            READ_SLURM, ranks_by_srun=True, programs_by_srun=True, extra=extra, **by_name
+        )
     if nodes.where is NodeKind.MACHINES and nodes.image:
         ssh = (*SSH, "-p", _DOCKER_PORT)
         return source.script_target(READ_SKYPILOT, ssh=ssh, agent=("ssh", *ssh))
@@ -215,7 +268,9 @@ def _about(source: RenderInput, planned: Plan) -> str:
         text += _TOGGLE.format(configurations=", ".join((*labels, ALL)), other=other)
     if names := source.request.target.inherited:
         secrets = " ".join(f"--secret {name}" for name in names)
-        text += f"\nIts programs inherit variables from where it is launched: sky launch {secrets} FILE"
+        text += (
+            f"\nIts programs inherit variables from where it is launched: sky launch {secrets} FILE"
+        )
     where = source.options_as(SkyPilotOptions).node_kind
     return text + {NodeKind.PODS: _ON_PODS, NodeKind.MACHINES: _ON_MACHINES}.get(where, "")
 

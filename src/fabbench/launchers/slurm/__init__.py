@@ -1,4 +1,7 @@
-"""The launcher ``slurm``: jobs submitted from a login node, or run in an allocation. Its options."""
+"""The launcher ``slurm``: jobs submitted from a login node, or run in an allocation.
+
+Its options.
+"""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +22,9 @@ _RESERVED = frozenset({
 })  # fmt: skip
 """Options that fabbench sets itself, or with which it could not follow the job."""
 
-_LIMIT = r"^(\d+(:\d\d?)?|\d+:\d\d?:\d\d?|\d+-\d\d?(:\d\d?){0,2})$"  # Minutes, H:MM:SS or D-HH:MM:SS
+_LIMIT = (
+    r"^(\d+(:\d\d?)?|\d+:\d\d?:\d\d?|\d+-\d\d?(:\d\d?){0,2})$"  # Minutes, H:MM:SS or D-HH:MM:SS
+)
 
 
 def format_time_limit(limit_s: int) -> str:
@@ -45,22 +50,32 @@ class SlurmOptions(SshOptions, InstanceOptions):
     divides = True
     without = ("silence_s",)  # A job's script has no silence limit
 
-    login: str | None = option(HOST, "Slurm login node (ssh host). Default: this machine.", only="run", reaches=True)
+    login: str | None = option(
+        HOST, "Slurm login node (ssh host). Default: this machine.", only="run", reaches=True
+    )
     partition: str | None = option(
         Text("a partition", "NAME", _NAME), "Slurm partition. Default: the cluster's default."
     )
     account: str | None = option(Text("an account", "NAME", _NAME), "Slurm account to charge.")
-    qos: str | None = option(Text("a quality of service", "NAME", _NAME), "Slurm quality of service.")
+    qos: str | None = option(
+        Text("a quality of service", "NAME", _NAME), "Slurm quality of service."
+    )
     time: str | None = option(
         Text("a time limit: minutes, H:MM:SS or D-HH:MM:SS", "LIMIT", _LIMIT),
         "Time limit of the job, such as 2:00:00. Default: estimated from the plan.",
     )
     reservation: str | None = option(Text("a reservation", "NAME", _NAME), "Slurm reservation.")
-    constraint: str | None = option(Text("features", "FEATURES", _WORD), "Slurm node features to require.")
-    mpi: str = option(
-        Choice(("srun", "mpirun")), "What starts the ranks in a Slurm job: srun with PMIx, or mpirun.", default="srun"
+    constraint: str | None = option(
+        Text("features", "FEATURES", _WORD), "Slurm node features to require."
     )
-    image: str = option(IMAGE, "Container image of the job (Pyxis). Default: no container.", unset="")
+    mpi: str = option(
+        Choice(("srun", "mpirun")),
+        "What starts the ranks in a Slurm job: srun with PMIx, or mpirun.",
+        default="srun",
+    )
+    image: str = option(
+        IMAGE, "Container image of the job (Pyxis). Default: no container.", unset=""
+    )
     container_mounts: tuple[str, ...] = option(
         Text("FROM:TO", "FROM:TO", r"^[^\s,]+:[^\s,]+$"),
         "Directory to mount into the job's container (--image). Can be given several times.",
@@ -79,7 +94,11 @@ class SlurmOptions(SshOptions, InstanceOptions):
     )
     no_gres: bool = option(Flag(), "Do not request GPUs (for clusters without GRES).", RARE)
     lost_after: float = option(
-        Seconds(1), "Abort if the login node is silent for SECONDS.", RARE, default="300", only="run"
+        Seconds(1),
+        "Abort if the login node is silent for SECONDS.",
+        RARE,
+        default="300",
+        only="run",
     )
     start_timeout: float | None = start_timeout("a job that Slurm has not started")
 

@@ -1,6 +1,7 @@
 """The launcher ``slurm``: a whole run as one Slurm job, submitted here or on a login node over ssh.
 
-Inside an allocation (``SLURM_JOB_NODELIST``) the script runs there, by srun, and nothing is submitted.
+Inside an allocation (``SLURM_JOB_NODELIST``) the script runs there, by srun, and nothing is
+submitted.
 """
 
 import contextlib
@@ -17,7 +18,17 @@ from fabbench.hosts.check import HostRelations, Progress
 from fabbench.hosts.discover import folders, programs
 from fabbench.hosts.probe import probe_arguments, read_probe, script
 from fabbench.hosts.probe_result import Probe
-from fabbench.launchers import NODES, SWITCH, Examined, Launcher, Leftover, Leftovers, notify, rendering_named, shorten
+from fabbench.launchers import (
+    NODES,
+    SWITCH,
+    Examined,
+    Launcher,
+    Leftover,
+    Leftovers,
+    notify,
+    rendering_named,
+    shorten,
+)
 from fabbench.launchers.batch_job import Follow, JobAllocation
 from fabbench.launchers.slurm import SlurmOptions
 from fabbench.launchers.slurm.login_node import LoginNode, inside, login
@@ -54,12 +65,17 @@ _ALL_S = 180.0
 def probe_nodes(
     login_node: LoginNode, requested: Sequence[SlurmNode], target: Target, needs: Needs
 ) -> tuple[Mapping[str, Probe], HostRelations]:
-    """Probe nodes in a job. Nodes that did not answer are unreachable, with Slurm's message as the reason."""
+    """Probe nodes in a job.
+
+    Nodes that did not answer are unreachable, with Slurm's message as the reason.
+    """
     name = f"fabbench-check-{secrets.token_hex(3)}"
     text = f"{PRINT_NODE}\n{script()}".encode()
     arguments = probe_arguments(programs(needs), folders(target))
     try:
-        done = login_node.run((*_srun(name, requested, target), *arguments), stdin=text, timeout_s=_ALL_S)
+        done = login_node.run(
+            (*_srun(name, requested, target), *arguments), stdin=text, timeout_s=_ALL_S
+        )
     except BaseException:
         login_node.run_idempotent(("scancel", f"--name={name}"))
         raise
@@ -73,7 +89,14 @@ def _srun(name: str, requested: Sequence[SlurmNode], target: Target) -> tuple[st
     options, count = target.options_as(SlurmOptions), len(requested)
     gpus = min(node.gpus for node in requested)
     return (
-        *("srun", f"--job-name={name}", f"--immediate={_WAIT_S}", "--time=5", "--exclusive", "--mem=0"),
+        *(
+            "srun",
+            f"--job-name={name}",
+            f"--immediate={_WAIT_S}",
+            "--time=5",
+            "--exclusive",
+            "--mem=0",
+        ),
         *(f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--cpu-bind=none"),
         f"--nodelist={','.join(node.name for node in requested)}",
         *((f"--gpus-per-node={gpus}",) if gpus and not options.no_gres else ()),
@@ -83,7 +106,9 @@ def _srun(name: str, requested: Sequence[SlurmNode], target: Target) -> tuple[st
 
 
 # The clock of the machine that prints the times.
-_LIST_JOBS = 'date +"now %Y-%m-%dT%H:%M:%S"; squeue --noheader --user="$(id -un)" --format="%A|%P|%V|%j|%k"'
+_LIST_JOBS = (
+    'date +"now %Y-%m-%dT%H:%M:%S"; squeue --noheader --user="$(id -un)" --format="%A|%P|%V|%j|%k"'
+)
 
 
 def find_jobs(login_node: LoginNode) -> tuple[Leftover, ...]:
@@ -100,8 +125,14 @@ def find_jobs(login_node: LoginNode) -> tuple[Leftover, ...]:
     for line in done.out[1:]:
         number, partition, submitted, name, comment = (*line.split("|", 4), *[""] * 5)[:5]
         if comment.startswith(COMMENT) or name.startswith(JOB_NAME):
-            age = now - datetime.fromisoformat(submitted) if submitted[:1].isdigit() else timedelta()
-            found.append(Leftover(run=number, namespace=partition, age=age, running=True, request=name, things=()))
+            age = (
+                now - datetime.fromisoformat(submitted) if submitted[:1].isdigit() else timedelta()
+            )
+            found.append(
+                Leftover(
+                    run=number, namespace=partition, age=age, running=True, request=name, things=()
+                )
+            )
     return tuple(sorted(found, key=lambda each: -each.age))
 
 
@@ -129,7 +160,10 @@ class SlurmLauncher(Launcher):
 
     @contextlib.contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:
-        """Look at Slurm's nodes, and hold them if they are to be divided. Leaving it leaves no job and no file."""
+        """Look at Slurm's nodes, and hold them if they are to be divided.
+
+        Leaving it leaves no job and no file.
+        """
         with login(target) as login_node:
             if needs.divided:
                 with _held(target, needs, login_node) as held:
@@ -139,10 +173,16 @@ class SlurmLauncher(Launcher):
                 inventory = _allocated_nodes(target, needs, login_node)
                 names = [host.name for host in inventory.hosts]
                 steps = _steps_inside(inventory, needs, login_node)
-                allocation = _job_allocation(inventory, lambda document: steps.follow(document, names))
+                allocation = _job_allocation(
+                    inventory, lambda document: steps.follow(document, names)
+                )
             else:
-                job = SubmittedJob(login_node, target.options_as(SlurmOptions).start_timeout, target.inherited)
-                allocation = _job_allocation(_select_nodes(target, needs, login_node)[0], partial(follow, job))
+                job = SubmittedJob(
+                    login_node, target.options_as(SlurmOptions).start_timeout, target.inherited
+                )
+                allocation = _job_allocation(
+                    _select_nodes(target, needs, login_node)[0], partial(follow, job)
+                )
             with contextlib.closing(allocation):
                 yield allocation
 
@@ -173,7 +213,10 @@ class SlurmLauncher(Launcher):
         return {node: switch_of[node] for node in nodes}
 
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
-        """Examine the nodes of a partition, as Slurm shows them; with `deep`, probe the idle ones in a short job."""
+        """Examine the nodes of a partition, as Slurm shows them.
+
+        With `deep`, probe the idle ones in a short job.
+        """
         progress("reading the nodes", 0, 1)
         with login(target) as login_node:
             seen, partition = _nodes(login_node), _partition(login_node, target)
@@ -185,8 +228,12 @@ class SlurmLauncher(Launcher):
             if deep and idle:
                 progress("probing the nodes", 0, len(idle))
                 probes, relations = probe_nodes(login_node, idle, target, needs)
-        checks = check_nodes(shown, partition, target.nodes, target.options_as(SlurmOptions).instance_type)
-        return Examined(probes=probes, relations=relations, checks=checks, overviews=(nodes_table(shown),))
+        checks = check_nodes(
+            shown, partition, target.nodes, target.options_as(SlurmOptions).instance_type
+        )
+        return Examined(
+            probes=probes, relations=relations, checks=checks, overviews=(nodes_table(shown),)
+        )
 
     @override
     @contextlib.contextmanager
@@ -209,7 +256,9 @@ def _nodes(login_node: LoginNode) -> tuple[SlurmNode, ...]:
 
 
 def _partition(login_node: LoginNode, target: Target) -> Partition:
-    return select_partition(partitions(_shown(login_node, "partition")), target.options_as(SlurmOptions).partition)
+    return select_partition(
+        partitions(_shown(login_node, "partition")), target.options_as(SlurmOptions).partition
+    )
 
 
 def _shown(login_node: LoginNode, what: str) -> list[str]:
@@ -218,13 +267,16 @@ def _shown(login_node: LoginNode, what: str) -> list[str]:
         message = " ".join((*done.err, *done.out)) or "no output"
         raise MachineError(
             f"Cannot query Slurm on {login_node.name}: {message}.",
-            hint="Check that scontrol is installed and slurmctld is up, or pass another login node with --login HOST.",
+            hint=(
+                "Check that scontrol is installed and slurmctld is up, or pass another login "
+                "node with --login HOST."
+            ),
         )
     return done.out
 
 
-# Options of a job that is submitted; in an allocation they are already fixed. A target of `fabbench.yaml` may have
-# them, since it also serves for submitted jobs.
+# Options of a job that is submitted; in an allocation they are already fixed. A target of
+# `fabbench.yaml` may have them, since it also serves for submitted jobs.
 _JOB_OPTIONS = (
     *("partition", "account", "qos", "time", "reservation", "constraint", "sbatch_options"),
     *("start_timeout", "chdir"),
@@ -234,7 +286,10 @@ _JOB_OPTIONS = (
 def _refuse_options_of_jobs(target: Target) -> None:
     if typed := next((name for name in _JOB_OPTIONS if name in target.typed), None):
         raise RequestError(
-            f"{declared(SlurmOptions)[typed].long} has no effect inside a Slurm allocation (SLURM_JOB_ID is set).",
+            (
+                f"{declared(SlurmOptions)[typed].long} has no effect inside a Slurm allocation "
+                "(SLURM_JOB_ID is set)."
+            ),
             hint="Leave it out, or submit a job from outside: env -u SLURM_JOB_ID fabbench run …",
         )
 
@@ -248,19 +303,28 @@ def _allocated_nodes(target: Target, needs: Needs, login_node: LoginNode) -> Inv
         raise RequestError(f"SLURM_JOB_NODELIST cannot be read: {error}.") from None
     count = target.nodes or len(names)
     if count > len(names):
-        raise MachineError(f"{count} nodes requested, but this allocation has {len(names)}: {', '.join(names)}.")
+        raise MachineError(
+            f"{count} nodes requested, but this allocation has {len(names)}: {', '.join(names)}."
+        )
     fit = tuple(node for node in _nodes(login_node) if node.name in names)
     return _inventory(target, needs, fit, names[:count])
 
 
-def _select_nodes(target: Target, needs: Needs, login_node: LoginNode) -> tuple[Inventory, tuple[str, ...]]:
-    """Return the nodes for a job, and the names of those that hold parts: none if Slurm chooses. Raise MachineError."""
+def _select_nodes(
+    target: Target, needs: Needs, login_node: LoginNode
+) -> tuple[Inventory, tuple[str, ...]]:
+    """Return the nodes for a job, and the names of those that hold parts: none if Slurm chooses.
+
+    Raise MachineError.
+    """
     seen, partition = _nodes(login_node), _partition(login_node, target)
     idle = needs.divided and not (target.hosts or target.nodes)
     named = _all_idle(seen, partition) if idle else target.hosts
     count = target.nodes or len(named) or NODES
     if len(named) > count:
-        raise RequestError(f"{len(named)} nodes were given, but {count} are used.", hint="Drop --nodes.")
+        raise RequestError(
+            f"{len(named)} nodes were given, but {count} are used.", hint="Drop --nodes."
+        )
     fit = select_nodes(seen, partition, count, named)
     chosen_by_slurm = [f"node {number} of {partition.name}" for number in range(1, count + 1)]
     known = needs.divided and len(named) == count
@@ -280,10 +344,14 @@ def _held(target: Target, needs: Needs, login_node: LoginNode) -> Iterator[HeldJ
     tasks = _max_ranks(inventory, needs)
     nodes, gpus = len(inventory.hosts), inventory.hosts[0].gpus
     limit_s = None if needs.held_s is None else needs.held_s + _AROUND_S
-    document = hold_script(options, nodes=nodes, tasks=tasks, gpus=gpus, named=named, limit_s=limit_s)
+    document = hold_script(
+        options, nodes=nodes, tasks=tasks, gpus=gpus, named=named, limit_s=limit_s
+    )
     job = SubmittedJob(login_node, options.start_timeout)
     with held_nodes(job, document) as names:
-        steps = JobSteps(login_node=login_node, job=job.job.id, tasks=tasks, inherited=target.inherited)
+        steps = JobSteps(
+            login_node=login_node, job=job.job.id, tasks=tasks, inherited=target.inherited
+        )
         yield HeldJob(inventory.named(names), steps, {FILE: document})
 
 
@@ -292,12 +360,16 @@ def _all_idle(seen: Sequence[SlurmNode], partition: Partition) -> tuple[str, ...
     idle, total = idle_alike(seen, partition), sum(map(partition.has, seen))
     if len(idle) < NODES:
         raise MachineError(
-            f"{len(idle)} of {total} nodes of the partition {partition.name} are idle and alike; a sweep "
+            f"{len(idle)} of {total} nodes of the partition {partition.name} are idle and alike; "
+            "a sweep "
             f"needs {NODES}.",
             hint="fabbench check shows them. To wait for busy ones, pass --nodes N.",
         )
     if len(idle) < total:
-        notify(f"{len(idle)} of {total} nodes are idle and alike, and are tested. fabbench check shows the others.")
+        notify(
+            f"{len(idle)} of {total} nodes are idle and alike, and are tested. fabbench check "
+            "shows the others."
+        )
     return idle
 
 
@@ -308,7 +380,9 @@ def _max_ranks(inventory: Inventory, needs: Needs) -> int:
 
 def _steps_inside(inventory: Inventory, needs: Needs, login_node: LoginNode) -> JobSteps:
     """Return the steps of the allocation in which this program runs."""
-    return JobSteps(login_node=login_node, job=os.environ["SLURM_JOB_ID"], tasks=_max_ranks(inventory, needs))
+    return JobSteps(
+        login_node=login_node, job=os.environ["SLURM_JOB_ID"], tasks=_max_ranks(inventory, needs)
+    )
 
 
 def _job_allocation(inventory: Inventory, how: Follow) -> JobAllocation:
@@ -322,4 +396,6 @@ def _inventory(
     if target.gpus is None and needs.gpus:
         target = replace(target, gpus=gpus_of(fit) or None)
     instance_type = options.instance_type or type_of(fit)
-    return inventory_of(instance_type, len(names), target=target, needs=needs, image=options.image).named(names)
+    return inventory_of(
+        instance_type, len(names), target=target, needs=needs, image=options.image
+    ).named(names)

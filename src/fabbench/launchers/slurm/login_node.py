@@ -14,9 +14,10 @@ from fabbench.remote.allocation import connected
 from fabbench.remote.transport import Done, Here, LostError, ProcessStream, Transport
 
 _RETRY_S = 1.0
-_FED = 'head -c "$0" | "$@" 2>&1'  # Passes a number of bytes of its input to a command, then end of file
-# Where cloud images install Slurm (AWS ParallelCluster and HyperPod: /opt/slurm). Only login shells have it
-# in their PATH, and a command over ssh does not run in one.
+# Passes a number of bytes of its input to a command, then end of file
+_FED = 'head -c "$0" | "$@" 2>&1'
+# Where cloud images install Slurm (AWS ParallelCluster and HyperPod: /opt/slurm). Only login shells
+# have it in their PATH, and a command over ssh does not run in one.
 _SLURM_FOLDERS = "/opt/slurm/bin:/usr/local/slurm/bin:/usr/local/bin:/usr/bin:/bin"
 
 
@@ -34,7 +35,9 @@ class LoginNode:
         self._lost_after_s = lost_after_s
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> Done:
-        """Run a command to its end. Raise LostError if the connection broke: it may or may not have run.
+        """Run a command to its end. Raise LostError if the connection broke.
+
+        It may or may not have run.
 
         Raise MachineError if it takes longer than `timeout_s`, or the machine cannot be reached.
         """
@@ -56,7 +59,10 @@ class LoginNode:
                 time.sleep(_RETRY_S)
 
     def start(self, argv: Sequence[str], *, stdin: bytes = b"") -> ProcessStream:
-        """Start a command from any thread. Its output is both of the command's. Raise MachineError."""
+        """Start a command from any thread. Its output is both of the command's.
+
+        Raise MachineError.
+        """
         stream = self._connection.open(("sh", "-c", _FED, str(len(stdin)), *with_slurm_path(argv)))
         stream.send(stdin)
         return stream

@@ -1,4 +1,7 @@
-"""The format ``slurm``: a batch script with directives, as ``fabbench run --on slurm`` submits it."""
+"""The format ``slurm``.
+
+A batch script with directives, as ``fabbench run --on slurm`` submits it.
+"""
 
 import math
 import re
@@ -17,11 +20,23 @@ from fabbench.model.plan import Plan
 OUTPUT = "fabbench-%j.out"  # The output file; ``%j`` is the job's id
 JOB_NAME = "fabbench-"  # The prefix of job names
 _OVERRULING = (
-    *("ARRAY_INX", "ERROR", "EXPORT", "GPUS", "GPUS_PER_TASK", "INPUT", "MEM_PER_CPU", "MEM_PER_GPU"),
+    *(
+        "ARRAY_INX",
+        "ERROR",
+        "EXPORT",
+        "GPUS",
+        "GPUS_PER_TASK",
+        "INPUT",
+        "MEM_PER_CPU",
+        "MEM_PER_GPU",
+    ),
     *("REQUEUE", "WAIT"),
 )
 """Variables that would make a different job of it, without ``SBATCH_``."""
-_VARIABLES = {"time": "TIMELIMIT", "mem": "MEM_PER_NODE"}  # Options whose variables have different names
+_VARIABLES = {
+    "time": "TIMELIMIT",
+    "mem": "MEM_PER_NODE",
+}  # Options whose variables have different names
 _DIRECTIVE = re.compile(r"^#SBATCH --([a-z-]+)", re.MULTILINE)
 
 
@@ -43,7 +58,10 @@ def _directives(  # noqa: PLR0913 - what a job requests
     limit_s: float | None,
     more: Sequence[str] = (),
 ) -> str:
-    """Return the lines. `tasks` and `gpus` are per node; no limit: the partition's; `named` are the nodes to use."""
+    """Return the lines. `tasks` and `gpus` are per node; no limit: the partition's.
+
+    `named` are the nodes to use.
+    """
     time = options.time or (format_time_limit(math.ceil(limit_s / 60) * 60) if limit_s else "")
     lines = (
         *(f"job-name={JOB_NAME}{name}", f"nodes={nodes}", f"ntasks-per-node={tasks}"),
@@ -60,7 +78,9 @@ def _directives(  # noqa: PLR0913 - what a job requests
 
 def overruling(script: str) -> tuple[str, ...]:
     """Return the names of the variables that would override lines of a script for sbatch."""
-    set_here = (_VARIABLES.get(name, name.upper().replace("-", "_")) for name in _DIRECTIVE.findall(script))
+    set_here = (
+        _VARIABLES.get(name, name.upper().replace("-", "_")) for name in _DIRECTIVE.findall(script)
+    )
     return tuple(f"SBATCH_{name}" for name in sorted({*_OVERRULING, *set_here}))
 
 
@@ -80,9 +100,15 @@ HELD = "fabbench: Held: "  # The prefix of the line in which a job lists the nod
 
 
 def hold_script(options: SlurmOptions, **requested: Any) -> str:
-    """Return the script of a job that holds nodes for steps; `requested` is as for `_directives`."""
+    """Return the script of a job that holds nodes for steps.
+
+    `requested` is as for `_directives`.
+    """
     body = (files("fabbench.launchers.slurm") / "hold.sh").read_text("utf-8")
-    return f"#!/usr/bin/env bash\n{_directives(options, 'sweep', more=('no-kill',), **requested)}{body}"
+    return (
+        "#!/usr/bin/env "
+        f"bash\n{_directives(options, 'sweep', more=('no-kill',), **requested)}{body}"
+    )
 
 
 class SlurmRendering(Rendering):
@@ -98,14 +124,21 @@ class SlurmRendering(Rendering):
         chosen = source.request.target.hosts
         if len(chosen) > source.plan.hosts:
             raise RequestError(
-                f"{len(chosen)} nodes were given, but {source.plan.hosts} are used.", hint="Drop --nodes."
+                f"{len(chosen)} nodes were given, but {source.plan.hosts} are used.",
+                hint="Drop --nodes.",
             )
         if source.request.target.mpirun and options.mpi == "srun":
             raise RequestError(
-                "--mpirun has no effect when srun starts the ranks.", hint="Add --mpi mpirun, or drop it."
+                "--mpirun has no effect when srun starts the ranks.",
+                hint="Add --mpi mpirun, or drop it.",
             )
         plan, gpus = source.plan, source.inventory.hosts[0].gpus
-        sizes: dict[str, Any] = {"nodes": plan.hosts, "tasks": _tasks(plan), "gpus": gpus, "named": chosen}
+        sizes: dict[str, Any] = {
+            "nodes": plan.hosts,
+            "tasks": _tasks(plan),
+            "gpus": gpus,
+            "named": chosen,
+        }
         lines = _directives(options, plan.benchmark, limit_s=longest_s(plan), **sizes)
         target = source.script_target(
             READ_SLURM,
@@ -125,7 +158,9 @@ def _container(options: SlurmOptions, name: str) -> tuple[str, ...]:
     """Return the Pyxis options for an image."""
     if not name:
         if options.container_mounts:
-            raise RequestError("--container-mounts needs a container.", hint="Pass one with --image NAME.")
+            raise RequestError(
+                "--container-mounts needs a container.", hint="Pass one with --image NAME."
+            )
         return ()
     mounts = ",".join(options.container_mounts)
     image = f"--container-image={container_image(name)}"
@@ -133,9 +168,12 @@ def _container(options: SlurmOptions, name: str) -> tuple[str, ...]:
 
 
 def container_image(name: str) -> str:
-    """Return an image's name in the form of Pyxis's ``--container-image``; a file is a squashfs image.
+    """Return an image's name in the form of Pyxis's ``--container-image``.
 
-    enroot expects ``docker://REGISTRY#PATH``: without the ``#`` it uses Docker's own registry (its doc/cmd/import.md).
+    A file is a squashfs image.
+
+    enroot expects ``docker://REGISTRY#PATH``: without the ``#`` it uses Docker's own registry (its
+    doc/cmd/import.md).
     """
     if name.startswith(("/", "./", "~")) or name.endswith(".sqsh"):
         return name

@@ -1,7 +1,10 @@
-"""Output of ``scontrol show`` on jobs, nodes and partitions; checks, the nodes a job could get; job_errors.csv. Pure.
+"""Output of ``scontrol show`` on jobs, nodes and partitions; checks, the nodes a job could get.
 
-A record is one line of ``Name=value`` words. Values may contain blanks (``Reason=Not responding [root@…]``):
-they end at the next name, which begins with a capital letter. Based on Slurm 22.05; later versions add fields.
+Job_errors.csv. Pure.
+
+A record is one line of ``Name=value`` words. Values may contain blanks (``Reason=Not responding
+[root@…]``): they end at the next name, which begins with a capital letter. Based on Slurm 22.05;
+later versions add fields.
 """
 
 import re
@@ -29,7 +32,9 @@ def record(line: str) -> dict[str, str]:
     """Parse one record; empty if the line is not one."""
     names = list(_NAME.finditer(line))
     ends = [match.start() for match in names[1:]] + [len(line)]
-    values = {match[1]: line[match.end() : end].strip() for match, end in zip(names, ends, strict=False)}
+    values = {
+        match[1]: line[match.end() : end].strip() for match, end in zip(names, ends, strict=False)
+    }
     return {name: "" if value in _NOTHING else value for name, value in values.items()}
 
 
@@ -54,7 +59,9 @@ class JobState:
     state: str = ""  # As Slurm writes it: `PENDING`, `RUNNING`, …; empty if not known
     reason: str = ""
     partition: str = ""
-    status: int | None = None  # Exit status of the script; None if it has not ended, or was ended by a signal
+    status: int | None = (
+        None  # Exit status of the script; None if it has not ended, or was ended by a signal
+    )
     signal: int = 0
     start: str = ""  # When it started, or when Slurm expects a pending job to start
     limit: str = ""
@@ -66,7 +73,11 @@ class JobState:
     @property
     def leaves(self) -> tuple[str, ...]:
         """The files that it leaves behind: its output, if fabbench chose it (and not /dev/null)."""
-        return (self.output,) if self.output.rpartition("/")[2] == OUTPUT.replace("%j", self.id) else ()
+        return (
+            (self.output,)
+            if self.output.rpartition("/")[2] == OUTPUT.replace("%j", self.id)
+            else ()
+        )
 
     @property
     def ran_s(self) -> int:
@@ -118,7 +129,10 @@ def job_state(line: str) -> JobState:
 
 
 def accounted(line: str, job: JobState) -> JobState | None:
-    """Parse sacct's line on a job: ``CANCELLED by 1000|0:0|node[0-1]|01:00:00``. None if it has not ended."""
+    """Parse sacct's line on a job: ``CANCELLED by 1000|0:0|node[0-1]|01:00:00``.
+
+    None if it has not ended.
+    """
     words, _, rest = line.partition("|")
     code, nodes, limit = (*rest.split("|"), "", "", "")[:3]
     state, match = words.partition(" ")[0], _EXIT.match(code)
@@ -134,8 +148,11 @@ _UNFIT = frozenset(
     {"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "FUTURE", "INVAL", "INVALID_REG", "MAINT"}
     | {"UNKNOWN", "ERROR", "PERFCTRS", "REBOOT"}
 )  # fmt: skip
-SILENT = "NOT_RESPONDING"  # Accompanies other states for a while: Slurm waits for the node, or will soon mark it down
-_ASLEEP = frozenset({SILENT, "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP", "PLANNED"})
+# Accompanies other states for a while: Slurm waits for the node, or will soon mark it down
+SILENT = "NOT_RESPONDING"
+_ASLEEP = frozenset(
+    {SILENT, "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP", "PLANNED"}
+)
 _SHOWN = 4
 
 
@@ -144,7 +161,9 @@ class SlurmNode:
     """One node."""
 
     name: str
-    states: frozenset[str] = frozenset()  # Parts between plus signs, without flag characters: `IDLE`, `DRAIN`, …
+    states: frozenset[str] = (
+        frozenset()
+    )  # Parts between plus signs, without flag characters: `IDLE`, `DRAIN`, …
     reason: str = ""
     partitions: frozenset[str] = frozenset()
     gpus: int = 0  # GPUs that Slurm counts there
@@ -208,7 +227,11 @@ def nodes(lines: Iterable[str]) -> tuple[SlurmNode, ...]:
 def partitions(lines: Iterable[str]) -> tuple[Partition, ...]:
     """Parse ``scontrol show partition --oneliner``."""
     return tuple(
-        Partition(name=fields["PartitionName"], default=fields.get("Default") == "YES", state=fields.get("State", ""))
+        Partition(
+            name=fields["PartitionName"],
+            default=fields.get("Default") == "YES",
+            state=fields.get("State", ""),
+        )
         for fields in records(lines, "PartitionName")
     )
 
@@ -216,7 +239,8 @@ def partitions(lines: Iterable[str]) -> tuple[Partition, ...]:
 def switches(lines: Iterable[str]) -> Mapping[str, str]:
     """Parse ``scontrol show topology``: node → the switch that it is plugged into, or its block.
 
-    A tree (``SwitchName=s1 Level=0 … Nodes=node[0-3]``) gives its lowest level; topology/block has ``BlockName=b1 …``.
+    A tree (``SwitchName=s1 Level=0 … Nodes=node[0-3]``) gives its lowest level; topology/block has
+    ``BlockName=b1 …``.
     """
     switch_of: dict[str, str] = {}
     for first in ("SwitchName", "BlockName"):
@@ -227,13 +251,18 @@ def switches(lines: Iterable[str]) -> Mapping[str, str]:
 
 
 def select_partition(known: Sequence[Partition], name: str | None) -> Partition:
-    """Return the named partition, or the default one. Raise MachineError, which lists all, if not found."""
+    """Return the named partition, or the default one.
+
+    Raise MachineError, which lists all, if not found.
+    """
     names = ", ".join(each.name for each in known) or "none"
     if name and "," in name:
         several = [select_partition(known, one) for one in name.split(",")]
         best = next((each for each in several if each.state in {"UP", ""}), several[0])
         return replace(best, name=name)
-    partition = next((each for each in known if each.name == name or (name is None and each.default)), None)
+    partition = next(
+        (each for each in known if each.name == name or (name is None and each.default)), None
+    )
     if partition is None:
         what = f"Unknown partition {name}" if name else "This cluster has no default partition"
         raise MachineError(f"{what}. Available: {names}.", hint="Pass one with --partition.")
@@ -243,7 +272,10 @@ def select_partition(known: Sequence[Partition], name: str | None) -> Partition:
 def select_nodes(
     seen: Sequence[SlurmNode], partition: Partition, count: int, named: Sequence[str] = ()
 ) -> tuple[SlurmNode, ...]:
-    """Return the nodes, only `named` ones if any, that a job could get, now or later. Raise MachineError."""
+    """Return the nodes, only `named` ones if any, that a job could get, now or later.
+
+    Raise MachineError.
+    """
     inside = [node for node in seen if partition.has(node)]
     unknown = sorted(set(named) - {node.name for node in inside})
     if unknown:
@@ -263,7 +295,8 @@ def select_nodes(
     if len(fit) < count:
         unfit = [str(node) for node in inside if not node.fit]
         raise MachineError(
-            f"{count} nodes requested, but {len(fit)} in the partition {partition.name} can run jobs. "
+            f"{count} nodes requested, but {len(fit)} in the partition {partition.name} can run "
+            "jobs. "
             f"Unavailable: {listed(unfit, _SHOWN)}.",
             hint="sinfo -R shows why. Request fewer with --nodes, or use another partition.",
         )
@@ -305,10 +338,18 @@ def _state(node: SlurmNode) -> Check:
     status, why, advice = Status.PASS, "", ""
     if not node.fit:
         status, why = Status.FAIL, f": {node.reason.rstrip('.')}" if node.reason else ""
-        advice = "Jobs cannot use it. scontrol update nodename=… state=resume returns it to service."
+        advice = (
+            "Jobs cannot use it. scontrol update nodename=… state=resume returns it to service."
+        )
     elif SILENT in node.states:
         status, advice = Status.WARN, "Check again soon: Slurm marks it down if this persists."
-    return Check(host=node.name, name="state", status=status, seen=f"{node.state.capitalize()}{why}.", advice=advice)
+    return Check(
+        host=node.name,
+        name="state",
+        status=status,
+        seen=f"{node.state.capitalize()}{why}.",
+        advice=advice,
+    )
 
 
 def _type(node: SlurmNode, entry: Instance | None) -> Check:
@@ -342,7 +383,9 @@ def _partition(seen: Sequence[SlurmNode], partition: Partition, required: int | 
     elif fit < (required or 1):
         status, text = Status.FAIL, f"{text}, but {required or 1} requested"
         advice = "sinfo -R shows why the others cannot."
-    return Check(host=partition.name, name="partition", status=status, seen=f"{text}.", advice=advice)
+    return Check(
+        host=partition.name, name="partition", status=status, seen=f"{text}.", advice=advice
+    )
 
 
 def nodes_table(nodes: Iterable[SlurmNode]) -> Overview:
@@ -376,7 +419,10 @@ _ROWS = tuple(rows_of("job_errors.csv", "fabbench.launchers.slurm"))
 
 
 def _known(table: str, said: str, **names: str) -> Explanation:
-    """Explain a message by the first row whose pattern it contains; the last row's matches everything."""
+    """Explain a message by the first row whose pattern it contains.
+
+    The last row's matches everything.
+    """
     rows = [row for row in _ROWS if row["table"] == table]
     row = next((row for row in rows if re.search(row["pattern"], said, re.IGNORECASE)), rows[-1])
     text, advice = (row[key].format(message=shorten(said), **names) for key in ("text", "advice"))
@@ -393,7 +439,10 @@ def refused(lines: Sequence[str]) -> MachineError:
 
 
 def explain_pending(job: JobState, position: int | None = None) -> Explanation:
-    """Explain why a job is pending. `position` is the number of pending jobs ahead of it, if known."""
+    """Explain why a job is pending.
+
+    `position` is the number of pending jobs ahead of it, if known.
+    """
     reason = job.reason or job.state
     why = _known("pending", reason, partition=job.partition or "?", job=job.id)
     parts = [f"{counted(position, 'waiting job')} ahead of it"] if position is not None else []
@@ -403,13 +452,20 @@ def explain_pending(job: JobState, position: int | None = None) -> Explanation:
 
 
 SHARE = "Pass a directory shared by the login node and all nodes: --set chdir=DIRECTORY."
-_FINISHED_STATUSES = frozenset({0, 4})  # Of a script that ran to its end; markers show what its steps did
+_FINISHED_STATUSES = frozenset(
+    {0, 4}
+)  # Of a script that ran to its end; markers show what its steps did
 _UNWRITTEN = 74  # Exit status of a script whose output could not be written
-_NO_OUTPUT = 53  # The signal that Slurm reports if the output file cannot be written (slurmd's req.c)
+_NO_OUTPUT = (
+    53  # The signal that Slurm reports if the output file cannot be written (slurmd's req.c)
+)
 
 
 def explain_end(job: JobState, last: str = "") -> Explanation | None:
-    """Explain what ended a job early; None if its script ran to the end. `last` is its last line."""
+    """Explain what ended a job early; None if its script ran to the end.
+
+    `last` is its last line.
+    """
     if job.status in _FINISHED_STATUSES and job.state in {"COMPLETED", "FAILED"}:
         return None
     name = f"Job {job.id}"
@@ -425,9 +481,13 @@ def explain_end(job: JobState, last: str = "") -> Explanation | None:
     last_line = f" Its last line: {shorten(last)}." if last else ""
     signal = f"by signal {job.signal}" if job.signal else "before its script did"
     how = signal if job.status is None else f"with status {job.status}"
-    reason = f" Slurm reports: {job.reason}." if job.reason and job.reason != "NonZeroExitCode" else ""
+    reason = (
+        f" Slurm reports: {job.reason}." if job.reason and job.reason != "NonZeroExitCode" else ""
+    )
     nodes, state = job.nodes or "its nodes", job.state or "an unknown state"
     why = _known("ended", job.state, how=how, nodes=nodes, state=state)
     if job.state == "FAILED" and job.status == 3:
-        why = replace(why, advice="Check that line: hosts, a program or a directory is missing there.")
+        why = replace(
+            why, advice="Check that line: hosts, a program or a directory is missing there."
+        )
     return replace(why, text=f"{name} {why.text}.{reason}{last_line}")

@@ -1,7 +1,7 @@
 """The script of a plan, run as a step of an allocation; and a job that holds nodes for a sweep.
 
-A step runs on the allocation's first node, which reaches the others. Each test of a sweep is the script of one
-execution, a step on some of the nodes.
+A step runs on the allocation's first node, which reaches the others. Each test of a sweep is the
+script of one execution, a step on some of the nodes.
 """
 
 import contextlib
@@ -31,15 +31,19 @@ GRACE_S = 20.0  # How long the script has to end what it started
 _WAKE_S = 0.25
 _POLL_S = 0.5
 _COMPLETING, _COMPLETING_S = "COMPLETING", 20.0
-"""The state of a job that has ended, until its nodes are free; only then Slurm reports how it ended."""
+"""The state of a job that has ended, until its nodes are free.
+
+Only then Slurm reports how it ended.
+"""
 _STEP, _EXIT = "#@step ", "#@exit "
-# The script comes on standard input, and what it starts must not read from there. srun itself would report a
-# status in a line that looks like one of the ranks'.
+# The script comes on standard input, and what it starts must not read from there. srun itself would
+# report a status in a line that looks like one of the ranks'.
 _RUN = (
     f'echo "{_STEP}$SLURM_JOB_ID.$SLURM_STEP_ID"; '
     'file=$(mktemp) && cat >"$file" && { bash "$file" </dev/null & child=$!; '
     "trap 'kill -TERM $child 2>/dev/null' TERM INT HUP; "
-    'wait "$child"; status=$?; while kill -0 "$child" 2>/dev/null; do wait "$child"; status=$?; done; '
+    'wait "$child"; status=$?; while kill -0 "$child" 2>/dev/null; do wait "$child"; status=$?; '
+    "done; "
     f'rm -f "$file"; echo "{_EXIT}$status"; }}'
 )
 
@@ -50,9 +54,23 @@ def srun_script(nodes: Sequence[str], tasks: int, *more: str) -> tuple[str, ...]
     names, count = ",".join(nodes), len(nodes)
     return (
         *("env", "-u", "FABRIC", "srun", "--overlap", "--quiet"),
-        *("--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--cpu-bind=none", f"--nodelist={nodes[0]}", *more, "--"),
+        *(
+            "--nodes=1",
+            "--ntasks=1",
+            "--ntasks-per-node=1",
+            "--cpu-bind=none",
+            f"--nodelist={nodes[0]}",
+            *more,
+            "--",
+        ),
         *("env", f"SLURM_NODELIST={names}", f"SLURM_JOB_NODELIST={names}", f"SLURM_NNODES={count}"),
-        *(f"SLURM_JOB_NUM_NODES={count}", f"SLURM_TASKS_PER_NODE={tasks}(x{count})", "sh", "-c", _RUN),
+        *(
+            f"SLURM_JOB_NUM_NODES={count}",
+            f"SLURM_TASKS_PER_NODE={tasks}(x{count})",
+            "sh",
+            "-c",
+            _RUN,
+        ),
     )
 
 
@@ -85,12 +103,17 @@ class StepResult:
         if not self.step:
             raise MachineError(
                 f"srun started nothing in this allocation (job {job}): {self.last}.",
-                hint=f"Check squeue --job {job}. If it is over, unset SLURM_JOB_ID to submit a job.",
+                hint=(
+                    f"Check squeue --job {job}. If it is over, unset SLURM_JOB_ID to submit a job."
+                ),
             )
         if self.status is None:
             raise MachineError(
                 f"The script in job {job} was killed. Its last line: {self.last}.",
-                hint=f"Check squeue --job {job}: it was cancelled, hit its time limit, or lost a node.",
+                hint=(
+                    f"Check squeue --job {job}: it was cancelled, hit its time limit, or lost a "
+                    "node."
+                ),
             )
         why = explain_end(JobState(id=job, state="FAILED", status=self.status), self._last)
         if why is not None:
@@ -123,11 +146,18 @@ class JobSteps:
             return self.login_node.start(argv, stdin=data)
 
     def follow(
-        self, document: str, nodes: Sequence[str], ended: threading.Event | None = None, limit_s: float = math.inf
+        self,
+        document: str,
+        nodes: Sequence[str],
+        ended: threading.Event | None = None,
+        limit_s: float = math.inf,
     ) -> Generator[str, None, None]:
-        """Run a script as a step, and yield its lines. Closing it ends it. Raise KeyboardInterrupt once `ended`.
+        """Run a script as a step, and yield its lines. Closing it ends it.
 
-        Raise AllocationLostError, and MachineError if it did not start, was killed, or takes longer than `limit_s`.
+        Raise KeyboardInterrupt once `ended`.
+
+        Raise AllocationLostError, and MachineError if it did not start, was killed, or takes longer
+        than `limit_s`.
         """
         result = StepResult()
         output = StepOutput(self.start(document, nodes), ended or threading.Event())
@@ -169,10 +199,16 @@ class JobSteps:
             return
         if state is None and not is_unknown_job(lines):
             text = shorten(" ".join(lines)) or "no output"
-            raise AllocationLostError(f"Slurm does not report whether job {self.job} still runs: {text}.")
+            raise AllocationLostError(
+                f"Slurm does not report whether job {self.job} still runs: {text}."
+            )
         why = explain_end(state) if state is not None and state.over else None
         text = why.text if why is not None else f"Job {self.job}, which held the nodes, has ended."
-        advice = why.advice if why is not None else "Check squeue. To submit a job instead, unset SLURM_JOB_ID."
+        advice = (
+            why.advice
+            if why is not None
+            else "Check squeue. To submit a job instead, unset SLURM_JOB_ID."
+        )
         raise AllocationLostError(text, hint=advice)
 
     def _output(self, argv: Sequence[str]) -> list[str]:
@@ -189,7 +225,10 @@ class StepOutput:
         threading.Thread(target=self._read, name="fabbench step", daemon=True).start()
 
     def next(self, deadline: float) -> str | None:
-        """Wait for a line; None: no more. Raise KeyboardInterrupt once the event is set, and MachineError."""
+        """Wait for a line; None: no more.
+
+        Raise KeyboardInterrupt once the event is set, and MachineError.
+        """
         while True:
             if self._ended.is_set():
                 raise KeyboardInterrupt
@@ -231,13 +270,18 @@ FILE = "job.sbatch"
 
 @contextmanager
 def held_nodes(job: SubmittedJob, document: str) -> Iterator[tuple[str, ...]]:
-    """Hold nodes with a job, and yield their names. Leaving it ends the job. Raise MachineError if that ends first."""
+    """Hold nodes with a job, and yield their names. Leaving it ends the job.
+
+    Raise MachineError if that ends first.
+    """
     with closing(follow(job, document)) as lines:
         for line in lines:
             if line.startswith(HELD):
                 yield expand_hostlist(line.removeprefix(HELD))
                 return
-        raise MachineError(f"Job {job.job.id} ended before it held any nodes.", hint="Check its output.")
+        raise MachineError(
+            f"Job {job.job.id} ended before it held any nodes.", hint="Check its output."
+        )
 
 
 class HeldJob(JobAllocation):
@@ -248,12 +292,20 @@ class HeldJob(JobAllocation):
     def __init__(self, inventory: Inventory, steps: JobSteps, documents: Mapping[str, str]) -> None:
         """`documents` are what was submitted to get the nodes."""
         names = [host.name for host in inventory.hosts]
-        super().__init__(inventory, rendering_named("slurm"), FILE, lambda document: steps.follow(document, names))
+        super().__init__(
+            inventory,
+            rendering_named("slurm"),
+            FILE,
+            lambda document: steps.follow(document, names),
+        )
         self._steps = steps
         self._documents = documents
 
     def part(self, hosts: Sequence[int], ended: threading.Event) -> "JobPart":
-        """Return an allocation of some nodes: the script of an execution runs on the first of them."""
+        """Return an allocation of some nodes.
+
+        The script of an execution runs on the first of them.
+        """
         return JobPart(self.inventory.part(hosts), self._steps, ended)
 
 

@@ -28,7 +28,9 @@ from fabbench.model.log import MARKER_SIGN
 from fabbench.model.messages import listed
 from fabbench.remote.transport import LostError
 
-COMMENT = "fabbench:"  # The prefix of the comments of jobs that fabbench submitted; a unique id follows
+COMMENT = (
+    "fabbench:"  # The prefix of the comments of jobs that fabbench submitted; a unique id follows
+)
 _POLL_S = 0.5
 _LOOK_S = 2.0
 _RARELY_S = 10.0  # While output comes, Slurm's controller is queried rarely
@@ -43,13 +45,22 @@ _SILENT_S = 600.0
 _TRIES = 3
 _FIND_S = 5.0
 _MINE = 'squeue --noheader --user="$(id -un)" --format="%A %k"'
-SACCT = ("sacct", "--noheader", "--parsable2", "--allocations", "--format=State,ExitCode,NodeList,Timelimit")
-PRINT_NODE = 'echo "fabbench node $SLURMD_NODENAME"'  # Prints the first line of programs under srun, for `by_node`
+SACCT = (
+    "sacct",
+    "--noheader",
+    "--parsable2",
+    "--allocations",
+    "--format=State,ExitCode,NodeList,Timelimit",
+)
+# Prints the first line of programs under srun, for `by_node`
+PRINT_NODE = 'echo "fabbench node $SLURMD_NODENAME"'
 _NODE = "fabbench node "
 _LABEL = re.compile(r" *(\d+): ?(.*)")
 
 
-def with_settings(inherited: Sequence[str], argv: tuple[str, ...], data: bytes) -> tuple[tuple[str, ...], bytes]:
+def with_settings(
+    inherited: Sequence[str], argv: tuple[str, ...], data: bytes
+) -> tuple[tuple[str, ...], bytes]:
     """Return a command and its input, so that it inherits variables whose values no command line has."""
     if not inherited:
         return argv, data
@@ -60,18 +71,28 @@ def with_settings(inherited: Sequence[str], argv: tuple[str, ...], data: bytes) 
 
 
 def by_node(lines: Sequence[str]) -> dict[str, list[str]]:
-    """Return what each node printed: with --label, srun prefixes each line with the number of the task."""
+    """Return what each node printed.
+
+    With --label, srun prefixes each line with the number of the task.
+    """
     outputs: dict[str, list[str]] = defaultdict(list)
     for line in lines:
         if match := _LABEL.fullmatch(line):
             outputs[match[1]].append(match[2])
-    return {output[0].removeprefix(_NODE): output[1:] for output in outputs.values() if output[0].startswith(_NODE)}
+    return {
+        output[0].removeprefix(_NODE): output[1:]
+        for output in outputs.values()
+        if output[0].startswith(_NODE)
+    }
 
 
 def follow(job: "SubmittedJob", document: str) -> Generator[str, None, None]:
-    """Submit a document as a job, and yield the lines of its output. Closing it ends the job, and leaves no files.
+    """Submit a document as a job, and yield the lines of its output.
 
-    Raise MachineError for a job that cannot start, or ended early. One that could not be ended is a note of the error.
+    Closing it ends the job, and leaves no files.
+
+    Raise MachineError for a job that cannot start, or ended early. One that could not be ended is a
+    note of the error.
     """
     try:
         job.submit(document)
@@ -92,7 +113,9 @@ def follow(job: "SubmittedJob", document: str) -> Generator[str, None, None]:
 class SubmittedJob:
     """One job, from its submission to its end."""
 
-    def __init__(self, login: LoginNode, start_timeout_s: float | None, inherited: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, login: LoginNode, start_timeout_s: float | None, inherited: tuple[str, ...] = ()
+    ) -> None:
         """`inherited` are the variables that the job inherits from fabbench."""
         self._login = login
         self._inherited = inherited
@@ -128,7 +151,9 @@ class SubmittedJob:
             job_id = done.out[-1].partition(";")[0].strip() if done.out else ""
             break
         else:
-            raise MachineError(f"Cannot submit a job on {self._login.name}: its connection keeps breaking.")
+            raise MachineError(
+                f"Cannot submit a job on {self._login.name}: its connection keeps breaking."
+            )
         self.job = JobState(id=job_id)
         notify(f"Job {job_id} was submitted on {self._login.name}.")
 
@@ -141,7 +166,10 @@ class SubmittedJob:
         return ""
 
     def lines(self) -> Iterator[str]:
-        """Yield its lines until it is over. Raise MachineError if it cannot start, or Slurm is silent."""
+        """Yield its lines until it is over.
+
+        Raise MachineError if it cannot start, or Slurm is silent.
+        """
         decoder = LineDecoder()
         started = looked = self._answered = time.monotonic()
         look, settled = True, False
@@ -152,7 +180,9 @@ class SubmittedJob:
                 looked = now
                 self._report_state(data, now - started)
                 if now - self._answered > _SILENT_S:
-                    raise MachineError(f"Slurm's controller has not answered for {_SILENT_S:.0f} s.")
+                    raise MachineError(
+                        f"Slurm's controller has not answered for {_SILENT_S:.0f} s."
+                    )
             for line in decoder.feed(data):
                 self._last = line if line and MARKER_SIGN not in line else self._last
                 yield line
@@ -163,7 +193,9 @@ class SubmittedJob:
             if not exists and not self._offset and self.job.runs and self.job.ran_s > _UNSEEN_S:
                 raise self._output_not_visible()
             time.sleep(_SETTLE_S if settled else _POLL_S)
-            look = not self._over and time.monotonic() - looked >= self._interval_s(data, now - started)
+            look = not self._over and time.monotonic() - looked >= self._interval_s(
+                data, now - started
+            )
         yield from decoder.rest()
 
     def _interval_s(self, data: bytes, waited_s: float) -> float:
@@ -176,9 +208,21 @@ class SubmittedJob:
         return self._unknown or self.job.over
 
     def _poll(self, *, look: bool = True) -> tuple[bytes, bool]:
-        """Return new bytes of the output, and whether it exists. With `look` update the job's state."""
+        """Return new bytes of the output, and whether it exists.
+
+        With `look` update the job's state.
+        """
         script = (files("fabbench.launchers.slurm") / "poll.sh").read_text("utf-8")
-        words = ("sh", "-c", script, "poll", self.job.id, self.job.output, str(self._offset), "look" if look else "")
+        words = (
+            "sh",
+            "-c",
+            script,
+            "poll",
+            self.job.id,
+            self.job.output,
+            str(self._offset),
+            "look" if look else "",
+        )
         out = self._login.run_idempotent(words, timeout_s=_ANSWER_S).out
         lines = [line.removeprefix("job ") for line in out if line.startswith("job ")]
         data = b"".join(base64.b64decode(line[5:]) for line in out if line.startswith("data "))
@@ -194,10 +238,23 @@ class SubmittedJob:
         """Report the job's state to the user. Raise MachineError if the job cannot start."""
         if self.job.runs:
             if not data and time.monotonic() > self._asked + _RARELY_S:
-                self._asked = time.monotonic()  # for minutes, Slurm waits for nodes that do not answer
-                words = ("sinfo", "--noheader", "--Node", "--dead", f"--nodes={self.job.nodes}", "--format=%N")
+                self._asked = (
+                    time.monotonic()
+                )  # for minutes, Slurm waits for nodes that do not answer
+                words = (
+                    "sinfo",
+                    "--noheader",
+                    "--Node",
+                    "--dead",
+                    f"--nodes={self.job.nodes}",
+                    "--format=%N",
+                )
                 self._dead = sorted({*self._login.run_idempotent(words).out})
-            dead = f"; Slurm gets no answer from {listed(self._dead)}: check scontrol show node" if self._dead else ""
+            dead = (
+                f"; Slurm gets no answer from {listed(self._dead)}: check scontrol show node"
+                if self._dead
+                else ""
+            )
             self._report(f"Job {self.job.id} runs on {self.job.nodes}{dead}.")
         elif self.job.pending and not self._unknown:
             self._wait(waited_s)
@@ -216,11 +273,16 @@ class SubmittedJob:
             )
 
     def _position(self) -> int | None:
-        """Return the number of pending jobs ahead of this one in the partition; None if not known."""
+        """Return the number of pending jobs ahead of this one in the partition.
+
+        None if not known.
+        """
         if self.job.reason not in {"Resources", "Priority"}:
             return None
         words = ("--noheader", "--states=PENDING", "--sort=-p,i", "--format=%A")
-        out = self._login.run_idempotent(("squeue", *words, f"--partition={self.job.partition}")).out
+        out = self._login.run_idempotent(
+            ("squeue", *words, f"--partition={self.job.partition}")
+        ).out
         waiting = [line.strip() for line in out]
         return waiting.index(self.job.id) if self.job.id in waiting else None
 
@@ -239,7 +301,9 @@ class SubmittedJob:
     def judge(self) -> None:
         """Raise MachineError if the job's script did not run to its end."""
         job: JobState | None = self.job
-        if self._unknown:  # Slurm's controller forgets a job some minutes after its end; accounting may not
+        if (
+            self._unknown
+        ):  # Slurm's controller forgets a job some minutes after its end; accounting may not
             out = self._login.run_idempotent((*SACCT, f"--jobs={self.job.id}")).out
             job = accounted(out[-1], self.job) if out else None
         why = explain_end(job, self._last) if job else None
@@ -249,14 +313,20 @@ class SubmittedJob:
             raise self._output_not_visible()
 
     def end(self) -> str:
-        """Cancel the job, wait until it has ended, and remove its files. Return a sentence if it remains."""
+        """Cancel the job, wait until it has ended, and remove its files.
+
+        Return a sentence if it remains.
+        """
         try:
             return self._end()
         except KeyboardInterrupt:
             return self._end()
         except MachineError as error:
             job = f"Job {self.job.id}" if self.job.id else "A job"
-            return f"{job} may still exist: {error} Check squeue on {self._login.name}, and scancel it."
+            return (
+                f"{job} may still exist: {error} Check squeue on {self._login.name}, and "
+                "scancel it."
+            )
 
     def _end(self) -> str:
         if not self.job.id and self._sent:  # sbatch may still be submitting it
@@ -275,13 +345,19 @@ class SubmittedJob:
                 self._login.run_idempotent(("scancel", self.job.id))
                 self._wait_for_end(_END_S)
         if not self._over:
-            return f"Job {self.job.id} was cancelled, and is still {self.job.state} after {_END_S:.0f} s."
+            return (
+                f"Job {self.job.id} was cancelled, and is still {self.job.state} after "
+                f"{_END_S:.0f} s."
+            )
         if self.job.leaves:
             self._login.run_idempotent(("rm", "-f", "--", *self.job.leaves))
         return ""
 
     def _terminate(self) -> None:
-        """Send the script SIGTERM: as long as the job runs, it can end what it started on every node."""
+        """Send the script SIGTERM.
+
+        As long as the job runs, it can end what it started on every node.
+        """
         deadline = time.monotonic() + _CLEANUP_S
         # If the job has just ended, scancel would retry for minutes.
         scancel = ("timeout", "5", "scancel", "--batch", "--signal=TERM", self.job.id)

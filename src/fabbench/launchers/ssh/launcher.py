@@ -1,4 +1,7 @@
-"""The launcher ``ssh``: hosts that ssh reaches. The first one runs mpirun, which reaches the others."""
+"""The launcher ``ssh``: hosts that ssh reaches.
+
+The first one runs mpirun, which reaches the others.
+"""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -36,13 +39,21 @@ class SshLauncher(Launcher):
         refuse_images(target.variants, "the launcher ssh")
         names = _host_names(target)
         with connected(target, names) as results:
-            connections = {name: each for name, each in results.items() if isinstance(each, SshTransport)}
+            connections = {
+                name: each for name, each in results.items() if isinstance(each, SshTransport)
+            }
             hosts = _inventory(target, needs, results)
             wait = target.options_as(SshOptions).lost_after
             with hold(hosts, connections, needs, lost_after_s=wait) as allocation:
-                if users := sorted({user for remote in allocation.remotes for user in remote.others}):
+                if users := sorted(
+                    {user for remote in allocation.remotes for user in remote.others}
+                ):
                     busy = listed([remote.name for remote in allocation.remotes if remote.others])
-                    notify(f"Warning: fabbench already runs on {busy} (as {', '.join(users)}): both get worse figures.")
+                    notify(
+                        f"Warning: fabbench already runs on {busy} (as {', '.join(users)}): "
+                        "both "
+                        "get worse figures."
+                    )
                 yield allocation
 
     @override
@@ -56,19 +67,29 @@ class SshLauncher(Launcher):
         del deep
         names = _host_names(target)
         arguments = probe_arguments(programs(needs), folders(target))
-        with connected(target, names, lambda done: progress("connecting", done, len(names))) as results:
-            connections = {name: one for name, one in results.items() if isinstance(one, SshTransport)}
+        with connected(
+            target, names, lambda done: progress("connecting", done, len(names))
+        ) as results:
+            connections = {
+                name: one for name, one in results.items() if isinstance(one, SshTransport)
+            }
             answers = map_hosts(
                 connections,
                 lambda one: probe_in_shell(one, one.name, arguments),
                 len(names),
                 lambda done: progress("probing", done, len(connections)),
             )
-            probed = {name: one for name, one in answers.items() if not isinstance(one, MachineError)}
+            probed = {
+                name: one for name, one in answers.items() if not isinstance(one, MachineError)
+            }
             probes = distinct({name: one.probe for name, one in probed.items()})
             progress("testing connections between them", 0, len(probed))
             relations = host_relations(target, probed)
-        errors = {name: one for name, one in {**results, **answers}.items() if isinstance(one, MachineError)}
+        errors = {
+            name: one
+            for name, one in {**results, **answers}.items()
+            if isinstance(one, MachineError)
+        }
         unreachable = {name: in_one_line(errors[name]) for name in names if name in errors}
         return Examined(probes=probes, relations=replace(relations, unreachable=unreachable))
 
@@ -80,26 +101,37 @@ def _host_names(target: Target) -> tuple[str, ...]:
     """Choose the hosts. Raise RequestError if none or too few are named, or one is named twice."""
     if not target.hosts:
         raise RequestError(
-            "No hosts specified.", hint="Pass --host once per host, or --on with a target of fabbench.yaml."
+            "No hosts specified.",
+            hint="Pass --host once per host, or --on with a target of fabbench.yaml.",
         )
     twice = {name for name in target.hosts if target.hosts.count(name) > 1}
     if twice:
-        raise RequestError(f"{', '.join(sorted(twice))} is given twice.", hint="List every host once.")
+        raise RequestError(
+            f"{', '.join(sorted(twice))} is given twice.", hint="List every host once."
+        )
     if target.nodes is not None and target.nodes > len(target.hosts):
-        raise RequestError(f"--nodes is {target.nodes}, but only {len(target.hosts)} hosts were given.")
+        raise RequestError(
+            f"--nodes is {target.nodes}, but only {len(target.hosts)} hosts were given."
+        )
     return target.hosts[: target.nodes]
 
 
-def _inventory(target: Target, needs: Needs, results: Mapping[str, SshTransport | MachineError]) -> Inventory:
+def _inventory(
+    target: Target, needs: Needs, results: Mapping[str, SshTransport | MachineError]
+) -> Inventory:
     known = {name: each for name, each in results.items() if not isinstance(each, MachineError)}
     # Of hosts that may be divided, those that answer are enough.
     connections = known if needs.divided and len(known) > 1 else require_all(results)
 
     def probe_all(target: Target, variant: Variant) -> Mapping[str, Probe]:
-        probes = map_hosts(connections, lambda connection: probe(connection, target, needs, variant))
+        probes = map_hosts(
+            connections, lambda connection: probe(connection, target, needs, variant)
+        )
         return distinct(require_all(probes))
 
-    left_out = {name: str(error) for name, error in results.items() if isinstance(error, MachineError)}
+    left_out = {
+        name: str(error) for name, error in results.items() if isinstance(error, MachineError)
+    }
     return replace(inventories(target, needs, probe_all), unreachable=left_out)
 
 

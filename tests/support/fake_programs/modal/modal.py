@@ -1,4 +1,6 @@
-"""Stands in for the package modal, inside a container: plays one rank of an app's clustered function.
+"""Stands in for the package modal, inside a container.
+
+Plays one rank of an app's clustered function.
 
     python modal.py APP RANK ADDRESS…
 

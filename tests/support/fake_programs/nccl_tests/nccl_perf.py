@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
-"""A stand-in for NVIDIA's nccl-tests, for machines without GPUs: `all_reduce_perf` and its siblings.
+"""A stand-in for NVIDIA's nccl-tests, for machines without GPUs.
 
-It runs under a real mpirun, one process a rank, takes the options of nccl-tests and prints what they
-print, at the speed of recorded runs. Which network it "uses", and says it uses, follows from the NCCL_ and
-FI_ variables that each rank really has. Like a C program it writes in blocks where its output is no terminal.
+`all_reduce_perf` and its siblings.
 
-It "loads" the libnccl.so.2 that the linker would find by LD_LIBRARY_PATH, and has the version that the name
-of the file says. As with NCCL itself, ranks of several versions do not start.
+It runs under a real mpirun, one process a rank, takes the options of nccl-tests and prints what
+they print, at the speed of recorded runs. Which network it "uses", and says it uses, follows from
+the NCCL_ and FI_ variables that each rank really has. Like a C program it writes in blocks where
+its output is no terminal.
+
+It "loads" the libnccl.so.2 that the linker would find by LD_LIBRARY_PATH, and has the version that
+the name of the file says. As with NCCL itself, ranks of several versions do not start.
 
 Faults and variations, by the environment or on one host by files (see standin_ranks.SETTINGS):
 STANDIN_HANG_AT=SIZE       print nothing more from this size on, and do not end
 STANDIN_WAIT_AT=SIZE       as a file: print nothing more from this size on while the file is there
-STANDIN_EXIT_AT=SIZE:RANK:CODE  that rank ends at this size; a negative code is a signal. As a file: * is
-                           every rank of this host
+STANDIN_EXIT_AT=SIZE:RANK:CODE  that rank ends at this size; a negative code is a signal. As a file:
+                           * is every rank of this host
 STANDIN_FLOOD=RATE         print lines without end instead of rows, so many MB/s
 STANDIN_WRONG=SIZE         wrong values in this row
 STANDIN_NO_MPI=1           every rank believes to be alone, as in a build without MPI
@@ -58,7 +61,10 @@ def main() -> int:
 def run(program: str, options: Arguments, out: Writer) -> int:
     """Do what one rank does."""
     if options.wrong:
-        os.write(2, f"{sys.argv[0]}: unrecognized option '{options.wrong}'\ninvalid option '?'\n".encode())
+        os.write(
+            2,
+            f"{sys.argv[0]}: unrecognized option '{options.wrong}'\ninvalid option '?'\n".encode(),
+        )
         out.write(f"USAGE: {program} \n\t[-t,--nthreads <num threads>] \n")
         return 0
     place = Place()
@@ -76,7 +82,13 @@ def run(program: str, options: Arguments, out: Writer) -> int:
     where, handle = nodes(details)
     choice = choose(links := interfaces())
     debug = Debug(
-        place, out, {**facts(place, where, links, choice), "version": version(), "mnnvl": int(handle == "MNNVL")}
+        place,
+        out,
+        {
+            **facts(place, where, links, choice),
+            "version": version(),
+            "mnnvl": int(handle == "MNNVL"),
+        },
     )
     debug.page("start")
     for page in choice.pages:
@@ -90,13 +102,17 @@ def run(program: str, options: Arguments, out: Writer) -> int:
     connect(debug, place, where, choice, handle)
     network = choice.network if len(set(where)) > 1 else "nvlink"
     slow = any(rank[5] in nics() for rank in details)
-    table = Table(program, options, len(details) * gpus, Speed(network, len(nics()), 0.5 if slow else 1.0))
+    table = Table(
+        program, options, len(details) * gpus, Speed(network, len(nics()), 0.5 if slow else 1.0)
+    )
     if place.rank:
         assert meeting
         follow(place, meeting)
     else:
         lead(table, out, meeting)
-    debug.line("comm 0x55df4a2eb2c{rank} rank {rank} nranks {ranks} cudaDev {local} - Destroy COMPLETE")
+    debug.line(
+        "comm 0x55df4a2eb2c{rank} rank {rank} nranks {ranks} cudaDev {local} - Destroy COMPLETE"
+    )
     if place.rank == 0:
         out.write(table.footer())
         out.flush()
@@ -111,7 +127,9 @@ def nodes(details: list[list[str]]) -> tuple[list[str], str]:
     return [(details[0] if rack else rank)[3] for rank in details], "MNNVL" if rack else "CUMEM"
 
 
-def facts(place: Place, where: list[str], links: list[tuple[str, str]], choice: Choice) -> dict[str, object]:
+def facts(
+    place: Place, where: list[str], links: list[tuple[str, str]], choice: Choice
+) -> dict[str, object]:
     """Return what the recordings' braces stand for."""
     mine = where[place.rank] if place.size > 1 else where[0]
     return {
@@ -134,13 +152,17 @@ def mismatched(debug: Debug, first: str, place: Place) -> bool:
     """Whether this rank has another version than rank 0; it says so."""
     if first == (own := version()):
         return False
-    debug.line(f"WARN init.cc:1|Mismatched NCCL version detected : rank 0 {first} rank {place.rank} {own}")
+    debug.line(
+        f"WARN init.cc:1|Mismatched NCCL version detected : rank 0 {first} rank {place.rank} {own}"
+    )
     return True
 
 
 def version() -> str:
     """Return the version of the library that the linker would find."""
-    folders = (Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder)
+    folders = (
+        Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder
+    )
     found = next((path for folder in folders if (path := folder / "libnccl.so.2").exists()), None)
     return found.resolve().name.removeprefix("libnccl.so.") if found else VERSION
 
@@ -155,12 +177,17 @@ def banner(program: str, options: Arguments, details: list[list[str]], gpus: int
     """Return the lines before NCCL starts."""
     step = f"{options['f']}(factor)" if int(options["f"]) > 1 else f"{size(options['i'])}(bytes)"
     lines = [
-        f"# nccl-tests version 2.19.6 nccl-headers={code(VERSION)} nccl-library={code(details[0][4])}",
+        (
+            f"# nccl-tests version 2.19.6 nccl-headers={code(VERSION)} "
+            f"nccl-library={code(details[0][4])}"
+        ),
         f"# Collective test starting: {program}",
         (
             f"# nThread {options['t']} nGpus {options['g']} minBytes {size(options['b'])}"
-            f" maxBytes {size(options['e'])} step: {step} warmup iters: {options['w']} iters: {options['n']}"
-            f" agg iters: {options['m']} validation: {options['c']} graph: {options['G']} unalign: 0"
+            f" maxBytes {size(options['e'])} step: {step} warmup iters: {options['w']} iters: "
+            f"{options['n']}"
+            f" agg iters: {options['m']} validation: {options['c']} graph: {options['G']} "
+            "unalign: 0"
         ),
         "#",
         "# Using devices",
@@ -169,7 +196,8 @@ def banner(program: str, options: Arguments, details: list[list[str]], gpus: int
         for gpu in range(gpus):
             device = int(local) * gpus + gpu
             lines.append(
-                f"#  Rank {rank * gpus + gpu:2d} Group  0 Pid {pid:>6} on {host:>10} device {device:2d}"
+                f"#  Rank {rank * gpus + gpu:2d} Group  0 Pid {pid:>6} on {host:>10} device "
+                f"{device:2d}"
                 f" [0000:{0x53 + device * 0x11:02x}:00] {GPU}"
             )
     return "\n".join(lines) + "\n"
@@ -189,9 +217,16 @@ def connect(debug: Debug, place: Place, where: list[str], choice: Choice, handle
                 if where[one] == where[two]:
                     line = f"Channel {channel:02d}/0 : {ring} via P2P/{handle}"
                 else:
-                    line = f"Channel {channel:02d}/0 : {ring} [{way}] via NET/{choice.name}/{channel}{direct}"
+                    line = (
+                        f"Channel {channel:02d}/0 : {ring} [{way}] via "
+                        f"NET/{choice.name}/{channel}{direct}"
+                    )
                 debug.line(line)
-    debug.line("Connected all rings, use ring PXN 0 GDR 1" if direct else "Connected all rings, use ring PXN 0 GDR 0")
+    debug.line(
+        "Connected all rings, use ring PXN 0 GDR 1"
+        if direct
+        else "Connected all rings, use ring PXN 0 GDR 0"
+    )
 
 
 def fail(place: Place, out: Writer) -> int:
@@ -265,7 +300,10 @@ def leaves(rank: int, requested: int) -> bool:
 
 
 def others_leave(requested: int) -> bool:
-    """Whether another rank ends at this size: this one then waits for it for ever, as real ones do."""
+    """Whether another rank ends at this size.
+
+    This one then waits for it for ever, as real ones do.
+    """
     words = setting("EXIT_AT").split(":")
     return len(words) == 3 and words[1] not in {"0", "*"} and 0 < size(words[0]) <= requested
 

@@ -1,6 +1,9 @@
-"""Ranks that have no folder in common, as in pods: they meet by TCP, at the first host of Open MPI's job.
+"""Ranks that have no folder in common, as in pods.
 
-Where mpirun runs on another host, as the launcher of an MPIJob, rank 0 says in /var/tmp where it is.
+They meet by TCP, at the first host of Open MPI's job.
+
+Where mpirun runs on another host, as the launcher of an MPIJob, rank 0 says in /var/tmp where it
+is.
 """
 
 import contextlib
@@ -22,7 +25,10 @@ _TRIES = 2000
 
 
 class Call:
-    """The same as standin_ranks.Meeting, over connections: rank 0 serves, and hangs up when it ends."""
+    """The same as standin_ranks.Meeting, over connections.
+
+    Rank 0 serves, and hangs up when it ends.
+    """
 
     def __init__(self, place: Place, details: str) -> None:
         self.place = place

@@ -23,7 +23,10 @@ class Choice:
     """What NCCL came to. `pages` are the recordings that it reads out while it does."""
 
     network: str
-    """Name of the speed recording: efa, ofi-tcp, ib, socket; empty: no network, and the run fails."""
+    """Name of the speed recording: efa, ofi-tcp, ib, socket; empty.
+
+    No network, and the run fails.
+    """
     name: str
     """What NCCL calls it."""
     pages: tuple[str, ...]
@@ -50,10 +53,14 @@ def choose(interfaces: list[tuple[str, str]]) -> Choice:
 
 def _unnamed() -> Choice:
     """Look for a network, as NCCL does where none is named: plugin, IB, sockets."""
-    requested = os.environ.get("NCCL_NET_PLUGIN", "none" if "FI_PROVIDER" not in os.environ else "ofi")
+    requested = os.environ.get(
+        "NCCL_NET_PLUGIN", "none" if "FI_PROVIDER" not in os.environ else "ofi"
+    )
     if requested == "none":
         return Choice("socket", "Socket", ("no-plugin", "no-ib", "socket"))
-    return _plugin("Libfabric") or Choice("socket", "Socket", ("plugin-loaded", "plugin-failed", "no-ib", "socket"))
+    return _plugin("Libfabric") or Choice(
+        "socket", "Socket", ("plugin-loaded", "plugin-failed", "no-ib", "socket")
+    )
 
 
 def _plugin(name: str) -> Choice | None:
@@ -68,7 +75,10 @@ def _plugin(name: str) -> Choice | None:
 
 
 def nics() -> list[str]:
-    """Return the RDMA devices that NCCL, or libfabric, would use: exact names after `=`, else beginnings."""
+    """Return the RDMA devices that NCCL, or libfabric, would use.
+
+    Exact names after `=`, else beginnings.
+    """
     found = [f"mlx5_{number}" for number in range(int(setting("NICS", "4")))]
     exact, chosen = os.environ.get("FI_EFA_IFACE", ""), os.environ.get("NCCL_IB_HCA", "")
     if chosen.startswith("="):
@@ -103,7 +113,10 @@ def _address(interface: str) -> str:
 
 
 class Debug:
-    """NCCL's debug lines: to standard output, or line by line to NCCL_DEBUG_FILE (%h host, %p process)."""
+    """NCCL's debug lines.
+
+    To standard output, or line by line to NCCL_DEBUG_FILE (%h host, %p process).
+    """
 
     def __init__(self, place: Place, out: "Writer", facts: dict[str, object]) -> None:
         level = os.environ.get("NCCL_DEBUG", "").upper()
@@ -113,7 +126,9 @@ class Debug:
         if path and self.level in {"WARN", "INFO", "TRACE"}:
             path = path.replace("%h", place.host).replace("%p", str(place.pid))
             try:
-                self._out = Writer(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), "line")
+                self._out = Writer(
+                    os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), "line"
+                )
             except OSError:
                 self._out = out
 
@@ -139,7 +154,10 @@ class Debug:
 
 
 class Writer:
-    """C's buffered output: line by line to a terminal, else in blocks, unless `stdbuf` says otherwise."""
+    """C's buffered output.
+
+    Line by line to a terminal, else in blocks, unless `stdbuf` says otherwise.
+    """
 
     def __init__(self, file: int, mode: str = "") -> None:
         said = os.environ.get("_STDBUF_O", "") if file == 1 else ""

@@ -53,7 +53,11 @@ class Place:
 def _kvs_name(wire: int) -> str:
     """Ask hydra, by PMI's first protocol, for the name that all ranks share."""
     answer = b""
-    for line in (b"cmd=init pmi_version=1 pmi_subversion=1\n", b"cmd=get_my_kvsname\n", b"cmd=finalize\n"):
+    for line in (
+        b"cmd=init pmi_version=1 pmi_subversion=1\n",
+        b"cmd=get_my_kvsname\n",
+        b"cmd=finalize\n",
+    ):
         os.write(wire, line)
         reply = os.read(wire, 1000)
         answer = reply if b"kvsname=" in reply else answer
@@ -61,7 +65,10 @@ def _kvs_name(wire: int) -> str:
 
 
 class Meeting:
-    """The ranks of a job, met in a folder: real ones do it by MPI. Rank 0 holds a lock until it ends."""
+    """The ranks of a job, met in a folder: real ones do it by MPI.
+
+    Rank 0 holds a lock until it ends.
+    """
 
     def __init__(self, place: Place, details: str) -> None:
         self.place = place
@@ -81,7 +88,9 @@ class Meeting:
     def say(self, name: str, text: str) -> None:
         """Write something for the other ranks."""
         new = self.folder / f"{name}.{self.place.rank}.new"
-        with contextlib.suppress(FileNotFoundError):  # another rank was ended, and took the folder away
+        with contextlib.suppress(
+            FileNotFoundError
+        ):  # another rank was ended, and took the folder away
             new.write_text(text)
             new.rename(self.folder / name)
 

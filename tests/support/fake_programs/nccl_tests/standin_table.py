@@ -32,7 +32,16 @@ LONG = {
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 _DIVIDED = ("all_gather", "reduce_scatter", "alltoall", "gather", "scatter", "hypercube")
 _REDUCING = ("all_reduce", "reduce_scatter", "reduce")
-_BYTES = {"int8": 1, "uint8": 1, "half": 2, "bfloat16": 2, "float": 4, "int32": 4, "double": 8, "int64": 8}
+_BYTES = {
+    "int8": 1,
+    "uint8": 1,
+    "half": 2,
+    "bfloat16": 2,
+    "float": 4,
+    "int32": 4,
+    "double": 8,
+    "int64": 8,
+}
 
 
 def size(text: str) -> int:
@@ -105,7 +114,10 @@ class Speed:
         self._state = int(setting("SEED", str(os.getpid())))
 
     def time(self, message: int, column: int) -> float:
-        """Return the time of a message in microseconds: between rows on a straight line of logarithms."""
+        """Return the time of a message in microseconds.
+
+        Between rows on a straight line of logarithms.
+        """
         rows = self._rows
         above = next((place for place, row in enumerate(rows) if row[0] >= message), None)
         if above is None:
@@ -117,7 +129,9 @@ class Speed:
             part = math.log(message / low[0]) / math.log(high[0] / low[0])
             found = low[column] * (high[column] / low[column]) ** part
         latency = rows[0][column]
-        return (latency + max(0.0, found - latency) / self._speed) * (1 + self._jitter * self._noise())
+        return (latency + max(0.0, found - latency) / self._speed) * (
+            1 + self._jitter * self._noise()
+        )
 
     def _noise(self) -> float:
         """Return a number between -1 and 1, the same ones for the same SEED."""
@@ -160,7 +174,10 @@ class Table:
         redop = self.options["o"] if self.collective in _REDUCING else "none"
         root = int(self.options["r"]) if self.collective in _ROOTED else -1
         halves = [self._half(requested, bytes_, column) for column in (1, 2)]
-        return f"{bytes_:12d}  {count:12d}  {self.options['d']:>8}  {redop:>6}  {root:6d}{''.join(halves)}\n"
+        return (
+            f"{bytes_:12d}  {count:12d}  {self.options['d']:>8}  {redop:>6}  "
+            f"{root:6d}{''.join(halves)}\n"
+        )
 
     def _half(self, requested: int, bytes_: int, column: int) -> str:
         time = self._speed.time(max(1, bytes_), column)

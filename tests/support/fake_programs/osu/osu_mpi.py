@@ -1,7 +1,7 @@
 """A ping-pong over the distribution's own MPI, which prints as the OSU micro-benchmarks do.
 
-Their source is in no package registry. What matters is real: ranks of Open MPI exchange messages over the
-transport that its parameters name, and Open MPI itself prints which one it is.
+Their source is in no package registry. What matters is real: ranks of Open MPI exchange messages
+over the transport that its parameters name, and Open MPI itself prints which one it is.
 """
 
 import ctypes
@@ -20,7 +20,10 @@ RTLD_GLOBAL = ctypes.RTLD_GLOBAL
 
 
 class Mpi:
-    """As much of MPI's C interface as it takes. Open MPI's handles are the addresses of its own objects."""
+    """As much of MPI's C interface as it takes.
+
+    Open MPI's handles are the addresses of its own objects.
+    """
 
     def __init__(self) -> None:
         self.library = ctypes.CDLL("libmpi.so.40", mode=RTLD_GLOBAL)
@@ -43,7 +46,9 @@ class Mpi:
     def receive(self, buffer: ctypes.Array[ctypes.c_char], size: int, sender: int) -> None:
         self.library.MPI_Recv(buffer, size, self.byte, sender, 1, self.world, None)
 
-    def reduce(self, buffer: ctypes.Array[ctypes.c_char], into: ctypes.Array[ctypes.c_char], size: int) -> None:
+    def reduce(
+        self, buffer: ctypes.Array[ctypes.c_char], into: ctypes.Array[ctypes.c_char], size: int
+    ) -> None:
         self.library.MPI_Allreduce(buffer, into, size, self.byte, self.sum, self.world)
 
 
@@ -71,14 +76,20 @@ def main() -> None:
             exchange(mpi, name, rank, (buffer, into), size)
         each = (time.perf_counter() - begun) / rounds
         if rank == 0:
-            figure = size / each / 1e6 if name == "osu_bw" else each * 1e6 / (2 if ranks == 2 else 1)
+            figure = (
+                size / each / 1e6 if name == "osu_bw" else each * 1e6 / (2 if ranks == 2 else 1)
+            )
             print(f"{size:<10d}{figure:18.2f}", flush=True)
         size = 2 * size or 1
     mpi.library.MPI_Finalize()
 
 
 def exchange(
-    mpi: Mpi, name: str, rank: int, buffers: tuple[ctypes.Array[ctypes.c_char], ctypes.Array[ctypes.c_char]], size: int
+    mpi: Mpi,
+    name: str,
+    rank: int,
+    buffers: tuple[ctypes.Array[ctypes.c_char], ctypes.Array[ctypes.c_char]],
+    size: int,
 ) -> None:
     """Do once what is measured."""
     buffer, into = buffers

@@ -1,4 +1,7 @@
-"""What of nccl-tests' plans no plan shows (others: test_plans.py): sizes as real programs print them, and NICs."""
+"""What of nccl-tests' plans no plan shows (others: test_plans.py).
+
+Sizes as real programs print them, and NICs.
+"""
 
 import re
 
@@ -24,7 +27,15 @@ def test_nics_that_are_tested_one_by_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["allreduce-1proc-g4", "allreduce-2node-socket", "alltoall-mpi", "opt-c0", "opt-dall", "x-net-socket"]
+    "text",
+    [
+        "allreduce-1proc-g4",
+        "allreduce-2node-socket",
+        "alltoall-mpi",
+        "opt-c0",
+        "opt-dall",
+        "x-net-socket",
+    ],
 )
 def test_the_planned_sizes_are_those_that_real_programs_print(text: str) -> None:
     source = (LOGS / f"nccl/{text}.txt").read_text()
@@ -48,4 +59,8 @@ def test_the_planned_sizes_are_those_that_real_programs_print(text: str) -> None
 
 def test_sizes_that_sockets_may_never_finish_are_pointed_out() -> None:
     large = NcclWork(max_bytes=8 << 30)
-    assert [bool(BENCHMARK.advice(large, [fabric])) for fabric in ("tcp", AB, "p2p")] == [True, True, False]
+    assert [bool(BENCHMARK.advice(large, [fabric])) for fabric in ("tcp", AB, "p2p")] == [
+        True,
+        True,
+        False,
+    ]

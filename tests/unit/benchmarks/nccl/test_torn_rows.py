@@ -1,4 +1,7 @@
-"""Rows that NCCL's debug text tore apart: exact again, or reported; never another value, never lost."""
+"""Rows that NCCL's debug text tore apart: exact again, or reported.
+
+Never another value, never lost.
+"""
 
 import re
 from collections import Counter
@@ -24,16 +27,33 @@ TABLES = (
     "option-timestamps-2.19.6",
     "not-checked-2.19.6-all_reduce",
 )
-HOSTS = ("node0", "vm", "ip-10-0-3-17", "10-0-3-17", "3gpu.example", "p5-dy-gpu-2", "4711", "e1", "0")
+HOSTS = (
+    "node0",
+    "vm",
+    "ip-10-0-3-17",
+    "10-0-3-17",
+    "3gpu.example",
+    "p5-dy-gpu-2",
+    "4711",
+    "e1",
+    "0",
+)
 
 
 class Table:
-    """A log of the corpus whose last row but one is to be torn; its device lines name the host `known`."""
+    """A log of the corpus whose last row but one is to be torn.
+
+    Its device lines name the host `known`.
+    """
 
     def __init__(self, name: str, known: str = "node0") -> None:
         text = (CORPUS / f"nccl/{name}.txt").read_text().replace(" node0 ", f" {known} ")
         self.lines = text.rstrip().split("\n")
-        self.at = [number for number, line in enumerate(self.lines) if re.match(r"(?:[\d:. -]+)? +\d+ +\d+ ", line)][-2]
+        self.at = [
+            number
+            for number, line in enumerate(self.lines)
+            if re.match(r"(?:[\d:. -]+)? +\d+ +\d+ ", line)
+        ][-2]
         self.row = self.lines[self.at]
         self.points = list(self.read([self.row]).points)
         self.without = list(self.read([]).points)
@@ -49,7 +69,9 @@ class Table:
         if found(log) == [figures(point) for point in self.points]:
             assert (log.outcome, log.damaged) == (Outcome.OK, ())
             return "exact"
-        assert found(log) == [figures(point) for point in self.without], "a row not printed, or a whole row lost"
+        assert found(log) == [figures(point) for point in self.without], (
+            "a row not printed, or a whole row lost"
+        )
         assert log.damaged
         assert log.outcome is Outcome.TRUNCATED
         return "reported"
@@ -70,18 +92,26 @@ def found(log: Log) -> list[tuple[object, ...]]:
 def torn(pieces: Sequence[str], host: str, count: int, *, glued: bool = True) -> list[str]:
     """Return the lines of a row in pieces, with `count` debug lines after each but the last.
 
-    `glued`: the first debug line is on the piece's own line, as NCCL leaves it; else a launcher ended it.
+    `glued`: the first debug line is on the piece's own line, as NCCL leaves it; else a launcher
+    ended it.
     """
     lines: list[str] = []
     for piece in pieces[:-1]:
-        noise = [f"{host}:871:{900 + n} [0] NCCL INFO AllReduce: {n} Bytes -> Algo RING" for n in range(count)]
+        noise = [
+            f"{host}:871:{900 + n} [0] NCCL INFO AllReduce: {n} Bytes -> Algo RING"
+            for n in range(count)
+        ]
         lines += [piece + noise[0], *noise[1:]] if glued and noise else [piece, *noise]
     return [*lines, pieces[-1]]
 
 
-@pytest.mark.parametrize(("name", "count"), [*((name, 1) for name in TABLES), (NEWEST, 2), (NEWEST, 200)])
+@pytest.mark.parametrize(
+    ("name", "count"), [*((name, 1) for name in TABLES), (NEWEST, 2), (NEWEST, 200)]
+)
 @EVERY_CUT
-def test_a_row_cut_at_any_byte_by_debug_lines_of_a_known_host_is_exact(name: str, count: int, every: int) -> None:
+def test_a_row_cut_at_any_byte_by_debug_lines_of_a_known_host_is_exact(
+    name: str, count: int, every: int
+) -> None:
     table = Table(name)
     for pieces in table.cuts(every):
         assert table.verdict(torn(pieces, "node0", count)) == "exact", pieces
@@ -95,7 +125,9 @@ def test_a_row_cut_at_any_byte_is_exact_or_reported_whatever_the_host_is_called(
     host: str, *, known: bool, glued: bool, every: int
 ) -> None:
     table = Table(NEWEST, host if known else "other")
-    counts = Counter(table.verdict(torn(pieces, host, 1, glued=glued)) for pieces in table.cuts(every))
+    counts = Counter(
+        table.verdict(torn(pieces, host, 1, glued=glued)) for pieces in table.cuts(every)
+    )
     assert not counts["reported"] or not (known or not glued)
 
 
@@ -103,17 +135,25 @@ def test_a_row_cut_at_any_byte_is_exact_or_reported_whatever_the_host_is_called(
 @pytest.mark.parametrize("count", [0, 1])
 @pytest.mark.parametrize("glued", [True, False])
 @EVERY_CUT
-def test_a_row_cut_twice_is_exact_or_reported(name: str, count: int, *, glued: bool, every: int) -> None:
+def test_a_row_cut_twice_is_exact_or_reported(
+    name: str, count: int, *, glued: bool, every: int
+) -> None:
     table = Table(name)
     for first, second in combinations(range(0, len(table.row) + 1, max(every + 7, 4)), 2):
         pieces = (table.row[:first], table.row[first:second], table.row[second:])
-        assert table.verdict(torn(pieces, "node0", count, glued=glued)) == "exact" or not (glued and count)
+        assert table.verdict(torn(pieces, "node0", count, glued=glued)) == "exact" or not (
+            glued and count
+        )
 
 
-@pytest.mark.parametrize("tag", ["[1,0]<stdout>: ", "[1,0]<stdout>:", "(head, rank=0, pid=8) [1,0]<stdout>:"])
+@pytest.mark.parametrize(
+    "tag", ["[1,0]<stdout>: ", "[1,0]<stdout>:", "(head, rank=0, pid=8) [1,0]<stdout>:"]
+)
 @pytest.mark.parametrize("glued", [True, False])
 @EVERY_CUT
-def test_a_row_cut_at_any_byte_behind_a_launchers_tag_is_exact(tag: str, *, glued: bool, every: int) -> None:
+def test_a_row_cut_at_any_byte_behind_a_launchers_tag_is_exact(
+    tag: str, *, glued: bool, every: int
+) -> None:
     table = Table(NEWEST)
     for pieces in table.cuts(every):
         assert table.verdict(torn(pieces, "node0", 3, glued=glued), tag) == "exact", pieces

@@ -1,4 +1,7 @@
-"""perftest's output: what no single log shows. Its layouts, pairs and failures are in the corpus."""
+"""perftest's output: what no single log shows.
+
+Its layouts, pairs and failures are in the corpus.
+"""
 
 from decimal import Decimal
 
@@ -28,9 +31,21 @@ def test_what_the_source_prints_always_fits(size: int, average: Decimal, unit: s
     ("text", "program", "side"),
     [
         ("$ ib_write_bw", "ib_write_bw", "server"),
-        ("u@h:~$ numactl -N 0 /opt/perftest/bin/ib_read_lat -d mlx5_0 -F 10.0.0.1", "ib_read_lat", "client"),
-        ("$ kubectl exec -it client-1 -- ib_atomic_lat -d mlx5_0 10.0.33.3 -zR", "ib_atomic_lat", "client"),
-        ("$ ib_write_bw -d mlx5_0 --out_json --tclass=106 host2 | tee log", "ib_write_bw", "client"),
+        (
+            "u@h:~$ numactl -N 0 /opt/perftest/bin/ib_read_lat -d mlx5_0 -F 10.0.0.1",
+            "ib_read_lat",
+            "client",
+        ),
+        (
+            "$ kubectl exec -it client-1 -- ib_atomic_lat -d mlx5_0 10.0.33.3 -zR",
+            "ib_atomic_lat",
+            "client",
+        ),
+        (
+            "$ ib_write_bw -d mlx5_0 --out_json --tclass=106 host2 | tee log",
+            "ib_write_bw",
+            "client",
+        ),
         ("$ ssh n1 'ib_write_bw -D 10'", "ib_write_bw", "server"),
         ("ib_write_bw", None, None),
         ("$ ib_write_bw <server> [options]", None, None),

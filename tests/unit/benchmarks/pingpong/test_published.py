@@ -40,5 +40,7 @@ def logs(folder: Path) -> list[str]:
 def test_the_published_table_comes_out(tmp_path: Path) -> None:
     result = runner().invoke(cli, ["compare", *logs(tmp_path), "--format", "markdown"])
     assert result.exit_code == 0
-    rows = (ROW.format(format_size(size), float(nodes), float(pods)) for size, nodes, pods in PUBLISHED)
+    rows = (
+        ROW.format(format_size(size), float(nodes), float(pods)) for size, nodes, pods in PUBLISHED
+    )
     assert result.stdout.startswith(TABLE + "".join(rows))

@@ -26,7 +26,9 @@ def test_the_program_and_its_steps_know_the_same_types() -> None:
     assert (options.rows, options.columns, options.trials, options.warmup, options.port) == usual
     assert options.sizes is None
     host = Host(name="a", address="10.0.0.1", gpus=8)
-    words = TorchWork(program="", sizes=(4, 8)).steps("t", "tcp", (host, host))[0].commands[0].argv[2:]
+    words = (
+        TorchWork(program="", sizes=(4, 8)).steps("t", "tcp", (host, host))[0].commands[0].argv[2:]
+    )
     options = program.options(words, {"MASTER_ADDR": "x"})
     assert (options.sizes, options.master) == ([4, 8], "10.0.0.1")
 
@@ -35,9 +37,34 @@ def test_the_program_and_its_steps_know_the_same_types() -> None:
     ("environment", "expected"),
     [
         ({}, (0, 1, 0)),
-        ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, (3, 4, 1)),
-        ({"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "RANK": "0", "WORLD_SIZE": "2"}, (3, 4, 1)),
-        ({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, (1, 2, 1)),
+        (
+            {
+                "OMPI_COMM_WORLD_RANK": "3",
+                "OMPI_COMM_WORLD_SIZE": "4",
+                "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+            },
+            (3, 4, 1),
+        ),
+        (
+            {
+                "PMI_RANK": "3",
+                "PMI_SIZE": "4",
+                "MPI_LOCALRANKID": "1",
+                "RANK": "0",
+                "WORLD_SIZE": "2",
+            },
+            (3, 4, 1),
+        ),
+        (
+            {
+                "RANK": "1",
+                "WORLD_SIZE": "2",
+                "LOCAL_RANK": "1",
+                "SLURM_PROCID": "0",
+                "SLURM_NTASKS": "1",
+            },
+            (1, 2, 1),
+        ),
         ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "2"}, (5, 8, 2)),
         ({"RANK": "1"}, (0, 1, 0)),
     ],
@@ -56,10 +83,13 @@ def read(text: str) -> Log:
 
 def test_a_report_reads_as_it_was_measured() -> None:
     measured = {4 * 10**9: 239.742e9, 1 << 30: 91.25e9, 3 << 20: 8.5e9, 4096: 12.5e6, 10: 1.5e6}
-    text = program.header(50, 5, 4) + "".join(program.row(size, 4, algbw) for size, algbw in measured.items())
+    text = program.header(50, 5, 4) + "".join(
+        program.row(size, 4, algbw) for size, algbw in measured.items()
+    )
     log = read(text)
     assert {point.size: figures(point) for point in log.points} == {
-        size: pytest.approx({"busbw": algbw * 1.5, "algbw": algbw}) for size, algbw in measured.items()
+        size: pytest.approx({"busbw": algbw * 1.5, "algbw": algbw})
+        for size, algbw in measured.items()
     }
     assert (log.facts["ranks"], log.facts["warmup"], log.findings) == (4, 5, ())
 
@@ -76,7 +106,9 @@ def test_the_program_is_part_of_the_package_and_needs_nothing_of_it() -> None:
     [pytest.param((), marks=pytest.mark.slow), ("--size", "1M", "--size", "64M")],
     ids=["rows and columns", "sizes"],
 )
-def test_ranks_under_mpirun_measure_and_prove_their_network(tmp_path: Path, sizes: tuple[str, ...]) -> None:
+def test_ranks_under_mpirun_measure_and_prove_their_network(
+    tmp_path: Path, sizes: tuple[str, ...]
+) -> None:
     where = ("--on", "local", "--virtual-nodes", "2", "--gpus", "4", "--python", sys.executable)
     configurations = ("--fabric", "tcp", "--fabric", "p2p", "--repeat", "1")
     python = {"PYTHONPATH": str(STANDIN)}
@@ -84,12 +116,18 @@ def test_ranks_under_mpirun_measure_and_prove_their_network(tmp_path: Path, size
     assert done.returncode == 0, done.stderr
     for configuration, carrier in (("tcp", "socket"), ("p2p", "p2p")):
         (log,) = the_run(tmp_path).logs(configuration)
-        assert (log.outcome, log.facts["transport"], log.facts["torch"]) == ("ok", carrier, "2.6.0+standin")
+        assert (log.outcome, log.facts["transport"], log.facts["torch"]) == (
+            "ok",
+            carrier,
+            "2.6.0+standin",
+        )
         assert (log.facts["ranks"], log.facts["nccl"]) == (4, "2.21.5")
         for point in log.points:
             algbw = point.size / 0.002
             assert figures(point) == pytest.approx({"algbw": algbw, "busbw": algbw * 1.5}, rel=1e-3)
-        assert [point.size for point in log.points] == ([1 << 20, 64 << 20] if sizes else [4 * 10**9])
+        assert [point.size for point in log.points] == (
+            [1 << 20, 64 << 20] if sizes else [4 * 10**9]
+        )
 
 
 @pytest.mark.local

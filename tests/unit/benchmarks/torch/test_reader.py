@@ -1,4 +1,7 @@
-"""Reports of torch all_reduce benchmarks: whatever was measured, a report fits itself. Its forms are in the corpus."""
+"""Reports of torch all_reduce benchmarks: whatever was measured, a report fits itself.
+
+Its forms are in the corpus.
+"""
 
 import re
 from decimal import Decimal
@@ -22,14 +25,20 @@ def rates(line: str) -> list[float]:
 def test_any_report_fits_itself(algbw: float, ranks: int, rows: int, columns: int) -> None:
     lines = sentences(algbw, ranks=ranks, payload=rows * columns * 4)
     log = read_one(lines)
-    cut = len(lines[0].split("GB")[0].rpartition(".")[2]) == 3  # decimals of a payload that may have been rounded
+    cut = (
+        len(lines[0].split("GB")[0].rpartition(".")[2]) == 3
+    )  # decimals of a payload that may have been rounded
     assert (log.outcome, () if cut else log.findings) == (Outcome.OK, ())
     assert log.points[0].size == rows * columns * 4
     assert figures(log.points[0]) == {"algbw": rates(lines[1])[0], "busbw": rates(lines[2])[0]}
 
 
 @given(
-    st.lists(st.tuples(st.integers(15, 34).map(lambda power: 1 << power), GIGABYTES), min_size=1, max_size=8),
+    st.lists(
+        st.tuples(st.integers(15, 34).map(lambda power: 1 << power), GIGABYTES),
+        min_size=1,
+        max_size=8,
+    ),
     st.integers(2, 4096),
 )
 def test_any_table_fits_itself(rows: list[tuple[int, float]], ranks: int) -> None:

@@ -18,17 +18,32 @@ from tests.support.script_plans import WAY, inventory, nccl, of_steps, pair, pin
 
 WAYS = [
     WAY,
-    ScriptTarget(hosts=READ_SLURM, ranks_by_srun=True, programs_by_srun=True, extra=("--container-image=a b",)),
-    ScriptTarget(hosts=READ_MPIJOB, here=False, interface="eth0", agent=("ssh", "-F", "/tmp/x y"), extra=("--a", "b")),
+    ScriptTarget(
+        hosts=READ_SLURM,
+        ranks_by_srun=True,
+        programs_by_srun=True,
+        extra=("--container-image=a b",),
+    ),
+    ScriptTarget(
+        hosts=READ_MPIJOB,
+        here=False,
+        interface="eth0",
+        agent=("ssh", "-F", "/tmp/x y"),
+        extra=("--a", "b"),
+    ),
     replace(WAY, inventory=inventory(), at_exit="true"),
     replace(WAY, mpirun="/opt/mpich/bin/mpiexec.hydra", agent=("ssh", "-p", "22")),
 ]
 PLANS = [
     nccl("ofi-tcp", "tcp", env={"NOTE": "a 'b' \"c\" $d\n`e` \u00fc \\"}),
     pingpong("tcp"),
-    of_steps(pair(("a", "{port}"), ("b", "{port}", "{server}")), pair(("c",), ("d",), "b"), together=True),
+    of_steps(
+        pair(("a", "{port}"), ("b", "{port}", "{server}")), pair(("c",), ("d",), "b"), together=True
+    ),
 ]
-WORDS = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12), max_size=6)
+WORDS = st.lists(
+    st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12), max_size=6
+)
 
 
 def joined(text: str) -> str:
@@ -38,12 +53,16 @@ def joined(text: str) -> str:
 @pytest.mark.parametrize("way", WAYS)
 def test_bash_reads_every_script(way: ScriptTarget) -> None:
     for of in PLANS:
-        done = subprocess.run(["bash", "-n"], input=script(of, way), capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["bash", "-n"], input=script(of, way), capture_output=True, text=True, check=False
+        )
         assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_small_script() -> None:
-    of = of_steps(pair(("fi_pingpong", "-B", "{port}"), ("fi_pingpong", "-P", "{port}", "{server}")))
+    of = of_steps(
+        pair(("fi_pingpong", "-B", "{port}"), ("fi_pingpong", "-P", "{port}", "{server}"))
+    )
     assert_golden(GOLDEN / "small-script.sh", script(of, WAY))
 
 
@@ -51,7 +70,9 @@ def test_nics_are_judged_by_what_each_configuration_was_to_use() -> None:
     text = script(pingpong("tcp", repeats=1), replace(WAY, inventory=inventory()))
     assert "facts='fabric=tcp chosen=fab0 expected=1 among=all'\n    nics before\n" in text
     assert "nics" not in script(pingpong("tcp"), WAY)
-    assert "nics" not in script(of_steps(pair(("a",), ("b",)), hosts=1), replace(WAY, inventory=inventory(1)))
+    assert "nics" not in script(
+        of_steps(pair(("a",), ("b",)), hosts=1), replace(WAY, inventory=inventory(1))
+    )
 
 
 def test_every_step_has_its_time_limit() -> None:
@@ -62,7 +83,8 @@ def test_every_step_has_its_time_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "option"), [("mpirun", "--mca plm"), ("/opt/openmpi/bin/mpirun", "-x PATH"), ("mpiexec.hydra", "")]
+    ("program", "option"),
+    [("mpirun", "--mca plm"), ("/opt/openmpi/bin/mpirun", "-x PATH"), ("mpiexec.hydra", "")],
 )
 def test_the_kind_of_mpirun_is_recognized_by_its_name(program: str, option: str) -> None:
     text = joined(script(nccl("tcp"), replace(WAY, mpirun=program)))
@@ -80,7 +102,10 @@ def test_srun_starts_the_ranks_of_the_allocation() -> None:
     ("step", "said"),
     [
         (replace(pair(("a",), ("b",)), files={"x": "y"}), "does not make files"),
-        (replace(pair(("a",), ("b",)), commands=(Command(argv=("a", "{folder}/b")),)), "make files"),
+        (
+            replace(pair(("a",), ("b",)), commands=(Command(argv=("a", "{folder}/b")),)),
+            "make files",
+        ),
     ],
 )
 def test_what_a_script_cannot_do_is_refused(step: Step, said: str) -> None:

@@ -20,7 +20,9 @@ PASS, WARN, FAIL, SKIP = Status.PASS, Status.WARN, Status.FAIL, Status.SKIP
 P5, P4D, IB, ROCE, BROKEN, DEBIAN = map(
     probe, ("p5-48xlarge", "p4d-24xlarge", "infiniband", "roce", "broken", "debian")
 )
-NCCL = Needs(programs=("all_reduce_perf",), install="see the docs", mpi=True, gpus=True, fabrics=("efa",))
+NCCL = Needs(
+    programs=("all_reduce_perf",), install="see the docs", mpi=True, gpus=True, fabrics=("efa",)
+)
 GONE, HUNG = ProgramResult(status=127), ProgramResult(status=124)
 BAD = ProgramResult(status=1, lines=("bad",))
 
@@ -28,9 +30,13 @@ BAD = ProgramResult(status=1, lines=("bad",))
 ANY = Needs()
 
 
-def check_host(host: str, found: Probe, needs: Needs = ANY, address: str = "", image: str = "") -> list[Check]:
+def check_host(
+    host: str, found: Probe, needs: Needs = ANY, address: str = "", image: str = ""
+) -> list[Check]:
     """Check a host by itself."""
-    checks = check_hosts({host: found}, needs, image=image, relations=HostRelations(addresses={host: address}))
+    checks = check_hosts(
+        {host: found}, needs, image=image, relations=HostRelations(addresses={host: address})
+    )
     return [check for check in checks if check.name != "reachable"]
 
 
@@ -41,7 +47,9 @@ def one(name: str, found: Probe, wanted: Needs = NCCL) -> Check:
     return check
 
 
-def each(name: str, probes: dict[str, Probe], relations: HostRelations | None = None) -> dict[str, Status]:
+def each(
+    name: str, probes: dict[str, Probe], relations: HostRelations | None = None
+) -> dict[str, Status]:
     checks = check_hosts(probes, NCCL, relations=relations or HostRelations())
     return {check.host: check.status for check in checks if check.name == name}
 
@@ -53,13 +61,17 @@ def drop(found: Probe, kind: str) -> Probe:
 def only(found: Probe, count: int) -> Probe:
     """Keep the first of the EFA devices that fi_info offers."""
     names = found.efa_domains[:count]
-    return replace(found, domains=tuple(d for d in found.domains if d.name.rpartition("-")[0] in names))
+    return replace(
+        found, domains=tuple(d for d in found.domains if d.name.rpartition("-")[0] in names)
+    )
 
 
 EMPTY = Probe()
 UNNAMED, G5 = replace(P5, instance_type=""), replace(P5, instance_type="g5.48xlarge")
 
-ONE_WORD = "libfabric efa verbs memlock gpus plugin programs mpirun tools settings disk load interface"
+ONE_WORD = (
+    "libfabric efa verbs memlock gpus plugin programs mpirun tools settings disk load interface"
+)
 
 CASES = [
     ("answer", replace(P5, whole=False), NCCL, FAIL, "cut off"),
@@ -74,9 +86,27 @@ CASES = [
     ("efa", only(replace(P5, instance_type="p6e-gb200.36xlarge"), 4), NCCL, PASS, "has 16 or 4"),
     ("efa", drop(P5, "efa"), NCCL, FAIL, "lists 0 EFA devices, and /sys has 32"),
     ("efa", replace(drop(P5, "efa"), fi_info=GONE), NCCL, SKIP, "lists 0"),
-    ("rdma ports", replace(IB, devices=(replace(IB.devices[0], state="DOWN"), IB.devices[1])), ANY, WARN, "mlx5_0"),
-    ("rdma ports", replace(IB, devices=(replace(IB.devices[0], state="INIT"),)), ANY, FAIL, "mlx5_0"),
-    ("rdma ports", replace(ROCE, devices=(replace(ROCE.devices[0], roce_v2_gid=None),)), ANY, WARN, "RoCE v2"),
+    (
+        "rdma ports",
+        replace(IB, devices=(replace(IB.devices[0], state="DOWN"), IB.devices[1])),
+        ANY,
+        WARN,
+        "mlx5_0",
+    ),
+    (
+        "rdma ports",
+        replace(IB, devices=(replace(IB.devices[0], state="INIT"),)),
+        ANY,
+        FAIL,
+        "mlx5_0",
+    ),
+    (
+        "rdma ports",
+        replace(ROCE, devices=(replace(ROCE.devices[0], roce_v2_gid=None),)),
+        ANY,
+        WARN,
+        "RoCE v2",
+    ),
     ("verbs", replace(P5, verbs=0, verbs_there=0), NCCL, FAIL, "/dev/infiniband"),
     ("verbs", replace(P5, verbs=30), NCCL, FAIL, "30 of 32"),
     ("verbs", replace(P5, verbs=4, verbs_there=4), NCCL, WARN, "4 /dev/infiniband/uverbs* for 32"),
@@ -85,13 +115,31 @@ CASES = [
     ("memlock", replace(P5, memlock=64 * 1024**2), NCCL, FAIL, "64 MB"),
     ("memlock", replace(IB, memlock=8192 * 1024), ANY, FAIL, "8 MB"),
     ("huge pages", replace(P5, huge_pages=0, huge_pages_free=0), NCCL, WARN, "regular pages"),
-    ("gpus", replace(P5, gpus=tuple(replace(gpu, fabric="In Progress") for gpu in P5.gpus)), NCCL, FAIL, "not ready"),
+    (
+        "gpus",
+        replace(P5, gpus=tuple(replace(gpu, fabric="In Progress") for gpu in P5.gpus)),
+        NCCL,
+        FAIL,
+        "not ready",
+    ),
     ("gpus", replace(P5, instance_type="p4d.24xlarge"), NCCL, WARN, "has A100"),
     ("gpus", replace(P5, gpus=(), nvidia_smi=GONE), NCCL, FAIL, "nvidia-smi was not found"),
     ("gpus", replace(P5, gpus=(), nvidia_smi=HUNG), NCCL, FAIL, "10 s"),
-    ("gpus", replace(DEBIAN, nvidia_smi=ProgramResult(status=9, lines=("No devices",))), ANY, FAIL, "No devices"),
+    (
+        "gpus",
+        replace(DEBIAN, nvidia_smi=ProgramResult(status=9, lines=("No devices",))),
+        ANY,
+        FAIL,
+        "No devices",
+    ),
     ("gpu work", replace(P5, gpu_processes=None), NCCL, SKIP, "does not show"),
-    ("plugin", replace(P5, libraries=("/usr/lib/libnccl.so.2",)), NCCL, FAIL, "(libnccl-net) was not found"),
+    (
+        "plugin",
+        replace(P5, libraries=("/usr/lib/libnccl.so.2",)),
+        NCCL,
+        FAIL,
+        "(libnccl-net) was not found",
+    ),
     ("plugin", replace(P5, libraries=IB.libraries), NCCL, FAIL, "(libnccl-net) was not found"),
     ("mpirun", BROKEN, Needs(programs=("mpirun",)), FAIL, "mpirun was not found"),
     ("mpirun", replace(P5, mpi=None, mpirun_version=BAD), NCCL, FAIL, "bad"),
@@ -99,15 +147,30 @@ CASES = [
     ("tools", replace(P5, tools={"timeout": "/bin/timeout"}), NCCL, WARN, "stdbuf, setsid"),
     ("settings", replace(P5, settings={"FI_PROVIDER": ""}), NCCL, WARN, "FI_PROVIDER="),
     ("settings", replace(P5, settings={"FI_EFA_IFACE": ""}), NCCL, FAIL, "FI_EFA_IFACE"),
-    ("settings", replace(P5, settings={"FI_EFA_USE_HUGE_PAGE": "1", "FI_EFA_FORK_SAFE": "1"}), NCCL, FAIL, "abort"),
+    (
+        "settings",
+        replace(P5, settings={"FI_EFA_USE_HUGE_PAGE": "1", "FI_EFA_FORK_SAFE": "1"}),
+        NCCL,
+        FAIL,
+        "abort",
+    ),
     ("settings", replace(P5, settings={"FI_EFA_USE_DEVICE_RDMA": "1"}), NCCL, PASS, "1 settings"),
     ("settings", replace(G5, settings={"FI_EFA_USE_DEVICE_RDMA": "1"}), NCCL, FAIL, "no RDMA"),
     ("disk", replace(P5, temporary_free=500 * 1024**2), NCCL, WARN, "0.5 GB"),
     ("disk", replace(P5, temporary_free=0), NCCL, FAIL, "0.0 GB"),
     ("load", replace(P5, load=150.0), NCCL, WARN, "150 on 192"),
     ("interface", replace(P5, ssh_address="203.0.113.9"), NCCL, WARN, "203.0.113.9"),
-    ("interface", replace(P5, interfaces=(Interface(name="eth1", address="10.0.1.11", up=False),)), NCCL, FAIL, "down"),
-    *((name, EMPTY, NCCL, SKIP, "does not include") for name in ("rdma ports", "huge pages", *ONE_WORD.split())),
+    (
+        "interface",
+        replace(P5, interfaces=(Interface(name="eth1", address="10.0.1.11", up=False),)),
+        NCCL,
+        FAIL,
+        "down",
+    ),
+    *(
+        (name, EMPTY, NCCL, SKIP, "does not include")
+        for name in ("rdma ports", "huge pages", *ONE_WORD.split())
+    ),
 ]
 
 
@@ -118,13 +181,19 @@ RECORDED = [line.split(" | ") for line in (DATA / "checks.txt").read_text("utf-8
 def test_a_recorded_host(tmp_path: Path, row: list[str]) -> None:
     name, of, wanted, status, seen, *changes = row
     files = dict(each.split("=") for each in changes)
-    needs = NCCL if wanted == "nccl" else replace(ANY, fabrics=tuple(filter(None, [wanted.removeprefix("any")])))
+    needs = (
+        NCCL
+        if wanted == "nccl"
+        else replace(ANY, fabrics=tuple(filter(None, [wanted.removeprefix("any")])))
+    )
     check = one(name, sysfs.probe(tmp_path, files) if of == "two-sockets" else probe(of), needs)
     assert (check.status, seen in check.seen) == (status, True), check
 
 
 def test_an_image_that_needs_a_newer_driver() -> None:
-    (check,) = [each for each in check_host("a", P5, NCCL, image="a/b:cuda13.0") if each.name == "gpus"]
+    (check,) = [
+        each for each in check_host("a", P5, NCCL, image="a/b:cuda13.0") if each.name == "gpus"
+    ]
     assert (check.status, "needs driver 580" in check.seen) == (FAIL, True)
 
 
@@ -141,14 +210,19 @@ def test_each_check_says_how_to_install_its_own_thing() -> None:
     CASES,
     ids=[f"{name}-{status}-{seen[:20]}" for name, _, _, status, seen in CASES],
 )
-def test_a_host_by_itself(name: str, found: Probe, wanted: Needs, status: Status, seen: str) -> None:
+def test_a_host_by_itself(
+    name: str, found: Probe, wanted: Needs, status: Status, seen: str
+) -> None:
     check = one(name, found, wanted)
     assert check.status is status
     assert seen in check.seen
 
 
 def test_every_check_of_a_host_can_pass_and_find_fault_and_be_skipped() -> None:
-    cases = [*((case, status) for case, _, _, status, _ in CASES), *((row[0], Status(row[3])) for row in RECORDED)]
+    cases = [
+        *((case, status) for case, _, _, status, _ in CASES),
+        *((row[0], Status(row[3])) for row in RECORDED),
+    ]
     for name in {check.name for check in check_host("a", EMPTY)}:
         statuses = {status for case, status in cases if case == name}
         assert PASS in statuses, name
@@ -159,7 +233,9 @@ def test_every_check_of_a_host_can_pass_and_find_fault_and_be_skipped() -> None:
 
 def test_the_address_that_others_use_decides_the_interface() -> None:
     checks = check_host("a", BROKEN, address="10.0.1.12")
-    assert [(c.status, c.seen) for c in checks if c.name == "interface"] == [(PASS, "ens5 (10.0.1.12).")]
+    assert [(c.status, c.seen) for c in checks if c.name == "interface"] == [
+        (PASS, "ens5 (10.0.1.12).")
+    ]
 
 
 # ---------------------------------------------------------------- between hosts
@@ -176,7 +252,12 @@ DIFFERENCES: list[tuple[str, dict[str, Any], dict[str, Any], Status]] = [
     ("NVIDIA driver", {"nvidia_driver": "1.0"}, {"nvidia_driver": "", "gpus": ()}, WARN),
     ("NCCL", {"libraries": ("/x/libnccl.so.2.1.5",)}, {"libraries": ()}, WARN),
     ("one mpirun", {"mpi": ROCE.mpi}, {"mpi": None}, WARN),
-    ("one all_reduce_perf", {"programs": {"all_reduce_perf": replace(BUILD, size=7)}}, {"programs": {}}, WARN),
+    (
+        "one all_reduce_perf",
+        {"programs": {"all_reduce_perf": replace(BUILD, size=7)}},
+        {"programs": {}},
+        WARN,
+    ),
     ("one all_reduce_perf", {"programs": PATHS}, {"programs": {}}, FAIL),
     ("interface names", {"interfaces": UP}, DOWN, WARN),
     ("instance type", {"instance_type": "p5en.48xlarge"}, {"instance_type": ""}, WARN),
@@ -186,7 +267,9 @@ DIFFERENCES: list[tuple[str, dict[str, Any], dict[str, Any], Status]] = [
 
 
 @pytest.mark.parametrize(("name", "other", "none", "status"), DIFFERENCES)
-def test_the_host_that_differs_is_named(name: str, other: dict[str, Any], none: dict[str, Any], status: Status) -> None:
+def test_the_host_that_differs_is_named(
+    name: str, other: dict[str, Any], none: dict[str, Any], status: Status
+) -> None:
     differs, lacks = replace(P5, **other), replace(P5, **none)
     assert each(name, {"a": P5, "b": P5, "c": P5}) == {"a": PASS, "b": PASS, "c": PASS}
     assert each(name, {"a": differs, "b": P5, "c": P5}) == {"a": status, "b": PASS, "c": PASS}
@@ -226,7 +309,10 @@ def test_one_host_is_not_compared_with_itself() -> None:
 def test_a_host_that_does_not_answer_fails_and_the_others_are_checked() -> None:
     relations = HostRelations(unreachable={"b": "connection refused."})
     checks = check_hosts({"a": P5}, relations=relations)
-    assert [(c.host, c.status) for c in checks if c.name == "reachable"] == [("a", PASS), ("b", FAIL)]
+    assert [(c.host, c.status) for c in checks if c.name == "reachable"] == [
+        ("a", PASS),
+        ("b", FAIL),
+    ]
     (down,) = [check for check in checks if check.host == "b"]
     assert down.seen == "No answer: connection refused."
     assert [c.status for c in checks if c.name == "connections"] == [SKIP]
@@ -242,7 +328,9 @@ def test_connections_that_were_not_tried_are_skipped() -> None:
     }
     hosts = {"a": P5, "b": P5, "c": P5}
     checks = check_hosts(hosts, relations=HostRelations(connections=tried))
-    found = {check.host: (check.status, check.seen) for check in checks if check.name == "connections"}
+    found = {
+        check.host: (check.status, check.seen) for check in checks if check.name == "connections"
+    }
     assert found == {
         "a": (PASS, "Reached b."),
         "b": (FAIL, "Not reached: a (no answer in 3 s); reached: 1."),
@@ -263,8 +351,12 @@ def test_connections_that_were_not_tried_are_skipped() -> None:
         ([], Exit.REFUSED),
     ],
 )
-def test_a_fail_refuses_and_so_does_having_found_nothing_out(statuses: list[Status], status: Exit) -> None:
-    assert worst(Check(host="a", name="x", status=s, seen="", advice="") for s in statuses) is status
+def test_a_fail_refuses_and_so_does_having_found_nothing_out(
+    statuses: list[Status], status: Exit
+) -> None:
+    assert (
+        worst(Check(host="a", name="x", status=s, seen="", advice="") for s in statuses) is status
+    )
 
 
 def test_a_good_host_has_nothing_wrong_and_a_broken_one_much() -> None:
@@ -288,8 +380,18 @@ def test_what_a_cut_answer_leaves_out_is_never_blamed_on_the_host(every: int) ->
 def test_how_nodes_differ_is_named(tmp_path: Path) -> None:
     changes = {"19:00.0/current_link_width": "8", "mlx5_2/fw_ver": "28.40.1000", "eth2/mtu": "1500"}
     hosts = {"a": sysfs.probe(tmp_path / "a", {}), "b": sysfs.probe(tmp_path / "b", changes)}
-    differ = {check.name: check.seen for check in check_hosts(hosts) if check.status is WARN and check.host == "b"}
-    assert {*differ} - {"load"} == {"pcie links", "same pcie links", "mtu", "same mtu", "NIC firmware"}
+    differ = {
+        check.name: check.seen
+        for check in check_hosts(hosts)
+        if check.status is WARN and check.host == "b"
+    }
+    assert {*differ} - {"load"} == {
+        "pcie links",
+        "same pcie links",
+        "mtu",
+        "same mtu",
+        "NIC firmware",
+    }
     assert differ["NIC firmware"].startswith("28.39.1002, 28.40.1000, while a has 28.39.1002")
     # An idle GPU's link is slower, which is no difference.
     idle = sysfs.probe(tmp_path / "c", {"18:00.0/current_link_speed": "32.0 GT/s PCIe"})

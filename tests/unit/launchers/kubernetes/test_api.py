@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from fabbench.launchers.kubernetes.api import UnansweredError, client_library, open_api, translated_errors
+from fabbench.launchers.kubernetes.api import (
+    UnansweredError,
+    client_library,
+    open_api,
+    translated_errors,
+)
 from fabbench.model.errors import MachineError, RequestError
 
 
@@ -30,7 +35,11 @@ def kubeconfig(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("context", "namespace", "found"),
-    [(None, None, ("one", "bench")), ("two", None, ("two", "default")), ("two", "mine", ("two", "mine"))],
+    [
+        (None, None, ("one", "bench")),
+        ("two", None, ("two", "default")),
+        ("two", "mine", ("two", "mine")),
+    ],
 )
 def test_the_context_and_its_namespace_are_found(
     kubeconfig: Path, context: str | None, namespace: str | None, found: tuple[str, str]
@@ -52,9 +61,13 @@ def test_a_kubeconfig_that_is_not_there_is_reported(tmp_path: Path) -> None:
 
 def test_a_connection_that_tls_ends_is_no_answer() -> None:
     """The client library makes an ApiException of it, with status 0."""
-    ended = client_library().client.ApiException(status=0, reason="SSLError\n[SSL: UNEXPECTED_EOF] EOF occurred")
+    ended = client_library().client.ApiException(
+        status=0, reason="SSLError\n[SSL: UNEXPECTED_EOF] EOF occurred"
+    )
     with (
-        pytest.raises(UnansweredError, match=r"does not answer \(read Pod\): SSLError \[SSL: UNEXPECTED_EOF\]"),
+        pytest.raises(
+            UnansweredError, match=r"does not answer \(read Pod\): SSLError \[SSL: UNEXPECTED_EOF\]"
+        ),
         translated_errors("read Pod"),
     ):
         raise ended

@@ -20,14 +20,19 @@ from tests.support.clock import Clock
 NOW = datetime(2026, 5, 4, 9, 0, tzinfo=UTC)
 
 
-def made(run: str, *, minutes: int, namespace: str = "bench", owned: bool = True) -> list[dict[str, Any]]:
+def made(
+    run: str, *, minutes: int, namespace: str = "bench", owned: bool = True
+) -> list[dict[str, Any]]:
     """Return the objects of a run as the API lists them, with a pod that its Job made."""
     run_spec = RunSpec(run=run, count=1, resources=PodResources(), deadline_s=60)
     created = (NOW - timedelta(minutes=minutes)).isoformat().replace("+00:00", "Z")
     (job,) = (stored(each, namespace, created) for each in workload(run_spec))
     pod: dict[str, Any] = {
         "kind": "Pod",
-        "metadata": {**job["spec"]["template"]["metadata"], "name": f"{job['metadata']['name']}-0-x7k2p"},
+        "metadata": {
+            **job["spec"]["template"]["metadata"],
+            "name": f"{job['metadata']['name']}-0-x7k2p",
+        },
         "status": {"phase": "Running"},
     }
     pod = stored(pod, namespace, created)
@@ -35,7 +40,10 @@ def made(run: str, *, minutes: int, namespace: str = "bench", owned: bool = True
 
 
 def stored(thing: dict[str, Any], namespace: str, created: str) -> dict[str, Any]:
-    given = {"namespace": namespace, "uid": f"{thing['kind']}-{thing['metadata']['name']}-{namespace}"}
+    given = {
+        "namespace": namespace,
+        "uid": f"{thing['kind']}-{thing['metadata']['name']}-{namespace}",
+    }
     return {**thing, "metadata": {**thing["metadata"], **given, "creationTimestamp": created}}
 
 
@@ -44,8 +52,14 @@ def deleted(found: Leftover) -> list[tuple[str, str]]:
 
 
 def test_runs_are_told_apart_the_oldest_first() -> None:
-    found = group_leftovers([*made("a", minutes=5), *made("b", minutes=90), *made("a", minutes=1, namespace="x")], NOW)
-    assert [(each.run, each.namespace) for each in found] == [("b", "bench"), ("a", "bench"), ("a", "x")]
+    found = group_leftovers(
+        [*made("a", minutes=5), *made("b", minutes=90), *made("a", minutes=1, namespace="x")], NOW
+    )
+    assert [(each.run, each.namespace) for each in found] == [
+        ("b", "bench"),
+        ("a", "bench"),
+        ("a", "x"),
+    ]
     assert found[0].age == timedelta(minutes=90)
 
 
@@ -116,13 +130,23 @@ class Controllers:
 THINGS = [ObjectRef("Job", "bench", "job", "u-1")]
 
 
-@pytest.mark.parametrize(("seconds", "notes", "left"), [(5, 0, False), (120, 1, False), (999, 1, True)], ids=str)
+@pytest.mark.parametrize(
+    ("seconds", "notes", "left"), [(5, 0, False), (120, 1, False), (999, 1, True)], ids=str
+)
 def test_pods_that_controllers_remove_late_are_waited_for(
-    seconds: float, notes: int, left: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    seconds: float,
+    notes: int,
+    left: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
     api = Controllers(monkeypatch, seconds)
-    with pytest.raises(MachineError, match=r" 15\d s: pod-0\.$") if left else contextlib.nullcontext():
+    with (
+        pytest.raises(MachineError, match=r" 15\d s: pod-0\.$")
+        if left
+        else contextlib.nullcontext()
+    ):
         remove(cast("KubernetesApi", api), THINGS, api.pods)
     assert ["pod-0" in message for message in caplog.messages] == [True] * notes
 

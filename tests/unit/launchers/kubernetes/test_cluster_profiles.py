@@ -1,4 +1,7 @@
-"""`--cluster-profile`: pods against the manifests that the clouds publish, transcribed fact by fact."""
+"""`--cluster-profile`.
+
+Pods against the manifests that the clouds publish, transcribed fact by fact.
+"""
 
 import dataclasses
 import json
@@ -21,7 +24,12 @@ from fabbench.catalog.nccl_environment import environment
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.launchers.kubernetes import CLUSTER_PROFILES, KubernetesOptions
 from fabbench.launchers.kubernetes.discover import require_profile
-from fabbench.launchers.kubernetes.manifests import RunSpec, escape_argument, watchdog_script, workload
+from fabbench.launchers.kubernetes.manifests import (
+    RunSpec,
+    escape_argument,
+    watchdog_script,
+    workload,
+)
 from fabbench.launchers.kubernetes.mpijob import launcher as mpijobs
 from fabbench.launchers.kubernetes.nodes import Node, read_nodes
 from fabbench.launchers.kubernetes.select_nodes import resources_on
@@ -58,7 +66,12 @@ def spec(name: str, **changes: Any) -> RunSpec:
 
 
 PUBLISHED = {
-    ("gke-gib", "gib"): {"NCCL_NET": "gIB", "NCCL_IB_TC": "52", "NCCL_IB_FIFO_TC": "84", "NCCL_CROSS_NIC": "0"},
+    ("gke-gib", "gib"): {
+        "NCCL_NET": "gIB",
+        "NCCL_IB_TC": "52",
+        "NCCL_IB_FIFO_TC": "84",
+        "NCCL_CROSS_NIC": "0",
+    },
     ("gke-tcpxo", "tcpxo"): {
         "NCCL_NET": "FasTrak",
         "NCCL_FASTRAK_CTRL_DEV": "eth0",
@@ -66,8 +79,17 @@ PUBLISHED = {
         "NCCL_TUNER_CONFIG_PATH": "/usr/local/nvidia/lib64/a3plus_tuner_config.textproto",
         "NCCL_PROTO": "Simple,LL128",
     },
-    ("oke-rdma-vf", "roce"): {"NCCL_NET": "IB", "NCCL_IB_HCA": "mlx5", "NCCL_IB_TC": "41", "NCCL_IB_SL": "0"},
-    ("oke-host-network", "roce"): {"NCCL_NET": "IB", "NCCL_IB_GID_INDEX": "3", "NCCL_IB_TIMEOUT": "22"},
+    ("oke-rdma-vf", "roce"): {
+        "NCCL_NET": "IB",
+        "NCCL_IB_HCA": "mlx5",
+        "NCCL_IB_TC": "41",
+        "NCCL_IB_SL": "0",
+    },
+    ("oke-host-network", "roce"): {
+        "NCCL_NET": "IB",
+        "NCCL_IB_GID_INDEX": "3",
+        "NCCL_IB_TIMEOUT": "22",
+    },
 }
 
 
@@ -77,7 +99,9 @@ def test_ranks_get_what_the_platform_sets_and_tcp_does_not(name: str, fabric: st
     assert profile is not None
     assert fabric in profile.fabrics
     needs = Needs(programs=(), install="", mpi=True, gpus=True)
-    hosts = inventory_of("", 2, target=Target(name="t", launcher="kubernetes"), needs=needs, profile=profile).hosts
+    hosts = inventory_of(
+        "", 2, target=Target(name="t", launcher="kubernetes"), needs=needs, profile=profile
+    ).hosts
     assert hosts[0].gpus == 8
     assert nccl_env.why_unsupported(fabric, hosts[0]) == ""
     ours = environment(fabric, hosts)
@@ -98,10 +122,11 @@ def test_networks_of_google_need_their_profile() -> None:
     assert [*networks("gib"), *networks("tcpxo")] == ["gib", "fastrak"]
 
 
-# Read against what the clouds publish, and equal to it in annotations, volumes, variables, side-cars and rights:
-# Google's gpudirect-rdma/nccl-test.yaml and gpudirect-tcpxo/nccl-test-latest.yaml (the daemon as best-practice.md has
-# it); Oracle's manifests/nccl-tests/kueue/BM.GPU.H100.8.yaml (sshd on 2222), and virtual-functions/ beside it: 16 of
-# an H100, 8 of an H200.
+# Read against what the clouds publish, and equal to it in annotations, volumes, variables,
+# side-cars and rights: Google's gpudirect-rdma/nccl-test.yaml and
+# gpudirect-tcpxo/nccl-test-latest.yaml (the daemon as best-practice.md has it); Oracle's
+# manifests/nccl-tests/kueue/BM.GPU.H100.8.yaml (sshd on 2222), and virtual-functions/ beside it: 16
+# of an H100, 8 of an H200.
 DOCUMENTS: dict[str, Any] = {
     "efa-dra": workload(spec("efa-dra")),
     **{name: workload(spec(name)) for name in CLOUDS},
@@ -115,13 +140,18 @@ def test_manifests_are_the_golden_ones(name: str) -> None:
     """A cluster takes those of data/manifests, too: tests/cluster/test_objects.py."""
     keeper = json.dumps(escape_argument(watchdog_script()))
     text = json.dumps(DOCUMENTS[name], indent=1).replace(keeper, '"KEEPER"') + "\n"
-    assert_golden(GOLDEN / "efa-dra.json" if name == "efa-dra" else DATA / f"manifests/golden-{name}.json", text)
+    assert_golden(
+        GOLDEN / "efa-dra.json" if name == "efa-dra" else DATA / f"manifests/golden-{name}.json",
+        text,
+    )
 
 
 def test_pods_of_fewer_virtual_functions_ask_for_fewer() -> None:
     fewer = override_resources(spec("oke-rdma-vf").resources, [f"{VF}=8"])
     pod = workload(spec("oke-rdma-vf", resources=fewer))[0]["spec"]["template"]
-    assert pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"].count("default/rdma-vf") == 8
+    assert (
+        pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"].count("default/rdma-vf") == 8
+    )
 
 
 @pytest.mark.parametrize("name", [*CLOUDS, "efa-dra"])
@@ -163,7 +193,9 @@ def test_a_declared_profile_needs_no_resource_of_the_node() -> None:
         ({"cluster_profile": "efa-dra"}, "devices are unknown"),
     ],
 )
-def test_options_that_a_profile_does_not_go_with_are_refused(options: dict[str, Any], expected: str) -> None:
+def test_options_that_a_profile_does_not_go_with_are_refused(
+    options: dict[str, Any], expected: str
+) -> None:
     with pytest.raises(RequestError, match=expected) as caught:
         require_profile(KubernetesOptions(**options), seen=False)
     assert caught.value.hint

@@ -38,7 +38,9 @@ def placed(**status: Any) -> dict[str, Any]:
     return pod
 
 
-def event(reason: str, message: str, *, at: str = "2026-05-04T09:00:00Z", uid: str = "u-1") -> dict[str, Any]:
+def event(
+    reason: str, message: str, *, at: str = "2026-05-04T09:00:00Z", uid: str = "u-1"
+) -> dict[str, Any]:
     return {
         "reason": reason,
         "message": message,
@@ -48,7 +50,12 @@ def event(reason: str, message: str, *, at: str = "2026-05-04T09:00:00Z", uid: s
 
 
 def unschedulable(message: str) -> dict[str, Any]:
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": message,
+    }
     return a_pod(conditions=[condition])
 
 
@@ -79,12 +86,21 @@ def test_nodes_that_keep_pods_away_are_reported(said: str, code: str, advice: st
 
 def test_the_latest_event_counts_where_the_pod_has_no_condition() -> None:
     old = event("FailedScheduling", f"0/1 nodes are available: 1 Insufficient {GPU}.")
-    new = event("FailedScheduling", "0/1 nodes are available: 1 Insufficient cpu.", at="2026-05-04T09:00:05Z")
+    new = event(
+        "FailedScheduling",
+        "0/1 nodes are available: 1 Insufficient cpu.",
+        at="2026-05-04T09:00:05Z",
+    )
     assert "Insufficient cpu" in sound(explain_pod(a_pod(), [new, old])).text
 
 
 def test_events_of_other_pods_do_not_count() -> None:
-    assert explain_pod(a_pod(), [event("FailedScheduling", "no nodes available to schedule pods", uid="u-2")]) is None
+    assert (
+        explain_pod(
+            a_pod(), [event("FailedScheduling", "no nodes available to schedule pods", uid="u-2")]
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize(("said", "code", "text", "final"), SAID["pulls"])
@@ -94,7 +110,9 @@ def test_an_image_that_cannot_be_pulled_is_reported_with_the_registrys_words(
 ) -> None:
     if backed_off:
         message = 'Back-off pulling image "registry.example/bench:1"'
-        pod = placed(containerStatuses=container("waiting", reason="ImagePullBackOff", message=message))
+        pod = placed(
+            containerStatuses=container("waiting", reason="ImagePullBackOff", message=message)
+        )
         events = [event("Failed", said), event("BackOff", message, at="2026-05-04T09:00:09Z")]
     else:
         pod = placed(containerStatuses=container("waiting", reason="ErrImagePull", message=said))
@@ -125,7 +143,9 @@ def test_what_ended_a_pod_is_reported(status: dict[str, Any], code: str, text: s
 
 def test_an_eviction_is_reported_before_the_pods_status_says_so() -> None:
     """The container is killed first."""
-    killed = placed(phase="Failed", containerStatuses=container("terminated", exitCode=137, reason="Error"))
+    killed = placed(
+        phase="Failed", containerStatuses=container("terminated", exitCode=137, reason="Error")
+    )
     assert sound(explain_pod(killed)).code == "killed"
     details = event("Evicted", "The node was low on resource: memory. Threshold quantity: 100Mi. ")
     found = sound(explain_pod(killed, [event("Started", "Started container"), details]))
@@ -137,7 +157,10 @@ def test_an_eviction_is_reported_before_the_pods_status_says_so() -> None:
 
 
 def test_a_program_that_was_killed_for_its_memory_is_reported() -> None:
-    v2, v1 = "low 0\nhigh 0\nmax 31\noom 2\noom_kill {}\n", "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"
+    v2, v1 = (
+        "low 0\nhigh 0\nmax 31\noom 2\noom_kill {}\n",
+        "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n",
+    )
     for form in (v1, v2):
         assert explain_killed(placed(), form.format(1), form.format(1)) is None
         found = sound(explain_killed(placed(), form.format(1), form.format(2)))
@@ -146,7 +169,9 @@ def test_a_program_that_was_killed_for_its_memory_is_reported() -> None:
 
 
 def test_a_lost_node_is_reported_before_the_pod_knows() -> None:
-    nodes = read_nodes([node_object("p5", "p5-1", not_ready="Kubelet stopped posting node status.")])
+    nodes = read_nodes(
+        [node_object("p5", "p5-1", not_ready="Kubelet stopped posting node status.")]
+    )
     running = placed(phase="Running", containerStatuses=container("running"))
     assert "Kubelet stopped posting node status" in sound(explain_pod(running, nodes=nodes)).text
     assert sound(explain_pod(running, nodes=NODES[2:])).code == "node-lost"
@@ -164,7 +189,10 @@ def test_a_pod_that_somebody_deletes_is_reported() -> None:
     [
         a_pod(),
         placed(phase="Running", containerStatuses=container("running")),
-        placed(phase="Succeeded", containerStatuses=container("terminated", reason="Completed", exitCode=0)),
+        placed(
+            phase="Succeeded",
+            containerStatuses=container("terminated", reason="Completed", exitCode=0),
+        ),
         placed(containerStatuses=container("waiting", reason="PodInitializing")),
         {},
     ],
@@ -189,9 +217,18 @@ def test_what_is_not_known_is_reported_and_may_pass() -> None:
 
 
 def test_a_failed_job_is_reported() -> None:
-    failed = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "Job was active longer"}
+    failed = {
+        "type": "Failed",
+        "status": "True",
+        "reason": "DeadlineExceeded",
+        "message": "Job was active longer",
+    }
     assert sound(explain_owner({**JOB, "status": {"conditions": [failed]}}, "Job")).code == "ended"
-    failed = {**failed, "reason": "BackoffLimitExceeded", "message": "Job has reached the specified backoff limit"}
+    failed = {
+        **failed,
+        "reason": "BackoffLimitExceeded",
+        "message": "Job has reached the specified backoff limit",
+    }
     # The cluster also warns of it.
     warned = {**event(failed["reason"], failed["message"]), "type": "Warning"}
     found = sound(explain_owner({**JOB, "status": {"conditions": [failed]}}, "Job", [warned]))

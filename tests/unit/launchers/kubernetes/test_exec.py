@@ -57,9 +57,15 @@ def test_a_program_that_ended(fields: dict[str, Any], own: str, ended: int) -> N
         b"null",
         b"[]",
         status(status="Success"),
-        status(status="Failure", message='unable to upgrade connection: container not found ("fabbench")'),
         status(
-            status="Failure", message='error sending request: Post "https://10.0.0.1:10250/exec/a/b": dial tcp: refused'
+            status="Failure",
+            message='unable to upgrade connection: container not found ("fabbench")',
+        ),
+        status(
+            status="Failure",
+            message=(
+                'error sending request: Post "https://10.0.0.1:10250/exec/a/b": dial tcp: refused'
+            ),
         ),
     ],
 )
@@ -77,7 +83,10 @@ def test_what_the_program_said_does_not_count_where_the_api_says_nothing() -> No
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"message": 'exec: "fi_pingpong": executable file not found.'}, "executable file not found"),
+        (
+            {"message": 'exec: "fi_pingpong": executable file not found.'},
+            "executable file not found",
+        ),
         ({"reason": "InternalError"}, "InternalError"),
         ({}, "no reason given"),
     ],
@@ -124,7 +133,9 @@ class Pod(PodConnection):
         return Answering(self.sent)
 
 
-def test_a_variable_from_the_environment_goes_through_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_from_the_environment_goes_through_standard_input(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The command of an exec is in the API's audit log, and on the command line in the pod."""
     monkeypatch.setenv("MY_TOKEN", VALUE)
     pod = Pod()
@@ -136,7 +147,9 @@ def test_a_variable_from_the_environment_goes_through_standard_input(monkeypatch
     RemoteSession(held, step).exec(command)
     assert "s3cr" not in str(pod.words)
     assert [b"s3cr" in data for data in pod.sent] == [True]
-    assert any("/tmp/fabbench-t/environment" in words and "fi_pingpong" in words for words in pod.words)
+    assert any(
+        "/tmp/fabbench-t/environment" in words and "fi_pingpong" in words for words in pod.words
+    )
 
 
 def test_a_stream_that_another_thread_closed_is_named_so() -> None:

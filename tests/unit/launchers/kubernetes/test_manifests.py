@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from fabbench.catalog.kubernetes_resources import arch_of_type, resources_of_type
 from fabbench.launchers.kubernetes import LEASE_S
-from fabbench.launchers.kubernetes.manifests import TTL_S, RunSpec, escape_argument, owned_by, watchdog_script, workload
+from fabbench.launchers.kubernetes.manifests import (
+    TTL_S,
+    RunSpec,
+    escape_argument,
+    owned_by,
+    watchdog_script,
+    workload,
+)
 from fabbench.launchers.kubernetes.mpijob import launcher as mpijobs
 from fabbench.launchers.kubernetes.mpijob.render import scripted
 from fabbench.launchers.kubernetes.nodes import read_node, read_nodes
@@ -41,7 +48,9 @@ def run_spec(kind: str, **changes: Any) -> RunSpec:
 
 def offline(instance_type: str) -> RunSpec:
     resources = resources_of_type(instance_type, gpus=True)
-    return RunSpec(run="ab12", count=2, resources=resources, deadline_s=3600, instance_type=instance_type)
+    return RunSpec(
+        run="ab12", count=2, resources=resources, deadline_s=3600, instance_type=instance_type
+    )
 
 
 DOCUMENTS: dict[str, Any] = {
@@ -78,7 +87,12 @@ MORE: dict[str, Any] = {
 
 def shown(objects: Any) -> str:
     """Write objects for a golden file; the script of the pods is a file of its own."""
-    return json.dumps(objects, indent=1).replace(json.dumps(escape_argument(watchdog_script())), '"KEEPER"') + "\n"
+    return (
+        json.dumps(objects, indent=1).replace(
+            json.dumps(escape_argument(watchdog_script())), '"KEEPER"'
+        )
+        + "\n"
+    )
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -193,7 +207,9 @@ def test_pods_without_gpus_leave_them_alone() -> None:
 
 def test_a_node_without_devices_gets_a_pod_that_locks_no_memory() -> None:
     bare = read_node(node_object("lab", allocatable={EFA: "0", GPU: "0"}))
-    container = pod(workload(run_spec("lab", resources=resources_on([bare], gpus=True))))["containers"][0]
+    container = pod(workload(run_spec("lab", resources=resources_on([bare], gpus=True))))[
+        "containers"
+    ][0]
     assert set(container["resources"]["limits"]) == {"memory"}
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 

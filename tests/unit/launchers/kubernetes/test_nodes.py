@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from fabbench.catalog.kubernetes_resources import PROFILES, parse_quantity, profile_for
 from fabbench.hosts.check import Check, Status
 from fabbench.launchers.kubernetes.checks import check_nodes, nodes_table
-from fabbench.launchers.kubernetes.nodes import Amount, read_node, read_nodes, requests, values_of_label
+from fabbench.launchers.kubernetes.nodes import (
+    Amount,
+    read_node,
+    read_nodes,
+    requests,
+    values_of_label,
+)
 from fabbench.model.errors import MachineError
 from fabbench.report.table import to_markdown
 from tests.support.golden import GOLDEN, assert_golden
@@ -36,13 +42,18 @@ def test_a_quantity_is_read_as_kubernetes_reads_it(text: str | int, value: Fract
     assert parse_quantity(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "8 Gi", "5K", "1ki", "Mi", "1e", "0x10", "1.2.3", "1Mi3", "--1", "٣"])
+@pytest.mark.parametrize(
+    "text", ["", "8 Gi", "5K", "1ki", "Mi", "1e", "0x10", "1.2.3", "1Mi3", "--1", "٣"]
+)
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="quantity"):
         parse_quantity(text)
 
 
-@given(st.decimals(0, 10**6, places=3), st.sampled_from(["", "m", "k", "M", "G", "Ki", "Mi", "Gi", "e2", "E3"]))
+@given(
+    st.decimals(0, 10**6, places=3),
+    st.sampled_from(["", "m", "k", "M", "G", "Ki", "Mi", "Gi", "e2", "E3"]),
+)
 def test_quantities_agree_with_the_client_library(number: object, suffix: str) -> None:
     from kubernetes.utils import quantity
 
@@ -53,10 +64,16 @@ def test_quantities_agree_with_the_client_library(number: object, suffix: str) -
 def test_nodes_are_read_as_recorded() -> None:
     read = [read_node(each) for each in NODES.values()]
     shown = {
-        node.name: {field.name: str(getattr(node, field.name)) for field in dataclasses.fields(node)} for node in read
+        node.name: {
+            field.name: str(getattr(node, field.name)) for field in dataclasses.fields(node)
+        }
+        for node in read
     }
     assert_golden(GOLDEN / "nodes.json", json.dumps(shown, indent=1) + "\n")
-    assert (read_node(NODES["hyperpod-p4d"]).instance_type, read_node(NODES["hyperpod-p4d"]).hyperpod) == (
+    assert (
+        read_node(NODES["hyperpod-p4d"]).instance_type,
+        read_node(NODES["hyperpod-p4d"]).hyperpod,
+    ) == (
         "p4d.24xlarge",
         True,
     )
@@ -86,14 +103,17 @@ def test_a_resource_with_devices_goes_before_one_without() -> None:
 
 
 def test_a_pod_requests_what_the_scheduler_counts() -> None:
-    # The first init container needs more CPU than all containers together; the sidecar runs beside them.
+    # The first init container needs more CPU than all containers together; the sidecar runs beside
+    # them.
     found = requests(POD)
     assert found["cpu"] == 4000 + 10
     assert found["memory"] == (64 << 30) + 10**8 + (128 << 20)
     assert (found[GPU], found[EFA], found["hugepages-2Mi"]) == (4, 16, 5120 << 20)
 
 
-@pytest.mark.parametrize(("phase", "free"), [("Running", 16), ("Pending", 16), ("Succeeded", 32), ("Failed", 32)])
+@pytest.mark.parametrize(
+    ("phase", "free"), [("Running", 16), ("Pending", 16), ("Succeeded", 32), ("Failed", 32)]
+)
 def test_what_pods_request_is_not_free(phase: str, free: int) -> None:
     name = NODES["p5"]["metadata"]["name"]
     pods = [pod_object(name, {EFA: "16"}, phase=phase), pod_object("elsewhere", {EFA: "4"})]
@@ -103,7 +123,9 @@ def test_what_pods_request_is_not_free(phase: str, free: int) -> None:
 
 def test_where_not_all_pods_are_seen_nobody_says_what_is_free() -> None:
     own = pod_object("p5-1", {GPU: "8"})
-    nodes = read_nodes([node_object("p5", "p5-1"), node_object("p5", "p5-2")], [own], all_pods=False)
+    nodes = read_nodes(
+        [node_object("p5", "p5-1"), node_object("p5", "p5-2")], [own], all_pods=False
+    )
     assert [str(node.gpus) for node in nodes] == ["?/8", "?/8"]
     assert [node.gpus.all_free for node in nodes] == [False, True]
     overview = nodes_table(nodes)
@@ -114,13 +136,18 @@ def test_where_not_all_pods_are_seen_nobody_says_what_is_free() -> None:
 
 def test_pods_that_ask_for_more_than_there_is_leave_nothing_free() -> None:
     name = NODES["p5"]["metadata"]["name"]
-    (node,) = read_nodes([NODES["p5"]], [pod_object(name, {GPU: "8"}), pod_object(name, {GPU: "1"})])
+    (node,) = read_nodes(
+        [NODES["p5"]], [pod_object(name, {GPU: "8"}), pod_object(name, {GPU: "1"})]
+    )
     assert node.gpus == Amount(8, 0)
 
 
 def one(name: str, *objects: dict[str, Any], pods: tuple[dict[str, Any], ...] = ()) -> Check:
     checks = [check for check in check_nodes(read_nodes(objects, pods)) if check.name == name]
-    assert all(bool(check.advice) == (check.status is not PASS) and check.seen.endswith(".") for check in checks)
+    assert all(
+        bool(check.advice) == (check.status is not PASS) and check.seen.endswith(".")
+        for check in checks
+    )
     return checks[0]
 
 
@@ -130,7 +157,9 @@ NAMED = NODES["p5"]["metadata"]["name"]
 
 
 @pytest.mark.parametrize(("name", "status", "kind", "changes", "seen"), CASES)
-def test_checks_of_one_node(name: str, status: str, kind: str, changes: dict[str, Any], seen: str) -> None:
+def test_checks_of_one_node(
+    name: str, status: str, kind: str, changes: dict[str, Any], seen: str
+) -> None:
     check = one(name, node_object(kind, **changes))
     assert (check.status, seen in check.seen) == (status, True), check.seen
 
@@ -146,7 +175,10 @@ def test_a_missing_device_plugin_is_reported() -> None:
 
 def test_a_busy_node_is_reported() -> None:
     check = one("free", node_object("p5"), pods=(pod_object(NAMED, {GPU: "8", EFA: "32"}),))
-    assert (check.status, check.seen) == (WARN, "0 of 8 GPUs free; 0 of 32 vpc.amazonaws.com/efa free.")
+    assert (check.status, check.seen) == (
+        WARN,
+        "0 of 8 GPUs free; 0 of 32 vpc.amazonaws.com/efa free.",
+    )
 
 
 def test_mixed_types_and_zones_are_reported() -> None:
@@ -159,7 +191,9 @@ def test_mixed_types_and_zones_are_reported() -> None:
 
 def test_the_table_is_the_guides_and_more() -> None:
     busy = pod_object("b", {GPU: "8", EFA: "32"})
-    nodes = read_nodes([node_object("p5", "a"), node_object("p5", "b", cordoned=True), NODES["c7gn"]], [busy])
+    nodes = read_nodes(
+        [node_object("p5", "a"), node_object("p5", "b", cordoned=True), NODES["c7gn"]], [busy]
+    )
     overview = nodes_table(nodes)
     lines = to_markdown(overview.table).splitlines()
     assert "| NAME" in lines[0]
@@ -167,7 +201,15 @@ def test_the_table_is_the_guides_and_more() -> None:
     assert cells[0] == ["NAME", "INSTANCE-TYPE", "GPU", "EFA", "ZONE", "LAYER", "HEALTH"]
     assert cells[2] == ["a", "p5.48xlarge", "8/8", "32/32", "us-east-2b", "nn-0c1f", "ok"]
     assert cells[3] == ["b", "p5.48xlarge", "0/8", "0/32", "us-east-2b", "nn-0c1f", "cordoned"]
-    assert cells[4] == ["ip-10-2-3-44.ec2.internal", "c7gn.16xlarge", "-", "1/1", "us-east-1a", "-", "ok"]
+    assert cells[4] == [
+        "ip-10-2-3-44.ec2.internal",
+        "c7gn.16xlarge",
+        "-",
+        "1/1",
+        "us-east-1a",
+        "-",
+        "ok",
+    ]
     assert overview.records[1]["fabric"] == {"resource": EFA, "allocatable": 32, "free": 0}
 
 

@@ -10,7 +10,11 @@ from kubernetes.client import ApiClient
 from fabbench.launchers.kubernetes.checks import KUBERNETES_RIGHTS, MPIJOB_RIGHTS, OPTIONAL_RIGHTS
 from tests.support.paths import EXAMPLES
 
-NEEDED = {"rbac.yaml": KUBERNETES_RIGHTS, "rbac-mpijob.yaml": MPIJOB_RIGHTS, "rbac-optional.yaml": OPTIONAL_RIGHTS}
+NEEDED = {
+    "rbac.yaml": KUBERNETES_RIGHTS,
+    "rbac-mpijob.yaml": MPIJOB_RIGHTS,
+    "rbac-optional.yaml": OPTIONAL_RIGHTS,
+}
 GROUP = "rbac.authorization.k8s.io/v1"
 MODELS = {
     ("v1", "ServiceAccount"): "V1ServiceAccount",
@@ -39,12 +43,18 @@ def granted(file: str, kind: str) -> list[tuple[str, str, str]]:
 
 def needed(file: str, *, namespaced: bool) -> list[tuple[str, str, str]]:
     rights = NEEDED[file]
-    return [(each.verb, each.group, each.full_resource) for each in rights if each.namespaced == namespaced]
+    return [
+        (each.verb, each.group, each.full_resource)
+        for each in rights
+        if each.namespaced == namespaced
+    ]
 
 
 @pytest.mark.parametrize("file", NEEDED)
 @pytest.mark.parametrize(("kind", "namespaced"), [("Role", True), ("ClusterRole", False)])
-def test_the_example_grants_what_is_needed_and_no_more(file: str, kind: str, namespaced: bool) -> None:
+def test_the_example_grants_what_is_needed_and_no_more(
+    file: str, kind: str, namespaced: bool
+) -> None:
     assert sorted(granted(file, kind)) == sorted(needed(file, namespaced=namespaced))
 
 
@@ -67,12 +77,17 @@ def test_nothing_is_granted_wholesale(file: str) -> None:
 def test_the_client_library_reads_every_field(document: dict[str, Any]) -> None:
     # The public method wants an answer of a server, in another form from release to release.
     client: Any = ApiClient()
-    model = client._ApiClient__deserialize(document, MODELS[document["apiVersion"], document["kind"]])
+    model = client._ApiClient__deserialize(
+        document, MODELS[document["apiVersion"], document["kind"]]
+    )
     assert client.sanitize_for_serialization(model) == document
 
 
 def names(parts: list[dict[str, Any]]) -> set[tuple[str, str, str | None]]:
-    return {(each["kind"], each["metadata"]["name"], each["metadata"].get("namespace")) for each in parts}
+    return {
+        (each["kind"], each["metadata"]["name"], each["metadata"].get("namespace"))
+        for each in parts
+    }
 
 
 @pytest.mark.parametrize("file", NEEDED)
@@ -80,8 +95,12 @@ def test_the_bindings_name_roles_and_accounts_that_exist(file: str) -> None:
     parts = documents(file)
     there, known = names(parts), names([each for every in NEEDED for each in documents(every)])
     for binding in (each for each in parts if each["kind"].endswith("Binding")):
-        home = binding["metadata"].get("namespace") if binding["roleRef"]["kind"] == "Role" else None
+        home = (
+            binding["metadata"].get("namespace") if binding["roleRef"]["kind"] == "Role" else None
+        )
         assert (binding["roleRef"]["kind"], binding["roleRef"]["name"], home) in there
         accounts = [each for each in binding["subjects"] if each["kind"] == "ServiceAccount"]
         assert accounts
-        assert all(("ServiceAccount", each["name"], each["namespace"]) in known for each in accounts)
+        assert all(
+            ("ServiceAccount", each["name"], each["namespace"]) in known for each in accounts
+        )

@@ -18,15 +18,21 @@ ZONE = "topology.kubernetes.io/zone"
 
 
 def nodes(kind: str, count: int, prefix: str = "", **changes: Any) -> list[dict[str, Any]]:
-    return [node_object(kind, f"{prefix or kind}-{number}", **changes) for number in range(1, count + 1)]
+    return [
+        node_object(kind, f"{prefix or kind}-{number}", **changes) for number in range(1, count + 1)
+    ]
 
 
-def chosen(objects: list[dict[str, Any]], pods: list[dict[str, Any]] | None = None, **criteria: Any) -> list[str]:
+def chosen(
+    objects: list[dict[str, Any]], pods: list[dict[str, Any]] | None = None, **criteria: Any
+) -> list[str]:
     random.Random(7).shuffle(objects)
     return [node.name for node in choose(read_nodes(objects, pods or []), NodeCriteria(**criteria))]
 
 
-def refused(objects: list[dict[str, Any]], pods: list[dict[str, Any]] | None = None, **criteria: Any) -> str:
+def refused(
+    objects: list[dict[str, Any]], pods: list[dict[str, Any]] | None = None, **criteria: Any
+) -> str:
     with pytest.raises(MachineError) as caught:
         chosen(objects, pods, **criteria)
     assert caught.value.hint
@@ -95,7 +101,9 @@ def test_one_type_is_chosen_the_fastest_first() -> None:
 @pytest.mark.parametrize("name", ["p4d.24xlarge", "ml.p4d.24xlarge", "ML.P4D.24xlarge"])
 def test_an_instance_type_is_found_with_and_without_hyperpods_name(name: str) -> None:
     both = nodes("hyperpod-p4d", 1) + nodes("p5", 4)
-    plain = nodes("hyperpod-p4d", 1, "z", labels={"node.kubernetes.io/instance-type": "p4d.24xlarge"})
+    plain = nodes(
+        "hyperpod-p4d", 1, "z", labels={"node.kubernetes.io/instance-type": "p4d.24xlarge"}
+    )
     assert chosen(both + plain, instance_type=name) == ["hyperpod-p4d-1", "z-1"]
 
 
@@ -130,7 +138,9 @@ def test_nodes_can_be_named() -> None:
 
 
 def test_named_nodes_of_islands_are_not_mixed() -> None:
-    assert "not together" in refused(nodes("p5", 1) + nodes("hyperpod-p4d", 1), names=("p5-1", "hyperpod-p4d-1"))
+    assert "not together" in refused(
+        nodes("p5", 1) + nodes("hyperpod-p4d", 1), names=("p5-1", "hyperpod-p4d-1")
+    )
 
 
 def test_named_nodes_without_a_type_may_differ_where_no_device_does() -> None:
@@ -199,7 +209,9 @@ def test_only_free_nodes_that_are_alike_are_ever_chosen(
         return
     assert len(found) == len({node.name for node in found}) == count
     assert all(node.ready and node.gpus.all_free and node.fabric.all_free for node in found)
-    assert len({(n.instance_type, n.zone, n.gpus, n.fabric, n.resource, n.arch) for n in found}) == 1
+    assert (
+        len({(n.instance_type, n.zone, n.gpus, n.fabric, n.resource, n.arch) for n in found}) == 1
+    )
     assert not gpu or found[0].gpus.allocatable
     order.shuffle(there)
     assert choose(there, criteria) == found

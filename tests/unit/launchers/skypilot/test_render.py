@@ -69,7 +69,9 @@ def test_nodes_are_as_the_catalogue_has_them() -> None:
         made[f"{instance_type} {infra}"] = found
         if infra.startswith("k8s"):
             assert list(schema_problems(found["config"]["kubernetes"]["pod_config"], "V1Pod")) == []
-            limits = found["config"]["kubernetes"]["pod_config"]["spec"]["containers"][0]["resources"]["limits"]
+            limits = found["config"]["kubernetes"]["pod_config"]["spec"]["containers"][0][
+                "resources"
+            ]["limits"]
             gpu, efa = TYPES[instance_type]
             assert (found["resources"]["accelerators"], limits) == (f"{gpu}:8", {EFA: efa})
     assert_golden(GOLDEN / "skypilot-tasks.json", json.dumps(made, indent=1) + "\n")
@@ -98,7 +100,9 @@ def test_the_run_text_is_clean_shell(checker: str, tmp_path: Path) -> None:
     for infra in ("k8s", "aws", "slurm"):
         text = task("--ab", "--instance-type", "p5.48xlarge", "--infra", infra)["run"]
         files.append(tmp_path / infra)
-        files[-1].write_text(f"# shellcheck disable=SC2016,SC2034,SC2043,SC2046,SC2054,SC2154,SC2317,SC2329\n{text}")
+        files[-1].write_text(
+            f"# shellcheck disable=SC2016,SC2034,SC2043,SC2046,SC2054,SC2154,SC2317,SC2329\n{text}"
+        )
     calls: list[list[str | Path]] = [["bash", "-n", file] for file in files]
     if checker == "shellcheck":
         calls = [["shellcheck", "-s", "bash", *files]]
@@ -122,8 +126,17 @@ def test_other_nodes_do_nothing() -> None:
 
 
 def test_pods_have_what_users_request_and_add() -> None:
-    words = ("--pod-request", f"{EFA}=1", "--pod-request", "hugepages-2Mi=5120Mi", "--pod-request", "cpu=90")
-    more = "--toleration team --pod-label queue=q --set pull-secrets=regcred --set network-tier=best"
+    words = (
+        "--pod-request",
+        f"{EFA}=1",
+        "--pod-request",
+        "hugepages-2Mi=5120Mi",
+        "--pod-request",
+        "cpu=90",
+    )
+    more = (
+        "--toleration team --pod-label queue=q --set pull-secrets=regcred --set network-tier=best"
+    )
     found = task("--efa", "--instance-type", "p5.48xlarge", *words, *more.split())
     assert (found["resources"]["cpus"], found["resources"]["network_tier"]) == ("90+", "best")
     # With that tier, SkyPilot sets FI_PROVIDER=efa for the whole container.
@@ -137,7 +150,9 @@ def test_pods_have_what_users_request_and_add() -> None:
 
 
 def test_containers_on_machines_have_a_port_of_their_own() -> None:
-    found = task("--ab", "--instance-type", "p4d.24xlarge", "--infra", "aws", "--image", "docker:a/b:c")
+    found = task(
+        "--ab", "--instance-type", "p4d.24xlarge", "--infra", "aws", "--image", "docker:a/b:c"
+    )
     assert found["resources"]["image_id"] == "docker:a/b:c"
     assert found["run"].count("-p 10022") >= 2
     plain = task("--ab", "--instance-type", "p4d.24xlarge", "--infra", "aws")["run"]
@@ -148,7 +163,9 @@ def test_containers_on_machines_have_a_port_of_their_own() -> None:
 
 def test_slurm_starts_ranks_with_srun() -> None:
     text = task("--ab", "--instance-type", "p5.48xlarge", "--infra", "slurm")["run"]
-    assert "srun --overlap --gpus-per-node=8 --mpi=pmix" in " ".join(text.replace("\\\n", " ").split())
+    assert "srun --overlap --gpus-per-node=8 --mpi=pmix" in " ".join(
+        text.replace("\\\n", " ").split()
+    )
     assert "mpirun=" not in text
 
 

@@ -45,7 +45,11 @@ def text(*words: str) -> str:
 def options(*words: str) -> dict[str, str]:
     """The lines for sbatch, which must stand before all commands."""
     head = render(*words).stdout.partition("\nset -um\n")[0].splitlines()
-    found = [line.removeprefix("#SBATCH --").partition("=") for line in head if line.startswith("#SBATCH")]
+    found = [
+        line.removeprefix("#SBATCH --").partition("=")
+        for line in head
+        if line.startswith("#SBATCH")
+    ]
     assert head[1].startswith("# fabbench render ")
     assert head[2].startswith("#SBATCH ")
     return {name: value for name, _, value in found}
@@ -58,18 +62,30 @@ def test_shellcheck_has_nothing_to_say(tmp_path: Path) -> None:
         done = render(*words, *way)
         assert (done.exit_code, done.stderr) == (0, "")
         (tmp_path / f"{number}.sbatch").write_text(done.stdout)
-    checked = subprocess.run(["shellcheck", *tmp_path.iterdir()], capture_output=True, text=True, check=False)
+    checked = subprocess.run(
+        ["shellcheck", *tmp_path.iterdir()], capture_output=True, text=True, check=False
+    )
     assert (checked.returncode, checked.stdout) == (0, "")
 
 
 def test_options_of_slurms_are_passed_on() -> None:
-    names = {"partition": "gpu", "account": "a1", "qos": "high", "reservation": "r", "constraint": "[x|y]&z"}
-    given = [word for name, value in {**names, "time": "20"}.items() for word in (f"--{name}", value)]
+    names = {
+        "partition": "gpu",
+        "account": "a1",
+        "qos": "high",
+        "reservation": "r",
+        "constraint": "[x|y]&z",
+    }
+    given = [
+        word for name, value in {**names, "time": "20"}.items() for word in (f"--{name}", value)
+    ]
     found = options("nccl", "--efa", *P5, *given, "--set", "chdir=/fsx/me", "--set", "no-gres=true")
     assert {name: found[name] for name in names} == names
     assert (found["time"], found["chdir"]) == ("20", "/fsx/me")
     assert "gpus-per-node" not in found
-    more = options("nccl", "--efa", *P5, "--sbatch-option", "exclude=n[7-8]", "--sbatch-option", "contiguous")
+    more = options(
+        "nccl", "--efa", *P5, "--sbatch-option", "exclude=n[7-8]", "--sbatch-option", "contiguous"
+    )
     assert (more["exclude"], more["contiguous"]) == ("n[7-8]", "")
 
 
@@ -116,7 +132,9 @@ def test_images_are_written_as_pyxis_takes_them(name: str, written_as: str) -> N
     assert container_image(name) == written_as
 
 
-@pytest.mark.parametrize("limit", ["30", "30:05", "2:00:00", "1-0", "1-02:03", "2-0:0:1", format_time_limit(172801)])
+@pytest.mark.parametrize(
+    "limit", ["30", "30:05", "2:00:00", "1-0", "1-02:03", "2-0:0:1", format_time_limit(172801)]
+)
 def test_time_limits_are_what_slurm_takes(limit: str) -> None:
     assert read_options(SlurmOptions, {"time": limit}).time == limit
 

@@ -1,4 +1,7 @@
-"""What Slurm's commands print, and what it comes to. The texts are those of Slurm 22.05 in the lab."""
+"""What Slurm's commands print, and what it comes to.
+
+The texts are those of Slurm 22.05 in the lab.
+"""
 
 import json
 
@@ -31,7 +34,10 @@ from fabbench.model.errors import MachineError
 from tests.support.paths import DATA
 
 SAID = json.loads((DATA / "slurm_messages.json").read_text("utf-8"))
-"""What Slurm says, and what of it must be in what is said; a job, nodes (but for the first as AWS writes them)."""
+"""What Slurm says, and what of it must be in what is said.
+
+A job, nodes (but for the first as AWS writes them).
+"""
 RUNNING = SAID["job"]
 NODES = SAID["nodes"]
 PARTITIONS = SAID["partitions"]
@@ -53,7 +59,12 @@ def test_a_record_is_read_with_its_blanks() -> None:
 
 def test_a_job_that_runs() -> None:
     found = job_state(RUNNING)
-    assert (found.id, found.state, found.partition, found.nodes) == ("4", "RUNNING", "urgent", "node0")
+    assert (found.id, found.state, found.partition, found.nodes) == (
+        "4",
+        "RUNNING",
+        "urgent",
+        "node0",
+    )
     assert (found.runs, found.pending, found.over, found.status) == (True, False, False, None)
     assert (found.output, found.ran_s) == ("/root/slurm-4.out", 3)
     assert job_state(job(RunTime="1-01:02:03")).ran_s == 3723
@@ -62,7 +73,9 @@ def test_a_job_that_runs() -> None:
 
 def test_a_job_that_slurm_has_forgotten() -> None:
     assert is_unknown_job(["slurm_load_jobs error: Invalid job id specified"])
-    assert not is_unknown_job(["slurm_load_jobs error: Unable to contact slurm controller (connect failure)"])
+    assert not is_unknown_job(
+        ["slurm_load_jobs error: Unable to contact slurm controller (connect failure)"]
+    )
 
 
 @pytest.mark.parametrize(("state", "code", "said"), SAID["ended"])
@@ -74,7 +87,8 @@ def test_what_ended_a_job_is_reported(state: str, code: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "left"), [("/home/a b x=y/fabbench-4.out", ("/home/a b x=y/fabbench-4.out",)), ("/dev/null", ())]
+    ("output", "left"),
+    [("/home/a b x=y/fabbench-4.out", ("/home/a b x=y/fabbench-4.out",)), ("/dev/null", ())],
 )
 def test_only_files_of_its_own_are_what_a_job_leaves(output: str, left: tuple[str, ...]) -> None:
     assert job_state(job(StdOut=output, WorkDir="/home/a b x=y")).leaves == left
@@ -90,15 +104,22 @@ def test_what_accounting_says_of_an_end_is_read(line: str, said: str | None) -> 
     assert why is None or (said or "") in why.text
 
 
-@pytest.mark.parametrize("line", ["", "RUNNING|0:0|node0|1", "Slurm accounting storage is disabled", "FAILED"])
+@pytest.mark.parametrize(
+    "line", ["", "RUNNING|0:0|node0|1", "Slurm accounting storage is disabled", "FAILED"]
+)
 def test_what_is_no_end_in_accounting_is_none(line: str) -> None:
     assert accounted(line, job_state("JobId=4")) is None
 
 
 def test_variables_that_sbatch_would_believe_are_known() -> None:
-    script = "#!/bin/sh\n#SBATCH --gpus-per-node=8\n#SBATCH --no-requeue\n#SBATCH --mem=0\n#SBATCH --time=20\n"
+    script = (
+        "#!/bin/sh\n#SBATCH --gpus-per-node=8\n#SBATCH --no-requeue\n#SBATCH "
+        "--mem=0\n#SBATCH --time=20\n"
+    )
     found = {*overruling(script)}
-    assert {f"SBATCH_{name}" for name in ("GPUS_PER_NODE", "NO_REQUEUE", "MEM_PER_NODE", "TIMELIMIT")} <= found
+    assert {
+        f"SBATCH_{name}" for name in ("GPUS_PER_NODE", "NO_REQUEUE", "MEM_PER_NODE", "TIMELIMIT")
+    } <= found
     assert {"SBATCH_REQUEUE", "SBATCH_ARRAY_INX", "SBATCH_EXPORT"} <= found
     assert "SBATCH_PARTITION" not in found
     assert "SBATCH_PARTITION" in overruling(f"{script}#SBATCH --partition=gpu\n")
@@ -126,7 +147,9 @@ def test_a_job_whose_nodes_boot() -> None:
 def test_a_job_in_the_queue_has_a_place_there() -> None:
     waiting = job_state(job(JobState="PENDING", Reason="Priority"))
     found = explain_pending(waiting, 3).text
-    assert all(part in found for part in ("Job 4", "(Priority)", " 3 waiting jobs ", "2026-11-21T19:29:25"))
+    assert all(
+        part in found for part in ("Job 4", "(Priority)", " 3 waiting jobs ", "2026-11-21T19:29:25")
+    )
     unknown = job_state(job(JobState="PENDING", Reason="Resources", StartTime="Unknown"))
     assert explain_pending(unknown).text.endswith("(Resources).")
 
@@ -166,7 +189,9 @@ def test_the_partition_is_the_one_named_or_the_default_one() -> None:
 @pytest.mark.parametrize(("partition", "count", "named", "said"), SAID["too few"])
 def test_too_few_nodes_are_refused(partition: str, count: int, named: list[str], said: str) -> None:
     with pytest.raises(MachineError, match=said):
-        select_nodes(nodes(NODES), select_partition(partitions(PARTITIONS), partition), count, named)
+        select_nodes(
+            nodes(NODES), select_partition(partitions(PARTITIONS), partition), count, named
+        )
 
 
 def test_a_sweep_takes_idle_nodes_that_are_alike() -> None:
@@ -180,7 +205,9 @@ def test_a_sweep_takes_idle_nodes_that_are_alike() -> None:
 def test_checks_of_nodes() -> None:
     known = partitions(PARTITIONS)
     drained, _, sleeping, deaf = nodes(NODES)
-    found = {(each.host, each.name): each for each in check_nodes((drained, sleeping, deaf), known[0], 3)}
+    found = {
+        (each.host, each.name): each for each in check_nodes((drained, sleeping, deaf), known[0], 3)
+    }
     assert found["node1", "state"].status is Status.FAIL
     assert "fan broken" in found["node1", "state"].seen
     assert found["gpu-dy-p5-2", "state"].status is Status.PASS
@@ -217,13 +244,18 @@ def test_nodes_below_their_switch_or_in_their_block() -> None:
         "SwitchName=spine Level=1 LinkSpeed=1 Nodes=node[0-3] Switches=s[0-1]",
     )
     assert switches(tree) == {"node0": "s0", "node1": "s0", "node2": "s1", "node3": "s1"}
-    blocks = ("BlockName=b1 BlockIndex=0 Nodes=gpu[1-2] BlockSize=2", "BlockName=b2 BlockIndex=1 Nodes=gpu3")
+    blocks = (
+        "BlockName=b1 BlockIndex=0 Nodes=gpu[1-2] BlockSize=2",
+        "BlockName=b2 BlockIndex=1 Nodes=gpu3",
+    )
     assert switches(blocks) == {"gpu1": "b1", "gpu2": "b1", "gpu3": "b2"}
     assert switches(["No topology information available"]) == {}
 
 
 def test_nodes_have_the_type_that_their_features_name() -> None:
-    typed = SlurmNode(name="n1", states=frozenset({"IDLE"}), gpus=8, features=("p5.48xlarge",), cpus=192)
+    typed = SlurmNode(
+        name="n1", states=frozenset({"IDLE"}), gpus=8, features=("p5.48xlarge",), cpus=192
+    )
     found = nodes_table([typed, SlurmNode(name="n2", partitions=frozenset({"b", "a"}))])
     assert found.table.rows == [
         ("n1", "p5.48xlarge", "8", "32", "192", "-", "idle"),

@@ -48,5 +48,12 @@ def test_a_connection_that_keeps_breaking_is_reported() -> None:
 
 
 def test_what_srun_labels_is_reported_by_node() -> None:
-    lines = ["1: fabbench node n2", "0: fabbench node n1", "0: proc/uptime:1", " 1: a: b", "srun: error: x", "2: y"]
+    lines = [
+        "1: fabbench node n2",
+        "0: fabbench node n1",
+        "0: proc/uptime:1",
+        " 1: a: b",
+        "srun: error: x",
+        "2: y",
+    ]
     assert by_node(lines) == {"n2": ["a: b"], "n1": ["proc/uptime:1"]}

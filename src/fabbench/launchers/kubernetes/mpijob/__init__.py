@@ -1,4 +1,7 @@
-"""The launcher ``mpijob``: pods of an MPIJob, for clusters with Kubeflow's operator. Its options."""
+"""The launcher ``mpijob``: pods of an MPIJob, for clusters with Kubeflow's operator.
+
+Its options.
+"""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,7 @@
-"""The launcher ``mpijob``: as ``kubernetes``, but the pods are the workers of an MPIJob of Kubeflow's operator."""
+"""The launcher ``mpijob``.
+
+As ``kubernetes``, but the pods are the workers of an MPIJob of Kubeflow's operator.
+"""
 
 from fabbench.hosts.check import Check, Status
 from fabbench.launchers.kubernetes import ClusterPodOptions
@@ -29,7 +32,9 @@ def workload(spec: RunSpec) -> tuple[Object, ...]:
     launcher = supervised(spec, launcher_pod(spec, watchdog(spec)), "launcher")
     launcher["spec"]["containers"][0]["name"] = CONTAINER
     job = mpijob(spec, run_metadata(spec), launcher, waiting(spec))
-    job["spec"]["launcherCreationPolicy"] = "AtStartup"  # If fabbench dies before workers are ready, it ends them
+    job["spec"]["launcherCreationPolicy"] = (
+        "AtStartup"  # If fabbench dies before workers are ready, it ends them
+    )
     job["spec"]["runPolicy"]["cleanPodPolicy"] = "All"
     return job, *claim_template(spec, {"name": spec.name, "labels": spec.labels})
 
@@ -47,7 +52,8 @@ class MpiJobLauncher(KubernetesLauncher):
         if not api.serves("MPIJob"):
             raise MachineError(
                 f"The cluster of {api.context} has no MPIJobs (mpijobs.kubeflow.org, v2beta1).",
-                hint="Install the Kubeflow MPI Operator, 0.5 or later: kubectl apply --server-side -f "
+                hint="Install the Kubeflow MPI Operator, 0.5 or later: kubectl apply "
+                "--server-side -f "
                 f"{_INSTALL}. Or use --on kubernetes, which needs nothing installed.",
             )
         require_claims(api, options)

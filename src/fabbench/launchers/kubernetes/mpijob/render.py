@@ -1,7 +1,10 @@
-"""The format ``mpijob``: one object of Kubeflow's MPI operator, with a script that its launcher runs. Pure.
+"""The format ``mpijob``.
 
-It is what the EKS user guide (node-efa) applies, except that the launcher starts once every worker's sshd answers, and
-that nothing is retried. Fields: kubeflow/mpi-operator, pkg/apis/kubeflow/v2beta1/types.go (0.5 on).
+One object of Kubeflow's MPI operator, with a script that its launcher runs. Pure.
+
+It is what the EKS user guide (node-efa) applies, except that the launcher starts once every
+worker's sshd answers, and that nothing is retried. Fields: kubeflow/mpi-operator,
+pkg/apis/kubeflow/v2beta1/types.go (0.5 on).
 """
 
 from fabbench.catalog.kubernetes_resources import GPU
@@ -41,7 +44,11 @@ def mpijob(spec: RunSpec, metadata: Object, launcher: Object, workers: Object) -
         "metadata": metadata,
         "spec": {
             "launcherCreationPolicy": "WaitForWorkersReady",
-            "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0, "activeDeadlineSeconds": spec.deadline_s},
+            "runPolicy": {
+                "cleanPodPolicy": "Running",
+                "backoffLimit": 0,
+                "activeDeadlineSeconds": spec.deadline_s,
+            },
             "mpiReplicaSpecs": {
                 "Launcher": {"restartPolicy": "Never", "template": launcher},
                 "Worker": {"replicas": spec.count, "template": workers},
@@ -51,18 +58,26 @@ def mpijob(spec: RunSpec, metadata: Object, launcher: Object, workers: Object) -
 
 
 def scripted(spec: RunSpec, script: str) -> Object:
-    """Return the MPIJob whose launcher runs `script` with bash. It needs no heartbeat. Raise RequestError."""
+    """Return the MPIJob whose launcher runs `script` with bash. It needs no heartbeat.
+
+    Raise RequestError.
+    """
     text = escape_names(script)
     size = len(text.encode())
     if size > _LIMIT:
         raise RequestError(
-            f"The script of this run has {size // 1024} KiB, but a job holds at most {_LIMIT // 1024} KiB.",
+            (
+                f"The script of this run has {size // 1024} KiB, but a job holds at most "
+                f"{_LIMIT // 1024} KiB."
+            ),
             hint="Use fewer sizes, configurations or repeats per job.",
         )
     sshd = ("/bin/sh", "-c", " ".join((_SSHD, *_on_port(spec))))
     labels = {f"{_KUBEFLOW}/job-name": spec.name, f"{_KUBEFLOW}/job-role": "worker"}
     probe = {"tcpSocket": {"port": spec.port if spec.host_network else 22}, "periodSeconds": 1}
-    workers = template(spec, benchmark_container(spec, sshd, "worker", readinessProbe=probe), labels)
+    workers = template(
+        spec, benchmark_container(spec, sshd, "worker", readinessProbe=probe), labels
+    )
     return mpijob(spec, user_metadata(spec), launcher_pod(spec, ("/bin/bash", "-c", text)), workers)
 
 
@@ -73,28 +88,39 @@ def launcher_pod(spec: RunSpec, command: tuple[str, ...]) -> Object:
         "name": "launcher",
         "image": spec.image,
         "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}},
-        **({"env": env_list(profile.env)} if profile and profile.env else {}),  # mpirun passes LD_LIBRARY_PATH on
+        **(
+            {"env": env_list(profile.env)} if profile and profile.env else {}
+        ),  # mpirun passes LD_LIBRARY_PATH on
         "command": [*command[:-1]],
         "args": [*command[-1:]],
     }
     pod_spec: Object = {
         "tolerations": [each.manifest() for each in (Toleration(GPU), *options.tolerations)],
         **({"nodeSelector": {"kubernetes.io/arch": spec.arch}} if spec.arch else {}),
-        **({"imagePullSecrets": [{"name": name} for name in options.pull_secrets]} if options.pull_secrets else {}),
+        **(
+            {"imagePullSecrets": [{"name": name} for name in options.pull_secrets]}
+            if options.pull_secrets
+            else {}
+        ),
     }
-    return {**options.metadata(options.annotations), "spec": {**pod_spec, "containers": [container]}}
+    return {
+        **options.metadata(options.annotations),
+        "spec": {**pod_spec, "containers": [container]},
+    }
 
 
 _ABOUT = """\
 For Kubeflow's MPI operator, 0.5 or later. Its log: kubectl logs -l training.kubeflow.org/job-role=launcher --tail=-1"""
 
-# Workers generate their host keys when they start, and the operator does not publish them. The launcher logs
-# in with this job's key, from its Secret.
+# Workers generate their host keys when they start, and the operator does not publish them. The
+# launcher logs in with this job's key, from its Secret.
 _ANY_HOST_KEY = ("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null")
 
 
 def _on_port(spec: RunSpec) -> tuple[str, ...]:
-    return ("-p", str(spec.port)) if spec.host_network else ()  # There, 22 belongs to the nodes' sshd
+    return (
+        ("-p", str(spec.port)) if spec.host_network else ()
+    )  # There, 22 belongs to the nodes' sshd
 
 
 class MpiJobManifest(KubernetesManifests):
@@ -112,7 +138,9 @@ class MpiJobManifest(KubernetesManifests):
             READ_MPIJOB, here=False, ssh=ssh, agent=("ssh", *ssh), toggled=False, inventory=None
         )
         job = scripted(spec, script_body(source.plan, target))
-        return yaml_documents([*claim_template(spec, {"name": spec.name}), job], source.command + _ABOUT, compact=True)
+        return yaml_documents(
+            [*claim_template(spec, {"name": spec.name}), job], source.command + _ABOUT, compact=True
+        )
 
 
 RENDERING = MpiJobManifest()

@@ -1,9 +1,11 @@
-"""Stands in for SkyPilot's library: a cluster is this machine, and a job is the task's run text in a bash.
+"""Stands in for SkyPilot's library.
 
-What it knows is in the folder SKY_STANDIN: `cluster` while there is one, and `calls`, a line for each call.
-Files there let it misbehave: `launch` has the error that a launch ends with, `down` how many times tearing
-down fails, `break` after how many lines a log breaks off once; with `hang` a launch takes for ever, with
-`mute` a log has no last line.
+A cluster is this machine, and a job is the task's run text in a bash.
+
+What it knows is in the folder SKY_STANDIN: `cluster` while there is one, and `calls`, a line for
+each call. Files there let it misbehave: `launch` has the error that a launch ends with, `down` how
+many times tearing down fails, `break` after how many lines a log breaks off once; with `hang` a
+launch takes for ever, with `mute` a log has no last line.
 """
 
 import os
@@ -102,12 +104,20 @@ def stream_and_get(request: Any, output_stream: Any = None) -> Any:
     return request()
 
 
-def tail_logs(cluster_name: str, job_id: int, *, follow: bool, preload_content: bool) -> Iterator[str | None]:
+def tail_logs(
+    cluster_name: str, job_id: int, *, follow: bool, preload_content: bool
+) -> Iterator[str | None]:
     assert follow
     assert not preload_content
     _call("logs", cluster_name, job_id)
     task = _JOBS[job_id]
-    env = {**os.environ, **task.envs, **task.secrets, "SKYPILOT_NODE_RANK": "0", "SKYPILOT_NODE_IPS": "127.0.0.1"}
+    env = {
+        **os.environ,
+        **task.envs,
+        **task.secrets,
+        "SKYPILOT_NODE_RANK": "0",
+        "SKYPILOT_NODE_IPS": "127.0.0.1",
+    }
     log = _FOLDER / f"log-{job_id}"
     if job_id not in _ENDED:
         with log.open("w") as file:
@@ -122,7 +132,10 @@ def tail_logs(cluster_name: str, job_id: int, *, follow: bool, preload_content: 
         yield f"\x1b[36m(task, pid=1)\x1b[0m {line}\n"
     if _ENDED[job_id]:
         yield "srun: error: node0: task 0: Exited with exit code 4\n"
-        yield f"ERROR: \x1b[31mJob {job_id} failed with return code list:\x1b[0m [{_ENDED[job_id]}] \n"
+        yield (
+            f"ERROR: \x1b[31mJob {job_id} failed with return code list:\x1b[0m "
+            f"[{_ENDED[job_id]}] \n"
+        )
     if not (_FOLDER / "mute").exists():
         yield f"\x1b[32m✓ Job finished (status: {_status(job_id).value}).\x1b[0m\n"
     yield None

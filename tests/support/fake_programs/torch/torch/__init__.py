@@ -1,7 +1,9 @@
-"""A stand-in for torch on machines without GPUs: as much of it as fabbench's all_reduce program uses.
+"""A stand-in for torch on machines without GPUs.
 
-A trial takes a set time and no data move. In place of NCCL it says over which network it would go, by the
-environment that the process really has.
+As much of it as fabbench's all_reduce program uses.
+
+A trial takes a set time and no data move. In place of NCCL it says over which network it would go,
+by the environment that the process really has.
 """
 
 import itertools

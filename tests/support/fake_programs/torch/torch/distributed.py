@@ -15,9 +15,16 @@ def init_process_group(backend: str, *, init_method: str, rank: int, world_size:
     address, _, port = init_method.removeprefix("tcp://").rpartition(":")
     assert address, init_method
     assert int(port), init_method
-    path = os.environ["NCCL_DEBUG_FILE"].replace("%h", socket.gethostname()).replace("%p", str(os.getpid()))
+    path = (
+        os.environ["NCCL_DEBUG_FILE"]
+        .replace("%h", socket.gethostname())
+        .replace("%p", str(os.getpid()))
+    )
     network = os.environ["NCCL_NET"]
-    said = (f"NET/{network}/0" if os.environ.get("NCCL_HOSTID") else "P2P/CUMEM", f"Using network {network}")
+    said = (
+        f"NET/{network}/0" if os.environ.get("NCCL_HOSTID") else "P2P/CUMEM",
+        f"Using network {network}",
+    )
     with open(path, "w") as debug:  # noqa: PTH123 - as a C program does
         before = f"{socket.gethostname()}:{os.getpid()}:1 [{rank}] NCCL INFO"
         debug.write(f"{before} {said[1]}\n{before} Channel 00/0 : 0[0] -> 1[1] via {said[0]}\n")
