@@ -118,6 +118,7 @@ def test_the_top_level_stays_small() -> None:
             "CHANGELOG.md",
             "Makefile",
             ".gitignore",
+            ".git-blame-ignore-revs",
         ),
         *("AGENTS.md", "CONTRIBUTING.md", "SECURITY.md", "mkdocs.yml"),
         "action.yml",  # where GitHub looks for `uses: OWNER/fabbench@REF`
