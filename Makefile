@@ -7,7 +7,7 @@ FABBENCH = .venv/bin/fabbench
 PYTEST = .venv/bin/python -m pytest
 # Compile tests once, not in each process.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo demo-local test nightly test-slow test-hosts test-cluster test-nodes test-sky test-rdma test-wheel test-lowest test-fresh lint docs site man reference bench score sbom lock clean
+.PHONY: help demo demo-local test nightly test-slow test-hosts test-cluster test-nodes test-sky test-rdma test-wheel test-lowest test-fresh lint size docs site man reference bench score sbom lock clean
 
 help:
 	@echo 'make demo   compare published EFA and TCP numbers, find a lost EFA and a slow node, all from example logs'
@@ -23,7 +23,8 @@ help:
 	@echo 'make test-wheel  build what is published into dist, and use the wheel in an empty environment'
 	@echo 'make test-lowest  run unit tests, the Kubernetes client and TAB completion with the lowest versions of all dependencies'
 	@echo 'make test-fresh  run make demo and make test in new Debian 12 and Ubuntu 24.04 systems; needs root'
-	@echo 'make lint   ruff, import-linter, mypy and hadolint'
+	@echo 'make lint   ruff, import-linter, mypy, hadolint, and the measure of make size'
+	@echo 'make size   count expressions, lines, functions, and lines that say too much, per package'
 	@echo 'make docs   test the documentation, and build the site'
 	@echo 'make site   build the documentation as a site: dist/site'
 	@echo 'make man    write man pages: dist/man'
@@ -108,6 +109,11 @@ lint:
 	.venv/bin/lint-imports
 	.venv/bin/python -m mypy
 	.venv/bin/hadolint docker/*/Dockerfile
+	.venv/bin/python -m tests.performance.size --check
+
+size:
+	@$(PREPARE) dev
+	.venv/bin/python -m tests.performance.size $(ARGS)
 
 docs: site
 	$(PYTEST) tests/docs -m "not sky and not cluster" $(ARGS)

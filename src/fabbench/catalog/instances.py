@@ -72,9 +72,10 @@ def records(kind: type[T], rows: Iterable[Mapping[str, str]]) -> Iterator[T]:
 
     Empty cells are its defaults.
     """
+    declared = fields(kind)  # type: ignore[arg-type]
     types: dict[str, Any] = {
-        each.name: next(iter(get_args(each.type)), each.type) for each in fields(kind)
-    }  # type: ignore[arg-type]
+        each.name: next(iter(get_args(each.type)), each.type) for each in declared
+    }
     types |= {name: "yes".__eq__ for name, each in types.items() if each is bool}
     return (kind(**{name: types[name](cell) for name, cell in row.items() if cell}) for row in rows)
 
