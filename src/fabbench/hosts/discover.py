@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePosixPath
 
 from fabbench.catalog.images import program_folders
 from fabbench.hosts.check.model import HostChecks
@@ -33,9 +34,7 @@ def for_variant(target: Target, variant: Variant) -> Target:
 def inventories(target: Target, needs: Needs, probe_hosts: ProbeHosts) -> Inventory:
     """Return the inventory of hosts as each variant sees them.
 
-    Variants with the same view share a probe.
-
-    Raise MachineError if hosts lack something.
+    Variants with the same view share a probe. Raise MachineError if hosts lack something.
     """
     if not target.variants:
         return inventory(target, probe_hosts(target, DEFAULT_VARIANT), needs)
@@ -43,39 +42,41 @@ def inventories(target: Target, needs: Needs, probe_hosts: ProbeHosts) -> Invent
     views: dict[str, tuple[Host, ...]] = {}
     for variant in target.variants:
         variant_target = for_variant(target, variant)
-        view = (variant.image, variant.paths, variant.mpirun, tuple(variant.env.items()))
+        environment = tuple(variant.env.items())
+        view = (variant.image, variant.paths, variant.mpirun, environment)
         try:
             if view not in probed:
                 probed[view] = probe_hosts(variant_target, variant)
             views[variant.name] = inventory(variant_target, probed[view], needs).hosts
         except (MachineError, RequestError) as error:
-            error.args = (f"With the variant {variant.name}: {error.args[0]}", *error.args[1:])
+            sentence, *others = error.args
+            error.args = (f"With the variant {variant.name}: {sentence}", *others)
             raise
-    return Inventory(target=target.name, hosts=next(iter(views.values())), variants=views)
+    first = next(iter(views.values()))
+    return Inventory(target=target.name, hosts=first, variants=views)
+
+
+_NOTHING = "no program, and no library that one links to"
 
 
 def loaded(inventory: Inventory, variants: Sequence[Variant]) -> Iterator[str]:
-    """Yield a sentence for each variant with directories.
-
-    Which programs and libraries come from there.
-    """
+    """Yield for each variant with directories which programs and libraries come from there."""
     for variant in variants:
-        if not variant.paths:
+        hosts = inventory.hosts_for_variant(variant.name) if variant.paths else ()
+        reported = {host.name: host.variant_files for host in hosts}
+        files = {host: paths for host, paths in reported.items() if paths is not None}
+        if not files:
             continue
-        hosts = [
-            host
-            for host in inventory.hosts_for_variant(variant.name)
-            if host.variant_files is not None
-        ]
-        if not hosts:
+        names: dict[str, None] = {}
+        for paths in files.values():
+            names |= dict.fromkeys(PurePosixPath(path).name for path in paths)
+        if not names:
+            yield f"Variant {variant.name} ({variant}) provides {_NOTHING}."
             continue
-        names = dict.fromkeys(
-            path.rpartition("/")[2] for host in hosts for path in host.variant_files or ()
-        )
-        without = [host.name for host in hosts if not host.variant_files]
-        nothing = "no program, and no library that one links to"
-        some = f", but nothing on {', '.join(without)}" if names and without else ""
-        yield f"Variant {variant.name} ({variant}) provides {', '.join(names) or nothing}{some}."
+        provided = ", ".join(names)
+        without = ", ".join(host for host, paths in files.items() if not paths)
+        some = f", but nothing on {without}" if without else ""
+        yield f"Variant {variant.name} ({variant}) provides {provided}{some}."
 
 
 def programs(needs: Needs) -> tuple[str, ...]:
@@ -85,49 +86,55 @@ def programs(needs: Needs) -> tuple[str, ...]:
 
 def inventory(target: Target, probes: Mapping[str, Probe], needs: Needs) -> Inventory:
     """Return the inventory of hosts, given by name. Raise MachineError if hosts lack something."""
-    gone = dict.fromkeys(path for probe in probes.values() for path in probe.absent)
-    absent = [
-        f"{path} on {compress_hostlist(name for name in probes if path in probes[name].absent)}"
-        for path in gone
-    ]
-    if absent:
-        raise MachineError(
-            f"Directory not found: {', '.join(absent)}.",
-            hint="Nothing was started. All hosts need it at the same path.",
-        )
-    lacking = (
-        (each, [name for name in probes if each not in probes[name].programs])
-        for each in needs.programs
-    )
-    problems = [
-        f"{each} not found on {compress_hostlist(names)}." for each, names in lacking if names
-    ]
-    if problems and not needs.optional:
-        raise MachineError(" ".join(problems), hint=f"Install it: {needs.install}.")
+    _require_directories(probes)
+    _require_programs(probes, needs)
     if needs.mpi:
         _require_same_paths(probes, needs)
     hosts = tuple(_host(name, probe, target) for name, probe in probes.items())
     if needs.mpi and not needs.optional:
-        for name in list(probes) if needs.divided else list(probes)[:1]:
-            _require_mpirun(HostChecks(host=name, probe=probes[name], needs=needs), target.mpirun)
+        starting = list(probes) if needs.divided else list(probes)[:1]
+        for name in starting:
+            checks = HostChecks(host=name, probe=probes[name], needs=needs)
+            _require_mpirun(checks, target.mpirun)
     return Inventory(target=target.name, hosts=hosts)
 
 
-def folders(target: Target) -> tuple[str, ...]:
-    """Return where hosts look for programs first.
+def _require_directories(probes: Mapping[str, Probe]) -> None:
+    """Raise MachineError if hosts lack a directory that must exist."""
+    lacking: dict[str, list[str]] = {}
+    for name, probe in probes.items():
+        for path in probe.absent:
+            lacking.setdefault(path, []).append(name)
+    absent = [f"{path} on {compress_hostlist(names)}" for path, names in lacking.items()]
+    if absent:
+        listed = ", ".join(absent)
+        raise MachineError(
+            f"Directory not found: {listed}.",
+            hint="Nothing was started. All hosts need it at the same path.",
+        )
 
-    In the target's mpirun itself, and in directories.
-    """
+
+def _require_programs(probes: Mapping[str, Probe], needs: Needs) -> None:
+    """Raise MachineError if hosts lack a program, unless the programs are optional."""
+    problems: list[str] = []
+    for program in needs.programs:
+        lacking = [name for name, probe in probes.items() if program not in probe.programs]
+        if lacking:
+            problems.append(f"{program} not found on {compress_hostlist(lacking)}.")
+    if problems and not needs.optional:
+        raise MachineError(" ".join(problems), hint=f"Install it: {needs.install}.")
+
+
+def folders(target: Target) -> tuple[str, ...]:
+    """Return where hosts look for programs first: the target's mpirun itself, and directories."""
     if target.mpirun is None:
         return target.bin_dirs
-    return (target.mpirun, target.mpirun.rpartition("/")[0], *target.bin_dirs)
+    of_mpirun, _, _ = target.mpirun.rpartition("/")
+    return (target.mpirun, of_mpirun, *target.bin_dirs)
 
 
 def _require_same_paths(probes: Mapping[str, Probe], needs: Needs) -> None:
-    """Raise MachineError if hosts have a program at different paths.
-
-    All ranks are started by one path.
-    """
+    """Raise MachineError if hosts have a program at different paths: ranks are started by one."""
     for program in needs.programs:
         paths = {
             name: probe.programs[program].path
@@ -135,7 +142,8 @@ def _require_same_paths(probes: Mapping[str, Probe], needs: Needs) -> None:
             if program in probe.programs
         }
         if len(set(paths.values())) > 1:
-            named = ", ".join(f"{path} on {name}" for name, path in list(paths.items())[:4])
+            places = [f"{path} on {name}" for name, path in paths.items()]
+            named = ", ".join(places[:4])
             raise MachineError(
                 f"{program} is not at the same path on all hosts: {named}.",
                 hint="mpirun needs one path: pass a directory that all hosts have with --bin-dir.",
@@ -143,16 +151,16 @@ def _require_same_paths(probes: Mapping[str, Probe], needs: Needs) -> None:
 
 
 def _require_mpirun(checks: HostChecks, requested: str | None) -> None:
-    """Raise MachineError if the requested mpirun, or any if none was requested, is missing or unsupported."""
-    known, name = checks.probe.programs, checks.host
-    path = known[MPIRUN].path if MPIRUN in known else ""
+    """Raise MachineError if the requested mpirun, else any, is missing or unsupported."""
+    known = checks.probe.programs
+    path = known[MPIRUN].path if MPIRUN in known else "none"
     if requested is not None and path != requested:
         raise MachineError(
-            f"{requested} not found on {name}, but {path or 'none'}.", hint="Pass another --mpirun."
+            f"{requested} not found on {checks.host}, but {path}.", hint="Pass another --mpirun."
         )
     if checks.probe.mpi is None:
         check = checks.check(MPIRUN, mpirun(checks))
-        raise MachineError(f"{name}: {check.seen}", hint=check.advice)
+        raise MachineError(f"{checks.host}: {check.seen}", hint=check.advice)
 
 
 def _host(name: str, probe: Probe, target: Target) -> Host:
@@ -160,6 +168,30 @@ def _host(name: str, probe: Probe, target: Target) -> Host:
     domains: dict[str, dict[str, None]] = {}
     for domain in probe.domains:
         domains.setdefault(domain.provider, {})[domain.name] = None
+    gids = {port.name: port.roce_v2_gid for port in probe.devices}
+    return Host(
+        name=name,
+        address=address,
+        interface=interface,
+        providers=probe.providers,
+        domains={provider: tuple(names) for provider, names in domains.items()},
+        devices={port.name: str(port.link) for port in probe.devices},
+        gids={device: gid for device, gid in gids.items() if gid is not None},
+        topology=probe.topology,
+        gpus=len(probe.gpus) if target.gpus is None else target.gpus,
+        gpu_model=probe.gpus[0].name if probe.gpus else "",
+        instance_type=probe.instance_type,
+        serials=probe.serials,
+        programs={program: found.path for program, found in probe.programs.items()},
+        variant_files=probe.variant_files,
+        mpi=probe.mpi,
+        versions=_versions(probe),
+        search_notes=_search_notes(name, probe),
+    )
+
+
+def _versions(probe: Probe) -> dict[str, str]:
+    mpi = probe.mpi
     versions = {
         "libfabric": probe.libfabric,
         "efa_installer": probe.efa_installer,
@@ -167,69 +199,42 @@ def _host(name: str, probe: Probe, target: Target) -> Host:
         "nvidia_driver": probe.gpu_driver,
         "nic_driver": probe.of_nics("driver"),
         "nic_firmware": probe.of_nics("firmware"),
-        "mpi": f"{probe.mpi.kind} {probe.mpi.version}" if probe.mpi else "",
+        "mpi": f"{mpi.kind} {mpi.version}" if mpi else "",
         "kernel": probe.kernel,
     }
-    timed_out = probe.fi_info.status in {124, 137}
-    providers = ", ".join(sorted(probe.providers)) or (
-        "nothing, it timed out" if timed_out else "none"
-    )
-    devices = ", ".join(device.name for device in probe.devices) or "none"
-    return Host(
-        name=name,
-        address=address,
-        interface=interface,
-        providers=probe.providers,
-        domains={provider: tuple(names) for provider, names in domains.items()},
-        devices={device.name: str(device.link) for device in probe.devices},
-        gids={
-            device.name: device.roce_v2_gid
-            for device in probe.devices
-            if device.roce_v2_gid is not None
-        },
-        topology=probe.topology,
-        gpus=len(probe.gpus) if target.gpus is None else target.gpus,
-        gpu_model=next((gpu.name for gpu in probe.gpus), ""),
-        instance_type=probe.instance_type,
-        serials=probe.serials,
-        programs={name: program.path for name, program in probe.programs.items()},
-        variant_files=probe.variant_files,
-        mpi=probe.mpi,
-        versions={key: text for key, text in versions.items() if text},
-        search_notes=(
-            (
-                f"Looked for libfabric providers on {name} with "
-                f"{probe.fi_info_path or 'no fi_info'}: found {providers}."
-            ),
-            f"Looked for RDMA devices in /sys/class/infiniband: found {devices}.",
-        ),
+    return {key: text for key, text in versions.items() if text}
+
+
+def _search_notes(name: str, probe: Probe) -> tuple[str, ...]:
+    """Return where fabrics were looked for on a host, and what was found."""
+    providers = ", ".join(sorted(probe.providers))
+    if not providers:
+        timed_out = probe.fi_info.status in {124, 137}
+        providers = "nothing, it timed out" if timed_out else "none"
+    fi_info = probe.fi_info_path or "no fi_info"
+    devices = ", ".join(port.name for port in probe.devices) or "none"
+    return (
+        f"Looked for libfabric providers on {name} with {fi_info}: found {providers}.",
+        f"Looked for RDMA devices in /sys/class/infiniband: found {devices}.",
     )
 
 
 def _address(probe: Probe, target: Target) -> tuple[str, str]:
-    """Choose the address and interface for the other hosts.
-
-    As requested, else where ssh came in.
-    """
+    """Return address and interface for the other hosts: as requested, else where ssh came in."""
     with_address = [interface for interface in probe.interfaces if interface.address]
     if target.interface:
-        on = [interface for interface in with_address if interface.name == target.interface]
-        if not on:
-            names = ", ".join(dict.fromkeys(interface.name for interface in with_address)) or "none"
-            raise MachineError(
-                (
-                    f"{probe.hostname} has no interface {target.interface} with an IPv4 address, "
-                    "but "
-                    f"{names}."
-                ),
-                hint="Choose one that every host has.",
-            )
-        return on[0].address, target.interface
-    by_ssh = next(
-        (interface for interface in with_address if interface.address == probe.ssh_address), None
-    )
-    by_route = (
-        interface for interface in with_address if interface.name == probe.default_interface
-    )
-    chosen = by_ssh or next(by_route, None)
-    return (chosen.address, chosen.name) if chosen else (probe.ssh_address, "")
+        for interface in with_address:
+            if interface.name == target.interface:
+                return interface.address, interface.name
+        names = dict.fromkeys(interface.name for interface in with_address)
+        others = ", ".join(names) or "none"
+        raise MachineError(
+            f"{probe.hostname} has no interface {target.interface} with an IPv4 address, "
+            f"but {others}.",
+            hint="Choose one that every host has.",
+        )
+    by_ssh = [each for each in with_address if each.address == probe.ssh_address]
+    by_route = [each for each in with_address if each.name == probe.default_interface]
+    for interface in (*by_ssh, *by_route):
+        return interface.address, interface.name
+    return probe.ssh_address, ""

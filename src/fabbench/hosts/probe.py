@@ -1,6 +1,4 @@
-"""The probe.
-
-A shell script that reports everything about a host in one go, and the parser of its answer.
+"""The probe: a shell script that reports all about a host in one go, and how its answer is read.
 
 A launcher sends `script` to a shell on a host, with `probe_arguments`, and passes the lines that
 come back to `read_probe`: addresses as in ``ip`` and /proc/net/route, interfaces and devices as in
@@ -13,9 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from ipaddress import AddressValueError, IPv4Address
-from itertools import takewhile
-from operator import itemgetter
-from typing import Any, NamedTuple
+from itertools import dropwhile, takewhile
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from fabbench.catalog.images import LIBRARY_FOLDERS, PROGRAM_FOLDERS
 from fabbench.hosts.probe_result import (
@@ -37,62 +34,100 @@ _ADDRESS = re.compile(
     r"[0-9]+:\s+(\S+)\s+inet ([0-9.]+)(?: peer [0-9.]+)?(?:/[0-9]{1,2})?(?:\s.*)?"
 )
 _ROUTE = re.compile(
-    r"(\S+)\s+([0-9A-F]{8})\s+[0-9A-F]{8}\s+([0-9A-F]{1,4})(?:\s+\d+){2}\s+(\d{1,9})\s+([0-9A-F]{8})\s.*"
+    r"(?P<interface>\S+)\s+(?P<target>[0-9A-F]{8})\s+[0-9A-F]{8}\s+(?P<flags>[0-9A-F]{1,4})"
+    r"(?:\s+\d+){2}\s+(?P<metric>\d{1,9})\s+(?P<mask>[0-9A-F]{8})\s.*"
 )
-_UP, _GATEWAY = 1, 2
-"""Flags of a route."""
+_UP = 1
+"""Flag of a route that is in use."""
+_GATEWAY = 2
+"""Flag of a route through another host."""
+
+
+class _Route(NamedTuple):
+    """A line of /proc/net/route."""
+
+    interface: str
+    target: int
+    mask: int
+    flags: int
+    metric: int
+
+    def reaches(self, address: int) -> bool:
+        """Return whether an address is on the network of the interface itself."""
+        if not self.mask or self.flags & _GATEWAY:
+            return False
+        return address & self.mask == self.target
 
 
 def read_interfaces(answer: Answer) -> tuple[Interface, ...]:
     """Return every interface, once per address."""
-    found, known = list(_addresses(answer)), answer.sysfs.at("class", "net")
-    found += [(name, "") for name in known if name not in dict(found)]
-    states = {"up": True, "down": False}
-    return tuple(
-        Interface(name=name, address=address, up=states.get(known.at(name, "operstate").text))
-        for name, address in found
-    )
+    known = answer.sysfs.at("class", "net")
+    found = list(_addresses(answer))
+    with_address = {name for name, _ in found}
+    found += [(name, "") for name in known if name not in with_address]
+    return tuple(_interface(known, name, address) for name, address in found)
+
+
+_STATES = {"up": True, "down": False}
+
+
+def _interface(known: Entry, name: str, address: str) -> Interface:
+    state = known.at(name, "operstate").text
+    return Interface(name=name, address=address, up=_STATES.get(state))
 
 
 def default_interface(answer: Answer) -> str:
-    """Return the interface of the default route with the smallest metric.
-
-    Empty if there is none.
-    """
-    routes = (route for route in _routes(answer) if route[1] == route[2] == 0 and route[3] & _UP)
-    return min(routes, key=lambda route: route[4], default=("",))[0]
+    """Return the interface of the default route with the smallest metric; empty: none."""
+    routes = [route for route in _routes(answer) if route.flags & _UP]
+    defaults = [route for route in routes if not route.target and not route.mask]
+    if not defaults:
+        return ""
+    return min(defaults, key=lambda route: route.metric).interface
 
 
 def _addresses(answer: Answer) -> Iterator[tuple[str, str]]:
     """Yield interface and address: from ``ip``, else derived from bare addresses and the routes."""
-    if answer.result("address").status == 0:
-        for line in answer.all("address"):
-            if match := _ADDRESS.fullmatch(line):
-                yield match[1].partition("@")[0], match[2]
-            else:
-                answer.cannot_read("address", line)
+    if answer.result("address").status != 0:
+        yield from _bare_addresses(answer)
         return
+    for line in answer.all("address"):
+        if match := _ADDRESS.fullmatch(line):
+            interface, _, _ = match[1].partition("@")
+            yield interface, match[2]
+        else:
+            answer.cannot_read("address", line)
+
+
+def _bare_addresses(answer: Answer) -> Iterator[tuple[str, str]]:
+    """Yield addresses, each with the interface of the narrowest network that has it."""
+    routes = list(_routes(answer))
     for word in answer.first("address.bare").split():
         try:
             address = int(IPv4Address(word))
         except AddressValueError:
             continue
-        near = [route for route in _routes(answer) if route[2] and address & route[2] == route[1]]
-        best = max(
-            (route for route in near if not route[3] & _GATEWAY), key=lambda r: r[2], default=None
-        )
-        if best:
-            yield best[0], word
+        direct = [route for route in routes if route.reaches(address)]
+        if direct:
+            yield max(direct, key=lambda route: route.mask).interface, word
         else:
             answer.cannot_read("the interface of the address", word)
 
 
-def _routes(answer: Answer) -> Iterator[tuple[str, int, int, int, int]]:
-    """Yield interface, destination, mask, flags and metric."""
+def _routes(answer: Answer) -> Iterator[_Route]:
     for match in map(_ROUTE.fullmatch, answer.all("route")):
         if match:
-            target, mask = (int.from_bytes(bytes.fromhex(match[i]), "little") for i in (2, 5))
-            yield match[1], target, mask, int(match[3], 16), int(match[4])
+            yield _Route(
+                interface=match["interface"],
+                target=_ipv4(match["target"]),
+                mask=_ipv4(match["mask"]),
+                flags=int(match["flags"], 16),
+                metric=int(match["metric"]),
+            )
+
+
+def _ipv4(text: str) -> int:
+    """Read an address as in /proc/net/route: hexadecimal, in the byte order of x86."""
+    return int.from_bytes(bytes.fromhex(text), "little")
 
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?) Gb/sec")
@@ -102,11 +137,10 @@ _STATE = re.compile(r"\d+: (\w+)")
 def read_devices(sysfs: Entry) -> Iterator[Device]:
     """Yield a device per port, in order."""
     for name, device in sysfs.at("class", "infiniband").items():
-        ports = [
-            (int(number), port) for number, port in device.at("ports").items() if number.isdecimal()
-        ]
-        for number, port in sorted(ports, key=itemgetter(0)) or [(1, Entry())]:
-            yield _device(name, device, number, port)
+        ports = device.at("ports")
+        numbers = sorted(int(number) for number in ports if number.isdecimal())
+        for number in numbers or [1]:
+            yield _device(name, device, number, ports.at(str(number)))
 
 
 def _device(name: str, device: Entry, number: int, port: Entry) -> Device:
@@ -115,6 +149,7 @@ def _device(name: str, device: Entry, number: int, port: Entry) -> Device:
     link = _link(name, driver, port.at("link_layer").text)
     rate = _RATE.match(port.at("rate").text)
     state = _STATE.match(port.at("state").text)
+    first_interface = next(iter(pci.at("net")), "")
     return Device(
         name=name,
         link=link,
@@ -123,7 +158,7 @@ def _device(name: str, device: Entry, number: int, port: Entry) -> Device:
         bus=pci.at("uevent", "PCI_SLOT_NAME").text,
         state=state[1] if state else "",
         rate_gbps=float(rate[1]) if rate else None,
-        netdev=port.at("gid_attrs", "ndevs", "0").text or next(iter(pci.at("net")), ""),
+        netdev=port.at("gid_attrs", "ndevs", "0").text or first_interface,
         roce_v2_gid=_roce_v2(port) if link is Link.ROCE else None,
     )
 
@@ -135,70 +170,74 @@ def _link(name: str, driver: str, layer: str) -> Link:
     return {"InfiniBand": Link.INFINIBAND, "Ethernet": Link.ROCE}.get(layer, Link.UNKNOWN)
 
 
+_IPV4_MAPPED = "0000:0000:0000:0000:0000:ffff:"
+_LINK_LOCAL = "fe80:"
+
+
 def _roce_v2(port: Entry) -> int | None:
     """Choose the GID for RoCE v2: the first of an IPv4 address, else the first that is routable."""
     kinds = port.at("gid_attrs", "types")
-    v2 = [
-        (int(index), gid.text)
-        for index, gid in port.at("gids").items()
-        if kinds.at(index).text == "RoCE v2"
-    ]
-    ipv4 = "0000:0000:0000:0000:0000:ffff:"
-    ranks = (
-        (not gid.startswith(ipv4), gid.startswith("fe80:"), index)
-        for index, gid in v2
-        if gid.strip("0:")
-    )
-    return min(ranks, default=(True, True, None))[2]
+    gids: dict[int, str] = {}
+    for index, gid in port.at("gids").items():
+        if kinds.at(index).text == "RoCE v2" and gid.text.strip("0:"):
+            gids[int(index)] = gid.text
+
+    def rank(index: int) -> tuple[bool, bool, int]:
+        of_ipv4 = gids[index].startswith(_IPV4_MAPPED)
+        routable = not gids[index].startswith(_LINK_LOCAL)
+        return not of_ipv4, not routable, index
+
+    return min(gids, key=rank, default=None)
 
 
-# ---------------------------------------------------------------- how GPUs and RDMA devices are
-# attached
+# ------------------------------------------------------ how GPUs and RDMA devices are attached
 
 _DISTANCES = ("PIX", "PXB", "PHB", "NODE", "SYS")
-_NEAR = 2
-"""At the first ones a NIC reaches a GPU's memory without the CPU (GPUDirect RDMA), if no bridge redirects it."""
+_NEAR = ("PIX", "PXB")
+"""So near, a NIC reaches a GPU's memory without the CPU, if no bridge redirects it."""
 _REDIRECTS = 0x0C
-"""Of a bridge's ACS control register.
-
-Requests and completions between devices below it go up to the CPU.
-"""
+"""Of a bridge's ACS control register: what goes between devices below it goes up to the CPU."""
 _HEX = re.compile(r"[0-9a-f]{1,4}")
 _MTUS = (4096, 2048, 1024, 512, 256)
+"""What RDMA ports can have."""
 _ROCE_HEADERS = 96
 """What Linux subtracts from the MTU of an interface to choose that of RoCE on it (iboe_get_mtu)."""
 
 
 class _Place(NamedTuple):
-    """Where a device is in the PCI tree, from its host bridge on (pci0000:15, 0000:15:01.0, …), and its files."""
+    """Where a device is in the PCI tree, and its files."""
 
     path: tuple[str, ...]
+    """From its host bridge on: pci0000:15, 0000:15:01.0, …"""
     files: Entry
 
     def number(self, name: str, most: int) -> float | None:
-        """Read the number with which a file begins; None if it is above `most`, or not there.
-
-        Not known.
-        """
+        """Read the number that a file begins with; None: not there, or above `most` (unknown)."""
         match = re.match(r"[0-9]{1,3}(?:\.[0-9])?", self.files.at(name).text)
-        return value if match and (value := float(match[0])) <= most else None
+        if match is None or float(match[0]) > most:
+            return None
+        return float(match[0])
+
+    def lanes(self, name: str) -> int | None:
+        """Read a number of lanes."""
+        return int(self.number(name, 32) or 0) or None
 
     def attached(self, kind: str, bus: str) -> NodeDevice:
         """Return what is known of the device here."""
-        width, max_width = (self.number(f"{which}_link_width", 32) for which in ("current", "max"))
-        speed, max_speed = (self.number(f"{which}_link_speed", 128) for which in ("current", "max"))
         numa = self.number("numa_node", 999)
         return NodeDevice(
             kind=kind,
             bus=bus,
             numa=None if numa is None else int(numa),
-            width=int(width or 0) or None,
-            max_width=int(max_width or 0) or None,
-            speed=speed or None,
-            max_speed=max_speed or None,
+            width=self.lanes("current_link_width"),
+            max_width=self.lanes("max_link_width"),
+            speed=self.number("current_link_speed", 128) or None,
+            max_speed=self.number("max_link_speed", 128) or None,
         )
 
 
+_Places: TypeAlias = dict[str, _Place]
+"""By PCI address."""
 _NOWHERE = _Place((), Entry())
 
 
@@ -208,177 +247,232 @@ def read_topology(
     """Return how GPUs (``GPU 0``) and RDMA devices are attached."""
     places = _places(answer)
     mtus = _verbs_mtus(answer.all("ibv"))
-    ports = {each.name: each for each in reversed(devices)}
-    nics = {
-        name: _nic(answer.sysfs, ports[name], places, mtus.get(name, {}))
-        for name in sorted(ports, key=natural_order)
-    }
-    buses = {f"GPU {gpu.index}": gpu.bus.lower().removeprefix("0000") for gpu in gpus}
-    if not gpus:  # 3D controllers and accelerators, but no VGA
-        others = (
-            bus
-            for bus in sorted(places)
-            if places[bus].files.at("class").text.startswith(("0x0302", "0x12"))
-        )
-        buses = {f"GPU {index}": bus for index, bus in enumerate(others)}
-    return {**{name: _gpu(bus, nics, places) for name, bus in buses.items()}, **nics}
+    first_ports = {port.name: port for port in reversed(devices)}
+    nics: dict[str, NodeDevice] = {}
+    for name in sorted(first_ports, key=natural_order):
+        port = first_ports[name]
+        place = places.get(port.bus, _NOWHERE)
+        of_port = mtus.get(name, {})
+        nics[name] = _nic(answer.sysfs, port, place, of_port)
+    buses = {f"GPU {gpu.index}": _bus(gpu) for gpu in gpus} or _accelerators(places)
+    attached = {name: _gpu(bus, nics, places) for name, bus in buses.items()}
+    return attached | nics
 
 
-def _places(answer: Answer) -> dict[str, _Place]:
+def _bus(gpu: Gpu) -> str:
+    """Return the PCI address as in /sys; nvidia-smi's domain has eight digits."""
+    return gpu.bus.lower().removeprefix("0000")
+
+
+_3D_CONTROLLER = "0x0302"
+_ACCELERATOR = "0x12"
+
+
+def _accelerators(places: _Places) -> dict[str, str]:
+    """Return the PCI addresses of what are GPUs by their class; VGA controllers are not."""
+    buses: list[str] = []
+    for bus, place in sorted(places.items()):
+        kind = place.files.at("class").text
+        if kind.startswith((_3D_CONTROLLER, _ACCELERATOR)):
+            buses.append(bus)
+    return {f"GPU {index}": bus for index, bus in enumerate(buses)}
+
+
+def _places(answer: Answer) -> _Places:
     """Return every PCI function that was reported, by its address."""
-    found = {}
+    found: dict[str, _Place] = {}
     for folder in answer.folders:
-        names = folder.split("/")
-        bridge = next((index for index, name in enumerate(names) if name.startswith("pci")), None)
-        if names[0] == "devices" and bridge is not None:
-            found[names[-1]] = _Place(tuple(names[bridge:]), answer.sysfs.at(*names))
+        root, *names = folder.split("/")
+        path = tuple(dropwhile(lambda name: not name.startswith("pci"), names))
+        if root == "devices" and path:
+            bus = path[-1]
+            found[bus] = _Place(path, answer.sysfs.at(root, *names))
     return found
+
+
+_IBV_DEVINFO = re.compile(r"hca_id:\s*(?P<device>\S+)|(?P<name>\w+_mtu):\s*(?P<mtu>[0-9]{3,5}) ")
 
 
 def _verbs_mtus(lines: Iterable[str]) -> dict[str, dict[str, int]]:
     """Read ``ibv_devinfo``: device → `max_mtu` and `active_mtu` of its first port."""
     found: dict[str, dict[str, int]] = {}
     device = ""
-    for match in re.finditer(r"hca_id:\s*(\S+)|(\w+_mtu):\s*([0-9]{3,5}) ", "\n".join(lines)):
-        device = match[1] or device
-        if match[2]:
-            found.setdefault(device, {}).setdefault(match[2], int(match[3]))
+    for match in _IBV_DEVINFO.finditer("\n".join(lines)):
+        if match["device"]:
+            device = match["device"]
+        else:
+            of_device = found.setdefault(device, {})
+            of_device.setdefault(match["name"], int(match["mtu"]))
     return found
 
 
-def _nic(
-    sysfs: Entry, device: Device, places: Mapping[str, _Place], mtus: Mapping[str, int]
-) -> NodeDevice:
-    files, mtu, most = (
-        sysfs.at("class", "infiniband", device.name),
-        mtus.get("active_mtu"),
-        mtus.get("max_mtu"),
-    )
-    of_interface = sysfs.at("class", "net", device.netdev, "mtu").text
-    if mtu is None and device.link is Link.ROCE and of_interface.isdecimal():
-        mtu, most = (
-            next((each for each in _MTUS if each + _ROCE_HEADERS <= int(of_interface)), None),
-            _MTUS[0],
-        )
+def _nic(sysfs: Entry, port: Device, place: _Place, mtus: Mapping[str, int]) -> NodeDevice:
+    mtu = mtus.get("active_mtu")
+    max_mtu = mtus.get("max_mtu")
+    of_interface = sysfs.at("class", "net", port.netdev, "mtu").text
+    if mtu is None and port.link is Link.ROCE and of_interface.isdecimal():
+        mtu = _roce_mtu(int(of_interface))
+        max_mtu = _MTUS[0]
+    files = sysfs.at("class", "infiniband", port.name)
     version = files.at("device", "driver", "module", "version").text
     return replace(
-        places.get(device.bus, _NOWHERE).attached(device.link.value, device.bus),
-        rate_gbps=device.rate_gbps,
-        driver=f"{device.driver} {version}".strip(),
+        place.attached(port.link.value, port.bus),
+        rate_gbps=port.rate_gbps,
+        driver=f"{port.driver} {version}".strip(),
         firmware=files.at("fw_ver").text,
-        gid=device.roce_v2_gid,
+        gid=port.roce_v2_gid,
         mtu=mtu,
-        max_mtu=most,
+        max_mtu=max_mtu,
     )
 
 
-def _gpu(bus: str, nics: Mapping[str, NodeDevice], places: Mapping[str, _Place]) -> NodeDevice:
+def _roce_mtu(of_interface: int) -> int | None:
+    """Return the largest MTU of RDMA that fits into an interface's; None: none does."""
+    return next((mtu for mtu in _MTUS if mtu + _ROCE_HEADERS <= of_interface), None)
+
+
+def _gpu(bus: str, nics: Mapping[str, NodeDevice], places: _Places) -> NodeDevice:
     place = places.get(bus, _NOWHERE)
     gpu = place.attached("gpu", bus)
-    found: dict[str, list[str]] = {each: [] for each in _DISTANCES}
-    near = list[_Place]()
+    by_distance: dict[str, list[str]] = {each: [] for each in _DISTANCES}
+    between: set[str] = set()
     for name, nic in nics.items():
-        other = places.get(nic.bus, _NOWHERE)
-        if place.path and other.path:
-            how_far = distance(place.path, other.path, same_numa=gpu.numa == nic.numa)
-            found[how_far].append(name)
-            near += [other] if how_far in _DISTANCES[:_NEAR] else []
-    between = {bus for other in near for bus in {*place.path} ^ {*other.path} if bus in places}
-    controls = {bus: text for bus in sorted(between) if (text := places[bus].files.at("acs").text)}
-    redirecting = tuple(
-        bus for bus, text in controls.items() if _HEX.fullmatch(text) and int(text, 16) & _REDIRECTS
-    )
-    nearest = {how_far: tuple(names) for how_far, names in found.items() if names}
-    return replace(gpu, nics=nearest, acs=redirecting if controls else None)
+        path = places.get(nic.bus, _NOWHERE).path
+        if not place.path or not path:
+            continue
+        how_far = distance(place.path, path, same_numa=gpu.numa == nic.numa)
+        by_distance[how_far].append(name)
+        if how_far in _NEAR:
+            between |= {*place.path} ^ {*path}
+    nearest = {how_far: tuple(names) for how_far, names in by_distance.items() if names}
+    return replace(gpu, nics=nearest, acs=_redirecting(between, places))
+
+
+def _redirecting(buses: set[str], places: _Places) -> tuple[str, ...] | None:
+    """Return the bridges that send peers' requests up to the CPU; None: none says."""
+    bridges = sorted(buses & places.keys())
+    controls = {bus: places[bus].files.at("acs").text for bus in bridges}
+    if not any(controls.values()):
+        return None
+    return tuple(bus for bus, control in controls.items() if _redirects(control))
+
+
+def _redirects(control: str) -> bool:
+    if not _HEX.fullmatch(control):
+        return False
+    return bool(int(control, 16) & _REDIRECTS)
+
+
+def _is_same(pair: tuple[str, str]) -> bool:
+    one, other = pair
+    return one == other
 
 
 def distance(one: Sequence[str], other: Sequence[str], *, same_numa: bool) -> str:
-    """Return how far two devices are from each other, by their paths, in the words of ``nvidia-smi topo -m``."""
-    shared = sum(
-        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
-    )
-    if shared < 2:
-        return "PHB" if shared else "NODE" if same_numa else "SYS"
+    """Return how far apart two devices are, by their paths, as ``nvidia-smi topo -m`` says it."""
+    pairs = zip(one, other, strict=False)
+    shared = sum(1 for _ in takewhile(_is_same, pairs))
+    if shared == 0:
+        return "NODE" if same_numa else "SYS"
+    if shared == 1:
+        return "PHB"
     # Below a switch there are its port to each device, and the device.
-    return "PIX" if max(len(one), len(other)) - shared <= 2 else "PXB"
+    own = max(len(one), len(other)) - shared
+    return "PIX" if own <= 2 else "PXB"
 
 
 # ---------------------------------------------------------------- what fi_info prints
 
 _FI_INFO = re.compile(
-    (
-        r"^provider: *(?P<provider>\S.*)(?:\n[ \t]+(?:domain: *(?P<name>.*)|type: "
-        r"*FI_EP_(?P<endpoint>.*)|.*))*"
-    ),
+    r"^provider: *(?P<provider>\S.*)"
+    r"(?:\n[ \t]+(?:domain: *(?P<name>.*)|type: *FI_EP_(?P<endpoint>.*)|.*))*",
     re.MULTILINE,
 )
+
+
+def _stripped(match: re.Match[str]) -> dict[str, str]:
+    """Return a match's groups without the blanks around them, empty if they are not there."""
+    groups = match.groupdict("")
+    return {name: text.strip() for name, text in groups.items()}
 
 
 def read_fi_info(lines: Iterable[str]) -> Iterator[Domain]:
     """Read the blocks of ``fi_info``, each starting with ``provider: NAME``; skip other lines."""
     for match in _FI_INFO.finditer("\n".join(lines)):
-        provider, name, endpoint = ((text or "").strip() for text in match.groups())
-        yield Domain(provider=provider, name=name, endpoint=endpoint.lower())
+        fields = _stripped(match)
+        endpoint = fields["endpoint"].lower()
+        yield Domain(provider=fields["provider"], name=fields["name"], endpoint=endpoint)
 
 
 _KIB = 1024
 _NUMBER = "([0-9]{1,18})$"
-_FACTS: Mapping[str, tuple[str, str, Callable[[str], object]]] = {
-    "hostname": ("uname", r"\S+ (\S+) \S+ \S+$", str),
-    "kernel": ("uname", r"\S+ \S+ (\S+) \S+$", str),
-    "identity": ("identity", "(.*)", str),
-    "cpus": ("cpus", _NUMBER, int),
-    "huge_pages": ("memory", f"HugePages_Total: +{_NUMBER}", int),
-    "huge_pages_free": ("memory", f"HugePages_Free: +{_NUMBER}", int),
-    "huge_page_size": ("memory", "Hugepagesize: +([0-9]{1,15}) kB", lambda text: int(text) * _KIB),
-    "memlock": (
-        "memlock",
-        "(unlimited|[0-9]{1,15})$",
-        lambda text: int(text) * _KIB if text[0] != "u" else UNLIMITED,
-    ),
-    "zone": ("placement.zone", "(.*)", str),
-    "load": ("load", r"([0-9]{1,9}\.[0-9]+)?", float),
-    "temporary": ("disk.path", "(.*)", str),
-    "temporary_free": ("disk", ".* ([0-9]{1,15}) +[0-9]+% ", lambda text: int(text) * _KIB),
-    "ssh_address": ("ssh", r"\S+ \S+ (\S+) \S+$|$", str),
-    "verbs_there": (
-        "uverbs",
-        "(absent|[0-9]{1,9}) ?",
-        lambda text: int(text.replace("absent", "0")),
-    ),
-    "verbs": ("uverbs", "absent|[0-9]+ ([0-9]{1,9})$", int),
-    "fi_info_path": ("fi_info.path", "(.*)", str),
-    "efa_installer": ("efa.installer", r"# EFA installer version: *(\S+)|", str),
-    "nvidia_driver": ("nvidia.driver", r".*?Module(?: +for \S+)? +([0-9][0-9.]*)|", str),
+
+
+class _Fact(NamedTuple):
+    """Where a field of `Probe` stands in the answer."""
+
+    section: str
+    pattern: str
+    """What one of the section's lines begins with; its first group is the value."""
+    read: Callable[[str], object] = str
+
+
+def _kib(text: str) -> int:
+    return int(text) * _KIB
+
+
+def _limit(text: str) -> int:
+    return UNLIMITED if text == "unlimited" else _kib(text)
+
+
+def _count(text: str) -> int:
+    return 0 if text == "absent" else int(text)
+
+
+_FACTS = {
+    "hostname": _Fact("uname", r"\S+ (\S+) \S+ \S+$"),
+    "kernel": _Fact("uname", r"\S+ \S+ (\S+) \S+$"),
+    "identity": _Fact("identity", "(.*)"),
+    "cpus": _Fact("cpus", _NUMBER, int),
+    "huge_pages": _Fact("memory", f"HugePages_Total: +{_NUMBER}", int),
+    "huge_pages_free": _Fact("memory", f"HugePages_Free: +{_NUMBER}", int),
+    "huge_page_size": _Fact("memory", "Hugepagesize: +([0-9]{1,15}) kB", _kib),
+    "memlock": _Fact("memlock", "(unlimited|[0-9]{1,15})$", _limit),
+    "zone": _Fact("placement.zone", "(.*)"),
+    "load": _Fact("load", r"([0-9]{1,9}\.[0-9]+)?", float),
+    "temporary": _Fact("disk.path", "(.*)"),
+    "temporary_free": _Fact("disk", ".* ([0-9]{1,15}) +[0-9]+% ", _kib),
+    "ssh_address": _Fact("ssh", r"\S+ \S+ (\S+) \S+$|$"),
+    "verbs_there": _Fact("uverbs", "(absent|[0-9]{1,9}) ?", _count),
+    "verbs": _Fact("uverbs", "absent|[0-9]+ ([0-9]{1,9})$", int),
+    "fi_info_path": _Fact("fi_info.path", "(.*)"),
+    "efa_installer": _Fact("efa.installer", r"# EFA installer version: *(\S+)|"),
+    "nvidia_driver": _Fact("nvidia.driver", r".*?Module(?: +for \S+)? +([0-9][0-9.]*)|"),
 }
-"""Field of `Probe` → section of the answer, what one of its lines begins with, and how to read that."""
+"""By field of `Probe`."""
 _SECTIONS = frozenset(
     {
-        *(section for section, _, _ in _FACTS.values()),
-        *(
-            "probe",
-            "end",
-            "placement.type",
-            "address",
-            "address.bare",
-            "route",
-            "sys",
-            "ibv",
-            "fi_info",
-            "fi_version",
-        ),
-        *(
-            "gpu",
-            "gpu.work",
-            "library",
-            "program",
-            "tool",
-            "mpi",
-            "setting",
-            "file",
-            "absent",
-            "own",
-        ),
+        "probe",
+        "end",
+        "placement.type",
+        "address",
+        "address.bare",
+        "route",
+        "sys",
+        "ibv",
+        "fi_info",
+        "fi_version",
+        "gpu",
+        "gpu.work",
+        "library",
+        "program",
+        "tool",
+        "mpi",
+        "setting",
+        "file",
+        "absent",
+        "own",
+        *(fact.section for fact in _FACTS.values()),
     }
 )
 _TYPE = re.compile(r"(?:ml\.)?([a-z0-9-]+\.[a-z0-9-]+)")
@@ -396,23 +490,30 @@ def probe_arguments(
 
     `required` are directories that must exist; what the programs load from them is reported.
     """
-    options = (
-        ("-p", programs), ("-d", bin_dirs), ("-u", PROGRAM_FOLDERS), ("-l", LIBRARY_FOLDERS), ("-e", required)
-    )  # fmt: skip
-    return tuple(word for option, values in options for value in values for word in (option, value))
+    options = {
+        "-p": programs,
+        "-d": bin_dirs,
+        "-u": PROGRAM_FOLDERS,
+        "-l": LIBRARY_FOLDERS,
+        "-e": required,
+    }
+    words: list[str] = []
+    for option, values in options.items():
+        for value in values:
+            words += (option, value)
+    return tuple(words)
 
 
 def read_probe(lines: Iterable[str]) -> Probe:
     """Read what the probe printed. Never raises: `Probe.unread` lists what could not be read."""
     answer = Answer(lines, _SECTIONS)
-    devices, gpus = tuple(read_devices(answer.sysfs)), tuple(_gpus(answer))
-    busy = [line for line in answer.all("gpu.work") if line.strip().isdecimal()]
-    versions = [line.partition(": ")[::2] for line in answer.all("fi_version")]
-    settings = (line.partition("=") for line in answer.all("setting"))
-    tools = (line.partition("\t") for line in answer.all("tool"))
+    devices = tuple(read_devices(answer.sysfs))
+    gpus = tuple(_gpus(answer))
     programs = dict(_programs(answer))
-    found = {name: each for name, each in programs.items() if each}
-    version, mpirun = read_mpi_version(answer.all("mpi")), found.get("mpirun")
+    found = {name: program for name, program in programs.items() if program}
+    tools = (line.partition("\t") for line in answer.all("tool"))
+    settings = (line.partition("=") for line in answer.all("setting"))
+    libraries = (line for line in answer.all("library") if "*" not in line)
     probe = Probe(
         whole=answer.first("probe") == "1" and answer.first("end") == "ok",
         instance_type=_instance_type(answer),
@@ -421,84 +522,124 @@ def read_probe(lines: Iterable[str]) -> Probe:
         default_interface=default_interface(answer),
         devices=devices,
         topology=read_topology(answer, devices, gpus),
-        domains=tuple(dict.fromkeys(read_fi_info(answer.all("fi_info")))),
+        domains=_once(read_fi_info(answer.all("fi_info"))),
         fi_info=answer.result("fi_info"),
-        libfabric=dict(reversed(versions))
-        .get("libfabric", next((text for _, text in versions), ""))
-        .strip(),
+        libfabric=_libfabric(answer.all("fi_version")),
         efa_driver=answer.sysfs.at("module", "efa", "version").text,
         gpus=gpus,
         nvidia_smi=answer.result("gpu"),
-        gpu_processes=len(busy) if answer.result("gpu.work").status == 0 else None,
+        gpu_processes=_gpu_processes(answer),
         programs=found,
-        missing=tuple(name for name, each in programs.items() if not each),
-        absent=tuple(dict.fromkeys(answer.all("absent"))),
-        variant_files=tuple(dict.fromkeys(answer.all("own"))),
+        missing=tuple(name for name, program in programs.items() if not program),
+        absent=_once(answer.all("absent")),
+        variant_files=_once(answer.all("own")),
         tools={name: path for name, _, path in tools if path},
-        libraries=tuple(dict.fromkeys(line for line in answer.all("library") if "*" not in line)),
-        mpi=Mpi(program=mpirun.path, kind=version[0], version=version[1])
-        if version and mpirun
-        else None,
+        libraries=_once(libraries),
+        mpi=_mpi(answer, found.get("mpirun")),
         mpirun_version=answer.result("mpi"),
         settings={name: value for name, _, value in settings},
         files=tuple(answer.all("file")),
         **dict(_facts(answer)),
     )
-    return replace(probe, unread=tuple(dict.fromkeys(answer.unread)))
+    return replace(probe, unread=_once(answer.unread))
+
+
+_Item = TypeVar("_Item")
+
+
+def _once(items: Iterable[_Item]) -> tuple[_Item, ...]:
+    return tuple(dict.fromkeys(items))
 
 
 def _facts(answer: Answer) -> Iterator[tuple[str, Any]]:
     for field, (section, pattern, read) in _FACTS.items():
-        matches = [
-            match for match in (re.match(pattern, line) for line in answer.all(section)) if match
-        ]
-        if text := next((match[1] for match in matches if match[1]), ""):
+        lines = answer.all(section)
+        matches = [match for line in lines if (match := re.match(pattern, line))]
+        text = next((match[1] for match in matches if match[1]), "")
+        if text:
             yield field, read(text)
         elif answer.first(section) and not matches:
             answer.cannot_read(section, answer.first(section))
 
 
+def _libfabric(lines: Sequence[str]) -> str:
+    """Return the version that ``fi_info --version`` prints for libfabric, else the first one."""
+    versions: dict[str, str] = {}
+    for line in lines:
+        name, _, version = line.partition(": ")
+        versions.setdefault(name, version.strip())
+    first = next(iter(versions.values()), "")
+    return versions.get("libfabric", first)
+
+
+def _gpu_processes(answer: Answer) -> int | None:
+    if answer.result("gpu.work").status != 0:
+        return None
+    return sum(line.strip().isdecimal() for line in answer.all("gpu.work"))
+
+
+def _mpi(answer: Answer, mpirun: InstalledProgram | None) -> Mpi | None:
+    version = read_mpi_version(answer.all("mpi"))
+    if version is None or mpirun is None:
+        return None
+    kind, number = version
+    return Mpi(program=mpirun.path, kind=kind, version=number)
+
+
 def _instance_type(answer: Answer) -> str:
     dmi = answer.sysfs.at("class", "dmi", "id")
-    amazon = "Amazon EC2" in {dmi.at("board_vendor").text, dmi.at("sys_vendor").text}
-    kind = _TYPE.fullmatch(
-        dmi.at("product_name").text if amazon else answer.first("placement.type")
-    )
-    return kind[1] if kind else ""
+    vendors = (dmi.at("board_vendor").text, dmi.at("sys_vendor").text)
+    if "Amazon EC2" in vendors:
+        text = dmi.at("product_name").text
+    else:
+        text = answer.first("placement.type")
+    match = _TYPE.fullmatch(text)
+    return match[1] if match else ""
 
 
 def _serials(answer: Answer, gpus: Sequence[Gpu]) -> Iterator[tuple[str, str]]:
-    machine, nics = (answer.sysfs.at("class", *path) for path in (("dmi", "id"), ("infiniband",)))
-    yield from ((name, entry.text) for name, entry in machine.items() if name.endswith("_serial"))
-    yield from ((name, entry.at("node_guid").text) for name, entry in nics.items())
-    yield from ((f"GPU {gpu.index}", gpu.uuid) for gpu in gpus)
+    for name, entry in answer.sysfs.at("class", "dmi", "id").items():
+        if name.endswith("_serial"):
+            yield name, entry.text
+    for name, nic in answer.sysfs.at("class", "infiniband").items():
+        yield name, nic.at("node_guid").text
+    for gpu in gpus:
+        yield f"GPU {gpu.index}", gpu.uuid
+
+
+_GPU = re.compile(
+    r"\s*(?P<index>[0-9]{1,9})\s*,(?P<name>[^,]*),(?P<driver>[^,]*),(?P<bus>[^,]*)"
+    r"(?:,\s*(?P<uuid>GPU-[^,]*))?(?:,(?P<fabric>[^,]*))?"
+)
+_NO_FABRIC = ("N/A", "Not Supported")
 
 
 def _gpus(answer: Answer) -> Iterator[Gpu]:
-    """Read nvidia-smi's lines: index, name, driver, bus, and the fabric if known."""
-    for line in answer.all("gpu") if answer.result("gpu").status == 0 else ():
-        index, *cells = (cell.strip() for cell in line.split(","))
-        uuid = cells.pop(3) if any(cell.startswith("GPU-") for cell in cells[3:4]) else ""
-        if not re.fullmatch("[0-9]{1,9}", index) or len(cells) not in {3, 4}:
+    """Read nvidia-smi's lines: index, name, driver, bus, and if known the UUID and the fabric."""
+    if answer.result("gpu").status != 0:
+        return
+    for line in answer.all("gpu"):
+        match = _GPU.fullmatch(line)
+        if match is None:
             answer.cannot_read("GPU", line)
             continue
-        fabric = next(
-            (cell for cell in cells[3:] if cell.strip("[]") not in {"N/A", "Not Supported"}), ""
-        )
-        yield Gpu(
-            index=int(index), name=cells[0], driver=cells[1], bus=cells[2], fabric=fabric, uuid=uuid
-        )
+        fields = _stripped(match)
+        index = int(fields.pop("index"))
+        if fields["fabric"].strip("[]") in _NO_FABRIC:
+            fields["fabric"] = ""
+        yield Gpu(index=index, **fields)
 
 
 def _programs(answer: Answer) -> Iterator[tuple[str, InstalledProgram | None]]:
+    """Yield the requested programs; None for one that was not found."""
     for line in answer.all("program"):
-        name, path, size = (*line.split("\t"), "", "")[:3]
-        yield (
-            name,
-            InstalledProgram(path=path, size=answer.number(f"size of {name}", size))
-            if path
-            else None,
-        )
+        name, _, found = line.partition("\t")
+        path, _, size = found.partition("\t")
+        if path:
+            number = answer.number(f"size of {name}", size)
+            yield name, InstalledProgram(path=path, size=number)
+        else:
+            yield name, None
 
 
 # ---------------------------------------------------------------- which MPI an mpirun is
@@ -517,11 +658,9 @@ _MPI = (
 
 
 def read_mpi_version(lines: Iterable[str]) -> tuple[MpiKind, str] | None:
-    """Read what ``mpirun --version`` prints: the kind and the version.
-
-    None if it is not a known one.
-    """
+    """Read what ``mpirun --version`` prints: the kind and the version. None: not a known one."""
     text = "\n".join(lines)
-    return next(
-        ((kind, match[1]) for pattern, kind in _MPI if (match := pattern.search(text))), None
-    )
+    for pattern, kind in _MPI:
+        if match := pattern.search(text):
+            return kind, match[1]
+    return None

@@ -33,9 +33,8 @@ class Device:
     state: str = ""  # `ACTIVE`, `DOWN`, `INIT`, …
     rate_gbps: float | None = None
     netdev: str = ""  # The network interface on the same device
-    roce_v2_gid: int | None = (
-        None  # Index of the GID for RoCE v2: that of an IPv4 address if there is one
-    )
+    roce_v2_gid: int | None = None
+    """Index of the GID for RoCE v2: that of an IPv4 address if there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +63,8 @@ class Gpu:
     name: str
     driver: str
     bus: str = ""
-    fabric: str = (
-        ""  # State of the NVLink fabric: `Completed`, `In Progress`; empty if there is none
-    )
+    fabric: str = ""
+    """State of the NVLink fabric: `Completed`, `In Progress`; empty if there is none."""
     uuid: str = ""
 
 
@@ -85,6 +83,11 @@ class ProgramResult:
     status: int | None = None
     lines: tuple[str, ...] = ()  # The first ones that it printed
 
+    @property
+    def first_line(self) -> str:
+        """Return what it printed first; empty: nothing."""
+        return self.lines[0] if self.lines else ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
@@ -93,9 +96,8 @@ class Probe:
     whole: bool = False  # Whether the answer's last line arrived
     unread: tuple[str, ...] = ()  # Sentences: what was printed but could not be read
     hostname: str = ""
-    identity: str = (
-        ""  # Equal if two names lead to the same machine, or to the same container on it
-    )
+    identity: str = ""
+    """Equal if two names lead to the same machine, or to the same container on it."""
     kernel: str = ""
     cpus: int | None = None
     huge_pages: int | None = None
@@ -112,13 +114,10 @@ class Probe:
     interfaces: tuple[Interface, ...] = ()
     default_interface: str = ""
     devices: tuple[Device, ...] = ()
-    topology: Mapping[str, NodeDevice] = field(
-        default_factory=dict
-    )  # How ``GPU 0`` and RDMA devices are attached
-    verbs: int | None = (
-        # ``/dev/infiniband/uverbs*`` files that can be opened; None also without the directory
-        None
-    )
+    topology: Mapping[str, NodeDevice] = field(default_factory=dict)
+    """How ``GPU 0`` and RDMA devices are attached."""
+    verbs: int | None = None
+    """``/dev/infiniband/uverbs*`` files that can be opened; None also without the directory."""
     verbs_there: int | None = None  # Those files, whether or not they can be opened
     domains: tuple[Domain, ...] = ()
     fi_info: ProgramResult = field(default_factory=ProgramResult)
@@ -131,25 +130,23 @@ class Probe:
     gpu_processes: int | None = None
     nvidia_driver: str = ""
     libraries: tuple[str, ...] = ()  # Files of NCCL, its plugins, NVSHMEM, libfabric and CUDA
-    programs: Mapping[str, InstalledProgram] = field(
-        default_factory=dict
-    )  # The requested ones that were found
+    programs: Mapping[str, InstalledProgram] = field(default_factory=dict)
+    """The requested ones that were found."""
     missing: tuple[str, ...] = ()  # The others
     absent: tuple[str, ...] = ()  # Required directories that do not exist
     variant_files: tuple[str, ...] = ()
-    """Requested programs in a required directory, and libraries there that the linker finds for them."""
+    """Requested programs in a required directory, and libraries there that they are linked to."""
     mpi: Mpi | None = None
     mpirun_version: ProgramResult = field(default_factory=ProgramResult)
-    tools: Mapping[str, str] = field(
-        default_factory=dict
-    )  # `stdbuf`, `setsid`, `timeout`, `python3` → path
+    tools: Mapping[str, str] = field(default_factory=dict)
+    """`stdbuf`, `setsid`, `timeout`, `python3` → path."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Variables of NCCL, libfabric, its plugin, MPI and NVSHMEM that a program on this host inherits."""
+    """Inherited variables of NCCL, libfabric, its plugin, MPI and NVSHMEM."""
     files: tuple[str, ...] = ()  # From which NCCL reads more settings
 
     @property
     def providers(self) -> Mapping[str, frozenset[str]]:
-        """Map libfabric's providers, with their layers, to endpoint types, as in `model.hosts.Host`."""
+        """Return libfabric's providers, with their layers, and the endpoint types of each."""
         endpoints: dict[str, set[str]] = {}
         for domain in self.domains:
             if domain.endpoint:
@@ -159,29 +156,22 @@ class Probe:
     @property
     def efa_domains(self) -> tuple[str, ...]:
         """Return the names of the EFA devices that libfabric offers, each once."""
-        names = (item.name for item in self.domains if item.provider in {"efa", "efa-direct"})
+        domains = (each.name for each in self.domains if each.provider in {"efa", "efa-direct"})
         # The provider creates two domains per device.
-        return tuple(sorted({name.removesuffix("-rdm").removesuffix("-dgrm") for name in names}))
+        devices = {name.removesuffix("-rdm").removesuffix("-dgrm") for name in domains}
+        return tuple(sorted(devices))
 
     @property
     def plugins(self) -> tuple[str, ...]:
-        """Return the files of aws-ofi-nccl.
-
-        Libnccl-net-ofi.so since 1.15, earlier told by its directory.
-        """
-        return tuple(
-            path
-            for path in self.libraries
-            if re.search(r"/libnccl-net[^/]*$", path) and "ofi" in path
-        )
+        """Return the files of aws-ofi-nccl: until 1.14 only their directory has `ofi` in it."""
+        plugins = (path for path in self.libraries if re.search(r"/libnccl-net[^/]*$", path))
+        return tuple(path for path in plugins if "ofi" in path)
 
     @property
     def nccl(self) -> tuple[str, ...]:
         """Return the versions of NCCL in file names (``libnccl.so.2.21.5``)."""
-        versions = {
-            path.rpartition("/libnccl.so.")[2] for path in self.libraries if "/libnccl.so." in path
-        }
-        return tuple(sorted(version for version in versions if version.count(".") >= 2))
+        matches = (re.search(r"/libnccl\.so\.(.*\..*\..*)$", path) for path in self.libraries)
+        return tuple(sorted({match[1] for match in matches if match}))
 
     @property
     def gpu_driver(self) -> str:
@@ -190,24 +180,25 @@ class Probe:
 
     def of_nics(self, fact: str) -> str:
         """Return what the RDMA devices have of a fact of `NodeDevice`: each value once."""
-        return ", ".join(sorted({getattr(each, fact) for each in self.topology.values()} - {""}))
+        values = {getattr(device, fact) for device in self.topology.values()}
+        return ", ".join(sorted(values - {""}))
 
     def devices_of(self, link: Link) -> tuple[str, ...]:
         """Return the names of the devices on one kind of link, each once."""
-        return tuple(dict.fromkeys(device.name for device in self.devices if device.link is link))
+        ports = (port.name for port in self.devices if port.link is link)
+        return tuple(dict.fromkeys(ports))
 
 
 # ---------------------------------------------------------------- lines SECTION<TAB>TEXT
 
-_MAX_LINES, _MAX_CHARACTERS = 5, 200
-"""How much of a program's output, and of a line that cannot be read, is kept."""
+_MAX_LINES = 5
+"""How many lines of a program's output are kept."""
+_MAX_CHARACTERS = 200
+"""How much of a line that cannot be read is kept."""
 
 
 class Entry(dict[str, "Entry"]):
-    """A directory or a file of sysfs.
-
-    What it holds, and its text, which is empty for what is not there.
-    """
+    """A directory or a file of sysfs: what it holds, and its text. Empty: it is not there."""
 
     text = ""
 
@@ -217,8 +208,9 @@ class Entry(dict[str, "Entry"]):
 
     def add(self, path: str, text: str) -> None:
         """Add a file, of which the first line counts."""
-        *folders, name = path.split("/")
-        entry = reduce(lambda entry, name: entry.setdefault(name, Entry()), (*folders, name), self)
+        entry = self
+        for name in path.split("/"):
+            entry = entry.setdefault(name, Entry())
         entry.text = entry.text or text
 
 
@@ -242,18 +234,26 @@ class Answer:
         self.sysfs = Entry()
         self.folders: dict[str, None] = {}
         for line in self.all("sys"):
-            if match := _FILE.fullmatch(line):
-                self.folders[match[1]] = None
-                key, _, value = (
-                    match[3].partition("=") if match[2] == "uevent" else ("", "", match[3])
-                )
-                self.sysfs.add(f"{match[1]}/{match[2]}{'/' * bool(key)}{key}", value.strip())
-            else:
-                self.cannot_read("sysfs", line)
+            self._add_file(line)
+
+    def _add_file(self, line: str) -> None:
+        """Add a line of a file of sysfs; one of uevent's is a file below it."""
+        match = _FILE.fullmatch(line)
+        if match is None:
+            self.cannot_read("sysfs", line)
+            return
+        folder, name, text = match.groups()
+        self.folders[folder] = None
+        key, _, value = text.partition("=")
+        if name == "uevent" and key:
+            self.sysfs.add(f"{folder}/{name}/{key}", value.strip())
+        else:
+            self.sysfs.add(f"{folder}/{name}", text.strip())
 
     def cannot_read(self, what: str, text: str) -> None:
         """Record something that could not be read."""
-        self.unread.append(f"{what}: {text[:_MAX_CHARACTERS]}")
+        kept = text[:_MAX_CHARACTERS]
+        self.unread.append(f"{what}: {kept}")
 
     def all(self, section: str) -> list[str]:
         """Return a section's lines."""
@@ -265,9 +265,9 @@ class Answer:
 
     def result(self, section: str) -> ProgramResult:
         """Return the exit status and the first lines of the program that printed a section."""
-        lines = tuple(line for line in self.all(section) if line.strip())[:_MAX_LINES]
+        lines = [line for line in self.all(section) if line.strip()]
         status = self.number(f"{section}.status", self.first(f"{section}.status"))
-        return ProgramResult(status=status, lines=lines)
+        return ProgramResult(status=status, lines=tuple(lines[:_MAX_LINES]))
 
     def number(self, what: str, text: str) -> int | None:
         """Parse a whole number. Record text that is not one, unless it is empty."""

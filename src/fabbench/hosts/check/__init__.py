@@ -20,7 +20,8 @@ from fabbench.model.hosts import Needs
 
 __all__ = ["Check", "Connection", "HostRelations", "Progress", "Status", "check_hosts", "worst"]
 
-_ANYTHING, _UNTRIED = Needs(), HostRelations()
+_ANYTHING = Needs()
+_UNTRIED = HostRelations()
 
 
 def check_hosts(
@@ -31,32 +32,37 @@ def check_hosts(
     relations: HostRelations = _UNTRIED,
 ) -> tuple[Check, ...]:
     """Check hosts, each by itself and then against each other."""
-    down, addresses = relations.unreachable, relations.addresses
+    down = relations.unreachable
     names = list(dict.fromkeys((*probes, *down)))
     hosts = [
         HostChecks(
-            host=name, probe=probe, needs=needs, image=image, address=addresses.get(name, "")
+            host=name,
+            probe=probe,
+            needs=needs,
+            image=image,
+            address=relations.addresses.get(name, ""),
         )
         for name, probe in probes.items()
         if name not in down
     ]
-    found = list[Check]()
+    found: list[Check] = []
     for each in hosts:
         found.append(each.check("reachable", outcome("reachable.yes")))
-        found += (each.check(name, check(each)) for name, check in CHECKS.items())
+        for name, check in CHECKS.items():
+            found.append(each.check(name, check(each)))
         others = [name for name in names if name != each.host]
         if others:
-            found.append(
-                each.check("connections", connections(each.host, others, relations.connections))
-            )
+            reached = connections(each.host, others, relations.connections)
+            found.append(each.check("connections", reached))
     for name, why in down.items():
-        found.append(
-            replace(outcome("reachable.no", why=why.rstrip(".")), host=name, name="reachable")
-        )
+        unreached = outcome("reachable.no", why=why.rstrip("."))
+        found.append(replace(unreached, host=name, name="reachable"))
     return (*found, *among(hosts))
 
 
 def worst(checks: Iterable[Check]) -> Exit:
     """Return the exit status: REFUSED if a check failed or all were skipped, else FINE."""
     statuses = {check.status for check in checks}
-    return Exit.REFUSED if Status.FAIL in statuses or statuses <= {Status.SKIP} else Exit.FINE
+    if Status.FAIL in statuses or statuses <= {Status.SKIP}:
+        return Exit.REFUSED
+    return Exit.FINE

@@ -12,6 +12,7 @@ from fabbench.model.messages import listed
 
 _NAMED = 3
 """How many hosts a sentence names."""
+_UNTRIED = Connection(made=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,37 @@ class _Same:
     fails: Callable[[Sequence[HostChecks], str, str], bool] = lambda *_: False
     """Of hosts, the usual value and another: whether that is a failure, and not a warning."""
 
+    def differs(self, value: str, others: str, *, fails: bool) -> Check:
+        """Return the outcome of a host with a value that the others, in words, do not have."""
+        status = Status.FAIL if fails else None
+        advice = ADVICE[self.kind or self.name]
+        return outcome("same.differs", status, value=value, others=others, advice=advice)
+
 
 def _fact(fact: Fact) -> _Same:
-    return _Same(f"same {fact.name}", lambda each: fact.summary(each.probe.topology), "topology")
+    def summary(checks: HostChecks) -> str:
+        return fact.summary(checks.probe.topology)
+
+    return _Same(f"same {fact.name}", summary, "topology")
+
+
+def _mpi(checks: HostChecks) -> str:
+    """Return the mpirun; which number of Open MPI it is shows in its version."""
+    mpi = checks.probe.mpi
+    if mpi is None:
+        return ""
+    kind = mpi.kind.rstrip(" 45")
+    return f"{kind} {mpi.version} at {mpi.program}"
+
+
+def _cannot_reach(_: Sequence[HostChecks], usual: str, other: str) -> bool:
+    return not efa_reaches(usual, other)
+
+
+def _any_efa(hosts: Sequence[HostChecks], *_: str) -> bool:
+    """Return whether EFA is there or requested: it does not cross zones."""
+    present = any(each.probe.devices_of(Link.EFA) for each in hosts)
+    return present or any(each.fabric == "efa" for each in hosts)
 
 
 _SAME = (
@@ -43,27 +72,10 @@ _SAME = (
     *map(_fact, FACTS),
     _Same("NVIDIA driver", lambda each: each.probe.gpu_driver),
     _Same("NCCL", lambda each: ", ".join(each.probe.nccl)),
-    _Same(
-        "one mpirun",
-        lambda each: (
-            f"{mpi.kind.rstrip(' 45')} {mpi.version} at {mpi.program}"
-            if (mpi := each.probe.mpi)
-            else ""
-        ),
-    ),
+    _Same("one mpirun", _mpi),
     _Same("interface names", interface_of, always=True),
-    _Same(
-        "instance type",
-        lambda each: each.probe.instance_type,
-        fails=lambda _, usual, other: not efa_reaches(usual, other),
-    ),
-    _Same(
-        "zone",
-        lambda each: each.probe.zone,
-        fails=lambda hosts, *_: any(
-            each.probe.devices_of(Link.EFA) or each.fabric == "efa" for each in hosts
-        ),
-    ),
+    _Same("instance type", lambda each: each.probe.instance_type, fails=_cannot_reach),
+    _Same("zone", lambda each: each.probe.zone, fails=_any_efa),
 )
 
 
@@ -72,21 +84,25 @@ def _program(name: str) -> _Same:
 
     def build(checks: HostChecks) -> str:
         found = checks.probe.programs.get(name)
-        return f"{found.path}, {found.size} bytes" if found and found.size is not None else ""
+        if found is None or found.size is None:
+            return ""
+        return f"{found.path}, {found.size} bytes"
 
     def elsewhere(hosts: Sequence[HostChecks], usual: str, other: str) -> bool:
-        mpi = any(each.needs.mpi for each in hosts)
-        return mpi and usual.rpartition(",")[0] != other.rpartition(",")[0]
+        usual_path, _, _ = usual.rpartition(",")
+        path, _, _ = other.rpartition(",")
+        return path != usual_path and any(each.needs.mpi for each in hosts)
 
     return _Same(f"one {name}", build, "program", always=True, fails=elsewhere)
 
 
 def among(hosts: Sequence[HostChecks]) -> Iterator[Check]:
     """Check what should be the same on all hosts; nothing if there is only one."""
-    requested = dict.fromkeys(
-        name for each in hosts for name in each.needs.programs if name != "mpirun"
-    )
-    for same in (*_SAME, *map(_program, requested)) if len(hosts) > 1 else ():
+    if len(hosts) < 2:
+        return
+    requested = dict.fromkeys(name for each in hosts for name in each.needs.programs)
+    programs = [_program(name) for name in requested if name != "mpirun"]
+    for same in (*_SAME, *programs):
         values = {each.host: same.value(each) for each in hosts}
         if same.always or any(values.values()):
             yield from _alike(same, hosts, values)
@@ -95,24 +111,20 @@ def among(hosts: Sequence[HostChecks]) -> Iterator[Check]:
 def _alike(same: _Same, hosts: Sequence[HostChecks], values: Mapping[str, str]) -> Iterator[Check]:
     """Compare every host with the most common value (of equals, the first)."""
     known = Counter(filter(None, values.values()))
-    usual = known.most_common(1)[0][0] if known else ""
+    usual = max(known, key=known.__getitem__, default="")
     having = [host for host, value in values.items() if value == usual]
-    others = f"while {listed(having, _NAMED)} {'has' if len(having) == 1 else 'have'} {usual}."
+    have = "has" if len(having) == 1 else "have"
+    others = f"while {listed(having, _NAMED)} {have} {usual}."
+    alone = known.total() == 1
     for checks in hosts:
         value = values[checks.host]
         if not value:
             result = outcome("same.unknown", others=f", {others}" if usual else ".")
-        elif known.total() == 1 or value == usual:
-            result = outcome("same.alone" if known.total() == 1 else "same.same", value=value)
+        elif value == usual:
+            result = outcome("same.alone" if alone else "same.same", value=value)
         else:
-            status = Status.FAIL if same.fails(hosts, usual, value) else None
-            result = outcome(
-                "same.differs",
-                status,
-                value=value,
-                others=others,
-                advice=ADVICE[same.kind or same.name],
-            )
+            fails = same.fails(hosts, usual, value)
+            result = same.differs(value, others, fails=fails)
         yield checks.check(same.name, result)
 
 
@@ -120,17 +132,20 @@ def connections(
     host: str, others: Sequence[str], tried: Mapping[tuple[str, str], Connection]
 ) -> Check:
     """Check that a host reaches those of the others that it was to try."""
-    attempts = {other: tried.get((host, other), Connection(made=None)) for other in others}
-    failed = [
-        f"{other} ({each.why})" if each.why else other
-        for other, each in attempts.items()
-        if each.made is False
-    ]
+    attempts = {other: tried.get((host, other), _UNTRIED) for other in others}
+    failed = [other for other, each in attempts.items() if each.made is False]
     reached = [other for other, each in attempts.items() if each.made]
     if failed:
+        with_reasons = [_with_reason(other, attempts[other].why) for other in failed]
+        names = listed(with_reasons, _NAMED)
         but = f"; reached: {len(reached)}" if reached else ""
-        return outcome("connections.failed", names=listed(failed, _NAMED), reached=but)
+        return outcome("connections.failed", names=names, reached=but)
     if reached:
         return outcome("connections.reached", names=listed(reached, _NAMED))
-    whys = ", ".join(dict.fromkeys(each.why for each in attempts.values() if each.why))
-    return outcome("connections.untried", whys=f": {whys}" if whys else "")
+    whys = dict.fromkeys(each.why for each in attempts.values())
+    reasons = ", ".join(filter(None, whys))
+    return outcome("connections.untried", whys=f": {reasons}" if reasons else "")
+
+
+def _with_reason(host: str, why: str) -> str:
+    return f"{host} ({why})" if why else host

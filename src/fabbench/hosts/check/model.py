@@ -12,10 +12,7 @@ from fabbench.hosts.probe_result import Link, Probe
 from fabbench.model.hosts import Needs
 
 Progress = Callable[[str, int, int], None]
-"""Called from any thread while hosts are probed.
-
-What is being done, how many hosts are done, of how many.
-"""
+"""Called from any thread while hosts are probed: what is being done, hosts done, of how many."""
 
 RDMA_FABRICS = {"efa": Link.EFA, "ib": Link.INFINIBAND, "roce": Link.ROCE}
 
@@ -45,7 +42,10 @@ ADVICE: Mapping[str, str] = _OUTCOMES.pop("differences")  # On what differs betw
 
 
 def outcome(name: str, status: Status | None = None, **values: object) -> Check:
-    """Return an outcome of outcomes.toml, ``CHECK.OUTCOME``, with values, and with another status if one is given."""
+    """Return an outcome of outcomes.toml, ``CHECK.OUTCOME``, with values in its sentences.
+
+    A status replaces the usual one.
+    """
     check, _, found = name.partition(".")
     usual, seen, *advice = _OUTCOMES[check][found]
     return Check(
@@ -56,28 +56,25 @@ def outcome(name: str, status: Status | None = None, **values: object) -> Check:
 
 
 class Connection(NamedTuple):
-    """A connection that one host was to make to another.
-
-    `why` is a few words unless it was made.
-    """
+    """A connection that one host was to make to another."""
 
     made: bool | None  # None: not tried
-    why: str = ""
+    why: str = ""  # A few words; empty if it was made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRelations:
-    """How hosts are reached, by this machine and by each other. What is missing was not tried.
+    """How hosts are reached, by this machine and by each other.
 
-    A skip.
+    What is missing was not tried: its check is skipped.
     """
 
     unreachable: Mapping[str, str] = field(default_factory=dict)
     """Hosts that gave no answer, each with the reason in a few words."""
-    addresses: Mapping[str, str] = field(default_factory=dict)  # Where the hosts reach each other
-    connections: Mapping[tuple[str, str], Connection] = field(
-        default_factory=dict
-    )  # (from, to) → result
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """Where the hosts reach each other."""
+    connections: Mapping[tuple[str, str], Connection] = field(default_factory=dict)
+    """(from, to) → result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,17 +94,28 @@ class HostChecks:
 
     @property
     def instance(self) -> Instance | None:
-        """The catalog's entry.
-
-        None if this is not an EC2 instance with EFA, or its type is not reported.
-        """
+        """The catalog's entry; None: no EC2 instance with EFA, or its type is not reported."""
         return instance(self.probe.instance_type)
+
+    @property
+    def expected_gpus(self) -> int:
+        """How many GPUs the instance type has; 0: none, or not known."""
+        return self.instance.gpus if self.instance else 0
+
+    @property
+    def reached_at(self) -> str:
+        """Where the others reach the host, else where ssh came in; empty: not known."""
+        return self.address or self.probe.ssh_address
+
+    @property
+    def reports_efa(self) -> bool:
+        """Return whether /sys or libfabric has an EFA device."""
+        return bool(self.probe.devices_of(Link.EFA) or self.probe.efa_domains)
 
     @property
     def has_efa(self) -> bool:
         """Return whether there is EFA, or should be."""
-        there = self.probe.devices_of(Link.EFA) or self.probe.efa_domains
-        return bool(there) or self.instance is not None or self.fabric == "efa"
+        return self.reports_efa or self.instance is not None or self.fabric == "efa"
 
     @property
     def has_rdma(self) -> bool:
@@ -115,8 +123,5 @@ class HostChecks:
         return bool(self.probe.devices) or self.has_efa or self.fabric in RDMA_FABRICS
 
     def check(self, name: str, found: Check | None) -> Check:
-        """Return an outcome as a check of this host; None.
-
-        The host's answer does not include it.
-        """
+        """Return an outcome as a check of this host. None: its answer does not include it."""
         return replace(found or outcome("answer.not-reported"), host=self.host, name=name)

@@ -1,35 +1,42 @@
-"""The checks of one host.
-
-What its answer, its devices and its software are, and whether they are ready for a run.
+"""The checks of one host: its answer, its devices and its software, and whether it is idle.
 
 A check returns None if the host's answer does not include what it is about.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fabbench.catalog.images import why_unfit
 from fabbench.hosts.check.model import RDMA_FABRICS, Check, HostChecks, Status, outcome
-from fabbench.hosts.probe_result import UNLIMITED, Link
+from fabbench.hosts.probe_result import UNLIMITED, Device, Link, Probe
 from fabbench.model.hosts import NodeDevice
 from fabbench.model.messages import listed
 from fabbench.model.units import format_size
 
 _NAMED = 4
-_MISSING, _TIMED_OUT = 127, (124, 137)
+_MISSING = 127
+_TIMED_OUT = (124, 137)
 _GIB = 1024**3
 _MEMLOCK_ENOUGH = 16 * _GIB
 """What AWS's own health check requires."""
 _MEMLOCK_TOO_LITTLE = 64 * 1024**2
 """The largest of the usual defaults; memory registration has been seen to fail with all of them."""
-_DISK_WARN, _DISK_FAIL = _GIB, 64 * 1024**2
+_DISK_WARN = _GIB
+_DISK_FAIL = 64 * 1024**2
 _BUSY = 0.5
 """Load per CPU above which other work disturbs a measurement."""
+_TOOLS = ("stdbuf", "setsid", "timeout")
 _CHANGES_RESULTS = (
-    "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE", "NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_ALGO",
-    "NCCL_PROTO", "FI_PROVIDER",
-)  # fmt: skip
+    "NCCL_P2P_DISABLE",
+    "NCCL_SHM_DISABLE",
+    "NCCL_IB_DISABLE",
+    "NCCL_NET",
+    "NCCL_NET_PLUGIN",
+    "NCCL_ALGO",
+    "NCCL_PROTO",
+    "FI_PROVIDER",
+)
 """Variables that change what is measured if they are inherited."""
 _ABORTS = (("FI_EFA_USE_HUGE_PAGE=1", "FI_EFA_FORK_SAFE=1"), ("FI_EFA_IFACE=",))
 """Settings with which libfabric's EFA provider aborts (fi_efa(7), efa_fork_support.c)."""
@@ -38,16 +45,20 @@ _VIRTUAL = re.compile(r"lo|docker\d*|veth.*|br-.*|virbr\d*|cni\d*|flannel.*|cali
 
 def answer(checks: HostChecks) -> Check | None:
     """Check that the host's answer is complete and could be read."""
+    if not checks.probe.whole:
+        return outcome("answer.cut")
     unread = checks.probe.unread
-    if not checks.probe.whole or not unread:
-        return outcome("answer.whole" if checks.probe.whole else "answer.cut")
-    more = f" (and {len(unread) - 1} more)" if len(unread) > 1 else ""
+    if not unread:
+        return outcome("answer.whole")
+    others = len(unread) - 1
+    more = f" (and {others} more)" if others else ""
     return outcome("answer.unread", more=more, first=unread[0])
 
 
 def libfabric(checks: HostChecks) -> Check | None:
     """Check that ``fi_info`` works, and report what it offers."""
-    probe, status = checks.probe, checks.probe.fi_info.status
+    probe = checks.probe
+    status = probe.fi_info.status
     if status is None:
         return None
     if status == _MISSING:
@@ -56,70 +67,86 @@ def libfabric(checks: HostChecks) -> Check | None:
     if status in _TIMED_OUT:
         return outcome("libfabric.hangs", path=probe.fi_info_path)
     if probe.domains:
+        version = probe.libfabric or "of unknown version"
         offered = ", ".join(sorted(probe.providers))
-        return outcome(
-            "libfabric.offers", version=probe.libfabric or "of unknown version", offered=offered
-        )
-    line = " ".join(probe.fi_info.lines[:1]) or f"It exited with status {status}."
+        return outcome("libfabric.offers", version=version, offered=offered)
+    line = probe.fi_info.first_line or f"It exited with status {status}."
     return outcome("libfabric.nothing", line=line, path=probe.fi_info_path)
 
 
 def efa(checks: HostChecks) -> Check | None:
     """Compare the EFA devices that libfabric offers with those in /sys and in the catalog."""
-    probe, entry = checks.probe, checks.instance
-    offered, there = len(probe.efa_domains), len(probe.devices_of(Link.EFA))
+    probe = checks.probe
     if probe.verbs_there is None or probe.fi_info.status is None:
         return None
     if not checks.has_efa:
         return outcome("efa.none")
-    usual = (
-        f"; a {entry.instance_type} has {' or '.join(map(str, entry.efa_counts))}" if entry else ""
-    )
+    offered = len(probe.efa_domains)
+    there = len(probe.devices_of(Link.EFA))
+    counts = f"fi_info lists {offered} EFA devices, and /sys has {there}{_usual_efa(checks)}."
+    return outcome(_efa_outcome(checks, offered, there), counts=counts)
+
+
+def _usual_efa(checks: HostChecks) -> str:
+    """Return how many EFA devices the catalog knows of for the instance type, in words."""
+    entry = checks.instance
+    if entry is None:
+        return ""
+    usual = " or ".join(map(str, entry.efa_counts))
+    return f"; a {entry.instance_type} has {usual}"
+
+
+def _efa_outcome(checks: HostChecks, offered: int, there: int) -> str:
+    """Return the outcome, by how many EFA devices libfabric offers, and how many /sys has."""
+    if not offered and not there:
+        return "efa.requested" if checks.fabric == "efa" else "efa.tcp"
+    if not offered:
+        return "efa.unchecked" if checks.probe.fi_info.status == _MISSING else "efa.unseen"
+    entry = checks.instance
     expected = entry.efa_counts if entry else (max(there, offered),)
-    if offered:
-        found = "all" if offered in expected else "more" if offered > max(expected) else "fewer"
-    elif there:
-        found = "unchecked" if probe.fi_info.status == _MISSING else "unseen"
-    else:
-        found = "requested" if checks.fabric == "efa" else "tcp"
-    return outcome(
-        f"efa.{found}", counts=f"fi_info lists {offered} EFA devices, and /sys has {there}{usual}."
-    )
+    if offered in expected:
+        return "efa.all"
+    return "efa.more" if offered > max(expected) else "efa.fewer"
 
 
 def rdma_ports(checks: HostChecks) -> Check | None:
     """Check that the ports of RDMA devices are up, alike, and of the requested kind."""
-    probe, fabric = checks.probe, checks.fabric
-    if checks.probe.verbs_there is None:
+    probe = checks.probe
+    if probe.verbs_there is None:
         return None
-    link = RDMA_FABRICS.get(fabric)
-    devices = [item for item in probe.devices if link is None or item.link is link]
-    if not devices:
-        return (
-            outcome("rdma-ports.requested", fabric=fabric) if link else outcome("rdma-ports.none")
-        )
-    kinds = ", ".join(
-        f"{len(probe.devices_of(kind))} {kind}" for kind in Link if probe.devices_of(kind)
-    )
-    down = [item.name for item in devices if item.state not in {"ACTIVE", ""}]
+    link = RDMA_FABRICS.get(checks.fabric)
+    ports = [port for port in probe.devices if link is None or port.link is link]
+    if not ports and link:
+        return outcome("rdma-ports.requested", fabric=checks.fabric)
+    if not ports:
+        return outcome("rdma-ports.none")
+    kinds = _kinds_of_devices(probe)
+    down = [port.name for port in ports if port.state not in {"ACTIVE", ""}]
     if down:
-        status = Status.FAIL if len(down) == len(devices) else None
+        status = Status.FAIL if len(down) == len(ports) else None
         return outcome("rdma-ports.down", status, names=", ".join(down), kinds=kinds)
-    bare = [item.name for item in devices if item.link is Link.ROCE and item.roce_v2_gid is None]
-    if bare:
-        return outcome("rdma-ports.no-gid", names=", ".join(bare))
-    rates = sorted({f"{item.rate_gbps:g}" for item in devices if item.rate_gbps})
-    return outcome("rdma-ports.active", kinds=kinds, rates=" and ".join(rates) or "unknown")
+    without_gid = [port.name for port in ports if _lacks_gid(port)]
+    if without_gid:
+        return outcome("rdma-ports.no-gid", names=", ".join(without_gid))
+    rates = {f"{port.rate_gbps:g}" for port in ports if port.rate_gbps}
+    each = " and ".join(sorted(rates)) or "unknown"
+    return outcome("rdma-ports.active", kinds=kinds, rates=each)
+
+
+def _kinds_of_devices(probe: Probe) -> str:
+    counts = {kind: len(probe.devices_of(kind)) for kind in Link}
+    present = [f"{count} {kind}" for kind, count in counts.items() if count]
+    return ", ".join(present)
+
+
+def _lacks_gid(port: Device) -> bool:
+    return port.link is Link.ROCE and port.roce_v2_gid is None
 
 
 def verbs(checks: HostChecks) -> Check | None:
     """Check that the device files exist, and that this user can open them."""
     probe = checks.probe
-    there, usable, devices = (
-        probe.verbs_there,
-        probe.verbs or 0,
-        len({item.name for item in probe.devices}),
-    )
+    there = probe.verbs_there
     if there is None:
         return None
     if not checks.has_rdma:
@@ -127,8 +154,13 @@ def verbs(checks: HostChecks) -> Check | None:
     if not there:
         needed = probe.devices or checks.fabric in RDMA_FABRICS
         return outcome("verbs.missing", None if needed else Status.WARN)
-    found = "closed" if usable < there else "fewer" if there < devices else "usable"
-    return outcome(f"verbs.{found}", there=there, usable=usable, devices=devices)
+    usable = probe.verbs or 0
+    if usable < there:
+        return outcome("verbs.closed", there=there, usable=usable)
+    devices = len({port.name for port in probe.devices})
+    if there < devices:
+        return outcome("verbs.fewer", there=there, devices=devices)
+    return outcome("verbs.usable", there=there)
 
 
 def memlock(checks: HostChecks) -> Check | None:
@@ -136,57 +168,81 @@ def memlock(checks: HostChecks) -> Check | None:
     limit = checks.probe.memlock
     if limit is None:
         return None
-    enough = limit == UNLIMITED or limit >= _MEMLOCK_ENOUGH
-    short = (
-        "not-needed"
-        if not checks.has_rdma
-        else "little"
-        if limit <= _MEMLOCK_TOO_LITTLE
-        else "below"
-    )
-    amount = "unlimited" if limit == UNLIMITED else f"limited to {format_size(limit)}"
-    return outcome(f"memlock.{'enough' if enough else short}", limit=f"Locked memory is {amount}.")
+    if limit == UNLIMITED:
+        return outcome("memlock.enough", limit="Locked memory is unlimited.")
+    if limit >= _MEMLOCK_ENOUGH:
+        found = "memlock.enough"
+    elif not checks.has_rdma:
+        found = "memlock.not-needed"
+    elif limit <= _MEMLOCK_TOO_LITTLE:
+        found = "memlock.little"
+    else:
+        found = "memlock.below"
+    return outcome(found, limit=f"Locked memory is limited to {format_size(limit)}.")
 
 
 def huge_pages(checks: HostChecks) -> Check | None:
     """Check that huge pages are free: EFA's provider puts its buffers there."""
     probe = checks.probe
-    total, free = probe.huge_pages, probe.huge_pages_free
+    total = probe.huge_pages
+    free = probe.huge_pages_free
     if total is None or free is None:
         return None
+    if not checks.has_efa:
+        found = "huge-pages.not-needed"
+    elif not total:
+        found = "huge-pages.none"
+    else:
+        found = "huge-pages.free" if free else "huge-pages.held"
     size = format_size(probe.huge_page_size) if probe.huge_page_size else "unknown size"
-    found = (
-        "not-needed" if not checks.has_efa else "none" if not total else "free" if free else "held"
-    )
-    return outcome(f"huge-pages.{found}", pages=f"{free} of {total} huge pages ({size}) are free.")
+    return outcome(found, pages=f"{free} of {total} huge pages ({size}) are free.")
 
 
 def gpus(checks: HostChecks) -> Check | None:
     """Compare the GPUs with the catalog, and check that they are ready."""
-    probe, entry = checks.probe, checks.instance
-    status, expected = probe.nvidia_smi.status, entry.gpus if entry else 0
-    if status is None:
+    probe = checks.probe
+    if probe.nvidia_smi.status is None:
         return None
     if not probe.gpus:
-        if status == _MISSING and not expected and not checks.needs.gpus:
-            return outcome("gpus.not-needed")
-        found = "missing" if status == _MISSING else "hangs" if status in _TIMED_OUT else "none"
-        line = " ".join(probe.nvidia_smi.lines[:1]) or f"status {status}"
-        usual = f" A {probe.instance_type} has {expected} GPUs." if expected else ""
-        return outcome(f"gpus.{found}", line=line, expected=usual)
+        return _no_gpus(checks)
     models = ", ".join(dict.fromkeys(gpu.name for gpu in probe.gpus))
-    seen = f"{len(probe.gpus)} GPUs ({models})."
-    if expected and len(probe.gpus) != expected:
+    count = len(probe.gpus)
+    seen = f"{count} GPUs ({models})."
+    expected = checks.expected_gpus
+    if expected and count != expected:
         return outcome("gpus.lost", gpus=seen, type=probe.instance_type, expected=expected)
     waiting = [gpu.fabric for gpu in probe.gpus if gpu.fabric not in {"Completed", ""}]
+    if waiting:
+        return outcome("gpus.fabric", gpus=seen, waiting=len(waiting), state=waiting[0])
+    return _models(checks, models, seen)
+
+
+def _models(checks: HostChecks, models: str, seen: str) -> Check:
+    """Return the check of GPUs that are all there and ready: whether their models fit."""
+    probe = checks.probe
+    model = checks.instance.gpu_model if checks.instance else ""
+    if model and model.split()[0] not in models:
+        return outcome("gpus.other", gpus=seen, type=probe.instance_type, model=model)
     why, advice = why_unfit(checks.image, models, probe.gpus[0].driver)
-    model = entry.gpu_model if entry else ""
-    other = model and model.split()[0] not in models
-    found = "fabric" if waiting else "other" if other else "unfit" if why else "ready"
-    words = {"type": probe.instance_type, "model": model, "why": why, "advice": advice}
-    return outcome(
-        f"gpus.{found}", None, gpus=seen, waiting=len(waiting), state="".join(waiting[:1]), **words
-    )
+    if why:
+        return outcome("gpus.unfit", gpus=seen, why=why, advice=advice)
+    return outcome("gpus.ready", gpus=seen)
+
+
+def _no_gpus(checks: HostChecks) -> Check:
+    """Return the check of a host on which nvidia-smi shows no GPU."""
+    probe = checks.probe
+    status = probe.nvidia_smi.status
+    count = checks.expected_gpus
+    expected = f" A {probe.instance_type} has {count} GPUs." if count else ""
+    if status == _MISSING:
+        needed = count or checks.needs.gpus
+        found = "gpus.missing" if needed else "gpus.not-needed"
+        return outcome(found, expected=expected)
+    if status in _TIMED_OUT:
+        return outcome("gpus.hangs", expected=expected)
+    line = probe.nvidia_smi.first_line or f"status {status}"
+    return outcome("gpus.none", line=line, expected=expected)
 
 
 def gpu_work(checks: HostChecks) -> Check | None:
@@ -194,9 +250,12 @@ def gpu_work(checks: HostChecks) -> Check | None:
     probe = checks.probe
     if probe.nvidia_smi.status is None:
         return None
-    count = probe.gpu_processes
-    found = "none" if not probe.gpus else "hidden" if count is None else "busy" if count else "idle"
-    return outcome(f"gpu-work.{found}", count=count)
+    if not probe.gpus:
+        return outcome("gpu-work.none")
+    if probe.gpu_processes is None:
+        return outcome("gpu-work.hidden")
+    found = "gpu-work.busy" if probe.gpu_processes else "gpu-work.idle"
+    return outcome(found, count=probe.gpu_processes)
 
 
 def plugin(checks: HostChecks) -> Check | None:
@@ -208,13 +267,14 @@ def plugin(checks: HostChecks) -> Check | None:
         return outcome("plugin.not-needed", lacking="EFA" if probe.gpus else "GPU")
     if probe.plugins:
         return outcome("plugin.found", path=probe.plugins[0])
-    needed = bool(probe.devices_of(Link.EFA) or probe.efa_domains) or checks.fabric == "efa"
+    needed = checks.reports_efa or checks.fabric == "efa"
     return outcome("plugin.missing", None if needed else Status.WARN)
 
 
 def programs(checks: HostChecks) -> Check | None:
     """Check that the requested programs were found."""
-    probe, needs = checks.probe, checks.needs
+    probe = checks.probe
+    needs = checks.needs
     requested = [program for program in needs.programs if program != "mpirun"]
     if not requested:
         return outcome("programs.none")
@@ -224,35 +284,36 @@ def programs(checks: HostChecks) -> Check | None:
         return outcome("programs.missing", names=", ".join(missing), install=install)
     if any(program not in probe.programs for program in requested):
         return None
-    return outcome(
-        "programs.found", paths=", ".join(probe.programs[program].path for program in requested)
-    )
+    paths = ", ".join(probe.programs[program].path for program in requested)
+    return outcome("programs.found", paths=paths)
 
 
 def mpirun(checks: HostChecks) -> Check | None:
     """Check that there is a supported mpirun."""
-    probe, program = checks.probe, checks.probe.programs.get("mpirun")
-    required = checks.needs.mpi or "mpirun" in checks.needs.programs
+    probe = checks.probe
     if mpi := probe.mpi:
         return outcome("mpirun.found", program=mpi.program, kind=mpi.kind, version=mpi.version)
-    if program and probe.mpirun_version.status is None:
+    required = checks.needs.mpi or "mpirun" in checks.needs.programs
+    if "mpirun" not in probe.programs:
+        if not required:
+            return outcome("mpirun.not-needed")
+        return outcome("mpirun.missing") if "mpirun" in probe.missing else None
+    status = probe.mpirun_version.status
+    if status is None:
         return None
-    if program:
-        line = " ".join(probe.mpirun_version.lines[:1]) or f"status {probe.mpirun_version.status}"
-        return outcome(
-            "mpirun.unknown", None if required else Status.WARN, program=program.path, line=line
-        )
-    if not required:
-        return outcome("mpirun.not-needed")
-    return outcome("mpirun.missing") if "mpirun" in probe.missing else None
+    path = probe.programs["mpirun"].path
+    line = probe.mpirun_version.first_line or f"status {status}"
+    return outcome("mpirun.unknown", None if required else Status.WARN, program=path, line=line)
 
 
 def tools(checks: HostChecks) -> Check | None:
     """Check the small programs that are needed to start a run."""
-    missing = [tool for tool in ("stdbuf", "setsid", "timeout") if tool not in checks.probe.tools]
-    if missing and not checks.probe.whole:
+    missing = [tool for tool in _TOOLS if tool not in checks.probe.tools]
+    if not missing:
+        return outcome("tools.found")
+    if not checks.probe.whole:
         return None
-    return outcome("tools.missing" if missing else "tools.found", names=", ".join(missing))
+    return outcome("tools.missing", names=", ".join(missing))
 
 
 def settings(checks: HostChecks) -> Check | None:
@@ -262,18 +323,18 @@ def settings(checks: HostChecks) -> Check | None:
         return None
     inherited = {f"{key}={value}" for key, value in probe.settings.items()}
     fatal = [" with ".join(each) for each in _ABORTS if inherited.issuperset(each)]
-    if (
-        "FI_EFA_USE_DEVICE_RDMA=1" in inherited
-        and checks.instance
-        and not checks.instance.rdma_read
-    ):
+    without_rdma = checks.instance is not None and not checks.instance.rdma_read
+    if without_rdma and "FI_EFA_USE_DEVICE_RDMA=1" in inherited:
         fatal.append(f"FI_EFA_USE_DEVICE_RDMA=1 on a {probe.instance_type}, which has no RDMA")
     if fatal:
         return outcome("settings.abort", names="; ".join(fatal))
-    changes = [f"{key}={probe.settings[key]}" for key in _CHANGES_RESULTS if key in probe.settings]
-    changes += [*inherited & {"FI_EFA_USE_DEVICE_RDMA=0"}, *probe.files]
-    found = "changes" if changes else "fine"
-    return outcome(f"settings.{found}", names=", ".join(changes), count=len(probe.settings))
+    known = [key for key in _CHANGES_RESULTS if key in probe.settings]
+    changes = [f"{key}={probe.settings[key]}" for key in known]
+    changes += inherited & {"FI_EFA_USE_DEVICE_RDMA=0"}
+    changes += probe.files
+    if changes:
+        return outcome("settings.changes", names=", ".join(changes))
+    return outcome("settings.fine", count=len(probe.settings))
 
 
 def disk(checks: HostChecks) -> Check | None:
@@ -281,11 +342,9 @@ def disk(checks: HostChecks) -> Check | None:
     free = checks.probe.temporary_free
     if free is None:
         return None
-    found, status = (
-        "little" if free < _DISK_WARN else "free",
-        Status.FAIL if free < _DISK_FAIL else None,
-    )
-    return outcome(f"disk.{found}", status, folder=checks.probe.temporary, free=free / _GIB)
+    found = "disk.little" if free < _DISK_WARN else "disk.free"
+    status = Status.FAIL if free < _DISK_FAIL else None
+    return outcome(found, status, folder=checks.probe.temporary, free=free / _GIB)
 
 
 def load(checks: HostChecks) -> Check | None:
@@ -293,8 +352,8 @@ def load(checks: HostChecks) -> Check | None:
     probe = checks.probe
     if probe.load is None or not probe.cpus:
         return None
-    found = "busy" if probe.load > _BUSY * probe.cpus else "idle"
-    return outcome(f"load.{found}", load=probe.load, cpus=probe.cpus)
+    found = "load.busy" if probe.load > _BUSY * probe.cpus else "load.idle"
+    return outcome(found, load=probe.load, cpus=probe.cpus)
 
 
 def interface_of(checks: HostChecks) -> str:
@@ -302,28 +361,34 @@ def interface_of(checks: HostChecks) -> str:
 
     Without that address, the one of the ssh connection counts, else the default route.
     """
-    probe, address = checks.probe, checks.address or checks.probe.ssh_address
-    matching = [item.name for item in probe.interfaces if item.address == address and address]
-    if not matching and (not probe.whole or (address and probe.interfaces)):
+    probe = checks.probe
+    address = checks.reached_at
+    if not address:
+        return probe.default_interface if probe.whole else ""
+    for each in probe.interfaces:
+        if each.address == address:
+            return each.name
+    if not probe.whole or probe.interfaces:
         return ""
-    return matching[0] if matching else probe.default_interface
+    return probe.default_interface
 
 
 def interface(checks: HostChecks) -> Check | None:
     """Check the interface that has the host's address."""
-    probe, chosen = checks.probe, interface_of(checks)
-    address = checks.address or probe.ssh_address
+    probe = checks.probe
+    address = checks.reached_at
+    chosen = interface_of(checks)
     if not chosen:
         elsewhere = probe.whole and address and probe.interfaces
         return outcome("interface.other", address=address) if elsewhere else None
-    down = any(item.name == chosen and item.up is False for item in probe.interfaces)
-    found = "virtual" if _VIRTUAL.fullmatch(chosen) else "down" if down else "up"
     where = f"{chosen} ({address})." if address else f"{chosen} has the default route."
-    return outcome(f"interface.{found}", where=where)
+    if _VIRTUAL.fullmatch(chosen):
+        return outcome("interface.virtual", where=where)
+    down = {each.name for each in probe.interfaces if each.up is False}
+    return outcome("interface.down" if chosen in down else "interface.up", where=where)
 
 
-# ---------------------------------------------------------------- how GPUs and RDMA devices are
-# attached
+# ------------------------------------------------------ how GPUs and RDMA devices are attached
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,12 +396,14 @@ class Fact:
     """Something of each device that may cost bandwidth."""
 
     name: str
+    costs_outcome: str
+    """In outcomes.toml: that it costs bandwidth of some devices."""
     shown: Callable[[NodeDevice], str]
     """In words; empty: not known, or not of this kind of device."""
     costs: Callable[[NodeDevice], bool]
 
     def of(self, devices: Mapping[str, NodeDevice]) -> dict[str, list[str]]:
-        """Return what is known of devices, each fact with the names of those that have it in common."""
+        """Return each thing known of devices, with the names of those that have it in common."""
         found: dict[str, list[str]] = {}
         for name, device in devices.items():
             if shown := self.shown(device):
@@ -345,23 +412,28 @@ class Fact:
 
     def check(self, checks: HostChecks) -> Check | None:
         """Check a host: name the devices of which it costs bandwidth."""
-        devices = checks.probe.topology
         if checks.probe.verbs_there is None:
             return None
-        if slow := self.of({name: each for name, each in devices.items() if self.costs(each)}):
-            return outcome(f"{self.name.replace(' ', '-')}.costs", devices=_sentence(slow))
-        known = self.of(devices)
-        return outcome("topology.fine" if known else "topology.unknown", devices=_sentence(known))
+        devices = checks.probe.topology
+        slow = {name: device for name, device in devices.items() if self.costs(device)}
+        if shown := self.of(slow):
+            return outcome(self.costs_outcome, devices=_sentence(shown))
+        if known := self.of(devices):
+            return outcome("topology.fine", devices=_sentence(known))
+        return outcome("topology.unknown")
 
     def summary(self, devices: Mapping[str, NodeDevice]) -> str:
         """Return what a host has, without the names of its devices."""
-        return ", ".join(
-            sorted(f"{len(names)} × {shown}" for shown, names in self.of(devices).items())
-        )
+        parts: list[str] = []
+        for shown, names in self.of(devices).items():
+            count = len(names)
+            parts.append(f"{count} × {shown}")
+        return ", ".join(sorted(parts))
 
 
-def _sentence(found: Mapping[str, Iterable[str]]) -> str:
-    return "; ".join(f"{listed(list(names), _NAMED)}: {shown}" for shown, names in found.items())
+def _sentence(found: Mapping[str, Sequence[str]]) -> str:
+    named = {shown: listed(names, _NAMED) for shown, names in found.items()}
+    return "; ".join(f"{devices}: {shown}" for shown, devices in named.items())
 
 
 def _link(device: NodeDevice) -> str:
@@ -370,9 +442,15 @@ def _link(device: NodeDevice) -> str:
     lanes = f"x{device.width} of x{device.max_width}"
     if device.kind == "gpu" or not device.speed or not device.max_speed:
         return lanes  # A GPU lowers its speed while it idles
-    carried, port = _carried(device), device.rate_gbps or 0
-    short = f", which carries {carried:.0f} of the port's {port:g} Gb/s" if carried < port else ""
-    return f"{lanes} at {device.speed:g} of {device.max_speed:g} GT/s{short}"
+    link = f"{lanes} at {device.speed:g} of {device.max_speed:g} GT/s"
+    carried = _carried(device)
+    port = device.rate_gbps or 0
+    if carried >= port:
+        return link
+    return f"{link}, which carries {carried:.0f} of the port's {port:g} Gb/s"
+
+
+_SLOW_CODE_UP_TO = 5  # GT/s
 
 
 def _carried(device: NodeDevice) -> float:
@@ -380,52 +458,73 @@ def _carried(device: NodeDevice) -> float:
 
     8b/10b up to 5 GT/s, then 128b/130b.
     """
-    return (
-        (device.width or 0) * (device.speed or 0) * (0.8 if (device.speed or 0) <= 5 else 128 / 130)
-    )
+    lanes = device.width or 0
+    speed = device.speed or 0
+    payload = 0.8 if speed <= _SLOW_CODE_UP_TO else 128 / 130
+    return lanes * speed * payload
 
 
 def _slow(device: NodeDevice) -> bool:
     """Return whether a link has fewer lanes than it could, or a NIC's is too slow for its port."""
-    slower = device.kind != "gpu" and (device.speed or 0) < (device.max_speed or 0)
-    return (device.width or 0) < (device.max_width or 0) or (
-        slower and _carried(device) < (device.rate_gbps or 1e9)
-    )
+    if (device.width or 0) < (device.max_width or 0):
+        return True
+    if device.kind == "gpu" or (device.speed or 0) >= (device.max_speed or 0):
+        return False
+    return _carried(device) < (device.rate_gbps or _ANY_RATE)
+
+
+_ANY_RATE = 1e9
+"""Gb/s of a port whose rate is not known: every slower link then counts."""
 
 
 def _nearest(device: NodeDevice) -> str:
-    return next(
-        (
-            f"{far} to {len(names)} NIC{'s' * (len(names) > 1)}"
-            for far, names in device.nics.items()
-        ),
-        "",
-    )
+    for distance, names in device.nics.items():
+        count = len(names)
+        return f"{distance} to {count} {'NICs' if count > 1 else 'NIC'}"
+    return ""
 
 
-FACTS = (
-    Fact("pcie links", _link, _slow),
-    Fact("gpu to nic", _nearest, lambda device: next(iter(device.nics), "") == "SYS"),
-    Fact(
-        "acs",
-        lambda device: (
-            "" if device.acs is None else f"on at {listed(device.acs, 2)}" if device.acs else "off"
-        ),
-        lambda device: bool(device.acs),
-    ),
-    Fact(
-        "mtu",
-        lambda device: f"{device.mtu} of {device.max_mtu}" if device.mtu and device.max_mtu else "",
-        lambda device: device.mtu is not None and device.mtu < (device.max_mtu or 0),
-    ),
-)
+def _across_cpus(device: NodeDevice) -> bool:
+    return next(iter(device.nics), "") == "SYS"
+
+
+def _redirecting(device: NodeDevice) -> str:
+    if device.acs is None:
+        return ""
+    return f"on at {listed(device.acs, 2)}" if device.acs else "off"
+
+
+def _mtu(device: NodeDevice) -> str:
+    return f"{device.mtu} of {device.max_mtu}" if device.mtu and device.max_mtu else ""
+
+
+def _small_mtu(device: NodeDevice) -> bool:
+    return device.mtu is not None and device.mtu < (device.max_mtu or 0)
+
+
+PCIE_LINKS = Fact("pcie links", "pcie-links.costs", _link, _slow)
+GPU_TO_NIC = Fact("gpu to nic", "gpu-to-nic.costs", _nearest, _across_cpus)
+ACS = Fact("acs", "acs.costs", _redirecting, lambda device: bool(device.acs))
+MTU = Fact("mtu", "mtu.costs", _mtu, _small_mtu)
+FACTS = (PCIE_LINKS, GPU_TO_NIC, ACS, MTU)
 CHECKS: Mapping[str, Callable[[HostChecks], Check | None]] = {
-    **{
-        each.__name__.replace("_", " "): each
-        for each in (answer, libfabric, efa, rdma_ports, verbs, memlock)
-    },
-    **{each.__name__.replace("_", " "): each for each in (huge_pages, gpus, gpu_work, plugin)},
+    "answer": answer,
+    "libfabric": libfabric,
+    "efa": efa,
+    "rdma ports": rdma_ports,
+    "verbs": verbs,
+    "memlock": memlock,
+    "huge pages": huge_pages,
+    "gpus": gpus,
+    "gpu work": gpu_work,
+    "plugin": plugin,
     **{fact.name: fact.check for fact in FACTS},
-    **{each.__name__: each for each in (programs, mpirun, tools, settings, disk, load, interface)},
+    "programs": programs,
+    "mpirun": mpirun,
+    "tools": tools,
+    "settings": settings,
+    "disk": disk,
+    "load": load,
+    "interface": interface,
 }
 """By name, in order."""
