@@ -1,8 +1,8 @@
-"""Step + hosts → the command line of mpirun (Open MPI 4 and 5, hydra of MPICH and Intel MPI) or srun. Pure.
+"""Step + hosts → the command line of mpirun (Open MPI 4 and 5, MPICH, Intel MPI) or srun. Pure.
 
-Each rank is started as ``env -u … NAME=VALUE … stdbuf -oL PROGRAM …``. So it gets what the plan has,
-including blanks, and what is to be unset is really unset, no matter what mpirun, ssh or an image would pass
-on. ``stdbuf`` makes rows arrive when they are printed.
+Each rank is started as ``env -u … NAME=VALUE … stdbuf -oL PROGRAM …``. So it gets what the plan
+has, including blanks, and what is to be unset is really unset, no matter what mpirun, ssh or an
+image would pass on. ``stdbuf`` makes rows arrive when they are printed.
 """
 
 import math
@@ -16,11 +16,7 @@ from fabbench.model.plan import Command, Step
 _LOCAL = "localhost"
 # MPI only brings the ranks together. It must not open the fabric that is being measured (AWS's EKS
 # guide), and its own shared memory segments would be left behind when a run is aborted.
-_OPEN_MPI_TRANSPORT = (
-    *("--mca", "pml", "^cm,ucx"),
-    *("--mca", "btl", "tcp,self"),
-    *("--mca", "coll_hcoll_enable", "0"),
-)
+_OPEN_MPI_TRANSPORT = {"pml": "^cm,ucx", "btl": "tcp,self", "coll_hcoll_enable": "0"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,40 +25,36 @@ class MpiHosts:
 
     mpi: Mpi
     addresses: tuple[str, ...] = (_LOCAL,)  # In rank order; the first is the host where mpirun runs
-    agent: tuple[
-        str, ...
-    ] = ()  # The ssh command with which mpirun starts its daemons; empty for mpirun's default
-    interface: str = (
-        ""  # For MPI's own messages, on every host; if empty, any but the usual wrong ones
-    )
-    forward: tuple[str, ...] = (
-        "PATH",
-    )  # Variables of the first host that are forwarded to all ranks
-    programs: Mapping[str, str] = field(
-        default_factory=dict
-    )  # Program → path, the same on every host
-    env: Mapping[str, str] = field(
-        default_factory=dict
-    )  # Environment of every rank, in addition to the plan's
+    agent: tuple[str, ...] = ()
+    """The ssh command with which mpirun starts its daemons; empty for mpirun's default."""
+    interface: str = ""
+    """For MPI's own messages, on every host; if empty, any but the usual wrong ones."""
+    forward: tuple[str, ...] = ("PATH",)
+    """Variables of the first host that are forwarded to all ranks."""
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """Program → path, the same on every host."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Environment of every rank, in addition to the plan's."""
 
 
 def mpirun(step: Step, hosts: MpiHosts) -> Command:
-    """Return the command that starts all ranks of a step.
-
-    Variables that they inherit are passed by name.
-    """
-    hydra = hosts.mpi.kind is MpiKind.HYDRA
+    """Return the command that starts all ranks of a step; what they inherit is passed by name."""
     names = inherited(step)
     hosts = replace(hosts, forward=(*hosts.forward, *names))
-    # Where hydra takes the agent's options from.
-    env = {"HYDRA_LAUNCHER_EXTRA_ARGS": " ".join(hosts.agent[1:])} if hydra and hosts.agent else {}
+    env: dict[str, str] = {}
+    if hosts.agent and hosts.mpi.kind is MpiKind.HYDRA:
+        # Where hydra takes the agent's options from.
+        env["HYDRA_LAUNCHER_EXTRA_ARGS"] = " ".join(hosts.agent[1:])
     argv = (hosts.mpi.program, *options(step, hosts), *contexts(step, hosts))
     return Command(argv=argv, env=env, inherited=names)
 
 
 def inherited(step: Step) -> tuple[str, ...]:
     """Return the variables that any command of a step inherits."""
-    return tuple(dict.fromkeys(name for command in step.commands for name in command.inherited))
+    names: dict[str, None] = {}
+    for command in step.commands:
+        names |= dict.fromkeys(command.inherited)
+    return tuple(names)
 
 
 def options(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
@@ -72,13 +64,11 @@ def options(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
 
 
 def contexts(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
-    """Return the app contexts, one for each command of a step.
-
-    They are the same for every mpirun.
-    """
+    """Return the app contexts, one for each command of a step, the same for every mpirun."""
     words: list[str] = []
     for command in step.commands:
-        words += [":"] if words else []
+        if words:
+            words.append(":")
         words += ["-np", str(command.ranks), *_rank(command, hosts)]
     return tuple(words)
 
@@ -94,11 +84,18 @@ def srun(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
             f"srun starts a single program, but {step.label} has {len(step.commands)}.",
             hint="Use mpirun.",
         )
-    number, ranks = len(hosts.addresses), step.commands[0].ranks
+    (command,) = step.commands
+    nodes = len(hosts.addresses)
+    each = _each(step, hosts)
     return (
-        *("srun", "--mpi=pmix", f"--nodes={number}", f"--ntasks={ranks}"),
-        *(f"--ntasks-per-node={_each(step, hosts)}", "--cpu-bind=none", "--kill-on-bad-exit=1"),
-        *_rank(step.commands[0], hosts),
+        "srun",
+        "--mpi=pmix",
+        f"--nodes={nodes}",
+        f"--ntasks={command.ranks}",
+        f"--ntasks-per-node={each}",
+        "--cpu-bind=none",
+        "--kill-on-bad-exit=1",
+        *_rank(command, hosts),
     )
 
 
@@ -106,7 +103,8 @@ def _rank(command: Command, hosts: MpiHosts) -> Iterator[str]:
     yield "env"
     for name in command.unset:
         yield from ("-u", name)
-    yield from (f"{name}={value}" for name, value in {**hosts.env, **command.env}.items())
+    env = {**hosts.env, **command.env}
+    yield from (f"{name}={value}" for name, value in env.items())
     program = hosts.programs.get(command.argv[0], command.argv[0])
     yield from ("stdbuf", "-oL", program, *command.argv[1:])
 
@@ -119,31 +117,29 @@ def _open_mpi(step: Step, hosts: MpiHosts) -> Iterator[str]:
     yield from ("-H", ",".join(f"{host}:{each}" for host in hosts.addresses))
     if len(step.commands) == 1:
         yield from ("-N", str(each))
-    yield from _OPEN_MPI_TRANSPORT
+    for name, value in _OPEN_MPI_TRANSPORT.items():
+        yield from ("--mca", name, value)
     if hosts.interface:
         yield from ("--mca", "btl_tcp_if_include", hosts.interface)
     elif len(hosts.addresses) > 1:
         yield from ("--mca", "btl_tcp_if_exclude", "lo,docker0,veth_def_agent")
     if hosts.agent:
         # Only the first host has the key: its daemons must not start each other.
-        new = hosts.mpi.kind is MpiKind.OPEN_MPI_5
-        option, name = ("--prtemca", "plm_ssh") if new else ("--mca", "plm_rsh")
-        yield from (
-            option,
-            f"{name}_agent",
-            " ".join(hosts.agent),
-            option,
-            f"{name}_no_tree_spawn",
-            "1",
-        )
+        if hosts.mpi.kind is MpiKind.OPEN_MPI_5:
+            yield from ("--prtemca", "plm_ssh_agent", " ".join(hosts.agent))
+            yield from ("--prtemca", "plm_ssh_no_tree_spawn", "1")
+        else:
+            yield from ("--mca", "plm_rsh_agent", " ".join(hosts.agent))
+            yield from ("--mca", "plm_rsh_no_tree_spawn", "1")
     for name in hosts.forward:
         yield from ("-x", name)
 
 
 def _hydra(step: Step, hosts: MpiHosts) -> Iterator[str]:
+    each = _each(step, hosts)
     if hosts.addresses != (_LOCAL,):
-        yield from ("-hosts", ",".join(f"{host}:{_each(step, hosts)}" for host in hosts.addresses))
-    yield from ("-ppn", str(_each(step, hosts)))
+        yield from ("-hosts", ",".join(f"{host}:{each}" for host in hosts.addresses))
+    yield from ("-ppn", str(each))
     if hosts.agent:
         yield from ("-launcher", "ssh", "-launcher-exec", hosts.agent[0])
     if hosts.forward:
@@ -151,4 +147,6 @@ def _hydra(step: Step, hosts: MpiHosts) -> Iterator[str]:
 
 
 def _each(step: Step, hosts: MpiHosts) -> int:
-    return math.ceil(sum(command.ranks for command in step.commands) / len(hosts.addresses))
+    """Return how many ranks a host has at most."""
+    ranks = sum(command.ranks for command in step.commands)
+    return math.ceil(ranks / len(hosts.addresses))

@@ -32,7 +32,8 @@ class LineDecoder:
 
     def feed(self, chunk: bytes) -> list[str]:
         """Decode some bytes and return the lines that are complete now."""
-        *lines, self._kept = (self._kept + self._decoder.decode(chunk)).split("\n")
+        text = self._kept + self._decoder.decode(chunk)
+        *lines, self._kept = text.split("\n")
         while len(self._kept) > LONGEST_LINE:
             lines.append(self._kept[:LONGEST_LINE])
             self._kept = self._kept[LONGEST_LINE:]
@@ -40,7 +41,8 @@ class LineDecoder:
 
     def rest(self) -> list[str]:
         """Return the last line if it has no end."""
-        rest, self._kept = self._kept + self._decoder.decode(b"", final=True), ""
+        rest = self._kept + self._decoder.decode(b"", final=True)
+        self._kept = ""
         return [rest] if rest else []
 
 
@@ -49,19 +51,15 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def end_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends; exit now if it has ended.
-
-    Linux only.
-    """
+    """On Linux, have the kernel kill this process when its parent ends; exit now if it has."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)
 
 
-_MAX_FOLDER_PATH = (
-    40  # Leaves room for the path of a socket in it: some systems allow 104 characters
-)
+_MAX_FOLDER_PATH = 40
+"""Leaves room for the path of a socket in it: some systems allow 104 characters."""
 _CHUNK = 1 << 16
 SEND_S = 30.0
 _GRACE_S = 2.0
@@ -93,10 +91,7 @@ def kept(folder: Path, argv: Sequence[str]) -> tuple[str, ...]:
 
 
 class PipedProcess:
-    """A program whose input and outputs are pipes, which any thread may use.
-
-    Ctrl-C does not reach it.
-    """
+    """A program on pipes, which any thread may use. Ctrl-C does not reach it."""
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
         """Start it with `env` added. Raise MachineError if it cannot be started."""
@@ -112,22 +107,22 @@ class PipedProcess:
             )
         except OSError as error:
             raise MachineError(f"{argv[0]} could not be started: {error.strerror}.") from error
-        stdin, out, err = self._popen.stdin, self._popen.stdout, self._popen.stderr
-        assert stdin and out and err  # noqa: PT018, S101 - pipes were requested
-        self._input = stdin
+        out = self._popen.stdout
+        err = self._popen.stderr
+        assert self._popen.stdin and out and err  # noqa: PT018, S101 - pipes were requested
+        self._input = self._popen.stdin
         os.set_blocking(self._input.fileno(), False)
-        self._writing, self._reading = threading.Lock(), threading.Lock()
-        self._outputs = {out.fileno(): out, err.fileno(): err}
-        self._out, self._err = self._outputs
+        self._writing = threading.Lock()
+        self._reading = threading.Lock()
+        self._out = out.fileno()
+        self._err = err.fileno()
+        self._outputs = {self._out: out, self._err: err}
         self._poll = select.poll()
         for number in self._outputs:
             self._poll.register(number, select.POLLIN)
 
     def receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
-        """Return what came on standard output and standard error, after a wait if necessary.
-
-        None at the end.
-        """
+        """Return what came on both outputs, after a wait if necessary; None at the end."""
         with self._reading:
             if not self._outputs:
                 return None
@@ -148,7 +143,8 @@ class PipedProcess:
                 if not writable.poll(SEND_S * 1000):
                     raise TimeoutError(f"it accepted no input for {SEND_S:g} s")
                 with contextlib.suppress(BlockingIOError):
-                    data = data[os.write(self._input.fileno(), data[:_CHUNK]) :]
+                    written = os.write(self._input.fileno(), data[:_CHUNK])
+                    data = data[written:]
 
     def ended(self) -> bool:
         """Return whether it has ended."""
@@ -166,10 +162,7 @@ class PipedProcess:
         return None
 
     def close(self) -> None:
-        """End its group, and close its pipes.
-
-        A thread that waits for its outputs gets their end.
-        """
+        """End its group and close its pipes: a thread that waits for its outputs gets their end."""
         if self._popen.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, signal.SIGTERM)

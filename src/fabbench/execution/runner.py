@@ -1,6 +1,4 @@
-"""Runs steps.
-
-Mpirun, or pairs of a server and a client, one or several at once, each printed in turn.
+"""Runs steps: mpirun, or pairs of a server and a client, one or several at once.
 
 The lines of each pair are held until its turn comes; those of the first pair that has not ended are
 yielded as they come. So a log of pairs that ran concurrently reads like any other.
@@ -33,14 +31,11 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Ending, begin_marker, end_marker, own_line, tag_line
 from fabbench.model.plan import Execution, Step
 
-OpenSession: TypeAlias = Callable[
-    [Step], AbstractContextManager[Session]
-]  # Opens the session of a step
+OpenSession: TypeAlias = Callable[[Step], AbstractContextManager[Session]]
+"""Opens the session of a step."""
 
-_PORTS = (
-    32768,
-    61000,
-)  # Linux's range for outgoing connections, which firewalls between hosts must allow
+_PORTS = range(32768, 61000)
+"""Linux's range for outgoing connections, which firewalls between hosts must allow."""
 _NAMED = 3  # How many steps are named one by one
 
 
@@ -50,12 +45,10 @@ class _Pair:
     def __init__(self, step: Step) -> None:
         self.step = step
         self.texts: list[str] = []  # Lines that are not printed yet
-        self.status: int | None = (
-            None  # Of the side that failed first; 0 if both ended well, None if aborted
-        )
-        self.server, self.client = sorted(
-            step.commands, key=lambda command: command.role != "server"
-        )
+        self.status: int | None = None
+        """Of the side that failed first; 0 if both ended well, None if aborted."""
+        by_role = sorted(step.commands, key=lambda command: command.role != "server")
+        self.server, self.client = by_role
         self.known: Mapping[str, str] = {}
         self.port = 0
         self.programs: list[Program] = []
@@ -69,7 +62,8 @@ class _Pair:
 
     @property
     def failed(self) -> int | None:
-        return next((status for status in self._ended if status), None)
+        """Return the status of the side that failed first; None if none has."""
+        return next(filter(None, self._ended), None)
 
     def running(self) -> list[Program]:
         return [program for program in self.programs if program.status is None]
@@ -77,13 +71,21 @@ class _Pair:
     def take(self, output: Output) -> None:
         """Keep a line, tagged with the side that printed it, or record that a side has ended."""
         program, text = output
-        if text is not None:
-            self.texts.append(tag_line(program.name, text) if program is not None else text)
-        elif program is not None and program.status is not None:
-            self._ended.append(program.status)
-            self.partner_deadline = time.monotonic() + (PARTNER_S if self.failed else CLOSING_S)
-            if self.over:
-                self.status = self.failed or 0
+        if text is None:
+            if program is not None and program.status is not None:
+                self._end_side(program.status)
+        elif program is None:
+            self.texts.append(text)
+        else:
+            self.texts.append(tag_line(program.name, text))
+
+    def _end_side(self, status: int) -> None:
+        """Record how a side ended, and how long the other may keep running."""
+        self._ended.append(status)
+        rest_s = PARTNER_S if self.failed else CLOSING_S
+        self.partner_deadline = time.monotonic() + rest_s
+        if self.over:
+            self.status = self.failed or 0
 
 
 class Pairs:
@@ -91,7 +93,7 @@ class Pairs:
 
     def __init__(self, steps: Sequence[Step], limit: OutputLimit) -> None:
         self.status: int | None = None
-        """That of the pair that failed first; 0 if all ended well, None if ended by the watchdog."""
+        """Of the pair that failed first; 0 if all ended well, None if ended by the watchdog."""
         self._limit = limit
         self.timed_out = ""
         self._steps = steps
@@ -101,30 +103,18 @@ class Pairs:
         self._timeout_s = max(step.timeout_s for step in steps)
 
     def lines(self, open_session: OpenSession) -> Generator[str, None, None]:
-        """Run the pairs.
-
-        Start over with other ports as long as another program takes one of them first.
-        """
-        files = {name: text for step in self._steps for name, text in step.files.items()}
+        """Run the pairs; start over as long as another program takes one of their ports first."""
+        files: dict[str, str] = {}
+        for step in self._steps:
+            files |= step.files
         for _ in range(PORTS_TRIED):
             self._pairs = [_Pair(step) for step in self._steps]
             yield from self._begin()
             with open_session(replace(self._steps[0], files=files)) as session:
                 deadline = time.monotonic() + self._timeout_s
-                for pair, port in zip(self._pairs, random_ports(len(self._pairs)), strict=True):
-                    pair.port = port
-                    pair.known = {
-                        "{port}": str(pair.port),
-                        "{server}": session.address(pair.server.host),
-                    }
-                    pair.programs.append(
-                        session.exec(pair.server.filled(session.folder, pair.known))
-                    )
+                self._start_servers(session)
                 early = self._until_ready(session, deadline)
-                if any(
-                    who and who.status is not None and PORT_TAKEN in (text or "")
-                    for who, text in early
-                ):
+                if any(map(_is_port_taken, early)):
                     continue
                 self._take(early)
                 yield from self._run(session, deadline)
@@ -135,12 +125,22 @@ class Pairs:
             hint="Another program on this machine takes every port as soon as it is free.",
         )
 
+    def _start_servers(self, session: Session) -> None:
+        ports = random_ports(len(self._pairs))
+        for pair, port in zip(self._pairs, ports, strict=True):
+            pair.port = port
+            address = session.address(pair.server.host)
+            pair.known = {"{port}": str(port), "{server}": address}
+            server = pair.server.filled(session.folder, pair.known)
+            pair.programs.append(session.exec(server))
+
     def _until_ready(self, session: Session, deadline: float) -> list[Output]:
         def ready() -> bool:
             if any(pair.programs[0].status is not None for pair in self._pairs):
                 return True
             for pair in self._pairs:
-                pair.listening = pair.listening or session.listens(pair.programs[0], pair.port)
+                if not pair.listening:
+                    pair.listening = session.listens(pair.programs[0], pair.port)
             return all(pair.listening for pair in self._pairs)
 
         early: list[Output] = []
@@ -153,7 +153,7 @@ class Pairs:
         except TimedOutError:
             late = [pair for pair in self._pairs if not pair.listening]
             self._time_out(late, NOT_READY if len(late) == 1 else "the servers were not ready")
-            early += session.stop([program for pair in self._pairs for program in pair.running()])
+            early += session.stop(self._running())
         return early
 
     def _run(self, session: Session, deadline: float) -> Generator[str, None, None]:
@@ -161,65 +161,71 @@ class Pairs:
         yield from self._ready_lines()
         if self.timed_out:
             return
-        if early := next(
-            (pair for pair in self._pairs if pair.programs[0].status is not None), None
-        ):
-            self.status = early.status = early.programs[0].status or 1
-            self._take(session.stop(self._running()))
-            return
         for pair in self._pairs:
-            pair.programs.append(session.exec(pair.client.filled(session.folder, pair.known)))
+            if pair.programs[0].status is not None:
+                self.status = pair.status = pair.programs[0].status or 1
+                self._take(session.stop(self._running()))
+                return
+        for pair in self._pairs:
+            client = pair.client.filled(session.folder, pair.known)
+            pair.programs.append(session.exec(client))
+        yield from self._follow(session, deadline)
+
+    def _follow(self, session: Session, deadline: float) -> Generator[str, None, None]:
+        """Follow all programs until they end, or a pair fails; then end what still runs."""
         while running := [pair for pair in self._pairs if not pair.over]:
-            partners = [
-                pair.partner_deadline for pair in running if pair.partner_deadline is not None
-            ]
+            partners = [pair.partner_deadline for pair in running if pair.partner_deadline]
             try:
-                # Leave the loop only at the end of a program: at any other line, output would be
-                # lost.
-                for output in session.lines(deadline=min([deadline, *partners])):
-                    self._count(output)
-                    self._take((output,))
-                    yield from self._ready_lines()
-                    if output.text is None:
-                        break
-                else:
-                    break
+                first = min([deadline, *partners])
+                ended = yield from self._until_one_ends(session, first)
             except TimedOutError as late:
                 self._on_timeout(session, late, deadline)
                 return
-            if any(pair.over and pair.status for pair in self._pairs):
+            one_failed = any(pair.over and pair.status for pair in self._pairs)
+            if not ended or one_failed:
                 break
         self._end(session)
 
-    def _on_timeout(self, session: Session, late: TimedOutError, deadline: float) -> None:
-        """End everything.
+    def _until_one_ends(self, session: Session, deadline: float) -> Generator[str, None, bool]:
+        """Yield lines until a program ends, and return whether one did.
 
-        A side failed and its partner still waits, or a side is late or prints too much.
+        It must not be left at any other line: output would be lost.
         """
-        failed = next((pair for pair in self._pairs if pair.failed), None)
-        if failed is None:
-            now, flooded = time.monotonic(), isinstance(late, FloodedError)
-            pairs = [pair for pair in self._pairs if not pair.over]
-            alone = [
-                pair for pair in pairs if (pair.partner_deadline or deadline) <= now < deadline
-            ]
-            if alone and not flooded:
-                pairs, why = alone, RAN_ON
-            else:
-                why = str(late)
-            sides = dict.fromkeys(program.name for pair in pairs for program in pair.running())
-            self._time_out(pairs, f"{' and '.join(sides)}: {why}", in_full=why == TIME_UP)
+        for output in session.lines(deadline=deadline):
+            self._count(output)
+            self._take((output,))
+            yield from self._ready_lines()
+            if output.text is None:
+                return True
+        return False
+
+    def _on_timeout(self, session: Session, late: TimedOutError, deadline: float) -> None:
+        """End everything: a side is late or prints too much, or waits for one that has ended."""
+        if not any(pair.failed for pair in self._pairs):
+            self._blame(late, deadline)
         self._end(session)
         if isinstance(late, FloodedError) and self.timed_out:
-            self._pairs[min(self._turn, len(self._pairs) - 1)].texts.append(
-                own_line(self.timed_out)
-            )
+            self._current.texts.append(own_line(self.timed_out))
+
+    def _blame(self, late: TimedOutError, deadline: float) -> None:
+        """Record which sides were late: if there are any, those that outlasted their partners."""
+        now = time.monotonic()
+        pairs = [pair for pair in self._pairs if not pair.over]
+        why = str(late)
+        if now < deadline and not isinstance(late, FloodedError):
+            alone = [pair for pair in pairs if (pair.partner_deadline or deadline) <= now]
+            if alone:
+                pairs = alone
+                why = RAN_ON
+        sides = dict.fromkeys(program.name for pair in pairs for program in pair.running())
+        names = " and ".join(sides)
+        self._time_out(pairs, f"{names}: {why}", in_full=why == TIME_UP)
 
     def _end(self, session: Session) -> None:
         """End what still runs, and record the result."""
-        failed = next((pair for pair in self._pairs if pair.failed), None)
+        failed = next(filter(None, (pair.failed for pair in self._pairs)), None)
         if failed is not None:
-            self.status = failed.failed
+            self.status = failed
         elif not self.timed_out:
             self.status = 0
         unfinished = [(pair, pair.failed) for pair in self._pairs if pair.running()]
@@ -233,12 +239,11 @@ class Pairs:
     def _time_out(self, pairs: Sequence[_Pair], why: str, *, in_full: bool = True) -> None:
         """Record why pairs were ended, and whether it was after their full time."""
         labels = [pair.step.label for pair in pairs]
-        more = f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
-        steps = (
-            f"Step {labels[0]} was"
-            if len(labels) == 1
-            else f"Steps {', '.join(labels[:_NAMED])}{more} were"
-        )
+        named = ", ".join(labels[:_NAMED])
+        more = len(labels) - _NAMED
+        if more > 0:
+            named += f" and {more} more"
+        steps = f"Step {named} was" if len(labels) == 1 else f"Steps {named} were"
         after = f" after {self._timeout_s:g} s" if in_full else ""
         self.timed_out = f"{steps} aborted{after}: {why}."
 
@@ -250,7 +255,12 @@ class Pairs:
         """Hand each line to its pair; lines that belong to no pair go to the current one."""
         for output in outputs:
             pairs = (pair for pair in self._pairs if output.program in pair.programs)
-            next(pairs, self._pairs[min(self._turn, len(self._pairs) - 1)]).take(output)
+            next(pairs, self._current).take(output)
+
+    @property
+    def _current(self) -> _Pair:
+        """The pair whose turn it is; the last one after the last turn."""
+        return self._pairs[min(self._turn, len(self._pairs) - 1)]
 
     def _begin(self) -> Iterator[str]:
         """Yield the marker before the current pair, once."""
@@ -264,17 +274,26 @@ class Pairs:
         while self._turn < len(self._pairs):
             pair = self._pairs[self._turn]
             yield from self._begin()
-            texts, pair.texts = pair.texts, []
+            texts = pair.texts
+            pair.texts = []
             yield from texts
             if not (pair.over or flush):
                 return
             yield end_marker(pair.step.id, pair.status)
-            self._turn, self._started = self._turn + 1, False
+            self._turn += 1
+            self._started = False
+
+
+def _is_port_taken(output: Output) -> bool:
+    """Return whether it is the message of a program that has ended as its port was taken."""
+    program, text = output
+    ended = program is not None and program.status is not None
+    return ended and text is not None and PORT_TAKEN in text
 
 
 def random_ports(number: int) -> list[int]:
     """Return different TCP ports: if one is taken, the server reports it."""
-    return random.SystemRandom().sample(range(*_PORTS), number)
+    return random.SystemRandom().sample(_PORTS, number)
 
 
 def run_steps(open_session: OpenSession, execution: Execution) -> Generator[str, None, Ending]:
@@ -284,7 +303,8 @@ def run_steps(open_session: OpenSession, execution: Execution) -> Generator[str,
     side. Return how it ended.
     """
     limit = OutputLimit()
-    for steps in [execution.steps] if execution.together else [(step,) for step in execution.steps]:
+    groups = [execution.steps] if execution.together else [(step,) for step in execution.steps]
+    for steps in groups:
         run = _run(steps, limit)
         with closing(run.lines(open_session)) as lines:
             yield from lines
@@ -318,7 +338,8 @@ class _Mpi:
     def _output(self, open_session: OpenSession) -> Generator[str, None, None]:
         step = self._step
         with open_session(step) as session:
-            launched = session.exec(mpirun(step, session.mpi_hosts()).filled(session.folder))
+            command = mpirun(step, session.mpi_hosts())
+            launched = session.exec(command.filled(session.folder))
             deadline = time.monotonic() + step.timeout_s
             try:
                 for output in session.lines(deadline=deadline, silence_s=step.silence_s):
@@ -327,9 +348,8 @@ class _Mpi:
                         yield output.text
             except TimedOutError as late:
                 self.timed_out = f"{step.label} was aborted: {late}."
-                yield from (
-                    output.text for output in session.stop([launched]) if output.text is not None
-                )
+                last = session.stop([launched])
+                yield from (output.text for output in last if output.text is not None)
                 if isinstance(late, FloodedError):
                     yield own_line(self.timed_out)
                 return

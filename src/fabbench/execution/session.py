@@ -1,7 +1,4 @@
-"""What an execution needs in order to run.
-
-Programs on hosts, their lines, and a way to end them all.
-"""
+"""What an execution needs in order to run: programs on hosts, their lines, a way to end them."""
 
 import os
 import shlex
@@ -15,35 +12,29 @@ from fabbench.model.errors import RequestError
 from fabbench.model.plan import Command
 
 DEBUG = "debug."  # The prefix of the names of files that are read while they grow
-FORWARDED = (
-    "PATH",
-    "LD_LIBRARY_PATH",
-)  # Variables of the host where mpirun runs that are forwarded to all ranks
+FORWARDED = ("PATH", "LD_LIBRARY_PATH")
+"""Variables of the host where mpirun runs that are forwarded to all ranks."""
 
-PARTNER_S = 5  # How long one side of a pair may keep running after the other has failed
-# How long one side of a pair may keep running after the other has ended well: a busy host may need
-# it
+PARTNER_S = 5
+"""How long one side of a pair may keep running after the other has failed."""
 CLOSING_S = 30
+"""How long it may after the other has ended well: a busy host may need it."""
 PORTS_TRIED = 5
-PORT_TAKEN = (
-    "Address already in use"  # The message of a server that is to be started again, on another port
-)
+PORT_TAKEN = "Address already in use"
+"""The message of a server that is to be started again, on another port."""
 TIME_UP = "it timed out"
 RAN_ON = "it kept running after the other side had ended"
 SILENT = "no output for"
 NOT_READY = "the server was not ready"
 
-LONGEST_OUTPUT = (
-    256 << 20
-)  # The maximum of bytes that an execution may print, and of bytes in each of its files
-MAX_LINES = 1_000_000  # The maximum of lines that an execution may print
+LONGEST_OUTPUT = 256 << 20
+"""The maximum of bytes that an execution may print, and of bytes in each of its files."""
+MAX_LINES = 1_000_000
+"""The maximum of lines that an execution may print."""
 TOO_MUCH = "it printed more than 256 MiB or 1,000,000 lines"
 
-SOURCED = (
-    "sh",
-    "-c",
-    '. "$0" && exec "$@"',
-)  # What precedes the path of a file with `exports` and a program's words
+SOURCED = ("sh", "-c", '. "$0" && exec "$@"')
+"""What precedes the path of a file with `exports`, and a program's words."""
 
 
 def exports(names: Iterable[str]) -> str:
@@ -51,12 +42,15 @@ def exports(names: Iterable[str]) -> str:
 
     Raise RequestError if one is not set.
     """
-    missing = next((name for name in names if name not in os.environ), None)
-    if missing is not None:
-        raise RequestError(
-            f"The environment variable {missing} is not set.", hint="Export it, or drop --env."
-        )
-    return "".join(f"export {name}={shlex.quote(os.environ[name])}\n" for name in names)
+    lines: list[str] = []
+    for name in names:
+        if name not in os.environ:
+            raise RequestError(
+                f"The environment variable {name} is not set.", hint="Export it, or drop --env."
+            )
+        value = shlex.quote(os.environ[name])
+        lines.append(f"export {name}={value}\n")
+    return "".join(lines)
 
 
 def end_programs_script() -> str:
@@ -69,10 +63,7 @@ class TimedOutError(Exception):
 
 
 def raise_when_late(heard: float, silence_s: float | None, deadline: float | None) -> None:
-    """Raise TimedOutError at `deadline`, or `silence_s` after `heard`.
-
-    Both times of time.monotonic().
-    """
+    """Raise TimedOutError at `deadline` or `silence_s` after `heard` (both time.monotonic())."""
     now = time.monotonic()
     if deadline is not None and now >= deadline:
         raise TimedOutError(TIME_UP)
@@ -91,8 +82,9 @@ class OutputLimit:
     """What may still be printed. It bounds files, and what is kept of them in memory."""
 
     def __init__(self, *, above: int = 0) -> None:
-        """Allow `above` more bytes and lines than usual, for callers that count what others have counted."""
-        self._bytes, self._lines = LONGEST_OUTPUT + above, MAX_LINES + above
+        """Allow `above` more bytes and lines than usual, to count after others have counted."""
+        self._bytes = LONGEST_OUTPUT + above
+        self._lines = MAX_LINES + above
 
     def count(self, text: str) -> None:
         """Count a line. Raise FloodedError if the limit is exceeded."""
@@ -108,20 +100,14 @@ class Program(Protocol):
     name: str
     """Its display name: its role, or its first word."""
     status: int | None
-    """Exit status as in a shell: 128 plus the number of the signal that ended it. None.
-
-    Not ended.
-    """
+    """As in a shell: 128 plus the number of the signal that ended it. None: it has not ended."""
 
 
 class Output(NamedTuple):
-    """A line of a program, or of a debug file (None). If the text is None, the program has ended.
+    """A line of a program, or its end."""
 
-    See its `status`.
-    """
-
-    program: Program | None
-    text: str | None
+    program: Program | None  # None: a line of a debug file
+    text: str | None  # None: the program has ended; see its `status`
 
 
 class Session(Protocol):
@@ -134,19 +120,13 @@ class Session(Protocol):
     folder: str  # The path of a directory on every host that belongs to this session alone
 
     def mpi_hosts(self) -> MpiHosts:
-        """Return the hosts, and how mpirun reaches them.
-
-        Raise MachineError if there is no mpirun.
-        """
+        """Return the hosts and how mpirun reaches them. Raise MachineError: there is no mpirun."""
 
     def address(self, host: int) -> str:
         """Return the address at which the other hosts reach a host."""
 
     def exec(self, command: Command) -> Program:
-        """Start a command, without placeholders, on its host.
-
-        Raise MachineError if it is missing or cannot start.
-        """
+        """Start a command, without placeholders, on its host. Raise MachineError if it cannot."""
 
     def listens(self, program: Program, port: int) -> bool:
         """Return whether this very program listens on a TCP port. Makes no connection."""

@@ -1,6 +1,6 @@
 """Worker threads that process items concurrently, until all are done or the caller stops.
 
-Lines that threads pass on.
+Also the queue of lines that threads pass on.
 
 Ctrl-C reaches only the main thread. It sets an event that the waits of the threads check: see
 `fabbench.launchers.DivisibleAllocation`.
@@ -19,21 +19,20 @@ from fabbench.model.errors import MachineError
 T = TypeVar("T")
 U = TypeVar("U")
 
-_HOSTS, PARTS = 32, 64  # How many are processed concurrently
+_HOSTS = 32
+"""How many hosts are processed concurrently."""
+PARTS = 64
+"""How many parts of a sweep are."""
 _MAX_SHOWN = 5
-_STOPPING_S = (
-    1.0  # How long to wait for the threads of an interrupted call: one may hang in a name lookup
-)
+_STOPPING_S = 1.0
+"""How long to wait for the threads of an interrupted call: one may hang in a name lookup."""
 _WAKE_S = 0.25
-# How long `concurrently` waits for its threads: each ends the programs that it has started
 _ENDING_S = 60.0
+"""How long `concurrently` waits for its threads: each ends the programs that it has started."""
 
 
 class WorkerPool(Generic[T, U]):
-    """Threads that process the items of a list.
-
-    One that hangs does not keep fabbench from exiting.
-    """
+    """Threads that process the items of a list; one that hangs does not keep fabbench alive."""
 
     def __init__(
         self,
@@ -45,14 +44,15 @@ class WorkerPool(Generic[T, U]):
         stopped: threading.Event | None = None,
     ) -> None:
         """`name` is what the threads are called. Once `stopped` is set, they take no more items."""
-        self._work, self._stopped = work, stopped or threading.Event()
+        self._work = work
+        self._stopped = stopped or threading.Event()
         self._todo: queue.SimpleQueue[T] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[tuple[T, U] | BaseException] = queue.SimpleQueue()
         for item in items:
             self._todo.put(item)
-        names = (f"fabbench {name} {number}" for number in range(min(workers, len(items))))
         self._threads = [
-            threading.Thread(target=self._run, name=each, daemon=True) for each in names
+            threading.Thread(target=self._run, name=f"fabbench {name} {number}", daemon=True)
+            for number in range(min(workers, len(items)))
         ]
 
     def start(self) -> None:
@@ -95,7 +95,10 @@ class WorkerPool(Generic[T, U]):
 
 
 def concurrently(
-    items: Sequence[T], work: Callable[[T], U], ended: threading.Event, workers: int = PARTS
+    items: Sequence[T],
+    work: Callable[[T], U],
+    ended: threading.Event,
+    workers: int = PARTS,
 ) -> Generator[tuple[T, U], None, None]:
     """Call `work` with each item, and yield items and results as they come.
 
@@ -151,33 +154,41 @@ def map_hosts(
 
 
 def require_all(results: Mapping[str, T | MachineError]) -> dict[str, T]:
-    """Return the results, or raise MachineError with the errors and hints of all hosts that failed."""
-    failed = {name: result for name, result in results.items() if isinstance(result, MachineError)}
+    """Return the results. Raise MachineError with the errors and hints of all hosts that failed."""
+    succeeded: dict[str, T] = {}
+    failed: dict[str, MachineError] = {}
+    for name, result in results.items():
+        if isinstance(result, MachineError):
+            failed[name] = result
+        else:
+            succeeded[name] = result
     if failed:
-        shown = list(failed.items())[:_MAX_SHOWN]
-        more = f" And {len(failed) - _MAX_SHOWN} more hosts." if len(failed) > _MAX_SHOWN else ""
-        hints = {name: error.hint for name, error in shown if error.hint}
-        if len(set(hints.values())) > 1:
-            hints = {name: f"For {name}: {hint}" for name, hint in hints.items()}
-        hint = " ".join(dict.fromkeys(hints.values()))
-        raise MachineError(" ".join(str(error) for _, error in shown) + more, hint=hint or None)
-    return {
-        name: result for name, result in results.items() if not isinstance(result, MachineError)
-    }
+        raise _of_all(failed)
+    return succeeded
 
 
-_MAX_QUEUED = (
-    8  # Items. The next one blocks, and with it the connection and the remote programs that print.
-)
+def _of_all(failed: Mapping[str, MachineError]) -> MachineError:
+    """Return one error with the sentences and the hints of the first that failed."""
+    shown = list(failed)[:_MAX_SHOWN]
+    sentences = [str(failed[name]) for name in shown]
+    more = len(failed) - len(shown)
+    if more:
+        sentences.append(f"And {more} more hosts.")
+    hints = {name: failed[name].hint for name in shown if failed[name].hint}
+    if len(set(hints.values())) > 1:
+        hints = {name: f"For {name}: {hint}" for name, hint in hints.items()}
+    hint = " ".join(dict.fromkeys(filter(None, hints.values())))
+    return MachineError(" ".join(sentences), hint=hint or None)
+
+
+_MAX_QUEUED = 8
+"""Items. The next one blocks, and with it the connection and the remote programs that print."""
 
 
 class Item(NamedTuple):
-    """What a thread passes on: lines of a program, or of a debug file (None); the program's end.
+    """What a thread passes on: lines, the end of a program, or an error."""
 
-    Or an error.
-    """
-
-    program: Program | None = None
+    program: Program | None = None  # None: a debug file
     texts: Sequence[str] = ()
     status: int | None = None
     error: Exception | None = None
@@ -195,10 +206,7 @@ class OutputQueue:
         self._closed = threading.Event()
 
     def put(self, item: Item) -> None:
-        """Add an item as soon as there is room.
-
-        Raise QueueClosedError if no thread reads any more.
-        """
+        """Add an item as soon as there is room. Raise QueueClosedError if no thread reads."""
         while not self._closed.is_set():
             with contextlib.suppress(queue.Full):
                 self._items.put(item, timeout=_WAKE_S)
@@ -206,10 +214,7 @@ class OutputQueue:
         raise QueueClosedError
 
     def get(self, timeout_s: float) -> Item | None:
-        """Wait for the next item; None if none came in time.
-
-        Raise the error of a thread that failed.
-        """
+        """Return the next item; None: none in time. Raise the error of a thread that failed."""
         try:
             item = self._items.get(timeout=timeout_s) if timeout_s else self._items.get_nowait()
         except queue.Empty:

@@ -1,7 +1,4 @@
-"""What a script needs to know about where it runs.
-
-How to list hosts, start ranks, start programs.
-"""
+"""What a script needs to know about where it runs: how to list hosts, start ranks and programs."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -37,37 +34,31 @@ class VariantOverrides:
 class ScriptTarget:
     """Where a script runs, and how it starts programs there."""
 
-    # Bash text that reads the array `hosts`, in rank order; ``@HOSTS@`` is how many are needed
     hosts: str
+    """Bash text that reads the array `hosts`, in rank order; ``@HOSTS@`` is how many are needed."""
     ranks_by_srun: bool = False  # Otherwise mpirun starts the ranks
     programs_by_srun: bool = False  # Otherwise ssh starts the programs on other hosts
-    here: bool = (
-        True  # Whether the script runs on the first host; otherwise it runs on none of them
-    )
-    mpirun: str = (
-        "mpirun"  # Its path; ``mpiexec.hydra`` is MPICH's or Intel's, everything else Open MPI's
-    )
+    here: bool = True
+    """Whether the script runs on the first host; otherwise it runs on none of them."""
+    mpirun: str = "mpirun"
+    """Its path; ``mpiexec.hydra`` is MPICH's or Intel's, everything else Open MPI's."""
     agent: tuple[str, ...] = ()  # What mpirun starts its daemons with; empty for its default
     interface: str = ""  # For MPI's own messages; if empty, any but the usual wrong ones
     extra: tuple[str, ...] = ()  # More options of mpirun, or of srun
     ssh: tuple[str, ...] = SSH  # Options of ssh
-    programs: Mapping[str, str] = field(
-        default_factory=dict
-    )  # Program → path, the same on every host
-    inside: tuple[
-        str, ...
-    ] = ()  # Options of srun that start a program in a container; empty for the host itself
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """Program → path, the same on every host."""
+    inside: tuple[str, ...] = ()
+    """Options of srun that start a program in a container; empty for the host itself."""
     folders: tuple[str, ...] = ()  # As `VariantOverrides.folders`
     toggled: bool = True  # Whether the variable FABRIC chooses configurations
-    head: str = (
-        ""  # Comments that precede everything else: the command that generated it, directives
-    )
+    head: str = ""
+    """Comments before everything else: the command that generated it, directives."""
     opening: str = ""  # Text before the first execution
     at_exit: str = ""  # A command that runs at the end, no matter how it ends
     variants: Mapping[str, VariantOverrides] = field(default_factory=dict)  # Variant → what differs
-    inventory: Inventory | None = (
-        None  # What NICs are judged against; None if NIC counters are not read
-    )
+    inventory: Inventory | None = None
+    """What NICs are judged against; None if NIC counters are not read."""
 
     def of(self, variant: str) -> "ScriptTarget":
         """Return the target of a variant's configurations."""
@@ -77,9 +68,13 @@ class ScriptTarget:
     @property
     def mpiruns(self) -> tuple[str, ...]:
         """Every mpirun that is used."""
-        return tuple(dict.fromkeys(self.of(name).mpirun for name in self.variants or ("",)))
+        return tuple(dict.fromkeys(target.mpirun for target in self._of_variants()))
 
     @property
     def contained(self) -> bool:
         """Whether programs run in containers."""
-        return any(self.of(name).inside for name in self.variants or ("",))
+        return any(target.inside for target in self._of_variants())
+
+    def _of_variants(self) -> "list[ScriptTarget]":
+        """Return the target of each variant; this one if there are none."""
+        return [self.of(name) for name in self.variants] or [self]

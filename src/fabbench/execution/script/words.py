@@ -12,10 +12,9 @@ from itertools import chain
 from fabbench.model.errors import RequestError
 from fabbench.model.messages import printable
 
-_BEGIN, _END = (
-    "\ud800",
-    "\ud801",
-)  # These enclose a shell variable within a word: no printable text contains them
+_BEGIN = "\ud800"
+_END = "\ud801"
+"""These enclose a shell variable within a word: no printable text contains them."""
 _VARIABLE = re.compile(f"{_BEGIN}([^{_END}]*){_END}")
 _PLAIN = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
 _WIDTH = 108
@@ -30,14 +29,19 @@ def variable(name: str) -> str:
 def quote(word: str) -> str:
     """Quote a word so that a shell reads it literally, except for the variables in it."""
     parts = _VARIABLE.split(word)
-    if len(parts) > 1 and all(_PLAIN.fullmatch(part.replace(" ", "")) for part in parts[::2]):
-        inner = "".join(f"${{{part}}}" if index % 2 else part for index, part in enumerate(parts))
+    if len(parts) == 1:
+        return _literal(word)
+    texts = [part.replace(" ", "") for part in parts[::2]]
+    if all(map(_PLAIN.fullmatch, texts)):
+        inner = _VARIABLE.sub(r"${\1}", word)
         return f'"{inner}"'
-    quoted = (
-        f'"${{{part}}}"' if index % 2 else _literal(part) if part else ""
-        for index, part in enumerate(parts)
-    )
-    return "".join(quoted) or "''"
+    quoted = ""
+    for index, part in enumerate(parts):
+        if index % 2:
+            quoted += f'"${{{part}}}"'
+        elif part:
+            quoted += _literal(part)
+    return quoted
 
 
 def _literal(text: str) -> str:
@@ -45,19 +49,22 @@ def _literal(text: str) -> str:
 
     See `model.messages`.
     """
-    return shlex.quote(text) if printable(text) == text and "\n" not in text else _escaped(text)
+    if printable(text) != text or "\n" in text:
+        return _escaped(text)
+    return shlex.quote(text)
 
 
 def _escaped(text: str) -> str:
-    escaped = "".join(
-        f"\\{char}"
-        if char in "\\'"
-        else _bytes(char)
-        if char in "\n[:" or printable(char) != char
-        else char
-        for char in text
-    )
+    escaped = "".join(map(_escape, text))
     return f"$'{escaped}'"
+
+
+def _escape(char: str) -> str:
+    if char in "\\'":
+        return f"\\{char}"
+    if char in "\n[:" or printable(char) != char:
+        return _bytes(char)
+    return char
 
 
 def _bytes(char: str) -> str:
@@ -69,7 +76,8 @@ def wrapped(texts: Sequence[str], indent: str, newline: str = " \\\n") -> str:
     lines = [indent]
     for text in _together(texts):
         blank = " " if lines[-1].strip() else ""
-        if blank and len(lines[-1]) + len(text) > _WIDTH:
+        width = len(lines[-1]) + len(text)
+        if blank and width > _WIDTH:
             lines.append(f"{indent}    {text}")
         else:
             lines[-1] += f"{blank}{text}"
@@ -96,10 +104,12 @@ def case(arms: dict[str, str]) -> str:
     """Return the choice between texts by $label; a short one begins behind its label."""
     text = ""
     for label, arm in arms.items():
-        short = arm.count("\n") <= _SHORT
-        text += f"    {quote(label)})" + (
-            f" {arm.strip()} ;;\n" if short else f"\n{arm}        ;;\n"
-        )
+        pattern = quote(label)
+        if arm.count("\n") <= _SHORT:
+            one_line = arm.strip()
+            text += f"    {pattern}) {one_line} ;;\n"
+        else:
+            text += f"    {pattern})\n{arm}        ;;\n"
     return f"    case $label in\n{text}    esac\n"
 
 
@@ -125,26 +135,25 @@ def shared_environment(
 ) -> tuple[list[str], dict[str, list[str]]]:
     """Return the words of env that all have in common, and those that each has besides."""
     split = {label: _parts(words) for label, words in environments.items()}
-    everywhere = [
-        part
-        for part in next(iter(split.values()))
-        if all(part in parts for parts in split.values())
-    ]
-    own = {
-        label: [part for part in parts if part not in everywhere or part == ("env",)]
-        for label, parts in split.items()
-    }
-    return [*chain.from_iterable(everywhere)], {
-        label: [*chain.from_iterable(parts)] for label, parts in own.items()
-    }
+    first, *others = split.values()
+    shared = [part for part in first if all(part in parts for parts in others)]
+    own: dict[str, list[str]] = {}
+    for label, parts in split.items():
+        rest = [part for part in parts if part not in shared or part == ("env",)]
+        own[label] = list(chain.from_iterable(rest))
+    return list(chain.from_iterable(shared)), own
 
 
 def _parts(words: Sequence[str]) -> list[tuple[str, ...]]:
     """Split the words of `env`: what starts env, env itself, options, variables."""
     start = words.index("env")
     parts = [tuple(words[:start])] if start else []
+    parts.append(("env",))
     rest = iter(words[start + 1 :])
-    return [*parts, ("env",), *((word, next(rest)) if word == "-u" else (word,) for word in rest)]
+    for word in rest:
+        part = (word, next(rest)) if word == "-u" else (word,)
+        parts.append(part)
+    return parts
 
 
 _ANY_SHELL = re.compile(r"[A-Za-z0-9_./:,+-][A-Za-z0-9_./:,+=@%-]*")
