@@ -20,28 +20,26 @@ from pathlib import Path
 from threading import Event
 from typing import Any, cast
 
-from fabbench.analysis.expectations import Assessment, expectations
-from fabbench.analysis.headline import headline, headline_row
 from fabbench.benchmarks import DEFAULT
-from fabbench.evidence.known_errors import causes, told
 from fabbench.hosts.check import Progress, Status, check_hosts
 from fabbench.launchers import (
     AllocationLostError,
     DivisibleAllocation,
+    Examined,
     Launcher,
     launcher_named,
     require_support,
 )
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
-from fabbench.model.hostlist import compress_hostlist
-from fabbench.model.hosts import Needs, Target
-from fabbench.model.log import METRICS, Log, Outcome, Severity
+from fabbench.model.hosts import Host, Inventory, Needs, Target
+from fabbench.model.log import Outcome, Severity
 from fabbench.model.messages import counted, listed, redacted
+from fabbench.model.plan import Plan
 from fabbench.model.units import format_duration
-from fabbench.plan.gates import AT_LEAST, Gate, parse_gates
+from fabbench.plan.gates import parse_gates
 from fabbench.plan.request import RunRequest
-from fabbench.report.certificate import ALL, EXITS, Certificate, RungFigure, RungResult, State
-from fabbench.runs.document import StoreError, TestResult, read, write
+from fabbench.report.certificate import ALL, EXITS, Certificate, RungResult, State
+from fabbench.runs.document import StoreError, read, write
 from fabbench.runs.execute import Watcher
 from fabbench.runs.ladder import (
     CHECK,
@@ -54,29 +52,21 @@ from fabbench.runs.ladder import (
     read_thresholds,
 )
 from fabbench.runs.run import RunResult, run
+from fabbench.runs.rung_verdicts import judge_run, judge_sweep, judged
 from fabbench.runs.store import StoredRun
 from fabbench.runs.sweep import (
     SweepRequest,
     SweepRun,
     Watching,
-    diagnosed,
     end_sweep,
     require_divisible,
     same_nodes,
     sweep,
-    unfinished,
 )
-from fabbench.sweep.values import SuspectKind
 
 _LEAST_S = 5.0  # Nothing starts with less time than this left
-_DOUBTFUL = frozenset(
-    {Outcome.UNPROVEN, Outcome.TRUNCATED, Outcome.SKIPPED}
-)  # They say nothing about the nodes
-_NOT_STARTED = "program-missing"  # The code of a failure that says nothing about them either
 _OF_HALVES = 5  # Repeats of half of the nodes
-_FLOOR = (
-    0.5  # The fraction of the ceiling of its NICs that a figure must reach if none is published
-)
+_OF_ALL = 3  # Repeats of every other rung, unless the level is the quickest
 
 
 def certificate_path(store: Path, name: str) -> Path:
@@ -86,7 +76,8 @@ def certificate_path(store: Path, name: str) -> Path:
 
 def open_certificate(name: str, store: Path) -> Certificate:
     """Read a certificate by its id, or a file. Raise MachineError or RequestError."""
-    path = certificate_path(store, name) if not Path(name).suffix else Path(name)
+    is_file_name = Path(name).suffix
+    path = Path(name) if is_file_name else certificate_path(store, name)
     if name == "last":
         path = max(path.parent.glob("*.json"), default=path)
     if not path.is_file():
@@ -98,7 +89,8 @@ def open_certificate(name: str, store: Path) -> Certificate:
 
 def go_on(certificate: Certificate, store: Path) -> str:
     """Return how to test what is left."""
-    return f"To go on: {shlex.join(['fabbench', 'accept', '--resume', certificate.id, '--store', str(store)])}"
+    argv = ["fabbench", "accept", "--resume", certificate.id, "--store", str(store)]
+    return f"To go on: {shlex.join(argv)}"
 
 
 @dataclass
@@ -115,30 +107,33 @@ class Acceptance:
 
     def __post_init__(self, resume: Certificate | None) -> None:
         """Keep what is certain; what was not tested is tested now, or goes on."""
-        how, run, self._rungs = self.how, self.asked.run, list[Rung]()
+        how = self.how
+        run = self.asked.run
+        self._rungs: list[Rung] = []
         self._deadline = time.monotonic() + (how.max_time or math.inf)
         self._limits = read_thresholds(how.thresholds) if how.thresholds else {}
-        what: Any = {
-            "level": how.level,
-            "profile": how.profile,
-            "limits": str(how.thresholds or ""),
-        }
         known = resume or Certificate(
-            **what, target=run.target.name, command=tuple(redacted(run.command))
+            level=how.level,
+            profile=how.profile,
+            limits=str(how.thresholds or ""),
+            target=run.target.name,
+            command=tuple(redacted(run.command)),
         )
-        self.asked = replace(self.asked, run=same_nodes(run, [each.name for each in known.nodes]))
-        kept = tuple(each for each in known.rungs if each.state is not State.INCOMPLETE)
+        nodes = [each.name for each in known.nodes]
+        self.asked = replace(self.asked, run=same_nodes(run, nodes))
         self._begun = {
             each.name: StoredRun(run.store / each.run) for each in known.rungs if each.run
         }
-        self.certificate = replace(known, rungs=kept, ended=None)
+        certain = tuple(each for each in known.rungs if each.state is not State.INCOMPLETE)
+        self.certificate = replace(known, rungs=certain, ended=None)
 
     def accept(self) -> Certificate:
         """Climb the ladder; an early end leaves a certificate, too.
 
         Raise FabbenchError if no machine can be held.
         """
-        run, launcher = self.asked.run, launcher_named(self.asked.run.target.launcher)
+        run = self.asked.run
+        launcher = launcher_named(run.target.launcher)
         require_divisible(run.target)
         require_support(launcher, run.target)
         wanted = replace(needs(), fabrics=run.fabrics, held_s=self.how.max_time)
@@ -147,13 +142,12 @@ class Acceptance:
                 with launcher.open(target, wanted) as allocation:
                     self._climb(cast("DivisibleAllocation", allocation))
         except (FabbenchError, KeyboardInterrupt) as error:
-            if not self.certificate.ended or not isinstance(error, MachineError):
-                if self.certificate.rungs:
-                    error.add_note(go_on(self.certificate, run.store))
-                raise
-            self.notify(
-                f"{error} {error.hint or ''}".rstrip()
-            )  # a node that is gone cannot be cleaned up
+            if self.certificate.ended and isinstance(error, MachineError):
+                self.notify(_with_hint(error))  # a node that is gone cannot be cleaned up
+                return self.certificate
+            if self.certificate.rungs:
+                error.add_note(go_on(self.certificate, run.store))
+            raise
         return self.certificate
 
     def _write(self, **changes: Any) -> None:
@@ -178,107 +172,118 @@ class Acceptance:
 
         None: all did.
         """
+        target = self.asked.run.target
 
         def tested(blank: RungResult) -> RungResult:
             with self.examine() as progress:
                 examined = launcher.examine(target, wanted, deep=False, progress=progress)
-            if not examined.probes and (silent := examined.relations.unreachable):
-                raise MachineError(
-                    f"No node answers. {' '.join(silent.values())}",
-                    hint="fabbench check shows more.",
-                )
-            required = Needs(fabrics=(self.how.fabric,) if self.how.fabric else ())
-            checks = [
-                *examined.checks,
-                *check_hosts(examined.probes, required, relations=examined.relations),
-            ]
-            failed = {
-                each.host: f"{each.name}: {each.seen}"
-                for each in reversed(checks)
-                if each.status is Status.FAIL
-            }
-            doubts = (
-                ["Nothing could be checked."]
-                if all(each.status is Status.SKIP for each in checks)
-                else ()
-            )
-            return _judged(replace(blank, bad=failed, nodes=failed), (), doubts)
+            return self._checked(examined, blank)
 
-        target = self.asked.run.target
-        checked = self._climbed(
-            CHECK, "Checks of each node, and of differences between nodes", tested
-        )
-        fine = tuple(each for each in target.hosts[: target.nodes] if each not in checked.nodes)
+        what = "Checks of each node, and of differences between nodes"
+        checked = self._climbed(CHECK, what, tested)
+        requested = target.hosts[: target.nodes]
+        fine = tuple(each for each in requested if each not in checked.nodes)
         if target.hosts and not fine:
             self._write(ended=time.time())
             return None
         return replace(target, hosts=fine, nodes=None) if fine else target
+
+    def _checked(self, examined: Examined, blank: RungResult) -> RungResult:
+        """Return what the checks of nodes say. Raise MachineError if no node answers."""
+        silent = examined.relations.unreachable
+        if silent and not examined.probes:
+            reasons = " ".join(silent.values())
+            raise MachineError(f"No node answers. {reasons}", hint="fabbench check shows more.")
+        required = Needs(fabrics=(self.how.fabric,) if self.how.fabric else ())
+        of_hosts = check_hosts(examined.probes, required, relations=examined.relations)
+        checks = [*examined.checks, *of_hosts]
+        failed: dict[str, str] = {}
+        for each in reversed(checks):  # the first one of a node says why
+            if each.status is Status.FAIL:
+                failed[each.host] = f"{each.name}: {each.seen}"
+        skipped = all(each.status is Status.SKIP for each in checks)
+        doubts = ["Nothing could be checked."] if skipped else []
+        return judged(replace(blank, bad=failed, nodes=failed), doubts=doubts)
 
     def _climb(self, allocation: DivisibleAllocation) -> None:
         """Carry out the rungs that are left.
 
         Raise RequestError for other nodes than those of rungs that are kept.
         """
-        inventory, before = allocation.inventory, {each.name for each in self.certificate.nodes}
-        if before and before != {*(each.name for each in inventory.hosts), *inventory.unreachable}:
-            raise RequestError(
-                "These are other nodes than before.",
-                hint="Name the same ones, or start a new ladder.",
-            )
+        inventory = allocation.inventory
+        self._require_same_nodes(inventory)
         self._write(nodes=inventory.hosts)
         if lost := inventory.unreachable:
             self._climbed(
-                "reach", "Nodes answer", lambda blank: _judged(replace(blank, bad=lost, nodes=lost))
+                "reach", "Nodes answer", lambda blank: judged(replace(blank, bad=lost, nodes=lost))
             )
         self._rungs = ladder(inventory, self.how)
         for rung in self._rungs:
             self._climbed(rung.name, rung.what, partial(self._tested, rung, allocation))
         self._write(ended=time.time())
 
+    def _require_same_nodes(self, inventory: Inventory) -> None:
+        before = {each.name for each in self.certificate.nodes}
+        now = {each.name for each in inventory.hosts} | inventory.unreachable.keys()
+        if before and before != now:
+            raise RequestError(
+                "These are other nodes than before.",
+                hint="Name the same ones, or start a new ladder.",
+            )
+
     def _tested(self, rung: Rung, allocation: DivisibleAllocation, blank: RungResult) -> RungResult:
         """Carry out one rung on the nodes that nothing speaks against."""
         if rung.absent:
             return replace(blank, state=State.NOT_APPLICABLE, why=rung.absent)
         bad = self.certificate.bad_nodes
-        chosen = [at for at, host in enumerate(allocation.inventory.hosts) if host.name not in bad]
+        hosts = allocation.inventory.hosts
+        chosen = [at for at, host in enumerate(hosts) if host.name not in bad]
         held = allocation.part(chosen, Event())
         try:
             self._require(rung, held)
-            until = f", {format_duration(left)} left" if (left := self._left()) < math.inf else ""
-            self.notify(f"[{self._rungs.index(rung) + 1}/{len(self._rungs)}] {rung.what}{until}")
+            self._announce(rung)
             if rung.mode:
                 return self._sweep(rung, held, blank)
             if rung.name == SOAK:
                 return self._soak(held, blank)
-            count = len(chosen) // 2 if rung.half else len(chosen)
-            others = range(count, len(chosen) if rung.baseline else count)
-            with self._load(rung, held, others) if others else nullcontext():
-                return _ran(self._measure(rung, held.part(range(count), Event())), blank)
+            return self._run(rung, held, blank)
         except (StoreError, AllocationLostError):
             raise
         except (RequestError, MachineError) as error:  # before anything was measured
-            return replace(blank, why=f"Not tested: {error} {error.hint or ''}".rstrip())
+            return replace(blank, why=f"Not tested: {_with_hint(error)}")
+
+    def _announce(self, rung: Rung) -> None:
+        left_s = self._left()
+        number = self._rungs.index(rung) + 1
+        until = "" if math.isinf(left_s) else f", {format_duration(left_s)} left"
+        count = len(self._rungs)
+        self.notify(f"[{number}/{count}] {rung.what}{until}")
+
+    def _run(self, rung: Rung, held: DivisibleAllocation, blank: RungResult) -> RungResult:
+        """Measure all nodes, or the first half of them while the others do the same or nothing."""
+        nodes = len(held.inventory.hosts)
+        measured = range(nodes // 2 if rung.half else nodes)
+        others = range(len(measured), nodes)
+        load: AbstractContextManager[None] = nullcontext()
+        if rung.baseline and others:
+            load = self._load(rung, held, others)
+        with load:
+            ended = self._measure(rung, held.part(measured, Event()))
+        return judge_run(ended, blank)
 
     def _require(self, rung: Rung, held: DivisibleAllocation) -> None:
         """Raise RequestError for what keeps a rung from being tested."""
-        hosts, before = held.inventory.hosts, self.certificate.results.get(rung.after)
+        before = self.certificate.results.get(rung.after)
         if before is not None and before.state is State.FAILED and not before.nodes:
             raise RequestError(f"{rung.after} failed.")
-        if len(hosts) < (1 if rung.alone else 4 if rung.half else 2):
-            raise RequestError(
-                f"{counted(len(hosts), 'node')} left of {len(self.certificate.nodes)}."
-            )
+        left = len(held.inventory.hosts)
+        if left < _fewest_nodes(rung):
+            tested = len(self.certificate.nodes)
+            raise RequestError(f"{counted(left, 'node')} left of {tested}.")
         if rung.half and not held.concurrent:
             raise RequestError("these nodes cannot be used at the same time.")
-        for host in hosts if rung.benchmark else ():
-            need = rung.work.needs
-            if missing := [
-                each for each in need.programs if each not in {*host.programs, *host.searched}
-            ]:
-                raise RequestError(
-                    f"{listed(missing)} not found on {host.name}.",
-                    hint=f"Install it: {need.install}.",
-                )
+        if rung.benchmark:
+            _require_programs(rung.work.needs, held.inventory.hosts)
 
     def _left(self) -> float:
         """Return the seconds that are left.
@@ -294,37 +299,51 @@ class Acceptance:
 
         Raise RequestError if the rung that it is compared with has no figures.
         """
-        before, gates = self.certificate.results.get(rung.baseline), self._limits.get(rung.name, ())
+        before = self.certificate.results.get(rung.baseline)
         if rung.baseline and not (before and before.figures):
             raise RequestError(f"{rung.baseline} was not measured.")
-        if before and not rung.half:
-            gates = gates or tuple(
-                f"{each.metric}:{100 * self.asked.tolerance:g}%" for each in before.figures
-            )
+        inside_nodes = rung.alone and rung.benchmark == DEFAULT
+        ladder_id = self.certificate.id[-6:]
+        suffix = rung.name.replace(":", "-")
         return replace(
             self.asked.run,
             benchmark=rung.benchmark,
             work=rung.work,
-            fabrics=() if rung.alone and rung.benchmark == DEFAULT else self.asked.run.fabrics,
-            repeats=_OF_HALVES if rung.half else 1 if self.how.level == LEVELS[0] else 3,
-            gates=() if rung.mode else gates,
+            fabrics=() if inside_nodes else self.asked.run.fabrics,
+            repeats=self._repeats(rung),
+            gates=self._gates(rung, before),
             baseline=before.run if before else None,
-            name=f"{self.certificate.id[-6:]}-{rung.name.replace(':', '-')}",
+            name=f"{ladder_id}-{suffix}",
         )
+
+    def _repeats(self, rung: Rung) -> int:
+        if rung.half:
+            return _OF_HALVES
+        return 1 if self.how.level == LEVELS[0] else _OF_ALL
+
+    def _gates(self, rung: Rung, before: RungResult | None) -> tuple[str, ...]:
+        """Return the gates of a run; without limits, that it is no worse than the one before."""
+        if rung.mode:
+            return ()
+        gates = self._limits.get(rung.name, ())
+        if gates or before is None or rung.half:
+            return gates
+        percent = format(100 * self.asked.tolerance, "g")
+        return tuple(f"{each.metric}:{percent}%" for each in before.figures)
 
     def _sweep(self, rung: Rung, held: DivisibleAllocation, blank: RungResult) -> RungResult:
         begun = self._begun.get(rung.name)
-        before = begun if begun and not begun.verdict else None
         asked = replace(
             self.asked,
             run=self._request_of(rung),
             mode=rung.mode,
             max_time=self._left(),
-            resume=before,
+            resume=begun if begun and not begun.verdict else None,
         )
         ended = sweep(asked, notify=lambda _: None, watching=self.watching_sweep, held=held)
         _require_end(ended)
-        result = _swept(ended, blank, parse_gates(self._limits.get(rung.name, ())))
+        limits = self._limits.get(rung.name, ())
+        result = judge_sweep(ended, blank, parse_gates(limits))
         if ended.whole:
             end_sweep(ended.sweep, EXITS[result.state])
         return result
@@ -341,42 +360,41 @@ class Acceptance:
         return ended
 
     def _soak(self, held: DivisibleAllocation, blank: RungResult) -> RungResult:
-        """Repeat what all nodes have run, one after the other, until the time is up or something fails."""
-        end, warned, known = (
-            time.monotonic() + self.how.soak,
-            Counter[str](),
-            self.certificate.results,
-        )
-        rungs = [
-            each
-            for each in self._rungs
-            if each.name.startswith(ALL) and known[each.name].state is State.PASSED
-        ]
+        """Repeat what all nodes have run until the time is up or something fails."""
+        end = time.monotonic() + self.how.soak
+        rungs = self._passed_on_all()
+        warned = Counter[str]()
         for number, rung in enumerate(cycle(rungs), 1):
             ended = self._measure(rung, held, repeats=1, name="")
-            if (result := _ran(ended, blank)).state is not State.PASSED:
+            result = judge_run(ended, blank)
+            if result.state is not State.PASSED:
                 return replace(result, why=f"Run {number}, {rung.name}: {result.why}")
             findings = ended.columns[0].logs[-1].findings
             warned.update({each.meaning for each in findings if each.severity is Severity.WARNING})
             if number >= len(rungs) and time.monotonic() >= end:
-                said = (
-                    f"{counted(count, 'run')} of {number}: {meaning}"
-                    for meaning, count in warned.items()
-                )
-                return _judged(replace(blank, why=" ".join(said) or f"{counted(number, 'run')}."))
+                return judged(replace(blank, why=_warnings(warned, number)))
         raise RequestError("nothing runs on all nodes.")
+
+    def _passed_on_all(self) -> list[Rung]:
+        """Return the rungs that all nodes have passed together."""
+        results = self.certificate.results
+        together = [each for each in self._rungs if each.name.startswith(ALL)]
+        return [each for each in together if results[each.name].state is State.PASSED]
 
     @contextmanager
     def _load(self, rung: Rung, held: DivisibleAllocation, hosts: Sequence[int]) -> Iterator[None]:
         """Keep machines busy. Raise MachineError if it ends by itself."""
-        ended, began = Event(), Event()
-        endless = self._request_of(replace(rung, options={**rung.options, "iterations": "1000000"}))
-        endless = replace(endless, repeats=1, gates=(), baseline=None, name="")
+        ended = Event()
+        began = Event()
+        endless = self._endless(rung)
         watcher = Watcher(lambda _: began.set())  # after some seconds
+
+        def watching(_: Plan) -> AbstractContextManager[Watcher]:
+            return nullcontext(watcher)
+
+        part = held.part(hosts, ended)
         with ThreadPoolExecutor(1) as pool:
-            load = pool.submit(
-                run, endless, held=held.part(hosts, ended), watching=lambda _: nullcontext(watcher)
-            )
+            load = pool.submit(run, endless, held=part, watching=watching)
             load.add_done_callback(lambda _: began.set())
             try:
                 began.wait()
@@ -386,130 +404,45 @@ class Acceptance:
             finally:
                 ended.set()
 
+    def _endless(self, rung: Rung) -> RunRequest:
+        options = {**rung.options, "iterations": "1000000"}
+        asked = self._request_of(replace(rung, options=options))
+        return replace(asked, repeats=1, gates=(), baseline=None, name="")
+
+
+def _with_hint(error: FabbenchError) -> str:
+    return f"{error} {error.hint}" if error.hint else str(error)
+
+
+def _fewest_nodes(rung: Rung) -> int:
+    if rung.alone:
+        return 1
+    return 4 if rung.half else 2
+
+
+def _require_programs(need: Needs, hosts: Sequence[Host]) -> None:
+    """Raise RequestError if a host lacks a program."""
+    for host in hosts:
+        known = {*host.programs, *host.searched}
+        missing = [each for each in need.programs if each not in known]
+        if missing:
+            raise RequestError(
+                f"{listed(missing)} not found on {host.name}.", hint=f"Install it: {need.install}."
+            )
+
+
+def _warnings(counts: Counter[str], runs: int) -> str:
+    """Return in how many runs each warning came; without any, how many runs there were."""
+    said = list[str]()
+    for meaning, count in counts.items():
+        warned = counted(count, "run")
+        said.append(f"{warned} of {runs}: {meaning}")
+    return " ".join(said) if said else counted(runs, "run") + "."
+
 
 def _require_end(ended: RunResult | SweepRun) -> None:
-    """Raise what ended a rung early and says nothing about the nodes, so that it is carried out again."""
+    """Raise what ended a rung early and says nothing about the nodes: it is carried out again."""
     if ended.interrupted:
         raise KeyboardInterrupt
     if isinstance(ended.failure, StoreError | AllocationLostError):
         raise ended.failure
-
-
-# ---------------------------------------------------------------- what a rung says
-
-
-def _judged(
-    result: RungResult, missed: Sequence[str] = (), doubts: Sequence[str] = ()
-) -> RungResult:
-    """Return a result that failed if something is bad, or missed, and is incomplete if there are doubts."""
-    named = [f"Bad: {listed([*result.bad])}."] if result.bad else []
-    why = " ".join(filter(None, (*named, *missed, result.why, *doubts)))
-    bad = {**result.bad, "all nodes": " ".join(missed)} if missed else result.bad
-    state = State.FAILED if bad else State.INCOMPLETE if any(doubts) else State.PASSED
-    return replace(result, state=state, why=why, bad=bad)
-
-
-def _broken(
-    result: RungResult, error: Exception | None, ended: Sequence[Log | TestResult]
-) -> RungResult:
-    """Return a result without figures.
-
-    Failed, unless nothing is proven about the nodes or nothing was started.
-    """
-    wrong = [each for each in ended if each.outcome != Outcome.OK]
-    serious = [
-        {each.code for each in told([log.reason or ""])}
-        for log in wrong
-        if log.outcome not in _DOUBTFUL
-    ]
-    failed = (
-        isinstance(error, MachineError)
-        if error
-        else any(_NOT_STARTED not in codes for codes in serious)
-    )
-    reasons = [f"{log.outcome}: {log.reason or 'no reason was printed.'}" for log in wrong[:1]]
-    found = causes(wrong[0])[0][:1] if wrong and isinstance(wrong[0], Log) else ()
-    reasons += [f"{each.found.meaning} {each.found.advice}" for each in found]
-    why = str(error or " ".join(reasons).rstrip() or "Nothing was measured.")
-    return _judged(result, [why]) if failed else _judged(result, (), [why])
-
-
-def _swept(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> RungResult:
-    """Return what a sweep says about its nodes."""
-    stored, document, failure = ended.sweep, ended.sweep.document, str(ended.failure or "")
-    metric, proven = (
-        METRICS[document.metric],
-        all(each.outcome == Outcome.OK for each in stored.tests),
-    )
-    blank = replace(blank, run=stored.path.name)
-    if not any(each.result.figure for each in stored.tests):
-        return _judged(blank, (), [failure]) if failure else _broken(blank, None, stored.tests)
-    found = diagnosed(document, stored.results)
-    typical = (max if metric.lower_is_better else min)(found.typicals.values(), default=math.nan)
-    figures = [RungFigure(metric.name, None, typical, found.tests)] if found.typicals else []
-    plain = [each for each in gates if not (each.sizes or each.relative or each.needs_baseline)]
-    fit = [each for each in plain if figures and each.metric == metric]
-    low = [
-        each for each in fit if (typical - each.bound) * (1 if each.kind == AT_LEAST else -1) < 0
-    ]
-    left = unfinished(stored) if not ended.whole else ""
-    doubts = (
-        f"{listed([each.name for each in found.undecided])} may be bad." if found.undecided else "",
-        found.contradiction,
-        f"Not tested: {left}." if left else "",
-        failure,
-        "" if proven else f"Not every test succeeded and proved that it used {document.fabric}.",
-        *(f"{each.text}: nothing to compare was measured." for each in gates if each not in fit),
-    )
-    groups = "; ".join(f"{each.name} is {compress_hostlist(each.nodes)}" for each in found.groups)
-    members = {SuspectKind.GROUP: f" {groups}."}
-    bad = {each.name: each.evidence + members.get(each.kind, "") for each in found.suspects}
-    nodes = {
-        one.nodes[0]: one.evidence
-        for one in found.suspects
-        if one.kind in {SuspectKind.NODE, SuspectKind.NIC}
-    }
-    fabric, limits = document.fabric if proven else "", tuple(each.text for each in fit)
-    result = replace(
-        blank, bad=bad, nodes=nodes, figures=tuple(figures), limits=limits, fabric=fabric
-    )
-    return _judged(result, [f"{each.text}: typical is {figures[0]}." for each in low], doubts)
-
-
-def _ran(ended: RunResult, blank: RungResult) -> RungResult:
-    """Return what a run on all nodes says about them."""
-    blank, logs = (
-        replace(blank, run=ended.path.name),
-        [log for each in ended.columns for log in each.logs],
-    )
-    verdict, comparison = ended.verdict, ended.comparison
-    if ended.failure or comparison is None or any(log.outcome is not Outcome.OK for log in logs):
-        return _broken(blank, ended.failure, logs)
-    limits, missed = (
-        ([each.gate for each in verdict.results], [*verdict.breaches]) if verdict else ([], [])
-    )
-    alone, doubts = len(comparison.columns) == 1, list[str]()
-    for each in expectations(comparison) if alone and not verdict else ():
-        published = each.assessment in {Assessment.NORMAL, Assessment.LOW}
-        if each.assessment in {Assessment.ABOVE, Assessment.HIGH}:
-            doubts.append(each.sentence())
-        elif published or each.share is not None:
-            floor = f"{100 * _FLOOR:g} % of the ceiling of its NICs"
-            limits.append(f"published for {each.setting.words}" if published else floor)
-            if each.assessment is Assessment.LOW or (not published and (each.share or 0) < _FLOOR):
-                missed.append(each.sentence())
-    said = (
-        ""
-        if alone
-        else " ".join(headline(comparison, index) for index in range(len(comparison.sections)))
-    )
-    rows = [(section.metric.name, headline_row(section)) for section in comparison.sections]
-    figures = tuple(
-        RungFigure(metric, row.size, first.value, first.n)
-        for metric, row in rows
-        if row and (first := row.figures[0])
-    )
-    result = replace(
-        blank, fabric=ended.columns[0].label, figures=figures, limits=tuple(limits), why=said
-    )
-    return _judged(result, missed, doubts)
