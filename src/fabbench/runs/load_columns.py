@@ -7,21 +7,21 @@ repeats if they agree in what matters, and separate tables if not (several cases
 ranks). The output of a fabbench script has a column per configuration.
 """
 
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, count, islice
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from fabbench.analysis.aggregate import KEYS, RAIL, Column, column_rows, row_groups
+from fabbench.analysis.aggregate import KEYS, RAIL, Column, RowGroup, column_rows, row_groups
 from fabbench.benchmarks.consistency import warning
 from fabbench.evidence.judge import slower_paths
 from fabbench.logs.signs import NO_KNOWN_OUTPUT, Unread
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.model.log import MPI_DEBUG, Log, Metric, Outcome, Proof
+from fabbench.model.log import MPI_DEBUG, Finding, Log, Metric, Outcome, Proof
 from fabbench.model.messages import counted
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, format_sizes
@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 
 _NO_FABRIC = frozenset({"any", "-"})  # Values of `--fabric` for an input that is not judged
 _PACKED = lazy(r"(?:\.(?:gz|bz2|xz|zst))+$")
+_SLOW_NIC = 0.8
+"""Below this fraction of the median of the NICs of its nodes, a NIC is slow."""
+_NUMBER = lazy(r"[-_. ]*r?\d+$")
+_FEWEST_NICS = 3
+_OF_SLOW_NIC = "Compare its link, firmware and PCIe slot with those of the others."
 _SETTINGS = (
     "settings",
     "backend",
@@ -43,6 +48,9 @@ _SETTINGS = (
     "op_type",
 )  # facts
 _NIC = lazy(r"mlx[45]_(?:bond_)?\d+|bnxt_re\d+|irdma\d+|(?:ib|roce|rdma)p\d+s\d+(?:f\d+)?")
+
+
+_ByLabel: TypeAlias = dict[str, list[Log]]
 
 
 def load(
@@ -64,21 +72,37 @@ def load(
     labels.
     """
     if fabrics and len(fabrics) != len(inputs):
+        number = counted(len(inputs), "input")
         raise RequestError(
-            f"Got {len(fabrics)} --fabric for {counted(len(inputs), 'input')}.",
+            f"Got {len(fabrics)} --fabric for {number}.",
             hint="Pass --fabric once per input, in order (`any`: not judged), or not at all.",
         )
-    found = [(str(each), sources_of([str(each)], store)) for each in inputs]
-    require_logs([source for _, sources in found for source in sources], known)
+    arguments = list(map(str, inputs))
+    sources = [sources_of([argument], store) for argument in arguments]
+    require_logs(list(chain.from_iterable(sources)), known)
     loaded = list[Column]()
-    for (argument, sources), fabric in zip(found, fabrics or ("any",) * len(inputs), strict=True):
-        on = "" if fabric in _NO_FABRIC else fabric
-        require_logs(sources, Proof(fabric=on))
-        loaded += _columns(argument, sources, replace(known or Proof(), fabric=on) if on else known)
-    judged = iter(judged_together([log for column in loaded for log in column.logs]))
-    return with_labels(
-        [replace(each, logs=tuple(islice(judged, len(each.logs)))) for each in loaded], labels
-    )
+    judged_by = fabrics or ["any"] * len(inputs)
+    for argument, own, fabric in zip(arguments, sources, judged_by, strict=True):
+        proof = known
+        if fabric not in _NO_FABRIC:
+            require_logs(own, Proof(fabric=fabric))
+            proof = replace(known or Proof(), fabric=fabric)
+        loaded += _columns(argument, own, proof)
+    return with_labels(_judged_columns(loaded), labels)
+
+
+def _judged_columns(columns: Sequence[Column]) -> list[Column]:
+    """Return columns whose logs are judged beside those of all of them."""
+    judged = iter(judged_together(_logs(columns)))
+    found = list[Column]()
+    for column in columns:
+        logs = tuple(islice(judged, len(column.logs)))
+        found.append(replace(column, logs=logs))
+    return found
+
+
+def _logs(columns: Sequence[Column]) -> list[Log]:
+    return [log for column in columns for log in column.logs]
 
 
 def _columns(argument: str, sources: Sequence[Source], proof: Proof | None) -> list[Column]:
@@ -88,66 +112,116 @@ def _columns(argument: str, sources: Sequence[Source], proof: Proof | None) -> l
         raise RequestError(
             f"{argument} holds runs, not only log files.", hint="Pass one of the runs."
         )
-    found, unread = dict[str, list[Log]](), list[Unread]()
+    found: dict[str, list[Log]] = {}
+    unread: list[Unread] = []
     for source in sources:
-        parsed = dict[str, list[Log]]()
-        # A table of results that lies beside logs, and was made of them, is no repeat.
-        for configuration, entry in read_source(source, proof=proof, tables=True, markdown=True):
-            if isinstance(entry, Unread):
-                if entry.damaged:
-                    raise MachineError(entry.reason)
-                unread.append(entry)
-                if source.named:
-                    raise _unrecognized(source.name, [entry])
-            elif len(sources) == 1 or {MPI_DEBUG, "NIC counters"}.isdisjoint(
-                (entry.case, entry.facts.get("report"))
-            ):
-                parsed.setdefault(configuration, []).append(
-                    entry
-                )  # else it may be another rank, or a server
+        parsed = _parsed(source, proof, unread, alone=len(sources) == 1)
         for configuration, logs in parsed.items():
             # The files of a list are one column, whatever their markers say.
-            found.setdefault(configuration if len(parsed) > 1 else "", []).extend(logs)
+            name = configuration if len(parsed) > 1 else ""
+            found.setdefault(name, []).extend(logs)
     if not any(found.values()):
         raise _unrecognized(argument, unread)
     return [
-        Column(
-            label=f"{configuration or _name(argument)} {what}".rstrip(),
-            logs=tuple(logs),
-            source=argument,
-        )
+        Column(label=label, logs=tuple(logs), source=argument)
         for configuration, each in found.items()
-        for what, logs in _apart(each).items()
-        if logs
+        for label, logs in _apart(configuration or _name(argument), each).items()
     ]
 
 
-def _apart(logs: Sequence[Log]) -> dict[str, list[Log]]:
-    """Return the logs of each NIC, or of each setting, where all state theirs.
+def _parsed(
+    source: Source, proof: Proof | None, unread: list[Unread], *, alone: bool
+) -> dict[str, list[Log]]:
+    """Return configuration → its logs in one source, and add what has none to `unread`.
+
+    Raise MachineError for a damaged source, or a named one without any log.
+    """
+    parsed: dict[str, list[Log]] = {}
+    # A table of results that lies beside logs, and was made of them, is no repeat.
+    for configuration, entry in read_source(source, proof=proof, tables=True, markdown=True):
+        if isinstance(entry, Unread):
+            _require_readable(source, entry)
+            unread.append(entry)
+        elif alone or _is_measurement(entry):
+            parsed.setdefault(configuration, []).append(entry)
+    return parsed
+
+
+def _require_readable(source: Source, entry: Unread) -> None:
+    if entry.damaged:
+        raise MachineError(entry.reason)
+    if source.named:
+        raise _unrecognized(source.name, [entry])
+
+
+def _is_measurement(log: Log) -> bool:
+    """Return whether a log is no other rank's, no server's and no table of NIC counters."""
+    return log.case != MPI_DEBUG and log.facts.get("report") != "NIC counters"
+
+
+def _apart(name: str, logs: list[Log]) -> _ByLabel:
+    """Return label → the logs of each NIC, or of each setting, where all state theirs.
 
     A loop has no repeats.
     """
     for told in (_nic, _settings):
-        groups: dict[str, list[Log]] = {}
+        groups: _ByLabel = {}
         for log in logs:
             groups.setdefault(told(log), []).append(log)
         if len(groups) > 1 and "" not in groups:
-            common = set.intersection(*({*words.split()} for words in groups))
-            return {
-                " ".join(word for word in words.split() if word not in common): groups[words]
-                for words in groups
-            }
-    return {"": [*logs]}
+            return _labelled(name, groups)
+    return {name: logs}
+
+
+def _labelled(name: str, groups: _ByLabel) -> _ByLabel:
+    """Return groups under a name, and the words of their own that not all have."""
+    common = set.intersection(*(set(words.split()) for words in groups))
+    labelled: _ByLabel = {}
+    for words, logs in groups.items():
+        own = [word for word in words.split() if word not in common]
+        labelled[" ".join([name, *own])] = logs
+    return labelled
 
 
 def _settings(log: Log) -> str:
-    given = [(name, log.facts[name]) for name in _SETTINGS if name in log.facts]
-    return " ".join(f"{name}={value}" if isinstance(value, int) else value for name, value in given)
+    words = list[str]()
+    for name in _SETTINGS:
+        value = log.facts.get(name)
+        if value is not None:
+            words.append(f"{name}={value}" if isinstance(value, int) else value)
+    return " ".join(words)
 
 
 def _nic(log: Log) -> str:
-    stated = str(log.facts.get(RAIL) or log.facts.get("domain", ""))
-    return stated or next(iter(_NIC.findall(Path(log.source).name)), "")
+    stated = log.facts.get(RAIL) or log.facts.get("domain", "")
+    if stated:
+        return str(stated)
+    in_name = _NIC.search(Path(log.source).name)
+    return in_name[0] if in_name else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _NicTest:
+    """What NICs of the same nodes have in common where their figures can be compared."""
+
+    metric: Metric
+    size: int
+    hosts: frozenset[str]
+    place: str  # Of the files, without the name of the NIC
+    settings: tuple[object, ...]
+
+
+class _NicFigure(NamedTuple):
+    """The figure of a NIC, and the place of its log among all."""
+
+    log: int
+    value: float
+
+
+_value = attrgetter("value")
+_NicFigures: TypeAlias = dict[str, list[_NicFigure]]
+_LogFinding: TypeAlias = tuple[int, Finding]  # The place of a log among all, and what it shows
+_NicTests: TypeAlias = dict[_NicTest, _NicFigures]
 
 
 def judged_together(logs: Sequence[Log]) -> list[Log]:
@@ -156,47 +230,74 @@ def judged_together(logs: Sequence[Log]) -> list[Log]:
     Of three NICs of the same nodes, one below 80 % of the median; a log far slower than the last of
     its test.
     """
-    loops = Counter(source for source, _ in {(log.source, _nic(log)) for log in logs})
-    tests = dict[tuple[Metric, int, object], dict[str, list[tuple[int, float]]]]()
-    for at, log in enumerate(logs):
-        one = Column(label="", logs=(log,), source=log.source)
-        for group in (
-            row_groups([column_rows(one, placement="out-of-place")], KEYS) if _nic(log) else ()
-        ):
-            nic = group.key[RAIL] or _nic(log)
-            before, found, after = log.source.rpartition(nic)
-            # A file of one NIC is named after it, or belongs with the others of its directory.
-            place = (
-                before + after if found or loops[log.source] > 1 else str(Path(log.source).parent)
-            )
-            test = (
-                log.hosts,
-                place,
-                *map(log.facts.get, ("qps", "link")),
-                *({**group.key, RAIL: ""}).values(),
-            )
-            for size, figure in [each for each in group.cells[0].items() if each[1].value][-1:]:
-                tests.setdefault((group.metric, size, test), {}).setdefault(nic, []).append(
-                    (at, figure.value)
-                )
     judged = slower_paths(logs)
-    for (metric, size, _), figures in tests.items():
-        of = {nic: median(value for _, value in each) for nic, each in figures.items()}
-        middle = median(of.values())
-        for nic, value in of.items() if len(of) > 2 else ():
-            share = middle / value if metric.lower_is_better else value / middle
-            if share < 0.8:
-                what = (
-                    f"{share:.0%} of the median of {len(of)} NICs ({metric.name} at "
-                    f"{format_size(size)})."
-                )
-                advice, at = (
-                    "Compare its link, firmware and PCIe slot with those of the others.",
-                    figures[nic][0][0],
-                )
-                seen = warning("slow-nic", f"{nic} is at {what}", advice)
-                judged[at] = replace(judged[at], findings=(*judged[at].findings, seen))
+    for test, figures in _nic_tests(logs).items():
+        for at, finding in _slow_nics(test, figures):
+            log = judged[at]
+            judged[at] = replace(log, findings=(*log.findings, finding))
     return judged
+
+
+def _slow_nics(test: _NicTest, figures: _NicFigures) -> Iterator[_LogFinding]:
+    """Yield what the first log of each slow NIC shows."""
+    if len(figures) < _FEWEST_NICS:
+        return
+    medians = {nic: median(map(_value, each)) for nic, each in figures.items()}
+    middle = median(medians.values())
+    at = format_size(test.size)
+    metric = test.metric.name
+    of_nics = f"{len(medians)} NICs ({metric} at {at})"
+    for nic, value in medians.items():
+        share = middle / value if test.metric.lower_is_better else value / middle
+        if share < _SLOW_NIC:
+            percent = format(share, ".0%")
+            meaning = f"{nic} is at {percent} of the median of {of_nics}."
+            yield figures[nic][0].log, warning("slow-nic", meaning, _OF_SLOW_NIC)
+
+
+def _nic_tests(logs: Sequence[Log]) -> _NicTests:
+    """Return test → NIC → its figures."""
+    named = {(log.source, _nic(log)) for log in logs}
+    nics_of_files = Counter(source for source, _ in named)
+    tests: _NicTests = {}
+    for at, log in enumerate(logs):
+        loop = nics_of_files[log.source] > 1
+        for test, nic, value in _nic_figures(log, loop=loop):
+            figures = tests.setdefault(test, {})
+            figures.setdefault(nic, []).append(_NicFigure(at, value))
+    return tests
+
+
+def _nic_figures(log: Log, *, loop: bool) -> Iterator[tuple[_NicTest, str, float]]:
+    """Yield the figure of the largest size of each NIC, with its test; loop: of several NICs."""
+    named = _nic(log)
+    if not named:
+        return
+    column = Column(label="", logs=(log,), source=log.source)
+    rows = column_rows(column, placement="out-of-place")
+    for group in row_groups([rows], KEYS):
+        figures = group.cells[0]
+        sizes = [size for size, figure in figures.items() if figure.value]
+        if sizes:
+            nic = group.key[RAIL] or named
+            place = _place_of_nic(log.source, nic, loop=loop)
+            test = _nic_test(log, group, sizes[-1], place)
+            yield test, nic, figures[test.size].value
+
+
+def _nic_test(log: Log, group: RowGroup, size: int, place: str) -> _NicTest:
+    same = [text for name, text in group.key.items() if name != RAIL]
+    settings = (*map(log.facts.get, ("qps", "link")), *same)
+    return _NicTest(group.metric, size, log.hosts, place, settings)
+
+
+def _place_of_nic(source: str, nic: str, *, loop: bool) -> str:
+    """Return what the files of NICs that belong together have in common.
+
+    A file of one NIC is named after it, or belongs with the others of its directory.
+    """
+    before, found, after = source.rpartition(nic)
+    return before + after if found or loop else str(Path(source).parent)
 
 
 def _unrecognized(name: str, unread: Sequence[Unread]) -> MachineError:
@@ -204,12 +305,10 @@ def _unrecognized(name: str, unread: Sequence[Unread]) -> MachineError:
         "docs/formats.md lists what is read. What is piped from a pod or job that has not "
         "started is empty."
     )
-    known = next(
-        (f"{name}: {each.reason}" for each in unread if each.reason != NO_KNOWN_OUTPUT), ""
-    )
-    return MachineError(
-        known or f"Nothing in {name} is recognized as a benchmark's output.", hint=hint
-    )
+    for each in unread:
+        if each.reason != NO_KNOWN_OUTPUT:
+            return MachineError(f"{name}: {each.reason}", hint=hint)
+    return MachineError(f"Nothing in {name} is recognized as a benchmark's output.", hint=hint)
 
 
 def _name(argument: str) -> str:
@@ -217,13 +316,18 @@ def _name(argument: str) -> str:
 
     ``a`` for ``a1.log,a2.log``.
     """
-    paths = [Path("stdin" if part == "-" else part) for part in listed(argument)]
-    names = [
-        path.resolve().name if path.is_dir() else Path(_PACKED.sub("", path.name)).stem
-        for path in paths
-    ]
-    common = {re.sub(r"[-_. ]*r?\d+$", "", name) for name in names}
-    return common.pop() or names[0] if len(names) > 1 and len(common) == 1 else names[0]
+    names = [_stem(part) for part in listed(argument)]
+    numberless = {_NUMBER.sub("", name) for name in names}
+    if len(names) > 1 and len(numberless) == 1:
+        return numberless.pop() or names[0]
+    return names[0]
+
+
+def _stem(name: str) -> str:
+    path = Path("stdin" if name == "-" else name)
+    if path.is_dir():
+        return path.resolve().name
+    return Path(_PACKED.sub("", path.name)).stem
 
 
 def _run(source: Source) -> list[Column]:
@@ -242,13 +346,12 @@ def _run(source: Source) -> list[Column]:
             f"Run {run.id} is damaged: {run.damage[0]}",
             hint=f"fabbench show {run.id} prints what can be read.",
         )
-    why, outcome = "No execution of this configuration started.", Outcome.SKIPPED
     skipped = Log(
         source=source.name,
         benchmark=run.benchmark,
         case=None,
-        outcome=outcome,
-        reason=why,
+        outcome=Outcome.SKIPPED,
+        reason="No execution of this configuration started.",
         facts={},
     )
     return stored_columns(run, source.configuration, [skipped])
@@ -260,22 +363,27 @@ def stored_columns(
     skipped: Sequence[Log] = (),
     logs: Mapping[str, Sequence[Log]] | None = None,
 ) -> list[Column]:
-    """Return the configurations of a run, or one, as columns, whose verdicts keep the run's significance level.
+    """Return the configurations of a run, or one, as columns.
 
-    One without results has the `skipped` logs, or is left out. `logs`: those of each, if they are known.
+    Their verdicts keep the run's significance level. One without results has the `skipped` logs, or
+    is left out. `logs`: those of each, if they are known.
     """
     read = run.logs if logs is None else logs.__getitem__
-    return [
-        Column(
-            label=each.label,
-            logs=tuple(shown),
-            source=f"run {run.id}",
-            variant=run.variants.get(each.variant),
-            max_repeats=run.request.most_repeats,
-        )
-        for each in run.configurations
-        if only in {"", each.label} and (shown := read(each.label) or skipped)
-    ]
+    columns = list[Column]()
+    for each in run.configurations:
+        if only and only != each.label:
+            continue
+        shown = read(each.label) or skipped
+        if shown:
+            column = Column(
+                label=each.label,
+                logs=tuple(shown),
+                source=f"run {run.id}",
+                variant=run.variants.get(each.variant),
+                max_repeats=run.request.most_repeats,
+            )
+            columns.append(column)
+    return columns
 
 
 def columns_within(columns: Sequence[Column], sizes: range | None) -> list[Column]:
@@ -283,15 +391,20 @@ def columns_within(columns: Sequence[Column], sizes: range | None) -> list[Colum
 
     Raise RequestError if none has any.
     """
-    found = [replace(each, logs=tuple(within(log, sizes) for log in each.logs)) for each in columns]
-    if sizes is not None and not any(log.points for each in found for log in each.logs):
-        known = format_sizes(
-            point.size for each in columns for log in each.logs for point in log.points
-        )
+    found = list[Column]()
+    for column in columns:
+        logs = tuple(within(log, sizes) for log in column.logs)
+        found.append(replace(column, logs=logs))
+    if sizes is not None and not _sizes(found):
+        known = format_sizes(_sizes(columns)) or "nothing"
         raise RequestError(
-            "Nothing was measured at the sizes of --size.", hint=f"Measured: {known or 'nothing'}."
+            "Nothing was measured at the sizes of --size.", hint=f"Measured: {known}."
         )
     return found
+
+
+def _sizes(columns: Sequence[Column]) -> list[int]:
+    return [point.size for log in _logs(columns) for point in log.points]
 
 
 def matching_column(baseline: Sequence[Column], label: str) -> Column:
@@ -299,9 +412,11 @@ def matching_column(baseline: Sequence[Column], label: str) -> Column:
 
     Raise RequestError if there is none.
     """
-    fitting = [column for column in baseline if len(baseline) == 1 or column.label == label]
-    if fitting:
-        return fitting[0]
+    if len(baseline) == 1:
+        return baseline[0]
+    for column in baseline:
+        if column.label == label:
+            return column
     labels = ", ".join(column.label for column in baseline)
     raise RequestError(
         f"The baseline has {len(baseline)} configurations ({labels}), and none of them is {label}.",
@@ -323,17 +438,23 @@ def with_labels(columns: Sequence[Column], labels: Sequence[str]) -> list[Column
             hint="Pass --label once per column, in order, or not at all.",
         )
     if labels:
-        columns = [
-            replace(each, label=label, label_given=True)
-            for each, label in zip(columns, labels, strict=True)
-        ]
-    counts, found = Counter(column.label for column in columns), dict[str, Column]()
+        given = zip(columns, labels, strict=True)
+        columns = [replace(each, label=label, label_given=True) for each, label in given]
+    counts = Counter(column.label for column in columns)
+    found: dict[str, Column] = {}
     for column in columns:
-        name = f"{column.label} ({column.source})" if counts[column.label] > 1 else column.label
-        label = next(
-            each
-            for each in chain([name], (f"{name} {number}" for number in count(2)))
-            if each not in found
-        )
+        name = column.label
+        if counts[name] > 1:
+            name = f"{name} ({column.source})"
+        label = _unused(name, found)
         found[label] = replace(column, label=label)
     return list(found.values())
+
+
+def _unused(name: str, used: Container[str]) -> str:
+    """Return a name, with a number from 2 on if it is used."""
+    label = name
+    numbers = count(2)
+    while label in used:
+        label = f"{name} {next(numbers)}"
+    return label

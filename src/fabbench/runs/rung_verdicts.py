@@ -58,7 +58,8 @@ def judged(result: RungResult, missed: Sentences = (), doubts: Sentences = ()) -
         state = State.INCOMPLETE
     else:
         state = State.PASSED
-    why = " ".join(filter(None, [*named, *missed, result.why, *doubts]))
+    sentences = [*named, *missed, result.why, *doubts]
+    why = " ".join(filter(None, sentences))
     return replace(result, state=state, why=why, bad=bad)
 
 
