@@ -12,9 +12,10 @@ import os
 import re
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -39,15 +40,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _ARCHIVES = (".tar", ".tgz", ".zip", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _MAY_BE_LOG = lazy(r"(?:^|/)[^./]*$|\.(?:txt|log|out|err|std\w+|[oe]?\d+)(?:\.(?:gz|bz2|xz|zst))?$")
-PART = (
-    2 << 20
-    # Minimum bytes of a part: enough to make its overhead negligible; few, so that all cores end
-    # together
-)
+PART = 2 << 20
+"""Minimum bytes of a part: its overhead is negligible, and all cores end together."""
 _BOUNDARY = (
     rb"\n# (?:Collective test concluded: \w+|Avg bus bandwidth    : \S+) *\r?\n(?:#? *\r?\n)*"
     rb"(?=# [nr]ccl-tests version \d|# Collective test starting: |# nThread \d)"
 )
+_MARKER = MARKER_SIGN.encode()
 _MAX_SEARCH = 8 << 20  # Bytes searched for the next boundary, all of which are in memory
 LARGE = 4 << 20  # Size in bytes from which a file is split, or read in this process
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
@@ -76,10 +75,10 @@ def listed(name: str) -> list[str]:
     Of any other name only itself.
     """
     parts = [part for part in name.split(",") if part]
-    several = (
-        len(parts) > 1 and not Path(name).exists() and any(Path(part).exists() for part in parts)
-    )
-    return parts if several else [name]
+    if len(parts) < 2 or Path(name).exists():
+        return [name]
+    known = any(Path(part).exists() for part in parts)
+    return parts if known else [name]
 
 
 def expand(names: Iterable[str]) -> Iterator[Source]:
@@ -90,28 +89,44 @@ def expand(names: Iterable[str]) -> Iterator[Source]:
     A comma-separated list stands for its parts. For skipped archives, pipes, sockets and devices,
     UnreadWarning is issued. Raise MachineError if a directory cannot be listed.
     """
+    for name in chain.from_iterable(map(listed, names)):
+        if name != "-" and Path(name).is_dir():
+            yield from _below(Path(name))
+        else:
+            yield Source(name=name)
 
+
+def _below(directory: Path) -> Iterator[Source]:
     def refuse(error: OSError) -> None:
         raise MachineError(f"{error.filename} cannot be listed: {error.strerror}") from error
 
-    for path, name in ((Path(part), part) for each in names for part in listed(each)):
-        if name == "-" or not path.is_dir():
-            yield Source(name=name)
+    for folder, folders, files in os.walk(directory, onerror=refuse):
+        if REQUEST in files:
+            yield Source(name=folder, named=folder == str(directory), run=True)
+            folders.clear()
             continue
-        for folder, folders, files in os.walk(path, onerror=refuse):
-            if REQUEST in files:
-                yield Source(name=folder, named=folder == str(path), run=True)
-                folders.clear()
-                continue
-            folders[:] = sorted(entry for entry in folders if not entry.startswith("."))
-            for file in sorted(entry for entry in files if not entry.startswith(".")):
-                full = Path(folder, file)
-                special = not os.path.isfile(full) and os.path.exists(full)  # noqa: PTH110, PTH113 - raise no error
-                if special or file.endswith(_ARCHIVES):
-                    what = "not a regular file: it" if special else "an archive: unpack it; it"
-                    warnings.warn(f"{full} is {what} was skipped.", UnreadWarning, stacklevel=2)
-                else:
-                    yield Source(name=str(full), named=False)
+        folders[:] = _visible(folders)
+        for file in _visible(files):
+            full = os.path.join(folder, file)  # noqa: PTH118 - folder is a string
+            if _is_readable(full):
+                yield Source(name=full, named=False)
+
+
+def _visible(names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if not name.startswith("."))
+
+
+def _is_readable(file: str) -> bool:
+    """Return whether a file may be a log; of any other, UnreadWarning is issued."""
+    special = not os.path.isfile(file) and os.path.exists(file)  # noqa: PTH110, PTH113 - raise no error
+    if special:
+        what = "not a regular file: it"
+    elif file.endswith(_ARCHIVES):
+        what = "an archive: unpack it; it"
+    else:
+        return True
+    warnings.warn(f"{file} is {what} was skipped.", UnreadWarning, stacklevel=2)
+    return False
 
 
 def sources_of(names: Iterable[str], store: Path, proof: Proof | None = None) -> list[Source]:
@@ -135,46 +150,48 @@ def _sources(name: str, store: Path) -> Iterable[Source]:
     path = Path(name)
     if name == "-" or path.exists() or len(listed(name)) > 1:
         return expand([name])
-    ref, _, configuration = name.rpartition(":") if ":" in name else (name, "", "")
+    run_name, colon, configuration = name.rpartition(":")
     try:
-        run = open_run(ref, store)
+        run = open_run(run_name if colon else name, store)
     except RequestError:
-        if ref == name and (path.suffix or len(path.parts) > 1):
+        looks_like_file = path.suffix or len(path.parts) > 1
+        if looks_like_file and not colon:
             return expand([name])  # opening it says what is wrong
         raise
+    if not colon:
+        configuration = ""
+    _require_configuration(run, configuration)
+    return [Source(name=str(run.path), run=True, configuration=configuration)]
+
+
+def _require_configuration(run: "StoredRun", configuration: str) -> None:
     labels = [each.label for each in run.configurations]
     if configuration and configuration not in labels:
+        known = ", ".join(labels)
         raise RequestError(
-            f"Run {run.id} has no configuration {configuration}.",
-            hint=f"It has {', '.join(labels)}.",
+            f"Run {run.id} has no configuration {configuration}.", hint=f"It has {known}."
         )
-    return [Source(name=str(run.path), run=True, configuration=configuration)]
 
 
 def require_logs(sources: Sequence[Source], proof: Proof | None) -> None:
     """Raise RequestError if there are only runs, and something is said about logs."""
-    if proof is not None and proof != Proof() and sources and all(source.run for source in sources):
+    if proof is None or proof == Proof():
+        return
+    if sources and all(source.run for source in sources):
         raise RequestError(
-            (
-                "--fabric, --instance-type, --nodes and --nics are for logs, and have no effect "
-                "on a "
-                "run."
-            ),
-            hint=(
-                "It was judged when it was measured, and knows its nodes: leave them out, or "
-                "pass --fabric any."
-            ),
+            "--fabric, --instance-type, --nodes and --nics are for logs, and have no effect on a "
+            "run.",
+            hint="It was judged when it was measured, and knows its nodes: leave them out, or "
+            "pass --fabric any.",
         )
 
 
 def whole_runs(name: str, store: Path) -> list[Path]:
     """Return the runs that an input stands for; none if it stands for anything else, too."""
     sources = sources_of([name], store)
-    return (
-        [Path(each.name) for each in sources]
-        if all(each.run and not each.configuration for each in sources)
-        else []
-    )
+    if any(not each.run or each.configuration for each in sources):
+        return []
+    return [Path(each.name) for each in sources]
 
 
 def read_source(
@@ -188,56 +205,77 @@ def read_source(
     `tables`, a file that was named may be fabbench's own JSON or CSV; with `markdown`, also a table
     in it. A file in a directory that is unrelated to any benchmark is left out.
     """
-    name, named, text, empty = source.name, source.named, source.text, not source.line
     if source.run:
         yield from _read_run(source)
         return
-    stream = LogStream(name, iter([text])) if isinstance(text, bytes) else text
+    # Only the first of a file's parts says that there is nothing.
+    empty = not source.line
+    tables = tables and source.named
+    name = source.name
     try:
-        with nullcontext(stream) if stream else open_log(name) as file:
+        with _opened(source) as file:
             for label, log in parse_stream(
-                file, name, proof=proof, tables=tables and named, line=source.line
+                file, name, proof=proof, tables=tables, line=source.line
             ):
                 empty = False
-                if named or log.case != MPI_DEBUG:  # else it may be another rank, or a server
+                # In a directory, another rank or a server may have written it.
+                if source.named or log.case != MPI_DEBUG:
                     yield label, log
             begin = file.head.decode("utf-8", "replace") if empty else ""
-            for label, log in (
-                table_logs(begin, name, proof) if markdown and named and empty else ()
-            ):
-                empty = False
-                yield label, log
+        if markdown and source.named and begin:
+            of_table = table_logs(begin, name, proof)
+            yield from of_table
+            empty = not of_table
     except FabbenchError as error:
         yield "", Unread(name, str(error), damaged=True)
         return
-    reason, remark = unread_reason(begin) if empty else ("", False)
-    if empty and named:
-        yield "", Unread(name, reason or NO_KNOWN_OUTPUT)
-    elif reason and (not remark or _MAY_BE_LOG.search(name)):
-        yield "", Unread(name, reason, remark=remark)
+    if empty:
+        yield from _without_log(source, begin)
+
+
+def _opened(source: Source) -> AbstractContextManager[LogStream]:
+    if source.text is None:
+        return open_log(source.name)
+    if isinstance(source.text, bytes):
+        return nullcontext(LogStream(source.name, iter([source.text])))
+    return nullcontext(source.text)
+
+
+def _without_log(source: Source, begin: str) -> Iterator[tuple[str, Unread]]:
+    """Yield why a file has no log; of one that was not named, only if it is a benchmark's."""
+    reason, remark = unread_reason(begin)
+    if source.named:
+        yield "", Unread(source.name, reason or NO_KNOWN_OUTPUT)
+    elif reason and (not remark or _MAY_BE_LOG.search(source.name)):
+        yield "", Unread(source.name, reason, remark=remark)
 
 
 def _read_run(source: Source) -> Iterator[tuple[str, Log | Unread]]:
     from fabbench.runs.store import StoredRun
 
-    run, empty = StoredRun(Path(source.name)), source.named
+    run = StoredRun(Path(source.name))
     if run.sweep is not None:
         for each in expand([f"{source.name}/{SWEEP_LOGS}"]):
             yield from read_source(each)
         return
-    for execution in run.executions:
-        for log in execution.logs if source.configuration in {"", execution.configuration} else ():
-            empty = False
-            yield (
-                execution.configuration,
-                log if log.hosts else replace(log, hosts=frozenset(run.hosts)),
-            )
-    for reason in run.damage or ([f"Nothing was measured in run {run.id}."] if empty else ()):
+    hosts = frozenset(run.hosts)
+    logs = [
+        (execution.configuration, log)
+        for execution in run.executions
+        if source.configuration in {"", execution.configuration}
+        for log in execution.logs
+    ]
+    for configuration, log in logs:
+        yield configuration, log if log.hosts else replace(log, hosts=hosts)
+    reasons = run.damage
+    if source.named and not logs and not reasons:
+        reasons = (f"Nothing was measured in run {run.id}.",)
+    for reason in reasons:
         yield "", Unread(source.name, reason, damaged=True)
 
 
 def open_run(ref: str, store: Path = STORE) -> "StoredRun":
-    """Find a run by its directory, by its id or folder name or the beginning or end of one, or as ``last``.
+    """Find a run by its directory, its id or folder name, the beginning or end of one, or ``last``.
 
     The user's own name finds it too. Raise RequestError unless one run matches.
     """
@@ -245,14 +283,10 @@ def open_run(ref: str, store: Path = STORE) -> "StoredRun":
 
     if (Path(ref) / REQUEST).is_file():
         return StoredRun(Path(ref))
-    if ref == "last" and (newest := next(runs(store), None)):
-        return StoredRun(newest)
     known = list(runs(store))
-    part = re.escape(ref)
-    fits = re.compile(rf"{part}[^/]*|[^/]*{part}|[^/]*-{part}[0-9a-f]*").fullmatch
-    matches = [path for path in known if ref and fits(path.name)]
-    exact = [path for path in matches if path.name.endswith(f"-{ref}") or path.name == ref]
-    matches = exact or matches or [path for path in known if ref and StoredRun(path).name == ref]
+    if ref == "last" and known:
+        return StoredRun(known[0])
+    matches = _matching_runs(ref, known) if ref else []
     if len(matches) == 1:
         return StoredRun(matches[0])
     if matches:
@@ -266,8 +300,20 @@ def open_run(ref: str, store: Path = STORE) -> "StoredRun":
             hint="fabbench parse, explain, compare, report and show read logs.",
         )
     hint = "fabbench runs lists them." if known else f"No runs in {store}; see --store."
-    near = did_you_mean(nearest(ref, ("last", *(path.name.rpartition("-")[2] for path in known))))
+    ids = [path.name.rpartition("-")[2] for path in known]
+    near = did_you_mean(nearest(ref, ("last", *ids)))
     raise RequestError(f"Run {ref} not found in {store}.{near}", hint=hint)
+
+
+def _matching_runs(ref: str, known: Sequence[Path]) -> list[Path]:
+    """Return the runs of which a reference is the id or folder name; else a part; else the name."""
+    from fabbench.runs.store import StoredRun
+
+    part = re.escape(ref)
+    fits = re.compile(rf"{part}[^/]*|[^/]*{part}|[^/]*-{part}[0-9a-f]*").fullmatch
+    matches = [path for path in known if fits(path.name)]
+    exact = [path for path in matches if f"-{path.name}".endswith(f"-{ref}")]
+    return exact or matches or [path for path in known if StoredRun(path).name == ref]
 
 
 def parse(*sources: str | Path, fabric: str | None = None, store: Path | None = None) -> list[Log]:
@@ -277,16 +323,22 @@ def parse(*sources: str | Path, fabric: str | None = None, store: Path | None = 
     Raise MachineError if a file cannot be read. A file without any known output yields no log, and
     UnreadWarning if it is nevertheless a benchmark's output.
     """
-    proof, found = Proof(fabric=fabric) if fabric is not None else None, list[Log]()
+    proof = None if fabric is None else Proof(fabric=fabric)
+    found: list[Log] = []
     for source in sources_of(map(str, sources), store_here(store), proof):
         for _, entry in read_source(source, proof=proof, tables=True):
             if isinstance(entry, Log):
                 found.append(entry)
-            elif entry.damaged:
-                raise MachineError(entry.reason)
-            elif not entry.remark and entry.reason != NO_KNOWN_OUTPUT:
-                warnings.warn(f"{entry.source}: {entry.reason}", UnreadWarning, stacklevel=2)
+            else:
+                _warn(entry)
     return found
+
+
+def _warn(unread: Unread) -> None:
+    if unread.damaged:
+        raise MachineError(unread.reason)
+    if not unread.remark and unread.reason != NO_KNOWN_OUTPUT:
+        warnings.warn(f"{unread.source}: {unread.reason}", UnreadWarning, stacklevel=3)
 
 
 # ---------------------------------------------------------------- on all cores
@@ -314,24 +366,29 @@ class Piece(NamedTuple):
 def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) -> Iterator[Piece]:
     """Read sources in order. Closing the iterator early ends the processes."""
     count = cores or os.cpu_count() or 1
-    alone = count < 2 or (len(sources) <= _FEW and not any(map(_is_large, sources)))
-    # What the first file has compiled and remembered, the processes inherit.
-    here = len(sources) if alone else int(not _is_large(sources[0]))
-    yield from _pieces(sources[:here], job)
-    if alone:
+    few = len(sources) <= _FEW and not any(map(_is_large, sources))
+    if few or count < 2:
+        yield from _pieces(sources, job)
         return
+    # What the first file has compiled and remembered, the processes inherit.
+    here = 0 if _is_large(sources[0]) else 1
+    yield from _pieces(sources[:here], job)
     with processes(count) as pool:
         waiting = deque["Future[list[Piece]]"]()
         for batch in _batches(sources[here:]):
-            large = isinstance(batch[0].text, LogStream)  # too large to keep its output in memory
-            while len(waiting) >= (1 if large else 4 * count):
-                yield from waiting.popleft().result()
-            if large:
-                yield from _pieces(batch, job)
-            else:
+            in_memory = not isinstance(batch[0].text, LogStream)
+            yield from _results(waiting, 4 * count - 1 if in_memory else 0)
+            if in_memory:
                 waiting.append(pool.submit(_all_pieces, batch, job))
-        while waiting:
-            yield from waiting.popleft().result()
+            else:  # too large to keep its output in memory
+                yield from _pieces(batch, job)
+        yield from _results(waiting, 0)
+
+
+def _results(waiting: "deque[Future[list[Piece]]]", most: int) -> Iterator[Piece]:
+    """Yield the results of what was submitted first, until no more than so many wait."""
+    while len(waiting) > most:
+        yield from waiting.popleft().result()
 
 
 def _batches(sources: Iterable[Source]) -> Iterator[list[Source]]:
@@ -339,11 +396,16 @@ def _batches(sources: Iterable[Source]) -> Iterator[list[Source]]:
 
     Several small files, as a call of it costs as much as one, or a part of a large.
     """
-    for large, some in groupby(sources, key=lambda source: source.name == "-" or _is_large(source)):
-        if large:
-            yield from ([part] for part in chain.from_iterable(map(parts, some)))
+    for in_parts, some in groupby(sources, key=_is_read_in_parts):
+        if in_parts:
+            for part in chain.from_iterable(map(parts, some)):
+                yield [part]
         while batch := list(islice(some, _FEW)):
             yield batch
+
+
+def _is_read_in_parts(source: Source) -> bool:
+    return source.name == "-" or _is_large(source)
 
 
 def parts(source: Source) -> Iterator[Source]:
@@ -351,32 +413,48 @@ def parts(source: Source) -> Iterator[Source]:
 
     The last may be the open file, to be read before the next is asked for.
     """
-    text, line, boundary, sign = b"", 0, re.compile(_BOUNDARY), MARKER_SIGN.encode()
     with suppress(MachineError), open_log(source.name) as file:
-        with suppress(MachineError):  # whoever reads the rest meets the damage again
-            while len(text) < _MAX_SEARCH and (block := file.read(PART)):
-                at, text = max(len(text) - len(sign), 0), text + block
-                if (
-                    text.find(sign, at) >= 0
-                ):  # fabbench wrote it: the end of a step applies to all of its output
-                    break
-                while (match := boundary.search(text, PART)) is not None:
-                    yield replace(source, text=text[: match.end()], line=line, more=True)
-                    line, text = line + text.count(b"\n", 0, match.end()), text[match.end() :]
-            else:
-                if line and len(text) < _MAX_SEARCH:
-                    yield replace(source, text=text, line=line)
-                    return
-        file.put_back(text)
-        yield replace(source, text=file, line=line)
+        rest = yield from _whole_parts(source, file)
+        yield rest
         return
     yield source
 
 
+def _whole_parts(source: Source, file: LogStream) -> Generator[Source, None, Source]:
+    """Yield the parts that end at a boundary, and return what follows the last.
+
+    That is the open file if no boundary was found in what may be kept in memory.
+    """
+    boundary = re.compile(_BOUNDARY)
+    text = b""
+    line = 0
+    with suppress(MachineError):  # whoever reads the rest meets the damage again
+        while len(text) < _MAX_SEARCH:
+            block = file.read(PART)
+            if not block:
+                break
+            searched = max(len(text) - len(_MARKER), 0)
+            text += block
+            if text.find(_MARKER, searched) >= 0:
+                # fabbench wrote it: the end of a step applies to all of its output.
+                file.put_back(text)
+                return replace(source, text=file, line=line)
+            while (match := boundary.search(text, PART)) is not None:
+                end = match.end()
+                yield replace(source, text=text[:end], line=line, more=True)
+                line += text.count(b"\n", 0, end)
+                text = text[end:]
+        if line and len(text) < _MAX_SEARCH:
+            return replace(source, text=text, line=line)
+    file.put_back(text)
+    return replace(source, text=file, line=line)
+
+
 def _is_large(source: Source) -> bool:
     """Return whether a source is a file of at least `LARGE` bytes; compressed, of fewer."""
-    path, min_size = Path(source.name), LARGE // 32 if source.name.endswith(_COMPRESSED) else LARGE
-    return path.is_file() and path.stat().st_size >= min_size
+    path = Path(source.name)
+    least = LARGE // 32 if source.name.endswith(_COMPRESSED) else LARGE
+    return path.is_file() and path.stat().st_size >= least
 
 
 def _all_pieces(parts: Iterable[Source], job: ParseJob) -> list[Piece]:
@@ -389,8 +467,9 @@ def _pieces(parts: Iterable[Source], job: ParseJob) -> Iterator[Piece]:
         for _, entry in read_source(part, proof=job.proof, tables=True):
             if isinstance(entry, Unread):
                 yield Piece(unread=entry)
-            else:
-                yield Piece(text="".join(write(within(entry, job.sizes))), outcome=entry.outcome)
+                continue
+            text = "".join(write(within(entry, job.sizes)))
+            yield Piece(text=text, outcome=entry.outcome)
         if not part.more:
             yield Piece(ends=True)
 
@@ -418,15 +497,13 @@ def processes(count: int) -> Iterator["ProcessPoolExecutor"]:
     from fabbench.execution.process import end_with_parent
 
     benchmarks()  # loaded before this process is forked
-    with ProcessPoolExecutor(
-        count, initializer=_begin_process, initargs=(os.getpid(), end_with_parent)
-    ) as pool:
+    begin = partial(_begin_process, os.getpid(), end_with_parent)
+    with ProcessPoolExecutor(count, initializer=begin) as pool:
         try:
             yield pool
         finally:
-            pool.shutdown(
-                cancel_futures=True
-            )  # waits: else the interpreter exits while its thread is ending
+            # Waits: else the interpreter exits while its thread is ending.
+            pool.shutdown(cancel_futures=True)
 
 
 def _begin_process(main: int, end_with_parent: Callable[[int], None]) -> None:
@@ -435,6 +512,7 @@ def _begin_process(main: int, end_with_parent: Callable[[int], None]) -> None:
     import signal
 
     # Without fork, the parent may be a fork server, which ends with the main process.
-    end_with_parent(main if multiprocessing.get_start_method() == "fork" else os.getppid())
+    forked = multiprocessing.get_start_method() == "fork"
+    end_with_parent(main if forked else os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warnings.simplefilter("ignore", PluginWarning)
