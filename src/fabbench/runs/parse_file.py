@@ -23,16 +23,16 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 from fabbench.benchmarks import benchmark_named, benchmarks
 from fabbench.evidence.judge import judge
 from fabbench.logs.launcher_prefixes import Prefixes
-from fabbench.logs.parser import LONGEST_LINE, LogParser, logs
+from fabbench.logs.parser import LONGEST_LINE, LogParser, Result, logs
 from fabbench.model.errors import MachineError
 from fabbench.model.log import MARKER_SIGN, METRICS, Ending, Log, Outcome, Point, Proof
 from fabbench.model.patterns import lazy
@@ -42,20 +42,21 @@ from fabbench.report.log_report import LABELS
 Pieces: TypeAlias = Iterator[bytes]
 Bytes: TypeAlias = "LogStream | BinaryIO"
 
+T = TypeVar("T")
+
 BLOCK = 1 << 18
 MAX_BYTES = 16 << 30  # Limit of the decompressed bytes of one file
 _AT_ONCE = 1 << 10  # Bytes that are decompressed at once, as the result has no limit
 _HEAD = 512
-_MAX_DOCUMENT = (
-    1 << 27
-)  # Limit in bytes of a document, which is read whole; a larger file is not a document
+_MAX_DOCUMENT = 1 << 27
+"""Limit in bytes of a document, which is read whole; a larger file is not a document."""
 _COPIED: Mapping[int, str | None] = {
     **dict.fromkeys((0xA0, *range(0x2000, 0x200B), 0x202F, 0x205F), " "),
     **dict.fromkeys((0x200B, 0x2060, 0xFEFF), None),
     0x3000: "  ",
     0x2212: "-",
 }
-"""Blanks that keep a line together or are narrow or wide, signs without a width, and the minus of word processors."""
+"""Blanks that keep a line together or are narrow or wide, signs without a width, and the minus."""
 _UNUSUAL = lazy(f"[{''.join(map(chr, _COPIED))}]")  # translating takes ten times as long
 _TICKET = r"\{(?:code|noformat)\b[^{}\s]*\}"  # around a text in Jira
 _HTML = lazy(
@@ -63,6 +64,8 @@ _HTML = lazy(
 )
 _LINE_END = lazy(r"(?:<br ?/?>|</(?:p|div|li|tr)>)(?!\n|\Z)")
 _TAG = lazy(rf"{_TICKET}|</?(?:br|pre|p|div|li|tr|td|code|span|samp|b|strong|html|body)\b[^<>]*>")
+_MARKER = MARKER_SIGN.encode()
+_MARKDOWN_ESCAPE = lazy(r"\\([#*_[\]])")
 _LOST = lazy(r"\0+")  # data that never came to the disk, or were cut off in place
 _COLOR_WORD = lazy(r"(?:\^\[\[[\d;]*|\x1b?\[\d{1,2}(?:;\d{1,3}){0,4})[mK]")
 _CONFIGURATION = lazy(rf"{MARKER_SIGN}(?:begin|nics) \d+-(\S+)-r\d+[/ ]")
@@ -76,8 +79,10 @@ def parse_file(
     It may be compressed. Raise MachineError if the file cannot be read; a file without any known
     output yields no log.
     """
-    with open_log(str(path)) as file:
-        yield from (log for _, log in parse_stream(file, str(path), proof=proof, ending=ending))
+    name = str(path)
+    with open_log(name) as file:
+        for _, log in parse_stream(file, name, proof=proof, ending=ending):
+            yield log
 
 
 def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[Log]:
@@ -85,13 +90,16 @@ def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[
 
     Raise MachineError if a file cannot be read.
     """
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    parser = LogParser(f"{names[0]}{more}", proof=proof, live=False)
-    read = list[Log]()
+    others = len(names) - 1
+    more = f" and {others} more" if others else ""
+    source = f"{names[0]}{more}"
+    parser = LogParser(source, proof=proof, live=False)
+    read: list[Log] = []
     for name in names:
         with open_log(name) as file:
             blocks = _blocks(file.read(), file)
-            read += logs(parser.feed_lines(line for text in blocks for line in text.split("\n")))
+            lines = chain.from_iterable(text.split("\n") for text in blocks)
+            read += logs(parser.feed_lines(lines))
     return [*read, *logs(parser.close(None))]
 
 
@@ -100,11 +108,9 @@ def within(log: Log, sizes: range | None) -> Log:
 
     What the log shows besides stays as it is.
     """
-    return (
-        log
-        if sizes is None
-        else replace(log, points=[point for point in log.points if point.size in sizes])
-    )
+    if sizes is None:
+        return log
+    return replace(log, points=[point for point in log.points if point.size in sizes])
 
 
 def parse_stream(  # noqa: PLR0913 - what is known about a log
@@ -116,53 +122,89 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
     tables: bool = False,
     line: int = 0,
 ) -> Iterator[tuple[str, Log]]:
-    """Read an open binary stream; with `tables`, also fabbench's own JSON and CSV. `line`.
+    """Read an open binary stream; with `tables`, also fabbench's own JSON and CSV.
 
-    The number of that before.
-
-    Each log comes with its configuration, which the output of a fabbench script names, and tables
-    as columns.
+    `line` is the number of the line before. Each log comes with its configuration, which the output
+    of a fabbench script names, and tables as columns.
     """
     block = file.read(BLOCK)
-    if candidates := [
-        benchmark for benchmark in benchmarks().values() if benchmark.is_document(block)
-    ]:
+    candidates = [each for each in benchmarks().values() if each.is_document(block)]
+    if candidates:
         text = _whole(block, file)
-        record = next(filter(None, (benchmark.document(text) for benchmark in candidates)), None)
+        records = (benchmark.document(text) for benchmark in candidates)
+        record = next(filter(None, records), None)
         if record is not None:
             yield "", judge(record, source=source, proof=proof, ending=ending)
             return
         block = text.encode()
-    elif block.lstrip()[:1] == b"{" and b'"results"' in block:
+    elif _may_have_results(block):
         text = _whole(block, file)
         block = (_results(text) or text).encode()
-    begin, marked = block.decode("utf-8", "replace"), MARKER_SIGN.encode() in block
+    begin = block.decode("utf-8", "replace")
     if tables and is_table(begin):
         yield from table_logs(_whole(block, file), source, proof)
         return
-    # No prefix is learned if fabbench itself wrote the first line.
-    first = next(blocks := _blocks(block, file), "")
-    sample = [*first.replace("\r", "\n").split("\n"), begin.rpartition("\n")[2]]
-    sample = [] if begin.startswith(MARKER_SIGN) else sample
-    # Each part has its own parser: what one configuration, or repeat, has printed is no evidence
-    # about another.
-    make = partial(LogParser, source, proof=proof, live=False, line=line)
-    parser, current, preamble, damage = make(prefixes=Prefixes(sample)), "", list[str](), None
-    try:
-        for configuration, lines in _by_configuration(chain([first], blocks)):
-            if current and configuration != current:
-                yield from ((current, log) for log in logs(parser.close(None)))
-                parser = make(prefixes=Prefixes(sample))
-                parser.feed_lines(preamble)
-            current = configuration
-            if not current and marked:
-                preamble += lines
-            yield from ((current, log) for log in logs(parser.feed_lines(lines)))
-    except MachineError as error:
-        damage, ending = error, Ending(stopped="The file could not be read to its end.")
-    yield from ((current, log) for log in logs(parser.close(ending)))
-    if damage is not None:
-        raise damage
+    new_parser = partial(LogParser, source, proof=proof, live=False, line=line)
+    yield from _ConfigurationLogs(new_parser, ending).read(block, file)
+
+
+def _may_have_results(block: bytes) -> bool:
+    return block.lstrip().startswith(b"{") and b'"results"' in block
+
+
+@dataclass
+class _ConfigurationLogs:
+    """The logs of each configuration, or repeat, in a text.
+
+    Each has its own parser: what one has printed is no evidence about another.
+    """
+
+    new_parser: Callable[..., LogParser]
+    ending: Ending | None  # Of the last one
+
+    def read(self, block: bytes, file: Bytes) -> Iterator[tuple[str, Log]]:
+        """Yield logs with their configurations, from a block and what follows it.
+
+        Raise MachineError for a damaged file, in the end.
+        """
+        blocks = _blocks(block, file)
+        first = next(blocks, "")
+        prefixes = _sample_of_prefixes(block.decode("utf-8", "replace"), first)
+        marked = _MARKER in block
+        preamble: list[str] = []  # Of all configurations
+        parser = self.new_parser(prefixes=Prefixes(prefixes))
+        current = ""
+        ending = self.ending
+        damage: MachineError | None = None
+        try:
+            for configuration, lines in _by_configuration(chain([first], blocks)):
+                if current and configuration != current:
+                    yield from _labelled(current, parser.close(None))
+                    parser = self.new_parser(prefixes=Prefixes(prefixes))
+                    parser.feed_lines(preamble)
+                current = configuration
+                if marked and not current:
+                    preamble += lines
+                yield from _labelled(current, parser.feed_lines(lines))
+        except MachineError as error:
+            damage = error
+            ending = Ending(stopped="The file could not be read to its end.")
+        yield from _labelled(current, parser.close(ending))
+        if damage is not None:
+            raise damage
+
+
+def _labelled(configuration: str, results: Iterable[Result]) -> Iterator[tuple[str, Log]]:
+    for log in logs(results):
+        yield configuration, log
+
+
+def _sample_of_prefixes(begin: str, first: str) -> list[str]:
+    """Return lines to learn prefixes from; none if fabbench itself wrote the first line."""
+    if begin.startswith(MARKER_SIGN):
+        return []
+    last = begin.rpartition("\n")[2]
+    return [*first.replace("\r", "\n").split("\n"), last]
 
 
 def _by_configuration(blocks: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
@@ -172,26 +214,33 @@ def _by_configuration(blocks: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
     """
     configuration = ""
     for text in blocks:
-        begin, lines = 0, text.split("\n")
-        for number, line in enumerate(lines if MARKER_SIGN in text else ()):
-            match = _CONFIGURATION.search(line) if MARKER_SIGN in line else None
-            if match and match[1] != configuration:
-                if number > begin:
-                    yield configuration, lines[begin:number]
-                configuration, begin = match[1], number
+        lines = text.split("\n")
+        begin = 0
+        for number, name in _markers(lines) if MARKER_SIGN in text else []:
+            if name == configuration:
+                continue
+            if number > begin:
+                yield configuration, lines[begin:number]
+            configuration = name
+            begin = number
         yield configuration, lines[begin:]
+
+
+def _markers(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Yield the places of markers that name a configuration, and the names."""
+    for number, line in enumerate(lines):
+        match = _CONFIGURATION.search(line) if MARKER_SIGN in line else None
+        if match:
+            yield number, match[1]
 
 
 def _whole(block: bytes, file: Bytes) -> str:
     """Read the rest of a document. Raise MachineError if it is too large for one."""
     whole = block + file.read(_MAX_DOCUMENT)
     if len(whole) > _MAX_DOCUMENT:
+        limit = _MAX_DOCUMENT >> 20
         raise MachineError(
-            (
-                "It starts like a document, such as JSON, but is larger than "
-                f"{_MAX_DOCUMENT >> 20} "
-                "MiB."
-            ),
+            f"It starts like a document, such as JSON, but is larger than {limit} MiB.",
             hint="Pass the text output of the program instead.",
         )
     return whole.decode("utf-8", "replace")
@@ -204,15 +253,19 @@ def _results(text: str) -> str:
     """
     try:
         rows = json.loads(text)["results"]
-        table = [[*rows[0]], *([row[name] for name in rows[0]] for row in rows)]
+        names = list(rows[0])
+        table = [names, *([row[name] for name in names] for row in rows)]
     except (ValueError, KeyError, IndexError, TypeError, RecursionError):
         return ""
-    if not all(isinstance(cell, str | int | float) for row in table for cell in row):
+    cells = chain.from_iterable(table)
+    if not all(isinstance(cell, str | int | float) for cell in cells):
         return ""
-    cells = (
-        [f"{cell:.12f}" if isinstance(cell, float) else str(cell) for cell in row] for row in table
-    )
-    return "".join(f"{'    '.join(row)}\n" for row in cells)
+    lines = ["    ".join(map(_cell, row)) for row in table]
+    return "\n".join([*lines, ""])
+
+
+def _cell(value: str | float) -> str:
+    return format(value, ".12f") if isinstance(value, float) else str(value)
 
 
 def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
@@ -225,15 +278,16 @@ def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
         whole, newline, tail = block.rpartition(b"\n")
         if newline:
             text = (rest + whole).decode("utf-8", "replace")
-            yield as_printed(
-                text.replace("\r\n", "\n").removesuffix("\r") if "\r" in text else text
-            )
+            if "\r" in text:
+                text = text.replace("\r\n", "\n").removesuffix("\r")
+            yield as_printed(text)
             rest = tail
         elif len(rest) < 8 * LONGEST_LINE:
             rest += block
         block = file.read(BLOCK)
     if rest:
-        yield as_printed(rest.decode("utf-8", "replace").rstrip("\r"))
+        text = rest.decode("utf-8", "replace")
+        yield as_printed(text.rstrip("\r"))
 
 
 def as_printed(text: str) -> str:
@@ -241,16 +295,26 @@ def as_printed(text: str) -> str:
 
     HTML, escapes, unusual blanks, colors that lost their ESC.
     """
-    page = "<" in text and ("</" in text or "<br" in text or "<pre" in text)
-    if (page or "&" in text or "{" in text) and _HTML.search(text):
-        text = html.unescape(_TAG.sub("", _LINE_END.sub("\n", text)))
-    text = _LOST.sub("\n", text) if "\0" in text else text
-    text = re.sub(r"\\([#*_[\]])", r"\1", text) if "\\" in text else text  # Markdown
-    if "[0m" in text or (
-        "^" in text and "^[[" in text
-    ):  # a rare character is found far more quickly
+    # A rare character is found far more quickly than a pattern.
+    may_be_html = "&" in text or "{" in text or _may_be_page(text)
+    if may_be_html and _HTML.search(text):
+        lines = _LINE_END.sub("\n", text)
+        text = html.unescape(_TAG.sub("", lines))
+    if "\0" in text:
+        text = _LOST.sub("\n", text)
+    if "\\" in text:
+        text = _MARKDOWN_ESCAPE.sub(r"\1", text)
+    if "[0m" in text or ("^" in text and "^[[" in text):
         text = _COLOR_WORD.sub("", text)
-    return text if text.isascii() or not _UNUSUAL.search(text) else text.translate(_COPIED)
+    if text.isascii() or not _UNUSUAL.search(text):
+        return text
+    return text.translate(_COPIED)
+
+
+def _may_be_page(text: str) -> bool:
+    if "<" not in text:
+        return False
+    return "</" in text or "<br" in text or "<pre" in text
 
 
 # ---------------------------------------------------------------- opened
@@ -262,7 +326,9 @@ class LogStream:
     def __init__(self, name: str, pieces: Pieces) -> None:
         self.head = b""
         """The bytes that the first read returned, and of a large one the first."""
-        self._name, self._pieces, self._rest = name, pieces, b""
+        self._name = name
+        self._pieces = pieces
+        self._rest = b""
         self._damage: MachineError | None = None
 
     def read(self, size: int = BLOCK, /) -> bytes:
@@ -270,25 +336,32 @@ class LogStream:
 
         The next read raises the error.
         """
-        found, length = [self._rest], len(self._rest)
-        try:
-            while (
-                length < size
-                and self._damage is None
-                and (piece := next(self._pieces, None)) is not None
-            ):
-                found.append(piece)
-                length += len(piece)
-        except MachineError as error:
-            self._damage = error
-        except OSError as error:
-            self._damage = _unreadable(self._name, error)
+        found = [self._rest]
+        length = len(self._rest)
+        while length < size:
+            piece = self._next_piece()
+            if piece is None:
+                break
+            found.append(piece)
+            length += len(piece)
         data = b"".join(found)
-        data, self._rest = data[:size], data[size:]
+        self._rest = data[size:]
+        data = data[:size]
         if self._damage is not None and not data:
             raise self._damage
         self.head = self.head or data[:BLOCK]
         return data
+
+    def _next_piece(self) -> bytes | None:
+        """Return what follows; None at the end, or from a damage on, which is kept."""
+        if self._damage is None:
+            try:
+                return next(self._pieces, None)
+            except MachineError as error:
+                self._damage = error
+            except OSError as error:
+                self._damage = _unreadable(self._name, error)
+        return None
 
     def put_back(self, data: bytes) -> None:
         """Let the next read begin with what others have returned."""
@@ -298,53 +371,62 @@ class LogStream:
 @contextmanager
 def open_log(name: str) -> Iterator[LogStream]:
     """Open a file; ``-`` is standard input. Raise MachineError if it cannot be read."""
-    path, standard = Path(name), name == "-"
+    path = Path(name)
+    standard = name == "-"
     if standard and sys.stdin is None:
         raise MachineError(
             "Standard input is closed.", hint="Specify a file, or pipe a log into it."
         )
     try:
         with nullcontext(sys.stdin.buffer) if standard else path.open("rb") as file:
-            if not (
-                standard
-                or path.is_file()
-                or path.is_fifo()
-                or path.samefile(os.devnull)
-                or file.isatty()
-            ):
-                raise MachineError(f"{path} is a device, not a log.")
-            yield LogStream(name, _decompressed(name, iter(partial(file.read, BLOCK), b"")))
+            if not standard:
+                _require_log(path, file)
+            blocks = iter(partial(file.read, BLOCK), b"")
+            yield LogStream(name, _decompressed(name, blocks))
     except OSError as error:
         raise _unreadable(name, error) from error
 
 
+def _require_log(path: Path, file: BinaryIO) -> None:
+    """Raise MachineError for a device; terminals and the null device are read like files."""
+    if path.is_file() or path.is_fifo():
+        return
+    if not path.samefile(os.devnull) and not file.isatty():
+        raise MachineError(f"{path} is a device, not a log.")
+
+
 def _unreadable(name: str, error: OSError) -> MachineError:
-    return MachineError(
-        f"{name} cannot be read: {error.strerror or str(error) or type(error).__name__}"
-    )
+    why = error.strerror or str(error) or type(error).__name__
+    return MachineError(f"{name} cannot be read: {why}")
 
 
 def _decompressed(name: str, pieces: Pieces) -> Pieces:
     """Yield what a file holds, as UTF-8. Raise MachineError if it is too large, or an archive."""
     head, pieces = _begun(pieces)
-    for new in [new for sign, new in _COMPRESSIONS.items() if re.match(sign, head)]:
+    for new in _signed(_COMPRESSIONS, head):
         head, pieces = _begun(_unpacked(new, pieces))
-    for encoding in [encoding for sign, encoding in _ENCODINGS.items() if re.match(sign, head)]:
-        head, pieces = _begun(
-            text.encode() for text in codecs.iterdecode(pieces, encoding, "replace")
-        )
-    if any(re.match(sign, head) for sign in _COMPRESSIONS):
+    for encoding in _signed(_ENCODINGS, head):
+        decoded = codecs.iterdecode(pieces, encoding, "replace")
+        head, pieces = _begun(text.encode() for text in decoded)
+    if _signed(_COMPRESSIONS, head):
         raise MachineError(f"{name} is compressed more than once: unpack it.")
     if re.match(rb"(?s).{257}ustar|PK\x03\x04", head):
         raise MachineError(f"{name} is an archive: unpack it, and pass its folder.")
     yield from pieces
 
 
+def _signed(kinds: Mapping[bytes, T], head: bytes) -> list[T]:
+    """Return what begins with a sign like the first bytes of a file."""
+    return [kind for sign, kind in kinds.items() if re.match(sign, head)]
+
+
 def _begun(pieces: Pieces) -> tuple[bytes, Pieces]:
     """Return the first bytes of pieces, and all of them."""
     head = b""
-    while len(head) < _HEAD and (piece := next(pieces, None)) is not None:
+    for piece in pieces:
         head += piece
+        if len(head) >= _HEAD:
+            break
     return head, chain([head], pieces)
 
 
@@ -353,28 +435,42 @@ def _unpacked(new: Callable[[], Any], pieces: Pieces) -> Pieces:
 
     `new` makes the decompressor of each.
     """
-    frame, left = new(), MAX_BYTES
-    for piece in pieces:
-        for at in range(0, len(piece), _AT_ONCE):
-            data = piece[at : at + _AT_ONCE]
-            while data := data.lstrip(b"\0") if frame.eof else data:
-                frame = new() if frame.eof else frame
-                try:
-                    found = frame.decompress(data)
-                except Exception as error:
-                    raise OSError(0, str(error)) from error  # each library has its own
-                if (left := left - len(found)) < 0:
-                    raise OSError(
-                        0,
-                        (
-                            f"it decompresses to more than {MAX_BYTES >> 30} GB. If you trust it, "
-                            "unpack it."
-                        ),
-                    )
-                yield found
-                data = frame.unused_data if frame.eof else b""
+    left = MAX_BYTES
+    for found in _frames(new, pieces):
+        left -= len(found)
+        if left < 0:
+            limit = MAX_BYTES >> 30
+            why = f"it decompresses to more than {limit} GB. If you trust it, unpack it."
+            raise OSError(0, why)
+        yield found
+
+
+def _frames(new: Callable[[], Any], pieces: Pieces) -> Pieces:
+    frame = new()
+    for piece in _cut(pieces):
+        rest = piece.lstrip(b"\0") if frame.eof else piece
+        while rest:
+            if frame.eof:
+                frame = new()
+            yield _decompress(frame, rest)
+            rest = frame.unused_data.lstrip(b"\0") if frame.eof else b""
     if not frame.eof:
         raise OSError(0, "it ends before its end marker")
+
+
+def _cut(pieces: Pieces) -> Pieces:
+    """Yield pieces that are decompressed at once."""
+    for piece in pieces:
+        for at in range(0, len(piece), _AT_ONCE):
+            yield piece[at : at + _AT_ONCE]
+
+
+def _decompress(frame: Any, data: bytes) -> bytes:
+    try:
+        found: bytes = frame.decompress(data)
+    except Exception as error:
+        raise OSError(0, str(error)) from error  # each library has its own
+    return found
 
 
 def _zstd() -> Any:
@@ -423,6 +519,7 @@ _ABOUT = (
 )  # of logs
 _UNITS = {**RATE_UNITS, **TIME_UNITS, "M/s": 1e6}
 _JSON = lazy(r'\s*\{\s*"(?:format":\s*1\s*,\s*"(?:logs"|metric":[^{[]*"lower_is_better")|run":)')
+_NO_SAMPLE: Mapping[str, Any] = {"labels": {}, "size": 0, "metric": "time", "value": None}
 _CELL_END = lazy(r"(?<!\\)\|")
 _SIZE = "Message Size"
 _FIGURE = lazy(rf"({'|'.join(METRICS)})(?: (.+))? \(([^()]+)\)(?:, ([a-z-]+))?")
@@ -433,16 +530,20 @@ _SAME = lazy(
 _CONDITION = lazy(r"(?:^|, )([a-z_]+) ([^,]+)(?=,|$)")
 _HEADLINE = lazy(r"([\w.-]+): .* vs .* at .*")
 
-_Rows: TypeAlias = dict[
-    tuple[int, tuple[tuple[str, str], ...]], dict[str, float]
-]  # size and labels → metric → value
+_Labels: TypeAlias = tuple[tuple[str, str], ...]
+_RowKey: TypeAlias = tuple[int, _Labels]  # Size and labels
+_Rows: TypeAlias = dict[_RowKey, dict[str, float]]  # Row → metric → value
+
+
+_About: TypeAlias = tuple[str, ...]  # The values of `_ABOUT`
 
 
 def is_table(text: str) -> bool:
     """Return whether a text begins like fabbench's own JSON or CSV."""
-    return _JSON.match(text) is not None or {"size", "metric", "value"} <= {
-        *text.partition("\n")[0].split(",")
-    }
+    if _JSON.match(text):
+        return True
+    header = text.partition("\n")[0].split(",")
+    return {"size", "metric", "value"}.issubset(header)
 
 
 def table_logs(text: str, source: str, proof: Proof | None = None) -> list[tuple[str, Log]]:
@@ -453,23 +554,39 @@ def table_logs(text: str, source: str, proof: Proof | None = None) -> list[tuple
     A text that is no table has none. Raise MachineError for a damaged one, and for Markdown with
     two rows of one size.
     """
-    own, columns = is_table(text), dict[str, dict[tuple[str, ...], list[_Rows]]]()
-    rows = csv.DictReader(text.splitlines(keepends=True))
+    own = is_table(text)
+    columns: dict[str, dict[_About, list[_Rows]]] = {}
     try:
-        for record in _markdown(text) if not own else _json(text) if _JSON.match(text) else rows:
-            label = record.get("column") or ":".join(
-                filter(None, (record.get("run"), record.get("configuration")))
-            )
-            about = tuple(str(record.get(name) or "") for name in _ABOUT)
-            _add(record, columns.setdefault(label, {}).setdefault(about, [{}]), once=not own)
+        for record in _records(text):
+            about = tuple(_text(record, name) for name in _ABOUT)
+            of_column = columns.setdefault(_column(record), {})
+            _add(record, of_column.setdefault(about, [{}]), once=not own)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as error:
         raise MachineError(f"{source} is a table of results, and damaged: {error}.") from error
     return [
         (label, _log(about, rows, source, proof))
-        for label, logs in columns.items()
-        for about, tables in logs.items()
+        for label, of_column in columns.items()
+        for about, tables in of_column.items()
         for rows in tables
     ]
+
+
+def _text(record: Mapping[str, Any], name: str) -> str:
+    return str(record.get(name) or "")
+
+
+def _records(text: str) -> Iterable[Mapping[str, Any]]:
+    if _JSON.match(text):
+        return _json(text)
+    if is_table(text):
+        return csv.DictReader(text.splitlines(keepends=True))
+    return _markdown(text)
+
+
+def _column(record: Mapping[str, Any]) -> str:
+    """Return the column of a comparison, or RUN:CONFIG of an export."""
+    parts = (record.get("run"), record.get("configuration"))
+    return record.get("column") or ":".join(filter(None, parts))
 
 
 def _add(record: Mapping[str, Any], tables: list[_Rows], *, once: bool) -> None:
@@ -477,107 +594,146 @@ def _add(record: Mapping[str, Any], tables: list[_Rows], *, once: bool) -> None:
 
     One that it has begins a repeat, unless a text has only one of each.
     """
-    labels = tuple(
-        (name, str(record[name])) for name in LABELS if record.get(name) not in {None, ""}
-    )
-    row, metric, value = (
-        (int(record["size"]), labels),
-        METRICS[record["metric"]].name,
-        record["value"],
-    )
+    size = int(record["size"])
+    given = [name for name in LABELS if record.get(name) not in {None, ""}]
+    labels = tuple((name, str(record[name])) for name in given)
+    metric = METRICS[record["metric"]].name
+    value = record["value"]
     if isinstance(record["size"], str) and None in record.values():
-        raise ValueError(f"a row of {row[0]} bytes was cut")
-    if metric in tables[-1].get(row, {}):
+        raise ValueError(f"a row of {size} bytes was cut")
+    if metric in tables[-1].get((size, labels), {}):
         if once:
-            raise ValueError(f"{row[0]} bytes are there twice; keep one table of them")
+            raise ValueError(f"{size} bytes are there twice; keep one table of them")
         tables.append({})
-    if value not in {None, ""}:
-        number = tables[-1].setdefault(row, {})[metric] = float(value)
-        if not 0 <= number < math.inf or row[0] < 0:
-            raise ValueError(f"{value} at {row[0]} bytes is no figure")
+    if value in {None, ""}:
+        return
+    number = float(value)
+    if not 0 <= number < math.inf or size < 0:
+        raise ValueError(f"{value} at {size} bytes is no figure")
+    tables[-1].setdefault((size, labels), {})[metric] = number
 
 
-def _log(about: tuple[str, ...], rows: _Rows, source: str, proof: Proof | None) -> Log:
+def _log(about: _About, rows: _Rows, source: str, proof: Proof | None) -> Log:
     known = dict(zip(_ABOUT, about, strict=True))
-    bad = known["outcome"] in {*Outcome} - {Outcome.OK, Outcome.UNPROVEN}  # it is not better here
-    versions = (each.partition(" ") for each in known["versions"].split(", ") if each)
-    counts = {name: int(known[name]) for name in _COUNTS if known[name].isdecimal()}
+    outcome, reason = _outcome(known["outcome"])
+    facts: dict[str, Any] = {}
+    for name in _COUNTS:
+        if known[name].isdecimal():
+            facts[name] = int(known[name])
+    for version in filter(None, known["versions"].split(", ")):
+        library, _, number = version.partition(" ")
+        facts[library] = number
+    points = [
+        Point(size, dict(labels), tuple(figures), tuple(figures.values()))
+        for (size, labels), figures in rows.items()
+    ]
     return Log(
         source=source,
         benchmark=known["benchmark"] or None,
         case=known["case"] or None,
-        outcome=Outcome(known["outcome"]) if bad else Outcome.UNPROVEN,
-        reason=(
-            "From a table, nothing "
-            f"proven{', not even that it is ' + known['outcome'] if bad else ''}."
-        ),
-        facts={**counts, **{name: version for name, _, version in versions}},
-        points=[
-            Point(size, dict(labels), (*row,), (*row.values(),))
-            for (size, labels), row in rows.items()
-        ],
+        outcome=outcome,
+        reason=reason,
+        facts=facts,
+        points=points,
         proof=proof,
     )
 
 
+def _outcome(written: str) -> tuple[Outcome, str]:
+    """Return the outcome of a log of a table, and why: it is not better than what is written."""
+    if written in {*Outcome} - {Outcome.OK, Outcome.UNPROVEN}:
+        return Outcome(written), f"From a table, nothing proven, not even that it is {written}."
+    return Outcome.UNPROVEN, "From a table, nothing proven."
+
+
 def _json(text: str) -> Iterator[Mapping[str, Any]]:
-    lines = text.splitlines() if '"run"' in text[:10] else ()  # of export
-    document: Any = {"rows": map(json.loads, lines)} if lines else json.loads(text)
+    if '"run"' in text[:10]:  # of export
+        yield from map(json.loads, text.splitlines())
+        return
+    document: Mapping[str, Any] = json.loads(text)
     yield from document.get("rows", ())
     for number, log in enumerate(document.get("logs", ())):
-        facts = log["facts"]
-        versions = [
-            f"{name} {facts[name]}"
-            for name in benchmark_named(log["benchmark"]).versions
-            if name in facts
-        ]
-        about = {name: log[name] for name in ("source", "benchmark", "case", "outcome")}
-        about |= {
-            "log": str(number),
-            "versions": ", ".join(versions),
-            **{name: facts.get(name) for name in _COUNTS},
-        }
-        for sample in log["samples"] or [
-            {"labels": {}, "size": 0, "metric": "time", "value": None}
-        ]:
+        about = {**_about(log), "log": str(number)}
+        for sample in log["samples"] or [_NO_SAMPLE]:
             yield {**sample["labels"], **sample, **about}
 
 
+def _about(log: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a log of `fabbench parse --format json` states besides its figures."""
+    facts = log["facts"]
+    libraries = benchmark_named(log["benchmark"]).versions
+    versions = [f"{name} {facts[name]}" for name in libraries if name in facts]
+    return {
+        "source": log["source"],
+        "benchmark": log["benchmark"],
+        "case": log["case"],
+        "outcome": log["outcome"],
+        "versions": ", ".join(versions),
+        **{name: facts.get(name) for name in _COUNTS},
+    }
+
+
 def _markdown(text: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the figures of tables with the headers of a comparison, such as those that fabbench publishes."""
-    same, header, section = list(_SAME.finditer(text)), list[str](), dict[str, str]()
-    shared = (
-        {**same[0].groupdict(), **dict(_CONDITION.findall(same[0]["more"]))}
-        if len(same) == 1
-        else {}
-    )
+    """Yield the figures of tables with the headers of a comparison, such as published ones."""
+    shared = _shared(text)
+    section: dict[str, str] = {}
+    header: list[str] = []
     for line in map(str.strip, text.splitlines()):
-        if not line.startswith("|"):
-            header = header if line else []
-            if (match := _HEADLINE.fullmatch(line)) is not None:
-                section |= {"case": match[1]}
-            elif line.startswith("### "):
-                section = dict(_CONDITION.findall(line[4:]))
-            continue
-        cells = [
-            cell.strip().replace("\\", "") for cell in _CELL_END.split(line[1:].removesuffix("|"))
-        ]
-        if _SIZE in header and (len(cells) != len(header) or line[-1] != "|"):
-            raise ValueError(f"a row was cut: {line}")
-        row = dict(zip(header, cells, strict=False))
-        header = header or cells
-        for name, cell in row.items() if row.get(_SIZE, "")[:1].isdecimal() else ():
-            if (match := _FIGURE.fullmatch(name)) is not None:
-                metric, label, unit, mark = match.groups()
-                value = (
-                    float(cell) * _UNITS[unit] if cell[:1].isdecimal() and " " not in cell else None
-                )
-                figure = {"column": label, "outcome": mark, "metric": metric, "value": value}
-                device = row.get("Device", "").strip("-")
-                yield {
-                    **shared,
-                    **section,
-                    **figure,
-                    "size": parse_size(row[_SIZE]),
-                    "device": device,
-                }
+        if line.startswith("|"):
+            cells = _cells(line)
+            for figure in _row_figures(header, cells, line):
+                yield {**shared, **section, **figure}
+            header = header or cells
+        elif not line:
+            header = []
+        elif match := _HEADLINE.fullmatch(line):
+            section["case"] = match[1]
+        elif line.startswith("### "):
+            section = dict(_CONDITION.findall(line[4:]))
+
+
+def _shared(text: str) -> dict[str, str]:
+    """Return what the only benchmark of a text is, and its conditions."""
+    stated = list(_SAME.finditer(text))
+    if len(stated) != 1:
+        return {}
+    same = stated[0]
+    return {**same.groupdict(), **dict(_CONDITION.findall(same["more"]))}
+
+
+def _cells(line: str) -> list[str]:
+    inner = line[1:].removesuffix("|")
+    return [cell.strip().replace("\\", "") for cell in _CELL_END.split(inner)]
+
+
+def _row_figures(
+    header: Sequence[str], cells: Sequence[str], line: str
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the figures of a row; none without a size. Raise ValueError for one that was cut."""
+    whole = len(cells) == len(header) and line.endswith("|")
+    if _SIZE in header and not whole:
+        raise ValueError(f"a row was cut: {line}")
+    row = dict(zip(header, cells, strict=False))
+    size = row.get(_SIZE, "")
+    if not size[:1].isdecimal():
+        return
+    device = row.get("Device", "").strip("-")
+    for name, cell in row.items():
+        match = _FIGURE.fullmatch(name)
+        if match is not None:
+            metric, label, unit, mark = match.groups()
+            yield {
+                "column": label,
+                "outcome": mark,
+                "metric": metric,
+                "value": _value(cell, unit),
+                "size": parse_size(size),
+                "device": device,
+            }
+
+
+def _value(cell: str, unit: str) -> float | None:
+    """Return a figure in the base unit; None for anything else, such as a dash."""
+    if not cell[:1].isdecimal() or " " in cell:
+        return None
+    return float(cell) * _UNITS[unit]

@@ -117,12 +117,10 @@ class RunResult:
     id: str
     path: Path
     columns: tuple[Column, ...] = ()  # the configurations with results, in order
-    comparison: Comparison | None = (
-        None  # None if nothing was measured, or it cannot be compared (see `failure`)
-    )
-    verdict: Verdict | None = (
-        None  # The gates' verdict; None if there are no gates, or the run was interrupted
-    )
+    comparison: Comparison | None = None
+    """None if nothing was measured, or it cannot be compared (see `failure`)."""
+    verdict: Verdict | None = None
+    """The gates' verdict; None if there are no gates, or the run was interrupted."""
     interrupted: bool = False
     missing: int = 0  # as in `PlanResult`
     failure: FabbenchError | None = None
