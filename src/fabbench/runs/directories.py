@@ -13,10 +13,8 @@ from fabbench.plan import STORE
 
 ENVIRONMENT_VARIABLE = "FABBENCH_STORE"
 REQUEST = "request.json"  # A directory without it is not a run
-SWEEP_LOGS, TESTS = (
-    "logs",
-    "tests",
-)  # The folders of a sweep that hold the output of its tests, and their results
+SWEEP_LOGS = "logs"  # The folder of a sweep that holds the output of its tests
+TESTS = "tests"  # And that of their results
 RUN_NAME = re.compile(r"(?P<when>\d{8}T\d{6}Z)-(?P<benchmark>.+)-(?P<id>[0-9a-f]{6})")
 
 
@@ -25,12 +23,19 @@ def runs(store: Path) -> Iterator[Path]:
 
     Of one second, by when a request was written.
     """
-    found = list[tuple[str, int, Path]]()
-    for path in store.iterdir() if os.access(store, os.R_OK) and store.is_dir() else ():
+    found: list[tuple[str, int, Path]] = []
+    for path in _entries(store):
         with suppress(OSError):  # without a request, or removed meanwhile
             if RUN_NAME.fullmatch(path.name):
-                found.append((path.name[:16], (path / REQUEST).stat().st_mtime_ns, path))
-    return (path for *_, path in sorted(found, reverse=True))
+                second = path.name[:16]
+                written_ns = (path / REQUEST).stat().st_mtime_ns
+                found.append((second, written_ns, path))
+    return (path for _, _, path in sorted(found, reverse=True))
+
+
+def _entries(store: Path) -> Iterator[Path]:
+    if os.access(store, os.R_OK) and store.is_dir():
+        yield from store.iterdir()
 
 
 def store_here(store: Path | None) -> Path:

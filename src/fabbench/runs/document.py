@@ -99,15 +99,21 @@ class TestResult:
     def result(self) -> SweepResult:
         """Return the test as planners and the analysis need it."""
         outcome = outcome_of_test(self.outcome)
-        reason = self.reason if self.outcome == Outcome.FAILED else f"{self.outcome}: {self.reason}"
+        ok = outcome is SweepOutcome.OK
+        several_nics = len(self.nics) > 1 and not self.rail
         return SweepResult(
             test=SweepTest(self.nodes, self.rail),
             outcome=outcome,
-            figure=self.value if outcome is SweepOutcome.OK else None,
-            nics=self.nics if len(self.nics) > 1 and not self.rail else None,
+            figure=self.value if ok else None,
+            nics=self.nics if several_nics else None,
             round=self.round,
-            reason="" if outcome is SweepOutcome.OK else reason.removesuffix(": "),
+            reason="" if ok else self._why(),
         )
+
+    def _why(self) -> str:
+        if self.outcome == Outcome.FAILED:
+            return self.reason.removesuffix(": ")
+        return f"{self.outcome}: {self.reason}".removesuffix(": ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,15 +192,11 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        first = (
-            "Free some space, or specify"
-            if error.errno in {errno.ENOSPC, errno.EDQUOT}
-            else "Specify"
-        )
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        first = "Free some space, or specify" if full else "Specify"
         hint = f"{first} another directory with --store or {ENVIRONMENT_VARIABLE}."
-        raise StoreError(
-            f"{path} cannot be written: {error.strerror or error}.", hint=hint
-        ) from error
+        why = error.strerror or error
+        raise StoreError(f"{path} cannot be written: {why}.", hint=hint) from error
 
 
 def read(path: Path, kind: type[T]) -> T:
@@ -204,10 +206,12 @@ def read(path: Path, kind: type[T]) -> T:
     """
     try:
         if path.stat().st_size > _MAX_SIZE:
-            raise MachineError(f"{path} is damaged: it is larger than {_MAX_SIZE >> 20} MiB.")
+            limit = _MAX_SIZE >> 20
+            raise MachineError(f"{path} is damaged: it is larger than {limit} MiB.")
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except OSError as error:
-        raise MachineError(f"{path} cannot be read: {error.strerror or error}.") from error
+        why = error.strerror or error
+        raise MachineError(f"{path} cannot be read: {why}.") from error
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         hint = "Read it with the fabbench that wrote it." if "`$.format`" in str(error) else None
         raise MachineError(f"{path} is damaged: {error}.", hint=hint) from error

@@ -32,6 +32,8 @@ _INTERRUPTED = "fabbench was interrupted before this execution ended."
 T = TypeVar("T")
 AllocationT = TypeVar("AllocationT", bound=Allocation)
 Stop: TypeAlias = FabbenchError | KeyboardInterrupt  # What ends a run early
+Logs: TypeAlias = Mapping[str, Sequence[Log]]  # Those of each configuration
+ShouldStop: TypeAlias = Callable[[int, Logs], bool]
 
 
 class Watcher:
@@ -71,7 +73,7 @@ def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
     watcher: Watcher,
     *,
     keep_going: bool = False,
-    should_stop: Callable[[int, Mapping[str, Sequence[Log]]], bool] = lambda number, logs: False,  # noqa: ARG005
+    should_stop: ShouldStop = lambda number, logs: False,  # noqa: ARG005
 ) -> PlanResult:
     """Run all executions in order. Ctrl-C and errors end it early; they are part of the result.
 
@@ -79,28 +81,34 @@ def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
     the wrong network is aborted at once, unless `keep_going`.
     """
     logs: dict[str, list[Log]] = {configuration.label: [] for configuration in plan.configurations}
-    stops, missing = list[Stop](), len(plan.executions)
+    missing = len(plan.executions)
+    stops: list[Stop] = []
     with _keeping(stops):
         for number, execution in enumerate(plan.executions, 1):
             watcher.begin(execution, number)
-            done, stop = writer.kept.get(execution.id, ()), None
+            done: Sequence[Log] = writer.kept.get(execution.id, ())
+            stop: Stop | None = None
             if not done:
                 running = RunningExecution(
                     execution, plan.benchmark, watcher, keep_going=keep_going
                 )
                 done, stop = running.run(allocation, writer)
-            missing -= stop is None
+            if stop is None:
+                missing -= 1
             logs[execution.configuration.label] += done
-            watcher.end(execution, done)
+            watcher.end(execution, tuple(done))
             if stop is not None:
                 raise stop
             if should_stop(number, logs):
                 missing = 0
                 writer.decided(plan.executions[:number])
                 break
-    return PlanResult(
-        {label: tuple(each) for label, each in logs.items()}, next(iter(stops), None), missing
-    )
+    judged = {label: tuple(some) for label, some in logs.items()}
+    return PlanResult(judged, _first(stops), missing)
+
+
+def _first(stops: Sequence[Stop]) -> Stop | None:
+    return stops[0] if stops else None
 
 
 def on_machines(
@@ -112,13 +120,16 @@ def on_machines(
 
     Raise FabbenchError or KeyboardInterrupt where that ends before there is a result.
     """
-    launcher, results, stops = launcher_named(target.launcher), list[T](), list[Stop]()
+    launcher = launcher_named(target.launcher)
     require_support(launcher, target)
-    with _keeping(stops), nullcontext(held) if held else launcher.open(target, needs) as allocation:
+    machines = nullcontext(held) if held else launcher.open(target, needs)
+    results: list[T] = []
+    stops: list[Stop] = []
+    with _keeping(stops), machines as allocation:
         results.append(work(cast("AllocationT", allocation)))
     if not results:
         raise stops[0]
-    return results[0], next(iter(stops), None)
+    return results[0], _first(stops)
 
 
 @contextmanager
@@ -138,7 +149,9 @@ class RunningExecution:
     def __init__(
         self, execution: Execution, benchmark: str, watcher: Watcher, *, keep_going: bool = False
     ) -> None:
-        self._execution, self._benchmark, self._watcher = execution, benchmark, watcher
+        self._execution = execution
+        self._benchmark = benchmark
+        self._watcher = watcher
         self._keep_going = keep_going
         self._logs: list[Log] = []
 
@@ -147,9 +160,11 @@ class RunningExecution:
 
         Return its logs, and what ended the run early.
         """
-        execution, ending, stops = self._execution, Ending(), list[Stop]()
+        execution = self._execution
         hosts = allocation.inventory.hosts_for_variant(execution.configuration.variant)
         nics = NicSampler(execution, hosts, allocation.counters, self._watcher.nics)
+        ending = Ending()
+        stops: list[Stop] = []
         with writer.execution(execution) as stored:
             output = stored.path / OUTPUT
             parser = LogParser(str(output), proof=execution.proof)
@@ -157,27 +172,25 @@ class RunningExecution:
             with _keeping(stops), closing(allocation.execute(execution)) as lines:
                 stored.counters(nics.begin())
                 ending = self._follow(lines, nics, stored, parser)
-            for stop in stops:
-                why = (
-                    f"fabbench could not continue: {stop}"
-                    if isinstance(stop, FabbenchError)
-                    else _INTERRUPTED
-                )
-                sizes = execution.planned_sizes
-                ending = Ending(
-                    stopped=why, lost=isinstance(stop, MachineError), planned_sizes=sizes
-                )
+            if stops:
+                ending = self._stopped(stops[-1])
             with _keeping(stops):
                 stored.counters(nics.end())
             self._take(parser.close(ending))
-            logs = tuple(self._logs) or (
-                nothing_read(self._benchmark, output, execution.proof, ending),
-            )
+            if not self._logs:
+                self._logs = [nothing_read(self._benchmark, output, execution.proof, ending)]
             with _keeping(stops):
                 stored.finish(ending)
-        return with_counters(logs, nics.counters if nics.counters.hosts else None), next(
-            iter(stops), None
-        )
+        counted = nics.counters if nics.counters.hosts else None
+        return with_counters(tuple(self._logs), counted), _first(stops)
+
+    def _stopped(self, stop: Stop) -> Ending:
+        """Return how the execution ended that an error or an interrupt ended early."""
+        why = _INTERRUPTED
+        if isinstance(stop, FabbenchError):
+            why = f"fabbench could not continue: {stop}"
+        sizes = self._execution.planned_sizes
+        return Ending(stopped=why, lost=isinstance(stop, MachineError), planned_sizes=sizes)
 
     def _follow(
         self,
@@ -188,7 +201,8 @@ class RunningExecution:
     ) -> Ending:
         """Store each line, then parse it. Closing `lines` early ends the execution."""
         # Sessions and scripts count too, and end the step. This limits all other output.
-        limit, planned = OutputLimit(above=_EXTRA_OUTPUT), self._execution.planned_sizes
+        limit = OutputLimit(above=_EXTRA_OUTPUT)
+        planned = self._execution.planned_sizes
         while True:
             try:
                 line = next(lines)
@@ -205,10 +219,14 @@ class RunningExecution:
                 continue
             stored.write(line)
             self._take(parser.feed(line))
-            if not self._keep_going and any(words in line for words in _NETWORK_LINES):
-                why = refusal(parser.network_so_far(), self._execution.proof, self._benchmark)
-                if why:
-                    return Ending(refused=f"{why} fabbench then aborted it.", planned_sizes=planned)
+            if why := self._wrong_network(line, parser):
+                return Ending(refused=f"{why} fabbench then aborted it.", planned_sizes=planned)
+
+    def _wrong_network(self, line: str, parser: LogParser) -> str:
+        """Return why the execution is refused, after a line that states its network."""
+        if self._keep_going or not any(words in line for words in _NETWORK_LINES):
+            return ""
+        return refusal(parser.network_so_far(), self._execution.proof, self._benchmark)
 
     def _take(self, results: Sequence[Result]) -> None:
         for result in results:

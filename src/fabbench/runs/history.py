@@ -1,28 +1,32 @@
 """Summaries of runs → the history of a metric: one series per key, with level changes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from fabbench.analysis.history import History, HistoryPoint, with_changes
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Metric
 from fabbench.model.units import format_size, parse_size
-from fabbench.runs.summary import FullSummary, Pairs, Summary
+from fabbench.runs.summary import FullSummary, Measured, Pairs, Summary
 
 
 def parse_metric(text: str, sizes: range | None = None) -> tuple[Metric, range | None]:
     """Parse METRIC or METRIC@SIZE, besides the `sizes` of ``--size``. Raise RequestError."""
     name, at, size = text.partition("@")
     if name not in METRICS:
-        raise RequestError(f"Unknown metric {name}.", hint=f"One of {', '.join(METRICS)}.")
-    if at and sizes is not None:
+        known = ", ".join(METRICS)
+        raise RequestError(f"Unknown metric {name}.", hint=f"One of {known}.")
+    if not at:
+        return METRICS[name], sizes
+    if sizes is not None:
         raise RequestError(f"Both {text} and --size give a size.", hint="Leave one out.")
     try:
-        return METRICS[name], range(parse_size(size), parse_size(size) + 1) if at else sizes
+        wanted = parse_size(size)
     except ValueError as error:
         raise RequestError(
             f"Invalid size in {text!r}: {error}.", hint=f"Such as {name}@1G."
         ) from None
+    return METRICS[name], range(wanted, wanted + 1)
 
 
 def parse_where(texts: Sequence[str]) -> dict[str, str]:
@@ -49,21 +53,52 @@ def history(
     `where` has patterns for values of keys and circumstances. Raise RequestError for a name that no
     run has.
     """
-    known, by_key = set[str](), dict[Pairs, list[HistoryPoint]]()
-    for run in (each for each in runs if isinstance(each, FullSummary)):
-        for each in run.measured:
-            if each.metric != metric.name or not (value := each.value(metric, sizes)) or value < 0:
-                continue
-            around = run.circumstances[each.configuration]
-            values = {**around, "name": run.name, **dict(each.key)}
-            known.update(values)
-            if all(fnmatchcase(values.get(name, ""), pattern) for name, pattern in where.items()):
-                by_key.setdefault(each.key, []).append(
-                    HistoryPoint(run.id, run.created, value, around)
-                )
-    if unknown := [name for name in where if known and name not in known]:
-        raise RequestError(f"No run has {unknown[0]}.", hint=f"Known: {', '.join(sorted(known))}.")
+    known: set[str] = set()
+    by_key: dict[Pairs, list[HistoryPoint]] = {}
+    for run in runs:
+        if not isinstance(run, FullSummary):
+            continue
+        for measured, value in _figures(run, metric, sizes):
+            around = run.circumstances[measured.configuration]
+            labels = {**around, "name": run.name, **dict(measured.key)}
+            known.update(labels)
+            if _fits(labels, where):
+                point = HistoryPoint(run.id, run.created, value, around)
+                by_key.setdefault(measured.key, []).append(point)
+    _require_known(where, known)
     series = [with_changes(dict(key), points[::-1]) for key, points in by_key.items()]
-    size = sizes[0] if sizes is not None and len(sizes) == 1 else None
-    span = f" from {format_size(sizes[0])} to {format_size(sizes[-1])}" if sizes else ""
-    return History(metric=metric, size=size, series=series, span=span)
+    size = sizes[0] if sizes and len(sizes) == 1 else None
+    return History(metric=metric, size=size, series=series, span=_span(sizes))
+
+
+def _figures(
+    run: FullSummary, metric: Metric, sizes: range | None
+) -> Iterator[tuple[Measured, float]]:
+    for measured in run.measured:
+        if measured.metric != metric.name:
+            continue
+        value = measured.value(metric, sizes)
+        if value and value >= 0:
+            yield measured, value
+
+
+def _fits(labels: Mapping[str, str], where: Mapping[str, str]) -> bool:
+    """Return whether each pattern fits its label; one that is not there is empty."""
+    values = [labels.get(name, "") for name in where]
+    return all(map(fnmatchcase, values, where.values()))
+
+
+def _require_known(where: Iterable[str], known: Collection[str]) -> None:
+    """Raise RequestError for a name that no run has, if there are runs."""
+    unknown = [name for name in where if name not in known]
+    if known and unknown:
+        names = ", ".join(sorted(known))
+        raise RequestError(f"No run has {unknown[0]}.", hint=f"Known: {names}.")
+
+
+def _span(sizes: range | None) -> str:
+    if not sizes:
+        return ""
+    first = format_size(sizes[0])
+    last = format_size(sizes[-1])
+    return f" from {first} to {last}"

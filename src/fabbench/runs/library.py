@@ -60,7 +60,15 @@ def compare(
     `labels`, `fabrics` and `store` are those of `load`; `metric`, `placement` and `allow` choose
     what is compared. Raise FabbenchError.
     """
-    names = [each for each in inputs if isinstance(each, str | Path)]
+    names: list[str | Path] = []
+    columns: list[Column] = []
+    for each in inputs:
+        if isinstance(each, str | Path):
+            names.append(each)
+        elif isinstance(each, Column):
+            columns.append(each)
+        else:
+            columns += each
     if names and len(names) < len(inputs):
         raise RequestError(
             "Columns and names are mixed.",
@@ -68,13 +76,6 @@ def compare(
         )
     if names:
         columns = load(*names, labels=labels, fabrics=fabrics, store=store_here(store))
-    else:
-        listed = [
-            [each] if isinstance(each, Column) else each
-            for each in inputs
-            if not isinstance(each, str | Path)
-        ]
-        columns = [column for each in listed for column in each]
     made = comparing.compare(columns, **how)
     return ShownComparison(**{each.name: getattr(made, each.name) for each in fields(made)})
 
@@ -102,51 +103,58 @@ def request(
 
     work = runnable(benchmark).work_type()
     assert work is not None  # noqa: S101 - it is runnable
-    launchers, file = options_of_launchers(), find_config(Path.cwd(), os.environ)
+    launchers = options_of_launchers()
+    file = find_config(Path.cwd(), os.environ)
     config = load_config(file, launchers=launchers) if file else None
     target, why = resolve(on, os.environ, config, launchers=launchers, given=lambda kind: kind())
-    plain = {name: kind for name, kind in get_type_hints(RunRequest).items() if name not in _MADE}
     kinds = (Target, type(target.options), work)
     owner = {name: kind for kind in kinds for name in declared(kind)}
+    plain = _plain_fields()
     values: dict[type, dict[str, Any]] = {kind: {} for kind in (*kinds, RunRequest)}
     for name, value in options.items():
         if name in plain:
-            try:
-                values[RunRequest][name] = msgspec.convert(value, plain[name])
-            except msgspec.ValidationError as error:
-                hint = "Several fabrics or gates are a tuple, and env is a mapping."
-                raise RequestError(f"{name}: {error}.", hint=hint) from error
+            values[RunRequest][name] = _converted(name, value, plain[name])
         elif name in owner:
             known = declared(owner[name])[name]
             values[owner[name]][name] = read_option(known, _texts(value, known))
         else:
-            every = sorted({*plain, *owner})
-            reason = (
-                f"{benchmark} on {on} has no option {name}.{did_you_mean(nearest(name, every))}"
-            )
-            raise RequestError(reason, hint=f"Expected one of {', '.join(every)}.")
+            raise _unknown_option(f"{benchmark} on {on}", name, sorted({*plain, *owner}))
+    own_options = replace(target.options, **values[type(target.options)])
     return RunRequest(
         benchmark=benchmark,
         work=work(**values[work]),
-        target=replace(
-            target,
-            **values[Target],
-            options=replace(target.options, **values[type(target.options)]),
-        ),
+        target=replace(target, **values[Target], options=own_options),
         target_reason=why,
         store=store_here(store),
         **values[RunRequest],
     )
 
 
+def _plain_fields() -> Mapping[str, Any]:
+    """Return the fields of a request that are given as values, with their types."""
+    kinds = get_type_hints(RunRequest)
+    return {name: kind for name, kind in kinds.items() if name not in _MADE}
+
+
+def _converted(name: str, value: Any, kind: Any) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        hint = "Several fabrics or gates are a tuple, and env is a mapping."
+        raise RequestError(f"{name}: {error}.", hint=hint) from error
+
+
+def _unknown_option(of: str, name: str, known: Sequence[str]) -> RequestError:
+    near = did_you_mean(nearest(name, known))
+    names = ", ".join(known)
+    return RequestError(f"{of} has no option {name}.{near}", hint=f"Expected one of {names}.")
+
+
 def _texts(value: Any, option: Option) -> Any:
     if isinstance(value, Mapping):
         return [f"{name}={text}" for name, text in value.items()]
     if option.many:
-        return [
-            str(each)
-            for each in (
-                [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
-            )
-        ]
+        alone = isinstance(value, str) or not isinstance(value, Iterable)
+        values = [value] if alone else value
+        return [str(each) for each in values]
     return value if isinstance(value, bool) else str(value)

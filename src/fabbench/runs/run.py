@@ -4,7 +4,7 @@ Nothing is printed here: events are passed to callables, and errors are part of 
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fabbench.analysis.aggregate import Column
-from fabbench.analysis.compare import Comparison, compare
+from fabbench.analysis.compare import Comparison, ComparisonRow, compare
 from fabbench.analysis.gate import check
 from fabbench.analysis.gate_results import Verdict
 from fabbench.analysis.headline import headline_row
@@ -37,7 +37,7 @@ from fabbench.plan.build import plan, require_measurable
 from fabbench.plan.gates import Gate, parse_gates
 from fabbench.plan.request import Adaptive, RunRequest
 from fabbench.remote.transport import HostGoneError
-from fabbench.runs.execute import PlanResult, Stop, Watcher, carry_out, on_machines
+from fabbench.runs.execute import Logs, PlanResult, Stop, Watcher, carry_out, on_machines
 from fabbench.runs.load_columns import load, matching_column, stored_columns, with_labels
 from fabbench.runs.store import RunWriter, StoredRun, document_of, write_verdict
 from fabbench.runs.summary import LAST_GOOD, last_good, write_summary
@@ -46,7 +46,6 @@ from fabbench.runs.sweep import same_nodes
 Notify: TypeAlias = Callable[[str], None]  # Called with sentences about events, in order
 Columns: TypeAlias = Sequence[Column]
 Told: TypeAlias = Sequence[str]
-Logs: TypeAlias = Mapping[str, Sequence[Log]]  # Those of each configuration
 Watching: TypeAlias = Callable[[Plan], AbstractContextManager[Watcher]]
 """Makes the watcher of a plan as a context, which is left when the plan has been carried out."""
 
@@ -61,19 +60,24 @@ def undecided(
 
     That is the gates that need a baseline or, without such gates, the headlines' sizes.
     """
-    asked, besides = list[str](), list[str]()
+    at_headlines: list[str] = []
+    elsewhere: list[str] = []
     for section in comparison.sections:
         headline = headline_row(section)
         for index, column in enumerate(comparison.columns[:-1]):
+            what = f"{section.metric.name} of {column.label}"
             rows = [row for row in section.rows if row.verdict(index) is Difference.UNDECIDED]
-            for found, at_headline in ((asked, True), (besides, False)):
-                if sizes := [row.size for row in rows if (row is headline) is at_headline]:
-                    found.append(
-                        f"{section.metric.name} of {column.label} at {format_sizes(sizes)}"
-                    )
+            at_headlines += _at_sizes(what, [row for row in rows if row is headline])
+            elsewhere += _at_sizes(what, [row for row in rows if row is not headline])
     if verdict is not None and any(gate.needs_baseline for gate in gates):
-        return verdict.undecided, (*asked, *besides)
-    return asked, besides
+        return verdict.undecided, (*at_headlines, *elsewhere)
+    return at_headlines, elsewhere
+
+
+def _at_sizes(what: str, rows: Sequence[ComparisonRow]) -> Iterator[str]:
+    if rows:
+        sizes = format_sizes(row.size for row in rows)
+        yield f"{what} at {sizes}"
 
 
 def stop_condition(
@@ -98,11 +102,13 @@ def stop_condition(
             return timed_out
         asked, besides = left_open(logs)
         if asked:
-            notify(f"Undecided after {repeats} repeats: {'; '.join(asked)}")
-        else:
-            left = f" Left open: {'; '.join(besides)}." if besides else ""
-            notify(f"Decided after {repeats} repeats.{left}")
-        return timed_out or not asked
+            sentences = "; ".join(asked)
+            notify(f"Undecided after {repeats} repeats: {sentences}")
+            return timed_out
+        sentences = "; ".join(besides)
+        left = f" Left open: {sentences}." if besides else ""
+        notify(f"Decided after {repeats} repeats.{left}")
+        return True
 
     return enough
 
@@ -177,10 +183,12 @@ def preview(request: RunRequest) -> tuple[Inventory, Plan]:
 
     Raise FabbenchError if it could not start.
     """
-    baseline, target = _checked(request), request.target
+    baseline = _checked(request)
+    target = request.target
     launcher = launcher_named(target.launcher)
     require_support(launcher, target)
-    inventory = launcher.preview(target, replace(request.work.needs, fabrics=request.fabrics))
+    needs = replace(request.work.needs, fabrics=request.fabrics)
+    inventory = launcher.preview(target, needs)
     planned, _ = _planned(request, baseline, inventory)
     return inventory, planned
 
@@ -217,35 +225,18 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
     allocation: Allocation,
 ) -> tuple[Columns, RunWriter, PlanResult]:
     inventory = allocation.inventory
-    reason = f": {request.target_reason}" if request.target_reason else ""
-    notify(f"Target {request.target.name} ({_machines(request, inventory)}){reason}.")
+    notify(_chosen_target(request, inventory))
     planned, baseline = _planned(request, baseline, inventory)
     if request.adaptive is not None and isinstance(allocation, BatchAllocation):
-        raise RequestError(
-            (
-                f"--repeat auto has no effect with {request.target.launcher}, which runs "
-                "everything "
-                "as one job."
-            ),
-            hint=(
-                "Give a number, or run where executions are started one by one: local, ssh or "
-                "kubernetes."
-            ),
-        )
+        raise _one_job(request.target.launcher)
     writer = RunWriter(request, inventory, planned, resume)
     for sentence in loaded(inventory, request.target.variants):
         notify(sentence)
-    limit = "at most " if request.adaptive else ""
-    configurations = " and ".join(map(str, planned.configurations))
     kept = f", {len(writer.kept)} of them kept" if resume else ""
-    notify(
-        f"{planned.benchmark} on {configurations}: "
-        f"{limit}{counted(len(planned.executions), 'execution')}{kept}."
-    )
+    most = "at most " if request.adaptive else ""
+    notify(f"{_of_plan(planned, most)}{kept}.")
     if isinstance(allocation, BatchAllocation):
-        left = tuple(each for each in planned.executions if each.id not in writer.kept)
-        left_plan = replace(planned, executions=left)
-        allocation.submit(RenderInput(plan=left_plan, request=request, inventory=inventory))
+        _submit(allocation, request, planned, writer)
     writer.rendered(allocation.documents)
 
     def left_open(logs: Logs) -> tuple[Told, Told]:
@@ -260,13 +251,45 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
         return baseline, writer, carry_out(planned, allocation, writer, watcher, **how)
 
 
-def _machines(request: RunRequest, inventory: Inventory) -> str:
-    hosts = ", ".join(host.name for host in inventory.hosts)
-    variants = (variant.image or inventory.image for variant in request.target.variants)
-    images = ", ".join(
-        filter(None, dict.fromkeys(variants if request.target.variants else (inventory.image,)))
+def _chosen_target(request: RunRequest, inventory: Inventory) -> str:
+    """Return the target, what it has, and why it was chosen."""
+    machines = _machines(request, inventory)
+    reason = f": {request.target_reason}" if request.target_reason else ""
+    name = request.target.name
+    return f"Target {name} ({machines}){reason}."
+
+
+def _one_job(launcher: str) -> RequestError:
+    return RequestError(
+        f"--repeat auto has no effect with {launcher}, which runs everything as one job.",
+        hint="Give a number, or run where executions are started one by one: local, ssh or "
+        "kubernetes.",
     )
-    return f"{hosts}; image {images}" if images else hosts
+
+
+def _of_plan(planned: Plan, most: str) -> str:
+    configurations = " and ".join(map(str, planned.configurations))
+    executions = counted(len(planned.executions), "execution")
+    return f"{planned.benchmark} on {configurations}: {most}{executions}"
+
+
+def _submit(
+    allocation: BatchAllocation, request: RunRequest, planned: Plan, writer: RunWriter
+) -> None:
+    """Submit the executions that are not kept, as one job."""
+    left = tuple(each for each in planned.executions if each.id not in writer.kept)
+    plan_left = replace(planned, executions=left)
+    inventory = allocation.inventory
+    allocation.submit(RenderInput(plan=plan_left, request=request, inventory=inventory))
+
+
+def _machines(request: RunRequest, inventory: Inventory) -> str:
+    """Return the hosts, and the images that programs run in."""
+    hosts = ", ".join(host.name for host in inventory.hosts)
+    variants = request.target.variants
+    images = [variant.image or inventory.image for variant in variants] or [inventory.image]
+    named = ", ".join(filter(None, dict.fromkeys(images)))
+    return f"{hosts}; image {named}" if named else hosts
 
 
 def _compared(
@@ -276,14 +299,13 @@ def _compared(
     measured: PlanResult,
     release_failure: Stop | None,
 ) -> RunResult:
-    logs, stops = measured.logs, (measured.stop, release_failure)
+    logs = measured.logs
     if isinstance(release_failure, HostGoneError):
         # Its programs were killed before it was known to be gone: they failed with their
         # environment.
-        logs = {
-            label: tuple(replace(log, lost=True) for log in some) for label, some in logs.items()
-        }
+        logs = {label: _lost(some) for label, some in logs.items()}
     columns = stored_columns(writer.run, logs=logs)
+    stops = (measured.stop, release_failure)
     result = RunResult(
         id=writer.id,
         path=writer.path,
@@ -305,6 +327,10 @@ def _compared(
     return result
 
 
+def _lost(logs: Sequence[Log]) -> tuple[Log, ...]:
+    return tuple(replace(log, lost=True) for log in logs)
+
+
 def _judged(
     request: RunRequest, baseline: Columns, configurations: Sequence[Column], *, gates: bool = True
 ) -> tuple[Comparison, Verdict | None]:
@@ -314,7 +340,9 @@ def _judged(
     fitting = with_labels([first, *fitting], ())[1:]
     compared = configurations if others else [first, *fitting]
     comparison = compare(compared, metric=request.metric, allow=ALLOWED, only_ok=True)
-    # With several configurations, the baseline is not a column of the table.
-    gated = compare([first, *fitting], allow=ALLOWED) if others and fitting else comparison
-    parsed = parse_gates(request.gates) if gates else ()
-    return comparison, check(parsed, gated, strict=request.strict) if parsed else None
+    gated = comparison
+    if others and fitting:  # then the baseline is not a column of the table
+        gated = compare([first, *fitting], allow=ALLOWED)
+    if not gates or not request.gates:
+        return comparison, None
+    return comparison, check(parse_gates(request.gates), gated, strict=request.strict)
