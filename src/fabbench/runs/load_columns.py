@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, islice
-from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -218,7 +217,6 @@ class _NicFigure(NamedTuple):
     value: float
 
 
-_value = attrgetter("value")
 _NicFigures: TypeAlias = dict[str, list[_NicFigure]]
 _LogFinding: TypeAlias = tuple[int, Finding]  # The place of a log among all, and what it shows
 _NicTests: TypeAlias = dict[_NicTest, _NicFigures]
@@ -242,7 +240,7 @@ def _slow_nics(test: _NicTest, figures: _NicFigures) -> Iterator[_LogFinding]:
     """Yield what the first log of each slow NIC shows."""
     if len(figures) < _FEWEST_NICS:
         return
-    medians = {nic: median(map(_value, each)) for nic, each in figures.items()}
+    medians = {nic: _median(each) for nic, each in figures.items()}
     middle = median(medians.values())
     at = format_size(test.size)
     metric = test.metric.name
@@ -253,6 +251,10 @@ def _slow_nics(test: _NicTest, figures: _NicFigures) -> Iterator[_LogFinding]:
             percent = format(share, ".0%")
             meaning = f"{nic} is at {percent} of the median of {of_nics}."
             yield figures[nic][0].log, warning("slow-nic", meaning, _OF_SLOW_NIC)
+
+
+def _median(figures: Sequence[_NicFigure]) -> float:
+    return median(each.value for each in figures)
 
 
 def _nic_tests(logs: Sequence[Log]) -> _NicTests:
