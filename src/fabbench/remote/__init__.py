@@ -39,8 +39,7 @@ class SshOptions(LauncherOptions):
     ssh_client: str = option(
         Choice(("auto", "paramiko", "openssh")),
         "ssh implementation: openssh (your ssh program; uses an open ControlMaster), or "
-        "paramiko. auto: openssh if "
-        "there is an ssh program.",
+        "paramiko. auto: openssh if there is an ssh program.",
         RARE,
         default="auto",
         only="run",

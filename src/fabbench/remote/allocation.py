@@ -1,12 +1,10 @@
-"""Hosts that a user names.
-
-Connected, probed, and with the agent on each an allocation to run on.
-"""
+"""Hosts that a user names: connected, probed, and with the agent on each, to run on."""
 
 import contextlib
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from fabbench.catalog.images import with_libraries
 from fabbench.execution.worker_pool import map_hosts, require_all
@@ -23,15 +21,17 @@ from fabbench.remote.session import RemoteAllocation
 from fabbench.remote.ssh_transport import SshHost, SshTransport
 from fabbench.remote.transport import HostGoneError, Transport
 
+OnProgress: TypeAlias = Callable[[int], None]
+"""Gets the number of hosts done."""
 _PROBE_S = 60.0
 _MAX_SHOWN = 5
 
 
 @contextlib.contextmanager
 def connected(
-    target: Target, names: Sequence[str], on_progress: Callable[[int], None] | None = None
+    target: Target, names: Sequence[str], on_progress: OnProgress | None = None
 ) -> Iterator[Mapping[str, SshTransport | MachineError]]:
-    """Connect to hosts; `on_progress` gets the number of hosts done. All are closed at the end."""
+    """Connect to hosts. All are closed at the end."""
     options = target.options_as(SshOptions)
     if not all(names):
         raise RequestError("A host name is empty.", hint="Use the name you would pass to ssh.")
@@ -44,14 +44,18 @@ def connected(
 
 
 def connect_all(
-    hosts: Sequence[SshTransport], on_progress: Callable[[int], None] | None = None
+    hosts: Sequence[SshTransport], on_progress: OnProgress | None = None
 ) -> dict[str, SshTransport | MachineError]:
-    """Connect to hosts: name → connection or error. `on_progress` gets the number of hosts done.
+    """Connect to hosts: name → connection or error.
 
     Ctrl-C (any exception in this thread) closes all connections at once and is passed on.
     """
     by_name = {host.name: host for host in hosts}
-    stop = lambda: [host.close() for host in hosts]  # noqa: E731 - one line
+
+    def stop() -> None:
+        for host in hosts:
+            host.close()
+
     done = map_hosts(by_name, SshTransport.connect, on_progress=on_progress, stop=stop)
     return {name: error or by_name[name] for name, error in done.items()}
 
@@ -78,7 +82,8 @@ def probe(
     """Probe a host. Raise MachineError if it does not answer."""
     # The script goes to standard input: the command line stays short and readable for any login
     # shell.
-    shell = ("sh", "-s", "--", *probe_arguments(programs(needs), folders(target), variant.paths))
+    arguments = probe_arguments(programs(needs), folders(target), variant.paths)
+    shell = ("sh", "-s", "--", *arguments)
     settings = (f"{name}={value}" for name, value in variant.env.items())
     argv = ("env", *settings, *with_libraries(shell, variant.paths))
     done = connection.run(argv, stdin=script().encode(), timeout_s=_PROBE_S)
@@ -94,9 +99,7 @@ def hold(
     lost_after_s: float,
     parent: int | None = None,
 ) -> Iterator[RemoteAllocation]:
-    """Run the agent on all machines, and clean up at the end.
-
-    Raise MachineError if anything is left.
+    """Run the agent on all machines, and clean up at the end. Raise MachineError if any is left.
 
     `connections`: name of each host, in the inventory's order → its connection; one alone is that
     of all hosts. See `RemoteHost` for the rest.
@@ -107,13 +110,11 @@ def hold(
         for name, each in connections.items()
     ]
     try:
-        require_all(map_hosts({machine.name: machine for machine in machines}, RemoteHost.start))
-        with (
-            relay(inventory, machines, any_head=needs.divided)
-            if needs.mpi
-            else contextlib.nullcontext(()) as agent
-        ):
-            remotes = (*machines,) * (len(inventory.hosts) // len(machines))
+        by_name = {machine.name: machine for machine in machines}
+        require_all(map_hosts(by_name, RemoteHost.start))
+        with _agent(inventory, machines, needs) as agent:
+            hosts_each = len(inventory.hosts) // len(machines)
+            remotes = tuple(machines) * hosts_each
             yield RemoteAllocation(inventory=inventory, remotes=remotes, agent=agent)
     except BaseException as error:
         for sentence in _clean_up(machines):
@@ -129,18 +130,26 @@ def hold(
         )
 
 
+def _agent(
+    inventory: Inventory, machines: Sequence[RemoteHost], needs: Needs
+) -> contextlib.AbstractContextManager[tuple[str, ...]]:
+    """Return how mpirun reaches the other hosts, if it is needed."""
+    if needs.mpi:
+        return relay(inventory, machines, any_head=needs.divided)
+    return contextlib.nullcontext(())
+
+
 def _clean_up(remotes: Sequence[RemoteHost]) -> list[str]:
     """Remove everything from all hosts, interrupted or not. Return sentences about what is left."""
 
     def clean_all() -> list[str]:
         # In threads, which continue when this one is interrupted.
         cleaned = map_hosts({remote.name: remote for remote in remotes}, RemoteHost.clean)
-        return [
-            text
-            for texts in cleaned.values()
-            if not isinstance(texts, MachineError)
-            for text in texts
-        ]
+        sentences: list[str] = []
+        for texts in cleaned.values():
+            if not isinstance(texts, MachineError):
+                sentences += texts
+        return sentences
 
     try:
         return clean_all()

@@ -1,6 +1,4 @@
-"""Collects everything that a check needs from all hosts at once.
-
-Probes, and connections between them.
+"""Collects what a check needs from all hosts at once: probes, and connections between them.
 
 The connections are real, on ports that the kernel chooses. One program on every host
 (connect_probe.py) listens, and connects to its targets. It runs as long as the ssh connection, at
@@ -26,8 +24,10 @@ from fabbench.model.hosts import Needs, Target
 from fabbench.remote.transport import LostError, ProcessStream, Transport
 
 _START_S = 20.0
-_SHELL_S, _PROBE_S = 20.0, 60.0
-_READY, _LAST = "fabbench ready", "end\t"
+_SHELL_S = 20.0
+_PROBE_S = 60.0
+_READY = "fabbench ready"
+_LAST = "end\t"
 _TRIED = re.compile(r"tried (\d{1,9}) ?(.*)")
 _TRY_S = 8.0  # Longer than connect_probe.py's timeout for connections
 
@@ -46,10 +46,17 @@ def pairs(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
     mpirun's daemons connect to the first host, and the rings of collectives go from each host to
     the next.
     """
-    head, others = names[0], names[1:]
-    star = [pair for other in others for pair in ((head, other), (other, head))]
-    ring = zip(names, (*others, head), strict=True)
-    return tuple(dict.fromkeys(pair for pair in (*star, *ring) if pair[0] != pair[1]))
+    head, *others = names
+    found: dict[tuple[str, str], None] = {}
+    for other in others:
+        found |= dict.fromkeys(_both_ways(head, other))
+    if others:
+        found |= dict.fromkeys(zip(names, (*others, head), strict=True))
+    return tuple(found)
+
+
+def _both_ways(one: str, other: str) -> tuple[tuple[str, str], ...]:
+    return (one, other), (other, one)
 
 
 def _try_connections(
@@ -61,21 +68,28 @@ def _try_connections(
     """
     requested = pairs(tuple(addresses))
     tokens = {name: secrets.token_hex(8) for name in addresses}
-    names, workers = {name: name for name in addresses}, len(addresses)
-    ports = map_hosts(
-        names, lambda name: _listen(name, probed[name], addresses[name], tokens[name]), workers
-    )
+    workers = len(addresses)
+
+    def listen(name: str) -> str:
+        return _listen(name, probed[name], addresses[name], tokens[name])
+
+    ports = map_hosts({name: name for name in addresses}, listen, workers)
     listening = {name: name for name, port in ports.items() if isinstance(port, str)}
 
     def attempt(name: str) -> dict[str, Connection]:
-        to = [b for a, b in requested if a == name and b in listening]
-        requests = [f"{n} {addresses[b]} {ports[b]} {tokens[b]}\n" for n, b in enumerate(to)]
+        peers = [b for a, b in requested if a == name and b in listening]
         shell = probed[name].shell
-        _send(shell, "".join(requests))
-        found = {}
-        for line in shell.answer(name, _TRY_S, last="tried ", count=len(to)):
-            if (match := _TRIED.fullmatch(line)) and int(match[1]) < len(to):
-                found[to[int(match[1])]] = Connection(made=not match[2], why=match[2])
+        requests = ""
+        for number, peer in enumerate(peers):
+            requests += f"{number} {addresses[peer]} {ports[peer]} {tokens[peer]}\n"
+        _send(shell, requests)
+        lines = shell.answer(name, _TRY_S, last="tried ", count=len(peers))
+        found: dict[str, Connection] = {}
+        for match in filter(None, map(_TRIED.fullmatch, lines)):
+            number = int(match[1])
+            why = match[2]
+            if number < len(peers):
+                found[peers[number]] = Connection(made=not why, why=why)
         return found
 
     attempts = map_hosts(listening, attempt, workers)
@@ -91,7 +105,8 @@ def _listen(name: str, host: ProbedHost, address: str, token: str) -> str:
     if not python:
         raise MachineError(f"python3 was not found on {name}")
     program = (files("fabbench.remote") / "connect_probe.py").read_text("utf-8")
-    _send(host.shell, f"exec {shlex.join((python, '-I', '-S', '-c', program, address, token))}\n")
+    command = shlex.join((python, "-I", "-S", "-c", program, address, token))
+    _send(host.shell, f"exec {command}\n")
     for line in host.shell.answer(name, _START_S, last=""):
         kind, _, rest = line.partition(" ")
         if kind == "port" and rest.isdecimal():
@@ -106,12 +121,13 @@ def _outcome(
     ports: Mapping[str, str | MachineError],
     attempts: Mapping[str, dict[str, Connection] | MachineError],
 ) -> Connection:
-    for result in (ports[pair[0]], ports[pair[1]], attempts.get(pair[0])):
+    tester, peer = pair
+    for result in (ports[tester], ports[peer], attempts.get(tester)):
         if isinstance(result, MachineError):
             return Connection(made=None, why=str(result))
-        if isinstance(result, dict) and pair[1] in result:
-            return result[pair[1]]
-    return Connection(made=None, why=f"{pair[0]} did not report the result")
+        if isinstance(result, dict) and peer in result:
+            return result[peer]
+    return Connection(made=None, why=f"{tester} did not report the result")
 
 
 def _send(shell: ProcessStream, text: str) -> None:
@@ -127,54 +143,58 @@ def host_relations(target: Target, probed: Mapping[str, ProbedHost]) -> HostRela
     Raise MachineError if no host's address is known.
     """
 
-    def address_of(host: tuple[str, ProbedHost]) -> str:
-        return inventory(target, {host[0]: host[1].probe}, Needs()).hosts[0].address
+    def address_of(name: str) -> str:
+        hosts = inventory(target, {name: probed[name].probe}, Needs()).hosts
+        return hosts[0].address
 
-    found = map_hosts({name: (name, one) for name, one in probed.items()}, address_of)
-    failures = [one for one in found.values() if isinstance(one, MachineError)]
+    found = map_hosts({name: name for name in probed}, address_of)
+    failures = [error for error in found.values() if isinstance(error, MachineError)]
     if failures and len(failures) == len(found):
         raise failures[0]
-    known = {name: one for name, one in found.items() if isinstance(one, str) and one}
-    attempts = _try_connections(probed, known) if len(known) > 1 else {}
-    for name, error in found.items():
-        if name in known:
-            continue
-        attempt = Connection(made=None, why=f"{name} did not report its address")
-        if isinstance(error, MachineError):
-            attempt = Connection(made=False, why=in_one_line(error))
-        attempts |= {
-            pair: attempt
-            for other in probed
-            if other != name
-            for pair in ((name, other), (other, name))
-        }
-    return HostRelations(
-        addresses={name: one for name, one in found.items() if isinstance(one, str)},
-        connections=attempts,
-    )
+    addresses = {name: one for name, one in found.items() if isinstance(one, str)}
+    known = {name: address for name, address in addresses.items() if address}
+    connections = _try_connections(probed, known) if len(known) > 1 else {}
+    unreachable = [name for name in found if name not in known]
+    for name in unreachable:
+        failed = _without_address(name, found[name])
+        others = [other for other in probed if other != name]
+        for other in others:
+            connections |= dict.fromkeys(_both_ways(name, other), failed)
+    return HostRelations(addresses=addresses, connections=connections)
+
+
+def _without_address(name: str, found: str | MachineError) -> Connection:
+    """Return the result of all connections of a host that has no address."""
+    if isinstance(found, MachineError):
+        return Connection(made=False, why=in_one_line(found))
+    return Connection(made=None, why=f"{name} did not report its address")
 
 
 def probe_in_shell(connection: Transport, host: str, arguments: Sequence[str]) -> ProbedHost:
     """Probe a host; `arguments` are the probe's. Raise MachineError that names it `host`."""
-    shell, started = connection.open(("sh", "-s", "--", *arguments)), time.monotonic()
+    started = time.monotonic()
+    shell = connection.open(("sh", "-s", "--", *arguments))
     _send(shell, f"echo {_READY}\n")
     # Text that the login itself prints is not part of the answer, but worth reporting.
     noise = shell.answer(host, _SHELL_S, last=_READY)
     if _READY not in noise:
+        took_s = time.monotonic() - started
+        printed = " ".join(noise[-2:]) or "no output"
         raise MachineError(
-            f"Login to {host} succeeded, but no shell answered in "
-            f"{time.monotonic() - started:.0f} s: "
-            f"{' '.join(noise[-2:]) or 'no output'}",
-            hint=(
-                "The user needs a login shell, and sh in its PATH. Its home or startup files "
-                "may be hanging."
-            ),
+            f"Login to {host} succeeded, but no shell answered in {took_s:.0f} s: {printed}",
+            hint="The user needs a login shell, and sh in its PATH. Its home or startup files may "
+            "be hanging.",
         )
     _send(shell, script())
     noise.remove(_READY)
-    return ProbedHost(read_probe([*noise, *shell.answer(host, _PROBE_S, last=_LAST)]), shell)
+    answer = shell.answer(host, _PROBE_S, last=_LAST)
+    return ProbedHost(read_probe([*noise, *answer]), shell)
 
 
 def in_one_line(error: MachineError) -> str:
     """Return an error with its advice."""
-    return f"{str(error).rstrip('.')} ({error.hint.rstrip('.')})" if error.hint else str(error)
+    if not error.hint:
+        return str(error)
+    sentence = str(error).rstrip(".")
+    hint = error.hint.rstrip(".")
+    return f"{sentence} ({hint})"

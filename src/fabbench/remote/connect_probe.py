@@ -1,11 +1,11 @@
-"""Runs on a host.
+"""Runs on a host: accepts connections from others, and connects to them.
 
-Accepts connections from others, and connects to them. check_hosts.py sends it as text.
+check_hosts.py sends it as text.
 
 Usage: contact ADDRESS TOKEN. Prints ``port NUMBER``, or ``error WHY``. Sends TOKEN to each client.
 Reads ``NUMBER ADDRESS PORT TOKEN`` from standard input, connects to each at once, and prints
-``tried NUMBER WHY``, without WHY if that token came back. Ends with its standard input, or after 30
-s.
+``tried NUMBER WHY``, without WHY if that token came back. Ends with its standard input, or after
+30 s.
 
 Needs Python 3.6, and nothing of fabbench.
 """
@@ -15,25 +15,26 @@ import socket
 import sys
 import threading
 
-_LIFETIME_S, _TIMEOUT_S = 30.0, 3.0
+_LIFETIME_S = 30.0
+_TIMEOUT_S = 3.0
 
 
 def _tried(number: str, address: str, port: str, token: str) -> None:
     """Connect, and print whether the other host answered."""
-    why, how = "", "no answer"
+    why = ""
+    how = "no answer"
     try:
         with socket.create_connection((address, int(port)), _TIMEOUT_S) as peer:
             how = "connected, but nothing came back"
-            why = (
-                ""
-                if peer.recv(len(token) + 2) == token.encode() + b"\n"
-                else "another program answered"
-            )
+            greeting = peer.recv(len(token) + 2)
+        if greeting != f"{token}\n".encode():
+            why = "another program answered"
     except socket.timeout:  # noqa: UP041 - not yet TimeoutError in Python 3.6
         why = f"{how} in {_TIMEOUT_S:g} s"
     except OSError as error:
         why = error.strerror or str(error)
-    os.write(1, f"tried {number} {why}".rstrip().encode() + b"\n")  # in one piece: threads print
+    text = f"tried {number} {why}".rstrip()
+    os.write(1, f"{text}\n".encode())  # in one piece: threads print
 
 
 def _greet(listener: socket.socket, token: str) -> None:
@@ -52,7 +53,8 @@ def main(address: str, token: str) -> None:
     except OSError as error:
         os.write(1, f"error {error.strerror}\n".encode())
         return
-    os.write(1, f"port {listener.getsockname()[1]}\n".encode())
+    port = listener.getsockname()[1]
+    os.write(1, f"port {port}\n".encode())
     threading.Thread(target=_greet, args=(listener, token), daemon=True).start()
     ending = threading.Timer(_LIFETIME_S, os._exit, (0,))
     ending.daemon = True

@@ -18,9 +18,8 @@ from fabbench.execution.session import FORWARDED, end_programs_script
 from fabbench.model.errors import MachineError
 from fabbench.remote.transport import Done, HostGoneError, LostError, ProcessStream, Transport
 
-_LEASES = (
-    2  # How long a host waits for fabbench, as a multiple of how long fabbench waits for the host
-)
+_LEASES = 2
+"""How long a host waits for fabbench, as a multiple of how long fabbench waits for the host."""
 _MIN_LEASE_S = 6
 _BEAT_S = 2.0
 # Seconds without an answer after which a connection counts as broken, even if TCP reports none
@@ -61,10 +60,7 @@ class RemoteHost:
         lost_after_s: float,
         parent: int | None = None,
     ) -> None:
-        """`parent` is the process with which everything there ends at once.
-
-        On this machine, fabbench itself.
-        """
+        """`parent` is the process with which everything ends at once: fabbench, on its machine."""
         self.name = name
         self.connection = connection
         self.token = token
@@ -73,8 +69,9 @@ class RemoteHost:
         self.others: tuple[str, ...] = ()  # The users of other runs of fabbench that are there
         self.lost: MachineError | None = None  # Why the host was given up; None if it was not
         self.lease_s = max(math.ceil(_LEASES * lost_after_s), _MIN_LEASE_S)
-        """Seconds without contact with fabbench after which the agent ends and removes everything."""
-        self._lost_after_s, self._parent = lost_after_s, parent
+        """Seconds without contact with fabbench after which the agent ends and removes all."""
+        self._lost_after_s = lost_after_s
+        self._parent = parent
         self._beat_s = min(_BEAT_S, lost_after_s / 4)
         self._last_answer = time.monotonic()
         self._why: MachineError | None = None  # Why it could not be reconnected
@@ -99,7 +96,8 @@ class RemoteHost:
                 str(self._parent or ""),
                 *FORWARDED,
             )
-            argv = self._marked("sh", "-c", _PUT, "sh", str(len(script)), *words)
+            size = str(len(script))
+            argv = self._marked("sh", "-c", _PUT, "sh", size, *words)
             put = self.connection.run(argv, stdin=script, timeout_s=_STARTING_S)
             self._started = not put.status
         said = [line.partition(" ")[::2] for line in self._done(put).out]
@@ -112,9 +110,8 @@ class RemoteHost:
 
     def run(self, mode: str, *words: str, stdin: bytes = b"", timeout_s: float = 30) -> Done:
         """Run one mode of the agent to its end. Raise MachineError if it fails."""
-        return self._done(
-            self.connection.run(self._agent(mode, *words), stdin=stdin, timeout_s=timeout_s)
-        )
+        argv = self._agent(mode, *words)
+        return self._done(self.connection.run(argv, stdin=stdin, timeout_s=timeout_s))
 
     def put(self, contents: Mapping[str, bytes]) -> None:
         """Write files: path → content. Raise MachineError if that fails."""
@@ -125,10 +122,7 @@ class RemoteHost:
         self.run("put", stdin=b"".join(texts))
 
     def open(self, mode: str, *words: str) -> ProcessStream:
-        """Start a mode of the agent that keeps running.
-
-        Raise MachineError if it cannot be started.
-        """
+        """Start a mode of the agent that keeps running. Raise MachineError if it cannot start."""
         return self.connection.open(self._agent(mode, *words))
 
     def with_reconnect(self, work: Callable[[], T]) -> T:
@@ -144,9 +138,8 @@ class RemoteHost:
 
     def wait(self) -> None:
         """Wait until the host answers again. Raise MachineError when it is given up."""
-        time.sleep(
-            _AGAIN_S
-        )  # the heartbeat notices a broken connection no sooner than other threads
+        # The heartbeat notices a broken connection no sooner than other threads.
+        time.sleep(_AGAIN_S)
         while not self._up.wait(_AGAIN_S):
             if self._closing.is_set():
                 raise LostError(f"{self.name} was released.")
@@ -200,7 +193,7 @@ class RemoteHost:
     # -- the heartbeat
 
     def _keep_beating(self) -> None:
-        """Send heartbeats, and reconnect if the connection broke, until the end or the host is given up."""
+        """Send heartbeats and reconnect, until the end or until the host is given up."""
         while not self._closing.is_set() and self.lost is None:
             try:
                 self._beat()
@@ -226,17 +219,20 @@ class RemoteHost:
         for line in pipe.lines():
             if line != "beat":
                 continue
-            self._last_answer, self._why = time.monotonic(), None
+            self._last_answer = time.monotonic()
+            self._why = None
             self._up.set()
             if self._closing.wait(self._beat_s):
                 return
             pipe.send(b"\n")
 
     def _watch(self) -> None:
-        """Close a connection that does not answer, which wakes its users, and finally give up the host."""
+        """Close a connection that does not answer, which wakes its users; in the end give it up."""
+        silent_too_long_s = min(_UNANSWERED_S, self._lost_after_s / 2)
         asked = time.monotonic()
         while self.lost is None and not self._closing.wait(self._beat_s / 2):
-            before, asked = asked, time.monotonic()
+            before = asked
+            asked = time.monotonic()
             if asked - before > 2 * self._beat_s:
                 # fabbench itself was stopped: the answers of that time are yet to be read.
                 self._last_answer = asked
@@ -246,12 +242,9 @@ class RemoteHost:
                 self.lost = MachineError(
                     f"No answer from {self.name} for {silent_s:.0f} s; giving up.{cause}",
                     hint="Check that the host and its network are up. Anything left there stops "
-                    "on its "
-                    f"own {self.lease_s} s after losing contact with fabbench.",
+                    f"on its own {self.lease_s} s after losing contact with fabbench.",
                 )
-            if self.lost or (
-                self._up.is_set() and silent_s > min(_UNANSWERED_S, self._lost_after_s / 2)
-            ):
+            if self.lost or (self._up.is_set() and silent_s > silent_too_long_s):
                 self._up.clear()
                 self.connection.close()
 
@@ -259,23 +252,24 @@ class RemoteHost:
         return self._marked("sh", f"{self.folder}/agent", mode, self.folder, self.token, *words)
 
     def _marked(self, *words: str) -> tuple[str, ...]:
-        """Return the command that marks a program as the agent's, so that it ends with the agent."""
+        """Return the command that marks a program as the agent's: it ends with the agent."""
         return ("env", f"FABBENCH_AGENT={self.token}", *words)
 
     def _done(self, done: Done) -> Done:
         if done.status:
             raise self.failure(done.err, f"with status {done.status}")
-        first = next((number for number, line in enumerate(done.out) if line.endswith(HERE)), -1)
-        return replace(done, out=done.out[first + 1 :])
+        heres = (number for number, line in enumerate(done.out) if line.endswith(HERE))
+        here = next(heres, -1)
+        return replace(done, out=done.out[here + 1 :])
 
     def failure(self, stderr: Iterable[str], how: str) -> MachineError:
         """Return the error of the agent, from its standard error."""
-        words = " ".join(line.removeprefix(AGENT_PREFIX) for line in [*stderr][-3:])
+        last = [*stderr][-3:]
+        words = " ".join(line.removeprefix(AGENT_PREFIX) for line in last)
         if "no-room" in words or "No space left" in words:
             return MachineError(
                 f"No space left in {self.folder} on {self.name}, where program output is kept.",
                 hint=f"Free some space in /tmp on {self.name}.",
             )
-        return MachineError(
-            f"fabbench's agent on {self.name} exited {how}: {words or 'no output'}."
-        )
+        said = words or "no output"
+        return MachineError(f"fabbench's agent on {self.name} exited {how}: {said}.")

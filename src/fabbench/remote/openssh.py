@@ -1,6 +1,4 @@
-"""Connections by the user's OpenSSH.
-
-Through a master that the user has open, or through one of our own.
+"""Connections by the user's OpenSSH: through a master that the user has open, or our own.
 
 The user's configuration, agent, certificates, security keys and jump hosts are ssh's business. Our
 master's socket is in a private folder. It never prompts, and ends with the connection or with
@@ -34,21 +32,22 @@ _GRACE_S = 2.0
 _DIES_S = 0.5  # How long a master may outlive a connection that its programs know to be broken
 _NO_PROMPT = {"SSH_ASKPASS_REQUIRE": "never"}  # BatchMode, for the graphical ones of jump hosts too
 _OPTIONS = (
-    *(
-        "BatchMode=yes",
-        "ControlPersist=no",
-        "UpdateHostKeys=no",
-        f"ConnectTimeout={CONNECT_S}",
-        "ConnectionAttempts=1",
-    ),
-    *(
-        f"ServerAliveInterval={KEEPALIVE_S}",
-        "ServerAliveCountMax=2",
-        "TCPKeepAlive=yes",
-        "ClearAllForwardings=yes",
-    ),
-    *("ForwardAgent=no", "ForwardX11=no", "PermitLocalCommand=no", "Tunnel=no"),
-    *("RemoteCommand=none", "RequestTTY=no", "LogLevel=ERROR"),
+    "BatchMode=yes",
+    "ControlPersist=no",
+    "UpdateHostKeys=no",
+    f"ConnectTimeout={CONNECT_S}",
+    "ConnectionAttempts=1",
+    f"ServerAliveInterval={KEEPALIVE_S}",
+    "ServerAliveCountMax=2",
+    "TCPKeepAlive=yes",
+    "ClearAllForwardings=yes",
+    "ForwardAgent=no",
+    "ForwardX11=no",
+    "PermitLocalCommand=no",
+    "Tunnel=no",
+    "RemoteCommand=none",
+    "RequestTTY=no",
+    "LogLevel=ERROR",
 )
 
 
@@ -63,36 +62,33 @@ class OpenSsh(SshTransport):
         self._folder = Path()  # Where its socket is
         self._control: tuple[str, ...] = ()
         """The option that names our master's socket; empty: the user's configuration names it."""
-        self._shared = (
-            False  # Whether the connection is the user's own, which other programs may use too
-        )
+        self._shared = False
+        """Whether the connection is the user's own, which other programs may use too."""
 
     @property
     @override
     def alive(self) -> bool:
-        return self._shared or (self._master is not None and not self._master.ended())
+        if self._shared:
+            return True
+        return self._master is not None and not self._master.ended()
 
     def words(self, *before: str) -> tuple[str, ...]:
         """Return an ssh command up to the host's name. `before` are its first options."""
-        name, given_by = self.name, self.host.options
-        user = None if "@" in name else given_by.user
-        given = {
-            "-F": given_by.ssh_config,
-            "-l": user,
-            "-p": given_by.port,
-            "-i": given_by.identity,
+        given = self.host.options
+        values = {
+            "-F": given.ssh_config,
+            "-l": None if "@" in self.name else given.user,
+            "-p": given.port,
+            "-i": given.identity,
         }
-        chosen = [
-            word
-            for flag, value in given.items()
-            if value is not None
-            for word in (flag, str(value))
-        ]
-        checking = (
-            f"StrictHostKeyChecking={'accept-new' if given_by.accept_new_host_keys else 'yes'}"
-        )
-        options = [word for option in (*_OPTIONS, checking) for word in ("-o", option)]
-        return ("ssh", *before, *chosen, *options, "-T", "--", name)
+        words = ["ssh", *before]
+        for flag, value in values.items():
+            if value is not None:
+                words += (flag, str(value))
+        checking = "accept-new" if given.accept_new_host_keys else "yes"
+        for option in (*_OPTIONS, f"StrictHostKeyChecking={checking}"):
+            words += ("-o", option)
+        return (*words, "-T", "--", self.name)
 
     @override
     def _connect(self) -> None:
@@ -116,9 +112,9 @@ class OpenSsh(SshTransport):
             elif self._master.ended():
                 why = failure(self.name, self._said(self._master))
             elif time.monotonic() > deadline:
-                hint = f"Run ssh -v {self.name} for details."
                 why = MachineError(
-                    f"ssh has not logged in to {self.name} within {_LOGIN_S:g} s.", hint=hint
+                    f"ssh has not logged in to {self.name} within {_LOGIN_S:g} s.",
+                    hint=f"Run ssh -v {self.name} for details.",
                 )
             if why is not None:
                 self._drop()
@@ -126,16 +122,12 @@ class OpenSsh(SshTransport):
 
     @staticmethod
     def _said(master: PipedProcess) -> list[str]:
-        """Return the lines on standard error of a master that has ended.
-
-        What it started may hold that open.
-        """
+        """Return the standard error of a master that has ended; its children may hold it open."""
         text = b""
         while (received := master.receive(_POLL_S)) is not None and received[1]:
             text += received[1]
-        return [
-            line.strip() for line in text.decode("utf-8", "replace").splitlines() if line.strip()
-        ]
+        lines = map(str.strip, text.decode("utf-8", "replace").splitlines())
+        return list(filter(None, lines))
 
     def _is_open(self) -> bool:
         """Return whether a master answers: the user's, or ours."""
@@ -146,8 +138,14 @@ class OpenSsh(SshTransport):
 
     @override
     def _start(self, argv: Sequence[str]) -> ProcessStream:
-        words = (*self.words("-o", "ControlMaster=no", *self._control), login_command(argv))
-        return PipedProgram(words, self, _NO_PROMPT, lambda said: self.failed(argv[0], said))
+        words = self.words("-o", "ControlMaster=no", *self._control)
+        program = argv[0]
+        return PipedProgram(
+            (*words, login_command(argv)),
+            self,
+            _NO_PROMPT,
+            lambda said: self.failed(program, said),
+        )
 
     def failed(self, program: str, said: Sequence[str]) -> MachineError | None:
         """Return why ssh ended with its status of failure; None if the status is the program's."""
@@ -160,8 +158,9 @@ class OpenSsh(SshTransport):
         if self.alive and self._is_open():
             if not any(_REFUSED in line for line in said):
                 return None
+            last = " ".join([*said][-2:])
             return MachineError(
-                f"{self.name} did not start {program}: {' '.join([*said][-2:])}",
+                f"{self.name} did not start {program}: {last}",
                 hint="sshd's MaxSessions may be too low (default: 10 programs per connection).",
             )
         self._shared = False
@@ -184,8 +183,8 @@ _DROPPED = re.compile(
     r"kex_exchange_identification|[Cc]onnection (?:closed|reset) by|banner exchange.*reset"
 )
 _NOISE = re.compile(
-    r"@+|Warning: |\** *WARNING|IT IS POSSIBLE|Someone could|It is also|Please contact|remove "
-    r"with:|ssh-keygen"
+    r"@+|Warning: |\** *WARNING|IT IS POSSIBLE|Someone could|It is also|Please contact|"
+    r"remove with:|ssh-keygen"
 )
 _REMOVE = re.compile(r"ssh-keygen .+")
 _HINTS = {
@@ -198,39 +197,37 @@ _HINTS = {
     "Too many authentication failures": (
         "Set IdentityFile and IdentitiesOnly in your ssh configuration (MaxAuthTries)."
     ),
-    "Permission denied": "fabbench never prompts. Check that ssh -o BatchMode=yes {name} true "
-    "works; encrypted keys "
-    "must be in your agent (ssh-add). For a host that asks for a code or a password, set "
-    "ControlMaster, ControlPath "
-    "and ControlPersist in your ssh configuration and log in once (ssh {name}): fabbench uses "
-    "your connection.",
-    "Connection refused|timed out|No route to host|Could not resolve": "Check its HostName and "
-    "Port in your ssh "
-    "configuration, that it is up and sshd runs there, and that no firewall (security group) "
-    "drops packets to it.",
+    "Permission denied": (
+        "fabbench never prompts. Check that ssh -o BatchMode=yes {name} true works; encrypted "
+        "keys must be in your agent (ssh-add). For a host that asks for a code or a password, "
+        "set ControlMaster, ControlPath and ControlPersist in your ssh configuration and log in "
+        "once (ssh {name}): fabbench uses your connection."
+    ),
+    "Connection refused|timed out|No route to host|Could not resolve": (
+        "Check its HostName and Port in your ssh configuration, that it is up and sshd runs "
+        "there, and that no firewall (security group) drops packets to it."
+    ),
 }
 
 
 def failure(name: str, stderr: Sequence[str]) -> Exception:
     """Return the error of a master that could not log in, from its standard error."""
-    text = " ".join(stderr)
-    said = (
-        [line.strip() for line in stderr if not _NOISE.match(line.strip())]
-        or [*stderr]
-        or ["it gave no reason"]
-    )
+    lines = [line.strip() for line in stderr]
+    reasons = [line for line in lines if not _NOISE.match(line)]
+    said = reasons or lines or ["it gave no reason"]
     if all(map(_DROPPED.search, said)):
         return DroppedError(said[-1])
-    remove = (
-        found[0].strip()
-        if (found := _REMOVE.search("\n".join(stderr)))
-        else f"ssh-keygen -R {name}"
-    )
-    hint = next(
-        (hint for words, hint in _HINTS.items() if re.search(words, text)),
-        "Run ssh -v {name} for details.",
-    )
-    text = " ".join(said[-3:]).removeprefix("ssh: ").rstrip(".")
-    return MachineError(
-        f"{name} cannot be reached by ssh: {text}.", hint=hint.format(name=name, remove=remove)
-    )
+    last = " ".join(said[-3:])
+    last = last.removeprefix("ssh: ").rstrip(".")
+    return MachineError(f"{name} cannot be reached by ssh: {last}.", hint=_hint(name, lines))
+
+
+def _hint(name: str, lines: Sequence[str]) -> str:
+    """Return what to do about a failure, in which ssh names the command that removes a host key."""
+    commands = filter(None, map(_REMOVE.search, lines))
+    remove = next((found[0] for found in commands), f"ssh-keygen -R {name}")
+    text = " ".join(lines)
+    for words, hint in _HINTS.items():
+        if re.search(words, text):
+            return hint.format(name=name, remove=remove)
+    return f"Run ssh -v {name} for details."

@@ -1,6 +1,4 @@
-"""Connections by paramiko, for machines without an ssh program.
-
-Its own reading of configurations and keys.
+"""Connections by paramiko, which reads configurations and keys itself: without an ssh program.
 
 Jump hosts, proxy commands, agents and known_hosts work; certificates, revoked keys, security keys
 and ``Match exec`` do not.
@@ -43,7 +41,7 @@ _PORT = 22
 
 @functools.cache
 def paramiko() -> ModuleType:
-    """Load paramiko without the warnings of some combinations with cryptography, and silence its logger."""
+    """Load paramiko without warnings that it raises beside some cryptography, and without logs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import paramiko as loaded
@@ -77,81 +75,57 @@ class Paramiko(SshTransport):
         self._clients.append(self._client())
 
     def _client(self) -> "SSHClient":
-        library, given_by = paramiko(), self.host.options
-        path = Path(given_by.ssh_config or "~/.ssh/config").expanduser()
+        library = paramiko()
         try:
-            config = (
-                library.SSHConfig.from_path(path)
-                if given_by.ssh_config or path.exists()
-                else library.SSHConfig()
-            )
-            keys = [str(given_by.identity)] if given_by.identity else None
-            given = {"user": given_by.user, "port": given_by.port, "identityfile": keys}
-            return self._logged_in(
-                config, self.name, {name: value for name, value in given.items() if value}
-            )
+            return self._logged_in(self._config(), self.name, self._given())
         except library.BadHostKeyException as error:
             raise MachineError(
                 f"The host key of {self.name} has changed: {error}",
-                hint=(
-                    f"If {self.name} was installed anew, remove its old key: ssh-keygen -R "
-                    f"{self.name}."
-                ),
+                hint=f"If {self.name} was installed anew, remove its old key: ssh-keygen -R "
+                f"{self.name}.",
             ) from error
         except library.AuthenticationException as error:
-            hint = (
-                f"fabbench never prompts: check that ssh -o BatchMode=yes {self.name} true "
-                "works (ssh-add -l)."
-            )
-            raise MachineError(f"{self.name} refused the login: {error}", hint=hint) from error
-        except (library.SSHException, EOFError, OSError, ValueError) as error:
-            if isinstance(error, (EOFError, ConnectionResetError)) or "protocol banner" in str(
-                error
-            ):
-                raise DroppedError(str(error) or "no reason was given") from error
             raise MachineError(
-                f"{self.name} cannot be reached by paramiko: {error or type(error).__name__}.",
-                hint=f"Check that ssh {self.name} works, or pass --accept-new-host-keys for a "
-                "host that is not in "
-                "known_hosts yet.",
+                f"{self.name} refused the login: {error}",
+                hint=f"fabbench never prompts: check that ssh -o BatchMode=yes {self.name} true "
+                "works (ssh-add -l).",
             ) from error
+        except (library.SSHException, EOFError, OSError, ValueError) as error:
+            if _is_dropped(error):
+                raise DroppedError(str(error) or "no reason was given") from error
+            why = str(error) or type(error).__name__
+            raise MachineError(
+                f"{self.name} cannot be reached by paramiko: {why}.",
+                hint=f"Check that ssh {self.name} works, or pass --accept-new-host-keys for a "
+                "host that is not in known_hosts yet.",
+            ) from error
+
+    def _config(self) -> Any:
+        given = self.host.options.ssh_config
+        path = Path(given or "~/.ssh/config").expanduser()
+        if given or path.exists():
+            return paramiko().SSHConfig.from_path(path)
+        return paramiko().SSHConfig()
+
+    def _given(self) -> dict[str, Any]:
+        """Return what overrides the configuration."""
+        given = self.host.options
+        keys = [str(given.identity)] if given.identity else None
+        values = {"user": given.user, "port": given.port, "identityfile": keys}
+        return {name: value for name, value in values.items() if value}
 
     def _logged_in(
         self, config: Any, name: str, given: dict[str, Any], via: "SSHClient | None" = None
     ) -> "SSHClient":
         """Connect to a host and, before that, to its jump hosts. Raise paramiko's errors."""
-        library = paramiko()
         user, _, bare = name.rpartition("@")
-        found = {**config.lookup(bare), **given, **({"user": user} if user else {})}
-        address, port = found["hostname"], int(found.get("port", _PORT))
-        carrier: Any = None
-        jumps = (
-            [] if via or found.get("proxyjump", "none") == "none" else found["proxyjump"].split(",")
-        )
-        for jump in jumps:
-            place, _, jump_port = jump.strip().partition(":")
-            via = self._logged_in(config, place, {"port": jump_port} if jump_port else {}, via)
-            self._jumps.append(via)
-        if via is not None and (transport := via.get_transport()) is not None:
-            carrier = transport.open_channel(
-                "direct-tcpip", (address, port), ("127.0.0.1", 0), timeout=CONNECT_S
-            )
-        elif found.get("proxycommand", "none") != "none":
-            carrier = library.ProxyCommand(found["proxycommand"])
-        client: SSHClient = library.SSHClient()
-        files = found.get("userknownhostsfile", "~/.ssh/known_hosts").split()
-        for number, file in enumerate(("/etc/ssh/ssh_known_hosts", *reversed(files))):
-            with contextlib.suppress(FileNotFoundError):
-                read = (
-                    client.load_host_keys if number == len(files) else client.load_system_host_keys
-                )
-                read(str(Path(file).expanduser()))
-        policy = (
-            library.AutoAddPolicy
-            if self.host.options.accept_new_host_keys
-            else library.RejectPolicy
-        )
-        client.set_missing_host_key_policy(policy())
+        found = config.lookup(bare) | given
+        if user:
+            found["user"] = user
+        address = found["hostname"]
+        port = int(found.get("port", _PORT))
+        carrier = self._carrier(config, found, (address, port), via)
+        client = self._knowing_hosts(found)
         keys = [str(Path(file).expanduser()) for file in found.get("identityfile", ())]
         usable: Any = [key for key in keys if Path(key).exists()]  # Its types know one file only
         try:
@@ -176,16 +150,56 @@ class Paramiko(SshTransport):
             transport.set_keepalive(KEEPALIVE_S)
         return client
 
+    def _carrier(
+        self,
+        config: Any,
+        found: dict[str, Any],
+        place: tuple[str, int],
+        via: "SSHClient | None",
+    ) -> Any:
+        """Return what carries a connection: a jump host, a proxy command; None: a socket."""
+        jumps = found.get("proxyjump", "none")
+        if via is None and jumps != "none":
+            for jump in jumps.split(","):
+                name, _, port = jump.strip().partition(":")
+                via = self._logged_in(config, name, {"port": port} if port else {}, via)
+                self._jumps.append(via)
+        transport = via.get_transport() if via is not None else None
+        if transport is not None:
+            return transport.open_channel(
+                "direct-tcpip", place, ("127.0.0.1", 0), timeout=CONNECT_S
+            )
+        command = found.get("proxycommand", "none")
+        return None if command == "none" else paramiko().ProxyCommand(command)
+
+    def _knowing_hosts(self, found: dict[str, Any]) -> "SSHClient":
+        """Return a client that knows the keys of known hosts; it adds to the user's first file."""
+        library = paramiko()
+        client: SSHClient = library.SSHClient()
+        files = found.get("userknownhostsfile", "~/.ssh/known_hosts").split()
+        paths = [Path(file).expanduser() for file in (*files, "/etc/ssh/ssh_known_hosts")]
+        first, *others = map(str, paths)
+        for path in reversed(others):
+            with contextlib.suppress(FileNotFoundError):
+                client.load_system_host_keys(path)
+        with contextlib.suppress(FileNotFoundError):
+            client.load_host_keys(first)
+        accept = self.host.options.accept_new_host_keys
+        policy = library.AutoAddPolicy if accept else library.RejectPolicy
+        client.set_missing_host_key_policy(policy())
+        return client
+
     @override
     def _start(self, argv: "Sequence[str]") -> ProcessStream:
-        library, line = paramiko(), login_command(argv)
+        library = paramiko()
+        line = login_command(argv)
         for place in range(len(self._clients) + 1):
             if place == len(self._clients):
                 self._clients.append(self._client())
             transport = self._clients[place].get_transport()
+            if transport is None:
+                break
             try:
-                if transport is None:
-                    break
                 channel = transport.open_session(timeout=_LOGIN_S)
                 channel.exec_command(line)
             except library.ChannelException:
@@ -199,7 +213,15 @@ class Paramiko(SshTransport):
     def _drop(self) -> None:
         for client in (*self._clients, *self._jumps):
             client.close()
-        self._clients, self._jumps = [], []
+        self._clients = []
+        self._jumps = []
+
+
+def _is_dropped(error: Exception) -> bool:
+    """Return whether sshd closed the connection before login."""
+    if isinstance(error, (EOFError, ConnectionResetError)):
+        return True
+    return "protocol banner" in str(error)
 
 
 class _Channel(ProcessStream):
@@ -207,40 +229,37 @@ class _Channel(ProcessStream):
 
     def __init__(self, channel: "Channel", owner: Paramiko) -> None:
         super().__init__()
-        self._channel, self._owner = channel, owner
+        self._channel = channel
+        self._owner = owner
         channel.settimeout(SEND_S)
 
     @override
     def _receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
         # Its own descriptor to wait on cannot be closed safely, and its timeout is that of `send`
         # too.
-        channel, deadline = self._channel, time.monotonic() + timeout_s
-        while not (channel.recv_ready() or channel.recv_stderr_ready()):
+        channel = self._channel
+        deadline = time.monotonic() + timeout_s
+        while not self._has_received():
             if channel.eof_received or channel.closed:
                 # What came before the end was in the buffers before that is known.
-                return (
-                    None
-                    if not (channel.recv_ready() or channel.recv_stderr_ready())
-                    else (b"", b"")
-                )
+                return (b"", b"") if self._has_received() else None
             if time.monotonic() >= deadline:
                 break
             time.sleep(_POLL_S)
         out = channel.recv(CHUNK) if channel.recv_ready() else b""
-        return out, channel.recv_stderr(CHUNK) if channel.recv_stderr_ready() else b""
+        err = channel.recv_stderr(CHUNK) if channel.recv_stderr_ready() else b""
+        return out, err
+
+    def _has_received(self) -> bool:
+        return self._channel.recv_ready() or self._channel.recv_stderr_ready()
 
     @override
     def _exit_status(self) -> int:
-        """The status follows the end of the outputs.
-
-        None follows for a program that a signal ended.
-        """
+        """The status follows the end of the outputs; none does if a signal ended the program."""
         deadline = time.monotonic() + _STATUS_S
-        while (
-            not self._channel.exit_status_ready()
-            and time.monotonic() < deadline
-            and self._owner.alive
-        ):
+        while not self._channel.exit_status_ready() and self._owner.alive:
+            if time.monotonic() >= deadline:
+                break
             time.sleep(_POLL_S)
         status = self._channel.recv_exit_status() if self._channel.exit_status_ready() else -1
         if status < 0 and not self._owner.alive:

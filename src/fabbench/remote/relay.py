@@ -1,10 +1,9 @@
-"""How mpirun on one host starts its daemons on the others.
-
-Fabbench, which is connected to all, runs the commands.
+"""How mpirun on one host starts its daemons on the others: fabbench runs the commands.
 
 mpirun calls an agent (relay.sh) as it would call ssh. The agent sends its request to fabbench,
 through a program that fabbench runs on the same host, and gets the output and the exit status of
-the command. So hosts need no keys for each other, and pods need no sshd.
+the command; fabbench is connected to all hosts. So hosts need no keys for each other, and pods need
+no sshd.
 """
 
 import base64
@@ -29,20 +28,18 @@ def relay(
 ) -> Iterator[tuple[str, ...]]:
     """Yield the command by which mpirun reaches the hosts; empty for one host.
 
-    What it starts ends with the run.
-
-    mpirun runs on the first host, or with `any_head` on any.
+    What it starts ends with the run. mpirun runs on the first host, or with `any_head` on any.
     """
     if len(remotes) < 2:
         yield ()
         return
     views = found.variants.values() or (found.hosts,)  # A variant may see other addresses
-    by_address = {
-        host.address: remote for hosts in views for host, remote in zip(hosts, remotes, strict=True)
-    }
-    relays = {
-        head.name: _Relay(head, by_address) for head in (remotes if any_head else remotes[:1])
-    }
+    by_address: dict[str, RemoteHost] = {}
+    for hosts in views:
+        addresses = (host.address for host in hosts)
+        by_address |= zip(addresses, remotes, strict=True)
+    heads = remotes if any_head else remotes[:1]
+    relays = {head.name: _Relay(head, by_address) for head in heads}
     try:
         require_all(map_hosts(relays, _Relay.start))
         yield relays[remotes[0].name].agent  # all hosts have the same folder
@@ -55,17 +52,20 @@ class _Relay:
     """The requests of one agent, each run by its own thread."""
 
     def __init__(self, head: RemoteHost, by_address: Mapping[str, RemoteHost]) -> None:
-        self._head, self._by_address = head, by_address
+        self._head = head
+        self._by_address = by_address
         self._script = f"{head.folder}/relay/relay.sh"
         self.agent = ("sh", self._script, f"{head.folder}/relay")
         self._stream = AgentStream(head, "relay")
-        self._sending, self._closing = threading.Lock(), threading.Event()
+        self._sending = threading.Lock()
+        self._closing = threading.Event()
         self._requested: set[str] = set()
         self._ended: dict[str, int] = {}
 
     def start(self) -> None:
         """Install the agent, and serve its requests in a thread."""
-        self._head.put({self._script: (files("fabbench.remote") / "relay.sh").read_bytes()})
+        script = files("fabbench.remote") / "relay.sh"
+        self._head.put({self._script: script.read_bytes()})
         self._stream.open()
         threading.Thread(target=self._serve, daemon=True, name="fabbench relay").start()
 
@@ -104,17 +104,20 @@ class _Relay:
         self._send(name, f"ended {status}")
 
     def _run(self, name: str, address: str, command: str) -> int:
-        remote, output = self._by_address.get(address), OutputQueue()
+        remote = self._by_address.get(address)
         if remote is None:
             raise MachineError(f"mpirun requested {address}, which is not a host of this run.")
+        output = OutputQueue()
         words = ("env", f"{MARK}={remote.token}", f"TMPDIR={remote.folder}", "sh", "-c", command)
         try:
             RemoteProcess("mpirun's daemon", remote, f"relay-{name}", words).start(output)
             while not self._closing.is_set():
                 item = output.get(_WAKE_S)
-                if item is not None and item.status is not None:
+                if item is None:
+                    continue
+                if item.status is not None:
                     return item.status
-                for text in item.texts if item is not None else ():
+                for text in item.texts:
                     self._send(name, f"out {text}")
         finally:
             output.leave()

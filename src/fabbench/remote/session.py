@@ -1,7 +1,6 @@
 """Machines with the agent on each, and the programs of one step on them.
 
-Programs keep running if the connection breaks: the agent is opened again, and continues where it
-was.
+Programs keep running if the connection breaks: the agent is opened again, and goes on from there.
 """
 
 import contextlib
@@ -44,22 +43,17 @@ from fabbench.remote.host import AGENT_PREFIX, FLOODED, HERE, RemoteHost
 from fabbench.remote.transport import LostError, ProcessStream
 
 KEPT_KIB = (LONGEST_OUTPUT >> 10) + 1024
-"""How much of a program's output a host keeps.
-
-More than is read, so that the reader notices the excess.
-"""
+"""How much of a program's output a host keeps: more than is read, so that excess is noticed."""
 
 
 class AgentStream:
     """A mode of the agent that keeps running, opened again each time that the connection broke."""
 
     def __init__(self, host: RemoteHost, *words: str, answers: bool = True) -> None:
-        """`words`: the mode, and its arguments.
-
-        It `answers` "ready" before it prints anything else.
-        """
+        """`words`: mode and arguments. It `answers` "ready" before it prints anything else."""
         self.host = host
-        self._words, self._answers = words, answers
+        self._words = words
+        self._answers = answers
         self._closed = False
 
     def open(self) -> None:
@@ -70,10 +64,7 @@ class AgentStream:
         """Prepare for another start, after the connection broke."""
 
     def batches(self) -> Iterator[Sequence[str]]:
-        """Yield its lines in batches, until it ends or is closed.
-
-        Raise MachineError when the host is given up.
-        """
+        """Yield its lines in batches, to its end. Raise MachineError when the host is given up."""
         while True:
             try:
                 yield from self._batches
@@ -87,10 +78,7 @@ class AgentStream:
                 return
 
     def send(self, data: bytes) -> None:
-        """Write to its standard input.
-
-        That it broke, the thread that reads its lines notices too.
-        """
+        """Write to its standard input. If it broke, the thread that reads its lines notices."""
         with contextlib.suppress(LostError):
             self.pipe.send(data)
 
@@ -114,7 +102,8 @@ def _after_login(pipe: ProcessStream) -> Iterator[Sequence[str]]:
     """Yield what the agent prints, without what the login printed before it."""
     batches = pipe.batches()
     for batch in batches:
-        here = next((number for number, line in enumerate(batch) if line.endswith(HERE)), None)
+        heres = (number for number, line in enumerate(batch) if line.endswith(HERE))
+        here = next(heres, None)
         if here is not None:
             if rest := batch[here + 1 :]:
                 yield rest
@@ -127,11 +116,11 @@ class RemoteProcess(AgentStream):
 
     def __init__(self, name: str, host: RemoteHost, number: str, words: Sequence[str]) -> None:
         super().__init__(host, "run", str(KEPT_KIB), number, *words, answers=False)
-        self.name, self.number = name, number
+        self.name = name
+        self.number = number
         self.status: int | None = None
-        self.hung_after_exit = (
-            False  # Whether it finished its work, and is ended only because it does not exit
-        )
+        self.hung_after_exit = False
+        """Whether it finished its work, and is ended only because it does not exit."""
         self._read = 0  # Lines read so far
 
     @override
@@ -158,10 +147,7 @@ class RemoteProcess(AgentStream):
 
 
 class WatchedFiles(AgentStream):
-    """The files of a directory on one host whose names begin with a prefix.
-
-    Their lines, while they grow.
-    """
+    """The growing files of a directory on one host whose names begin with a prefix."""
 
     def __init__(self, host: RemoteHost, folder: str, prefix: str) -> None:
         super().__init__(host, "watch", folder, prefix, str(KEPT_KIB))
@@ -210,7 +196,10 @@ _POLL_S = 0.02
 _LAST_S = 5.0  # How long the last output is waited for
 _MAX_LAST_LINES = 10_000
 _STOP_S = 20.0
-_FAST_TICK_S, _SLOW_TICK_S, _FAST_PHASE_S = 0.3, 2.0, 15.0
+_FAST_TICK_S = 0.3
+_SLOW_TICK_S = 2.0
+_FAST_PHASE_S = 15.0
+"""How long debug files are looked for often: while ranks start."""
 _QUIET_S = 10.0  # Silence before hosts are queried for ranks, and the interval between two queries
 _RANK_LINE = re.compile(r"\[[^\]]*,\d+\]<stdout>")
 
@@ -221,9 +210,8 @@ class RemoteAllocation:
 
     inventory: Inventory
     remotes: tuple[RemoteHost, ...]  # Of each host; the same one for all virtual hosts of a machine
-    agent: tuple[
-        str, ...
-    ] = ()  # How mpirun reaches the other hosts; see `fabbench.execution.mpirun.MpiHosts`
+    agent: tuple[str, ...] = ()
+    """How mpirun reaches the other hosts; see `fabbench.execution.mpirun.MpiHosts`."""
     documents: Mapping[str, str] = field(default_factory=dict)
     """What was created to allocate these machines, for the record: file name → document."""
     concurrent: bool = True
@@ -236,12 +224,10 @@ class RemoteAllocation:
         return tuple(dict.fromkeys(self.remotes))
 
     def part(self, hosts: Sequence[int], ended: threading.Event) -> "RemoteAllocation":
-        """Return some of the machines.
-
-        If `Needs.divided` is set, mpirun starts on the first of them.
-        """
+        """Return some of the machines; mpirun starts on the first if `Needs.divided` is set."""
         remotes = tuple(self.remotes[index] for index in hosts)
-        return replace(self, inventory=self.inventory.part(hosts), remotes=remotes, ended=ended)
+        inventory = self.inventory.part(hosts)
+        return replace(self, inventory=inventory, remotes=remotes, ended=ended)
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
         """Run an execution over the hosts."""
@@ -250,9 +236,8 @@ class RemoteAllocation:
 
     def counters(self) -> Mapping[str, Sequence[str]]:
         """Read the NIC counters of every host that answers."""
-        read = map_hosts(
-            {each.name: each for each in self.machines}, lambda each: each.run("counters").out
-        )
+        machines = {each.name: each for each in self.machines}
+        read = map_hosts(machines, lambda each: each.run("counters").out)
         return {name: lines for name, lines in read.items() if not isinstance(lines, MachineError)}
 
 
@@ -263,7 +248,8 @@ class RemoteSession(Session):
 
     def __init__(self, held: RemoteAllocation, step: Step, variant: str = "") -> None:
         """`variant` is the one whose view of the hosts counts."""
-        self._held, self._step = held, step
+        self._held = held
+        self._step = step
         self._hosts = held.inventory.hosts_for_variant(variant)
         self._number = next(RemoteSession._numbers)
         self._queue = OutputQueue()
@@ -280,9 +266,8 @@ class RemoteSession(Session):
             self._watched = [
                 WatchedFiles(remote, self.folder, DEBUG) for remote in self._held.machines
             ]
-            require_all(
-                map_hosts({watched.host.name: watched for watched in self._watched}, self._prepare)
-            )
+            by_host = {watched.host.name: watched for watched in self._watched}
+            require_all(map_hosts(by_host, self._prepare))
             self._queue.follow(self._tick)
         return self
 
@@ -301,7 +286,8 @@ class RemoteSession(Session):
 
     @override
     def mpi_hosts(self) -> MpiHosts:
-        hosts, remotes = self._hosts, self._held.remotes
+        hosts = self._hosts
+        first = self._held.remotes[0]
         if hosts[0].mpi is None:
             raise MachineError(f"mpirun not found on {hosts[0].name}.")
         interfaces = {host.interface for host in hosts}
@@ -311,42 +297,43 @@ class RemoteSession(Session):
             addresses=("localhost",) if alone else tuple(host.address for host in hosts),
             agent=() if alone else self._held.agent,
             interface=interfaces.pop() if len(interfaces) == 1 and not alone else "",
-            forward=tuple(sorted(remotes[0].has, reverse=True)),
+            forward=tuple(sorted(first.has, reverse=True)),
             programs=hosts[0].programs,
-            env={MARK: remotes[0].token, RANK: remotes[0].token},
+            env={MARK: first.token, RANK: first.token},
         )
 
     @override
     def address(self, host: int) -> str:
-        name, address = self._hosts[host].name, self._hosts[host].address
         if len(self._held.machines) == 1:
             return "127.0.0.1"
-        if not address:
-            why = f"{name} did not report the address at which other hosts reach it."
-            raise MachineError(why, hint="Pass its network interface with --interface.")
-        return address
+        found = self._hosts[host]
+        if not found.address:
+            raise MachineError(
+                f"{found.name} did not report the address at which other hosts reach it.",
+                hint="Pass its network interface with --interface.",
+            )
+        return found.address
 
     @override
     def exec(self, command: Command) -> RemoteProcess:
-        host, remote = self._hosts[command.host], self._held.remotes[command.host]
+        remote = self._held.remotes[command.host]
+        programs = self._hosts[command.host].programs
+        words = ["env"]
+        for name in command.unset:
+            words += ("-u", name)
         # mpirun's files are removed with the directory, even if it is killed.
         env = {MARK: remote.token, "TMPDIR": remote.folder, **command.env}
-        unset = (word for name in command.unset for word in ("-u", name))
-        program = host.programs.get(command.argv[0], command.argv[0])
-        words = (
-            "env",
-            *unset,
-            *(f"{name}={value}" for name, value in env.items()),
-            program,
-            *command.argv[1:],
-        )
+        words += (f"{name}={value}" for name, value in env.items())
+        first, *arguments = command.argv
+        words += (programs.get(first, first), *arguments)
         if command.inherited:
             path = f"{remote.folder}/{_ENV}"
             text = exports(command.inherited).encode("utf-8", "surrogateescape")
             remote.with_reconnect(lambda: remote.put({path: text}))
-            words = (*SOURCED, path, *words)
-        number = f"{self._number}.{len(self._programs)}"
-        started = RemoteProcess(command.role or command.argv[0], remote, number, words)
+            words = [*SOURCED, path, *words]
+        place = len(self._programs)
+        number = f"{self._number}.{place}"
+        started = RemoteProcess(command.role or first, remote, number, words)
         self._programs.append(started)
         started.start(self._queue)
         self._last_output = time.monotonic()
@@ -361,9 +348,8 @@ class RemoteSession(Session):
             listening = self._listening[key] = threading.Event()
 
             def watch() -> None:
-                stream = AgentStream(
-                    remote.host, "listens", remote.number, f"{port:04X}", answers=False
-                )
+                words = ("listens", remote.number, f"{port:04X}")
+                stream = AgentStream(remote.host, *words, answers=False)
                 stream.open()
                 for _ in stream.batches():
                     pass
@@ -391,18 +377,15 @@ class RemoteSession(Session):
 
     @override
     def stop(self, programs: Sequence[Program]) -> list[Output]:
-        """End all programs of the session, and return their last output.
-
-        Earlier output was consumed.
-        """
+        """End all programs of the session, and return their last output: the rest was consumed."""
         self._end_programs()
         last: list[Output] = []
         deadline = time.monotonic() + _LAST_S
         # The output is kept, and why it ends is known.
         with contextlib.suppress(MachineError, FloodedError):
-            while (
-                any(program.status is None for program in programs) and time.monotonic() < deadline
-            ):
+            while any(program.status is None for program in programs):
+                if time.monotonic() >= deadline:
+                    break
                 last += self._next(_WAKE_S)
                 if len(last) > _MAX_LAST_LINES:
                     break
@@ -446,18 +429,16 @@ class RemoteSession(Session):
     def _prepare(self, watched: WatchedFiles) -> None:
         """Create the directory of the step on one host, with its files."""
         watched.start(self._queue)
-        contents = {
-            f"{self.folder}/{name}": text.encode() for name, text in self._step.files.items()
-        }
+        files = self._step.files
+        contents = {f"{self.folder}/{name}": text.encode() for name, text in files.items()}
         if contents:
             watched.host.with_reconnect(lambda: watched.host.put(contents))
 
     def _tick(self) -> None:
         """Check for new debug files, more often while ranks start, and end an mpirun that hangs."""
         started = time.monotonic()
-        while not self._left.wait(
-            _FAST_TICK_S if time.monotonic() - started < _FAST_PHASE_S else _SLOW_TICK_S
-        ):
+        tick_s = _FAST_TICK_S
+        while not self._left.wait(tick_s):
             for watched in self._watched:
                 watched.tick()
             if self._has_hung():
@@ -465,11 +446,11 @@ class RemoteSession(Session):
                     program.hung_after_exit = True
                     self._queue.put(Item(program, [HUNG_AFTER_EXIT]))
                 self._end_programs()
+            starting = time.monotonic() - started < _FAST_PHASE_S
+            tick_s = _FAST_TICK_S if starting else _SLOW_TICK_S
 
     def _has_hung(self) -> bool:
-        """Return whether mpirun hangs although all its ranks have exited.
-
-        There was no output for a while.
+        """Return whether mpirun hangs although all its ranks have exited, after some silence.
 
         Open MPI 5.0's prterun does so about once in fifty launches. Waited for until the silence
         counts as a fault, a complete table would be worthless.
@@ -478,17 +459,12 @@ class RemoteSession(Session):
         if not self._has_ranks or now - max(self._last_output, self._asked) < _QUIET_S:
             return False
         self._asked = now
-        counts = map_hosts(
-            {remote.name: remote for remote in self._held.machines},
-            lambda each: each.run("ranks").out,
-        )
+        machines = {remote.name: remote for remote in self._held.machines}
+        counts = map_hosts(machines, lambda each: each.run("ranks").out)
         return all(count == ["0"] for count in counts.values())
 
     def _end_programs(self) -> None:
-        """End all programs: first those fabbench started, so that mpirun ends its ranks.
-
-        Then the rest.
-        """
+        """End all programs: first what fabbench started, so that mpirun ends its ranks."""
         started = {program.host for program in self._programs}
         others = set() if self._step.pair else set(self._held.machines) - started
         for remotes in (started, others):

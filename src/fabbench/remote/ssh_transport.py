@@ -1,6 +1,4 @@
-"""What both ssh clients share.
-
-How a host is reached, connecting with several attempts, and programs there.
+"""What both ssh clients share: how a host is reached, and connecting with several attempts.
 
 OpenSSH connects wherever there is an ``ssh`` program; paramiko where there is none, or if the user
 asks for it.
@@ -22,7 +20,8 @@ CONNECT_S = 10  # For a machine to accept a connection, and for sshd's first lin
 KEEPALIVE_S = 15
 CHUNK = 1 << 16
 _TRIES = 8
-_BACK_OFF_S, _MAX_BACK_OFF_S = 0.15, 3.0
+_BACK_OFF_S = 0.15
+_MAX_BACK_OFF_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +37,7 @@ class DroppedError(Exception):
 
 
 class SshTransport(Transport, ABC):
-    """A connection to one host, made as the user configured it.
-
-    Checks the host's key, and never prompts.
-    """
+    """A connection to one host as the user configured it: checks its key, and never prompts."""
 
     client: str
 
@@ -49,7 +45,8 @@ class SshTransport(Transport, ABC):
         """Do not connect yet."""
         super().__init__(host.name, f"ssh {host.name}")
         self.host = host
-        self._lock, self._closed = threading.Lock(), threading.Event()
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
 
     @abstractmethod
     def _connect(self) -> None:
@@ -75,16 +72,17 @@ class SshTransport(Transport, ABC):
                 else:
                     return
                 # Jitter, so that connections that were dropped together do not return together.
-                wait_s = min(_BACK_OFF_S * 2**attempt, _MAX_BACK_OFF_S) * random.uniform(0.5, 1.5)  # noqa: S311
+                jitter = random.uniform(0.5, 1.5)  # noqa: S311
+                wait_s = min(_BACK_OFF_S * 2**attempt, _MAX_BACK_OFF_S) * jitter
                 if self._closed.wait(wait_s):
                     break
-            took = f"{attempt + 1} times in {time.monotonic() - started:.0f} s"
-            hint = (
-                "Check that sshd listens there. It drops some of many concurrent connections "
-                "(MaxStartups)."
-            )
+            times = attempt + 1
+            took_s = time.monotonic() - started
             raise MachineError(
-                f"{self.name} closed the connection before login, {took}: {why}", hint=hint
+                f"{self.name} closed the connection before login, {times} times in {took_s:.0f} s: "
+                f"{why}",
+                hint="Check that sshd listens there. It drops some of many concurrent connections "
+                "(MaxStartups).",
             )
 
     @override

@@ -1,7 +1,4 @@
-"""The transport of the agent to a host (over ssh by either client, over Kubernetes exec).
-
-Programs on this machine.
-"""
+"""How programs on a host are reached: over ssh by either client, by Kubernetes exec, or here."""
 
 import signal
 import threading
@@ -21,9 +18,8 @@ from fabbench.model.messages import action
 POLL_S = 0.5
 _ANSWER_S = 10.0
 _MAX_ERR_LINES = 1000
-LONGEST_ANSWER = (
-    16 << 20
-)  # Bytes of output of a program that is run to its end: fabbench's own print much less
+LONGEST_ANSWER = 16 << 20
+"""Bytes of output of a program that is run to its end: fabbench's own print much less."""
 _LINE_OVERHEAD = 60  # Bytes of memory that a line takes besides its text
 
 
@@ -45,10 +41,7 @@ class Done:
 
 
 class ProcessStream(ABC):
-    """The streams of a program on another machine, without a terminal.
-
-    The program keeps running without them.
-    """
+    """The streams of a program on another machine, which keeps running without them."""
 
     def __init__(self) -> None:
         self.status: int | None = None  # Exit status; -1: ended by a signal. None: unknown (yet)
@@ -58,10 +51,7 @@ class ProcessStream(ABC):
 
     @abstractmethod
     def _receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
-        """Return what came on standard output and standard error, after a wait if necessary.
-
-        None at the end.
-        """
+        """Return what came on both outputs, after a wait if necessary; None at the end."""
 
     @abstractmethod
     def _exit_status(self) -> int:
@@ -79,10 +69,7 @@ class ProcessStream(ABC):
         """Close its standard input."""
 
     def read(self, timeout_s: float) -> list[str]:
-        """Return further lines of standard output, waiting at most `timeout_s` for them.
-
-        Raise LostError.
-        """
+        """Return lines of standard output, after a wait of at most `timeout_s`. Raise LostError."""
         if self.closed:
             return []
         out, err = self._decoders
@@ -102,26 +89,27 @@ class ProcessStream(ABC):
     ) -> list[str]:
         """Return the lines up to the `count`-th that begins with `last`.
 
-        Fewer at its end, or after `limit_s`.
-
-        Raise LostError, and MachineError that names `source` if they exceed the size of any valid
-        answer.
+        Fewer at its end, or after `limit_s`. Raise LostError, and MachineError that names
+        `source` if they exceed the size of any valid answer.
         """
-        deadline, answer, size = time.monotonic() + limit_s, list[str](), 0
-        while count > 0 and not self.closed and (left_s := deadline - time.monotonic()) > 0:
+        deadline = time.monotonic() + limit_s
+        answer: list[str] = []
+        size = 0
+        while count > 0 and not self.closed:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                break
             lines = self.read(min(POLL_S, left_s))
             answer += lines
             size += sum(map(len, lines)) + _LINE_OVERHEAD * len(lines)
             if size > LONGEST_ANSWER:
+                most_mib = LONGEST_ANSWER >> 20
                 raise MachineError(
-                    (
-                        f"{source} printed more than {LONGEST_ANSWER >> 20} MiB as an answer; "
-                        "giving "
-                        "up."
-                    ),
+                    f"{source} printed more than {most_mib} MiB as an answer; giving up.",
                     hint="Check what its login shell prints: ssh HOST true should print nothing.",
                 )
-            count -= sum(line.startswith(last) for line in lines) if last is not None else 0
+            if last is not None:
+                count -= sum(line.startswith(last) for line in lines)
         return answer
 
     def lines(self) -> Iterator[str]:
@@ -140,7 +128,8 @@ class Transport(ABC):
 
     def __init__(self, name: str, where: str) -> None:
         """Do not connect yet. `where` names it in what -v prints."""
-        self.name, self.where = name, where
+        self.name = name
+        self.where = where
         self._opening = threading.Lock()
         self._streams: list[ProcessStream] = []
 
@@ -157,10 +146,7 @@ class Transport(ABC):
         """Start a program. Raise LostError, or MachineError if it cannot be started."""
 
     def open(self, argv: Sequence[str]) -> ProcessStream:
-        """Start a program that keeps running.
-
-        Raise LostError, or MachineError if it cannot be started.
-        """
+        """Start a program that keeps running. Raise LostError, or MachineError if it cannot."""
         action(self.where, argv)
         if not self.alive:
             raise self.lost("it is closed")
@@ -185,7 +171,8 @@ class Transport(ABC):
                 )
         finally:
             stream.close()
-        return Done(-1 if stream.status is None else stream.status, out, list(stream.err))
+        status = -1 if stream.status is None else stream.status
+        return Done(status, out, list(stream.err))
 
     def answers(self) -> bool:
         """Check whether the machine runs programs. If not, the connection is broken, and closed."""
@@ -199,17 +186,16 @@ class Transport(ABC):
     def close(self) -> None:
         """Close the connection. Programs there keep running."""
         with self._opening:
-            streams, self._streams = self._streams, []
+            streams = self._streams
+            self._streams = []
         for stream in streams:
             stream.close()
 
     def lost(self, why: object) -> LostError:
         """Return the error of a connection that broke."""
+        cause = str(why).rstrip(".") or "the other side closed it"
         return LostError(
-            (
-                f"The connection to {self.name} broke: "
-                f"{str(why).rstrip('.') or 'the other side closed it'}."
-            ),
+            f"The connection to {self.name} broke: {cause}.",
             hint="The machine or the network may be down; check whether you can still reach it.",
         )
 
@@ -221,9 +207,8 @@ def _feed(stream: ProcessStream, data: bytes) -> None:
         stream.end_input()
 
 
-_FAILED = frozenset(
-    {255, -signal.SIGKILL}
-)  # ssh's own status, which a program's may be too; or it was killed
+_FAILED = frozenset({255, -signal.SIGKILL})
+"""ssh's own status, which a program's may be too; or it was killed."""
 
 
 class PipedProgram(PipedProcess, ProcessStream):
@@ -236,13 +221,14 @@ class PipedProgram(PipedProcess, ProcessStream):
         env: Mapping[str, str],
         failed: Callable[[Sequence[str]], MachineError | None] = lambda _: None,
     ) -> None:
-        """Start it with `env` added. `failed` gets its standard error, and returns why ssh ended.
+        """Start it with `env` added. `failed` gets its standard error, and returns why ssh failed.
 
-        None: it did not.
+        It returns None if the status is the program's.
         """
         ProcessStream.__init__(self)
         PipedProcess.__init__(self, words, env)
-        self._owner, self._failed = owner, failed
+        self._owner = owner
+        self._failed = failed
 
     @override
     def _receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:

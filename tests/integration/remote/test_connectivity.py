@@ -21,10 +21,9 @@ def contact(
     word: str, address: str = HERE, *, lives_s: int = 120, waits_s: int = 60
 ) -> Iterator[subprocess.Popen[str]]:
     """The program with other times."""
-    python = PYTHON.replace(
-        "_LIFETIME_S, _TIMEOUT_S = 30.0, 3.0", f"_LIFETIME_S, _TIMEOUT_S = {lives_s}.0, {waits_s}.0"
-    )
-    assert python != PYTHON
+    python = PYTHON.replace("_LIFETIME_S = 30.0", f"_LIFETIME_S = {lives_s}.0")
+    python = python.replace("_TIMEOUT_S = 3.0", f"_TIMEOUT_S = {waits_s}.0")
+    assert f"_LIFETIME_S = {lives_s}.0\n_TIMEOUT_S = {waits_s}.0\n" in python
     argv = [sys.executable, "-I", "-S", "-c", python, address, word]
     with subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
