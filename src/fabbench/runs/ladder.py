@@ -4,7 +4,7 @@ Each rung is a run or a sweep that exists anyway.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -18,11 +18,12 @@ from fabbench.model.hosts import Host, Inventory, Needs
 from fabbench.model.log import METRICS
 from fabbench.model.options import FABRIC, Choice, File, Flag, Seconds, declared, option, parsed
 from fabbench.plan.gates import parse_gates
-from fabbench.report.certificate import ALL, Certificate
+from fabbench.report.certificate import ALL, Certificate, RungFigure
 from fabbench.runs.document import read, write
 
 LEVELS = ("quick", "full", "soak")
-CHECK, SOAK = "check", "soak"  # Rungs without a benchmark of their own
+CHECK = "check"  # Rungs without a benchmark of their own
+SOAK = "soak"
 _MARGIN = 0.1  # How much worse than a good run nodes may be, where its figures become limits
 _PROFILES = {
     "training": ("all_reduce", "all_gather", "reduce_scatter"),
@@ -86,11 +87,55 @@ class Rung:
         benchmark = runnable(self.benchmark)
         kind = benchmark.work_type()
         assert kind is not None  # noqa: S101 - it is runnable
-        given = {**(benchmark.sweep_defaults if self.mode or self.alone else {}), **self.options}
-        work: Work = kind(
-            **{name: parsed(declared(kind)[name], value) for name, value in given.items()}
-        )
+        given = dict(self.options)
+        if self.mode or self.alone:
+            given = {**benchmark.sweep_defaults, **given}
+        known = declared(kind)
+        work: Work = kind(**{name: parsed(known[name], value) for name, value in given.items()})
         return benchmark.each_nic(work) if self.alone else work
+
+
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """What rungs depend on, and why some do not apply to the nodes; empty: they do."""
+
+    gpus: bool
+    few: str
+    no_gpus: str
+    no_nics: str
+
+    @classmethod
+    def of(cls, inventory: Inventory) -> "_Nodes":
+        """Return what is so of an inventory: what only some nodes have, counts."""
+        hosts = inventory.hosts
+        gpus = max((host.gpus for host in hosts), default=0)
+        no_gpus = {0: "The nodes have no GPUs.", 1: "The nodes have one GPU each."}
+        kinds = {kind for host in hosts for kind in host.devices.values()}
+        return cls(
+            gpus=gpus > 0,
+            few="" if len(hosts) > 1 else "There is one node.",
+            no_gpus=no_gpus.get(gpus, ""),
+            no_nics="" if kinds - {"unknown"} else "The nodes have no RDMA NICs.",
+        )
+
+    def alone(self, name: str, what: str, benchmark: str, absent: str) -> Rung:
+        """Return a rung that tests each node by itself."""
+        mode = "" if self.few else "single"
+        return Rung(name, what, benchmark, mode=mode, alone=True, absent=absent)
+
+    def together(self, name: str, case: str, more: str, **kind: Any) -> Rung:
+        """Return a rung of a collective of all nodes, or of half of them."""
+        size = "1G" if self.gpus else "1M"
+        options: dict[str, Any] = {"min_bytes": size, "max_bytes": size}
+        if self.gpus:
+            benchmark = "nccl"
+            options["collectives"] = (case,)
+        else:
+            benchmark = "osu"
+            test = case.replace("all_", "all")
+            options["tests"] = (f"osu_{test}",)
+        what = f"{case} of {more}"
+        return Rung(name, what, benchmark, options, after="pairs", absent=self.few, **kind)
 
 
 def ladder(inventory: Inventory, how: AcceptOptions) -> list[Rung]:
@@ -98,58 +143,56 @@ def ladder(inventory: Inventory, how: AcceptOptions) -> list[Rung]:
 
     The others lack it.
     """
-    hosts, gpus = inventory.hosts, max((host.gpus for host in inventory.hosts), default=0)
-    no_gpus = (
-        "" if gpus > 1 else "The nodes have one GPU each." if gpus else "The nodes have no GPUs."
-    )
-    no_nics = (
-        ""
-        if any({*host.devices.values()} - {"unknown"} for host in hosts)
-        else "The nodes have no RDMA NICs."
-    )
-    few = "" if len(hosts) > 1 else "There is one node."
-    alone = partial(Rung, mode="" if few else "single", alone=True)
-    cases = [
-        case for case in _PROFILES[how.profile] if gpus or case != "sendrecv"
-    ]  # which OSU does not have
-    cases = cases[: None if how.level != LEVELS[0] else 1]
-    pairs, first = ("nccl", "gpus") if gpus else ("pingpong", CHECK)
-
-    def together(name: str, case: str, more: str, **kind: Any) -> Rung:
-        sizes: dict[str, Any] = dict.fromkeys(("min_bytes", "max_bytes"), "1G" if gpus else "1M")
-        osu = {**sizes, "tests": (f"osu_{case.replace('all_', 'all')}",)}
-        measured = ("nccl", {**sizes, "collectives": (case,)}) if gpus else ("osu", osu)
-        return Rung(name, f"{case} of {more}", *measured, after="pairs", absent=few, **kind)
-
-    rungs = [alone("gpus", "GPUs and NVLink of each node", "nccl", absent=no_gpus)]
-    if how.level != LEVELS[0]:
-        rungs.append(alone("nics", "Each NIC of each node", "pingpong", absent=no_nics))
-        rungs.append(
-            Rung(
-                "rails",
-                "Each NIC between nodes",
-                "perftest",
-                {},
-                "rails",
-                "nics",
-                absent=few or no_nics,
-            )
-        )
-    rungs.append(Rung("pairs", "Pairs of nodes", pairs, mode="diagnose", after=first, absent=few))
-    rungs += [together(f"{ALL}{case}", case, "all nodes") for case in cases]
+    nodes = _Nodes.of(inventory)
+    cases = _cases(nodes, how)
+    rungs = [
+        *_rungs_of_nodes(nodes, thorough=how.level != LEVELS[0]),
+        *(nodes.together(f"{ALL}{case}", case, "all nodes") for case in cases),
+    ]
     if how.level == LEVELS[-1]:
-        rungs.append(Rung(SOAK, "All nodes under load", after="pairs", absent=few))
-        rungs += [
-            together(f"drift:{case}", case, "all nodes again", baseline=f"{ALL}{case}")
-            for case in cases
-        ]
+        rungs.append(Rung(SOAK, "All nodes under load", after="pairs", absent=nodes.few))
+        for case in cases:
+            again = nodes.together(
+                f"drift:{case}", case, "all nodes again", baseline=f"{ALL}{case}"
+            )
+            rungs.append(again)
     if how.background:
-        half = partial(together, case=cases[0], half=True)
+        half = partial(nodes.together, case=cases[0], half=True)
+        loaded = "half of the nodes, the others loaded"
         rungs.append(half("quiet", more="half of the nodes, the others quiet"))
-        rungs.append(
-            half("interference", more="half of the nodes, the others loaded", baseline="quiet")
-        )
+        rungs.append(half("interference", more=loaded, baseline="quiet"))
     return rungs
+
+
+def _cases(nodes: _Nodes, how: AcceptOptions) -> Sequence[str]:
+    """Return the collectives that all nodes run together: of the quick level only one."""
+    cases = _PROFILES[how.profile]
+    if not nodes.gpus:
+        cases = tuple(case for case in cases if case != "sendrecv")  # which OSU does not have
+    return cases[:1] if how.level == LEVELS[0] else cases
+
+
+def _rungs_of_nodes(nodes: _Nodes, *, thorough: bool) -> Iterator[Rung]:
+    """Yield the tests of nodes by themselves and of pairs; `thorough`: of NICs, too."""
+    yield nodes.alone("gpus", "GPUs and NVLink of each node", "nccl", nodes.no_gpus)
+    if thorough:
+        yield nodes.alone("nics", "Each NIC of each node", "pingpong", nodes.no_nics)
+        yield Rung(
+            "rails",
+            "Each NIC between nodes",
+            "perftest",
+            mode="rails",
+            after="nics",
+            absent=nodes.few or nodes.no_nics,
+        )
+    yield Rung(
+        "pairs",
+        "Pairs of nodes",
+        "nccl" if nodes.gpus else "pingpong",
+        mode="diagnose",
+        after="gpus" if nodes.gpus else CHECK,
+        absent=nodes.few,
+    )
 
 
 def every_rung() -> Iterator[Rung]:
@@ -160,9 +203,8 @@ def every_rung() -> Iterator[Rung]:
     for gpus, profile in product((2, 0), _PROFILES):
         hosts = tuple(Host(name=name, gpus=gpus, devices={"nic": "ib"}) for name in "ab")
         how = AcceptOptions(level=LEVELS[-1], profile=profile, background=True)
-        yield from (
-            each for each in ladder(Inventory(target="", hosts=hosts), how) if each.benchmark
-        )
+        inventory = Inventory(target="", hosts=hosts)
+        yield from (each for each in ladder(inventory, how) if each.benchmark)
 
 
 def needs() -> Needs:
@@ -177,20 +219,24 @@ def needs() -> Needs:
 
 def write_thresholds(file: Path, certificate: Certificate) -> None:
     """Write limits from the figures of a ladder: `_MARGIN` worse than these."""
-    relative, limits = (
-        {each.name for each in every_rung() if each.baseline},
-        defaultdict[str, list[str]](list),
-    )
+    relative = {each.name for each in every_rung() if each.baseline}
+    limits = defaultdict[str, list[str]](list)
     for rung in certificate.rungs:
-        for figure in rung.figures if rung.name not in relative else ():
-            sign, factor = (
-                ("<=", 1 + _MARGIN)
-                if METRICS[figure.metric].lower_is_better
-                else (">=", 1 - _MARGIN)
-            )
-            text = f"{figure.what}{sign}{replace(figure, value=figure.value * factor)}"
-            limits[rung.name].append(text.replace(" at ", "@").replace(" ", ""))
+        if rung.name not in relative:
+            for figure in rung.figures:
+                limits[rung.name].append(_limit(figure))
     write(file, limits)
+
+
+def _limit(figure: RungFigure) -> str:
+    """Return the gate that a figure just holds if it is `_MARGIN` worse."""
+    if METRICS[figure.metric].lower_is_better:
+        worst = replace(figure, value=figure.value * (1 + _MARGIN))
+        text = f"{figure.what}<={worst}"
+    else:
+        worst = replace(figure, value=figure.value * (1 - _MARGIN))
+        text = f"{figure.what}>={worst}"
+    return text.replace(" at ", "@").replace(" ", "")
 
 
 def read_thresholds(file: Path) -> Mapping[str, tuple[str, ...]]:
@@ -206,9 +252,8 @@ def read_thresholds(file: Path) -> Mapping[str, tuple[str, ...]]:
             if name not in known:
                 raise RequestError(f"{name} is no rung with figures.")
     except FabbenchError as error:
-        hint = (
-            f"{file} has lists of gates by rung ({', '.join(known)}); --write-thresholds FILE "
-            "writes one."
-        )
-        raise type(error)(str(error), hint=f"{error.hint or ''} {hint}".strip()) from None
+        names = ", ".join(known)
+        form = f"{file} has lists of gates by rung ({names}); --write-thresholds FILE writes one."
+        hint = f"{error.hint} {form}" if error.hint else form
+        raise type(error)(str(error), hint=hint) from None
     return limits

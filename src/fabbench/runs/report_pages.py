@@ -18,7 +18,7 @@ from fabbench.counters.execution_counters import total
 from fabbench.hosts.check.one_host import FACTS
 from fabbench.model.errors import FabbenchError, RequestError
 from fabbench.model.hosts import Host
-from fabbench.model.log import METRICS
+from fabbench.model.log import METRICS, Log
 from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Command, Execution
 from fabbench.model.units import format_time
@@ -26,7 +26,7 @@ from fabbench.report import nics_table
 from fabbench.report.page import RunPage, RunSection, comparison_page, run_section
 from fabbench.report.sweep_report import MAX_SVG_ROWS, SweepReport
 from fabbench.report.table import Table, picked
-from fabbench.runs.document import readable
+from fabbench.runs.document import TestResult, readable
 from fabbench.runs.inputs import on_cores
 from fabbench.runs.load_columns import columns_within, load, stored_columns
 from fabbench.runs.store import PLAN, StoredRun, StoredSweep, stored_sweep
@@ -38,7 +38,8 @@ from fabbench.sweep.matrix import matrix_of
 from fabbench.sweep.readings import Readings
 from fabbench.sweep.values import SweepResult
 
-_OTHER_METRICS = ("busbw", "bandwidth", "latency", "time")
+_RATES = ("busbw", "bandwidth")
+_TIMES = ("latency", "time")
 """Metrics that a report plots besides the usual one: the first of each kind, a rate or a time."""
 _MAX_PROGRAMS = 12
 stored_comparison = partial(compare, allow=ALLOWED, only_ok=True)
@@ -48,12 +49,13 @@ stored_comparison = partial(compare, allow=ALLOWED, only_ok=True)
 def nic_tables(run: StoredRun) -> Iterator[Table]:
     """Yield a table of NIC traffic per configuration; none without counters."""
     for configuration in run.configurations:
-        own = [each.id for each in run.executions if each.configuration == configuration.label]
-        known = [counters for execution in own if (counters := run.counters(execution))]
+        label = configuration.label
+        own = [each.id for each in run.executions if each.configuration == label]
+        known = list(filter(None, map(run.counters, own)))
         moved, notes = total(known)
         if moved:
             several = f", {len(known)} executions" if len(known) > 1 else ""
-            table = nics_table.table(moved, title=f"NICs: {configuration.label}{several}")
+            table = nics_table.table(moved, title=f"NICs: {label}{several}")
             yield replace(table, notes=[*table.notes, *notes])
 
 
@@ -62,23 +64,23 @@ def nic_tables(run: StoredRun) -> Iterator[Table]:
 
 def run_page(run: StoredRun, metric: str | None = None, sizes: range | None = None) -> RunPage:
     """Return the page of a run or a sweep in a report, as far as it can be read."""
-    sweep, about = None, f"{run.benchmark} on {run.target or 'an unknown target'}"
+    target = run.target or "an unknown target"
+    what = f"{run.benchmark} on {target}"
+    known = picked(run, "id", "name", hosts="document.hosts", command="command_line")
+    known["created"] = format_time(run.created)
     if run.sweep is not None:
-        sweep, about = stored_sweep(run), f"Sweep of {about}, {run.sweep.fabric}"
-    ended = (
-        sweep.tests if sweep else [log for execution in run.executions for log in execution.logs]
-    )
-    known = {
-        **picked(run, "id", "name", hosts="document.hosts", command="command_line"),
-        "about": about,
-        "created": format_time(run.created),
-        "outcomes": ", ".join(f"{count} {each}" for each, count in outcomes_of(run, ended).items())
-        or "none",
-    }
-    if sweep:
+        sweep = stored_sweep(run)
         left = "" if run.verdict is not None else unfinished(sweep)
-        return RunPage(**known, damage=sweep.damage, sweep=_report(sweep, left))
-    columns, comparisons, damage = stored_columns(run), list[Comparison](), list(run.damage)
+        return RunPage(
+            **known,
+            about=f"Sweep of {what}, {run.sweep.fabric}",
+            outcomes=_outcomes(run, sweep.tests),
+            damage=sweep.damage,
+            sweep=_report(sweep, left),
+        )
+    columns = stored_columns(run)
+    comparisons: list[Comparison] = []
+    damage = list(run.damage)
     try:
         if columns:
             comparisons = _comparisons(columns_within(columns, sizes), metric, stored_comparison)
@@ -86,6 +88,8 @@ def run_page(run: StoredRun, metric: str | None = None, sizes: range | None = No
         damage.append(str(error))
     return RunPage(
         **known,
+        about=what,
+        outcomes=_outcomes(run, [log for execution in run.executions for log in execution.logs]),
         gates=run.gates,
         breaches=run.verdict.breaches if run.verdict else (),
         damage=damage,
@@ -94,6 +98,11 @@ def run_page(run: StoredRun, metric: str | None = None, sizes: range | None = No
         nodes=list(node_tables(run, comparisons[0].columns if comparisons else ())),
         programs=_programs(run),
     )
+
+
+def _outcomes(run: StoredRun, ended: Iterable[Log | TestResult]) -> str:
+    counts = outcomes_of(run, ended).items()
+    return ", ".join(f"{count} {outcome}" for outcome, count in counts) or "none"
 
 
 def logs_pages(
@@ -109,30 +118,34 @@ def logs_pages(
 
     One that cannot be shown either is left out, unless nothing is left: raise FabbenchError.
     """
-
-    def page(*some: str) -> RunPage:
-        columns = columns_within(load(*some, store=store), sizes)
-        comparisons = _comparisons(
-            columns, metric, partial(compare, allow=ALLOWED if len(some) == 1 else ())
-        )
-        nodes = list(_versions(comparisons[0].columns))
-        return replace(comparison_page(comparisons[0]), comparisons=comparisons, nodes=nodes)
-
+    if not inputs:
+        return []
+    page = partial(_logs_page, store=store, metric=metric, sizes=sizes)
     try:
-        return [page(*inputs)] if inputs else []
+        return [page(inputs)]
     except RequestError as error:
         if len(inputs) == 1:
             raise
         notify(f"{error} Each has its own section.")
-    pages = list[RunPage]()
+    pages: list[RunPage] = []
     for each in inputs:
         try:
-            pages.append(page(each))
+            pages.append(page([each]))
         except RequestError as error:
             if each is inputs[-1] and not pages:
                 raise
             notify(f"Left out: {each}: {error}")
     return pages
+
+
+def _logs_page(
+    inputs: Sequence[str], *, store: Path, metric: str | None, sizes: range | None
+) -> RunPage:
+    columns = columns_within(load(*inputs, store=store), sizes)
+    how = partial(compare, allow=ALLOWED if len(inputs) == 1 else ())
+    comparisons = _comparisons(columns, metric, how)
+    nodes = list(_versions(comparisons[0].columns))
+    return replace(comparison_page(comparisons[0]), comparisons=comparisons, nodes=nodes)
 
 
 def _comparisons(
@@ -144,11 +157,11 @@ def _comparisons(
     """
     usual = how(columns, metric=metric)
     known = {name for _, rows in usual.inputs for name in rows.metrics()}
-    rate = any(each.unit == "B/s" for each in usual.metrics)
-    other = [
-        name for name in _OTHER_METRICS if name in known and (name in {"latency", "time"}) is rate
-    ]
-    return [usual, *(how(columns, metric=name) for name in other[:1])]
+    is_rate = any(each.unit == "B/s" for each in usual.metrics)
+    for name in _TIMES if is_rate else _RATES:
+        if name in known:
+            return [usual, how(columns, metric=name)]
+    return [usual]
 
 
 def node_tables(run: StoredRun, columns: Sequence[ColumnSummary] = ()) -> Iterator[Table]:
@@ -162,44 +175,50 @@ def node_tables(run: StoredRun, columns: Sequence[ColumnSummary] = ()) -> Iterat
 
 
 def _versions(columns: Sequence[ColumnSummary]) -> Iterator[Table]:
-    stated = ((column, name) for column in columns for name in versions_of(column))
-    versions = [
-        (column.label, name, "/".join(map(str, column.facts[name]))) for column, name in stated
-    ]
+    versions: list[tuple[str, str, str]] = []
+    for column in columns:
+        for name in versions_of(column):
+            stated = "/".join(map(str, column.facts[name]))
+            versions.append((column.label, name, stated))
     if versions:
         header = ("Configuration", "Library", "Version")
         yield Table(title="Versions, as the logs state them", header=header, rows=versions)
 
 
 def _node(host: Host) -> tuple[str, ...]:
-    devices = listed([f"{name} ({kind})" for name, kind in host.devices.items()], 8)
-    versions = ", ".join(f"{name} {version}" for name, version in host.versions.items())
-    topology = "; ".join(
-        f"{fact.name}: {text}" for fact in FACTS if (text := fact.summary(host.topology))
+    devices = [f"{name} ({kind})" for name, kind in host.devices.items()]
+    versions = [f"{name} {version}" for name, version in host.versions.items()]
+    summaries = [(fact.name, fact.summary(host.topology)) for fact in FACTS]
+    topology = [f"{name}: {text}" for name, text in summaries if text]
+    cells = (
+        host.name,
+        host.instance_type,
+        str(host.gpus or ""),
+        listed(devices, 8),
+        "; ".join(topology),
+        ", ".join(versions),
     )
-    cells = (host.name, host.instance_type, str(host.gpus or ""), devices, topology, versions)
     return tuple(text or "-" for text in cells)
 
 
 def _programs(run: StoredRun) -> dict[str, Sequence[str]]:
     """Return the command lines of each configuration. Damage is reported elsewhere."""
-    found = dict[str, Sequence[str]]()
+    found: dict[str, Sequence[str]] = {}
     for execution in run.executions:
-        if execution.configuration not in found and (
-            planned := readable(execution.path / PLAN, Execution)
-        ):
-            lines = list(
-                dict.fromkeys(
-                    _command_line(each) for step in planned.steps for each in step.commands
-                )
-            )
-            more = (
-                [f"# and {counted(len(lines) - _MAX_PROGRAMS, 'more command')}"]
-                if lines[_MAX_PROGRAMS:]
-                else []
-            )
-            found[execution.configuration] = [*lines[:_MAX_PROGRAMS], *more]
+        if execution.configuration not in found:
+            planned = readable(execution.path / PLAN, Execution)
+            if planned:
+                found[execution.configuration] = _command_lines(planned)
     return found
+
+
+def _command_lines(execution: Execution) -> list[str]:
+    commands = [command for step in execution.steps for command in step.commands]
+    lines = list(dict.fromkeys(map(_command_line, commands)))
+    if len(lines) <= _MAX_PROGRAMS:
+        return lines
+    more = counted(len(lines) - _MAX_PROGRAMS, "more command")
+    return [*lines[:_MAX_PROGRAMS], f"# and {more}"]
 
 
 def _command_line(command: Command) -> str:
@@ -265,21 +284,23 @@ def stored_sections(
     if len(runs) > _MAX_RUNS:
         hint = "Name fewer; `fabbench history METRIC -o history.html` is a page of all."
         raise RequestError(f"A page has {_MAX_RUNS} runs at most, not {len(runs)}.", hint=hint)
-    if len(runs) == 1 and (run := StoredRun(runs[0])).sweep is None:
-        columns_within(stored_columns(run), sizes)  # of several, a section says that it has none
+    if len(runs) == 1:
+        run = StoredRun(runs[0])
+        if run.sweep is None:
+            columns_within(stored_columns(run), sizes)  # of several, a section says it has none
     numbers = range(first, first + len(runs))
     return on_cores(partial(_section, metric, sizes), runs, numbers, cores=cores, chunk=_CHUNK)
 
 
 def _section(metric: str | None, sizes: range | None, path: Path, number: int) -> StoredSection:
     run = StoredRun(path)
-    if run.sweep is not None and (metric is not None or sizes is not None):
+    asked = metric is not None or sizes is not None
+    if asked and run.sweep is not None:
         raise RequestError(
             f"{run.id} is a sweep: --metric and --size have no effect.", hint="Leave them out."
         )
     page = run_page(run, metric, sizes)
     measured = page.sweep is not None or any(execution.logs for execution in run.executions)
     # That its configurations cannot be compared is no damage of a run.
-    return StoredSection(
-        run_section(page, number), path, page.damage if run.sweep else run.damage, measured
-    )
+    damage = page.damage if run.sweep else run.damage
+    return StoredSection(run_section(page, number), path, damage, measured)

@@ -59,7 +59,8 @@ from fabbench.runs.document import (
 from fabbench.runs.parse_file import parse_file
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
 
-EXECUTIONS, COUNTERS = "exec", "counters"
+EXECUTIONS = "exec"
+COUNTERS = "counters"
 PLAN = "plan.json"  # The `Execution`, written when it begins
 OUTPUT = "output.log"
 ENDED = "run.json"  # How an execution ended
@@ -69,7 +70,8 @@ class ExecutionWriter:
     """One execution in progress."""
 
     def __init__(self, run: Path, execution: Execution) -> None:
-        self.path, self._counters = run / EXECUTIONS / execution.id, _counters(run, execution.id)
+        self.path = run / EXECUTIONS / execution.id
+        self._counters = _counters(run, execution.id)
         self._started = time.time()
         with writing(self.path):
             self.path.mkdir(parents=True)
@@ -118,26 +120,26 @@ class RunWriter:
         resumed: "StoredRun | None" = None,
         sweep: SweepDocument | None = None,
     ) -> None:
-        """Create the run's directory and write its request, or continue a run that measures the same.
+        """Create the run's directory and write its request, or continue a run of the same.
 
-        Raise MachineError if that is impossible, RequestError if the run to continue measures something else.
+        Raise MachineError if that is impossible, RequestError if the run to continue measures
+        something else.
         """
-        if resumed is not None:
-            require_same(resumed, request, inventory, plan)
-        self._document = (
-            resumed.document if resumed else document_of(request, inventory, plan, sweep)
-        )
-        self.id, created = self._document.id, re.sub("[-:]", "", self._document.created)
-        path = resumed.path if resumed else request.store / f"{created}-{plan.benchmark}-{self.id}"
-        self.path = path.absolute()
+        self.kept: dict[str, tuple[Log, ...]] = {}
+        """Execution → logs, if it is ok and need not run again."""
         if resumed is None:
+            self._document = document_of(request, inventory, plan, sweep)
+            self.path = _new_path(request.store, plan, self._document).absolute()
             write(self.path / REQUEST, self._document)
+        else:
+            require_same(resumed, request, inventory, plan)
+            self._document = resumed.document
+            self.path = resumed.path.absolute()
+        self.id = self._document.id
         self.close: Callable[[], object] = lambda: None
         self._lock()
-        self.kept = (
-            {each.id: each.logs for each in resumed.executions if each.is_ok} if resumed else {}
-        )
-        """Execution → logs, if it is ok and need not run again."""
+        if resumed is not None:
+            self.kept = {each.id: each.logs for each in resumed.executions if each.is_ok}
         with writing(self.path):
             self._forget()
         self.run = StoredRun(self.path)
@@ -163,14 +165,17 @@ class RunWriter:
         _counters(self.path, execution).unlink(missing_ok=True)
 
     def add_test(self, measured: TestResult, execution: str) -> None:
-        """Keep the result and the log of a test of a sweep, instead of its execution, from any thread."""
-        packed = self.path / SWEEP_LOGS / f"{measured.number:06}.log.gz"
+        """Keep the result and the log of a test of a sweep, instead of its execution.
+
+        From any thread.
+        """
+        name = f"{measured.number:06}"
+        packed = self.path / SWEEP_LOGS / f"{name}.log.gz"
+        output = self.path / EXECUTIONS / execution / OUTPUT
         with writing(packed):
             packed.parent.mkdir(exist_ok=True)
-            packed.write_bytes(
-                gzip.compress((self.path / EXECUTIONS / execution / OUTPUT).read_bytes())
-            )
-        write(self.path / TESTS / f"{measured.number:06}.json", measured)
+            packed.write_bytes(gzip.compress(output.read_bytes()))
+        write(self.path / TESTS / f"{name}.json", measured)
         self.drop(execution)
 
     def _lock(self) -> None:
@@ -208,6 +213,11 @@ class RunWriter:
 def write_verdict(path: Path, status: Exit, breaches: Sequence[str] = ()) -> None:
     """Write whether the gates of a run held, or the result of a sweep, which marks its end."""
     write(path / VERDICT, VerdictDocument(status=status, breaches=tuple(breaches)))
+
+
+def _new_path(store: Path, plan: Plan, document: RunDocument) -> Path:
+    created = re.sub("[-:]", "", document.created)
+    return store / f"{created}-{plan.benchmark}-{document.id}"
 
 
 def require_same(run: "StoredRun", request: RunRequest, inventory: Inventory, plan: Plan) -> None:
@@ -297,27 +307,26 @@ class StoredRun:
             document = read(path / REQUEST, RunDocument)
         except MachineError as error:
             self._damage.append(str(error))
-            when, _, rest = path.name.partition("-")
-            benchmark, _, id_ = rest.rpartition("-")
-            known = StoredRequest(benchmark=benchmark)
-            document = RunDocument(format=1, id=id_ or path.name, created=when, request=known)
-        self.document, self.sweep, self.id = document, document.sweep, document.id
-        self.request, self.command, self.image = document.request, document.command, document.image
-        self.name, self.options, self.configurations = (
-            document.name,
-            document.request.options,
-            document.arms,
-        )
-        self.created, self.benchmark = document.created, self.request.benchmark
-        self.target = self.request.target
+            document = _document_of_name(path.name)
+        request = document.request
+        self.document = document
+        self.sweep = document.sweep
+        self.id = document.id
+        self.name = document.name
+        self.created = document.created
+        self.image = document.image
+        self.configurations = document.arms
+        self.request = request
+        self.benchmark = request.benchmark
+        self.target = request.target
+        self.options = request.options
+        self.command = document.command
         self.command_line = shlex.join(self.command)  # To copy into a shell; empty if unknown
         self.hosts = tuple(host.name for host in document.hosts)
         """Names of the hosts."""
-        self.variants = {variant.name: variant for variant in document.request.variants}
+        self.variants = {variant.name: variant for variant in request.variants}
         """The configurations' variants, by name."""
-        self.schedule = tuple(
-            (each, each.partition("-")[2].rpartition("-")[0]) for each in document.schedule
-        )
+        self.schedule = tuple((each, _configuration_of(each)) for each in document.schedule)
         """Scheduled executions, and their configurations."""
 
     @property
@@ -334,13 +343,9 @@ class StoredRun:
     @property
     def gates(self) -> str:
         """Whether its gates `passed` or `failed`; empty if there were none, or it did not end."""
-        return (
-            ""
-            if self.verdict is None
-            else "passed"
-            if self.verdict.status == Exit.FINE
-            else "failed"
-        )
+        if self.verdict is None:
+            return ""
+        return "passed" if self.verdict.status == Exit.FINE else "failed"
 
     @cached_property
     def executions(self) -> tuple[StoredExecution, ...]:
@@ -352,12 +357,8 @@ class StoredRun:
 
         Executions that never started have none.
         """
-        return tuple(
-            log
-            for execution in self.executions
-            if execution.configuration == configuration
-            for log in execution.logs
-        )
+        own = [each for each in self.executions if each.configuration == configuration]
+        return tuple(log for execution in own for log in execution.logs)
 
     def counters(self, name: str) -> execution_counters.ExecutionCounters | None:
         """Read the NIC counters of one execution; None if there are none.
@@ -369,45 +370,70 @@ class StoredRun:
     # -- inside
 
     def _execution(self, name: str, configuration: str) -> StoredExecution:
-        path, counters = self.path / EXECUTIONS / name, _counters(self.path, name)
-        started, finished = (path / PLAN).is_file(), (path / ENDED).is_file()
-        logs, damage = self._read_logs(path, finished=finished) if started else ((), "")
-        try:
-            counted = (
-                read(counters, execution_counters.ExecutionCounters) if counters.is_file() else None
-            )
-            logs = with_counters(logs, counted)
-        except MachineError as error:
-            logs = execution_counters.noted(logs, [execution_counters.note(str(error))])
+        path = self.path / EXECUTIONS / name
+        started = (path / PLAN).is_file()
+        finished = (path / ENDED).is_file()
+        logs: tuple[Log, ...] = ()
+        damage = ""
+        if started:
+            logs, damage = self._read_logs(path, finished=finished)
         return StoredExecution(
             id=name,
             path=path,
             configuration=configuration,
             begun=started,
             finished=finished,
-            logs=logs,
+            logs=self._with_counters(logs, _counters(self.path, name)),
             damage=damage,
         )
+
+    def _with_counters(self, logs: tuple[Log, ...], file: Path) -> tuple[Log, ...]:
+        """Add what NIC counters show; damaged ones are a finding."""
+        kind = execution_counters.ExecutionCounters
+        try:
+            counted = read(file, kind) if file.is_file() else None
+            return with_counters(logs, counted)
+        except MachineError as error:
+            return execution_counters.noted(logs, [execution_counters.note(str(error))])
 
     def _read_logs(self, path: Path, *, finished: bool) -> tuple[tuple[Log, ...], str]:
         """Read the log of an execution, and return the damage of its documents.
 
         Then the log is truncated.
         """
-        ending, proof, damage, output = Ending(stopped=STOPPED), None, "", path / OUTPUT
+        ending = Ending(stopped=STOPPED)
+        proof: Proof | None = None
+        damage = ""
         try:
             plan = read(path / PLAN, Execution)
-            ending, proof = replace(ending, planned_sizes=plan.planned_sizes), plan.proof
+            proof = plan.proof
+            ending = replace(ending, planned_sizes=plan.planned_sizes)
             if finished:
                 ending = read(path / ENDED, ExecutionDocument).ending
         except MachineError as error:
             damage = str(error)
             ending = replace(ending, stopped=f"Its record in the run is damaged: {damage}")
+        output = path / OUTPUT
+        logs: tuple[Log, ...] = ()
         try:
-            logs = tuple(parse_file(output, proof=proof, ending=ending)) if output.is_file() else ()
+            if output.is_file():
+                logs = tuple(parse_file(output, proof=proof, ending=ending))
         except MachineError as error:
-            logs, damage = (), str(error)
+            damage = str(error)
         return logs or (nothing_read(self.benchmark, output, proof, ending),), damage
+
+
+def _document_of_name(name: str) -> RunDocument:
+    """Return what the name of a directory says of a run whose document cannot be read."""
+    created, _, rest = name.partition("-")
+    benchmark, _, run_id = rest.rpartition("-")
+    known = StoredRequest(benchmark=benchmark)
+    return RunDocument(format=1, id=run_id or name, created=created, request=known)
+
+
+def _configuration_of(execution: str) -> str:
+    """Return the configuration in the name of an execution: NNN-ARM-rR."""
+    return execution.partition("-")[2].rpartition("-")[0]
 
 
 def nothing_read(benchmark: str, output: Path, proof: Proof | None, ending: Ending) -> Log:
@@ -427,21 +453,20 @@ class StoredSweep(NamedTuple):
     @property
     def results(self) -> list[SweepResult]:
         """Return the tests, and nodes that did not answer, of which nothing is known."""
-        silent = self.document.unreachable.items()
-        unknown = [
-            SweepResult(SweepTest((name,)), SweepOutcome.UNUSABLE, reason=why)
-            for name, why in silent
-        ]
-        return [*(each.result for each in self.tests), *unknown]
+        results = [each.result for each in self.tests]
+        for name, why in self.document.unreachable.items():
+            unknown = SweepResult(SweepTest((name,)), SweepOutcome.UNUSABLE, reason=why)
+            results.append(unknown)
+        return results
 
 
 def stored_sweep(run: StoredRun) -> StoredSweep:
     """Read a sweep. Raise MachineError if it cannot be read at all."""
     if run.sweep is None:
-        raise MachineError(
-            f"{run.path} is no sweep{': ' if run.damage else ''}{''.join(run.damage[:1])}."
-        )
-    tests, damage = list[TestResult](), list[str]()
+        why = f": {run.damage[0]}" if run.damage else ""
+        raise MachineError(f"{run.path} is no sweep{why}.")
+    tests: list[TestResult] = []
+    damage: list[str] = []
     for file in sorted((run.path / TESTS).glob("*.json")):
         try:
             tests.append(read(file, TestResult))
@@ -455,14 +480,24 @@ def in_progress(run: StoredRun) -> bool:
 
     It has executions left, and was written to recently.
     """
+    if not _is_unfinished(run):
+        return False
+    return time.time() - _last_written(run) < _QUIET_S
+
+
+def _is_unfinished(run: StoredRun) -> bool:
+    if run.sweep is not None and run.verdict is None:
+        return True
     folder = run.path / EXECUTIONS
-    unfinished = any(not (folder / name / ENDED).is_file() for name, _ in run.schedule)
-    unfinished = unfinished or (run.sweep is not None and run.verdict is None)
-    files = (each for each in folder.rglob("*") if each.is_file())
-    return (
-        unfinished
-        and time.time() - max(each.stat().st_mtime for each in (run.path, *files)) < _QUIET_S
-    )
+    endings = [folder / name / ENDED for name, _ in run.schedule]
+    return not all(ending.is_file() for ending in endings)
+
+
+def _last_written(run: StoredRun) -> float:
+    """Return when a run was written to last, in seconds since the epoch."""
+    entries = (run.path / EXECUTIONS).rglob("*")
+    files = [run.path, *(each for each in entries if each.is_file())]
+    return max(each.stat().st_mtime for each in files)
 
 
 def remove_run(path: Path) -> None:
@@ -475,4 +510,5 @@ def remove_run(path: Path) -> None:
     try:
         shutil.rmtree(path)
     except OSError as error:
-        raise MachineError(f"{path} cannot be removed: {error.strerror or error}.") from error
+        why = error.strerror or error
+        raise MachineError(f"{path} cannot be removed: {why}.") from error

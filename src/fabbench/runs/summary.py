@@ -14,12 +14,13 @@ from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from itertools import chain
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
 from fabbench.model.errors import RequestError
-from fabbench.model.log import METRICS, Log, Metric, Outcome
+from fabbench.model.log import METRICS, Log, Metric, Outcome, Point
+from fabbench.model.plan import Configuration
 from fabbench.model.units import format_size, scale
 from fabbench.runs.directories import runs
 from fabbench.runs.document import SUMMARY, RunDocument, StoreError, readable, write
@@ -49,9 +50,12 @@ class Measured(msgspec.Struct, frozen=True, gc=False):
 
     def value(self, metric: Metric, sizes: range | None = None) -> float | None:
         """Return the best value of some sizes, or of all; None if there is none."""
-        pairs = zip(self.sizes, self.values, strict=False)
-        known = self.values if sizes is None else [value for size, value in pairs if size in sizes]
-        return (min if metric.lower_is_better else max)(known, default=None)
+        known = self.values
+        if sizes is not None:
+            pairs = zip(self.sizes, self.values, strict=False)
+            known = tuple(value for size, value in pairs if size in sizes)
+        best = min if metric.lower_is_better else max
+        return best(known, default=None)
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +82,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_ok(self) -> bool:
         """Whether every execution is ok, nothing is damaged, and no gate failed."""
-        return set(self.outcomes) == {"ok"} and not self.damaged and self.gate != "failed"
+        if self.damaged or self.gate == "failed":
+            return False
+        return set(self.outcomes) == {"ok"}
 
 
 class FullSummary(Summary, frozen=True, kw_only=True):
@@ -136,16 +142,15 @@ def _make_summary(path: Path) -> FullSummary:
     try:
         return summary_of(run) if in_progress(run) else write_summary(path)
     except OSError as error:
-        reason = f"{path.name} cannot be read: {error.strerror or error}."
-        return FullSummary(
-            id=run.id, created=run.created, benchmark=run.benchmark, damaged=(reason,)
-        )
+        why = error.strerror or error
+        damage = (f"{path.name} cannot be read: {why}.",)
+        return FullSummary(id=run.id, created=run.created, benchmark=run.benchmark, damaged=damage)
 
 
 def write_summary(path: Path, logs: Mapping[str, Sequence[Log]] | None = None) -> FullSummary:
-    """Write the summary of a run that has ended; `logs`.
+    """Write the summary of a run that has ended.
 
-    Those of each configuration, if they are known.
+    `logs`: those of each configuration, if they are known.
     """
     from fabbench.runs.store import StoredRun
 
@@ -157,17 +162,21 @@ def write_summary(path: Path, logs: Mapping[str, Sequence[Log]] | None = None) -
 
 def summary_of(run: "StoredRun", logs: Mapping[str, Sequence[Log]] | None = None) -> FullSummary:
     """Return the summary of a run as it is now. Any problem with it becomes its damage."""
-    from fabbench.runs.store import stored_sweep
+    known = logs
+    damage: Sequence[str] = ()
+    if known is None:
+        known = {each.label: run.logs(each.label) for each in run.configurations}
+        damage = run.damage
+    ended: list[Log | TestResult] = [*chain.from_iterable(known.values())]
+    if run.sweep is not None:
+        from fabbench.runs.store import stored_sweep
 
-    known = (
-        logs
-        if logs is not None
-        else {each.label: run.logs(each.label) for each in run.configurations}
-    )
-    sweep = stored_sweep(run) if run.sweep is not None else None
-    damage = tuple(sweep.damage) if sweep else run.damage if logs is None else ()
+        sweep = stored_sweep(run)
+        damage = sweep.damage
+        ended += sweep.tests
     measured = () if damage else tuple(_measured(run, known))
-    first = next((each.label for each in run.configurations), "")
+    labels = tuple(each.label for each in run.configurations)
+    first = labels[0] if labels else ""
     return FullSummary(
         id=run.id,
         name=run.name,
@@ -175,28 +184,33 @@ def summary_of(run: "StoredRun", logs: Mapping[str, Sequence[Log]] | None = None
         benchmark=run.benchmark,
         target=run.target,
         hosts=run.hosts,
-        arms=tuple(each.label for each in run.configurations),
+        arms=labels,
         basis=basis_of(run.document),
         sizes=_span(known.get(first, ())),
         peak=_peak(run.benchmark, [each for each in measured if each.configuration == first]),
         gate=run.gates,
-        outcomes=outcomes_of(
-            run, (*chain.from_iterable(known.values()), *(sweep.tests if sweep else ()))
-        ),
-        damaged=damage,
+        outcomes=outcomes_of(run, ended),
+        damaged=tuple(damage),
         circumstances={
-            each.label: {
-                **_versions(known.get(each.label, ())),
-                "variant": str(run.variants.get(each.variant) or ""),
-                "image": run.image,
-                "node names": ", ".join(run.hosts),
-                **{f"env {name}": value for name, value in run.request.env.items()},
-                "fabbench": run.document.fabbench,
-            }
+            each.label: _circumstances(run, each, known.get(each.label, ()))
             for each in run.configurations
         },
         measured=measured,
     )
+
+
+def _circumstances(
+    run: "StoredRun", configuration: Configuration, logs: Iterable[Log]
+) -> dict[str, str]:
+    """Return what may differ between runs of a series: see `FullSummary`."""
+    return {
+        **_versions(logs),
+        "variant": str(run.variants.get(configuration.variant) or ""),
+        "image": run.image,
+        "node names": ", ".join(run.hosts),
+        **{f"env {name}": value for name, value in run.request.env.items()},
+        "fabbench": run.document.fabbench,
+    }
 
 
 def basis_of(document: RunDocument) -> str:
@@ -204,7 +218,8 @@ def basis_of(document: RunDocument) -> str:
 
     Runs with the same can be each other's baseline.
     """
-    what, types = document.request, sorted({host.instance_type for host in document.hosts})
+    what = document.request
+    types = sorted({host.instance_type for host in document.hosts})
     basis = [what.benchmark, what.target, what.options, len(document.hosts), types]
     return json.dumps(basis, sort_keys=True, default=str)
 
@@ -215,32 +230,33 @@ def outcomes_of(run: "StoredRun", ended: "Iterable[Log | TestResult]") -> dict[s
     Scheduled executions that never started are `not begun`.
     """
     counts = Counter(str(each.outcome) for each in ended)
-    counts.update(
-        "not begun"
-        for name, _ in run.schedule
-        if not (run.path / "exec" / name / "plan.json").is_file()
-    )
+    folder = run.path / "exec"
+    for name, _ in run.schedule:
+        if not (folder / name / "plan.json").is_file():
+            counts["not begun"] += 1
     return dict(counts)
 
 
 def _span(logs: Iterable[Log]) -> str:
-    sizes = sorted({point.size for log in logs for point in log.points if point.size})
-    return " - ".join(dict.fromkeys(map(format_size, (*sizes[:1], *sizes[-1:]))))
+    sizes = {point.size for log in logs for point in log.points if point.size}
+    if not sizes:
+        return ""
+    ends = map(format_size, (min(sizes), max(sizes)))
+    return " - ".join(dict.fromkeys(ends))
 
 
 def _peak(benchmark: str, measured: Sequence[Measured]) -> str:
+    """Return the best figure of the usual metric of what was measured."""
     from fabbench.benchmarks import benchmark_named
 
     if not measured:
         return ""
-    usual = benchmark_named(benchmark).metrics_of(dict(measured[0].key).get("case", ""))
-    metric = METRICS[min((each.metric for each in measured), key=[*usual, *METRICS].index)]
-    values = [
-        value
-        for each in measured
-        if each.metric == metric.name and (value := each.value(metric)) is not None
-    ]
-    best = (min if metric.lower_is_better else max)(values)
+    case = dict(measured[0].key).get("case", "")
+    order = [*benchmark_named(benchmark).metrics_of(case), *METRICS]
+    metric = METRICS[min((each.metric for each in measured), key=order.index)]
+    known = [each.value(metric) for each in measured if each.metric == metric.name]
+    values = [value for value in known if value is not None]
+    best = min(values) if metric.lower_is_better else max(values)
     return scale(metric.unit, best).quantity(best)
 
 
@@ -264,16 +280,8 @@ def _measured(run: "StoredRun", known: Mapping[str, Sequence[Log]]) -> Iterator[
     from fabbench.analysis.aggregate import FIELDS, Column, column_rows
     from fabbench.analysis.statistics import median
 
-    options = {
-        name: ",".join(map(str, value)) if isinstance(value, list) else str(value)
-        for name, value in run.options.items()
-        if value not in (None, "", [], False)
-    }
-    nodes = {
-        "target": run.target,
-        "nodes": str(len(run.hosts)),
-        "type": ", ".join(sorted({host.instance_type for host in run.document.hosts} - {""})),
-    }
+    options = _options(run.options)
+    nodes = _nodes(run)
     for label in (each.label for each in run.configurations):
         logs = tuple(log for log in known.get(label, ()) if log.outcome is Outcome.OK)
         column = Column(label=label, logs=logs, source="")
@@ -281,35 +289,63 @@ def _measured(run: "StoredRun", known: Mapping[str, Sequence[Log]]) -> Iterator[
             about = {"benchmark": run.benchmark, "case": "", "configuration": label, **nodes}
             about |= {name: value for name, value in zip(FIELDS, fields, strict=False) if value}
             key = tuple({**about, **options, **about}.items())
-            pooled: dict[str, dict[int, list[float]]] = {}
-            for point in (row.point for row in rows):
-                for name, value in zip(point.metrics, point.values, strict=True):
-                    if name != "wrong" and isfinite(value):
-                        pooled.setdefault(name, {}).setdefault(point.size, []).append(value)
-            for name, figures in pooled.items():
+            for name, figures in _pooled(row.point for row in rows).items():
                 sizes = tuple(sorted(figures))
                 values = tuple(median(figures[size]) for size in sizes)
                 yield Measured(label, name, key, sizes, values)
+
+
+def _options(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options that are set, as text."""
+    found: dict[str, str] = {}
+    for name, value in options.items():
+        if value not in (None, "", [], False):
+            parts = value if isinstance(value, list) else [value]
+            found[name] = ",".join(map(str, parts))
+    return found
+
+
+def _nodes(run: "StoredRun") -> dict[str, str]:
+    types = {host.instance_type for host in run.document.hosts} - {""}
+    return {
+        "target": run.target,
+        "nodes": str(len(run.hosts)),
+        "type": ", ".join(sorted(types)),
+    }
+
+
+_Pooled: TypeAlias = dict[str, dict[int, list[float]]]
+
+
+def _pooled(points: Iterable[Point]) -> _Pooled:
+    """Return metric → size → the figures of all repeats."""
+    pooled: _Pooled = {}
+    for point in points:
+        for name, value in zip(point.metrics, point.values, strict=True):
+            if name != "wrong" and isfinite(value):
+                of_metric = pooled.setdefault(name, {})
+                of_metric.setdefault(point.size, []).append(value)
+    return pooled
 
 
 # ---------------------------------------------------------------- the last good run
 
 
 def last_good(document: RunDocument, configuration: str, store: Path) -> str:
-    """Return the newest good run before another, with a configuration that measured the same, as an input.
+    """Return the newest good run before another that measured a configuration the same way.
 
-    It may have other configurations too. Raise RequestError if there is none.
+    As an input. It may have other configurations too. Raise RequestError if there is none.
     """
     basis = basis_of(document)
     for run in summaries(store):
         earlier = run.created <= document.created and run.id != document.id
         if earlier and run.is_ok and configuration in run.arms and run.basis == basis:
-            return f"{store / run.path}:{configuration}"
+            path = store / run.path
+            return f"{path}:{configuration}"
+    asked = document.request
     raise RequestError(
-        f"No earlier run of {document.request.benchmark} on {document.request.target} in {store} "
-        "measured "
+        f"No earlier run of {asked.benchmark} on {asked.target} in {store} measured "
         f"{configuration} the same way and is good.",
         hint="Run once without --baseline. A good run has the same options, nodes and "
-        "configuration, "
-        "all executions ok, and no failed gate.",
+        "configuration, all executions ok, and no failed gate.",
     )

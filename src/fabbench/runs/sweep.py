@@ -17,6 +17,7 @@ from functools import partial
 from typing import TypeAlias
 
 from fabbench.benchmarks import benchmark_named
+from fabbench.benchmarks.standard import Work
 from fabbench.catalog.offline_inventory import require_names
 from fabbench.execution.worker_pool import PARTS, concurrently
 from fabbench.launchers import (
@@ -47,7 +48,7 @@ from fabbench.sweep.values import MEASURED, Diagnosis, Round, SweepResult
 
 Notify: TypeAlias = Callable[[str], None]
 Progress: TypeAlias = Callable[[Round, int | None, Sequence[TestResult], int], None]
-"""Called in the main thread with a round, the most rounds, all results so far, and how many are of the round."""
+"""Called in the main thread with a round, the most rounds, all results, and how many are of it."""
 Watching: TypeAlias = Callable[[SweepDocument], AbstractContextManager[Progress]]
 PARTNERS = {"diagnose": SCREENING, "rails": 3}
 """Mode → random partners that each node, or each of its NICs, is tested with."""
@@ -107,26 +108,17 @@ def sweep(
 
     Raise FabbenchError if it cannot start.
     """
-    run, stored = request.run, stored_sweep(request.resume) if request.resume else None
+    run = request.run
+    stored = stored_sweep(request.resume) if request.resume else None
     if stored is not None:  # it goes on with its own options
-        run, request = (
-            same_nodes(run, stored.document.nodes),
-            replace(request, mode=stored.document.mode),
-        )
+        run = same_nodes(run, stored.document.nodes)
+        request = replace(request, mode=stored.document.mode)
     require_divisible(run.target)
-    launcher, by = launcher_named(run.target.launcher), request.groups_by
-    if by and not by.startswith(launcher.groups_by):
-        others = "".join(
-            f"--groups {each.replace(LABEL, f'{LABEL}KEY')}, or " for each in launcher.groups_by
-        )
-        raise RequestError(
-            f"--groups {by} has no effect with --on {launcher.name}.",
-            hint=f"Pass {others}a file with lines such as node[01-08] rack-1.",
-        )
+    _require_groups(run.target, request.groups_by)
     require_measurable(run)
-    work = (
-        benchmark_named(run.benchmark).each_nic(run.work) if request.mode == "single" else run.work
-    )
+    work = run.work
+    if request.mode == "single":
+        work = benchmark_named(run.benchmark).each_nic(work)
     request = replace(request, run=replace(run, work=work, repeats=1))
 
     def check(inventory: Inventory) -> None:
@@ -142,14 +134,25 @@ def sweep(
     return replace(result, interrupted=interrupted, release_failure=release_failure)
 
 
+def _require_groups(target: Target, groups_by: str) -> None:
+    """Raise RequestError if a launcher cannot group nodes by something."""
+    launcher = launcher_named(target.launcher)
+    if groups_by and not groups_by.startswith(launcher.groups_by):
+        known = [each.replace(LABEL, f"{LABEL}KEY") for each in launcher.groups_by]
+        others = "".join(f"--groups {each}, or " for each in known)
+        raise RequestError(
+            f"--groups {groups_by} has no effect with --on {launcher.name}.",
+            hint=f"Pass {others}a file with lines such as node[01-08] rack-1.",
+        )
+
+
 def require_divisible(target: Target) -> None:
     """Raise RequestError if a launcher's machines cannot be measured in parts."""
     if not target.options.divides:
         raise RequestError(
             f"fabbench sweep does not run on {target.launcher}.",
             hint="It runs with --on ssh, kubernetes, slurm and local. Elsewhere, test pairs with "
-            "a loop of "
-            "your own, and pass the logs to fabbench sweep --from.",
+            "a loop of your own, and pass the logs to fabbench sweep --from.",
         )
 
 
@@ -159,9 +162,11 @@ def same_nodes(run: RunRequest, nodes: Sequence[str]) -> RunRequest:
     Others may be free now.
     """
     target = run.target
-    if "hosts" in target.options.without or (target.hosts and target.nodes is None):
+    names_all = target.hosts and target.nodes is None
+    if names_all or "hosts" in target.options.without:
         return run
-    if target.nodes not in {None, len(nodes)} or not set(nodes) <= set(target.hosts or nodes):
+    among = set(target.hosts or nodes)
+    if target.nodes not in {None, len(nodes)} or not among.issuperset(nodes):
         return run
     return replace(run, target=replace(target, hosts=tuple(nodes), nodes=None))
 
@@ -174,34 +179,33 @@ def _measure(
     allocation: DivisibleAllocation,
 ) -> SweepRun:
     """Measure until the planner is done, the time is up, or an error or interrupt ends it."""
-    inventory, run = allocation.inventory, request.run
-    reason = f": {run.target_reason}" if run.target_reason else ""
-    notify(f"Target {run.target.name} ({len(inventory.hosts)} nodes){reason}.")
-    for name, why in inventory.unreachable.items():
-        notify(f"{why} {name} is left out.")
-    if (count := len(inventory.hosts)) < 2:
-        raise RequestError(
-            f"A sweep needs 2 nodes or more, not {count}.",
-            hint=(
-                "Name more with --host or --nodes. On local, --virtual-nodes 4 --gpus 4 makes four."
-            ),
-        )
+    inventory = allocation.inventory
+    _announce(request.run, inventory, notify)
+    _require_nodes(inventory)
     whole = _whole_plan(request, inventory)
-    if (count := len(whole.configurations)) != 1:
-        raise RequestError(f"A sweep has one fabric, not {count}.", hint="Run a sweep for each.")
-    run = replace(run, fabrics=(whole.configurations[0].fabric,))
+    fabrics = [each.fabric for each in whole.configurations]
+    if len(fabrics) != 1:
+        raise RequestError(
+            f"A sweep has one fabric, not {len(fabrics)}.", hint="Run a sweep for each."
+        )
+    run = replace(request.run, fabrics=tuple(fabrics))
     document = stored.document if stored else _document(request, run, inventory)
     writer = RunWriter(run, inventory, whole, request.resume, document)
     if request.resume is None:
         writer.rendered(allocation.documents)
-    deadline = time.monotonic() + (request.max_time or math.inf)
     tests = SweepTests(
-        request=run, allocation=allocation, writer=writer, metric=document.metric, deadline=deadline
+        request=run,
+        allocation=allocation,
+        writer=writer,
+        metric=document.metric,
+        deadline=time.monotonic() + (request.max_time or math.inf),
     )
     ended = stored.tests if stored else ()
-    kept = f", {counted(len(ended), 'test')} kept" if stored else ""
-    notify(f"Sweep of {run.benchmark} on {run.fabrics[0]}, mode {request.mode}{kept}.")
-    interrupted, out_of_time, failure = False, False, None
+    kept = ", " + counted(len(ended), "test") + " kept" if stored else ""
+    notify(f"Sweep of {run.benchmark} on {fabrics[0]}, mode {request.mode}{kept}.")
+    interrupted = False
+    out_of_time = False
+    failure: FabbenchError | None = None
     try:
         with watching(document) as progress:
             out_of_time = _carry_out(planner_of(document, ended), ended, tests, progress)
@@ -218,6 +222,26 @@ def _measure(
     )
 
 
+def _announce(run: RunRequest, inventory: Inventory, notify: Notify) -> None:
+    """Say what was chosen, and which nodes are left out."""
+    reason = f": {run.target_reason}" if run.target_reason else ""
+    name = run.target.name
+    notify(f"Target {name} ({len(inventory.hosts)} nodes){reason}.")
+    for node, why in inventory.unreachable.items():
+        notify(f"{why} {node} is left out.")
+
+
+def _require_nodes(inventory: Inventory) -> None:
+    count = len(inventory.hosts)
+    if count < 2:
+        raise RequestError(
+            f"A sweep needs 2 nodes or more, not {count}.",
+            hint=(
+                "Name more with --host or --nodes. On local, --virtual-nodes 4 --gpus 4 makes four."
+            ),
+        )
+
+
 def _whole_plan(request: SweepRequest, inventory: Inventory) -> Plan:
     """Return the plan of a test of all nodes, or of one node if nodes are tested alone.
 
@@ -226,14 +250,13 @@ def _whole_plan(request: SweepRequest, inventory: Inventory) -> Plan:
     run = request.run
     if request.mode != "single":
         return plan(run, inventory)
-    plans = [plan(run, inventory.part((index,))) for index in range(len(inventory.hosts))]
-    fabrics = {each.fabric: None for one in plans for each in one.configurations}
+    nodes = range(len(inventory.hosts))
+    plans = [plan(run, inventory.part((node,))) for node in nodes]
+    fabrics = dict.fromkeys(each.fabric for one in plans for each in one.configurations)
     if len(fabrics) > 1 and not run.fabrics:
+        best = ", ".join(fabrics)
         raise RequestError(
-            (
-                "The best fabric of one node alone is not the same on all nodes: "
-                f"{', '.join(fabrics)}."
-            ),
+            f"The best fabric of one node alone is not the same on all nodes: {best}.",
             hint="Choose one with --fabric.",
         )
     return plans[0]
@@ -241,23 +264,34 @@ def _whole_plan(request: SweepRequest, inventory: Inventory) -> Plan:
 
 def _document(request: SweepRequest, run: RunRequest, inventory: Inventory) -> SweepDocument:
     """Return the document of a new sweep. Raise RequestError for a node without a group."""
-    nodes, by = tuple(host.name for host in inventory.hosts), request.groups_by
-    launcher, benchmark = launcher_named(run.target.launcher), benchmark_named(run.benchmark)
-    group_of = launcher.node_groups(run.target, nodes, by) if by else request.group_of
-    if missing := [node for node in nodes if group_of and node not in group_of]:
-        raise RequestError(
-            f"The groups lack {listed(missing)}.", hint="Add them to the file of --groups."
-        )
+    nodes = tuple(host.name for host in inventory.hosts)
+    benchmark = benchmark_named(run.benchmark)
+    metric = run.metric or benchmark.sweep_metric or benchmark.printed_metrics(run.work)[0]
     return SweepDocument(
         **picked(request, "mode", "seed", "confidence", "tolerance", "partners"),
         benchmark=run.benchmark,
-        metric=run.metric or benchmark.sweep_metric or benchmark.printed_metrics(run.work)[0],
+        metric=metric,
         fabric=run.fabrics[0],
         nodes=nodes,
-        group_of={node: group_of[node] for node in nodes if group_of},
+        group_of=_groups(request, run.target, nodes),
         nics=_nics(run, inventory) if request.mode == "rails" else (),
         unreachable=inventory.unreachable,
     )
+
+
+def _groups(request: SweepRequest, target: Target, nodes: Sequence[str]) -> Mapping[str, str]:
+    """Return node → its group, if there are groups. Raise RequestError for a node without one."""
+    group_of = request.group_of
+    if request.groups_by:
+        launcher = launcher_named(target.launcher)
+        group_of = launcher.node_groups(target, nodes, request.groups_by)
+    if not group_of:
+        return {}
+    missing = [node for node in nodes if node not in group_of]
+    if missing:
+        lacking = listed(missing)
+        raise RequestError(f"The groups lack {lacking}.", hint="Add them to the file of --groups.")
+    return {node: group_of[node] for node in nodes}
 
 
 def _nics(run: RunRequest, inventory: Inventory) -> tuple[str, ...]:
@@ -265,23 +299,24 @@ def _nics(run: RunRequest, inventory: Inventory) -> tuple[str, ...]:
 
     Raise RequestError if nodes have none, or different ones.
     """
-    known = {frozenset(names := _nics_of(run, host)): (host, names) for host in inventory.hosts}
-    if len(known) > 1 or frozenset() in known:
-        which = (
-            (
-                f"{host.name} has "
-                f"{listed(names) or f'none that {run.benchmark} on {run.fabrics[0]} can choose'}"
-            )
-            for host, names in known.values()
-        )
+    hosts_with = {frozenset(_nics_of(run, host)): host for host in inventory.hosts}
+    if len(hosts_with) > 1 or frozenset() in hosts_with:
+        which = "; ".join(_nics_in_words(run, host) for host in hosts_with.values())
         raise RequestError(
-            f"--mode rails needs the same NICs on all nodes: {'; '.join(which)}.",
+            f"--mode rails needs the same NICs on all nodes: {which}.",
             hint=(
                 "nccl, perftest and pingpong can choose NICs of efa, ib and roce. --mode pairs "
                 "pairs them in order."
             ),
         )
     return tuple(_nics_of(run, inventory.hosts[0]))
+
+
+def _nics_in_words(run: RunRequest, host: Host) -> str:
+    names = listed(_nics_of(run, host))
+    if not names:
+        names = f"none that {run.benchmark} on {run.fabrics[0]} can choose"
+    return f"{host.name} has {names}"
 
 
 def _nics_of(run: RunRequest, host: Host) -> Sequence[str]:
@@ -296,26 +331,15 @@ def _carry_out(
 
     Return whether the time was up before.
     """
-    results, number, out_of_time = (
-        [*stored],
-        1 + max((each.number for each in stored), default=-1),
-        False,
-    )
+    results = [*stored]
+    number = 1 + max((each.number for each in stored), default=-1)
     workers = PARTS if tests.allocation.concurrent else 1
-    while not out_of_time and (planned := planner.next_round()) is not None:
-        batch = [
-            TestResult(
-                number=at,
-                round=planned.number,
-                nodes=test.nodes,
-                rail=test.rail,
-                outcome=Outcome.SKIPPED,
-            )
-            for at, test in enumerate(planned.tests, number)
-        ]
+    while (planned := planner.next_round()) is not None:
+        batch = list(_unmeasured(planned, number))
         number += len(batch)
         before = len(results)
         progress(planned, planner.max_rounds, results, 0)
+        out_of_time = False
         with closing(concurrently(batch, tests.measure, tests.ended, workers)) as measured:
             for _, result in measured:
                 if result is None:
@@ -324,7 +348,21 @@ def _carry_out(
                 results.append(result)
                 planner.add(result.result)
                 progress(planned, planner.max_rounds, results, len(results) - before)
-    return out_of_time
+        if out_of_time:
+            return True
+    return False
+
+
+def _unmeasured(planned: Round, number: int) -> Iterator[TestResult]:
+    """Yield the tests of a round before they are measured, numbered from `number` on."""
+    for at, test in enumerate(planned.tests, number):
+        yield TestResult(
+            number=at,
+            round=planned.number,
+            nodes=test.nodes,
+            rail=test.rail,
+            outcome=Outcome.SKIPPED,
+        )
 
 
 # ---------------------------------------------------------------- what a sweep tests
@@ -332,24 +370,30 @@ def _carry_out(
 
 def planner_of(sweep: SweepDocument, tests: Sequence[TestResult]) -> Planner:
     """Return the planner of a sweep, after the `tests` that have ended."""
-    nodes = sweep.nodes
-    # What is tested first. Outliers are then tested again: one slow test may be chance.
-    screening = {"pairs": all_pairs, "single": single}.get(sweep.mode)
-    if sweep.mode == "rails":
-        partners = min(sweep.partners or PARTNERS[sweep.mode], len(nodes) - 1 + len(nodes) % 2)
-        rounds = rails(nodes, sweep.nics, rounds=partners, seed=sweep.seed)
-        planner = Planner(rounds, max_rounds=partners * len(sweep.nics))
-    else:
-        planner = DiagnosePlanner(
-            nodes,
-            METRICS[sweep.metric],
-            size=1 if sweep.mode == "single" else 2,
-            screening=screening(nodes) if screening else None,
-            **picked(sweep, "group_of", "confidence", "tolerance", "seed", "partners"),
-        )
+    planner = _rails_planner(sweep) if sweep.mode == "rails" else _diagnose_planner(sweep)
     for each in tests:
         planner.add(each.result)
     return planner
+
+
+def _rails_planner(sweep: SweepDocument) -> Planner:
+    nodes = sweep.nodes
+    most = len(nodes) - 1 + len(nodes) % 2
+    partners = min(sweep.partners or PARTNERS["rails"], most)
+    rounds = rails(nodes, sweep.nics, rounds=partners, seed=sweep.seed)
+    return Planner(rounds, max_rounds=partners * len(sweep.nics))
+
+
+def _diagnose_planner(sweep: SweepDocument) -> Planner:
+    # What is tested first. Outliers are then tested again: one slow test may be chance.
+    screening = {"pairs": all_pairs, "single": single}.get(sweep.mode)
+    return DiagnosePlanner(
+        sweep.nodes,
+        METRICS[sweep.metric],
+        size=1 if sweep.mode == "single" else 2,
+        screening=screening(sweep.nodes) if screening else None,
+        **picked(sweep, "group_of", "confidence", "tolerance", "seed", "partners"),
+    )
 
 
 def diagnosed(sweep: SweepDocument, results: Iterable[SweepResult]) -> Diagnosis:
@@ -361,17 +405,15 @@ def diagnosed(sweep: SweepDocument, results: Iterable[SweepResult]) -> Diagnosis
 
 
 def unfinished(sweep: StoredSweep) -> str:
-    """Return which planned tests a sweep has no result of, as the end of a sentence; empty.
+    """Return which planned tests a sweep has no result of, as the end of a sentence.
 
-    None.
+    Empty: none.
     """
     left = planner_of(sweep.document, sweep.tests).next_round()
     if left is None:
         return ""
-    return (
-        f"{counted(len(left.tests), 'test')} of round {left.number} ({left.purpose}) and any "
-        "later ones"
-    )
+    tests = counted(len(left.tests), "test")
+    return f"{tests} of round {left.number} ({left.purpose}) and any later ones"
 
 
 # ---------------------------------------------------------------- measured
@@ -395,27 +437,25 @@ class SweepTests:
 
         Raise KeyboardInterrupt if it was interrupted; nothing of it is stored then.
         """
-        given, names = self.request, [host.name for host in self.allocation.inventory.hosts]
-        hosts = [
-            names.index(node) for node in test.nodes
-        ]  # The first is the server, or runs mpirun
-        inventory = self.allocation.inventory.part(hosts)
-        if self.ended.is_set() or (left := self.deadline - time.monotonic()) < _MIN_TIME_S:
+        left_s = self.deadline - time.monotonic()
+        if left_s < _MIN_TIME_S or self.ended.is_set():
             return None
-        work = (
-            benchmark_named(given.benchmark).on_nic(given.work, test.rail)
-            if test.rail
-            else given.work
-        )
-        request = replace(given, work=work, limit_s=left)
-        test_plan, started = plan(request, inventory), time.monotonic()
+        request = replace(self.request, work=self._work(test), limit_s=left_s)
+        names = [host.name for host in self.allocation.inventory.hosts]
+        # The first is the server, or runs mpirun.
+        hosts = [names.index(node) for node in test.nodes]
+        inventory = self.allocation.inventory.part(hosts)
+        test_plan = plan(request, inventory)
+        started = time.monotonic()
         (execution,) = test_plan.executions
-        execution = replace(execution, id=f"{test.number:06}-{execution.configuration.label}-r1")
+        label = execution.configuration.label
+        execution = replace(execution, id=f"{test.number:06}-{label}-r1")
         part = self.allocation.part(hosts, self.ended)
         if isinstance(part, BatchAllocation):
             test_plan = replace(test_plan, executions=(execution,))
             part.submit(RenderInput(plan=test_plan, request=request, inventory=inventory))
-        logs, stop = RunningExecution(execution, given.benchmark, Watcher()).run(part, self.writer)
+        running = RunningExecution(execution, request.benchmark, Watcher())
+        logs, stop = running.run(part, self.writer)
         if isinstance(stop, KeyboardInterrupt | AllocationLostError | StoreError):
             self.writer.drop(execution.id)
             raise stop
@@ -423,26 +463,44 @@ class SweepTests:
         if result.outcome not in MEASURED and self.deadline - time.monotonic() < _MIN_TIME_S:
             self.writer.drop(execution.id)
             return None
-        found = (finding for log in logs for finding in log.findings)
-        # If the nodes' NICs have the same names, a name is one NIC of each node.
-        nics = {frozenset(_nics_of(given, host)) for host in inventory.hosts}
         measured = replace(
             result,
-            nics=result.nics if len(nics) == 1 else {},
-            notes=tuple(
-                dict.fromkeys(each.meaning for each in found if each.severity is not Severity.NOTE)
-            ),
+            nics=result.nics if self._same_nics(inventory) else {},
+            notes=_notes(logs),
             seconds=round(time.monotonic() - started, 3),
         )
         self.writer.add_test(measured, execution.id)
         return measured
 
+    def _work(self, test: TestResult) -> Work:
+        work = self.request.work
+        if not test.rail:
+            return work
+        of_nic: Work = benchmark_named(self.request.benchmark).on_nic(work, test.rail)
+        return of_nic
+
+    def _same_nics(self, inventory: Inventory) -> bool:
+        """Return whether the nodes' NICs have the same names, so that a name is one of each."""
+        nics = {frozenset(_nics_of(self.request, host)) for host in inventory.hosts}
+        return len(nics) == 1
+
+
+def _notes(logs: Sequence[Log]) -> tuple[str, ...]:
+    """Return what the logs warn of, each once."""
+    found = [finding for log in logs for finding in log.findings]
+    serious = [each.meaning for each in found if each.severity is not Severity.NOTE]
+    return tuple(dict.fromkeys(serious))
+
 
 def values_of(log: Log, metric: str) -> Iterator[tuple[Point, float]]:
-    """Yield the rows of a log that a sweep may judge by, out-of-place and no statistics, with their figures."""
+    """Yield the rows of a log that a sweep may judge by, with their figures.
+
+    They are out-of-place and no statistics.
+    """
     for point in log.points:
-        out_of_place = point.labels.get("placement", "out-of-place") == "out-of-place"
-        if metric in point.metrics and "stat" not in point.labels and out_of_place:
+        if metric not in point.metrics or "stat" in point.labels:
+            continue
+        if point.labels.get("placement", "out-of-place") == "out-of-place":
             yield point, point.values[point.metrics.index(metric)]
 
 
@@ -451,19 +509,29 @@ def with_figures(test: TestResult, logs: Sequence[Log], metric: str) -> TestResu
 
     If NICs were measured one by one, the slowest decides: a pair is only as good as that.
     """
-    worst = min(logs, key=lambda log: [*Outcome].index(log.outcome))
+    order = [*Outcome]
+    worst = min(logs, key=lambda log: order.index(log.outcome))
     test = replace(test, outcome=worst.outcome, reason=worst.reason or "")
     if worst.outcome not in MEASURED:
         return test
     values: dict[str, float] = {}
     for log in logs:
-        sizes: dict[str, int] = {}
-        for point, value in values_of(log, metric):
-            device = point.labels.get("device", str(log.facts.get("device", "")))
-            if point.size >= sizes.get(device, 0):
-                sizes[device], values[device] = point.size, value
+        values |= _largest_by_nic(log, metric)
     if not values:
         return replace(test, outcome=Outcome.FAILED, reason=f"No {metric} was measured.")
-    chosen = max if METRICS[metric].lower_is_better else min
+    slowest = max if METRICS[metric].lower_is_better else min
     nics = {name: value for name, value in values.items() if name}
-    return replace(test, value=chosen(values.values()), nics=nics)
+    return replace(test, value=slowest(values.values()), nics=nics)
+
+
+def _largest_by_nic(log: Log, metric: str) -> dict[str, float]:
+    """Return NIC, empty if unknown → the last figure of its largest size."""
+    of_log = str(log.facts.get("device", ""))
+    sizes: dict[str, int] = {}
+    values: dict[str, float] = {}
+    for point, value in values_of(log, metric):
+        nic = point.labels.get("device", of_log)
+        if point.size >= sizes.get(nic, 0):
+            sizes[nic] = point.size
+            values[nic] = value
+    return values

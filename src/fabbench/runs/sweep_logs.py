@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
+from typing import TypeAlias, TypeGuard
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.benchmarks.nccl.reader import MISMATCH
@@ -20,9 +21,9 @@ from fabbench.model.fabrics import natural_order
 from fabbench.model.log import METRICS, Log, Metric, Outcome, Point
 from fabbench.model.units import format_size
 from fabbench.runs.document import VERDICT
-from fabbench.runs.inputs import read_source, sources_of
+from fabbench.runs.inputs import Source, read_source, sources_of
 from fabbench.runs.load_columns import judged_together
-from fabbench.runs.store import StoredRun, stored_sweep
+from fabbench.runs.store import StoredRun, StoredSweep, stored_sweep
 from fabbench.runs.sweep import unfinished, values_of
 from fabbench.sweep.node_names import NodeNames
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest, outcome_of_test
@@ -47,19 +48,9 @@ class SweepLogs:
 def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None) -> SweepLogs:
     """Read logs, runs and sweeps. Raise FabbenchError if there is nothing to compare."""
     sources = sources_of(names, store)
-    runs = [StoredRun(Path(each.name)) for each in sources if each.run]
-    sweeps = [stored_sweep(run) for run in runs if run.sweep is not None]
-    others = [
-        replace(each, named=True)
-        for each in sources
-        if all(each.name != str(one.path) for one in sweeps)
-    ]
-    entries = [entry for source in others for _, entry in read_source(source)]
-    logs = [
-        entry
-        for entry in entries
-        if isinstance(entry, Log) and entry.outcome is not Outcome.OBSERVED
-    ]
+    sweeps = _sweeps(sources)
+    entries = _entries(sources, sweeps)
+    logs = [entry for entry in entries if _is_result(entry)]
     chosen = _metric(logs, metric or next((each.document.metric for each in sweeps), None))
     if any(each.document.metric != chosen.name for each in sweeps):
         raise RequestError(
@@ -67,53 +58,92 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
         )
     known = NodeNames((log.source, log.hosts) for log in logs)
     read = [(entry.source, _result(entry, chosen, known)) for entry in entries]
+    results = [each for _, each in read if each.test.nodes]
+    for sweep in sweeps:
+        results += sweep.results
     left_out = [
         (source, each.reason) for source, each in read if each.outcome is SweepOutcome.UNUSABLE
     ]
-    results = [each for _, each in read if each.test.nodes]
-    results += [result for sweep in sweeps for result in sweep.results]
-    at = judged_together(
-        [replace(log, hosts=frozenset(known.of(log.source, log.hosts))) for log in logs]
-    )
-    slow = [
-        (log.source, each.meaning) for log in at for each in log.findings if each.code == "slow-nic"
-    ]
+    slow = _slow_nics(logs, known)
     if not any(result.figure for result in results):
-        why = "".join(
-            f" {meaning}" for _, meaning in (*slow, *(left_out if len(left_out) == 1 else ()))
-        )
-        raise MachineError(
-            (
-                f"Nothing in {', '.join(names)} is a {chosen.name} of nodes that can be "
-                f"identified.{why}"
-            ),
-            hint=(
-                "The log must name its nodes, as NCCL's do, or its file name: "
-                "nccl_node-01_node-02.log."
-            ),
-        )
-    named = {node for result in results for node in result.test.nodes}
-    nodes = sorted(named.union(*(each.document.nodes for each in sweeps)), key=natural_order)
-    groups = {node: group for each in sweeps for node, group in each.document.group_of.items()}
-    groups = groups if groups.keys() >= {*nodes} else {}
-    left = "; ".join(
-        filter(None, (unfinished(each) for each in sweeps if not (each.path / VERDICT).is_file()))
-    )
+        whys = [meaning for _, meaning in slow]
+        if len(left_out) == 1:
+            whys.append(left_out[0][1])
+        raise _nothing_to_compare(names, chosen, whys)
+    nodes = _nodes(results, sweeps)
     return SweepLogs(
         results=results,
         nodes=nodes,
         metric=chosen,
         left_out=left_out,
-        group_of=groups,
-        unfinished=left,
+        group_of=_groups(nodes, sweeps),
+        unfinished=_unfinished(sweeps),
         slow_nics=slow,
     )
+
+
+def _sweeps(sources: Sequence[Source]) -> list[StoredSweep]:
+    runs = [StoredRun(Path(each.name)) for each in sources if each.run]
+    return [stored_sweep(run) for run in runs if run.sweep is not None]
+
+
+def _entries(sources: Sequence[Source], sweeps: Sequence[StoredSweep]) -> list[Log | Unread]:
+    """Read all that is no sweep, as if each file had been named."""
+    known = {str(sweep.path) for sweep in sweeps}
+    others = [replace(each, named=True) for each in sources if each.name not in known]
+    return [entry for source in others for _, entry in read_source(source)]
+
+
+def _is_result(entry: Log | Unread) -> TypeGuard[Log]:
+    return isinstance(entry, Log) and entry.outcome is not Outcome.OBSERVED
+
+
+def _slow_nics(logs: Sequence[Log], known: NodeNames) -> list[tuple[str, str]]:
+    """Return files, and a NIC far below the others of its nodes."""
+    judged = judged_together([_with_nodes(log, known) for log in logs])
+    found = [(log.source, each) for log in judged for each in log.findings]
+    return [(source, each.meaning) for source, each in found if each.code == "slow-nic"]
+
+
+def _with_nodes(log: Log, known: NodeNames) -> Log:
+    nodes = known.of(log.source, log.hosts)
+    return replace(log, hosts=frozenset(nodes))
+
+
+def _nothing_to_compare(names: Sequence[str], metric: Metric, whys: Sequence[str]) -> MachineError:
+    inputs = ", ".join(names)
+    nothing = f"Nothing in {inputs} is a {metric.name} of nodes that can be identified."
+    return MachineError(
+        " ".join([nothing, *whys]),
+        hint="The log must name its nodes, as NCCL's do, or its file name: "
+        "nccl_node-01_node-02.log.",
+    )
+
+
+def _nodes(results: Sequence[SweepResult], sweeps: Sequence[StoredSweep]) -> list[str]:
+    named = {node for result in results for node in result.test.nodes}
+    of_sweeps = {node for sweep in sweeps for node in sweep.document.nodes}
+    return sorted(named | of_sweeps, key=natural_order)
+
+
+def _groups(nodes: Sequence[str], sweeps: Sequence[StoredSweep]) -> Mapping[str, str]:
+    """Return node → its group; none unless all have one."""
+    groups: dict[str, str] = {}
+    for sweep in sweeps:
+        groups |= sweep.document.group_of
+    return groups if groups.keys() >= set(nodes) else {}
+
+
+def _unfinished(sweeps: Sequence[StoredSweep]) -> str:
+    ended_early = [each for each in sweeps if not (each.path / VERDICT).is_file()]
+    return "; ".join(filter(None, map(unfinished, ended_early)))
 
 
 def _metric(logs: Sequence[Log], requested: str | None) -> Metric:
     if requested is not None:
         if requested not in METRICS:
-            raise RequestError(f"Unknown metric {requested}.", hint=f"One of {', '.join(METRICS)}.")
+            known = ", ".join(METRICS)
+            raise RequestError(f"Unknown metric {requested}.", hint=f"One of {known}.")
         return METRICS[requested]
     counts: Counter[str] = Counter()
     for log in logs:
@@ -123,38 +153,50 @@ def _metric(logs: Sequence[Log], requested: str | None) -> Metric:
     return METRICS[counts.most_common(1)[0][0] if counts else "busbw"]
 
 
+_Row: TypeAlias = tuple[Point, float]
+
+
 def _result(entry: Log | Unread, metric: Metric, known: NodeNames) -> SweepResult:
     if isinstance(entry, Unread):
-        return SweepResult(
-            SweepTest(known.without_log(entry.source)), SweepOutcome.UNUSABLE, reason=entry.reason
-        )
+        unread = SweepTest(known.without_log(entry.source))
+        return SweepResult(unread, SweepOutcome.UNUSABLE, reason=entry.reason)
     test = SweepTest(known.of(entry.source, entry.hosts))
     # An altered log is a problem of the file, not of the nodes.
-    unusable = next((finding.meaning for finding in entry.findings if finding.code == MISMATCH), "")
-    if unusable or not test.nodes:
-        why = unusable or "Neither the log nor its file name names its nodes."
+    altered = [finding.meaning for finding in entry.findings if finding.code == MISMATCH]
+    if altered:
+        return SweepResult(test, SweepOutcome.UNUSABLE, reason=altered[0])
+    if not test.nodes:
+        why = "Neither the log nor its file name names its nodes."
         return SweepResult(test, SweepOutcome.UNUSABLE, reason=why)
     outcome = outcome_of_test(entry.outcome)
     if outcome is not SweepOutcome.OK:
-        return SweepResult(
-            test, outcome, reason=entry.reason or str(entry.outcome), series=_series(entry, None)
-        )
-    # The row that counts: largest size, client side of a pair, worst NIC.
+        why = entry.reason or str(entry.outcome)
+        return SweepResult(test, outcome, reason=why, series=_series(entry, None))
     rows = list(values_of(entry, metric.name))
-    rows = [row for row in rows if row[0].labels.get("side") == "client"] or rows
     if not rows:
         return SweepResult(test, SweepOutcome.UNUSABLE, reason=f"It has no {metric.name}.")
-    size = max(point.size for point, _ in rows)
-    worst = max if metric.lower_is_better else min
-    point, value = worst((row for row in rows if row[0].size == size), key=itemgetter(1))
+    point, value = _row_that_counts(rows, metric)
     return SweepResult(test, outcome, value, series=_series(entry, point))
 
 
+def _row_that_counts(rows: Sequence[_Row], metric: Metric) -> _Row:
+    """Return the row of the largest size, the client side of a pair, and the worst NIC."""
+    of_client = [row for row in rows if _is_of_client(row[0])]
+    counting = of_client or rows
+    size = max(point.size for point, _ in counting)
+    largest = [row for row in counting if row[0].size == size]
+    worst = max if metric.lower_is_better else min
+    return worst(largest, key=itemgetter(1))
+
+
+def _is_of_client(point: Point) -> bool:
+    return point.labels.get("side") == "client"
+
+
 def _series(log: Log, point: Point | None) -> str:
-    known = {**log.facts, **(point.labels if point else {})}
-    words = [
-        str(log.benchmark),
-        str(log.case),
-        *(f"{name} {known[name]}" for name in _SERIES if name in known),
-    ]
-    return ", ".join([*words, format_size(point.size)] if point else words)
+    known = {**log.facts, **point.labels} if point else log.facts
+    words = [str(log.benchmark), str(log.case)]
+    words += [f"{name} {known[name]}" for name in _SERIES if name in known]
+    if point:
+        words.append(format_size(point.size))
+    return ", ".join(words)
