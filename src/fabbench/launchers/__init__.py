@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from fabbench.launchers.shared_options import InstanceOptions, declared_options
 from fabbench.model.errors import MachineError, RequestError
@@ -33,11 +33,15 @@ if TYPE_CHECKING:
     from fabbench.plan.request import RunRequest
     from fabbench.report.table import Overview
 
-SWITCH, LABEL = (
-    "switch",
-    "label:",
-)  # What `Launcher.node_groups` groups nodes by; the label's key follows ``label:``
-NODES = 2  # Hosts of a job or document if no number is given
+SWITCH = "switch"
+LABEL = "label:"
+"""What `Launcher.node_groups` groups nodes by; the label's key follows ``label:``."""
+NODES = 2
+"""Hosts of a job or document if no number is given."""
+
+
+Inside: TypeAlias = Callable[[str], tuple[str, ...]]
+"""Returns how programs are started in a variant's image, or in the usual one for ""."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +60,7 @@ class RenderInput:
         return instance(self.inventory.hosts[0].instance_type)
 
     def redacted(self) -> "RenderInput":
-        """Return a copy without secret values, from which the document that a run keeps is rendered."""
+        """Return a copy without secret values: what the document of the record is made from."""
         request = self.request
         target = replace(
             request.target,
@@ -72,14 +76,15 @@ class RenderInput:
         from fabbench.execution.script.words import quote
 
         words = redacted(list(self.request.command))
-        return f"# {' '.join(map(quote, words))}\n" if words else ""
+        line = " ".join(map(quote, words))
+        return f"# {line}\n" if line else ""
 
     def options_as(self, kind: type[OptionsT]) -> OptionsT:
         """Return the format's options."""
         return self.request.target.options_as(kind)
 
     def script_target(
-        self, hosts: str, *, inside: Callable[[str], tuple[str, ...]] | None = None, **fields: Any
+        self, hosts: str, *, inside: Inside | None = None, **fields: Any
     ) -> "ScriptTarget":
         """Return the target of a script in the document. `hosts` is as `ScriptTarget.hosts`.
 
@@ -93,23 +98,22 @@ class RenderInput:
         elif not self.request.target.variants:
             fields["inside"] = inside("")
         first = self.inventory.hosts[0]
-        views = (host.programs for _, host in self.inventory.views())
-        programs = {name: path for each in views for name, path in each.items()}
-        variants = {
-            each.name: self._overrides(each, inside) for each in self.request.target.variants
-        }
-        defaults: dict[str, Any] = {
+        programs: dict[str, str] = {}
+        for _, host in self.inventory.views():
+            programs |= host.programs
+        values: dict[str, Any] = {
             "programs": programs,
             "interface": first.interface,
-            "variants": variants,
+            "variants": {
+                each.name: self._overrides(each, inside) for each in self.request.target.variants
+            },
+            "inventory": self.inventory,
         }
         if first.mpi is not None:
-            defaults["mpirun"] = first.mpi.program
-        return ScriptTarget(hosts=hosts, **{**defaults, "inventory": self.inventory, **fields})
+            values["mpirun"] = first.mpi.program
+        return ScriptTarget(hosts=hosts, **(values | fields))
 
-    def _overrides(
-        self, variant: Variant, inside: Callable[[str], tuple[str, ...]] | None
-    ) -> "VariantOverrides":
+    def _overrides(self, variant: Variant, inside: Inside | None) -> "VariantOverrides":
         from fabbench.execution.script.target import VariantOverrides
 
         first = self.inventory.hosts_for_variant(variant.name)[0]
@@ -124,15 +128,12 @@ class RenderInput:
 class Rendering(ABC):
     """A format. Subclasses set `name` and implement `render`."""
 
-    options: type[InstanceOptions] = (
-        InstanceOptions  # A package has them as ``FORMAT_OPTIONS`` or ``OPTIONS``
-    )
-    inherits: bool = (
-        False  # Whether programs get `Target.inherited` from wherever the document is used
-    )
-    switches_networks: bool = (
-        False  # Whether each variant gets pods in its own network (`Variant.host_network`)
-    )
+    options: type[InstanceOptions] = InstanceOptions
+    """A package has them as ``FORMAT_OPTIONS`` or ``OPTIONS``."""
+    inherits: bool = False
+    """Whether programs get `Target.inherited` from wherever the document is used."""
+    switches_networks: bool = False
+    """Whether each variant gets pods in its own network (`Variant.host_network`)."""
 
     @property
     @abstractmethod
@@ -170,30 +171,20 @@ def renderings() -> Plugins[Rendering]:
 
 
 def require_support(plugin: "Launcher | Rendering", target: Target) -> None:
-    """Raise RequestError for target settings that `plugin` ignores.
-
-    Inherited variables, pod networks.
-    """
+    """Raise RequestError for inherited variables and pod networks that `plugin` ignores."""
     if target.inherited and not plugin.inherits:
+        names = ", ".join(target.inherited)
         raise RequestError(
-            (
-                f"{plugin.name} cannot pass on {', '.join(target.inherited)} without exposing its "
-                "value."
-            ),
-            hint=(
-                f"Pass --env {target.inherited[0]}=VALUE if it is not a secret, or choose "
-                "another target."
-            ),
+            f"{plugin.name} cannot pass on {names} without exposing its value.",
+            hint=f"Pass --env {target.inherited[0]}=VALUE if it is not a secret, or choose "
+            "another target.",
         )
     named = [variant.name for variant in target.variants if variant.host_network is not None]
     if named and not plugin.switches_networks:
         what = "one job" if isinstance(plugin, Rendering) else f"the launcher {plugin.name}"
         raise RequestError(
-            (
-                f"The variant {named[0]} sets host-network, but {what} cannot change the network "
-                "of "
-                "pods within one run."
-            ),
+            f"The variant {named[0]} sets host-network, but {what} cannot change the network of "
+            "pods within one run.",
             hint="Use fabbench run --on kubernetes: it replaces the pods on the same nodes.",
         )
 
@@ -201,9 +192,8 @@ def require_support(plugin: "Launcher | Rendering", target: Target) -> None:
 def rendering_named(name: str) -> Rendering:
     """Return one format. Raise RequestError, with the known names, if there is no such format."""
     if name not in renderings():
-        raise RequestError(
-            f"Unknown format {name}.", hint=f"One of {', '.join(sorted(renderings()))}."
-        )
+        known = ", ".join(sorted(renderings()))
+        raise RequestError(f"Unknown format {name}.", hint=f"One of {known}.")
     return renderings()[name]
 
 
@@ -231,9 +221,8 @@ class Leftover:
     # Whether a pod runs or its Job has not ended, as it soon does once fabbench has exited
     running: bool
     request: str  # The command that created it; empty if not recorded
-    things: tuple[
-        ObjectRef, ...
-    ]  # In the order of deletion. Objects deleted along with an owner are not listed.
+    things: tuple[ObjectRef, ...]
+    """In the order of deletion. Objects deleted along with an owner are not listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,9 +232,8 @@ class Leftovers:
     where: str  # Where it was searched for, to follow "in": ``namespace default of prod``
     column: str  # The title of the column of `Leftover.namespace`
     found: Sequence[Leftover]
-    remove: Callable[
-        [Sequence[Leftover]], None
-    ]  # Removes some of them. Raises MachineError that names what remains.
+    remove: Callable[[Sequence[Leftover]], None]
+    """Removes some of them. Raises MachineError that names what remains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,10 +248,7 @@ class Examined:
 
 
 class AllocationLostError(MachineError):
-    """The machines are no longer held or reachable.
-
-    A failure with this error says nothing about them.
-    """
+    """The machines are no longer held or reachable: the failure says nothing about them."""
 
 
 class Allocation(Protocol):
@@ -275,26 +260,19 @@ class Allocation(Protocol):
 
     @property
     def documents(self) -> Mapping[str, str]:
-        """Return what was submitted to get the machines, without secrets, for the record.
-
-        File name → document.
-        """
+        """Return what was submitted to get the machines, without secrets: file name → document."""
 
     def execute(self, execution: Execution) -> "Generator[str, None, Ending]":
-        """Run an execution. Yield the lines of its log as they come, with markers.
-
-        Return how it ended.
+        """Run an execution. Yield the lines of its log, with markers. Return how it ended.
 
         The call itself may prepare the machines; counters are read after it and before the first
         line. Closing the generator, or an exception in it, leaves nothing running.
         """
 
     def counters(self) -> Mapping[str, Sequence[str]]:
-        """Read the NIC counters of hosts that answer: name → lines.
+        """Read the NIC counters of hosts that answer: name → lines. Any thread may call it.
 
         Empty where they come with an execution's lines.
-
-        Any thread may call it.
         """
 
 
@@ -307,9 +285,7 @@ class DivisibleAllocation(Allocation, Protocol):
         """Return whether parts may run at the same time, without disturbing each other."""
 
     def part(self, hosts: Sequence[int], ended: "Event") -> "DivisibleAllocation":
-        """Return some of the machines as a separate allocation.
-
-        No machine is in two parts that run.
+        """Return some of the machines as a separate allocation; no two that run share a machine.
 
         A part may be used in any thread; once `ended` is set, one that waits for its lines gets a
         KeyboardInterrupt.
@@ -321,28 +297,23 @@ class BatchAllocation(Allocation, Protocol):
     """Machines that get the whole plan as one job; see `fabbench.launchers.batch_job`."""
 
     def submit(self, source: RenderInput) -> None:
-        """Submit the plan before its first execution: `documents` then has it.
+        """Submit the plan before its first execution; `documents` then has it.
 
         Raise RequestError, MachineError.
         """
 
 
 class Launcher(ABC):
-    """One way to get machines. Subclasses set `name`, and implement `open` and `examine`.
-
-    The rest has defaults.
-    """
+    """One way to get machines. Subclasses set `name`, and implement `open` and `examine`."""
 
     options: type[LauncherOptions] = LauncherOptions  # A package has them as ``OPTIONS``
     has_deep_check: bool = False  # Whether a `deep` `examine` starts pods or a job
     # Whether programs get fabbench's values of `Target.inherited`, not by way of a command line
     inherits: bool = False
-    open_starts_nothing: bool = (
-        False  # Whether `open` only inspects machines, so that `preview` may use it
-    )
-    switches_networks: bool = (
-        False  # Whether each variant gets pods in its own network (`Variant.host_network`)
-    )
+    open_starts_nothing: bool = False
+    """Whether `open` only inspects machines, so that `preview` may use it."""
+    switches_networks: bool = False
+    """Whether each variant gets pods in its own network (`Variant.host_network`)."""
     groups_by: tuple[str, ...] = ()  # What `node_groups` can group nodes by: `SWITCH`, `LABEL`
 
     @property
@@ -358,10 +329,7 @@ class Launcher(ABC):
         """
 
     def preview(self, target: Target, needs: Needs) -> Inventory:
-        """Return the machines that a run would use. Start nothing.
-
-        Raise RequestError if only `open` can.
-        """
+        """Return what a run would use, and start nothing. Raise RequestError: only `open` can."""
         if not self.open_starts_nothing:
             raise RequestError(f"The launcher {target.launcher} has no preview for --dry-run.")
         with self.open(target, needs) as allocation:
@@ -373,23 +341,20 @@ class Launcher(ABC):
 
         del target
         assert hosts[0].mpi is not None  # noqa: S101 - the plan needs it
-        alone = len(hosts) == 1 or hosts[0].virtual
-        addresses = ("localhost",) if alone else tuple(host.address.strip("{}") for host in hosts)
-        interfaces = {host.interface for host in hosts}
-        known = MpiHosts(
-            mpi=hosts[0].mpi,
-            addresses=addresses,
-            programs=hosts[0].programs,
-            interface=interfaces.pop() if len(interfaces) == 1 and not alone else "",
-        )
+        known = MpiHosts(mpi=hosts[0].mpi, programs=hosts[0].programs)
+        if len(hosts) > 1 and not hosts[0].virtual:
+            interfaces = {host.interface for host in hosts}
+            known = replace(
+                known,
+                addresses=tuple(host.address.strip("{}") for host in hosts),
+                interface=interfaces.pop() if len(interfaces) == 1 else "",
+            )
         return mpirun(step, known).argv
 
     def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> Mapping[str, str]:
         """Return node → its rack, switch or other group `by`, one of `groups_by`. Start nothing.
 
-        Raise MachineError.
-
-        The key of a label follows `LABEL`.
+        The key of a label follows `LABEL`. Raise MachineError.
         """
         raise NotImplementedError
 
@@ -397,27 +362,21 @@ class Launcher(ABC):
     def examine(
         self, target: Target, needs: Needs, *, deep: bool, progress: "Progress"
     ) -> Examined:
-        """Find out what a check needs; `deep` starts pods or a job.
-
-        A machine out of reach is part of the result.
-        """
+        """Return what a check needs, also of machines out of reach; `deep` starts pods or a job."""
 
     def leftovers(
         self, target: Target, *, everywhere: bool, force: bool
     ) -> AbstractContextManager[Leftovers]:
-        """Find what runs left behind; `force` is to remove it even if it won't end.
+        """Find what runs left behind; `force` removes it even if it won't end.
 
-        Raise RequestError if unable.
+        Raise RequestError if the launcher cannot.
         """
         del target, everywhere, force
         raise RequestError(f"The launcher {self.name} cannot list what runs left behind.")
 
 
 def notify(sentence: str) -> None:
-    """Log what a launcher is doing while the user waits.
-
-    The command line writes it to standard error.
-    """
+    """Log what a launcher does while the user waits; it is written to standard error."""
     import logging
 
     logging.getLogger(__name__).info("%s", sentence)
@@ -437,10 +396,7 @@ def options_of_launchers() -> Mapping[str, type[LauncherOptions]]:
 
 
 def launcher_named(name: str) -> Launcher:
-    """Return one launcher.
-
-    Raise RequestError, with the known names, if there is no such launcher.
-    """
+    """Return one launcher. Raise RequestError, with the known names, if there is no such one."""
     if name not in launchers():
         known = ", ".join(sorted(launchers()))
         raise RequestError(f"Unknown target {name}.", hint=f"Known to --on: {known}.")
@@ -463,11 +419,15 @@ class Explanation:
 def shorten(message: str, limit: int = LONGEST_QUOTE) -> str:
     """Return a message on one line without its period.
 
-    Of a long one the beginning (what was tried) and end (cause).
+    Of a long one, the beginning (what was tried) and the end (the cause).
     """
     line = " ".join(message.split()).rstrip(".")
+    if len(line) <= limit:
+        return line
     half = limit // 2
-    return line if len(line) <= limit else f"{line[:half].rstrip()} … {line[-half:].lstrip()}"
+    tried = line[:half].rstrip()
+    cause = line[-half:].lstrip()
+    return f"{tried} … {cause}"
 
 
 def refuse_images(variants: Sequence[Variant], subject: str) -> None:
@@ -475,10 +435,7 @@ def refuse_images(variants: Sequence[Variant], subject: str) -> None:
     named = next((variant for variant in variants if variant.image), None)
     if named is not None:
         raise RequestError(
-            (
-                f"The variant {named.name} sets an image, but {subject} cannot change images "
-                "within "
-                "one run."
-            ),
+            f"The variant {named.name} sets an image, but {subject} cannot change images within "
+            "one run.",
             hint="Run once per image (--image), then compare the runs with fabbench compare.",
         )

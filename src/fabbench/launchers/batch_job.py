@@ -1,20 +1,23 @@
-"""Runs that are submitted as one job, byte for byte what `fabbench render` prints, and split into executions again."""
+"""Runs that are submitted as one job, just as `fabbench render` prints it.
+
+Its output is split into executions again.
+"""
 
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 from fabbench.catalog.offline_inventory import require_names
 from fabbench.launchers import Rendering, RenderInput
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.model.hosts import Inventory
-from fabbench.model.log import MARKER_SIGN, Ending, read_marker
+from fabbench.model.log import MARKER_SIGN, Ending, Marker, read_marker
 from fabbench.model.patterns import lazy
 from fabbench.model.plan import Execution, Plan
 
-Follow = Callable[
-    [str], Generator[str, None, None]
-]  # Submits a document and yields its lines; closing it ends the job
+Follow = Callable[[str], Generator[str, None, None]]
+"""Submits a document and yields its lines; closing it ends the job."""
 
 _AROUND_S = 600  # For startup, shutdown and probing, in addition to the measurements
 _EACH_STEP_S = 30
@@ -37,15 +40,61 @@ complete() { for host in "${hosts[@]:1}"; do ssh "$host" 'kill $(cat .ssh/pid)';
 
 
 def log_in(number: str, *, port: int, sshd: str) -> str:
-    """Return the part of a script that all `hosts` run, after which the first one can reach the others by ssh.
+    """Return the part of a script that lets the first of all `hosts` reach the others by ssh.
 
-    `number` is a host's own, `sshd` more options. The others stay in it until the first one calls `complete`.
+    All run it. `number` is a host's own, `sshd` more options. The others stay in it until the
+    first one calls `complete`.
     """
-    return _LOG_IN.replace("@NUMBER@", number).replace("@PORT@", str(port)).replace("@SSHD@", sshd)
+    values = {"@NUMBER@": number, "@PORT@": str(port), "@SSHD@": sshd}
+    text = _LOG_IN
+    for name, value in values.items():
+        text = text.replace(name, value)
+    return text
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the lines of one execution show."""
+
+    begun: bool = False
+    step: str = ""
+    """The step that has begun and not ended."""
+    ended: int = 0
+    """How many steps have ended."""
+    status: int | None = None
+    """Of the first step that failed."""
+    stopped: str = ""
+    """Why the script was stopped, in its own words."""
+
+    def take(self, marker: Marker) -> None:
+        """Record the beginning or the end of a step."""
+        if marker.kind == "begin":
+            self.begun = True
+            self.step = marker.name
+        elif marker.kind == "end":
+            self.step = ""
+            self.ended += 1
+            self.status = self.status or marker.status
+
+    def ending(self, execution: Execution) -> Ending:
+        """Return how it ended, after its last line."""
+        stopped = ""
+        if not self.status:
+            stopped = self.stopped or self._cut_off(len(execution.steps))
+        return Ending(status=self.status, stopped=stopped, planned_sizes=execution.planned_sizes)
+
+    def _cut_off(self, planned: int) -> str:
+        if not self.begun:
+            return "The job ended, or went on, without this execution."
+        if self.step:
+            return f"The output ends in step {self.step}."
+        if self.ended < planned:
+            return f"The output ends after {self.ended} of {planned} steps."
+        return ""
 
 
 class Demux:
-    """Yields the lines of each execution in the output of a job, and how it ended, as the markers show it.
+    """Yields the lines of each execution in the output of a job, and how it ended.
 
     Lines may have prefixes. Executions are requested in the order that the job runs them.
     """
@@ -54,7 +103,7 @@ class Demux:
         self._lines = iter(lines)
         self._cut = Prefixes().cut
         self._current = ""
-        """The execution that began last; empty: none yet, and lines go to the first one requested."""
+        """The execution that began last; empty: none yet, lines go to the first requested one."""
         self._requested: set[str] = set()
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
@@ -63,9 +112,9 @@ class Demux:
         Return how it ended.
         """
         self._requested.add(execution.id)
-        begun, step, ended, status, stopped = False, "", 0, None, ""
+        seen = _Seen()
         for raw in self._lines:
-            text = self._cut(raw)[0] if MARKER_SIGN in raw or "fabbench: " in raw else raw
+            text = self._without_prefix(raw)
             marker = read_marker(text) if text.startswith(MARKER_SIGN) else None
             if marker is not None and marker.kind != "end":
                 if marker.execution not in self._requested:
@@ -74,34 +123,24 @@ class Demux:
                 self._current = marker.execution
             if self._current not in {"", execution.id}:
                 continue
-            if marker is None and (match := _STOPPED.fullmatch(text)) is not None:
-                stopped = match["why"]
-            elif marker is not None and marker.execution == execution.id and marker.kind != "nics":
-                begun, step = (
-                    begun or marker.kind == "begin",
-                    marker.name if marker.kind == "begin" else "",
-                )
-                if marker.kind == "end":
-                    ended, status = ended + 1, status or marker.status
+            if marker is None:
+                stop = _STOPPED.fullmatch(text)
+                seen.stopped = stop["why"] if stop else seen.stopped
+            elif marker.execution == execution.id:
+                seen.take(marker)
             yield raw
-        planned = len(execution.steps)
-        cut_off = f"The output ends after {ended} of {planned} steps." if ended < planned else ""
-        if not begun:
-            cut_off = "The job ended, or went on, without this execution."
-        elif step:
-            cut_off = f"The output ends in step {step}."
-        return Ending(
-            status=status,
-            stopped="" if status else stopped or cut_off,
-            planned_sizes=execution.planned_sizes,
-        )
+        return seen.ending(execution)
+
+    def _without_prefix(self, raw: str) -> str:
+        """Return a line without what a launcher put before it, if it may be one of fabbench's."""
+        if MARKER_SIGN not in raw and "fabbench: " not in raw:
+            return raw
+        text, *_ = self._cut(raw)
+        return text
 
 
 class JobAllocation:
-    """Machines that get a whole plan as one document.
-
-    An execution that is abandoned goes on until `close`.
-    """
+    """Machines that get a plan as one document; an abandoned execution goes on until `close`."""
 
     def __init__(
         self,
@@ -118,7 +157,9 @@ class JobAllocation:
         execution.
         """
         self.inventory = inventory
-        self._rendering, self._name, self._follow = rendering, name, follow
+        self._rendering = rendering
+        self._name = name
+        self._follow = follow
         self._lines: Generator[str, None, None] | None = None
         self._demux = Demux(())
         self._waits_for_start = waits_for_start
@@ -161,10 +202,7 @@ def until_started(lines: Iterable[str]) -> Iterator[str]:
 
 
 def longest_s(plan: Plan) -> int:
-    """Return how long a plan may take, in seconds, rounded up to minutes.
-
-    Step timeouts plus overhead.
-    """
+    """Return how long a plan may take, in seconds, rounded up to minutes."""
     total: float = _AROUND_S
     for execution in plan.executions:
         each = [step.timeout_s + _EACH_STEP_S for step in execution.steps]

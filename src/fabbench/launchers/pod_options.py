@@ -1,6 +1,4 @@
-"""Pod settings that users may set, whichever launcher creates the pods, and manifests as YAML text.
-
-Pure.
+"""What users may set of pods, whichever launcher creates them, and manifests as YAML text. Pure.
 
 Names follow k8s.io/apimachinery/pkg/util/validation (qualified names, label values, DNS
 subdomains).
@@ -46,11 +44,8 @@ class Toleration:
         """Read ``KEY[=VALUE][:EFFECT]``, as kubectl writes taints. Raise ValueError."""
         taint, colon, effect = text.partition(":")
         key, equals, value = taint.partition("=")
-        if (
-            not _KEY.fullmatch(key)
-            or not _VALUE.fullmatch(value)
-            or (colon and effect not in _EFFECTS)
-        ):
+        known_effect = not colon or effect in _EFFECTS
+        if not known_effect or not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
             effects = ", ".join(_EFFECTS)
             raise ValueError(
                 f"{text!r} is not a valid toleration; use KEY[=VALUE][:EFFECT] with one of the "
@@ -64,12 +59,12 @@ class Toleration:
 
     def manifest(self) -> dict[str, str]:
         """Return it as in a pod spec."""
-        operator = (
-            {"operator": "Exists"}
-            if self.value is None
-            else {"operator": "Equal", "value": self.value}
-        )
-        return {"key": self.key, **operator, **({"effect": self.effect} if self.effect else {})}
+        fields = {"key": self.key, "operator": "Exists"}
+        if self.value is not None:
+            fields |= {"operator": "Equal", "value": self.value}
+        if self.effect:
+            fields["effect"] = self.effect
+        return fields
 
 
 def default_tolerations() -> tuple[Toleration, ...]:
@@ -79,24 +74,24 @@ def default_tolerations() -> tuple[Toleration, ...]:
     return tuple(map(Toleration, TOLERATED))
 
 
+_ANY = re.compile(r"(?s:.*)")
+_NONE = re.compile(r"(?!)")
+
+
 def _pair(
-    text: str, *, values: re.Pattern[str] | None = None, reserved: re.Pattern[str] | None = None
+    text: str, *, values: re.Pattern[str] = _ANY, reserved: re.Pattern[str] = _NONE
 ) -> tuple[str, str]:
-    """Read ``KEY=VALUE`` whose value matches `values` (None: any) and whose key not `reserved`.
+    """Read ``KEY=VALUE`` whose value matches `values` and whose key is not `reserved`.
 
     Raise ValueError.
     """
     key, equals, value = text.partition("=")
-    if (
-        not equals
-        or not _KEY.fullmatch(key)
-        or (values is not None and not values.fullmatch(value))
-    ):
+    if not equals or not _KEY.fullmatch(key) or not values.fullmatch(value):
         raise ValueError(
             f"{text!r} is not a valid Kubernetes KEY=VALUE; use team=network, or "
             "example.com/team=network"
         )
-    if reserved is not None and reserved.fullmatch(key):
+    if reserved.fullmatch(key):
         raise ValueError(f"{text!r} sets {key}, which is reserved; choose another key")
     return key, value
 
@@ -108,7 +103,9 @@ def _request(text: str) -> str:
     try:
         override_resources(PodResources(), (text,))
     except RequestError as error:
-        raise ValueError(f"{str(error).rstrip('.')}. {(error.hint or '').rstrip('.')}") from None
+        sentence = str(error).rstrip(".")
+        hint = (error.hint or "").rstrip(".")
+        raise ValueError(f"{sentence}. {hint}") from None
     return text
 
 
@@ -118,10 +115,8 @@ class PodOptions(LauncherOptions):
 
     tolerations: tuple[Toleration, ...] = option(
         Type("KEY[=VALUE][:EFFECT]", "KEY[=VALUE][:EFFECT]", Toleration.parse),
-        (
-            "Tolerate this taint, in addition to those of GPU and EFA nodes. Can be given several "
-            "times."
-        ),
+        "Tolerate this taint, in addition to those of GPU and EFA nodes. Can be given several "
+        "times.",
         "--toleration",
         many=tuple,
     )
@@ -144,11 +139,8 @@ class PodOptions(LauncherOptions):
     )
     labels: Mapping[str, str] = option(
         Type("KEY=VALUE", "KEY=VALUE", partial(_pair, values=_VALUE, reserved=_RESERVED)),
-        (
-            "Label for the pods and their Job, such as kueue.x-k8s.io/queue-name=team. Can be "
-            "given "
-            "several times."
-        ),
+        "Label for the pods and their Job, such as kueue.x-k8s.io/queue-name=team. Can be given "
+        "several times.",
         "--pod-label",
         many=dict,
     )
@@ -172,10 +164,7 @@ class PodOptions(LauncherOptions):
         return tuple(dict.fromkeys((*default_tolerations(), *self.tolerations)))
 
     def metadata(self, annotations: Mapping[str, str]) -> dict[str, Any]:
-        """Return the field ``metadata`` with the user's labels and with annotations.
-
-        No field without any.
-        """
+        """Return the field ``metadata`` with the user's labels and with annotations, if any."""
         given = {"labels": dict(self.labels), "annotations": dict(annotations)}
         given = {key: pairs for key, pairs in given.items() if pairs}
         return {"metadata": given} if given else {}
@@ -194,22 +183,20 @@ class PodOptions(LauncherOptions):
 
 def with_image(target: Target, benchmark: str | None, fabrics: Sequence[str]) -> Target:
     """Return a target whose pods have the usual image of a benchmark, unless the user names one."""
-    options, image = target.options, default_image(benchmark or "", fabrics)
+    options = target.options
+    image = default_image(benchmark or "", fabrics)
     is_default = isinstance(options, PodOptions) and getattr(options, "node_image", "") == DEFAULT
-    changed: dict[str, Any] = (
-        {"image": image} if image and is_default and "image" not in target.typed else {}
-    )
-    return replace(target, options=replace(options, **changed))
+    if not image or not is_default or "image" in target.typed:
+        return target
+    usual: dict[str, Any] = {"image": image}
+    return replace(target, options=replace(options, **usual))
 
 
 Object: TypeAlias = dict[str, Any]  # One object, as the API takes it
 
 
 _AMBIGUOUS = re.compile(r"[-+]?[\d._]+([eE][-+]?[\d_]+)?|0o[0-7_]+|[yYnN]")
-"""Strings that PyYAML leaves unquoted but the API reads as numbers or booleans.
-
-``7e12``, ``08123``.
-"""
+"""Strings that PyYAML leaves unquoted but the API reads as numbers or booleans: ``7e12``."""
 
 
 def yaml_documents(
@@ -226,10 +213,22 @@ def yaml_documents(
         width=118,
         allow_unicode=True,
     )
-    return "".join(f"# {line.removeprefix('# ')}\n" for line in comment.split("\n") if line) + text
+    lines = [line.removeprefix("# ") for line in comment.split("\n") if line]
+    return "".join(f"# {line}\n" for line in lines) + text
 
 
 _LONGEST_FLOW = 100  # Maximum characters of a value that `compact` writes on one line
+
+
+def _fits_a_line(value: Any) -> bool:
+    """Return whether a value reads well on one line."""
+    several = isinstance(value, list) and len(value) > 1
+    if several and isinstance(value[0], dict):
+        return False  # A line for each object, so that a diff shows which changed
+    text = str(value)
+    if "\\n" in text or "[{" in text[1:]:
+        return False
+    return 2 < len(text) <= _LONGEST_FLOW
 
 
 def _dumper(*, compact: bool) -> "type[yaml.SafeDumper]":
@@ -239,22 +238,13 @@ def _dumper(*, compact: bool) -> "type[yaml.SafeDumper]":
         """Writes multi-line strings as block scalars."""
 
     def block(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-        style = "|" if "\n" in text else "'" if _AMBIGUOUS.fullmatch(text) else None
+        style = "'" if _AMBIGUOUS.fullmatch(text) else None
+        if "\n" in text:
+            style = "|"
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     def flows(value: Any) -> bool:
-        # A list of several objects has a line for each, so that a diff shows which changed.
-        text, objects = (
-            str(value),
-            isinstance(value, list) and len(value) > 1 and isinstance(value[0], dict),
-        )
-        return (
-            compact
-            and not objects
-            and 2 < len(text) <= _LONGEST_FLOW
-            and "\\n" not in text
-            and "[{" not in text[1:]
-        )
+        return compact and _fits_a_line(value)
 
     def mapping(dumper: yaml.SafeDumper, value: Object) -> yaml.Node:
         return dumper.represent_mapping("tag:yaml.org,2002:map", value, flow_style=flows(value))

@@ -16,8 +16,8 @@ class InstanceOptions(LauncherOptions):
     instance_type: str = option(
         INSTANCE_TYPE,
         "Instance type, such as p5.48xlarge. Also Standard_ND96isr_H100_v5, BM.GPU.H100.8, or "
-        "h100-ib; it determines "
-        "the number of GPUs and NICs. On a cluster, use only nodes of this type.",
+        "h100-ib; it determines the number of GPUs and NICs. On a cluster, use only nodes of this "
+        "type.",
         unset="",
     )
 

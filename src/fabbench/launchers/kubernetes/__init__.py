@@ -1,7 +1,4 @@
-"""The launcher and format ``kubernetes``: pods in a cluster of the kubeconfig.
-
-Its options (no slow library).
-"""
+"""Options of the launcher and format ``kubernetes``: pods in a cluster of the kubeconfig."""
 
 import os
 from collections.abc import Mapping
@@ -68,8 +65,7 @@ class ClusterPodOptions(PodOptions, InstanceOptions):
     resource_claim: str = option(
         Text("a ResourceClaimTemplate", "NAME", r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"),
         "ResourceClaimTemplate in the namespace, of which each pod gets a claim: --fabric nvlink "
-        "needs that of a "
-        "ComputeDomain.",
+        "needs that of a ComputeDomain.",
         unset="",
     )
     start_timeout: float = start_timeout("pods that are not ready", "300")
@@ -145,9 +141,8 @@ def current_context(
 ) -> str | None:
     """Return the name of the context that commands use, or None.
 
-    Raise MachineError for a file that cannot be read.
-
-    `file` overrides KUBECONFIG and ~/.kube/config, `context` the current context.
+    `file` overrides KUBECONFIG and ~/.kube/config, `context` the current context. Raise
+    MachineError for a file that cannot be read.
     """
     if context:
         return context
@@ -172,8 +167,9 @@ def _read(path: Path) -> str:
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        why = " ".join(str(error).split())
         raise MachineError(
-            f"The kubeconfig {path} cannot be read: {' '.join(str(error).split())}.",
+            f"The kubeconfig {path} cannot be read: {why}.",
             hint="It was read because no target is set: specify one with --on.",
         ) from error
     name = config.get("current-context") if isinstance(config, dict) else None

@@ -1,7 +1,7 @@
-"""The Kubernetes API, through the client library, and programs in pods, through the API's exec over WebSockets.
+"""The Kubernetes API, through the client library, and programs in pods, through its exec.
 
-Only this module translates the library's errors to fabbench's. Answers stay JSON as sent by the cluster, with fields
-that the library does not know: docs/architecture.md.
+Only this module translates the library's errors to fabbench's. Answers stay JSON as sent by the
+cluster, with fields that the library does not know: docs/architecture.md.
 """
 
 import contextlib
@@ -26,9 +26,8 @@ from fabbench.model.messages import action
 from fabbench.remote.transport import Done, HostGoneError, LostError, ProcessStream, Transport
 
 T = TypeVar("T")
-Query: TypeAlias = Iterable[
-    tuple[str, str]
-]  # Query parameters of a request; a name may occur several times
+Query: TypeAlias = Iterable[tuple[str, str]]
+"""Query parameters of a request; a name may occur several times."""
 
 _TIMEOUT = (10.0, 60.0)  # Timeouts in seconds: to connect, and between bytes of an answer
 _WATCH_S = 50  # Seconds after which the cluster ends a watch: before its silence would be an error
@@ -63,24 +62,17 @@ _NAMESPACE = "/namespaces/{}"
 
 
 class _Requests:
-    """Requests by path, through the library's dynamic client.
-
-    The typed one takes half a second to load.
-    """
+    """Requests by path, through the library's dynamic client: the typed one is slow to load."""
 
     def __init__(self, configuration: Any) -> None:
         library = client_library()
-        self.api_client = library.client.ApiClient(
-            configuration
-        )  # Where `kubernetes.stream` looks for it
+        # Where `kubernetes.stream` looks for it.
+        self.api_client = library.client.ApiClient(configuration)
         # The default discoverer would first request all kinds from the cluster.
         self._client = library.dynamic.DynamicClient(self.api_client, discoverer=lambda *_: None)
 
     def send(self, method: str, path: str, query: Query = (), **parameters: Any) -> Any:
-        """Pass `parameters` to `DynamicClient.request`; return the unparsed answer.
-
-        Raise the library's errors.
-        """
+        """Return the unparsed answer of `DynamicClient.request`. Raise the library's errors."""
         parameters = {"_request_timeout": _TIMEOUT, **parameters}
         return self._client.request(
             method, path, query_params=list(query), serialize=False, **parameters
@@ -102,10 +94,7 @@ class KubernetesApi:
     def objects(
         self, kind: str, *, labels: str = "", fields: str = "", everywhere: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """List objects, page by page.
-
-        `labels` and `fields` are selectors, which the cluster evaluates.
-        """
+        """List objects, page by page; `labels` and `fields` are selectors."""
         selectors = {"label_selector": labels, "field_selector": fields}
         parameters: dict[str, Any] = {name: text for name, text in selectors.items() if text}
         path = _PATHS[kind].replace(_NAMESPACE, "") if everywhere else self._path(kind)
@@ -117,16 +106,12 @@ class KubernetesApi:
                 return
 
     def create(self, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Create an object; unknown fields are errors.
-
-        If the connection breaks, retry for a while.
-        """
+        """Create an object; unknown fields are errors. Retry for a while if the API is away."""
         strict = [("fieldValidation", "Strict")]
         if kind.endswith("Job"):
             notify(f"Creating a {kind} in the namespace {self.namespace} of {self.context}.")
-        request = functools.partial(
-            self._ask, "create", kind, "POST", self._path(kind), strict, body=body
-        )
+        path = self._path(kind)
+        request = functools.partial(self._ask, "create", kind, "POST", path, strict, body=body)
         try:
             return request()
         except DisconnectedError:
@@ -136,17 +121,14 @@ class KubernetesApi:
 
     def patch(self, kind: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Change fields of an object."""
+        path = self._path(kind, name)
         form = "application/merge-patch+json"
-        return self._ask(
-            "patch", kind, "PATCH", self._path(kind, name), body=body, content_type=form
-        )
+        return self._ask("patch", kind, "PATCH", path, body=body, content_type=form)
 
     def delete(self, kind: str, name: str, body: Mapping[str, Any], *, namespace: str = "") -> None:
-        """Delete an object; raise AbsentError if it does not exist.
-
-        `body` are the DeleteOptions.
-        """
-        self._ask("delete", kind, "DELETE", self._path(kind, name, namespace=namespace), body=body)
+        """Delete an object with DeleteOptions; raise AbsentError if it does not exist."""
+        path = self._path(kind, name, namespace=namespace)
+        self._ask("delete", kind, "DELETE", path, body=body)
 
     def serves(self, kind: str) -> bool:
         """Return whether the cluster has a kind of objects, in the version that fabbench uses."""
@@ -158,10 +140,7 @@ class KubernetesApi:
         return any(each["name"] == plural for each in listing.get("resources", ()))
 
     def allowed(self, attributes: Mapping[str, str]) -> bool:
-        """Return whether the user may do something.
-
-        `attributes` as in a SelfSubjectAccessReview.
-        """
+        """Return whether the user may do what a SelfSubjectAccessReview's attributes say."""
         kind = "SelfSubjectAccessReview"
         body = {
             "apiVersion": "authorization.k8s.io/v1",
@@ -172,21 +151,18 @@ class KubernetesApi:
         return bool(review.get("status", {}).get("allowed"))
 
     def watch(self, kind: str, labels: str) -> Generator[dict[str, Any], None, None]:
-        """Yield objects as they are, then as they change, until the cluster ends it within a minute."""
+        """Yield objects as they are, then as they change, for less than a minute."""
         path = self._path(kind)
         listed = self._ask("list", kind, "GET", path, label_selector=labels)
         yield from listed.get("items") or ()
         with translated_errors(f"watch {kind}"):
             # With this type all releases of the library leave objects as they are.
-            events = (
-                client_library()
-                .watch.Watch(return_type=object)
-                .stream(
-                    functools.partial(_requests(self.configuration).send, "GET", path),
-                    label_selector=labels,
-                    resource_version=listed["metadata"]["resourceVersion"],
-                    timeout_seconds=_WATCH_S,
-                )
+            watch = client_library().watch.Watch(return_type=object)
+            events = watch.stream(
+                functools.partial(_requests(self.configuration).send, "GET", path),
+                label_selector=labels,
+                resource_version=listed["metadata"]["resourceVersion"],
+                timeout_seconds=_WATCH_S,
             )
             action(f"api {self.context}", f"watch {kind} {labels}")
             for event in events:
@@ -196,9 +172,11 @@ class KubernetesApi:
         """Start a program in a pod, and return the library's WebSocket with its channels."""
         query = [
             ("container", container),
-            *((each, "true") for each in ("stdin", "stdout", "stderr")),
+            ("stdin", "true"),
+            ("stdout", "true"),
+            ("stderr", "true"),
+            *(("command", word) for word in argv),
         ]
-        query += [("command", word) for word in argv]
         with translated_errors(f"exec in {pod}"):
             return client_library().stream.stream(
                 # A separate client: one that streams cannot do anything else.
@@ -214,15 +192,15 @@ class KubernetesApi:
 
     def _path(self, kind: str, *names: str, namespace: str = "") -> str:
         path = _PATHS[kind].format(quote(namespace or self.namespace, safe=""))
-        return "".join((path, *(f"/{quote(name, safe='')}" for name in names)))
+        quoted = (quote(name, safe="") for name in names)
+        return "/".join((path, *quoted))
 
     def _ask(
         self, verb: str, kind: str, method: str, path: str, query: Query = (), **parameters: Any
     ) -> dict[str, Any]:
         what = f"{verb} {kind}"
-        shown = " ".join(
-            (path, *(str(value) for name, value in parameters.items() if name != "body"))
-        )
+        others = [str(value) for name, value in parameters.items() if name != "body"]
+        shown = " ".join((path, *others))
         with translated_errors(what):
             try:
                 answer = _requests(self.configuration).send(method, path, query, **parameters)
@@ -271,10 +249,7 @@ def retry(request: Callable[[], T], error: type[MachineError]) -> T:
 
 
 def open_api(config_file: Path | None, context: str | None, namespace: str | None) -> KubernetesApi:
-    """Read the kubeconfig.
-
-    Raise MachineError if there is none, RequestError if it lacks the context.
-    """
+    """Read the kubeconfig. Raise MachineError: there is none. RequestError: no such context."""
     import yaml
 
     library = client_library()
@@ -292,8 +267,9 @@ def open_api(config_file: Path | None, context: str | None, namespace: str | Non
         contexts, current = library.config.list_kube_config_contexts(file)
         names = {each["name"]: each for each in contexts}
         if context is not None and context not in names:
+            known_names = ", ".join(names)
             raise RequestError(
-                f"The kubeconfig has no context {context}.", hint=f"It has {', '.join(names)}."
+                f"The kubeconfig has no context {context}.", hint=f"It has {known_names}."
             )
         entry = names[context] if context else current
         library.config.load_kube_config(
@@ -309,10 +285,7 @@ def open_api(config_file: Path | None, context: str | None, namespace: str | Non
 
 
 def _header(text: str) -> str:
-    """Return a scheme and a token for a header.
-
-    Without the line break that ends a file, as kubectl does.
-    """
+    """Return a scheme and a token for a header, without the line break that ends a file."""
     text = " ".join(text.split(maxsplit=1)).rstrip()
     if not (text.isascii() and text.isprintable()):
         raise MachineError(
@@ -382,10 +355,12 @@ def _requests(configuration: Any) -> _Requests:
     return _Requests(configuration)
 
 
-_STDIN, _STDOUT, _STDERR, _ERROR = 0, 1, 2, 3
-_REQUEST = re.compile(
-    r'error sending request: \w+ "[^"]*": '
-)  # What the API puts before a kubelet's message
+_STDIN = 0
+_STDOUT = 1
+_STDERR = 2
+_ERROR = 3
+_REQUEST = re.compile(r'error sending request: \w+ "[^"]*": ')
+"""What the API puts before a kubelet's message."""
 _TRANSIENT = re.compile(
     r"\bdial\b|\bEOF\b|connection (?:refused|reset)|broken pipe|time(?:d )?-?out|no route|"
     r"pod does not exist|container not found"
@@ -404,7 +379,8 @@ class PodPipe(ProcessStream):
 
     def __init__(self, stream: Any, name: str) -> None:
         super().__init__()
-        self._stream, self.name = stream, name
+        self._stream = stream
+        self.name = name
         self._sending = threading.Lock()
 
     @override
@@ -421,7 +397,8 @@ class PodPipe(ProcessStream):
             is_open = self._stream.is_open()
             if is_open:
                 self._stream.update(timeout=timeout_s)
-            out, err = self._read(_STDOUT), self._read(_STDERR)
+            out = self._read(_STDOUT)
+            err = self._read(_STDERR)
         except Exception as error:  # see `send`
             raise lost(self.name, error) from error
         return (out, err) if is_open or out or err else None
@@ -453,7 +430,7 @@ class PodPipe(ProcessStream):
 
 
 def exit_status(text: bytes, printed: str, name: str) -> int:
-    """Return the exit status of a program in the pod `name`, from the API's last Status and what was `printed`.
+    """Return the exit status of a program in a pod, from the API's last Status, or as `printed`.
 
     Raise LostError if neither has one, MachineError if the program could not be started.
     """
@@ -464,19 +441,19 @@ def exit_status(text: bytes, printed: str, name: str) -> int:
     # When containerd stops, the API reports neither: programs may keep running, or have more to
     # print.
     if not isinstance(status, dict) or status.get("status") not in {"Success", "Failure"}:
-        raise lost(name, f"it exited with {shorten(text.decode('utf-8', 'replace'))}")
+        said = shorten(text.decode("utf-8", "replace"))
+        raise lost(name, f"it exited with {said}")
     causes = (status.get("details") or {}).get("causes") or ()
     codes = [cause.get("message") for cause in causes if cause.get("reason") == "ExitCode"]
     if printed or codes:
         return int(printed or codes[0])
     if status["status"] == "Success":
         raise lost(name, "the program there did not report its exit")
-    message = _REQUEST.sub(
-        "", str(status.get("message") or status.get("reason") or "no reason given")
-    )
-    if _TRANSIENT.search(message):
-        raise lost(name, message.rstrip("."))
-    raise MachineError(f"Cannot run a program in the pod {name}: {message.rstrip('.')}.")
+    message = str(status.get("message") or status.get("reason") or "no reason given")
+    why = _REQUEST.sub("", message).rstrip(".")
+    if _TRANSIENT.search(why):
+        raise lost(name, why)
+    raise MachineError(f"Cannot run a program in the pod {name}: {why}.")
 
 
 class PodConnection(Transport):
@@ -496,28 +473,21 @@ class PodConnection(Transport):
         Another pod of the same name may replace it: `uid` tells them apart.
         """
         super().__init__(pod, f"exec {pod}")
-        self._api, self._container, self._explain_exit, self._uid = (
-            api,
-            container,
-            explain_exit,
-            uid,
-        )
+        self._api = api
+        self._container = container
+        self._explain_exit = explain_exit
+        self._uid = uid
 
     @override
     def connect(self) -> None:
-        """Check that the pod exists and runs.
-
-        Raise HostGoneError if not, MachineError for no answer.
-        """
+        """Raise HostGoneError if the pod does not run, MachineError if the API does not answer."""
         pod: Mapping[str, Any] = {}
         with contextlib.suppress(AbsentError):
             pod = self._api.read("Pod", self.name)
-        phase, meta = pod.get("status", {}).get("phase"), pod.get("metadata", {})
-        if (
-            phase != "Running"
-            or meta.get("deletionTimestamp")
-            or self._uid not in {"", meta.get("uid")}
-        ):
+        meta = pod.get("metadata", {})
+        runs = pod.get("status", {}).get("phase") == "Running"
+        replaced = self._uid not in {"", meta.get("uid")}
+        if not runs or replaced or meta.get("deletionTimestamp"):
             raise HostGoneError(self._explain_exit(self.name))
 
     @override
@@ -529,9 +499,8 @@ class PodConnection(Transport):
     def _start(self, argv: Sequence[str]) -> PodPipe:
         try:
             self.connect()
-            stream = self._api.exec(
-                self.name, self._container, ("sh", "-c", _PRINT_STATUS, "sh", *argv)
-            )
+            words = ("sh", "-c", _PRINT_STATUS, "sh", *argv)
+            stream = self._api.exec(self.name, self._container, words)
         except MachineError as error:
             raise LostError(str(error), hint=error.hint) from error
         return PodPipe(stream, self.name)

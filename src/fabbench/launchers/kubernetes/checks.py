@@ -1,7 +1,4 @@
-"""A cluster's nodes as a table, and what is wrong with them.
-
-See the catalog, and AWS on HyperPod's labels. Pure.
-"""
+"""A cluster's nodes as a table, and what is wrong with them. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,7 +14,10 @@ from fabbench.report.table import Overview, Table
 KEEPS_AWAY = frozenset({"NoSchedule", "NoExecute"})
 _PLUGIN = PROFILES[0].plugin
 _DEFAULT_TOLERATIONS = default_tolerations()
-_PASS, _WARN, _FAIL, _SKIP = Status.PASS, Status.WARN, Status.FAIL, Status.SKIP
+_PASS = Status.PASS
+_WARN = Status.WARN
+_FAIL = Status.FAIL
+_SKIP = Status.SKIP
 _Found: TypeAlias = tuple[Status, str, str]  # The status of a check, what was seen, and advice
 
 
@@ -25,9 +25,11 @@ def check_nodes(
     nodes: Sequence[Node], tolerations: Sequence[Toleration] = _DEFAULT_TOLERATIONS
 ) -> tuple[Check, ...]:
     """Check nodes, each by itself and against the others. `tolerations` are those of the pods."""
-    types = Counter(node.instance_type for node in nodes if node.instance_type).most_common(1)
-    zones = Counter(node.zone for node in nodes if node.zone).most_common()
-    checks = []
+    types = Counter(node.instance_type for node in nodes if node.instance_type)
+    usual_type = max(types, key=types.__getitem__, default="")
+    zones = Counter(node.zone for node in nodes if node.zone)
+    usual_zone = max(zones, key=zones.__getitem__, default="")
+    checks: list[Check] = []
     for node in nodes:
         found: dict[str, _Found] = {
             "ready": _ready(node),
@@ -37,18 +39,23 @@ def check_nodes(
             "GPUs": _gpus(node),
             "huge pages": _huge_pages(node),
             "free": _free(node),
-            "instance type": _type(node, types[0][0] if types else ""),
-            **({"zone": _zone(node, zones[0][0])} if len(zones) > 1 else {}),
+            "instance type": _type(node, usual_type),
         }
-        for name, (status, seen, advice) in found.items():
-            checks.append(Check(host=node.name, name=name, status=status, seen=seen, advice=advice))
+        if len(zones) > 1:
+            found["zone"] = _zone(node, usual_zone)
+        checks += (_check(node, name, *result) for name, result in found.items())
     return tuple(checks)
+
+
+def _check(node: Node, name: str, status: Status, seen: str, advice: str) -> Check:
+    return Check(host=node.name, name=name, status=status, seen=seen, advice=advice)
 
 
 def _ready(node: Node) -> _Found:
     if not node.ready:
+        why = node.why_not.rstrip(".")
         advice = "Check the node's events (kubectl describe node), or leave it out."
-        return _FAIL, f"Not ready: {node.why_not.rstrip('.')}.", advice
+        return _FAIL, f"Not ready: {why}.", advice
     if node.unschedulable:
         advice = "It accepts no new pods: run kubectl uncordon when its maintenance is over."
         return _FAIL, "Ready, and cordoned.", advice
@@ -57,47 +64,43 @@ def _ready(node: Node) -> _Found:
 
 def _health(node: Node) -> _Found:
     labels = {"node-health-status": node.health, "deep-health-check-status": node.deep_health}
-    seen = ", ".join(f"{key} {value}" for key, value in labels.items() if value) + "."
-    if not node.health and not node.deep_health:
+    said = [f"{key} {value}" for key, value in labels.items() if value]
+    if not said:
         return _SKIP, "No health labels.", "Nothing to do: only HyperPod sets health labels."
+    seen = ", ".join(said) + "."
     if node.health not in {"", "Schedulable"}:
-        return (
-            _FAIL,
-            seen,
-            "HyperPod marked it unhealthy and will reboot or replace it: leave it out until then.",
+        advice = (
+            "HyperPod marked it unhealthy and will reboot or replace it: leave it out until then."
         )
+        return _FAIL, seen, advice
     if node.deep_health not in {"", "Passed"}:
-        return (
-            _WARN,
-            seen,
-            "Its deep health check has not passed: wait for it, or measure other nodes.",
-        )
+        advice = "Its deep health check has not passed: wait for it, or measure other nodes."
+        return _WARN, seen, advice
     return _PASS, seen, ""
 
 
 def _taints(node: Node, tolerations: Sequence[Toleration]) -> _Found:
-    def known(taint: Taint) -> bool:  # pods tolerate it, or another check covers it
-        return taint.key.startswith("node.kubernetes.io/") or any(
-            each.covers(*taint) for each in tolerations
-        )
+    def repels(taint: Taint) -> bool:
+        if taint.effect not in KEEPS_AWAY or taint.key.startswith("node.kubernetes.io/"):
+            return False  # Another check covers the latter
+        return not any(each.covers(*taint) for each in tolerations)
 
-    repelling = [taint for taint in node.taints if taint.effect in KEEPS_AWAY and not known(taint)]
-    others = ", ".join(str(taint) for taint in node.taints if taint not in repelling)
-    if repelling:
+    if repelling := ", ".join(str(taint) for taint in node.taints if repels(taint)):
         advice = (
             "If the nodes are meant for this, pass --toleration KEY; otherwise choose other nodes."
         )
-        return _WARN, f"Taints keep pods away: {', '.join(map(str, repelling))}.", advice
-    return _PASS, f"Tolerated: {others}." if others else "None.", ""
+        return _WARN, f"Taints keep pods away: {repelling}.", advice
+    tolerated = ", ".join(map(str, node.taints))
+    return _PASS, f"Tolerated: {tolerated}." if tolerated else "None.", ""
 
 
 def _fabric(node: Node) -> _Found:
-    entry, count = node.entry, node.fabric.allocatable
-    expected = (
-        f"; a {entry.instance_type} has {' or '.join(map(str, entry.efa_counts))} EFA"
-        if entry
-        else ""
-    )
+    entry = node.entry
+    count = node.fabric.allocatable
+    expected = ""
+    if entry is not None:
+        counts = " or ".join(map(str, entry.efa_counts))
+        expected = f"; a {entry.instance_type} has {counts} EFA"
     if not node.resource and entry is None:
         advice = "Nothing to do unless you expect a fabric; then check that its device plugin runs."
         return _SKIP, "The node advertises no fabric.", advice
@@ -123,13 +126,13 @@ def _fabric(node: Node) -> _Found:
 
 
 def _gpus(node: Node) -> _Found:
-    entry, count = node.entry, node.gpus.allocatable
+    entry = node.entry
+    count = node.gpus.allocatable
     expected = entry.gpus if entry else 0
     if not count and not expected:
         return _SKIP, "None.", "Nothing to do: not a GPU node."
-    seen = f"{count} nvidia.com/gpu" + (
-        f"; a {entry.instance_type} has {expected}." if entry else "."
-    )
+    usual = f"; a {entry.instance_type} has {expected}" if entry else ""
+    seen = f"{count} nvidia.com/gpu{usual}."
     if count >= expected:
         return _PASS, seen, ""
     advice = (
@@ -142,7 +145,8 @@ def _gpus(node: Node) -> _Found:
 def _huge_pages(node: Node) -> _Found:
     if node.profile is None or not node.profile.huge_pages or not node.fabric.allocatable:
         return _SKIP, "Not used here.", "Nothing to do."
-    seen = f"{node.huge_pages.allocatable // (2 << 20)} pages of 2 MiB."
+    pages = node.huge_pages.allocatable // (2 << 20)
+    seen = f"{pages} pages of 2 MiB."
     if node.huge_pages.allocatable:
         return _PASS, seen, ""
     advice = (
@@ -155,17 +159,14 @@ def _huge_pages(node: Node) -> _Found:
 def _free(node: Node) -> _Found:
     amounts = {"GPUs": node.gpus, node.resource or "devices": node.fabric}
     amounts = {what: amount for what, amount in amounts.items() if amount.allocatable}
+    if not amounts:
+        return _SKIP, "No devices.", "Nothing to do."
     seen = "; ".join(
         f"{amount.free} of {amount.allocatable} {what} free" for what, amount in amounts.items()
     )
-    if not amounts:
-        return _SKIP, "No devices.", "Nothing to do."
     if not all(amount.all_free for amount in amounts.values()):
-        return (
-            _WARN,
-            f"{seen}.",
-            "Only fully free nodes are measured: wait for the pods there, or delete them.",
-        )
+        advice = "Only fully free nodes are measured: wait for the pods there, or delete them."
+        return _WARN, f"{seen}.", advice
     if all(amount.known for amount in amounts.values()):
         return _PASS, f"{seen}.", ""
     totals = "; ".join(f"{amount.allocatable} {what}" for what, amount in amounts.items())
@@ -207,26 +208,37 @@ def nodes_table(nodes: Sequence[Node]) -> Overview:
     fabric = "EFA" if set(resources) <= {EFA} else "FABRIC"
     notes = ["GPU and " + fabric + ": free/allocatable."]
     if fabric != "EFA":
-        notes.append(f"FABRIC: {', '.join(resources)}.")
+        names = ", ".join(resources)
+        notes.append(f"FABRIC: {names}.")
     header = ("NAME", "INSTANCE-TYPE", "GPU", fabric, "ZONE", "LAYER", "HEALTH")
-    rows = [
-        (
-            *(node.name, node.label_type or "-", str(node.gpus) if node.gpus.allocatable else "-"),
-            *(str(node.fabric) if node.resource else "-", node.zone or "-"),
-            *((node.layers[-1] if node.layers else node.ultraserver) or "-", _health_summary(node)),
-        )
-        for node in nodes
-    ]
+    rows = [tuple(cell or "-" for cell in _cells(node)) for node in nodes]
     table = Table(header=header, rows=rows, align="llrrlll", notes=notes)
     return Overview(name="nodes", table=table, records=[_record(node) for node in nodes])
 
 
+def _cells(node: Node) -> tuple[str, ...]:
+    return (
+        node.name,
+        node.label_type,
+        str(node.gpus) if node.gpus.allocatable else "",
+        str(node.fabric) if node.resource else "",
+        node.zone,
+        node.layers[-1] if node.layers else node.ultraserver,
+        _health_summary(node),
+    )
+
+
 def _health_summary(node: Node) -> str:
     """Return ``ok`` if a node accepts pods, else everything that is wrong."""
-    words = [] if node.ready else ["not ready"]
-    words += ["cordoned"] if node.unschedulable else []
-    words += [node.health] if node.health not in {"", "Schedulable"} else []
-    words += [f"deep check {node.deep_health}"] if node.deep_health not in {"", "Passed"} else []
+    words: list[str] = []
+    if not node.ready:
+        words.append("not ready")
+    if node.unschedulable:
+        words.append("cordoned")
+    if node.health not in {"", "Schedulable"}:
+        words.append(node.health)
+    if node.deep_health not in {"", "Passed"}:
+        words.append(f"deep check {node.deep_health}")
     return ", ".join(words) or "ok"
 
 
@@ -256,9 +268,8 @@ class Right(NamedTuple):
     resource: str  # In the plural, as RBAC writes it
     group: str = ""  # API group; empty for the core
     subresource: str = ""
-    namespaced: bool = (
-        True  # Whether it is needed only in the run's namespace; else in the whole cluster
-    )
+    namespaced: bool = True
+    """Whether it is needed only in the run's namespace; else in the whole cluster."""
 
     @property
     def full_resource(self) -> str:
@@ -267,7 +278,8 @@ class Right(NamedTuple):
 
     def __str__(self) -> str:
         """Format it as kubectl auth can-i does: create jobs.batch."""
-        return f"{self.verb} {self.full_resource}{'.' + self.group if self.group else ''}"
+        group = f".{self.group}" if self.group else ""
+        return f"{self.verb} {self.full_resource}{group}"
 
 
 def _each(verbs: str, resource: str, *, group: str = "", sub: str = "") -> tuple[Right, ...]:
@@ -291,8 +303,7 @@ MPIJOB_RIGHTS = (
 )
 """For ``--on mpijob``: the operator creates pods and everything else."""
 
-CLAIM_RIGHT = Right(
-    "create", "resourceclaimtemplates", "resource.k8s.io"
-)  # For --cluster-profile efa-dra
+CLAIM_RIGHT = Right("create", "resourceclaimtemplates", "resource.k8s.io")
+"""For --cluster-profile efa-dra."""
 OPTIONAL_RIGHTS = (Right("list", "pods", namespaced=False), *_each("delete", "pods"), CLAIM_RIGHT)
 """What no run needs: each allows seeing or doing more than a run does."""

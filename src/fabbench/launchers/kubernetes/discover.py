@@ -1,4 +1,4 @@
-"""What a cluster has, whether the user may use it, and whether the declared device profile fits it."""
+"""What a cluster has, whether the user may use it, and whether the device profile fits it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -24,9 +24,8 @@ _UNSEEN = (
     "This user may not list pods of other namespaces: nodes are chosen by capacity, "
     "whether in use or not."
 )
-_USING_NODES = (
-    "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"  # Pods that use a node
-)
+_USING_NODES = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+"""Selects the pods that use a node."""
 _SYNTAX = (
     "Use kubectl's syntax: 'a=b', 'a!=b', 'a in (b,c)', 'a notin (b)', 'a', '!a', with commas."
 )
@@ -59,10 +58,7 @@ def criteria_of(target: Target, needs: Needs) -> NodeCriteria:
 def pod_inventory(
     target: Target, needs: Needs, instance_type: str, nodes: int, amounts: Sequence[str]
 ) -> Inventory:
-    """Return what the catalog says of nodes of a type (empty.
-
-    Unknown) whose pods request `amounts`.
-    """
+    """Return what the catalog says of nodes of a type (empty: unknown) by what pods request."""
     options = target.options_as(ClusterPodOptions)
     more: dict[str, Any] = {"amounts": amounts, "image": options.image, "profile": options.profile}
     return inventory_of(instance_type, nodes, target=target, needs=needs, **more)
@@ -73,10 +69,8 @@ def list_nodes(
 ) -> tuple[Node, ...]:
     """Return the nodes that `labels` select, with what pods use of them.
 
-    Raise RequestError, MachineError.
-
     For users who may not list other namespaces' pods, usage is that of their own: `report` receives
-    a sentence on it.
+    a sentence on it. Raise RequestError, MachineError.
     """
     lists = {
         "nodes": lambda: api.objects("Node", labels=labels),
@@ -103,27 +97,25 @@ def _answered(found: Mapping[str, T | MachineError]) -> dict[str, T]:
 
 
 def require_rights(api: KubernetesApi, rights: Sequence[Right], example: str) -> None:
-    """Raise MachineError that names the verbs that the user lacks.
-
-    `example` is the file that grants them.
-    """
+    """Raise MachineError that names what the user may not; `example` is the file that grants it."""
 
     def allowed(right: Right) -> bool:
-        namespace = api.namespace if right.namespaced else ""
         attributes = {
-            name: getattr(right, name) for name in ("verb", "group", "resource", "subresource")
+            "verb": right.verb,
+            "group": right.group,
+            "resource": right.resource,
+            "subresource": right.subresource,
+            "namespace": api.namespace if right.namespaced else "",
         }
-        return api.allowed({**attributes, "namespace": namespace})
+        return api.allowed(attributes)
 
-    answers = _answered(
-        map_hosts({str(right): right for right in rights}, allowed, _PARALLEL_REQUESTS)
-    )
-    if missing := [name for name, may in answers.items() if not may]:
+    by_name = {str(right): right for right in rights}
+    answers = _answered(map_hosts(by_name, allowed, _PARALLEL_REQUESTS))
+    refused = [name for name, may in answers.items() if not may]
+    if refused:
+        missing = ", ".join(refused)
         raise MachineError(
-            (
-                f"This user may not {', '.join(missing)} in namespace {api.namespace} of "
-                f"{api.context}."
-            ),
+            f"This user may not {missing} in namespace {api.namespace} of {api.context}.",
             hint=f"{example} grants the permissions needed. Nothing was started.",
         )
 
@@ -141,7 +133,7 @@ def check_pod(node: str, result: ProbedHost | MachineError) -> Check:
 def require_profile(options: ClusterPodOptions, *, seen: bool) -> None:
     """Raise RequestError for options that conflict with the profile.
 
-    Unless nodes are `seen`, the catalog counts.
+    Unless nodes are `seen`, their type must be given to claim devices.
     """
     profile = options.profile
     if profile is None:
@@ -150,8 +142,7 @@ def require_profile(options: ClusterPodOptions, *, seen: bool) -> None:
         raise RequestError(
             f"AWS's image {options.image} has nothing of {profile.platform}.",
             hint=f"Pass --image: the platform publishes {profile.image}. --bin-dir and --mpirun "
-            "say where "
-            "it has the programs.",
+            "say where it has the programs.",
         )
     if profile.device_class:
         if not seen and not options.instance_type:
@@ -161,10 +152,8 @@ def require_profile(options: ClusterPodOptions, *, seen: bool) -> None:
             )
     elif options.instance_type:
         raise RequestError(
-            (
-                f"--instance-type is a type of EC2, and --cluster-profile {profile.name} is "
-                f"{profile.platform}."
-            ),
+            f"--instance-type is a type of EC2, and --cluster-profile {profile.name} is "
+            f"{profile.platform}.",
             hint="Choose nodes by a label: --node-selector node.kubernetes.io/instance-type=TYPE.",
         )
 
@@ -180,8 +169,7 @@ def require_claims(api: KubernetesApi, options: ClusterPodOptions) -> None:
         raise MachineError(
             f"The cluster of {api.context} has no resourceclaimtemplates (resource.k8s.io/v1).",
             hint="Kubernetes has them from 1.34 on. Drop --cluster-profile "
-            f"{options.cluster_profile} where "
-            "nodes have the EFA device plugin.",
+            f"{options.cluster_profile} where nodes have the EFA device plugin.",
         )
 
 
@@ -191,6 +179,5 @@ def notify_undeclared(options: ClusterPodOptions, chosen: Sequence[Node]) -> Non
     if options.profile is None and profile is not None and profile.mounts:
         notify(
             f"The nodes have {chosen[0].resource}. Pods use it with --cluster-profile "
-            f"{profile.name}, which "
-            "makes them privileged."
+            f"{profile.name}, which makes them privileged."
         )

@@ -12,9 +12,10 @@ from fabbench.execution.worker_pool import map_hosts, require_all
 from fabbench.hosts.check import Check, HostRelations, Progress
 from fabbench.hosts.discover import folders, inventories, programs
 from fabbench.hosts.probe import probe_arguments
+from fabbench.hosts.probe_result import Probe
 from fabbench.launchers import LABEL, Allocation, Examined, Launcher, Leftovers, notify
 from fabbench.launchers.kubernetes import ClusterPodOptions, KubernetesOptions
-from fabbench.launchers.kubernetes.api import KubernetesApi, retry
+from fabbench.launchers.kubernetes.api import KubernetesApi, PodConnection, retry
 from fabbench.launchers.kubernetes.checks import KUBERNETES_RIGHTS, Right, check_nodes, nodes_table
 from fabbench.launchers.kubernetes.discover import (
     api_of,
@@ -43,7 +44,7 @@ from fabbench.launchers.pod_options import yaml_documents
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.fabrics import may_use_rdma
-from fabbench.model.hosts import Inventory, Needs, Target
+from fabbench.model.hosts import Host, Inventory, Needs, Target
 from fabbench.model.log import Ending
 from fabbench.model.plan import Execution, Variant
 from fabbench.remote.allocation import hold, probe
@@ -64,16 +65,14 @@ class PodVariant(NamedTuple):
     @classmethod
     def of(cls, variant: Variant, target: Target) -> Self:
         """Return the kind of pods that a variant needs."""
-        default = target.options_as(ClusterPodOptions).host_network
-        return cls(variant.image, default if variant.host_network is None else variant.host_network)
+        if variant.host_network is not None:
+            return cls(variant.image, variant.host_network)
+        return cls(variant.image, target.options_as(ClusterPodOptions).host_network)
 
 
 @contextlib.contextmanager
 def switching_pods(target: Target, start: Start) -> Iterator[Allocation]:
-    """Yield pods that switch to each configuration's kind.
-
-    Start every kind once before measuring.
-    """
+    """Yield pods that switch to each configuration's kind; start each once before measuring."""
     kinds = tuple(dict.fromkeys(PodVariant.of(each, target) for each in target.variants))
     if len(kinds) <= 1:
         with start(_for_variant(target, kinds[0]) if kinds else target) as allocation:
@@ -83,15 +82,13 @@ def switching_pods(target: Target, start: Start) -> Iterator[Allocation]:
         pods = _SwitchingPods(target, start, stack)
         # Start the kind of the first execution last.
         kind_inventories = {kind: pods.ensure_pods(kind).inventory for kind in reversed(kinds)}
-        views = {
-            name: hosts
-            for each in kind_inventories.values()
-            for name, hosts in each.variants.items()
-        }
+        views: dict[str, tuple[Host, ...]] = {}
+        default_image = ""
+        for kind in kinds:
+            views |= kind_inventories[kind].variants
+            if not kind.image:
+                default_image = kind_inventories[kind].image
         in_order = {variant.name: views[variant.name] for variant in target.variants}
-        default_image = next(
-            (each.image for kind, each in kind_inventories.items() if not kind.image), ""
-        )
         pods.inventory = replace(kind_inventories[kinds[0]], image=default_image, variants=in_order)
         yield pods
 
@@ -103,7 +100,9 @@ class _SwitchingPods:
         """Leaving `stack` ends the pods that exist then."""
         self.inventory = Inventory(target=target.name, hosts=())
         self._kinds = {variant.name: PodVariant.of(variant, target) for variant in target.variants}
-        self._target, self._start, self._stack = target, start, stack
+        self._target = target
+        self._start = start
+        self._stack = stack
         self._kind: PodVariant | None = None
         self._allocation: Allocation | None = None
 
@@ -112,9 +111,8 @@ class _SwitchingPods:
         if self._allocation is None or kind != self._kind:
             self._allocation = None
             self._stack.close()
-            self._allocation = self._stack.enter_context(
-                self._start(_for_variant(self._target, kind))
-            )
+            starting = self._start(_for_variant(self._target, kind))
+            self._allocation = self._stack.enter_context(starting)
             self._kind = kind
         return self._allocation
 
@@ -123,7 +121,8 @@ class _SwitchingPods:
         return self._allocation.documents if self._allocation else {}
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
-        return self.ensure_pods(self._kinds[execution.configuration.variant]).execute(execution)
+        kind = self._kinds[execution.configuration.variant]
+        return self.ensure_pods(kind).execute(execution)
 
     def counters(self) -> Mapping[str, Sequence[str]]:
         return self._allocation.counters() if self._allocation else {}
@@ -140,19 +139,15 @@ def _for_variant(target: Target, kind: PodVariant) -> Target:
 
 
 class KubernetesLauncher(Launcher):
-    """The launcher ``kubernetes``. Others override what differs.
-
-    The objects, and what they need of a cluster.
-    """
+    """The launcher ``kubernetes``. Others override the objects, and what they need of a cluster."""
 
     name = "kubernetes"
     groups_by = (LABEL,)
     options: type[ClusterPodOptions] = KubernetesOptions
     rights: tuple[Right, ...] = KUBERNETES_RIGHTS
     rights_example = "examples/rbac.yaml"  # What grants them
-    workload = staticmethod(
-        workload
-    )  # The objects of a run in order of creation: the first owns the others
+    workload = staticmethod(workload)
+    """The objects of a run in order of creation: the first owns the others."""
     inherits = True
     has_deep_check = True
     switches_networks = True
@@ -174,9 +169,11 @@ class KubernetesLauncher(Launcher):
                 "fabbench check."
             )
         notify_undeclared(options, chosen)
-        with switching_pods(
-            target, lambda narrowed: self._pods(narrowed, needs, api, seen, chosen)
-        ) as allocation:
+
+        def start(narrowed: Target) -> contextlib.AbstractContextManager[Allocation]:
+            return self._pods(narrowed, needs, api, seen, chosen)
+
+        with switching_pods(target, start) as allocation:
             yield allocation
 
     def require(self, api: KubernetesApi, options: ClusterPodOptions) -> None:
@@ -194,7 +191,8 @@ class KubernetesLauncher(Launcher):
     @override
     def preview(self, target: Target, needs: Needs) -> Inventory:
         target = _with_profile(target)
-        api, options = api_of(target), target.options_as(ClusterPodOptions)
+        api = api_of(target)
+        options = target.options_as(ClusterPodOptions)
         criteria = criteria_of(target, needs)
         chosen = choose(list_nodes(api, notify, labels=criteria.labels), criteria)
         amounts = _resources(options, needs, chosen).texts()
@@ -209,7 +207,8 @@ class KubernetesLauncher(Launcher):
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
         """Check the cluster's nodes; with `deep`, also probe a pod on each free node."""
         target = _with_profile(target)
-        api, options = api_of(target), target.options_as(ClusterPodOptions)
+        api = api_of(target)
+        options = target.options_as(ClusterPodOptions)
         progress("reading the nodes", 0, 1)
         criteria = criteria_of(target, needs)
         seen = list_nodes(api, labels=criteria.labels)
@@ -230,31 +229,26 @@ class KubernetesLauncher(Launcher):
         progress("probing pods", 0, 1)
         results: dict[str, ProbedHost | MachineError] = {}
         relations = HostRelations()
-        for nodes in (choose(seen, criteria),) if criteria.count else usable_groups(seen, any_kind):
+        groups = (choose(seen, criteria),) if criteria.count else usable_groups(seen, any_kind)
+        for nodes in groups:
             found, related = self._probe(api, target, needs, nodes)
             results |= found
             relations = HostRelations(
                 addresses={**relations.addresses, **related.addresses},
                 connections={**relations.connections, **related.connections},
             )
-        probes = {
-            name: result.probe for name, result in results.items() if isinstance(result, ProbedHost)
-        }
+        probes = {name: probed.probe for name, probed in _answered(results).items()}
         checks += tuple(check_pod(name, result) for name, result in results.items())
         return Examined(probes=probes, relations=relations, checks=checks, overviews=overviews)
 
     def _probe(
         self, api: KubernetesApi, target: Target, needs: Needs, nodes: Sequence[Node]
     ) -> tuple[Mapping[str, ProbedHost | MachineError], HostRelations]:
-        """Probe a pod on each of nodes that are alike, and have these connect to each other.
-
-        Leave nothing behind.
-        """
-        options, arguments = (
-            target.options_as(ClusterPodOptions),
-            probe_arguments(programs(needs), folders(target)),
-        )
-        spec = _spec(target, needs, resources_on(nodes, gpus=True, declared=options.profile), nodes)
+        """Probe a pod on each of nodes that are alike, and have these connect to each other."""
+        options = target.options_as(ClusterPodOptions)
+        arguments = probe_arguments(programs(needs), folders(target))
+        resources = resources_on(nodes, gpus=True, declared=options.profile)
+        spec = _spec(target, needs, resources, nodes)
         found: dict[str, ProbedHost | MachineError] = {}
         relations = HostRelations()
         try:
@@ -265,9 +259,7 @@ class KubernetesLauncher(Launcher):
                 found |= map_hosts(
                     pods, lambda pod: probe_in_shell(pod, f"The pod {pod.name}", arguments)
                 )
-                if answered := {
-                    name: one for name, one in found.items() if isinstance(one, ProbedHost)
-                }:
+                if answered := _answered(found):
                     relations = host_relations(target, answered)
         except MachineError as error:
             found = {**{node.name: error for node in nodes}, **found}
@@ -277,11 +269,9 @@ class KubernetesLauncher(Launcher):
     @contextlib.contextmanager
     def leftovers(self, target: Target, *, everywhere: bool, force: bool) -> Iterator[Leftovers]:
         api = api_of(target)
+        where = "any namespace" if everywhere else f"namespace {api.namespace}"
         yield Leftovers(
-            where=(
-                f"{'any namespace' if everywhere else f'namespace {api.namespace}'} of "
-                f"{api.context}"
-            ),
+            where=f"{where} of {api.context}",
             column="NAMESPACE",
             found=find_leftovers(api, everywhere=everywhere),
             remove=lambda chosen: remove_leftovers(api, chosen, everywhere=everywhere, force=force),
@@ -305,19 +295,21 @@ class KubernetesLauncher(Launcher):
             pods = job_run.wait(options.start_timeout, seen)
             by_name = job_run.connections(pods)
             settings = options.profile.settings if options.profile else {}
-            inventory = inventories(
-                replace(
-                    target, gpus=(resources.gpus or None) if target.gpus is None else target.gpus
-                ),
-                needs,
-                lambda view, variant: require_all(
-                    map_hosts(
-                        by_name,
-                        lambda pod: retry(partial(probe, pod, view, needs, variant), LostError),
-                    )
-                ),
-            ).changed(lambda hosts: tuple(replace(host, settings=settings) for host in hosts))
-            inventory = replace(inventory, image=spec.image)
+
+            def probe_pod(pod: PodConnection, view: Target, variant: Variant) -> Probe:
+                return retry(partial(probe, pod, view, needs, variant), LostError)
+
+            def probe_all(view: Target, variant: Variant) -> Mapping[str, Probe]:
+                return require_all(map_hosts(by_name, lambda pod: probe_pod(pod, view, variant)))
+
+            def with_settings(hosts: Sequence[Host]) -> tuple[Host, ...]:
+                return tuple(replace(host, settings=settings) for host in hosts)
+
+            gpus = target.gpus
+            if gpus is None and resources.gpus:
+                gpus = resources.gpus
+            inventory = inventories(replace(target, gpus=gpus), needs, probe_all)
+            inventory = replace(inventory.changed(with_settings), image=spec.image)
             with (
                 hold(inventory, by_name, needs, lost_after_s=options.lost_after) as allocation,
                 _report_oom_kills(allocation.remotes, pods),
@@ -327,6 +319,11 @@ class KubernetesLauncher(Launcher):
 
 
 LAUNCHER = KubernetesLauncher()
+
+
+def _answered(results: Mapping[str, ProbedHost | MachineError]) -> dict[str, ProbedHost]:
+    """Return the pods that answered."""
+    return {name: one for name, one in results.items() if isinstance(one, ProbedHost)}
 
 
 def _with_profile(target: Target) -> Target:
@@ -371,17 +368,17 @@ def _report_oom_kills(
     after = _oom_counters(remotes)
     for pod in pods:
         node = pod["spec"]["nodeName"]
-        if (
-            node in before
-            and node in after
-            and (why := explain_killed(pod, before[node], after[node]))
-        ):
+        if node not in before or node not in after:
+            continue
+        if why := explain_killed(pod, before[node], after[node]):
             notify(str(why))
 
 
 def _oom_counters(remotes: Sequence[RemoteHost]) -> dict[str, str]:
-    found = map_hosts(
-        {remote.name: remote for remote in remotes if remote.lost is None},
-        lambda remote: "\n".join(remote.connection.run(("cat", *OOM_COUNTERS)).out),
-    )
+    def read(remote: RemoteHost) -> str:
+        done = remote.connection.run(("cat", *OOM_COUNTERS))
+        return "\n".join(done.out)
+
+    reached = {remote.name: remote for remote in remotes if remote.lost is None}
+    found = map_hosts(reached, read)
     return {name: text for name, text in found.items() if isinstance(text, str)}

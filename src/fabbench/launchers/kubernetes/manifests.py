@@ -22,10 +22,8 @@ NAME = "app.kubernetes.io/name"
 RUN = "fabbench/run"  # The label for the run's id. All of fabbench's objects have it and `NAME`.
 ROLE = "fabbench/role"  # The label of pods: `WORKER` if they measure
 WORKER = "worker"
-INDEX = (
-    "training.kubeflow.org/replica-index",
-    "batch.kubernetes.io/job-completion-index",
-)  # Labels that number pods
+INDEX = ("training.kubeflow.org/replica-index", "batch.kubernetes.io/job-completion-index")
+"""Labels that number pods."""
 SELECTOR = f"{NAME}=fabbench,{RUN}"  # Selects all of fabbench's objects, of any run
 
 CONTAINER = "fabbench"
@@ -47,16 +45,14 @@ class RunSpec:
     resources: PodResources
     deadline_s: int  # Seconds after which the Job ends in any case
     image: str = DEFAULT
-    hostnames: tuple[
-        str, ...
-    ] = ()  # Labels ``kubernetes.io/hostname`` of the nodes; empty: any of `instance_type`
+    hostnames: tuple[str, ...] = ()
+    """Labels ``kubernetes.io/hostname`` of the nodes; empty: any of `instance_type`."""
     instance_type: str = ""  # The label of nodes, if none are named; empty: any
     arch: str = ""  # The nodes' architecture; empty: unknown
     port: int = PORT  # Of the sshd in pods that run without fabbench
     lease_s: int = LEASE_S
-    host_network: bool = (
-        False  # Whether pods use the nodes' network: a variant, not how pods usually run
-    )
+    host_network: bool = False
+    """Whether pods use the nodes' network: a variant, not how pods usually run."""
     rdma: bool = True  # Whether RDMA may be measured, which locks memory
     claim: str = ""  # ResourceClaimTemplate of the user
     user: int | None = None  # The non-root user that pods run as; None: the image's
@@ -125,11 +121,9 @@ def indexed_job(spec: RunSpec, script: str) -> tuple[Object, ...]:
 
 def _indexed(spec: RunSpec, backoff: Object, pods: Object) -> Object:
     if spec.hostnames and len(set(spec.hostnames)) != spec.count:
+        given = len(set(spec.hostnames))
         raise RequestError(
-            (
-                f"{spec.count} pods need {spec.count} nodes, one each, but "
-                f"{len(set(spec.hostnames))} were given."
-            ),
+            f"{spec.count} pods need {spec.count} nodes, one each, but {given} were given.",
             hint="List as many nodes as pods.",
         )
     numbers = {"completionMode": "Indexed", "completions": spec.count, "parallelism": spec.count}
@@ -221,10 +215,7 @@ def supervised(spec: RunSpec, pods: Object, role: str) -> Object:
 
 
 def template(spec: RunSpec, container: Object, labels: Mapping[str, str]) -> Object:
-    """Return the pod template for a container, on a node of its own.
-
-    Among pods with these `labels`.
-    """
+    """Return the template of pods with these `labels`, each on a node of its own."""
     pod_spec: Object = {
         "affinity": _affinity(spec, labels),
         **spec.options.pod_spec(),
@@ -247,9 +238,13 @@ def template(spec: RunSpec, container: Object, labels: Mapping[str, str]) -> Obj
 def profile_annotations(resources: PodResources) -> dict[str, str]:
     """Return the annotations that give pods access to a fabric."""
     profile = resources.profile
-    key, each = (profile.device_annotation if profile else None) or ("", "")
-    of_devices = {key: ",".join([each] * resources.devices)} if key and resources.devices else {}
-    return {**(profile.annotations if profile else {}), **of_devices}
+    if profile is None:
+        return {}
+    annotations = dict(profile.annotations)
+    if profile.device_annotation and resources.devices:
+        key, each = profile.device_annotation
+        annotations[key] = ",".join([each] * resources.devices)
+    return annotations
 
 
 def _sidecars_and_claims(spec: RunSpec) -> Object:
@@ -288,8 +283,12 @@ CLAIM = "fabric"  # The name of a pod's device claim
 def _claims(spec: RunSpec) -> dict[str, str]:
     """Return the pod's claims, by name, and their templates."""
     profile = spec.resources.profile
-    devices = {CLAIM: spec.name} if profile is not None and profile.device_class else {}
-    return {**devices, **({"claim": spec.claim} if spec.claim else {})}
+    claims: dict[str, str] = {}
+    if profile is not None and profile.device_class:
+        claims[CLAIM] = spec.name
+    if spec.claim:
+        claims["claim"] = spec.claim
+    return claims
 
 
 def claim_template(spec: RunSpec, metadata: Object) -> tuple[Object, ...]:
@@ -301,30 +300,37 @@ def claim_template(spec: RunSpec, metadata: Object) -> tuple[Object, ...]:
         "name": CLAIM,
         "exactly": {"deviceClassName": profile.device_class, "allocationMode": "All"},
     }
-    kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
-    return ({**kind, "metadata": metadata, "spec": {"spec": {"devices": {"requests": [request]}}}},)
+    claim: Object = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": metadata,
+        "spec": {"spec": {"devices": {"requests": [request]}}},
+    }
+    return (claim,)
 
 
 def benchmark_container(
     spec: RunSpec, command: Sequence[str], name: str = CONTAINER, **more: Any
 ) -> Object:
     """Return the container that programs run in; `more` are other fields."""
-    resources, profile = spec.resources, spec.resources.profile
+    resources = spec.resources
+    profile = resources.profile
     limits = resources.limits()
     requests = {
         key: amount for key, amount in resources.requests().items() if limits.get(key) != amount
     }
-    mounts = [
-        {"name": each.name, "mountPath": each.path} for each in (profile.mounts if profile else ())
-    ]
+    mounts = profile.mounts if profile else ()
     security: Object = {"privileged": True} if profile and profile.privileged else {}
     if profile and spec.rdma and profile.capabilities:
         security["capabilities"] = {"add": sorted(profile.capabilities)}
     container: Object = {
         "name": name,
         "image": spec.image,
-        "resources": {**({"requests": requests} if requests else {}), "limits": limits},
-        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}, *mounts],  # noqa: S108 - in a container
+        "resources": {"requests": requests, "limits": limits} if requests else {"limits": limits},
+        "volumeMounts": [
+            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - in a container
+            *({"name": each.name, "mountPath": each.path} for each in mounts),
+        ],
     }
     if profile and profile.env:
         container["env"] = env_list(profile.env)
@@ -344,16 +350,9 @@ def _affinity(spec: RunSpec, labels: Mapping[str, str]) -> Object:
         "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
     }
     if spec.hostnames:
-        terms = [
-            {
-                "matchExpressions": [
-                    {"key": _HOSTNAME, "operator": "In", "values": [*spec.hostnames]}
-                ]
-            }
-        ]
-        affinity["nodeAffinity"] = {
-            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}
-        }
+        named = {"key": _HOSTNAME, "operator": "In", "values": [*spec.hostnames]}
+        terms = {"nodeSelectorTerms": [{"matchExpressions": [named]}]}
+        affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
     return affinity
 
 
@@ -362,8 +361,8 @@ def _volumes(spec: RunSpec) -> list[Object]:
     if spec.resources.shm:
         shm["sizeLimit"] = mebibytes(spec.resources.shm)
     profile = spec.resources.profile
-    mounts = (
-        (*profile.mounts, *(profile.sidecar.mounts if profile.sidecar else ())) if profile else ()
-    )
+    mounts = list(profile.mounts) if profile else []
+    if profile and profile.sidecar:
+        mounts += profile.sidecar.mounts
     volumes = {each.name: {"name": each.name, **each.source} for each in mounts}
     return [{"name": "shm", "emptyDir": shm}, *volumes.values()]

@@ -33,7 +33,8 @@ class Amount(NamedTuple):
     known: bool = True  # Whether all pods are visible: else less may be free
 
     def __str__(self) -> str:
-        return f"{self.free if self.known else '?'}/{self.allocatable}"
+        free = self.free if self.known else "?"
+        return f"{free}/{self.allocatable}"
 
     @property
     def all_free(self) -> bool:
@@ -57,9 +58,8 @@ class Taint(NamedTuple):
     effect: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
-        )
+        taint = f"{self.key}={self.value}" if self.value else self.key
+        return f"{taint}:{self.effect}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,43 +124,30 @@ def read_nodes(
     """Read nodes, and what pods leave free on them. `all_pods`: whether `pods` are all pods."""
     there: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for pod in pods:
-        if (pod.get("status") or {}).get("phase") not in _ENDED:
-            there[(pod.get("spec") or {}).get("nodeName", "")].append(pod)
-    return tuple(
-        read_node(node, there[_meta(node).get("name", "")], all_pods=all_pods) for node in nodes
-    )
+        if _status(pod).get("phase") not in _ENDED:
+            there[_spec(pod).get("nodeName", "")].append(pod)
+    named = [(_meta(node).get("name", ""), node) for node in nodes]
+    return tuple(read_node(node, there[name], all_pods=all_pods) for name, node in named)
 
 
 def read_node(
     node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]] = (), *, all_pods: bool = True
 ) -> Node:
     """Read one node, with the pods there. Raise ValueError for an amount that is not a quantity."""
-    meta, spec, status = _meta(node), node.get("spec") or {}, node.get("status") or {}
-    labels = dict(meta.get("labels") or {})
-    used = Counter[str]()
-    for pod in pods:
-        used.update(requests(pod))
-    amounts = {
-        name: Amount(number := _number(name, text), max(number - used[name], 0), all_pods)
-        for name, text in (status.get("allocatable") or {}).items()
-    }
-    ready, why_not = _ready(status.get("conditions") or ())
+    labels = dict(_meta(node).get("labels") or {})
+    amounts = _amounts(node, pods, all_pods=all_pods)
+    ready, why_not = _ready(_status(node).get("conditions") or ())
     available = fabric_resource([name for name, amount in amounts.items() if amount.allocatable])
     resource = available or fabric_resource(amounts)
-    info = status.get("nodeInfo") or {}
+    info = _status(node).get("nodeInfo") or {}
     return Node(
-        name=meta.get("name", ""),
-        label_type=_first(
-            labels, "node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"
-        ),
+        name=_meta(node).get("name", ""),
+        label_type=_first(labels, _TYPE_LABELS),
         arch=labels.get("kubernetes.io/arch") or info.get("architecture", ""),
         ready=ready,
         why_not=why_not,
-        unschedulable=bool(spec.get("unschedulable")),
-        taints=tuple(
-            Taint(each.get("key", ""), each.get("value") or "", each.get("effect", ""))
-            for each in spec.get("taints") or ()
-        ),
+        unschedulable=bool(_spec(node).get("unschedulable")),
+        taints=tuple(map(_taint, _spec(node).get("taints") or ())),
         labels=labels,
         gpus=amounts.get(GPU, _NONE),
         resource=resource,
@@ -168,36 +155,62 @@ def read_node(
         huge_pages=amounts.get(HUGE_PAGES, _NONE),
         memory=amounts.get("memory", _NONE),
         cpus=amounts.get("cpu", _NONE),
-        zone=_first(
-            labels, "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
-        ),
+        zone=_first(labels, _ZONE_LABELS),
         layers=tuple(labels[layer] for layer in LAYERS if labels.get(layer)),
         ultraserver=labels.get("topology.k8s.aws/ultraserver-id", ""),
         health=labels.get(f"{_HYPERPOD}node-health-status", ""),
         deep_health=labels.get(f"{_HYPERPOD}deep-health-check-status", ""),
         kubelet=info.get("kubeletVersion", ""),
         runtime=info.get("containerRuntimeVersion", ""),
-        runs=tuple(
-            sorted(
-                {
-                    run
-                    for pod in pods
-                    if (run := (_meta(pod).get("labels") or {}).get("fabbench/run"))
-                }
-            )
-        ),
+        runs=tuple(sorted(set(filter(None, map(_run, pods))))),
     )
 
 
-def requests(pod: Mapping[str, Any]) -> Mapping[str, int]:
-    """Add up what one pod requests, as the scheduler does (k8s.io/component-helpers/resource, PodRequests).
+def _amounts(
+    node: Mapping[str, Any],
+    pods: Iterable[Mapping[str, Any]],
+    *,
+    all_pods: bool,
+) -> dict[str, Amount]:
+    """Return how much a node has of each resource, and what its pods leave free."""
+    used = Counter[str]()
+    for pod in pods:
+        used.update(requests(pod))
+    amounts: dict[str, Amount] = {}
+    allocatable = _status(node).get("allocatable") or {}
+    for name, text in allocatable.items():
+        number = _number(name, text)
+        free = max(number - used[name], 0)
+        amounts[name] = Amount(number, free, all_pods)
+    return amounts
 
-    Containers and sidecars run together; other init containers one after another, each with the sidecars above it.
+
+def _taint(each: Mapping[str, Any]) -> Taint:
+    return Taint(
+        key=each.get("key", ""),
+        value=each.get("value") or "",
+        effect=each.get("effect", ""),
+    )
+
+
+def _run(pod: Mapping[str, Any]) -> str:
+    """Return fabbench's run that a pod belongs to; empty: none."""
+    labels = _meta(pod).get("labels") or {}
+    return str(labels.get("fabbench/run") or "")
+
+
+def requests(pod: Mapping[str, Any]) -> Mapping[str, int]:
+    """Add up what one pod requests, as the scheduler does.
+
+    Containers and sidecars run together; other init containers one after another, each with the
+    sidecars above it (k8s.io/component-helpers/resource, PodRequests).
     """
-    spec = pod.get("spec") or {}
-    total, sidecars, peak = Counter[str](), Counter[str](), Counter[str]()
+    spec = _spec(pod)
+    total = Counter[str]()
     for container in spec.get("containers") or ():
         total.update(_requested(container))
+    sidecars = Counter[str]()
+    peak = Counter[str]()
     for container in spec.get("initContainers") or ():
         requested = Counter(_requested(container))
         if container.get("restartPolicy") == "Always":
@@ -205,7 +218,7 @@ def requests(pod: Mapping[str, Any]) -> Mapping[str, int]:
             requested.clear()
         peak |= sidecars + requested
     total = (total + sidecars) | peak
-    total.update({name: _number(name, text) for name, text in (spec.get("overhead") or {}).items()})
+    total.update(_numbers(spec.get("overhead") or {}))
     return total
 
 
@@ -217,9 +230,10 @@ def values_of_label(
     Raise MachineError that names the nodes that lack it.
     """
     labels = {_meta(node).get("name", ""): _meta(node).get("labels") or {} for node in nodes}
-    values = {name: labels.get(name, {}).get(key, "") for name in names}
+    of_named = {name: labels.get(name, {}) for name in names}
+    values = {name: each.get(key, "") for name, each in of_named.items()}
     if missing := [name for name in names if not values[name]]:
-        shared = set[str].intersection(*(set(labels.get(name, {})) for name in names))
+        shared = set[str].intersection(*map(set, of_named.values()))
         topology = sorted(each for each in shared if "topology" in each)
         raise MachineError(
             f"Nodes without the label {key}: {listed(missing)}.",
@@ -235,34 +249,51 @@ def fabric_name(node: Node) -> str:
 
 def true_condition(thing: Mapping[str, Any], *types: str) -> Mapping[str, Any] | None:
     """Return the first condition of an object's status that has one of these types and is true."""
-    conditions = (thing.get("status") or {}).get("conditions") or ()
-    return next(
-        (each for each in conditions if each.get("type") in types and each.get("status") == "True"),
-        None,
-    )
+    conditions: Iterable[Mapping[str, Any]] = _status(thing).get("conditions") or ()
+    for condition in conditions:
+        if condition.get("type") in types and condition.get("status") == "True":
+            return condition
+    return None
 
 
 def _meta(thing: Mapping[str, Any]) -> Mapping[str, Any]:
     return thing.get("metadata") or {}
 
 
-def _first(labels: Mapping[str, str], *names: str) -> str:
-    return next((labels[name] for name in names if labels.get(name)), "")
+def _spec(thing: Mapping[str, Any]) -> Mapping[str, Any]:
+    return thing.get("spec") or {}
+
+
+def _status(thing: Mapping[str, Any]) -> Mapping[str, Any]:
+    return thing.get("status") or {}
+
+
+_TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+_ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+
+
+def _first(labels: Mapping[str, str], names: Sequence[str]) -> str:
+    """Return the first of labels that is there; empty: none is."""
+    return next(filter(None, map(labels.get, names)), "")
 
 
 def _ready(conditions: Iterable[Mapping[str, Any]]) -> tuple[bool, str]:
     for condition in conditions:
         if condition.get("type") == "Ready":
-            if condition.get("status") == "True":
-                return True, ""
-            return False, str(condition.get("message") or condition.get("reason") or "")
+            why = condition.get("message") or condition.get("reason") or ""
+            ready = condition.get("status") == "True"
+            return ready, "" if ready else str(why)
     return False, "The node has no Ready condition"
 
 
 def _requested(container: Mapping[str, Any]) -> Mapping[str, int]:
     """Read a container's requests; a missing one defaults to its limit."""
     resources = container.get("resources") or {}
-    amounts = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    limits = resources.get("limits") or {}
+    return _numbers({**limits, **(resources.get("requests") or {})})
+
+
+def _numbers(amounts: Mapping[str, Any]) -> dict[str, int]:
     return {name: _number(name, text) for name, text in amounts.items()}
 
 

@@ -1,7 +1,4 @@
-"""The objects of one run in a cluster.
-
-Creating, waiting for, keeping alive and removing them, also by `clean`.
-"""
+"""The objects of one run in a cluster: creating, awaiting, keeping alive and removing them."""
 
 import contextlib
 import math
@@ -10,7 +7,9 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
 from fabbench.launchers import Explanation, Leftover, ObjectRef, notify
@@ -58,11 +57,8 @@ _BY_ITSELF = (
 )
 _KINDS = ("MPIJob", "Job", "Pod")  # Owners first. All else goes with its owner.
 _JOBS = ("MPIJob", "Job")  # Not every cluster has MPIJobs, and not every user may list both
-_ENDS = (
-    "Complete",
-    "Succeeded",
-    "Failed",
-)  # Conditions of a Job that has ended; Succeeded is an MPIJob's
+_ENDS = ("Complete", "Succeeded", "Failed")
+"""Conditions of a Job that has ended; Succeeded is an MPIJob's."""
 
 
 def remove(
@@ -74,45 +70,57 @@ def remove(
 ) -> None:
     """Delete things with all that they own, and wait until `left` returns nothing.
 
-    Raise MachineError that names it.
-
     Things without a uid may still appear: their creation was interrupted. A pod whose node is lost
     cannot be removed: with `force` the cluster forgets it, even if it still runs; else it is not
-    waited for.
+    waited for. Raise MachineError that names what remains.
     """
     started = answered = time.monotonic()
     stuck_since: float | None = None
-    note_at, late_s = started + _NOTE_S, 0 if all(thing.uid for thing in things) else _LATE_S
+    note_at = started + _NOTE_S
+    late_s = 0 if all(thing.uid for thing in things) else _LATE_S
     names: list[str] = []
     while True:
         now = time.monotonic()
         if names and now > note_at:
-            notify(f"Waiting until the cluster has removed {', '.join(names)}.")
+            listed = ", ".join(names)
+            notify(f"Waiting until the cluster has removed {listed}.")
             note_at = math.inf
         try:
-            for thing in things:
-                _delete(api, thing)
-            remaining = left()
-            lost = pods_on_lost_nodes(api, remaining)
-            for pod in remaining:
-                if force and pod["metadata"]["name"] in lost:
-                    _delete(api, reference(pod), force=True)
-            answered, names = now, [str(each["metadata"]["name"]) for each in remaining]
+            remaining, lost = _delete_all(api, things, left, force=force)
         except UnansweredError as error:  # it may be back soon
             if now - answered > _SILENT_S:
                 raise MachineError(
                     f"{_named(things)} cannot be removed: {error}", hint=_BY_ITSELF
                 ) from error
         else:
+            answered = now
+            names = [str(each["metadata"]["name"]) for each in remaining]
             if not names and now - started >= late_s:
                 return
             stuck = bool(names) and not force and set(names) == set(lost)
             stuck_since = (stuck_since or now) if stuck else None
-            if now - started > REMOVAL_S or (
-                stuck_since is not None and now - stuck_since > _STUCK_S
-            ):
+            given_up = stuck_since is not None and now - stuck_since > _STUCK_S
+            if given_up or now - started > REMOVAL_S:
                 raise _remains(names, lost, now - started)
         time.sleep(_LOOK_S)
+
+
+def _delete_all(
+    api: KubernetesApi,
+    things: Sequence[ObjectRef],
+    left: Callable[[], Sequence[Object]],
+    *,
+    force: bool,
+) -> tuple[Sequence[Object], Mapping[str, str]]:
+    """Delete things once. Return what is left, and the pods of it whose node is lost."""
+    for thing in things:
+        _delete(api, thing)
+    remaining = left()
+    lost = pods_on_lost_nodes(api, remaining)
+    for pod in remaining:
+        if force and pod["metadata"]["name"] in lost:
+            _delete(api, reference(pod), force=True)
+    return remaining, lost
 
 
 def _named(things: Sequence[ObjectRef]) -> str:
@@ -127,19 +135,19 @@ def _remains(names: Sequence[str], lost: Mapping[str, str], waited_s: float) -> 
             hint="They disappear when the node is back or its Node object is deleted. "
             "fabbench clean --force deletes them now.",
         )
+    remaining = ", ".join(names)
     return MachineError(
-        f"These still exist after {waited_s:.0f} s: {', '.join(names)}.",
+        f"These still exist after {waited_s:.0f} s: {remaining}.",
         hint="Pods exit on their own unless their node is lost; fabbench clean finds them.",
     )
 
 
 def pods_on_lost_nodes(api: KubernetesApi, objects: Iterable[Object]) -> dict[str, str]:
     """Return the pods whose node is not ready or no longer exists: pod → node."""
-    placed = (
-        (str(each["metadata"]["name"]), (each.get("spec") or {}).get("nodeName"))
-        for each in objects
-    )
-    nodes = {pod: str(node) for pod, node in placed if node}
+    nodes: dict[str, str] = {}
+    for each in objects:
+        if node := (each.get("spec") or {}).get("nodeName"):
+            nodes[str(each["metadata"]["name"])] = str(node)
     lost = {node: _lost(api, node) for node in set(nodes.values())}
     return {pod: node for pod, node in nodes.items() if lost[node]}
 
@@ -158,9 +166,8 @@ def _delete(api: KubernetesApi, thing: ObjectRef, *, force: bool = False) -> Non
     if thing.uid:
         body["preconditions"] = {"uid": thing.uid}
     if thing.kind != "Pod" or force:
-        body["gracePeriodSeconds"] = (
-            0  # for a pod it would mean to forget it, even if it still runs
-        )
+        # For a pod it means to forget it, even if it still runs.
+        body["gracePeriodSeconds"] = 0
     try:
         api.delete(thing.kind, thing.name, body, namespace=thing.namespace)
     except AbsentError:
@@ -177,10 +184,7 @@ def remove_run(
     pods: Callable[[], Sequence[Object]],
     error: BaseException | None,
 ) -> None:
-    """Remove a run's first object, even if interrupted.
-
-    What remains is a MachineError, or a note of `error`.
-    """
+    """Remove a run's first object, even if interrupted; raise or note at `error` what remains."""
     if isinstance(error, KeyboardInterrupt):
         notify(f"Interrupted: removing {_named([thing])}.")
     try:
@@ -196,10 +200,7 @@ def remove_run(
 
 
 def find_leftovers(api: KubernetesApi, *, everywhere: bool) -> tuple[Leftover, ...]:
-    """Find fabbench's objects, of any run.
-
-    Raise MachineError without the right to list pods, or Jobs and MPIJobs.
-    """
+    """Find fabbench's objects of any run. Raise MachineError if the user may not list them."""
     return group_leftovers(_objects(api, everywhere=everywhere), datetime.now(UTC))
 
 
@@ -214,9 +215,10 @@ def _objects(api: KubernetesApi, *, everywhere: bool) -> list[dict[str, Any]]:
             )
         except (AbsentError, ForbiddenError) as error:
             unseen[kind] = error
-    refused = unseen.get("Pod") or (unseen["Job"] if unseen.keys() >= {*_JOBS} else None)
-    if refused is not None:
-        raise refused
+    if "Pod" in unseen:
+        raise unseen["Pod"]
+    if unseen.keys() >= set(_JOBS):
+        raise unseen["Job"]
     return objects
 
 
@@ -227,25 +229,24 @@ def remove_leftovers(
     runs = {(leftover.run, leftover.namespace) for leftover in chosen}
 
     def left() -> list[dict[str, Any]]:
-        found = _objects(api, everywhere=everywhere)
-        return [
-            each
-            for each in found
-            if (each["metadata"]["labels"][RUN], each["metadata"]["namespace"]) in runs
-        ]
+        return [each for each in _objects(api, everywhere=everywhere) if _run_of(each) in runs]
 
-    remove(api, [thing for leftover in chosen for thing in leftover.things], left, force=force)
+    things = [*chain.from_iterable(leftover.things for leftover in chosen)]
+    remove(api, things, left, force=force)
+
+
+def _run_of(thing: Object) -> tuple[str, str]:
+    """Return the run and the namespace of an object."""
+    meta = thing["metadata"]
+    return meta["labels"][RUN], meta["namespace"]
 
 
 def group_leftovers(objects: Iterable[Object], now: datetime) -> tuple[Leftover, ...]:
-    """Group what fabbench created by runs: the oldest first.
-
-    Each object needs its `kind`, which lists omit.
-    """
-    runs = defaultdict[tuple[str, str], list[Object]](list)
+    """Group objects by runs, the oldest first. Each needs its `kind`, which lists omit."""
+    runs: dict[tuple[str, str], list[Object]] = defaultdict(list)
     for each in objects:
-        runs[each["metadata"]["labels"][RUN], each["metadata"]["namespace"]].append(each)
-    left = (_leftover(run, namespace, things, now) for (run, namespace), things in runs.items())
+        runs[_run_of(each)].append(each)
+    left = [_leftover(*run, things, now) for run, things in runs.items()]
     return tuple(sorted(left, key=lambda each: (-each.age, each.run, each.namespace)))
 
 
@@ -253,19 +254,19 @@ def _leftover(run: str, namespace: str, things: Sequence[Object], now: datetime)
     metas = [thing["metadata"] for thing in things]
     created = min(datetime.fromisoformat(meta["creationTimestamp"]) for meta in metas)
     own = {meta["uid"] for meta in metas}
-    owned = {
-        meta["uid"]
-        for meta in metas
-        if any(each["uid"] in own for each in meta.get("ownerReferences") or ())
-    }
-    first = (reference(thing) for thing in things if thing["metadata"]["uid"] not in owned)
+    first: list[ObjectRef] = []
+    for thing in things:
+        owners = thing["metadata"].get("ownerReferences") or ()
+        if own.isdisjoint(each["uid"] for each in owners):
+            first.append(reference(thing))
+    first.sort(key=lambda each: (_KINDS.index(each.kind), each.name))
     return Leftover(
         run=run,
         namespace=namespace,
         age=max(now - created, timedelta(0)),
         running=any(map(_runs, things)),
         request="",
-        things=tuple(sorted(first, key=lambda each: (_KINDS.index(each.kind), each.name))),
+        things=tuple(first),
     )
 
 
@@ -274,20 +275,28 @@ def _runs(thing: Object) -> bool:
         return true_condition(thing, *_ENDS) is None
     # A pod being deleted no longer belongs to a run; if its node is lost it stays "Running"
     # forever.
-    return thing["status"].get("phase") == "Running" and not thing["metadata"].get(
-        "deletionTimestamp"
-    )
+    deleted = thing["metadata"].get("deletionTimestamp")
+    return _is_running(thing) and not deleted
+
+
+def _is_running(pod: Object) -> bool:
+    status = pod.get("status", {})
+    return bool(status.get("phase") == "Running")
 
 
 def reference(thing: Object) -> ObjectRef:
     """Return the reference of an object as the API returns it."""
     meta = thing["metadata"]
     return ObjectRef(
-        thing.get("kind") or "Pod", meta.get("namespace") or "", meta["name"], meta.get("uid") or ""
+        kind=thing.get("kind") or "Pod",
+        namespace=meta.get("namespace") or "",
+        name=meta["name"],
+        uid=meta.get("uid") or "",
     )
 
 
-_POLL_S, _RETRY_S = 0.5, 1.0
+_POLL_S = 0.5
+_RETRY_S = 1.0
 _BEAT_S = 5.0
 _ANSWER_S = 5.0
 _BEATS = 'while read -r _; do : >"$1" && echo beat; done'
@@ -309,7 +318,10 @@ class Heartbeat:
         pods: Callable[[], Sequence[dict[str, Any]]],
     ) -> None:
         """`pods` returns the pods. `job` is the name of a Job, with whose deadline they end."""
-        self._api, self._job, self._lease_s, self._pods = api, job, lease_s, pods
+        self._api = api
+        self._job = job
+        self._lease_s = lease_s
+        self._pods = pods
         self._beats: dict[str, ProcessStream] = {}
         self._beating: set[str] = set()  # Pods that have not answered the last beat yet
         self._closing = threading.Event()
@@ -335,12 +347,10 @@ class Heartbeat:
                     until = round(now - self._started) + self._lease_s
                     self._api.patch("Job", self._job, {"spec": {"activeDeadlineSeconds": until}})
                     self._extended = now
-                running = [
-                    pod for pod in self._pods() if pod.get("status", {}).get("phase") == "Running"
-                ]
+                running = [pod["metadata"]["name"] for pod in self._pods() if _is_running(pod)]
             except MachineError:
                 continue
-            for name in {pod["metadata"]["name"] for pod in running} - self._beating:
+            for name in set(running) - self._beating:
                 self._beating.add(name)
                 threading.Thread(
                     target=self._beat, args=(name,), daemon=True, name=f"fabbench beat {name}"
@@ -354,15 +364,15 @@ class Heartbeat:
                 self._beats[name] = connection.open(("sh", "-c", _BEATS, "sh", HEARTBEAT_FILE))
             pipe = self._beats[name]
             pipe.send(b"\n")
-            answered, until = False, time.monotonic() + _ANSWER_S
+            answered = False
+            until = time.monotonic() + _ANSWER_S
             while not answered and not pipe.closed and time.monotonic() < until:
                 answered = bool(pipe.read(_POLL_S))
             if not answered:
                 self._beats.pop(name).close()
         except MachineError:
-            broken = self._beats.pop(
-                name, None
-            )  # the pod may still be starting; the next beat is soon
+            # The pod may still be starting; the next beat is soon.
+            broken = self._beats.pop(name, None)
             if broken is not None:
                 broken.close()
         finally:
@@ -370,10 +380,7 @@ class Heartbeat:
 
 
 class PodWatch:
-    """A thread that keeps the last state of pods.
-
-    An evicted one may show that for less than a second.
-    """
+    """A thread that keeps the last state of pods: an evicted one shows it for a moment only."""
 
     def __init__(self, api: KubernetesApi, selector: str) -> None:
         self.last: dict[str, Mapping[str, Any]] = {}  # A pod's uid → its last reported state
@@ -408,14 +415,35 @@ _ENDED_BY_JOB = "SuccessfulDelete"
 
 
 def _index(pod: Object) -> int:
-    return next(
-        (
-            int(pod["metadata"]["labels"][label])
-            for label in INDEX
-            if label in pod["metadata"]["labels"]
-        ),
-        0,
-    )
+    labels = pod["metadata"]["labels"]
+    for label in INDEX:
+        if label in labels:
+            return int(labels[label])
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """How a pod ended."""
+
+    pod: str
+    why: Explanation | None
+    exists: bool
+    """Whether it still is there, as failed."""
+
+    @property
+    def is_vague(self) -> bool:
+        """Return whether a better reason may come a little later."""
+        return self.why is not None and self.why.code in {"killed", "deleted"}
+
+
+def _not_ready(sentence: str, why: Explanation | None) -> MachineError:
+    text = sentence if why is None else f"{sentence} {why.text}".strip()
+    return MachineError(text, hint="Raise --start-timeout, or check with kubectl describe.")
+
+
+def _is_worker(pod: Object) -> bool:
+    return bool(pod["metadata"]["labels"][ROLE] == WORKER)
 
 
 class JobRun:
@@ -424,10 +452,7 @@ class JobRun:
     def __init__(
         self, api: KubernetesApi, spec: RunSpec, objects: Sequence[dict[str, Any]]
     ) -> None:
-        """`objects` are created, in this order.
-
-        The first, a Job or MPIJob, creates pods and owns the others.
-        """
+        """`objects` are created in this order: the first, a Job or MPIJob, owns the others."""
         self._api = api
         self._spec = spec
         self._objects = objects
@@ -436,9 +461,8 @@ class JobRun:
         self._ready: Mapping[str, Object] = {}  # The workers as they were once ready, by name
         self._selector = f"{RUN}={spec.run}"
         self._watch = PodWatch(api, self._selector)
-        job = (
-            spec.name if self._kind == "Job" else f"{spec.name}-launcher"
-        )  # As the operator names it
+        # As the operator names the launcher's.
+        job = spec.name if self._kind == "Job" else f"{spec.name}-launcher"
         self._heartbeat = Heartbeat(api, job, spec.lease_s, self.pods)
 
     def __enter__(self) -> Self:
@@ -460,22 +484,17 @@ class JobRun:
     def wait(self, limit_s: float, nodes: Sequence[Node]) -> Sequence[Object]:
         """Wait until all pods are ready, and return them by index.
 
-        Report what they wait for after a while.
-
-        Raise MachineError with the explanation: at once if the reason is permanent, else after
-        `limit_s`.
+        Report what they wait for after a while. Raise MachineError with the explanation: at once if
+        the reason is permanent, else after `limit_s`.
         """
-        started, since = time.monotonic(), dict[str, float]()
-        reported = set[str]()  # Texts without digits: ports and pods of the same reason differ
+        started = time.monotonic()
+        since: dict[str, float] = {}
+        reported: set[str] = set()  # Texts without digits: ports and pods of one reason differ
         while True:
             try:
-                pods = sorted(
-                    (pod for pod in self.pods() if pod["metadata"]["labels"][ROLE] == WORKER),
-                    key=_index,
-                )
-                if len(pods) == self._spec.count and all(
-                    true_condition(pod, "Ready") for pod in pods
-                ):
+                pods = self._workers()
+                ready = all(true_condition(pod, "Ready") for pod in pods)
+                if ready and len(pods) == self._spec.count:
                     self._ready = {pod["metadata"]["name"]: pod for pod in pods}
                     return pods
                 why = self._what_is_missing(pods, nodes)
@@ -487,27 +506,27 @@ class JobRun:
             if why is not None and why.final:
                 raise MachineError(why.text, hint=why.advice)
             if now - started > limit_s:
-                text = (
-                    f"The pods were not ready after {limit_s:g} s. {why.text if why else ''}"
-                ).strip()
-                raise MachineError(
-                    text, hint="Raise --start-timeout, or check with kubectl describe."
-                )
+                raise _not_ready(f"The pods were not ready after {limit_s:g} s.", why)
             if why is not None and now - since.setdefault(why.code, now) >= _REPORT_AFTER_S:
-                if (key := re.sub(r"\d+", "", why.text)) not in reported:
+                key = re.sub(r"\d+", "", why.text)
+                if key not in reported:
                     notify(str(why))
                 reported.add(key)
             time.sleep(_POLL_S)
 
+    def _workers(self) -> list[dict[str, Any]]:
+        """Return the pods that measure, by index."""
+        workers = filter(_is_worker, self.pods())
+        return sorted(workers, key=_index)
+
     def _what_is_missing(self, pods: Sequence[Object], nodes: Sequence[Node]) -> Explanation | None:
         events = list(self._api.objects("Event"))
-        found = (
-            explain_pod(pod, events, nodes) for pod in pods if not true_condition(pod, "Ready")
-        )
+        unready = [pod for pod in pods if not true_condition(pod, "Ready")]
         owner = self._api.read(self._kind, self._spec.name)
-        return next((each for each in found if each is not None), None) or explain_owner(
-            owner, self._kind, events
-        )
+        for pod in unready:
+            if why := explain_pod(pod, events, nodes):
+                return why
+        return explain_owner(owner, self._kind, events)
 
     def connections(self, pods: Sequence[Object]) -> dict[str, PodConnection]:
         """Return a connection to each pod, by the name of its node."""
@@ -530,66 +549,63 @@ class JobRun:
         deadline = time.monotonic() + _REASON_S
         try:
             while True:
-                first, found, exists = self._end_of(name)
-                if (
-                    found is None
-                    or found.code not in {"killed", "deleted"}
-                    or time.monotonic() > deadline
-                ):
+                end = self._end_of(name)
+                if not end.is_vague or time.monotonic() > deadline:
                     break
                 time.sleep(_POLL_S)
         except MachineError:
             return f"The pod {name} is no longer running."
-        node = self._ready[first]["spec"]["nodeName"] if first in self._ready else ""
-        if found is None or (found.code == "deleted" and not exists):
-            return f"The pod {first} on {node} was removed. Check its events to see who removed it."
-        return str(found) if node in str(found) else f"{found} It was on {node}."
+        node = ""
+        if end.pod in self._ready:
+            node = self._ready[end.pod]["spec"]["nodeName"]
+        if end.why is None or (end.why.code == "deleted" and not end.exists):
+            return (
+                f"The pod {end.pod} on {node} was removed. Check its events to see who removed it."
+            )
+        said = str(end.why)
+        return said if node in said else f"{said} It was on {node}."
 
-    def _end_of(self, name: str) -> tuple[str, Explanation | None, bool]:
-        """Return the pod that ended first, why if known, and whether it still exists."""
+    def _end_of(self, name: str) -> _End:
+        """Return the end of the pod that ended first."""
         pods = {pod["metadata"]["name"]: pod for pod in self.pods()}
         events = list(self._api.objects("Event"))
         first = self._first_ended(name, pods, events)
         end = self._explained(first, pods, events)
-        if end[1] is None or end[1].code != "deleted":
+        if end.why is None or end.why.code != "deleted":
             return end
         # Another may have ended it: the Job or the operator removes all pods when one has failed.
-        running = {
-            name for name, pod in pods.items() if pod.get("status", {}).get("phase") == "Running"
-        }
-        others = (
-            self._explained(each, pods, events)
-            for each in self._ready
-            if each not in {first, *running}
-        )
-        return next((each for each in others if each[1] and each[1].code != "deleted"), end)
+        running = {each for each, pod in pods.items() if _is_running(pod)}
+        for each in self._ready:
+            if each == first or each in running:
+                continue
+            other = self._explained(each, pods, events)
+            if other.why and other.why.code != "deleted":
+                return other
+        return end
 
-    def _explained(
-        self, name: str, pods: Mapping[str, Object], events: Sequence[Object]
-    ) -> tuple[str, Explanation | None, bool]:
-        now, before = pods.get(name), self._ready.get(name)
-        exists = now is not None and (
-            before is None or now["metadata"]["uid"] == before["metadata"]["uid"]
-        )
-        pod = (
-            now
-            if exists
-            else self._watch.last.get(before["metadata"]["uid"], before)
-            if before
-            else None
-        )
-        node = pod.get("spec", {}).get("nodeName") if pod else None
+    def _explained(self, name: str, pods: Mapping[str, Object], events: Sequence[Object]) -> _End:
+        """Return the end of a pod, as it is now, or else as it was last seen."""
+        now = pods.get(name)
+        before = self._ready.get(name)
+        uid = before["metadata"]["uid"] if before else ""
+        exists = now is not None and (not before or now["metadata"]["uid"] == uid)
+        pod = now if exists else self._watch.last.get(uid, before)
+        if not pod:
+            return _End(name, None, exists=exists)
+        node = pod.get("spec", {}).get("nodeName")
         nodes = read_nodes([self._api.read("Node", node)], ()) if node else ()
-        return name, explain_pod(pod, events, nodes) if pod else None, exists
+        return _End(name, explain_pod(pod, events, nodes), exists=exists)
 
     def _first_ended(self, name: str, pods: Mapping[str, Object], events: Sequence[Object]) -> str:
         """Return the name of the pod that made the Job fail and end the others."""
         ended = [event["message"] for event in events if event.get("reason") == _ENDED_BY_JOB]
         if not any(name in message for message in ended):
             return name
-        others = (each for each in self._ready if not any(each in message for message in ended))
-        phases = {each: pod.get("status", {}).get("phase") for each, pod in pods.items()}
-        return next((each for each in others if phases.get(each) != "Running"), name)
+        running = {each for each, pod in pods.items() if _is_running(pod)}
+        for each in self._ready:
+            if each not in running and not any(each in message for message in ended):
+                return each
+        return name
 
     def pods(self) -> list[dict[str, Any]]:
         """Return the run's pods as they are now."""

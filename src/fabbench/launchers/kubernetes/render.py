@@ -35,7 +35,7 @@ sed 's/^root:!/root:*/' /etc/shadow >/tmp/shadow && cat /tmp/shadow >/etc/shadow
 
 
 def rendered_spec(source: RenderInput) -> RunSpec:
-    """Return the spec of a run on nodes of the plan's instance type, with all their devices, or those that users name.
+    """Return the spec of a run on nodes of the plan's type, with all devices or those named.
 
     Raise RequestError if neither the type nor amounts are known, or the image lacks the benchmark.
     """
@@ -48,9 +48,8 @@ def rendered_spec(source: RenderInput) -> RunSpec:
     if resources == PodResources() and not amounts:
         raise RequestError(
             "What pods request of the nodes is unknown.",
-            hint="Pass their type if it is of EC2 (--instance-type p5.48xlarge), or "
-            "--pod-request nvidia.com/gpu=8 "
-            "and the same for the NICs, as kubectl describe node names them.",
+            hint="Pass their type if it is of EC2 (--instance-type p5.48xlarge), or --pod-request "
+            "nvidia.com/gpu=8 and the same for the NICs, as kubectl describe node names them.",
         )
     return RunSpec(
         run=options.run_id or "rendered",
@@ -105,9 +104,8 @@ class KubernetesManifests(Rendering):
         )
         script = script_body(source.plan, target)
         comment = source.command + _INDEXED.replace("@NAME@", spec.name)
-        return yaml_documents(indexed_job(spec, script), comment, compact=True).replace(
-            "\n---\n", "\n", 1
-        )
+        text = yaml_documents(indexed_job(spec, script), comment, compact=True)
+        return text.replace("\n---\n", "\n", 1)
 
 
 RENDERING = KubernetesManifests()

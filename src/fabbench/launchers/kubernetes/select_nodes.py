@@ -21,6 +21,7 @@ from fabbench.model.fabrics import natural_order
 from fabbench.model.messages import listed
 
 _NAMED = 4  # Maximum nodes named in a line
+_UNKNOWN_TYPE = "of unknown type"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,15 +29,14 @@ class NodeCriteria:
     """Which nodes a run needs."""
 
     count: int | None = None  # How many; None: as many as `names`, or 2
-    # Whether to take all nodes that are free and alike, at least 2, if neither gives a number
     every: bool = False
+    """Whether to take all nodes that are free and alike, at least 2, if neither gives a number."""
     instance_type: str = ""  # With or without HyperPod's ``ml.``; empty: any one
     names: tuple[str, ...] = ()  # Only these; empty: any
     labels: str = ""  # The selector that the cluster filtered the nodes by, for messages
     needs_gpu: bool = False
-    tolerations: tuple[Toleration, ...] = field(
-        default_factory=default_tolerations
-    )  # Taints that do not matter
+    tolerations: tuple[Toleration, ...] = field(default_factory=default_tolerations)
+    """Taints that do not matter."""
 
     @property
     def takes_all(self) -> bool:
@@ -58,7 +58,8 @@ def choose(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
     if criteria.takes_all:
         largest = max(map(len, large))
         return min((tuple(group) for group in large if len(group) == largest), key=_rank)
-    return min((_closest(group, needed) for group in large), key=_rank)
+    closest = [_closest(group, needed) for group in large]
+    return min(closest, key=_rank)
 
 
 def matching_nodes(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
@@ -69,7 +70,8 @@ def matching_nodes(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node,
 
 def usable_groups(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[tuple[Node, ...], ...]:
     """Return all nodes that can be taken now, in groups of nodes that are alike."""
-    return tuple(map(tuple, _sort_out(nodes, criteria)[0]))
+    groups, _ = _sort_out(nodes, criteria)
+    return tuple(map(tuple, groups))
 
 
 def check_choice(nodes: Sequence[Node], criteria: NodeCriteria, cluster: str) -> Check:
@@ -81,37 +83,35 @@ def check_choice(nodes: Sequence[Node], criteria: NodeCriteria, cluster: str) ->
     try:
         chosen = choose(nodes, criteria)
     except MachineError as error:
-        first, *rest = (line.strip() for line in str(error).splitlines())
-        seen = f"{first} {'; '.join(rest)}".strip().rstrip(".")
+        first, *rest = map(str.strip, str(error).splitlines())
+        groups = "; ".join(rest)
+        seen = f"{first} {groups}".strip().rstrip(".")
         status = Status.FAIL if criteria.count or criteria.names else Status.WARN
-        return Check(
-            host=cluster, name=name, status=status, seen=f"{seen}.", advice=error.hint or ""
-        )
+        advice = error.hint or ""
+        return Check(host=cluster, name=name, status=status, seen=f"{seen}.", advice=advice)
+    seen = _names(chosen)
     layer = shared_layer(chosen)
-    close = f"; they share {layer}" if layer and len(chosen) > 1 else ""
-    return Check(host=cluster, name=name, status=Status.PASS, seen=f"{_names(chosen)}{close}.")
+    if layer and len(chosen) > 1:
+        seen += f"; they share {layer}"
+    return Check(host=cluster, name=name, status=Status.PASS, seen=f"{seen}.")
 
 
 def resources_on(
     nodes: Sequence[Node], *, gpus: bool, declared: Profile | None = None
 ) -> PodResources:
-    """Return what pods request on these nodes.
-
-    All that is free on each, GPUs if the benchmark uses them.
+    """Return what pods request on these nodes: all that is free on each, and GPUs if used.
 
     `declared` is the user's profile. Raise MachineError if nodes lack what it needs.
     """
     first = nodes[0]
     profile = declared or first.profile
     shared = profile is not None and profile.shared
-    usable = profile is not None and (profile == first.profile if declared else profile in PROFILES)
+    usable = profile == first.profile and (declared is not None or profile in PROFILES)
     devices = min(node.fabric.free for node in nodes) if usable else 0
     if declared is not None and declared.resource and not devices:
         raise MachineError(
-            (
-                f"{first.name} has no {declared.resource}, which --cluster-profile {declared.name} "
-                "needs."
-            ),
+            f"{first.name} has no {declared.resource}, which --cluster-profile {declared.name} "
+            "needs.",
             hint=f"Check {declared.plugin}, or declare another profile.",
         )
     pages = profile is not None and profile.huge_pages and (devices or profile.device_class)
@@ -135,25 +135,30 @@ def shared_layer(nodes: Sequence[Node]) -> str:
 
 
 def _shared_layers(nodes: Sequence[Node]) -> list[str]:
-    same = takewhile(
-        lambda values: len(set(values)) == 1, zip(*(node.layers for node in nodes), strict=False)
-    )
+    by_depth = zip(*(node.layers for node in nodes), strict=False)
+    same = takewhile(lambda values: len(set(values)) == 1, by_depth)
     return [values[0] for values in same]
 
 
 def _sort_out(
     nodes: Sequence[Node], criteria: NodeCriteria
 ) -> tuple[list[list[Node]], Mapping[str, Sequence[Node]]]:
-    """Return nodes that can be taken now, in groups that are alike, and the others by what is against them."""
-    left_out, usable = defaultdict[str, list[Node]](list), list[Node]()
+    """Return groups of nodes that are alike and free, and the others by what is against them."""
+    left_out: dict[str, list[Node]] = defaultdict(list)
+    usable: list[Node] = []
     for node in sorted(nodes, key=lambda each: natural_order(each.name)):
-        why = next(chain(_mismatches(node, criteria), _obstacles(node, criteria)), "")
-        (left_out[why] if why else usable).append(node)
+        against = chain(_mismatches(node, criteria), _obstacles(node, criteria))
+        why = next(against, "")
+        if why:
+            left_out[why].append(node)
+        else:
+            usable.append(node)
     return _groups(usable, named=bool(criteria.names)), left_out
 
 
 def _count_needed(criteria: NodeCriteria, nodes: Sequence[Node]) -> int:
-    names, count = criteria.names, criteria.count
+    names = criteria.names
+    count = criteria.count
     if count is not None and count < 1:
         raise RequestError(
             f"Cannot measure {count} nodes.", hint="Pass 2 or more, or 1 for a single node."
@@ -179,7 +184,8 @@ def _mismatches(node: Node, criteria: NodeCriteria) -> Iterator[str]:
     if criteria.names and node.name not in criteria.names:
         yield "not chosen"
     if criteria.instance_type and node.instance_type != plain(criteria.instance_type):
-        yield f"{node.label_type or 'of unknown type'}, not {plain(criteria.instance_type)}"
+        label = node.label_type or _UNKNOWN_TYPE
+        yield f"{label}, not {plain(criteria.instance_type)}"
     if criteria.needs_gpu and not node.gpus.allocatable:
         yield "no GPU"
 
@@ -193,9 +199,8 @@ def _obstacles(node: Node, criteria: NodeCriteria) -> Iterator[str]:
     if node.health not in {"", "Schedulable"}:
         yield f"HyperPod's health status is {node.health}"
     for taint in node.taints:
-        if taint.effect in KEEPS_AWAY and not any(
-            each.covers(*taint) for each in criteria.tolerations
-        ):
+        tolerated = any(each.covers(*taint) for each in criteria.tolerations)
+        if taint.effect in KEEPS_AWAY and not tolerated:
             yield f"taint {taint}"
     for what, amount in (("GPUs", node.gpus), (fabric_name(node), node.fabric)):
         if not amount.all_free:
@@ -204,10 +209,7 @@ def _obstacles(node: Node, criteria: NodeCriteria) -> Iterator[str]:
 
 
 def _groups(nodes: Sequence[Node], *, named: bool) -> list[list[Node]]:
-    """Group nodes that one set of pods can run on.
-
-    A pod template has the same requests for all of them.
-    """
+    """Group nodes that one set of pods can run on: all have the same requests."""
     groups: dict[tuple[object, ...], list[Node]] = defaultdict(list)
     for node in nodes:
         key: tuple[object, ...] = (
@@ -229,29 +231,31 @@ def _closest(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
 
     Of several such sets the one with the fewest to spare.
     """
-    for depth in range(max(len(node.layers) for node in nodes), 0, -1):
+    deepest = max(len(node.layers) for node in nodes)
+    for depth in range(deepest, 0, -1):
         groups: dict[tuple[str, ...], list[Node]] = defaultdict(list)
         for node in nodes:
             if len(node.layers) >= depth:
                 groups[node.layers[:depth]].append(node)
         large = [group for group in groups.values() if len(group) >= count]
         if large:
-            return tuple(
-                min(large, key=lambda group: (len(group), natural_order(group[0].name)))[:count]
-            )
+            return tuple(min(large, key=_to_spare)[:count])
     return tuple(nodes[:count])
 
 
-def _rank(nodes: Sequence[Node]) -> tuple[object, ...]:
-    """Rank groups.
+def _to_spare(group: Sequence[Node]) -> tuple[object, ...]:
+    """Rank groups that are large enough: the smallest first, then by name."""
+    return len(group), natural_order(group[0].name)
 
-    With a fabric first, then by network speed, number of GPUs, and closeness of nodes.
-    """
+
+def _rank(nodes: Sequence[Node]) -> tuple[object, ...]:
+    """Rank groups: with a fabric first, then by network speed, number of GPUs, and closeness."""
     node = nodes[0]
+    network_gbps = node.entry.network_gbps if node.entry else 0
     passed = sum(each.deep_health == "Passed" for each in nodes)
     return (
         not node.fabric.allocatable,
-        -(node.entry.network_gbps if node.entry else 0),
+        -network_gbps,
         -node.gpus.allocatable,
         -node.fabric.allocatable,
         -len(_shared_layers(nodes)),
@@ -272,16 +276,17 @@ def _too_few(
     available = sum(map(len, groups))
     nodes_are = "1 node is" if needed == 1 else f"{needed} nodes are"
     together = ", and not together" if available >= needed else ""
-    lines = [f"{nodes_are} needed, {available or 'none'} available{together}:"]
-    lines += [f"  {_names(group)}: {_describe(group[0])}, free" for group in groups]
+    some = available or "none"
+    lines = [f"{nodes_are} needed, {some} available{together}:"]
+    for group in groups:
+        described = _describe(group[0])
+        lines.append(f"  {_names(group)}: {described}, free")
     lines += [f"  {_names(nodes)}: {why}" for why, nodes in left_out.items()]
     hint = "Wait until nodes are free (fabbench check lists them), or use fewer with --nodes."
     for why, nodes in left_out.items():
         if why.startswith("taint "):
-            hint += (
-                " If nodes with this taint are meant for it, pass --toleration "
-                f"{why.removeprefix('taint ')}."
-            )
+            taint = why.removeprefix("taint ")
+            hint += f" If nodes with this taint are meant for it, pass --toleration {taint}."
         elif why == "cordoned":
             hint += f" To use cordoned nodes again: kubectl uncordon {nodes[0].name}."
     if available >= needed:
@@ -294,9 +299,10 @@ def _with_labels(labels: str) -> str:
 
 
 def _describe(node: Node) -> str:
-    amounts = ((node.gpus.allocatable, "GPUs"), (node.fabric.allocatable, fabric_name(node)))
-    devices = [f"{count} {what}" for count, what in amounts if count]
-    return ", ".join(filter(None, (node.label_type or "of unknown type", *devices, node.zone)))
+    amounts = {"GPUs": node.gpus.allocatable, fabric_name(node): node.fabric.allocatable}
+    devices = [f"{count} {what}" for what, count in amounts.items() if count]
+    parts = (node.label_type or _UNKNOWN_TYPE, *devices, node.zone)
+    return ", ".join(filter(None, parts))
 
 
 def _names(nodes: Sequence[Node]) -> str:

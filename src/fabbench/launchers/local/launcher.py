@@ -55,7 +55,8 @@ class LocalLauncher(Launcher):
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
         """Probe this machine. There are no connections to try."""
         del deep, progress
-        name, probed = socket.gethostname(), _probe(target, needs)
+        name = socket.gethostname()
+        probed = _probe(target, needs)
         (host,) = inventory(target, {name: probed}, Needs()).hosts
         return Examined(
             probes={name: probed}, relations=HostRelations(addresses={name: host.address})
@@ -83,26 +84,21 @@ def _parted(parts: int, hosts: Sequence[Host]) -> tuple[Host, ...]:
     (host,) = hosts
     if host.gpus % parts or host.gpus < parts:
         raise RequestError(
-            (
-                f"{host.name} has {host.gpus} GPUs, which cannot be split into {parts} equal "
-                "virtual "
-                "nodes."
-            ),
+            f"{host.name} has {host.gpus} GPUs, which cannot be split into {parts} equal virtual "
+            "nodes.",
             hint="Choose a divisor of the number of GPUs, or pass --gpus.",
         )
-    names = (f"{host.name}-v{number}" for number in range(parts))
-    return tuple(replace(host, name=name, gpus=host.gpus // parts, virtual=True) for name in names)
+    part = replace(host, gpus=host.gpus // parts, virtual=True)
+    return tuple(replace(part, name=f"{host.name}-v{number}") for number in range(parts))
 
 
 def _probe(target: Target, needs: Needs, variant: Variant = DEFAULT_VARIANT) -> Probe:
     if sys.platform != "linux":
         raise MachineError("The target local needs Linux, as libfabric's programs do.")
     if target.hosts:
+        hosts = ", ".join(target.hosts)
         raise RequestError(
-            (
-                "--host has no effect with --on local, which is this machine: "
-                f"{', '.join(target.hosts)}."
-            ),
+            f"--host has no effect with --on local, which is this machine: {hosts}.",
             hint="Use --on ssh for hosts.",
         )
     return probe(Here(socket.gethostname()), target, needs, variant)

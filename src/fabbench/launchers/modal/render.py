@@ -1,7 +1,7 @@
 """Modal: apps that run a plan in its containers. These are rendered, not launched."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib.resources import files
 
@@ -19,18 +19,11 @@ from fabbench.model.fabrics import RDMA
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.plan import Plan
 
-_GPUS = {
-    "H100": "H100!",
-    "H200": "H200",
-    "B200": "B200",
-    "B300": "B300",
-}  # ``H100`` may become an H200
+_GPUS = {"H100": "H100!", "H200": "H200", "B200": "B200", "B300": "B300"}
+"""Modal's names of models; its ``H100`` may become an H200."""
 _GPUS_PER_HOST = 8
 _PACKAGES = ("libhwloc15", "libnl-route-3-200", "openssh-server", "iproute2")
-"""The first two are for EFA, which Modal mounts at /opt/amazon/efa.
-
-See its multinode-training-guide.
-"""
+"""The first two are for EFA, which Modal mounts at /opt/amazon/efa (multinode-training-guide)."""
 _LONGEST_S = 24 * 3600  # The maximum timeout of a Modal function
 _INTERFACE = variable("interface")  # which the app finds
 _START = """\
@@ -40,8 +33,8 @@ env | grep -E '^NCCL_(HOSTID|SOCKET_NTHREADS|NSOCKS_PERTHREAD)=' >~/.nccl.conf #
 export OMPI_MCA_oob_tcp_if_include="$interface" PRTE_MCA_prte_if_include="$interface"
 """
 _FOUND = (
-    '$(ip -brief address show to "${hosts[0]}") interface=${interface%%[@ ]*} # others may '
-    "lead nowhere"
+    '$(ip -brief address show to "${hosts[0]}") interface=${interface%%[@ ]*} '
+    "# others may lead nowhere"
 )
 
 
@@ -65,41 +58,51 @@ class ModalRendering(Rendering):
         packages = benchmark.python_packages if image == DEFAULT else ()
         if not packages:
             benchmark.require_image(image)
-        start = _START.replace("@LOG_IN@", log_in("${NUMBER:-0}", port=2222, sshd="-qf /dev/null"))
-        start = start.replace(
-            "@INTERFACE@", quote(named) if (named := source.request.target.interface) else _FOUND
-        )
-        opening, at_exit = (start, "complete") if source.plan.hosts > 1 else ("", "")
+        opening = _opening(source.request.target) if source.plan.hosts > 1 else ""
+        at_exit = "complete" if opening else ""
         text = script(source.plan, source.script_target("", opening=opening, at_exit=at_exit))
+        app_name = _text(f"fabbench-{source.plan.benchmark}")
+        settings = _settings(source.plan, instance, image)
         parts = (
             source.command,
             _docstring(source.plan),
             "import os\nimport subprocess\nimport sys\n\nimport modal\n\n",
-            *(f"{name} = {value}\n" for name, value in _settings(source.plan, instance, image)),
+            *(f"{name} = {value}\n" for name, value in settings.items()),
             _image(packages, python=not benchmark.python_packages or bool(packages)),
-            f"app = modal.App({_text(f'fabbench-{source.plan.benchmark}')}, image=image)\n",
+            f"app = modal.App({app_name}, image=image)\n",
             _app(source.request.target.inherited),
             f"SCRIPT = {literal(text)}\n",
         )
         return "".join(parts)
 
 
+def _opening(target: Target) -> str:
+    """Return the text by which hosts find each other."""
+    interface = quote(target.interface) if target.interface else _FOUND
+    text = _START.replace("@LOG_IN@", log_in("${NUMBER:-0}", port=2222, sshd="-qf /dev/null"))
+    return text.replace("@INTERFACE@", interface)
+
+
 def _instance(source: RenderInput) -> Instance:
     """Return the type of the hosts, if Modal offers it."""
     instance = source.instance
-    if instance is None or instance.gpu_model not in _GPUS or instance.gpus != _GPUS_PER_HOST:
-        seen = f"{instance.gpus or 'no'} {instance.gpu_model or 'GPU'}" if instance else ""
-        raise RequestError(
-            f"Modal's clusters have whole hosts with {_GPUS_PER_HOST} GPUs of "
-            f"{', '.join(_GPUS)}, but "
-            f"{f'{instance.instance_type} has {seen}' if instance else 'the type of the hosts is unknown'}.",
-            hint="Pass their type, such as --instance-type p5.48xlarge.",
-        )
-    return instance
+    if instance is None:
+        seen = "the type of the hosts is unknown"
+    elif instance.gpu_model in _GPUS and instance.gpus == _GPUS_PER_HOST:
+        return instance
+    else:
+        count = instance.gpus or "no"
+        model = instance.gpu_model or "GPU"
+        seen = f"{instance.instance_type} has {count} {model}"
+    models = ", ".join(_GPUS)
+    raise RequestError(
+        f"Modal's clusters have whole hosts with {_GPUS_PER_HOST} GPUs of {models}, but {seen}.",
+        hint="Pass their type, such as --instance-type p5.48xlarge.",
+    )
 
 
 def _app(inherited: Sequence[str]) -> str:
-    """Write the part that all apps share, and add the variables to inherit from where it is started."""
+    """Write the part that all apps share, with the variables to inherit from where it starts."""
     text = (files("fabbench.launchers.modal") / "app.txt").read_text("utf-8")
     if not inherited:
         return text
@@ -109,28 +112,31 @@ def _app(inherited: Sequence[str]) -> str:
 
 
 def _docstring(plan: Plan) -> str:
+    title = headline(plan)
+    first = plan.configurations[0].label
     return (
-        f'"""{headline(plan)} Needs modal 1.6.0 or later.\n\n'
+        f'"""{title} Needs modal 1.6.0 or later.\n\n'
         "    modal run --quiet FILE >LOG\n\n"
-        f"runs every configuration; --fabric {plan.configurations[0].label} runs that one alone. "
+        f"runs every configuration; --fabric {first} runs that one alone. "
         'fabbench parse and fabbench compare read the log.\n"""\n\n'
     )
 
 
-def _settings(plan: Plan, instance: Instance, image: str) -> Iterator[tuple[str, str]]:
+def _settings(plan: Plan, instance: Instance, image: str) -> dict[str, str]:
+    """Return the constants of the app."""
     fabrics = {configuration.fabric for configuration in plan.configurations}
-    yield "IMAGE", _text(image)
-    yield "NODES", str(plan.hosts)
-    yield "GPU", _text(f"{_GPUS[instance.gpu_model]}:{instance.gpus}")
-    yield "RDMA", str(bool(fabrics & {*RDMA}))
-    yield "TIMEOUT_S", str(min(longest_s(plan), _LONGEST_S))
+    gpus = f"{_GPUS[instance.gpu_model]}:{instance.gpus}"
+    return {
+        "IMAGE": _text(image),
+        "NODES": str(plan.hosts),
+        "GPU": _text(gpus),
+        "RDMA": str(not fabrics.isdisjoint(RDMA)),
+        "TIMEOUT_S": str(min(longest_s(plan), _LONGEST_S)),
+    }
 
 
 def _image(packages: Sequence[str], *, python: bool) -> str:
-    """Write the image.
-
-    One from a registry, plus what Modal and ssh need, and packages from PyPI.
-    """
+    """Write the image: one from a registry, what Modal and ssh need, and packages from PyPI."""
     more = ', add_python="3.12"' if python else ""
     pip = f"    .uv_pip_install({_words(packages)})\n" if packages else ""
     return (

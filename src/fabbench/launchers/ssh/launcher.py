@@ -1,11 +1,9 @@
-"""The launcher ``ssh``: hosts that ssh reaches.
-
-The first one runs mpirun, which reaches the others.
-"""
+"""The launcher ``ssh``: hosts that ssh reaches, of which the first one runs mpirun."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from fabbench.execution.worker_pool import map_hosts, require_all
 from fabbench.hosts.check import Progress
@@ -22,6 +20,7 @@ from fabbench.model.plan import Variant
 from fabbench.remote import SshOptions
 from fabbench.remote.allocation import connected, hold, probe
 from fabbench.remote.check_hosts import host_relations, in_one_line, probe_in_shell
+from fabbench.remote.host import RemoteHost
 from fabbench.remote.session import RemoteAllocation
 from fabbench.remote.ssh_transport import SshTransport
 
@@ -39,21 +38,10 @@ class SshLauncher(Launcher):
         refuse_images(target.variants, "the launcher ssh")
         names = _host_names(target)
         with connected(target, names) as results:
-            connections = {
-                name: each for name, each in results.items() if isinstance(each, SshTransport)
-            }
             hosts = _inventory(target, needs, results)
             wait = target.options_as(SshOptions).lost_after
-            with hold(hosts, connections, needs, lost_after_s=wait) as allocation:
-                if users := sorted(
-                    {user for remote in allocation.remotes for user in remote.others}
-                ):
-                    busy = listed([remote.name for remote in allocation.remotes if remote.others])
-                    notify(
-                        f"Warning: fabbench already runs on {busy} (as {', '.join(users)}): "
-                        "both "
-                        "get worse figures."
-                    )
+            with hold(hosts, _made(results), needs, lost_after_s=wait) as allocation:
+                _warn_of_others(allocation.remotes)
                 yield allocation
 
     @override
@@ -67,12 +55,12 @@ class SshLauncher(Launcher):
         del deep
         names = _host_names(target)
         arguments = probe_arguments(programs(needs), folders(target))
-        with connected(
-            target, names, lambda done: progress("connecting", done, len(names))
-        ) as results:
-            connections = {
-                name: one for name, one in results.items() if isinstance(one, SshTransport)
-            }
+
+        def on_connected(done: int) -> None:
+            progress("connecting", done, len(names))
+
+        with connected(target, names, on_connected) as results:
+            connections = _made(results)
             answers = map_hosts(
                 connections,
                 lambda one: probe_in_shell(one, one.name, arguments),
@@ -85,16 +73,30 @@ class SshLauncher(Launcher):
             probes = distinct({name: one.probe for name, one in probed.items()})
             progress("testing connections between them", 0, len(probed))
             relations = host_relations(target, probed)
-        errors = {
-            name: one
-            for name, one in {**results, **answers}.items()
-            if isinstance(one, MachineError)
-        }
-        unreachable = {name: in_one_line(errors[name]) for name in names if name in errors}
+        unreachable: dict[str, str] = {}
+        for name in names:
+            result = answers.get(name, results[name])
+            if isinstance(result, MachineError):
+                unreachable[name] = in_one_line(result)
         return Examined(probes=probes, relations=replace(relations, unreachable=unreachable))
 
 
 LAUNCHER = SshLauncher()
+
+
+def _made(results: Mapping[str, SshTransport | MachineError]) -> dict[str, SshTransport]:
+    """Return the connections that could be made."""
+    return {name: each for name, each in results.items() if isinstance(each, SshTransport)}
+
+
+def _warn_of_others(remotes: Sequence[RemoteHost]) -> None:
+    """Notify the user of other runs of fabbench on the hosts."""
+    busy = [remote for remote in remotes if remote.others]
+    if busy:
+        names = listed([remote.name for remote in busy])
+        others = set(chain.from_iterable(remote.others for remote in busy))
+        users = ", ".join(sorted(others))
+        notify(f"Warning: fabbench already runs on {names} (as {users}): both get worse figures.")
 
 
 def _host_names(target: Target) -> tuple[str, ...]:
@@ -106,9 +108,8 @@ def _host_names(target: Target) -> tuple[str, ...]:
         )
     twice = {name for name in target.hosts if target.hosts.count(name) > 1}
     if twice:
-        raise RequestError(
-            f"{', '.join(sorted(twice))} is given twice.", hint="List every host once."
-        )
+        names = ", ".join(sorted(twice))
+        raise RequestError(f"{names} is given twice.", hint="List every host once.")
     if target.nodes is not None and target.nodes > len(target.hosts):
         raise RequestError(
             f"--nodes is {target.nodes}, but only {len(target.hosts)} hosts were given."
@@ -119,19 +120,15 @@ def _host_names(target: Target) -> tuple[str, ...]:
 def _inventory(
     target: Target, needs: Needs, results: Mapping[str, SshTransport | MachineError]
 ) -> Inventory:
-    known = {name: each for name, each in results.items() if not isinstance(each, MachineError)}
+    known = _made(results)
     # Of hosts that may be divided, those that answer are enough.
     connections = known if needs.divided and len(known) > 1 else require_all(results)
 
     def probe_all(target: Target, variant: Variant) -> Mapping[str, Probe]:
-        probes = map_hosts(
-            connections, lambda connection: probe(connection, target, needs, variant)
-        )
+        probes = map_hosts(connections, lambda each: probe(each, target, needs, variant))
         return distinct(require_all(probes))
 
-    left_out = {
-        name: str(error) for name, error in results.items() if isinstance(error, MachineError)
-    }
+    left_out = {name: str(each) for name, each in results.items() if name not in known}
     return replace(inventories(target, needs, probe_all), unreachable=left_out)
 
 
@@ -142,8 +139,10 @@ def distinct(probes: Mapping[str, Probe]) -> Mapping[str, Probe]:
         by_machine.setdefault(result.identity or name, []).append(name)
     for same in by_machine.values():
         if len(same) > 1:
+            names = " and ".join(same)
+            hostname = probes[same[0]].hostname
             raise RequestError(
-                f"{' and '.join(same)} are the same machine ({probes[same[0]].hostname}).",
+                f"{names} are the same machine ({hostname}).",
                 hint="Name each machine once.",
             )
     return probes

@@ -1,7 +1,4 @@
-"""The launcher ``mpijob``: pods of an MPIJob, for clusters with Kubeflow's operator.
-
-Its options.
-"""
+"""Options of ``mpijob``: pods of an MPIJob, for clusters with Kubeflow's operator."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,6 @@
-"""The launcher ``mpijob``.
+"""The launcher ``mpijob``: as ``kubernetes``, but pods are workers of Kubeflow's operator."""
 
-As ``kubernetes``, but the pods are the workers of an MPIJob of Kubeflow's operator.
-"""
+from dataclasses import replace
 
 from fabbench.hosts.check import Check, Status
 from fabbench.launchers.kubernetes import ClusterPodOptions
@@ -32,9 +31,8 @@ def workload(spec: RunSpec) -> tuple[Object, ...]:
     launcher = supervised(spec, launcher_pod(spec, watchdog(spec)), "launcher")
     launcher["spec"]["containers"][0]["name"] = CONTAINER
     job = mpijob(spec, run_metadata(spec), launcher, waiting(spec))
-    job["spec"]["launcherCreationPolicy"] = (
-        "AtStartup"  # If fabbench dies before workers are ready, it ends them
-    )
+    # If fabbench dies before workers are ready, it ends them.
+    job["spec"]["launcherCreationPolicy"] = "AtStartup"
     job["spec"]["runPolicy"]["cleanPodPolicy"] = "All"
     return job, *claim_template(spec, {"name": spec.name, "labels": spec.labels})
 
@@ -44,7 +42,8 @@ class MpiJobLauncher(KubernetesLauncher):
 
     name = "mpijob"
     options = MpiJobOptions
-    rights, rights_example = MPIJOB_RIGHTS, "examples/rbac-mpijob.yaml"
+    rights = MPIJOB_RIGHTS
+    rights_example = "examples/rbac-mpijob.yaml"
     workload = staticmethod(workload)
 
     @override
@@ -53,19 +52,24 @@ class MpiJobLauncher(KubernetesLauncher):
             raise MachineError(
                 f"The cluster of {api.context} has no MPIJobs (mpijobs.kubeflow.org, v2beta1).",
                 hint="Install the Kubeflow MPI Operator, 0.5 or later: kubectl apply "
-                "--server-side -f "
-                f"{_INSTALL}. Or use --on kubernetes, which needs nothing installed.",
+                f"--server-side -f {_INSTALL}. Or use --on kubernetes, which needs nothing installed.",
             )
         require_claims(api, options)
 
     @override
     def cluster_checks(self, api: KubernetesApi, options: ClusterPodOptions) -> tuple[Check, ...]:
-        status, seen, advice = Status.PASS, "The cluster has Kubeflow MPIJobs (v2beta1).", ""
+        check = Check(
+            host=api.context,
+            name="operator",
+            status=Status.PASS,
+            seen="The cluster has Kubeflow MPIJobs (v2beta1).",
+        )
         try:
             self.require(api, options)
         except MachineError as error:
-            status, seen, advice = Status.FAIL, str(error), error.hint or ""
-        return (Check(host=api.context, name="operator", status=status, seen=seen, advice=advice),)
+            advice = error.hint or ""
+            check = replace(check, status=Status.FAIL, seen=str(error), advice=advice)
+        return (check,)
 
 
 LAUNCHER = MpiJobLauncher()

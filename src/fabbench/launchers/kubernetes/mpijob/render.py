@@ -1,6 +1,4 @@
-"""The format ``mpijob``.
-
-One object of Kubeflow's MPI operator, with a script that its launcher runs. Pure.
+"""The format ``mpijob``: an object of Kubeflow's MPI operator, whose launcher runs a script. Pure.
 
 It is what the EKS user guide (node-efa) applies, except that the launcher starts once every
 worker's sshd answers, and that nothing is retried. Fields: kubeflow/mpi-operator,
@@ -31,13 +29,15 @@ _SSHD = (
     "mkdir -p /run/sshd && ssh-keygen -A && exec /usr/sbin/sshd -De "
     "-o StrictModes=no -o PermitRootLogin=prohibit-password"
 )
-"""The operator would only start sshd, but images lack its directory and host keys. The key directory is a
-world-writable volume, which sshd's strict modes reject."""
+"""The operator would only start sshd, but images lack its directory and host keys.
+
+The key directory is a world-writable volume, which sshd's strict modes reject.
+"""
 _LIMIT = 120 * 1024  # Maximum bytes of one argument of a program; Linux's limit is 128 KiB
 
 
 def mpijob(spec: RunSpec, metadata: Object, launcher: Object, workers: Object) -> Object:
-    """Return the MPIJob of two pod templates, whose workers are never restarted. mpirun gets its slots elsewhere."""
+    """Return the MPIJob of two pod templates, whose workers are never restarted."""
     return {
         "apiVersion": "kubeflow.org/v2beta1",
         "kind": "MPIJob",
@@ -65,25 +65,25 @@ def scripted(spec: RunSpec, script: str) -> Object:
     text = escape_names(script)
     size = len(text.encode())
     if size > _LIMIT:
+        kib = size // 1024
+        most_kib = _LIMIT // 1024
         raise RequestError(
-            (
-                f"The script of this run has {size // 1024} KiB, but a job holds at most "
-                f"{_LIMIT // 1024} KiB."
-            ),
+            f"The script of this run has {kib} KiB, but a job holds at most {most_kib} KiB.",
             hint="Use fewer sizes, configurations or repeats per job.",
         )
     sshd = ("/bin/sh", "-c", " ".join((_SSHD, *_on_port(spec))))
     labels = {f"{_KUBEFLOW}/job-name": spec.name, f"{_KUBEFLOW}/job-role": "worker"}
     probe = {"tcpSocket": {"port": spec.port if spec.host_network else 22}, "periodSeconds": 1}
-    workers = template(
-        spec, benchmark_container(spec, sshd, "worker", readinessProbe=probe), labels
-    )
-    return mpijob(spec, user_metadata(spec), launcher_pod(spec, ("/bin/bash", "-c", text)), workers)
+    container = benchmark_container(spec, sshd, "worker", readinessProbe=probe)
+    workers = template(spec, container, labels)
+    launcher = launcher_pod(spec, ("/bin/bash", "-c", text))
+    return mpijob(spec, user_metadata(spec), launcher, workers)
 
 
 def launcher_pod(spec: RunSpec, command: tuple[str, ...]) -> Object:
     """Return the template of the launcher's pod: small, on any node of the image's architecture."""
-    options, profile = spec.options, spec.resources.profile
+    options = spec.options
+    profile = spec.resources.profile
     container: Object = {
         "name": "launcher",
         "image": spec.image,
@@ -118,9 +118,8 @@ _ANY_HOST_KEY = ("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/de
 
 
 def _on_port(spec: RunSpec) -> tuple[str, ...]:
-    return (
-        ("-p", str(spec.port)) if spec.host_network else ()
-    )  # There, 22 belongs to the nodes' sshd
+    # On the hosts' network, 22 belongs to the nodes' sshd.
+    return ("-p", str(spec.port)) if spec.host_network else ()
 
 
 class MpiJobManifest(KubernetesManifests):
