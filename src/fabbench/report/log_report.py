@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from fabbench.benchmarks import benchmark_named
 from fabbench.evidence.known_errors import causes
 from fabbench.model.errors import RequestError
-from fabbench.model.log import METRICS, NCCL_DEBUG, Labels, Log, Outcome, Severity
+from fabbench.model.log import (
+    METRICS,
+    NCCL_DEBUG,
+    Finding,
+    Labels,
+    Log,
+    Outcome,
+    Point,
+    Severity,
+)
 from fabbench.model.units import Scale, format_size, parse_size, scale
 from fabbench.report.expectations import expectation_record, expectations_of_log, of_key
 from fabbench.report.table import (
@@ -30,20 +39,18 @@ if TYPE_CHECKING:
 FORMATS = ("table", "json", "csv", "markdown")
 
 LABELS = (
-    "placement", "dtype", "redop", "root", "scope", "stat", "way", "direction", "side", "rank", "device",
-    "endpoint", "operation", "batch",
+    "placement", "dtype", "redop", "root", "scope", "stat", "way", "direction", "side", "rank",
+    "device", "endpoint", "operation", "batch",
 )  # fmt: skip
 """Every label of the contract, in the order of columns."""
 
 _POINTS_A_PIECE = 512
+_MOST_OF_LINE = 120  # Characters of a line of a log that are quoted
 CSV_HEADER = ("source", "benchmark", "case", "outcome", "size", *LABELS, "metric", "value", "unit")
 
 _COARSE = 1e7  # Two decimals of GB/s: the scale of a benchmark that never prints a rate finer
-_SIDEWAYS = (
-    "placement",
-    "stat",
-    "side",
-)  # Labels that become columns, like the metric; the others are on the left
+_SIDEWAYS = ("placement", "stat", "side")
+"""Labels that become columns, like the metric; the others are on the left."""
 _DIAGNOSED = (
     "transport", "network", "provider", "fabric", "domain", "nics", "link", "gdr", "protocol", "pxn",
     "algorithms", "channels", "nvls", "sharp", "interface", "plugin", "libfabric", "nccl", "nvshmem",
@@ -75,9 +82,24 @@ def log_writer(form: str, *, color: bool = False, width: int | None = None) -> L
         return LogWriter(
             lambda log: terminal_pieces(log_tables(log), color=color, width=width), separator="\n"
         )
-    raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")
+    known = ", ".join(FORMATS)
+    raise RequestError(f"Unknown format {form}.", hint=f"One of {known}.")
 
 
+_Key: TypeAlias = tuple[str, ...]
+"""A column: the values of `_SIDEWAYS`, and the metric."""
+_Around: TypeAlias = Callable[[Labels, str], tuple[str, str]]
+"""What is before and after a value, by its labels and metric."""
+
+
+class _Largest(NamedTuple):
+    """The largest value of a metric, and its size."""
+
+    value: float
+    size: int
+
+
+_NOTHING = _Largest(0.0, 0)
 _NEXT = ",\n"
 _json = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
@@ -86,19 +108,25 @@ def _json_pieces(log: Log) -> Iterator[str]:
     """Write a log as an element of `logs` of the public contract (docs/formats.md)."""
     head = {**_head(log), "damaged": [row._asdict() for row in log.damaged]}
     yield _json(head)[:-1] + ',"samples":['
-    begin = f'{{"case":{_json(log.case)},"size":'
-
-    def around(labels: Labels, metric: str) -> tuple[str, str]:
-        before = f',"labels":{_json(dict(labels))},"metric":"{metric}","value":'
-        return before, f',"unit":"{METRICS[metric].unit}"}}'
-
-    for number, piece in enumerate(_sample_pieces(log, begin, around, _NEXT)):
-        yield (_NEXT if number else "\n") + piece
+    case = _json(log.case)
+    begin = f'{{"case":{case},"size":'
+    separator = "\n"
+    for piece in _sample_pieces(log, begin, _around_in_json, _NEXT):
+        yield separator + piece
+        separator = _NEXT
     yield "]}"
 
 
+def _around_in_json(labels: Labels, metric: str) -> tuple[str, str]:
+    labels_text = _json(dict(labels))
+    unit = METRICS[metric].unit
+    return f',"labels":{labels_text},"metric":"{metric}","value":', f',"unit":"{unit}"}}'
+
+
 def _json_end(errors: Iterable[tuple[str, str]]) -> str:
-    return f'],\n"errors":{_json([{"source": source, "reason": reason} for source, reason in errors])}}}\n'
+    records = [{"source": source, "reason": reason} for source, reason in errors]
+    text = _json(records)
+    return f'],\n"errors":{text}}}\n'
 
 
 def _head(log: Log) -> dict[str, Any]:
@@ -111,12 +139,14 @@ def _head(log: Log) -> dict[str, Any]:
 
 
 def _csv_pieces(log: Log) -> Iterator[str]:
-    def around(labels: Labels, metric: str) -> tuple[str, str]:
-        return f",{_cells(*map(labels.get, LABELS))},{metric},", f",{METRICS[metric].unit}\n"
+    begin = _cells(log.source, log.benchmark, log.case, log.outcome.value)
+    return _sample_pieces(log, f"{begin},", _around_in_csv)
 
-    return _sample_pieces(
-        log, _cells(log.source, log.benchmark, log.case, log.outcome.value) + ",", around
-    )
+
+def _around_in_csv(labels: Labels, metric: str) -> tuple[str, str]:
+    cells = _cells(*map(labels.get, LABELS))
+    unit = METRICS[metric].unit
+    return f",{cells},{metric},", f",{unit}\n"
 
 
 @lru_cache(maxsize=256)  # a few sets of labels are those of all logs
@@ -124,24 +154,38 @@ def _cells(*cells: str | None) -> str:
     return csv_text([cells]).removesuffix("\n")
 
 
-def _sample_pieces(
-    log: Log, begin: str, around: Callable[[Labels, str], tuple[str, str]], separator: str = ""
-) -> Iterator[str]:
+def _sample_pieces(log: Log, begin: str, around: _Around, separator: str = "") -> Iterator[str]:
     """Write samples in pieces.
 
     `begin`, the size, and the value with what is `around` it by its labels and metric.
     """
-    known = dict[tuple[int, tuple[str, ...]], list[tuple[str, str]]]()
+    around_row = _AroundRow(around)
     for start in range(0, len(log.points), _POINTS_A_PIECE):
-        texts = []
-        for size, labels, metrics, values in log.points[start : start + _POINTS_A_PIECE]:
-            key, head = (id(labels), metrics), f"{begin}{size}"
-            if (same := known.get(key)) is None:
-                same = known[key] = [around(labels, metric) for metric in metrics]
-            for (left, right), value in zip(same, values, strict=True):
+        texts: list[str] = []
+        for point in log.points[start : start + _POINTS_A_PIECE]:
+            head = f"{begin}{point.size}"
+            ends = around_row.of(point)
+            for (left, right), value in zip(ends, point.values, strict=True):
                 texts.append(f"{head}{left}{value!r}{right}")
         if texts:
             yield separator.join(texts)
+
+
+class _AroundRow:
+    """What is around the values of a row: rows that share their labels share it."""
+
+    def __init__(self, around: _Around) -> None:
+        self._around = around
+        self._known: dict[tuple[int, tuple[str, ...]], list[tuple[str, str]]] = {}
+
+    def of(self, point: Point) -> list[tuple[str, str]]:
+        """Return what is before and after each value of a row."""
+        key = (id(point.labels), point.metrics)
+        found = self._known.get(key)
+        if found is None:
+            found = [self._around(point.labels, metric) for metric in point.metrics]
+            self._known[key] = found
+        return found
 
 
 def log_records(log: Log) -> Iterator[dict[str, object]]:
@@ -171,82 +215,107 @@ def log_tables(log: Log) -> list[Table]:
     differ, and counts of wrong elements that are all 0, get no column. Text is built on access: a
     log may have a million lines.
     """
-    lines, sides, largest = _lines(log)
-    values = {name: {labels.get(name, "") for _, labels, _ in lines} for name in LABELS}
-    same = [
-        f"{name} {''.join(some)}"
-        for name, some in values.items()
-        if len(some) == 1 and "" not in some
-    ]
-    benchmark, scales = benchmark_named(log.benchmark), dict[str, Scale]()
-    for metric, (most, _) in largest.items():
-        step = min(benchmark.printed_steps(metric, most), default=0.0)
-        scales[metric] = scale(
-            METRICS[metric].unit, most, coarse=benchmark.one_scale and step >= _COARSE
-        )
-
-    def figure(key: _Key, line: _Line) -> str:
-        return scales[key[-1]].text(line[2][key]) if key in line[2] else ""
-
-    columns: list[TableColumn] = [("Size", "r", lambda line: format_size(line[0]))]
-    columns += [
-        (name, "l", partial(lambda name, line: line[1].get(name, ""), name))
-        for name in LABELS
-        if len(values[name]) > 1
-    ]
-    for key in dict.fromkeys(
-        (*side, metric) for side, metrics in sides.items() for metric in metrics
-    ):
-        *side, metric = key
-        if metric != "wrong" or largest["wrong"][0]:
-            words, unit = (
-                " ".join([metric, *(filter(None, side) if len(sides) > 1 else ())]),
-                scales[metric].unit,
-            )
-            columns.append(
-                (f"{words} ({unit})" if unit != "count" else words, "d", partial(figure, key))
-            )
-    rates = [
-        (scales[name], *largest[name])
-        for name in ("busbw", "bandwidth")
-        if largest.get(name, (0.0, 0))[0]
-    ]
-    peak = [
-        f", peak {unit.quantity(most)} at {format_size(size)}" for unit, most, size in rates[:1]
-    ]
-    notes = [*([f"every row: {', '.join(same)}"] if same else []), *log_notes(log)]
-    return [
-        table_of(columns if lines else [], lines, title=_heading(log) + "".join(peak), notes=notes)
-    ]
+    grid = _grid(log)
+    scales = _scales(log, grid.largest)
+    values = {name: {line.labels.get(name, "") for line in grid.lines} for name in LABELS}
+    columns = _columns(grid, scales, [name for name in LABELS if len(values[name]) > 1])
+    shared = [(name, next(iter(some))) for name, some in values.items() if len(some) == 1]
+    same = ", ".join(f"{name} {value}" for name, value in shared if value)
+    notes = list(log_notes(log))
+    if same:
+        notes.insert(0, f"every row: {same}")
+    title = _heading(log) + _peak(grid.largest, scales)
+    return [table_of(columns if grid.lines else [], grid.lines, title=title, notes=notes)]
 
 
-_Key: TypeAlias = tuple[str, ...]
-"""A column: the values of `_SIDEWAYS`, and the metric."""
-_Line: TypeAlias = tuple[int, Labels, dict[_Key, float]]
+def _scales(log: Log, largest: Mapping[str, _Largest]) -> dict[str, Scale]:
+    """Return metric → the scale of its column."""
+    benchmark = benchmark_named(log.benchmark)
+    scales: dict[str, Scale] = {}
+    for metric, most in largest.items():
+        step = min(benchmark.printed_steps(metric, most.value), default=0.0)
+        coarse = benchmark.one_scale and step >= _COARSE
+        scales[metric] = scale(METRICS[metric].unit, most.value, coarse=coarse)
+    return scales
 
 
-def _lines(
-    log: Log,
-) -> tuple[list[_Line], dict[_Key, dict[str, None]], dict[str, tuple[float, int]]]:
-    """Return the lines, side → its metrics, and metric → the largest value and its size.
+def _columns(
+    grid: "_Grid", scales: Mapping[str, Scale], labels: Sequence[str]
+) -> list[TableColumn]:
+    """Return the columns: the size, labels that differ, and each metric of each side."""
+    columns: list[TableColumn] = [("Size", "r", lambda line: format_size(line.size))]
+    columns += [(label, "l", partial(_label, label)) for label in labels]
+    several = len(grid.sides) > 1
+    for *side, metric in _keys(grid):
+        unit = scales[metric]
+        words = " ".join(filter(None, [metric, *side])) if several else metric
+        header = words if unit.unit == "count" else f"{words} ({unit.unit})"
+        figure = partial(_figure, unit, (*side, metric))
+        columns.append((header, "d", figure))
+    return columns
 
-    A point measured several times (`-N`) has several lines.
-    """
-    lines, sides = list[_Line](), dict[_Key, dict[str, None]]()
-    largest, newest = dict[str, tuple[float, int]](), dict[tuple[object, ...], dict[_Key, float]]()
+
+def _keys(grid: "_Grid") -> Iterator[_Key]:
+    """Yield the columns of figures; counts of wrong elements only if there are any."""
+    for side, metrics in grid.sides.items():
+        for metric in metrics:
+            if metric != "wrong" or grid.largest[metric].value:
+                yield (*side, metric)
+
+
+def _label(name: str, line: "_Line") -> str:
+    return line.labels.get(name, "")
+
+
+def _figure(unit: Scale, key: _Key, line: "_Line") -> str:
+    return unit.text(line.cells[key]) if key in line.cells else ""
+
+
+def _peak(largest: Mapping[str, _Largest], scales: Mapping[str, Scale]) -> str:
+    """Return the highest rate, as the end of a title; empty without any."""
+    for metric in ("busbw", "bandwidth"):
+        if metric in largest and largest[metric].value:
+            most = largest[metric]
+            peak = scales[metric].quantity(most.value)
+            size = format_size(most.size)
+            return f", peak {peak} at {size}"
+    return ""
+
+
+class _Line(NamedTuple):
+    """A line of a table: a size, the labels on its left, and its cells."""
+
+    size: int
+    labels: Labels
+    cells: dict[_Key, float]
+
+
+class _Grid(NamedTuple):
+    """What a table shows of a log."""
+
+    lines: list[_Line]
+    sides: dict[_Key, dict[str, None]]  # The values of `_SIDEWAYS` → the metrics
+    largest: dict[str, _Largest]
+
+
+def _grid(log: Log) -> _Grid:
+    """Return the lines of a log's rows: a point measured several times (`-N`) has several."""
+    grid = _Grid([], {}, {})
+    newest: dict[tuple[object, ...], dict[_Key, float]] = {}
     for size, labels, metrics, values in log.points:
-        left = {name: value for name, value in labels.items() if name not in _SIDEWAYS}
-        side = tuple(labels.get(name, "") for name in _SIDEWAYS)
+        left = dict(labels)
+        side = tuple(left.pop(name, "") for name in _SIDEWAYS)
         key = (size, *left.items())
         cells = newest.get(key)
-        if cells is None or any((*side, metric) in cells for metric in metrics[:1]):
+        if cells is None or (*side, *metrics[:1]) in cells:
             cells = newest[key] = {}
-            lines.append((size, left, cells))
+            grid.lines.append(_Line(size, left, cells))
         for metric, value in zip(metrics, values, strict=True):
             cells[*side, metric] = value
-            sides.setdefault(side, {})[metric] = None
-            largest[metric] = max((value, size), largest.get(metric, (0.0, 0)))
-    return lines, sides, largest
+            grid.sides.setdefault(side, {})[metric] = None
+            known = grid.largest.get(metric, _NOTHING)
+            grid.largest[metric] = max(_Largest(value, size), known)
+    return grid
 
 
 def _heading(log: Log) -> str:
@@ -254,29 +323,36 @@ def _heading(log: Log) -> str:
 
     Next to `ok` the codes of warnings and errors.
     """
-    heading = f"{log.source}: {log.case or log.benchmark or 'no benchmark'}: {log.outcome.value}"
-    codes = dict.fromkeys(
-        found.code for found in log.findings if found.severity is not Severity.NOTE
-    )
-    return f"{heading}, but {', '.join(codes)}" if codes and log.outcome is Outcome.OK else heading
+    case = log.case or log.benchmark or "no benchmark"
+    heading = f"{log.source}: {case}: {log.outcome.value}"
+    serious = [found.code for found in log.findings if found.severity is not Severity.NOTE]
+    if not serious or log.outcome is not Outcome.OK:
+        return heading
+    codes = ", ".join(dict.fromkeys(serious))
+    return f"{heading}, but {codes}"
 
 
 def log_notes(log: Log) -> Iterator[str]:
-    """Yield the reason of the outcome, facts, expectations, findings, and rows that could not be read."""
+    """Yield the reason of the outcome, facts, expectations, findings, and unreadable rows."""
     if log.reason:
         yield f"{log.outcome.value}: {log.reason}"
     if log.facts:
         yield ", ".join(f"{name} {value}" for name, value in log.facts.items())
-    yield from (
-        f"expectation{of_key(each)}: {each.sentence()}" for each in expectations_of_log(log)
-    )
-    for found in log.findings:
-        line = f"[{found.line.strip()[:120]}]" if found.line else ""
-        yield " ".join(
-            filter(None, (f"{found.severity.value}: {found.meaning}", found.advice, line))
-        )
+    for each in expectations_of_log(log):
+        yield f"expectation{of_key(each)}: {each.sentence()}"
+    yield from map(_finding, log.findings)
     for row in log.damaged:
-        yield f"line {row.line} could not be read or trusted: {row.text[:120]}"
+        text = row.text[:_MOST_OF_LINE]
+        yield f"line {row.line} could not be read or trusted: {text}"
+
+
+def _finding(found: Finding) -> str:
+    severity = found.severity.value
+    words = [f"{severity}: {found.meaning}", found.advice]
+    if found.line:
+        line = found.line.strip()[:_MOST_OF_LINE]
+        words.append(f"[{line}]")
+    return " ".join(filter(None, words))
 
 
 def diagnosis_record(log: Log) -> dict[str, object]:
@@ -323,11 +399,12 @@ def diagnosis(log: Log) -> list[str]:
 
 def read_wanted(text: str) -> tuple[int, int]:
     """Read ``4G`` or ``4G@32``: size and nodes, 0 for those of each log. Raise RequestError."""
-    size, at, nodes = text.partition("@")
+    size_text, at, nodes_text = text.partition("@")
     with suppress(ValueError):
-        wanted = (parse_size(size), int(nodes) if at else 0)
-        if wanted[0] > 0 and wanted[1] >= bool(at):
-            return wanted
+        size = parse_size(size_text)
+        nodes = int(nodes_text) if at else 0
+        if size > 0 and (nodes > 0 or not at):
+            return size, nodes
     raise RequestError(
         f"--predict {text!r} is neither SIZE nor SIZE@NODES.", hint="Such as 4G, or 4G@32."
     )
@@ -337,41 +414,55 @@ def predictions(
     logs: Sequence[Log], targets: Sequence[tuple[int, int]]
 ) -> Iterator[Mapping[str, object]]:
     """Yield each prediction as plain data, with its sentence as `text`."""
-    from fabbench.analysis.curve import predict, predict_nodes, series_of
+    for size, nodes in targets:
+        if nodes:
+            yield from _predictions_between(logs, size, nodes)
+        else:
+            yield from _predictions_of_logs(logs, size)
+
+
+def _predictions_between(
+    logs: Sequence[Log], size: int, nodes: int
+) -> Iterator[Mapping[str, object]]:
+    """Yield what logs of one case, taken together, predict for a number of nodes."""
+    from fabbench.analysis.curve import predict_nodes
 
     groups: dict[tuple[object, ...], list[Log]] = {}
     for log in logs:
-        groups.setdefault(
-            (log.case or log.benchmark, log.benchmark, log.facts.get("transport")), []
-        ).append(log)
-    for size, nodes in targets:
-        for (name, *_), some in groups.items() if nodes else ():
-            yield _record(
-                f"{name} between {nodes} nodes", size, nodes, predict_nodes(some, size, nodes)
-            )
-        for log in logs if not nodes else ():
-            for series in series_of(log)[:1]:
-                yield _record(
-                    f"{log.source}: {log.case or log.benchmark}", size, None, predict(series, size)
-                )
+        case = log.case or log.benchmark
+        key = (case, log.benchmark, log.facts.get("transport"))
+        groups.setdefault(key, []).append(log)
+    for some in groups.values():
+        case = some[0].case or some[0].benchmark
+        found = predict_nodes(some, size, nodes)
+        yield _record(f"{case} between {nodes} nodes", size, nodes, found)
+
+
+def _predictions_of_logs(logs: Sequence[Log], size: int) -> Iterator[Mapping[str, object]]:
+    from fabbench.analysis.curve import predict, series_of
+
+    for log in logs:
+        name = log.case or log.benchmark
+        for series in series_of(log)[:1]:
+            yield _record(f"{log.source}: {name}", size, None, predict(series, size))
 
 
 def _record(where: str, size: int, nodes: int | None, found: "Prediction") -> Mapping[str, object]:
-    at, rates = format_size(size), scale("B/s", found.rate)
-    figures = (
-        f"{rates.quantity(found.rate)} (95 %: {rates.text(found.low)} to "
-        f"{rates.quantity(found.high)})"
-    )
-    said = (
-        f"predicted at {at}: {figures}."
-        if not found.refused
-        else f"no prediction at {at}: {found.refused}."
-    )
-    figure = picked(found, "rate", "low", "high") if not found.refused else {}
+    at = format_size(size)
+    figures = {}
+    if found.refused:
+        said = f"no prediction at {at}: {found.refused}."
+    else:
+        figures = picked(found, "rate", "low", "high")
+        rates = scale("B/s", found.rate)
+        rate = rates.quantity(found.rate)
+        low = rates.text(found.low)
+        high = rates.quantity(found.high)
+        said = f"predicted at {at}: {rate} (95 %: {low} to {high})."
     return {
         "size": size,
         "nodes": nodes,
-        **figure,
+        **figures,
         "refused": found.refused,
         "text": f"{where}: {said}",
     }
