@@ -1,4 +1,4 @@
-"""A comparison → tables of text, in the layout of the published EFA table, and records of its rows."""
+"""A comparison → tables of text, as the published EFA table, and records of its rows."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -25,13 +25,13 @@ from fabbench.report.expectations import expectation_record, expectations_of, of
 from fabbench.report.table import Table, TableColumn, picked, table_of
 
 if TYPE_CHECKING:
-    from fabbench.analysis.gate_results import GateState, Verdict
+    from fabbench.analysis.gate_results import GateResult, GateState, Verdict
 
 
 def tables_of_comparison(
     comparison: Comparison, verdict: "Verdict | None" = None, *, terminal: bool = False
 ) -> list[Table]:
-    """Return a summary of many sections, their tables, the notes below them, and what stands out."""
+    """Return a summary of many sections, their tables, notes below them, and what stands out."""
     groups = section_groups(comparison)
     summary = [summary_table(comparison, terminal=terminal)] if len(groups) >= SEVERAL else []
     tables = [section_table(comparison, sections, terminal=terminal) for sections in groups]
@@ -42,7 +42,8 @@ def section_groups(comparison: Comparison) -> list[list[ComparisonSection]]:
     """Return sections by table: those that differ only by device share one."""
     groups: dict[tuple[str, str], list[ComparisonSection]] = {}
     for section in comparison.sections:
-        groups.setdefault((title_of(section, (RAIL,)), section.metric.name), []).append(section)
+        key = (title_of(section, (RAIL,)), section.metric.name)
+        groups.setdefault(key, []).append(section)
     return list(groups.values())
 
 
@@ -51,35 +52,44 @@ def remarks(comparison: Comparison, verdict: "Verdict | None" = None) -> list[Ta
 
     Notes, what stands out, whether it is normal, rails, gates.
     """
-    tables = [
-        Table(
-            header=(), rows=(), notes=[*footnotes(comparison), *(verdict.notes if verdict else ())]
-        )
-    ]
-    first, found = (
-        0 if len(comparison.columns) > 2 else 1,
-        highlights(comparison),
-    )  # a single column needs no name
-    for index, section in enumerate(comparison.sections):
-        if rows := [
-            (each.label, each.span, each.text)[first:] for each in found if each.section == index
-        ]:
-            title = f"What stands out: {title_of(section)}" if section.key else "What stands out"
-            tables.append(
-                Table(title=title, header=("Column", "Range", "Observation")[first:], rows=rows)
-            )
-    if expected := [
+    tables = [_notes("", all_notes(comparison, verdict)), *_stands_out(comparison)]
+    expected = [
         f"{each.column}{of_key(each)}: {each.sentence()}" for each in expectations_of(comparison)
-    ]:
-        tables.append(Table(title="Is it normal?", header=(), rows=(), notes=expected))
-    if rails := rails_of(comparison):
-        tables.append(
-            table_of(_RAILS, rails, title="Rails", notes=list(dict.fromkeys(_rail_notes(rails))))
-        )
-    return [
-        *tables,
-        *([replace(gates_table(verdict), title=GATES)] if verdict and verdict.results else []),
     ]
+    if expected:
+        tables.append(_notes("Is it normal?", expected))
+    rails = rails_of(comparison)
+    if rails:
+        of_rails = list(dict.fromkeys(_rail_notes(rails)))
+        tables.append(table_of(_RAILS, rails, title="Rails", notes=of_rails))
+    if verdict and verdict.results:
+        tables.append(replace(gates_table(verdict), title=GATES))
+    return tables
+
+
+def all_notes(comparison: Comparison, verdict: "Verdict | None") -> list[str]:
+    """Return the notes on the figures, and those of the gates."""
+    return [*footnotes(comparison), *(verdict.notes if verdict else ())]
+
+
+def _notes(title: str, notes: Sequence[str]) -> Table:
+    return Table(title=title, header=(), rows=(), notes=notes)
+
+
+def _stands_out(comparison: Comparison) -> Iterator[Table]:
+    """Yield what stands out in each section; a single column needs no name."""
+    first = 0 if len(comparison.columns) > 2 else 1
+    header = ("Column", "Range", "Observation")[first:]
+    found = highlights(comparison)
+    for index, section in enumerate(comparison.sections):
+        own = [each for each in found if each.section == index]
+        cells = [(each.label, each.span, each.text) for each in own]
+        rows = [row[first:] for row in cells]
+        title = "What stands out"
+        if section.key:
+            title = f"{title}: " + title_of(section)
+        if rows:
+            yield Table(title=title, header=header, rows=rows)
 
 
 _RAILS: Sequence[TableColumn] = (
@@ -94,56 +104,69 @@ _RAILS: Sequence[TableColumn] = (
 
 
 def _of_rail(rails: RailFigures, value: float | None) -> str:
-    return (
-        "-"
-        if value is None
-        else scale(rails.metric.unit, max(rails.figures.values())).quantity(value)
-    )
+    if value is None:
+        return "-"
+    largest = max(rails.figures.values())
+    return scale(rails.metric.unit, largest).quantity(value)
 
 
 def _rail_notes(rails: Sequence[RailFigures]) -> Iterator[str]:
     """Say how to read the sum, and which rails stand out."""
     for each in rails:
-        if each.together and each.total is not None:
+        if each.total is None:
+            continue
+        if each.together:
             yield (
                 "The sum is what the NICs moved concurrently, as far as their programs overlapped."
             )
-        elif each.total is not None:
+        else:
             yield (
                 "The NICs were measured one after another: the sum is what they would move if "
                 "they shared nothing."
             )
     for each in rails:
         for device, part in each.lagging().items():
-            seen, usual = _of_rail(each, each.figures[device]), _of_rail(each, each.mean)
-            worse = (
-                f"{100 * part:.0f} % worse than the mean of {usual} (more than {LAGGING:.0%} "
-                "is marked)"
-            )
-            yield (
-                f"{each.column}: {device} stands out at {format_size(each.size)}: {seen}, {worse}."
-            )
+            yield _lagging(each, device, part)
 
 
-GATES, _MAX_SENTENCES = "Gates", 8
+def _lagging(rails: RailFigures, device: str, part: float) -> str:
+    seen = _of_rail(rails, rails.figures[device])
+    usual = _of_rail(rails, rails.mean)
+    percent = format(100 * part, ".0f")
+    marked = format(LAGGING, ".0%")
+    at = format_size(rails.size)
+    worse = f"{percent} % worse than the mean of {usual} (more than {marked} is marked)"
+    return f"{rails.column}: {device} stands out at {at}: {seen}, {worse}."
+
+
+GATES = "Gates"
+_MAX_SENTENCES = 8
 
 
 def gates_table(verdict: "Verdict", marks: "Mapping[GateState, str]" = {}) -> Table:  # noqa: B006 - read only
     """Return a row per gate: whether it passed, with a mark, and why not."""
-    rows = []
+    rows: list[tuple[str, str, str]] = []
     for result in verdict.results:
-        texts = [*result.breaches, *result.notes]
-        more = [f"And {len(texts) - _MAX_SENTENCES} more."] if len(texts) > _MAX_SENTENCES else []
-        details = " ".join(
-            text.removeprefix(f"{result.gate}: ") for text in (*texts[:_MAX_SENTENCES], *more)
-        )
-        rows.append(
-            (result.gate, f"{marks.get(result.state, '')} {result.state}".strip(), details or "-")
-        )
+        mark = marks.get(result.state, "")
+        state = f"{mark} {result.state}".strip()
+        rows.append((result.gate, state, _details(result) or "-"))
     return Table(header=("Gate", "Result", "Details"), rows=rows)
 
 
-SUMMARY, SEVERAL = "Summary", 3  # The title of the table that stands before so many others or more
+def _details(result: "GateResult") -> str:
+    """Return why a gate failed, and its notes: the first sentences of many."""
+    sentences = [*result.breaches, *result.notes]
+    shown = [each.removeprefix(f"{result.gate}: ") for each in sentences[:_MAX_SENTENCES]]
+    if len(sentences) > _MAX_SENTENCES:
+        rest = len(sentences) - _MAX_SENTENCES
+        shown.append(f"And {rest} more.")
+    return " ".join(shown)
+
+
+SUMMARY = "Summary"
+"""The title of the table that stands before many others."""
+SEVERAL = 3
+"""From so many tables on, there is a summary."""
 
 
 def summary_table(comparison: Comparison, *, terminal: bool = False) -> Table:
@@ -153,27 +176,22 @@ def summary_table(comparison: Comparison, *, terminal: bool = False) -> Table:
     """
     labels = [column.label for column in comparison.columns]
     columns: list[TableColumn] = [
-        (
-            "Table",
-            "l",
-            lambda line: " ".join(filter(None, (*line[0].key.values(), line[0].metric.name))),
-        ),
+        ("Table", "l", _section_name),
         ("Size", "r", lambda line: format_size(line[1][0].size)),
-        *(
-            (label, "r", partial(_figure, index, Scale.quantity))
-            for index, label in enumerate(labels)
-        ),
-        *(
-            (name, "r", partial(_ratio, index, terminal))
-            for index, name in enumerate(_speedups(labels))
-        ),
     ]
-    lines = [
-        (section, [row])
-        for section in comparison.sections
-        if (row := headline_row(section)) is not None
-    ]
+    for index, label in enumerate(labels):
+        columns.append((label, "r", partial(_figure, index, Scale.quantity)))
+    for index, speedup in enumerate(_speedups(labels)):
+        columns.append((speedup, "r", partial(_ratio, index, terminal)))
+    rows = [(section, headline_row(section)) for section in comparison.sections]
+    lines = [(section, [row]) for section, row in rows if row is not None]
     return table_of(columns, lines, title=SUMMARY)
+
+
+def _section_name(line: "_Line") -> str:
+    section = line[0]
+    words = [*section.key.values(), section.metric.name]
+    return " ".join(filter(None, words))
 
 
 def section_table(
@@ -189,30 +207,48 @@ def section_table(
 
     The first sizes, where a rate displays as 0, share a line that shows their time.
     """
-    metric, unit, title = sections[0].metric, sections[0].scale.unit, title_of(sections[0], (RAIL,))
-    before, after = ("", "") if terminal else (f"{metric.name} ", f" ({unit})")
-    labels = [column.label for column in comparison.columns]
+    first = sections[0]
     rails = any(RAIL in section.key for section in sections)
-    verdicts, speedups = [] if live else _verdict_header(comparison, sections), _speedups(labels)
-    columns: list[TableColumn] = [
-        *([("Device", "l", lambda line: line[0].key.get(RAIL) or "-")] if rails else []),
-        ("Size" if terminal else "Message Size", "lr"[terminal], _size),
-        *(
-            (f"{before}{name}{after}{_mark(sections, at)}", "r", partial(_value, at))
-            for at, name in enumerate(labels)
-        ),
-        *((name, "r", partial(_ratio, at, terminal)) for at, name in enumerate(speedups)),
-        *((name, "l", partial(_verdict, at)) for at, name in enumerate(verdicts)),
-    ]
-    what = f"{metric.name} in {unit}"
+    columns: list[TableColumn] = []
+    if rails:
+        columns.append(("Device", "l", lambda line: line[0].key.get(RAIL) or "-"))
     if terminal:
+        columns.append(("Size", "r", _size))
+    else:
+        columns.append(("Message Size", "l", _size))
+    columns += _figure_columns(comparison, sections, terminal=terminal)
+    if not live:
+        verdicts = enumerate(_verdict_header(comparison, sections))
+        columns += [(name, "l", partial(_verdict, at)) for at, name in verdicts]
+    title = title_of(first, (RAIL,))
+    if terminal:
+        metric = first.metric.name
+        unit = first.scale.unit
+        what = f"{metric} in {unit}"
         title = f"{title}: {what}" if title else what[0].upper() + what[1:]
-    # a table of several rails has none
-    alone = (
-        headline(comparison, comparison.sections.index(sections[0])) if len(sections) == 1 else ""
-    )
+    alone = ""  # a table of several rails has none
+    if len(sections) == 1:
+        alone = headline(comparison, comparison.sections.index(first))
     lines = [(section, rows) for section in sections for rows in _lines(section)]
-    return table_of(columns, lines, title=title, headline=alone, keys=(rails + 1) * terminal)
+    keys = 0
+    if terminal:
+        keys = 2 if rails else 1
+    return table_of(columns, lines, title=title, headline=alone, keys=keys)
+
+
+def _figure_columns(
+    comparison: Comparison, sections: Sequence[ComparisonSection], *, terminal: bool
+) -> Iterator[TableColumn]:
+    """Yield the columns of figures, and of how many times one is better than the last."""
+    metric = sections[0].metric.name
+    unit = sections[0].scale.unit
+    labels = [column.label for column in comparison.columns]
+    for at, label in enumerate(labels):
+        name = label if terminal else f"{metric} {label} ({unit})"
+        mark = _mark(sections, at)
+        yield f"{name}{mark}", "r", partial(_value, at)
+    for at, speedup in enumerate(_speedups(labels)):
+        yield speedup, "r", partial(_ratio, at, terminal)
 
 
 def _speedups(labels: Sequence[str]) -> list[str]:
@@ -221,8 +257,12 @@ def _speedups(labels: Sequence[str]) -> list[str]:
 
 def title_of(section: ComparisonSection, without: Collection[str] = ()) -> str:
     """Return what distinguishes a section, but for some of its fields; empty for the only one."""
-    fields = ((name, value) for name, value in section.key.items() if name not in without)
-    return ", ".join(f"{name} {value or 'unknown'}" for name, value in fields)
+    words = list[str]()
+    for name, value in section.key.items():
+        if name not in without:
+            known = value or "unknown"
+            words.append(f"{name} {known}")
+    return ", ".join(words)
 
 
 def _mark(sections: Sequence[ComparisonSection], at: int) -> str:
@@ -236,12 +276,15 @@ def _verdict_header(comparison: Comparison, sections: Sequence[ComparisonSection
 
     The headline and ranges have the others.
     """
-    tests = (test for section in sections for row in section.rows for test in row.tests)
-    if all(test is None or test.once for test in tests):
+    rows = [row for section in sections for row in section.rows]
+    if all(test is None or test.once for row in rows for test in row.tests):
         return []
-    words = f"Verdict ({confidence(sections[0].level)} interval)"
+    level = confidence(sections[0].level)
     labels = [column.label for column in comparison.columns[:-1]]
-    return [words] if len(labels) == 1 else [f"{label} {words.lower()}" for label in labels]
+    if len(labels) == 1:
+        return [f"Verdict ({level} interval)"]
+    words = f"Verdict ({level} interval)".lower()
+    return [f"{label} {words}" for label in labels]
 
 
 _Line: TypeAlias = tuple[ComparisonSection, Sequence[ComparisonRow]]
@@ -253,21 +296,30 @@ def _lines(section: ComparisonSection) -> list[Sequence[ComparisonRow]]:
 
     The first ones that display as 0 wherever there is a figure share a line.
     """
-    texts = [
-        [figure and section.scale.text(figure.value) for figure in row.figures]
-        for row in section.rows
-    ]
-    zeros = (
-        len(list(takewhile(texts[0].__eq__, texts)))
-        if texts and {*texts[0]} - {None} == {"0"}
-        else 1
-    )
+    zeros = max(1, _zeros(section))
     return [section.rows[:zeros], *([row] for row in section.rows[zeros:])]
 
 
+def _zeros(section: ComparisonSection) -> int:
+    """Return how many of the first rows display as 0, and have figures of the same columns."""
+    texts = [_texts(section, row) for row in section.rows]
+    first = set(texts[0]) if texts else set()
+    if first - {None} != {"0"}:
+        return 0
+    alike = takewhile(texts[0].__eq__, texts)
+    return sum(1 for _ in alike)
+
+
+def _texts(section: ComparisonSection, row: ComparisonRow) -> list[str | None]:
+    return [figure and section.scale.text(figure.value) for figure in row.figures]
+
+
 def _size(line: _Line) -> str:
-    sizes = [format_size(row.size) for row in line[1]] or ["-"]
-    return f"{'≤ ' if len(sizes) > 1 else ''}{sizes[-1]}"
+    sizes = [format_size(row.size) for row in line[1]]
+    if not sizes:
+        return "-"
+    largest = sizes[-1]
+    return f"≤ {largest}" if len(sizes) > 1 else largest
 
 
 def _figure(index: int, write: Callable[[Scale, float], str], line: _Line) -> str:
@@ -282,37 +334,37 @@ def _figure(index: int, write: Callable[[Scale, float], str], line: _Line) -> st
 def _value(index: int, line: _Line) -> str:
     """Write a figure with all its decimals; the time where a rate displays as 0 in any column."""
     section, rows = line
-    took = [time.value for row in rows if (time := row.times[index]) is not None]
-    zero = any(
-        figure and section.scale.text(figure.value) == "0"
-        for row in rows[:1]
-        for figure in row.figures
-    )
-    if not (zero and took and section.shown[index]):
+    times = [row.times[index] for row in rows]
+    took = [time.value for time in times if time is not None]
+    is_zero = any("0" in _texts(section, row) for row in rows[:1])
+    if not is_zero or not took or not section.shown[index]:
         return _figure(index, Scale.fixed, line)
     time_scale = scale("s", max(took))
-    return (
-        f"{'–'.join(dict.fromkeys(map(time_scale.fixed, (min(took), max(took)))))} "
-        f"{time_scale.unit}"
-    )
+    ends = map(time_scale.fixed, (min(took), max(took)))
+    span = "–".join(dict.fromkeys(ends))
+    return f"{span} {time_scale.unit}"
 
 
 def _ratio(index: int, narrow: bool, line: _Line) -> str:  # noqa: FBT001 - of a column
     ratio = line[1][0].ratios[index] if line[1] else None
     number = format_ratio(ratio).removesuffix(" x")
-    return (
-        f"{number if '.' in number else f'{number}.0'}{'' if narrow else ' '}x"
-        if ratio is not None
-        else number
-    )
+    if ratio is None:
+        return number
+    if "." not in number:
+        number = f"{number}.0"
+    return f"{number}x" if narrow else f"{number} x"
 
 
 def _verdict(index: int, line: _Line) -> str:
     test = line[1][0].tests[index] if line[1] else None
-    return f"{test.verdict} ({bounds([test])})" if test else "-"
+    if not test:
+        return "-"
+    interval = bounds([test])
+    return f"{test.verdict} ({interval})"
 
 
 _MEASURED = ("size", "column", "metric", "unit", "value", "n", "min", "max", "ratio", "outcome")
+_COUNTS = ("ranks", "hosts", "gpus_per_host")
 _TESTED = ("ratio_low", "ratio_high", "verdict", "repeats_to_decide")
 HEADER = (*_MEASURED, *FIELDS, "placement", "transport", "versions", "source", *_TESTED)
 """Columns of the CSV, and keys of one element of `rows` in the JSON."""
@@ -367,7 +419,7 @@ def comparison_document(
             {"column": each.column, **expectation_record(each)}
             for each in expectations_of(comparison)
         ],
-        "notes": [*footnotes(comparison), *(verdict.notes if verdict else ())],
+        "notes": all_notes(comparison, verdict),
         "breaches": verdict and verdict.breaches,
         "gates": verdict and list(map(asdict, verdict.results)),
         "status": int(worst(comparison.status, verdict.status if verdict else Exit.FINE)),
@@ -390,24 +442,15 @@ def comparison_rows(comparison: Comparison) -> list[dict[str, object]]:
 def _record(
     comparison: Comparison, section: ComparisonSection, row: ComparisonRow, index: int
 ) -> dict[str, object]:
-    column, figure, test = comparison.columns[index], row.figures[index], row.tests[index]
-    texts = {name: section.key.get(name) or "/".join(column.fields[name]) for name in FIELDS}
-    counts = {
-        name: int(texts[name])
-        for name in ("ranks", "hosts", "gpus_per_host")
-        if texts[name].isdigit()
-    }
-    return {
+    column = comparison.columns[index]
+    figure = row.figures[index]
+    test = row.tests[index]
+    record: dict[str, object] = {
         **dict.fromkeys(HEADER),
         **picked(section, metric="metric.name", unit="metric.unit"),
-        **(picked(figure, "value", "n", min="low", max="high") if figure else {"n": 0}),
-        **{name: counts.get(name, text or None) for name, text in texts.items()},
+        **_conditions(section, column),
         **picked(column, "source", column="label"),
-        **(
-            picked(test, "verdict", ratio_low="low", ratio_high="high", repeats_to_decide="repeats")
-            if test
-            else {}
-        ),
+        "n": 0,
         "size": row.size,
         "ratio": row.ratios[index],
         "outcome": section.outcomes[index].value,
@@ -415,13 +458,35 @@ def _record(
         "transport": "/".join(map(str, column.facts.get("transport", ()))) or None,
         "versions": stated(column, versions_of(column)) or None,
     }
+    if figure:
+        record |= picked(figure, "value", "n", min="low", max="high")
+    if test:
+        record |= picked(test, "verdict", ratio_low="low", ratio_high="high")
+        record["repeats_to_decide"] = test.repeats
+    return record
+
+
+def _conditions(section: ComparisonSection, column: ColumnSummary) -> dict[str, object]:
+    """Return the fields of a section, or else of its column: counts as numbers."""
+    conditions: dict[str, object] = {}
+    for name in FIELDS:
+        of_column = "/".join(column.fields[name])
+        text = section.key.get(name) or of_column
+        if name in _COUNTS and text.isdigit():
+            conditions[name] = int(text)
+        else:
+            conditions[name] = text or None
+    return conditions
 
 
 def stated(column: ColumnSummary, names: Iterable[str]) -> str:
     """Return those of some facts that a column's logs state."""
-    return ", ".join(
-        f"{name} {'/'.join(map(str, column.facts[name]))}" for name in names if name in column.facts
-    )
+    words = list[str]()
+    for name in names:
+        if name in column.facts:
+            values = "/".join(map(str, column.facts[name]))
+            words.append(f"{name} {values}")
+    return ", ".join(words)
 
 
 def _column(column: ColumnSummary) -> Mapping[str, object]:

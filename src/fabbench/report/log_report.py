@@ -217,15 +217,15 @@ def log_tables(log: Log) -> list[Table]:
     """
     grid = _grid(log)
     scales = _scales(log, grid.largest)
-    values = {name: {line.labels.get(name, "") for line in grid.lines} for name in LABELS}
-    columns = _columns(grid, scales, [name for name in LABELS if len(values[name]) > 1])
-    shared = [(name, next(iter(some))) for name, some in values.items() if len(some) == 1]
+    columns = _columns(grid, scales)
+    shared = [(name, some[0]) for name, some in grid.labels.items() if len(some) == 1]
     same = ", ".join(f"{name} {value}" for name, value in shared if value)
     notes = list(log_notes(log))
     if same:
         notes.insert(0, f"every row: {same}")
     title = _heading(log) + _peak(grid.largest, scales)
-    return [table_of(columns if grid.lines else [], grid.lines, title=title, notes=notes)]
+    shown = columns if grid.lines else []
+    return [table_of(shown, grid.lines, title=title, notes=notes)]
 
 
 def _scales(log: Log, largest: Mapping[str, _Largest]) -> dict[str, Scale]:
@@ -239,16 +239,18 @@ def _scales(log: Log, largest: Mapping[str, _Largest]) -> dict[str, Scale]:
     return scales
 
 
-def _columns(
-    grid: "_Grid", scales: Mapping[str, Scale], labels: Sequence[str]
-) -> list[TableColumn]:
+def _columns(grid: "_Grid", scales: Mapping[str, Scale]) -> list[TableColumn]:
     """Return the columns: the size, labels that differ, and each metric of each side."""
     columns: list[TableColumn] = [("Size", "r", lambda line: format_size(line.size))]
-    columns += [(label, "l", partial(_label, label)) for label in labels]
+    for label, values in grid.labels.items():
+        if len(values) > 1:
+            columns.append((label, "l", partial(_label, label)))
     several = len(grid.sides) > 1
     for *side, metric in _keys(grid):
         unit = scales[metric]
-        words = " ".join(filter(None, [metric, *side])) if several else metric
+        words = metric
+        if several:
+            words = " ".join(filter(None, [metric, *side]))
         header = words if unit.unit == "count" else f"{words} ({unit.unit})"
         figure = partial(_figure, unit, (*side, metric))
         columns.append((header, "d", figure))
@@ -297,6 +299,15 @@ class _Grid(NamedTuple):
     sides: dict[_Key, dict[str, None]]  # The values of `_SIDEWAYS` → the metrics
     largest: dict[str, _Largest]
 
+    @property
+    def labels(self) -> Mapping[str, Sequence[str]]:
+        """Return each label → its values, empty where a line has none."""
+        values: dict[str, Sequence[str]] = {}
+        for name in LABELS:
+            of_lines = [line.labels.get(name, "") for line in self.lines]
+            values[name] = list(dict.fromkeys(of_lines))
+        return values
+
 
 def _grid(log: Log) -> _Grid:
     """Return the lines of a log's rows: a point measured several times (`-N`) has several."""
@@ -307,7 +318,8 @@ def _grid(log: Log) -> _Grid:
         side = tuple(left.pop(name, "") for name in _SIDEWAYS)
         key = (size, *left.items())
         cells = newest.get(key)
-        if cells is None or (*side, *metrics[:1]) in cells:
+        first = (*side, *metrics[:1])
+        if cells is None or first in cells:
             cells = newest[key] = {}
             grid.lines.append(_Line(size, left, cells))
         for metric, value in zip(metrics, values, strict=True):
