@@ -76,6 +76,11 @@ class _Seen:
             self.ended += 1
             self.status = self.status or marker.status
 
+    def take_text(self, text: str) -> None:
+        """Record why the script was stopped, if a line says so."""
+        if match := _STOPPED.fullmatch(text):
+            self.stopped = match["why"]
+
     def ending(self, execution: Execution) -> Ending:
         """Return how it ended, after its last line."""
         stopped = ""
@@ -91,6 +96,10 @@ class _Seen:
         if self.ended < planned:
             return f"The output ends after {self.ended} of {planned} steps."
         return ""
+
+
+def _marker(text: str) -> Marker | None:
+    return read_marker(text) if text.startswith(MARKER_SIGN) else None
 
 
 class Demux:
@@ -115,7 +124,7 @@ class Demux:
         seen = _Seen()
         for raw in self._lines:
             text = self._without_prefix(raw)
-            marker = read_marker(text) if text.startswith(MARKER_SIGN) else None
+            marker = _marker(text)
             if marker is not None and marker.kind != "end":
                 if marker.execution not in self._requested:
                     self._lines = chain((raw,), self._lines)
@@ -124,8 +133,7 @@ class Demux:
             if self._current not in {"", execution.id}:
                 continue
             if marker is None:
-                stop = _STOPPED.fullmatch(text)
-                seen.stopped = stop["why"] if stop else seen.stopped
+                seen.take_text(text)
             elif marker.execution == execution.id:
                 seen.take(marker)
             yield raw

@@ -232,7 +232,8 @@ def values_of_label(
     labels = {_meta(node).get("name", ""): _meta(node).get("labels") or {} for node in nodes}
     of_named = {name: labels.get(name, {}) for name in names}
     values = {name: each.get(key, "") for name, each in of_named.items()}
-    if missing := [name for name in names if not values[name]]:
+    missing = [name for name in names if not values[name]]
+    if missing:
         shared = set[str].intersection(*map(set, of_named.values()))
         topology = sorted(each for each in shared if "topology" in each)
         raise MachineError(

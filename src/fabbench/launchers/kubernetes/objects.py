@@ -74,53 +74,76 @@ def remove(
     cannot be removed: with `force` the cluster forgets it, even if it still runs; else it is not
     waited for. Raise MachineError that names what remains.
     """
-    started = answered = time.monotonic()
-    stuck_since: float | None = None
-    note_at = started + _NOTE_S
-    late_s = 0 if all(thing.uid for thing in things) else _LATE_S
-    names: list[str] = []
-    while True:
-        now = time.monotonic()
-        if names and now > note_at:
-            listed = ", ".join(names)
-            notify(f"Waiting until the cluster has removed {listed}.")
-            note_at = math.inf
-        try:
-            remaining, lost = _delete_all(api, things, left, force=force)
-        except UnansweredError as error:  # it may be back soon
-            if now - answered > _SILENT_S:
-                raise MachineError(
-                    f"{_named(things)} cannot be removed: {error}", hint=_BY_ITSELF
-                ) from error
-        else:
-            answered = now
-            names = [str(each["metadata"]["name"]) for each in remaining]
-            if not names and now - started >= late_s:
-                return
-            stuck = bool(names) and not force and set(names) == set(lost)
-            stuck_since = (stuck_since or now) if stuck else None
-            given_up = stuck_since is not None and now - stuck_since > _STUCK_S
-            if given_up or now - started > REMOVAL_S:
-                raise _remains(names, lost, now - started)
+    removal = _Removal(api, things, left, force=force)
+    while not removal.is_done():
         time.sleep(_LOOK_S)
 
 
-def _delete_all(
-    api: KubernetesApi,
-    things: Sequence[ObjectRef],
-    left: Callable[[], Sequence[Object]],
-    *,
-    force: bool,
-) -> tuple[Sequence[Object], Mapping[str, str]]:
-    """Delete things once. Return what is left, and the pods of it whose node is lost."""
-    for thing in things:
-        _delete(api, thing)
-    remaining = left()
-    lost = pods_on_lost_nodes(api, remaining)
-    for pod in remaining:
-        if force and pod["metadata"]["name"] in lost:
-            _delete(api, reference(pod), force=True)
-    return remaining, lost
+class _Removal:
+    """Deletes things again and again, and looks what is left, until nothing is."""
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        things: Sequence[ObjectRef],
+        left: Callable[[], Sequence[Object]],
+        *,
+        force: bool,
+    ) -> None:
+        self._api = api
+        self._things = things
+        self._left = left
+        self._force = force
+        self._started = self._answered = time.monotonic()
+        self._note_at = self._started + _NOTE_S
+        self._late_s = 0 if all(thing.uid for thing in things) else _LATE_S
+        self._stuck_since: float | None = None
+        self._names: list[str] = []
+
+    def is_done(self) -> bool:
+        """Return whether nothing is left. Raise MachineError once that is given up."""
+        now = time.monotonic()
+        if self._names and now > self._note_at:
+            listed = ", ".join(self._names)
+            notify(f"Waiting until the cluster has removed {listed}.")
+            self._note_at = math.inf
+        try:
+            lost = self._delete_all()
+        except UnansweredError as error:  # it may be back soon
+            if now - self._answered > _SILENT_S:
+                raise MachineError(
+                    f"{_named(self._things)} cannot be removed: {error}", hint=_BY_ITSELF
+                ) from error
+            return False
+        self._answered = now
+        waited_s = now - self._started
+        if not self._names and waited_s >= self._late_s:
+            return True
+        if self._is_stuck(lost, now) or waited_s > REMOVAL_S:
+            raise _remains(self._names, lost, waited_s)
+        return False
+
+    def _delete_all(self) -> Mapping[str, str]:
+        """Delete everything once, and return the pods that are left on lost nodes."""
+        for thing in self._things:
+            _delete(self._api, thing)
+        remaining = self._left()
+        lost = pods_on_lost_nodes(self._api, remaining)
+        for pod in remaining:
+            if self._force and pod["metadata"]["name"] in lost:
+                _delete(self._api, reference(pod), force=True)
+        self._names = [str(each["metadata"]["name"]) for each in remaining]
+        return lost
+
+    def _is_stuck(self, lost: Mapping[str, str], now: float) -> bool:
+        """Return whether for a while only pods on lost nodes have been left."""
+        only_lost = set(self._names) == set(lost)
+        if self._force or not self._names or not only_lost:
+            self._stuck_since = None
+            return False
+        if self._stuck_since is None:
+            self._stuck_since = now
+        return now - self._stuck_since > _STUCK_S
 
 
 def _named(things: Sequence[ObjectRef]) -> str:
@@ -437,9 +460,39 @@ class _End:
         return self.why is not None and self.why.code in {"killed", "deleted"}
 
 
-def _not_ready(sentence: str, why: Explanation | None) -> MachineError:
-    text = sentence if why is None else f"{sentence} {why.text}".strip()
-    return MachineError(text, hint="Raise --start-timeout, or check with kubectl describe.")
+class _Reasons:
+    """Why pods are not ready yet: what lasts is reported once, what is final is raised."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._started = time.monotonic()
+        self._since: dict[str, float] = {}
+        self._reported: set[str] = set()
+        """Texts without digits: ports and pods of one reason differ."""
+
+    def take(self, why: Explanation | None) -> None:
+        """Raise MachineError if waiting is pointless, or took too long."""
+        now = time.monotonic()
+        if why is not None and why.final:
+            raise MachineError(why.text, hint=why.advice)
+        if now - self._started > self._limit_s:
+            limit = format(self._limit_s, "g")
+            text = why.text if why is not None else ""
+            raise MachineError(
+                f"The pods were not ready after {limit} s. {text}".strip(),
+                hint="Raise --start-timeout, or check with kubectl describe.",
+            )
+        if why is None:
+            return
+        since = self._since.setdefault(why.code, now)
+        if now - since >= _REPORT_AFTER_S:
+            self._report(why)
+
+    def _report(self, why: Explanation) -> None:
+        key = re.sub(r"\d+", "", why.text)
+        if key not in self._reported:
+            notify(str(why))
+        self._reported.add(key)
 
 
 def _is_worker(pod: Object) -> bool:
@@ -487,9 +540,7 @@ class JobRun:
         Report what they wait for after a while. Raise MachineError with the explanation: at once if
         the reason is permanent, else after `limit_s`.
         """
-        started = time.monotonic()
-        since: dict[str, float] = {}
-        reported: set[str] = set()  # Texts without digits: ports and pods of one reason differ
+        reasons = _Reasons(limit_s)
         while True:
             try:
                 pods = self._workers()
@@ -502,16 +553,7 @@ class JobRun:
                 why = Explanation(
                     code="api", text=str(error), advice="fabbench keeps trying.", final=False
                 )
-            now = time.monotonic()
-            if why is not None and why.final:
-                raise MachineError(why.text, hint=why.advice)
-            if now - started > limit_s:
-                raise _not_ready(f"The pods were not ready after {limit_s:g} s.", why)
-            if why is not None and now - since.setdefault(why.code, now) >= _REPORT_AFTER_S:
-                key = re.sub(r"\d+", "", why.text)
-                if key not in reported:
-                    notify(str(why))
-                reported.add(key)
+            reasons.take(why)
             time.sleep(_POLL_S)
 
     def _workers(self) -> list[dict[str, Any]]:
