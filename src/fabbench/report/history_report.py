@@ -42,16 +42,12 @@ def render_history(history: History, form: str = "markdown", **drawing: Any) -> 
 
 def history_table(history: History) -> Table:
     """Return one row per series; its changes are notes."""
-    columns, rows, notes = (
-        (*NAMED, *history.distinguishing(NAMED)),
-        list[Sequence[str]](),
-        list[str](),
-    )
+    columns = (*NAMED, *history.distinguishing(NAMED))
+    rows: list[Sequence[str]] = []
+    notes: list[str] = []
     for name, each in zip(_names(history), history.series, strict=True):
-        quantity, values = _scale(history, each).quantity, [point.value for point in each.points]
-        change = _percent(each.changes[-1]) if each.changes else "-"
         cells = [each.key.get(column) or "-" for column in columns]
-        rows.append([*cells, str(len(values)), quantity(each.level), quantity(values[-1]), change])
+        rows.append([*cells, *_levels(history, each)])
         notes += [f"{name}: {sentence}" for sentence in _sentences(history, each)]
     return Table(
         header=(*columns, "runs", "level", "latest", "change"),
@@ -60,6 +56,14 @@ def history_table(history: History) -> Table:
         headline=headline(history),
         notes=notes,
     )
+
+
+def _levels(history: History, series: Series) -> tuple[str, ...]:
+    """Return the number of runs, the level, the newest figure, and the last change."""
+    quantity = _scale(history, series).quantity
+    newest = quantity(series.points[-1].value)
+    change = _percent(series.changes[-1]) if series.changes else "-"
+    return str(len(series.points)), quantity(series.level), newest, change
 
 
 def _names(history: History) -> Iterator[str]:

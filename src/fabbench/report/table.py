@@ -19,6 +19,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
@@ -60,15 +61,16 @@ TableColumn: TypeAlias = tuple[str, str, Callable[..., str]]
 
 def table_of(columns: Sequence[TableColumn], items: Sequence[Any], **more: Any) -> Table:
     """Return a table with a row per item, whose text is made on access: there may be a million."""
-    header, align = [header for header, *_ in columns], "".join(align for _, align, _ in columns)
-    return Table(
-        header=header, align=align, rows=_Rows(items, [cell for *_, cell in columns]), **more
-    )
+    header = [name for name, _, _ in columns]
+    align = "".join(letter for _, letter, _ in columns)
+    rows = _Rows(items, [cell for _, _, cell in columns])
+    return Table(header=header, align=align, rows=rows, **more)
 
 
 class _Rows(Sequence[Sequence[str]]):
     def __init__(self, items: Sequence[Any], cells: Sequence[Callable[..., str]]) -> None:
-        self._items, self._cells = items, cells
+        self._items = items
+        self._cells = cells
 
     @override
     def __len__(self) -> int:
@@ -77,11 +79,9 @@ class _Rows(Sequence[Sequence[str]]):
     @override
     def __getitem__(self, index: Any) -> Any:
         item = self._items[index]
-        return (
-            _Rows(item, self._cells)
-            if isinstance(index, slice)
-            else [cell(item) for cell in self._cells]
-        )
+        if isinstance(index, slice):
+            return _Rows(item, self._cells)
+        return [cell(item) for cell in self._cells]
 
 
 class Overview(NamedTuple):
@@ -117,11 +117,12 @@ def csv_text(rows: Iterable[Iterable[object]]) -> str:
 
 
 def _csv_cell(value: object) -> object:
-    # A carriage return becomes a line feed: csv would not quote it.
     if not isinstance(value, str):
         return value
-    formula = _FORMULA.match(value) and not _NUMBER.fullmatch(value)
-    return printable(f"{chr(39) * bool(formula)}{value}".replace("\r\n", "\n").replace("\r", "\n"))
+    # A carriage return becomes a line feed: csv would not quote it.
+    text = value.replace("\r\n", "\n").replace("\r", "\n")
+    is_formula = _FORMULA.match(value) and not _NUMBER.fullmatch(value)
+    return printable(f"'{text}" if is_formula else text)
 
 
 # ---------------------------------------------------------------- Markdown
@@ -148,16 +149,17 @@ _MARKUP = lazy(
 
 def to_markdown(table: Table) -> str:
     """Write one table: title, cells, notes. Ends with a newline."""
-    # A ``#`` at the end of a heading would not be shown.
-    parts = (
-        ["### " + re.sub(r"#(?=#*$)", r"\\#", escaped(table.title)) + "\n"] if table.title else []
-    )
+    parts: list[str] = []
+    if table.title:
+        # A ``#`` at the end of a heading would not be shown.
+        title = re.sub(r"#(?=#*$)", r"\\#", escaped(table.title))
+        parts.append(f"### {title}\n")
     if table.headline:
         parts.append(f"{_block(table.headline)}\n")
     if table.header:
         parts.append(_grid(table))
     if table.notes:
-        parts.append("\n".join(f"- {_block(note)}" for note in table.notes) + "\n")
+        parts.append("".join(f"- {_block(note)}\n" for note in table.notes))
     return "\n".join(parts)
 
 
@@ -181,18 +183,25 @@ def _block(text: str) -> str:
 def _grid(table: Table) -> str:
     table = align_decimals(replace(table, rows=[list(map(cell, row)) for row in table.rows]))
     rows = [list(map(cell, table.header)), *table.rows]
-    widths = [max(3, *(len(row[index]) for row in rows)) for index in range(len(table.header))]
+    widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
     aligns = table.aligns()
-    rule = [
-        "-" * (width + 1) + ("-" if align == "l" else ":")
-        for width, align in zip(widths, aligns, strict=True)
-    ]
-    pads = [str.ljust if align == "l" else str.rjust for align in aligns]
-    head, *body = (
-        f"| {' | '.join(pad(text, width) for pad, text, width in zip(pads, row, widths, strict=True))} |"
-        for row in rows
-    )
-    return "\n".join([head, f"|{'|'.join(rule)}|", *body]) + "\n"
+    rule = "|".join(map(_rule, widths, aligns))
+    head, *body = (_markdown_row(row, widths, aligns) for row in rows)
+    return "\n".join([head, f"|{rule}|", *body, ""])
+
+
+def _rule(width: int, align: str) -> str:
+    end = "-" if align == "l" else ":"
+    return "-" * (width + 1) + end
+
+
+def _markdown_row(row: Sequence[str], widths: Sequence[int], aligns: str) -> str:
+    cells: list[str] = []
+    for text, width, align in zip(row, widths, aligns, strict=True):
+        pad = str.ljust if align == "l" else str.rjust
+        cells.append(pad(text, width))
+    inner = " | ".join(cells)
+    return f"| {inner} |"
 
 
 # ---------------------------------------------------------------- terminals
@@ -201,6 +210,8 @@ def _grid(table: Table) -> str:
 LONG = 1000
 _ROWS_PER_BLOCK = 512
 _GAP = 2
+_NO_CELLS: Sequence[tuple[str, ...]] = [()]  # The line of a row without any
+_BETWEEN = " " * _GAP
 _HEAD = 14  # On a terminal a header is folded to this width, unless its cells are wider
 _LEAST = 8  # A column is not folded to less than this width
 _QUANTITY = lazy(r"((?:[≤>] )?[-+]?\d+)(\.\d+)?([^\d.–].*)?")
@@ -246,9 +257,13 @@ def bold(text: str) -> str:
 
 def toned(text: str, *, everywhere: bool = False) -> str:
     """Color the verdicts in a text: good ones green, bad ones red, doubtful ones yellow."""
-    return (_VERDICT if everywhere else _STATED).sub(
-        lambda found: f"\x1b[{_COLORS[_TONES[found[0]]]}m{found[0]}\x1b[39m", text
-    )
+    verdicts = _VERDICT if everywhere else _STATED
+    return verdicts.sub(_colored, text)
+
+
+def _colored(found: re.Match[str]) -> str:
+    color = _COLORS[_TONES[found[0]]]
+    return f"\x1b[{color}m{found[0]}\x1b[39m"
 
 
 def to_terminal(tables: Iterable[Table], *, color: bool = False, width: int | None = None) -> str:
@@ -264,23 +279,31 @@ def terminal_pieces(
 ) -> Iterator[str]:
     """Write tables as `to_terminal` does, piece by piece."""
     for index, table in enumerate(tables):
-        lines = [""] if index else []
-        for text, everywhere in ((table.headline, True), (table.title, False)):
-            shown = folded(text, width) if text else []
-            lines += (
-                [bold(toned(line, everywhere=everywhere)) for line in shown] if color else shown
-            )
-            lines += [""] if text and everywhere else []
-        yield _joined(lines)
+        if index:
+            yield "\n"
+        yield _joined(_above(table, color=color, width=width))
         if table.header:
             for part in split_to_width(table, width) if width and table.keys else [table]:
                 yield from grid_pieces(part, color=color, width=width)
-        notes = [
-            line for note in table.notes for line in folded(note, width, first="- ", indent="  ")
-        ]
-        yield _joined(
-            ([""] if notes and table.header else []) + (list(map(toned, notes)) if color else notes)
-        )
+        yield _joined(_below(table, color=color, width=width))
+
+
+def _above(table: Table, *, color: bool, width: int | None) -> Iterator[str]:
+    """Yield the headline, an empty line below it, and the title."""
+    for text, everywhere in ((table.headline, True), (table.title, False)):
+        for line in folded(text, width) if text else []:
+            yield bold(toned(line, everywhere=everywhere)) if color else line
+        if text and everywhere:
+            yield ""
+
+
+def _below(table: Table, *, color: bool, width: int | None) -> Iterator[str]:
+    """Yield the notes, and an empty line between them and the cells."""
+    if table.notes and table.header:
+        yield ""
+    for note in table.notes:
+        for line in folded(note, width, first="- ", indent="  "):
+            yield toned(line) if color else line
 
 
 def _joined(lines: Iterable[str]) -> str:
@@ -311,29 +334,47 @@ def folded(
 def grid_pieces(table: Table, *, color: bool = False, width: int | None = None) -> Iterator[str]:
     """Write the header and the rows, in blocks. Iterates over the rows twice: first for widths."""
     table = align_decimals(table)
-    aligns, fold = table.aligns(), width if len(table.rows) <= LONG else None
+    fold = width if len(table.rows) <= LONG else None
     widths = _fitted(_widths(table, fold=fold is not None), fold)
-
-    def lines(cells: Sequence[str], shown_as: Callable[[str], str] = _toned_cell) -> Iterator[str]:
-        shown = [
-            folded(cell, room, whole=False) if fold else [_cell_text(cell)]
-            for cell, room in zip(cells, widths, strict=True)
-        ]
-        for number in range(max(map(len, shown), default=1)):
-            parts = []
-            for each, room, align in zip(shown, widths, aligns, strict=True):
-                text = each[number] if number < len(each) else ""
-                blank = " " * (room - _cell_width(text))
-                text = shown_as(text) if color else text
-                parts.append(text + blank if align == "l" else blank + text)
-            yield (" " * _GAP).join(parts).rstrip()
-
-    rule = [chr(0x2500) * (sum(widths) + _GAP * (len(widths) - 1))] if table.ruled else []
-    yield _joined([*lines(table.header, bold), *rule])
+    grid = _TextGrid(widths, table.aligns(), fold=bool(fold), color=color)
+    head = list(grid.lines(table.header, bold))
+    if table.ruled:
+        gaps = _GAP * (len(widths) - 1)
+        head.append("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * (sum(widths) + gaps))
+    yield _joined(head)
     for start in range(0, len(table.rows), _ROWS_PER_BLOCK):
-        yield _joined(
-            line for row in table.rows[start : start + _ROWS_PER_BLOCK] for line in lines(row)
-        )
+        block = table.rows[start : start + _ROWS_PER_BLOCK]
+        yield _joined(line for row in block for line in grid.lines(row, _toned_cell))
+
+
+_Shown: TypeAlias = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class _TextGrid:
+    """The columns of a table of plain text."""
+
+    widths: Sequence[int]
+    aligns: str
+    fold: bool
+    color: bool
+
+    def lines(self, cells: Sequence[str], shown_as: _Shown) -> Iterator[str]:
+        """Yield the lines of a row: several if a cell is folded."""
+        shown = list(map(self._folded, cells, self.widths))
+        for texts in zip_longest(*shown, fillvalue="") if shown else _NO_CELLS:
+            parts: list[str] = []
+            for text, width, align in zip(texts, self.widths, self.aligns, strict=True):
+                blank = " " * (width - _cell_width(text))
+                colored = shown_as(text) if self.color else text
+                if align == "l":
+                    parts.append(colored + blank)
+                else:
+                    parts.append(blank + colored)
+            yield _BETWEEN.join(parts).rstrip()
+
+    def _folded(self, cell: str, width: int) -> list[str]:
+        return folded(cell, width, whole=False) if self.fold else [_cell_text(cell)]
 
 
 def _toned_cell(text: str) -> str:
@@ -350,21 +391,27 @@ def align_decimals(table: Table) -> Table:
 
 
 def _padded(cells: Sequence[str]) -> Sequence[str]:
-    """Pad numbers, and what follows them, so that their points meet where cells are right-aligned."""
+    """Pad numbers, and what follows them, so that their points meet in right-aligned cells."""
     matches = [_QUANTITY.fullmatch(cell) for cell in cells]
     known = [match for match in matches if match]
     fraction = max((len(match[2] or "") for match in known), default=0)
     unit = max((len(match[3] or "") for match in known), default=0)
-    return [
-        f"{match[1]}{match[2] or '':<{fraction}}{match[3] or '':<{unit}}" if match else cell
-        for match, cell in zip(matches, cells, strict=True)
-    ]
+    padded: list[str] = []
+    for match, text in zip(matches, cells, strict=True):
+        if match:
+            digits = (match[2] or "").ljust(fraction)
+            padded.append(match[1] + digits + (match[3] or "").ljust(unit))
+        else:
+            padded.append(text)
+    return padded
 
 
 def split_to_width(table: Table, width: int) -> Iterator[Table]:
-    """Yield a table in as many parts as it takes to fit into `width`, each with the `keys` columns."""
-    widths, keys = _widths(align_decimals(table), fold=True), list(range(table.keys))
-    room = width - sum(widths[: table.keys]) - _GAP * (table.keys - 1)
+    """Yield a table in as many parts as fit into `width`, each with the `keys` columns."""
+    widths = _widths(align_decimals(table), fold=True)
+    keys = list(range(table.keys))
+    gaps = _GAP * (table.keys - 1)
+    room = width - sum(widths[: table.keys]) - gaps
     part: list[int] = []
     for index in range(table.keys, len(widths)):
         if part and sum(widths[each] + _GAP for each in [*part, index]) > room:
@@ -391,14 +438,15 @@ def _widths(table: Table, *, fold: bool) -> list[int]:
 
 def _fitted(widths: list[int], most: int | None) -> list[int]:
     """Narrow the widest columns until all fit, but not below `_LEAST`."""
-    widest, gaps = max(widths, default=0), _GAP * (len(widths) - 1)
-    while (
-        most is not None
-        and widest > _LEAST
-        and sum(min(width, widest) for width in widths) + gaps > most
-    ):
+    if most is None:
+        return widths
+    room = most - _GAP * (len(widths) - 1)
+    fitted = widths
+    widest = max(widths, default=0)
+    while widest > _LEAST and sum(fitted) > room:
         widest -= 1
-    return [min(width, widest) for width in widths]
+        fitted = [min(width, widest) for width in widths]
+    return fitted
 
 
 def columns_of(table: Table, indices: Sequence[int]) -> Table:
