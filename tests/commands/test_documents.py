@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from fabbench.cli import cli
-from fabbench.cli.click_options import GivenOptions, with_launcher_options
+from fabbench.config.given import Given, Origin
+from fabbench.config.requests import with_options
 from fabbench.launchers.slurm import SlurmOptions
 from fabbench.launchers.slurm.launcher import _refuse_options_of_jobs
 from fabbench.model.errors import RequestError
@@ -40,11 +41,8 @@ def test_an_allocation_has_its_partition_and_time_already(name: str, value: str)
     of_file = Target(
         name="prod", launcher="slurm", options=SlurmOptions(partition="gpu", time="4:00:00")
     )
-    _refuse_options_of_jobs(
-        with_launcher_options(
-            of_file, GivenOptions({"mpi": "mpirun"}, {name: value}), places, "--on"
-        )
-    )
-    typed = with_launcher_options(of_file, GivenOptions({name: value}, {}), places, "--on")
+    given = {"mpi": Given("mpirun"), name: Given(value, Origin.FILE)}
+    _refuse_options_of_jobs(with_options(of_file, given, places, "--on"))
+    typed = with_options(of_file, {name: Given(value)}, places, "--on")
     with pytest.raises(RequestError, match=f"--{name} has no effect inside a Slurm"):
         _refuse_options_of_jobs(typed)

@@ -13,7 +13,8 @@ import pytest
 from click.testing import Result
 
 from fabbench.cli import cli
-from fabbench.cli.click_options import GivenOptions, with_launcher_options
+from fabbench.config.given import Given
+from fabbench.config.requests import with_options
 from fabbench.config.sections import options_of
 from fabbench.launchers import options_of_formats, options_of_launchers
 from fabbench.model.errors import RequestError
@@ -80,12 +81,12 @@ def test_an_option_is_used_by_its_own_and_refused_by_others(
     ):
         target = Target(name=place, launcher=place, options=kind())
         value = True if isinstance(option.type, Flag) else VALUES.get(name, "word")
-        given = GivenOptions({name: (value,) if option.many else value}, {})
+        given = {name: Given((value,) if option.many else value)}
         if name in options_of(kind):
-            assert with_launcher_options(target, given, places, by) != target
+            assert with_options(target, given, places, by) != target
             continue
         with pytest.raises(RequestError, match=f"{option.long} .* {by} {place}") as raised:
-            with_launcher_options(target, given, places, by)
+            with_options(target, given, places, by)
         works = sorted(each for each, of in places.items() if name in options_of(of))
         assert f"{by} {', '.join(works)}." in (raised.value.hint or "")
 

@@ -1,5 +1,7 @@
 """``fabbench accept``: one command, one verdict on nodes."""
 
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -7,18 +9,18 @@ import click
 
 from fabbench.benchmarks import DEFAULT
 from fabbench.cli import terminal
-from fabbench.cli.click_options import click_options, typed_flags, values_of
+from fabbench.cli.click_options import CommandLine, click_options, command_line, typed_flags
 from fabbench.cli.commands import WORDS
 from fabbench.cli.options import require_writable, result_options, takes
 from fabbench.cli.run_command import (
     RESUMED,
     TargetCommand,
-    chosen_target,
-    default_work,
     interruptible,
     start_again,
+    warn_of_foreign_commands,
 )
 from fabbench.cli.sweep_command import AnswerOptions
+from fabbench.launchers import options_of_launchers
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.options import declared
 from fabbench.report.certificate import EXITS, FORMATS, State, render_certificate, render_changes
@@ -71,6 +73,7 @@ def command(
 ) -> Exit:
     """Climb the ladder, go on with one, or compare two certificates; return 0, 1 or 4."""
     from fabbench.cli.live import watching, watching_sweep
+    from fabbench.config.given import values_of
     from fabbench.runs.acceptance import Acceptance, go_on, open_certificate
     from fabbench.runs.ladder import write_thresholds
 
@@ -91,8 +94,9 @@ def command(
             )
         ctx.meta.update({RESUMED: certificate, WORDS: certificate.command[2:]})
         return start_again(ctx, certificate, store, [f"--max-time={seconds:g}"] if seconds else [])
-    how = AcceptOptions(**values_of(ctx, declared(AcceptOptions)))
-    asked = _asked(ctx, how, store)
+    line = command_line(ctx)
+    how = AcceptOptions(**values_of(line.given, declared(AcceptOptions)))
+    asked = _asked(line, how)
     shown = (terminal.notify, watching, watching_sweep, terminal.changing)
     with interruptible():
         certificate = Acceptance(asked, how, ctx.meta.get(RESUMED), *shown).accept()
@@ -117,25 +121,21 @@ def command(
     return EXITS[certificate.state]
 
 
-def _asked(ctx: click.Context, how: AcceptOptions, store: Path) -> "SweepRequest":
+def _asked(line: CommandLine, how: AcceptOptions) -> "SweepRequest":
     """Return what all rungs have in common. Raise FabbenchError."""
-    from fabbench.launchers.pod_options import with_image
-    from fabbench.plan.request import RunRequest
+    from fabbench.config.given import Given, Origin, from_origin, values_of, without
+    from fabbench.config.requests import request_of
     from fabbench.runs.sweep import SweepRequest
 
-    if "soak" in typed_flags(ctx) and how.level != LEVELS[-1]:
+    if "soak" in from_origin(line.given, Origin.USER) and how.level != LEVELS[-1]:
         raise RequestError(
             "--soak has no effect without --level soak.", hint="Add it, or leave --soak out."
         )
     require_writable(how.write_thresholds, "--write-thresholds")
-    target, fabrics = chosen_target(ctx).target, (how.fabric,) if how.fabric else ()
-    run = RunRequest(
-        benchmark=DEFAULT,
-        work=default_work(DEFAULT, None),
-        target=with_image(target, DEFAULT, fabrics),
-        fabrics=fabrics,
-        env=target.env,
-        store=store,
-        command=("fabbench", *ctx.command_path.split()[1:], *ctx.meta[WORDS]),
-    )
-    return SweepRequest(run=run, mode="", **values_of(ctx, ("tolerance", "confidence")))
+    given = without(line.given, declared(AcceptOptions))
+    if how.fabric:
+        given["fabrics"] = Given((how.fabric,))
+    run = request_of(DEFAULT, given, line.config, options_of_launchers(), os.environ)
+    warn_of_foreign_commands(line.config, run.target)
+    run = replace(run, target_reason="", command=line.command)
+    return SweepRequest(run=run, mode="", **values_of(line.given, ("tolerance", "confidence")))

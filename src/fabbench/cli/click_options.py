@@ -4,7 +4,7 @@
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -12,23 +12,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 from click.core import ParameterSource
 
-from fabbench.cli.commands import MEANT
+from fabbench.cli.commands import MEANT, SYNONYMS, WORDS
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.messages import did_you_mean, nearest
-from fabbench.model.options import RARE, Flag, LauncherOptions, Option, Type, declared, flat
+from fabbench.model.options import RARE, Flag, Option, Type, declared, flat
 from fabbench.model.patterns import lazy
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from fabbench.model.hosts import Target
+    from fabbench.config.given import Given, GivenOptions, Launchers
+    from fabbench.config.sections import Config
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
-Launchers = Mapping[
-    str, type[LauncherOptions]
-]  # Launchers, or formats of `fabbench render`, with their options
 
 
 class OptionType(click.ParamType):  # type: ignore[type-arg] # a generic since click 8.4
@@ -152,22 +150,11 @@ _HOSTFILE = Option(
 )
 
 
-def options_by_name(launchers: Launchers) -> Mapping[str, Mapping[str, Option]]:
-    """Return each option of any launcher that the command line has, as those that have it declare it."""
-    from fabbench.config.sections import options_of  # loads much that --help does not need
-
-    by_name: defaultdict[str, dict[str, Option]] = defaultdict(dict)
-    for launcher, kind in launchers.items():
-        for name, option in options_of(kind).items():
-            if option.flags:
-                by_name[name][launcher] = option
-    return by_name
-
-
 def launcher_options(
-    launchers: Launchers, selects: Callable[[Option], bool]
+    launchers: "Launchers", selects: Callable[[Option], bool]
 ) -> list[click.Parameter]:
     """Return the options of all launchers, each once, with the launchers that have it if not all do."""
+    from fabbench.config.given import options_by_name  # loads much that --help does not need
     from fabbench.model.hosts import Target
 
     common = [*declared(Target)]
@@ -195,18 +182,15 @@ def _launcher_option(by_launcher: Mapping[str, Option], total: int) -> click.Par
     return _click_option(replace(next(iter(by_launcher.values())), help=text, default=""))
 
 
-def launchers_by_option(launchers: Launchers) -> Mapping[str, frozenset[str]]:
+def launchers_by_option(launchers: "Launchers") -> Mapping[str, frozenset[str]]:
     """Return, for each option that not all launchers have, those that have it."""
+    from fabbench.config.given import options_by_name
+
     return {
         name: frozenset(of)
         for name, of in options_by_name(launchers).items()
         if len(of) < len(launchers)
     }
-
-
-def values_of(ctx: click.Context, names: Iterable[str]) -> dict[str, Any]:
-    """Return the values of those options that have one."""
-    return {name: ctx.params[name] for name in names if ctx.params.get(name) is not None}
 
 
 def typed_flags(ctx: click.Context) -> dict[str, str]:
@@ -219,76 +203,64 @@ def typed_flags(ctx: click.Context) -> dict[str, str]:
     }
 
 
-class GivenOptions(NamedTuple):
-    """Values of options, by their names."""
+class CommandLine(NamedTuple):
+    """A command line as values: all that is made of it needs nothing of click."""
 
-    typed: Mapping[str, Any]  # On the command line
-    defaults: Mapping[
-        str, Any
-    ]  # In `defaults.run` of `fabbench.yaml`: they apply where they have an effect
+    given: "GivenOptions"
+    config: "Config | None"
+    command: tuple[str, ...]
+    """Its words: ``fabbench run nccl …``."""
 
 
-def given_options(context: click.Context, launchers: Launchers) -> GivenOptions:
-    """Return those options of launchers that were given."""
-    sources = {name: context.get_parameter_source(name) for name in options_by_name(launchers)}
-    typed, defaults = (
-        {name: context.params[name] for name, source in sources.items() if source is wanted}
-        for wanted in (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
+def command_line(ctx: click.Context) -> CommandLine:
+    """Return what a context has read."""
+    words: tuple[str, ...] = ctx.meta.get(WORDS, ())
+    _, *names = ctx.command_path.split()
+    return CommandLine(
+        given=_given_options(ctx, frozenset(_flags_in(words))),
+        config=ctx.params.get("config"),
+        command=("fabbench", *names, *words),
     )
-    if in_files := context.params.get("hostfile"):
-        typed["hosts"] = (*typed.get("hosts", ()), *in_files)
-    return GivenOptions(typed, defaults)
 
 
-def own_options(kind: type[LauncherOptions], given: GivenOptions) -> LauncherOptions:
-    """Return a launcher's own options, from those given options that it has."""
-    every = {**given.defaults, **given.typed}
-    return kind(**{name: every[name] for name in declared(kind) if name in every})
+def _flags_in(words: Sequence[str]) -> Iterator[str]:
+    """Yield the flags before ``--``, by the names that they have here."""
+    for word in words:
+        if word == "--":  # the others are for the benchmark's program
+            return
+        flag = word.partition("=")[0]
+        name = flag.removeprefix("--")
+        yield f"--{SYNONYMS.get(name, name)}" if flag.startswith("--") else flag
 
 
-def with_launcher_options(
-    target: "Target", given: GivenOptions, launchers: Launchers, flag: str
-) -> "Target":
-    """Return a target with the given options in place of its own.
+def _given_options(ctx: click.Context, flags: Collection[str]) -> "dict[str, Given]":
+    """Return the options that have a value. Hosts of a file are hosts."""
+    from fabbench.config.given import Given, Origin  # loads much that --help does not need
 
-    Raise RequestError for an option that has no effect there, naming the launchers where it has:
-    `flag` is the option that chooses a launcher.
-    """
-    from fabbench.config.sections import options_of  # loads much that --help does not need
-
-    kind = launchers.get(target.launcher, type(target.options))
-    known = options_of(kind)
-    for name in given.typed:
-        if name not in known:
-            raise _without_effect(target, options_by_name(launchers)[name], flag)
-    values = {name: value for name, value in given.defaults.items() if name in known} | dict(
-        given.typed
-    )
-    specific = {name: values.pop(name) for name in declared(kind) if name in values}
-    options = replace(target.options, **specific)
-    return replace(target, options=options, typed=tuple(sorted(given.typed)), **values)
-
-
-def require_effect(
-    context: click.Context, own: Mapping[str, Option], target: "Target", launchers: Launchers
-) -> None:
-    """Raise RequestError for one of a benchmark's `own` options that was typed, but that the launcher ignores."""
-    for name in target.options.without:
-        if name in own and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            works = {
-                launcher: own[name]
-                for launcher, kind in launchers.items()
-                if name not in kind.without
-            }
-            raise _without_effect(target, works, "--on")
+    origins = {
+        ParameterSource.COMMANDLINE: Origin.USER,
+        ParameterSource.DEFAULT_MAP: Origin.FILE,
+    }
+    given: dict[str, Given] = {}
+    for parameter in ctx.command.params:
+        name = parameter.name or ""
+        value = ctx.params.get(name)
+        if value is None or name == "config":
+            continue
+        source = ctx.get_parameter_source(name) or ParameterSource.DEFAULT
+        written = tuple(flag for flag in parameter.opts if flag in flags)
+        given[name] = Given(value, origins.get(source, Origin.DEFAULT), written)
+    in_files = given.pop("hostfile", None)
+    if in_files is not None and in_files.value:
+        given["hosts"] = _hosts_of_both(given.get("hosts"), in_files)
+    return given
 
 
-def _without_effect(target: "Target", works: Mapping[str, Option], flag: str) -> RequestError:
-    long = next(iter(works.values())).long
-    chosen = f"{flag} {target.name}" + (
-        f", a target of the launcher {target.launcher}" * (target.name != target.launcher)
-    )
-    return RequestError(
-        f"{long} has no effect with {chosen}.",
-        hint=f"It works with {flag} {', '.join(sorted(works))}.",
-    )
+def _hosts_of_both(hosts: "Given | None", in_files: "Given") -> "Given":
+    """Return the hosts of the command line, then those of its host files."""
+    from fabbench.config.given import Given, Origin
+
+    if hosts is None or hosts.origin is not Origin.USER:
+        return in_files
+    both = (*hosts.value, *in_files.value)
+    return Given(both, Origin.USER, hosts.flags + in_files.flags)

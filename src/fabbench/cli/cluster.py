@@ -8,9 +8,9 @@ import click
 
 from fabbench.benchmarks import DEFAULT
 from fabbench.cli import terminal
-from fabbench.cli.click_options import typed_flags, with_parameters
+from fabbench.cli.click_options import command_line, typed_flags, with_parameters
 from fabbench.cli.options import LISTED, results, takes, written_age
-from fabbench.cli.run_command import CONFIGURATION_FLAGS, TargetCommand, chosen_target, default_work
+from fabbench.cli.run_command import CONFIGURATION_FLAGS, TargetCommand, chosen_target
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.fabrics import FABRICS
 from fabbench.model.messages import listed
@@ -32,13 +32,13 @@ from fabbench.model.messages import listed
 @results(LISTED)
 def check(**given: Any) -> Exit:
     """Check machines; return 3 if a check failed."""
+    from fabbench.config.requests import default_work, with_image
     from fabbench.hosts.check import check_hosts, worst
     from fabbench.launchers import launcher_named
-    from fabbench.launchers.pod_options import with_image
     from fabbench.report.check_report import render_checks
 
     context = click.get_current_context()
-    target, reason = chosen_target(context)
+    target, reason = chosen_target(command_line(context))
     launcher = launcher_named(target.launcher)
     if given["deep"] and not launcher.has_deep_check:
         raise RequestError(
@@ -96,7 +96,7 @@ def clean(
     from fabbench.launchers import launcher_named
     from fabbench.report.table import Table, to_terminal
 
-    target, _ = chosen_target(click.get_current_context())
+    target, _ = chosen_target(command_line(click.get_current_context()))
     with launcher_named(target.launcher).leftovers(
         target, everywhere=everywhere, force=force
     ) as leftovers:

@@ -134,15 +134,6 @@ class SectionedCommand(click.Command):
         )
 
 
-def named_for_ssh(ctx: click.Context) -> bool:
-    """Return whether there is a --host or --hostfile: a --node is one of a cluster."""
-    words: tuple[str, ...] = ctx.meta.get(WORDS, ())
-    own = words[
-        : words.index("--") if "--" in words else None
-    ]  # the others are for the benchmark's program
-    return any(word.partition("=")[0] in {"--host", "--hosts", "--hostfile"} for word in own)
-
-
 def _write_options(
     ctx: click.Context, formatter: click.HelpFormatter, *, short: bool = False
 ) -> None:

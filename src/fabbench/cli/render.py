@@ -5,14 +5,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabbench.cli.click_options import OptionType, given_options, with_launcher_options
+from fabbench.cli.click_options import OptionType
 from fabbench.cli.options import output_option
 from fabbench.cli.run_command import CONFIGURATION_FLAGS, RunCommand, RunGroup
-from fabbench.config import Resolved
 from fabbench.launchers import options_of_formats
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, RequestError
-from fabbench.model.hosts import Target
 from fabbench.model.messages import printable
 from fabbench.model.options import AUTO, Choice
 
@@ -25,8 +23,8 @@ class _RenderCommand(RunCommand):
 
     shared = ("fabrics", "variants", "repeats", "env")
     unwanted = "run"
-    environment = None
     choices = staticmethod(options_of_formats)
+    places = staticmethod(options_of_formats)
 
     @override
     def about(self) -> str:
@@ -68,15 +66,6 @@ class _RenderCommand(RunCommand):
             )
         click.echo(_document(self.request(ctx), ctx.params["as_form"]), nl=False)
         return Exit.FINE
-
-    @override
-    def target(self, ctx: click.Context) -> Resolved:
-        """Return the target that the options describe; nothing is discovered."""
-        form, formats = ctx.params["as_form"], options_of_formats()
-        target = Target(name=form, launcher=form, options=formats[form]())
-        return Resolved(
-            with_launcher_options(target, given_options(ctx, formats), formats, "--as"), ""
-        )
 
 
 @click.group("render", cls=RunGroup, makes=_RenderCommand)

@@ -20,32 +20,28 @@ import click
 from fabbench.benchmarks import Benchmark, runnable, runnable_names
 from fabbench.cli import terminal
 from fabbench.cli.click_options import (
-    Launchers,
+    CommandLine,
     click_options,
-    given_options,
+    command_line,
     launcher_options,
     launchers_by_option,
-    own_options,
-    require_effect,
     typed_flags,
-    values_of,
-    with_launcher_options,
 )
-from fabbench.cli.commands import SHORT, WORDS, SectionedCommand, SuggestingGroup, named_for_ssh
+from fabbench.cli.commands import SHORT, SectionedCommand, SuggestingGroup
 from fabbench.cli.config_file import config_option
 from fabbench.cli.options import COMPARED, RunOptions, require_writable, result_options, takes
 from fabbench.launchers import options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
 from fabbench.model.messages import REDACTED, counted, redacted
-from fabbench.model.options import AUTO, Option, declared, parsed
+from fabbench.model.options import Option, declared
 from fabbench.model.units import format_duration
 
 if TYPE_CHECKING:
-    from fabbench.benchmarks.standard import Work
     from fabbench.config import Resolved
+    from fabbench.config.given import Launchers
     from fabbench.config.sections import Config
-    from fabbench.model.hosts import Host, Inventory
+    from fabbench.model.hosts import Host, Inventory, Target
     from fabbench.model.plan import Execution
     from fabbench.plan.request import RunRequest
     from fabbench.report.certificate import Certificate
@@ -95,10 +91,8 @@ class RunCommand(SectionedCommand):
     benchmarks: Callable[[], Iterable[str]] = staticmethod(runnable_names)
     shared: Collection[str] = tuple(declared(RunOptions))  # Options of runs that the command has
     unwanted = "render"  # Options that work with this command only are left out
-    choices: Callable[[], Launchers] = staticmethod(options_of_launchers)  # Of --on or --as
-    environment: Mapping[str, str] | None = (
-        os.environ
-    )  # That ``--env NAME`` takes a value from; None: not known
+    choices: Callable[[], "Launchers"] = staticmethod(options_of_launchers)  # With options here
+    places: Callable[[], "Launchers"] = staticmethod(options_of_launchers)
 
     def __init__(self, benchmark: Benchmark) -> None:
         self.benchmark, work = benchmark, benchmark.work_type()
@@ -162,47 +156,23 @@ class RunCommand(SectionedCommand):
             )
         return _print(result, ctx.params["form"], ctx.params["junit"])
 
-    def target(self, ctx: click.Context) -> "Resolved":
-        """Return where to run, and why there. Raise RequestError."""
-        return chosen_target(ctx)
-
     def request(self, ctx: click.Context) -> "RunRequest":
         """Return the request that all options describe. Raise RequestError."""
-        from fabbench.launchers.pod_options import with_image
-        from fabbench.plan.request import MAX_REPEATS, Adaptive, RunRequest, read_variants
+        return self.requested(command_line(ctx))
 
-        given = RunOptions(**values_of(ctx, self.shared))
-        for name, value in (("--max-repeats", given.max_repeats), ("--max-time", given.max_time)):
-            if value is not None and given.repeats != AUTO:
-                raise RequestError(f"{name} has no effect without --repeat auto.", hint="Add it.")
-        work = cast("Work", self.work_type(**values_of(ctx, self.work_options)))
-        for sentence in self.benchmark.advice(work, given.fabrics):
+    def requested(self, line: CommandLine) -> "RunRequest":
+        """Return the request of a command line, and say what should be known of it.
+
+        Raise RequestError.
+        """
+        from fabbench.config.requests import request_of
+
+        name = self.benchmark.name
+        request = request_of(name, line.given, line.config, self.places(), os.environ)
+        for sentence in self.benchmark.advice(request.work, request.fabrics):
             terminal.notify(sentence)
-        adaptive = Adaptive(max_repeats=given.max_repeats or MAX_REPEATS, seconds=given.max_time)
-        target, reason = self.target(ctx)
-        inherited = tuple(name for name, value in given.env.items() if value is None)
-        for name in inherited:
-            if self.environment is not None and name not in self.environment:
-                text = f"--env {name} takes the variable from the environment, but it is not set."
-                raise RequestError(text, hint=f"Export {name}, or write --env {name}=VALUE.")
-        config: Config | None = ctx.params["config"]
-        variants = read_variants(given.variants, config.variants if config else {})
-        target = replace(target, variants=variants, inherited=inherited)
-        return RunRequest(
-            benchmark=self.name or "",
-            work=work,
-            target=with_image(target, self.name, given.fabrics),
-            target_reason=reason,
-            env={
-                **target.env,
-                **{name: value for name, value in given.env.items() if value is not None},
-            },
-            **{name: getattr(given, name) for name in ("fabrics", "gates", "baseline", "metric")},
-            **{name: getattr(given, name) for name in ("keep_going", "strict", "store", "name")},
-            repeats=given.repeats or None,
-            adaptive=adaptive if given.repeats == AUTO else None,
-            command=("fabbench", *ctx.command_path.split()[1:], *ctx.meta.get(WORDS, ())),
-        )
+        warn_of_foreign_commands(line.config, request.target)
+        return replace(request, command=line.command)
 
 
 class RunGroup(SuggestingGroup):
@@ -251,47 +221,27 @@ def _summary(name: str) -> str:
         return f"Cannot be loaded: {error.__cause__ or error}"
 
 
-def default_work(name: str, config: "Config | None") -> "Work":
-    """Return what ``fabbench run NAME`` measures with the file's defaults and no option.
-
-    Raise RequestError.
-    """
-    work = runnable(name).work_type()
-    assert work is not None  # noqa: S101 - it is runnable
-    given = config.defaults.run.get(name, {}) if config else {}
-    own = {name_: each for name_, each in declared(work).items() if each.word in given}
-    return cast(
-        "Work", work(**{name_: parsed(each, given[each.word]) for name_, each in own.items()})
-    )
-
-
-def chosen_target(ctx: click.Context) -> "Resolved":
+def chosen_target(line: CommandLine) -> "Resolved":
     """Return where to run, and why there: given options replace those of the target.
 
     Raise RequestError for an option that has no effect there.
     """
-    from fabbench.config import resolve
+    from fabbench.config.requests import target_of
+
+    resolved = target_of(line.given, line.config, options_of_launchers(), os.environ)
+    warn_of_foreign_commands(line.config, resolved.target)
+    return resolved
+
+
+def warn_of_foreign_commands(config: "Config | None", target: "Target") -> None:
+    """Warn of files that a target of `fabbench.yaml` names, and that could run commands here."""
     from fabbench.config.foreign_commands import foreign_commands
 
-    launchers = options_of_launchers()
-    given = given_options(ctx, launchers)
-    resolved = resolve(
-        ctx.params["on"],
-        os.environ,
-        ctx.params["config"],
-        launchers=launchers,
-        given=lambda kind: own_options(kind, given),
-        hosts=named_for_ssh(ctx),
-    )
-    config: Config | None = ctx.params["config"]
-    if config is not None and resolved.target.name in config.targets:
-        for warning in foreign_commands(config, resolved.target, given.typed, os.environ):
+    of_file = config.targets.get(target.name) if config is not None else None
+    # A format of `fabbench render` may have the name of a target.
+    if config is not None and of_file is not None and of_file.launcher == target.launcher:
+        for warning in foreign_commands(config, target, target.typed, os.environ):
             terminal.notify(warning)
-    if isinstance(ctx.command, RunCommand):
-        require_effect(ctx, ctx.command.work_options, resolved.target, launchers)
-    return resolved._replace(
-        target=with_launcher_options(resolved.target, given, launchers, "--on")
-    )
 
 
 def _print(result: "RunResult", form: str, junit: Path | None) -> Exit:

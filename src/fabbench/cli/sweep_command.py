@@ -11,7 +11,7 @@ import click
 
 from fabbench.benchmarks import swept_names
 from fabbench.cli import terminal
-from fabbench.cli.click_options import Launchers, click_options, values_of, with_parameters
+from fabbench.cli.click_options import CommandLine, click_options, command_line, with_parameters
 from fabbench.cli.options import result_options, takes
 from fabbench.cli.run_command import RESUMED, RunCommand, RunGroup, ended, interruptible, resume
 from fabbench.launchers import LABEL, SWITCH, options_of_launchers
@@ -23,7 +23,8 @@ from fabbench.model.options import Choice, Option, Seconds, Text, Type, Whole, d
 from fabbench.report.sweep_report import CORDON, FORMATS
 
 if TYPE_CHECKING:
-    from fabbench.runs.store import StoredSweep
+    from fabbench.config.given import Launchers
+    from fabbench.runs.store import StoredRun, StoredSweep
     from fabbench.runs.sweep import SweepRequest, SweepRun
     from fabbench.sweep.readings import Readings
     from fabbench.sweep.values import SweepResult
@@ -74,6 +75,13 @@ def answer_parameters() -> list[click.Parameter]:
         *click_options(declared(AnswerOptions).values()),
         *result_options(FORMATS, "Output format."),
     ]
+
+
+def answer_options(line: CommandLine) -> AnswerOptions:
+    """Return the options of the answer that a command line has."""
+    from fabbench.config.given import values_of
+
+    return AnswerOptions(**values_of(line.given, (*declared(AnswerOptions), "form")))
 
 
 def groups_from_cluster(groups: str | None) -> bool:
@@ -162,7 +170,7 @@ class SweepOptions:
     )
 
 
-def _dividing() -> Launchers:
+def _dividing() -> "Launchers":
     return {name: kind for name, kind in options_of_launchers().items() if kind.divides}
 
 
@@ -208,31 +216,36 @@ class SweepCommand(RunCommand):
         from fabbench.cli.live import watching_sweep
         from fabbench.runs.sweep import sweep
 
-        how = AnswerOptions(**values_of(ctx, (*declared(AnswerOptions), "form")))
-        request = self.sweep_request(ctx, how)
+        line = command_line(ctx)
+        how = answer_options(line)
+        request = self.sweep_request(line, how, ctx.meta.get(RESUMED))
         with interruptible():
             result = sweep(request, notify=terminal.notify, watching=watching_sweep)
         return _print(result, how)
 
-    def sweep_request(self, ctx: click.Context, how: AnswerOptions) -> "SweepRequest":
+    def sweep_request(
+        self, line: CommandLine, how: AnswerOptions, resumed: "StoredRun | None"
+    ) -> "SweepRequest":
         """Return the request that all options describe. Raise RequestError."""
+        from fabbench.config.given import values_of, without
         from fabbench.runs.sweep import PARTNERS, SweepRequest
 
-        given = values_of(ctx, ("mode", "seed", "partners", "max_time", "confidence", "tolerance"))
+        own = values_of(line.given, (*declared(SweepOptions), "confidence", "tolerance"))
         for name, modes in (
             ("seed", [each for each in MODES if each != "single"]),
             ("partners", PARTNERS),
         ):
-            if name in given and given["mode"] not in modes:
-                text = f"--{name} has no effect with --mode {given['mode']}."
+            if name in own and own["mode"] not in modes:
+                text = f"--{name} has no effect with --mode {own['mode']}."
                 raise RequestError(text, hint=f"It is for {', '.join(modes)}.")
         from_cluster = groups_from_cluster(how.groups)
+        of_run = without(line.given, declared(SweepOptions))  # --max-time is the sweep's
         return SweepRequest(
-            run=self.request(ctx),
-            **given,
+            run=self.requested(line._replace(given=of_run)),
+            **own,
             group_of=groups_of(how.groups) if how.groups and not from_cluster else {},
             groups_by=how.groups or "" if from_cluster else "",
-            resume=ctx.meta.get(RESUMED),
+            resume=resumed,
         )
 
 
@@ -341,7 +354,7 @@ def _read(ctx: click.Context, sources: tuple[str, ...], store: Path, metric: str
     from fabbench.runs.sweep_logs import read_sweep_logs
     from fabbench.sweep.readings import Readings
 
-    how = AnswerOptions(**values_of(ctx, (*declared(AnswerOptions), "form")))
+    how = answer_options(command_line(ctx))
     if groups_from_cluster(how.groups):
         raise RequestError(
             f"--groups {how.groups} queries a cluster, but --from only reads logs.",

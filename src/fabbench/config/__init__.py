@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from fabbench.config.given import GivenOptions, Launchers, own_options, value_of
 from fabbench.config.sections import Config, Reader, parse
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Target
@@ -22,6 +23,7 @@ MAX_MISTAKES = 20
 """Maximum mistakes that one message lists."""
 TARGET_VARIABLE = "FABBENCH_TARGET"
 _SSH = "ssh"
+_SSH_FLAGS = frozenset({"--host", "--hostfile"})
 
 
 def find_config(start: Path, environment: Mapping[str, str]) -> Path | None:
@@ -56,7 +58,7 @@ def user_file(environment: Mapping[str, str]) -> Path | None:
 def load(
     path: Path,
     *,
-    launchers: Mapping[str, type[LauncherOptions]],
+    launchers: Launchers,
     benchmarks: Callable[[str], Mapping[str, Option]] | None = None,
 ) -> Config:
     """Read a file. `launchers` are all known ones, with their options.
@@ -89,7 +91,7 @@ def read(
     text: str,
     path: Path,
     *,
-    launchers: Mapping[str, type[LauncherOptions]],
+    launchers: Launchers,
     benchmarks: Callable[[str], Mapping[str, Option]] | None = None,
 ) -> Config:
     """Read the text of a file at `path`. Raise RequestError as `load` does."""
@@ -124,49 +126,60 @@ class Resolved(NamedTuple):
     """Why there, to follow a colon: ``set with --on``."""
 
 
-def resolve(  # noqa: PLR0913 - each source that may decide
-    on: str | None,
-    environment: Mapping[str, str],
+def resolve(
+    given: GivenOptions,
     config: Config | None,
-    *,
-    launchers: Mapping[str, type[LauncherOptions]],
-    given: Callable[[type[LauncherOptions]], LauncherOptions],
-    hosts: bool = False,
+    launchers: Launchers,
+    environment: Mapping[str, str],
 ) -> Resolved:
-    """Return where to run, and why there.
+    """Return where to run, and why there, without the given options of targets.
 
-    The first that is set: `on`, FABBENCH_TARGET, the file's default, the first launcher that the
-    environment implies. `given` makes a launcher's options from the given ones; `hosts`: whether
-    hosts are named, which are reached over ssh. Raise RequestError for a name that is neither a
-    target of the file nor a launcher, and if nothing decides: with each source tried.
+    The first that is set: `on` of the given options, FABBENCH_TARGET, the file's default, ssh where
+    hosts are named, the first launcher that the environment implies. Raise RequestError for a name
+    that is neither a target of the file nor a launcher, and if nothing decides: with each source
+    tried.
     """
-    for name, why in (
-        (on, "set with --on"),
-        (environment.get(TARGET_VARIABLE), f"set with {TARGET_VARIABLE}"),
-        (config.default if config else None, f"default of {config.path if config else ''}"),
-    ):
+    names = {
+        "set with --on": value_of(given, "on"),
+        f"set with {TARGET_VARIABLE}": environment.get(TARGET_VARIABLE),
+    }
+    if config is not None:
+        names[f"default of {config.path}"] = config.default
+    for why, name in names.items():
         if name:
             return _named(name, why, config, launchers)
-    file = (
-        f"{config.path} has no default"
-        if config
-        else f"there is no {FILE_NAME} here or in ~/.config/fabbench"
-    )
-    tried = [f"no --on, no --host and no {TARGET_VARIABLE}", file]
-    if hosts and _SSH in launchers:
+    if _names_ssh_hosts(given) and _SSH in launchers:
         return Resolved(_bare(_SSH, launchers[_SSH]), "implied by --host")
-    in_order = sorted((kind.order, name, kind) for name, kind in launchers.items() if kind.order)
-    for _, name, kind in in_order:
-        found, sentence = given(kind).surroundings(environment)
+    return _implied(given, config, launchers, environment)
+
+
+def _names_ssh_hosts(given: GivenOptions) -> bool:
+    """Return whether there is a --host or --hostfile: a --node is one of a cluster."""
+    return "hosts" in given and not _SSH_FLAGS.isdisjoint(given["hosts"].flags)
+
+
+def _implied(
+    given: GivenOptions,
+    config: Config | None,
+    launchers: Launchers,
+    environment: Mapping[str, str],
+) -> Resolved:
+    """Return the first launcher that the environment implies. Raise RequestError."""
+    file = f"there is no {FILE_NAME} here or in ~/.config/fabbench"
+    if config is not None:
+        file = f"{config.path} has no default"
+    tried = [f"no --on, no --host and no {TARGET_VARIABLE}", file]
+    implied = [(name, kind) for name, kind in launchers.items() if kind.order]
+    for name, kind in sorted(implied, key=lambda each: each[1].order):
+        found, sentence = own_options(kind, given).surroundings(environment)
         if found:
             return Resolved(_bare(name, kind), sentence)
         tried.append(sentence)
+    known = ", ".join(_known(config, launchers))
+    reasons = "; ".join(tried)
     raise RequestError(
-        f"No target: {'; '.join(tried)}.",
-        hint=(
-            f"Pass --host NODE, or --on: {', '.join(_known(config, launchers))}. clean needs a "
-            "cluster."
-        ),
+        f"No target: {reasons}.",
+        hint=f"Pass --host NODE, or --on: {known}. clean needs a cluster.",
     )
 
 
@@ -174,9 +187,7 @@ def _bare(name: str, kind: type[LauncherOptions]) -> Target:
     return Target(name=name, launcher=name, options=kind())
 
 
-def _named(
-    name: str, why: str, config: Config | None, launchers: Mapping[str, type[LauncherOptions]]
-) -> Resolved:
+def _named(name: str, why: str, config: Config | None, launchers: Launchers) -> Resolved:
     if config and name in config.targets:
         return Resolved(config.targets[name], why)
     launcher = ALIASES.get(name, name)
@@ -191,6 +202,6 @@ def _named(
     )
 
 
-def _known(config: Config | None, launchers: Mapping[str, type[LauncherOptions]]) -> Iterator[str]:
+def _known(config: Config | None, launchers: Launchers) -> Iterator[str]:
     yield from config.targets if config else ()
     yield from sorted(launchers)

@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from fabbench.catalog.images import DEFAULT, default_image
+from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
-from fabbench.model.hosts import Target
 from fabbench.model.options import RARE, LauncherOptions, Text, Type, option
 
 if TYPE_CHECKING:
@@ -180,16 +180,13 @@ class PodOptions(LauncherOptions):
             fields["runtimeClassName"] = self.runtime_class
         return fields
 
-
-def with_image(target: Target, benchmark: str | None, fabrics: Sequence[str]) -> Target:
-    """Return a target whose pods have the usual image of a benchmark, unless the user names one."""
-    options = target.options
-    image = default_image(benchmark or "", fabrics)
-    is_default = isinstance(options, PodOptions) and getattr(options, "node_image", "") == DEFAULT
-    if not image or not is_default or "image" in target.typed:
-        return target
-    usual: dict[str, Any] = {"image": image}
-    return replace(target, options=replace(options, **usual))
+    @override
+    def for_benchmark(self, benchmark: str, fabrics: Sequence[str]) -> Self:
+        image = default_image(benchmark, fabrics)
+        if not image or getattr(self, "node_image", "") != DEFAULT:
+            return self
+        usual: dict[str, Any] = {"image": image}
+        return replace(self, **usual)
 
 
 Object: TypeAlias = dict[str, Any]  # One object, as the API takes it

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import AB, FABRICS, PROVIDERS
@@ -408,3 +408,8 @@ class LauncherOptions:
         """
         del environment
         return False, ""
+
+    def for_benchmark(self, benchmark: str, fabrics: Sequence[str]) -> Self:
+        """Return them with what a benchmark usually needs on these fabrics, such as its image."""
+        del benchmark, fabrics
+        return self

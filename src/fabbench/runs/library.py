@@ -5,7 +5,7 @@ A request from plain values, and a comparison for notebooks.
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -13,6 +13,7 @@ import msgspec
 
 from fabbench.analysis import compare as comparing
 from fabbench.analysis.aggregate import Column
+from fabbench.config.given import Given, Origin
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
 from fabbench.model.messages import did_you_mean, nearest
@@ -84,7 +85,7 @@ def compare(
 
 
 _MADE = frozenset({"benchmark", "work", "target", "target_reason", "adaptive", "store", "command"})
-"""Fields of a request that are made here; the others are given as values."""
+"""Fields of a request that are made of options; the others are given as values."""
 
 
 def request(
@@ -99,35 +100,30 @@ def request(
     from fabbench.benchmarks import runnable
     from fabbench.config import find_config, resolve
     from fabbench.config import load as load_config
+    from fabbench.config.requests import request_of
     from fabbench.launchers import options_of_launchers
 
-    work = runnable(benchmark).work_type()
-    assert work is not None  # noqa: S101 - it is runnable
     launchers = options_of_launchers()
     file = find_config(Path.cwd(), os.environ)
     config = load_config(file, launchers=launchers) if file else None
-    target, why = resolve(on, os.environ, config, launchers=launchers, given=lambda kind: kind())
-    kinds = (Target, type(target.options), work)
-    owner = {name: kind for kind in kinds for name in declared(kind)}
+    where = store_here(store)
+    given = {"on": Given(on), "store": Given(where, Origin.DEFAULT)}
+    target = resolve(given, config, launchers, os.environ).target
+    work = runnable(benchmark).work_type()
+    assert work is not None  # noqa: S101 - it is runnable
+    known = {**declared(Target), **declared(type(target.options)), **declared(work)}
     plain = _plain_fields()
-    values: dict[type, dict[str, Any]] = {kind: {} for kind in (*kinds, RunRequest)}
     for name, value in options.items():
         if name in plain:
-            values[RunRequest][name] = _converted(name, value, plain[name])
-        elif name in owner:
-            known = declared(owner[name])[name]
-            values[owner[name]][name] = read_option(known, _texts(value, known))
+            field = _converted(name, value, plain[name])
+            given[name] = Given(field)
+        elif name in known:
+            option = known[name]
+            texts = _texts(value, option)
+            given[name] = Given(read_option(option, texts))
         else:
-            raise _unknown_option(f"{benchmark} on {on}", name, sorted({*plain, *owner}))
-    own_options = replace(target.options, **values[type(target.options)])
-    return RunRequest(
-        benchmark=benchmark,
-        work=work(**values[work]),
-        target=replace(target, **values[Target], options=own_options),
-        target_reason=why,
-        store=store_here(store),
-        **values[RunRequest],
-    )
+            raise _unknown_option(f"{benchmark} on {on}", name, sorted({*plain, *known}))
+    return request_of(benchmark, given, config, launchers, os.environ)
 
 
 def _plain_fields() -> Mapping[str, Any]:

@@ -19,8 +19,10 @@ from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.cli import cli
 from fabbench.cli.click_options import read_hostfile
 from fabbench.cli.config_file import command_options, default_map
-from fabbench.cli.run_command import RunCommand, default_work
+from fabbench.cli.run_command import RunCommand
 from fabbench.config import MAX_MISTAKES, Resolved, find_config, load, read, resolve
+from fabbench.config.given import Given
+from fabbench.config.requests import default_work
 from fabbench.config.schema import schema
 from fabbench.config.sections import Config
 from fabbench.launchers import options_of_launchers
@@ -369,7 +371,8 @@ def where(
     environment: Mapping[str, str] | None = None,
     launchers: Mapping[str, type[LauncherOptions]] = LAUNCHERS,
 ) -> Resolved:
-    return resolve(on, environment or {}, config, launchers=launchers, given=lambda kind: kind())
+    given = {} if on is None else {"on": Given(on)}
+    return resolve(given, config, launchers, environment or {})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,201 @@
+"""What to run, from values: options with where each came from, `fabbench.yaml` and the launchers.
+
+The command line and the library make their requests here. Nothing is printed or contacted; only
+where nobody says where to run, launchers look at the environment (`resolve`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from fabbench.benchmarks import runnable
+from fabbench.config import Resolved, resolve
+from fabbench.config.given import (
+    GivenOptions,
+    Launchers,
+    Origin,
+    from_origin,
+    options_by_name,
+    value_of,
+    values_of,
+    without,
+)
+from fabbench.config.sections import Config, options_of
+from fabbench.model.errors import RequestError
+from fabbench.model.hosts import Target
+from fabbench.model.options import AUTO, Option, declared, parsed
+from fabbench.plan.request import MAX_REPEATS, Adaptive, RunRequest, read_variants
+
+if TYPE_CHECKING:
+    from fabbench.benchmarks.standard import Work
+
+_AS_GIVEN = (
+    "fabrics",
+    "gates",
+    "strict",
+    "baseline",
+    "metric",
+    "keep_going",
+    "limit_s",
+    "store",
+    "name",
+)
+"""Options that are fields of a request as they are."""
+
+
+def request_of(
+    benchmark: str,
+    given: GivenOptions,
+    config: Config | None,
+    launchers: Launchers,
+    environment: Mapping[str, str],
+) -> RunRequest:
+    """Return the request that options describe; its command is empty.
+
+    With the option `as_form`, `launchers` are formats, and nothing is known of the environment in
+    which the document will be used. Raise RequestError.
+    """
+    work_type = _work_type(benchmark)
+    own = declared(work_type)
+    adaptive = _adaptive(given)
+    work = cast("Work", work_type(**values_of(given, own)))
+    resolved = target_of(without(given, own), config, launchers, environment)
+    target = resolved.target
+    _require_effect(given, own, target, launchers)
+    variables = value_of(given, "env", {})
+    passed = {name: value for name, value in variables.items() if value is not None}
+    inherited = tuple(name for name in variables if name not in passed)
+    if "as_form" not in given:
+        _require_set(inherited, environment)
+    of_file = config.variants if config else {}
+    variants = read_variants(value_of(given, "variants", ()), of_file)
+    target = replace(target, variants=variants, inherited=inherited)
+    return RunRequest(
+        benchmark=benchmark,
+        work=work,
+        target=with_image(target, benchmark, value_of(given, "fabrics", ())),
+        target_reason=resolved.why,
+        env={**target.env, **passed},
+        repeats=value_of(given, "repeats") or None,
+        adaptive=adaptive,
+        **values_of(given, _AS_GIVEN),
+    )
+
+
+def target_of(
+    given: GivenOptions,
+    config: Config | None,
+    launchers: Launchers,
+    environment: Mapping[str, str],
+) -> Resolved:
+    """Return where to run, and why there: given options replace those of the target.
+
+    With the option `as_form`, it is a format of `launchers`. Raise RequestError for an option that
+    has no effect there.
+    """
+    form = value_of(given, "as_form")
+    if form is not None:
+        described = Target(name=form, launcher=form, options=launchers[form]())
+        return Resolved(with_options(described, given, launchers, "--as"), "")
+    resolved = resolve(given, config, launchers, environment)
+    target = with_options(resolved.target, given, launchers, "--on")
+    return resolved._replace(target=target)
+
+
+def default_work(benchmark: str, config: Config | None) -> "Work":
+    """Return what ``fabbench run`` measures with the file's defaults and no option.
+
+    Raise RequestError.
+    """
+    work_type = _work_type(benchmark)
+    defaults = config.defaults.run.get(benchmark, {}) if config else {}
+    values = {
+        name: parsed(each, defaults[each.word])
+        for name, each in declared(work_type).items()
+        if each.word in defaults
+    }
+    return cast("Work", work_type(**values))
+
+
+def with_options(target: Target, given: GivenOptions, launchers: Launchers, flag: str) -> Target:
+    """Return a target with the given options in place of its own.
+
+    Raise RequestError for an option that has no effect there, naming the launchers where it has:
+    `flag` is the option that chooses a launcher.
+    """
+    kind = launchers.get(target.launcher, type(target.options))
+    known = options_of(kind)
+    by_name = options_by_name(launchers)
+    of_user = from_origin(given, Origin.USER)
+    typed = sorted(of_user.keys() & by_name.keys())
+    for name in typed:
+        if name not in known:
+            raise _without_effect(target, by_name[name], flag)
+    of_file = from_origin(given, Origin.FILE)
+    effective = of_file.keys() & known.keys()
+    values = values_of(given, (*effective, *typed))
+    own: dict[str, Any] = {}
+    for name in declared(kind).keys() & values.keys():
+        own[name] = values.pop(name)
+    options = replace(target.options, **own)
+    return replace(target, options=options, typed=tuple(typed), **values)
+
+
+def with_image(target: Target, benchmark: str, fabrics: Sequence[str]) -> Target:
+    """Return a target with the usual image of a benchmark, unless the user names one."""
+    if "image" in target.typed:
+        return target
+    return replace(target, options=target.options.for_benchmark(benchmark, fabrics))
+
+
+def _work_type(benchmark: str) -> type[Any]:
+    work_type = runnable(benchmark).work_type()
+    assert work_type is not None  # noqa: S101 - it is runnable
+    return work_type
+
+
+def _adaptive(given: GivenOptions) -> Adaptive | None:
+    """Return how repeats end with ``--repeat auto``; None without it.
+
+    Raise RequestError for an option that has no effect then.
+    """
+    max_repeats = value_of(given, "max_repeats")
+    seconds = value_of(given, "max_time")
+    if value_of(given, "repeats") == AUTO:
+        return Adaptive(max_repeats=max_repeats or MAX_REPEATS, seconds=seconds)
+    for flag, value in (("--max-repeats", max_repeats), ("--max-time", seconds)):
+        if value is not None:
+            raise RequestError(f"{flag} has no effect without --repeat auto.", hint="Add it.")
+    return None
+
+
+def _require_set(inherited: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Raise RequestError for a variable that is to be inherited, but that is not set."""
+    for name in inherited:
+        if name not in environment:
+            raise RequestError(
+                f"--env {name} takes the variable from the environment, but it is not set.",
+                hint=f"Export {name}, or write --env {name}=VALUE.",
+            )
+
+
+def _require_effect(
+    given: GivenOptions, own: Mapping[str, Option], target: Target, launchers: Launchers
+) -> None:
+    """Raise RequestError for one of a benchmark's `own` options that the launcher ignores."""
+    typed = from_origin(given, Origin.USER)
+    for name in target.options.without:
+        if name in own and name in typed:
+            works = [name_ for name_, kind in launchers.items() if name not in kind.without]
+            raise _without_effect(target, dict.fromkeys(works, own[name]), "--on")
+
+
+def _without_effect(target: Target, works: Mapping[str, Option], flag: str) -> RequestError:
+    option = next(iter(works.values()))
+    chosen = f"{flag} {target.name}"
+    if target.name != target.launcher:
+        chosen += f", a target of the launcher {target.launcher}"
+    names = ", ".join(sorted(works))
+    return RequestError(
+        f"{option.long} has no effect with {chosen}.", hint=f"It works with {flag} {names}."
+    )
