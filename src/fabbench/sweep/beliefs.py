@@ -70,19 +70,20 @@ class States:
     def of(cls, tolerance: float) -> "States":
         """Return the states for a tolerance: the fraction by which healthy nodes may be slower."""
         tolerated = float(np.log1p(-tolerance))
-        slow, level = [], -1.5 * tolerated
-        while level < _SLOWEST:
-            slow.append(-level)
+        level = 1.5 * tolerated
+        slow: list[float] = []
+        while level > -_SLOWEST:
+            slow.append(level)
             level *= _STEP
-        return cls(np.array([0.0, slow[0] / 3, *slow]), tolerated)
+        a_little = slow[0] / 3
+        return cls(np.array([0.0, a_little, *slow]), tolerated)
 
     def learned(self, healthy: Floats) -> "States":
-        """Return the states with the rates at which tests of healthy nodes are slow, or failed (NaN), by chance."""
-        known, slow = (
-            len(healthy) + USUAL,
-            (healthy < min(self.levels[self.healthy], -3 * self.noise)).sum(),
-        )
-        outliers, failures = slow + USUAL * OUTLIERS, np.isnan(healthy).sum() + USUAL * _FAILURES
+        """Return the states with the rates at which tests of healthy nodes are slow or fail (NaN)."""
+        far = min(self.levels[self.healthy], -3 * self.noise)
+        outliers = (healthy < far).sum() + USUAL * OUTLIERS
+        failures = np.isnan(healthy).sum() + USUAL * _FAILURES
+        known = len(healthy) + USUAL
         return replace(self, outliers=float(outliers / known), failures=float(failures / known))
 
     @property
@@ -91,10 +92,7 @@ class States:
         return len(self.levels) + 1
 
     def prior(self, bad: float) -> Floats:
-        """Return the chances of all states.
-
-        Those of bad states sum to `bad`, three in ten failing.
-        """
+        """Return the chances of all states; those of bad ones sum to `bad`, three in ten failing."""
         slow = self.count - self.healthy - 1
         fine = (1 - bad) * np.array([1 - _MILD_PRIOR, _MILD_PRIOR])
         return np.concatenate((fine, np.full(slow, 0.7 * bad / slow), [0.3 * bad]))
@@ -111,15 +109,22 @@ class States:
         levels = np.minimum(self.levels - path, 0.0)
         spread = np.maximum(self.noise, 0.25 * np.abs(levels))
         deviation = (known[:, None] - levels) / spread
-        density = (1 + deviation**2 / FREEDOM) ** (-(FREEDOM + 1) / 2) * (0.383 / spread)
-        density = (1 - self.outliers) * density + self.outliers / (_SLOWEST + 0.5)
+        by_chance = self.outliers / (_SLOWEST + 0.5)
+        density = (1 - self.outliers) * student(deviation) / spread + by_chance
         fine = density[:, :1]
         bad = slice(self.healthy, None)
         density[:, bad] = (1 - flaky) * density[:, bad] + flaky * fine
         fails = np.full(self.count, 0.03)
-        fails[: self.healthy], fails[-1] = self.failures, 1 - flaky
+        fails[: self.healthy] = self.failures
+        fails[-1] = 1 - flaky
         whole = np.concatenate((density, fine), axis=1) * (1 - fails)
         return np.asarray(np.where(failed[:, None], fails, whole))
+
+
+def student(deviation: Floats) -> Floats:
+    """Return the density of Student's t, per standard deviation."""
+    tails = (1 + deviation**2 / FREEDOM) ** (-(FREEDOM + 1) / 2)
+    return np.asarray(0.383 * tails)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +156,8 @@ class Beliefs:
 
     def without(self, members: Ints, messages: Floats | None) -> Floats:
         """Return the chances of members, without the contributions of their own factors."""
-        return _normalized(
-            self.logs[members] if messages is None else self.logs[members] - messages
-        )
+        logs = self.logs[members]
+        return _normalized(logs if messages is None else logs - messages)
 
 
 def propagate(factors: Sequence[Factors], count: int, states: States) -> Beliefs:
@@ -165,12 +169,15 @@ def propagate(factors: Sequence[Factors], count: int, states: States) -> Beliefs
     for _ in range(_ROUNDS):
         fresh = np.tile(prior, (count, 1))
         for index, each in enumerate(factors):
-            cavity = _normalized(beliefs[each.members] - messages[index])
+            before = messages[index]
+            cavity = _normalized(beliefs[each.members] - before)
             update = _factor_messages(cavity, kernels[index]) * each.weights[:, None]
-            messages[index] = _DAMPING * messages[index] + (1 - _DAMPING) * update
-            for slot in range(each.members.shape[1]):
-                np.add.at(fresh, each.members[:, slot], messages[index][:, slot])
-        moved = np.abs(_normalized(fresh) - _normalized(beliefs)).max(initial=0.0)
+            damped = _DAMPING * before + (1 - _DAMPING) * update
+            for slot, members in enumerate(each.members.T):
+                np.add.at(fresh, members, damped[:, slot])
+            messages[index] = damped
+        change = np.abs(_normalized(fresh) - _normalized(beliefs))
+        moved = change.max(initial=0.0)
         beliefs = fresh
         if moved < _SETTLED:
             break
@@ -182,19 +189,22 @@ def links(evidence: Floats, others: Floats, states: States) -> Floats:
 
     `others` has the chances of the members (factor × slot × state), according to their other tests.
     """
-    worst = np.diff(np.prod(np.cumsum(others, axis=2), axis=1), prepend=0.0, axis=1)
-    likelihood = np.exp(evidence - evidence.max(axis=1, keepdims=True, initial=-np.inf))
-    given = _likelihood_given(worst, likelihood) * states.prior(LINK_PRIOR)
-    return np.asarray(
-        given[:, states.healthy :].sum(axis=1) / np.maximum(given.sum(axis=1), _LEAST)
-    )
+    all_at_most = np.prod(np.cumsum(others, axis=2), axis=1)
+    worst = np.diff(all_at_most, prepend=0.0, axis=1)
+    given = _likelihood_given(worst, _relative(evidence)) * states.prior(LINK_PRIOR)
+    bad = given[:, states.healthy :].sum(axis=1)
+    return np.asarray(bad / np.maximum(given.sum(axis=1), _LEAST))
+
+
+def _relative(evidence: Floats) -> Floats:
+    """Return likelihoods relative to the highest of each factor."""
+    highest = evidence.max(axis=1, keepdims=True, initial=-np.inf)
+    return np.asarray(np.exp(evidence - highest))
 
 
 def _kernel(factors: Factors, states: States) -> Floats:
-    """Return factor × state of the worst member → likelihood, marginalized over the link's state."""
-    likelihood = np.exp(
-        factors.evidence - factors.evidence.max(axis=1, keepdims=True, initial=-np.inf)
-    )
+    """Return factor × state of the worst member → likelihood, whatever the link's state."""
+    likelihood = _relative(factors.evidence)
     if factors.link_prior:
         link = np.broadcast_to(states.prior(factors.link_prior), likelihood.shape)
         likelihood = _likelihood_given(link, likelihood)
@@ -202,28 +212,29 @@ def _kernel(factors: Factors, states: States) -> Floats:
 
 
 def _likelihood_given(other: Floats, likelihood: Floats) -> Floats:
-    """Return the likelihood of each state of one part, given the chances of another part's states."""
+    """Return the likelihood of each state of a part, given the chances of another's states."""
     at_most = likelihood * np.cumsum(other, axis=1)
     weighted = other * likelihood
-    worse = np.cumsum(weighted[:, ::-1], axis=1)[:, ::-1] - weighted
-    return np.asarray(at_most + worse)
+    as_bad_or_worse = np.cumsum(weighted[:, ::-1], axis=1)[:, ::-1]
+    return np.asarray(at_most + (as_bad_or_worse - weighted))
 
 
 def _factor_messages(cavity: Floats, kernel: Floats) -> Floats:
     """Return factor × slot × state → the factor's message to each member, as a logarithm."""
-    below = np.log(np.maximum(np.cumsum(cavity, axis=2), _LEAST))
+    at_most = np.cumsum(cavity, axis=2)
+    below = np.log(np.maximum(at_most, _LEAST))
     others = np.exp(below.sum(axis=1, keepdims=True) - below)
     messages = np.empty_like(cavity)
     for slot in range(cavity.shape[1]):
         worst = np.diff(others[:, slot], prepend=0.0, axis=1)
-        messages[:, slot] = np.log(
-            np.maximum(_likelihood_given(np.maximum(worst, 0.0), kernel), _LEAST)
-        )
+        likelihood = _likelihood_given(np.maximum(worst, 0.0), kernel)
+        messages[:, slot] = np.log(np.maximum(likelihood, _LEAST))
     return np.asarray(messages - messages.max(axis=2, keepdims=True))
 
 
 def _normalized(logs: Floats) -> Floats:
-    chances = np.exp(logs - logs.max(axis=-1, keepdims=True, initial=-np.inf))
+    highest = logs.max(axis=-1, keepdims=True, initial=-np.inf)
+    chances = np.exp(logs - highest)
     return np.asarray(chances / chances.sum(axis=-1, keepdims=True))
 
 
@@ -249,6 +260,11 @@ class PairTests(NamedTuple):
     path: Floats
     """The logarithm by which the path between groups makes this test slower; negative."""
 
+    def links(self, count: int) -> Ints:
+        """Return test → the number of its link, of so many nodes."""
+        low = self.members.min(axis=1)
+        return np.asarray(low * count + self.members.max(axis=1))
+
 
 def by_chance(values: Floats, others: Floats, limit: float, noise: float) -> float:
     """Return the chance that so many of `values` or more are below a limit, at the rate of others.
@@ -256,77 +272,110 @@ def by_chance(values: Floats, others: Floats, limit: float, noise: float) -> flo
     The rate is no better known than these show: a beta-binomial distribution. Before any, it is
     that of the noise.
     """
-    sine = -limit / noise / np.hypot(limit / noise, np.sqrt(FREEDOM)) if np.isfinite(limit) else 1.0
+    usual = max(_tail(limit / noise), OUTLIERS)
+    slow = int((values <= limit).sum())
+    below = int((others <= limit).sum())
+    above = len(others) - below
+    return _beta_binomial(slow, len(values), below + USUAL * usual, above + USUAL * (1 - usual))
+
+
+def _tail(deviations: float) -> float:
+    """Return the chance of so many (negative) deviations or more, for Student's t with 6 degrees."""
+    sine = 1.0
+    if np.isfinite(deviations):
+        sine = -deviations / float(np.hypot(deviations, np.sqrt(FREEDOM)))
     cosine = 1 - sine**2
-    usual = max(
-        (1 - sine * (1 + cosine / 2 + 3 * cosine**2 / 8)) / 2, OUTLIERS
-    )  # of Student's t with 6 degrees
-    tests, slow, below = len(values), int((values <= limit).sum()), int((others <= limit).sum())
-    a, b = below + USUAL * usual, len(others) - below + USUAL * (1 - usual)
+    series = 1 + cosine / 2 + 3 * cosine**2 / 8
+    return (1 - sine * series) / 2
 
-    def logs(some: int) -> float:
-        ways = lgamma(tests + 1) - lgamma(some + 1) - lgamma(tests - some + 1)
-        return ways + lgamma(some + a) + lgamma(tests - some + b) - lgamma(tests + a + b)
 
-    whole = lgamma(a) + lgamma(b) - lgamma(a + b)
-    return min(sum(exp(logs(some) - whole) for some in range(slow, tests + 1)), 1.0)
+def _beta_binomial(least: int, tests: int, successes: float, failures: float) -> float:
+    """Return the chance of at least so many of some tests, at a rate that others show."""
+
+    def weight(some: int) -> float:
+        rest = tests - some
+        ways = lgamma(tests + 1) - lgamma(some + 1) - lgamma(rest + 1)
+        return ways + _log_beta(some + successes, rest + failures)
+
+    whole = _log_beta(successes, failures)
+    total = sum(exp(weight(some) - whole) for some in range(least, tests + 1))
+    return min(total, 1.0)
+
+
+def _log_beta(first: float, second: float) -> float:
+    return lgamma(first) + lgamma(second) - lgamma(first + second)
 
 
 def nodes_not_by_chance(
     pairs: PairTests, bad: Floats, levels: Floats, states: States, *, found: bool
 ) -> Floats:
-    """Return the chance that each node is bad, no higher than this cluster's own rate of slow tests allows.
+    """Return the chance that each node is bad, as far as this cluster's rate of slow tests allows.
 
-    A node is slow in k of m tests with healthy partners, several of them of its own group. That any of all nodes is so
-    by chance is at most their number times the chance of one, at the rate at which healthy pairs are as slow.
-    `levels`: node → the level of its likeliest state; `found`: whether the tests show the groups.
+    A node is slow in k of m tests with healthy partners, several of them of its own group. That any
+    of all nodes is so by chance is at most their number times the chance of one, at the rate at
+    which healthy pairs are as slow. `levels`: node → the level of its likeliest state; `found`:
+    whether the tests show the groups.
     """
-    known, count = bad.copy(), len(bad)
-    members, _, slower, between, path = pairs
-    healthy, near = bad < DOUBTED, max(-states.tolerated, 2 * states.noise)
-    # Most doubted nodes are slow by chance, and count for its rate; those that are mostly slow are
-    # bad.
-    tests = np.bincount(members.reshape(-1), minlength=count)
-    often = (
-        np.bincount(members.reshape(-1), np.repeat(slower < states.tolerated, 2), count) * 2
-        >= tests
-    )
-    fine = ~(often & ~healthy)[members].any(axis=1)
-    for node in np.flatnonzero(~healthy).tolist() if len(members) else ():
+    known = bad.copy()
+    if not len(pairs.members):
+        return known
+    healthy = bad < DOUBTED
+    # Most doubted nodes are slow by chance, and count for its rate.
+    mostly_slow = ~healthy & _mostly(pairs, pairs.slower < states.tolerated, len(bad))
+    usual = ~mostly_slow[pairs.members].any(axis=1)
+    near = max(-states.tolerated, 2 * states.noise)
+    for node in np.flatnonzero(~healthy).tolist():
         limit = levels[node] / 2
-        met = (members == node).any(axis=1)
-        others = members.sum(axis=1) - node
-        # A slower path hides it.
-        mine = np.flatnonzero(
-            met & (levels[node] - path <= limit) & healthy[np.where(met, others, node)]
-        )
-        below = slower[mine] < limit
-        numbers = np.unique(others[mine], return_inverse=True)[1]
-        slow, own = np.bincount(numbers, below), np.bincount(numbers, ~between[mine]) > 0
-        typical = np.median(slower[mine][below]) if below.any() else 0.0
+        met = (pairs.members == node).any(axis=1)
+        others = pairs.members.sum(axis=1) - node
+        healthy_partner = met & healthy[np.where(met, others, node)]
+        shown = levels[node] - pairs.path <= limit  # A slower path hides it
+        mine = np.flatnonzero(healthy_partner & shown)
+        slower = pairs.slower[mine]
+        slow = slower < limit
+        partners = np.unique(others[mine], return_inverse=True)[1]
+        typical = np.median(slower[slow]) if slow.any() else 0.0
         # As slow as the path between found groups: it may be in none of them.
-        elsewhere = found and abs(typical - path.min()) < near
-        if typical > states.tolerated or elsewhere or (slow[own] > 0).sum() < min(2, own.sum()):
+        elsewhere = found and abs(typical - pairs.path.min()) < near
+        alone = _few_of_its_group(partners, slow, ~pairs.between[mine])
+        if typical > states.tolerated or elsewhere or alone:
             known[node] = DOUBTED
             continue
         # Those with one partner may be the link's.
-        rest = numbers != slow.argmax()
-        chance = by_chance(slower[mine][rest], slower[fine & ~met], limit, states.noise)
-        known[node] = max(1 - _LOOKS * count * chance, DOUBTED)
+        rest = partners != np.bincount(partners, slow).argmax()
+        chance = by_chance(slower[rest], pairs.slower[usual & ~met], limit, states.noise)
+        known[node] = max(1 - _LOOKS * len(bad) * chance, DOUBTED)
     return known
+
+
+def _mostly(pairs: PairTests, flags: Flags, count: int) -> Flags:
+    """Return the nodes of which at least half of the tests have a flag."""
+    nodes = pairs.members.reshape(-1)
+    tests = np.bincount(nodes, minlength=count)
+    flagged = np.bincount(nodes, np.repeat(flags, 2), count)
+    return np.asarray(2 * flagged >= tests)
+
+
+def _few_of_its_group(partners: Ints, slow: Flags, inside: Flags) -> bool:
+    """Return whether a node is slow with fewer than two partners of its group, if it has them."""
+    own = np.bincount(partners, inside) > 0
+    slow_with = np.bincount(partners, slow) > 0
+    return bool((slow_with & own).sum() < min(2, own.sum()))
 
 
 def links_not_by_chance(
     link: Floats, factor_of: Ints, slower: Floats, fine: Flags, states: States
 ) -> Floats:
-    """Return the chance that each link is bad, limited in the same way. `fine`.
+    """Return the chance that each link is bad, limited in the same way.
 
-    Tests of healthy nodes.
+    `fine`: whether a test is of healthy nodes.
     """
-    known, slower = link.copy(), np.nan_to_num(slower, nan=-np.inf)
+    known = link.copy()
+    slower = np.nan_to_num(slower, nan=-np.inf)
     for row in np.flatnonzero(known >= DOUBTED).tolist():
         mine = factor_of == row
-        limit = min(float(np.median(slower[mine])) / 2, states.tolerated)
+        half = float(np.median(slower[mine])) / 2
+        limit = min(half, states.tolerated)
         chance = by_chance(slower[mine], slower[fine & ~mine], limit, states.noise)
         known[row] = max(1 - _LOOKS * len(known) * chance, DOUBTED)
     return known
@@ -337,17 +386,18 @@ def flakiness(pairs: PairTests, bad: Floats, states: States, slow: float) -> Flo
 
     Minus infinity: none of its tests was slow.
     """
-    ends, count = np.concatenate((pairs.members, pairs.members[:, ::-1])), len(bad)
-    known = bad[ends[:, 1]] < DOUBTED
-    ends, below = ends[known], np.tile(pairs.slower < slow, 2)[known]
-    tests = np.bincount(ends[:, 0], minlength=count)
-    keys, numbers = np.unique(ends @ np.array([count, 1]), return_inverse=True)
+    count = len(bad)
+    both_ways = np.concatenate((pairs.members, pairs.members[:, ::-1]))
+    known = bad[both_ways[:, 1]] < DOUBTED
+    node, partner = both_ways[known].T
+    below = np.tile(pairs.slower < slow, 2)[known]
+    keys, numbers = np.unique(node * count + partner, return_inverse=True)
     # Those with one partner may be the link's, if there are several.
     worst = np.ones(count)
     np.maximum.at(worst, keys // max(count, 1), np.bincount(numbers, below))
-    found = np.bincount(ends[:, 0], below, count) - (worst - 1)
+    spared = worst - 1
+    found = np.bincount(node, below, count) - spared
+    rest = np.bincount(node, minlength=count) - spared - found
     rate = states.outliers + states.failures
-    ratio = found * log(_PARTLY / rate) + (tests - worst + 1 - found) * log(
-        (1 - _PARTLY) / (1 - rate)
-    )
+    ratio = found * log(_PARTLY / rate) + rest * log((1 - _PARTLY) / (1 - rate))
     return np.where(found > 0, ratio, -np.inf)

@@ -1,6 +1,4 @@
-"""The planner that finds what is bad with few tests.
-
-It screens all nodes, then tests what stands out.
+"""The planner that finds what is bad with few tests: it screens all nodes, then what stands out.
 
 Screening puts every node into eight random pairs, half of them within groups where these are known;
 or it is any requested rounds, such as all pairs. After that, each round tests what is undecided:
@@ -69,11 +67,12 @@ class DiagnosePlanner(Planner):
         partners: int | None = None,
         screening: Iterable[Round] | None = None,
     ) -> None:
-        """`size`: nodes per test, 1 or 2. `screening`: the first rounds.
+        """`size`: nodes per test, 1 or 2.
 
-        Else each node meets `partners` at random.
+        `screening`: the first rounds; else each node meets `partners` at random.
         """
-        if screening is None and group_of and len({*group_of.values()}) > 1:
+        groups = {*group_of.values()} if group_of else set()
+        if screening is None and group_of and len(groups) > 1:
             screening = grouped(group_of, partners or SCREENING, seed=seed)
         elif screening is None:
             screening = matchings(nodes, partners or SCREENING, seed, again=partners is not None)
@@ -91,14 +90,16 @@ class DiagnosePlanner(Planner):
     def _planned(self, screening: Iterable[Round]) -> Iterator[Round]:
         for self.screened, each in enumerate(screening, 1):
             yield each
-        rounds = _MAX_ROUNDS if len(self.readings.nodes) > 1 else 0
-        for number in range(self.screened + 1, self.screened + 1 + rounds):
-            tests = tuple(_Plan(self, fit(self.readings, tolerance=self._tolerance)).tests())
+        if len(self.readings.nodes) < 2:
+            return
+        first = self.screened + 1
+        for number in range(first, first + _MAX_ROUNDS):
+            fitted = fit(self.readings, tolerance=self._tolerance)
+            tests = tuple(_Plan(self, fitted).tests())
             if not tests:
                 return
-            yield Round(
-                number=number, tests=tests, purpose=f"{counted(len(tests), 'test')} of suspects"
-            )
+            purpose = f"{counted(len(tests), 'test')} of suspects"
+            yield Round(number=number, tests=tests, purpose=purpose)
 
 
 class _History:
@@ -106,32 +107,29 @@ class _History:
 
     def __init__(self, fitted: Fit) -> None:
         self._count = len(fitted.nodes)
-        keys = [
-            each.pairs[:, [0, -1]].astype(np.int64) @ np.array([self._count, 1])
-            for each in fitted.classes
-        ]
-        times = [np.bincount(each.factor_of, minlength=len(each.pairs)) for each in fitted.classes]
+        keys: list[Ints] = [np.zeros(0, np.int64)]
+        times: list[Ints] = [np.zeros(0, np.int64)]
+        for each in fitted.classes:
+            first = each.pairs[:, 0].astype(np.int64)
+            keys.append(first * self._count + each.pairs[:, -1])
+            times.append(each.tests_of_factors())
         # Several NICs of one test count once.
-        self._keys, where = np.unique(
-            np.concatenate([np.zeros(0, np.int64), *keys]), return_inverse=True
-        )
-        self._times: Ints = np.zeros(len(self._keys), dtype=np.int64)
-        np.maximum.at(self._times, where, np.concatenate([np.zeros(0, np.int64), *times]))
+        self._keys, where = np.unique(np.concatenate(keys), return_inverse=True)
+        self._times = np.zeros(len(self._keys), dtype=np.int64)
+        np.maximum.at(self._times, where, np.concatenate(times))
         first, second = np.divmod(self._keys, self._count)
-        ends, counts = (
-            np.concatenate((first, second[second != first])),
-            [self._times, self._times[second != first]],
-        )
-        self.tested: Ints = np.bincount(ends, np.concatenate(counts), self._count)
+        both = second != first
+        ends = np.concatenate((first, second[both]))
+        counts = np.concatenate((self._times, self._times[both]))
+        self.tested: Ints = np.bincount(ends, counts, self._count)
         """Node → number of its tests."""
 
     def partners(self, node: int) -> Mapping[int, int]:
         """Return the nodes that a node was tested with, and how often."""
         first, second = np.divmod(self._keys, self._count)
         mine = (first == node) | (second == node)
-        return dict(
-            zip((first + second - node)[mine].tolist(), self._times[mine].tolist(), strict=True)
-        )
+        others = (first + second - node)[mine]
+        return dict(zip(others.tolist(), self._times[mine].tolist(), strict=True))
 
     def met(self, pair: Sequence[int]) -> int:
         """Return how often two nodes were tested together."""
@@ -144,64 +142,66 @@ class _Plan:
     """One round of tests of what is undecided."""
 
     def __init__(self, planner: DiagnosePlanner, fitted: Fit) -> None:
-        self._fit, self._alone = fitted, planner.size == 1
+        self._fit = fitted
+        self._alone = planner.size == 1
         self._history = _History(fitted)
-        bad, tested, count = fitted.bad, self._history.tested, len(fitted.nodes)
-        self._bad: Flags = bad >= planner.confidence
-        doubted: Flags = (bad >= _CLEAR) | (fitted.flaky > _FLAKY) | self._unplaced()
-        nics = [
-            node
-            for (node, _), chance in fitted.nics.items()
-            if _CLEAR <= chance < planner.confidence
-        ]
-        doubted[nics] = True
-        # A link can be bad only where its ends are fine elsewhere: that must be shown.
-        self._open_links: list[tuple[list[int], float]] = []
-        for each in fitted.classes:
-            rows = np.flatnonzero(
-                (each.link >= _CLEAR) & (each.link < planner.confidence) & (each.tests.size == 2)
-            )
-            self._open_links += zip(
-                each.pairs[rows].tolist(), each.link[rows].tolist(), strict=True
-            )
-        for pair, chance in self._open_links:
-            if chance >= DOUBTED and self._history.met(pair) > 1:
-                doubted[pair] |= bad[pair] > _SHOWN
-        doubted &= ~self._bad & (tested < planner.screened + _MAX_TESTS)
+        count = len(fitted.nodes)
+        self._bad: Flags = fitted.bad >= planner.confidence
+        self._open_links = [*_open_links(fitted, planner.confidence)]
+        """Pairs whose link may be bad, and the chance of each."""
+        beyond_screening = self._history.tested - planner.screened
+        doubted = self._doubted(planner.confidence)
+        doubted &= ~self._bad & (beyond_screening < _MAX_TESTS)
         # Nobody is accused for the tests by which it stood out: more of them decide.
-        self._open: Flags = doubted | self._bad & (tested < planner.screened + _TELLING)
+        unconfirmed = self._bad & (beyond_screening < _TELLING)
+        self._open: Flags = doubted | unconfirmed
         self._free: Flags = ~self._bad | self._open
         """Nodes that are not in a test of this round yet, except bad ones."""
-        self._group_of = (
-            np.zeros(count, dtype=np.int64) if fitted.groups is None else fitted.groups.of
-        )
+        self._group_of: Ints = np.zeros(count, dtype=np.int64)
+        if fitted.groups is not None:
+            self._group_of = fitted.groups.of
         self._order = np.array(planner.random.sample(range(count), count))
         """Of nodes that are equally good partners."""
 
+    def _doubted(self, confidence: float) -> Flags:
+        """Return the nodes of which it is open whether they are bad, or where they belong."""
+        bad = self._fit.bad
+        doubted: Flags = (bad >= _CLEAR) | (self._fit.flaky > _FLAKY) | self._unplaced()
+        for (node, _), chance in self._fit.nics.items():
+            if _CLEAR <= chance < confidence:
+                doubted[node] = True
+        # A link can be bad only where its ends are fine elsewhere: that must be shown.
+        for pair, chance in self._open_links:
+            if chance >= DOUBTED and self._history.met(pair) > 1:
+                doubted[pair] |= bad[pair] > _SHOWN
+        return doubted
+
     def _unplaced(self) -> Flags:
-        """Return the nodes of which too few tests show that they are as fast as others of their group."""
-        groups, count = self._fit.groups, len(self._fit.nodes)
+        """Return the nodes of which too few tests show that they are as fast as their group."""
+        groups = self._fit.groups
+        count = len(self._fit.nodes)
         if groups is None or groups.apart or groups.given:
             return np.zeros(count, dtype=np.bool_)
         pairs = self._fit.pairs
-        fast_pairs = np.unique(
-            pairs.members[(pairs.slower >= self._fit.slow) & ~pairs.between], axis=0
-        )
+        fast_inside = (pairs.slower >= self._fit.slow) & ~pairs.between
+        fast_pairs = np.unique(pairs.members[fast_inside], axis=0)
         fast = np.bincount(fast_pairs.reshape(-1), minlength=count)
-        return np.asarray(fast < np.minimum(_TELLING, np.bincount(groups.of)[groups.of] - 1))
+        partners = np.bincount(groups.of)[groups.of] - 1
+        return np.asarray(fast < np.minimum(_TELLING, partners))
 
     def tests(self) -> Iterator[SweepTest]:
         """Yield tests that share no node."""
         yield from self._among()
         # They may clear nodes.
         yield from self._links(_TELLING)
-        for node in sorted(
-            np.flatnonzero(self._open).tolist(), key=lambda node: (-self._fit.bad[node], node)
-        ):
-            if self._free[node]:
-                partners = [] if self._alone else self._partners(node)
-                if partners or self._alone:
-                    yield self._test(node, *partners[:1])
+        worst_first = np.argsort(-self._fit.bad, kind="stable")
+        for node in worst_first[self._open[worst_first]].tolist():
+            if not self._free[node]:
+                continue
+            if self._alone:
+                yield self._test(node)
+            elif (partner := self._partner(node)) is not None:
+                yield self._test(node, partner)
         yield from self._links(_MAX_REPEATS)
 
     def _test(self, *nodes: int) -> SweepTest:
@@ -209,15 +209,15 @@ class _Plan:
         return SweepTest(tuple(sorted(self._fit.nodes[node] for node in nodes)))
 
     def _among(self) -> Iterator[SweepTest]:
-        """Yield pairs of bad nodes, each with two others.
-
-        If they are fast, not these nodes are slow, but a path.
-        """
-        bad = [] if self._alone else np.flatnonzero(self._bad).tolist()
-        met, used = {node: self._history.partners(node).keys() & {*bad} for node in bad}, set[int]()
+        """Yield pairs of bad nodes, each with two others: if they are fast, a path is slow."""
+        if self._alone:
+            return
+        bad: list[int] = np.flatnonzero(self._bad).tolist()
+        used: set[int] = set()
         for node in bad:
-            fresh = [other for other in bad if other != node and other not in used | met[node]]
-            if node not in used and fresh and len(met[node]) < _AMONG:
+            met = self._history.partners(node).keys() & {*bad}
+            fresh = [other for other in bad if other not in {node, *used, *met}]
+            if node not in used and fresh and len(met) < _AMONG:
                 used |= {node, fresh[0]}
                 yield self._test(node, fresh[0])
 
@@ -227,15 +227,15 @@ class _Plan:
             if self._free[pair].all() and self._history.met(pair) < repeats:
                 yield self._test(*pair)
 
-    def _partners(self, suspect: int) -> Sequence[int]:
+    def _partner(self, suspect: int) -> int | None:
         """Return its best partner: one that is fine, and that it has not met.
 
-        None if all met it often enough.
-
-        It meets nodes of its own group first, then those of groups that it has met least: it may be
-        one of these.
+        None if all met it often enough. It meets nodes of its own group first, then those of groups
+        that it has met least: it may be one of these.
         """
-        met, bad, groups = np.zeros(len(self._order), dtype=np.int64), self._fit.bad, self._group_of
+        bad = self._fit.bad
+        groups = self._group_of
+        met = np.zeros(len(self._order), dtype=np.int64)
         for node, times in self._history.partners(suspect).items():
             met[node] = times
         often = np.bincount(groups, met)
@@ -245,4 +245,13 @@ class _Plan:
         free[suspect] = False
         doubt = np.where(bad < _CLEAR, 0.0, bad)
         best = np.lexsort((self._order, often[groups], met, doubt))
-        return [int(node) for node in best[free[best]][:1]]
+        best_free = best[free[best]]
+        return int(best_free[0]) if len(best_free) else None
+
+
+def _open_links(fitted: Fit, confidence: float) -> Iterator[tuple[list[int], float]]:
+    """Yield pairs of which it is open whether the link is bad, with the chance that it is."""
+    for each in fitted.classes:
+        if each.tests.size == 2:
+            rows = np.flatnonzero((each.link >= _CLEAR) & (each.link < confidence))
+            yield from zip(each.pairs[rows].tolist(), each.link[rows].tolist(), strict=True)

@@ -1,6 +1,6 @@
 """Results → the typical figures, their noise, and how likely each node, NIC and link is bad."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log1p
 
@@ -65,6 +65,20 @@ class FittedClass:
         """Compare each test with the typical figure."""
         self.slower = self.tests.values - self.typical[self.tests.series]
 
+    def among_healthy(self, bad: Floats) -> Flags:
+        """Return which tests have only members that are likely healthy, by the chances of parts."""
+        factors: Flags = np.asarray((bad[self.members] < DOUBTED).all(axis=1))
+        return factors[self.factor_of]
+
+    def tests_of_factors(self) -> Ints:
+        """Return factor → the number of its tests."""
+        return np.bincount(self.factor_of, minlength=len(self.pairs))
+
+    @property
+    def ends(self) -> Ints:
+        """Return test × 2 → its first and its last node, or its only one twice."""
+        return np.asarray(self.tests.members[:, [0, -1]])
+
     @property
     def failed(self) -> Flags:
         """Test → whether it failed or hung."""
@@ -79,7 +93,7 @@ class Fit:
     bad: Floats
     """Node → the chance that it is bad."""
     flaky: Floats
-    """Node → how much better its tests fit one that is slow in a quarter of them than one that is slow by chance."""
+    """Node → how much better its tests fit one that is slow in a quarter of them than chance."""
     nics: Mapping[tuple[int, str], float]
     """Node and rail → the chance that this NIC is bad."""
     uplinks: Mapping[str, float]
@@ -87,10 +101,7 @@ class Fit:
     groups: Grouping | None
     """The groups, named by the user or found; None: one."""
     score: float
-    """How well this explains the tests.
-
-    The logarithm of their likelihood in the likeliest states, less the cost.
-    """
+    """How well this explains the tests: their log-likelihood in the likeliest states, less costs."""
     classes: Sequence[FittedClass]
     noise: float
     slow: float
@@ -101,25 +112,31 @@ class Fit:
         """Return all tests of two nodes."""
         return _pairs(self.classes)
 
+    def measurements(self) -> int:
+        """Return how many different things were measured."""
+        found: set[int] = set()
+        for each in self.classes:
+            found.update(number % each.tests.kinds for number in each.tests.known_series())
+        return len(found)
+
 
 def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
     """Return the beliefs from all results, with the groups that explain them best.
 
-    None, those given, or found ones.
+    These are none, those given, or found ones.
     """
     named = given(readings.nodes, readings.group_of)
-    best = _fit(readings, named, tolerance)
-    plain = best if named is None else _fit(readings, None, tolerance)
-    proposed = proposals(plain.pairs, plain.slow, -1.5 * log1p(-tolerance), plain.bad >= DOUBTED)
-    found = [
-        _fit(readings, each, tolerance)
-        for each in proposed
-        if named is None or not each.merges(named)
-    ]
-    return max(
-        [best, *(each for each in found if each.score > best.score + SURE)],
-        key=lambda each: each.score,
-    )
+    known = _fit(readings, named, tolerance)
+    plain = known if named is None else _fit(readings, None, tolerance)
+    least = -1.5 * log1p(-tolerance)
+    best = known
+    for groups in proposals(plain.pairs, plain.slow, least, plain.bad >= DOUBTED):
+        if named is not None and groups.merges(named):
+            continue
+        found = _fit(readings, groups, tolerance)
+        if found.score > max(best.score, known.score + SURE):
+            best = found
+    return best
 
 
 SURE = 4.6
@@ -129,90 +146,150 @@ A hundred times as likely.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The numbers of what takes part in tests: nodes, their NICs rail by rail, then uplinks."""
+
+    nodes: int
+    rails: Sequence[str]
+    groups: Sequence[str]
+
+    @property
+    def uplinks(self) -> int:
+        """Return the number of the first group's uplink."""
+        return self.nodes * (1 + len(self.rails))
+
+    @property
+    def count(self) -> int:
+        """Return how many there are."""
+        return self.uplinks + len(self.groups)
+
+    def nic(self, part: int) -> tuple[int, str]:
+        """Return the node and the rail of a NIC."""
+        rail, node = divmod(part, self.nodes)
+        return node, self.rails[rail - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """The beliefs, once the typical figures and the noise no longer move."""
+
+    states: States
+    beliefs: Beliefs
+    state: Ints
+    """Part → its likeliest state."""
+    bad: Floats
+    """Part → the chance that it is bad."""
+
+
 def _fit(readings: Readings, groups: Grouping | None, tolerance: float) -> Fit:
     """Return the beliefs from all results, with these groups."""
-    states, count = States.of(tolerance), len(readings.nodes)
+    count = len(readings.nodes)
     own = None if groups is None else groups.of
     tested = readings.classes(own, apart=groups is not None and groups.apart)
     rails = sorted({each.rail for each in tested if each.rail})
+    parts = _Parts(count, rails, [] if groups is None else groups.names)
     classes = [_class(each, rails, groups, count) for each in tested]
-    for each in classes:
-        each.measure()
-    _measure_paths(classes)
-    total = count * (1 + len(rails)) + (0 if groups is None else len(groups.names))
-    states, kinds = (
-        replace(states, noise=_noise(classes, None)),
-        len({each.rail for each in tested}),
-    )
-    for _ in range(3):
-        beliefs = propagate([_factors(each, states, kinds) for each in classes], total, states)
-        chances = beliefs.chances()
-        bad = chances[:, states.healthy :].sum(axis=1)
-        shift = max((_center(each, bad) for each in classes), default=0.0)
-        _measure_paths(classes)
-        before, states = states.noise, replace(states, noise=_noise(classes, bad))
-        fine = [
-            each.slower[(bad[each.members] < DOUBTED).all(axis=1)[each.factor_of]]
-            for each in classes
-        ]
-        states = states.learned(np.concatenate([np.zeros(0), *fine]))
-        if shift < 0.1 * states.noise and abs(states.noise - before) < 0.1 * before:
-            break
-    state, slow = chances.argmax(axis=1), min(states.tolerated, -2.5 * states.noise)
-    parts = {
-        part for each in classes for part in np.unique(each.members[:, each.tests.size :]).tolist()
-    }
-    last = count * (1 + len(rails))
-    names = [] if groups is None else groups.names
-    uplinks = {names[part - last]: float(bad[part]) for part in sorted(parts) if part >= last}
-    # Through a slow uplink, tests show nothing of nodes.
-    judging = _pairs(
-        each
-        for each in classes
-        if not each.tests.between or max(uplinks.values(), default=0.0) < DOUBTED
-    )
-    levels = np.append(states.levels, states.levels[-1])[state[:count]]
-    found, cost = False, 0.0
-    if groups is not None:
-        found, cost = not groups.given, groups.cost(sum(len(each.slower) for each in classes))
-    known = nodes_not_by_chance(judging, bad[:count], levels, states, found=found)
-    for each, messages in zip(classes, beliefs.messages, strict=True):
-        link, healthy = (
-            _links(each, beliefs, messages, states),
-            (known[each.tests.members] < DOUBTED).all(axis=1),
-        )
-        each.link = links_not_by_chance(
-            link, each.factor_of, each.slower, np.asarray(healthy), states
-        )
+    settled = _settled(classes, parts, States.of(tolerance))
+    states = settled.states
+    nics: dict[tuple[int, str], float] = {}
+    uplinks: dict[str, float] = {}
+    for part in _parts_tested(classes):
+        chance = float(settled.bad[part])
+        if part < parts.uplinks:
+            nics[parts.nic(part)] = chance
+        else:
+            uplinks[parts.groups[part - parts.uplinks]] = chance
+    slow = min(states.tolerated, -2.5 * states.noise)
+    judging = _pairs(_judging(classes, uplinks))
+    levels = np.append(states.levels, states.levels[-1])[settled.state[:count]]
+    bad = settled.bad[:count]
+    found = groups is not None and not groups.given
+    known = nodes_not_by_chance(judging, bad, levels, states, found=found)
+    for each, messages in zip(classes, settled.beliefs.messages, strict=True):
+        link = _links(each, settled.beliefs, messages, states)
+        healthy = np.asarray((known[each.tests.members] < DOUBTED).all(axis=1))
+        each.link = links_not_by_chance(link, each.factor_of, each.slower, healthy, states)
     return Fit(
         nodes=readings.nodes,
         bad=known,
-        flaky=flakiness(judging, bad[:count], states, slow),
-        nics={
-            (part % count, rails[part // count - 1]): float(bad[part])
-            for part in sorted(parts)
-            if part < last
-        },
+        flaky=flakiness(judging, bad, states, slow),
+        nics=nics,
         uplinks=uplinks,
         groups=groups,
-        score=max(_joint(classes, states, state, flaky) for flaky in (FLAKY, _STEADY)) - cost,
+        score=_score(classes, settled, groups),
         classes=classes,
         noise=states.noise,
         slow=slow,
     )
 
 
+def _settled(classes: Sequence[FittedClass], parts: _Parts, states: States) -> _Settled:
+    """Return beliefs, and learn typical figures, noise and rates of chance by them."""
+    for each in classes:
+        each.measure()
+    _measure_paths(classes)
+    rails = len({each.tests.rail for each in classes})
+    states = replace(states, noise=_noise(classes, None))
+    for _ in range(3):
+        factors = [_factors(each, states, rails) for each in classes]
+        beliefs = propagate(factors, parts.count, states)
+        chances = beliefs.chances()
+        bad = chances[:, states.healthy :].sum(axis=1)
+        shift = max((_center(each, bad) for each in classes), default=0.0)
+        _measure_paths(classes)
+        before = states.noise
+        states = replace(states, noise=_noise(classes, bad))
+        fine = [each.slower[each.among_healthy(bad)] for each in classes]
+        states = states.learned(np.concatenate([np.zeros(0), *fine]))
+        change = abs(states.noise - before)
+        if shift < 0.1 * states.noise and change < 0.1 * before:
+            break
+    return _Settled(states, beliefs, chances.argmax(axis=1), bad)
+
+
+def _parts_tested(classes: Iterable[FittedClass]) -> Sequence[int]:
+    """Return the NICs and uplinks that took part in tests, ascending."""
+    parts: set[int] = set()
+    for each in classes:
+        beyond_nodes = each.members[:, each.tests.size :]
+        parts.update(np.unique(beyond_nodes).tolist())
+    return sorted(parts)
+
+
+def _judging(classes: Iterable[FittedClass], uplinks: Mapping[str, float]) -> Iterator[FittedClass]:
+    """Yield the tests that show something of nodes: none does through a slow uplink."""
+    slow_uplink = max(uplinks.values(), default=0.0) >= DOUBTED
+    for each in classes:
+        if not (each.tests.between and slow_uplink):
+            yield each
+
+
+def _score(classes: Sequence[FittedClass], settled: _Settled, groups: Grouping | None) -> float:
+    """Return how well the likeliest states explain all tests, less what groups cost."""
+    states = settled.states
+    likelihood = max(_joint(classes, states, settled.state, flaky) for flaky in (FLAKY, _STEADY))
+    if groups is None:
+        return likelihood
+    return likelihood - groups.cost(sum(len(each.slower) for each in classes))
+
+
 def _pairs(classes: Iterable[FittedClass]) -> PairTests:
+    """Return the tests of two nodes among all."""
     chosen = [each for each in classes if each.tests.size == 2]
+    none = np.zeros(0)
+    members = [each.tests.members for each in chosen]
+    values = np.concatenate([none, *(each.tests.values for each in chosen)])
+    slower = np.concatenate([none, *(each.slower for each in chosen)])
     counts = [len(each.slower) for each in chosen]
+    between = np.array([each.tests.between for each in chosen], dtype=np.bool_)
+    path = np.array([each.path for each in chosen], dtype=np.float64)
     return PairTests(
-        np.concatenate([np.zeros((0, 2), np.int64), *(each.tests.members for each in chosen)]),
-        np.concatenate([np.zeros(0), *(each.tests.values for each in chosen)]),
-        np.nan_to_num(
-            np.concatenate([np.zeros(0), *(each.slower for each in chosen)]), nan=-np.inf
-        ),
-        np.repeat(np.array([each.tests.between for each in chosen], dtype=np.bool_), counts),
-        np.repeat(np.array([each.path for each in chosen], dtype=np.float64), counts),
+        members=np.concatenate([np.zeros((0, 2), np.int64), *members]),
+        values=values,
+        slower=np.nan_to_num(slower, nan=-np.inf),
+        between=np.repeat(between, counts),
+        path=np.repeat(path, counts),
     )
 
 
@@ -221,8 +298,9 @@ _STEADY = 0.05
 
 
 def _joint(classes: Sequence[FittedClass], states: States, state: Ints, flaky: float) -> float:
-    """Return the logarithm of the likelihood of all tests and of the likeliest states of all parts."""
-    total = float(np.log(states.prior(NODE_PRIOR))[state].sum())
+    """Return the log-likelihood of all tests, and of the likeliest states of all parts."""
+    prior = np.log(states.prior(NODE_PRIOR))
+    total = float(prior[state].sum())
     link = np.log(states.prior(LINK_PRIOR))
     for each in classes:
         chosen = _sample(len(each.pairs))
@@ -230,13 +308,11 @@ def _joint(classes: Sequence[FittedClass], states: States, state: Ints, flaky: f
         worst = state[each.members[chosen]].max(axis=1)
         # The link is healthy, or in a worse state than its nodes.
         healthy = np.take_along_axis(evidence, worst[:, None], axis=1)[:, 0]
-        possible = np.arange(states.count) > np.maximum(worst, states.healthy - 1)[:, None]
+        worst_fine = np.maximum(worst, states.healthy - 1)
+        possible = np.arange(states.count) > worst_fine[:, None]
         worse = np.where(possible, evidence + link, -np.inf)
-        total += (
-            float(np.maximum(healthy, worse.max(axis=1)).sum())
-            * len(each.pairs)
-            / max(len(chosen), 1)
-        )
+        likeliest = np.maximum(healthy, worse.max(axis=1))
+        total += float(likeliest.sum()) * len(each.pairs) / max(len(chosen), 1)
     return total
 
 
@@ -245,19 +321,30 @@ def _class(
 ) -> FittedClass:
     order = np.lexsort(tests.members.T[::-1]).astype(np.int32)
     ordered = tests.members[order]
-    begins = np.concatenate(([True], (ordered[1:] != ordered[:-1]).any(axis=1)))[: len(order)]
+    changes = (ordered[1:] != ordered[:-1]).any(axis=1)
+    begins = np.concatenate(([True], changes))[: len(order)]
     first = np.append(np.flatnonzero(begins), len(order)).astype(np.int32)
     factor_of = np.empty(len(order), dtype=np.int32)
     factor_of[order] = np.cumsum(begins, dtype=np.int32) - 1
     pairs = ordered[first[:-1]]
-    members, links = [pairs], np.zeros(len(pairs))
     # NICs are numbered after all nodes, a rail after another; uplinks of groups after these.
+    parts = [pairs]
     if tests.rail:
-        members.append(pairs + nodes * (1 + rails.index(tests.rail)))
+        rail = rails.index(tests.rail)
+        parts.append(pairs + nodes * (1 + rail))
     if groups is not None and tests.between and tests.size == 2:
-        members.append(groups.of[pairs] + nodes * (1 + len(rails)))
-    parts = np.concatenate(members, axis=1)
-    return FittedClass(tests, pairs, factor_of, parts, order, first, links, _first_typical(tests))
+        after_nics = nodes * (1 + len(rails))
+        parts.append(groups.of[pairs] + after_nics)
+    return FittedClass(
+        tests=tests,
+        pairs=pairs,
+        factor_of=factor_of,
+        members=np.concatenate(parts, axis=1),
+        order=order,
+        first=first,
+        link=np.zeros(len(pairs)),
+        typical=_first_typical(tests),
+    )
 
 
 def _first_typical(tests: TestClass) -> Floats:
@@ -266,9 +353,11 @@ def _first_typical(tests: TestClass) -> Floats:
     A node's value is its upper quartile, or its best test if it has few: faults make tests slower,
     never faster.
     """
-    typical = np.zeros(int(tests.series.max(initial=-1)) + 1, dtype=np.float32)
+    last = int(tests.series.max(initial=-1))
+    typical = np.zeros(last + 1, dtype=np.float32)
+    measured = ~np.isnan(tests.values)
     for series in tests.known_series():
-        chosen = (tests.series == series) & ~np.isnan(tests.values)
+        chosen = measured & (tests.series == series)
         if chosen.any():
             typical[series] = _typical_of(tests.members[chosen], tests.values[chosen])
     return typical
@@ -276,14 +365,15 @@ def _first_typical(tests: TestClass) -> Floats:
 
 def _typical_of(members: Ints, measured: Floats) -> float:
     chosen = _sample(len(measured))
-    members, measured = members[chosen], measured[chosen]
-    nodes, values = members.T.reshape(-1), np.tile(measured, members.shape[1])
+    measured = measured[chosen]
+    nodes = members[chosen].T.reshape(-1)
+    values = np.tile(measured, members.shape[1])
     order = np.lexsort((values, nodes))
-    nodes, values = nodes[order], values[order]
-    starts = np.flatnonzero(np.diff(nodes, prepend=-1))
+    starts = np.flatnonzero(np.diff(nodes[order], prepend=-1))
     lengths = np.diff(starts, append=len(nodes))
     good = np.where(lengths < 9, lengths - 1, 3 * lengths // 4)
-    typical = float(np.median(values[starts + good]))
+    of_nodes = values[order][starts + good]
+    typical = float(np.median(of_nodes))
     near = measured[np.abs(measured - typical) < 0.2]
     return float(np.median(near)) if len(near) else typical
 
@@ -291,16 +381,16 @@ def _typical_of(members: Ints, measured: Floats) -> float:
 def _sample(count: int) -> Ints:
     """Return all numbers below a count, or a sample of them, ascending."""
     every = np.arange(count)
-    return (
-        every
-        if count <= _MAX_FACTORS
-        else np.sort(np.random.default_rng(0).choice(every, _MAX_FACTORS, replace=False))
-    )
+    if count <= _MAX_FACTORS:
+        return every
+    chance = np.random.default_rng(0)
+    return np.sort(chance.choice(every, _MAX_FACTORS, replace=False))
 
 
 def _center(each: FittedClass, bad: Floats) -> float:
     """Update the typical figures of a class from its healthy tests; return how far they moved."""
-    fine, moved = _healthy(each, bad), 0.0
+    fine = _healthy(each, bad)
+    moved = 0.0
     for series in each.tests.known_series():
         chosen = fine & (each.tests.series == series)
         if chosen.any():
@@ -313,67 +403,57 @@ def _center(each: FittedClass, bad: Floats) -> float:
 
 def _measure_paths(classes: Sequence[FittedClass]) -> None:
     """Set how much slower tests between groups are than those within the fastest one."""
+    within = [each for each in classes if not each.tests.between]
     for each in classes:
         if each.tests.between:
-            slower = best_typical(each, [other for other in classes if not other.tests.between])
+            slower = best_typical(each, within)
             known = slower[each.tests.known_series()]
             each.path = min(-float(np.median(known)), 0.0)
 
 
 def best_typical(each: FittedClass, others: Iterable[FittedClass]) -> Floats:
-    """Return series → by how much the best typical figure of the same measurement, of any group, is better."""
+    """Return series → by how much the best figure of the same measurement, of any group, is better."""
     better = np.zeros(len(each.typical))
-    alike = [
-        other
-        for other in others
-        if (other.tests.size, other.tests.rail) == (each.tests.size, each.tests.rail)
-    ]
+    alike = [other for other in others if other.tests.is_like(each.tests)]
     for series in each.tests.known_series():
         for other in alike:
-            same = [
-                number
-                for number in other.tests.known_series()
-                if (number - series) % each.tests.kinds == 0
-            ]
-            best = max((other.typical[number] for number in same), default=-np.inf)
-            better[series] = max(better[series], best - each.typical[series])
+            for number in other.tests.known_series():
+                if (number - series) % each.tests.kinds == 0:
+                    gain = other.typical[number] - each.typical[series]
+                    better[series] = max(better[series], gain)
     return better
 
 
 def _healthy(each: FittedClass, bad: Floats | None) -> Flags:
     """Return which tests have only members that are likely healthy, and are not far from typical."""
     near = np.abs(np.nan_to_num(each.slower, nan=9.0)) < 0.5
-    healthy = (
-        True
-        if bad is None
-        else np.asarray((bad[each.members] < DOUBTED).all(axis=1))[each.factor_of]
-    )
-    return np.asarray(near & healthy)
+    return near if bad is None else near & each.among_healthy(bad)
 
 
 def _noise(classes: Sequence[FittedClass], bad: Floats | None) -> float:
-    """Return the spread of healthy tests.
+    """Return the spread of healthy tests, and of the usual noise."""
+    healthy = [each.slower[_healthy(each, bad)] for each in classes]
+    values = np.sort(np.concatenate(healthy or [np.zeros(0)]))
+    known = _USUAL_WEIGHT * USUAL_NOISE**2
+    if len(values):
+        known = len(values) * _shorth(values) ** 2 + known
+    return max(float(np.sqrt(known / (len(values) + _USUAL_WEIGHT))), _LEAST_NOISE)
 
-    The shortest interval with half of them, which faults do not affect.
+
+def _shorth(values: Floats) -> float:
+    """Return the standard deviation that the shortest half of ascending values shows.
+
+    Faults do not affect it.
     """
-    values = np.sort(
-        np.concatenate([each.slower[_healthy(each, bad)] for each in classes] or [np.zeros(0)])
-    )
-    count, half = len(values), (len(values) + 1) // 2
-    spread = (
-        (values[half - 1 :] - values[: count - half + 1]).min(initial=np.inf)
-        / 1.349
-        * (1 + 2 / max(count, 1))
-    )
-    known = (count * spread**2 if count else 0.0) + _USUAL_WEIGHT * USUAL_NOISE**2
-    return max(float(np.sqrt(known / (count + _USUAL_WEIGHT))), _LEAST_NOISE)
+    count = len(values)
+    half = (count + 1) // 2
+    lengths = values[half - 1 :] - values[: count - half + 1]
+    small_sample = 1 + 2 / count
+    return float(lengths.min() / 1.349 * small_sample)
 
 
 def _factors(each: FittedClass, states: States, rails: int) -> Factors:
-    """Return the factors of a class, or a sample.
-
-    For nodes, all NICs of one test count as one test.
-    """
+    """Return the factors of a class, or a sample: for nodes, all NICs of a test are one test."""
     chosen = _sample(len(each.pairs))
     size = each.tests.size
     # The NICs of a test share its noise.
@@ -389,18 +469,23 @@ def _factors(each: FittedClass, states: States, rails: int) -> Factors:
 
 
 def _evidence(each: FittedClass, states: States, chosen: Ints, flaky: float = FLAKY) -> Floats:
-    """Return factor × state → the logarithm of the likelihood of the tests of chosen factors, ascending."""
-    starts, stops = each.first[chosen], each.first[chosen + 1]
-    counts = stops - starts
+    """Return factor × state → the log-likelihood of the tests of chosen factors, ascending."""
+    starts = each.first[chosen]
+    counts = each.first[chosen + 1] - starts
     rows = np.repeat(np.arange(len(chosen)), counts)
-    tests = each.order[
-        np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
-    ]
-    flaky = flaky if each.tests.size <= 2 else min(flaky, FLAKY_IN_GROUPS)
+    before = np.cumsum(counts) - counts
+    places = np.repeat(starts - before, counts) + np.arange(counts.sum())
+    tests = each.order[places]
+    if each.tests.size > 2:
+        flaky = min(flaky, FLAKY_IN_GROUPS)
     logs = np.log(states.likelihood(each.slower[tests], flaky, each.path))
     evidence = np.zeros((len(chosen), states.count))
     np.add.at(evidence, rows, logs)
     return evidence
+
+
+_AT_ONCE = 1 << 16
+"""Links that are judged at once, for memory."""
 
 
 def _links(each: FittedClass, beliefs: Beliefs, messages: Floats, states: States) -> Floats:
@@ -408,13 +493,17 @@ def _links(each: FittedClass, beliefs: Beliefs, messages: Floats, states: States
 
     If only a sample of pairs judged the nodes, one pair is negligible.
     """
-    chances, step = np.zeros(len(each.pairs), dtype=np.float32), 1 << 16
+    chances = np.zeros(len(each.pairs), dtype=np.float32)
+    if each.tests.size < 2:
+        return chances
     # Links without a test that is slow or failed, or nearly so, are fine.
-    slow = each.failed | (each.slower < -max(-states.levels[states.healthy] / 2, states.noise))
-    likely = np.unique(each.factor_of[slow & (each.tests.size > 1)])
-    for start in range(0, len(likely), step):
-        chosen = likely[start : start + step]
-        contributed = messages[chosen] if len(messages) == len(each.pairs) else None
+    nearly_slow = min(states.levels[states.healthy] / 2, -states.noise)
+    slow = each.failed | (each.slower < nearly_slow)
+    likely = np.unique(each.factor_of[slow])
+    sampled = len(messages) < len(each.pairs)
+    for start in range(0, len(likely), _AT_ONCE):
+        chosen = likely[start : start + _AT_ONCE]
+        contributed = None if sampled else messages[chosen]
         others = beliefs.without(each.members[chosen], contributed)
         chances[chosen] = links(_evidence(each, states, chosen), others, states)
     return chances

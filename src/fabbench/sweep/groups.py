@@ -35,25 +35,23 @@ class Grouping:
 
         Slow uplinks of others say the same.
         """
-        pairs = np.unique(np.stack((others.of, self.of), axis=1), axis=0)
+        both = np.stack((others.of, self.of), axis=1)
+        pairs = np.unique(both, axis=0)
+        if len(pairs) != len(others.names):
+            return False
         merged = np.sort(np.bincount(pairs[:, 1]))
-        return bool(len(pairs) == len(others.names) and (merged[:-1] == 1).all())
+        return bool((merged[:-1] == 1).all())
 
     def cost(self, tests: int) -> float:
-        """Return what the groups cost, in units of the logarithm of a likelihood.
-
-        Nodes to place, figures to fit.
-        """
+        """Return the cost of nodes to place and figures to fit, in units of a log-likelihood."""
         if self.given:
             return 0.0
         sizes = np.bincount(self.of)
         shares = sizes[sizes > 0] / len(self.of)
-        own = len(shares) if self.apart else 1
-        return float(
-            -len(self.of) * (shares * np.log(shares)).sum()
-            + np.log(10)
-            + 0.5 * own * np.log(max(tests, 2))
-        )
+        entropy = -(shares * np.log(shares)).sum()
+        placing = len(self.of) * entropy + np.log(10)
+        figures = len(shares) if self.apart else 1
+        return float(placing + 0.5 * figures * np.log(max(tests, 2)))
 
 
 def given(nodes: Sequence[str], group_of: Mapping[str, str]) -> Grouping | None:
@@ -61,18 +59,20 @@ def given(nodes: Sequence[str], group_of: Mapping[str, str]) -> Grouping | None:
     names = sorted({group_of.get(node, "") for node in nodes})
     if len(names) < 2:
         return None
-    return Grouping(
-        np.array([names.index(group_of.get(node, "")) for node in nodes]), names, given=True
-    )
+    numbers = [names.index(group_of.get(node, "")) for node in nodes]
+    return Grouping(np.array(numbers), names, given=True)
 
 
 def proposals(tests: PairTests, slow: float, least: float, bad: Flags) -> Iterator[Grouping]:
-    """Yield groups of nodes that could explain the results of pairs, of which those below `slow` are slow.
+    """Yield groups of nodes that could explain the results of pairs; those below `slow` are slow.
 
-    `least`: the least difference between fast and slow pairs. `bad`: whether each node is likely bad if there are none.
+    `least`: the least difference between fast and slow pairs. `bad`: whether each node is likely
+    bad if there are no groups.
     """
-    known, count = np.isfinite(tests.slower), len(bad)
-    pairs, slower = tests.members[known], tests.slower[known]
+    known = np.isfinite(tests.slower)
+    pairs = tests.members[known]
+    slower = tests.slower[known]
+    count = len(bad)
     if not len(pairs):
         return
     if bad.sum() > FEW * count:
@@ -93,9 +93,18 @@ def _valley(values: Floats, slow: float, least: float) -> float:
         upper = values >= (low + high) / 2
         if upper.all() or not upper.any():
             return slow
-        low, high = np.median(values[~upper]), np.median(values[upper])
-    within = 1.4826 * np.median(np.abs(np.where(upper, values - high, values - low)))
-    return float((low + high) / 2) if high - low > max(least, _APART * within) else slow
+        low = np.median(values[~upper])
+        high = np.median(values[upper])
+    deviation = np.where(upper, values - high, values - low)
+    within = _spread(deviation)
+    if high - low <= max(least, _APART * within):
+        return slow
+    return float((low + high) / 2)
+
+
+def _spread(deviation: Floats) -> float:
+    """Return the standard deviation of most: the median absolute one, as a normal distribution has."""
+    return 1.4826 * float(np.median(np.abs(deviation)))
 
 
 _APART = 3.5
@@ -108,50 +117,88 @@ The halves of one normal distribution are 2.6 apart.
 def _grouping(of: Ints, *, apart: bool) -> Grouping:
     """Return groups that are numbered by their first node, and named by letters."""
     _, first, numbers = np.unique(of, return_index=True, return_inverse=True)
-    names = [
-        f"group {chr(ord('A') + number % 26)}{number // 26 or ''}" for number in range(len(first))
-    ]
-    return Grouping(np.argsort(np.argsort(first))[numbers], names, apart)
+    names = [_letter(number) for number in range(len(first))]
+    place = np.argsort(np.argsort(first))
+    return Grouping(place[numbers], names, apart)
+
+
+def _letter(number: int) -> str:
+    """Return the name of a group: A to Z, then A1."""
+    letter = chr(ord("A") + number % 26)
+    again = number // 26
+    return f"group {letter}{again or ''}"
 
 
 def _islands(count: int, pairs: Ints, fast: Flags) -> Grouping | None:
-    """Return the sets of nodes that fast pairs connect, if there are several of two or more nodes."""
+    """Return the sets of nodes that fast pairs connect, if several have two or more nodes."""
     root = _connected(count, pairs[fast])
-    roots, numbers, sizes = np.unique(root, return_inverse=True, return_counts=True)
-    if (sizes > 1).sum() == 1 and FEW * count < (sizes == 1).sum():
+    _, numbers, sizes = np.unique(root, return_inverse=True, return_counts=True)
+    alone = sizes == 1
+    several = int((~alone).sum())
+    if several == 1 and FEW * count < alone.sum():
         # Fast nodes, and those of another type, which are slow with everybody.
-        return _grouping((sizes > 1)[numbers].astype(np.int64), apart=True)
-    if (sizes > 1).sum() < 2:
+        return _grouping((~alone)[numbers].astype(np.int64), apart=True)
+    if several < 2:
         return None
-    # Slow pairs between sets keep them apart; a set joins the largest one to which it has none.
-    # What no fast pair connects to anything, such as a bad node, joins the set to which it has
-    # fewest.
-    slow = np.zeros((len(roots), len(roots)), dtype=np.int64)
-    ends = numbers[pairs[~fast]]
-    np.add.at(slow, (ends[:, 0], ends[:, 1]), 1)
-    slow += slow.T
-    np.fill_diagonal(slow, 0)
-    joined = np.arange(len(roots))
-    largest: list[int] = []
-    for number in np.argsort(-sizes, kind="stable").tolist():
-        free = [other for other in largest if not slow[number, other]]
-        if sizes[number] == 1 and not free:
-            free = sorted(largest, key=lambda other: slow[number, other] / sizes[other])
-        if not free:
-            largest.append(number)
-            continue
-        joined[number] = free[0]
-        slow[free[0]] += slow[number]
-        slow[:, free[0]] += slow[:, number]
-        sizes[free[0]] += sizes[number]
-    return _grouping(joined[numbers], apart=False) if len(largest) > 1 else None
+    islands = _Islands(sizes, numbers[pairs[~fast]])
+    islands.join()
+    if len(islands.kept) < 2:
+        return None
+    return _grouping(islands.joined[numbers], apart=False)
+
+
+class _Islands:
+    """Sets of nodes that fast pairs connect, of which some join others."""
+
+    def __init__(self, sizes: Ints, slow_pairs: Ints) -> None:
+        """`slow_pairs`: the sets of both nodes of each slow pair."""
+        count = len(sizes)
+        self.joined: Ints = np.arange(count)
+        """Set → the one that it joined, or itself."""
+        self.kept: list[int] = []
+        """Sets that joined no other, the largest first."""
+        self._sizes = sizes
+        self._slow: Ints = np.zeros((count, count), dtype=np.int64)
+        """Set × set → the number of slow pairs between them."""
+        np.add.at(self._slow, (slow_pairs[:, 0], slow_pairs[:, 1]), 1)
+        self._slow += self._slow.T
+        np.fill_diagonal(self._slow, 0)
+
+    def join(self) -> None:
+        """Let each set join the largest one to which it has no slow pair."""
+        for number in np.argsort(-self._sizes, kind="stable").tolist():
+            home = self._home(number)
+            if home is None:
+                self.kept.append(number)
+            else:
+                self._merge(number, home)
+
+    def _home(self, number: int) -> int | None:
+        """Return the set that another one joins, if there is one.
+
+        A single node that is slow with everybody, such as a bad one, joins where it is so least.
+        """
+        for other in self.kept:
+            if not self._slow[number, other]:
+                return other
+        if self._sizes[number] > 1:
+            return None
+        share = self._slow[number] / self._sizes
+        return min(self.kept, key=lambda other: float(share[other]), default=None)
+
+    def _merge(self, number: int, home: int) -> None:
+        self.joined[number] = home
+        self._slow[home] += self._slow[number]
+        self._slow[:, home] += self._slow[:, number]
+        self._sizes[home] += self._sizes[number]
 
 
 def _connected(count: int, pairs: Ints) -> Ints:
     """Return node → the lowest node that pairs connect it to."""
     root = np.arange(count)
     while len(pairs):
-        low, before = root[pairs].min(axis=1), root.copy()
+        low = root[pairs].min(axis=1)
+        before = root.copy()
         np.minimum.at(root, pairs[:, 0], low)
         np.minimum.at(root, pairs[:, 1], low)
         root = root[root]
@@ -162,29 +209,49 @@ def _connected(count: int, pairs: Ints) -> Ints:
 
 def _refined(groups: Grouping, pairs: Ints, slower: Floats) -> Grouping:
     """Move nodes to the group that their tests fit best, until none moves."""
-    of, count = groups.of.copy(), len(groups.names)
-    ends, values = np.concatenate((pairs, pairs[:, ::-1])), np.tile(slower, 2)
+    of = groups.of.copy()
     for _ in range(30):
-        inside = of[ends[:, 0]] == of[ends[:, 1]]
+        first, second = of[pairs].T
+        inside = first == second
         if inside.all() or not inside.any():
             break
-        fast, across = np.median(values[inside]), np.median(values[~inside])
-        noise = max(1.4826 * float(np.median(np.abs(values[inside] - fast))), 0.02)
-        # What a test says for its nodes being in one group; what a bad node or chance made says
-        # little.
-        gain = np.log(_density(values - fast, noise) / _density(values - across, noise))
-        fits = np.zeros((len(of), count))
-        np.add.at(fits, (ends[:, 0], of[ends[:, 1]]), gain)
-        fits += 1e-3 * np.bincount(of, minlength=count) / len(of)
+        gain = _gain_inside(slower, inside)
+        fits = _fits(of, len(groups.names), pairs, gain)
         better = fits.max(axis=1) - fits[np.arange(len(of)), of]
         moving = np.flatnonzero(better > 1e-2)
         if not len(moving):
             break
         # Half of them at once: two that belong together do not change places for ever.
-        moving = moving[np.argsort(-better[moving], kind="stable")][: max(len(moving) // 2, 1)]
-        of[moving] = fits[moving].argmax(axis=1)
+        order = np.argsort(-better[moving], kind="stable")
+        half = max(len(moving) // 2, 1)
+        chosen = moving[order][:half]
+        of[chosen] = fits[chosen].argmax(axis=1)
     return _grouping(of, apart=False)
 
 
+def _gain_inside(slower: Floats, inside: Flags) -> Floats:
+    """Return how much better each test fits its nodes being in one group, as a logarithm.
+
+    What a bad node or chance made says little.
+    """
+    within = np.median(slower[inside])
+    across = np.median(slower[~inside])
+    noise = max(_spread(slower[inside] - within), 0.02)
+    one_group = _density(slower - within, noise)
+    two_groups = _density(slower - across, noise)
+    return np.asarray(np.log(one_group / two_groups))
+
+
+def _fits(of: Ints, count: int, pairs: Ints, gain: Floats) -> Floats:
+    """Return node × group → how well the tests of the node fit it; large groups win ties."""
+    fits = np.zeros((len(of), count))
+    for node, partner in (pairs.T, pairs.T[::-1]):
+        np.add.at(fits, (node, of[partner]), gain)
+    shares = np.bincount(of, minlength=count) / len(of)
+    return np.asarray(fits + 1e-3 * shares)
+
+
 def _density(deviation: Floats, noise: float) -> Floats:
-    return np.asarray((1 + (deviation / noise) ** 2 / 6) ** -3.5 * 0.383 / noise + 0.03)
+    """Return the density of Student's t with 6 degrees of freedom, and some of anything."""
+    tails = (1 + (deviation / noise) ** 2 / 6) ** -3.5
+    return np.asarray(tails * 0.383 / noise + 0.03)

@@ -1,11 +1,10 @@
 """Results as a matrix of nodes by nodes, readable with thousands of them.
 
-By group, nodes that stand out first.
-
-Suspects and the ends of bad links have a row each. If there are many others, they share rows, in
-order.
+By group, and those that stand out first. Suspects and the ends of bad links have a row each. If
+there are many others, they share rows, in order.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,7 +30,7 @@ class Matrix:
     groups: Sequence[int]
     """Row → number of its group, ascending."""
     cells: Floats
-    """The fraction of the typical figure, within groups (lower quartile of the tests); `FAILED`.
+    """The fraction of the typical figure within groups (lower quartile of the tests); `FAILED`.
 
     NaN: not tested.
     """
@@ -41,56 +40,74 @@ class Matrix:
 
 def matrix_of(readings: Readings, fitted: Fit, diagnosis: Diagnosis, *, max_rows: int) -> Matrix:
     """Return the matrix with about `max_rows` rows, or fewer."""
-    names, groups = readings.nodes, fitted.groups
-    of = [0] * len(names) if groups is None else groups.of.tolist()
-    suspects = (*diagnosis.suspects, *diagnosis.undecided)
-    worst = {readings.index(node): None for each in suspects for node in each.nodes}
+    names = readings.nodes
+    of = [0] * len(names) if fitted.groups is None else fitted.groups.of.tolist()
+    worst: dict[int, None] = {}
+    for each in (*diagnosis.suspects, *diagnosis.undecided):
+        worst |= {readings.index(node): None for node in each.nodes}
     alone = [*worst][: max(max_rows // 2, 1)]
-    rest = sorted(
-        set(range(len(names))) - {*alone}, key=lambda node: (of[node], natural_order(names[node]))
-    )
-    shared = max(-(-len(rest) // max(max_rows - len(alone), 1)), 1)
-    rows: list[list[int]] = []
-    for group in sorted({*of}):
-        rows += [[node] for node in alone if of[node] == group]
-        members = [node for node in rest if of[node] == group]
-        rows += [members[start : start + shared] for start in range(0, len(members), shared)]
-    headline_row = np.zeros(len(names), dtype=np.int64)
+    rows = _rows(names, of, alone, max_rows)
+    row_of = np.zeros(len(names), dtype=np.int64)
     for row, nodes in enumerate(rows):
-        headline_row[nodes] = row
-    # Relative to the best typical figure of any group.
-    slower = [
-        each.slower - best_typical(each, fitted.classes)[each.tests.series]
-        for each in fitted.classes
-    ]
+        row_of[nodes] = row
     return Matrix(
-        names=[" … ".join(dict.fromkeys((names[nodes[0]], names[nodes[-1]]))) for nodes in rows],
+        names=[_row_name(names, nodes) for nodes in rows],
         sizes=[len(nodes) for nodes in rows],
         groups=[of[nodes[0]] for nodes in rows],
-        cells=_cells(fitted, slower, headline_row, len(rows)),
+        cells=_cells(fitted, row_of, len(rows)),
         suspects=[nodes[0] in worst for nodes in rows],
     )
 
 
-def _cells(fitted: Fit, slower: Sequence[Floats], headline_row: Ints, count: int) -> Floats:
+def _rows(
+    names: Sequence[str], of: Sequence[int], alone: Sequence[int], max_rows: int
+) -> Sequence[Sequence[int]]:
+    """Return the nodes of each row, by group: first those that have a row each."""
+    rest = set(range(len(names))).difference(alone)
+    ordered = sorted(rest, key=lambda node: natural_order(names[node]))
+    left = max(max_rows - len(alone), 1)
+    shared = max(math.ceil(len(rest) / left), 1)
+    rows: list[list[int]] = []
+    for group in sorted({*of}):
+        rows += [[node] for node in alone if of[node] == group]
+        members = [node for node in ordered if of[node] == group]
+        rows += [members[start : start + shared] for start in range(0, len(members), shared)]
+    return rows
+
+
+def _row_name(names: Sequence[str], nodes: Sequence[int]) -> str:
+    """Return the first and the last name of a row, or its only one."""
+    first = names[nodes[0]]
+    last = names[nodes[-1]]
+    return first if len(nodes) == 1 else f"{first} … {last}"
+
+
+def _cells(fitted: Fit, row_of: Ints, count: int) -> Floats:
     """Return the lower quartile of each cell's tests, so that intermittent faults show.
 
     A failed test counts as the slowest of all.
     """
-    keys, values = [], []
-    for each, figures in zip(fitted.classes, slower, strict=True):
-        if each.tests.size <= 2:
-            ends = np.sort(headline_row[each.tests.members[:, [0, -1]]], axis=1)
-            keys.append(ends[:, 0] * count + ends[:, 1])
-            values.append(np.nan_to_num(figures, nan=-np.inf))
     cells = np.full((count, count), np.nan)
+    keys: list[Ints] = []
+    values: list[Floats] = []
+    for each in fitted.classes:
+        if each.tests.size <= 2:
+            ends = np.sort(row_of[each.ends], axis=1)
+            keys.append(ends[:, 0] * count + ends[:, 1])
+            # Relative to the best typical figure of any group.
+            better = best_typical(each, fitted.classes)
+            slower = each.slower - better[each.tests.series]
+            values.append(np.nan_to_num(slower, nan=-np.inf))
     if not keys:
         return cells
-    key, value = np.concatenate(keys), np.concatenate(values)
+    key = np.concatenate(keys)
+    value = np.concatenate(values)
     order = np.lexsort((value, key))
-    key, value = key[order], value[order]
+    key = key[order]
     starts = np.flatnonzero(np.diff(key, prepend=-1))
-    quartile = value[starts + (np.diff(starts, append=len(key)) - 1) // 4]
+    lengths = np.diff(starts, append=len(key))
+    quartile = value[order][starts + (lengths - 1) // 4]
     rows, columns = np.divmod(key[starts], count)
-    cells[rows, columns] = cells[columns, rows] = np.exp(quartile)
+    cells[rows, columns] = np.exp(quartile)
+    cells[columns, rows] = cells[rows, columns]
     return cells

@@ -1,7 +1,4 @@
-"""Nodes in names of files (``nccl_node-01_node-02.log``), and the groups that a file puts them in.
-
-Pure.
-"""
+"""Nodes in names of files (``nccl_node-01_node-02.log``), and the groups of a file of groups."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -21,17 +18,17 @@ _ENDING = lazy(r"(?:\.(?:txt|log|out|err|json|gz|bz2|xz|zst))+$")
 
 
 class NodeNames:
-    """Tells the nodes of logs.
-
-    By what they say, else by what others say, else by the names of their files.
-    """
+    """Tells the nodes of logs: by what they say, what others say, or the names of their files."""
 
     def __init__(self, logs: Iterable[tuple[str, Collection[str]]]) -> None:
         """Learn from the path of each log, and the nodes that it says."""
         logs = list(logs)
         self._known = {host for _, hosts in logs for host in hosts}
-        self._templates = list[Template]()
-        self._known |= {name for path, hosts in logs for name in self.of(path, hosts)}
+        self._templates: list[Template] = []
+        in_names: set[str] = set()
+        for path, hosts in logs:
+            in_names.update(self.of(path, hosts))
+        self._known |= in_names
         named = (template_of(path, self.of(path, hosts)) for path, hosts in logs)
         self._templates += dict.fromkeys(filter(None, named))
 
@@ -42,28 +39,31 @@ class NodeNames:
         names = known_in(path, self._known)
         if len(names) > 1:
             return names
-        return pair_in(path) or other_in(path, self._known, self._templates) or tuple(hosts)
+        in_name = pair_in(path) or other_in(path, self._known, self._templates)
+        return in_name or tuple(hosts)
 
     def without_log(self, path: str) -> tuple[str, ...]:
         """Return the nodes of a file that says nothing.
 
-        As both of a pair have one form, both are if one is known.
+        Both names of a pair have one form: both are nodes if one is known.
         """
         nodes = self.of(path, ())
-        return () if len(nodes) < 2 or self._known.isdisjoint(nodes) else nodes
+        if len(nodes) < 2 or self._known.isdisjoint(nodes):
+            return ()
+        return nodes
 
 
 def known_in(path: str, known: Collection[str]) -> tuple[str, ...]:
-    """Return the names in `known` that are whole words in the last two parts of a path.
-
-    Long names win.
-    """
-    text, found = _stem(path), []
+    """Return the names in `known` that are words in the last two parts of a path; long ones win."""
+    text = _stem(path)
+    found: list[str] = []
     for name in sorted(known, key=len, reverse=True):
         match = re.search(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", text)
         if match:
             found.append(name)
-            text = f"{text[: match.start()]}/{text[match.end() :]}"
+            start, end = match.span()
+            before = text[:start]
+            text = f"{before}/{text[end:]}"
     return tuple(sorted(found, key=natural_order))
 
 
@@ -73,8 +73,8 @@ def pair_in(path: str) -> tuple[str, str] | None:
     Names have a letter and a number (``gpu-a-01-gpu-a-02`` is gpu-a-01 and gpu-a-02), or are IPv4
     addresses.
     """
-    text = _stem(path)
-    return max(_candidates(text), key=lambda pair: len(pair[0]), default=None)
+    candidates = _candidates(_stem(path))
+    return max(candidates, key=lambda pair: len(pair[0]), default=None)
 
 
 Template: TypeAlias = tuple[str, str, str]
@@ -85,48 +85,64 @@ def template_of(path: str, nodes: Collection[str]) -> Template | None:
     """Return how a file is named after the two nodes of its log; None if it is not."""
     text = _stem(path)
     found = sorted((text.find(node), node) for node in nodes if node in text)
-    if len(found) != 2 or found[0][0] + len(found[0][1]) > found[1][0]:
+    if len(found) != 2:
         return None
     (start, first), (middle, second) = found
-    return text[:start], text[start + len(first) : middle], text[middle + len(second) :]
+    end = start + len(first)
+    if end > middle:
+        return None
+    rest = middle + len(second)
+    return text[:start], text[end:middle], text[rest:]
 
 
 def other_in(
     path: str, known: Collection[str], templates: Iterable[Template]
 ) -> tuple[str, str] | None:
-    """Return the nodes of a file that is named like others, of which one is in `known`.
-
-    The longest of these.
-    """
+    """Return the nodes of a file that is named like others; the longest in `known` is one."""
     text = _stem(path)
+    longest_first = sorted(known, key=len, reverse=True)
     for before, between, after in templates:
-        if text.startswith(before) and text.endswith(after):
-            inner = text[len(before) : len(text) - len(after)]
-            for node in sorted(known, key=len, reverse=True):
-                other = inner.removeprefix(node + between)
-                other = inner.removesuffix(between + node) if other == inner else other
-                if other not in {inner, node, ""}:
-                    return node, other
+        if not (text.startswith(before) and text.endswith(after)):
+            continue
+        both = text[len(before) : len(text) - len(after)]
+        for node in longest_first:
+            other = _partner(both, node, between)
+            if other not in {node, ""}:
+                return node, other
     return None
 
 
+def _partner(both: str, node: str, between: str) -> str:
+    """Return what stands beside a node in the text of a pair; empty: the node is not in it."""
+    for other in (both.removeprefix(node + between), both.removesuffix(between + node)):
+        if other != both:
+            return other
+    return ""
+
+
 def _candidates(text: str) -> Iterator[tuple[str, str]]:
-    between = [match.span() for match in _BETWEEN.finditer(text)]
-    starts, ends = [0, *(end for _, end in between)], [*(start for start, _ in between), len(text)]
-    for left, right in between:
-        for start in starts:
-            first = text[start:left]
-            if start >= left or not _is_name(first):
-                continue
-            for end in ends:
-                second = text[right:end]
-                alike = first != second and "0" in _shape(first) == _shape(second)
-                if end > right and alike and _is_name(second):
-                    yield first, second
+    """Yield the names on both sides of each separator that are alike."""
+    separators = [match.span() for match in _BETWEEN.finditer(text)]
+    starts = [0, *(end for _, end in separators)]
+    ends = [*(start for start, _ in separators), len(text)]
+    for left, right in separators:
+        names = filter(_is_name, (text[start:left] for start in starts if start < left))
+        others = [text[right:end] for end in ends if end > right]
+        for first in names:
+            yield from ((first, second) for second in others if _alike(first, second))
+
+
+def _alike(first: str, second: str) -> bool:
+    """Return whether two names differ only in numbers."""
+    if first == second or not _is_name(second):
+        return False
+    return "0" in _shape(first) == _shape(second)
 
 
 def _is_name(text: str) -> bool:
-    return any(map(str.isalpha, text)) or _ADDRESS.fullmatch(text) is not None
+    if any(map(str.isalpha, text)):
+        return True
+    return _ADDRESS.fullmatch(text) is not None
 
 
 def _shape(name: str) -> str:
@@ -146,23 +162,28 @@ def read_groups(text: str, tested: Iterable[str] = ()) -> Mapping[str, str]:
     """
     group_of: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        words = " ".join(line.partition("#")[0].split())
-        if not words:
-            continue
-        nodes, separator, group = words.rpartition(" " if " " in words else ",")
-        if not separator or not nodes.strip(" ,\t") or not group.strip():
-            raise ValueError(
-                f"line {number}: {words!r} is not nodes and their group, such as node[01-08] rack-1"
-            )
-        try:
-            names = expand_hostlist(nodes.strip(" ,\t"))
-        except ValueError as error:
-            raise ValueError(f"line {number}: {error}") from None
-        for name in names:
-            if group_of.setdefault(name, group) != group:
-                raise ValueError(f"line {number}: {name} is in {group_of[name]} and in {group}")
+        before_comment, _, _ = line.partition("#")
+        words = " ".join(before_comment.split())
+        if words:
+            try:
+                _place(group_of, words)
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from None
     if not group_of:
         raise ValueError("it names no node")
     if missing := [node for node in tested if node not in group_of]:
         raise ValueError(f"it has no group for {listed(missing)}")
     return group_of
+
+
+def _place(group_of: dict[str, str], words: str) -> None:
+    """Place the nodes of a line of a file of groups."""
+    separator = " " if " " in words else ","
+    nodes, found, group = words.rpartition(separator)
+    nodes = nodes.strip(" ,\t")
+    if not (found and nodes and group.strip()):
+        raise ValueError(f"{words!r} is not nodes and their group, such as node[01-08] rack-1")
+    for name in expand_hostlist(nodes):
+        before = group_of.setdefault(name, group)
+        if before != group:
+            raise ValueError(f"{name} is in {before} and in {group}")

@@ -25,33 +25,32 @@ class Planner:
         """Results by round, until the round is over."""
 
     def add(self, result: SweepResult) -> None:
-        """Add the result of a test, also of a round that has not started here.
-
-        Of the resumed sweep.
-        """
+        """Add the result of a test, also of a round that a resumed sweep has not come to."""
         self._results.setdefault(result.round, []).append(result)
         if result.round == self._current.number:
             self._pending.pop(result.test, None)
 
     def next_round(self) -> Round | None:
-        """Return the tests of the current round that have no result yet; None.
-
-        The sweep is done.
-        """
+        """Return the tests of the current round that have no result yet; None: the sweep is done."""
         while not self._pending:
+            ended = self._current.number
+            results = self._results.pop(ended, [])
             # In an order that does not depend on time.
-            self._close(
-                sorted(
-                    self._results.pop(self._current.number, ()), key=lambda each: each.test.nodes
-                )
-            )
+            results.sort(key=lambda each: each.test.nodes)
+            self._close(results)
             planned = next(self._rounds, None)
             if planned is None:
                 return None
-            self._current = planned
-            done = {result.test for result in self._results.get(planned.number, ())}
-            self._pending = dict.fromkeys(test for test in planned.tests if test not in done)
+            self._begin(planned)
         return replace(self._current, tests=tuple(self._pending))
+
+    def _begin(self, planned: Round) -> None:
+        """Begin a round, of which some tests may be done."""
+        self._current = planned
+        known = self._results.get(planned.number, ())
+        done = {result.test for result in known}
+        pending = [test for test in planned.tests if test not in done]
+        self._pending = dict.fromkeys(pending)
 
     def _close(self, results: Sequence[SweepResult]) -> None:
         """Take in the results of a round that is over."""
@@ -60,13 +59,17 @@ class Planner:
 def all_pairs(nodes: Sequence[str]) -> Iterator[Round]:
     """Yield every pair once, in as few rounds as possible: N−1 rounds of N/2 pairs.
 
-    N rounds if N is odd.
-
-    The circle method: one node stays, the others move by one position after each round.
+    N rounds if N is odd. The circle method: one node stays, the others move by one position after
+    each round.
     """
-    circle: list[str | None] = [*nodes, *([None] if len(nodes) % 2 else [])]
-    half, rounds = len(circle) // 2, len(circle) - 1
-    for number in range(1, rounds + 1 if len(nodes) > 1 else 1):
+    if len(nodes) < 2:
+        return
+    circle: list[str | None] = [*nodes]
+    if len(nodes) % 2:
+        circle.append(None)  # Its partner is idle
+    half = len(circle) // 2
+    rounds = len(circle) - 1
+    for number in range(1, rounds + 1):
         pairs = zip(circle[:half], reversed(circle[half:]), strict=True)
         tests = tuple(SweepTest((a, b)) for a, b in pairs if a is not None and b is not None)
         yield Round(number=number, tests=tests, purpose=f"all pairs, round {number} of {rounds}")
@@ -76,9 +79,7 @@ def all_pairs(nodes: Sequence[str]) -> Iterator[Round]:
 def matchings(
     nodes: Sequence[str], rounds: int, seed: int, *, again: bool = False
 ) -> Iterator[Round]:
-    """Yield random rounds in which every node has a new partner.
-
-    Some rounds of all pairs, shuffled.
+    """Yield random rounds in which every node has a new partner: some rounds of shuffled all pairs.
 
     With an odd number of nodes, one is idle in each round. There are no more rounds than all pairs
     take, unless partners may meet `again`.
@@ -86,7 +87,8 @@ def matchings(
     shuffled = list(nodes)
     random.Random(seed).shuffle(shuffled)  # noqa: S311 - no secret
     maximum = len(nodes) - 1 + len(nodes) % 2
-    rounds = 0 if len(nodes) < 2 else rounds if again else min(rounds, maximum)
+    if not again:
+        rounds = min(rounds, maximum)
     pairs = cycle(all_pairs(shuffled))
     for number, each in zip(range(1, rounds + 1), pairs, strict=False):
         yield Round(
@@ -105,7 +107,7 @@ def single(nodes: Sequence[str]) -> Iterator[Round]:
 def rails(
     nodes: Sequence[str], nics: Sequence[str], *, rounds: int = 2, seed: int = 0
 ) -> Iterator[Round]:
-    """Yield random pairs, tested with one NIC after another, so that each NIC meets several partners."""
+    """Yield random pairs, tested with one NIC after another: each NIC meets several partners."""
     numbers = count(1)
     for each in matchings(nodes, rounds, seed):
         for nic in nics:
@@ -117,31 +119,37 @@ def rails(
 
 
 def grouped(group_of: Mapping[str, str], rounds: int, *, seed: int = 0) -> Iterator[Round]:
-    """Yield random pairs.
+    """Yield random pairs: in half of the rounds within each group, then between groups.
 
-    In half of the rounds within each group (node → group), then between groups.
-
-    A node that has no such partner left is tested with any other.
+    `group_of`: node → group. A node that has no such partner left is tested with any other.
     """
-    half, generator = (rounds + 1) // 2, random.Random(seed)  # noqa: S311 - no secret
-    groups = sorted({*group_of.values()})
-    members = [[node for node, group in group_of.items() if group == each] for each in groups]
-    within = [list(matchings(nodes, half, seed)) for nodes in members]
+    half = (rounds + 1) // 2
+    generator = random.Random(seed)  # noqa: S311 - no secret
+    members: dict[str, list[str]] = {group: [] for group in sorted({*group_of.values()})}
+    for node, group in group_of.items():
+        members[group].append(node)
+    within = [list(matchings(nodes, half, seed)) for nodes in members.values()]
     for number in range(1, rounds + 1):
-        tests = [
-            test
-            for each in within
-            if number <= min(half, len(each))
-            for test in each[number - 1].tests
-        ]
+        inside = number <= half
+        tests: list[SweepTest] = []
+        for each in within:
+            if inside and number <= len(each):
+                tests += each[number - 1].tests
         used = {node for test in tests for node in test.nodes}
-        rank = dict(zip(groups, generator.sample(range(len(groups)), len(groups)), strict=True))
-        left = generator.sample(
-            [node for node in group_of if node not in used], len(group_of) - len(used)
-        )
-        left.sort(key=lambda node: rank[group_of[node]])
-        # By group: half of them away is a node of another group, unless one group has more than
-        # half.
-        tests += map(SweepTest, zip(left, left[len(left) // 2 :], strict=False))
-        where = "within" if number <= half else "between"
+        left = [node for node in group_of if node not in used]
+        tests += _across(left, group_of, list(members), generator)
+        where = "within" if inside else "between"
         yield Round(number=number, tests=tuple(tests), purpose=f"pairs {where} groups")
+
+
+def _across(
+    nodes: Sequence[str], group_of: Mapping[str, str], groups: Sequence[str], chance: random.Random
+) -> Iterator[SweepTest]:
+    """Yield random pairs of nodes of different groups, unless one has more than half of them."""
+    order = chance.sample(range(len(groups)), len(groups))
+    rank = dict(zip(groups, order, strict=True))
+    shuffled = chance.sample(nodes, len(nodes))
+    shuffled.sort(key=lambda node: rank[group_of[node]])
+    # By group: half of the nodes away is one of another group.
+    half = len(shuffled) // 2
+    yield from map(SweepTest, zip(shuffled, shuffled[half:], strict=False))

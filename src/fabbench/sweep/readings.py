@@ -1,7 +1,4 @@
-"""Results of a sweep as arrays: the nodes of each test, and its figure.
-
-Compact, for millions of results.
-"""
+"""Results of a sweep as arrays, compact: the nodes of each test, and its figure."""
 
 import math
 from array import array
@@ -16,9 +13,10 @@ from fabbench.sweep.values import SweepOutcome, SweepResult
 if TYPE_CHECKING:
     from fabbench.model.log import Metric
 
-Floats: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.floating]]
-Ints: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.integer]]
-Flags: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+Shape: TypeAlias = tuple[int, ...]
+Floats: TypeAlias = np.ndarray[Shape, np.dtype[np.floating]]
+Ints: TypeAlias = np.ndarray[Shape, np.dtype[np.integer]]
+Flags: TypeAlias = np.ndarray[Shape, np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +39,26 @@ class TestClass:
     values: Floats
     """The logarithm of the figure, negative for times: larger is better. NaN: it failed or hung."""
 
+    def is_like(self, other: "TestClass") -> bool:
+        """Return whether the figures of both can be compared: the same number of nodes, and rail."""
+        return self.size == other.size and self.rail == other.rail
+
     def known_series(self) -> list[int]:
         """Return the series in use, ascending.
 
         `np.unique` would take seconds for millions of tests.
         """
         return np.flatnonzero(np.bincount(self.series)).tolist()
+
+
+class _Rows:
+    """Tests of so many nodes on one rail, as they arrive."""
+
+    def __init__(self) -> None:
+        self.members = array("i")
+        """The nodes of one test after another."""
+        self.series = array("H")
+        self.values = array("f")
 
 
 class Readings:
@@ -59,9 +71,9 @@ class Readings:
         *,
         group_of: Mapping[str, str] | None = None,
     ) -> None:
-        """`nodes`: of the sweep; results may name others. `group_of`.
+        """Begin with the nodes of the sweep; results may name others.
 
-        Node → its rack or spine, as far as known.
+        `group_of`: node → its rack or spine, as far as known.
         """
         self.metric = metric
         self.group_of = group_of or {}
@@ -72,7 +84,8 @@ class Readings:
         self.unusable: dict[tuple[int, ...], str] = {}
         """Nodes → why a result of them says nothing."""
         self._index: dict[str, int] = {}
-        self._rows: dict[tuple[int, str], tuple[array[int], array[int], array[float]]] = {}
+        self._rows: dict[tuple[int, str], _Rows] = {}
+        """Number of nodes and rail → its tests."""
         self._series: dict[str, int] = {}
         self._sign = -1.0 if metric.lower_is_better else 1.0
         for node in nodes:
@@ -95,40 +108,49 @@ class Readings:
         figure = result.figure if result.outcome is SweepOutcome.OK else None
         figures = result.nics if figure and result.nics else {result.test.rail: figure}
         for rail, each in figures.items():
-            rows = self._rows.setdefault((len(members), rail), (array("i"), array("H"), array("f")))
-            rows[0].extend(members)
-            rows[1].append(series)
-            rows[2].append(self._sign * math.log(each) if each else math.nan)
+            rows = self._rows.setdefault((len(members), rail), _Rows())
+            rows.members.extend(members)
+            rows.series.append(series)
+            rows.values.append(self._value(each))
         if not figure:
             self.reasons[tuple(members)] = result.reason
         self.count += 1
 
     def classes(self, groups: Ints | None = None, *, apart: bool = False) -> Sequence[TestClass]:
-        """Return all tests, by class. `groups`: node → number of its group; `apart`.
+        """Return all tests, by class.
 
-        Each has figures of its own.
+        `groups`: node → number of its group; `apart`: each of these has figures of its own.
         """
         found = []
+        kinds = len(self._series)
         for (size, rail), rows in self._rows.items():
-            members: Ints = np.array(rows[0], dtype=np.int32).reshape(-1, size)
-            series: Ints = np.array(rows[1], dtype=np.int32)
-            values: Floats = np.array(rows[2], dtype=np.float32)
+            members: Ints = np.array(rows.members, dtype=np.int32).reshape(-1, size)
+            series: Ints = np.array(rows.series, dtype=np.int32)
+            values: Floats = np.array(rows.values, dtype=np.float32)
             of = np.zeros_like(members) if groups is None else groups[members]
-            across, kinds = (of != of[:, :1]).any(axis=1), len(self._series)
+            first_group = of[:, 0]
+            across = (of != of[:, :1]).any(axis=1)
             if apart:
-                series = series + kinds * np.where(across, 0, of[:, 0]).astype(np.int32)
+                own_figures = np.where(across, 0, first_group)
+                series = series + kinds * own_figures.astype(np.int32)
             for between in (False, True):
                 chosen = across == between
                 if chosen.any():
-                    arrays = {
-                        "members": members[chosen],
-                        "series": series[chosen],
-                        "values": values[chosen],
-                    }
-                    found.append(
-                        TestClass(size=size, rail=rail, between=between, kinds=kinds, **arrays)
+                    tests = TestClass(
+                        size=size,
+                        rail=rail,
+                        between=between,
+                        kinds=kinds,
+                        members=members[chosen],
+                        series=series[chosen],
+                        values=values[chosen],
                     )
+                    found.append(tests)
         return found
+
+    def _value(self, figure: float | None) -> float:
+        """Return the value of a figure; NaN: the test has none."""
+        return self._sign * math.log(figure) if figure else math.nan
 
     def figure(self, value: float) -> float:
         """Return the figure of a value."""

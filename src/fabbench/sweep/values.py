@@ -17,7 +17,13 @@ class SweepTest:
 
     def __str__(self) -> str:
         """Return its nodes, and its rail."""
-        return " – ".join(self.nodes) + (f" ({self.rail})" if self.rail else "")
+        return pair_text(self.nodes, self.rail)
+
+
+def pair_text(nodes: Sequence[str], rail: str) -> str:
+    """Return the nodes of a test, and its rail if it has one."""
+    names = " – ".join(nodes)
+    return f"{names} ({rail})" if rail else names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +63,8 @@ class SweepResult:
     """What was measured, if tests differ in that: figures of one series can be compared."""
 
 
-MEASURED = frozenset(
-    {Outcome.OK, Outcome.UNPROVEN}
-)  # Nodes are compared even if the network is unproven
+# Nodes are compared even if the network is unproven.
+MEASURED = frozenset({Outcome.OK, Outcome.UNPROVEN})
 
 
 def outcome_of_test(outcome: str) -> SweepOutcome:
@@ -117,22 +122,16 @@ class Diagnosis:
     slow_path: bool = False
     """Whether the path between found groups is slow, so that one of the suspects is this path."""
     contradiction: str = ""
-    """Why nothing is called bad although tests are slow, as a sentence; empty.
-
-    Nothing contradicts itself.
-    """
+    """Why nothing is called bad although tests are slow, as a sentence; empty: nothing contradicts."""
     suspects: Sequence[Suspect]
     """Bad with at least `required` confidence; the most certain first."""
     undecided: Sequence[Suspect]
-    """What may be bad, the likeliest first.
-
-    Then nodes without a figure, of which nothing is known.
-    """
+    """What may be bad, the likeliest first; then nodes of which nothing is known."""
     required: float
     typicals: Mapping[str, float]
-    """A kind of test (`within groups`, a NIC; empty.
+    """A kind of test (`within groups`, a NIC; empty: any) → the median of healthy ones.
 
-    Any) → the median of healthy ones, if they can be compared.
+    Empty if they cannot be compared.
     """
     spread: float
     """The standard deviation of healthy figures between tests, as a fraction of the figure."""

@@ -1,0 +1,195 @@
+"""The evidence against a suspect, in words."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from fabbench.model.messages import counted, quoted
+from fabbench.model.units import scale
+from fabbench.sweep.beliefs import DOUBTED
+from fabbench.sweep.fit import Fit, FittedClass
+from fabbench.sweep.readings import Flags, Floats, Ints, Readings
+
+_LONGEST = 90
+"""Characters of the reason why a test failed."""
+_MANY = 20
+"""Of more figures than these, the range is that of 90 % of them."""
+Array = TypeVar("Array", Floats, Ints, Flags)
+
+
+class EvidenceWriter:
+    """Describes the evidence against a node, a NIC or a link."""
+
+    def __init__(self, readings: Readings, fitted: Fit, confidence: float) -> None:
+        self._readings = readings
+        self._fit = fitted
+        self._bad: Flags = fitted.bad >= confidence
+        # All tests, of one class after another.
+        self._sizes = self._all(lambda each: np.full(len(each.slower), each.tests.size))
+        self._values = self._all(lambda each: each.tests.values)
+        self._failed: Flags = np.isnan(self._values)
+        slower = self._all(lambda each: each.slower)
+        self._slower: Floats = np.nan_to_num(slower, nan=-np.inf)
+        self._slow: Flags = self._slower < fitted.slow
+        self._kinds = self._kinds_of_tests()
+        best = float(np.max(self._values, initial=-np.inf, where=~self._failed))
+        typical = readings.figure(best) if np.isfinite(best) else 1.0
+        self._scale = scale(readings.metric.unit, typical)
+
+    def of_node(self, node: int) -> str:
+        """Return the evidence against a node."""
+        name = self._fit.nodes[node]
+        mine = self._tests_of(node)
+        if not mine.any():
+            return self._unusable(node)
+        pairs = mine & (self._sizes == 2)
+        if not pairs.any():
+            alone = (self._sizes[mine] == 1).any()
+            where = "alone" if alone else "in groups"
+            return f"{name} {self._how(mine)} {where}{self._figures(mine)}."
+        others = self._bad.copy()
+        others[node] = False
+        among_bad = self._all(lambda each: np.asarray(others[each.tests.members].any(axis=1)))
+        what = "pairs with healthy nodes" if others.any() else "pairs"
+        return f"{name} {self._often(pairs & ~among_bad, what)}."
+
+    def of_nic(self, node: int, rail: str) -> str:
+        """Return the evidence against one NIC of a node."""
+        rails = np.array([each.tests.rail for each in self._fit.classes])
+        rail_of = np.repeat(rails, [len(each.slower) for each in self._fit.classes])
+        mine = self._tests_of(node)
+        slow_rails = rail_of[mine & self._slow].tolist()
+        fine = {*rail_of[mine].tolist()}.difference(slow_rails, [rail])
+        rest = f"; its other {counted(len(fine), 'NIC')} are fine" if len(fine) > 1 else ""
+        often = self._often(mine & (rail_of == rail), "pairs", rest)
+        return f"{rail} of {self._fit.nodes[node]} {often}."
+
+    def of_uplink(self, group: str) -> str:
+        """Return the evidence against the uplink of a group."""
+        assert self._fit.groups is not None  # noqa: S101 - one of them is bad
+        number = list(self._fit.groups.names).index(group)
+        inside = self._fit.groups.of == number
+
+        def crossing(each: FittedClass) -> Flags:
+            ends_inside = inside[each.tests.members].sum(axis=1)
+            return np.asarray((ends_inside == 1) & each.tests.between)
+
+        return f"{group} {self._often(self._all(crossing), 'pairs with other groups')}."
+
+    def of_path(self) -> str:
+        """Return the evidence against the path between found groups."""
+        pairs = self._fit.pairs
+        healthy = (self._fit.bad[pairs.members] < DOUBTED).all(axis=1)
+        fine = healthy & ~np.isnan(pairs.values)
+        across = pairs.values[fine & pairs.between]
+        within = pairs.values[fine & ~pairs.between]
+        crossing = f"{counted(len(across), 'pair')} between groups{self._compared(across)}"
+        return f"{crossing}; {len(within)} within{self._compared(within)}."
+
+    def of_link(self, each: FittedClass, row: int) -> str:
+        """Return the evidence against the link between the nodes of a pair."""
+        pair = each.pairs[row].tolist()
+        nodes = [self._fit.nodes[node] for node in pair]
+        name = " – ".join(nodes)
+        if len(nodes) > 2:
+            name = f"{nodes[0]} and {len(nodes) - 1} others"
+        fine_elsewhere = all((self._tests_of(node) & ~self._slow).any() for node in pair)
+        rest = "; each node is fine with others" if fine_elsewhere else ""
+
+        def of_row(other: FittedClass) -> Flags:
+            return np.asarray((other.factor_of == row) & (other is each))
+
+        return f"{name} {self._often(self._all(of_row), 'tests', rest)}."
+
+    def _all(self, values: Callable[[FittedClass], Array]) -> Array:
+        """Return the values of all tests."""
+        return np.concatenate([np.zeros(0, dtype=np.bool_), *map(values, self._fit.classes)])
+
+    def _kinds_of_tests(self) -> Ints:
+        """Return test → a number: tests of one number have figures that can be compared."""
+        first_of_class = self._all(lambda each: np.arange(len(each.slower)) == 0)
+        kinds = np.cumsum(first_of_class) << 16
+        return np.asarray(kinds + self._all(lambda each: each.tests.series).astype(np.int64))
+
+    def _tests_of(self, node: int) -> Flags:
+        return self._all(lambda each: np.asarray((each.tests.members == node).any(axis=1)))
+
+    def _unusable(self, node: int) -> str:
+        """Return why nothing is known of a node."""
+        text = f"{self._fit.nodes[node]} has no usable test"
+        for members, reason in self._readings.unusable.items():
+            if node in members:
+                return f"{text}: {quoted(reason)}"
+        return f"{text}."
+
+    def _often(self, tests: Flags, what: str, rest: str = "") -> str:
+        count = (tests & self._slow).sum()
+        total = tests.sum()
+        return f"{self._how(tests)} in {count} of {total} {what}{rest}{self._figures(tests)}"
+
+    def _how(self, tests: Flags) -> str:
+        failed = (tests & self._failed).sum()
+        if not failed:
+            return "is slow"
+        slow = (tests & self._slow).sum()
+        return "fails" if failed == slow else "is slow or fails"
+
+    def _figures(self, tests: Flags) -> str:
+        """Return, in parentheses, the figures of these tests, and those of others."""
+        words: list[str] = []
+        unit = f" {self._scale.unit}"
+        comparable = len(np.unique(self._kinds[tests & ~self._failed])) < 2
+        slow = tests & self._slow & ~self._failed
+        failed = tests & self._failed
+        rest = ~tests & ~self._slow
+        if slow.any() and comparable:
+            words.append(f"{self._range(self._values[slow])}{unit}")
+            unit = ""
+        elif slow.any():
+            words.append(f"{self._parts(slow)} of the typical figure")
+        if failed.any():
+            words.append(f"{failed.sum()} failed{self._reason(failed)}")
+        if words and comparable and rest.any():
+            words.append(f"others {self._range(self._values[rest])}{unit}")
+        return f" ({'; '.join(words)})" if words else ""
+
+    def _parts(self, tests: Flags) -> str:
+        """Return which parts of their typical figures some tests have, such as "50–60%"."""
+        parts = np.exp(self._slower[tests])
+        ends = dict.fromkeys(f"{end:.0%}".rstrip("%") for end in (parts.min(), parts.max()))
+        return f"{'–'.join(ends)}%"
+
+    def _reason(self, failed: Flags) -> str:
+        """Return why the first of these tests failed, if it is known."""
+        nodes = self._nodes_of_tests()
+        for test in np.flatnonzero(failed).tolist():
+            reason = quoted(self._readings.reasons.get(nodes[test], "")).rstrip(".")
+            if len(reason) > _LONGEST:
+                whole_words, _, _ = reason[:_LONGEST].rpartition(" ")
+                reason = f"{whole_words} …"
+            if reason:
+                return f": {reason}"
+        return ""
+
+    def _nodes_of_tests(self) -> Sequence[tuple[int, ...]]:
+        """Return the nodes of each test, ascending."""
+        nodes: list[tuple[int, ...]] = []
+        for each in self._fit.classes:
+            nodes += map(tuple, each.tests.members.tolist())
+        return nodes
+
+    def _compared(self, values: Floats) -> str:
+        """Return the range of figures that can be compared with others; empty if they cannot."""
+        if self._fit.measurements() > 1:
+            return ""
+        return f": {self._range(values)} {self._scale.unit}"
+
+    def _range(self, values: Floats) -> str:
+        """Return the range of figures to the two digits that noise allows."""
+        ends = np.array([values.min(), values.max()])
+        if len(values) > _MANY:
+            ends = np.quantile(values, (0.05, 0.95))
+        figures = sorted(self._readings.figure(float(end)) for end in ends)
+        rounded = (float(f"{each:.2g}") for each in figures)
+        return "–".join(dict.fromkeys(map(self._scale.text, rounded)))
