@@ -1,4 +1,4 @@
-"""Clusters with known faults, whose tests are drawn, by rules other than those that `fabbench.sweep` assumes."""
+"""Clusters with known faults; their tests are drawn by other rules than `fabbench.sweep` assumes."""
 
 import math
 import random

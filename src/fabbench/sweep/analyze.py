@@ -1,12 +1,13 @@
 """Results of a sweep → suspects, with evidence in words."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from fabbench.model.fabrics import natural_order
 from fabbench.model.messages import quoted
-from fabbench.sweep.beliefs import DOUBTED
+from fabbench.sweep.beliefs import all_healthy
 from fabbench.sweep.evidence import EvidenceWriter
 from fabbench.sweep.fit import SURE, TOLERANCE, Fit, FittedClass, fit
 from fabbench.sweep.groups import FEW
@@ -21,8 +22,10 @@ _REPORTABLE_LINK = 0.03
 """The same of a link that is slow in most of its tests: one test rarely shows more."""
 _ONE_OF_MANY = 0.5
 """From this chance on, one of a test's nodes may be bad, although no single one is reportable."""
-_PARTLY, _FEW_FLAKY = 0.3, 0.05
-"""More nodes than this, with so many tests that are not slow, are not flaky."""
+_PARTLY = 0.3
+"""An accused node is slow only partly if more than this part of its tests is fast."""
+_FEW_FLAKY = 0.05
+"""More than this part of the nodes is not flaky."""
 
 
 def analyze(
@@ -63,7 +66,7 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         spread=fitted.noise,
         tests=readings.count,
         nodes=tuple(readings.nodes),
-        links=(len(np.unique(fitted.pairs.links(count))), count * (count - 1) // 2),
+        links=(len(np.unique(fitted.pairs.links(count))), math.comb(count, 2)),
     )
 
 
@@ -74,27 +77,29 @@ def _slow_path(readings: Readings, fitted: Fit, confidence: float) -> Iterator[S
         return
     inside: dict[tuple[str, int], float] = {}
     between: dict[tuple[str, int], float] = {}
-    for each in fitted.classes:
-        if each.tests.size != 2:
-            continue
+    for each in fitted.of_two():
         side = between if each.tests.between else inside
         nearest = max if each.tests.between else min
         for series, median in _medians(each, fitted):
             kind = (each.tests.rail, series % each.tests.kinds)
             side[kind] = nearest(median, side.get(kind, median))
-    kinds = inside.keys() & between.keys()
-    tolerated = np.log1p(-TOLERANCE)
-    if kinds and all(between[kind] < inside[kind] + tolerated for kind in kinds):
-        names = groups.names
-        name = " – ".join(names) if len(names) < 4 else f"{names[0]} … {names[-1]}"
+    changes = [between[kind] - inside[kind] for kind in inside.keys() & between.keys()]
+    if changes and max(changes) < np.log1p(-TOLERANCE):
         evidence = EvidenceWriter(readings, fitted, confidence).of_path()
-        yield Suspect(SuspectKind.GROUP, name, (), max(confidence, 1 - np.exp(-SURE)), evidence)
+        sure = max(confidence, 1 - np.exp(-SURE))
+        yield Suspect(SuspectKind.GROUP, _path_name(groups.names), (), sure, evidence)
+
+
+def _path_name(groups: Sequence[str]) -> str:
+    """Return the name of the path between some groups."""
+    if len(groups) < 4:
+        return " – ".join(groups)
+    return f"{groups[0]} … {groups[-1]}"
 
 
 def _medians(each: FittedClass, fitted: Fit) -> Iterator[tuple[int, float]]:
     """Yield each series of a class, and the median of its tests of healthy nodes."""
-    healthy = (fitted.bad[each.tests.members] < DOUBTED).all(axis=1)
-    fine = healthy & ~each.failed
+    fine = all_healthy(fitted.bad, each.tests.members) & ~each.failed
     for series in each.tests.known_series():
         chosen = fine & (each.tests.series == series)
         if chosen.any():
@@ -138,15 +143,17 @@ def _groups(readings: Readings, fitted: Fit) -> Iterator[NodeGroup]:
         return
     pairs = fitted.pairs
     known = ~np.isnan(pairs.values)
-    healthy = known & (fitted.bad[pairs.members] < DOUBTED).all(axis=1)
+    healthy = known & all_healthy(fitted.bad, pairs.members)
     if fitted.measurements() > 1:  # Figures of different things cannot be compared
         healthy &= False
-    measured = np.bincount(pairs.members[known].reshape(-1), minlength=len(fitted.nodes)) > 0
+    tested = np.unique(pairs.members[known])
     for number, name in enumerate(groups.names):
         own = groups.of[pairs.members] == number
         mine = healthy & own.any(axis=1)
-        members = np.flatnonzero((groups.of == number) & (measured | groups.given))
-        nodes = [fitted.nodes[node] for node in members.tolist()]
+        members = np.flatnonzero(groups.of == number)
+        if not groups.given:
+            members = np.intersect1d(members, tested)
+        nodes = _named(fitted.nodes, members.tolist())
         yield NodeGroup(
             name=name,
             nodes=sorted(nodes, key=natural_order),
@@ -200,7 +207,7 @@ def _suspects(readings: Readings, fitted: Fit, confidence: float) -> Iterator[Su
             yield Suspect(SuspectKind.NIC, f"{name}:{rail}", (name,), chance, evidence)
     for group, chance in fitted.uplinks.items():
         # Of found groups, the path between them is a suspect.
-        nodes = tuple(node for node in fitted.nodes if readings.group_of.get(node, "") == group)
+        nodes = tuple(node for node in fitted.nodes if readings.group(node) == group)
         if chance >= _REPORTABLE and nodes:
             yield Suspect(SuspectKind.GROUP, group, nodes, chance, writer.of_uplink(group))
     for each in fitted.classes:
@@ -212,7 +219,8 @@ def _without_figure(fitted: Fit) -> set[int]:
     """Return the nodes of which no test succeeded."""
     nodes = set(range(len(fitted.nodes)))
     for each in fitted.classes:
-        nodes.difference_update(np.unique(each.tests.members[~each.failed]).tolist())
+        measured = np.unique(each.tests.members[~each.failed])
+        nodes.difference_update(measured.tolist())
     return nodes
 
 
@@ -225,21 +233,23 @@ def _nodes(fitted: Fit, writer: EvidenceWriter, untested: set[int]) -> Iterator[
 
 
 def _links(fitted: Fit, each: FittedClass, writer: EvidenceWriter) -> Iterator[Suspect]:
-    slow = np.bincount(each.factor_of, ~(each.slower >= fitted.slow), len(each.pairs))
+    fast = each.slower >= fitted.slow
+    slow = np.bincount(each.factor_of, ~fast, len(each.pairs))
     mostly = 2 * slow > each.tests_of_factors()
     reportable = each.link >= np.where(mostly, _REPORTABLE_LINK, _REPORTABLE)
     for row in np.flatnonzero(reportable).tolist():
         nodes = _named(fitted.nodes, each.pairs[row].tolist())
         name = pair_text(nodes, each.tests.rail)
-        evidence = writer.of_link(each, row)
-        yield Suspect(SuspectKind.LINK, name, nodes, float(each.link[row]), evidence)
+        chance = float(each.link[row])
+        yield Suspect(SuspectKind.LINK, name, nodes, chance, writer.of_link(each, row))
 
 
 def _unreadable(readings: Readings, fitted: Fit, untested: set[int]) -> Iterator[Suspect]:
     """Yield pairs whose only log says nothing, unless that is said of a node."""
     tested: set[tuple[int, ...]] = set()
     for each in fitted.classes:
-        tested.update(map(tuple, np.sort(each.pairs, axis=1).tolist()))
+        pairs = np.sort(each.pairs, axis=1)
+        tested.update(map(tuple, pairs.tolist()))
     for members, reason in readings.unusable.items():
         if members not in tested and untested.isdisjoint(members):
             nodes = _named(fitted.nodes, members)

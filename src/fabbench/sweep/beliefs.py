@@ -10,6 +10,7 @@ The posterior is computed by belief propagation, as for other noisy group tests:
 each of its members a message about its state, given what other tests show about the other members.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp, lgamma, log
@@ -33,12 +34,22 @@ _SLOWEST = 3.2
 """The largest slowdown, as a logarithm: a factor of 25."""
 FREEDOM = 6.0
 """Degrees of freedom of Student's t, for the tails of noise."""
-_STEP, _LEAST, _ROUNDS, _DAMPING, _SETTLED = 1.4, 1e-30, 30, 0.4, 1e-4
-OUTLIERS, _FAILURES, USUAL = 0.01, 0.0025, 50
-"""How often healthy tests are slow, or fail, by chance, before any test.
-
-And as how many tests that counts.
-"""
+_STEP = 1.4
+"""Each level of slowness is by so much slower than the one before, as a logarithm."""
+_LEAST = 1e-30
+"""The least likelihood, so that it has a logarithm."""
+_ROUNDS = 30
+"""The most rounds of belief propagation."""
+_DAMPING = 0.4
+"""The part of each message that stays from round to round."""
+_SETTLED = 1e-4
+"""When no chance changes by more than this, the beliefs have settled."""
+OUTLIERS = 0.01
+"""How often healthy tests are slow by chance, before any test."""
+_FAILURES = 0.0025
+"""How often healthy tests fail by chance, before any test."""
+USUAL = 50
+"""As how many tests these rates count."""
 USUAL_NOISE = 0.05
 """The noise between executions that is assumed before any test."""
 
@@ -79,12 +90,12 @@ class States:
         return cls(np.array([0.0, a_little, *slow]), tolerated)
 
     def learned(self, healthy: Floats) -> "States":
-        """Return the states with the rates at which tests of healthy nodes are slow or fail (NaN)."""
+        """Return the states with the rates at which healthy tests are slow, or fail (NaN)."""
         far = min(self.levels[self.healthy], -3 * self.noise)
-        outliers = (healthy < far).sum() + USUAL * OUTLIERS
-        failures = np.isnan(healthy).sum() + USUAL * _FAILURES
+        outliers = float((healthy < far).sum()) + USUAL * OUTLIERS
+        failures = float(np.isnan(healthy).sum()) + USUAL * _FAILURES
         known = len(healthy) + USUAL
-        return replace(self, outliers=float(outliers / known), failures=float(failures / known))
+        return replace(self, outliers=outliers / known, failures=failures / known)
 
     @property
     def count(self) -> int:
@@ -92,10 +103,11 @@ class States:
         return len(self.levels) + 1
 
     def prior(self, bad: float) -> Floats:
-        """Return the chances of all states; those of bad ones sum to `bad`, three in ten failing."""
+        """Return the chances of all states; those of bad ones sum to `bad`, 30 % failing."""
         slow = self.count - self.healthy - 1
         fine = (1 - bad) * np.array([1 - _MILD_PRIOR, _MILD_PRIOR])
-        return np.concatenate((fine, np.full(slow, 0.7 * bad / slow), [0.3 * bad]))
+        each_slow = 0.7 * bad / slow
+        return np.concatenate((fine, np.full(slow, each_slow), [0.3 * bad]))
 
     def likelihood(self, slower: Floats, flaky: float = FLAKY, path: float = 0.0) -> Floats:
         """Return test × state → the density of a result, given the worst state of its members.
@@ -112,8 +124,9 @@ class States:
         by_chance = self.outliers / (_SLOWEST + 0.5)
         density = (1 - self.outliers) * student(deviation) / spread + by_chance
         fine = density[:, :1]
-        bad = slice(self.healthy, None)
-        density[:, bad] = (1 - flaky) * density[:, bad] + flaky * fine
+        bad = density[:, self.healthy :]
+        bad *= 1 - flaky
+        bad += flaky * fine
         fails = np.full(self.count, 0.03)
         fails[: self.healthy] = self.failures
         fails[-1] = 1 - flaky
@@ -123,8 +136,8 @@ class States:
 
 def student(deviation: Floats) -> Floats:
     """Return the density of Student's t, per standard deviation."""
-    tails = (1 + deviation**2 / FREEDOM) ** (-(FREEDOM + 1) / 2)
-    return np.asarray(0.383 * tails)
+    squared = 1 + deviation**2 / FREEDOM
+    return np.asarray(0.383 * squared ** (-(FREEDOM + 1) / 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +184,8 @@ def propagate(factors: Sequence[Factors], count: int, states: States) -> Beliefs
         for index, each in enumerate(factors):
             before = messages[index]
             cavity = _normalized(beliefs[each.members] - before)
-            update = _factor_messages(cavity, kernels[index]) * each.weights[:, None]
+            update = _factor_messages(cavity, kernels[index])
+            update *= each.weights[:, None]
             damped = _DAMPING * before + (1 - _DAMPING) * update
             for slot, members in enumerate(each.members.T):
                 np.add.at(fresh, members, damped[:, slot])
@@ -193,7 +207,8 @@ def links(evidence: Floats, others: Floats, states: States) -> Floats:
     worst = np.diff(all_at_most, prepend=0.0, axis=1)
     given = _likelihood_given(worst, _relative(evidence)) * states.prior(LINK_PRIOR)
     bad = given[:, states.healthy :].sum(axis=1)
-    return np.asarray(bad / np.maximum(given.sum(axis=1), _LEAST))
+    whole = np.maximum(given.sum(axis=1), _LEAST)
+    return np.asarray(bad / whole)
 
 
 def _relative(evidence: Floats) -> Floats:
@@ -215,7 +230,8 @@ def _likelihood_given(other: Floats, likelihood: Floats) -> Floats:
     """Return the likelihood of each state of a part, given the chances of another's states."""
     at_most = likelihood * np.cumsum(other, axis=1)
     weighted = other * likelihood
-    as_bad_or_worse = np.cumsum(weighted[:, ::-1], axis=1)[:, ::-1]
+    worst_first = np.flip(weighted, axis=1)
+    as_bad_or_worse = np.flip(np.cumsum(worst_first, axis=1), axis=1)
     return np.asarray(at_most + (as_bad_or_worse - weighted))
 
 
@@ -240,6 +256,13 @@ def _normalized(logs: Floats) -> Floats:
 
 DOUBTED = 0.5
 """From this chance on, a node is doubted."""
+
+
+def all_healthy(bad: Floats, members: Ints) -> Flags:
+    """Return which rows have only members that are likely healthy, by the chances of all."""
+    return np.asarray((bad[members] < DOUBTED).all(axis=1))
+
+
 _LOOKS = 10
 """How often each is looked at while tests go on, of which any may be by chance."""
 _PARTLY = 0.25
@@ -275,17 +298,18 @@ def by_chance(values: Floats, others: Floats, limit: float, noise: float) -> flo
     usual = max(_tail(limit / noise), OUTLIERS)
     slow = int((values <= limit).sum())
     below = int((others <= limit).sum())
-    above = len(others) - below
-    return _beta_binomial(slow, len(values), below + USUAL * usual, above + USUAL * (1 - usual))
+    successes = below + USUAL * usual
+    failures = len(others) - below + USUAL * (1 - usual)
+    return _beta_binomial(slow, len(values), successes, failures)
 
 
 def _tail(deviations: float) -> float:
-    """Return the chance of so many (negative) deviations or more, for Student's t with 6 degrees."""
+    """Return the chance of so many (negative) deviations or more, for Student's t."""
     sine = 1.0
     if np.isfinite(deviations):
-        sine = -deviations / float(np.hypot(deviations, np.sqrt(FREEDOM)))
-    cosine = 1 - sine**2
-    series = 1 + cosine / 2 + 3 * cosine**2 / 8
+        sine = -deviations / math.hypot(deviations, math.sqrt(FREEDOM))
+    squared = 1 - sine**2
+    series = 1 + squared / 2 + 0.375 * squared**2
     return (1 - sine * series) / 2
 
 
@@ -294,12 +318,12 @@ def _beta_binomial(least: int, tests: int, successes: float, failures: float) ->
 
     def weight(some: int) -> float:
         rest = tests - some
-        ways = lgamma(tests + 1) - lgamma(some + 1) - lgamma(rest + 1)
-        return ways + _log_beta(some + successes, rest + failures)
+        ways = log(math.comb(tests, some))
+        return ways + _log_beta(some + successes, rest + failures) - whole
 
     whole = _log_beta(successes, failures)
-    total = sum(exp(weight(some) - whole) for some in range(least, tests + 1))
-    return min(total, 1.0)
+    chances = (exp(weight(some)) for some in range(least, tests + 1))
+    return min(sum(chances), 1.0)
 
 
 def _log_beta(first: float, second: float) -> float:
@@ -321,7 +345,8 @@ def nodes_not_by_chance(
         return known
     healthy = bad < DOUBTED
     # Most doubted nodes are slow by chance, and count for its rate.
-    mostly_slow = ~healthy & _mostly(pairs, pairs.slower < states.tolerated, len(bad))
+    slow_tests = pairs.slower < states.tolerated
+    mostly_slow = ~healthy & _mostly(pairs, slow_tests, len(bad))
     usual = ~mostly_slow[pairs.members].any(axis=1)
     near = max(-states.tolerated, 2 * states.noise)
     for node in np.flatnonzero(~healthy).tolist():
@@ -343,9 +368,15 @@ def nodes_not_by_chance(
             continue
         # Those with one partner may be the link's.
         rest = partners != np.bincount(partners, slow).argmax()
-        chance = by_chance(slower[rest], pairs.slower[usual & ~met], limit, states.noise)
-        known[node] = max(1 - _LOOKS * len(bad) * chance, DOUBTED)
+        others_show = pairs.slower[usual & ~met]
+        chance = by_chance(slower[rest], others_show, limit, states.noise)
+        known[node] = _not_by_chance(chance, len(bad))
     return known
+
+
+def _not_by_chance(chance: float, count: int) -> float:
+    """Return how sure it is that one of so many is not bad by chance, or that it is doubted."""
+    return max(1 - _LOOKS * count * chance, DOUBTED)
 
 
 def _mostly(pairs: PairTests, flags: Flags, count: int) -> Flags:
@@ -360,7 +391,8 @@ def _few_of_its_group(partners: Ints, slow: Flags, inside: Flags) -> bool:
     """Return whether a node is slow with fewer than two partners of its group, if it has them."""
     own = np.bincount(partners, inside) > 0
     slow_with = np.bincount(partners, slow) > 0
-    return bool((slow_with & own).sum() < min(2, own.sum()))
+    least = min(2, own.sum())
+    return bool((slow_with & own).sum() < least)
 
 
 def links_not_by_chance(
@@ -376,8 +408,9 @@ def links_not_by_chance(
         mine = factor_of == row
         half = float(np.median(slower[mine])) / 2
         limit = min(half, states.tolerated)
-        chance = by_chance(slower[mine], slower[fine & ~mine], limit, states.noise)
-        known[row] = max(1 - _LOOKS * len(known) * chance, DOUBTED)
+        others = slower[fine & ~mine]
+        chance = by_chance(slower[mine], others, limit, states.noise)
+        known[row] = _not_by_chance(chance, len(known))
     return known
 
 
@@ -387,17 +420,20 @@ def flakiness(pairs: PairTests, bad: Floats, states: States, slow: float) -> Flo
     Minus infinity: none of its tests was slow.
     """
     count = len(bad)
-    both_ways = np.concatenate((pairs.members, pairs.members[:, ::-1]))
+    swapped = np.flip(pairs.members, axis=1)
+    both_ways = np.concatenate((pairs.members, swapped))
     known = bad[both_ways[:, 1]] < DOUBTED
     node, partner = both_ways[known].T
     below = np.tile(pairs.slower < slow, 2)[known]
     keys, numbers = np.unique(node * count + partner, return_inverse=True)
     # Those with one partner may be the link's, if there are several.
     worst = np.ones(count)
-    np.maximum.at(worst, keys // max(count, 1), np.bincount(numbers, below))
+    of_keys = keys // max(count, 1)
+    np.maximum.at(worst, of_keys, np.bincount(numbers, below))
     spared = worst - 1
     found = np.bincount(node, below, count) - spared
     rest = np.bincount(node, minlength=count) - spared - found
     rate = states.outliers + states.failures
-    ratio = found * log(_PARTLY / rate) + rest * log((1 - _PARTLY) / (1 - rate))
-    return np.where(found > 0, ratio, -np.inf)
+    if_slow = log(_PARTLY / rate)
+    if_not = log((1 - _PARTLY) / (1 - rate))
+    return np.where(found > 0, found * if_slow + rest * if_not, -np.inf)

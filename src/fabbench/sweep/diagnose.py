@@ -110,8 +110,8 @@ class _History:
         keys: list[Ints] = [np.zeros(0, np.int64)]
         times: list[Ints] = [np.zeros(0, np.int64)]
         for each in fitted.classes:
-            first = each.pairs[:, 0].astype(np.int64)
-            keys.append(first * self._count + each.pairs[:, -1])
+            pairs = each.pairs.astype(np.int64)
+            keys.append(pairs[:, 0] * self._count + pairs[:, -1])
             times.append(each.tests_of_factors())
         # Several NICs of one test count once.
         self._keys, where = np.unique(np.concatenate(keys), return_inverse=True)
@@ -129,13 +129,16 @@ class _History:
         first, second = np.divmod(self._keys, self._count)
         mine = (first == node) | (second == node)
         others = (first + second - node)[mine]
-        return dict(zip(others.tolist(), self._times[mine].tolist(), strict=True))
+        times = self._times[mine]
+        return dict(zip(others.tolist(), times.tolist(), strict=True))
 
     def met(self, pair: Sequence[int]) -> int:
         """Return how often two nodes were tested together."""
         key = min(pair) * self._count + max(pair)
         index = int(np.searchsorted(self._keys, key))
-        return int(self._times[index]) if self._keys[index : index + 1] == key else 0
+        if index == len(self._keys) or self._keys[index] != key:
+            return 0
+        return int(self._times[index])
 
 
 class _Plan:
@@ -166,7 +169,8 @@ class _Plan:
     def _doubted(self, confidence: float) -> Flags:
         """Return the nodes of which it is open whether they are bad, or where they belong."""
         bad = self._fit.bad
-        doubted: Flags = (bad >= _CLEAR) | (self._fit.flaky > _FLAKY) | self._unplaced()
+        flaky = self._fit.flaky > _FLAKY
+        doubted: Flags = (bad >= _CLEAR) | flaky | self._unplaced()
         for (node, _), chance in self._fit.nics.items():
             if _CLEAR <= chance < confidence:
                 doubted[node] = True
@@ -206,7 +210,8 @@ class _Plan:
 
     def _test(self, *nodes: int) -> SweepTest:
         self._free[[*nodes]] = False
-        return SweepTest(tuple(sorted(self._fit.nodes[node] for node in nodes)))
+        names = [self._fit.nodes[node] for node in nodes]
+        return SweepTest(tuple(sorted(names)))
 
     def _among(self) -> Iterator[SweepTest]:
         """Yield pairs of bad nodes, each with two others: if they are fast, a path is slow."""
@@ -224,7 +229,8 @@ class _Plan:
     def _links(self, repeats: int) -> Iterator[SweepTest]:
         """Yield pairs again whose link may be bad, and that have met less often than `repeats`."""
         for pair, _ in self._open_links:
-            if self._free[pair].all() and self._history.met(pair) < repeats:
+            again = self._history.met(pair) < repeats
+            if again and self._free[pair].all():
                 yield self._test(*pair)
 
     def _partner(self, suspect: int) -> int | None:
@@ -251,7 +257,7 @@ class _Plan:
 
 def _open_links(fitted: Fit, confidence: float) -> Iterator[tuple[list[int], float]]:
     """Yield pairs of which it is open whether the link is bad, with the chance that it is."""
-    for each in fitted.classes:
-        if each.tests.size == 2:
-            rows = np.flatnonzero((each.link >= _CLEAR) & (each.link < confidence))
-            yield from zip(each.pairs[rows].tolist(), each.link[rows].tolist(), strict=True)
+    for each in fitted.of_two():
+        rows = np.flatnonzero((each.link >= _CLEAR) & (each.link < confidence))
+        chances = each.link[rows].tolist()
+        yield from zip(each.pairs[rows].tolist(), chances, strict=True)

@@ -1,13 +1,13 @@
 """The evidence against a suspect, in words."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fabbench.model.messages import counted, quoted
 from fabbench.model.units import scale
-from fabbench.sweep.beliefs import DOUBTED
+from fabbench.sweep.beliefs import all_healthy
 from fabbench.sweep.fit import Fit, FittedClass
 from fabbench.sweep.readings import Flags, Floats, Ints, Readings
 
@@ -16,6 +16,7 @@ _LONGEST = 90
 _MANY = 20
 """Of more figures than these, the range is that of 90 % of them."""
 Array = TypeVar("Array", Floats, Ints, Flags)
+Label = TypeVar("Label", int, str)
 
 
 class EvidenceWriter:
@@ -26,14 +27,14 @@ class EvidenceWriter:
         self._fit = fitted
         self._bad: Flags = fitted.bad >= confidence
         # All tests, of one class after another.
-        self._sizes = self._all(lambda each: np.full(len(each.slower), each.tests.size))
+        self._sizes = self._of_classes(lambda each: each.tests.size)
         self._values = self._all(lambda each: each.tests.values)
         self._failed: Flags = np.isnan(self._values)
         slower = self._all(lambda each: each.slower)
         self._slower: Floats = np.nan_to_num(slower, nan=-np.inf)
         self._slow: Flags = self._slower < fitted.slow
         self._kinds = self._kinds_of_tests()
-        best = float(np.max(self._values, initial=-np.inf, where=~self._failed))
+        best = self._values[~self._failed].max(initial=-np.inf)
         typical = readings.figure(best) if np.isfinite(best) else 1.0
         self._scale = scale(readings.metric.unit, typical)
 
@@ -50,18 +51,19 @@ class EvidenceWriter:
             return f"{name} {self._how(mine)} {where}{self._figures(mine)}."
         others = self._bad.copy()
         others[node] = False
-        among_bad = self._all(lambda each: np.asarray(others[each.tests.members].any(axis=1)))
+        among_bad = self._meeting(others)
         what = "pairs with healthy nodes" if others.any() else "pairs"
         return f"{name} {self._often(pairs & ~among_bad, what)}."
 
     def of_nic(self, node: int, rail: str) -> str:
         """Return the evidence against one NIC of a node."""
-        rails = np.array([each.tests.rail for each in self._fit.classes])
-        rail_of = np.repeat(rails, [len(each.slower) for each in self._fit.classes])
+        rail_of = self._of_classes(lambda each: each.tests.rail)
         mine = self._tests_of(node)
         slow_rails = rail_of[mine & self._slow].tolist()
         fine = {*rail_of[mine].tolist()}.difference(slow_rails, [rail])
-        rest = f"; its other {counted(len(fine), 'NIC')} are fine" if len(fine) > 1 else ""
+        rest = ""
+        if len(fine) > 1:
+            rest = f"; its other {len(fine)} NICs are fine"
         often = self._often(mine & (rail_of == rail), "pairs", rest)
         return f"{rail} of {self._fit.nodes[node]} {often}."
 
@@ -80,8 +82,7 @@ class EvidenceWriter:
     def of_path(self) -> str:
         """Return the evidence against the path between found groups."""
         pairs = self._fit.pairs
-        healthy = (self._fit.bad[pairs.members] < DOUBTED).all(axis=1)
-        fine = healthy & ~np.isnan(pairs.values)
+        fine = all_healthy(self._fit.bad, pairs.members) & ~np.isnan(pairs.values)
         across = pairs.values[fine & pairs.between]
         within = pairs.values[fine & ~pairs.between]
         crossing = f"{counted(len(across), 'pair')} between groups{self._compared(across)}"
@@ -94,26 +95,39 @@ class EvidenceWriter:
         name = " – ".join(nodes)
         if len(nodes) > 2:
             name = f"{nodes[0]} and {len(nodes) - 1} others"
-        fine_elsewhere = all((self._tests_of(node) & ~self._slow).any() for node in pair)
+        fine_tests = (self._tests_of(node) & ~self._slow for node in pair)
+        fine_elsewhere = all(tests.any() for tests in fine_tests)
         rest = "; each node is fine with others" if fine_elsewhere else ""
 
         def of_row(other: FittedClass) -> Flags:
             return np.asarray((other.factor_of == row) & (other is each))
 
-        return f"{name} {self._often(self._all(of_row), 'tests', rest)}."
+        often = self._often(self._all(of_row), "tests", rest)
+        return f"{name} {often}."
 
     def _all(self, values: Callable[[FittedClass], Array]) -> Array:
         """Return the values of all tests."""
-        return np.concatenate([np.zeros(0, dtype=np.bool_), *map(values, self._fit.classes)])
+        none = np.zeros(0, dtype=np.bool_)
+        return np.concatenate([none, *map(values, self._fit.classes)])
+
+    def _of_classes(self, value: Callable[[FittedClass], Label]) -> "np.ndarray[Any, Any]":
+        """Return for all tests what their classes have in common."""
+        return self._all(lambda each: np.full(len(each.slower), value(each)))
 
     def _kinds_of_tests(self) -> Ints:
         """Return test → a number: tests of one number have figures that can be compared."""
-        first_of_class = self._all(lambda each: np.arange(len(each.slower)) == 0)
-        kinds = np.cumsum(first_of_class) << 16
-        return np.asarray(kinds + self._all(lambda each: each.tests.series).astype(np.int64))
+        classes = list(self._fit.classes)
+        kinds = self._of_classes(classes.index)
+        series = self._all(lambda each: each.tests.series)
+        return np.asarray((kinds << 16) + series)
 
     def _tests_of(self, node: int) -> Flags:
-        return self._all(lambda each: np.asarray((each.tests.members == node).any(axis=1)))
+        nodes = np.arange(len(self._fit.nodes))
+        return self._meeting(nodes == node)
+
+    def _meeting(self, nodes: Flags) -> Flags:
+        """Return the tests in which any of some nodes is."""
+        return self._all(lambda each: np.asarray(nodes[each.tests.members].any(axis=1)))
 
     def _unusable(self, node: int) -> str:
         """Return why nothing is known of a node."""
@@ -124,9 +138,10 @@ class EvidenceWriter:
         return f"{text}."
 
     def _often(self, tests: Flags, what: str, rest: str = "") -> str:
-        count = (tests & self._slow).sum()
-        total = tests.sum()
-        return f"{self._how(tests)} in {count} of {total} {what}{rest}{self._figures(tests)}"
+        how = self._how(tests)
+        slow = (tests & self._slow).sum()
+        figures = self._figures(tests)
+        return f"{how} in {slow} of {tests.sum()} {what}{rest}{figures}"
 
     def _how(self, tests: Flags) -> str:
         failed = (tests & self._failed).sum()
@@ -139,7 +154,8 @@ class EvidenceWriter:
         """Return, in parentheses, the figures of these tests, and those of others."""
         words: list[str] = []
         unit = f" {self._scale.unit}"
-        comparable = len(np.unique(self._kinds[tests & ~self._failed])) < 2
+        kinds = np.unique(self._kinds[tests & ~self._failed])
+        comparable = len(kinds) < 2
         slow = tests & self._slow & ~self._failed
         failed = tests & self._failed
         rest = ~tests & ~self._slow
@@ -157,14 +173,16 @@ class EvidenceWriter:
     def _parts(self, tests: Flags) -> str:
         """Return which parts of their typical figures some tests have, such as "50–60%"."""
         parts = np.exp(self._slower[tests])
-        ends = dict.fromkeys(f"{end:.0%}".rstrip("%") for end in (parts.min(), parts.max()))
-        return f"{'–'.join(ends)}%"
+        lowest = f"{parts.min():.0%}"
+        highest = f"{parts.max():.0%}"
+        return lowest if lowest == highest else f"{lowest.rstrip('%')}–{highest}"
 
     def _reason(self, failed: Flags) -> str:
         """Return why the first of these tests failed, if it is known."""
         nodes = self._nodes_of_tests()
         for test in np.flatnonzero(failed).tolist():
-            reason = quoted(self._readings.reasons.get(nodes[test], "")).rstrip(".")
+            reason = self._readings.reasons.get(nodes[test], "")
+            reason = quoted(reason).rstrip(".")
             if len(reason) > _LONGEST:
                 whole_words, _, _ = reason[:_LONGEST].rpartition(" ")
                 reason = f"{whole_words} …"

@@ -1,5 +1,6 @@
 """Results → the typical figures, their noise, and how likely each node, NIC and link is bad."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log1p
@@ -17,6 +18,7 @@ from fabbench.sweep.beliefs import (
     Factors,
     PairTests,
     States,
+    all_healthy,
     flakiness,
     links,
     links_not_by_chance,
@@ -28,8 +30,9 @@ from fabbench.sweep.readings import Flags, Floats, Ints, Readings, TestClass
 
 TOLERANCE = 0.10
 """The fraction by which a healthy node may be slower than others."""
-_LEAST_NOISE, _USUAL_WEIGHT = 0.01, 4
-"""The least noise, and how many results the usual one counts as."""
+_LEAST_NOISE = 0.01
+_USUAL_WEIGHT = 4
+"""As how many results the usual noise counts."""
 _MAX_FACTORS = 80_000
 """Beliefs about nodes come from a sample of at most so many pairs.
 
@@ -67,8 +70,7 @@ class FittedClass:
 
     def among_healthy(self, bad: Floats) -> Flags:
         """Return which tests have only members that are likely healthy, by the chances of parts."""
-        factors: Flags = np.asarray((bad[self.members] < DOUBTED).all(axis=1))
-        return factors[self.factor_of]
+        return all_healthy(bad, self.members)[self.factor_of]
 
     def tests_of_factors(self) -> Ints:
         """Return factor → the number of its tests."""
@@ -101,7 +103,7 @@ class Fit:
     groups: Grouping | None
     """The groups, named by the user or found; None: one."""
     score: float
-    """How well this explains the tests: their log-likelihood in the likeliest states, less costs."""
+    """The log-likelihood of the tests in the likeliest states, less what groups cost."""
     classes: Sequence[FittedClass]
     noise: float
     slow: float
@@ -112,11 +114,16 @@ class Fit:
         """Return all tests of two nodes."""
         return _pairs(self.classes)
 
+    def of_two(self) -> Iterator[FittedClass]:
+        """Yield the classes of tests of two nodes."""
+        return (each for each in self.classes if each.tests.size == 2)
+
     def measurements(self) -> int:
         """Return how many different things were measured."""
         found: set[int] = set()
         for each in self.classes:
-            found.update(number % each.tests.kinds for number in each.tests.known_series())
+            series = np.array(each.tests.known_series())
+            found.update((series % each.tests.kinds).tolist())
         return len(found)
 
 
@@ -202,13 +209,14 @@ def _fit(readings: Readings, groups: Grouping | None, tolerance: float) -> Fit:
             uplinks[parts.groups[part - parts.uplinks]] = chance
     slow = min(states.tolerated, -2.5 * states.noise)
     judging = _pairs(_judging(classes, uplinks))
-    levels = np.append(states.levels, states.levels[-1])[settled.state[:count]]
+    failing_too = np.append(states.levels, states.levels[-1])
+    levels = failing_too[settled.state[:count]]
     bad = settled.bad[:count]
     found = groups is not None and not groups.given
     known = nodes_not_by_chance(judging, bad, levels, states, found=found)
     for each, messages in zip(classes, settled.beliefs.messages, strict=True):
         link = _links(each, settled.beliefs, messages, states)
-        healthy = np.asarray((known[each.tests.members] < DOUBTED).all(axis=1))
+        healthy = all_healthy(known, each.tests.members)
         each.link = links_not_by_chance(link, each.factor_of, each.slower, healthy, states)
     return Fit(
         nodes=readings.nodes,
@@ -241,7 +249,7 @@ def _settled(classes: Sequence[FittedClass], parts: _Parts, states: States) -> _
         before = states.noise
         states = replace(states, noise=_noise(classes, bad))
         fine = [each.slower[each.among_healthy(bad)] for each in classes]
-        states = states.learned(np.concatenate([np.zeros(0), *fine]))
+        states = states.learned(_joined(fine))
         change = abs(states.noise - before)
         if shift < 0.1 * states.noise and change < 0.1 * before:
             break
@@ -268,29 +276,33 @@ def _judging(classes: Iterable[FittedClass], uplinks: Mapping[str, float]) -> It
 def _score(classes: Sequence[FittedClass], settled: _Settled, groups: Grouping | None) -> float:
     """Return how well the likeliest states explain all tests, less what groups cost."""
     states = settled.states
-    likelihood = max(_joint(classes, states, settled.state, flaky) for flaky in (FLAKY, _STEADY))
-    if groups is None:
-        return likelihood
-    return likelihood - groups.cost(sum(len(each.slower) for each in classes))
+    each_way = [_joint(classes, states, settled.state, flaky) for flaky in (FLAKY, _STEADY)]
+    tests = sum(len(each.slower) for each in classes)
+    cost = 0.0 if groups is None else groups.cost(tests)
+    return max(each_way) - cost
 
 
 def _pairs(classes: Iterable[FittedClass]) -> PairTests:
     """Return the tests of two nodes among all."""
     chosen = [each for each in classes if each.tests.size == 2]
-    none = np.zeros(0)
-    members = [each.tests.members for each in chosen]
-    values = np.concatenate([none, *(each.tests.values for each in chosen)])
-    slower = np.concatenate([none, *(each.slower for each in chosen)])
+    nobody = np.zeros((0, 2), np.int64)
+    members = [nobody, *(each.tests.members for each in chosen)]
+    slower = _joined([each.slower for each in chosen])
     counts = [len(each.slower) for each in chosen]
     between = np.array([each.tests.between for each in chosen], dtype=np.bool_)
     path = np.array([each.path for each in chosen], dtype=np.float64)
     return PairTests(
-        members=np.concatenate([np.zeros((0, 2), np.int64), *members]),
-        values=values,
+        members=np.concatenate(members),
+        values=_joined([each.tests.values for each in chosen]),
         slower=np.nan_to_num(slower, nan=-np.inf),
         between=np.repeat(between, counts),
         path=np.repeat(path, counts),
     )
+
+
+def _joined(values: Sequence[Floats]) -> Floats:
+    """Return the values of several classes, one after another."""
+    return np.concatenate([np.zeros(0), *values])
 
 
 _STEADY = 0.05
@@ -307,12 +319,13 @@ def _joint(classes: Sequence[FittedClass], states: States, state: Ints, flaky: f
         evidence = _evidence(each, states, chosen, flaky)
         worst = state[each.members[chosen]].max(axis=1)
         # The link is healthy, or in a worse state than its nodes.
-        healthy = np.take_along_axis(evidence, worst[:, None], axis=1)[:, 0]
+        healthy = evidence[np.arange(len(worst)), worst]
         worst_fine = np.maximum(worst, states.healthy - 1)
         possible = np.arange(states.count) > worst_fine[:, None]
         worse = np.where(possible, evidence + link, -np.inf)
         likeliest = np.maximum(healthy, worse.max(axis=1))
-        total += float(likeliest.sum()) * len(each.pairs) / max(len(chosen), 1)
+        sampled = len(chosen) / max(len(each.pairs), 1)
+        total += float(likeliest.sum()) / max(sampled, 1e-9)
     return total
 
 
@@ -323,7 +336,8 @@ def _class(
     ordered = tests.members[order]
     changes = (ordered[1:] != ordered[:-1]).any(axis=1)
     begins = np.concatenate(([True], changes))[: len(order)]
-    first = np.append(np.flatnonzero(begins), len(order)).astype(np.int32)
+    starts = np.flatnonzero(begins)
+    first = np.append(starts, len(order)).astype(np.int32)
     factor_of = np.empty(len(order), dtype=np.int32)
     factor_of[order] = np.cumsum(begins, dtype=np.int32) - 1
     pairs = ordered[first[:-1]]
@@ -371,7 +385,8 @@ def _typical_of(members: Ints, measured: Floats) -> float:
     order = np.lexsort((values, nodes))
     starts = np.flatnonzero(np.diff(nodes[order], prepend=-1))
     lengths = np.diff(starts, append=len(nodes))
-    good = np.where(lengths < 9, lengths - 1, 3 * lengths // 4)
+    upper_quartile = 3 * lengths // 4
+    good = np.where(lengths < 9, lengths - 1, upper_quartile)
     of_nodes = values[order][starts + good]
     typical = float(np.median(of_nodes))
     near = measured[np.abs(measured - typical) < 0.2]
@@ -412,7 +427,7 @@ def _measure_paths(classes: Sequence[FittedClass]) -> None:
 
 
 def best_typical(each: FittedClass, others: Iterable[FittedClass]) -> Floats:
-    """Return series → by how much the best figure of the same measurement, of any group, is better."""
+    """Return series → by how much the best figure of the same measurement is better."""
     better = np.zeros(len(each.typical))
     alike = [other for other in others if other.tests.is_like(each.tests)]
     for series in each.tests.known_series():
@@ -425,7 +440,7 @@ def best_typical(each: FittedClass, others: Iterable[FittedClass]) -> Floats:
 
 
 def _healthy(each: FittedClass, bad: Floats | None) -> Flags:
-    """Return which tests have only members that are likely healthy, and are not far from typical."""
+    """Return which tests are of likely healthy members, and not far from typical."""
     near = np.abs(np.nan_to_num(each.slower, nan=9.0)) < 0.5
     return near if bad is None else near & each.among_healthy(bad)
 
@@ -433,11 +448,12 @@ def _healthy(each: FittedClass, bad: Floats | None) -> Flags:
 def _noise(classes: Sequence[FittedClass], bad: Floats | None) -> float:
     """Return the spread of healthy tests, and of the usual noise."""
     healthy = [each.slower[_healthy(each, bad)] for each in classes]
-    values = np.sort(np.concatenate(healthy or [np.zeros(0)]))
+    values = np.sort(_joined(healthy))
     known = _USUAL_WEIGHT * USUAL_NOISE**2
     if len(values):
         known = len(values) * _shorth(values) ** 2 + known
-    return max(float(np.sqrt(known / (len(values) + _USUAL_WEIGHT))), _LEAST_NOISE)
+    mean_square = known / (len(values) + _USUAL_WEIGHT)
+    return max(math.sqrt(mean_square), _LEAST_NOISE)
 
 
 def _shorth(values: Floats) -> float:
@@ -447,7 +463,8 @@ def _shorth(values: Floats) -> float:
     """
     count = len(values)
     half = (count + 1) // 2
-    lengths = values[half - 1 :] - values[: count - half + 1]
+    last = half - 1
+    lengths = values[last:] - values[: count - last]
     small_sample = 1 + 2 / count
     return float(lengths.min() / 1.349 * small_sample)
 
@@ -474,11 +491,12 @@ def _evidence(each: FittedClass, states: States, chosen: Ints, flaky: float = FL
     counts = each.first[chosen + 1] - starts
     rows = np.repeat(np.arange(len(chosen)), counts)
     before = np.cumsum(counts) - counts
-    places = np.repeat(starts - before, counts) + np.arange(counts.sum())
-    tests = each.order[places]
+    within = np.arange(counts.sum()) - np.repeat(before, counts)
+    tests = each.order[np.repeat(starts, counts) + within]
     if each.tests.size > 2:
         flaky = min(flaky, FLAKY_IN_GROUPS)
-    logs = np.log(states.likelihood(each.slower[tests], flaky, each.path))
+    likelihood = states.likelihood(each.slower[tests], flaky, each.path)
+    logs = np.log(likelihood)
     evidence = np.zeros((len(chosen), states.count))
     np.add.at(evidence, rows, logs)
     return evidence

@@ -51,7 +51,8 @@ class Grouping:
         entropy = -(shares * np.log(shares)).sum()
         placing = len(self.of) * entropy + np.log(10)
         figures = len(shares) if self.apart else 1
-        return float(placing + 0.5 * figures * np.log(max(tests, 2)))
+        fitting = 0.5 * figures * np.log(max(tests, 2))
+        return float(placing + fitting)
 
 
 def given(nodes: Sequence[str], group_of: Mapping[str, str]) -> Grouping | None:
@@ -103,7 +104,7 @@ def _valley(values: Floats, slow: float, least: float) -> float:
 
 
 def _spread(deviation: Floats) -> float:
-    """Return the standard deviation of most: the median absolute one, as a normal distribution has."""
+    """Return the standard deviation of most, from the median absolute deviation."""
     return 1.4826 * float(np.median(np.abs(deviation)))
 
 
@@ -160,7 +161,8 @@ class _Islands:
         self._sizes = sizes
         self._slow: Ints = np.zeros((count, count), dtype=np.int64)
         """Set × set → the number of slow pairs between them."""
-        np.add.at(self._slow, (slow_pairs[:, 0], slow_pairs[:, 1]), 1)
+        first, second = slow_pairs.T
+        np.add.at(self._slow, (first, second), 1)
         self._slow += self._slow.T
         np.fill_diagonal(self._slow, 0)
 
@@ -183,8 +185,8 @@ class _Islands:
                 return other
         if self._sizes[number] > 1:
             return None
-        share = self._slow[number] / self._sizes
-        return min(self.kept, key=lambda other: float(share[other]), default=None)
+        share: list[float] = (self._slow[number] / self._sizes).tolist()
+        return min(self.kept, key=lambda other: share[other], default=None)
 
     def _merge(self, number: int, home: int) -> None:
         self.joined[number] = home
@@ -217,7 +219,8 @@ def _refined(groups: Grouping, pairs: Ints, slower: Floats) -> Grouping:
             break
         gain = _gain_inside(slower, inside)
         fits = _fits(of, len(groups.names), pairs, gain)
-        better = fits.max(axis=1) - fits[np.arange(len(of)), of]
+        current = fits[np.arange(len(of)), of]
+        better = fits.max(axis=1) - current
         moving = np.flatnonzero(better > 1e-2)
         if not len(moving):
             break

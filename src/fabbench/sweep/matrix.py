@@ -41,7 +41,9 @@ class Matrix:
 def matrix_of(readings: Readings, fitted: Fit, diagnosis: Diagnosis, *, max_rows: int) -> Matrix:
     """Return the matrix with about `max_rows` rows, or fewer."""
     names = readings.nodes
-    of = [0] * len(names) if fitted.groups is None else fitted.groups.of.tolist()
+    of = [0] * len(names)
+    if fitted.groups is not None:
+        of = fitted.groups.of.tolist()
     worst: dict[int, None] = {}
     for each in (*diagnosis.suspects, *diagnosis.undecided):
         worst |= {readings.index(node): None for node in each.nodes}
@@ -71,7 +73,8 @@ def _rows(
     for group in sorted({*of}):
         rows += [[node] for node in alone if of[node] == group]
         members = [node for node in ordered if of[node] == group]
-        rows += [members[start : start + shared] for start in range(0, len(members), shared)]
+        starts = range(0, len(members), shared)
+        rows += [members[start : start + shared] for start in starts]
     return rows
 
 
@@ -92,8 +95,8 @@ def _cells(fitted: Fit, row_of: Ints, count: int) -> Floats:
     values: list[Floats] = []
     for each in fitted.classes:
         if each.tests.size <= 2:
-            ends = np.sort(row_of[each.ends], axis=1)
-            keys.append(ends[:, 0] * count + ends[:, 1])
+            row, column = np.sort(row_of[each.ends], axis=1).T
+            keys.append(row * count + column)
             # Relative to the best typical figure of any group.
             better = best_typical(each, fitted.classes)
             slower = each.slower - better[each.tests.series]

@@ -1,7 +1,7 @@
 """Nodes in names of files (``nccl_node-01_node-02.log``), and the groups of a file of groups."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import TypeAlias
 
@@ -24,13 +24,17 @@ class NodeNames:
         """Learn from the path of each log, and the nodes that it says."""
         logs = list(logs)
         self._known = {host for _, hosts in logs for host in hosts}
-        self._templates: list[Template] = []
+        self._templates: Sequence[Template] = ()
+        templates: list[Template] = []
         in_names: set[str] = set()
         for path, hosts in logs:
             in_names.update(self.of(path, hosts))
         self._known |= in_names
-        named = (template_of(path, self.of(path, hosts)) for path, hosts in logs)
-        self._templates += dict.fromkeys(filter(None, named))
+        for path, hosts in logs:
+            template = template_of(path, self.of(path, hosts))
+            if template is not None and template not in templates:
+                templates.append(template)
+        self._templates = templates
 
     def of(self, path: str, hosts: Collection[str]) -> tuple[str, ...]:
         """Return the nodes of a log."""
@@ -84,7 +88,8 @@ Template: TypeAlias = tuple[str, str, str]
 def template_of(path: str, nodes: Collection[str]) -> Template | None:
     """Return how a file is named after the two nodes of its log; None if it is not."""
     text = _stem(path)
-    found = sorted((text.find(node), node) for node in nodes if node in text)
+    named = [node for node in nodes if node in text]
+    found = sorted((text.find(node), node) for node in named)
     if len(found) != 2:
         return None
     (start, first), (middle, second) = found
@@ -104,7 +109,8 @@ def other_in(
     for before, between, after in templates:
         if not (text.startswith(before) and text.endswith(after)):
             continue
-        both = text[len(before) : len(text) - len(after)]
+        end = len(text) - len(after)
+        both = text[len(before) : end]
         for node in longest_first:
             other = _partner(both, node, between)
             if other not in {node, ""}:
@@ -114,10 +120,10 @@ def other_in(
 
 def _partner(both: str, node: str, between: str) -> str:
     """Return what stands beside a node in the text of a pair; empty: the node is not in it."""
-    for other in (both.removeprefix(node + between), both.removesuffix(between + node)):
-        if other != both:
-            return other
-    return ""
+    other = both.removeprefix(node + between)
+    if other == both:
+        other = both.removesuffix(between + node)
+    return "" if other == both else other
 
 
 def _candidates(text: str) -> Iterator[tuple[str, str]]:
@@ -126,9 +132,9 @@ def _candidates(text: str) -> Iterator[tuple[str, str]]:
     starts = [0, *(end for _, end in separators)]
     ends = [*(start for start, _ in separators), len(text)]
     for left, right in separators:
-        names = filter(_is_name, (text[start:left] for start in starts if start < left))
+        names = [text[start:left] for start in starts if start < left]
         others = [text[right:end] for end in ends if end > right]
-        for first in names:
+        for first in filter(_is_name, names):
             yield from ((first, second) for second in others if _alike(first, second))
 
 

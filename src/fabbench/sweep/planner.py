@@ -31,7 +31,7 @@ class Planner:
             self._pending.pop(result.test, None)
 
     def next_round(self) -> Round | None:
-        """Return the tests of the current round that have no result yet; None: the sweep is done."""
+        """Return the tests of the round that have no result yet; None: the sweep is done."""
         while not self._pending:
             ended = self._current.number
             results = self._results.pop(ended, [])
@@ -70,10 +70,15 @@ def all_pairs(nodes: Sequence[str]) -> Iterator[Round]:
     half = len(circle) // 2
     rounds = len(circle) - 1
     for number in range(1, rounds + 1):
-        pairs = zip(circle[:half], reversed(circle[half:]), strict=True)
-        tests = tuple(SweepTest((a, b)) for a, b in pairs if a is not None and b is not None)
-        yield Round(number=number, tests=tests, purpose=f"all pairs, round {number} of {rounds}")
-        circle = [circle[0], circle[-1], *circle[1:-1]]
+        opposite = reversed(circle[half:])
+        pairs = [
+            SweepTest((first, second))
+            for first, second in zip(circle[:half], opposite, strict=True)
+            if first is not None and second is not None
+        ]
+        purpose = f"all pairs, round {number} of {rounds}"
+        yield Round(number=number, tests=tuple(pairs), purpose=purpose)
+        circle.insert(1, circle.pop())
 
 
 def matchings(
@@ -143,7 +148,10 @@ def grouped(group_of: Mapping[str, str], rounds: int, *, seed: int = 0) -> Itera
 
 
 def _across(
-    nodes: Sequence[str], group_of: Mapping[str, str], groups: Sequence[str], chance: random.Random
+    nodes: Sequence[str],
+    group_of: Mapping[str, str],
+    groups: Sequence[str],
+    chance: random.Random,
 ) -> Iterator[SweepTest]:
     """Yield random pairs of nodes of different groups, unless one has more than half of them."""
     order = chance.sample(range(len(groups)), len(groups))

@@ -40,7 +40,7 @@ class TestClass:
     """The logarithm of the figure, negative for times: larger is better. NaN: it failed or hung."""
 
     def is_like(self, other: "TestClass") -> bool:
-        """Return whether the figures of both can be compared: the same number of nodes, and rail."""
+        """Return whether both have the same number of nodes, and the same rail."""
         return self.size == other.size and self.rail == other.rail
 
     def known_series(self) -> list[int]:
@@ -98,6 +98,10 @@ class Readings:
             self.nodes.append(node)
         return self._index[node]
 
+    def group(self, node: str) -> str:
+        """Return the group that the user named for a node; empty: none."""
+        return self.group_of.get(node, "")
+
     def add(self, result: SweepResult) -> None:
         """Add a result."""
         members = sorted(map(self.index, result.test.nodes))
@@ -124,7 +128,8 @@ class Readings:
         found = []
         kinds = len(self._series)
         for (size, rail), rows in self._rows.items():
-            members: Ints = np.array(rows.members, dtype=np.int32).reshape(-1, size)
+            nodes: Ints = np.array(rows.members, dtype=np.int32)
+            members = nodes.reshape(-1, size)
             series: Ints = np.array(rows.series, dtype=np.int32)
             values: Floats = np.array(rows.values, dtype=np.float32)
             of = np.zeros_like(members) if groups is None else groups[members]

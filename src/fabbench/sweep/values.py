@@ -122,7 +122,7 @@ class Diagnosis:
     slow_path: bool = False
     """Whether the path between found groups is slow, so that one of the suspects is this path."""
     contradiction: str = ""
-    """Why nothing is called bad although tests are slow, as a sentence; empty: nothing contradicts."""
+    """Why nothing is called bad although tests are slow, as a sentence; empty: no reason."""
     suspects: Sequence[Suspect]
     """Bad with at least `required` confidence; the most certain first."""
     undecided: Sequence[Suspect]
