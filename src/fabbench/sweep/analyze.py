@@ -94,7 +94,8 @@ def _path_name(groups: Sequence[str]) -> str:
     """Return the name of the path between some groups."""
     if len(groups) < 4:
         return " – ".join(groups)
-    return f"{groups[0]} … {groups[-1]}"
+    first, *_, last = groups
+    return f"{first} … {last}"
 
 
 def _medians(each: FittedClass, fitted: Fit) -> Iterator[tuple[int, float]]:

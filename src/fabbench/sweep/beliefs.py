@@ -322,8 +322,8 @@ def _beta_binomial(least: int, tests: int, successes: float, failures: float) ->
         return ways + _log_beta(some + successes, rest + failures) - whole
 
     whole = _log_beta(successes, failures)
-    chances = (exp(weight(some)) for some in range(least, tests + 1))
-    return min(sum(chances), 1.0)
+    as_many_or_more = range(least, tests + 1)
+    return min(sum(exp(weight(some)) for some in as_many_or_more), 1.0)
 
 
 def _log_beta(first: float, second: float) -> float:

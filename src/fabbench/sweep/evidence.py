@@ -65,7 +65,8 @@ class EvidenceWriter:
         if len(fine) > 1:
             rest = f"; its other {len(fine)} NICs are fine"
         often = self._often(mine & (rail_of == rail), "pairs", rest)
-        return f"{rail} of {self._fit.nodes[node]} {often}."
+        name = self._fit.nodes[node]
+        return f"{rail} of {name} {often}."
 
     def of_uplink(self, group: str) -> str:
         """Return the evidence against the uplink of a group."""
@@ -77,16 +78,20 @@ class EvidenceWriter:
             ends_inside = inside[each.tests.members].sum(axis=1)
             return np.asarray((ends_inside == 1) & each.tests.between)
 
-        return f"{group} {self._often(self._all(crossing), 'pairs with other groups')}."
+        often = self._often(self._all(crossing), "pairs with other groups")
+        return f"{group} {often}."
 
     def of_path(self) -> str:
         """Return the evidence against the path between found groups."""
         pairs = self._fit.pairs
-        fine = all_healthy(self._fit.bad, pairs.members) & ~np.isnan(pairs.values)
+        measured = ~np.isnan(pairs.values)
+        fine = measured & all_healthy(self._fit.bad, pairs.members)
         across = pairs.values[fine & pairs.between]
         within = pairs.values[fine & ~pairs.between]
-        crossing = f"{counted(len(across), 'pair')} between groups{self._compared(across)}"
-        return f"{crossing}; {len(within)} within{self._compared(within)}."
+        crossing = counted(len(across), "pair")
+        slow = self._compared(across)
+        fast = self._compared(within)
+        return f"{crossing} between groups{slow}; {len(within)} within{fast}."
 
     def of_link(self, each: FittedClass, row: int) -> str:
         """Return the evidence against the link between the nodes of a pair."""
@@ -94,7 +99,8 @@ class EvidenceWriter:
         nodes = [self._fit.nodes[node] for node in pair]
         name = " – ".join(nodes)
         if len(nodes) > 2:
-            name = f"{nodes[0]} and {len(nodes) - 1} others"
+            first, *others = nodes
+            name = f"{first} and {len(others)} others"
         fine_tests = (self._tests_of(node) & ~self._slow for node in pair)
         fine_elsewhere = all(tests.any() for tests in fine_tests)
         rest = "; each node is fine with others" if fine_elsewhere else ""
@@ -112,7 +118,11 @@ class EvidenceWriter:
 
     def _of_classes(self, value: Callable[[FittedClass], Label]) -> "np.ndarray[Any, Any]":
         """Return for all tests what their classes have in common."""
-        return self._all(lambda each: np.full(len(each.slower), value(each)))
+
+        def repeated(each: FittedClass) -> "np.ndarray[Any, Any]":
+            return np.full(len(each.slower), value(each))
+
+        return self._all(repeated)
 
     def _kinds_of_tests(self) -> Ints:
         """Return test → a number: tests of one number have figures that can be compared."""
@@ -127,11 +137,16 @@ class EvidenceWriter:
 
     def _meeting(self, nodes: Flags) -> Flags:
         """Return the tests in which any of some nodes is."""
-        return self._all(lambda each: np.asarray(nodes[each.tests.members].any(axis=1)))
+
+        def meets(each: FittedClass) -> Flags:
+            return np.asarray(nodes[each.tests.members].any(axis=1))
+
+        return self._all(meets)
 
     def _unusable(self, node: int) -> str:
         """Return why nothing is known of a node."""
-        text = f"{self._fit.nodes[node]} has no usable test"
+        name = self._fit.nodes[node]
+        text = f"{name} has no usable test"
         for members, reason in self._readings.unusable.items():
             if node in members:
                 return f"{text}: {quoted(reason)}"
@@ -160,22 +175,27 @@ class EvidenceWriter:
         failed = tests & self._failed
         rest = ~tests & ~self._slow
         if slow.any() and comparable:
-            words.append(f"{self._range(self._values[slow])}{unit}")
+            words.append(self._range(self._values[slow]) + unit)
             unit = ""
         elif slow.any():
-            words.append(f"{self._parts(slow)} of the typical figure")
+            parts = self._parts(slow)
+            words.append(f"{parts} of the typical figure")
         if failed.any():
-            words.append(f"{failed.sum()} failed{self._reason(failed)}")
+            count = failed.sum()
+            reason = self._reason(failed)
+            words.append(f"{count} failed{reason}")
         if words and comparable and rest.any():
-            words.append(f"others {self._range(self._values[rest])}{unit}")
-        return f" ({'; '.join(words)})" if words else ""
+            fine = self._range(self._values[rest])
+            words.append(f"others {fine}{unit}")
+        text = "; ".join(words)
+        return f" ({text})" if words else ""
 
     def _parts(self, tests: Flags) -> str:
         """Return which parts of their typical figures some tests have, such as "50–60%"."""
         parts = np.exp(self._slower[tests])
-        lowest = f"{parts.min():.0%}"
-        highest = f"{parts.max():.0%}"
-        return lowest if lowest == highest else f"{lowest.rstrip('%')}–{highest}"
+        ends = (parts.min(), parts.max())
+        lowest, highest = (round(100 * float(end)) for end in ends)
+        return f"{lowest}%" if lowest == highest else f"{lowest}–{highest}%"
 
     def _reason(self, failed: Flags) -> str:
         """Return why the first of these tests failed, if it is known."""
@@ -201,7 +221,9 @@ class EvidenceWriter:
         """Return the range of figures that can be compared with others; empty if they cannot."""
         if self._fit.measurements() > 1:
             return ""
-        return f": {self._range(values)} {self._scale.unit}"
+        figures = self._range(values)
+        unit = self._scale.unit
+        return f": {figures} {unit}"
 
     def _range(self, values: Floats) -> str:
         """Return the range of figures to the two digits that noise allows."""
@@ -209,5 +231,10 @@ class EvidenceWriter:
         if len(values) > _MANY:
             ends = np.quantile(values, (0.05, 0.95))
         figures = sorted(self._readings.figure(float(end)) for end in ends)
-        rounded = (float(f"{each:.2g}") for each in figures)
+        rounded = [two_digits(each) for each in figures]
         return "–".join(dict.fromkeys(map(self._scale.text, rounded)))
+
+
+def two_digits(figure: float) -> float:
+    """Return a figure with the two digits that noise allows."""
+    return float(format(figure, ".2g"))

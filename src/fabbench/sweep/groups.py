@@ -8,6 +8,7 @@ decides whether they explain tests better than bad nodes.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from string import ascii_uppercase
 
 import numpy as np
 
@@ -125,9 +126,9 @@ def _grouping(of: Ints, *, apart: bool) -> Grouping:
 
 def _letter(number: int) -> str:
     """Return the name of a group: A to Z, then A1."""
-    letter = chr(ord("A") + number % 26)
+    letter = ascii_uppercase[number % 26]
     again = number // 26
-    return f"group {letter}{again or ''}"
+    return f"group {letter}{again}" if again else f"group {letter}"
 
 
 def _islands(count: int, pairs: Ints, fast: Flags) -> Grouping | None:
