@@ -168,7 +168,8 @@ class EvidenceWriter:
     def _figures(self, tests: Flags) -> str:
         """Return, in parentheses, the figures of these tests, and those of others."""
         words: list[str] = []
-        unit = f" {self._scale.unit}"
+        name = self._scale.unit
+        unit = f" {name}"
         kinds = np.unique(self._kinds[tests & ~self._failed])
         comparable = len(kinds) < 2
         slow = tests & self._slow & ~self._failed
