@@ -1,0 +1,53 @@
+"""Runs of NCCL 2.30.7 and PyTorch on two GPUs, healthy and dead, are read as what happened."""
+
+import tomllib
+
+import pytest
+
+from fabbench.evidence.known_errors import causes
+from fabbench.model.log import Log
+from fabbench.runs.parse_file import parse_file
+from tests.support.paths import DATA
+
+FOLDER = DATA / "h200"
+TRUTH = tomllib.loads((FOLDER / "truth.toml").read_text("utf-8"))
+
+
+def log_of(name: str) -> Log:
+    (path,) = FOLDER.glob(f"{name}.txt*")
+    (log,) = parse_file(path)
+    return log
+
+
+def test_the_truth_of_every_log_is_known() -> None:
+    logs = {path.name.partition(".")[0] for path in FOLDER.glob("*.txt*")}
+    assert {name for name in logs if not name.startswith(("ras-", "torch-ok"))} == {*TRUTH}
+
+
+@pytest.mark.parametrize("name", [*TRUTH])
+def test_a_run_is_read_as_what_happened(name: str) -> None:
+    truth = TRUTH[name]
+    log = log_of(name)
+    assert log.outcome == truth["outcome"]
+    facts = {fact: truth[fact] for fact in ("transport", "channels", "algorithms") if fact in truth}
+    assert {fact: str(log.facts.get(fact)) for fact in facts} == facts
+    found, _ = causes(log)
+    if "cause" in truth:
+        assert found[0].found.code == truth["cause"]
+    if truth["outcome"] == "ok":
+        assert [finding.code for finding in log.findings if finding.severity == "error"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome"), [("ras-healthy", "observed"), ("ras-stopped", "failed")]
+)
+def test_a_ras_report_says_who_does_not_answer(name: str, outcome: str) -> None:
+    log = log_of(name)
+    assert log.outcome == outcome
+    silent = [finding for finding in log.findings if finding.code == "ras-incomplete"]
+    assert bool(silent) == (outcome == "failed")
+    assert all("15267" in finding.meaning for finding in silent)
+
+
+def test_the_exception_that_ended_a_rank_is_the_reason() -> None:
+    assert "ValueError: batch 17 is empty" in (log_of("torch-raise").reason or "")
