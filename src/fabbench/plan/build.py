@@ -15,51 +15,33 @@ from fabbench.model.fabrics import AB, AUTO, INTRA_HOST, RDMA
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.plan import DEFAULT_VARIANT, Configuration, Execution, Plan, Variant
 from fabbench.model.units import format_sizes
-from fabbench.plan.gates import RATIO, Gate, limit_example, parse_gates
+from fabbench.plan.gates import Gate, limit_example, parse_gates
 from fabbench.plan.request import RunRequest, applied
 
 REPEATS = 3  # Repeats of each configuration, where there are several configurations
 
 
 def plan(request: RunRequest, inventory: Inventory) -> Plan:
-    """Return the plan. Configurations are fabrics × variants; repeats interleave them.
-
-    A B, B A, A B.
+    """Return the plan. Configurations are fabrics × variants; repeats interleave them: A B, B A.
 
     Raise MachineError for a fabric that a host does not have, RequestError for an invalid one and
     for a gate that cannot hold.
     """
     work = request.work
     for variant in request.target.variants or (DEFAULT_VARIANT,):
-        if variant.name not in inventory.variants and replace(variant, env={}) != Variant(
-            name=variant.name
-        ):
-            raise RequestError(
-                (
-                    f"The target {inventory.target} does not support what the variant "
-                    f"{variant.name} "
-                    f"sets ({variant})."
-                ),
-                hint=(
-                    "Variants can only set environment variables there, such as --variant "
-                    "ring=NCCL_ALGO=Ring."
-                ),
-            )
-        image = variant.image or inventory.image
-        benchmark_named(request.benchmark).require_image(image)
-        require_fit(image, inventory.hosts_for_variant(variant.name))
-    fabrics = [
-        name for token in request.fabrics or (AUTO,) for name in _resolve(token, inventory, work)
-    ]
+        _require_variant(variant, request.benchmark, inventory)
+    fabrics: list[str] = []
+    for token in request.fabrics or (AUTO,):
+        fabrics += _resolve(token, inventory, work)
     for fabric in dict.fromkeys(fabrics):
         _require(fabric, request.benchmark, inventory, work)
     configurations = tuple(_configurations(fabrics, request.target.variants))
     gates = require_measurable(request, inventory.hosts)
     require_comparable(request, gates, configurations, len(inventory.hosts))
     usual = REPEATS if len(configurations) > 1 else 1
-    repeats = (
-        request.adaptive.max_repeats if request.adaptive is not None else request.repeats or usual
-    )
+    repeats = request.repeats or usual
+    if request.adaptive is not None:
+        repeats = request.adaptive.max_repeats
     return Plan(
         benchmark=request.benchmark,
         target=request.target.name,
@@ -69,30 +51,56 @@ def plan(request: RunRequest, inventory: Inventory) -> Plan:
     )
 
 
+def _require_variant(variant: Variant, benchmark: str, inventory: Inventory) -> None:
+    """Raise FabbenchError for a variant that a target cannot have, or an image that does not fit."""
+    only_variables = replace(variant, env={}) == Variant(name=variant.name)
+    if variant.name not in inventory.variants and not only_variables:
+        raise RequestError(
+            f"The target {inventory.target} does not support what the variant {variant.name} "
+            f"sets ({variant}).",
+            hint="Variants can only set environment variables there, such as --variant "
+            "ring=NCCL_ALGO=Ring.",
+        )
+    image = variant.image or inventory.image
+    benchmark_named(benchmark).require_image(image)
+    require_fit(image, inventory.hosts_for_variant(variant.name))
+
+
 def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
     """Replace `AB` and `AUTO` with available fabrics."""
     if token not in {AB, AUTO}:
         return (token,)
-    inside, alone = _inside(inventory, work), len(inventory.hosts) == 1
-    among = INTRA_HOST if inside else (*RDMA, *INTRA_HOST) if alone and token == AUTO else RDMA
-    views = [host for _, host in inventory.views()]
-    best = next(
-        (name for name in among if not any(_why_not(name, host, work) for host in views)), None
-    )
+    best = _best_fabric(token, inventory, work)
     if token == AUTO:
-        return (best or (INTRA_HOST[0] if inside else "tcp"),)
+        fallback = INTRA_HOST[0] if _inside(inventory, work) else "tcp"
+        return (best or fallback,)
     if best is None:
         names = ", ".join(host.name for host in inventory.hosts)
+        hint = (
+            "fabbench check shows what is missing; render takes --instance-type. --fabric tcp "
+            "measures TCP."
+        )
+        if len(inventory.hosts) == 1:
+            hint = "Specify the fabrics: --fabric shm --fabric tcp works on any single host."
+        notes = _search_notes(inventory)
         raise MachineError(
-            f"--ab needs an RDMA fabric, and none was found on {names}. {_search_notes(inventory)}",
-            hint="Specify the fabrics: --fabric shm --fabric tcp works on any single host."
-            if alone
-            else (
-                "fabbench check shows what is missing; render takes --instance-type. --fabric "
-                "tcp measures TCP."
-            ),
+            f"--ab needs an RDMA fabric, and none was found on {names}. {notes}", hint=hint
         )
     return best, "tcp"
+
+
+def _best_fabric(token: str, inventory: Inventory, work: Work) -> str | None:
+    """Return the first fabric that all hosts have, of those that `AB` or `AUTO` may stand for."""
+    among: tuple[str, ...] = RDMA
+    if _inside(inventory, work):
+        among = INTRA_HOST
+    elif token == AUTO and len(inventory.hosts) == 1:
+        among = (*RDMA, *INTRA_HOST)
+    views = [host for _, host in inventory.views()]
+    for name in among:
+        if not any(_why_not(name, host, work) for host in views):
+            return name
+    return None
 
 
 def _why_not(fabric: str, host: Host, work: Work) -> str:
@@ -109,19 +117,16 @@ def _require(fabric: str, benchmark: str, inventory: Inventory, work: Work) -> N
     benchmark_named(benchmark).transports(fabric)
     if fabric not in INTRA_HOST and _inside(inventory, work):
         raise RequestError(
-            (
-                f"{fabric} cannot be measured on {inventory.hosts[0].name} alone: its ranks do not "
-                "use the network."
-            ),
-            hint=(
-                "Specify more hosts, or --fabric p2p or shm inside one. On local, "
-                "--virtual-nodes 2 splits its GPUs."
-            ),
+            f"{fabric} cannot be measured on {inventory.hosts[0].name} alone: its ranks do not use "
+            "the network.",
+            hint="Specify more hosts, or --fabric p2p or shm inside one. On local, "
+            "--virtual-nodes 2 splits its GPUs.",
         )
-    several = len(inventory.hosts) > 1 and not any(host.virtual for host in inventory.hosts)
+    hosts = len(inventory.hosts)
+    several = hosts > 1 and not any(host.virtual for host in inventory.hosts)
     if fabric in INTRA_HOST and several:
         raise RequestError(
-            f"{fabric} works within one host only, but there are {len(inventory.hosts)} hosts.",
+            f"{fabric} works within one host only, but there are {hosts} hosts.",
             hint="Choose a network fabric, or a single host.",
         )
     for name, host in inventory.views():
@@ -129,28 +134,25 @@ def _require(fabric: str, benchmark: str, inventory: Inventory, work: Work) -> N
             raise MachineError(
                 f"{fabric} is not available on {name}: {why} {_search_notes(inventory)}",
                 hint="Nothing was started. Choose a fabric that was found, or more or other "
-                "machines (--on, --host; "
-                "with render: --instance-type). If a host has more GPUs than were found, pass "
-                "--gpus N.",
+                "machines (--on, --host; with render: --instance-type). If a host has more GPUs "
+                "than were found, pass --gpus N.",
             )
 
 
 def _inside(inventory: Inventory, work: Work) -> bool:
-    """Return whether everything stays inside one host, where ranks with GPUs never use the network."""
+    """Return whether all stays inside one host: ranks with GPUs use no network there."""
     return work.needs.mpi and work.needs.gpus and len(inventory.hosts) == 1
 
 
 def _search_notes(inventory: Inventory) -> str:
-    return " ".join(
-        dict.fromkeys(sentence for _, host in inventory.views() for sentence in host.search_notes)
-    )
+    notes: list[str] = []
+    for _, host in inventory.views():
+        notes += host.search_notes
+    return " ".join(dict.fromkeys(notes))
 
 
 def _configurations(fabrics: Sequence[str], variants: Sequence[Variant]) -> Iterator[Configuration]:
-    """Yield the configurations: ``efa``, ``tcp``, ``tcp-2``.
-
-    With variants ``patched``, or ``efa+patched``.
-    """
+    """Yield ``efa``, ``tcp``, ``tcp-2``; with variants ``patched``, or ``efa+patched``."""
     for index, fabric in enumerate(fabrics):
         earlier = fabrics[:index].count(fabric)
         label = f"{fabric}-{earlier + 1}" if earlier else fabric
@@ -164,39 +166,36 @@ def _configurations(fabrics: Sequence[str], variants: Sequence[Variant]) -> Iter
 def _executions(
     configurations: Sequence[Configuration], repeats: int, request: RunRequest, inventory: Inventory
 ) -> Iterator[Execution]:
-    work, variants, rounds = (
-        request.work,
-        request.target.variants,
-        (configurations, configurations[::-1]),
-    )
-    in_order = [
-        (repeat, each) for repeat in range(1, repeats + 1) for each in rounds[(repeat - 1) % 2]
-    ]
-    for number, (repeat, configuration) in enumerate(in_order):
-        name = f"{number:03}-{configuration.label}-r{repeat}"
-        hosts = inventory.hosts_for_variant(configuration.variant)
-        variant = next(
-            (each for each in variants if each.name == configuration.variant), DEFAULT_VARIANT
-        )
-        steps = work.steps(name, configuration.fabric, hosts)
-        yield Execution(
-            id=name,
-            configuration=configuration,
-            repeat=repeat,
-            steps=tuple(
-                applied(step, request, variant, configuration.fabric, hosts) for step in steps
-            ),
-            proof=replace(work.proof(configuration.fabric, hosts), **_nodes(hosts)),
-            planned_sizes=work.planned_sizes(hosts),
-            together=work.together,
-        )
+    work = request.work
+    variants = {each.name: each for each in request.target.variants}
+    number = 0
+    for repeat in range(1, repeats + 1):
+        forward = repeat % 2 == 1
+        for configuration in configurations if forward else reversed(configurations):
+            name = f"{number:03}-{configuration.label}-r{repeat}"
+            fabric = configuration.fabric
+            hosts = inventory.hosts_for_variant(configuration.variant)
+            variant = variants.get(configuration.variant, DEFAULT_VARIANT)
+            steps = work.steps(name, fabric, hosts)
+            yield Execution(
+                id=name,
+                configuration=configuration,
+                repeat=repeat,
+                steps=tuple(applied(step, request, variant, fabric, hosts) for step in steps),
+                proof=replace(work.proof(fabric, hosts), **_nodes(hosts)),
+                planned_sizes=work.planned_sizes(hosts),
+                together=work.together,
+            )
+            number += 1
 
 
 def _nodes(hosts: Sequence[Host]) -> dict[str, Any]:
     """Return the type and the number of nodes, if the hosts are whole machines of one type."""
     types = {host.instance_type for host in hosts}
-    known = len(types) == 1 and "" not in types and not any(host.virtual for host in hosts)
-    return {"instance_type": types.pop(), "nodes": len(hosts)} if known else {}
+    virtual = any(host.virtual for host in hosts)
+    if len(types) > 1 or "" in types or virtual:
+        return {}
+    return {"instance_type": types.pop(), "nodes": len(hosts)}
 
 
 def require_measurable(request: RunRequest, hosts: Sequence[Host] = ()) -> tuple[Gate, ...]:
@@ -206,49 +205,56 @@ def require_measurable(request: RunRequest, hosts: Sequence[Host] = ()) -> tuple
     """
     gates = parse_gates(request.gates, strict=request.strict)
     benchmark = benchmark_named(request.benchmark)
-    metrics = {
-        f"The gate {gate.text}": gate.metric.name for gate in gates if gate.metric is not RATIO
-    }
-    metrics |= {f"--metric {request.metric}": request.metric} if request.metric else {}
+    metrics = {f"The gate {each.text}": each.metric.name for each in gates if not each.is_ratio}
+    if request.metric:
+        metrics[f"--metric {request.metric}"] = request.metric
+    name = request.benchmark
+    if cases := ", ".join(filter(None, benchmark.cases(request.work))):
+        name = f"{name} ({cases})"
+    nothing = f"would compare nothing: {name} measures"
     measured = benchmark.printed_metrics(request.work)
-    sizes = [size for size in benchmark.printed_sizes(request.work, hosts) if size] if gates else ()
-    cases = ", ".join(filter(None, benchmark.cases(request.work)))
-    nothing = f"would compare nothing: {request.benchmark}{f' ({cases})' if cases else ''} measures"
+    listed = ", ".join(measured)
     for what, metric in metrics.items():
         if metric not in measured:
-            raise RequestError(
-                f"{what} {nothing} {', '.join(measured)}.", hint=f"It has no {metric}."
-            )
+            raise RequestError(f"{what} {nothing} {listed}.", hint=f"It has no {metric}.")
+    if gates:
+        sizes = list(filter(None, benchmark.printed_sizes(request.work, hosts)))
+        _require_sizes(gates, sizes, nothing)
+    return gates
+
+
+def _require_sizes(gates: Sequence[Gate], sizes: Sequence[int], nothing: str) -> None:
+    """Raise RequestError for a gate on sizes of which none is measured, where these are known."""
     for gate in gates:
         if sizes and not any(map(gate.covers, sizes)):
-            what = f"The gate {gate.text} {nothing} {format_sizes(sizes)}."
+            measured = format_sizes(sizes)
+            what = f"The gate {gate.text} {nothing} {measured}."
             raise RequestError(what, hint="Choose one of these sizes.")
-    return gates
 
 
 def require_comparable(
     request: RunRequest, gates: Sequence[Gate], configurations: Sequence[Configuration], hosts: int
 ) -> None:
-    """Raise RequestError for gates, or repeats until they are decided, that lack what to compare with."""
-    alone = len(configurations) == 1 and request.baseline is None
-    nothing, add = (
-        "and there is nothing to compare with.",
-        "Add --baseline or a second configuration, or give",
-    )
-    if alone and request.adaptive is not None:
-        raise RequestError(
-            f"--repeat auto needs something to decide, {nothing}",
-            hint=f"{add} a number of repeats.",
-        )
+    """Raise RequestError for gates and adaptive repeats that lack what to compare with."""
     for gate in gates:
         if gate.needs_ceiling and hosts == 1:
             raise RequestError(
                 f"The gate {gate.text} needs a ceiling, and none is known within one node.",
                 hint="Use two nodes or more, or give the limit itself, such as busbw@1G>=300GB/s.",
             )
-        if gate.needs_baseline and alone:
-            limit = limit_example(benchmark_named(request.benchmark).default_metrics[0])
-            raise RequestError(
-                f"The gate {gate.text} needs a baseline, {nothing}",
-                hint=f"{add} a limit, as {limit}.",
-            )
+    if len(configurations) > 1 or request.baseline is not None:
+        return
+    if request.adaptive is not None:
+        raise _incomparable("--repeat auto needs something to decide", "a number of repeats")
+    relative = next((gate for gate in gates if gate.needs_baseline), None)
+    if relative is not None:
+        metric, *_ = benchmark_named(request.benchmark).default_metrics
+        limit = limit_example(metric)
+        raise _incomparable(f"The gate {relative.text} needs a baseline", f"a limit, as {limit}")
+
+
+def _incomparable(what: str, instead: str) -> RequestError:
+    return RequestError(
+        f"{what}, and there is nothing to compare with.",
+        hint=f"Add --baseline or a second configuration, or give {instead}.",
+    )

@@ -17,9 +17,8 @@ from fabbench.model.patterns import lazy
 from fabbench.model.units import RATE_UNITS, TIME_UNITS, format_size, parse_quantity, parse_sizes
 
 EXAMPLES = "busbw:5%, latency@64:20us, busbw@1M..1G:5%, ratio@1G>=10 or busbw@1G>=70GB/s"
-RATIO = Metric(
-    "ratio", "times"
-)  # The metric of a gate on how many times better than the baseline a column is
+RATIO = Metric("ratio", "times")
+"""The metric of a gate on how many times better than the baseline a column is."""
 CEILING = "%ceiling"
 AT_LEAST = ">="
 _UNITS: Mapping[str, tuple[dict[str, float], str]] = {
@@ -50,9 +49,14 @@ class Gate:
     sizes: range | None = None  # In bytes; None: any
 
     @property
+    def is_ratio(self) -> bool:
+        """Whether it is on how many times better than the baseline a column is."""
+        return self.metric is RATIO
+
+    @property
     def needs_baseline(self) -> bool:
         """Whether it compares with the baseline."""
-        return self.kind == ":" or self.metric is RATIO
+        return self.kind == ":" or self.is_ratio
 
     @property
     def needs_ceiling(self) -> bool:
@@ -66,10 +70,76 @@ class Gate:
     @property
     def where(self) -> str:
         """The range in words: ``"at any size"``, ``"at 1 GB"``, ``"from 1 MB to 1 GB"``."""
-        ends = dict.fromkeys(
-            map(format_size, (self.sizes[0], self.sizes[-1]) if self.sizes else ())
+        if not self.sizes:
+            return "at any size"
+        first = format_size(self.sizes[0])
+        last = format_size(self.sizes[-1])
+        return f"at {first}" if first == last else f"from {first} to {last}"
+
+
+class _Parser:
+    """Parses one gate; what it raises states where parsing stopped."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.parts = cast("re.Match[str]", _GATE.fullmatch(text))  # It matches any text
+
+    def metric(self) -> Metric:
+        """Return the metric."""
+        metric = {**METRICS, RATIO.name: RATIO}.get(self.parts["metric"])
+        if metric is None:
+            known = ", ".join(METRICS)
+            raise self._misread("metric", f"expected a metric, one of {known}, {RATIO.name}")
+        return metric
+
+    def sizes(self) -> range | None:
+        """Return the sizes, in bytes; None: any."""
+        text = self.parts["sizes"]
+        try:
+            return None if text is None else parse_sizes(text)
+        except ValueError as error:
+            raise self._misread("sizes", str(error)) from None
+
+    def kind(self, metric: Metric) -> str:
+        """Return ``:``, ``>=`` or ``<=``."""
+        kind = self.parts["kind"]
+        if not kind:
+            raise self._misread("bound", "expected :TOLERANCE, >=LIMIT or <=LIMIT")
+        if metric is RATIO and kind != AT_LEAST:
+            expected = "ratio takes >= and how many times better, such as ratio@1G>=10"
+            raise self._misread("kind", expected)
+        return kind
+
+    def share(self, kind: str) -> float:
+        """Return a bound in percent, as a fraction of the baseline or the ceiling."""
+        bound = self.parts["bound"]
+        unit = "%" if kind == ":" else CEILING
+        example = "percentage such as 5%" if kind == ":" else f"share such as 80{CEILING}"
+        try:
+            return parse_quantity(bound, {unit: 0.01})
+        except ValueError:
+            raise self._misread("bound", f"{bound!r} is not a {example}") from None
+
+    def limit(self, metric: Metric, kind: str) -> float:
+        """Return a bound in the metric's base unit."""
+        units, _ = _UNITS[metric.unit]
+        try:
+            return parse_quantity(self.parts["bound"], units)
+        except ValueError:
+            number = "a number"
+            if all(units):
+                known = ", ".join(units)
+                number = f"a number with one of {known}"
+            if kind == ":":
+                number = f"a percentage or {number}"
+            raise self._misread("bound", f"{number} is expected for {metric.name}") from None
+
+    def _misread(self, part: str, expected: str) -> RequestError:
+        column = self.parts.start(part) + 1
+        return RequestError(
+            f"Invalid gate {self._text!r} at column {column}: {expected}.",
+            hint=f"Write METRIC[@SIZE[..SIZE]] and :TOLERANCE, >=LIMIT or <=LIMIT: {EXAMPLES}.",
         )
-        return f"{'from' if len(ends) > 1 else 'at'} {' to '.join(ends) or 'any size'}"
 
 
 def parse_gate(text: str) -> Gate:
@@ -77,40 +147,14 @@ def parse_gate(text: str) -> Gate:
 
     Raise RequestError that states where parsing stopped, and what is expected there.
     """
-    parts = cast("re.Match[str]", _GATE.fullmatch(text))  # It matches any text
-
-    def misread(part: str, expected: str) -> RequestError:
-        return RequestError(
-            f"Invalid gate {text!r} at column {parts.start(part) + 1}: {expected}.",
-            hint=f"Write METRIC[@SIZE[..SIZE]] and :TOLERANCE, >=LIMIT or <=LIMIT: {EXAMPLES}.",
-        )
-
-    metric = {**METRICS, RATIO.name: RATIO}.get(parts["metric"])
-    if metric is None:
-        raise misread("metric", f"expected a metric, one of {', '.join(METRICS)}, {RATIO.name}")
-    try:
-        sizes = None if parts["sizes"] is None else parse_sizes(parts["sizes"])
-    except ValueError as error:
-        raise misread("sizes", str(error)) from None
-    kind, bound = parts["kind"], parts["bound"]
-    if not kind:
-        raise misread("bound", "expected :TOLERANCE, >=LIMIT or <=LIMIT")
-    if metric is RATIO and kind != AT_LEAST:
-        raise misread("kind", "ratio takes >= and how many times better, such as ratio@1G>=10")
-    share, example = (
-        ("%", "percentage such as 5%") if kind == ":" else (CEILING, f"share such as 80{CEILING}")
-    )
-    relative = bound.endswith(share) and metric is not RATIO
-    units = {share: 0.01} if relative else _UNITS[metric.unit][0]
-    try:
-        limit = parse_quantity(bound, units)
-    except ValueError:
-        number = f"a number with one of {', '.join(units)}" if all(units) else "a number"
-        either = (
-            f"{'a percentage or ' if kind == ':' else ''}{number} is expected for {metric.name}"
-        )
-        raise misread("bound", f"{bound!r} is not a {example}" if relative else either) from None
-    return Gate(text=text, metric=metric, kind=kind, bound=limit, relative=relative, sizes=sizes)
+    parser = _Parser(text)
+    metric = parser.metric()
+    sizes = parser.sizes()
+    kind = parser.kind(metric)
+    share = "%" if kind == ":" else CEILING
+    relative = metric is not RATIO and parser.parts["bound"].endswith(share)
+    bound = parser.share(kind) if relative else parser.limit(metric, kind)
+    return Gate(text=text, metric=metric, kind=kind, bound=bound, relative=relative, sizes=sizes)
 
 
 def parse_gates(texts: Sequence[str], *, strict: bool = False) -> tuple[Gate, ...]:
@@ -124,4 +168,5 @@ def parse_gates(texts: Sequence[str], *, strict: bool = False) -> tuple[Gate, ..
 
 def limit_example(metric: str) -> str:
     """Return a gate with a limit on a metric, as an example."""
-    return f"{metric}{_UNITS[METRICS[metric].unit][1]}"
+    _, limit = _UNITS[METRICS[metric].unit]
+    return f"{metric}{limit}"

@@ -1,6 +1,4 @@
-"""What was requested: what to measure, where, how often, and what must hold; and its variants.
-
-Frozen.
+"""What was requested: what to measure, where, how often, what must hold; its variants. Frozen.
 
 A variant is the same plan with other libraries, programs, variables, interface, image or network of
 pods. It is compared like a fabric. Its programs are searched for in its directories first. A shell
@@ -13,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
+from typing import Any
 
 from fabbench.benchmarks.standard import Work
 from fabbench.catalog.images import with_libraries
@@ -21,7 +20,7 @@ from fabbench.model.fabrics import FABRICS
 from fabbench.model.hosts import Host, Target
 from fabbench.model.messages import shown
 from fabbench.model.options import declared, read_option
-from fabbench.model.plan import Step, Variant
+from fabbench.model.plan import Command, Step, Variant
 from fabbench.plan import STORE
 
 MAX_REPEATS = 20  # Repeats at which `Adaptive` gives up by default
@@ -46,12 +45,10 @@ class RunRequest:
     fabrics: tuple[str, ...] = ()
     repeats: int | None = None  # Of each configuration; None: 3 with several configurations, else 1
     adaptive: Adaptive | None = None  # Instead of `repeats`: as many as it takes to decide
-    env: Mapping[str, str] = field(
-        default_factory=dict
-    )  # Of every configuration, besides what the fabric needs
-    gates: tuple[
-        str, ...
-    ] = ()  # Fail (exit 1) unless this holds for the first configuration, such as `busbw:5%`
+    # Of every configuration, besides what the fabric needs
+    env: Mapping[str, str] = field(default_factory=dict)
+    # Fail (exit 1) unless this holds for the first configuration, such as `busbw:5%`
+    gates: tuple[str, ...] = ()
     strict: bool = False  # Whether a gate fails whose loss can be neither shown nor excluded
     baseline: str | None = None  # What gates compare with: a run, RUN:CONFIG or a log file
     metric: str | None = None  # What is compared; None: the benchmark's usual metric
@@ -62,12 +59,10 @@ class RunRequest:
     command: tuple[str, ...] = ()  # The command line that requested it
 
 
-NAME = re.compile(
-    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"
-)  # Names that are valid in labels and in file names
-TAKEN = frozenset(
-    {*FABRICS, "ab", "all", "auto"}
-)  # Names that would be mistaken for something else
+NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")
+"""Names that are valid in labels and in file names."""
+TAKEN = frozenset({*FABRICS, "ab", "all", "auto"})
+"""Names that would be mistaken for something else."""
 _BARE = re.compile(r"(?:^|,)host-network(?=,|$)")
 _KEY = re.compile(r"(?:^|,)(?=(?:env\.)?[A-Za-z_][A-Za-z0-9_]*=|host-network=)")
 _HINT = (
@@ -84,40 +79,56 @@ def applied(
     What the fabric needs stays as it is. Raise RequestError for a variable set to another value,
     and for one that is both inherited and set.
     """
-    env, inherited = {**request.env, **variant.env}, request.target.inherited
+    env = {**request.env, **variant.env}
+    inherited = request.target.inherited
     commands = []
     for command in step.commands:
-        for name, value in env.items():
-            if command.env.get(name, value) != value:
-                source = (
-                    f"The variant {variant.name}"
-                    if name in variant.env
-                    else "--env (or the target's env)"
-                )
-                raise RequestError(
-                    f"{source} sets {name}={shown(name, value)}, but {fabric} needs "
-                    f"{name}={command.env[name]}: with another value the fabric cannot be "
-                    "verified.",
-                    hint="Remove it: --fabric, --interface and the benchmark's options set it. "
-                    "The run's "
-                    "plan.json lists what fabbench sets.",
-                )
-        if both := [name for name in inherited if name in {**env, **command.env}]:
+        _require_needed(command, env, variant, fabric)
+        variables = {**env, **command.env}
+        _require_free(inherited, variables)
+        host = hosts[command.host]
+        name, *words = command.argv
+        folders = host.searched.get(name, ())
+        argv = command.argv
+        if variant.name or folders:
+            program = host.programs.get(name, name)
+            argv = with_libraries((program, *words), variant.paths, folders)
+        given = {*env, *inherited}
+        unset = tuple(each for each in command.unset if each not in given)
+        commands.append(
+            replace(command, argv=argv, env=variables, unset=unset, inherited=inherited)
+        )
+    limit_s = min(step.timeout_s, request.limit_s)
+    return replace(step, commands=tuple(commands), timeout_s=limit_s)
+
+
+def _require_needed(
+    command: Command, env: Mapping[str, str], variant: Variant, fabric: str
+) -> None:
+    """Raise RequestError for a variable that a fabric needs, but that is set to another value."""
+    for name, value in env.items():
+        needed = command.env.get(name, value)
+        if needed != value:
+            source = "--env (or the target's env)"
+            if name in variant.env:
+                source = f"The variant {variant.name}"
+            given = shown(name, value)
             raise RequestError(
-                f"--env {both[0]} takes the variable from the environment, but --env also sets it.",
+                f"{source} sets {name}={given}, but {fabric} needs {name}={needed}: with another "
+                "value the fabric cannot be verified.",
+                hint="Remove it: --fabric, --interface and the benchmark's options set it. The "
+                "run's plan.json lists what fabbench sets.",
+            )
+
+
+def _require_free(inherited: Sequence[str], env: Mapping[str, str]) -> None:
+    """Raise RequestError for a variable that is both inherited and set."""
+    for name in inherited:
+        if name in env:
+            raise RequestError(
+                f"--env {name} takes the variable from the environment, but --env also sets it.",
                 hint="Remove one of them. The run's plan.json lists what fabbench itself sets.",
             )
-        (name, *words), host = command.argv, hosts[command.host]
-        argv, folders = command.argv, host.searched.get(name, ())
-        if variant.name or folders:
-            argv = with_libraries((host.programs.get(name, name), *words), variant.paths, folders)
-        unset = tuple(name for name in command.unset if name not in {*env, *inherited})
-        commands.append(
-            replace(
-                command, argv=argv, env={**env, **command.env}, unset=unset, inherited=inherited
-            )
-        )
-    return replace(step, commands=tuple(commands), timeout_s=min(step.timeout_s, request.limit_s))
 
 
 # ---------------------------------------------------------------- variants as users write them
@@ -126,57 +137,88 @@ def applied(
 def read_variants(texts: Sequence[str], known: Mapping[str, Variant]) -> tuple[Variant, ...]:
     """Read ``NAME``, ``NAME=/FOLDER:/FOLDER`` and ``NAME=KEY=VALUE,KEY=VALUE``.
 
-    Those of one name are merged.
-
-    A bare name is one of those `known`. Raise RequestError for anything else.
+    Those of one name are merged; a bare name is one of those `known`. Raise RequestError for
+    anything else.
     """
     variants: dict[str, Variant] = {}
     for text in texts:
         name, equals, rest = text.partition("=")
         check_name(name)
-        if not equals and name not in known:
-            listed = f"fabbench.yaml has {', '.join(known)}" if known else "fabbench.yaml has none"
-            raise RequestError(f"The variant {name} is not defined: {listed}.", hint=_HINT)
-        variants.setdefault(
-            name, known[name] if name in texts and name in known else Variant(name=name)
-        )
+        if not equals:
+            _require_known(name, known)
+        if name not in variants:
+            variants[name] = Variant(name=name)
+            if name in texts:  # bare, here or later
+                variants[name] = known.get(name, variants[name])
         if equals:
             variants[name] = _added(variants[name], rest, text)
     return tuple(variants.values())
 
 
+def _require_known(name: str, known: Mapping[str, Variant]) -> None:
+    if name not in known:
+        names = ", ".join(known) or "none"
+        raise RequestError(
+            f"The variant {name} is not defined: fabbench.yaml has {names}.", hint=_HINT
+        )
+
+
 def check_name(name: str) -> None:
-    """Raise RequestError for a name that is not valid in labels and file names, or is that of something else."""
+    """Raise RequestError for a name that is not valid in labels and file names, or is taken."""
     if not NAME.fullmatch(name) or name in TAKEN:
         raise RequestError(
             f"{name!r} is not a valid variant name.",
             hint="Use up to 40 letters, digits and . _ -, beginning with a letter or a digit. A "
-            "column cannot be named "
-            "like a fabric, ab, all or auto.",
+            "column cannot be named like a fabric, ab, all or auto.",
         )
 
 
 def _added(variant: Variant, rest: str, text: str) -> Variant:
     """Return a variant with what follows the first ``=`` added."""
-    known, given = declared(Variant), dict[str, list[str]]()
-    for pair in (
-        [f"path={rest}"]
-        if rest.startswith("/")
-        else filter(None, _KEY.split(_BARE.sub(r"\g<0>=true", rest)))
-    ):
-        key, _, value = pair.partition("=")
-        name = "paths" if key == "path" else key.replace("-", "_")
-        if name not in known or key in {"env", "paths"}:
-            name, value = "env", pair.removeprefix("env.")
-            if value == pair and not key.isupper():
-                raise RequestError(f"Invalid --variant {text}: unexpected {pair!r}.", hint=_HINT)
-        given.setdefault(name, []).append(value)
+    known = declared(Variant)
+    given = _texts_by_field(rest, text)
+    new: dict[str, Any] = {}
     try:
-        new = {
-            key: read_option(known[key], each if known[key].many else each[-1])
-            for key, each in given.items()
-        }
+        for name, texts in given.items():
+            option = known[name]
+            new[name] = read_option(option, texts if option.many else texts[-1])
     except RequestError as error:
         raise RequestError(f"--variant {text}: {error}", hint=_HINT) from None
-    paths, env = (*variant.paths, *new.get("paths", ())), {**variant.env, **new.get("env", {})}
-    return replace(variant, **{**new, "paths": paths, "env": env})
+    if "paths" in new:
+        new["paths"] = (*variant.paths, *new["paths"])
+    if "env" in new:
+        new["env"] = {**variant.env, **new["env"]}
+    return replace(variant, **new)
+
+
+def _texts_by_field(rest: str, text: str) -> dict[str, list[str]]:
+    """Return field of a variant → what is given for it. Raise RequestError."""
+    texts: dict[str, list[str]] = {}
+    for pair in _pairs(rest):
+        key, _, value = pair.partition("=")
+        name = _field_of(key)
+        if name is None:
+            raise RequestError(f"Invalid --variant {text}: unexpected {pair!r}.", hint=_HINT)
+        if name == "env":
+            value = pair.removeprefix("env.")
+        texts.setdefault(name, []).append(value)
+    return texts
+
+
+def _field_of(key: str) -> str | None:
+    """Return the field of a variant that a key sets; None: none."""
+    fields = declared(Variant).keys() - {"env", "paths"}
+    name = key.replace("-", "_")
+    if key == "path":
+        return "paths"
+    if name in fields:
+        return name
+    return "env" if key.startswith("env.") or key.isupper() else None
+
+
+def _pairs(rest: str) -> list[str]:
+    """Return each ``KEY=VALUE``: directories are a path, and host-network alone is true."""
+    if rest.startswith("/"):
+        return [f"path={rest}"]
+    pairs = _KEY.split(_BARE.sub(r"\g<0>=true", rest))
+    return [pair for pair in pairs if pair]
