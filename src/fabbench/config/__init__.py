@@ -1,7 +1,4 @@
-"""`fabbench.yaml`: where it is, what is in it; and where to run.
-
-A target of it, or what the environment implies.
-"""
+"""`fabbench.yaml`: where it is and what is in it; where to run: there, or as is implied."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -61,9 +58,7 @@ def load(
     launchers: Launchers,
     benchmarks: Callable[[str], Mapping[str, Option]] | None = None,
 ) -> Config:
-    """Read a file. `launchers` are all known ones, with their options.
-
-    `benchmarks` returns those of one.
+    """Read a file. `launchers` are all known ones; `benchmarks` returns the options of one.
 
     Without `benchmarks`, `defaults.run` is not checked. Raise MachineError if the file cannot be
     read, RequestError that names every mistake with its path in the file.
@@ -72,7 +67,8 @@ def load(
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
     except OSError as error:
-        raise MachineError(f"{path} cannot be read: {error.strerror or error}.") from error
+        reason = error.strerror or error
+        raise MachineError(f"{path} cannot be read: {reason}.") from error
     if len(data) > _MAX_BYTES:
         raise RequestError(
             f"{path} is larger than {_MAX_BYTES} bytes. It is not a configuration file."
@@ -81,8 +77,9 @@ def load(
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
+        byte = data[error.start]
         raise RequestError(
-            f"{path}:{line}: This is not UTF-8: it has the byte {data[error.start]:#04x}."
+            f"{path}:{line}: This is not UTF-8: it has the byte {byte:#04x}."
         ) from error
     return read(text, path, launchers=launchers, benchmarks=benchmarks)
 
@@ -196,9 +193,10 @@ def _named(name: str, why: str, config: Config | None, launchers: Launchers) -> 
     known = list(_known(config, launchers))
     near = did_you_mean(nearest(name, (*known, *ALIASES)))
     file = f"in {config.path}" if config else f"in a {FILE_NAME} (none was found)"
+    names = ", ".join(known)
     raise RequestError(
         f"Unknown target {name} ({why}): it is neither {file} nor a launcher.",
-        hint=f"{near} Known to --on: {', '.join(known)}.".lstrip(),
+        hint=f"{near} Known to --on: {names}.".lstrip(),
     )
 
 

@@ -1,17 +1,20 @@
-"""What a fabbench.yaml other than the user's own has this machine run, load or send, by files that it names.
+"""What a fabbench.yaml has this machine run, load or send, by files that it names.
 
-Only what is known to be harmless goes unnamed: a new directive of ssh is named until someone has judged it.
+The user's own is trusted. Only what is known to be harmless goes unnamed: a new directive of ssh is
+named until someone has judged it.
 """
 
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 from fabbench.config import user_file
 from fabbench.config.sections import Config
 from fabbench.model.hosts import Target
 
+_KindT = TypeVar("_KindT", list[Any], dict[str, Any])
 _SSH = re.compile(
     r"""\s*(?:\#.*
         |(?:AddressFamily|BatchMode|BindAddress|Ciphers|Compression|ConnectionAttempts|ConnectTimeout|Host
@@ -24,14 +27,18 @@ _SSH = re.compile(
         )?""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""Directives of ssh that start and load nothing, choose no socket, agent or list of trusted keys, and send
-nothing of the user's; or that fabbench overrides (StrictHostKeyChecking)."""
+"""Directives of ssh that start and load nothing, and send nothing of the user's.
+
+They choose no socket, agent or list of trusted keys; or fabbench overrides them
+(StrictHostKeyChecking).
+"""
 _INLINE = frozenset({
     *("token", "username", "password", "client-certificate-data", "client-key-data"),
     *("as", "as-uid", "as-groups", "as-user-extra"),
 })  # fmt: skip
 """Credentials in a kubeconfig itself. All others are programs, or files that are read or used."""
 _MAX_LINES = 3
+_MAX_CHARACTERS = 80
 
 
 def foreign_commands(
@@ -47,16 +54,23 @@ def foreign_commands(
         ("ssh_config", _ssh_commands, "--ssh-config"),
         ("kubeconfig", _kubeconfig_commands, "--kubeconfig"),
     ):
-        path = None if name in given else getattr(target.options, name, None)
-        found = commands(path) if isinstance(path, Path) else ()
-        lines = [" ".join(line.split())[:80] for line in found]
-        if lines:
-            more = f" and {len(lines) - _MAX_LINES} more" if len(lines) > _MAX_LINES else ""
-            yield (
-                f"Warning: {config.path} names {path}, which can run commands or use files on "
-                "this machine: "
-                f"{'; '.join(lines[:_MAX_LINES])}{more}. {option} names another file."
-            )
+        path = getattr(target.options, name, None)
+        if name in given or not isinstance(path, Path):
+            continue
+        lines = [_shortened(line) for line in commands(path)]
+        if not lines:
+            continue
+        first = "; ".join(lines[:_MAX_LINES])
+        if more := len(lines[_MAX_LINES:]):
+            first += f" and {more} more"
+        yield (
+            f"Warning: {config.path} names {path}, which can run commands or use files on this "
+            f"machine: {first}. {option} names another file."
+        )
+
+
+def _shortened(line: str) -> str:
+    return " ".join(line.split())[:_MAX_CHARACTERS]
 
 
 def _ssh_commands(path: Path) -> Iterator[str]:
@@ -75,12 +89,16 @@ def _kubeconfig_commands(path: Path) -> Iterator[str]:
             document = yaml.safe_load(_text(Path(name)))
         except yaml.YAMLError:
             continue
-        users = document.get("users") if isinstance(document, dict) else None
-        for user in users if isinstance(users, list) else ():
-            credentials = user.get("user") if isinstance(user, dict) else None
-            for key, value in credentials.items() if isinstance(credentials, dict) else ():
+        for user in _entry(document, "users", list):
+            for key, value in _entry(user, "user", dict).items():
                 if key not in _INLINE:
                     yield f"{key} {value}"
+
+
+def _entry(node: Any, key: str, kind: type[_KindT]) -> _KindT:
+    """Return an entry of a mapping; empty if there is none of that kind."""
+    found = node.get(key) if isinstance(node, dict) else None
+    return found if isinstance(found, kind) else kind()
 
 
 def _text(path: Path) -> str:

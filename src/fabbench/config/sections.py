@@ -1,9 +1,7 @@
 """The sections of `fabbench.yaml`: defaults, variants and targets.
 
-The types of options read their values.
-
-It alone uses PyYAML: every scalar stays as it is written, and nothing is ever constructed from
-tags.
+The types of options read their values. YAML is read here alone: every scalar stays as it is
+written, and nothing is ever constructed from tags.
 """
 
 import re
@@ -39,6 +37,9 @@ if TYPE_CHECKING:
 Tree: TypeAlias = "str | list[Tree] | dict[str, Tree] | None"
 """A text, or None for nothing at all; a list; a mapping."""
 
+Entries: TypeAlias = dict[str, Tree]
+"""Those of a mapping."""
+
 _MERGE = "tag:yaml.org,2002:merge"
 
 
@@ -52,11 +53,10 @@ def parse(text: str, source: str) -> Tree:
     try:
         tree: Tree = yaml.load(text, Loader=_loader())  # noqa: S506 - a SafeLoader
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
+        where = f"{source}:{_position(error)}"
+        problem = _problem(error)
         raise RequestError(
-            f"{source}:{line}:{column}: This is not valid YAML: {_problem(error)}.",
-            hint=_advice(error),
+            f"{where}: This is not valid YAML: {problem}.", hint=_advice(error)
         ) from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
@@ -68,33 +68,31 @@ def parse(text: str, source: str) -> Tree:
     return tree
 
 
+def _position(error: "yaml.MarkedYAMLError") -> str:
+    """Return line and column, counted from 1."""
+    mark = error.problem_mark or error.context_mark
+    if mark is None:
+        return "1:1"
+    line = mark.line + 1
+    column = mark.column + 1
+    return f"{line}:{column}"
+
+
 @cache
 def _loader() -> Any:
     import yaml
 
     class TextLoader(yaml.SafeLoader):
-        yaml_implicit_resolvers = {"<": [(_MERGE, re.compile("<<"))]}  # noqa: RUF012 - as PyYAML has it
+        yaml_implicit_resolvers = {"<": [(_MERGE, re.compile("<<"))]}  # noqa: RUF012
 
         @override
         def compose_mapping_node(self, anchor: Any) -> "yaml.MappingNode":
-            # PyYAML silently takes the last of two equal keys.
             node: yaml.MappingNode = super().compose_mapping_node(anchor)
-            first: dict[str, int] = {}
-            for key, _ in node.value:
-                if key.tag != _MERGE and isinstance(key, yaml.ScalarNode):
-                    if not key.value or key.value in first:
-                        line = first.get(key.value)
-                        problem = (
-                            f"the key {key.value} is a duplicate of the one on line {line}"
-                            if line
-                            else "no key"
-                        )
-                        raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
-                    first[key.value] = key.start_mark.line + 1
+            _require_distinct_keys(node)
             return node
 
     TextLoader.yaml_constructors = {
-        "tag:yaml.org,2002:str": lambda _, node: node.value or (None if node.style is None else ""),
+        "tag:yaml.org,2002:str": lambda _, node: _text_of(node),
         "tag:yaml.org,2002:seq": lambda loader, node: loader.construct_sequence(node, deep=True),
         "tag:yaml.org,2002:map": lambda loader, node: loader.construct_mapping(node, deep=True),
         None: yaml.SafeLoader.construct_undefined,
@@ -102,16 +100,39 @@ def _loader() -> Any:
     return TextLoader
 
 
+def _require_distinct_keys(node: "yaml.MappingNode") -> None:
+    """Raise MarkedYAMLError for an empty key, or two equal ones: PyYAML takes the last of them."""
+    import yaml
+
+    first: dict[str, int] = {}
+    for key, _ in node.value:
+        if key.tag == _MERGE or not isinstance(key, yaml.ScalarNode):
+            continue
+        problem = "" if key.value else "no key"
+        if key.value in first:
+            line = first[key.value]
+            problem = f"the key {key.value} is a duplicate of the one on line {line}"
+        if problem:
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+        first[key.value] = key.start_mark.line + 1
+
+
+def _text_of(node: "yaml.ScalarNode") -> str | None:
+    """Return a scalar as it is written; None for nothing at all, which quotes would make a text."""
+    if not node.value and node.style is None:
+        return None
+    text: str = node.value
+    return text
+
+
 def _problem(error: "yaml.MarkedYAMLError") -> str:
-    problem, mark = (
-        (error.problem or "it cannot be read").replace("'\\t'", "tab"),
-        error.context_mark,
-    )
-    return (
-        f"{problem} ({error.context}, from line {mark.line + 1})"
-        if error.context and mark
-        else problem
-    )
+    problem = error.problem or "it cannot be read"
+    problem = problem.replace("'\\t'", "tab")
+    mark = error.context_mark
+    if not error.context or mark is None:
+        return problem
+    line = mark.line + 1
+    return f"{problem} ({error.context}, from line {line})"
 
 
 def _advice(error: "yaml.MarkedYAMLError") -> str | None:
@@ -127,11 +148,9 @@ Read: TypeAlias = Callable[[Tree, str], Any]
 """Reads a value at a path such as ``targets.prod.port``; None: something is wrong with it."""
 
 TARGET_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-LAUNCHER, OPTIONS = "launcher", "options"
-"""Keys of a target that are not options.
-
-Its launcher, and a mapping for more keys of the launcher.
-"""
+LAUNCHER = "launcher"
+OPTIONS = "options"
+"""Keys of a target that are not options: its launcher, and a mapping for more keys of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,10 +162,7 @@ class Defaults:
         FABRIC, "Configurations, the first against the last (--fabric).", many=tuple
     )
     run: Mapping[str, Mapping[str, str | bool | tuple[str, ...]]] = field(default_factory=dict)
-    """Benchmark → long name of an option → value as typed.
-
-    A tuple for an option given several times.
-    """
+    """Benchmark → long name of an option → value as typed; a tuple where there may be several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,8 +197,10 @@ ABOUT: Mapping[str, tuple[str, str]] = MappingProxyType({
 
 def options_of(kind: type[LauncherOptions]) -> Mapping[str, Option]:
     """Return all options of the targets of a launcher, by the names of their fields."""
-    common = {name: each for name, each in declared(Target).items() if name not in kind.without}
-    return {**common, **declared(kind)}
+    options = dict(declared(Target))
+    for name in kind.without:
+        options.pop(name, None)
+    return {**options, **declared(kind)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,10 +211,7 @@ class Reader:
     """The directory of the file, which its relative paths start from."""
     launchers: Mapping[str, type[LauncherOptions]]  # Launcher → its options
     benchmarks: Callable[[str], Mapping[str, Option]] | None
-    """Returns the options of a benchmark's command, by `Option.word`; raises RequestError. None.
-
-    Not checked.
-    """
+    """Returns a benchmark's options by `Option.word`, or raises RequestError; None: not checked."""
     mistakes: list[str] = field(default_factory=list)
 
     def file(self, tree: Tree) -> dict[str, Any]:
@@ -209,21 +224,26 @@ class Reader:
         }
         values = self._section(tree, "", known)
         names = {*values.get("targets", ()), *self.launchers}
-        if (default := values.get("default")) and default not in names:
+        default = values.get("default")
+        if default and default not in names:
             self._unknown("default", default, sorted(names), what="target")
         return values
 
     def _wrong(self, path: str, tree: Tree, expected: str) -> None:
-        seen = {type(None): "empty", list: "a list", dict: "a mapping"}.get(type(tree), repr(tree))
+        kinds = {type(None): "empty", list: "a list", dict: "a mapping"}
+        seen = kinds.get(type(tree), repr(tree))
         self.mistakes.append(f"{path} is {seen}; expected {expected}.")
+
+    def _refused(self, path: str, error: RequestError) -> None:
+        hint = error.hint or ""
+        self.mistakes.append(f"{path}: {error} {hint}".rstrip())
 
     def _unknown(self, path: str, name: str, valid: Collection[str], *, what: str = "key") -> None:
         # Case and underscores are the most common typos.
         near = did_you_mean(nearest(name.replace("_", "-"), valid))
         where = f"{path}: unknown" if path else "Unknown"
-        self.mistakes.append(
-            f"{where} {what} {name!r}.{near} Valid here: {', '.join(valid) or 'none'}."
-        )
+        known = ", ".join(valid) or "none"
+        self.mistakes.append(f"{where} {what} {name!r}.{near} Valid here: {known}.")
 
     def _section(
         self, tree: Tree, path: str, known: Mapping[str, Read], *, what: str = "key"
@@ -231,22 +251,28 @@ class Reader:
         """Return key → value of the valid entries. An empty section counts as absent."""
         if not isinstance(tree, dict):
             if tree is not None:
-                self._wrong(path or "The file", tree, f"a mapping with some of {', '.join(known)}")
+                keys = ", ".join(known)
+                self._wrong(path or "The file", tree, f"a mapping with some of {keys}")
             return {}
         values = {}
-        for name, value in tree.items():
-            if name in known:
-                values[name] = known[name](value, f"{path}.{name}".lstrip("."))
-            else:
+        for name, entry in tree.items():
+            if name not in known:
                 self._unknown(path, name, known, what=what)
-        return {name: value for name, value in values.items() if value is not None}
+                continue
+            place = f"{path}.{name}" if path else name
+            value = known[name](entry, place)
+            if value is not None:
+                values[name] = value
+        return values
 
     def _names(
         self, read: Callable[[str, Tree, str], Any], tree: Tree, path: str
     ) -> dict[str, Any]:
         """Read a mapping whose keys are names that the user chose."""
         if tree is not None and not isinstance(tree, dict):
-            self._wrong(path, tree, ABOUT[path.rpartition(".")[2]][0])
+            key = path.rpartition(".")[2]
+            expected, _ = ABOUT[key]
+            self._wrong(path, tree, expected)
             return {}
         return self._section(tree, path, {name: partial(read, name) for name in tree or ()})
 
@@ -254,42 +280,54 @@ class Reader:
 
     def _options(self, kind: type, *, without: Collection[str] = ()) -> dict[str, Read]:
         """Return readers for the options of a dataclass, by their keys."""
-        options = (each for name, each in declared(kind).items() if name not in without)
-        return {each.key: partial(self._value, each) for each in options if each.only != "render"}
+        readers: dict[str, Read] = {}
+        for name, each in declared(kind).items():
+            if name not in without and each.only != "render":
+                readers[each.key] = partial(self._value, each)
+        return readers
 
     def _value(self, option: Option, tree: Tree, path: str) -> Any:
-        places: dict[str, Tree] = {path: tree}
-        if isinstance(option.type, Environment) and isinstance(tree, dict):
-            places = {
-                f"{path}.{name}": f"{name}={value}" if isinstance(value, str) else value
-                for name, value in tree.items()
-            }
-        elif option.many and isinstance(tree, list) and tree:
-            places = {f"{path}[{index}]": value for index, value in enumerate(tree)}
-        elif isinstance(option.type, Environment) or (
-            option.many and not (option.type.lists and tree)
-        ):
+        """Return the value of an option; None if something is wrong with it."""
+        variables = isinstance(option.type, Environment)
+        if variables and isinstance(tree, dict):
+            return self._variables(option, tree, path)
+        if not option.many:
+            return self._scalar(option, tree, path)
+        values = []
+        if isinstance(tree, list) and tree:
+            for index, each in enumerate(tree):
+                values.append(self._scalar(option, each, f"{path}[{index}]"))
+        elif tree and option.type.lists and not variables:
+            values = [self._scalar(option, tree, path)]
+        else:
             self._wrong(path, tree, option.expected)
             return None
-        values = [self._scalar(option, value, at) for at, value in places.items()]
-        if any(value is None for value in values):
-            return None
-        return option.many(values) if option.many else values[0]
+        return _combined(option, values)
+
+    def _variables(self, option: Option, tree: Entries, path: str) -> Any:
+        """Return environment variables of a mapping."""
+        values = []
+        for name, value in tree.items():
+            pair = f"{name}={value}" if isinstance(value, str) else value
+            values.append(self._scalar(option, pair, f"{path}.{name}"))
+        return _combined(option, values)
 
     def _scalar(self, option: Option, tree: Tree, path: str) -> Any:
-        if isinstance(tree, str):
-            try:
-                value = option.type.parse(tree)
-            except ValueError as error:
-                if str(error):
-                    self.mistakes.append(f"{path}: {error}.")
-                    return None
+        expected = option.type.expected
+        if isinstance(option.type, Environment):
+            expected = "a text"
+        if not isinstance(tree, str):
+            self._wrong(path, tree, expected)
+            return None
+        try:
+            value = option.type.parse(tree)
+        except ValueError as error:
+            if str(error):
+                self.mistakes.append(f"{path}: {error}.")
             else:
-                return self.folder / value if isinstance(option.type, File) else value
-        self._wrong(
-            path, tree, "a text" if isinstance(option.type, Environment) else option.type.expected
-        )
-        return None
+                self._wrong(path, tree, expected)
+            return None
+        return self.folder / value if isinstance(option.type, File) else value
 
     def _typed(self, option: Option, tree: Tree, path: str) -> Any:
         """Return a value, or several, as checked texts, or whether a flag is set.
@@ -300,36 +338,30 @@ class Reader:
         values = [self._scalar(option, each, path) for each in items]
         if any(value is None for value in values):
             return None
-        return (
-            values[0] if isinstance(values[0], bool) else tuple(items) if option.many else items[0]
-        )
+        if isinstance(values[0], bool):
+            return values[0]
+        return tuple(items) if option.many else items[0]
 
     # ------------------------------------------------------------ sections
 
     def _defaults(self, tree: Tree, path: str) -> Defaults:
-        known: dict[str, Read] = {
-            **self._options(Defaults),
-            "run": partial(self._names, self._benchmark),
-        }
+        known = self._options(Defaults)
+        known["run"] = partial(self._names, self._benchmark)
         return Defaults(**self._section(tree, path, known))
 
     def _benchmark(self, name: str, tree: Tree, path: str) -> dict[str, Any] | None:
-        if self.benchmarks is None:
-            return (
-                {key: value for key, value in tree.items() if value}
-                if isinstance(tree, dict)
-                else None
-            )
         if not isinstance(tree, dict):
-            self._wrong(path, tree, "a mapping of options to values")
+            if self.benchmarks is not None:
+                self._wrong(path, tree, "a mapping of options to values")
             return None
+        if self.benchmarks is None:
+            return {key: value for key, value in tree.items() if value}
         try:
-            known = {
-                word: partial(self._typed, each) for word, each in self.benchmarks(name).items()
-            }
+            options = self.benchmarks(name)
         except RequestError as error:
-            self.mistakes.append(f"{path}: {error} {error.hint or ''}".rstrip())
+            self._refused(path, error)
             return None
+        known = {word: partial(self._typed, each) for word, each in options.items()}
         return self._section(tree, path, known, what="option")
 
     def _variant(self, name: str, tree: Tree, path: str) -> Variant | None:
@@ -337,9 +369,9 @@ class Reader:
         try:
             check_name(name)
         except RequestError as error:
-            self.mistakes.append(f"{path}: {error} {error.hint}")
+            self._refused(path, error)
             return None
-        return Variant(name=name, **{key.replace("-", "_"): value for key, value in values.items()})
+        return Variant(name=name, **_fields(values))
 
     def _target(self, name: str, tree: Tree, path: str) -> Target | None:
         if not TARGET_NAME.search(name) or "\n" in name:
@@ -351,44 +383,77 @@ class Reader:
                 f"{path}: a target cannot have the name of a launcher: --on {name} means that."
             )
         if not isinstance(tree, dict | None):
-            self._wrong(
-                path, tree, f"a mapping with some of {LAUNCHER}, {', '.join(declared(Target))}"
-            )
+            common = ", ".join(declared(Target))
+            self._wrong(path, tree, f"a mapping with some of {LAUNCHER}, {common}")
             return None
         entries = dict(tree or {})
-        more, launcher = entries.pop(OPTIONS, None), entries.pop(LAUNCHER, None)
-        if isinstance(more, dict):
-            entries |= more
-        elif more is not None:
-            self._wrong(f"{path}.{OPTIONS}", more, ABOUT[OPTIONS][0])
-        if not isinstance(launcher, str):
-            known = ", ".join(sorted(self.launchers))
-            self.mistakes.append(f"{path} has no launcher. Add launcher: and one of {known}.")
-            return None
-        if launcher not in self.launchers:
-            self._unknown(f"{path}.launcher", launcher, sorted(self.launchers), what="launcher")
+        entries |= self._more_entries(entries.pop(OPTIONS, None), f"{path}.{OPTIONS}")
+        launcher = self._launcher(entries.pop(LAUNCHER, None), path)
+        if launcher is None:
             return None
         kind = self.launchers[launcher]
         keys = {**self._options(Target, without=kind.without), **self._options(kind)}
-        others = {each.key for of in self.launchers.values() for each in options_of(of).values()}
-        for key in [key for key in entries if key in others and key not in keys]:
-            del entries[key]
-            self.mistakes.append(
-                f"{path}: {key} has no effect with the launcher {launcher}. Valid: "
-                f"{', '.join(keys)}."
-            )
-        for each in (options_of(kind)[required] for required in kind.requires):
+        self._require_effect(entries, keys, launcher, path)
+        options = options_of(kind)
+        for each in (options[name] for name in kind.requires):
             if each.key not in entries:
-                text = (
+                self.mistakes.append(
                     f"{path} has no {each.key}, which the launcher {launcher} needs: "
                     f"{each.type.expected}."
                 )
-                self.mistakes.append(text)
-        values = self._section(entries, path, keys)
-        fields = {key.replace("-", "_"): value for key, value in values.items()}
+        fields = _fields(self._section(entries, path, keys))
         own = {each: fields.pop(each) for each in declared(kind) if each in fields}
         try:
             return Target(name=name, launcher=launcher, options=kind(**own), **fields)
         except RequestError as error:
-            self.mistakes.append(f"{path}: {error} {error.hint or ''}".rstrip())
+            self._refused(path, error)
             return None
+
+    def _more_entries(self, tree: Tree, path: str) -> Entries:
+        """Return the keys of a target that are below `OPTIONS`."""
+        if isinstance(tree, dict):
+            return tree
+        if tree is not None:
+            expected, _ = ABOUT[OPTIONS]
+            self._wrong(path, tree, expected)
+        return {}
+
+    def _launcher(self, tree: Tree, path: str) -> str | None:
+        """Return the launcher of a target; None if there is none, or an unknown one."""
+        known = sorted(self.launchers)
+        if not isinstance(tree, str):
+            names = ", ".join(known)
+            self.mistakes.append(f"{path} has no launcher. Add launcher: and one of {names}.")
+            return None
+        if tree not in self.launchers:
+            self._unknown(f"{path}.{LAUNCHER}", tree, known, what=LAUNCHER)
+            return None
+        return tree
+
+    def _require_effect(
+        self, entries: Entries, keys: Collection[str], launcher: str, path: str
+    ) -> None:
+        """Take out the entries that only other launchers have: each is a mistake."""
+        others: set[str] = set()
+        for kind in self.launchers.values():
+            options = options_of(kind).values()
+            others.update(each.key for each in options)
+        valid = ", ".join(keys)
+        for key in [*entries]:
+            if key in others and key not in keys:
+                del entries[key]
+                self.mistakes.append(
+                    f"{path}: {key} has no effect with the launcher {launcher}. Valid: {valid}."
+                )
+
+
+def _combined(option: Option, values: list[Any]) -> Any:
+    """Return several values as one; None if something is wrong with any."""
+    if option.many is None or any(value is None for value in values):
+        return None
+    return option.many(values)
+
+
+def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values of keys by the names of their fields."""
+    return {key.replace("-", "_"): value for key, value in values.items()}

@@ -52,7 +52,7 @@ def plan(request: RunRequest, inventory: Inventory) -> Plan:
 
 
 def _require_variant(variant: Variant, benchmark: str, inventory: Inventory) -> None:
-    """Raise FabbenchError for a variant that a target cannot have, or an image that does not fit."""
+    """Raise FabbenchError for a variant that a target cannot have, or an image that is unfit."""
     only_variables = replace(variant, env={}) == Variant(name=variant.name)
     if variant.name not in inventory.variants and not only_variables:
         raise RequestError(
