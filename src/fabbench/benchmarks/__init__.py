@@ -165,11 +165,8 @@ class Benchmark(ABC):
         ""  # The metric by which a sweep compares nodes; empty: the first of the case
     )
     summary: str = ""  # Its description in the list of `fabbench run`: one sentence
-
-    @property
-    def help(self) -> str:
-        """The text of `fabbench run NAME --help`, with examples (``Example: …``) at the end."""
-        return ""
+    help: str = ""
+    """The text of `fabbench run NAME --help`, with examples (``Example: …``) at the end."""
 
     def work_type(self) -> type[Any] | None:
         """Return the dataclass of what it measures (`fabbench.benchmarks.standard.Work`); None.

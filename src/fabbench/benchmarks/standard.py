@@ -7,7 +7,6 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from fabbench.benchmarks import Benchmark, Reader
@@ -40,14 +39,6 @@ class RunBenchmark(ReadBenchmark):
 
     The package's module `plan` has its work, which is named after it, too.
     """
-
-    @property
-    @override
-    def help(self) -> str:
-        module = sys.modules[type(self).__module__]
-        return (
-            (files(module) / "help.txt").read_text("utf-8") if hasattr(module, "__path__") else ""
-        )
 
     @override
     def work_type(self) -> type[Any] | None:

@@ -10,8 +10,8 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import click
@@ -31,17 +31,61 @@ from fabbench.model.errors import Exit, FabbenchError, lacks_memory
 from fabbench.model.messages import unbroken, without_secrets
 from fabbench.model.plugins import PluginWarning
 
-_SECTIONS: dict[str, list[str]] = {}
-COMMANDS: dict[str, str] = {}  # Command → what `--help` says of it
-_LOADED: dict[str, tuple[str, str]] = {}  # Command → its module, and its own help
-for _section in (
-    Path(__file__).with_name("help.txt").read_text("utf-8").removeprefix("# ").split("\n# ")
-):
-    _title, *_texts = _section.split("\n## ")
-    for _head, _, _help in (each.partition("\n") for each in _texts):
-        _name, _module, COMMANDS[_name] = _head.split(" | ")
-        _SECTIONS.setdefault(_title.strip(), []).append(_name)
-        _LOADED[_name] = _module, _help.strip().replace("\\b", "\b")
+
+@dataclass(frozen=True)
+class ListedCommand:
+    """A command before it is loaded: its own help is the docstring of its function."""
+
+    name: str
+    module: str  # Of this package
+    summary: str  # What `fabbench --help` says of it
+
+
+_SECTIONS = {
+    "Measure": (
+        ListedCommand(
+            "accept", "accept", "Test new nodes rung by rung, and answer: accepted or not."
+        ),
+        ListedCommand(
+            "check", "cluster", "Check hosts or clusters before a run, and suggest fixes."
+        ),
+        ListedCommand("run", "run_command", "Run a benchmark and compare configurations."),
+        ListedCommand("sweep", "sweep_command", "Find bad nodes, NICs and links of a cluster."),
+        ListedCommand("rerun", "run_command", "Repeat a past run."),
+        ListedCommand(
+            "render", "render", "Print a script or manifests that run the benchmark elsewhere."
+        ),
+    ),
+    "Read results": (
+        ListedCommand(
+            "compare", "read_results", "Compare runs and log files, and gate on the result."
+        ),
+        ListedCommand("parse", "read_results", "Read benchmark logs and print their results."),
+        ListedCommand(
+            "explain", "read_results", "Diagnose which network a log or run used, and why."
+        ),
+        ListedCommand(
+            "report", "read_results", "Write runs or logs as an HTML page, to read or to send."
+        ),
+    ),
+    "Past runs": (
+        ListedCommand("runs", "past_runs", "List past runs, or remove them."),
+        ListedCommand("show", "past_runs", "Print a past run."),
+        ListedCommand("history", "past_runs", "Show how a metric changed over past runs."),
+    ),
+    "Cluster and setup": (
+        ListedCommand(
+            "clean", "cluster", "Remove leftover pods and jobs from a cluster (not local runs)."
+        ),
+        ListedCommand(
+            "config", "config_file", "Show the targets and defaults of fabbench.yaml, and check it."
+        ),
+        ListedCommand(
+            "completion", "config_file", "Print the completion script for bash, zsh or fish."
+        ),
+    ),
+}
+COMMANDS = {each.name: each for commands in _SECTIONS.values() for each in commands}
 _TRY = (
     ("fabbench check --efa --on local", "is EFA ready on this machine?"),
     ("fabbench explain job.log", "which network did this job use?"),
@@ -66,29 +110,22 @@ class Commands(SuggestingGroup):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands, without importing them, and some to try."""
         del ctx
-        width = max(map(len, COMMANDS))
-        sections = {
-            name: [(each, COMMANDS[each]) for each in commands]
-            for name, commands in _SECTIONS.items()
-        }
-        for name, records in (sections | {"Try": [*_TRY]}).items():
-            with formatter.section(name):
-                formatter.write_dl(
-                    [(f"{each:{width}}", text) for each, text in records], col_max=40
-                )
+        for title, commands in _SECTIONS.items():
+            _write_section(formatter, title, [(each.name, each.summary) for each in commands])
+        _write_section(formatter, "Try", _TRY)
 
     @override
     def loaded(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
-        if cmd_name not in COMMANDS:
+        known = COMMANDS.get(cmd_name)
+        if known is None:
             return None
-        module, about = _LOADED[cmd_name]
-        every = vars(importlib.import_module(f"{__name__}.{module}")).values()
-        command = next(
-            each for each in every if isinstance(each, click.Command) and each.name == cmd_name
-        )
-        command.short_help, command.help = COMMANDS[cmd_name], about
-        return command
+        module = importlib.import_module(f"{__name__}.{known.module}")
+        for command in vars(module).values():
+            if isinstance(command, click.Command) and command.name == cmd_name:
+                command.short_help = known.summary
+                return command
+        return None
 
     @override
     def main(self, *args: Any, **more: Any) -> Any:
@@ -137,6 +174,15 @@ class Commands(SuggestingGroup):
                     f"Error: {where} could not be written or read: {error.strerror}.{full}"
                 )
             ctx.exit(Exit.REFUSED)
+
+
+def _write_section(
+    formatter: click.HelpFormatter, title: str, rows: Sequence[tuple[str, str]]
+) -> None:
+    width = max(map(len, COMMANDS))  # the same in all sections
+    padded = [(name.ljust(width), about) for name, about in rows]
+    with formatter.section(title):
+        formatter.write_dl(padded, col_max=40)
 
 
 def _interrupted(ctx: click.Context, interrupt: BaseException) -> NoReturn:

@@ -71,7 +71,23 @@ def command(
     form: str,
     **_: Any,
 ) -> Exit:
-    """Climb the ladder, go on with one, or compare two certificates; return 0, 1 or 4."""
+    """Test nodes rung by rung, and answer: accepted, rejected or incomplete.
+
+    Checks, each node alone, each NIC, pairs of nodes, all nodes together. Machines are held once. A
+    node that a rung finds bad is left out of later rungs; a rung that fails stops only what depends
+    on it. Between nodes the fabric must be proven. Figures are judged by published ones, or by
+    --thresholds.
+
+    The exit status is 0 if all nodes are accepted, 1 if something is bad, and 4 if something was
+    not tested or is not certain. The certificate is stored: --resume ID, --resume last, --compare
+    OLD NEW.
+
+    Example: fabbench accept --on ssh --host node[01-08] -o certificate.html
+
+    Example: fabbench accept --level full --profile inference --thresholds limits.json
+
+    Example: fabbench accept --compare 20261101T080000Z-a1b2c3 last
+    """
     from fabbench.cli.live import watching, watching_sweep
     from fabbench.config.given import values_of
     from fabbench.runs.acceptance import Acceptance, go_on, open_certificate

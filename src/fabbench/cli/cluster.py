@@ -31,7 +31,21 @@ from fabbench.model.messages import listed
 )
 @results(LISTED)
 def check(**given: Any) -> Exit:
-    """Check machines; return 3 if a check failed."""
+    """Check hosts or clusters before a run, and suggest fixes.
+
+    All machines are checked concurrently: whether they answer, what they have (libfabric, EFA,
+    GPUs, programs, limits), what differs between them, and whether they reach each other, with real
+    TCP connections on ephemeral ports. Read-only.
+
+    "skip" means not checked; it is not a pass. Skipped checks that need no action are only counted;
+    -v lists them. The exit status is 3 if anything failed, 2 for a usage error, else 0.
+
+    On kubernetes the cluster's nodes are shown, and checked by what the cluster reports about them;
+    --node, --instance-type and --selector choose which. Nothing is started there, except with
+    --deep.
+
+    Example: fabbench check --efa --host node-1 --host node-2
+    """
     from fabbench.config.requests import default_work, with_image
     from fabbench.hosts.check import check_hosts, worst
     from fabbench.launchers import launcher_named
@@ -92,7 +106,24 @@ def clean(
     yes: bool,
     **_reaching: Any,
 ) -> Exit:
-    """Remove what is left; return whether anything stays that should go."""
+    """Remove leftover pods and jobs from a cluster (not local runs: `fabbench runs rm`).
+
+    Runs remove what they create, and what a killed run created exits on its own within two minutes.
+    This command finds the rest by its labels and lists it. It removes what is no longer running: a
+    Job that has ended, and objects without one. Anything running may belong to somebody's run in
+    progress, and is kept unless you pass --older-than or --all.
+
+    A pod whose node is lost stays until the node is back. With --force the cluster forgets it,
+    although what runs in it may continue there until the node comes back or is terminated.
+
+    On slurm it lists this user's jobs that fabbench submitted. All of them are pending or running,
+    so pass --older-than or --all to choose which ones to cancel.
+
+    It asks first. Without --yes and without a terminal nothing is removed. The exit status is 1 if
+    there was something to remove and it was not, else 0.
+
+    Example: fabbench clean --older-than 1h --yes
+    """
     from fabbench.launchers import launcher_named
     from fabbench.report.table import Table, to_terminal
 

@@ -91,7 +91,11 @@ def config_option() -> click.Option:
 @results(("text", "json"), "How to write the configuration.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of fabbench.yaml, for editors.")
 def config_(file: Path | None, form: str, *, schema: bool) -> None:
-    """Print what is read from fabbench.yaml, or its schema."""
+    """Show which fabbench.yaml is read, its targets and its defaults. A mistake in it is an error.
+
+    It is searched for in this directory and those above it, up to the first that has a .git, then
+    in ~/.config/fabbench (XDG_CONFIG_HOME).
+    """
     if schema:
         from fabbench.benchmarks import runnable_names
         from fabbench.config.schema import schema as generated
@@ -135,7 +139,19 @@ def _document(config: "Config") -> dict[str, Any]:
     }
 
 
-@click.command("completion")
+_COMPLETION_HELP = """\
+Print the completion script of a shell.
+
+It completes commands, options, and values that are one of a few words.
+
+\b
+eval "$(fabbench completion bash)"     # in ~/.bashrc
+eval "$(fabbench completion zsh)"      # in ~/.zshrc
+fabbench completion fish | source      # in ~/.config/fish/config.fish
+"""
+
+
+@click.command("completion", help=_COMPLETION_HELP)
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 def completion(shell: str) -> None:
     """Print what click completes with."""

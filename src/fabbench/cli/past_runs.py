@@ -53,7 +53,13 @@ _SPARE = (
 def runs(
     ctx: click.Context, /, store: Path, limit: int | None, form: str, *, wide: bool, **filters: Any
 ) -> None:
-    """Print the list."""
+    """List past runs, the newest first.
+
+    `fabbench show ID` prints one, `fabbench runs rm` removes some. PEAK is the best value of the
+    first configuration.
+
+    Example: fabbench runs --benchmark nccl --since 7d
+    """
     from fabbench.report.table import Overview, Table, render_overview
 
     if ctx.invoked_subcommand is not None:
@@ -170,7 +176,12 @@ def _record(store: Path, run: "Summary") -> dict[str, object]:
 @results(COMPARED, "How to write its comparison; json also has the executions.")
 @takes("metric", "sizes", "store")
 def show(named: str, form: str, metric: str | None, sizes: range | None, store: Path) -> Exit:
-    """Print one run, or the comparison of anything else."""
+    """Print a run: its request, executions, outcomes, comparison, nodes and NICs.
+
+    RUN is a directory, an id, the beginning or the end of one, or `last` (the default). Results are
+    read again from the benchmark's own output, even if the run was stopped. Of anything else that
+    `compare` takes (a log, RUN:CONFIG, a table of results), the comparison is printed.
+    """
     from fabbench.analysis.compare import compare
     from fabbench.runs.inputs import whole_runs
     from fabbench.runs.load_columns import columns_within, load
@@ -287,7 +298,19 @@ def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
 @takes("where", "since", "sizes", "store", "wide")
 @results(("markdown", "csv", "json", "html", "terminal"))
 def show_history(metric: str, sizes: range | None, form: str, store: Path, **chosen: Any) -> None:
-    """Print the series, and their changes."""
+    """Show how a metric changed over the runs of a store, and with which run.
+
+    Runs of the same benchmark, options, configuration, target, number and types of nodes are one
+    series. It has the median of each run's repeats that are ok: at SIZE, or the best of all sizes
+    or of those of --size. A change of level is reported with its first run, and with what else
+    changed then: versions, image, nodes, environment; or as a slow drift. In 200 runs without a
+    change, looked at after each, the chance that one is ever reported is 5% at most, if neighboring
+    runs correlate by at most 0.8, or 0.5 with some outliers.
+
+    -o history.html is a page with a plot for each series.
+
+    Example: fabbench history busbw@1G --where name=nightly
+    """
     from fabbench.report.history_report import NAMED, history_table, render_history
     from fabbench.runs.history import history, parse_metric, parse_where
 

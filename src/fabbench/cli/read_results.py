@@ -42,7 +42,18 @@ def parse(
     exit_zero: bool,
     **known: Any,
 ) -> Exit:
-    """Print results as they are read; return whether all are ok."""
+    """Read benchmark logs and print their results.
+
+    LOG is the output of a benchmark (detected automatically) with the prefixes of any launcher, the
+    JSON of nccl-tests' -J, or fabbench's own JSON or CSV (unproven); - is standard input. It may be
+    compressed (gzip, bzip2, xz, zstd). A directory stands for all files in it and below; those that
+    have nothing to do with a benchmark are left out. A list (a.log,b.log) stands for these files.
+    RUN is a run's directory, an id, `last`, or RUN:CONFIG; it is judged as it was measured. Many
+    files, and large ones, are read on all cores.
+
+    The exit status is 0 if every log is ok, 4 if one is not, and 3 if a file cannot be read or
+    nothing in it is recognized.
+    """
     from fabbench.logs.signs import Unread
     from fabbench.report.log_report import log_writer
     from fabbench.runs.inputs import ParseJob, read, sources_of
@@ -89,7 +100,18 @@ def parse(
 def explain(
     inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, ...], **known: Any
 ) -> Exit:
-    """Print diagnoses; return whether every network is the expected one."""
+    """Diagnose which network a log or run used, and why.
+
+    For each benchmark execution: the outcome and its reason, the facts with the line that states
+    each, and the findings with advice. A log without a benchmark, such as a training job's with
+    NCCL_DEBUG=INFO, is diagnosed too: which network the job uses. Files that the processes of one
+    job wrote (NCCL_DEBUG_FILE) are read as one. LOG may be a directory, or compressed; - is
+    standard input. RUN is a directory, an id, `last`, or RUN:CONFIG, and is judged as it was
+    measured. Logs of one test are compared with the last.
+
+    The exit status is that of `parse`, and 0 for a log without a benchmark whose network is not
+    contradicted.
+    """
     from fabbench.logs.signs import Unread
     from fabbench.report.log_report import diagnosis, diagnosis_record, predictions, read_wanted
     from fabbench.runs.inputs import read_source, sources_of
@@ -159,7 +181,18 @@ def compare_inputs(
     gates: tuple[str, ...],
     **given: Any,
 ) -> Exit:
-    """Compare inputs; return the worst of what it and the gates say."""
+    """Compare runs and log files side by side; the last one is the baseline.
+
+    Each input is a run (a directory, an id, or `last`), RUN:CONFIG, a log file, nccl-tests JSON, a
+    table of results (fabbench's JSON, CSV or Markdown; unproven), or several log files that are
+    repeats: a directory, or a list such as a1.log,a2.log. A run stands for all its configurations,
+    so one run alone compares its configurations. Repeats are reduced to their median. The ratio
+    says how many times better a column is than the baseline. Runs that are not comparable
+    (different ranks, ...) are rejected, unless --allow names the field.
+
+    The exit status is 1 if a gate fails, 2 if the inputs cannot be compared, 3 if one cannot be
+    read, and 4 if one cannot be trusted.
+    """
     from fabbench.analysis.compare import compare
     from fabbench.runs.load_columns import columns_within, load, matching_column, with_labels
 
@@ -201,7 +234,18 @@ def compare_inputs(
 def write_report(
     inputs: tuple[str, ...], metric: str | None, sizes: range | None, form: str, store: Path
 ) -> Exit:
-    """Write a page; return whether all of it could be read."""
+    """Write runs, or logs, as one HTML page: plots, tables, proof, NICs, nodes, commands and findings.
+
+    RUN is a directory, an id, the beginning or the end of one, or `last`, the default. Each run is
+    a section, and several begin with an overview; 100 at most. Everything else that `compare` takes
+    (logs, RUN:CONFIG, tables of results) is compared in one section, the last input being the
+    baseline. The page is one file without scripts, and nothing in it is fetched from elsewhere. The
+    section of a sweep has its suspects and a heat map of all pairs.
+
+    Example: fabbench report last -o report.html
+
+    Example: fabbench report efa.log tcp.log -o report.html
+    """
     from fabbench.runs.inputs import whole_runs
     from fabbench.runs.report_pages import logs_pages
 

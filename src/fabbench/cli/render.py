@@ -70,7 +70,13 @@ class _RenderCommand(RunCommand):
 
 @click.group("render", cls=RunGroup, makes=_RenderCommand)
 def render() -> None:
-    """Pass on to a benchmark."""
+    """Print what would run elsewhere, without contacting anything.
+
+    The document runs every configuration, interleaved and repeated as fabbench run does it.
+    `fabbench parse` and `fabbench compare` read what it prints.
+
+    Example: fabbench render nccl --ab --as script --instance-type p5.48xlarge >nccl.sh
+    """
 
 
 def _document(request: "RunRequest", form: str) -> str:

@@ -387,7 +387,15 @@ def _lines(execution: "Execution", inventory: "Inventory", request: "RunRequest"
 @takes("store")
 @click.pass_context
 def run_(ctx: click.Context, ref: str | None, store: Path) -> Exit:
-    """Pass on to a benchmark, or go on with a run."""
+    """Measure on real machines: every configuration, interleaved and repeated, then a comparison.
+
+    The first configuration is the one in question, the last one the baseline. Everything is kept in
+    a run directory, also when the run is interrupted. `fabbench runs` lists them. --resume keeps
+    its executions that are ok, or the tests of a sweep that ended, and runs the others: the same
+    command line, on the same target.
+
+    Example: fabbench run --resume last
+    """
     if ctx.invoked_subcommand is not None:
         return Exit.FINE
     if ref is None:
@@ -411,7 +419,15 @@ def resume(ctx: click.Context, ref: str, store: Path) -> Exit:
 @takes("store")
 @click.pass_context
 def rerun(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) -> Exit:
-    """Start the command line of a past run."""
+    """Repeat a past run: the same command line, on the same target.
+
+    RUN is a directory, an id, a name (run --name), the beginning or the end of one, or `last`.
+    Further options are those of `fabbench run`, and come after those of the past run.
+
+    Example: fabbench rerun last --repeat 5
+
+    Example: fabbench rerun last --dry-run
+    """
     from fabbench.runs.inputs import open_run
 
     if run.startswith("-"):

@@ -336,7 +336,23 @@ def sweep_(
     store: Path,
     **answer: object,
 ) -> Exit:
-    """Pass on to a benchmark, go on with a sweep, or judge logs."""
+    """Find bad nodes, NICs and links from tests of pairs of nodes.
+
+    With a benchmark, runs them: hosts are set up once, and pairs that share no node are tested
+    concurrently. A test that fails, hangs or uses another network is evidence, and the sweep goes
+    on.
+
+    With --from, reads the logs of any benchmark that fabbench parses. The nodes of a log are taken
+    from the log itself (NCCL, MPI), from its run, or from the name of its file, such as
+    nccl_node-01_node-02.log. A pair that failed counts as evidence.
+
+    The exit status is 1 if something is bad, 4 if these tests do not decide it, and 3 if there is
+    nothing to judge.
+
+    Example: fabbench sweep nccl --on ssh --host node[01-32]
+
+    Example: fabbench sweep --from pair-logs/
+    """
     del answer
     if ctx.invoked_subcommand is not None:
         return Exit.FINE

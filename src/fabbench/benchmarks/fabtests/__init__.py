@@ -33,6 +33,16 @@ class Fabtests(LibfabricBenchmark):
     )  # `%.2f`
 
     summary = "libfabric's fi_rma_bw and similar over all NICs, with GPU memory."
+    help = """\
+    Run a program of libfabric's fabtests: a server and a client process per NIC, all at once.
+
+    Each NIC of the first host is paired with that of the last host. The mean and the sum of all
+    NICs are below the comparison. The GPUs are distributed evenly between NICs.
+
+    Options of the program itself go after --, for both sides.
+
+    Example: fabbench run fabtests --on prod --efa --memory cuda
+    """
 
     @override
     def metrics_of(self, case: str) -> Sequence[str]:

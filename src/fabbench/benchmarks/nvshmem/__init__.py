@@ -62,6 +62,16 @@ class Nvshmem(RunBenchmark):
     resolution = MappingProxyType({"busbw": (1e6,), "algbw": (1e6,)})  # `%.3f` of GB/s
 
     summary = "NVSHMEM's perftests between GPUs."
+    help = """\
+    Run NVSHMEM's perftests with mpirun: two PEs, or one per GPU in collectives.
+
+    The fabrics are efa, ib, roce, ucx, cxi, verbs, and p2p inside one host: NVSHMEM has no sockets.
+    Its debug lines have to show the transport. Options of the programs themselves go after --.
+
+    Example: fabbench run nvshmem --efa --host node-1 --host node-2 --test alltoall_latency
+
+    Example: fabbench run nvshmem --on local --fabric p2p -e 1G -- --bidir
+    """
 
     @override
     def may_begin(self, text: str) -> bool:

@@ -31,6 +31,18 @@ class Osu(RunBenchmark):
     first_words = ("OSU", "OMB", "osu_", "DATA VALIDATION", *WORDS)
     program_names = r"\bosu_[a-z_]+\b"
     summary = "OSU micro-benchmarks between MPI ranks."
+    help = """\
+    Run OSU micro-benchmarks with mpirun: two ranks, or --ranks-per-host on each host for
+    collectives.
+
+    Open MPI's parameters choose the transport, and its log proves it: libfabric for efa and other
+    providers, UCX for ib and roce, sockets for tcp, shm inside one host. Options of the programs
+    themselves go after --.
+
+    Example: fabbench run osu --ab --host node-1 --host node-2 --test osu_latency --test osu_bw
+
+    Example: fabbench run osu --on local --fabric shm --fabric tcp -e 64K
+    """
 
     @override
     def metrics_of(self, case: str) -> Sequence[str]:

@@ -91,6 +91,16 @@ class Perftest(RunBenchmark):
         ),
     )  # the last ones are rules, headings of sides and versions, which precede a table
     summary = "RDMA devices one by one with ib_write_bw and similar."
+    help = """\
+    Run a program of linux-rdma perftest: a server and a client process per RDMA device.
+
+    Each device of the first host is paired with that of the last host. The mean and the sum of all
+    devices are below the comparison. EFA needs a perftest that was built with efadv.
+
+    Options of the program itself go after --, for both sides.
+
+    Example: fabbench run perftest --on prod --fabric roce --test ib_read_bw --together
+    """
     sweep_defaults = MappingProxyType({"timeout_s": "30"})
     joins_groups = True
     joins_steps = True

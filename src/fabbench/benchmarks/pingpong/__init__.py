@@ -34,6 +34,15 @@ class Pingpong(LibfabricBenchmark):
     sweep_defaults = MappingProxyType({"sizes": ("1M",), "timeout_s": "30"})
 
     summary = "Latency and bandwidth of fi_pingpong between two processes."
+    help = """\
+    Run libfabric's fi_pingpong: a server and a client process per size.
+
+    Which provider, domain and addresses were used is read from the program; a configuration that
+    used others than requested counts as off-fabric. `latency` is one-way, `bandwidth` adds both
+    directions.
+
+    Example: fabbench run pingpong --on local --fabric shm --fabric tcp
+    """
 
     @override
     def each_nic(self, work: "PingpongWork") -> "PingpongWork":

@@ -26,6 +26,18 @@ class Torch(RunBenchmark):
     )  # two or three decimals of GB/s
     python_packages = ("torch==2.9.1",)
     summary = "all_reduce of torch.distributed between GPUs."
+    help = """\
+    Run fabbench's own all_reduce program with mpirun: one rank per GPU.
+
+    The program is copied to the hosts; they need torch. Its defaults, 500000 x 2000 float32 (4 GB)
+    and 50 trials, are those of a public example, the benchmark of
+    modal-labs/multinode-training-guide. Fabrics are NCCL's, and are proven as for nccl.
+
+    Example: fabbench run torch --ab --host node-1 --host node-2
+
+    Example: fabbench run torch --on local --fabric p2p --size 64M --size 1G --python
+    ~/venv/bin/python
+    """
 
     @override
     def may_begin(self, text: str) -> bool:
