@@ -1,6 +1,6 @@
 """What goes wrong: what programs print when a run dies, and the lines that show why. Pure.
 
-`fatal.txt` is one table for all benchmarks and launchers, and stands before them: a line that it
+`fatal.toml` is one table for all benchmarks and launchers, and stands before them: a line that it
 knows is no row, and a run with one is never ok, wherever the line stands.
 
 `causes.txt` has one entry per cause. Its first line: the code and its marks (a severity; `effect`:
@@ -19,6 +19,10 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import NamedTuple
 
+import msgspec
+
+from fabbench.model import records
+from fabbench.model.literals import prefilter, required_literals
 from fabbench.model.log import Finding, Log, Severity
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
@@ -47,7 +51,7 @@ class Kind(IntEnum):
     """It ended with an error; why is not said."""
 
 
-_NAME = re.compile("<([A-Z]+)>")
+_KINDS = {kind.name.lower().replace("_", " "): kind for kind in Kind}
 _NAMES = {
     "MPIRUN": "(?:mpirun|prterun|orterun|mpiexec)",
     "DEATH": (
@@ -58,52 +62,59 @@ _NAMES = {
 }
 
 
-class _Entry(NamedTuple):
+class FatalText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a program prints when a run dies: a record of fatal.toml."""
+
     source: str
-    kind: Kind
-    lost: bool
-    lines: int
+    kind: str
+    patterns: tuple[str, ...]
+    examples: tuple[str, ...]
+    counterexamples: tuple[str, ...]
+    lost: bool = False
+    lines: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse a kind that there is not, and a pattern that does not compile."""
+        if self.kind not in _KINDS:
+            kinds = ", ".join(_KINDS)
+            raise ValueError(f"the kind {self.kind!r} is none of {kinds}")
+        for expression in self.expressions:
+            required_literals(expression)
+
+    @property
+    def expressions(self) -> list[str]:
+        """The patterns, with the names in them replaced."""
+        return [records.expand(pattern, _NAMES) for pattern in self.patterns]
 
 
 @cache
-def _table() -> tuple[tuple[_Entry, ...], re.Pattern[str]]:
-    """Return the entries, and a pattern whose named groups are their numbers."""
-    entries: list[_Entry] = []
-    texts: list[list[str]] = []
-    text = (files("fabbench.evidence") / "fatal.txt").read_text("utf-8")
-    for line in re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).splitlines():
-        if line[0] != " ":
-            head, *more = line.removesuffix(" lines").split(", ")
-            source, kind = head.split(": ")
-            lines = int(more[-1]) if more and more[-1].isdecimal() else 1
-            entries.append(
-                _Entry(source, Kind[kind.upper().replace(" ", "_")], "lost" in more, lines)
-            )
-            texts.append([])
-        else:
-            texts[-1].append(_NAME.sub(lambda name: _NAMES[name[1]], line.strip()))
-    each = (f"(?P<t{at}>{'|'.join(group)})" for at, group in enumerate(texts))
-    return tuple(entries), re.compile("|".join(each))
+def fatal_texts() -> tuple[FatalText, ...]:
+    """Return the records of fatal.toml."""
+    return records.load("fabbench.evidence", "fatal.toml", FatalText)
 
 
-# Every line of the table contains one of these; most lines of a log contain none, and take no
-# longer.
-_SIGN = lazy(
-    "rror|ERROR|FATAL|Fatal|fail|xit|EXIT|ill|KILL|erminat|TERM|bort|ABORT|ended|stopped|noticed|ignal|unable|MPI_"
-    "|looks like|components|cannot|lost|slots|attempt|ssert|xception|Interrupt|task\\(s\\)|JSM|LIMIT|limit"
-    "|oom|OOM|revoked|unrecognized|resource|Evicted|Deadline|disconnect|responding|closed|ssh|denied|verification"
-    "|fault|smashing|\\(\\): |corrupt|found|No such|No module|ncclInvalid"
-    "|exactly|operation|NCCL: |Failed to "
-    "|Timeout|timeout|result:|killing|Xid|reaped|stuck|watchdog|setting up"
-    "|FAILED|UNREACHABLE"
-)
+@cache
+def _fatal() -> re.Pattern[str]:
+    """Return a pattern of all fatal texts, whose named groups are the numbers of the records."""
+    groups: list[str] = []
+    for number, text in enumerate(fatal_texts()):
+        either = "|".join(text.expressions)
+        groups.append(f"(?P<t{number}>{either})")
+    return re.compile("|".join(groups))
+
+
+@cache
+def _fatal_filter() -> re.Pattern[str]:
+    """Return a pattern that is in every line with a fatal text; most lines have none of both."""
+    return prefilter(each for text in fatal_texts() for each in text.expressions)
+
+
 # What may stand before a text: nothing, or what ends in a sign, a number, a time or a level.
 # Sentences that quote a text have a word or a quotation mark there, and tables have tabs.
 _PREFIX = lazy(r"(?:.*(?:[]>:)|*#%=}-]|\dZ?|\b[A-Z]+|\bstd(?:err|out)))?\s*", re.DOTALL)
 _CELLS = lazy(r" *\|.*\| *")
 _TAG = lazy(r"^\s*(?:\[[^\]]*\]:? ?)?(?:\*{3} *|=   ?)?")
 _RULE = lazy(r"[-=*+~]{10,}")
-_searched = lru_cache(maxsize=1024)(lambda text: _SIGN.search(text))  # noqa: PLW0108 - not compiled at import; banners recur
 _COUNTER = lazy(r"(?:==> )?((?:\S*/)?[a-z0-9]+_\w+)(?: <==)?[:=]?")  # its name, above its number
 _ABOVE = lazy(r"Parser function exited with Error")
 _FOLLOWS = lazy(
@@ -172,20 +183,14 @@ def by_cause(failures: Sequence[str]) -> list[str]:
 
 def fatal_message(text: str) -> Message | None:
     """Return the message that begins with a line; None if the line shows no end of a run."""
-    if (
-        not (_searched if len(text) < 400 else _SIGN.search)(text)
-        or "\t" in text
-        or _CELLS.fullmatch(text)
-    ):
+    if not _fatal_filter().search(text) or "\t" in text or _CELLS.fullmatch(text):
         return None
-    entries, texts = _table()
-    match = texts.search(text)
+    match = _fatal().search(text)
     if match is None or not _PREFIX.fullmatch(text, 0, match.start()):
         return None
-    source, kind, lost, lines = entries[int(str(match.lastgroup)[1:])]
-    return Message(
-        source, kind, " ".join(text.split()).removeprefix(f"{source}: "), lines - 1, lost
-    )
+    known = fatal_texts()[int(str(match.lastgroup)[1:])]
+    told = " ".join(text.split()).removeprefix(f"{known.source}: ")
+    return Message(known.source, _KINDS[known.kind], told, known.lines - 1, known.lost)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,212 @@
+"""Which texts every match of a regular expression contains: a cheap filter before it."""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cache
+from importlib import import_module
+from itertools import groupby
+from typing import Any, NamedTuple
+
+_LONG_ENOUGH = 12
+"""Characters from which on a literal is rare in any log: then fewer literals are better."""
+_RAREST_FIRST = "JqQzZXjKkvxYwybgfhpHmVudWcDUGBFlMOPASEIRTLNCsrtoaine 0123456789:.-_"
+"""Characters of logs; where a search begins with rare ones, it ends early most often."""
+
+_MORE_SPELLINGS = frozenset("iks")
+"""Letters that `re.IGNORECASE` also finds as letters beyond ASCII."""
+
+
+class Literal(NamedTuple):
+    """A text that a match contains, in any case if `any_case`."""
+
+    text: str
+    any_case: bool = False
+
+
+@cache
+def required_literals(pattern: str) -> frozenset[Literal] | None:
+    """Return texts of which every match of a pattern contains one; None if there are none.
+
+    Raise ValueError for a pattern that does not compile.
+    """
+    try:
+        parsed = _parser().parse(pattern)
+    except re.error as error:
+        raise ValueError(f"the pattern {pattern!r} does not compile: {error}") from None
+    needed = _Needed(any_case=bool(parsed.state.flags & re.IGNORECASE))
+    needed.read(parsed)
+    return needed.best()
+
+
+def prefilter(patterns: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern that is found in every text in which one of the patterns is.
+
+    It consists of literals, and is a fast way to see that a text has none of the patterns.
+    """
+    literals: set[Literal] = set()
+    for pattern in patterns:
+        needed = required_literals(pattern)
+        if needed is None:
+            return re.compile("")
+        literals |= needed
+    return re.compile(_alternation(literals))
+
+
+class _Needed:
+    """Reads a parsed pattern; notes sets of literals of which every match contains one."""
+
+    def __init__(self, *, any_case: bool) -> None:
+        self._any_case = any_case
+        self._run = ""
+        self._candidates: list[frozenset[Literal]] = []
+
+    def best(self) -> frozenset[Literal] | None:
+        """Return the set that the fewest texts contain by chance; None if there is none."""
+        self._end_run()
+        return max(self._candidates, key=_rarity, default=None)
+
+    def read(self, parsed: Any) -> None:
+        """Read a sequence of operations: what matches one after the other."""
+        for operation, argument in parsed:
+            self._operation(str(operation), argument)
+
+    def _operation(self, name: str, argument: Any) -> None:
+        match name:
+            case "LITERAL":
+                self._run += chr(argument)
+            case "AT" | "ASSERT" | "ASSERT_NOT":
+                pass  # no character: what is before and behind it is one run
+            case "SUBPATTERN":
+                _, added, removed, inner = argument
+                self._group(inner, added, removed)
+            case "ATOMIC_GROUP":
+                self.read(argument)
+            case "BRANCH":
+                self._branch(argument[1])
+            case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
+                least, _, inner = argument
+                if least:
+                    self.read(inner)  # the first time
+                self._end_run()
+            case _:
+                self._end_run()
+
+    def _group(self, inner: Any, added: int, removed: int) -> None:
+        any_case = self._any_case
+        if added & re.IGNORECASE:
+            any_case = True
+        elif removed & re.IGNORECASE:
+            any_case = False
+        if any_case == self._any_case:
+            self.read(inner)
+            return
+        self._end_run()
+        self._note(self._nested(inner, any_case=any_case))
+
+    def _branch(self, alternatives: Iterable[Any]) -> None:
+        self._end_run()
+        union: frozenset[Literal] = frozenset()
+        for alternative in alternatives:
+            needed = self._nested(alternative, any_case=self._any_case)
+            if needed is None:
+                return
+            union |= needed
+        self._note(union)
+
+    def _nested(self, parsed: Any, *, any_case: bool) -> frozenset[Literal] | None:
+        nested = _Needed(any_case=any_case)
+        nested.read(parsed)
+        return nested.best()
+
+    def _note(self, literals: frozenset[Literal] | None) -> None:
+        if literals:
+            self._candidates.append(literals)
+
+    def _end_run(self) -> None:
+        if self._run:
+            self._note(frozenset({Literal(self._run, self._any_case)}))
+        self._run = ""
+
+
+def _rarity(literals: frozenset[Literal]) -> tuple[int, int, int]:
+    shortest = min(len(literal.text) for literal in literals)
+    return min(shortest, _LONG_ENOUGH), -len(literals), shortest
+
+
+class _Tail(NamedTuple):
+    """A literal from its rarest character on."""
+
+    text: str
+    literal: str
+    """A pattern of the whole literal, which must end where the tail does; empty: it is that."""
+
+
+def _alternation(literals: Collection[Literal]) -> str:
+    """Return a pattern that finds the literals: each alternative begins with one character.
+
+    Where none of these characters is, such a pattern finds nothing, and fast.
+    """
+    tails: list[_Tail] = []
+    patterns: list[str] = []
+    for text, any_case in sorted(literals):
+        if any_case:
+            patterns += _spellings(text)
+        else:
+            tails.append(_tail(text))
+    return "|".join([*_branches(sorted(tails)), *patterns])
+
+
+def _tail(literal: str) -> _Tail:
+    rarest = min(literal, key=_RAREST_FIRST.find)
+    start = literal.index(rarest)
+    whole = re.escape(literal)
+    return _Tail(literal[start:], f"(?<={whole})" if start else "")
+
+
+def _branches(tails: Iterable[_Tail]) -> Iterator[str]:
+    """Yield patterns of sorted tails: one for each first character."""
+    for first, group in groupby(tails, key=_first_character):
+        same = list(group)
+        if not first:
+            yield from (tail.literal for tail in same)
+        elif len(same) == 1:
+            yield re.escape(same[0].text) + same[0].literal
+        else:
+            yield _shared_branch(same)
+
+
+def _first_character(tail: _Tail) -> str:
+    return tail.text[:1]
+
+
+def _shared_branch(tails: Sequence[_Tail]) -> str:
+    """Return a pattern of tails that begin alike."""
+    shared = _shared_beginning(tails[0].text, tails[-1].text)
+    rests = (_Tail(tail.text.removeprefix(shared), tail.literal) for tail in tails)
+    either = "|".join(_branches(rests))
+    return f"{re.escape(shared)}(?:{either})"
+
+
+def _shared_beginning(first: str, last: str) -> str:
+    """Return what both texts begin with; of sorted texts, all between do, too."""
+    for at, (one, other) in enumerate(zip(first, last, strict=False)):
+        if one != other:
+            return first[:at]
+    return first
+
+
+def _spellings(text: str) -> Iterator[str]:
+    """Yield patterns of a text in any case: one for each spelling of its first letter."""
+    first = text[0]
+    if not first.isascii() or first.lower() in _MORE_SPELLINGS:
+        yield f"(?i:{re.escape(text)})"
+        return
+    rest = re.escape(text[1:])
+    spellings = {first.lower(), first.upper()}
+    for spelling in sorted(spellings):
+        yield f"{re.escape(spelling)}(?i:{rest})"
+
+
+@cache
+def _parser() -> Any:
+    return import_module("re._parser")  # private, without types, and the same since Python 3.11

@@ -1,0 +1,73 @@
+"""Knowledge as records: a TOML file of a package, all of whose tables are of one array.
+
+Every error names the file and the line: of the text, or of the `[[header]]` of the record.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from typing import Any, TypeVar
+
+import msgspec
+
+RecordT = TypeVar("RecordT")
+
+_HEADER = re.compile(r"^\[\[", re.MULTILINE)
+_NAME = re.compile("<([A-Z]+)>")
+_AT_LINE = re.compile(r"at line (\d+)")
+
+
+class RecordError(ValueError):
+    """A record is not what its file should hold; the message begins with file and line."""
+
+
+def load(package: str, name: str, kind: type[RecordT]) -> tuple[RecordT, ...]:
+    """Return the records of a package's file, in their order.
+
+    `kind` is a `msgspec.Struct` that forbids unknown fields; its `__post_init__` may refuse a
+    value by a ValueError. Raise RecordError for the first record that is wrong.
+    """
+    return parse((files(package) / name).read_text("utf-8"), name, kind)
+
+
+def parse(text: str, name: str, kind: type[RecordT]) -> tuple[RecordT, ...]:
+    """Return the records of a text; `name` is that of its file. Raise RecordError."""
+    lines = _header_lines(text)
+    records: list[RecordT] = []
+    for table, line in zip(_tables(text, name), lines, strict=True):
+        try:
+            records.append(msgspec.convert(table, kind))
+        except msgspec.ValidationError as error:
+            raise RecordError(f"{name}:{line}: {error}") from None
+    return tuple(records)
+
+
+def expand(pattern: str, names: Mapping[str, str]) -> str:
+    """Return a pattern in which each `<NAME>` is replaced by the expression of that name.
+
+    Raise ValueError for a name that there is not.
+    """
+    unknown = [name for name in _NAME.findall(pattern) if name not in names]
+    if unknown:
+        known = ", ".join(names)
+        raise ValueError(f"<{unknown[0]}> is none of the names {known}")
+    return _NAME.sub(lambda name: names[name[1]], pattern)
+
+
+def _tables(text: str, name: str) -> list[dict[str, Any]]:
+    """Return the tables of the only array of a text."""
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        at = _AT_LINE.search(str(error))
+        line = at[1] if at else text.count("\n")
+        raise RecordError(f"{name}:{line}: {error}") from None
+    (tables,) = content.values()
+    return list(tables)
+
+
+def _header_lines(text: str) -> Iterator[int]:
+    """Yield the number of the line of each `[[header]]`."""
+    for header in _HEADER.finditer(text):
+        yield text.count("\n", 0, header.start()) + 1
