@@ -149,25 +149,37 @@ class Message:
         body = _TAG.sub("", line, 1).strip()
         if not self.left or _RULE.fullmatch(body):
             self.left = 0
-        elif body:
-            self.text, self.left = f"{self.text} {' '.join(body.split())}", self.left - 1
+            return False
+        if body:
+            words = " ".join(body.split())
+            self.text = f"{self.text} {words}"
+            self.left -= 1
             return True
-        elif not self.text.endswith((":", ",")):
+        if not self.text.endswith((":", ",")):
             self.left = 0
         return False
 
     @property
     def sentence(self) -> str:
         """The message, and who printed it."""
-        text = self.text if len(self.text) <= _LONGEST else f"{self.text[:_LONGEST]}…"
+        text = self.text
+        if len(text) > _LONGEST:
+            text = text[:_LONGEST] + "…"
         return f"{self.source} reported: {text}" if self.source else text
 
 
 def with_cause(text: str, above: str) -> str:
-    """Return a line with the one above it, if it only says that the program gave up, or is the number of a counter."""
-    if text.strip().isdigit() and (counter := _COUNTER.fullmatch(above)) is not None:
-        return f"{counter[1]} {text.strip()}"
-    return f"{text.rstrip()}: {above}" if _ABOVE.search(text) else text
+    """Return a line with the one above it, if that explains it.
+
+    It does if the line only says that the program gave up, or is the number of a counter.
+    """
+    number = text.strip()
+    if number.isdigit() and (counter := _COUNTER.fullmatch(above)) is not None:
+        return f"{counter[1]} {number}"
+    if not _ABOVE.search(text):
+        return text
+    gave_up = text.rstrip()
+    return f"{gave_up}: {above}"
 
 
 def by_cause(failures: Sequence[str]) -> list[str]:
@@ -175,10 +187,13 @@ def by_cause(failures: Sequence[str]) -> list[str]:
 
     What only follows, from it or from the other side, comes last.
     """
-    told = [re.sub(f"{_ABOVE.pattern}: ", "", each) for each in failures]
-    return sorted(
-        told, key=lambda each: ((match := _FOLLOWS.search(each)) and match.lastindex) or 0
-    )
+    return sorted((re.sub(f"{_ABOVE.pattern}: ", "", each) for each in failures), key=_follows)
+
+
+def _follows(failure: str) -> int:
+    """Return 0 for a cause, 1 for what follows from one, and 2 for what says least."""
+    match = _FOLLOWS.search(failure)
+    return match.lastindex or 0 if match else 0
 
 
 def fatal_message(text: str) -> Message | None:
@@ -329,30 +344,33 @@ def causes(log: Log) -> tuple[list[Cause], list[Finding]]:
     Errors come before warnings, what starts a failure before what follows from one, what nothing
     contradicts before what something does, and of the others the one that was printed first.
     """
-    explaining = [
-        each
-        for each in log.findings
-        if each.code in BY_CODE and "remark" not in BY_CODE[each.code].marks
-    ]
-    found = [
-        Cause(each, _against(log, each.code), BY_CODE[each.code].decide) for each in explaining
-    ]
-    effects = {code for code, error in BY_CODE.items() if "effect" in error.marks}
-    found.sort(
-        key=lambda cause: (
-            _RANKS.index(cause.found.severity),
-            cause.found.code in effects,
-            bool(cause.against),
-        )
-    )
-    others = [each for each in log.findings if each not in explaining]
-    return found, sorted(others, key=lambda each: _RANKS.index(each.severity))
+    explaining = [each for each in log.findings if _explains(each)]
+    others = [each for each in log.findings if not _explains(each)]
+    found = [_cause(each, log) for each in explaining]
+    return sorted(found, key=_rank), sorted(others, key=lambda each: _RANKS.index(each.severity))
+
+
+def _explains(found: Finding) -> bool:
+    error = BY_CODE.get(found.code)
+    return error is not None and "remark" not in error.marks
+
+
+def _cause(found: Finding, log: Log) -> Cause:
+    against = _against(log, found.code)
+    return Cause(found, against, BY_CODE[found.code].decide)
+
+
+def _rank(cause: Cause) -> tuple[int, bool, bool]:
+    severity = _RANKS.index(cause.found.severity)
+    is_effect = "effect" in BY_CODE[cause.found.code].marks
+    return severity, is_effect, bool(cause.against)
 
 
 def _against(log: Log, code: str) -> str:
-    fact, values = BY_CODE[code].against
-    if not fact or str(log.facts.get(fact, "")) not in values.split("|"):
+    """Return the fact that contradicts a cause, and the line that proves it."""
+    fact, contradicting = BY_CODE[code].against
+    value = str(log.facts.get(fact, ""))
+    if not fact or value not in contradicting.split("|"):
         return ""
-    return " ".join(
-        filter(None, (f"{fact} {log.facts[fact]}", log.evidence.get(fact, "").strip()[:120]))
-    )
+    line = log.evidence.get(fact, "").strip()[:120]
+    return f"{fact} {value} {line}" if line else f"{fact} {value}"
