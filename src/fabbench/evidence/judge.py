@@ -19,6 +19,7 @@ from fabbench.model.log import (
     Finding,
     Log,
     Outcome,
+    Point,
     Proof,
     Record,
     Severity,
@@ -30,8 +31,14 @@ if TYPE_CHECKING:
     from fabbench.catalog.expectations import System
     from fabbench.counters.execution_counters import ExecutionCounters
 
+Verdict = tuple[Outcome, str]
+"""An outcome that applies, and why, as a sentence."""
+
 _LINKS = {"IB": "ib", "InfiniBand": "ib", "RoCE": "roce", "Ethernet": "roce"}
 """How NCCL and perftest print the link of a NIC → the fabric."""
+
+_SETTLED = frozenset({"network", "nics", "devices"})
+"""Facts that no longer change once a library has printed them."""
 
 _FAR = 3.0  # two logs of one test, each measured once, differ by noise, but not by this factor
 _CARRIERS = frozenset({"networks-disagree", "nics-disagree", "nics-unused", "mixed-provider"})
@@ -73,64 +80,72 @@ def judge(
     )
 
 
-def _verdicts(
-    record: Record, proof: Proof | None, ending: Ending | None
-) -> Iterator[tuple[Outcome, str]]:
+def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Iterator[Verdict]:
     if record.wrong:
-        yield (
-            Outcome.CORRUPT,
-            f"The benchmark found wrong data: {counted(record.wrong, 'failed check')}.",
-        )
+        checks = counted(record.wrong, "failed check")
+        yield Outcome.CORRUPT, f"The benchmark found wrong data: {checks}."
     if ending and ending.refused:
         yield Outcome.OFF_FABRIC, ending.refused
     if timed_out := _timeout(record, ending):
         yield Outcome.TIMEOUT, timed_out
-    errors = [each for each in record.findings if each.severity is Severity.ERROR]
-    for reason in (
-        *record.failures,
-        *(error.meaning for error in errors if error.code not in _CARRIERS),
-    ):
-        yield Outcome.FAILED, reason
-    if ending and ending.status:
-        yield Outcome.FAILED, f"The benchmark exited with status {ending.status}."
+    yield from _failures(record, ending)
     observed = _is_observed(record, ending)
     if not observed and (truncated := next(_gaps(record, ending), "")):
         yield Outcome.TRUNCATED, truncated
     if record.off_fabric:
         yield Outcome.OFF_FABRIC, record.off_fabric
-    nics = record.facts.get("nics")
-    enough = (
-        proof is not None
-        and proof.nics is not None
-        and isinstance(nics, int)
-        and nics >= proof.nics
-    )
-    doubtful = record.findings if proof and proof.fabric and not enough else errors
-    contradictions = [each.meaning for each in doubtful if each.code in _CARRIERS]
-    yield from _network_verdicts(record, proof, contradictions)
+    yield from _network_verdicts(record, proof, _contradictions(record, proof))
     if observed:
-        known = {record.facts.get(name, "unknown") for name in ("network", "transport")} != {
-            "unknown"
-        }
-        what = "show the network" if known else "do not show the network"
-        whose, result = (
-            ("MPI's, UCX's or libfabric's", " result of a")
-            if record.case == MPI_DEBUG
-            else ("NCCL's", "")
-        )
-        debug = f"{whose} debug lines {what}; no{result} benchmark is in the log."
-        report = _counters(record) or record.facts.get("report")
-        yield Outcome.OBSERVED, f"This is a report of {report}." if report else debug
+        yield Outcome.OBSERVED, _observation(record)
+
+
+def _failures(record: Record, ending: Ending | None) -> Iterator[Verdict]:
+    """Yield what ended the run: what was reported, errors in the log, and the exit status."""
+    for reason in record.failures:
+        yield Outcome.FAILED, reason
+    for error in _errors(record):
+        if error.code not in _CARRIERS:
+            yield Outcome.FAILED, error.meaning
+    if ending and ending.status:
+        yield Outcome.FAILED, f"The benchmark exited with status {ending.status}."
+
+
+def _errors(record: Record) -> list[Finding]:
+    return [each for each in record.findings if each.severity is Severity.ERROR]
+
+
+def _contradictions(record: Record, proof: Proof | None) -> list[str]:
+    """Return what contradicts a fabric: errors; any such finding where NICs do not show it."""
+    doubtful: Sequence[Finding] = record.findings
+    if not (proof and proof.fabric) or _has_enough_nics(record, proof):
+        doubtful = _errors(record)
+    return [each.meaning for each in doubtful if each.code in _CARRIERS]
+
+
+def _has_enough_nics(record: Record, proof: Proof) -> bool:
+    nics = record.facts.get("nics")
+    return proof.nics is not None and isinstance(nics, int) and nics >= proof.nics
+
+
+def _observation(record: Record) -> str:
+    """Return what a log is in which no benchmark's result is missing."""
+    report = _counters(record) or record.facts.get("report")
+    if report:
+        return f"This is a report of {report}."
+    networks = {record.facts.get(name, "unknown") for name in ("network", "transport")}
+    shown = "do not show the network" if networks == {"unknown"} else "show the network"
+    if record.case == MPI_DEBUG:
+        whose = "MPI's, UCX's or libfabric's debug lines"
+        return f"{whose} {shown}; no result of a benchmark is in the log."
+    return f"NCCL's debug lines {shown}; no benchmark is in the log."
 
 
 def _is_observed(record: Record, ending: Ending | None) -> bool:
-    """Return whether the log is of a program that is not a benchmark, so nothing is missing from it."""
-    others = (
-        record.case in {NCCL_DEBUG, MPI_DEBUG}
-        or "tests_failed" in record.facts
-        or bool(_counters(record))
-    )
-    return ending is None and others
+    """Return whether the log is of a program that is no benchmark, so that nothing is missing."""
+    if ending is not None:
+        return False
+    is_report = bool(_counters(record)) or "tests_failed" in record.facts
+    return is_report or record.case in {NCCL_DEBUG, MPI_DEBUG}
 
 
 def _counters(record: Record) -> str:
@@ -138,30 +153,32 @@ def _counters(record: Record) -> str:
 
     Empty for any other.
     """
-    codes = {each.code for each in record.findings} if record.benchmark is None else set()
-    said = (
-        "NIC counters"
-        if "counted-errors" in codes
-        else "NIC counters, and none known to count errors is above 0"
-    )
-    return "" if not codes or codes - {"counters", "counted-errors"} else said
+    if record.benchmark is not None:
+        return ""
+    codes = {each.code for each in record.findings}
+    if not codes or codes - {"counters", "counted-errors"}:
+        return ""
+    if "counted-errors" in codes:
+        return "NIC counters"
+    return "NIC counters, and none known to count errors is above 0"
 
 
 def _timeout(record: Record, ending: Ending | None) -> str:
-    why = (ending.timed_out if ending else "") or record.timed_out
+    why = record.timed_out
+    if ending and ending.timed_out:
+        why = ending.timed_out
     if not why or not record.points:
         return why
-    return f"{why.rstrip('.')}. The last row is of {format_size(record.points[-1].size)}."
+    stopped = why.rstrip(".")
+    last = format_size(record.points[-1].size)
+    return f"{stopped}. The last row is of {last}."
 
 
 def _gaps(record: Record, ending: Ending | None) -> Iterator[str]:
     if ending and ending.stopped:
         yield ending.stopped
     if record.damaged:
-        lines = ", ".join(str(row.line) for row in record.damaged[:5])
-        more = " …" if len(record.damaged) > 5 else ""
-        rows = counted(len(record.damaged), "row")
-        yield f"{rows} could not be read or trusted (line {lines}{more})."
+        yield _damage(record)
     if not record.points:
         where = (
             "the output ends before the first result"
@@ -175,28 +192,51 @@ def _gaps(record: Record, ending: Ending | None) -> Iterator[str]:
         yield "The output ends before the benchmark's own closing lines."
     if record.incomplete:
         yield record.incomplete
-    missing = (
-        set(ending.planned_sizes) - {point.size for point in record.points} if ending else set()
-    )
-    if missing:
-        yield f"Planned but not measured: {', '.join(map(format_size, sorted(missing)))}."
+    if missing := _unmeasured(record, ending):
+        sizes = ", ".join(map(format_size, missing))
+        yield f"Planned but not measured: {sizes}."
+
+
+def _damage(record: Record) -> str:
+    numbers = [str(row.line) for row in record.damaged]
+    rows = counted(len(numbers), "row")
+    lines = ", ".join(numbers[:5])
+    more = " …" if len(numbers) > 5 else ""
+    return f"{rows} could not be read or trusted (line {lines}{more})."
+
+
+def _unmeasured(record: Record, ending: Ending | None) -> list[int]:
+    """Return the planned sizes that have no row, in bytes."""
+    if ending is None:
+        return []
+    measured = {point.size for point in record.points}
+    return sorted(set(ending.planned_sizes) - measured)
 
 
 def _network_verdicts(
     record: Record, proof: Proof | None, contradictions: Sequence[str] = ()
-) -> Iterator[tuple[Outcome, str]]:
+) -> Iterator[Verdict]:
     """Judge what carried the data: first what is wrong, then what is unknown."""
-    verdicts = [*_nic_verdicts(record, proof), *_device_verdicts(record, proof)]
+    verdicts: list[Verdict] = []
     if proof and proof.fabric:
-        verdicts = [*_fabric_verdicts(record, proof), *verdicts]
-    elif record.lost_fabric:
+        verdicts += _fabric_verdicts(record, proof)
+        verdicts += _domain_verdicts(record, proof)
+    verdicts += _nic_verdicts(record, proof)
+    verdicts += _device_verdicts(record, proof)
+    if record.lost_fabric and not (proof and proof.fabric):
         verdicts.append((Outcome.OFF_FABRIC, record.lost_fabric))
-    verdicts += [(Outcome.OFF_FABRIC, sentence) for sentence in contradictions]
-    yield from sorted(verdicts, key=lambda verdict: verdict[0] is not Outcome.OFF_FABRIC)
+    verdicts.extend((Outcome.OFF_FABRIC, sentence) for sentence in contradictions)
+    yield from sorted(verdicts, key=_is_doubt)
 
 
-def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[tuple[Outcome, str]]:
-    facts, accepted = record.facts, benchmark_named(record.benchmark).transports(proof.fabric)
+def _is_doubt(verdict: Verdict) -> bool:
+    outcome, _ = verdict
+    return outcome is not Outcome.OFF_FABRIC
+
+
+def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
+    facts = record.facts
+    accepted = benchmark_named(record.benchmark).transports(proof.fabric)
     transport = str(facts.get("transport", "unknown"))
     network = str(facts.get("network", "unknown"))
     requirement = f"{proof.fabric} was requested"
@@ -210,9 +250,6 @@ def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[tuple[Outcome, st
         yield Outcome.OFF_FABRIC, f"{requirement}, but the library chose {network} as its network."
     elif link := _other_link(record, proof.fabric):
         yield Outcome.OFF_FABRIC, f"{requirement}, but the link of the NICs was {link}."
-    domain = facts.get("domain")
-    if proof.domain and domain and domain != proof.domain:
-        yield Outcome.OFF_FABRIC, f"Domain {proof.domain} was requested, but {domain} was used."
     if transport == "libfabric":
         yield (
             Outcome.UNPROVEN,
@@ -220,34 +257,55 @@ def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[tuple[Outcome, st
         )
     elif transport not in accepted:
         yield Outcome.UNPROVEN, f"{requirement}, and the log does not show what carried the data."
-    if proof.domain and not domain:
-        yield (
-            Outcome.UNPROVEN,
-            f"Domain {proof.domain} was requested, and the log does not show which was used.",
-        )
 
 
-def _nic_verdicts(record: Record, proof: Proof | None) -> Iterator[tuple[Outcome, str]]:
-    """Judge the number of NICs. Without a requested fabric it matters only where EFA is used."""
-    nics, fabric = record.facts.get("nics"), proof.fabric if proof else ""
+def _domain_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
+    domain = record.facts.get("domain")
+    if not proof.domain or domain == proof.domain:
+        return
+    requirement = f"Domain {proof.domain} was requested"
+    if domain:
+        yield Outcome.OFF_FABRIC, f"{requirement}, but {domain} was used."
+    else:
+        yield Outcome.UNPROVEN, f"{requirement}, and the log does not show which was used."
+
+
+def _nic_verdicts(record: Record, proof: Proof | None) -> Iterator[Verdict]:
+    nics = record.facts.get("nics")
     if not isinstance(nics, int):
         return
-    used = f"but {nics} {'was' if nics == 1 else 'were'} used."
+    wanted, requirement = _wanted_nics(record, proof)
+    if nics < wanted:
+        used = "1 was used" if nics == 1 else f"{nics} were used"
+        yield Outcome.OFF_FABRIC, f"{requirement}, but {used}."
+
+
+def _wanted_nics(record: Record, proof: Proof | None) -> tuple[int, str]:
+    """Return how many NICs each rank must use, and who says so; 0 if nothing does.
+
+    Without a requested fabric the number matters only where EFA is used.
+    """
+    fabric = proof.fabric if proof else ""
+    if not fabric and not _uses_efa(record):
+        return 0, ""
     if proof and proof.nics is not None:
-        if nics < proof.nics and (fabric or _uses_efa(record)):
-            required = f"{fabric} was requested with" if fabric else "The log must show"
-            yield Outcome.OFF_FABRIC, f"{required} {proof.nics} NICs per rank, {used}"
-    elif _uses_efa(record) and (kind := _system(record, proof)) and nics < min(kind.nics):
-        yield Outcome.OFF_FABRIC, f"{kind.name} has {min(kind.nics)} EFA interfaces, {used}"
+        required = f"{fabric} was requested with" if fabric else "The log must show"
+        return proof.nics, f"{required} {proof.nics} NICs per rank"
+    kind = _system(record, proof) if _uses_efa(record) else None
+    if kind is None:
+        return 0, ""
+    usual = min(kind.nics)
+    return usual, f"{kind.name} has {usual} EFA interfaces"
 
 
-def _device_verdicts(record: Record, proof: Proof | None) -> Iterator[tuple[Outcome, str]]:
+def _device_verdicts(record: Record, proof: Proof | None) -> Iterator[Verdict]:
     """Judge which NICs were used, if specific ones were requested. EFA logs show only how many."""
     if proof is None or not proof.devices:
         return
-    nics, names = record.facts.get("nics"), str(record.facts.get("devices", ""))
     requirement = f"Ranks were to use only {listed(proof.devices)}"
-    others = [name for name in names.split("+") if name and name not in proof.devices]
+    nics = record.facts.get("nics")
+    names = str(record.facts.get("devices", "")).split("+")
+    others = [name for name in names if name and name not in proof.devices]
     if others:
         yield Outcome.OFF_FABRIC, f"{requirement}, but used {listed(others)}."
     elif isinstance(nics, int) and nics > len(proof.devices):
@@ -262,7 +320,9 @@ def _uses_efa(record: Record) -> bool:
 
 def _system(record: Record, proof: Proof | None) -> "System | None":
     """Return the instance type that the log or the user names, if its EFA interfaces are known."""
-    name = str(record.facts.get("instance_type", "")) or (proof.instance_type if proof else "")
+    name = str(record.facts.get("instance_type", ""))
+    if not name and proof:
+        name = proof.instance_type
     if not name:
         return None
     from fabbench.catalog.expectations import system  # imported here: other logs do not need it
@@ -274,40 +334,64 @@ def _system(record: Record, proof: Proof | None) -> "System | None":
 def _remarks(record: Record, proof: Proof | None) -> Iterator[Finding]:
     """Yield what the facts of any benchmark show, and what was requested says of them."""
     facts = record.facts
-    transport, fabric = str(facts.get("transport", "")), proof.fabric if proof else ""
-    nics = facts.get("nics")
-    known = (proof is not None and proof.nics is not None) or _system(record, proof) is not None
-    if isinstance(nics, int) and _uses_efa(record) and not known:
-        yield finding(
-            "nics-unchecked", record.evidence.get("nics", ""), nics=counted(nics, "EFA NIC")
-        )
-    if transport == "libfabric-tcp" and fabric != "ofi-tcp":
+    transport = facts.get("transport")
+    if _uses_efa(record) and not _knows_nics(record, proof):
+        yield from _unchecked_nics(record)
+    if transport == "libfabric-tcp" and not (proof and proof.fabric == "ofi-tcp"):
         yield finding("provider-not-efa", record.evidence.get("provider", ""))
-    codes = {each.code for each in record.findings}
-    for each in told(record.failures):
-        if each.code not in codes:
-            codes.add(each.code)
-            yield each
-    if (
-        facts.get("gdr") in {"no", "partly"}
-        and "gdr-disabled" not in codes
-        and transport in {"efa", "ib", "gib"}
-    ):
-        where = "no channel" if facts["gdr"] == "no" else "some channels only"
-        yield finding("gdr-off", record.evidence.get("gdr", ""), where=where)
+    explained = _explanations(record)
+    yield from explained.values()
+    codes = explained.keys() | {each.code for each in record.findings}
+    if transport in {"efa", "ib", "gib"} and "gdr-disabled" not in codes:
+        yield from _through_the_host(record)
     if facts.get("iterations") == 1 and facts.get("warmup") == 0:
         yield finding("one-iteration")
-    stated, said = facts.get("instance_type"), proof.instance_type if proof else ""
+    stated = facts.get("instance_type")
+    said = proof.instance_type if proof else ""
     if stated and said and stated != said:
         line = record.evidence.get("instance_type", "")
         yield finding("instance-type-differs", line, stated=stated, said=said)
+
+
+def _knows_nics(record: Record, proof: Proof | None) -> bool:
+    """Return whether it is known how many NICs there should be."""
+    if proof and proof.nics is not None:
+        return True
+    return _system(record, proof) is not None
+
+
+def _unchecked_nics(record: Record) -> Iterator[Finding]:
+    nics = record.facts.get("nics")
+    if isinstance(nics, int):
+        line = record.evidence.get("nics", "")
+        yield finding("nics-unchecked", line, nics=counted(nics, "EFA NIC"))
+
+
+def _explanations(record: Record) -> dict[str, Finding]:
+    """Return what the reasons of a failure show, without what its lines showed, by code."""
+    known = {each.code for each in record.findings}
+    shown: dict[str, Finding] = {}
+    for each in told(record.failures):
+        if each.code not in known:
+            shown.setdefault(each.code, each)
+    return shown
+
+
+def _through_the_host(record: Record) -> Iterator[Finding]:
+    """Yield a finding if GPUDirect RDMA was not used on all channels."""
+    gdr = record.facts.get("gdr")
+    if gdr in {"no", "partly"}:
+        where = "no channel" if gdr == "no" else "some channels only"
+        yield finding("gdr-off", record.evidence.get("gdr", ""), where=where)
 
 
 def _other_link(record: Record, fabric: str) -> str:
     """Return the link of the NICs as printed, if it is not that of the requested fabric."""
     link = str(record.facts.get("link", ""))
     fabrics = {_LINKS.get(name, "") for name in link.split("+")}
-    return "" if "" in fabrics or fabric in fabrics or fabric not in _LINKS.values() else link
+    if "" in fabrics or fabric not in _LINKS.values():
+        return ""
+    return "" if fabric in fabrics else link
 
 
 def refusal(facts: Facts, proof: Proof, benchmark: str | None) -> str:
@@ -315,12 +399,14 @@ def refusal(facts: Facts, proof: Proof, benchmark: str | None) -> str:
 
     Only what no longer changes counts: the network that the library chose, and its NICs.
     """
-    settled = {name: facts[name] for name in ("network", "nics", "devices") if name in facts}
+    settled = {name: fact for name, fact in facts.items() if name in _SETTLED}
     if "network" not in settled:
         return ""
     record = Record(benchmark=benchmark, facts=settled)
-    verdicts = _network_verdicts(record, proof)
-    return next((sentence for outcome, sentence in verdicts if outcome is Outcome.OFF_FABRIC), "")
+    for outcome, sentence in _network_verdicts(record, proof):
+        if outcome is Outcome.OFF_FABRIC:
+            return sentence
+    return ""
 
 
 def _complete(record: Record, ending: Ending | None) -> str:
@@ -329,85 +415,100 @@ def _complete(record: Record, ending: Ending | None) -> str:
     intact = record.points and not record.damaged and not record.incomplete
     if record.finished is None and ending is None and intact:
         return "unknown"
-    return "no" if any(_gaps(record, ending)) or _timeout(record, ending) else "yes"
+    if any(_gaps(record, ending)) or _timeout(record, ending):
+        return "no"
+    return "yes"
 
 
 def with_counters(logs: Sequence[Log], counters: "ExecutionCounters | None") -> tuple[Log, ...]:
-    """Add to the logs of one execution what its NICs show.
-
-    And their link, where the type of node is not known.
-    """
+    """Add what its NICs show to the logs of one execution, and their link where it is needed."""
     if counters is None:
         return tuple(logs)
     from fabbench.counters.execution_counters import with_counter_findings
 
     link = _link(counters)
-    linked = [_linked(log, link) if link and not log.instance_type else log for log in logs]
-    return with_counter_findings(linked, counters)
+    return with_counter_findings([_linked(log, link) for log in logs], counters)
 
 
 def _linked(log: Log, link: str) -> Log:
-    """Return a log with its link as the type of node.
+    """Return a log with its link as the type of node, where that is not known.
 
-    Of one NIC's bandwidth alone, as it bounds nothing else.
+    Only a log of one NIC's bandwidth: a link bounds nothing else.
     """
+    if not link or log.instance_type:
+        return log
     if log.benchmark not in {"perftest", "fabtests"} or "_bw" not in (log.case or ""):
         return log
     return replace(log, proof=replace(log.proof or Proof(), instance_type=link))
 
 
 def _link(counters: "ExecutionCounters") -> str:
-    """Return what the catalog calls the link of an execution's NICs (``roce-100``); empty.
+    """Return what the catalog calls the link of an execution's NICs, such as ``roce-100``.
 
-    Unknown, or they differ.
+    Empty if it is not known, or NICs differ.
     """
     from fabbench.catalog.expectations import systems
 
     of_hosts = counters.of_fabric(counters.traffic()).values()
     rates = {nic.link_rate for traffic in of_hosts for nic in traffic.nics}
-    links = (
-        each
-        for each in systems().values()
-        if not each.gpus and each.name.startswith(f"{counters.asked.fabric}-")
-    )
-    return next((each.name for each in links if {each.rate} == rates), "")
+    fabric = counters.asked.fabric
+    for each in systems().values():
+        is_link = not each.gpus and each.name.startswith(f"{fabric}-")
+        if is_link and rates == {each.rate}:
+            return each.name
+    return ""
 
 
 def slower_paths(logs: Sequence[Log]) -> list[Log]:
-    """Return logs.
-
-    In what one is far slower than the last of the same test on the same nodes is a finding.
-    """
-    tests = [
-        (log.hosts, log.benchmark, log.case, *map(log.facts.get, ("transport", "ranks", "qps")))
-        for log in logs
-    ]
-    last = {test: _times(log) for test, log in zip(tests, logs, strict=True)}
-    judged = zip(logs, tests, strict=True)
-    return [
-        replace(log, findings=(*log.findings, *_slower(log, last[test]))) for log, test in judged
-    ]
+    """Return logs, each far slower than the last of its test on its nodes with a finding."""
+    last = {_same_test(log): _times(log) for log in logs}
+    return [_compared(log, last[_same_test(log)]) for log in logs]
 
 
-def _slower(log: Log, others: Mapping[int, float]) -> Iterator[Finding]:
+def _same_test(log: Log) -> tuple[object, ...]:
+    """Return what two logs of one test on the same nodes share."""
+    facts = map(log.facts.get, ("transport", "ranks", "qps"))
+    return (log.hosts, log.benchmark, log.case, *facts)
+
+
+def _compared(log: Log, last: Mapping[int, float]) -> Log:
+    findings = _slower(log, last)
+    return replace(log, findings=(*log.findings, *findings))
+
+
+def _slower(log: Log, last: Mapping[int, float]) -> Iterator[Finding]:
+    """Yield whether messages or bytes are far slower than in the last log."""
     times = _times(log)
-    if (both := sorted(times.keys() & others.keys())) and log.hosts:
-        small, large = (times[size] / others[size] for size in (both[0], both[-1]))
-        code, size = ("path-delay", both[0]) if small > large else ("path-rate", both[-1])
-        if max(small, large) >= _FAR and max(small, large) >= 2 * min(small, large):
-            time, other = (scale("s", 0).quantity(each[size]) for each in (times, others))
-            yield finding(code, size=format_size(size), time=time, other=other)
+    both = sorted(times.keys() & last.keys())
+    if not both or not log.hosts:
+        return
+    small = both[0]
+    large = both[-1]
+    delay = times[small] / last[small]
+    rate = times[large] / last[large]
+    less, more = sorted((delay, rate))
+    if more < _FAR or more < 2 * less:
+        return
+    code = "path-delay" if delay > rate else "path-rate"
+    size = small if delay > rate else large
+    seconds = scale("s", 0)
+    time = seconds.quantity(times[size])
+    other = seconds.quantity(last[size])
+    yield finding(code, size=format_size(size), time=time, other=other)
 
 
 def _times(log: Log) -> dict[int, float]:
-    """Return how long a message of each size takes; without those that are not known.
+    """Return how long a message of each size takes, in seconds, where that is known.
 
     The slowest of many is noise.
     """
-    points = (point for point in log.points if "stat" not in point.labels)
-    rows = ((point.size, dict(zip(point.metrics, point.values, strict=True))) for point in points)
-    rates = ((size, row, row.get("bandwidth") or math.inf) for size, row in rows)
-    times = {
-        size: row.get("time") or row.get("latency") or size / rate for size, row, rate in rates
-    }
+    points = [point for point in log.points if "stat" not in point.labels]
+    times = {point.size: _time(point) for point in points}
     return {size: time for size, time in times.items() if size and time}
+
+
+def _time(point: Point) -> float:
+    """Return how long a message takes, in seconds; 0 if nothing shows it."""
+    figures = dict(zip(point.metrics, point.values, strict=True))
+    bandwidth = figures.get("bandwidth") or math.inf
+    return figures.get("time") or figures.get("latency") or point.size / bandwidth

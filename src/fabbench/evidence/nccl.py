@@ -6,8 +6,9 @@ RAS (2.24 to 2.30).
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fabbench.evidence.known_errors import (
     HARMLESS,
@@ -50,12 +51,22 @@ _DETAIL = lazy(
 _RAS_ROW = lazy(
     r"^\s+\d+\s+\d+(?:\s+\d+(?:-\d+)?){4}\s+(?:NOCOMM|INIT|RUNNING|FINALIZE|ABORT|MISMATCH)\b"
 )
+_RAS_CODES = {
+    "INCOMPLETE": "ras-incomplete",
+    "DEAD": "ras-incomplete",
+    "ERROR": "ras-error",
+    "TIMEOUT": "ras-timeout",
+    "MISMATCH": "ras-mismatch",
+}
+"""What NCCL's RAS prints → the finding."""
+_MOST_DETAILS = 6
+"""Lines of a report that a finding quotes."""
 _PATTERNS = (_WAITS, _WORK, _NOT_JOINING, _RAS_HEAD, _DETAIL, _RAS_ROW)
 _WORDS = (  # noqa: SIM905 - a list would take one line per word
     "Watchdog caught|ast enqueued|ranks joining|issing ranks|collective: |ommunicator|missing "
     "rank|INCOMPLETE| on node"
-    "|launched|job process|RUNNING|INIT|FINALIZE|ABORT|DEAD|TIMEOUT|MISMATCH|ERROR|NOCOMM|lagging|collective #|reported"
-    "|ion error|ous error|has errors|Culprit|information not found"
+    "|launched|job process|RUNNING|INIT|FINALIZE|ABORT|DEAD|TIMEOUT|MISMATCH|ERROR|NOCOMM"
+    "|lagging|collective #|reported|ion error|ous error|has errors|Culprit|information not found"
 ).split("|")
 
 
@@ -66,13 +77,39 @@ def is_sign(text: str) -> bool:
     )
 
 
+class Wait(NamedTuple):
+    """A collective that did not end in time, as PyTorch's watchdog prints it.
+
+    What it does not print is empty.
+    """
+
+    number: str  # In the sequence of its process group
+    call: str
+    elements: str
+    limit: str  # In milliseconds
+
+    def sentence(self, ranks: Collection[int]) -> str:
+        """Say which ranks waited for it, and how long."""
+        number = self.number or "?"
+        elements = self.elements or "?"
+        limit = "?"
+        if self.limit:
+            seconds = int(self.limit) / 1000
+            limit = format(seconds, "g")
+        return (
+            f"{_ranks(ranks)} waited {limit} s in {self.call}, sequence number {number}, "
+            f"of {elements} elements"
+        )
+
+
 @dataclass(slots=True)
 class Hangs:
     """What one execution's lines say of ranks that wait."""
 
     report: bool = False
-    waits: dict[tuple[str, ...], dict[int, None]] = field(default_factory=dict)
-    """Collective, sequence number, elements, limit in ms → ranks whose watchdog gave up."""
+    """Whether there is a table of NCCL's RAS."""
+    waits: dict[Wait, dict[int, None]] = field(default_factory=dict)
+    """Collective → ranks whose watchdog gave up."""
     works: dict[str, dict[int, int]] = field(default_factory=dict)
     """Process group → rank → number of the last collective that it started."""
     told: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -81,59 +118,84 @@ class Hangs:
 
     def feed(self, text: str) -> None:
         """Read one line."""
-        rank = int(found[1]) if (found := _RANK.search(text)) is not None else -1
-        if (match := _WAITS.search(text)) is not None:
+        if (wait := _WAITS.search(text)) is not None:
             self.line = self.line or text.strip()
-            self.waits.setdefault(match.groups(""), {})[rank] = None
-        elif (match := _WORK.search(text)) is not None:
-            self.works.setdefault(match[1], {})[rank] = int(match[2])
-        elif _RAS_HEAD.search(text) or _NOT_JOINING.search(text):
+            ranks = self.waits.setdefault(Wait(*wait.groups("")), {})
+            ranks[_rank(text)] = None
+        elif (work := _WORK.search(text)) is not None:
+            lasts = self.works.setdefault(work[1], {})
+            lasts[_rank(text)] = int(work[2])
+        else:
+            self._told(text)
+        if not self.report:
+            self.report = _RAS_ROW.search(text) is not None
+
+    def _told(self, text: str) -> None:
+        """Read a line of a report."""
+        if _RAS_HEAD.search(text) or _NOT_JOINING.search(text):
             self.told.setdefault(text.strip(" \t-:"), {})
         elif self.told and _DETAIL.search(text):
-            self.told[next(reversed(self.told))][text.strip()] = (
-                None  # several ranks may report the same
-            )
-        self.report = self.report or _RAS_ROW.search(text) is not None
+            last = next(reversed(self.told))
+            self.told[last][text.strip()] = None  # several ranks may report the same
+
+    def is_shown(self) -> bool:
+        """Return whether any rank or report says that ranks wait."""
+        return bool(self.waits or self.told)
 
     def findings(self) -> Iterator[Finding]:
-        """Yield which collective did not end and which ranks had not started it, and what reports say."""
+        """Yield which collective did not end, which ranks had not started it, and reports."""
         if self.waits:
             yield self._timeout()
         for head, details in self.told.items():
-            more = [f"{len(details) - 6} more"] if len(details) > 6 else []
-            said = f"{head}: {'; '.join((*list(details)[:6], *more))}"
-            if (ras := _RAS_HEAD.search(head)) is None:
+            said = _report(head, details)
+            ras = _RAS_HEAD.search(head)
+            if ras is None:
                 yield finding("ranks-missing", head, said=said)
             elif details:  # the word alone may be another program's
-                yield finding(
-                    f"ras-{ras[1].lower()}".replace("dead", "incomplete"), head, said=said
-                )
+                yield finding(_RAS_CODES[ras[1]], head, said=said)
 
     def _timeout(self) -> Finding:
-        each = [
-            f"{_ranks(ranks)} waited {f'{int(limit) / 1000:g}' if limit else '?'} s in {call}, "
-            f"sequence number {number or '?'}, of {elements or '?'} elements"
-            for (number, call, elements, limit), ranks in self.waits.items()
-        ]
-        number, *others = dict.fromkeys(wait[0] for wait in self.waits)
-        # Numbers of different process groups are not comparable.
-        group = (
-            next(iter(self.works.values()), {})
-            if number and not others and len(self.works) < 2
-            else {}
-        )
-        late = {rank: None for rank, last in group.items() if last < int(number)}
-        lasts = listed(sorted({str(group[rank]) for rank in late}))
-        behind = f" {_ranks(late)} had not started it (the last: {lasts})." if late else ""
-        behind = (
-            " Ranks called different collectives at one number."
-            if group and len(self.waits) > 1
-            else behind
-        )
+        waits = [wait.sentence(ranks) for wait, ranks in self.waits.items()]
+        lasts = self._lasts()
+        awaited = max(int(wait.number or 0) for wait in self.waits)
+        late = [rank for rank, last in lasts.items() if last < awaited]
+        said = ""
+        if lasts and len(waits) > 1:
+            said = " Ranks called different collectives at one number."
+        elif late:
+            numbers = sorted({str(lasts[rank]) for rank in late})
+            said = f" {_ranks(late)} had not started it (the last: {listed(numbers)})."
         whom = _ranks(late).lower() if late else "the ranks that are not named"
-        return finding(
-            "collective-timeout", self.line, waits="; ".join(each[:3]), late=behind, whom=whom
-        )
+        each = "; ".join(waits[:3])
+        return finding("collective-timeout", self.line, waits=each, late=said, whom=whom)
+
+    def _lasts(self) -> dict[int, int]:
+        """Return the last collective that each rank started, if all ranks wait for one.
+
+        Empty if it is not known, and where there are several process groups, whose numbers are
+        not comparable.
+        """
+        awaited = {wait.number for wait in self.waits}
+        if len(awaited) > 1 or len(self.works) != 1:
+            return {}
+        (number,) = awaited
+        (lasts,) = self.works.values()
+        return lasts if number else {}
+
+
+def _rank(text: str) -> int:
+    """Return the rank that printed a line; -1 if it does not say."""
+    match = _RANK.search(text)
+    return int(match[1]) if match else -1
+
+
+def _report(head: str, details: dict[str, None]) -> str:
+    shown = list(details)[:_MOST_DETAILS]
+    if len(details) > _MOST_DETAILS:
+        more = len(details) - _MOST_DETAILS
+        shown.append(f"{more} more")
+    text = "; ".join(shown)
+    return f"{head}: {text}"
 
 
 def join(hangs: Sequence[Hangs]) -> None:
@@ -145,9 +207,12 @@ def join(hangs: Sequence[Hangs]) -> None:
         each.works = works
 
 
-def _ranks(ranks: dict[int, None]) -> str:
-    names = [str(rank) if rank >= 0 else "?" for rank in sorted(ranks)]
-    return f"Rank{'' if len(names) == 1 else 's'} {listed(names, 8)}"
+def _ranks(ranks: Collection[int]) -> str:
+    names = [str(rank) for rank in sorted(ranks) if rank >= 0]
+    if -1 in ranks:
+        names.insert(0, "?")
+    noun = "Rank" if len(names) == 1 else "Ranks"
+    return f"{noun} {listed(names, 8)}"
 
 
 _VIA = lazy(
@@ -171,7 +236,8 @@ _COMM_ID = lazy(r" commId 0x([0-9a-f]+)")
 _INTERFACE = lazy(r"(?:\[\d+\]|Using )([\w.-]+):[\da-fA-F.:]+<\d+>")
 _NVLS = lazy(r" (\d+) nvls channels")
 _CHOICE = lazy(
-    r" Bytes -> (?:Algo (\w+) proto (\w+)|Kernel [^\W_]+_(\w+)|(?:cuda|hip)(Memcpy)|(RMA) proxy)"
+    r" Bytes -> (?:Algo (?P<algorithm>\w+) proto (\w+)|Kernel [^\W_]+_(?P<kernel>\w+)"
+    r"|(?:cuda|hip)(Memcpy)|(RMA) proxy)"
 )
 _ALGORITHMS = {
     "0": "TREE",
@@ -197,6 +263,7 @@ _CHAIN = lazy(r"(?=\S+:\d+ -> )(?!.*\bgin)\S+:\d+ -> [1-7](?: \[[\w ]+\])?$")
 """A call that returned an error, up to the one of the application."""
 _MISSING = lazy(r"NET/Plugin ?: (?:dlerror=.*)?(?:No plugin found|Could not find)")
 _ASKED = "NCCL_NET set by environment to "
+_MOST_WARNINGS = 100
 _MAX_ENTRIES = 100_000
 """Limit for each collection: a log may be of any length."""
 
@@ -221,8 +288,10 @@ class Evidence:
     One or both values.
     """
     channels: dict[str, str] = field(default_factory=dict)
-    """Each key of `transports`, `gdr`, `no-gdr` and `mnnvl` (NVLink may connect hosts; `nodes` are NVLink
-    domains) → the first line that showed it."""
+    """Each key of `transports`, `gdr`, `no-gdr` and `mnnvl` → the first line that showed it.
+
+    With `mnnvl`, NVLink may connect hosts, and `nodes` are NVLink domains.
+    """
     nodes: int = 0
     ranks: int = 0
     channel_count: int = 0  # Channels of a collective; 0: not printed
@@ -260,8 +329,10 @@ class Evidence:
 
         Counters of NICs are enough if `alone`.
         """
-        errors = self.known_errors.keys() - (set() if alone else {"counters"})
-        return self.debugging or bool(self.facts or errors or self.hangs.waits or self.hangs.told)
+        errors = set(self.known_errors)
+        if not alone:
+            errors.discard("counters")
+        return self.debugging or bool(self.facts or errors) or self.hangs.is_shown()
 
     def feed(
         self, message: str, origin: str = "", *, warning: bool = False, place: str = ""
@@ -271,27 +342,24 @@ class Evidence:
         `origin` and `place` are the text before it.
         """
         self.debugging = True
+        head = message[:HEAD]
         # 512 ranks print hundreds of thousands of these, with few distinct endings.
-        if message[:HEAD] == CHANNEL and message[message.rfind(" via ") :] in self.endings:
+        if head == CHANNEL and _path(message) in self.endings:
             return
-        handler = HANDLERS.get(message[:HEAD])
-        if handler is not None:
-            handler(self, message, origin)
-        elif match := _CHOICE.search(message):
-            self._choice(
-                message,
-                match[1] or ("SYMMETRIC" if match[3] else "CE"),
-                match[match.lastindex or 0],
-            )
+        handler = HANDLERS.get(head, Evidence._choice)
+        handler(self, message, origin)
         if CHAIN in message and not self.failed and _CHAIN.match(message):
             self.failed = self._warned or message
         if warning:
             self._warned = message
             self._complaint(message, place=place)
-            if (len(self.warnings) < 100 or message in self.warnings) and not HARMLESS.search(
-                message
-            ):
-                self.warnings[message] = self.warnings.get(message, 0) + 1
+            self._warning(message)
+
+    def _warning(self, message: str) -> None:
+        if message not in self.warnings and len(self.warnings) >= _MOST_WARNINGS:
+            return
+        if not HARMLESS.search(message):
+            self.warnings[message] = self.warnings.get(message, 0) + 1
 
     def other(self, text: str) -> None:
         """Read a line that no other reader knows: it may show a known error, or a variable."""
@@ -303,11 +371,9 @@ class Evidence:
             self.known_errors.setdefault(error.code, error.finding(text))
 
     def version(self, text: str, _origin: str = "") -> None:
-        """Read `NCCL version 2.28.9+cuda13.0`, `RCCL version .
+        """Read the version of NCCL, RCCL, HIP or ROCm, a debug message or a separate line.
 
-        2.22.3-HEAD:7d8d67c`, `HIP version  : 6.4` and similar.
-
-        They come as debug messages or as separate lines.
+        `NCCL version 2.28.9+cuda13.0`, `RCCL version : 2.22.3-HEAD:7d8d67c`, `HIP version  : 6.4`.
         """
         if (match := _VERSION.match(text)) is not None:
             self._state(match[1].lower(), match[2], text)
@@ -323,7 +389,7 @@ class Evidence:
         self.other(place + message)
         if (
             PLUGIN_FAILED.search(message)
-            and len(self.trouble) < 100
+            and len(self.trouble) < _MOST_WARNINGS
             and not NOT_THE_NETWORK.search(message)
         ):
             self.trouble.append(message)
@@ -331,17 +397,21 @@ class Evidence:
     # -- by the first words of a message
 
     def _channel(self, message: str, _origin: str) -> None:
-        ending = message[message.rfind(" via ") :]
+        ending = _path(message)
         if ending in self.endings:
             return
         if len(self.endings) < _MAX_ENTRIES:
             self.endings.add(ending)
         if (match := _VIA.match(ending)) is None:
-            ring = message.partition(" : ")[2].split()
-            self.ranks = max(self.ranks, len(ring) if all(map(str.isdecimal, ring)) else 0)
+            _, _, ring = message.partition(" : ")
+            ranks = ring.split()
+            if all(map(str.isdecimal, ranks)):
+                self.ranks = max(self.ranks, len(ranks))
             return
         net = match["net"] or match["collnet"]
-        key = f"net:{net}" if net else "p2p" if match["p2p"] else "shm"
+        key = "p2p" if match["p2p"] else "shm"
+        if net:
+            key = f"net:{net}"
         direct = "/GDRDMA" in ending
         self.transports.setdefault(key, set()).add(direct)
         self.channels.setdefault(key, message)
@@ -365,7 +435,7 @@ class Evidence:
             self.providers[provider] = None
             self.lines.setdefault("provider", message)
             if nics and len(self.nics) < _MAX_ENTRIES:
-                if int(nics) < min(self.nics.values(), default=int(nics) + 1):
+                if _is_fewest(int(nics), self.nics):
                     self.lines["nics"] = message
                 self.nics[_process(origin)] = int(nics)
             if fabric:
@@ -378,15 +448,7 @@ class Evidence:
 
     def _builtin(self, message: str, origin: str) -> None:
         if message.startswith(("NET/IB : Using", "NET/gIB : Using")):
-            # NCCL 2.27+ prints this line even without any device: count the devices.
-            devices = _IB_DEVICE.findall(message)
-            if devices and len(self.hcas) < _MAX_ENTRIES:
-                if len(devices) < min(self.hcas.values(), default=len(devices) + 1):
-                    self.lines["ib"] = message
-                self.hcas[_process(origin)] = len(devices)
-            if len(self.ib_links) < _MAX_ENTRIES:
-                self.ib_links = {**{index: link for index, _, link in devices}, **self.ib_links}
-                self.ib_names |= dict.fromkeys(name for _, name, _ in devices)
+            self._verbs(message, origin)
         elif message.startswith("NET/Socket : Using"):
             self.interfaces |= dict.fromkeys(_INTERFACE.findall(message))
             self.lines.setdefault("interface", message)
@@ -394,6 +456,18 @@ class Evidence:
             self.missing = self.missing or message
         else:
             self._complaint(message)
+
+    def _verbs(self, message: str, origin: str) -> None:
+        # NCCL 2.27+ prints this line even without any device: count the devices.
+        devices = _IB_DEVICE.findall(message)
+        if devices and len(self.hcas) < _MAX_ENTRIES:
+            if _is_fewest(len(devices), self.hcas):
+                self.lines["ib"] = message
+            self.hcas[_process(origin)] = len(devices)
+        if len(self.ib_links) < _MAX_ENTRIES:
+            links = {index: link for index, _, link in devices}
+            self.ib_links = links | self.ib_links
+            self.ib_names |= dict.fromkeys(name for _, name, _ in devices)
 
     def _comm(self, message: str, _origin: str) -> None:
         if match := _COMM.search(message):
@@ -405,14 +479,15 @@ class Evidence:
             self.jobs[match[1]] = None
 
     def _coll(self, message: str, _origin: str) -> None:
-        self.channel_count = max(self.channel_count, int(message.split(maxsplit=1)[0]))
+        count, *_ = message.split(maxsplit=1)
+        self.channel_count = max(self.channel_count, int(count))
         if match := _NVLS.search(message):
             self.nvls.add(match[1] != "0")
 
-    def _choice(self, message: str, algorithm: str, protocol: str) -> None:
-        if len(self.algorithms) < _MAX_ENTRIES:
-            name = f"{_ALGORITHMS.get(algorithm, algorithm)}/{_PROTOCOLS.get(protocol, protocol)}"
-            self.algorithms[name.upper()] = None
+    def _choice(self, message: str, _origin: str) -> None:
+        match = _CHOICE.search(message)
+        if match is not None and len(self.algorithms) < _MAX_ENTRIES:
+            self.algorithms[_chosen(match)] = None
             self.lines.setdefault("algorithms", message)
 
     def _variable(self, message: str, origin: str) -> None:
@@ -434,7 +509,7 @@ class Evidence:
 
 
 def is_significant(text: str) -> bool:
-    """Return whether a line unknown to all benchmarks shows an error, an exit status, or a request."""
+    """Return whether a line that no benchmark knows shows an error, a status or a request."""
     return (
         "FI_PROVIDER" in text
         or is_sign(text)
@@ -448,6 +523,28 @@ def _process(origin: str) -> str:
     return ":".join(origin.split(":", 2)[:2])
 
 
+def _path(message: str) -> str:
+    """Return the end of a channel's line, which names what carries its data."""
+    return message[message.rfind(" via ") :]
+
+
+def _is_fewest(count: int, counts: Mapping[str, int]) -> bool:
+    """Return whether a process has fewer than each one before it."""
+    return all(count < other for other in counts.values())
+
+
+def _chosen(match: re.Match[str]) -> str:
+    """Return `ALGORITHM/PROTOCOL`: of a collective, a symmetric kernel, or a copy engine."""
+    algorithm = match["algorithm"] or "CE"
+    if match["kernel"]:
+        algorithm = "SYMMETRIC"
+    protocol = match[match.lastindex or 0]
+    algorithm = _ALGORITHMS.get(algorithm, algorithm)
+    protocol = _PROTOCOLS.get(protocol, protocol)
+    name = f"{algorithm}/{protocol}"
+    return name.upper()
+
+
 HEAD = 8
 """Length of the prefix of a message that determines whether it is of interest."""
 
@@ -457,20 +554,31 @@ CHANNEL = "Channel "
 CHAIN = " -> "
 """Part of a call that returned an error; of few other lines, among them channels."""
 
-_VARIABLES = ("HOSTID", "NET", "IB_DISABLE", "P2P", "SHM", "ALGO", "PROTO", "MAX")
+_VARIABLES = (
+    "NCCL_HOSTID",
+    "NCCL_NET",
+    "NCCL_IB_DISABLE",
+    "NCCL_P2P",
+    "NCCL_SHM",
+    "NCCL_ALGO",
+    "NCCL_PROTO",
+    "NCCL_MAX",
+)
 """Variables of interest, which NCCL reports as ``NAME set by environment to VALUE``."""
+_RINGS = tuple(f"Ring {number:02d} " for number in range(100))
+_COLLECTIVES = tuple(f"{number} coll channels" for number in range(1, 129))
 
 _OF: Mapping[Callable[[Evidence, str, str], None], tuple[str, ...]] = {
-    Evidence._channel: (CHANNEL, "CollNet ", *(f"Ring {number:02d} " for number in range(100))),  # noqa: SLF001 - its own table
+    Evidence._channel: (CHANNEL, "CollNet ", *_RINGS),  # noqa: SLF001 - its own table
     Evidence._network: ("Using ne", "Using in", "Assigned"),  # noqa: SLF001
     Evidence._ofi: ("NET/OFI ",),  # noqa: SLF001
     Evidence._builtin: ("NET/IB :", "NET/gIB ", "NET/Sock", "NET/Plug"),  # noqa: SLF001
     Evidence._comm: ("ncclComm", *(f"comm 0x{digit}" for digit in "0123456789abcdef")),  # noqa: SLF001
-    Evidence._variable: tuple(f"NCCL_{name}"[:HEAD] for name in _VARIABLES),  # noqa: SLF001
+    Evidence._variable: tuple(name[:HEAD] for name in _VARIABLES),  # noqa: SLF001
     Evidence.version: ("NCCL ver", "RCCL ver"),
     Evidence._connected: ("Connecte",),  # noqa: SLF001
     Evidence._complaint: ("Failed t", "External", "Bootstra"),  # noqa: SLF001
-    Evidence._coll: tuple(f"{number} coll channels"[:HEAD] for number in range(1, 129)),  # noqa: SLF001
+    Evidence._coll: tuple(text[:HEAD] for text in _COLLECTIVES),  # noqa: SLF001
 }
 HANDLERS = {head: handler for handler, heads in _OF.items() for head in heads}
 """Keyed by the first `HEAD` characters, as a log of hundreds of ranks is almost all debug lines."""

@@ -5,7 +5,7 @@ In order of weight: `via NET/…` on a channel, `Using network …`, `Selected p
 fails.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from fabbench.evidence.known_errors import PLUGIN_FAILED, finding, matching_errors
@@ -21,14 +21,14 @@ _VIRTUAL = lazy(r"docker|veth|virbr|br-|cni|flannel|cali|tun|lo$")
 
 
 def transport_facts(evidence: Evidence, hosts: int = 0) -> dict[str, str | int]:
-    """Return what the lines show, as facts. `hosts`.
+    """Return what the lines show, as facts.
 
-    The number that the benchmark's own output lists.
-
-    What NCCL says counts more: two names may be one machine.
+    `hosts` is how many the benchmark's own output lists. What NCCL says counts more: two names may
+    be one machine.
     """
     facts = dict(evidence.facts)
-    network, nodes = _network(evidence), _nodes(evidence, hosts)
+    network = _network(evidence)
+    nodes = _nodes(evidence, hosts)
     if network:
         facts["network"] = network
     if evidence.debugging:
@@ -37,56 +37,69 @@ def transport_facts(evidence: Evidence, hosts: int = 0) -> dict[str, str | int]:
         facts["transport"] = _transport(evidence, network, nodes or hosts or unstated)
     if evidence.providers:
         facts["provider"] = "+".join(sorted(evidence.providers))
-    facts |= dict(_devices(evidence, network))
-    nets = [direct for name, direct in evidence.transports.items() if name.startswith("net:")]
-    if nets:
-        directs = set().union(*nets)
-        facts["gdr"] = "partly" if len(directs) > 1 else "yes" if directs == {True} else "no"
+    facts |= _devices(evidence, network)
+    if gdr := _gdr(evidence):
+        facts["gdr"] = gdr
     facts |= _explaining(evidence, network)
-    return facts | {
-        name: count for name, count in (("ranks", evidence.ranks), ("nodes", nodes)) if count
-    }
+    if evidence.ranks:
+        facts["ranks"] = evidence.ranks
+    if nodes:
+        facts["nodes"] = nodes
+    return facts
+
+
+def _gdr(evidence: Evidence) -> str:
+    """Return whether channels over a network had GPUDirect RDMA; empty if there are none."""
+    directs: set[bool] = set()
+    for name, direct in evidence.transports.items():
+        if name.startswith("net:"):
+            directs |= direct
+    if not directs:
+        return ""
+    if len(directs) > 1:
+        return "partly"
+    return "yes" if True in directs else "no"
 
 
 def _explaining(evidence: Evidence, network: str) -> dict[str, str | int]:
-    """Return facts that explain figures.
-
-    Algorithms, channels, NICs of the channels, reduction in switches.
-    """
-    used = {
-        dev
-        for name, devices in evidence.used.items()
-        if _classify(evidence, name) == network
-        for dev in devices
-    }
+    """Return facts that explain figures: algorithms, channels and their NICs, SHARP, NVLS."""
+    used = _channel_devices(evidence, {network})
+    algorithms = "+".join(sorted(evidence.algorithms))
     facts: dict[str, str | int] = {
         "report": "NCCL RAS" if evidence.hangs.report else "",
-        "algorithms": "+".join(sorted(evidence.algorithms)),
+        "algorithms": algorithms,
         "channels": evidence.channel_count,
         "channel_nics": "+".join(sorted(used, key=natural_order)),
     }
     if evidence.nvls:
-        facts["nvls"] = (
-            "yes"
-            if "NVLS" in str(facts["algorithms"])
-            else "available"
-            if True in evidence.nvls
-            else "no"
-        )
-    if "COLLNET" in str(facts["algorithms"]):
+        facts["nvls"] = _nvls(evidence, algorithms)
+    if "COLLNET" in algorithms:
         facts["sharp"] = "yes"
     elif "sharp-unavailable" in evidence.known_errors:
         facts["sharp"] = "no"
     return {name: value for name, value in facts.items() if value}
 
 
+def _nvls(evidence: Evidence, algorithms: str) -> str:
+    if "NVLS" in algorithms:
+        return "yes"
+    return "available" if True in evidence.nvls else "no"
+
+
+def _channel_devices(evidence: Evidence, networks: Collection[str]) -> set[str]:
+    """Return the indices of the NICs of these networks that channels use."""
+    used: set[str] = set()
+    for name, devices in evidence.used.items():
+        if _classify(evidence, name) in networks:
+            used |= devices
+    return used
+
+
 def _nodes(evidence: Evidence, hosts: int) -> int:
     """Return the number of nodes. NCCL counts all hosts of one NVLink domain as one."""
-    return (
-        max(evidence.nodes, hosts, _names(evidence))
-        if "mnnvl" in evidence.channels
-        else evidence.nodes
-    )
+    if "mnnvl" not in evidence.channels:
+        return evidence.nodes
+    return max(evidence.nodes, hosts, _names(evidence))
 
 
 def _names(evidence: Evidence) -> int:
@@ -94,16 +107,16 @@ def _names(evidence: Evidence) -> int:
 
     To NCCL, ranks with different ones are not on one machine.
     """
-    return len(
-        {name.partition(":")[0] for processes in evidence.networks.values() for name in processes}
-    )
+    return len({_host(process) for process in _processes(evidence)})
+
+
+def _host(process: str) -> str:
+    """Return the host of a process (`host:pid`)."""
+    return process.partition(":")[0]
 
 
 def _devices(evidence: Evidence, network: str) -> Iterator[tuple[str, str | int]]:
-    """Yield facts about the NICs or interfaces of a network.
-
-    Those used, where that shows, else those found.
-    """
+    """Yield facts about the NICs or interfaces of a network: those used if known, else found."""
     if found := _found(evidence, network):
         yield "nics", _used(evidence, network) or min(found.values())
     if network in VERBS and evidence.hcas:
@@ -122,65 +135,87 @@ def _found(evidence: Evidence, network: str) -> dict[str, int]:
 
 
 def _used(evidence: Evidence, network: str) -> int:
-    """Return how many NICs the channels use, if all ranks state theirs and it is fewer than it should be; else 0.
+    """Return how many NICs the channels use, if it is fewer than it should be; else 0.
 
-    Each rank uses the NICs nearest to its GPU, and each channel one: fewer than the smallest of these numbers on
-    a host means that NICs were found and not used.
+    And 0 unless all ranks state theirs. Each rank uses the NICs nearest to its GPU, and each
+    channel one: fewer than the smallest of these numbers on a host means that NICs were found and
+    not used.
     """
     found = _found(evidence, network)
-    devices = {
-        index
-        for name, used in evidence.used.items()
-        if _classify(evidence, name) == network
-        for index in used
-    }
-    if not (found and devices and evidence.nodes > 1 and _is_whole(evidence)):
+    used = len(_channel_devices(evidence, {network}))
+    if not (found and used and evidence.nodes > 1 and _is_whole(evidence)):
         return 0
-    expected = min(
-        *found.values(), evidence.ranks // evidence.nodes, evidence.channel_count or evidence.ranks
-    )
-    return len(devices) if len(devices) < expected else 0
+    ranks = evidence.ranks // evidence.nodes
+    channels = evidence.channel_count or evidence.ranks
+    return used if used < min(*found.values(), ranks, channels) else 0
 
 
 def _is_whole(evidence: Evidence) -> bool:
     """Return whether the lines of all ranks are there."""
-    return 0 < evidence.ranks <= len(set().union(*evidence.networks.values()))
+    return 0 < evidence.ranks <= len(_processes(evidence))
+
+
+def _processes(evidence: Evidence) -> set[str]:
+    """Return the processes that say which network they use."""
+    return set().union(*evidence.networks.values())
 
 
 def quoted_lines(evidence: Evidence, facts: Mapping[str, str | int]) -> dict[str, str]:
     """Return the line that proves each of the `transport_facts`, if a single line does."""
-    channels, lines = evidence.channels, evidence.lines
-    over = {
-        _classify(evidence, key.removeprefix("net:")): line
-        for key, line in channels.items()
-        if key.startswith("net:")
-    }
     network = str(facts.get("network", ""))
-    # Use of the plugin does not show its provider.
-    last = "ib" if network in VERBS else "interface" if network == "socket" else "provider"
-    first = "provider" if network.startswith(("efa", "libfabric-")) else "network"
-    chosen = lines.get(first) or lines.get("network") or over.get(network) or lines.get(last, "")
     transport = str(facts.get("transport", ""))
-    used = channels.get(transport) or next(iter(over.values()), "") or chosen
-    gdr = {"yes": "gdr", "no": "no-gdr", "partly": "no-gdr"}.get(str(facts.get("gdr", "")), "")
-    proven = {
-        **lines,
+    gdr = str(facts.get("gdr", ""))
+    channels = evidence.channels
+    over = _channel_lines(evidence)
+    chosen = _network_line(evidence, network, over)
+    carried = channels.get(transport) or next(iter(over.values()), chosen)
+    verbs = evidence.lines.get("ib", "")
+    quotes = {
+        **evidence.lines,
         "network": chosen,
-        "transport": "" if transport == "unknown" else used,
-        "gdr": channels.get(gdr, ""),
-        "link": lines.get("ib", ""),
-        **(dict.fromkeys(("nics", "devices"), lines.get("ib", "")) if network in VERBS else {}),
-        **({"nics": used} if _used(evidence, network) else {}),
+        "transport": "" if transport == "unknown" else carried,
+        "gdr": channels.get(_GDR_CHANNELS.get(gdr, ""), ""),
+        "link": verbs,
     }
-    return {name: line for name, line in proven.items() if line}
+    if network in VERBS:
+        quotes |= {"nics": verbs, "devices": verbs}
+    if _used(evidence, network):
+        quotes["nics"] = carried
+    return {name: line for name, line in quotes.items() if line}
+
+
+_GDR_CHANNELS = {"yes": "gdr", "no": "no-gdr", "partly": "no-gdr"}
+"""Whether GPUDirect RDMA was used → the channel that shows it."""
+
+
+def _channel_lines(evidence: Evidence) -> dict[str, str]:
+    """Return each network that channels use, with the first line that shows it."""
+    lines: dict[str, str] = {}
+    for key, line in evidence.channels.items():
+        if key.startswith("net:"):
+            lines[_classify(evidence, key.removeprefix("net:"))] = line
+    return lines
+
+
+def _network_line(evidence: Evidence, network: str, over: Mapping[str, str]) -> str:
+    """Return the line that proves which network was chosen."""
+    lines = evidence.lines
+    if network.startswith(("efa", "libfabric-")) and "provider" in lines:
+        return lines["provider"]  # use of the plugin does not show its provider
+    chosen = lines.get("network") or over.get(network)
+    return chosen or lines.get(_FOUND_BY.get(network, "provider"), "")
+
+
+_FOUND_BY = {"socket": "interface", "ib": "ib", "gib": "ib"}
+"""Network → the line that shows that it was found."""
 
 
 def _link(evidence: Evidence) -> str:
-    """Return the link of the NICs that channels use, or else of all NICs: `IB`, `RoCE`, or both."""
+    """Return the link of the NICs that channels use, or else of all: `IB`, `RoCE`, or both."""
     links = evidence.ib_links
-    verbs = (used for name, used in evidence.used.items() if _classify(evidence, name) in VERBS)
-    used = {links[index] for index in set().union(*verbs) if index in links} or set(links.values())
-    return "+".join(sorted(used - {""}))
+    used = {links[index] for index in _channel_devices(evidence, VERBS) if index in links}
+    shown = used or set(links.values())
+    return "+".join(sorted(shown - {""}))
 
 
 def _channel_networks(evidence: Evidence) -> set[str]:
@@ -216,21 +251,29 @@ def _classify(evidence: Evidence, name: str) -> str:
     """
     lower = name.lower()
     if lower in {"aws libfabric", "libfabric", "ofi"}:
-        providers = {
-            provider.partition(";")[0].removesuffix("-direct") for provider in evidence.providers
-        }
-        if not providers:
-            return "libfabric"
-        return "efa" if providers == {"efa"} else f"libfabric-{'+'.join(sorted(providers))}"
+        return _libfabric(evidence)
     return "ib" if lower.startswith(("ibext", "nccl rdma plugin", "sharp")) else lower
 
 
+def _libfabric(evidence: Evidence) -> str:
+    """Return the network that the plugin's providers are: `efa`, or libfabric's own."""
+    cores = (provider.partition(";")[0] for provider in evidence.providers)
+    names = {core.removesuffix("-direct") for core in cores}
+    if not names:
+        return "libfabric"
+    providers = "+".join(sorted(names))
+    return "efa" if providers == "efa" else f"libfabric-{providers}"
+
+
 def _transport(evidence: Evidence, network: str, hosts: int) -> str:
-    nets, intra_host = _channel_networks(evidence), set(evidence.transports)
+    nets = _channel_networks(evidence)
+    intra_host = set(evidence.transports)
     if "mnnvl" in evidence.channels and hosts > max(evidence.nodes, 1):
         # No channel is printed for NVLS, which reduces in the switches. Between domains it takes a
         # network.
-        nets |= {"mnnvl", *([network] if evidence.nodes > 1 and network and not nets else ())}
+        if evidence.nodes > 1 and network and not nets:
+            nets.add(network)
+        nets.add("mnnvl")
     if nets:
         return "+".join(sorted(nets))
     if hosts > 1 and network and not (intra_host and _is_whole(evidence)):
@@ -247,29 +290,42 @@ def transport_findings(evidence: Evidence, hosts: int = 0) -> Iterator[Finding]:
     # NCCL before 2.6 does not print "Using network".
     yield from _plugin(evidence, networks or {_network(evidence)} - {""})
     yield from _interface(evidence, networks, hosts or evidence.nodes)
-    intra_host = bool(evidence.transports) or evidence.nodes == 1
-    carriers = _channel_networks(evidence) or (
-        set() if intra_host else set(_network(evidence).split("+"))
-    )
+    carriers = _carriers(evidence)
     yield from evidence.hangs.findings()
     for code, error in evidence.known_errors.items():
         # Sockets never have GPUDirect RDMA: the line is about a network that was not used.
         if code != "gdr-disabled" or not carriers.isdisjoint({"efa", *VERBS}):
             yield error
-    others = (
-        (text, times)
-        for text, times in evidence.warnings.items()
-        if not PLUGIN_FAILED.search(text) and not any(matching_errors(text))
-    )
-    for text, times in merged(others)[:5]:
+    for text, times in merged(_unknown_warnings(evidence))[:5]:
         yield finding("nccl-warning", text, times=times)
+
+
+def _carriers(evidence: Evidence) -> set[str]:
+    """Return the networks that carried data."""
+    nets = _channel_networks(evidence)
+    if nets:
+        return nets
+    if evidence.transports or evidence.nodes == 1:
+        return set()
+    return set(_network(evidence).split("+"))
+
+
+def _unknown_warnings(evidence: Evidence) -> Iterator[tuple[str, int]]:
+    """Yield warnings that no known error explains, with how often each was printed."""
+    for text, times in evidence.warnings.items():
+        if not PLUGIN_FAILED.search(text) and not any(matching_errors(text)):
+            yield text, times
+
+
+_NOT_INSTEAD = frozenset({"unknown", "efa", "mnnvl", *INTRA_HOST})
+"""Transports that do not carry data instead of EFA."""
 
 
 def lost_fabric(evidence: Evidence, facts: Mapping[str, str | int]) -> str:
     """Return a sentence if EFA was requested and lost; empty otherwise."""
     transport = str(facts.get("transport", "unknown"))
     lost = evidence.trouble or evidence.missing
-    if not evidence.requested or not lost or transport in {"unknown", "efa", "mnnvl", *INTRA_HOST}:
+    if not evidence.requested or not lost or transport in _NOT_INSTEAD:
         return ""
     return (
         f"The log asks for EFA (FI_PROVIDER=efa), but {transport} carried the data: the "
@@ -279,83 +335,98 @@ def lost_fabric(evidence: Evidence, facts: Mapping[str, str | int]) -> str:
 
 def errors(evidence: Evidence) -> list[str]:
     """Return what ended NCCL, as sentences: known errors, else the first call that failed."""
-    known = [
-        f"{error.meaning.removesuffix('.')}: {quoted(error.line)}"
-        for error in evidence.known_errors.values()
-        if error.severity is Severity.ERROR
-    ]
-    return known or ([f"NCCL failed: {quoted(evidence.failed)}"] if evidence.failed else [])
+    known: list[str] = []
+    for error in evidence.known_errors.values():
+        if error.severity is Severity.ERROR:
+            meaning = error.meaning.removesuffix(".")
+            known.append(f"{meaning}: {quoted(error.line)}")
+    if evidence.failed and not known:
+        known.append(f"NCCL failed: {quoted(evidence.failed)}")
+    return known
 
 
 def _disagreement(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
     if len(networks) > 1:
-        groups = sorted(evidence.networks.items(), key=lambda group: len(group[1]))
-        users = "; ".join(f"{name}: {_describe(processes)}" for name, processes in groups)
-        yield finding("networks-disagree", f"Using network {groups[0][0]}", users=users)
+        names = sorted(evidence.networks, key=lambda name: len(evidence.networks[name]))
+        users = [f"{name}: {_describe(evidence.networks[name])}" for name in names]
+        line = f"Using network {names[0]}"
+        yield finding("networks-disagree", line, users="; ".join(users))
     network = _network(evidence)
-    found = _found(evidence, network)
-    if len(counts := set(found.values())) > 1:
-        fewest = min(counts)
-        fewer = {process: None for process, count in found.items() if count == fewest}
-        line, command = ("ib", "ibv_devices") if network in VERBS else ("nics", "fi_info -p efa")
-        words = {
-            "fewest": fewest,
-            "most": max(counts),
-            "where": _describe(fewer),
-            "command": command,
-        }
-        yield finding("nics-disagree", evidence.lines.get(line, ""), **words)
+    yield from _different_nics(evidence, network)
     if used := _used(evidence, network):
+        found = min(_found(evidence, network).values())
         line = next(line for key, line in evidence.channels.items() if key.startswith("net:"))
-        yield finding("nics-unused", line, found=min(counts), used=used)
+        yield finding("nics-unused", line, found=found, used=used)
 
 
-def _describe(processes: dict[str, None]) -> str:
-    """Return the number of processes, and their hosts.
+def _different_nics(evidence: Evidence, network: str) -> Iterator[Finding]:
+    """Yield a finding if processes did not find the same number of NICs."""
+    found = _found(evidence, network)
+    fewest = min(found.values(), default=0)
+    most = max(found.values(), default=0)
+    if fewest == most:
+        return
+    fewer = [process for process, count in found.items() if count == fewest]
+    line = evidence.lines.get("ib" if network in VERBS else "nics", "")
+    command = "ibv_devices" if network in VERBS else "fi_info -p efa"
+    yield finding(
+        "nics-disagree", line, fewest=fewest, most=most, where=_describe(fewer), command=command
+    )
 
-    The first few and how many others there are.
-    """
-    hosts = list(dict.fromkeys(process.partition(":")[0] for process in processes if process))
+
+def _describe(processes: Collection[str]) -> str:
+    """Return the number of processes, their first hosts, and how many other hosts there are."""
+    noun = "process" if len(processes) == 1 else "processes"
+    hosts = list(dict.fromkeys(_host(process) for process in processes if process))
     where = f" on {listed(hosts, 3)}" if hosts else ""
-    return f"{len(processes)} process{'' if len(processes) == 1 else 'es'}{where}"
+    return f"{len(processes)} {noun}{where}"
 
 
 def _plugin(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
-    works = any(name.startswith(("efa", "libfabric")) for name in networks)
-    efa = bool(
-        evidence.requested
-        or "instance_type" in evidence.facts
-        or evidence.asked.endswith("Libfabric")
-        or any("OFI" in line or "ibfabric" in line for line in evidence.trouble)
-    )
-    sockets = networks == {"socket"} or not (efa or networks)
-    failed = bool(evidence.trouble)
-    if works or not (failed or (evidence.missing and sockets)):
+    """Yield a finding if the plugin failed, or is missing where it was wanted."""
+    if any(name.startswith(("efa", "libfabric")) for name in networks):
         return
-    fallback = f", and NCCL used {'+'.join(sorted(networks))} instead" if networks else ""
-    check = (
-        "Check `fi_info -p efa` on the node, and LD_LIBRARY_PATH of every rank for the "
-        "aws-ofi-nccl library. "
-    )
-    code, line = (
-        ("plugin-failed", evidence.trouble[0]) if failed else ("plugin-missing", evidence.missing)
-    )
-    found = finding(code, line, fallback=fallback, check=check if efa else "")
-    quiet = not failed or not (efa or not sockets)
-    yield replace(found, severity=Severity.NOTE) if quiet else found
+    efa = _wants_efa(evidence)
+    sockets = networks == {"socket"} or not (efa or networks)
+    used = "+".join(sorted(networks))
+    words = {
+        "fallback": f", and NCCL used {used} instead" if used else "",
+        "check": _CHECK_PLUGIN if efa else "",
+    }
+    if evidence.trouble:
+        failed = finding("plugin-failed", evidence.trouble[0], **words)
+        yield failed if efa or not sockets else replace(failed, severity=Severity.NOTE)
+    elif evidence.missing and sockets:
+        yield finding("plugin-missing", evidence.missing, **words)
+
+
+_CHECK_PLUGIN = (
+    "Check `fi_info -p efa` on the node, and LD_LIBRARY_PATH of every rank for the "
+    "aws-ofi-nccl library. "
+)
+
+
+def _wants_efa(evidence: Evidence) -> bool:
+    """Return whether EFA was asked for, or its plugin tried."""
+    if evidence.requested or "instance_type" in evidence.facts:
+        return True
+    if evidence.asked.endswith("Libfabric"):
+        return True
+    return any("OFI" in line or "ibfabric" in line for line in evidence.trouble)
 
 
 def _interface(evidence: Evidence, networks: set[str], hosts: int) -> Iterator[Finding]:
     """Yield a finding if sockets use an interface that cannot lead to other nodes."""
     wrong = [name for name in evidence.interfaces if _VIRTUAL.match(name)]
-    processes = set().union(*evidence.networks.values())
+    processes = _processes(evidence)
     # Where NCCL_HOSTID names parts of a machine, the lines of one process do not show where the
     # others are.
     unknown = bool(evidence.named_hosts) and len(processes) < hosts
-    machines = {process.partition(":")[0] for process in evidence.named_hosts}
-    one = len(machines) == 1 and len(evidence.named_hosts) >= max(evidence.nodes, 2)
-    several = hosts > 1 and not unknown and not one
-    if networks == {"socket"} and wrong and len(wrong) == len(evidence.interfaces) and several:
-        yield finding(
-            "wrong-interface", evidence.lines.get("interface", ""), names=", ".join(wrong)
-        )
+    machines = {_host(process) for process in evidence.named_hosts}
+    named = len(evidence.named_hosts)
+    one = len(machines) == 1 and named >= max(evidence.nodes, 2)
+    if networks != {"socket"} or hosts < 2 or unknown or one:
+        return
+    if wrong and len(wrong) == len(evidence.interfaces):
+        line = evidence.lines.get("interface", "")
+        yield finding("wrong-interface", line, names=", ".join(wrong))

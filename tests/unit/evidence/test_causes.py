@@ -106,9 +106,15 @@ def test_a_log_far_slower_than_the_last_one_is_slow_in_messages_or_in_bytes(
             for number, size in enumerate(times, 1)
         ]
         return Log(
-            source="a", benchmark="pingpong", case="x", outcome=Outcome.OK, reason=None, facts={}, points=points,
+            source="a",
+            benchmark="pingpong",
+            case="x",
+            outcome=Outcome.OK,
+            reason=None,
+            facts={},
+            points=points,
             hosts=frozenset(nodes),
-        )  # fmt: skip
+        )
 
     usual = {64: 1e-5, 4096: 2e-5, 1 << 20: 1e-3}
     slow = {
