@@ -1,7 +1,5 @@
 """The counters around one execution: which NICs count, what they show, and how they are stored.
 
-Pure.
-
 `ExecutionCounters` is the document of a run directory, `counters/NNN-ARM-rR.json`, one per
 execution.
 
@@ -16,9 +14,9 @@ import math
 import re
 import zlib
 from base64 import b64decode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from fabbench.counters.findings import WITHOUT_ROWS, Asked, findings
 from fabbench.counters.snapshot import (
@@ -31,7 +29,16 @@ from fabbench.counters.snapshot import (
     read_snapshot,
 )
 from fabbench.model.hosts import Host
-from fabbench.model.log import Finding, Log, Marker, Outcome, Point, Severity, marker_words
+from fabbench.model.log import (
+    Finding,
+    Log,
+    Marker,
+    Outcome,
+    Point,
+    Proof,
+    Severity,
+    marker_words,
+)
 from fabbench.model.messages import listed
 from fabbench.model.patterns import lazy
 from fabbench.model.plan import Execution
@@ -57,40 +64,49 @@ class ExecutionCounters:
 
     def traffic(self) -> dict[str, Traffic]:
         """Return what each host moved, without hosts that lack a snapshot."""
-        pairs = {host: (pair.before, pair.after) for host, pair in self.hosts.items()}
-        return {
-            host: difference(before, after)
-            for host, (before, after) in pairs.items()
-            if before and after
-        }
+        moved: dict[str, Traffic] = {}
+        for host, pair in self.hosts.items():
+            if pair.before and pair.after:
+                moved[host] = difference(pair.before, pair.after)
+        return moved
 
     def of_fabric(self, traffic: Mapping[str, Traffic]) -> dict[str, Traffic]:
-        """Return the traffic of the fabric's NICs per host, idle ones too, without hosts that have none."""
-        kept = {
-            host: of_fabric(moved, self.asked.fabric, chosen=self.asked.chosen)
-            for host, moved in traffic.items()
-        }
-        return {host: moved for host, moved in kept.items() if moved.nics}
+        """Return the traffic of the fabric's NICs per host, idle ones too.
+
+        Hosts that have none of these are left out.
+        """
+        moved: dict[str, Traffic] = {}
+        for host, of_host in traffic.items():
+            wanted = of_fabric(of_host, self.asked.fabric, chosen=self.asked.chosen)
+            if wanted.nics:
+                moved[host] = wanted
+        return moved
 
     def findings(self, *, measured: bool, most: float | None = None) -> tuple[Finding, ...]:
-        """Judge what the NICs moved. `measured`: whether rows were; `most`.
+        """Judge what the NICs moved.
 
-        As `findings` takes it.
+        `measured`: whether rows were; `most`: the bytes that each host moved at most.
         """
-        asked = self.asked
-        moved = {host: traffic for host, traffic in self.traffic().items() if host in asked.among}
-        judgments = findings(moved, asked, most) if len(asked.among) > 1 else ()
+        found: list[Finding] = []
+        if len(self.asked.among) > 1:
+            traffic = self.traffic()
+            moved = {host: traffic[host] for host in traffic if host in self.asked.among}
+            found += findings(moved, self.asked, most)
         # Errors hold even if no row was measured; the other findings are about what was measured.
-        kept = (finding for finding in judgments if measured or finding.code in WITHOUT_ROWS)
-        notes = (
-            note(
-                f"No NIC counters of {listed(hosts)} from {when} this execution. "
-                f"{' '.join(self.failures)}"
-            )
-            for when in ("before", "after")
-            if (hosts := [host for host, pair in self.hosts.items() if getattr(pair, when) is None])
-        )
-        return (*kept, *notes)
+        kept = [finding for finding in found if measured or finding.code in WITHOUT_ROWS]
+        return (*kept, *self._notes_on_missing())
+
+    def _notes_on_missing(self) -> Iterator[Finding]:
+        missing: dict[str, list[str]] = {"before": [], "after": []}
+        for host, pair in self.hosts.items():
+            if pair.before is None:
+                missing["before"].append(host)
+            if pair.after is None:
+                missing["after"].append(host)
+        why = " ".join(self.failures)
+        for when, hosts in missing.items():
+            if hosts:
+                yield note(f"No NIC counters of {listed(hosts)} from {when} this execution. {why}")
 
 
 def expected_nics(execution: Execution, hosts: Sequence[Host]) -> Asked:
@@ -100,29 +116,37 @@ def expected_nics(execution: Execution, hosts: Sequence[Host]) -> Asked:
     of each host. A pair uses one NIC on each side. For ranks, the proof has the number of NICs per
     host; fewer ranks than GPUs use a proportional part of them.
     """
-    fabric = execution.proof.fabric
-    interfaces = [host.interface for host in hosts]
-    chosen = execution.proof.devices
-    if execution.proof.domain:
-        chosen = (execution.proof.domain,)
-    elif not chosen and fabric == "tcp" and all(interfaces):
-        chosen = tuple(dict.fromkeys(interfaces))
-    pairs = [step for step in execution.steps if step.pair]
+    among = list(range(len(hosts)))
     nics = _nics_per_host(execution, hosts)
-    among = tuple(host.name for host in hosts)
+    pairs = [step for step in execution.steps if step.pair]
     if pairs:
         nics = len(pairs) if execution.together else 1
         sides = {command.host for step in pairs for command in step.commands}
-        among = tuple(host.name for index, host in enumerate(hosts) if index in sides)
-    one = len(hosts) == 1 or any(host.virtual for host in hosts)
-    return Asked(fabric=fabric, chosen=chosen, expected=nics, among=() if one else among)
+        among = sorted(sides)
+    if len(hosts) < 2 or any(host.virtual for host in hosts):
+        among = []
+    return Asked(
+        fabric=execution.proof.fabric,
+        chosen=_chosen_nics(execution.proof, hosts),
+        expected=nics,
+        among=tuple(hosts[index].name for index in among),
+    )
+
+
+def _chosen_nics(proof: Proof, hosts: Sequence[Host]) -> tuple[str, ...]:
+    """Return the names of the NICs that were chosen; empty if none were."""
+    if proof.domain:
+        return (proof.domain,)
+    interfaces = [host.interface for host in hosts]
+    if not proof.devices and proof.fabric == "tcp" and all(interfaces):
+        return tuple(dict.fromkeys(interfaces))
+    return proof.devices
 
 
 def _nics_per_host(execution: Execution, hosts: Sequence[Host]) -> int | None:
     """Return the number of NICs that the ranks of each host are to use; None if not known."""
-    ranks = max(
-        (sum(command.ranks for command in step.commands) for step in execution.steps), default=0
-    )
+    ranks_of_steps = [sum(command.ranks for command in step.commands) for step in execution.steps]
+    ranks = max(ranks_of_steps, default=0)
     gpus = sum(host.gpus for host in hosts)
     devices = max(len(host.linked(execution.proof.fabric)) for host in hosts)
     required = execution.proof.nics or None
@@ -135,19 +159,28 @@ def _nics_per_host(execution: Execution, hosts: Sequence[Host]) -> int | None:
 def with_counter_findings(
     logs: Iterable[Log], counters: ExecutionCounters | None
 ) -> tuple[Log, ...]:
-    """Add to the logs of one execution what its NICs show. No outcome changes.
+    """Add to the logs of one execution what its NICs show.
 
-    Logs alone decide those.
-
-    The counters cannot be attributed to one of several logs, and so each log gets all findings.
+    No outcome changes: logs alone decide those. The counters cannot be attributed to one of several
+    logs, and so each log gets all findings.
     """
     known = tuple(logs)
     if counters is None:
         return known
-    sent = [_most_sent(log) for log in known]
-    most = None if None in sent else sum(filter(None, sent))
-    judgments = counters.findings(measured=any(log.points for log in known), most=most)
-    return noted(known, judgments) if judgments else known
+    measured = any(log.points for log in known)
+    found = counters.findings(measured=measured, most=_most_together(known))
+    return noted(known, found) if found else known
+
+
+def _most_together(logs: Iterable[Log]) -> float | None:
+    """Return the bytes that the pairs of all logs sent at most; None if not known of one."""
+    total = 0.0
+    for log in logs:
+        sent = _most_sent(log)
+        if sent is None:
+            return None
+        total += sent
+    return total
 
 
 def _most_sent(log: Log) -> float | None:
@@ -158,26 +191,35 @@ def _most_sent(log: Log) -> float | None:
     fi_pingpong prints the number of messages per row; perftest once, without those of its margins
     (-D).
     """
-    if log.benchmark not in {"pingpong", "perftest"} or log.outcome is not Outcome.OK:
+    if log.benchmark not in _MARGIN or log.outcome is not Outcome.OK:
         return None
     sent: dict[tuple[int, str], float] = {}
     for point in log.points:
-        count = _COUNT.fullmatch(str(point.labels.get("sent") or log.facts.get("iterations") or ""))
-        if count is None:
+        printed = point.labels.get("sent") or log.facts.get("iterations")
+        messages = _messages(str(printed))
+        if messages is None:
             return None
-        messages = (
-            float(count[1])
-            * {"": 1, "k": 1e3, "m": 1e6, "b": 1e9}[count[2]]
-            * int(log.facts.get("qps") or 1)
-        )
-        messages *= (1 if point.labels.get("direction") == "uni" else 2) * (
-            1.25 if log.benchmark == "perftest" else 1
-        )
-        sent[point.size, point.labels.get("device", "")] = messages * (point.size + _HEADERS)
+        directions = 1 if point.labels.get("direction") == "uni" else 2
+        queue_pairs = int(log.facts.get("qps") or 1)
+        messages *= queue_pairs * directions * _MARGIN[log.benchmark]
+        device = point.labels.get("device", "")
+        sent[point.size, device] = messages * (point.size + _HEADERS)
     return sum(sent.values()) or None
 
 
+def _messages(text: str) -> float | None:
+    """Read a number of messages as fi_pingpong writes it, such as ``10k``; None if it is none."""
+    count = _COUNT.fullmatch(text)
+    if count is None:
+        return None
+    number, suffix = count.groups()
+    return float(number) * _COUNT_SUFFIXES[suffix]
+
+
+_MARGIN = {"pingpong": 1.0, "perftest": 1.25}
+"""Benchmark that prints its number of messages → by how much it may send more of them."""
 _COUNT = lazy(r"(\d{1,9}(?:\.\d)?)([kmb]?)", re.ASCII)
+_COUNT_SUFFIXES = {"": 1, "k": 1e3, "m": 1e6, "b": 1e9}
 _HEADERS = 200
 """Bytes around a small message, and of its acknowledgement."""
 
@@ -198,41 +240,50 @@ def note(meaning: str) -> Finding:
 def total(executions: Iterable[ExecutionCounters]) -> tuple[dict[str, Traffic], list[str]]:
     """Add up what the fabric's NICs moved in several executions of one configuration.
 
-    By host, and notes.
-
-    A NIC that is unreadable in one of them is unreadable in the sum.
+    Return that by host, and notes. A NIC that is unreadable in one of them is unreadable in the
+    sum.
     """
     moved: dict[str, list[Traffic]] = {}
-    notes: dict[str, None] = {}
+    notes: list[str] = []
     for counters in executions:
         for host, traffic in counters.of_fabric(counters.traffic()).items():
             moved.setdefault(host, []).append(traffic)
-        if len(counters.asked.among) < 2 and KINDS.get(counters.asked.fabric):
-            notes["All data stayed inside one host: NIC counters ignored."] = None
-        for host, pair in counters.hosts.items():
-            for taken in (pair.before, pair.after):
-                notes |= dict.fromkeys(
-                    f"{host}: {sentence}" for sentence in (taken.unread if taken else ())
-                )
-    return {host: _sum(traffics) for host, traffics in moved.items()}, list(notes)
+        notes += _notes(counters)
+    sums = {host: _sum(traffics) for host, traffics in moved.items()}
+    return sums, list(dict.fromkeys(notes))
+
+
+def _notes(counters: ExecutionCounters) -> Iterator[str]:
+    asked = counters.asked
+    if len(asked.among) < 2 and asked.fabric in KINDS:
+        yield "All data stayed inside one host: NIC counters ignored."
+    for host, pair in counters.hosts.items():
+        for taken in (pair.before, pair.after):
+            for sentence in taken.unread if taken else ():
+                yield f"{host}: {sentence}"
 
 
 def _sum(traffics: Sequence[Traffic]) -> Traffic:
-    known = [traffic.seconds for traffic in traffics if traffic.seconds is not None]
     nics: dict[str, NicTraffic] = {}
-    for nic in (nic for traffic in traffics for nic in traffic.nics):
-        other = nics.get(nic.name, replace(nic, counters=dict.fromkeys(nic.counters, 0)))
-        moved = {
-            name: count + nic.counters[name]
-            for name, count in other.counters.items()
-            if name in nic.counters
-        }
-        nics[nic.name] = replace(
-            other, counters=moved, unreadable=other.unreadable or nic.unreadable
-        )
-    return Traffic(
-        seconds=sum(known) if len(known) == len(traffics) else None, nics=tuple(nics.values())
-    )
+    seconds: float | None = 0.0
+    for traffic in traffics:
+        if seconds is not None and traffic.seconds is not None:
+            seconds += traffic.seconds
+        else:
+            seconds = None
+        for nic in traffic.nics:
+            earlier = nics.get(nic.name)
+            nics[nic.name] = nic if earlier is None else _sum_of_nic(earlier, nic)
+    return Traffic(seconds=seconds, nics=tuple(nics.values()))
+
+
+def _sum_of_nic(one: NicTraffic, other: NicTraffic) -> NicTraffic:
+    """Return what a NIC moved in two executions: the counters that both have."""
+    moved: dict[str, int] = {}
+    for name, count in one.counters.items():
+        if name in other.counters:
+            moved[name] = count + other.counters[name]
+    return replace(one, counters=moved, unreadable=one.unreadable or other.unreadable)
 
 
 # ---------------------------------------------------------------- printed
@@ -250,11 +301,21 @@ Those of hosts expand some 20.
 def expected_facts(execution: Execution, hosts: Sequence[Host]) -> str:
     """Return what the NICs of an execution are judged against, as facts of a marker line."""
     asked = expected_nics(execution, hosts)
-    numbers = ",".join(str(number) for number, host in enumerate(hosts) if host.name in asked.among)
-    nics = "" if asked.expected is None else str(asked.expected)
-    facts = {"fabric": asked.fabric, "chosen": ",".join(asked.chosen), "expected": nics}
-    facts["among"] = "all" if len(asked.among) == len(hosts) else numbers
+    facts = {
+        "fabric": asked.fabric,
+        "chosen": ",".join(asked.chosen),
+        "expected": "" if asked.expected is None else str(asked.expected),
+        "among": _numbers(asked.among, hosts),
+    }
     return marker_words({name: text for name, text in facts.items() if text})
+
+
+def _numbers(names: Collection[str], hosts: Sequence[Host]) -> str:
+    """Return the numbers of some hosts, as a marker line states them."""
+    if len(names) == len(hosts):
+        return "all"
+    numbers = [number for number, host in enumerate(hosts) if host.name in names]
+    return ",".join(map(str, numbers))
 
 
 class PrintedCounters:
@@ -274,22 +335,24 @@ class PrintedCounters:
         """Return what is known so far; None if nothing was printed yet."""
         if self._facts is None:
             return None
-        fabric, chosen, nics, among = (
-            self._facts.get(name, "") for name in ("fabric", "chosen", "expected", "among")
-        )
         return ExecutionCounters(
-            asked=Asked(
-                fabric=fabric,
-                chosen=tuple(filter(None, chosen.split(","))),
-                expected=int(nics) if nics.isdecimal() else None,
-                among=tuple(
-                    name
-                    for number, name in self._names.items()
-                    if {number, "all"} & {*among.split(",")}
-                ),
-            ),
+            asked=self._asked(self._facts),
             hosts=self._hosts,
             failures=tuple(filter(None, self._failures)),
+        )
+
+    def _asked(self, facts: Mapping[str, str]) -> Asked:
+        chosen = facts.get("chosen", "").split(",")
+        nics = facts.get("expected", "")
+        numbers = facts.get("among", "").split(",")
+        if "all" in numbers:
+            numbers = list(self._names)
+        among = (name for number, name in self._names.items() if number in numbers)
+        return Asked(
+            fabric=facts.get("fabric", ""),
+            chosen=tuple(filter(None, chosen)),
+            expected=int(nics) if nics.isdecimal() else None,
+            among=tuple(among),
         )
 
     def take(self, marker: Marker) -> None:
@@ -298,15 +361,15 @@ class PrintedCounters:
         A job that restarts prints them again.
         """
         facts = marker.facts
-        host = self._names.setdefault(
-            facts.get("number", ""), facts.get("host", "a host without a name")
-        )
+        name = facts.get("host", "a host without a name")
+        host = self._names.setdefault(facts.get("number", ""), name)
         taken, failure = _unpacked(facts.get("packed", ""), host)
         self._failures[failure] = None
-        before = self._hosts[host].before if host in self._hosts else None
-        self._hosts[host] = (
-            Pair(taken, None) if facts.get("when") == "before" else Pair(before, taken)
-        )
+        if facts.get("when") == "before":
+            self._hosts[host] = Pair(taken, None)
+        else:
+            earlier = self._hosts.get(host)
+            self._hosts[host] = Pair(earlier.before if earlier else None, taken)
         self._facts = facts
 
 
@@ -315,7 +378,8 @@ def _unpacked(text: str, host: str) -> tuple[Snapshot | None, str]:
     try:
         unpacking = zlib.decompressobj(31)  # gzip
         packed = b64decode(text, validate=True)
-        plain = unpacking.decompress(packed, min(_LARGEST, _EXPANDS * len(packed) + _EXPANDS))
+        limit = _EXPANDS * (len(packed) + 1)
+        plain = unpacking.decompress(packed, min(_LARGEST, limit))
     except (ValueError, zlib.error):
         return None, f"The printed counters of {host} are damaged."
     if text and not unpacking.eof:
@@ -334,16 +398,16 @@ class ExecutionMarkers:
         self._now: PrintedCounters | None = None
         """The counters of the execution whose steps are being read."""
         self._next: PrintedCounters | None = None
-        """Those of the next execution: the one before may have steps open that have not become logs yet."""
+        """Those of the next execution: steps of the one before may not have become logs yet."""
         self._kept: list[Log] = []
 
     def take(self, marker: Marker) -> None:
         """Read counters."""
         if marker.facts.get("when") == "before":
-            if self._next is None or self._next.execution != marker.execution:
+            if not _are_of(self._next, marker):
                 self._next = PrintedCounters(marker.execution)
             self._next.take(marker)
-        elif self._now is not None and self._now.execution == marker.execution:
+        elif _are_of(self._now, marker):
             self._now.take(marker)
 
     def begun(self, marker: Marker) -> Sequence[Log]:
@@ -351,11 +415,14 @@ class ExecutionMarkers:
 
         Return the logs of the previous execution, if this is another one.
         """
-        starts = self._next is not None and self._next.execution == marker.execution
-        if not starts and self._now is not None and self._now.execution == marker.execution:
+        starts = _are_of(self._next, marker)
+        if not starts and _are_of(self._now, marker):
             return []
         logs = self.close()
-        self._now, self._next = (self._next, None) if starts else (None, self._next)
+        self._now = None
+        if starts:
+            self._now = self._next
+            self._next = None
         return logs
 
     def keep(self, results: list[Point | Log]) -> list[Point | Log]:
@@ -367,8 +434,11 @@ class ExecutionMarkers:
 
     def close(self) -> Sequence[Log]:
         """Return the logs that were held back."""
-        logs = with_counter_findings(
-            self._kept, self._now.counters if self._now is not None else None
-        )
+        kept = self._kept
         self._kept = []
-        return logs
+        return with_counter_findings(kept, self._now.counters if self._now else None)
+
+
+def _are_of(counters: PrintedCounters | None, marker: Marker) -> TypeGuard[PrintedCounters]:
+    """Return whether there are counters, and of the execution that a marker names."""
+    return counters is not None and counters.execution == marker.execution

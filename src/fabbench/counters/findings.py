@@ -1,11 +1,11 @@
-"""What the counters show about a run: NICs that stand out, and bytes that went elsewhere. Pure.
+"""What the counters show about a run: NICs that stand out, and bytes that went elsewhere.
 
 The limits of balance (1.25 times the mean, a tenth of the mean) are fabbench's own.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import pstdev
 from typing import NamedTuple
 
@@ -41,11 +41,9 @@ LOW = 0.1
 """Less than this fraction of the mean, or of what is compared, is almost nothing."""
 _MANY = 0.001
 """Drops and retransmissions above this fraction of the packets are a warning."""
-_MANY_RETRANSMITTED, _FEWEST_RETRANSMITTED = 0.01, 5
-"""TCP's retransmissions from this fraction and number on.
-
-Healthy connections of a busy host had 0.002.
-"""
+_MANY_RETRANSMITTED = 0.01
+"""TCP's retransmissions above this fraction of the segments; healthy, busy hosts had 0.002."""
+_FEWEST_RETRANSMITTED = 5
 WITHOUT_ROWS = frozenset({"nic-down", "nic-errors", "tcp-retransmits"})
 """Findings that hold even if nothing was measured."""
 
@@ -69,10 +67,13 @@ class Asked:
 
 
 class _Shown(NamedTuple):
+    """What one host shows."""
+
     host: str
     sentence: str
     """Without the host and the period."""
-    line: str
+    line: str = ""
+    """The counters that show it."""
 
 
 def findings(
@@ -97,50 +98,40 @@ def findings(
         for host, traffic in hosts.items()
     }
     across = len(hosts) > 1
-    wrong = [
-        shown
-        for host in hosts
-        if (shown := _wrong(host, hosts[host], requested[host], asked, across=across))
-    ]
+    wrong = list(_wrong_networks(hosts, requested, asked))
     elsewhere = {shown.host for shown in wrong}
-    quiet = [
-        host for host in hosts if host not in elsewhere and (across or kind is not NicKind.NETDEV)
-    ]
-    idle = [shown for host in quiet if (shown := _idle(host, requested[host], asked))]
-    excess = [shown for host in hosts if across and (shown := _excess(host, requested[host], most))]
-    down = [(host, nic.name) for host in hosts for nic in requested[host].nics if nic.up is False]
+    silent = {host: moved for host, moved in requested.items() if host not in elsewhere}
+    over_interfaces = across and kind is NicKind.NETDEV
     candidates = (
-        _one(
-            "nic-down",
-            [_Shown(host, f"{name} is down", "") for host, name in down] if asked.chosen else [],
-        ),
+        _one("nic-down", _down(requested) if asked.chosen else ()),
         _one("nic-wrong-network", wrong),
-        _one("nic-idle", idle),
-        _one("nic-excess", excess),
-        _one("nic-imbalance-tx", list(_imbalances(requested, TX))),
-        _one("nic-imbalance-rx", list(_imbalances(requested, RX))),
+        _one("nic-idle", _idle(silent, asked.fabric)),
+        _one("nic-excess", _excesses(requested, most) if across and most is not None else ()),
+        _one("nic-imbalance-tx", _imbalances(requested, _SENT)),
+        _one("nic-imbalance-rx", _imbalances(requested, _RECEIVED)),
         _errors(requested),
-        _one(
-            "tcp-retransmits",
-            list(_retransmitted(hosts)) if across and kind is NicKind.NETDEV else [],
-        ),
+        _one("tcp-retransmits", _retransmitted(hosts) if over_interfaces else ()),
     )
     return tuple(finding for finding in candidates if finding)
 
 
-def _one(code: str, shown: list[_Shown], severity: Severity = Severity.WARNING) -> Finding | None:
+def _one(
+    code: str, shown: Iterable[_Shown], severity: Severity = Severity.WARNING
+) -> Finding | None:
     """Make one finding from what several hosts show: the first in full, the others by name."""
-    if not shown:
+    known = list(shown)
+    if not known:
         return None
-    first, *rest = shown
-    same = f"; the same on {listed([other.host for other in rest])}" if rest else ""
+    first, *rest = known
+    others = ""
     if code in WITHOUT_ROWS and any(other.sentence != first.sentence for other in rest):
-        same = "".join(f"; {other.host}: {other.sentence}" for other in rest)
-    meaning = f"{first.host}: {first.sentence}{same}."
+        others = "".join(f"; {other.host}: {other.sentence}" for other in rest)
+    elif rest:
+        others = f"; the same on {listed([other.host for other in rest])}"
     return Finding(
         code=code,
         severity=severity,
-        meaning=meaning,
+        meaning=f"{first.host}: {first.sentence}{others}.",
         line=first.line[:LONGEST_QUOTE],
         advice=_ADVICE[code],
     )
@@ -149,88 +140,124 @@ def _one(code: str, shown: list[_Shown], severity: Severity = Severity.WARNING) 
 # ---------------------------------------------------------------- where the bytes went
 
 
-def _wrong(
-    host: str, traffic: Traffic, requested: Traffic, asked: Asked, *, across: bool
-) -> _Shown | None:
-    """Find NICs that were not requested and moved more than ten times the bytes of those that were."""
-    if (not requested.nics and asked.chosen) or any(nic.unreadable for nic in requested.nics):
-        return None
-    rest = replace(traffic, nics=tuple(nic for nic in traffic.nics if nic not in requested.nics))
-    for fabric in ("efa", "ib", "roce", "tcp"):
-        same = KINDS.get(fabric) is KINDS.get(asked.fabric)
-        if (same and not asked.chosen) or (fabric == "tcp" and not across):
+def _down(requested: Mapping[str, Traffic]) -> Iterator[_Shown]:
+    for host, traffic in requested.items():
+        for nic in traffic.nics:
+            if nic.up is False:
+                yield _Shown(host, f"{nic.name} is down")
+
+
+def _wrong_networks(
+    hosts: Mapping[str, Traffic], requested: Mapping[str, Traffic], asked: Asked
+) -> Iterator[_Shown]:
+    """Find hosts whose data went over NICs that were not requested."""
+    others = _other_fabrics(asked, across=len(hosts) > 1)
+    for host, traffic in hosts.items():
+        wanted = requested[host]
+        if (asked.chosen and not wanted.nics) or _is_unreadable(wanted):
             continue
-        other = of_fabric(rest, fabric)
-        if other.total >= FLOOR * max(1, len(other.nics)) and requested.total < LOW * other.total:
-            moved = (
-                f"{listed([nic.name for nic in other.nics if nic.total])} moved "
-                f"{amount(other.total)}"
-            )
-            names = listed([nic.name for nic in requested.nics]) or asked.fabric
+        left = tuple(nic for nic in traffic.nics if nic not in wanted.nics)
+        rest = Traffic(seconds=traffic.seconds, nics=left)
+        used = (of_fabric(rest, fabric) for fabric in others)
+        other = next((moved for moved in used if _dwarfs(moved, wanted)), None)
+        if other is not None:
+            busy = listed([nic.name for nic in other.nics if nic.total])
+            names = listed([nic.name for nic in wanted.nics]) or asked.fabric
             sentence = (
-                f"{asked.fabric} was requested and {moved}, {names} {amount(requested.total)}"
+                f"{asked.fabric} was requested and {busy} moved {amount(other.total)}, "
+                f"{names} {amount(wanted.total)}"
             )
-            return _Shown(host, sentence, _line(traffic.nics))
-    return None
+            yield _Shown(host, sentence, _line(traffic.nics))
 
 
-def _idle(host: str, requested: Traffic, asked: Asked) -> _Shown | None:
-    """Find NICs that moved nothing. An interface always moves something.
+def _other_fabrics(asked: Asked, *, across: bool) -> list[str]:
+    """Return the fabrics that might carry the data instead.
 
-    Only a benchmark uses an RDMA device.
-
-    If the counters of one of them are unreadable, nothing is reported.
+    The requested one is among them if some of its NICs were chosen: then it has others.
     """
-    if not requested.nics or any(nic.unreadable for nic in requested.nics) or requested.total:
-        return None
-    if KINDS.get(asked.fabric) is NicKind.NETDEV:
-        return None
-    return _Shown(
-        host,
-        f"the NICs of {asked.fabric} moved nothing while rows were measured",
-        _line(requested.nics),
-    )
+    kind = KINDS.get(asked.fabric)
+    known = ["efa", "ib", "roce", *(["tcp"] if across else [])]
+    return [fabric for fabric in known if asked.chosen or KINDS[fabric] is not kind]
 
 
-def _excess(host: str, requested: Traffic, most: float | None) -> _Shown | None:
-    """Find NICs that moved more than all that the benchmark can have sent, lost packets included."""
-    if most is None or requested.total <= EXCESS * most + FLOOR:
-        return None
-    times = format_decimal(requested.total / most, 1)
-    sentence = (
-        f"the NICs moved {amount(requested.total)}, {times} times the {amount(most)} of "
-        "the benchmark"
-    )
-    return _Shown(host, sentence, _line(requested.nics))
+def _is_unreadable(traffic: Traffic) -> bool:
+    return any(nic.unreadable for nic in traffic.nics)
+
+
+def _dwarfs(other: Traffic, wanted: Traffic) -> bool:
+    """Return whether another network moved more than ten times the bytes of the requested one."""
+    floor = FLOOR * max(1, len(other.nics))
+    return other.total >= floor and wanted.total < LOW * other.total
+
+
+def _idle(requested: Mapping[str, Traffic], fabric: str) -> Iterator[_Shown]:
+    """Find hosts whose RDMA devices moved nothing: only a benchmark uses these.
+
+    An interface always moves something. If the counters of one NIC are unreadable, nothing is
+    reported.
+    """
+    if KINDS.get(fabric) is NicKind.NETDEV:
+        return
+    for host, traffic in requested.items():
+        if traffic.nics and not traffic.total and not _is_unreadable(traffic):
+            sentence = f"the NICs of {fabric} moved nothing while rows were measured"
+            yield _Shown(host, sentence, _line(traffic.nics))
+
+
+def _excesses(requested: Mapping[str, Traffic], most: float) -> Iterator[_Shown]:
+    """Find NICs that moved more than all that the benchmark can have sent.
+
+    Packets that were lost and sent again are included.
+    """
+    for host, traffic in requested.items():
+        if traffic.total > EXCESS * most + FLOOR:
+            times = format_decimal(traffic.total / most, 1)
+            moved = amount(traffic.total)
+            sentence = f"the NICs moved {moved}, {times} times the {amount(most)} of the benchmark"
+            yield _Shown(host, sentence, _line(traffic.nics))
 
 
 # ---------------------------------------------------------------- balance
 
 
-def _imbalances(requested: Mapping[str, Traffic], direction: str) -> Iterator[_Shown]:
+class _Direction(NamedTuple):
+    counter: str
+    label: str
+    verb: str
+    gerund: str
+
+
+_SENT = _Direction(TX, "tx", "sent", "sending")
+_RECEIVED = _Direction(RX, "rx", "received", "receiving")
+
+
+def _imbalances(requested: Mapping[str, Traffic], direction: _Direction) -> Iterator[_Shown]:
     """Judge one direction, unless it is small beside the other.
 
     Acknowledgements follow the data.
     """
+    reverse = _RECEIVED if direction is _SENT else _SENT
     for host, traffic in requested.items():
-        counts, other = _counts(traffic, direction), _counts(traffic, RX if direction == TX else TX)
-        sums = sum(counts.values()), sum(other.values())
-        if sums[0] >= LOW * sums[1] and (sentence := _imbalance(counts, direction)):
-            even = other and sums[1] >= LOW * sums[0] and not _imbalance(other, direction)
-            note = (
-                f", while {'receiving' if direction == TX else 'sending'} is even" if even else ""
-            )
-            line = ", ".join(
-                f"{name} {direction[:2]} {amount(count)}" for name, count in counts.items()
-            )
-            yield _Shown(host, sentence + note, line)
+        counts = _counts(traffic, direction)
+        others = _counts(traffic, reverse)
+        moved = sum(counts.values())
+        back = sum(others.values())
+        sentence = _imbalance(counts, direction) if moved >= LOW * back else ""
+        if not sentence:
+            continue
+        if others and back >= LOW * moved and not _imbalance(others, reverse):
+            sentence += f", while {reverse.gerund} is even"
+        label = direction.label
+        cells = [f"{name} {label} {amount(count)}" for name, count in counts.items()]
+        yield _Shown(host, sentence, ", ".join(cells))
 
 
-def _counts(traffic: Traffic, direction: str) -> dict[str, int]:
-    return {nic.name: nic.counters[direction] for nic in traffic.nics if direction in nic.counters}
+def _counts(traffic: Traffic, direction: _Direction) -> dict[str, int]:
+    counts = {nic.name: nic.counters.get(direction.counter) for nic in traffic.nics}
+    return {name: count for name, count in counts.items() if count is not None}
 
 
-def _imbalance(counts: Mapping[str, int], direction: str) -> str:
+def _imbalance(counts: Mapping[str, int], direction: _Direction) -> str:
     """Describe the NICs that stand out, the few above the mean or the few far below it.
 
     Empty if none do.
@@ -238,55 +265,76 @@ def _imbalance(counts: Mapping[str, int], direction: str) -> str:
     spread = balance(list(counts.values()))
     if spread is None or spread.mean < FLOOR:
         return ""
-    low = [name for name, count in counts.items() if count < LOW * spread.mean]
-    high = [name for name, count in counts.items() if count > MAX_OVER_MEAN * spread.mean]
-    if not low and not high:
+    few = _standing_out(counts, spread.mean)
+    if not few:
         return ""
-    few = high if high and (not low or len(high) <= len(low)) else low
     share = sum(counts[name] for name in few) / spread.sum
+    percent = format_decimal(100 * share, 1)
+    peak = format_decimal(spread.max_over_mean, 2)
+    variation = format_decimal(spread.cv, 2)
+    which = f"{listed(few)} ({len(few)} of {len(counts)} NICs)"
     return (
-        f"{listed(few)} ({len(few)} of {len(counts)} NICs) "
-        f"{'sent' if direction == TX else 'received'} "
-        f"{format_decimal(100 * share, 1)} % of {amount(spread.sum)} "
-        f"(max/mean {format_decimal(spread.max_over_mean, 2)}, cv {format_decimal(spread.cv, 2)})"
+        f"{which} {direction.verb} "
+        f"{percent} % of {amount(spread.sum)} (max/mean {peak}, cv {variation})"
     )
+
+
+def _standing_out(counts: Mapping[str, int], mean: float) -> list[str]:
+    """Return the NICs above the mean or those far below it, whichever are fewer."""
+    low: list[str] = []
+    high: list[str] = []
+    for name, count in counts.items():
+        if count < LOW * mean:
+            low.append(name)
+        elif count > MAX_OVER_MEAN * mean:
+            high.append(name)
+    if not low or not high:
+        return low or high
+    return min(high, low, key=len)
 
 
 # ---------------------------------------------------------------- errors
 
 
 def _errors(requested: Mapping[str, Traffic]) -> Finding | None:
-    shown, warning = [], False
+    shown: list[_Shown] = []
+    severity = Severity.NOTE
     for host, traffic in requested.items():
-        grown: dict[str, dict[str, int]] = {}
-        for nic in traffic.nics:
-            errors = {
-                name: growth
-                for name, growth in nic.counters.items()
-                if growth and name in SERIOUS | LOST
-            }
-            if errors and (
-                nic.kind is not NicKind.NETDEV or _heavy(nic)
-            ):  # a few on an interface mean nothing
-                grown[nic.name] = errors
-        if grown:
-            warning = warning or any(_heavy(nic) for nic in traffic.nics)
-            lines = [
-                f"{name} {', '.join(f'{counter} +{growth}' for counter, growth in errors.items())}"
-                for name, errors in grown.items()
-            ]
-            counted = sorted({counter for errors in grown.values() for counter in errors})
-            shown.append(
-                _Shown(host, f"{listed(counted)} grew on {listed(list(grown))}", "; ".join(lines))
-            )
-    return _one("nic-errors", shown, Severity.WARNING if warning else Severity.NOTE)
+        grown = {nic.name: errors for nic in traffic.nics if (errors := _grown(nic))}
+        if not grown:
+            continue
+        if any(_is_heavy(nic) for nic in traffic.nics):
+            severity = Severity.WARNING
+        counters = sorted({counter for errors in grown.values() for counter in errors})
+        sentence = f"{listed(counters)} grew on {listed([*grown])}"
+        lines = [f"{name} {_increases(errors)}" for name, errors in grown.items()]
+        shown.append(_Shown(host, sentence, "; ".join(lines)))
+    return _one("nic-errors", shown, severity)
 
 
-def _heavy(nic: NicTraffic) -> bool:
+_ERRORS = SERIOUS | LOST
+
+
+def _grown(nic: NicTraffic) -> dict[str, int]:
+    """Return the error counters of a NIC that grew; a few on an interface mean nothing."""
+    if nic.kind is NicKind.NETDEV and not _is_heavy(nic):
+        return {}
+    grown = {name: growth for name, growth in nic.counters.items() if growth}
+    return {name: growth for name, growth in grown.items() if name in _ERRORS}
+
+
+def _increases(errors: Mapping[str, int]) -> str:
+    return ", ".join(f"{counter} +{growth}" for counter, growth in errors.items())
+
+
+def _is_heavy(nic: NicTraffic) -> bool:
     if any(nic.counters.get(name) for name in SERIOUS):
         return True
-    lost = sum(nic.counters.get(name, 0) for name in LOST)
-    return lost > _MANY * sum(nic.counters.get(name, 0) for name in (TX_PACKETS, RX_PACKETS))
+    return _growth(nic, LOST) > _MANY * _growth(nic, (TX_PACKETS, RX_PACKETS))
+
+
+def _growth(nic: NicTraffic, names: Iterable[str]) -> int:
+    return sum(nic.counters.get(name, 0) for name in names)
 
 
 def _retransmitted(hosts: Mapping[str, Traffic]) -> Iterator[_Shown]:
@@ -296,30 +344,35 @@ def _retransmitted(hosts: Mapping[str, Traffic]) -> Iterator[_Shown]:
     """
     for host, traffic in hosts.items():
         for tcp in (nic.counters for nic in traffic.nics if nic.kind is NicKind.TCP):
-            again, sent = (
-                tcp.get(RETRANSMITTED, 0),
-                tcp.get(TX_PACKETS, 0) + tcp.get(RETRANSMITTED, 0),
-            )
+            again = tcp.get(RETRANSMITTED, 0)
+            sent = tcp.get(TX_PACKETS, 0) + again
             if again >= _FEWEST_RETRANSMITTED and again > _MANY_RETRANSMITTED * sent:
                 share = format_decimal(100 * again / sent, 1)
-                yield _Shown(host, f"TCP retransmitted {again} of {sent} segments ({share} %)", "")
+                yield _Shown(host, f"TCP retransmitted {again} of {sent} segments ({share} %)")
 
 
 def _line(nics: Iterable[NicTraffic]) -> str:
-    busiest = sorted(
-        (nic for nic in nics if nic.kind is not NicKind.TCP), key=lambda nic: -nic.total
-    )
-    return ", ".join(f"{nic.name} tx {amount(nic.tx)} rx {amount(nic.rx)}" for nic in busiest)
+    devices = [nic for nic in nics if nic.kind is not NicKind.TCP]
+    devices.sort(key=lambda nic: nic.total, reverse=True)
+    return ", ".join(map(_traffic_text, devices))
+
+
+def _traffic_text(nic: NicTraffic) -> str:
+    return f"{nic.name} tx {amount(nic.tx)} rx {amount(nic.rx)}"
 
 
 # ---------------------------------------------------------------- evenness, and amounts as text
 
-_RATES = [Scale(unit, RATE_UNITS[unit]) for unit in ("TB/s", "GB/s", "MB/s", "KB/s", "B/s")]
+_UNITS = ("TB/s", "GB/s", "MB/s", "KB/s", "B/s")
+_RATES = [Scale(unit, RATE_UNITS[unit]) for unit in _UNITS]
 
 
 def rate_scale(largest: float) -> Scale:
-    """Choose the unit for bytes per second of which `largest` is the largest, down to `B/s` for idle NICs."""
-    return next((scale for scale in _RATES if largest >= scale.factor), _RATES[-1])
+    """Choose the unit of some bytes per second by the largest, down to `B/s` for idle NICs."""
+    for scale in _RATES:
+        if largest >= scale.factor:
+            return scale
+    return _RATES[-1]
 
 
 def amount_scale(largest: float) -> Scale:
@@ -356,6 +409,6 @@ def balance(values: Sequence[float]) -> Balance | None:
     if len(values) < 2 or total == 0:
         return None
     mean = total / len(values)
-    return Balance(
-        max_over_mean=max(values) / mean, cv=pstdev(values, mean) / mean, sum=total, mean=mean
-    )
+    peak = max(values)
+    deviation = pstdev(values, mean)
+    return Balance(max_over_mean=peak / mean, cv=deviation / mean, sum=total, mean=mean)

@@ -1,4 +1,4 @@
-"""The NIC counters of a host: the script, their values, what moved between two snapshots. Pure.
+"""The NIC counters of a host: the script, their values, what moved between two snapshots.
 
 EFA counters: names as in the kernel's drivers/infiniband/hw/efa/efa_verbs.c. InfiniBand and RoCE:
 as in the kernel's Documentation/ABI/stable/sysfs-class-infiniband, where port data is counted in
@@ -8,11 +8,13 @@ packets only.
 
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from importlib.resources import files
+from statistics import fmean
 
+from fabbench.catalog.instances import records, rows_of
 from fabbench.model.patterns import lazy
 from fabbench.model.units import RATE_UNITS
 
@@ -45,8 +47,10 @@ class Nic:
     """As the kernel names it; port 2 of `mlx5_0` is `mlx5_0:2`."""
     kind: NicKind
     counters: Mapping[str, int]
-    """Since the driver was loaded, in base units: `tx_bytes`, `rx_bytes`, `tx_packets`, `rx_packets`, and
-    others by the kernel's own names."""
+    """Since the driver was loaded, in base units.
+
+    `tx_bytes`, `rx_bytes`, `tx_packets`, `rx_packets`, and others by the kernel's own names.
+    """
     link_rate: float | None = None
     """Bytes per second in one direction; None if not reported."""
     device: bool = True
@@ -66,18 +70,31 @@ class Snapshot:
     """Sentences: what in the text could not be understood."""
 
 
-_TABLE = [
-    line.split()
-    for line in (files("fabbench.counters") / "counters.txt").read_text("utf-8").splitlines()[3:]
-]
-_PORT_COUNTERS = {file: name for file, name, *_ in _TABLE if "counters/" in file}
-"""File below /sys/class/infiniband/DEVICE/ports/PORT → its counter. If a port has two files of one counter, the
-first is used: some RoCE drivers have both."""
-_COLUMNS = [name for file, name, *_ in _TABLE if file.startswith("net/dev/")]
-_OCTETS, SERIOUS, LOST = (
-    frozenset(row[column] for row in _TABLE if meaning in row)
-    for meaning, column in (("octets", 0), ("serious", 1), ("lost", 1))
-)
+class _Growth(StrEnum):
+    """What it means that a counter grows, other than traffic."""
+
+    SERIOUS = "serious"
+    LOST = "lost"
+    """Packets that were lost: a few of many are usual."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counted:
+    """A counter of the kernel, as counters.csv documents it."""
+
+    file: str
+    name: str = ""
+    octets: int = 1
+    growth: _Growth | None = None
+
+
+_COUNTED = tuple(records(_Counted, rows_of("counters.csv", "fabbench.counters")))
+_PORT_COUNTERS = {each.file: each for each in _COUNTED if "counters/" in each.file}
+"""File below /sys/class/infiniband/DEVICE/ports/PORT → its counter. If a port has two files of one
+counter, the first is used: some RoCE drivers have both."""
+_COLUMNS = [each.name for each in _COUNTED if each.file.startswith("net/dev/")]
+SERIOUS = frozenset(each.name for each in _COUNTED if each.growth is _Growth.SERIOUS)
+LOST = frozenset(each.name for each in _COUNTED if each.growth is _Growth.LOST)
 
 _PORT_FILES = [f'"$port/{name}"' for name in ("rate", "state", "link_layer", *_PORT_COUNTERS)]
 _FILES_OF_PORT = " \\\n            ".join(textwrap.wrap(" ".join(_PORT_FILES), 88))
@@ -119,7 +136,10 @@ _UPTIME = lazy(r"proc/uptime:([0-9]{1,12}(?:\.[0-9]{1,9})?)(?:\s.*)?", re.ASCII)
 _NUMBER = lazy(r"[0-9]{1,19}", re.ASCII)
 _RATE = lazy(r"([0-9]{1,6}(?:\.[0-9]{1,3})?) Gb/sec\b.*", re.ASCII)
 _EFA = lazy(r"(?i)\bDRIVER=efa(?!\S)|\bPCI_ID=1D0F:EFA")
+_PORT = lazy(r"infiniband/([^/]+)/ports/(.+)")
 _SATURATED = 2**32 - 1
+_NO_LAYER = "not reported"
+_KIND_OF_LAYER = {"InfiniBand": NicKind.IB, "Ethernet": NicKind.ROCE}
 
 
 def read_snapshot(lines: Iterable[str]) -> Snapshot:
@@ -127,93 +147,133 @@ def read_snapshot(lines: Iterable[str]) -> Snapshot:
 
     Truncated text yields what came before the break.
     """
-    stamps, unread = list[float](), list[str]()
-    folders: dict[str, dict[str, str]] = {}
-    statistics: dict[str, dict[str, int]] = {}
-    segments: dict[str, int] = {}
+    read = _SnapshotLines()
     for line in lines:
-        text = line.rstrip("\r\n")
+        read.take(line.rstrip("\r\n"))
+    return read.snapshot()
+
+
+class _SnapshotLines:
+    """The lines of a snapshot, sorted by what they are about."""
+
+    def __init__(self) -> None:
+        self.uptimes: list[float] = []
+        self.unread: list[str] = []
+        self.folders: dict[str, dict[str, str]] = {}
+        """Folder below sys/class → file in it → its text."""
+        self.statistics: dict[str, dict[str, int]] = {}
+        """Interface → its counters."""
+        self.segments: dict[str, int] = {}
+
+    def take(self, text: str) -> None:
+        """Read one line, without its newline."""
         if match := _FILE.fullmatch(text):
-            known = folders.setdefault(match[1], {})
-            known[match[2]] = f"{known.get(match[2], '')} {match[3]}".strip()
+            self._add_file(*match.groups())
         elif match := _STATISTICS.fullmatch(text):
-            cells = zip(_COLUMNS, match[2].split(), strict=True)
-            statistics[match[1]] = {column: int(cell) for column, cell in cells if column != "-"}
+            self._add_interface(*match.groups())
         elif match := _UPTIME.fullmatch(text):
-            stamps.append(float(match[1]))
+            self.uptimes.append(float(match[1]))
         elif match := _SEGMENTS.fullmatch(text):
-            segments.update(
-                {TX_PACKETS: int(match[1]), RETRANSMITTED: int(match[2])} if match[1] else {}
-            )
+            self._add_segments(*match.groups())
         elif not _HEADING.fullmatch(text):
-            unread.append(f"Not understood: {text}")
-    if len(stamps) < 2:
-        unread.append("The snapshot breaks off.")
-    tcp = [Nic(name="TCP", kind=NicKind.TCP, counters=segments)] if segments else []
-    nics = (*_ports(folders, unread), *_interfaces(folders, statistics), *tcp)
-    time = sum(stamps) / len(stamps) if stamps else None
-    return Snapshot(time=time, nics=nics, unread=tuple(sentence[:200] for sentence in unread[:20]))
+            self.unread.append(f"Not understood: {text}")
 
+    def _add_file(self, folder: str, name: str, text: str) -> None:
+        texts = self.folders.setdefault(folder, {})
+        before = texts.get(name, "")
+        texts[name] = f"{before} {text}".strip()
 
-def _ports(folders: Mapping[str, Mapping[str, str]], unread: list[str]) -> Iterator[Nic]:
-    for folder, texts in folders.items():
-        _, device, *port = folder.split("/")
-        if "ports" not in port:
-            continue
-        name = device if port[1] == "1" else f"{device}:{port[1]}"
-        layer = texts.get("link_layer", "not reported")
-        efa = _EFA.search(folders.get(f"infiniband/{device}", {}).get("device/uevent", ""))
-        kind = (
-            NicKind.EFA if efa else {"InfiniBand": NicKind.IB, "Ethernet": NicKind.ROCE}.get(layer)
-        )
-        if kind is None:
-            unread.append(
-                f"{name} is neither EFA nor InfiniBand nor Ethernet (link layer: {layer})."
+    def _add_interface(self, name: str, cells: str) -> None:
+        counts = map(int, cells.split())
+        columns = zip(_COLUMNS, counts, strict=True)
+        self.statistics[name] = {column: count for column, count in columns if column}
+
+    def _add_segments(self, sent: str | None, retransmitted: str | None) -> None:
+        if sent is not None and retransmitted is not None:
+            self.segments[TX_PACKETS] = int(sent)
+            self.segments[RETRANSMITTED] = int(retransmitted)
+
+    def snapshot(self) -> Snapshot:
+        """Return what the lines say together."""
+        if len(self.uptimes) < 2:
+            self.unread.append("The snapshot breaks off.")
+        nics = [*self._ports(), *self._interfaces()]
+        if self.segments:
+            nics.append(Nic(name="TCP", kind=NicKind.TCP, counters=self.segments))
+        first = self.unread[:20]
+        unread = tuple(sentence[:200] for sentence in first)
+        time = fmean(self.uptimes) if self.uptimes else None
+        return Snapshot(time=time, nics=tuple(nics), unread=unread)
+
+    def _ports(self) -> Iterator[Nic]:
+        for folder, texts in self.folders.items():
+            port = _PORT.fullmatch(folder)
+            if port is None:
+                continue
+            device, number = port.groups()
+            name = device if number == "1" else f"{device}:{number}"
+            kind = self._kind(device, texts)
+            if kind is None:
+                layer = texts.get("link_layer", _NO_LAYER)
+                problem = f"neither EFA nor InfiniBand nor Ethernet (link layer: {layer})"
+                self.unread.append(f"{name} is {problem}.")
+                continue
+            yield Nic(
+                name=name,
+                kind=kind,
+                counters=self._port_counters(name, texts),
+                link_rate=_link_rate(texts.get("rate", "")),
+                up=texts["state"].endswith("ACTIVE") if "state" in texts else None,
             )
-            continue
-        rate = _RATE.fullmatch(texts.get("rate", ""))
-        yield Nic(
-            name=name,
-            kind=kind,
-            counters=_counters(name, texts, unread),
-            link_rate=float(rate[1]) * RATE_UNITS["Gb/s"] if rate else None,
-            up=texts["state"].endswith("ACTIVE") if "state" in texts else None,
-        )
+
+    def _kind(self, device: str, texts: Mapping[str, str]) -> NicKind | None:
+        described = self.folders.get(f"infiniband/{device}", {})
+        if _EFA.search(described.get("device/uevent", "")):
+            return NicKind.EFA
+        return _KIND_OF_LAYER.get(texts.get("link_layer", _NO_LAYER))
+
+    def _port_counters(self, name: str, texts: Mapping[str, str]) -> dict[str, int]:
+        counters: dict[str, int] = {}
+        for file, counted in _PORT_COUNTERS.items():
+            text = texts.get(file)
+            if text is None or counted.name in counters:
+                continue
+            if not _NUMBER.fullmatch(text):
+                self.unread.append(f"{name}: {file} is not a counter: {text}")
+            elif counted.octets > 1 and int(text) == _SATURATED:
+                self.unread.append(f"{name}: {file} is a 32-bit counter at its maximum.")
+            else:
+                counters[counted.name] = int(text) * counted.octets
+        return counters
+
+    def _interfaces(self) -> Iterator[Nic]:
+        for name, counters in self.statistics.items():
+            if name == "lo":
+                continue
+            texts = self.folders.get(f"net/{name}", {})
+            yield Nic(
+                name=name,
+                kind=NicKind.NETDEV,
+                counters=counters,
+                link_rate=_interface_rate(texts.get("speed", "")),
+                device="device/uevent" in texts,
+                up={"up": True, "down": False}.get(texts.get("operstate", "")),
+            )
 
 
-def _counters(name: str, texts: Mapping[str, str], unread: list[str]) -> dict[str, int]:
-    counters: dict[str, int] = {}
-    for file, counter in _PORT_COUNTERS.items():
-        text = texts.get(file)
-        if text is None or counter in counters:
-            continue
-        if not _NUMBER.fullmatch(text):
-            unread.append(f"{name}: {file} is not a counter: {text}")
-        elif file in _OCTETS and int(text) == _SATURATED:
-            unread.append(f"{name}: {file} is a 32-bit counter at its maximum.")
-        else:
-            counters[counter] = int(text) * (4 if file in _OCTETS else 1)
-    return counters
+def _link_rate(text: str) -> float | None:
+    """Return bytes per second; None if the port's `rate` is not one."""
+    rate = _RATE.fullmatch(text)
+    return float(rate[1]) * RATE_UNITS["Gb/s"] if rate else None
 
 
-def _interfaces(
-    folders: Mapping[str, Mapping[str, str]], statistics: Mapping[str, Mapping[str, int]]
-) -> Iterator[Nic]:
-    for name, counters in statistics.items():
-        texts = folders.get(f"net/{name}", {})
-        if name == "lo":
-            continue
-        speed = texts.get("speed", "")
-        megabits = int(speed) if _NUMBER.fullmatch(speed) else 0
-        yield Nic(
-            name=name,
-            kind=NicKind.NETDEV,
-            counters=counters,
-            # Drivers that do not know their speed report -1, 0, or -1 as an unsigned number.
-            link_rate=megabits * RATE_UNITS["Mb/s"] if 0 < megabits < _SATURATED else None,
-            device="device/uevent" in texts,
-            up={"up": True, "down": False}.get(texts.get("operstate", "")),
-        )
+def _interface_rate(speed: str) -> float | None:
+    """Return bytes per second; None if the interface's `speed` is not one.
+
+    Drivers that do not know it report -1, 0, or -1 as an unsigned number.
+    """
+    megabits = int(speed) if _NUMBER.fullmatch(speed) else 0
+    return megabits * RATE_UNITS["Mb/s"] if 0 < megabits < _SATURATED else None
 
 
 KINDS = {
@@ -224,11 +284,15 @@ KINDS = {
     "ofi-tcp": NicKind.NETDEV,
 }
 """Fabric → the NICs that carry it; none for one whose counters are not read here."""
-_FAMILIES: Mapping[str, tuple[str, str]] = {
-    "send/recv": ("send_bytes", "recv_bytes"),
-    "rdma-write": ("rdma_write_bytes", "rdma_write_recv_bytes"),
-    "rdma-read": ("rdma_read_bytes", "rdma_read_resp_bytes"),
+_FAMILY_OF = {
+    "send_bytes": "send/recv",
+    "recv_bytes": "send/recv",
+    "rdma_write_bytes": "rdma-write",
+    "rdma_write_recv_bytes": "rdma-write",
+    "rdma_read_bytes": "rdma-read",
+    "rdma_read_resp_bytes": "rdma-read",
 }
+"""EFA's counters → the family of operations that moved the bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,14 +343,12 @@ class Traffic:
 
         `rdma-write` with NCCL's RDMA protocol (p5 and later), `send/recv` and `rdma-read` on p4d.
         """
-        known = {
-            family: [
-                nic.counters[name] for nic in self.nics for name in files if name in nic.counters
-            ]
-            for family, files in _FAMILIES.items()
-        }
-        sums = {family: sum(counts) for family, counts in known.items() if counts}
-        return dict(sorted(sums.items(), key=lambda item: -item[1]))
+        moved: Counter[str] = Counter()
+        for nic in self.nics:
+            for name, family in _FAMILY_OF.items():
+                if name in nic.counters:
+                    moved[family] += nic.counters[name]
+        return dict(moved.most_common())
 
 
 def difference(before: Snapshot, after: Snapshot) -> Traffic:
@@ -295,38 +357,54 @@ def difference(before: Snapshot, after: Snapshot) -> Traffic:
     A NIC that is in only one of them, or has a counter that went backwards (its driver was
     reloaded, the counter was cleared or wrapped), is listed as unreadable.
     """
-    seconds = (
-        after.time - before.time if after.time is not None and before.time is not None else None
-    )
+    seconds = None
+    if after.time is not None and before.time is not None:
+        seconds = after.time - before.time
     restarted = "The host was restarted." if seconds is not None and seconds < 0 else ""
-    earlier = {(nic.kind, nic.name): nic for nic in before.nics}
-    later = {(nic.kind, nic.name): nic for nic in after.nics}
-    nics = [_nic(earlier.get(key), nic, restarted) for key, nic in later.items()]
-    removed = restarted or "It was present before, and missing after."
-    nics += [_moved(nic, {}, removed) for key, nic in earlier.items() if key not in later]
-    return Traffic(seconds=seconds if seconds and seconds > 0 else None, nics=tuple(nics))
+    missing = restarted or "It was missing before."
+    gone = restarted or "It was present before, and missing after."
+    earlier = _by_name(before)
+    later = _by_name(after)
+    nics: list[NicTraffic] = []
+    for key, nic in later.items():
+        was = earlier.pop(key, None)
+        if was is None or restarted:
+            nics.append(_unreadable(nic, missing))
+        else:
+            nics.append(_moved(was, nic))
+    nics += [_unreadable(nic, gone) for nic in earlier.values()]
+    known = seconds is not None and seconds > 0
+    return Traffic(seconds=seconds if known else None, nics=tuple(nics))
 
 
-def _nic(before: Nic | None, after: Nic, restarted: str) -> NicTraffic:
-    if before is None or restarted:
-        return _moved(after, {}, restarted or "It was missing before.")
-    was, now = before.counters, after.counters
-    moved = {name: count - was[name] for name, count in now.items() if name in was}
-    backwards = next((name for name, count in moved.items() if count < 0), None)
-    if backwards:
-        return _moved(
-            after, {}, f"{backwards} went backwards, from {was[backwards]} to {now[backwards]}."
-        )
+def _by_name(snapshot: Snapshot) -> dict[tuple[NicKind, str], Nic]:
+    return {(nic.kind, nic.name): nic for nic in snapshot.nics}
+
+
+def _moved(before: Nic, after: Nic) -> NicTraffic:
+    """Return by how much each counter of a NIC grew."""
+    moved: dict[str, int] = {}
+    for name, count in after.counters.items():
+        was = before.counters.get(name)
+        if was is None:
+            continue
+        if count < was:
+            return _unreadable(after, f"{name} went backwards, from {was} to {count}.")
+        moved[name] = count - was
     if before.up and after.up is False:  # some drivers do not count it
         moved["link_downed"] = max(1, moved.get("link_downed", 0))
-    return _moved(
-        after, moved, "" if {TX, RX, RETRANSMITTED} & moved.keys() else "It has no byte counters."
-    )
+    counts_bytes = moved.keys() & {TX, RX, RETRANSMITTED}
+    return _traffic(after, moved, "" if counts_bytes else "It has no byte counters.")
 
 
-def _moved(nic: Nic, moved: Mapping[str, int], unreadable: str) -> NicTraffic:
+def _unreadable(nic: Nic, why: str) -> NicTraffic:
+    return _traffic(nic, {}, why)
+
+
+def _traffic(nic: Nic, moved: Mapping[str, int], unreadable: str) -> NicTraffic:
     known = {each.name: getattr(nic, each.name) for each in fields(nic)}
-    return NicTraffic(**{**known, "counters": moved}, unreadable=unreadable)
+    known["counters"] = moved
+    return NicTraffic(**known, unreadable=unreadable)
 
 
 # ---------------------------------------------------------------- which NICs carry a fabric
@@ -342,18 +420,33 @@ def of_fabric(
     interfaces the busiest and those that moved at least half as much. `expected` is how many of
     them this host was to use, if that is known: only so many are kept, the busiest ones.
     """
-    nics = [nic for nic in traffic.nics if nic.kind is KINDS.get(fabric)]
+    kind = KINDS.get(fabric)
+    nics = [nic for nic in traffic.nics if nic.kind is kind]
     if chosen:
-        requested = {name.removesuffix("-rdm").removesuffix("-dgrm") for name in chosen}
-        nics = [nic for nic in nics if nic.name in requested]
-    elif KINDS.get(fabric) is NicKind.NETDEV:
-        moving = [nic for nic in nics if nic.total]
-        # Bridges and veths count the same data a second time.
-        moving = [nic for nic in moving if nic.device] or moving
-        nics = [nic for nic in moving if 2 * nic.total >= max(each.total for each in moving)]
+        nics = _named(nics, chosen)
+    elif kind is NicKind.NETDEV:
+        nics = _busiest_interfaces(nics)
     else:
-        nics = [nic for nic in nics if nic.up is not False or any(nic.counters.values())]
+        nics = [nic for nic in nics if _is_in_use(nic)]
     if expected is not None and len(nics) > expected > 0:
-        kept = sorted(nics, key=lambda nic: -nic.total)[:expected]
-        nics = [nic for nic in nics if nic in kept]
+        busiest = sorted(nics, key=lambda nic: -nic.total)[:expected]
+        nics = [nic for nic in nics if nic in busiest]
     return replace(traffic, nics=tuple(nics))
+
+
+def _is_in_use(nic: NicTraffic) -> bool:
+    return nic.up is not False or any(nic.counters.values())
+
+
+def _named(nics: Iterable[NicTraffic], chosen: Collection[str]) -> list[NicTraffic]:
+    names = {name.removesuffix("-rdm").removesuffix("-dgrm") for name in chosen}
+    return [nic for nic in nics if nic.name in names]
+
+
+def _busiest_interfaces(nics: Iterable[NicTraffic]) -> list[NicTraffic]:
+    """Return those that moved at least half as much as the busiest one."""
+    moving = [nic for nic in nics if nic.total]
+    # Bridges and veths count the same data a second time.
+    moving = [nic for nic in moving if nic.device] or moving
+    most = max((nic.total for nic in moving), default=0)
+    return [nic for nic in moving if 2 * nic.total >= most]
