@@ -1,9 +1,9 @@
 """NCCL's debug text in a line, which may have split a row.
 
 NCCL writes ``host:pid:tid [dev] NCCL INFO text`` whole, newline included, wherever the table
-printer just
-stopped: ``…   sum      -1vm:871:871 [0] NCCL INFO AllReduce: …``. Cutting exactly there requires knowing
-where the host name begins, so the names are learned from lines that are not split.
+printer just stopped: ``…   sum      -1vm:871:871 [0] NCCL INFO AllReduce: …``. Cutting exactly
+there requires knowing where the host name begins, so the names are learned from lines that are not
+split.
 """
 
 import re
@@ -19,7 +19,6 @@ _DEBUG = lazy(
     + _LEVEL
 )
 _BARE = lazy(r"(?:\[ ?(?P<rank>\d+) ?\] )?(?P<place>\S+:\d+ (?:\([^)]*\) )?)?NCCL " + _LEVEL)
-"""Without `host:pid:tid`, which some tools drop."""
 _HOST_END = lazy(r"[\s:]")
 _LONGEST_HOST = 255
 _TIMESTAMP = lazy(r"\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\]|\.\d+\]?) ?$")
@@ -61,17 +60,16 @@ class HostNames:
         """Find the debug text in a line; None if it has none."""
         match = _DEBUG.search(text)
         if match is None:
-            bare = _BARE.match(text)
-            return bare and DebugText(
-                "", f":{bare['rank'] or ''}", bare[3], text[bare.end() :], bare["place"] or ""
-            )
+            return _without_process(text)
         # Searched from its end: a forward search for the host name would start at every character
         # of a line.
-        tail = text[max(match.start() - _LONGEST_HOST, 0) : match.start()]
-        token, glued = _HOST_END.split(tail)[-1], ""
-        if not token and match.start():  # it may be left out, with the host known to nobody
+        end = match.start()
+        tail = text[max(end - _LONGEST_HOST, 0) : end]
+        token = _HOST_END.split(tail)[-1]
+        if not token and end:  # it may be left out, with the host known to nobody
             return None
-        begin = match.start() - len(token)
+        begin = end - len(token)
+        glued = ""
         before, stamped = _TIMESTAMP.subn("", text[:begin])
         if stamped:
             self.learn(token)
@@ -80,8 +78,14 @@ class HostNames:
             before += glued
         if not before and begin == 0 and len(self.origins) < _MAX_NAMES:
             self.origins.add(text.partition(INFO)[0])
-        origin = f"{token.removeprefix(glued)}:{match['process']}"
-        return DebugText(before, origin, match["level"], text[match.end() :], match["place"] or "")
+        host = token.removeprefix(glued)
+        return DebugText(
+            before=before,
+            origin=f"{host}:{match['process']}",
+            level=match["level"],
+            message=text[match.end() :],
+            place=match["place"] or "",
+        )
 
     def _glued(self, before: str, token: str) -> str:
         """Return the part of `token` that belongs to the split line before the host name.
@@ -91,10 +95,10 @@ class HostNames:
         """
         if token in self.names:
             return ""
-        suffixes = (token[at:] for at in range(1, len(token)))
-        known = next((name for name in suffixes if name in self.names), "")
-        if known and _CELL.fullmatch(token, 0, len(token) - len(known)):
-            return token.removesuffix(known)
+        known = self._known_end(token)
+        cell = token.removesuffix(known)
+        if known and _CELL.fullmatch(cell):
+            return cell
         if before.strip():
             return f"{token}{UNREADABLE}" if _CELLS.fullmatch(before) else ""
         # Rows begin with blanks, and debug lines do not.
@@ -103,8 +107,33 @@ class HostNames:
         self.learn(token)
         return ""
 
+    def _known_end(self, token: str) -> str:
+        """Return the longest host name that a text ends with, and is longer than; empty: none."""
+        for at in range(1, len(token)):
+            if token[at:] in self.names:
+                return token[at:]
+        return ""
+
+
+def _without_process(text: str) -> DebugText | None:
+    """Return a debug line without `host:pid:tid`, which some tools drop; None: it is none."""
+    bare = _BARE.match(text)
+    if bare is None:
+        return None
+    rank = bare["rank"] or ""
+    return DebugText(
+        before="",
+        origin=f":{rank}",
+        level=bare["level"],
+        message=text[bare.end() :],
+        place=bare["place"] or "",
+    )
+
 
 def without_row(message: str) -> tuple[str, str]:
     """Split off the row that follows a debug message whose newline was lost."""
-    at = find_sign(message) if GAP in message else -1
-    return (message[:at], message[at:]) if at > 0 else (message, "")
+    if GAP in message:
+        at = find_sign(message)
+        if at > 0:
+            return message[:at], message[at:]
+    return message, ""

@@ -1,15 +1,16 @@
 """Launcher prefixes: cut from each line, and converted to the line's `Stream`.
 
 A prefix is a pattern. Those of `prefixes.txt` are unmistakable. All others are learned from the
-text before a line that only a benchmark prints: `gpu-01: # nThread 1 nGpus 8 …` shows that `gpu-01:
-` is a prefix, and that `gpu-02: ` is one too. Several may be stacked: docs/formats.md.
+text before a line that only a benchmark prints: ``gpu-01: # nThread 1 nGpus 8 …`` shows that
+``gpu-01: `` is a prefix, and that ``gpu-02: `` is one too. Several may be stacked: docs/formats.md.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any
 
 from fabbench.benchmarks import Signature
@@ -26,7 +27,8 @@ _INNER = lazy(_NAMED["mpirun --tag-output, Open MPI 4 and 5"])
 _COLOR = lazy(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 _CLOCK = r"\d\d:\d\d:\d\d(?:[.,]\d+)?"
-_DAY, _MONTH_DAY = r"\d{4}[-/]\d\d[-/]\d\d[T ]", r"[A-Z][a-z]{2} [ \d]\d "
+_DAY = r"\d{4}[-/]\d\d[-/]\d\d[T ]"
+_MONTH_DAY = r"[A-Z][a-z]{2} [ \d]\d "
 _TIME = (
     rf"(?:{_DAY}{_CLOCK}(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?"
     rf"|[A-Z][a-z]{{2}} {_MONTH_DAY}{_CLOCK} \d{{4}}|{_MONTH_DAY}{_CLOCK}|{_CLOCK})"
@@ -39,15 +41,12 @@ _PART = lazy(
     r"|(?P<sign>.)",
     re.DOTALL,
 )
-_PLAIN_NUMBER = lazy(
-    r"(?!\d+(?:\.\d+){3}$)(?:\d+(?:\.\d+)?(?:ns|us|ms|[smhd])?)+"
-)  # Maybe with a unit, and no address
-_LONG_NUMBER = (
-    9  # From this many digits on, a number such as seconds since 1970 has equally many in each line
-)
-_NO_PREFIX = lazy(
-    r"NCCL |\{(?!\w+\.py:\d+\})|(?<!\d)\}|\\n|#\s*[A-Za-z]"
-)  # {subprocess.py:93} is Airflow's
+_PLAIN_NUMBER = lazy(r"(?!\d+(?:\.\d+){3}$)(?:\d+(?:\.\d+)?(?:ns|us|ms|[smhd])?)+")
+"""Maybe with a unit, and no address."""
+_LONG_NUMBER = 9
+"""From so many digits on, numbers (seconds since 1970) have equally many in each line."""
+# {subprocess.py:93} is Airflow's
+_NO_PREFIX = lazy(r"NCCL |\{(?!\w+\.py:\d+\})|(?<!\d)\}|\\n|#\s*[A-Za-z]")
 _NO_ROW = lazy(r"\d{9}|[^\d.\s]")  # Part of any prefix that is not the beginning of a row
 _LONGEST_PREFIX = 160
 _LABEL = lazy(r" *(?:\d+:|\[\d+\]) |[ \t]*\d+\t")  # A rank, or the number of a line
@@ -56,6 +55,7 @@ _JSON_STRING = lazy(r'\s*(?:"[\w.@-]+":\s*)?"')
 _ENDED = lazy(r"\bexit status ([1-9]\d{0,2})\b")
 _ROW = lazy(r" *\d+ +\d")
 _NUMBERED = lazy(r"\s*(?:#|\d+\s+\d+\s+[a-z])")  # Text after a number that is not the size of a row
+_NEARLY_ALL = 0.9
 _LINES_AGAIN = '"stdout_lines": ['
 _with = lru_cache(maxsize=1024)(Stream._replace)  # few prefixes recur on most lines
 _MAX_FORMS = 16  # Limit of the learned prefixes that are tried: the latest
@@ -70,39 +70,45 @@ class Prefixes:
 
     def __init__(self, sample: Sequence[str] = ()) -> None:
         self.forms: list[_Text | _Json] = []
-        self._groups: dict[
-            str, str
-        ] = {}  # names in learned prefixes before a banner → the stream group of their lines
-        # Whether ansible prints a program's output twice: as one string, and line by line.
+        self._groups: dict[str, str] = {}
+        """Names in learned prefixes before a banner → the stream group of their lines."""
         self._repeated = _LINES_AGAIN in "\n".join(sample)
-        # Banners and headers show it best, then a footer or a row, a debug line after a rank, a
-        # label on nearly all. A debug line shows no sign that others do not, unless it is a string
-        # of many lines.
-        lines = [line for line in sample if " NCCL " not in line or '"' in line]
-        signs = signs_in("\n".join(lines))
-        begins = [sign for sign in signs if sign.begins]
-        signed = [line for line in lines if begins and find_sign(line, begins) >= 0]
-        signed = signed or [line for line in lines if signs and find_sign(line, signs) >= 0]
-        for line in signed:
-            while self.learn(self.cut(line)[0], signs):
-                pass
+        """Whether ansible prints a program's output twice: as one string, and line by line."""
+        signed = self._learn_before_signs(sample)
         if not self.forms:
-            # Lines of one thread have the same prefix, unless it is a time.
-            debug = {
-                line.partition(" NCCL ")[0]: line
-                for line in sample
-                if " NCCL " in line and line[:1] in _STARTS
-            }
-            shown = list(debug.values()) if signed else sample
-            texts = [f"{text} " for line in shown if (text := self.cut(line)[0]).strip()]
-            labels = [match for match in map(_LABEL.match, texts) if match is not None]
-            sure = [match for match in labels if _DEBUG_LINE.match(match.string, match.end())]
-            if not sure and not signed and len(labels) > 1 and len(labels) >= 0.9 * len(texts):
-                sure = labels
-            self.forms += [_Text(re.compile(_pattern(match[0]))) for match in sure[:1]]
+            self._learn_label(sample, signed=signed)
         for form in self.forms:
             if isinstance(form, _Text):
                 form.last = 0
+
+    def _learn_before_signs(self, sample: Sequence[str]) -> bool:
+        """Learn what stands before lines that only a benchmark prints; return whether any is.
+
+        Banners and headers show it best, then a footer or a row. A debug line shows no sign that
+        others do not, unless it is a string of many lines.
+        """
+        lines = [line for line in sample if " NCCL " not in line or '"' in line]
+        signs = signs_in("\n".join(lines))
+        begins = [sign for sign in signs if sign.begins]
+        signed = _lines_with(begins, lines) or _lines_with(signs, lines)
+        for line in signed:
+            while self.learn(self.cut(line)[0], signs):
+                pass
+        return bool(signed)
+
+    def _learn_label(self, sample: Sequence[str], *, signed: bool) -> None:
+        """Learn a rank or a number that stands before debug lines, or else before nearly all."""
+        shown = _debug_lines(sample) if signed else sample
+        cut = [self.cut(line)[0] for line in shown]
+        texts = [f"{text} " for text in cut if text.strip()]
+        labels = [match for match in map(_LABEL.match, texts) if match is not None]
+        sure = [label for label in labels if _DEBUG_LINE.match(label.string, label.end())]
+        nearly_all = max(2, _NEARLY_ALL * len(texts))
+        if not sure and not signed and len(labels) >= nearly_all:
+            sure = labels
+        if sure:
+            pattern = _pattern(sure[0][0])
+            self.forms.append(_Text(re.compile(pattern)))
 
     def cut(self, raw: str, outer: Stream = NO_STREAM) -> tuple[str, Stream]:
         """Return the text without its prefixes, and the stream that it belongs to.
@@ -110,28 +116,25 @@ class Prefixes:
         `outer`: what prefixes cut before have stated. The text contains newlines if a log entry
         holds several lines.
         """
-        # The copy of a page of gist.github.com has empty cells behind each line.
-        text, stream, forms = raw if raw[:1] == "|" else raw.removesuffix(" | |"), outer, self.forms
-        text = strip_colors(text) if "\x1b" in text else text
+        text = _without_decoration(raw)
         if self._repeated and text.lstrip().startswith('"stdout":'):
-            return "", stream
+            return "", outer
+        stream = outer
+        forms = self.forms
         if not forms and text[:1] not in _STARTS:
             return text, stream
         for _ in range(_MAX_STACKED):
             known = _KNOWN.match(text)
             if known is not None:
                 text = text[known.end() :]
-                if known.lastgroup is not None:
-                    stream = _with(
-                        stream, **{known.lastgroup.rstrip("1234"): known[known.lastgroup]}
-                    )
-            cut = None
-            for form in forms:
-                if (cut := form.cut(text)) is not None:
-                    forms = [other for other in forms if other is not form]
-                    text, stream = self._stated(text, *cut, stream)
-                    break
-            if (known is None and cut is None) or (not forms and text[:1] not in _NESTED):
+                stream = _stating(stream, known)
+            form, cut = _first_cut(forms, text)
+            if cut is not None:
+                forms = [other for other in forms if other is not form]
+                text, stream = self._stated(text, *cut, stream)
+            elif known is None:
+                break
+            if not forms and text[:1] not in _NESTED:
                 break
         return text, stream
 
@@ -141,9 +144,8 @@ class Prefixes:
         Return whether there is an unknown one.
         """
         at = find_sign(text, all_signs(begins=True) if signs is None else signs)
-        if (
-            0 < (inner := inner_tag(text)) < at
-        ):  # another prefix, unless it stands behind text without a newline
+        inner = inner_tag(text)
+        if 0 < inner < at:  # another prefix, unless it stands behind text without a newline
             at = 0 if text[inner - 1].isalnum() else inner
         if at <= 0:
             return False
@@ -157,22 +159,63 @@ class Prefixes:
         self, text: str, rest: str, fields: Mapping[str, str], stream: Stream
     ) -> tuple[str, Stream]:
         """Return what is left of a text, and its stream with what a learned prefix states."""
-        rank, names = (
-            fields.get("rank", ""),
-            " ".join(value for name, value in fields.items() if name != "rank"),
-        )
-        if names and names not in self._groups and find_sign(rest, all_signs(begins=True)) >= 0:
+        rank = fields.get("rank", "")
+        named = (value for name, value in fields.items() if name != "rank")
+        names = " ".join(named)
+        is_new = names not in self._groups
+        if names and is_new and find_sign(rest, all_signs(begins=True)) >= 0:
             # Each name that begins an execution is a group. The first one's group also has all the
             # others.
             self._groups[names] = names if self._groups else ""
         if rank and _ROW.match(rest):
             # hydra labels each block that it reads, also in the middle of a row.
-            rest = rest.replace(text[: len(text) - len(rest)], "")
-        if rank or self._groups.get(names):
-            stream = stream._replace(
-                group=self._groups.get(names) or stream.group, rank=rank or stream.rank
-            )
+            label = text[: len(text) - len(rest)]
+            rest = rest.replace(label, "")
+        group = self._groups.get(names, "")
+        if rank or group:
+            stream = stream._replace(group=group or stream.group, rank=rank or stream.rank)
         return rest, stream
+
+
+def _lines_with(signs: Sequence[Signature], lines: Sequence[str]) -> list[str]:
+    return [line for line in lines if find_sign(line, signs) >= 0] if signs else []
+
+
+def _debug_lines(sample: Sequence[str]) -> Iterable[str]:
+    """Return a debug line of each thread: all of one have the same prefix, unless it is a time."""
+    by_origin: dict[str, str] = {}
+    for line in sample:
+        origin, debug, _ = line.partition(" NCCL ")
+        if debug and line[:1] in _STARTS:
+            by_origin[origin] = line
+    return by_origin.values()
+
+
+def _stating(stream: Stream, known: re.Match[str]) -> Stream:
+    """Return a stream with what a known prefix states: its group is a field, and a number."""
+    name = known.lastgroup
+    if name is None:
+        return stream
+    field_name = name.rstrip("1234")
+    stated: Stream = _with(stream, **{field_name: known[name]})
+    return stated
+
+
+def _first_cut(
+    forms: "Sequence[_Text | _Json]", text: str
+) -> "tuple[_Text | _Json | None, tuple[str, Mapping[str, str]] | None]":
+    """Return the first form of a learned prefix that a text has, and the text without it."""
+    for form in forms:
+        cut = form.cut(text)
+        if cut is not None:
+            return form, cut
+    return None, None
+
+
+def _without_decoration(raw: str) -> str:
+    # The copy of a page of gist.github.com has empty cells behind each line.
+    text = raw if raw[:1] == "|" else raw.removesuffix(" | |")
+    return strip_colors(text) if "\x1b" in text else text
 
 
 def strip_colors(text: str) -> str:
@@ -195,9 +238,8 @@ class _Text:
 
     pattern: re.Pattern[str]
     fenced: bool = False  # Whether the line is a cell of a table, and ends with `|`
-    last: int = field(
-        default=0, compare=False
-    )  # The number in the last line, if the lines are numbered
+    last: int = field(default=0, compare=False)
+    """The number in the last line, if the lines are numbered."""
 
     def cut(self, text: str) -> tuple[str, Mapping[str, str]] | None:
         """Return the text without the prefix, and the prefix's fields.
@@ -207,14 +249,14 @@ class _Text:
         match = self.pattern.match(text)
         if match is None:
             return None
-        prefix, rest = match[0].rstrip(), text[match.end() :]
+        rest = text[match.end() :]
         fields = {name: value for name, value in match.groupdict().items() if value}
         if "line" in fields:  # as `cat -n` and `nl` number it; any other number may be a row's size
             number = int(fields.pop("line")[:18])
             if number != self.last + 1 and not _NUMBERED.match(rest):
                 return None
             self.last = number
-        if prefix.endswith('"'):
+        if match[0].rstrip().endswith('"'):
             rest = _unquoted(rest)
         elif self.fenced:
             rest = rest.rstrip().removesuffix("|").rstrip()
@@ -233,26 +275,36 @@ class _Json:
         An entry may also state how the program ended: that becomes a separate line.
         """
         entries = _entries(text)
-        value, ended = entries.get(self.key), _ENDED.search(str(entries.get("error", "")))
-        lines = [value.rstrip("\r\n")] if isinstance(value, str) else []
-        lines += [f"[exit status: {ended[1]}]"] if ended is not None else []
+        lines: list[str] = []
+        value = entries.get(self.key)
+        if isinstance(value, str):
+            lines.append(value.rstrip("\r\n"))
+        error = entries.get("error", "")
+        ended = _ENDED.search(str(error))
+        if ended is not None:
+            lines.append(f"[exit status: {ended[1]}]")
         return ("\n".join(lines), {}) if lines else None
 
 
 def _entries(text: str) -> dict[str, Any]:
-    """Return the entries of a JSON object and of objects in it, by their own keys; empty.
+    """Return the entries of a JSON object and of objects in it, by their own keys.
 
-    It is not one.
+    Empty if the text is no object.
     """
+    if not text.startswith("{"):
+        return {}
     try:
-        return _flat(json.loads(text)) if text[:1] == "{" else {}
+        return _flat(json.loads(text))
     except (ValueError, RecursionError):
         return {}
 
 
 def _flat(entries: dict[str, Any]) -> dict[str, Any]:
-    inner = [_flat(each) for each in entries.values() if isinstance(each, dict)]
-    return {key: value for each in (*inner, entries) for key, value in each.items()}
+    flat: dict[str, Any] = {}
+    for each in entries.values():
+        if isinstance(each, dict):
+            flat |= _flat(each)
+    return flat | entries
 
 
 def _form(text: str, at: int) -> _Text | _Json | None:
@@ -263,20 +315,18 @@ def _form(text: str, at: int) -> _Text | _Json | None:
     for key, value in _entries(text).items():
         if isinstance(value, str) and find_sign(value) >= 0:
             return _Json(key)
-    string = _JSON_STRING.match(text, 0, at) if text.rstrip(" ,").endswith('"') else None
+    quoted = text.rstrip(" ,").endswith('"')
+    string = _JSON_STRING.match(text, 0, at) if quoted else None
     prefix = string[0] if string is not None else text[:at]
-    if not prefix.strip() or len(prefix) > _LONGEST_PREFIX or _NO_PREFIX.search(prefix):
+    bare = prefix.strip()
+    if not bare or len(prefix) > _LONGEST_PREFIX or _NO_PREFIX.search(prefix):
         return None
-    pattern, number, fenced = (
-        _pattern(prefix),
-        prefix.strip(),
-        "|" in prefix and text.rstrip().endswith("|"),
-    )
-    return (
-        _Text(re.compile(pattern), fenced, int(number[:18]) - 1 if number.isdigit() else 0)
-        if pattern
-        else None
-    )
+    pattern = _pattern(prefix)
+    if not pattern:
+        return None
+    fenced = "|" in prefix and text.rstrip().endswith("|")
+    number = int(bare[:18]) if bare.isdigit() else 1
+    return _Text(re.compile(pattern), fenced, last=number - 1)
 
 
 def _pattern(prefix: str) -> str:
@@ -284,53 +334,60 @@ def _pattern(prefix: str) -> str:
     bare = prefix.strip(" \t")
     lead, _, blanks = prefix.partition(bare)
     if bare.isdigit():
-        return r"[ \t]*(?P<line>\d+)" + re.escape(blanks[: blanks.find("\t") + 1] or blanks)
+        to_tab = blanks[: blanks.find("\t") + 1]
+        return r"[ \t]*(?P<line>\d+)" + re.escape(to_tab or blanks)
     if not blanks and re.fullmatch(r"\d+:", bare):
         return r"[ \t]*\d+[:-]"  # grep -n, and its context lines
     if not _NO_ROW.search(bare):
         return ""
     # One blank is the prefix's own. The others align a row, whose columns show what it has lost.
     end = rf"(?:{blanks[0]}|[ \t]*$)" if blanks else ""
-    numbered = bare[0].isdigit() or bare[0] == "["
+    is_numbered = bare[0].isdigit() or bare[0] == "["
+    begin = r"[ \t]*" if is_numbered else re.escape(lead)
     # The blank after it only shows where a rank ends.
-    return "".join(
-        (r"[ \t]*" if numbered else re.escape(lead), *_parts(bare + blanks[:1], len(bare)), end)
-    )
+    parts = _parts(bare + blanks[:1], len(bare))
+    return "".join((begin, *parts, end))
 
 
 def _parts(text: str, length: int) -> Iterator[str]:
     """Yield patterns of a prefix's parts, as far as `length`."""
-    ranked, names = False, 0
-    for match in _PART.finditer(text):
+    ranked = False
+    names = 0
+    every = _PART.finditer(text)
+    inside = takewhile(lambda each: each.start() < length, every)
+    for match in inside:
         part = match[0]
-        if match.start() >= length:
-            return
-        if match["time"]:
+        kind = match.lastgroup
+        if kind == "time":
             yield _TIME
-        elif match["blank"]:
+        elif kind == "blank":
             yield r"[ \t]+"
-        elif match["rank"] and not ranked:
+        elif kind == "rank" and not ranked:
             ranked = True
-            yield re.sub(r"\d+", lambda _: r"(?P<rank>\d+)", re.escape(part))
-        elif match["name"] and not _PLAIN_NUMBER.fullmatch(part):
+            yield re.sub(r"\d+", r"(?P<rank>\\d+)", re.escape(part))
+        elif kind == "name" and not _PLAIN_NUMBER.fullmatch(part):
             names += 1
-            yield rf"(?P<name{names}>{_numbers_vary(part)})"
+            yield f"(?P<name{names}>{_numbers_vary(part)})"
         else:
             yield _numbers_vary(part)
 
 
 def _numbers_vary(part: str) -> str:
-    return re.sub(
-        r"\d+",
-        lambda found: rf"\d{{{len(found[0])}}}" if len(found[0]) >= _LONG_NUMBER else r"\d+",
-        re.escape(part),
-    )
+    return re.sub(r"\d+", _any_number, re.escape(part))
+
+
+def _any_number(found: re.Match[str]) -> str:
+    """Return a pattern of numbers like this one."""
+    digits = len(found[0])
+    return rf"\d{{{digits}}}" if digits >= _LONG_NUMBER else r"\d+"
 
 
 def _unquoted(text: str) -> str:
     """Return the content of a JSON string whose opening quotation mark is already cut."""
-    inside = text[: text.rfind('"')] if '"' in text else text
+    before, quotation_mark, _ = text.rpartition('"')
+    inside = before if quotation_mark else text
     try:
-        return str(json.loads(f'"{inside}"')).rstrip("\r\n")
+        content: str = json.loads(f'"{inside}"')
     except ValueError:
         return inside
+    return content.rstrip("\r\n")

@@ -4,9 +4,9 @@ Each line loses its launcher's prefixes (launcher_prefixes.py) and NCCL's debug 
 offered to the benchmark that reads this part of the text, and then to the others.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from fabbench.benchmarks import Reader, Reading, Shortcut, benchmarks
 from fabbench.benchmarks.mpi_transport import WORDS, TransportLines
@@ -40,9 +40,8 @@ if TYPE_CHECKING:
 
 Result: TypeAlias = Point | Log
 
-LONGEST_LINE = (
-    1 << 16
-)  # Characters of a line that are read; no tool of this field prints longer lines
+LONGEST_LINE = 1 << 16
+"""Characters of a line that are read; no tool of this field prints longer lines."""
 
 _DEVICE_HOST = lazy(r"Rank\s+\d+\s(?:.*?\s)?on\s+(\S+)\s+device\s+\d+")
 _VERSIONS = ("NCCL version ", "RCCL version", "HIP version", "ROCm version")
@@ -78,6 +77,8 @@ class LogParser:
         self._groups: dict[str, StreamGroup] = {}
         self._counted: ExecutionMarkers | None = None  # None: the log has no NIC counters
         self._joint: dict[str, Reader] = {}  # Readers that all groups share
+        self._reading: Stream | None = None  # That of the last line, if a row may follow
+        self._read_row: Shortcut = _no_row
         # What an MPI application without a benchmark tells; None: the text has a log.
         self._transport: TransportLines | None = TransportLines()
 
@@ -88,49 +89,50 @@ class LogParser:
     def feed_lines(self, lines: Iterable[str]) -> list[Result]:
         """Read many lines."""
         # Nearly all lines are rows and debug lines, of which channel lines with a known ending add
-        # nothing. Whole ones whose prefix has been cut before are handled here, with a few lookups;
-        # all others take the slow path.
+        # nothing. Whole ones whose prefix has been cut before are read with a few lookups.
         out: list[Result] = []
-        origins, cut, live = self._hosts.origins, self._prefixes.cut, self._live
-        streams, length, number, endings = (
-            {"": NO_STREAM},
-            0,
-            self._number,
-            self._group(NO_STREAM).evidence.endings,
-        )
-        shortcut, reading = cast("Shortcut | None", None), cast("Stream | None", None)
+        number = self._number
+        self._reading = None
+        origins = self._hosts.origins
+        endings = self._group(NO_STREAM).evidence.endings
+        cuts = _RepeatedCuts(self._prefixes)
         for raw in lines:
             number += 1
             if raw[raw.rfind(" via ") :] in endings and raw.partition(_CHANNEL)[0] in origins:
                 continue
-            text, known = raw[length:LONGEST_LINE], streams.get(raw[:length])
-            text, stream = (text, known) if known is not None else cut(raw[:LONGEST_LINE])
-            origin, info, message = text.partition(INFO)
-            if not info or text[:1] == " ":
-                if stream == reading and text[:1] != "#":  # rows never start with this
-                    shortcut = shortcut or self._shortcut(stream)
-                    if (points := shortcut(text, number)) is not None:
-                        out += points if live else ()
-                        continue
-            elif origin in origins and not (GAP in message or "<std" in text or "\n" in text):
-                if message[:HEAD] in HANDLERS or CHAIN in message:
-                    self._group(stream).evidence.feed(message, origin)
-                continue
-            forms = self._prefixes.forms
-            if known is not None:  # what follows may be another prefix
-                text, stream = cut(raw[:LONGEST_LINE]) if forms else cut(text, stream)
-            if not forms and raw.endswith(text):
-                length = len(raw) - len(text)
-                streams[raw[:length]] = stream
-            self._number = number
-            several = "<std" in text or "\n" in text or "\r" in text
-            out += self._blocks(text, stream) if several else self._read(text, stream)
-            shortcut, reading, endings = (
-                None,
-                None if several else stream,
-                self._group(NO_STREAM).evidence.endings,
-            )
+            text, stream = cuts.cut(raw)
+            points = self._read_usual(text, stream, number)
+            if points is None:
+                self._number = number
+                out += self._read_unusual(*cuts.cut_again(raw, text, stream))
+                endings = self._group(NO_STREAM).evidence.endings
+            elif self._live:
+                out += points
         self._number = number
+        return out
+
+    def _read_usual(self, text: str, stream: Stream, number: int) -> Sequence[Point] | None:
+        """Read one more row, or a debug line of a known process; None: it is neither."""
+        origin, info, message = text.partition(INFO)
+        if not info or text[:1] == " ":
+            may_be_row = stream == self._reading and text[:1] != "#"
+            return self._read_row(text, number) if may_be_row else None
+        if origin not in self._hosts.origins:
+            return None
+        if GAP in message or "<std" in text or "\n" in text:
+            return None
+        if message[:HEAD] in HANDLERS or CHAIN in message:
+            self._group(stream).evidence.feed(message, origin)
+        return ()
+
+    def _read_unusual(self, text: str, stream: Stream) -> list[Result]:
+        """Read any other line, with all that may be in it."""
+        if "<std" in text or "\n" in text or "\r" in text:
+            self._reading = None
+            return self._blocks(text, stream)
+        out = self._read(text, stream)
+        self._reading = stream
+        self._read_row = self._shortcut(stream)
         return out
 
     def _blocks(self, text: str, stream: Stream) -> list[Result]:
@@ -150,45 +152,38 @@ class LogParser:
     def _shortcut(self, stream: Stream) -> Shortcut:
         """Return a fast way to read more rows like the last line, if it was one."""
         group = self._group(stream)
-        fast = (
-            group.current.shortcut(stream.rank)
-            if group.current is not None and group.ended is None
-            else None
-        )
-        return fast or (lambda _text, _number: None)
+        if group.current is None or group.ended is not None:
+            return _no_row
+        return group.current.shortcut(stream.rank) or _no_row
 
     def close(self, ending: Ending | None = None) -> list[Result]:
         """End the text: return the logs that are still open."""
         out: list[Result] = []
         groups = list(self._groups.values())
-        tables = [group for group in groups if group.current is not None]
         join([group.evidence.hangs for group in groups])
         for group in groups:
             group.steps.end(group.steps.open, None)
             group.ended = None
-            # What a group without a table says of the end of a run belongs to the tables of the
-            # others.
-            if (
-                tables
-                and group.current is None
-                and any(each.kind < Kind.NOT_STARTED for each in group.messages)
-            ):
-                for table in tables:
-                    table.messages += group.messages
-                group.messages = []
+        _give_to_tables(groups)
         for group in groups:
             out += self._logs(group.steps.release())
             out += self._close_group(group, ending)
             out += self._logs(group.steps.silent_step(), ending)
-        if self._transport is not None and self._transport.lines and ending is None:
-            told = self._transport
-            record = Record(
-                benchmark=None, case=MPI_DEBUG, facts=told.facts(), hosts=frozenset(told.nodes)
-            )
-            record.evidence = told.evidence()
-            out += self._logs([record])
+        if ending is None:
+            out += self._logs(self._mpi_debug())
         self._groups.clear()
-        return [*out, *(self._counted.close() if self._counted is not None else ())]
+        if self._counted is not None:
+            out += self._counted.close()
+        return out
+
+    def _mpi_debug(self) -> Iterator[Record]:
+        """Yield what an MPI application without a benchmark tells, if it does."""
+        told = self._transport
+        if told is not None and told.lines:
+            hosts = frozenset(told.nodes)
+            record = Record(benchmark=None, case=MPI_DEBUG, facts=told.facts(), hosts=hosts)
+            record.evidence = told.evidence()
+            yield record
 
     def network_so_far(self) -> dict[str, str | int]:
         """Return what the debug lines of open executions show, as facts."""
@@ -203,24 +198,23 @@ class LogParser:
     def _read(self, text: str, stream: Stream) -> list[Result]:
         """Read a line that is neither a plain row nor plain debug text of a known host."""
         group = self._group(stream)
-        if text.startswith(MARKER_SIGN) and (marker := read_marker(text)) is not None:
+        marker = read_marker(text) if text.startswith(MARKER_SIGN) else None
+        if marker is not None:
             return self._mark(group, marker)
-        if ("NCCL " in text or " INFO " in text or " WARN " in text) and (
-            debug := self._hosts.split(text)
-        ) is not None:
+        may_be_debug = "NCCL " in text or " INFO " in text or " WARN " in text
+        debug = self._hosts.split(text) if may_be_debug else None
+        if debug is not None:
             message, row = without_row(debug.message)
-            group.evidence.feed(
-                message, debug.origin, warning=debug.level in {"WARN", "ABORT"}, place=debug.place
-            )
-            if not debug.before and not row:
-                return []
+            warning = debug.level in {"WARN", "ABORT"}
+            group.evidence.feed(message, debug.origin, warning=warning, place=debug.place)
             text = debug.before or row
+            if not text:
+                return []
         elif text.startswith(_VERSIONS):
             group.evidence.version(text)
             return []
-        return self._dispatch(
-            group, tuple.__new__(Line, (self._number, text, stream))
-        )  # at half the cost of Line()
+        line = tuple.__new__(Line, (self._number, text, stream))  # at half the cost of Line()
+        return self._dispatch(group, line)
 
     def _dispatch(self, group: StreamGroup, line: Line) -> list[Result]:
         """Offer a line to the table of fatal texts, to the current reader, then to the others."""
@@ -231,8 +225,11 @@ class LogParser:
             return []
         if group.ended is not None and line.text not in _EMPTY:
             return self._after_status(group, line)
-        known = line._replace(text=with_cause(line.text, group.unknown)) if group.unknown else line
-        if (claimed := self._claimed(group, known)) is not None:
+        known = line
+        if group.unknown:
+            known = line._replace(text=with_cause(line.text, group.unknown))
+        claimed = self._claimed(group, known)
+        if claimed is not None:
             if " failure " in line.text:  # nccl-tests' own report of what may be a known error
                 group.evidence.other(line.text)
             return claimed
@@ -243,34 +240,43 @@ class LogParser:
             group.evidence.other(line.text)
         elif line.text not in _EMPTY:
             group.unknown = line.text.strip()
-            return [] if _kind(known.text)[1] else self._unknown_line(group, known)
+            if not _kind(known.text).is_plain:
+                return self._unknown_line(group, known)
         return []
 
     def _claimed(self, group: StreamGroup, line: Line) -> list[Result] | None:
         """Offer a line to the readers; None if it is none of theirs."""
         current = group.current
-        if current is not None and (readings := current.feed(line)) is not None:
-            if (
-                not readings
-                and "Rank" in line.text
-                and (device := _DEVICE_HOST.search(line.text)) is not None
-            ):
-                self._hosts.learn(device[1])
-            out = self._judged(group, readings, another=True) if readings else []
-            group.claim()
-            return out
+        readings = current.feed(line) if current is not None else None
+        if readings is None:
+            return self._claimed_by_another(group, line)
+        if not readings and "Rank" in line.text:
+            self._learn_host(line.text)
+        out = self._judged(group, readings, another=True) if readings else []
+        group.claim()
+        return out
+
+    def _claimed_by_another(self, group: StreamGroup, line: Line) -> list[Result] | None:
+        """Offer a line to all readers but the current one; one that takes it becomes current."""
         if line.text in _EMPTY:
             return None
-        begins, _ = _kind(line.text)
-        for name in [
-            name for name, reader in group.readers.items() if reader is not None or name in begins
-        ]:
+        current = group.current
+        begins = _kind(line.text).begins
+        for name, known in tuple(group.readers.items()):
+            if known is None and name not in begins:
+                continue
             reader = self._reader(group, name)
-            if reader is not current and (readings := reader.feed(line)) is not None:
+            readings = reader.feed(line) if reader is not current else None
+            if readings is not None:
                 out = self._open(group, name)
                 group.claim()
                 return out + self._judged(group, readings)
         return None
+
+    def _learn_host(self, text: str) -> None:
+        device = _DEVICE_HOST.search(text)
+        if device is not None:
+            self._hosts.learn(device[1])
 
     def _after_status(self, group: StreamGroup, line: Line) -> list[Result]:
         """Read a line after an exit status: the output above ends, with a launcher's last words.
@@ -291,18 +297,15 @@ class LogParser:
             return self._blocks(*self._prefixes.cut(line.text, line.stream))
         if self._transport is not None:
             self._transport.read(line.text)
-        if (status := known_errors.exit_status(line.text)) is None:
+        status = known_errors.exit_status(line.text)
+        if status is None:
             group.evidence.other(line.text)
             return []
-        if status:
-            late = ": it timed out" if status == TIMEOUT_STATUS else ""
-            group.add(
-                Message(
-                    "",
-                    Kind.TIMEOUT if late else Kind.STATUS,
-                    f"The exit status was {status}{late}.",
-                )
-            )
+        if status == TIMEOUT_STATUS:
+            sentence = f"The exit status was {status}: it timed out."
+            group.add(Message("", Kind.TIMEOUT, sentence))
+        elif status:
+            group.add(Message("", Kind.STATUS, f"The exit status was {status}."))
         # A launcher's last words may follow, unless they have an exit status of their own.
         group.ended = len(group.messages)
         return []
@@ -318,49 +321,58 @@ class LogParser:
             return []
         if marker.kind == "begin":
             out = self._begin_step(group, marker)
-            return [*out, *self._counted.begun(marker)] if self._counted is not None else out
+            if self._counted is not None:
+                out += self._counted.begun(marker)
+            return out
         group.steps.seen = True
-        out = self._judged(group, group.current.mark(marker)) if group.current is not None else []
+        out = self._read_marker(group, marker)
         group.steps.end(marker.name, marker.status)
         return out + self._logs(group.steps.release())
 
     def _begin_step(self, group: StreamGroup, marker: Marker) -> list[Result]:
         """Begin a step. The text so far belongs to other steps, unless the benchmark joins them."""
-        name, steps = marker.facts.get("benchmark", ""), group.steps
-        joins = (
-            name == group.name
-            and benchmarks()[name].joins_steps
-            and marker.execution == steps.execution
-        )
+        name = marker.facts.get("benchmark", "")
+        steps = group.steps
+        same_execution = name == group.name and marker.execution == steps.execution
+        joins = same_execution and benchmarks()[name].joins_steps
         steps.end(steps.open, None)
-        out = self._open(group, name) if name in group.readers and name != group.name else []
-        if group.current is not None:
-            out += self._judged(group, group.current.mark(marker))
+        out: list[Result] = []
+        if name in group.readers and name != group.name:
+            out += self._open(group, name)
+        out += self._read_marker(group, marker)
         if not joins:
             out += self._logs([*steps.release(), *steps.silent_step()])
-            steps = group.steps = StepEndings()
-        steps.begin(marker, group.name or name or None)
+            group.steps = StepEndings()
+        group.steps.begin(marker, group.name or name or None)
         return out
+
+    def _read_marker(self, group: StreamGroup, marker: Marker) -> list[Result]:
+        """Offer a marker to the current reader."""
+        if group.current is None:
+            return []
+        return self._judged(group, group.current.mark(marker))
 
     # -- executions
 
     def _group(self, stream: Stream) -> StreamGroup:
         group = self._groups.get(stream.group)
         if group is None:
-            names = sorted(benchmarks(), key=lambda name: benchmarks()[name].joins_groups)
-            group = self._groups[stream.group] = StreamGroup(
-                {name: self._joint.get(name) for name in names}
-            )
+            known = benchmarks()
+            names = sorted(known, key=lambda name: known[name].joins_groups)
+            readers = {name: self._joint.get(name) for name in names}
+            group = self._groups[stream.group] = StreamGroup(readers)
         return group
 
     def _reader(self, group: StreamGroup, name: str) -> Reader:
         """Return the reader of a benchmark, made for one group or for all of them."""
-        reader, benchmark = group.readers[name], benchmarks()[name]
-        if reader is None:
-            reader = benchmark.reader()
-            if benchmark.joins_groups:
-                self._joint[name] = reader
-            for each in self._groups.values() if benchmark.joins_groups else (group,):
+        reader = group.readers[name]
+        if reader is not None:
+            return reader
+        benchmark = benchmarks()[name]
+        reader = group.readers[name] = benchmark.reader()
+        if benchmark.joins_groups:
+            self._joint[name] = reader
+            for each in self._groups.values():
                 each.readers[name] = reader
         return reader
 
@@ -370,23 +382,30 @@ class LogParser:
         Another one's open output, or a failed start, is its own log.
         """
         failed = any(message.kind is Kind.NOT_STARTED for message in group.messages)
-        out = self._close_group(group, None) if group.current is not None or failed else []
-        group.current, group.name = self._reader(group, name), name
+        out: list[Result] = []
+        if group.current is not None or failed:
+            out += self._close_group(group, None)
+        group.current = self._reader(group, name)
+        group.name = name
         return out
 
     def _close_group(self, group: StreamGroup, ending: Ending | None) -> list[Result]:
         readings = list(group.current.close()) if group.current is not None else []
         if not any(isinstance(reading, Record) for reading in readings):
-            if group.current is not None and ending is not None:
-                # A step that began and printed nothing: the overall ending is its own, not its
-                # predecessor's.
-                readings.append(Record(benchmark=group.name))
-            elif group.is_over() or group.evidence.seen(alone=self._transport is not None):
-                named = group.name if group.steps.open else None
-                debug = NCCL_DEBUG if group.evidence.debugging and named is None else None
-                readings.append(Record(benchmark=named, case=debug))
+            readings += self._record_without_table(group, ending)
         group.current = group.name = None
         return self._judged(group, readings, ending)
+
+    def _record_without_table(self, group: StreamGroup, ending: Ending | None) -> Iterator[Record]:
+        """Yield a record for what a group shows that has no table, if it shows anything."""
+        if group.current is not None and ending is not None:
+            # A step that began and printed nothing: the overall ending is its own, not its
+            # predecessor's.
+            yield Record(benchmark=group.name)
+        elif group.is_over() or group.evidence.seen(alone=self._transport is not None):
+            named = group.name if group.steps.open else None
+            debugging = group.evidence.debugging and named is None
+            yield Record(benchmark=named, case=NCCL_DEBUG if debugging else None)
 
     def _judged(
         self,
@@ -408,47 +427,101 @@ class LogParser:
             record.failures = by_cause(record.failures)
         if records:
             group.attach(records[-1], another=another)
-        if not group.steps.open:
-            marked = [each.steps for each in self._groups.values() if each.steps.seen]
-            return self._logs(batch, ending, (group.steps,) if group.steps.seen else marked)
-        group.steps.held += records
-        return [reading for reading in batch if isinstance(reading, Point)]
+        if group.steps.open:
+            group.steps.held += records
+            return [reading for reading in batch if isinstance(reading, Point)]
+        steps = [group.steps]
+        if not group.steps.seen:
+            steps = [each.steps for each in self._groups.values() if each.steps.seen]
+        return self._logs(batch, ending, steps)
 
     def _logs(
         self,
         readings: Iterable[Reading],
         ending: Ending | None = None,
-        steps: Iterable[StepEndings] = (),
+        steps: Sequence[StepEndings] = (),
     ) -> list[Result]:
         """Judge the records among the readings, after adding how their steps ended."""
-        known, results = list(steps), list[Result]()
+        results: list[Result] = []
         for reading in readings:
-            if isinstance(reading, Record):
-                self._transport = None
-                for each in known:
-                    each.apply(reading)
-                results.append(
-                    judge(reading, source=self._source, proof=self._proof, ending=ending)
-                )
-            else:
+            if isinstance(reading, Point):
                 results.append(reading)
+                continue
+            self._transport = None
+            for each in steps:
+                each.apply(reading)
+            log = judge(reading, source=self._source, proof=self._proof, ending=ending)
+            results.append(log)
         return results if self._counted is None else self._counted.keep(results)
 
 
+def _no_row(text: str, number: int) -> Sequence[Point] | None:
+    """Read no row: a shortcut where there is none."""
+    del text, number
+    return None
+
+
+class _RepeatedCuts:
+    """The prefixes that were cut before, and most lines begin with: each costs one lookup."""
+
+    __slots__ = ("_length", "_prefixes", "_streams")
+
+    def __init__(self, prefixes: Prefixes) -> None:
+        self._prefixes = prefixes
+        self._length = 0
+        self._streams = {"": NO_STREAM}
+        """Prefixes, as long as that of the last line → the stream that they state."""
+
+    def cut(self, raw: str) -> tuple[str, Stream]:
+        """Return a line without its prefix, and its stream."""
+        known = self._streams.get(raw[: self._length])
+        if known is not None:
+            return raw[self._length : LONGEST_LINE], known
+        return self._prefixes.cut(raw[:LONGEST_LINE])
+
+    def cut_again(self, raw: str, text: str, stream: Stream) -> tuple[str, Stream]:
+        """Return what `cut` has to of a line that is not usual: more of it may be a prefix."""
+        learned = self._prefixes.forms
+        if raw[: self._length] in self._streams:
+            if learned:
+                text, stream = self._prefixes.cut(raw[:LONGEST_LINE])
+            else:
+                text, stream = self._prefixes.cut(text, stream)
+        if not learned and raw.endswith(text):
+            self._length = len(raw) - len(text)
+            self._streams[raw[: self._length]] = stream
+        return text, stream
+
+
+def _give_to_tables(groups: Sequence[StreamGroup]) -> None:
+    """Give what groups without a table say of the end of a run to the tables of the others."""
+    tables = [group for group in groups if group.current is not None]
+    if not tables:
+        return
+    for group in groups:
+        ended = any(each.kind < Kind.NOT_STARTED for each in group.messages)
+        if ended and group.current is None:
+            for table in tables:
+                table.messages += group.messages
+            group.messages = []
+
+
+class _LineKind(NamedTuple):
+    """What a line is by itself."""
+
+    begins: frozenset[str]
+    """The benchmarks whose readers must see it."""
+    is_plain: bool
+    """Whether nothing else needs it: it is no launcher's message or error, and has no prefix."""
+
+
 @lru_cache(maxsize=256)
-def _kind(text: str) -> tuple[frozenset[str], bool]:
-    """Classify a line by itself.
-
-    The benchmarks whose readers must see it, and whether nothing else needs it.
-
-    Nothing does if it is no launcher's message or error, and has no prefix.
-    """
-    begins = frozenset(
-        name for name, benchmark in benchmarks().items() if benchmark.may_begin(text)
-    )
-    return begins, find_sign(text) <= 0 and not is_significant(text) and not any(
-        word in text for word in WORDS
-    )
+def _kind(text: str) -> _LineKind:
+    known = benchmarks()
+    begins = frozenset(name for name in known if known[name].may_begin(text))
+    is_mpi = any(word in text for word in WORDS)
+    is_plain = find_sign(text) <= 0 and not is_significant(text) and not is_mpi
+    return _LineKind(begins, is_plain)
 
 
 def logs(results: Iterable[Result]) -> Iterator[Log]:

@@ -32,8 +32,10 @@ def find_sign(text: str, signs: Sequence[Signature] | None = None) -> int:
     -1 if nowhere.
     """
     for word, pattern, _ in all_signs() if signs is None else signs:
-        if word in text and (match := re.search(pattern, text)) is not None:
-            return match.start()
+        if word in text:
+            match = re.search(pattern, text)
+            if match is not None:
+                return match.start()
     return -1
 
 
@@ -57,6 +59,7 @@ _OWN = lazy(
     r"|((?:\w+,)*size,(?:\w+,)*metric,(?:\w+,)*value,)"
 )
 """The beginning of fabbench's own files, which quote lines of logs."""
+_LONGEST_QUOTE = 100
 _RESULTS = "This is a table of results and no log: fabbench compare and report read it."
 
 
@@ -78,26 +81,48 @@ def unread_reason(text: str) -> tuple[str, bool]:
 
     The reason is empty if nothing in the text is related to a benchmark.
     """
-    if (match := _OWN.match(text)) is not None:
-        return _RESULTS if match[1] or match[2] else "", True
-    for name, pattern in patterns("foreign.txt"):
-        if re.search(pattern, text):
-            return f"This is output of {name}, which fabbench does not read.", False
+    own = _OWN.match(text)
+    if own is not None:
+        return _RESULTS if own[1] or own[2] else "", True
+    program = _foreign_program(text)
+    if program:
+        return f"This is output of {program}, which fabbench does not read.", False
     if _TABLE.search(text):
         return _RESULTS, True
+    unread = _unread_line(text)
+    if unread:
+        return unread, False
+    named = _named_program(text)
+    return f"It names {named}, but has no result of it." if named else "", True
+
+
+def _foreign_program(text: str) -> str:
+    """Return which program that fabbench does not read has printed a text; empty: not known."""
+    for name, pattern in patterns("foreign.txt"):
+        if re.search(pattern, text):
+            return name
+    return ""
+
+
+def _unread_line(text: str) -> str:
+    """Return a sentence on the first line that only a benchmark prints; empty: there is none."""
     signs = signs_in(text)
-    for number, line in enumerate(text.split("\n") if signs else (), start=1):
+    if not signs:
+        return ""
+    for number, line in enumerate(text.split("\n"), start=1):
         if find_sign(line, signs) >= 0:
-            words, more = " ".join(line.split()), " …" if len(line) > 100 else ""
-            return (
-                (
-                    f"Line {number} is from a benchmark, but no result could be read: "
-                    f"{words[:100]}{more}"
-                ),
-                False,
-            )
+            quote = " ".join(line.split())[:_LONGEST_QUOTE]
+            more = " …" if len(line) > _LONGEST_QUOTE else ""
+            what = "is from a benchmark, but no result could be read"
+            return f"Line {number} {what}: {quote}{more}"
+    return ""
+
+
+def _named_program(text: str) -> str:
+    """Return the first name of a benchmark's program in a text; empty: there is none."""
     for benchmark in benchmarks().values():
-        named = re.search(benchmark.program_names, text) if benchmark.program_names else None
-        if named is not None:
-            return f"It names {named[0]}, but has no result of it.", True
-    return "", False
+        if benchmark.program_names:
+            named = re.search(benchmark.program_names, text)
+            if named is not None:
+                return named[0]
+    return ""

@@ -1,8 +1,6 @@
-"""What one stream group has printed since its last record.
+"""What one stream group has printed since its last record: debug lines, last words, steps."""
 
-Debug lines, texts that end a run, steps.
-"""
-
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fabbench.benchmarks import Reader
@@ -19,7 +17,7 @@ TIMEOUT_STATUS = 124  # of coreutils' `timeout`, and of fabbench's scripts
 
 @dataclass(slots=True)
 class StepEndings:
-    """The steps that the next records belong to, and the records that wait for the end of their step."""
+    """The steps that the next records belong to, and the records that wait for their end."""
 
     seen: bool = False  # Whether there was any marker
     benchmark: str | None = None  # Of the step that began last
@@ -33,7 +31,9 @@ class StepEndings:
 
     def begin(self, marker: Marker, benchmark: str | None) -> None:
         """Note that a step begins."""
-        self.benchmark, self.open, self.execution = benchmark, marker.name, marker.execution
+        self.benchmark = benchmark
+        self.open = marker.name
+        self.execution = marker.execution
         self.seen = self._silent = True
 
     def end(self, step: str, status: int | None) -> None:
@@ -42,13 +42,11 @@ class StepEndings:
         if status is None and step:
             self._incomplete = self._incomplete or f"The log does not show how step {step} ended."
         elif status:
-            self._failures.append(
-                f"{self.benchmark or 'The program'} exited with status {status} in step {step}."
-            )
+            program = self.benchmark or "The program"
+            self._failures.append(f"{program} exited with status {status} in step {step}.")
         if status == TIMEOUT_STATUS:
-            self._timed_out = (
-                self._timed_out or f"Step {step} timed out (exit status {TIMEOUT_STATUS})."
-            )
+            sentence = f"Step {step} timed out (exit status {TIMEOUT_STATUS})."
+            self._timed_out = self._timed_out or sentence
 
     def release(self) -> list[Record]:
         """Return the records that were held, with how their steps ended."""
@@ -67,29 +65,28 @@ class StepEndings:
 
     def silent_step(self) -> list[Record]:
         """Return a record for a step without any output; empty if the step has a record already."""
+        if not self._silent:
+            return []
         record = Record(benchmark=self.benchmark)
-        silent = self._silent
         self.apply(record)
-        return [record] if silent else []
+        return [record]
 
 
 @dataclass(slots=True)
 class StreamGroup:
     """The state of one stream group (a SkyPilot node, a pod; usually there is just one)."""
 
-    readers: dict[
-        str, Reader | None
-    ]  # By benchmark. None: no line so far may be from it, and there is no reader yet
+    readers: dict[str, Reader | None]
+    """By benchmark. None: no line so far may be from it, and there is no reader yet."""
     current: Reader | None = None
     name: str | None = None  # The benchmark of the current reader
     evidence: Evidence = field(default_factory=Evidence)
-    messages: list[Message] = field(
-        default_factory=list
-    )  # Texts that show the end of a run, since the last record
-    claimed: int = 0  # How many of them stood before the last line that a benchmark read
-    ended: int | None = (
-        None  # How many stood before the exit status of the open output; None: it has not been read
-    )
+    messages: list[Message] = field(default_factory=list)
+    """Texts that show the end of a run, since the last record."""
+    claimed: int = 0
+    """How many of them stood before the last line that a benchmark read."""
+    ended: int | None = None
+    """How many stood before the exit status of the open output; None: it has not been read."""
     unknown: str = ""  # The last line that no benchmark read, since the last one that one did
     measured: bool = False  # Whether any record had rows
     steps: StepEndings = field(default_factory=StepEndings)
@@ -99,22 +96,20 @@ class StreamGroup:
 
         It may be the next line of the last one.
         """
-        if (
-            self.messages
-            and self.messages[-1].source == message.source
-            and self.messages[-1].takes(message.text)
-        ):
-            return
-        if len(self.messages) < _MAX_MESSAGES and all(
-            message.text != known.text for known in self.messages
-        ):
+        if self.messages:
+            last = self.messages[-1]
+            if last.source == message.source and last.takes(message.text):
+                return
+        is_new = all(message.text != known.text for known in self.messages)
+        if is_new and len(self.messages) < _MAX_MESSAGES:
             self.messages.append(message)
 
     def claim(self) -> None:
         """Note that a benchmark read a line: a message that was being read ends there."""
         self.unknown = ""
         if self.messages:
-            self.messages[-1].left, self.claimed = 0, len(self.messages)
+            self.messages[-1].left = 0
+            self.claimed = len(self.messages)
 
     def attach(self, record: Record, *, another: bool = False) -> None:
         """Add what was printed around a record to it, and start over.
@@ -122,36 +117,48 @@ class StreamGroup:
         `another`: another table begins. mpirun prints errors before output that it holds back:
         those between two tables without closing lines may belong to either, and count for both.
         """
+        shown = self._attach_evidence(record) if self.evidence.seen(alone=True) else []
+        self.measured = self.measured or bool(record.points)
+        self._attach_messages(record, shown)
+        left: list[Message] = []
+        if another and record.finished is None:
+            left = self.messages[self.claimed :]
+        if not left and self.ended is not None:
+            left = self.messages[self.ended :]
+        self.messages = left
+        self.evidence = Evidence()
+        self.claimed = 0
+        self.ended = None
+
+    def _attach_evidence(self, record: Record) -> list[str]:
+        """Add what the debug lines show to a record; return their errors."""
         listed = record.facts.get("hosts")
         hosts = listed if isinstance(listed, int) else 0
-        errors: list[str] = []
-        if self.evidence.seen(alone=True):
-            facts = transport.transport_facts(self.evidence, hosts)
-            record.facts = {**facts, **record.facts}
-            if record.case == NCCL_DEBUG and self.evidence.jobs:
-                record.facts["communicator"] = next(iter(self.evidence.jobs))
-            record.findings += transport.transport_findings(self.evidence, hosts)
-            record.lost_fabric = transport.lost_fabric(self.evidence, facts)
-            quotes = transport.quoted_lines(self.evidence, facts)
+        facts = transport.transport_facts(self.evidence, hosts)
+        record.facts = {**facts, **record.facts}
+        if record.case == NCCL_DEBUG and self.evidence.jobs:
+            record.facts["communicator"] = next(iter(self.evidence.jobs))
+        record.findings += transport.transport_findings(self.evidence, hosts)
+        record.lost_fabric = transport.lost_fabric(self.evidence, facts)
+        for name, quote in transport.quoted_lines(self.evidence, facts).items():
+            stated = record.facts.get(name)
             # A benchmark's own statement counts more, and then the line shows something else.
-            record.evidence |= {
-                n: q
-                for n, q in quotes.items()
-                if record.facts.get(n) == facts.get(n, record.facts.get(n))
-            }
-            errors = transport.errors(self.evidence)
-        self.measured = self.measured or bool(record.points)
+            if stated == facts.get(name, stated):
+                record.evidence[name] = quote
+        return transport.errors(self.evidence)
+
+    def _attach_messages(self, record: Record, errors: Sequence[str]) -> None:
+        """Add the texts that show the end of the run to a record, and errors of debug lines."""
         mine = self.messages[: self.ended]
-        told = [message for message in sorted(mine, key=lambda m: m.kind) if self._counts(message)]
-        first = [message.sentence for message in told if message.kind is Kind.KILLED]
+        told = [message for message in mine if self._counts(message)]
+        told.sort(key=lambda message: message.kind)
+        killed = [message.sentence for message in told if message.kind is Kind.KILLED]
         rest = [message.sentence for message in told if message.kind > Kind.KILLED]
+        timeouts = [message.sentence for message in told if message.kind is Kind.TIMEOUT]
         record.lost = any(message.lost for message in told)
-        record.failures = [*first, *errors, *record.failures, *rest]
-        limits = (message.sentence for message in told if message.kind is Kind.TIMEOUT)
-        record.timed_out = record.timed_out or next(limits, "")
-        kept = self.messages[self.claimed :] if another and record.finished is None else []
-        later = self.messages[self.ended :] if self.ended is not None else []
-        self.evidence, self.messages, self.claimed, self.ended = Evidence(), kept or later, 0, None
+        record.failures = [*killed, *errors, *record.failures, *rest]
+        if timeouts and not record.timed_out:
+            record.timed_out = timeouts[0]
 
     def _counts(self, message: Message) -> bool:
         return message.kind is not Kind.SHELL or not self.measured
