@@ -1,8 +1,7 @@
 """What others measured, and the most that a system's NICs can carry.
 
-Expectations.csv, systems.csv, noise.csv. Data.
-
-Both files document their columns and the sources of their figures. Conflicting figures are kept.
+The files (expectations.csv, systems.csv, noise.csv) document their columns and the sources of their
+figures. Conflicting figures are kept.
 """
 
 import math
@@ -11,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
+from typing import NamedTuple
 
 from fabbench.catalog.instances import (
     connects_hosts,
@@ -25,7 +25,10 @@ from fabbench.model.fabrics import INTRA_HOST, networks, providers
 from fabbench.model.units import RATE_UNITS, TIME_UNITS, parse_size
 
 NVLINK: Mapping[str, float] = {"H100": 480e9, "H200": 480e9, "B200": 840e9}
-"""Approximate maximum busbw observed with the NVLink of a node of 8 such GPUs (with in-switch reduction)."""
+"""Approximate maximum busbw observed with the NVLink of a node of 8 such GPUs.
+
+With in-switch reduction.
+"""
 
 _GBPS = 1e9 / 8
 SAME_CASE: Mapping[str, str] = {
@@ -105,13 +108,11 @@ class System:
 
     @property
     def kind(self) -> str | tuple[object, ...]:
-        """What it has in common with systems of the same GPUs and NICs, whose published figures count."""
-        known = self.gpus and self.rate and self.fabric
-        return (
-            (self.gpus, NVLINK.get(self.gpu_model, self.gpu_model), self.rate, self.fabric)
-            if known
-            else self.name
-        )
+        """What it shares with systems of the same GPUs and NICs, whose published figures count."""
+        if not (self.gpus and self.rate and self.fabric):
+            return self.name
+        gpu: object = NVLINK.get(self.gpu_model, self.gpu_model)
+        return (self.gpus, gpu, self.rate, self.fabric)
 
 
 @cache
@@ -128,17 +129,20 @@ def deciding(figures: Iterable[Published], nodes: int | None) -> list[Published]
     measured = [figure for figure in figures if figure.role in {Role.REFERENCE, Role.CONFLICT}]
     exact = [figure for figure in measured if figure.nodes in {None, nodes}]
     counts = sorted({figure.nodes for figure in measured if figure.nodes})
-    at = bisect(counts, nodes or 0)
-    around = counts[at - 1 : at + 1] if 0 < at < len(counts) else ()
-    return exact or [figure for figure in measured if figure.nodes in around]
+    if exact:
+        return exact
+    above = bisect(counts, nodes or 0)
+    if not 0 < above < len(counts):
+        return []
+    nearest = counts[above - 1 : above + 1]
+    return [figure for figure in measured if figure.nodes in nearest]
 
 
 @cache
 def systems() -> Mapping[str, System]:
     """Return every known system, by name."""
-    return {
-        plain(each.name): each for each in (*_instances(), *map(_system, rows_of("systems.csv")))
-    }
+    others = map(_system, rows_of("systems.csv"))
+    return {plain(each.name): each for each in (*_instances(), *others)}
 
 
 def system(name: str) -> System | None:
@@ -158,12 +162,15 @@ def require_system(name: str) -> System:
 
 
 def _in_base_units(row: Mapping[str, str]) -> Mapping[str, str]:
-    value = float(row["value"]) * {**RATE_UNITS, **TIME_UNITS}[row["unit"]]
-    size = str(parse_size(row["size"])) if row["size"] else ""
-    return {name: cell for name, cell in row.items() if name != "unit"} | {
-        "value": str(value),
-        "size": size,
-    }
+    cells = dict(row)
+    unit = cells.pop("unit")
+    factor = RATE_UNITS[unit] if unit in RATE_UNITS else TIME_UNITS[unit]
+    value = float(cells["value"]) * factor
+    cells["value"] = str(value)
+    if cells["size"]:
+        size = parse_size(cells["size"])
+        cells["size"] = str(size)
+    return cells
 
 
 def _instances() -> Iterator[System]:
@@ -181,12 +188,13 @@ def _instances() -> Iterator[System]:
 
 
 def _system(row: Mapping[str, str]) -> System:
+    gbps = row["network_gbps"]
     return System(
         name=row["name"],
         gpus=int(row["gpus"]),
         gpu_model=row["gpu_model"],
         nics=(int(row["nics"]),) if row["nics"] else (),
-        rate=float(row["network_gbps"]) * _GBPS if row["network_gbps"] else None,
+        rate=float(gbps) * _GBPS if gbps else None,
         nvlink_domain=connects_hosts(row["gpu_model"]),
         fabric=row["fabric"],
     )
@@ -208,8 +216,10 @@ def noise_kinds(transports: Collection[str]) -> frozenset[str]:
 
     All where one is unknown.
     """
-    named = {_KINDS.get(part, "") for each in transports for part in each.split("+")}
-    return frozenset(_FABRICS if "" in named or not named else named)
+    parts = {part for each in transports for part in each.split("+")}
+    if not parts or not parts <= _KINDS.keys():
+        return frozenset(_FABRICS)
+    return frozenset(_KINDS[part] for part in parts)
 
 
 def assumed_noise(kinds: Collection[str], size: int) -> float:
@@ -217,15 +227,29 @@ def assumed_noise(kinds: Collection[str], size: int) -> float:
 
     That of the noisiest of some kinds.
     """
-    return max(next(noise for up_to, noise in _rows()[kind] if size <= up_to) for kind in kinds)
+    return max(_noise(kind, size) for kind in kinds)
+
+
+def _noise(kind: str, size: int) -> float:
+    for each in _deviations():
+        if each.kind == kind and size <= each.up_to:
+            return each.deviation
+    raise LookupError(kind)
+
+
+class _Deviation(NamedTuple):
+    kind: str
+    up_to: float
+    """The largest size, in bytes."""
+    deviation: float
 
 
 @cache
-def _rows() -> Mapping[str, list[tuple[float, float]]]:
-    from fabbench.catalog.instances import rows_of  # where all is measured twice, no file is needed
-
-    rows: dict[str, list[tuple[float, float]]] = {}
+def _deviations() -> Sequence[_Deviation]:
+    """Return the rows of noise.csv: those of one kind have increasing sizes."""
+    rows: list[_Deviation] = []
     for row in rows_of("noise.csv"):
         up_to = parse_size(row["up_to"]) if row["up_to"] else math.inf
-        rows.setdefault(row["kind"], []).append((up_to, float(row["deviation"])))
+        deviation = float(row["deviation"])
+        rows.append(_Deviation(row["kind"], up_to, deviation))
     return rows

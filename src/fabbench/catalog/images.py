@@ -1,7 +1,10 @@
-"""Images (images.csv, cuda.csv), and where they and hosts have programs that are not on every PATH (folders.csv)."""
+"""Images, and where they and hosts have programs that are not on every PATH.
+
+The files are images.csv, cuda.csv and folders.csv.
+"""
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -32,6 +35,20 @@ class Image:
     conditions: str = ""
     source: str
 
+    @property
+    def repository(self) -> str:
+        """Its name without the tag."""
+        return self.image.partition(":")[0]
+
+    def has(self, benchmark: str) -> bool:
+        """Return whether it has the programs of a benchmark."""
+        return benchmark in self.benchmarks.split()
+
+    def reaches(self, fabrics: Collection[str]) -> bool:
+        """Return whether it measures these fabrics; if it has only some, there must be one."""
+        own = set(self.fabrics.split())
+        return not own or (bool(fabrics) and own.issuperset(fabrics))
+
 
 @cache
 def images() -> Sequence[Image]:
@@ -44,25 +61,17 @@ def default_image(benchmark: str, fabrics: Collection[str] = ()) -> str:
 
     None is known.
     """
-    fit = (
-        each
-        for each in images()
-        if benchmark in each.benchmarks.split() and not each.image.startswith("docker/")
-    )
-    return next(
-        (
-            each.image
-            for each in fit
-            if not each.fabrics or {*each.fabrics.split()} >= {*fabrics} > set()
-        ),
-        "",
-    )
+    for each in images():
+        is_public = not each.image.startswith("docker/")
+        if is_public and each.has(benchmark) and each.reaches(fabrics):
+            return each.image
+    return ""
 
 
 def _tags(image: str) -> Sequence[Image]:
     """Return the known images of an image's repository."""
-    name = image.removeprefix("docker:").partition(":")[0]
-    return [each for each in images() if each.image.partition(":")[0] == name]
+    repository = image.removeprefix("docker:").partition(":")[0]
+    return [each for each in images() if each.repository == repository]
 
 
 def lacks(image: str, benchmark: str) -> bool:
@@ -70,9 +79,9 @@ def lacks(image: str, benchmark: str) -> bool:
 
     All tags of a repository have the same.
     """
-    return bool(known := _tags(image)) and all(
-        benchmark not in each.benchmarks.split() for each in known
-    )
+    known = _tags(image)
+    has = [each.has(benchmark) for each in known]
+    return bool(known) and not any(has)
 
 
 def why_unfit(image: str, gpu_model: str, driver: str) -> tuple[str, str]:
@@ -80,40 +89,65 @@ def why_unfit(image: str, gpu_model: str, driver: str) -> tuple[str, str]:
 
     Empty if nothing is known.
     """
-    match, release = _CUDA.search(image), driver.partition(".")[0]
-    row = next((row for row in rows_of("cuda.csv") if match and row["cuda"] == match[1]), {})
-    cuda = f"CUDA {row.get('cuda')} of the image {image}"
-    if dropped := set(re.findall(r"\w+", gpu_model)) & {*row.get("dropped", "").split()}:
-        return (
-            f"{cuda} does not support {dropped.pop()}.",
-            "Pass an image with an older CUDA, built for this GPU.",
-        )
-    if row and release.isdecimal() and int(release) < int(row["driver"]):
-        older = [each.image for each in _tags(image) if each.cuda < row["cuda"]]
-        advice = (
-            "Update the driver, or pass an image with an older "
-            f"CUDA{', such as ' + older[0] if older else ''}."
-        )
-        return f"{cuda} needs driver {row['driver']}, and the node has {driver}.", advice
+    row = _cuda_of(image)
+    if row is None:
+        return "", ""
+    cuda = f"CUDA {row['cuda']} of the image {image}"
+    words = re.findall(r"\w+", gpu_model)
+    for dropped in row["dropped"].split():
+        if dropped in words:
+            advice = "Pass an image with an older CUDA, built for this GPU."
+            return f"{cuda} does not support {dropped}.", advice
+    release = driver.partition(".")[0]
+    needed = row["driver"]
+    if release.isdecimal() and int(release) < int(needed):
+        why = f"{cuda} needs driver {needed}, and the node has {driver}."
+        return why, _older_cuda(image, row["cuda"])
     return "", ""
+
+
+def _cuda_of(image: str) -> Mapping[str, str] | None:
+    """Return what cuda.csv says of an image's CUDA; None: its name does not show one."""
+    version = _CUDA.search(image)
+    if version is None:
+        return None
+    for row in rows_of("cuda.csv"):
+        if row["cuda"] == version[1]:
+            return row
+    return None
+
+
+def _older_cuda(image: str, cuda: str) -> str:
+    """Return the advice for a driver that is too old for a CUDA."""
+    advice = "Update the driver, or pass an image with an older CUDA"
+    for each in _tags(image):
+        if each.cuda < cuda:
+            return f"{advice}, such as {each.image}."
+    return f"{advice}."
 
 
 def require_fit(image: str, hosts: Iterable[Host]) -> None:
     """Raise MachineError for hosts whose GPUs or driver do not work with the CUDA of their image."""
     for host in hosts:
-        why, advice = why_unfit(image, host.gpu_model, host.versions.get("nvidia_driver", ""))
+        driver = host.versions.get("nvidia_driver", "")
+        why, advice = why_unfit(image, host.gpu_model, driver)
         if why:
             raise MachineError(f"{host.name}: {why}", hint=f"Nothing was started. {advice}")
 
 
 def _folders(kind: str) -> tuple[str, ...]:
-    return tuple(row["folder"] for row in rows_of("folders.csv") if row["kind"] == kind)
+    rows = rows_of("folders.csv")
+    return tuple(row["folder"] for row in rows if row["kind"] == kind)
 
 
-PROGRAM_FOLDERS, BELOW_PREFIX = _folders("programs"), _folders("program")
-"""Directories searched for programs on a host after its PATH (shell patterns), and below an install prefix."""
-LIBRARY_FOLDERS, LIBRARIES_BELOW_PREFIX = _folders("libraries"), _folders("library")
-"""The same for NCCL, its plugins and NVSHMEM."""
+PROGRAM_FOLDERS = _folders("programs")
+"""Directories searched for programs on a host after its PATH (shell patterns)."""
+BELOW_PREFIX = _folders("program")
+"""Directories of programs below an install prefix."""
+LIBRARY_FOLDERS = _folders("libraries")
+"""Directories searched for NCCL, its plugins and NVSHMEM."""
+LIBRARIES_BELOW_PREFIX = _folders("library")
+"""The same below an install prefix."""
 # "$1" and "$2": directories of programs and of libraries.
 _SET_PATHS = (
     "PATH=$1${PATH:+:$PATH} LD_LIBRARY_PATH=$2${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; "
@@ -145,6 +179,7 @@ def with_libraries(
     """
     if not paths and not folders:
         return tuple(argv)
-    path = dict.fromkeys((*folders, *(below(each, "bin") for each in paths)))
+    programs = [*folders, *(below(each, "bin") for each in paths)]
+    path = ":".join(dict.fromkeys(programs))
     libraries = ":".join(library_folders(paths) if paths else folders)
-    return ("sh", "-c", _SET_PATHS, "sh", ":".join(path), libraries, *argv)
+    return ("sh", "-c", _SET_PATHS, "sh", path, libraries, *argv)

@@ -7,7 +7,7 @@ MaximumEfaInterfaces; results are per region.
 
 import csv
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
@@ -72,36 +72,51 @@ def records(kind: type[T], rows: Iterable[Mapping[str, str]]) -> Iterator[T]:
 
     Empty cells are its defaults.
     """
-    declared = fields(kind)  # type: ignore[arg-type]
-    types: dict[str, Any] = {
-        each.name: next(iter(get_args(each.type)), each.type) for each in declared
-    }
-    types |= {name: "yes".__eq__ for name, each in types.items() if each is bool}
-    return (kind(**{name: types[name](cell) for name, cell in row.items() if cell}) for row in rows)
+    readers = {each.name: _reader(each.type) for each in fields(kind)}  # type: ignore[arg-type]
+    for row in rows:
+        values = {name: readers[name](cell) for name, cell in row.items() if cell}
+        yield kind(**values)
+
+
+def _reader(declared: Any) -> Callable[[str], Any]:
+    """Return what reads a cell of a declared type: a class, or the first of a union."""
+    if declared is bool:
+        return "yes".__eq__
+    kind: type[Any] = next(iter(get_args(declared)), declared)
+    return kind
 
 
 def rows_of(name: str, package: str = "fabbench.catalog") -> Iterator[Mapping[str, str]]:
     """Return the rows of a file of the catalog, or of another package, without its comments."""
-    text = (files(package) / name).read_text("utf-8")
-    return csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    lines = (files(package) / name).read_text("utf-8").splitlines()
+    return csv.DictReader(line for line in lines if not line.startswith("#"))
 
 
 def similar_types(name: str, known: Iterable[str]) -> str:
     """Return a hint for a name that is not in the catalog."""
     names = {plain(each): each for each in known}
-    near = [names[each] for each in difflib.get_close_matches(plain(name), names, n=4, cutoff=0.5)]
+    near = difflib.get_close_matches(plain(name), names, n=4, cutoff=0.5)
     if near:
-        return f"Did you mean {' or '.join(near)}?"
-    others = [each for key, each in names.items() if key not in instance_catalog()]
+        meant = " or ".join(names[each] for each in near)
+        return f"Did you mean {meant}?"
+    catalog = instance_catalog()
+    others = [each for key, each in names.items() if key not in catalog]
     return f"Known are EC2's types with EFA, and {', '.join(others)}."
 
 
 def connects_hosts(gpu_model: str) -> bool:
-    """Return whether the NVLink of such GPUs, as nvidia-smi or the catalog names them, connects hosts."""
+    """Return whether the NVLink of such GPUs connects hosts.
+
+    `gpu_model` is the name by nvidia-smi or the catalog.
+    """
     return any(name in gpu_model for name in RACKS)
 
 
 def efa_reaches(one: str, other: str) -> bool:
     """Return whether EFA can carry anything between two instance types, in one zone and network."""
-    families = {plain(one).partition(".")[0], plain(other).partition(".")[0]}
-    return families <= _ISLAND or not families & _ISLAND
+    families = {_family(one), _family(other)}
+    return families <= _ISLAND or families.isdisjoint(_ISLAND)
+
+
+def _family(instance_type: str) -> str:
+    return plain(instance_type).partition(".")[0]

@@ -57,8 +57,10 @@ class Profile:
     fabrics: tuple[str, ...]
     """The fabrics that it may provide, by fabbench's names."""
     shared: bool = False
-    """Whether one unit gives a pod all devices of a pool (the RDMA shared device plugin). Else a pod
-    requests all units of its node, each of which is one device."""
+    """Whether one unit gives a pod all devices of a pool (the RDMA shared device plugin).
+
+    Else a pod requests all units of its node, each of which is one device.
+    """
     huge_pages: bool = False
     """Whether the fabric's library uses huge pages, where the node has some."""
     capabilities: tuple[str, ...] = ("IPC_LOCK",)
@@ -83,21 +85,24 @@ class Profile:
 
 
 def _profile(fields: Mapping[str, Any]) -> Profile:
-    sidecar = Sidecar(**_values(fields["sidecar"])) if "sidecar" in fields else None
-    return Profile(**{**_values(fields), "sidecar": sidecar})
+    values = _values(fields)
+    if "sidecar" in fields:
+        values["sidecar"] = Sidecar(**_values(fields["sidecar"]))
+    return Profile(**values)
 
 
 def _values(fields: Mapping[str, Any]) -> dict[str, Any]:
-    values = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()
-    }
+    values = dict(fields)
+    for name, value in fields.items():
+        if isinstance(value, list):
+            values[name] = tuple(value)
     mounts: Sequence[Sequence[str]] = fields.get("mounts", ())
-    return {
-        **values,
-        "mounts": tuple(
-            Mount(name, path, {"hostPath": {"path": source}}) for name, source, path in mounts
-        ),
-    }
+    values["mounts"] = tuple(_mount(*each) for each in mounts)
+    return values
+
+
+def _mount(name: str, source: str, path: str) -> Mount:
+    return Mount(name, path, {"hostPath": {"path": source}})
 
 
 _FILE = tomllib.loads((files("fabbench.catalog") / "cluster_profiles.toml").read_text("utf-8"))
@@ -121,10 +126,11 @@ def profile_for(resource: str) -> Profile | None:
 def fabric_resource(resources: Collection[str]) -> str:
     """Choose the resource by which pods request a node's fabric; empty where it has none."""
     known = (*PROFILES, *DECLARED)
-    matches = (
-        name for each in known for name in sorted(resources) if fnmatchcase(name, each.resource)
-    )
-    return next(matches, "")
+    for profile in known:
+        for name in sorted(resources):
+            if fnmatchcase(name, profile.resource):
+                return name
+    return ""
 
 
 GPU = "nvidia.com/gpu"
@@ -137,12 +143,12 @@ They are there to keep other pods away.
 
 MIB = 1 << 20
 
-_SUFFIXES = {
-    "": Fraction(1),
-    **{letter: Fraction(1, 1000**power) for power, letter in enumerate("mun", 1)},
-    **{letter: Fraction(1000**power) for power, letter in enumerate("kMGTPE", 1)},
-    **{f"{letter}i": Fraction(1024**power) for power, letter in enumerate("KMGTPE", 1)},
-}
+_SUFFIXES = {"": Fraction(1)}
+for _power, _letter in enumerate("mun", start=1):
+    _SUFFIXES[_letter] = Fraction(1, 1000**_power)
+for _power, _letter in enumerate("kMGTPE", start=1):
+    _SUFFIXES[_letter] = Fraction(1000**_power)
+    _SUFFIXES[f"{_letter.upper()}i"] = Fraction(1024**_power)
 _QUANTITY = re.compile(
     r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d{1,3})|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII
 )
@@ -159,7 +165,8 @@ def parse_quantity(value: str | int) -> Fraction:
         raise ValueError(f"{value!r} is not a Kubernetes quantity such as 8, 500m or 5120Mi")
     number, exponent, suffix = match.groups()
     if exponent:
-        return Fraction(number) * Fraction(10) ** int(exponent[1:])
+        power = int(exponent[1:])
+        return Fraction(number) * Fraction(10) ** power
     return Fraction(number) * _SUFFIXES[suffix or ""]
 
 
@@ -175,7 +182,8 @@ def thousandths(value: str | int) -> int:
 
 def mebibytes(size: int) -> str:
     """Write bytes as whole mebibytes, rounded down: ``"5120Mi"``."""
-    return f"{size // MIB}Mi"
+    whole = size // MIB
+    return f"{whole}Mi"
 
 
 def cpus(millis: int) -> str:
@@ -186,8 +194,10 @@ def cpus(millis: int) -> str:
 SHM = "shm"
 """What `override_resources` calls the memory in /dev/shm, which is part of ``memory``."""
 _GIB = 1 << 30
-_MEMORY, _MEMORY_FOR_GPU = 8 * _GIB, 4 * _GIB
-_SHM, _SHM_FOR_GPU = 2 * _GIB, _GIB
+_MEMORY = 8 * _GIB
+_MEMORY_FOR_GPU = 4 * _GIB
+_SHM = 2 * _GIB
+_SHM_FOR_GPU = _GIB
 """NCCL's ranks of one node and Open MPI use well below this in /dev/shm."""
 
 
@@ -220,7 +230,8 @@ class PodResources:
 
     def requests(self) -> dict[str, str]:
         """Return the container's requests."""
-        return {**({"cpu": cpus(self.cpus)} if self.cpus else {}), **self.limits()}
+        amounts = {"cpu": cpus(self.cpus)} if self.cpus else {}
+        return amounts | self.limits()
 
     def limits(self) -> dict[str, str]:
         """Return the container's limits. A CPU limit would slow down what is measured."""
@@ -230,7 +241,9 @@ class PodResources:
             GPU: str(self.gpus),
             self.resource: str(self.devices),
         }
-        return {name: text for name, text in amounts.items() if name and text not in {"0", "0Mi"}}
+        requested = {name: text for name, text in amounts.items() if text not in {"0", "0Mi"}}
+        requested.pop("", None)
+        return requested
 
     def texts(self) -> tuple[str, ...]:
         """Return all of it as `override_resources` reads it."""
@@ -239,9 +252,9 @@ class PodResources:
 
 
 def resources_of_type(instance_type: str, *, gpus: bool, all_cpus: bool = False) -> PodResources:
-    """Return what pods request on a type of the catalog, without having seen a node. `all_cpus`.
+    """Return what pods request on a type of the catalog, without having seen a node.
 
-    15 of 16.
+    `all_cpus`: 15 of 16.
 
     Huge pages are left out: if a node has none of them, the pod would stay pending forever. Raise
     RequestError for a type that is not in the catalog.
@@ -255,10 +268,11 @@ def resources_of_type(instance_type: str, *, gpus: bool, all_cpus: bool = False)
     devices = PodResources(
         gpus=entry.gpus if gpus else 0, resource=EFA, devices=min(entry.efa_counts)
     )
-    made = with_memory_and_cpus(
-        devices, memory=_part(entry.memory_mib) * MIB, millis=_part(entry.vcpus) * 1000
-    )
-    return replace(made, cpus=entry.vcpus * 15_000 // 16) if all_cpus and entry.vcpus else made
+    memory = _part(entry.memory_mib) * MIB
+    made = with_memory_and_cpus(devices, memory=memory, millis=_part(entry.vcpus) * 1000)
+    if all_cpus and entry.vcpus:
+        return replace(made, cpus=entry.vcpus * 15_000 // 16)
+    return made
 
 
 def resources_of_profile(profile: Profile) -> PodResources:
@@ -269,8 +283,10 @@ def resources_of_profile(profile: Profile) -> PodResources:
     return with_memory_and_cpus(devices, memory=_USUAL_MEMORY, millis=_USUAL_MILLIS)
 
 
-_USUAL_GPUS, _USUAL_MEMORY, _USUAL_MILLIS = 8, 1 << 40, 96_000
-"""Of typical machines with a platform's fastest fabric; more memory and CPUs are left unused."""
+# Of typical machines with a platform's fastest fabric; more memory and CPUs are left unused.
+_USUAL_GPUS = 8
+_USUAL_MEMORY = 1 << 40
+_USUAL_MILLIS = 96_000
 
 
 def with_memory_and_cpus(devices: PodResources, *, memory: int, millis: int) -> PodResources:
@@ -280,13 +296,19 @@ def with_memory_and_cpus(devices: PodResources, *, memory: int, millis: int) -> 
     """
     gpus = devices.gpus
     shm = min(_SHM + gpus * _SHM_FOR_GPU, memory // 4)
+    wanted = _MEMORY + gpus * _MEMORY_FOR_GPU + shm
     half = min(millis // 2, 4000 * max(gpus, 1))
     return replace(
         devices,
-        memory=min(_MEMORY + gpus * _MEMORY_FOR_GPU + shm, memory * 3 // 4) // MIB * MIB,
-        shm=shm // MIB * MIB,
-        cpus=half // 1000 * 1000 if half >= 1000 else half,
+        memory=_whole(min(wanted, memory * 3 // 4), MIB),
+        shm=_whole(shm, MIB),
+        cpus=_whole(half, 1000) or half,
     )
+
+
+def _whole(amount: int, unit: int) -> int:
+    """Return an amount, rounded down to a whole number of units."""
+    return amount - amount % unit
 
 
 def override_resources(resources: PodResources, texts: Iterable[str]) -> PodResources:
@@ -297,12 +319,7 @@ def override_resources(resources: PodResources, texts: Iterable[str]) -> PodReso
     """
     for text in texts:
         name, _, amount = text.partition("=")
-        try:
-            count = thousandths(amount) if name == "cpu" else whole_number(amount)
-        except ValueError as error:
-            raise RequestError(
-                f"{text!r} is not a valid pod request: {error}.", hint=_REQUESTS
-            ) from None
+        count = _amount(name, amount, text)
         if name in _FIELDS:
             changed: dict[str, Any] = {_FIELDS[name]: count}
             resources = replace(resources, **changed)
@@ -313,6 +330,15 @@ def override_resources(resources: PodResources, texts: Iterable[str]) -> PodReso
                 f"{name!r} is not a resource that fabbench's pods request.", hint=_REQUESTS
             )
     return resources
+
+
+def _amount(name: str, amount: str, text: str) -> int:
+    """Return an amount of a resource: of CPUs in thousandths. Raise RequestError that quotes it."""
+    try:
+        return thousandths(amount) if name == "cpu" else whole_number(amount)
+    except ValueError as error:
+        why = f"{text!r} is not a valid pod request: {error}."
+        raise RequestError(why, hint=_REQUESTS) from None
 
 
 _FIELDS = {"cpu": "cpus", "memory": "memory", HUGE_PAGES: "huge_pages", GPU: "gpus", SHM: "shm"}

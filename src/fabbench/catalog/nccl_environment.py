@@ -23,22 +23,20 @@ UNKNOWN_INTERFACE = "^docker,lo,veth"
 
 # If inherited, they would make a configuration measure something other than its name says.
 _MISLEADING = (
-    *(
-        "NCCL_NET",
-        "NCCL_HOSTID",
-        "NCCL_ALGO",
-        "NCCL_PROTO",
-        "NCCL_MNNVL_ENABLE",
-        "NCCL_TESTS_SPLIT",
-    ),
-    *(
-        "NCCL_TESTS_SPLIT_MASK",
-        "NCCL_P2P_DISABLE",
-        "NCCL_P2P_LEVEL",
-        "NCCL_SHM_DISABLE",
-        "NCCL_IB_DISABLE",
-    ),
-    *("FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "FI_EFA_IFACE"),
+    "NCCL_NET",
+    "NCCL_HOSTID",
+    "NCCL_ALGO",
+    "NCCL_PROTO",
+    "NCCL_MNNVL_ENABLE",
+    "NCCL_TESTS_SPLIT",
+    "NCCL_TESTS_SPLIT_MASK",
+    "NCCL_P2P_DISABLE",
+    "NCCL_P2P_LEVEL",
+    "NCCL_SHM_DISABLE",
+    "NCCL_IB_DISABLE",
+    "FI_PROVIDER",
+    "FI_EFA_USE_DEVICE_RDMA",
+    "FI_EFA_IFACE",
 )
 REASONS = {
     "NCCL_NET": "fails where NCCL would fall back to another network",
@@ -49,7 +47,8 @@ REASONS = {
     "NCCL_MNNVL_ENABLE": "0 keeps data off NVLink between hosts; 1 is for the fabric nvlink",
     "NCCL_SOCKET_IFNAME": "ranks meet over an interface that reaches other hosts",
     "NCCL_DEBUG": "the log has to show the network that was used",
-}  # variable → why it is set, or unset
+}
+"""Variable → why it is set, or unset."""
 _SOCKETS = {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_TUNER_PLUGIN": "none"}
 _IB = {**_SOCKETS, "NCCL_NET": "IB"}
 NIC_SELECTORS = {
@@ -95,39 +94,52 @@ def environment(
     A name that is not one of NCCL's fabrics is a libfabric provider, for the plugin. `debug` is
     NCCL_DEBUG. `devices`, if any, are the only ones to use.
     """
-    # On GB200 racks NVLink would carry traffic between hosts.
-    bypasses = {} if fabric in NO_NETWORK else {"NCCL_MNNVL_ENABLE": "0"}
-    # The interface of sockets, for the data or for the bootstrap of the ranks.
-    names = list(dict.fromkeys(host.interface for host in hosts))
-    known = f"={','.join(names)}" if all(names) else UNKNOWN_INTERFACE if len(hosts) > 1 else ""
-    interface = "=lo" if all(host.virtual for host in hosts) else known
-    network = _NETWORKS.get(fabric) or {"NCCL_NET": PLUGIN, "FI_PROVIDER": provider(fabric)}
-    rdma = any(host.linked("ib") or host.linked("roce") for host in hosts)  # tcp is kept off these
-    # In NCCL_IB_HCA a name without `=` matches as a prefix.
-    variable, sign = NIC_SELECTORS[fabric] if devices else ("", "")
-    selected = {variable: sign + ",".join(devices)} if devices else {}
     env = {
         **(hosts[0].settings.get(fabric, {}) if hosts else {}),
-        **network,
-        **bypasses,
-        **({"NCCL_SOCKET_IFNAME": interface} if interface else {}),
-        **(
-            {"NCCL_IB_DISABLE": "1"}
-            if fabric == "tcp" and rdma
-            else gid_setting("NCCL_IB_GID_INDEX", fabric, hosts)
-        ),
-        **selected,
-        "NCCL_DEBUG": debug,
-        "NCCL_DEBUG_SUBSYS": SUBSYSTEMS,
-        "NCCL_DEBUG_FILE": DEBUG_FILE,
+        **(_NETWORKS.get(fabric) or {"NCCL_NET": PLUGIN, "FI_PROVIDER": provider(fabric)}),
     }
-    unset = (*_MISLEADING, *_ALSO_UNSET.get(fabric, ()))
-    return NcclEnvironment(env=env, unset=tuple(name for name in unset if name not in env))
+    if fabric not in NO_NETWORK:  # on GB200 racks NVLink would carry traffic between hosts
+        env["NCCL_MNNVL_ENABLE"] = "0"
+    interface = _socket_interface(hosts)
+    if interface:
+        env["NCCL_SOCKET_IFNAME"] = interface
+    if fabric == "tcp" and any(map(_has_rdma, hosts)):
+        env["NCCL_IB_DISABLE"] = "1"
+    env |= gid_setting("NCCL_IB_GID_INDEX", fabric, hosts)
+    if devices:
+        variable, sign = NIC_SELECTORS[fabric]
+        env[variable] = sign + ",".join(devices)
+    env["NCCL_DEBUG"] = debug
+    env["NCCL_DEBUG_SUBSYS"] = SUBSYSTEMS
+    env["NCCL_DEBUG_FILE"] = DEBUG_FILE
+    inherited = (*_MISLEADING, *_ALSO_UNSET.get(fabric, ()))
+    unset = tuple(name for name in inherited if name not in env)
+    return NcclEnvironment(env=env, unset=unset)
+
+
+def _has_rdma(host: Host) -> bool:
+    return bool(host.linked("ib") or host.linked("roce"))
+
+
+def _socket_interface(hosts: Sequence[Host]) -> str:
+    """Return the value of NCCL_SOCKET_IFNAME, for the data or for the bootstrap of the ranks.
+
+    Empty if NCCL may choose.
+    """
+    if all(host.virtual for host in hosts):
+        return "=lo"
+    names = list(dict.fromkeys(host.interface for host in hosts))
+    if all(names):
+        return "=" + ",".join(names)
+    return UNKNOWN_INTERFACE if len(hosts) > 1 else ""
 
 
 def gid_setting(variable: str, fabric: str, hosts: Sequence[Host]) -> Mapping[str, str]:
     """Return a variable with the RoCE GID index, if all devices of all hosts have the same one."""
+    if fabric != "roce":
+        return {}
     indices = {host.gids.get(device) for host in hosts for device in host.linked("roce")}
-    if fabric == "roce" and len(indices) == 1 and (index := indices.pop()) is not None:
-        return {variable: str(index)}
-    return {}
+    if len(indices) != 1:
+        return {}
+    (index,) = indices
+    return {} if index is None else {variable: str(index)}

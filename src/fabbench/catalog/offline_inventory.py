@@ -1,12 +1,13 @@
-"""Hosts as the catalog of instance types and AWS's images describe them, for plans that are rendered. Pure.
+"""Hosts as the catalog of instance types and AWS's images describe them, for rendered plans.
 
-What only a machine knows is left open: addresses (a script fills in ``{server}``), network interfaces, and
-the names of devices: `require_names` ensures that no plan needs them.
+What only a machine knows is left open: addresses (a script fills in ``{server}``), network
+interfaces, and the names of devices: `require_names` ensures that no plan needs them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import NamedTuple
 
 from fabbench.catalog.expectations import System, system, systems
 from fabbench.catalog.images import BELOW_PREFIX, below
@@ -33,14 +34,13 @@ def require_instance(instance_type: str) -> Instance:
     """Return an instance type of the catalog. Raise RequestError that suggests similar names."""
     entry = instance(instance_type)
     if entry is None:
+        known = [each.name for each in systems().values() if each.fabric]
         raise RequestError(
             (
                 f"The catalog knows no NICs of an instance type {instance_type}: neither EFA, "
                 "InfiniBand nor RoCE."
             ),
-            hint=similar_types(
-                instance_type, [each.name for each in systems().values() if each.fabric]
-            ),
+            hint=similar_types(instance_type, known),
         )
     return entry
 
@@ -48,11 +48,9 @@ def require_instance(instance_type: str) -> Instance:
 def _known(name: str) -> System:
     """Return an instance type with EFA, or a system with InfiniBand or RoCE. Raise RequestError."""
     found = system(name)
-    return (
-        found
-        if found is not None and found.fabric
-        else systems()[require_instance(name).instance_type]
-    )
+    if found is not None and found.fabric:
+        return found
+    return systems()[require_instance(name).instance_type]
 
 
 def inventory_of(  # noqa: PLR0913 - everything that describes hosts
@@ -73,51 +71,93 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
     """
     known = _known(instance_type) if instance_type else None
     resources = override_resources(_resources(known, profile), amounts)
-    link, count, mpirun = *_devices(resources, profile), MPIRUN
-    asked = [] if known or profile else [name for name in needs.fabrics if name in {"ib", "roce"}]
-    if asked or (known is not None and not known.is_ec2):
-        link, count = (known.fabric, known.nics[0]) if known else (asked[0], needs.nics)
-        if not image:  # only AWS's machines and images have programs in folders that are known
-            needs, mpirun = replace(needs, folders={}), "mpirun"
-    names = needs.devices or tuple(f"{_NAMELESS}{number}}}" for number in range(1, count + 1))
+    mpirun = MPIRUN
+    nics = _nics(known, profile, resources, needs)
+    if not image and not nics.by_aws:
+        # Only AWS's machines and images have programs in folders that are known.
+        needs = replace(needs, folders={})
+        mpirun = "mpirun"
+    unnamed = [_nameless(number) for number in range(1, nics.number + 1)]
+    devices = needs.devices or tuple(unnamed)
     name = known.name if known else ""
-    gpus = _gpus(name, resources, target, needs)
-    efa = {"efa": frozenset({"rdm", "dgram"})} if names and link == "efa" else {}
-    of_type = f" ({name})" if name else ""
-    folders = {name: _folders(name, target, needs) for name in needs.programs}
-    hosts = tuple(
-        Host(
-            name=next(iter(target.hosts[number - 1 :]), f"host {number}{of_type}"),
-            address="{server}",
-            interface=target.interface or "",
-            providers={**_PROVIDERS, **efa},
-            domains={"efa": tuple(f"{name}-rdm" for name in names)} if efa else {},
-            devices=dict.fromkeys(names, link),
-            settings=profile.settings if profile else {},
-            gpus=gpus,
-            gpu_model=known.gpu_model if known else "",
-            instance_type=name,
-            programs={name: "/".join((*of, name)) for name, of in folders.items() if len(of) < 2},
-            searched={name: of for name, of in folders.items() if len(of) > 1},
-            mpi=Mpi(program=target.mpirun or mpirun, kind=MpiKind.OPEN_MPI_4, version="4"),
-            search_notes=(_search_note(known, resources, amounts, profile),) if number == 1 else (),
-        )
-        for number in range(1, nodes + 1)
+    has_efa = bool(devices) and nics.link == "efa"
+    programs: dict[str, str] = {}
+    searched: dict[str, tuple[str, ...]] = {}
+    for program in needs.programs:
+        folders = _folders(program, target, needs)
+        if len(folders) > 1:
+            searched[program] = folders
+        else:
+            programs[program] = "/".join((*folders, program))
+    host = Host(
+        name="",
+        address="{server}",
+        interface=target.interface or "",
+        providers={**_PROVIDERS, "efa": _EFA_ENDPOINTS} if has_efa else _PROVIDERS,
+        domains={"efa": tuple(f"{device}-rdm" for device in devices)} if has_efa else {},
+        devices=dict.fromkeys(devices, nics.link),
+        settings=profile.settings if profile else {},
+        gpus=_gpus(name, resources, target, needs),
+        gpu_model=known.gpu_model if known else "",
+        instance_type=name,
+        programs=programs,
+        searched=searched,
+        mpi=Mpi(program=target.mpirun or mpirun, kind=MpiKind.OPEN_MPI_4, version="4"),
     )
+    hosts = [replace(host, name=each) for each in _names(nodes, name, target)]
+    if hosts:
+        note = _search_note(known, resources, amounts, profile)
+        hosts[0] = replace(hosts[0], search_notes=(note,))
     views = {
         each.name: tuple(_as_seen(host, each, target, needs) for host in hosts)
         for each in target.variants
     }
-    return Inventory(
-        target=target.name, hosts=next(iter(views.values()), hosts), image=image, variants=views
-    )
+    first = next(iter(views.values()), tuple(hosts))
+    return Inventory(target=target.name, hosts=first, image=image, variants=views)
+
+
+_EFA_ENDPOINTS = frozenset({"rdm", "dgram"})
+
+
+def _names(nodes: int, instance_type: str, target: Target) -> Iterator[str]:
+    """Yield names of hosts: those of the target, then numbers."""
+    of_type = f" ({instance_type})" if instance_type else ""
+    for number in range(1, nodes + 1):
+        is_named = number <= len(target.hosts)
+        yield target.hosts[number - 1] if is_named else f"host {number}{of_type}"
+
+
+def _nameless(number: int) -> str:
+    return f"{_NAMELESS}{number}}}"
+
+
+class _Nics(NamedTuple):
+    """The RDMA devices of a host."""
+
+    link: str
+    number: int
+    by_aws: bool = True
+    """Whether it is a machine of AWS, or may be one."""
+
+
+def _nics(
+    known: System | None, profile: Profile | None, resources: PodResources, needs: Needs
+) -> _Nics:
+    if known is not None and not known.is_ec2:
+        return _Nics(known.fabric, known.nics[0], by_aws=False)
+    if known is None and profile is None:
+        for fabric in needs.fabrics:
+            if fabric in {"ib", "roce"}:
+                return _Nics(fabric, needs.nics, by_aws=False)
+    return _Nics(*_devices(resources, profile))
 
 
 def _gpus(name: str, resources: PodResources, target: Target, needs: Needs) -> int:
     gpus = target.gpus if target.gpus is not None else resources.gpus
     if needs.gpus and not gpus:
+        host = name or "Without --instance-type a host"
         raise MachineError(
-            f"{name or 'Without --instance-type a host'} has no GPU.",
+            f"{host} has no GPU.",
             hint="Pass the --instance-type of hosts with GPUs, or --gpus N (GPUs per host).",
         )
     return gpus
@@ -126,9 +166,8 @@ def _gpus(name: str, resources: PodResources, target: Target, needs: Needs) -> i
 def _resources(known: System | None, profile: Profile | None) -> PodResources:
     if known is None:
         return resources_of_profile(profile) if profile else PodResources()
-    return PodResources(
-        gpus=known.gpus, resource=EFA, devices=known.nics[-1] if known.is_ec2 else 0
-    )
+    efa = known.nics[-1] if known.is_ec2 else 0
+    return PodResources(gpus=known.gpus, resource=EFA, devices=efa)
 
 
 def _devices(resources: PodResources, profile: Profile | None) -> tuple[str, int]:
@@ -151,12 +190,14 @@ def _as_seen(host: Host, variant: Variant, target: Target, needs: Needs) -> Host
 def _searched(program: str, variant: Variant, target: Target, needs: Needs) -> tuple[str, ...]:
     """Return the directories of a variant in which a program may be, then its usual one."""
     usual = _folders(program, target, needs)
-    subfolders = [
-        name for name in BELOW_PREFIX if name and any(each.endswith(f"/{name}") for each in usual)
-    ]
+    subfolders = [name for name in BELOW_PREFIX if name and _ends_one(usual, name)]
     subfolders += needs.subfolders
-    folders = (below(path, name) for path in variant.paths for name in subfolders)
+    folders = [below(path, name) for path in variant.paths for name in subfolders]
     return tuple(dict.fromkeys((*folders, *usual)))
+
+
+def _ends_one(folders: Sequence[str], name: str) -> bool:
+    return any(each.endswith(f"/{name}") for each in folders)
 
 
 def require_names(plan: Plan) -> None:
@@ -185,20 +226,18 @@ def _folders(program: str, target: Target, needs: Needs) -> tuple[str, ...]:
 
     The given directories, else the one in which AWS's images have it.
     """
-    return tuple(
-        each.rstrip("/") for each in target.bin_dirs or filter(None, [needs.folders.get(program)])
-    )
+    folders = target.bin_dirs or (needs.folders.get(program, ""),)
+    return tuple(each.rstrip("/") for each in folders if each)
 
 
 def _search_note(
     entry: System | None, resources: PodResources, amounts: Sequence[str], profile: Profile | None
 ) -> str:
     if entry is None and profile is not None:
-        return (
-            f"The cluster profile {profile.name} has {', '.join(profile.fabrics)}: "
-            f"{profile.platform}."
-        )
-    has = f"{counted(_devices(resources, None)[1], 'EFA interface')}, {resources.gpus} GPUs."
+        fabrics = ", ".join(profile.fabrics)
+        return f"The cluster profile {profile.name} has {fabrics}: {profile.platform}."
+    _, interfaces = _devices(resources, None)
+    has = f"{counted(interfaces, 'EFA interface')}, {resources.gpus} GPUs."
     if amounts:
         return f"Pods request {has}"
     if entry is None:
