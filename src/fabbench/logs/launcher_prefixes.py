@@ -1,6 +1,6 @@
 """Launcher prefixes: cut from each line, and converted to the line's `Stream`.
 
-A prefix is a pattern. Those of `prefixes.txt` are unmistakable. All others are learned from the
+A prefix is a pattern. Those of `prefixes.toml` are unmistakable. All others are learned from the
 text before a line that only a benchmark prints: ``gpu-01: # nThread 1 nGpus 8 …`` shows that
 ``gpu-01: `` is a prefix, and that ``gpu-02: `` is one too. Several may be stacked: docs/formats.md.
 """
@@ -13,17 +13,36 @@ from functools import lru_cache
 from itertools import takewhile
 from typing import Any
 
+import msgspec
+
 from fabbench.benchmarks import Signature
-from fabbench.logs.signs import all_signs, find_sign, patterns, signs_in
+from fabbench.logs.signs import all_signs, find_sign, signs_in
+from fabbench.model import records
 from fabbench.model.log import NO_STREAM, Stream
 from fabbench.model.patterns import lazy
 
-_NAMED = dict(patterns("prefixes.txt"))
-_KNOWN = lazy(f" *+(?:{'|'.join(_NAMED.values())})")
+
+class KnownPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A prefix of lines that no program prints itself."""
+
+    program: str
+    """Who writes it."""
+    pattern: str
+    """Its only group is a field of the stream, and a number."""
+    example: str
+    """A line that begins with it."""
+    counterexample: str
+    """A line beside it that does not."""
+
+
+KNOWN_PREFIXES = records.load("fabbench.logs", "prefixes.toml", KnownPrefix)
+_PATTERNS = {each.program: each.pattern for each in KNOWN_PREFIXES}
+_ANY_KNOWN = "|".join(_PATTERNS.values())
+_KNOWN = lazy(f" *+(?:{_ANY_KNOWN})")
 _STARTS = frozenset("[(#> 0123456789MTWFS")
 """First characters of the prefixes above: any other line has none."""
 _NESTED = _STARTS - {" "}
-_INNER = lazy(_NAMED["mpirun --tag-output, Open MPI 4 and 5"])
+_INNER = lazy(_PATTERNS["mpirun --tag-output, Open MPI 4 and 5"])
 _COLOR = lazy(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 _CLOCK = r"\d\d:\d\d:\d\d(?:[.,]\d+)?"

@@ -3,10 +3,12 @@
 import re
 from collections.abc import Sequence
 from functools import cache
-from importlib.resources import files
 from typing import NamedTuple
 
+import msgspec
+
 from fabbench.benchmarks import Signature, benchmarks
+from fabbench.model import records
 from fabbench.model.log import MARKER_SIGN
 from fabbench.model.patterns import lazy
 
@@ -42,15 +44,22 @@ def find_sign(text: str, signs: Sequence[Signature] | None = None) -> int:
 NO_KNOWN_OUTPUT = "No recognized output of a benchmark or launcher."
 
 
+class ForeignOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a program prints that fabbench does not read."""
+
+    program: str
+    pattern: str
+    """It occurs anywhere in a text."""
+    example: str
+    """A text that has it."""
+    counterexample: str
+    """A text beside it that does not."""
+
+
 @cache
-def patterns(name: str) -> Sequence[tuple[str, str]]:
-    """Return the patterns in a file of this package, each with what prints it."""
-    lines = (files("fabbench.logs") / name).read_text("utf-8").splitlines()
-    return [
-        (name, pattern)
-        for name, sign, pattern in (line.partition(" : ") for line in lines[1:])
-        if sign
-    ]
+def foreign_outputs() -> Sequence[ForeignOutput]:
+    """Return the records of foreign.toml."""
+    return records.load("fabbench.logs", "foreign.toml", ForeignOutput)
 
 
 _TABLE = lazy(r"(?m)^ *\|.{0,200}\b(?:busbw|algbw)\b.{0,200}\|")
@@ -98,9 +107,9 @@ def unread_reason(text: str) -> tuple[str, bool]:
 
 def _foreign_program(text: str) -> str:
     """Return which program that fabbench does not read has printed a text; empty: not known."""
-    for name, pattern in patterns("foreign.txt"):
-        if re.search(pattern, text):
-            return name
+    for output in foreign_outputs():
+        if re.search(output.pattern, text):
+            return output.program
     return ""
 
 
