@@ -1,7 +1,7 @@
 """Commands about the runs of a store: ``runs``, ``show``, ``history``."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -17,6 +17,10 @@ from fabbench.model.messages import listed
 from fabbench.model.units import format_time
 
 if TYPE_CHECKING:
+    from fabbench.analysis.compare import Comparison
+    from fabbench.counters.execution_counters import ExecutionCounters
+    from fabbench.model.log import Log
+    from fabbench.report.table import Table
     from fabbench.runs.store import StoredRun
     from fabbench.runs.summary import Summary
 
@@ -35,6 +39,7 @@ _HEADER = [
     "OUTCOME",
 ]
 _OPTIONAL = frozenset({"NAME", "GATE"})  # Columns that are left out if they are empty for all runs
+_MAX_NAMED = 2  # Configurations that a row of the table names
 _SPARE = (
     "NODES",
     "SIZES",
@@ -60,24 +65,21 @@ def runs(
 
     Example: fabbench runs --benchmark nccl --since 7d
     """
-    from fabbench.report.table import Overview, Table, render_overview
+    from fabbench.report.table import Overview, render_overview
 
     if ctx.invoked_subcommand is not None:
         return
     chosen = list(islice(_chosen(store, **filters), limit))
-    columns = zip(_HEADER, *(_row(run, form) for run in chosen), strict=True)
-    shown = [column for column in columns if column[0] not in _OPTIONAL or any(column[1:])]
-    header, *rows = ([cell or "-" for cell in row] for row in zip(*shown, strict=True))
-    table = Table(header=header, rows=rows, ruled=False)
+    table = _table(chosen, form)
     if form != "table":
         records = [_record(store, run) for run in chosen]
         terminal.show(render_overview, Overview(name="runs", table=table, records=records), form)
-    elif rows:
+    elif chosen:
         terminal.print_table(table, _SPARE, wide=wide)
+    elif any(filters.values()):
+        terminal.say(f"No run in {store} matches.")
     else:
-        terminal.say(
-            f"No run in {store} matches." if any(filters.values()) else f"No runs in {store}."
-        )
+        terminal.say(f"No runs in {store}.")
     for run in chosen:
         terminal.say_damage(run.path, run.damaged)
 
@@ -105,12 +107,14 @@ def remove(
         raise RequestError(
             "Name the runs to remove, or pass --keep or --older-than.", hint="--keep 0 removes all."
         )
-    rest = islice(_chosen(store), keep or 0, 0 if refs else None)
-    old = [
-        StoredRun(store / run.path) for run in rest if older_than is None or _age(run) > older_than
-    ]
+    selected = [open_run(ref, store) for ref in refs]
+    if not refs:
+        least = timedelta.min if older_than is None else older_than
+        rest = islice(_chosen(store), keep or 0, None)
+        selected = [StoredRun(store / each.path) for each in rest if _age(each) > least]
     paths = []
-    for run in {run.path: run for run in (*(open_run(ref, store) for ref in refs), *old)}.values():
+    distinct = {each.path: each for each in selected}
+    for run in distinct.values():
         if in_progress(run):
             terminal.say(f"{run.id} may be in progress, and is kept.")
         else:
@@ -131,7 +135,8 @@ def _chosen(
     from fabbench.runs.summary import summaries
 
     for run in summaries(store, terminal.files_progress, figures=figures):
-        named = all(value is None or value == getattr(run, name) for name, value in wanted.items())
+        given = {name: value for name, value in wanted.items() if value is not None}
+        named = all(getattr(run, name) == value for name, value in given.items())
         if named and (since is None or _age(run) <= since):
             yield run
 
@@ -141,34 +146,55 @@ def _age(run: "Summary") -> timedelta:
     return datetime.now(UTC) - datetime.fromisoformat(run.path.partition("-")[0])
 
 
+def _table(runs: Sequence["Summary"], form: str) -> "Table":
+    """Return a row for each run, without optional columns that would be empty."""
+    from fabbench.report.table import Table
+
+    rows = [_row(run, form) for run in runs]
+    kept = []
+    for index, name in enumerate(_HEADER):
+        if name not in _OPTIONAL or any(row[index] for row in rows):
+            kept.append(index)
+    header = [_HEADER[index] for index in kept]
+    cells = [[row[index] or "-" for index in kept] for row in rows]
+    return Table(header=header, rows=cells, ruled=False)
+
+
 def _row(run: "Summary", form: str) -> tuple[str, ...]:
+    is_table = form == "table"
+    configurations = ", ".join(run.arms)
+    if is_table and len(run.arms) > _MAX_NAMED:
+        configurations = listed(run.arms, 1)
+    outcomes = [f"{count} {each}" for each, count in run.outcomes.items()]
+    if run.damaged:
+        outcomes.append("damaged")
     return (
         run.id,
         run.name,
         run.benchmark,
         run.target,
         str(len(run.hosts) or ""),
-        ", ".join(run.arms) if form != "table" or len(run.arms) < 3 else listed(run.arms, 1),
+        configurations,
         run.sizes,
         run.peak,
         run.gate,
-        written_age(_age(run)) if form == "table" else format_time(run.created),
-        ", ".join(
-            (
-                *(f"{count} {each}" for each, count in run.outcomes.items()),
-                *["damaged"][: len(run.damaged)],
-            )
-        ),
+        written_age(_age(run)) if is_table else format_time(run.created),
+        ", ".join(outcomes),
     )
 
 
+_RECORDED = ("benchmark", "target", "hosts", "arms", "created", "sizes")
+_ENDED = ("peak", "gate", "outcomes", "damaged")
+
+
 def _record(store: Path, run: "Summary") -> dict[str, object]:
-    about = {
-        name: getattr(run, name)
-        for name in ("benchmark", "target", "hosts", "arms", "created", "sizes")
-    }
-    ended = {name: getattr(run, name) for name in ("peak", "gate", "outcomes", "damaged")}
-    return {"id": run.id, "name": run.name, "path": str(store / run.path), **about, **ended}
+    path = str(store / run.path)
+    record = {"id": run.id, "name": run.name, "path": path}
+    return record | _fields(run, *_RECORDED, *_ENDED)
+
+
+def _fields(values: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(values, name) for name in names}
 
 
 @click.command("show")
@@ -189,60 +215,74 @@ def show(named: str, form: str, metric: str | None, sizes: range | None, store: 
 
     runs = whole_runs(named, store)
     if len(runs) != 1:
-        comparison = compare(
-            columns_within(load(named, store=store), sizes), metric=metric, allow=("endpoint",)
-        )
+        columns = columns_within(load(named, store=store), sizes)
+        comparison = compare(columns, metric=metric, allow=("endpoint",))
         terminal.print_comparison(comparison, form)
         return comparison.status
     if form == "html":
         return terminal.write_page(runs, metric, sizes)
     run = StoredRun(runs[0])
-    return (_show_run if run.sweep is None else _show_sweep)(run, form, metric, sizes)
+    if run.sweep is not None:
+        return _show_sweep(run, form, metric, sizes)
+    return _show_run(run, form, metric, sizes)
 
 
 def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range | None) -> Exit:
-    from fabbench.report import render_comparison
-    from fabbench.report.table import to_markdown, to_terminal
-    from fabbench.report.templates import template
-    from fabbench.runs.document import plain
     from fabbench.runs.load_columns import columns_within, stored_columns
-    from fabbench.runs.report_pages import nic_tables, node_tables, stored_comparison
+    from fabbench.runs.report_pages import stored_comparison
 
     columns = stored_columns(stored)
-    comparison = (
-        stored_comparison(columns_within(columns, sizes), metric=metric) if columns else None
-    )
-    readable = form in {"markdown", "terminal"}
-    about = (
-        template("show.txt").render(run=stored, executions=_executions(stored)) if readable else ""
-    )
-    for line in about.splitlines():
-        terminal.write_line(line)
+    comparison = None
+    if columns:
+        comparison = stored_comparison(columns_within(columns, sizes), metric=metric)
     if form == "json":
-        document = {
-            "format": 1,
-            "id": stored.id,
-            "path": str(stored.path),
-            **{
-                name: plain(getattr(stored, name))
-                for name in ("created", "name", "command", "request")
-            },
-            "executions": list(_executions(stored)),
-            "damaged": list(stored.damage),
-            "comparison": comparison and json.loads(render_comparison(comparison, form)),
-        }
-        terminal.write_json(document)
+        terminal.write_json(_document(stored, comparison))
+    elif form in {"markdown", "terminal"}:
+        _write_readable(stored, comparison, form)
     elif comparison is not None:
         terminal.print_comparison(comparison, form)
-    elif readable:
-        click.echo("Nothing was measured.")
-    for table in (*node_tables(stored), *nic_tables(stored)) if readable else ():
-        drawn = terminal.drawn(to_terminal, [table]) if form == "terminal" else to_markdown(table)
-        terminal.write_drawn(f"\n{drawn}")
     measured = any(execution.logs for execution in stored.executions)
-    return terminal.say_damage(stored.path.name, stored.damage) or (
-        Exit.FINE if measured else Exit.UNTRUSTED
-    )
+    damaged = terminal.say_damage(stored.path.name, stored.damage)
+    return damaged or (Exit.FINE if measured else Exit.UNTRUSTED)
+
+
+def _write_readable(run: "StoredRun", comparison: "Comparison | None", form: str) -> None:
+    """Write what a run is, its comparison, and its nodes and NICs."""
+    from fabbench.report.table import to_markdown, to_terminal
+    from fabbench.report.templates import template
+    from fabbench.runs.report_pages import nic_tables, node_tables
+
+    about = template("show.txt").render(run=run, executions=_executions(run))
+    for line in about.splitlines():
+        terminal.write_line(line)
+    if comparison is not None:
+        terminal.print_comparison(comparison, form)
+    else:
+        click.echo("Nothing was measured.")
+    for table in (*node_tables(run), *nic_tables(run)):
+        text = to_markdown(table)
+        if form == "terminal":
+            text = terminal.drawn(to_terminal, [table])
+        terminal.write_drawn(f"\n{text}")
+
+
+def _document(run: "StoredRun", comparison: "Comparison | None") -> dict[str, Any]:
+    from fabbench.report import render_comparison
+    from fabbench.runs.document import plain
+
+    about = _fields(run, "created", "name", "command", "request")
+    compared = None
+    if comparison is not None:
+        compared = json.loads(render_comparison(comparison, "json"))
+    return {
+        "format": 1,
+        "id": run.id,
+        "path": str(run.path),
+        **{name: plain(value) for name, value in about.items()},
+        "executions": list(_executions(run)),
+        "damaged": list(run.damage),
+        "comparison": compared,
+    }
 
 
 def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | None) -> Exit:
@@ -251,11 +291,9 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | 
     from fabbench.runs.store import stored_sweep
 
     if form not in FORMATS or metric or sizes:
+        formats = ", ".join(FORMATS)
         raise RequestError(
-            (
-                f"{run.id} is a sweep: it has no --metric and no --size, and is written as "
-                f"{', '.join(FORMATS)}."
-            ),
+            f"{run.id} is a sweep: it has no --metric and no --size, and is written as {formats}.",
             hint=f"fabbench show {run.id} prints it.",
         )
     sweep = stored_sweep(run)
@@ -270,27 +308,32 @@ def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
     for execution in run.executions:
         counters = run.counters(execution.id)
         yield {
-            **{name: getattr(execution, name) for name in ("id", "begun", "finished")},
+            **_fields(execution, "id", "begun", "finished"),
             "arm": execution.configuration,
-            "logs": [
-                {
-                    **{name: getattr(log, name) for name in ("outcome", "reason", "facts")},
-                    "sizes": len({point.size for point in log.points}),
-                    "findings": [
-                        f"{finding.severity}: {finding.meaning}" for finding in log.findings
-                    ],
-                }
-                for log in execution.logs
-            ],
-            "nics": [
-                {"host": host, "nic": nic.name, "kind": nic.kind}
-                | {"tx_bytes": nic.tx, "rx_bytes": nic.rx, "seconds": traffic.seconds}
-                for host, traffic in (
-                    counters.of_fabric(counters.traffic()).items() if counters else ()
-                )
-                for nic in traffic.nics
-            ],
+            "logs": [_log_record(log) for log in execution.logs],
+            "nics": [] if counters is None else list(_nic_records(counters)),
         }
+
+
+def _log_record(log: "Log") -> dict[str, Any]:
+    findings = [f"{finding.severity}: {finding.meaning}" for finding in log.findings]
+    sizes = {point.size for point in log.points}
+    about = _fields(log, "outcome", "reason", "facts")
+    return {**about, "sizes": len(sizes), "findings": findings}
+
+
+def _nic_records(counters: "ExecutionCounters") -> Iterator[dict[str, Any]]:
+    of_fabric = counters.of_fabric(counters.traffic())
+    for host, traffic in of_fabric.items():
+        for nic in traffic.nics:
+            yield {
+                "host": host,
+                "nic": nic.name,
+                "kind": nic.kind,
+                "tx_bytes": nic.tx,
+                "rx_bytes": nic.rx,
+                "seconds": traffic.seconds,
+            }
 
 
 @click.command("history")
@@ -325,9 +368,7 @@ def show_history(metric: str, sizes: range | None, form: str, store: Path, **cho
         if form in {"markdown", "terminal", "html"}:
             return
     if form == "terminal":
-        table = history_table(result)
-        terminal.print_table(
-            table, (*NAMED, *result.distinguishing(NAMED))[::-1], wide=chosen["wide"]
-        )
+        spare = [*NAMED, *result.distinguishing(NAMED)]
+        terminal.print_table(history_table(result), spare[::-1], wide=chosen["wide"])
     else:
         terminal.show(render_history, result, form)

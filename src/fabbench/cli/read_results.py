@@ -1,7 +1,7 @@
 """Commands that read results: ``parse``, ``explain``, ``compare``, ``report``."""
 
 import sys
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,12 @@ from fabbench.model.errors import Exit, worst
 from fabbench.model.log import NCCL_DEBUG, Log, Outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fabbench.analysis.aggregate import Column
     from fabbench.logs.signs import Unread
+    from fabbench.model.log import Proof
+    from fabbench.runs.inputs import Source
 
 
 @click.command("parse")
@@ -69,7 +74,8 @@ def parse(
     )
     frame = log_writer(job.form)
     unread: list[Unread] = []
-    logs, untrusted, separator = 0, False, ""
+    outcomes: set[Outcome | str] = set()
+    separator = ""
     sys.stdout.write(frame.opening)
     with terminal.files_progress(len(sources)) as advance:
         for piece in read(sources, job):
@@ -80,14 +86,16 @@ def parse(
                 separator = frame.separator
             if piece.ends:
                 advance()
-            logs += piece.outcome is not None
-            untrusted = untrusted or piece.outcome not in {None, Outcome.OK}
-    if not logs and all(entry.remark for entry in unread):
-        unread.append(Unread(", ".join(inputs), "No log found in it."))
-    sys.stdout.write(
-        frame.closing([(entry.source, entry.reason) for entry in unread if not entry.remark])
-    )
+            if piece.outcome is not None:
+                outcomes.add(piece.outcome)
+    failed = [entry for entry in unread if not entry.remark]
+    if not outcomes and not failed:
+        nothing = Unread(", ".join(inputs), "No log found in it.")
+        failed = [nothing]
+        unread.append(nothing)
+    sys.stdout.write(frame.closing([(entry.source, entry.reason) for entry in failed]))
     sys.stdout.flush()
+    untrusted = outcomes - {Outcome.OK}
     status = Exit.UNTRUSTED if untrusted and not exit_zero else Exit.FINE
     return worst(status, terminal.say_unread(unread))
 
@@ -112,45 +120,59 @@ def explain(
     The exit status is that of `parse`, and 0 for a log without a benchmark whose network is not
     contradicted.
     """
-    from fabbench.logs.signs import Unread
     from fabbench.report.log_report import diagnosis, diagnosis_record, predictions, read_wanted
-    from fabbench.runs.inputs import read_source, sources_of
-    from fabbench.runs.load_columns import judged_together
-    from fabbench.runs.parse_file import parse_together
+    from fabbench.runs.inputs import sources_of
 
     proof = known_proof(**known)
     targets = [read_wanted(text) for text in wanted]
-    logs, unread, jobs = list[Log](), list[Unread](), dict[str, list[str]]()
-    sources = sources_of(inputs, store, proof)
-    read = [(each.run, entry) for each in sources for _, entry in read_source(each, proof=proof)]
-    judged = iter(judged_together([entry for _, entry in read if isinstance(entry, Log)]))
-    for (of_run, name), entries in groupby(read, key=lambda each: (each[0], each[1].source)):
-        found = [next(judged) if isinstance(entry, Log) else entry for _, entry in entries]
-        job = "" if of_run else _job(name, found)
-        if job:
-            jobs.setdefault(job, []).append(name)
-        else:
-            logs += (entry for entry in found if isinstance(entry, Log))
-            unread += (entry for entry in found if not isinstance(entry, Log))
-    logs += (log for names in jobs.values() for log in parse_together(names, proof=proof))
+    logs, unread = _explained(sources_of(inputs, store, proof), proof)
     predicted = list(predictions([log for log in logs if log.points], targets))
     if form == "json":
-        terminal.write_json(
-            {"format": 1, "logs": list(map(diagnosis_record, logs)), "predictions": predicted}
-        )
+        records = [diagnosis_record(log) for log in logs]
+        terminal.write_json({"format": 1, "logs": records, "predictions": predicted})
     else:
-        for line in chain.from_iterable((*diagnosis(log), "") for log in logs):
-            terminal.write_line(line)
+        for log in logs:
+            for line in (*diagnosis(log), ""):
+                terminal.write_line(line)
         for each in predicted:
             terminal.write_line(str(each["text"]))
     trusted = all(log.outcome in {Outcome.OK, Outcome.OBSERVED} for log in logs)
     return worst(Exit.FINE if trusted else Exit.UNTRUSTED, terminal.say_unread(unread))
 
 
-def _job(name: str, found: "list[Log | Unread]") -> str:
-    """Return what all files of a job have in common; empty for other files."""
+def _explained(
+    sources: "Iterable[Source]", proof: "Proof | None"
+) -> "tuple[list[Log], list[Unread]]":
+    """Return what was read. Files of one job are one log, after the others."""
+    from fabbench.runs.inputs import read_source
+    from fabbench.runs.load_columns import judged_together
+    from fabbench.runs.parse_file import parse_together
+
+    read: list[tuple[bool, Log | Unread]] = []
+    for source in sources:
+        read += [(source.run, entry) for _, entry in read_source(source, proof=proof)]
+    judged = iter(judged_together([entry for _, entry in read if isinstance(entry, Log)]))
+    logs: list[Log] = []
+    unread: list[Unread] = []
+    jobs: dict[str, list[str]] = {}
+    for (of_run, name), entries in groupby(read, key=lambda each: (each[0], each[1].source)):
+        found = [next(judged) if isinstance(entry, Log) else entry for _, entry in entries]
+        if not of_run and (job := _job_of(name, found)):
+            jobs.setdefault(job, []).append(name)
+            continue
+        logs += [entry for entry in found if isinstance(entry, Log)]
+        unread += [entry for entry in found if not isinstance(entry, Log)]
+    for names in jobs.values():
+        logs += parse_together(names, proof=proof)
+    return logs, unread
+
+
+def _job_of(name: str, found: "list[Log | Unread]") -> str:
+    """Return the communicator that all files of a job have in common; empty for other files."""
     first, *others = found
-    if others or not isinstance(first, Log) or first.case != NCCL_DEBUG or name.startswith("-"):
+    if others or not isinstance(first, Log) or name.startswith("-"):
+        return ""
+    if first.case != NCCL_DEBUG:
         return ""
     return str(first.facts.get("communicator", ""))
 
@@ -161,14 +183,13 @@ def _job(name: str, found: "list[Log | Unread]") -> str:
 )
 @takes(
     baseline="Compare with this as the last column: last-good (the newest earlier run of the "
-    "same benchmark, "
-    "options, target, nodes and configuration that is good), a run, RUN:CONFIG, or log files."
+    "same benchmark, options, target, nodes and configuration that is good), a run, RUN:CONFIG, or "
+    "log files."
 )
 @takes("labels", "metric", "sizes", "placement", "allow", "fabric_of_each")
 @takes(
     gates="Fail (exit 1) unless this holds for the first column, such as busbw:5%, "
-    "latency@64:20us or "
-    "busbw@1G>=70GB/s. Can be given several times."
+    "latency@64:20us or busbw@1G>=70GB/s. Can be given several times."
 )
 @takes("strict", *ON_NODES)
 @results(COMPARED)
@@ -194,7 +215,7 @@ def compare_inputs(
     read, and 4 if one cannot be trusted.
     """
     from fabbench.analysis.compare import compare
-    from fabbench.runs.load_columns import columns_within, load, matching_column, with_labels
+    from fabbench.runs.load_columns import columns_within, load, with_labels
 
     require_writable(given["junit"], "--junit")
     strict = given["strict"]
@@ -206,25 +227,30 @@ def compare_inputs(
     proof = known_proof(**{name: given[name] for name in ON_NODES})
     columns = load(*inputs, store=store, fabrics=given["fabric_of_each"], known=proof)
     if baseline:
-        from fabbench.runs.inputs import open_run
-        from fabbench.runs.summary import LAST_GOOD, last_good
-
-        if baseline == LAST_GOOD:
-            ref, _, configuration = inputs[0].partition(":")
-            run = open_run(ref, store)
-            baseline = last_good(run.document, configuration or run.configurations[0].label, store)
-        columns = [*columns, matching_column(load(baseline, store=store), columns[0].label)]
+        columns = [*columns, _baseline_column(baseline, inputs[0], columns[0].label, store)]
     columns = with_labels(columns, given["labels"])
     # Configurations that were planned together: each fabric has the endpoint that suits it.
-    allow = (*given["allow"], *(["endpoint"] if len(inputs) == 1 else []))
-    metric, placement = given["metric"], given["placement"]
-    comparison = compare(
-        columns_within(columns, given["sizes"]), metric=metric, placement=placement, allow=allow
-    )
+    allow = (*given["allow"], "endpoint") if len(inputs) == 1 else given["allow"]
+    columns = columns_within(columns, given["sizes"])
+    comparison = compare(columns, metric=given["metric"], placement=given["placement"], allow=allow)
     verdict = check(parsed_gates, comparison, strict=strict) if gates else None
     terminal.write_junit(given["junit"], comparison, verdict)
     terminal.print_comparison(comparison, form, verdict=verdict)
     return worst(comparison.status, verdict.status if verdict else Exit.FINE)
+
+
+def _baseline_column(baseline: str, first: str, label: str, store: Path) -> "Column":
+    """Return the column that the `first` input, whose own has this label, is compared with."""
+    from fabbench.runs.inputs import open_run
+    from fabbench.runs.load_columns import load, matching_column
+    from fabbench.runs.summary import LAST_GOOD, last_good
+
+    if baseline == LAST_GOOD:
+        ref, _, configuration = first.partition(":")
+        run = open_run(ref, store)
+        configuration = configuration or run.configurations[0].label
+        baseline = last_good(run.document, configuration, store)
+    return matching_column(load(baseline, store=store), label)
 
 
 @click.command("report")
@@ -250,8 +276,13 @@ def write_report(
     from fabbench.runs.report_pages import logs_pages
 
     del form
-    found = {each: whole_runs(each, store) for each in inputs or ("last",)}
-    others = [each for each, runs in found.items() if not runs]
+    others: list[str] = []
+    stored: dict[Path, Path] = {}
+    for each in inputs or ("last",):
+        runs = whole_runs(each, store)
+        if not runs:
+            others.append(each)
+        for path in runs:
+            stored[path.resolve()] = path
     compared = list(logs_pages(others, store, terminal.notify, metric, sizes))
-    stored = list({path.resolve(): path for runs in found.values() for path in runs}.values())
-    return terminal.write_page(stored, metric, sizes, compared)
+    return terminal.write_page([*stored.values()], metric, sizes, compared)
