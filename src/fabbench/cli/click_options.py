@@ -46,9 +46,8 @@ class OptionType(click.ParamType):  # type: ignore[type-arg] # a generic since c
             return self._type.parse(alias if alias in self._type.names else value)
         except ValueError as error:
             near = did_you_mean(nearest(value, self._type.names))
-            self.fail(
-                f"{str(error) or f'{value!r} is not {self._type.expected}'}.{near}", param, ctx
-            )
+            reason = str(error) or f"{value!r} is not {self._type.expected}"
+            self.fail(f"{reason}.{near}", param, ctx)
 
     @override
     def shell_complete(
@@ -143,8 +142,7 @@ _HOSTFILE = Option(
     name="hostfile",
     type=Type("a file", "FILE", lambda file: read_hostfile(Path(file).read_text("utf-8"))),
     help="File of hosts, one per line. As Open MPI and MPICH read it; slot counts are ignored: "
-    "there is one rank "
-    "per GPU; see --gpus.",
+    "there is one rank per GPU; see --gpus.",
     flags=("--hostfile",),
     many=flat,
 )
@@ -153,19 +151,21 @@ _HOSTFILE = Option(
 def launcher_options(
     launchers: "Launchers", selects: Callable[[Option], bool]
 ) -> list[click.Parameter]:
-    """Return the options of all launchers, each once, with the launchers that have it if not all do."""
+    """Return the options of all launchers, each once; if not all have it, with those that do."""
     from fabbench.config.given import options_by_name  # loads much that --help does not need
     from fabbench.model.hosts import Target
 
     common = [*declared(Target)]
     by_name = options_by_name(launchers)
+    own = [name for name in by_name if name not in common]
     made = []
-    for name in sorted(
-        by_name, key=lambda name: common.index(name) if name in common else len(common)
-    ):
-        if wanted := {of: option for of, option in by_name[name].items() if selects(option)}:
+    for name in (*common, *own):
+        declarations = by_name.get(name, {})
+        wanted = {of: option for of, option in declarations.items() if selects(option)}
+        if wanted:
             made.append(_launcher_option(wanted, len(launchers)))
-            made += click_options([_HOSTFILE]) if name == "hosts" else []
+        if wanted and name == "hosts":
+            made += click_options([_HOSTFILE])
     return made
 
 
@@ -175,22 +175,25 @@ def _launcher_option(by_launcher: Mapping[str, Option], total: int) -> click.Par
     for launcher, option in by_launcher.items():
         default = f" Default: {option.default}." if option.default else ""
         texts[f"{option.help}{default}"].append(launcher)
-    text = " ".join(f"On {', '.join(names)}: {each}" for each, names in texts.items())
+    named = []
+    for text, launchers in texts.items():
+        names = ", ".join(launchers)
+        named.append(f"On {names}: {text}")
+    about = " ".join(named)
     if len(texts) == 1:
-        (text,) = texts
-        text += "" if len(by_launcher) == total else f" [{', '.join(sorted(by_launcher))}]"
-    return _click_option(replace(next(iter(by_launcher.values())), help=text, default=""))
+        (about,) = texts
+        names = ", ".join(sorted(by_launcher))
+        about += f" [{names}]" if len(by_launcher) < total else ""
+    any_of_them = next(iter(by_launcher.values()))
+    return _click_option(replace(any_of_them, help=about, default=""))
 
 
 def launchers_by_option(launchers: "Launchers") -> Mapping[str, frozenset[str]]:
     """Return, for each option that not all launchers have, those that have it."""
     from fabbench.config.given import options_by_name
 
-    return {
-        name: frozenset(of)
-        for name, of in options_by_name(launchers).items()
-        if len(of) < len(launchers)
-    }
+    by_name = options_by_name(launchers)
+    return {name: frozenset(of) for name, of in by_name.items() if len(of) < len(launchers)}
 
 
 def typed_flags(ctx: click.Context) -> dict[str, str]:

@@ -15,6 +15,8 @@ from fabbench.model.errors import Exit, RequestError
 from fabbench.model.fabrics import FABRICS
 from fabbench.model.messages import listed
 
+_MAX_NAMED = 8
+
 
 @click.command("check", cls=TargetCommand, selects=lambda each: each.only != "render")
 @takes(
@@ -26,8 +28,8 @@ from fabbench.model.messages import listed
     "--deep",
     is_flag=True,
     help="On kubernetes: start a pod on each free node, run the checks inside it, and remove it; "
-    "with "
-    "--nodes N, on N nodes that a run would use. On slurm: check the idle nodes with a short job.",
+    "with --nodes N, on N nodes that a run would use. On slurm: check the idle nodes with a short "
+    "job.",
 )
 @results(LISTED)
 def check(**given: Any) -> Exit:
@@ -59,9 +61,8 @@ def check(**given: Any) -> Exit:
             f"--deep starts pods or a job, but {target.name} has none.",
             hint="Leave it out: hosts are always checked in full.",
         )
-    fabrics = {
-        each: None for each in given["fabrics"] if each in FABRICS
-    }  # of fabbench.yaml, if none is given
+    # Of fabbench.yaml, if none is given
+    fabrics = [each for each in dict.fromkeys(given["fabrics"]) if each in FABRICS]
     if len(fabrics) != 1 and "fabrics" in typed_flags(context):
         raise RequestError(
             "Hosts are checked for one fabric at a time.", hint="Pass one of efa, ib, roce, tcp."
@@ -72,8 +73,10 @@ def check(**given: Any) -> Exit:
     needs = replace(needs, fabrics=(fabric,) if fabric else ())
     target = with_image(target, benchmark, needs.fabrics)
     required = replace(needs, gpus=needs.gpus and given["benchmark"] is not None)
-    names = target.hosts[: target.nodes]
-    terminal.notify(f"Target {target.name}{f' ({listed(names, 8)})' * bool(names)}: {reason}.")
+    where = target.name
+    if names := target.hosts[: target.nodes]:
+        where = f"{where} ({listed(names, _MAX_NAMED)})"
+    terminal.notify(f"Target {where}: {reason}.")
     with terminal.changing() as progress:
         examined = launcher.examine(target, needs, deep=given["deep"], progress=progress)
     checks = list(examined.checks)
@@ -135,14 +138,22 @@ def clean(
             terminal.say(f"Nothing left to clean in {leftovers.where}.")
             return Exit.FINE
         old = timedelta.max if older_than is None else older_than
-        chosen = [each for each in leftovers.found if whole or not each.running or each.age >= old]
-        rows = [
-            (
-                *(each.run, each.namespace, written_age(each.age), "yes" if each.running else "no"),
-                *("yes" if each in chosen else "no", each.request or "-"),
+        chosen = []
+        rows = []
+        for each in leftovers.found:
+            goes = whole or not each.running or each.age >= old
+            if goes:
+                chosen.append(each)
+            rows.append(
+                [
+                    each.run,
+                    each.namespace,
+                    written_age(each.age),
+                    "yes" if each.running else "no",
+                    "yes" if goes else "no",
+                    each.request or "-",
+                ]
             )
-            for each in leftovers.found
-        ]
         header = ("RUN", leftovers.column, "AGE", "RUNS", "REMOVE", "REQUEST")
         terminal.show(to_terminal, [Table(header=header, rows=rows, ruled=False)])
         if not chosen:

@@ -1,7 +1,4 @@
-"""`fabbench.yaml`, which has defaults for the options of ``fabbench run``.
-
-``fabbench config`` and ``completion``.
-"""
+"""`fabbench.yaml`, which has defaults for options of runs; ``fabbench config``, ``completion``."""
 
 import json
 import os
@@ -26,9 +23,13 @@ def command_options(name: str) -> Mapping[str, Option]:
     """Return the options of a benchmark's command by their long names. Raise RequestError."""
     from fabbench.benchmarks import runnable
 
-    kinds = (*options_of_launchers().values(), Target, RunOptions, runnable(name).work_type())
-    options = (each for kind in kinds if kind is not None for each in declared(kind).values())
-    return {each.word: each for each in options if each.flags and each.long != "--"}
+    work_type = runnable(name).work_type()
+    assert work_type is not None  # noqa: S101 - it is runnable
+    by_word: dict[str, Option] = {}
+    for kind in (*options_of_launchers().values(), Target, RunOptions, work_type):
+        options = declared(kind).values()
+        by_word |= {each.word: each for each in options if each.flags and each.long != "--"}
+    return by_word
 
 
 def configuration(file: Path | None, environment: Mapping[str, str]) -> "Config | None":
@@ -36,9 +37,9 @@ def configuration(file: Path | None, environment: Mapping[str, str]) -> "Config 
     from fabbench.config import find_config, load
 
     path = file or find_config(Path.cwd(), environment)
-    return (
-        load(path, launchers=options_of_launchers(), benchmarks=command_options) if path else None
-    )
+    if path is None:
+        return None
+    return load(path, launchers=options_of_launchers(), benchmarks=command_options)
 
 
 def default_map(config: "Config", benchmark: str, command: click.Command) -> dict[str, Any]:
@@ -49,16 +50,16 @@ def default_map(config: "Config", benchmark: str, command: click.Command) -> dic
         "repeat": defaults.repeat,
         "fabric": defaults.fabrics,
     }
-    values = {name: value for name, value in shared.items() if value} | dict(
-        defaults.run.get(benchmark, {})
-    )
-    options = [
-        each for each in command.params if isinstance(each, click.Option) and each.expose_value
-    ]
-    words = {
-        each.name: max(each.opts, key=len).removeprefix(RARE).removeprefix("--") for each in options
-    }
-    return {name: values[word] for name, word in words.items() if name and word in values}
+    values = {word: value for word, value in shared.items() if value}
+    values |= defaults.run.get(benchmark, {})
+    known: dict[str, Any] = {}
+    for option in command.params:
+        if isinstance(option, click.Option) and option.expose_value:
+            flag = max(option.opts, key=len)
+            word = flag.removeprefix(RARE).removeprefix("--")
+            if word in values:
+                known[option.name or ""] = values[word]
+    return known
 
 
 def _read_config(
@@ -82,7 +83,7 @@ CONFIG: Mapping[str, Any] = {
 
 
 def config_option() -> click.Option:
-    """Return the option for another fabbench.yaml, which sets the defaults of the options after it."""
+    """Return the option for another fabbench.yaml: it sets the defaults of the options after it."""
     return click.Option(["--config"], is_eager=True, callback=_read_config, **CONFIG)
 
 
@@ -114,12 +115,14 @@ def config_(file: Path | None, form: str, *, schema: bool) -> None:
     else:
         import yaml
 
-        targets = {
-            name: {key: each[key] for key in each if each[key]}
-            for name, each in document["targets"].items()
-        }
-        found = {name: value for name, value in {**document, "targets": targets}.items() if value}
+        targets = {name: _set(each) for name, each in document["targets"].items()}
+        found = _set({**document, "targets": targets})
         click.echo(yaml.safe_dump(found, sort_keys=False, default_flow_style=None), nl=False)
+
+
+def _set(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries that have a value."""
+    return {name: value for name, value in values.items() if value}
 
 
 def _document(config: "Config") -> dict[str, Any]:

@@ -243,7 +243,9 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range |
         terminal.print_comparison(comparison, form)
     measured = any(execution.logs for execution in stored.executions)
     damaged = terminal.say_damage(stored.path.name, stored.damage)
-    return damaged or (Exit.FINE if measured else Exit.UNTRUSTED)
+    if damaged:
+        return damaged
+    return Exit.FINE if measured else Exit.UNTRUSTED
 
 
 def _write_readable(run: "StoredRun", comparison: "Comparison | None", form: str) -> None:

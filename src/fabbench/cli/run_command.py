@@ -1,7 +1,4 @@
-"""Commands that start a benchmark: ``run NAME`` → one request → one call → what is printed.
-
-And ``rerun``.
-"""
+"""``run NAME`` and ``rerun``: one request → one call → what is printed."""
 
 import inspect
 import os
@@ -42,7 +39,7 @@ if TYPE_CHECKING:
     from fabbench.config.given import Launchers
     from fabbench.config.sections import Config
     from fabbench.model.hosts import Host, Inventory, Target
-    from fabbench.model.plan import Execution
+    from fabbench.model.plan import Execution, Plan
     from fabbench.plan.request import RunRequest
     from fabbench.report.certificate import Certificate
     from fabbench.runs.run import RunResult
@@ -95,7 +92,8 @@ class RunCommand(SectionedCommand):
     places: Callable[[], "Launchers"] = staticmethod(options_of_launchers)
 
     def __init__(self, benchmark: Benchmark) -> None:
-        self.benchmark, work = benchmark, benchmark.work_type()
+        self.benchmark = benchmark
+        work = benchmark.work_type()
         assert work is not None  # noqa: S101 - it is runnable
         self.work_type: type[Any] = work
         self.work_options = self.work_options_of(work)
@@ -121,18 +119,16 @@ class RunCommand(SectionedCommand):
         """Return the options of every benchmark that the command has, and those of launchers."""
         from fabbench.plan.gates import limit_example
 
-        known, metrics = dict(declared(RunOptions)), (*self.benchmark.default_metrics, "ratio")
-        more = (
-            f"Metrics: {', '.join(metrics)}, such as {metrics[0]}:5% or "
-            f"{limit_example(metrics[0])}."
-        )
-        known["gates"] = replace(known["gates"], help=f"{known['gates'].help} {more}")
+        first, *others = self.benchmark.default_metrics
+        metrics = ", ".join((first, *others, "ratio"))
+        limit = limit_example(first)
+        known = dict(declared(RunOptions))
+        gates = known["gates"]
+        about = f"{gates.help} Metrics: {metrics}, such as {first}:5% or {limit}."
+        known["gates"] = replace(gates, help=about)
+        shared = [known[name] for name in self.shared if name != "form"]
         where = launcher_options(self.choices(), lambda each: each.only != self.unwanted)
-        return [
-            config_option(),
-            *click_options(known[name] for name in self.shared if name != "form"),
-            *where,
-        ]
+        return [config_option(), *click_options(shared), *where]
 
     def shared_parameters(self) -> list[click.Parameter]:
         """Return all options but those of the benchmark itself."""
@@ -196,8 +192,9 @@ class RunGroup(SuggestingGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        for name, flag in typed_flags(ctx).items():
-            if name in ctx.params and not ctx.resilient_parsing:
+        typed = {} if ctx.resilient_parsing else typed_flags(ctx)
+        for name, flag in typed.items():
+            if name in ctx.params:
                 hint = f"{ctx.command_path} {args[0]} {flag} …"
                 raise RequestError(f"{flag} has no effect before {args[0]}.", hint=hint)
         return super().resolve_command(ctx, args)
@@ -218,7 +215,8 @@ def _summary(name: str) -> str:
     try:
         return runnable(name).summary
     except RequestError as error:
-        return f"Cannot be loaded: {error.__cause__ or error}"
+        reason = error.__cause__ or error
+        return f"Cannot be loaded: {reason}"
 
 
 def chosen_target(line: CommandLine) -> "Resolved":
@@ -253,15 +251,13 @@ def _print(result: "RunResult", form: str, junit: Path | None) -> Exit:
     if result.comparison is not None:
         terminal.write_junit(junit, result.comparison, result.verdict)
     terminal.say_next(result.path)
-    if result.interrupted:
-        again = [
-            "fabbench",
-            *(("run", "--resume") if result.missing else ("show",)),
-            str(result.path),
-        ]
-        saved = ". Partial results" if result.missing else " after the last execution. All results"
-        what = "go on" if result.missing else "see them"
-        terminal.notify(f"Interrupted{saved} were saved. To {what}: {shlex.join(again)}")
+    path = shlex.quote(str(result.path))
+    if result.interrupted and result.missing:
+        again = f"fabbench run --resume {path}"
+        terminal.notify(f"Interrupted. Partial results were saved. To go on: {again}")
+    elif result.interrupted:
+        saved = "Interrupted after the last execution. All results were saved."
+        terminal.notify(f"{saved} To see them: fabbench show {path}")
     return ended(result, result.status)
 
 
@@ -317,30 +313,25 @@ def _show_plan(request: "RunRequest", form: str | None) -> None:
             f"--format {form} has no effect with --dry-run.", hint="--format json works there."
         )
     inventory, planned = preview(request)
-    planned, longest = redacted(planned), longest_s(planned)
+    shown = redacted(planned)
+    longest = longest_s(shown)
     if form == "json":
         hosts = [{name: getattr(host, name) for name in _HOST} for host in inventory.hosts]
-        what = {
-            "target": planned.target,
+        document = {
+            "format": 1,
+            "target": shown.target,
             "hosts": hosts,
-            "plan": asdict(planned),
+            "plan": asdict(shown),
             "longest_s": longest,
         }
-        terminal.write_json(redacted({"format": 1, **what}))
+        terminal.write_json(redacted(document))
         return
-    target, ids = request.target, ", ".join(execution.id for execution in planned.executions)
-    reason = f": {request.target_reason}" * bool(request.target_reason)
-    for name, text in (
-        ("Target:", f"{target.name} ({target.launcher}){reason}"),
-        *(("" if number else "Nodes:", _host(host)) for number, host in enumerate(inventory.hosts)),
-        *([("Image:", inventory.image)] if inventory.image else []),
-        ("Configurations:", ", ".join(map(str, planned.configurations))),
-        ("Executions:", f"{len(planned.executions)}: {ids}"),
-        ("Time:", f"at most {format_duration(longest)}, if every execution times out"),
-    ):
+    for name, text in _overview(request, inventory, shown, longest):
         terminal.write_line(f"{name:16}{text}")
-    first = {execution.configuration.label: execution for execution in reversed(planned.executions)}
-    for configuration in planned.configurations:
+    first: dict[str, Execution] = {}
+    for execution in shown.executions:
+        first.setdefault(execution.configuration.label, execution)
+    for configuration in shown.configurations:
         click.echo()
         terminal.write_line(str(configuration))
         for line in _lines(first[configuration.label], inventory, request):
@@ -348,38 +339,66 @@ def _show_plan(request: "RunRequest", form: str | None) -> None:
     click.echo("\nDry run: nothing was started.", err=True)
 
 
+def _overview(
+    request: "RunRequest", inventory: "Inventory", planned: "Plan", longest: float
+) -> Iterator[tuple[str, str]]:
+    """Yield what is said of a whole plan, with titles."""
+    target = f"{request.target.name} ({request.target.launcher})"
+    if request.target_reason:
+        target = f"{target}: {request.target_reason}"
+    yield "Target:", target
+    title = "Nodes:"
+    for host in inventory.hosts:
+        yield title, _host(host)
+        title = ""
+    if inventory.image:
+        yield "Image:", inventory.image
+    yield "Configurations:", ", ".join(map(str, planned.configurations))
+    ids = ", ".join(execution.id for execution in planned.executions)
+    number = len(planned.executions)
+    yield "Executions:", f"{number}: {ids}"
+    limit = format_duration(longest)
+    yield "Time:", f"at most {limit}, if every execution times out"
+
+
 def _host(host: "Host") -> str:
+    parts = [counted(host.gpus, "GPU")]
+    if host.instance_type and host.instance_type not in host.name:
+        parts.insert(0, host.instance_type)
     links = Counter(host.devices.values())
-    kind = (
-        f"{host.instance_type}, "
-        if host.instance_type and host.instance_type not in host.name
-        else ""
-    )
-    nics = "".join(f", {counted(number, f'{link} device')}" for link, number in links.items())
-    return f"{host.name}: {kind}{counted(host.gpus, 'GPU')}{nics}"
+    parts += [counted(number, f"{link} device") for link, number in links.items()]
+    about = ", ".join(parts)
+    return f"{host.name}: {about}"
 
 
 def _lines(execution: "Execution", inventory: "Inventory", request: "RunRequest") -> Iterator[str]:
-    """Yield the environment and commands of the first step of an execution, and how many steps follow."""
+    """Yield the environment and commands of an execution's first step, and how many follow."""
     from fabbench.launchers import launcher_named
 
     hosts = inventory.hosts_for_variant(execution.configuration.variant)
     step, *others = execution.steps
-    env = {name: shlex.quote(value) for each in step.commands for name, value in each.env.items()}
-    yield f"Environment: {' '.join(f'{name}={value}' for name, value in env.items()) or 'unchanged'}"
+    env: dict[str, str] = {}
+    for command in step.commands:
+        env |= command.env
+    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
+    yield f"Environment: {variables or 'unchanged'}"
     if not step.pair:
-        shown = replace(step, commands=tuple(replace(each, unset=()) for each in step.commands))
+        commands = tuple(replace(each, unset=()) for each in step.commands)
         launcher = launcher_named(request.target.launcher)
-        yield f"Command:     {shlex.join(launcher.command_line(shown, hosts, request.target))}"
+        shown = replace(step, commands=commands)
+        words = launcher.command_line(shown, hosts, request.target)
+        yield f"Command:     {shlex.join(words)}"
     else:
         for command in step.commands:
-            where = (
-                f"{command.role} on {hosts[command.host].name}" if command.role else "every host"
-            )
+            where = "every host"
+            if command.role:
+                where = f"{command.role} on {hosts[command.host].name}"
             yield f"Command:     {shlex.join(command.argv)}   ({where})"
     if others:
-        labels = [step.label for step in (*others[:1], *others[1:][-1:])]
-        yield f"             and {counted(len(others), 'more step')}: {' … '.join(labels)}"
+        ends = others if len(others) == 1 else [others[0], others[-1]]
+        labels = " … ".join(each.label for each in ends)
+        more = counted(len(others), "more step")
+        yield f"             and {more}: {labels}"
 
 
 @click.group("run", cls=RunGroup, invoke_without_command=True, no_args_is_help=True)
@@ -444,19 +463,19 @@ def start_again(
             f"Run {stored.id} does not record how it was started: it is from an older fabbench.",
             hint=f"Write the command again; fabbench show {stored.id} prints its options.",
         )
-    again, name = shlex.join(stored.command), stored.command[1]
+    again = shlex.join(stored.command)
+    name = stored.command[1]
     if name == "accept" != ctx.info_name:
         hint = f"Repeat the whole ladder: {again}"
         raise RequestError(
             f"Run {stored.id} is a rung of fabbench accept, which is not repeated alone.", hint=hint
         )
-    terminal.say(
-        f"{'Going on with' if RESUMED in ctx.meta else 'Repeating'} run {stored.id}: {again}"
-    )
-    name = (
-        name if name in {"sweep", "accept"} else "run"
-    )  # nothing else that a damaged run may name
-    command = cast("click.Group", ctx.find_root().command).get_command(ctx.find_root(), name)
+    what = "Going on with" if RESUMED in ctx.meta else "Repeating"
+    terminal.say(f"{what} run {stored.id}: {again}")
+    if name not in {"sweep", "accept"}:
+        name = "run"  # Nothing else that a damaged run may name
+    root = ctx.find_root()
+    command = cast("click.Group", root.command).get_command(root, name)
     assert command is not None  # noqa: S101 - there are both
     words = rerun_words(stored.command[2:], more, target=stored.target, store=store)
     with command.make_context(name, words, parent=ctx.parent) as inner:
@@ -471,7 +490,7 @@ def rerun_words(
     Raise RequestError for a secret that is not stored, and is not given again.
     """
     end = words.index("--") if "--" in words else len(words)
-    first, last = list(words[:end]), list(words[end:])
+    first = list(words[:end])
     names = {each.partition("=")[0] for each in more}
     for word in first:
         name = word.removeprefix("--env=").partition("=")[0]
@@ -480,6 +499,7 @@ def rerun_words(
                 f"The value of {name} is a secret, and is not stored.",
                 hint=f"Pass it again: fabbench rerun … --env {name}=VALUE.",
             )
-    if not any(word.partition("=")[0] == "--on" for word in (*first, *more)) and target:
+    flags = {word.partition("=")[0] for word in (*first, *more)}
+    if target and "--on" not in flags:
         first += ["--on", target]
-    return [*first, *more, "--store", str(store), *last]
+    return [*first, *more, "--store", str(store), *words[end:]]
