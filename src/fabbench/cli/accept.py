@@ -103,13 +103,15 @@ def command(
         terminal.show(render_changes, *(open_certificate(each, store) for each in compared), form)
         return Exit.FINE
     if resumed is not None:
-        certificate, seconds = open_certificate(resumed, store), ctx.params["max_time"]
+        certificate = open_certificate(resumed, store)
         if not certificate.open:
             raise RequestError(
                 f"{certificate.id} has ended: {certificate.verdict}.", hint="Run the command again."
             )
         ctx.meta.update({RESUMED: certificate, WORDS: certificate.command[2:]})
-        return start_again(ctx, certificate, store, [f"--max-time={seconds:g}"] if seconds else [])
+        seconds = ctx.params["max_time"]
+        more = [f"--max-time={seconds:g}"] if seconds else []
+        return start_again(ctx, certificate, store, more)
     line = command_line(ctx)
     how = AcceptOptions(**values_of(line.given, declared(AcceptOptions)))
     asked = _asked(line, how)
@@ -117,17 +119,12 @@ def command(
     with interruptible():
         certificate = Acceptance(asked, how, ctx.meta.get(RESUMED), *shown).accept()
     if program := ctx.params["print_cordon"]:
-        terminal.write_drawn(
-            "".join(f"{cordon_command(program, *each)}\n" for each in certificate.bad_nodes.items())
-        )
+        lines = [cordon_command(program, *each) for each in certificate.bad_nodes.items()]
+        terminal.write_drawn("".join(f"{line}\n" for line in lines))
     else:
         terminal.show(render_certificate, certificate, form)
-    terminal.notify(
-        (
-            f"Certificate: {certificate.id}. "
-            f"{go_on(certificate, store) if certificate.open else ''}"
-        ).rstrip()
-    )
+    then = go_on(certificate, store) if certificate.open else ""
+    terminal.notify(f"Certificate: {certificate.id}. {then}".rstrip())
     if how.write_thresholds and certificate.state is State.FAILED:
         terminal.notify(
             "No thresholds were written: something is bad. Write them on healthy nodes."
@@ -143,7 +140,8 @@ def _asked(line: CommandLine, how: AcceptOptions) -> "SweepRequest":
     from fabbench.config.requests import request_of
     from fabbench.runs.sweep import SweepRequest
 
-    if "soak" in from_origin(line.given, Origin.USER) and how.level != LEVELS[-1]:
+    typed = from_origin(line.given, Origin.USER)
+    if "soak" in typed and how.level != LEVELS[-1]:
         raise RequestError(
             "--soak has no effect without --level soak.", hint="Add it, or leave --soak out."
         )
@@ -154,4 +152,5 @@ def _asked(line: CommandLine, how: AcceptOptions) -> "SweepRequest":
     run = request_of(DEFAULT, given, line.config, options_of_launchers(), os.environ)
     warn_of_foreign_commands(line.config, run.target)
     run = replace(run, target_reason="", command=line.command)
-    return SweepRequest(run=run, mode="", **values_of(line.given, ("tolerance", "confidence")))
+    judged = values_of(line.given, ("tolerance", "confidence"))
+    return SweepRequest(run=run, mode="", **judged)

@@ -138,9 +138,13 @@ def read_hostfile(text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _hosts_in_file(file: str) -> tuple[str, ...]:
+    return read_hostfile(Path(file).read_text("utf-8"))
+
+
 _HOSTFILE = Option(
     name="hostfile",
-    type=Type("a file", "FILE", lambda file: read_hostfile(Path(file).read_text("utf-8"))),
+    type=Type("a file", "FILE", _hosts_in_file),
     help="File of hosts, one per line. As Open MPI and MPICH read it; slot counts are ignored: "
     "there is one rank per GPU; see --gpus.",
     flags=("--hostfile",),
@@ -198,12 +202,12 @@ def launchers_by_option(launchers: "Launchers") -> Mapping[str, frozenset[str]]:
 
 def typed_flags(ctx: click.Context) -> dict[str, str]:
     """Return the options that were given on the command line, and how they are written."""
-    params = {each.name or "": each.opts[-1] for each in ctx.command.params}
-    return {
-        name: flag
-        for name, flag in params.items()
-        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    }
+    flags: dict[str, str] = {}
+    for parameter in ctx.command.params:
+        name = parameter.name or ""
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            flags[name] = parameter.opts[-1]
+    return flags
 
 
 class CommandLine(NamedTuple):

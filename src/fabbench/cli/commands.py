@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
@@ -29,7 +29,8 @@ _WORDS = """
     srun=slurm bash=script prometheus=openmetrics github=comment md=markdown
     delete=runs/rm remove=runs/rm diagnose=explain analyze=explain validate=accept
 """
-MEANT = ALIASES | dict(pair.split("=") for pair in _WORDS.split())
+_PAIRS = [pair.split("=") for pair in _WORDS.split()]
+MEANT = ALIASES | dict(_PAIRS)
 """Words of other tools, and what they mean here: commands and values are taken for it."""
 SYNONYMS = {
     "nccl-tests": "bin-dir", "hostname": "host", "target": "on",
@@ -55,22 +56,29 @@ def suggesting() -> Iterator[None]:
 
 
 def expanded(words: Sequence[str]) -> list[str]:
-    """Return a command line with each ``--set KEY=VALUE`` as one word, the flag of its option, and without `SHORT`."""
+    """Return a command line without `SHORT`, and each ``--set KEY=VALUE`` as its option's flag."""
     end = words.index("--") if "--" in words else len(words)
     merged: list[str] = []
     for typed in words[:end]:
         word, _ = SHORT.get(typed, (typed, ""))
         if merged[-1:] == ["--set"]:
             merged[-1] += f" {word}"
+        elif word.startswith("--set="):
+            key = word.removeprefix("--set=")
+            merged.append(f"{RARE}{key}")
         else:
-            merged.append(RARE + word.removeprefix("--set=") if word.startswith("--set=") else word)
+            merged.append(word)
     return [*merged, *words[end:]]
 
 
 CommandT = TypeVar("CommandT", bound=click.Command)
 
 WORDS = "fabbench.words"  # The words of the command line as they were typed, in a context's `meta`
-_BENCHMARK, _OPTIONS, _WHERE, _SET = "Benchmark", "Options", "Where", "Set with --set KEY=VALUE"
+_BENCHMARK = "Benchmark"
+_OPTIONS = "Options"
+_WHERE = "Where"
+_SET = "Set with --set KEY=VALUE"
+_MAX_NAMED = 3  # Launchers that the title of a section names
 _PLACES = {_BENCHMARK: 0, _OPTIONS: 1, _WHERE: 2, _SET: 4}  # Those of launchers: 3
 _COMMON = frozenset({
     *("collectives", "tests", "test", "program", "min_bytes", "max_bytes", "sizes", "iterations", "devices"),
@@ -97,24 +105,21 @@ class SectionedCommand(click.Command):
         own: Iterable[str] = (),
         **more: Any,
     ) -> None:
-        """`launchers`: option → launchers or formats that have it, if not all do; `own`.
-
-        Options of the benchmark.
-        """
+        """`launchers`: option → those that have it, if not all do; `own`: of the benchmark."""
         from fabbench.model.hosts import Target
         from fabbench.model.options import declared
 
-        self.sections = dict.fromkeys(
-            (*declared(Target), *launchers, "on", "hostfile", "config", "as_form", "rare"), _WHERE
-        )
-        self.sections |= {
-            name: f"With {', '.join(sorted(of))}" for name, of in launchers.items() if len(of) < 4
-        }
+        where = ("on", "hostfile", "config", "as_form", "rare")
+        self.sections = dict.fromkeys((*declared(Target), *launchers, *where), _WHERE)
+        for option, names in launchers.items():
+            if len(names) <= _MAX_NAMED:
+                listed = ", ".join(sorted(names))
+                self.sections[option] = f"With {listed}"
         self.sections |= dict.fromkeys(own, _BENCHMARK)
         about = "Set a rare option, by its key. Can be given several times. --help lists the keys."
         rare = click.Option(["--set", "rare"], metavar="KEY=VALUE", expose_value=False, help=about)
-        made = [*params, *([rare] if any(each.opts[0].startswith(RARE) for each in params) else [])]
-        super().__init__(name, params=made, **more)
+        has_rare = any(each.opts[0].startswith(RARE) for each in params)
+        super().__init__(name, params=[*params, rare] if has_rare else [*params], **more)
 
     @override
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -127,11 +132,9 @@ class SectionedCommand(click.Command):
 
     def section(self, option: click.Parameter) -> str:
         """Return the section of the help that an option is in."""
-        return (
-            _SET
-            if option.opts[0].startswith(RARE)
-            else self.sections.get(option.name or "", _OPTIONS)
-        )
+        if option.opts[0].startswith(RARE):
+            return _SET
+        return self.sections.get(option.name or "", _OPTIONS)
 
 
 def _write_options(
@@ -150,18 +153,28 @@ def _write_options(
             flags = flags.removeprefix(RARE).replace(" ", "=", 1)
         if short:
             section = section if section in _PLACES else _WHERE
-            flags = re.sub(r" \[.{21,}", " NAME", flags)  # one of many words
-            about = re.sub(r"^On [\w, ]+: (?=[A-Z])|(\. | \[).*|\.$", "", about)
+            flags, about = _in_short(flags, about)
         sections.setdefault(section, []).append((flags, about))
     for name in sorted(sections, key=lambda each: (_PLACES.get(each, 3), each)):
         rows = sections[name]
         if short:
-            room = formatter.width - max(len(flags) for flags, _ in rows) - 4
-            rows = [
-                (flags, textwrap.shorten(about, room, placeholder=" …")) for flags, about in rows
-            ]
+            rows = _on_one_line(rows, formatter.width)
         with formatter.section(name):
             formatter.write_dl(rows, col_max=formatter.width if short else 30)
+
+
+def _in_short(flags: str, about: str) -> tuple[str, str]:
+    """Return flags without a long list of words, and the first sentence of the help."""
+    return (
+        re.sub(r" \[.{21,}", " NAME", flags),
+        re.sub(r"^On [\w, ]+: (?=[A-Z])|(\. | \[).*|\.$", "", about),
+    )
+
+
+def _on_one_line(rows: Sequence[tuple[str, str]], width: int) -> list[tuple[str, str]]:
+    longest = max(len(flags) for flags, _ in rows)
+    shorten = partial(textwrap.shorten, width=width - longest - 4, placeholder=" …")
+    return [(flags, shorten(about)) for flags, about in rows]
 
 
 def _is_common(command: click.Command, option: click.Parameter) -> bool:
@@ -181,7 +194,8 @@ def _print_help(ctx: click.Context, parameter: click.Parameter, given: bool) -> 
 
 def short_help(ctx: click.Context) -> str:
     """Return what ``-h`` prints: at most 40 lines of 80 columns."""
-    command, formatter = ctx.command, ctx.make_formatter()
+    command = ctx.command
+    formatter = ctx.make_formatter()
     command.format_usage(ctx, formatter)
     first, *more = inspect.cleandoc(command.help or "").split("\n\n")
     example = next((each for each in more if each.startswith("Example:")), "")
@@ -276,20 +290,21 @@ class SuggestingGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, *rest = args
         if self.get_command(ctx, name) is None:
-            args = (
-                [*rest, "--help"] if name == "help" else [*MEANT.get(name, name).split("/"), *rest]
-            )
-            if (
-                self.get_command(ctx, args[0]) is None
-                and not name.startswith("-")
-                and not ctx.resilient_parsing
-            ):
-                known = [
-                    *self.list_commands(ctx),
-                    *(flag for each in self.params for flag in each.opts),
-                ]
-                ctx.fail(f"No such command {name!r}.{did_you_mean(nearest(name, known))}")
+            args = [*MEANT.get(name, name).split("/"), *rest]
+            if name == "help":
+                args = [*rest, "--help"]
+            is_word = not name.startswith("-") and not ctx.resilient_parsing
+            if is_word and self.get_command(ctx, args[0]) is None:
+                self._refuse(ctx, name)
         return super().resolve_command(ctx, args)
+
+    def _refuse(self, ctx: click.Context, name: str) -> NoReturn:
+        """Fail with the closest of the group's commands and options."""
+        known = self.list_commands(ctx)
+        for parameter in self.params:
+            known += parameter.opts
+        near = did_you_mean(nearest(name, known))
+        ctx.fail(f"No such command {name!r}.{near}")
 
     @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -117,7 +117,8 @@ def config_(file: Path | None, form: str, *, schema: bool) -> None:
 
         targets = {name: _set(each) for name, each in document["targets"].items()}
         found = _set({**document, "targets": targets})
-        click.echo(yaml.safe_dump(found, sort_keys=False, default_flow_style=None), nl=False)
+        text = yaml.safe_dump(found, sort_keys=False, default_flow_style=None)
+        click.echo(text, nl=False)
 
 
 def _set(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,4 @@
-"""What runs and sweeps show on standard error in progress.
-
-Lines, and on a terminal what changes below them.
-"""
+"""What runs and sweeps show on standard error: lines, and on a terminal what changes below."""
 
 import contextlib
 import signal
@@ -38,36 +35,37 @@ _ROWS = 8  # of the table
 
 
 class _Screen:
-    """How far something is.
-
-    Drawn every second where it can change, else written every half minute.
-    """
+    """How far something is: drawn every second where it can change, else written now and then."""
 
     def __init__(
         self, show: terminal.Show | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._show, self._clock = show, clock
+        self._show = show
+        self._clock = clock
         self._started = self._written = clock()
         self._lock = threading.Lock()  # A tick interrupts anything
 
     def state(self, now: float) -> tuple[str, float, float, Sequence[str]]:
-        """Return how far it is in a line, which is empty if nothing goes on, as a part of a total, and in lines."""
+        """Return how far it is: in a line, as a part of a total, and in lines.
+
+        The line is empty if nothing goes on.
+        """
         raise NotImplementedError
 
     def tick(self) -> None:
         """Draw, or write, what is due; not while it changes."""
         now = self._clock()
-        if (self._show or now - self._written >= SIGN_OF_LIFE_S) and self._lock.acquire(
-            blocking=False
-        ):
-            try:
-                text, done, total, lines = self.state(now)
-                if text and self._show:
-                    self._show(text, done, total, lines)
-                elif text:
-                    self._write(text)
-            finally:
-                self._lock.release()
+        is_due = self._show is not None or now - self._written >= SIGN_OF_LIFE_S
+        if not is_due or not self._lock.acquire(blocking=False):
+            return
+        try:
+            text, done, total, lines = self.state(now)
+            if text and self._show is not None:
+                self._show(text, done, total, lines)
+            elif text:
+                self._write(text)
+        finally:
+            self._lock.release()
 
     def _write(self, text: str) -> None:
         self._written = self._clock()
@@ -112,10 +110,7 @@ def watching_sweep(document: SweepDocument) -> AbstractContextManager[Progress]:
 
 
 class RunScreen(_Screen, Watcher):
-    """A line per execution.
-
-    Below them the last rows of all configurations, as the final table will have them.
-    """
+    """A line per execution; below them the last rows, as the final table will have them."""
 
     def __init__(
         self, plan: Plan, *where: terminal.Show | None, metric: str | None = None, **more: Any
@@ -146,7 +141,8 @@ class RunScreen(_Screen, Watcher):
     def end(self, execution: Execution, logs: tuple[Log, ...]) -> None:
         """Write the result."""
         with self._lock:
-            now, self._traffic = self._clock(), {}
+            now = self._clock()
+            self._traffic = {}
             took = self._progress.end(execution, logs, now)
             ok = bool(logs) and all(log.outcome is Outcome.OK for log in logs)
             peak = best(logs, self._metric) if ok else ""
@@ -167,10 +163,9 @@ class RunScreen(_Screen, Watcher):
         self._traffic = hosts
 
     def _numbered(self, parts: Sequence[str]) -> str:
-        return (
-            f"[{self._progress.number}/{len(self._progress.plan.executions)}] "
-            f"{', '.join(filter(None, parts))}"
-        )
+        total = len(self._progress.plan.executions)
+        text = ", ".join(filter(None, parts))
+        return f"[{self._progress.number}/{total}] {text}"
 
     def _left(self, now: float) -> str:
         left = self._progress.remaining(now)
@@ -178,43 +173,47 @@ class RunScreen(_Screen, Watcher):
 
     @override
     def state(self, now: float) -> tuple[str, float, float, Sequence[str]]:
-        progress, execution = self._progress, self._progress.current
+        progress = self._progress
+        execution = progress.current
         if execution is None:
             return "", 0, 1, ()
         name = f"{name_of(execution)}: running for {format_duration(progress.spent(now))}"
         last = "" if progress.newest is None else f"last {format_size(progress.newest)}"
         sizes = counted_of(progress.sizes(), len(execution.planned_sizes))
         text = self._numbered([name, self._left(now), sizes, last])
-        spent, left = now - self._started, progress.remaining(now)
-        part = (spent, spent + left) if left else (progress.number, len(progress.plan.executions))
-        return (
-            text,
-            *part,
-            [*self._rows(get_terminal_size().columns), *nics_table.live(self._traffic)],
-        )
+        done: float = progress.number
+        total: float = len(progress.plan.executions)
+        if left := progress.remaining(now):
+            done = now - self._started
+            total = done + left
+        rows = self._rows(get_terminal_size().columns)
+        return text, done, total, [*rows, *nics_table.live(self._traffic)]
 
     def _rows(self, width: int) -> Sequence[str]:
-        progress, comparison = self._progress, self._progress.comparison()
-        filled = (
-            [section for section in comparison.sections if section.rows]
-            if comparison is not None
-            else []
-        )
-        if comparison is None or not filled:
+        """Return the newest rows of the section that is measured, as wide as fits."""
+        progress = self._progress
+        comparison = progress.comparison()
+        if comparison is None:
             return ()
-        section = next(
-            (each for each in filled if each.key.get("case") == progress.case), filled[-1]
-        )
+        filled = [section for section in comparison.sections if section.rows]
+        if not filled:
+            return ()
+        measured = [each for each in filled if each.key.get("case") == progress.case]
+        section = measured[0] if measured else filled[-1]
         table = align_decimals(section_table(comparison, [section], terminal=True, live=True))
         parts = list(split_to_width(table, width))
-        label = progress.current.configuration.label if progress.current is not None else ""
+        label = "" if progress.current is None else progress.current.configuration.label
         part = next((part for part in parts if label in part.header), parts[0])
-        sizes = [row.size for row in section.rows]
-        later = len(sizes) - 1 - sizes.index(progress.newest) if progress.newest in sizes else 0
         drawn = "".join(grid_pieces(part, width=width)).splitlines()
         head = len(drawn) - len(part.rows)
-        end = max(head + 1, len(drawn) - later)
-        return [table.title, *drawn[:head], *drawn[max(head, end - _ROWS) : end]]
+        sizes = [row.size for row in section.rows]
+        end = len(drawn)
+        if progress.newest in sizes:
+            later = sizes[sizes.index(progress.newest) + 1 :]
+            end -= len(later)
+        end = max(head + 1, end)
+        first = max(head, end - _ROWS)
+        return [table.title, *drawn[:head], *drawn[first:end]]
 
 
 class SweepScreen(_Screen):
@@ -231,16 +230,11 @@ class SweepScreen(_Screen):
     def __call__(
         self, planned: Round, max_rounds: int | None, results: Sequence[TestResult], in_round: int
     ) -> None:
-        """Remember how far a round is.
-
-        Once it is over, write its result, with what looks bad so far.
-        """
-        self._round, self._most, self._results, self._in_round = (
-            planned,
-            max_rounds or 0,
-            results,
-            in_round,
-        )
+        """Remember how far a round is; at its end write its result, with what looks bad so far."""
+        self._round = planned
+        self._most = max_rounds or 0
+        self._results = results
+        self._in_round = in_round
         if in_round == len(planned.tests):
             diagnosis = diagnosed(self._document, [each.result for each in results])
             tested = {node for each in results for node in each.nodes}
@@ -248,22 +242,32 @@ class SweepScreen(_Screen):
             with self._lock:
                 self._rounds_done += 1
                 self._suspects = [each.name for each in suspects if tested.issuperset(each.nodes)]
-                self._write(self.state(self._clock())[0])
+                text, *_ = self.state(self._clock())
+                self._write(text)
 
     @override
     def state(self, now: float) -> tuple[str, float, float, Sequence[str]]:
-        planned, most, spent = self._round, self._most, now - self._started
+        planned = self._round
         if planned is None:
             return "", 0, 1, ()
-        number, tests = f"{planned.number}{f'/{most}' * bool(most)}", len(planned.tests)
-        bad = sum(each.outcome != Outcome.OK for each in self._results)
+        tests = len(planned.tests)
+        number = f"{planned.number}/{self._most}" if self._most else str(planned.number)
+        in_round = f"{self._in_round}/{counted(tests, 'test')}"
+        total = f"{len(self._results)} total"
+        if bad := sum(each.outcome != Outcome.OK for each in self._results):
+            total = f"{total}, {bad} not ok"
+        spent = now - self._started
         parts = [
-            f"Round {number} ({planned.purpose}): {self._in_round}/{counted(tests, 'test')}",
-            f"{len(self._results)} total{f', {bad} not ok' * bool(bad)}",
+            f"Round {number} ({planned.purpose}): {in_round}",
+            total,
             format_duration(spent),
         ]
-        rounds = max(0, most - planned.number + (self._in_round < tests))
+        is_open = self._in_round < tests
+        rounds = max(0, self._most - planned.number + is_open)
         if rounds and self._rounds_done:
-            parts.append(f"about {format_duration(spent / self._rounds_done * rounds)} left")
-        suspects = f"; suspects: {listed(self._suspects)}" * bool(self._suspects)
-        return ", ".join(parts) + suspects, self._in_round, tests, ()
+            left = spent / self._rounds_done * rounds
+            parts.append(f"about {format_duration(left)} left")
+        text = ", ".join(parts)
+        if self._suspects:
+            text = f"{text}; suspects: {listed(self._suspects)}"
+        return text, self._in_round, tests, ()

@@ -45,21 +45,17 @@ LISTED = ("table", "json", "csv", "markdown")
 """Formats of lists: `fabbench.report.log_report.FORMATS`."""
 
 SUFFIXES = (
-    *(
-        (".html", "html"),
-        (".svg", "svg"),
-        (".png", "svg"),
-        (".csv", "csv"),
-        (".json", "json"),
-        (".md", "markdown"),
-    ),
-    *(
-        (".prom", "openmetrics"),
-        (".xml", "junit"),
-        (".txt", "terminal"),
-        (".txt", "table"),
-        (".txt", "text"),
-    ),
+    (".html", "html"),
+    (".svg", "svg"),
+    (".png", "svg"),
+    (".csv", "csv"),
+    (".json", "json"),
+    (".md", "markdown"),
+    (".prom", "openmetrics"),
+    (".xml", "junit"),
+    (".txt", "terminal"),
+    (".txt", "table"),
+    (".txt", "text"),
 )
 """How the name of a file ends, and the format that it stands for in commands that have it."""
 _JSON = "fabbench.json"
@@ -68,10 +64,7 @@ _IN_MEMORY = 2**26  # Bytes of a result; a larger one waits in a temporary file
 
 @contextmanager
 def _to_file(path: Path) -> Iterator[IO[str]]:
-    """Yield a stream. What was written to it is in the file afterwards; in a .png, as a picture.
-
-    Nothing: no file.
-    """
+    """Yield a stream; what was written is in the file afterwards (.png: as a picture), if any."""
     from tempfile import SpooledTemporaryFile
 
     coded: Any = {"encoding": "utf-8", "errors": "backslashreplace"}
@@ -95,20 +88,24 @@ def require_writable(path: Path | None, option: str) -> None:
     if path is None:
         return
     folder = path.absolute().parent
-    for problem, exists in (
-        ("it is a directory", path.is_dir()),
-        (f"the directory {folder} does not exist", not folder.is_dir()),
-        ("permission denied", not os.access(path if path.exists() else folder, os.W_OK)),
-    ):
-        if exists:
-            raise MachineError(
-                f"{path} cannot be written: {problem}.", hint=f"Choose another file for {option}."
-            )
+    problem = ""
+    if path.is_dir():
+        problem = "it is a directory"
+    elif not folder.is_dir():
+        problem = f"the directory {folder} does not exist"
+    elif not os.access(path if path.exists() else folder, os.W_OK):
+        problem = "permission denied"
+    if problem:
+        raise MachineError(
+            f"{path} cannot be written: {problem}.", hint=f"Choose another file for {option}."
+        )
 
 
 def _redirect(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> None:
     del parameter
-    ctx.meta[OUTPUT_FILE] = path = None if str(path) == "-" else path
+    if str(path) == "-":
+        path = None
+    ctx.meta[OUTPUT_FILE] = path
     if path is None or ctx.resilient_parsing:
         return
     require_writable(path, "--output")
@@ -138,31 +135,34 @@ def output_option(
 
 
 def result_options(formats: Sequence[str], help_: str) -> list[click.Parameter]:
-    """Return the options for the format and the file of a result.
+    """Return the options for the format and the file of a result. Their value is `form`.
 
-    The first of the formats is the default.
-
-    On a terminal the default is `terminal`, where that is one of them. Their value is `form`.
+    The first of the formats is the default; on a terminal it is `terminal`, if that is one of them.
     """
-    depends, known = "terminal" in formats, [suffix for suffix, form in SUFFIXES if form in formats]
-    return [
-        click.Option(
-            ["--format", "form"],
-            type=OptionType(Choice(formats)),
-            metavar=Choice(formats).metavar,
-            default=(lambda: "terminal" if sys.stdout.isatty() else "markdown")
-            if depends
-            else formats[0],
-            show_default="terminal on a terminal, else markdown" if depends else True,
-            help=help_,
-            callback=partial(_decide, formats),
-        ),
-        *([_JSON_FLAG] if "json" in formats else []),
-        output_option(
-            "Write the result to FILE, in the format that its suffix stands for: "
-            f"{' '.join(known)}."
-        ),
-    ]
+    default: Any = formats[0]
+    shown: bool | str = True
+    if "terminal" in formats:
+        default = _readable
+        shown = "terminal on a terminal, else markdown"
+    kind = Choice(formats)
+    form = click.Option(
+        ["--format", "form"],
+        type=OptionType(kind),
+        metavar=kind.metavar,
+        default=default,
+        show_default=shown,
+        help=help_,
+        callback=partial(_decide, formats),
+    )
+    suffixes = " ".join(suffix for suffix, each in SUFFIXES if each in formats)
+    output = output_option(
+        f"Write the result to FILE, in the format that its suffix stands for: {suffixes}."
+    )
+    return [form, _JSON_FLAG, output] if "json" in formats else [form, output]
+
+
+def _readable() -> str:
+    return "terminal" if sys.stdout.isatty() else "markdown"
 
 
 def results(
@@ -175,10 +175,7 @@ def results(
 def _decide(
     formats: Sequence[str], ctx: click.Context, parameter: click.Parameter, value: str
 ) -> str:
-    """Return the format.
-
-    That of --format or --json, else of the file's suffix, else the default.
-    """
+    """Return the format: that of --format or --json, else of the file's suffix, else the default."""
     typed = ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
     path: Path | None = ctx.meta.get(OUTPUT_FILE)
     if ctx.meta.get(_JSON):
@@ -188,22 +185,34 @@ def _decide(
             )
         value = "json"
     elif not typed and path is not None and path.suffix:
-        known = [(suffix, form) for suffix, form in SUFFIXES if form in formats]
-        value = dict(known).get(path.suffix.lower(), "")
-        if not value:
-            raise RequestError(
-                f"{path}: {ctx.command_path} writes no {path.suffix} file.",
-                hint=f"It writes {', '.join(dict(known))}; with --format, to any name.",
-            )
+        value = _form_of(path, formats, ctx.command_path)
     if path is not None and path.suffix.lower() == ".png":
-        from fabbench.report.svg import to_png
-
-        if value != "svg":
-            raise RequestError(f"--format {value} is not for a .png file.", hint="Leave it out.")
-        to_png("")  # that it can be written is known before a run begins
+        _require_picture(value)
     if value == "html" and sys.stdout.isatty():
         raise RequestError("html is not for a terminal.", hint="Add -o FILE.html.")
     return value
+
+
+def _form_of(path: Path, formats: Sequence[str], command: str) -> str:
+    """Return the format that a file's suffix stands for. Raise RequestError if there is none."""
+    known = {suffix: form for suffix, form in SUFFIXES if form in formats}
+    form = known.get(path.suffix.lower())
+    if form is None:
+        suffixes = ", ".join(known)
+        raise RequestError(
+            f"{path}: {command} writes no {path.suffix} file.",
+            hint=f"It writes {suffixes}; with --format, to any name.",
+        )
+    return form
+
+
+def _require_picture(form: str) -> None:
+    """Raise FabbenchError for what a .png cannot have, before a run begins."""
+    from fabbench.report.svg import to_png
+
+    if form != "svg":
+        raise RequestError(f"--format {form} is not for a .png file.", hint="Leave it out.")
+    to_png("")
 
 
 _AGE = lazy(r"([0-9]{1,9})([smhdw])")
@@ -214,14 +223,18 @@ def _age(text: str) -> timedelta:
     match = _AGE.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a valid age. Write 90s, 10m, 2h, 7d or 2w")
-    return timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
+    number, unit = match.groups()
+    return timedelta(seconds=int(number) * _SECONDS[unit])
 
 
 def written_age(age: timedelta) -> str:
     """Write an age in its largest whole unit, as kubectl does."""
     seconds = int(age.total_seconds())
-    unit = next((unit for unit in "dhm" if seconds >= 2 * _SECONDS[unit]), "s")
-    return f"{seconds // _SECONDS[unit]}{unit}"
+    for unit in "dhm":
+        if seconds >= 2 * _SECONDS[unit]:
+            number = seconds // _SECONDS[unit]
+            return f"{number}{unit}"
+    return f"{seconds}s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -409,10 +422,8 @@ ON_NODES = ("instance_type", "nodes", "nics")
 def takes(*names: str, **instead: str) -> Callable[[CommandT], CommandT]:
     """Add shared options to a command; those of `instead` with another help."""
     known = {**declared(RunOptions), **declared(PastOptions)}
-    made = [
-        replace(known[name], help=instead.get(name, known[name].help))
-        for name in (*names, *instead)
-    ]
+    made = [known[name] for name in names]
+    made += [replace(known[name], help=help_) for name, help_ in instead.items()]
     return with_parameters(click_options(made))
 
 

@@ -134,8 +134,8 @@ def _chosen(
     """Yield the runs of a store that match, newest first."""
     from fabbench.runs.summary import summaries
 
+    given = {name: value for name, value in wanted.items() if value is not None}
     for run in summaries(store, terminal.files_progress, figures=figures):
-        given = {name: value for name, value in wanted.items() if value is not None}
         named = all(getattr(run, name) == value for name, value in given.items())
         if named and (since is None or _age(run) <= since):
             yield run
@@ -143,7 +143,8 @@ def _chosen(
 
 def _age(run: "Summary") -> timedelta:
     """Return how old a run is, by the time in its name."""
-    return datetime.now(UTC) - datetime.fromisoformat(run.path.partition("-")[0])
+    begun, _, _ = run.path.partition("-")
+    return datetime.now(UTC) - datetime.fromisoformat(begun)
 
 
 def _table(runs: Sequence["Summary"], form: str) -> "Table":

@@ -93,7 +93,8 @@ def parse(
         nothing = Unread(", ".join(inputs), "No log found in it.")
         failed = [nothing]
         unread.append(nothing)
-    sys.stdout.write(frame.closing([(entry.source, entry.reason) for entry in failed]))
+    reasons = [(entry.source, entry.reason) for entry in failed]
+    sys.stdout.write(frame.closing(reasons))
     sys.stdout.flush()
     untrusted = outcomes - {Outcome.OK}
     status = Exit.UNTRUSTED if untrusted and not exit_zero else Exit.FINE
@@ -136,8 +137,9 @@ def explain(
                 terminal.write_line(line)
         for each in predicted:
             terminal.write_line(str(each["text"]))
-    trusted = all(log.outcome in {Outcome.OK, Outcome.OBSERVED} for log in logs)
-    return worst(Exit.FINE if trusted else Exit.UNTRUSTED, terminal.say_unread(unread))
+    untrusted = {log.outcome for log in logs} - {Outcome.OK, Outcome.OBSERVED}
+    status = Exit.UNTRUSTED if untrusted else Exit.FINE
+    return worst(status, terminal.say_unread(unread))
 
 
 def _explained(
@@ -151,20 +153,30 @@ def _explained(
     read: list[tuple[bool, Log | Unread]] = []
     for source in sources:
         read += [(source.run, entry) for _, entry in read_source(source, proof=proof)]
-    judged = iter(judged_together([entry for _, entry in read if isinstance(entry, Log)]))
+    apart = [entry for _, entry in read if isinstance(entry, Log)]
+    judged = iter(judged_together(apart))
     logs: list[Log] = []
     unread: list[Unread] = []
     jobs: dict[str, list[str]] = {}
-    for (of_run, name), entries in groupby(read, key=lambda each: (each[0], each[1].source)):
+    for (of_run, name), entries in groupby(read, _origin):
         found = [next(judged) if isinstance(entry, Log) else entry for _, entry in entries]
-        if not of_run and (job := _job_of(name, found)):
+        job = "" if of_run else _job_of(name, found)
+        if job:
             jobs.setdefault(job, []).append(name)
             continue
-        logs += [entry for entry in found if isinstance(entry, Log)]
-        unread += [entry for entry in found if not isinstance(entry, Log)]
+        for each in found:
+            if isinstance(each, Log):
+                logs.append(each)
+            else:
+                unread.append(each)
     for names in jobs.values():
         logs += parse_together(names, proof=proof)
     return logs, unread
+
+
+def _origin(read: "tuple[bool, Log | Unread]") -> tuple[bool, str]:
+    of_run, entry = read
+    return of_run, entry.source
 
 
 def _job_of(name: str, found: "list[Log | Unread]") -> str:
@@ -227,7 +239,8 @@ def compare_inputs(
     proof = known_proof(**{name: given[name] for name in ON_NODES})
     columns = load(*inputs, store=store, fabrics=given["fabric_of_each"], known=proof)
     if baseline:
-        columns = [*columns, _baseline_column(baseline, inputs[0], columns[0].label, store)]
+        label = columns[0].label
+        columns = [*columns, _baseline_column(baseline, inputs[0], label, store)]
     columns = with_labels(columns, given["labels"])
     # Configurations that were planned together: each fabric has the endpoint that suits it.
     allow = (*given["allow"], "endpoint") if len(inputs) == 1 else given["allow"]
@@ -236,7 +249,7 @@ def compare_inputs(
     verdict = check(parsed_gates, comparison, strict=strict) if gates else None
     terminal.write_junit(given["junit"], comparison, verdict)
     terminal.print_comparison(comparison, form, verdict=verdict)
-    return worst(comparison.status, verdict.status if verdict else Exit.FINE)
+    return comparison.status if verdict is None else worst(comparison.status, verdict.status)
 
 
 def _baseline_column(baseline: str, first: str, label: str, store: Path) -> "Column":

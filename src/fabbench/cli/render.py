@@ -49,7 +49,8 @@ class _RenderCommand(RunCommand):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             flag = error.option_name
-            if not any(flag in each.opts for each in RunCommand(self.benchmark).params):
+            known = RunCommand(self.benchmark).params
+            if not any(flag in each.opts for each in known):
                 raise
             text = f"{flag} works with fabbench run only: render contacts no machine."
             hint = (
@@ -64,7 +65,8 @@ class _RenderCommand(RunCommand):
             raise RequestError(
                 "--repeat auto has no effect in a script.", hint="Give a number of repeats."
             )
-        click.echo(_document(self.request(ctx), ctx.params["as_form"]), nl=False)
+        document = _document(self.request(ctx), ctx.params["as_form"])
+        click.echo(document, nl=False)
         return Exit.FINE
 
 

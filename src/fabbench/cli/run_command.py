@@ -380,20 +380,21 @@ def _lines(execution: "Execution", inventory: "Inventory", request: "RunRequest"
     env: dict[str, str] = {}
     for command in step.commands:
         env |= command.env
-    variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
+    words = [f"{name}={shlex.quote(value)}" for name, value in env.items()]
+    variables = " ".join(words)
     yield f"Environment: {variables or 'unchanged'}"
     if not step.pair:
         commands = tuple(replace(each, unset=()) for each in step.commands)
         launcher = launcher_named(request.target.launcher)
         shown = replace(step, commands=commands)
-        words = launcher.command_line(shown, hosts, request.target)
-        yield f"Command:     {shlex.join(words)}"
+        line = shlex.join(launcher.command_line(shown, hosts, request.target))
+        yield f"Command:     {line}"
     else:
         for command in step.commands:
-            where = "every host"
-            if command.role:
-                where = f"{command.role} on {hosts[command.host].name}"
-            yield f"Command:     {shlex.join(command.argv)}   ({where})"
+            host = hosts[command.host].name
+            where = f"{command.role} on {host}" if command.role else "every host"
+            line = shlex.join(command.argv)
+            yield f"Command:     {line}   ({where})"
     if others:
         ends = others if len(others) == 1 else [others[0], others[-1]]
         labels = " … ".join(each.label for each in ends)

@@ -55,10 +55,8 @@ class AnswerOptions:
     groups: str | None = option(
         Text("a file, label:KEY or switch", "FILE|label:KEY|switch"),
         "Which rack, switch or other group nodes are in: a file with lines such as node[01-08] "
-        "rack-1; the "
-        "value of a label of Kubernetes nodes; or the lowest switch in Slurm's topology. Tests "
-        "between "
-        "groups are judged apart, and groups can be suspects.",
+        "rack-1; the value of a label of Kubernetes nodes; or the lowest switch in Slurm's "
+        "topology. Tests between groups are judged apart, and groups can be suspects.",
     )
     print_cordon: str | None = option(
         Choice(CORDON),
@@ -136,10 +134,9 @@ def print_answer(
     terminal.write_drawn(text)
     if len(diagnosis.suspects) > diagnosis.slow_path:
         return Exit.BAD_ANSWER
-    open_ends = (diagnosis.undecided, diagnosis.contradiction, unfinished)
-    return (
-        Exit.UNTRUSTED if any(open_ends) else Exit.BAD_ANSWER if diagnosis.slow_path else Exit.FINE
-    )
+    if diagnosis.undecided or diagnosis.contradiction or unfinished:
+        return Exit.UNTRUSTED
+    return Exit.BAD_ANSWER if diagnosis.slow_path else Exit.FINE
 
 
 MODES = ("diagnose", "pairs", "single", "rails")
@@ -236,8 +233,10 @@ class SweepCommand(RunCommand):
             ("partners", PARTNERS),
         ):
             if name in own and own["mode"] not in modes:
-                text = f"--{name} has no effect with --mode {own['mode']}."
-                raise RequestError(text, hint=f"It is for {', '.join(modes)}.")
+                mode = own["mode"]
+                valid = ", ".join(modes)
+                text = f"--{name} has no effect with --mode {mode}."
+                raise RequestError(text, hint=f"It is for {valid}.")
         from_cluster = groups_from_cluster(how.groups)
         of_run = without(line.given, declared(SweepOptions))  # --max-time is the sweep's
         return SweepRequest(
@@ -293,13 +292,11 @@ def _print(result: "SweepRun", how: AnswerOptions) -> Exit:
         end_sweep(result.sweep, answer)
     else:
         again = shlex.join(["fabbench", "run", "--resume", str(path)])
-        why = (
-            "Interrupted"
-            if result.interrupted
-            else "The time is up"
-            if result.out_of_time
-            else "It failed"
-        )
+        why = "It failed"
+        if result.interrupted:
+            why = "Interrupted"
+        elif result.out_of_time:
+            why = "The time is up"
         terminal.notify(f"{why}. Tests that ended were saved. To resume: {again}")
     # What an error kept from being tested is undecided for no other reason.
     return ended(result, Exit.FINE if result.failure else answer)
@@ -379,10 +376,8 @@ def _read(ctx: click.Context, sources: tuple[str, ...], store: Path, metric: str
     logs = read_sweep_logs(sources, store, metric)
     for source, reason in logs.left_out[:_MAX_NAMED]:
         terminal.notify(f"Left out: {source}: {reason}")
-    if len(logs.left_out) > _MAX_NAMED:
-        terminal.notify(
-            f"Left out: {len(logs.left_out) - _MAX_NAMED} more. --format json names all."
-        )
+    if more := len(logs.left_out[_MAX_NAMED:]):
+        terminal.notify(f"Left out: {more} more. --format json names all.")
     for source, meaning in logs.slow_nics:
         terminal.notify(f"Slow NIC: {source}: {meaning}")
     group_of = groups_of(how.groups, logs.nodes) if how.groups else logs.group_of

@@ -1,6 +1,4 @@
-"""What several commands write: comparisons on standard output.
-
-Errors, sentences and progress on stderr.
+"""What several commands write: results on standard output; sentences and progress on stderr.
 
 While the command line runs, both streams are `SafeStream`s: no text that passes them can control a
 terminal or be a command of a CI system, no matter what code wrote it and how.
@@ -14,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from shutil import get_terminal_size
@@ -42,22 +41,15 @@ _FOLDED = 16  # Columns for the last column of a list, at least
 _MANY = 16  # Minimum number of files for which progress is shown
 
 _STYLE = lazy(r"(\x1b\[[\d;]*m)")
-_MOVE = lazy(
-    r"(\x1b\[(?:[\d;]*[mA-HJK]|\?25[hl])|\r)"
-)  # Also what rich writes to redraw a table in place
+_MOVE = lazy(r"(\x1b\[(?:[\d;]*[mA-HJK]|\?25[hl])|\r)")
+"""Also what rich writes to redraw a table in place."""
 
 
 class SafeStream:
-    """A text stream that lets only printable text out.
-
-    Otherwise it is like the stream that it wraps.
-    """
+    """A text stream that lets only printable text out, and is else the stream that it wraps."""
 
     def __init__(self, stream: IO[str], let_pass: re.Pattern[str] | None = None) -> None:
-        """`let_pass` matches, in a group, escape sequences that may pass.
-
-        For text that rich has drawn.
-        """
+        """`let_pass` matches, in a group, sequences that may pass: for text that rich has drawn."""
         self.raw = stream  # The stream as it is, on which nothing is made safe
         self._let_pass = let_pass
         # On a full disk, or with nobody at its other end: a run goes on, and cleans up.
@@ -66,20 +58,18 @@ class SafeStream:
         self.buffer = None  # no bytes: they would bypass it
 
     def write(self, text: Any) -> int:
-        """Write text. Anything but plain text is written as escapes.
-
-        See `fabbench.model.messages`.
-        """
+        """Write text, anything but plain text as escapes: see `fabbench.model.messages`."""
         if isinstance(text, bytes):  # as click writes completions
             text = text.decode()
-        parts = (
-            [text] if self._let_pass is None or "\x1b" not in text else self._let_pass.split(text)
-        )
+        parts = [text]
+        if self._let_pass is not None and "\x1b" in text:
+            parts = self._let_pass.split(text)
         for index in range(0, len(parts), 2):
             # A sequence between two parts may begin a line.
             before = "" if index and "#" not in self._line else self._line
             shown = printable(before + parts[index])
-            parts[index], self._line = shown[len(before) :], unfinished(shown)
+            parts[index] = shown[len(before) :]
+            self._line = unfinished(shown)
         with contextlib.suppress(*self._lost):
             self.raw.write("".join(parts))
         return len(text)
@@ -100,9 +90,7 @@ class SafeStream:
 
 @contextmanager
 def safe_streams() -> Iterator[None]:
-    """Make standard output and error safe.
-
-    A character that they cannot encode is written as an escape.
+    """Make standard output and error safe: what they cannot encode is written as an escape.
 
     Exit if a standard stream is closed: the next file to be opened would take its place.
     """
@@ -128,11 +116,9 @@ def safe_streams() -> Iterator[None]:
 
 
 def _letting_pass(stream: IO[str], let_pass: re.Pattern[str]) -> IO[str]:
-    return (
-        cast("IO[str]", SafeStream(stream.raw, let_pass))
-        if isinstance(stream, SafeStream)
-        else stream
-    )
+    if not isinstance(stream, SafeStream):
+        return stream
+    return cast("IO[str]", SafeStream(stream.raw, let_pass))
 
 
 def write_drawn(text: str) -> None:
@@ -146,11 +132,9 @@ def write_drawn(text: str) -> None:
 
 
 def drawn(render: Callable[..., str], *what: Any, **more: Any) -> str:
-    """Return what a function of `fabbench.report` writes.
-
-    On a terminal in color, and in its width.
-    """
-    return render(*what, **{"color": in_color(sys.stdout), "width": width(), **more})
+    """Return what a function of `fabbench.report` writes: as fits on a terminal, in color."""
+    how: dict[str, Any] = {"color": in_color(sys.stdout), "width": width()}
+    return render(*what, **(how | more))
 
 
 def console() -> "Console":
@@ -160,14 +144,19 @@ def console() -> "Console":
     """
     from rich.console import Console
 
-    stream, plain = _letting_pass(sys.stderr, _MOVE), not in_color(sys.stderr)
+    stream = _letting_pass(sys.stderr, _MOVE)
+    plain = not in_color(sys.stderr)
     return Console(file=stream, no_color=plain, highlight=False, emoji=False, markup=False)
 
 
 def in_color(stream: IO[str]) -> bool:
-    """Return whether a stream is a terminal that shows colors, and nobody asked for none (https://no-color.org)."""
-    plain = "colors" in _unwanted or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return not plain and stream.isatty()
+    """Return whether a stream is a terminal that shows colors, unless they are unwanted.
+
+    See https://no-color.org.
+    """
+    if "colors" in _unwanted or os.environ.get("NO_COLOR"):
+        return False
+    return os.environ.get("TERM") != "dumb" and stream.isatty()
 
 
 def width() -> int | None:
@@ -196,21 +185,20 @@ def is_quiet() -> bool:
 
 
 def write_line(text: str, *, err: bool = False) -> None:
-    """Write one line, whatever names are in it.
-
-    On a terminal in its width, with verdicts in color.
-    """
+    """Write one line, whatever names are in it; on a terminal in its width, verdicts in color."""
     stream = sys.stderr if err else sys.stdout
     if not stream.isatty():
         click.echo(unbroken(text), err=err)
         return
     from fabbench.report.table import folded, toned
 
-    indent = " " * (len(text) - len(text.lstrip()) + 2)
-    lines = "".join(
-        f"{line}\n" for line in folded(text, get_terminal_size().columns, indent=indent)
-    )
-    _letting_pass(stream, _STYLE).write(toned(lines) if in_color(stream) else lines)
+    own_indent = len(text) - len(text.lstrip())
+    indent = " " * (own_indent + 2)
+    folded_lines = folded(text, get_terminal_size().columns, indent=indent)
+    lines = "".join(f"{line}\n" for line in folded_lines)
+    if in_color(stream):
+        lines = toned(lines)
+    _letting_pass(stream, _STYLE).write(lines)
     stream.flush()
 
 
@@ -229,7 +217,8 @@ def say_unread(unread: "Sequence[Unread]") -> Exit:
     """Say which files have no result, and why; return the matching exit status."""
     for entry in unread:
         reason = entry.reason.removeprefix(f"{entry.source} ")
-        say(f"{'Note' if entry.remark else 'Error'}: {entry.source}: {reason}")
+        kind = "Note" if entry.remark else "Error"
+        say(f"{kind}: {entry.source}: {reason}")
     return Exit.FINE if all(entry.remark for entry in unread) else Exit.REFUSED
 
 
@@ -255,36 +244,51 @@ def show(render: Callable[..., str], *what: Any, **more: Any) -> None:
 
 
 def print_table(table: "Table", spare: Sequence[str], *, wide: bool) -> None:
-    """Write a table so that it fits on the terminal.
-
-    With fewer of the columns that it can `spare`, in their order.
+    """Write a table so that it fits on the terminal, without some columns that it can `spare`.
 
     Columns that say the same in every row go first, into a note; another note names the others.
     """
     from fabbench.report.table import columns_of, to_terminal
 
     room = None if wide else width()
-    # The last column is folded between words.
-    grid = replace(
-        table, rows=[(*row[:-1], row[-1][:_FOLDED]) for row in table.rows], headline="", notes=()
-    )
-    values = {name: {row[index] for row in table.rows} for index, name in enumerate(table.header)}
-    kept = [*values]
-    for name in sorted(filter(values.__contains__, spare), key=lambda name: len(values[name]) > 1):
-        drawn_ = to_terminal([columns_of(grid, [*map(table.header.index, kept)])])
-        if room is None or max(map(len, drawn_.splitlines())) <= room:
-            break
-        kept.remove(name)
-    same = [
-        f"{name.lower()} {''.join(values[name])}"
-        for name in values.keys() - kept
-        if len(values[name]) == 1
-    ]
-    gone = [name for name in values.keys() - kept if len(values[name]) > 1]
-    notes = [f"Every row: {', '.join(sorted(same))}."] if same else []
-    notes += [f"Not shown: {', '.join(sorted(gone))}. --wide shows all columns."] if gone else []
+    values: dict[str, set[str]] = {}
+    for index, name in enumerate(table.header):
+        values[name] = {row[index] for row in table.rows}
+    candidates = [name for name in spare if name in values]
+    candidates.sort(key=lambda name: len(values[name]) > 1)
+    kept = list(table.header)
+    if room is not None:
+        while candidates and _narrowest(table, kept) > room:
+            kept.remove(candidates.pop(0))
+    same = []
+    gone = []
+    for name in sorted(values.keys() - kept):
+        if len(values[name]) > 1:
+            gone.append(name)
+        else:
+            same += [f"{name.lower()} {value}" for value in values[name]]
+    notes = list(table.notes)
+    if same:
+        every = ", ".join(same)
+        notes.append(f"Every row: {every}.")
+    if gone:
+        names = ", ".join(gone)
+        notes.append(f"Not shown: {names}. --wide shows all columns.")
     shown = columns_of(table, [*map(table.header.index, kept)])
-    show(to_terminal, [replace(shown, notes=(*table.notes, *notes))], width=room)
+    show(to_terminal, [replace(shown, notes=notes)], width=room)
+
+
+def _narrowest(table: "Table", names: Sequence[str]) -> int:
+    """Return the width of some columns, the last of which may be folded between words."""
+    from fabbench.report.table import columns_of, to_terminal
+
+    rows = []
+    for *cells, last in table.rows:
+        rows.append([*cells, last[:_FOLDED]])
+    grid = replace(table, rows=rows, headline="", notes=())
+    columns = [*map(table.header.index, names)]
+    lines = to_terminal([columns_of(grid, columns)]).splitlines()
+    return max(map(len, lines))
 
 
 def remove(
@@ -292,13 +296,15 @@ def remove(
 ) -> Exit:
     """Remove runs, unless the answer is no; without a terminal, `hint` says what removes them."""
     interactive = sys.stdin is not None and sys.stdin.isatty()
-    if not yes and not (
-        interactive and click.confirm(f"Remove {counted(len(found), 'run')}?", err=True)
-    ):
-        say("Nothing was removed." + ("" if interactive else f" {hint}"))
+    what = counted(len(found), "run")
+    if not yes and not interactive:
+        say(f"Nothing was removed. {hint}")
+        return Exit.BAD_ANSWER
+    if not yes and not click.confirm(f"Remove {what}?", err=True):
+        say("Nothing was removed.")
         return Exit.BAD_ANSWER
     remove_them(found)
-    say(f"Removed {counted(len(found), 'run')}.")
+    say(f"Removed {what}.")
     return Exit.FINE
 
 
@@ -331,9 +337,11 @@ def write_junit(path: Path | None, comparison: "Comparison", verdict: "Verdict |
 
 def print_verdict(verdict: "Verdict | None") -> None:
     """Write the results of gates to stderr."""
-    for breach in verdict.breaches if verdict else ():
+    if verdict is None:
+        return
+    for breach in verdict.breaches:
         say(f"Gate failed: {breach}")
-    for gate in verdict.passed if verdict else ():
+    for gate in verdict.passed:
         notify(f"Gate passed: {gate}")
 
 
@@ -353,11 +361,13 @@ def write_page(
         for each in stored_sections(runs, metric, sizes, first=len(sections) + 1):
             written.append(each)
             read()
-    sys.stdout.writelines(page_of([*sections, *(each.section for each in written)]))
+    sections += [each.section for each in written]
+    sys.stdout.writelines(page_of(sections))
     status = Exit.FINE
     for each in written:
+        measured = Exit.FINE if each.measured else Exit.UNTRUSTED
         damaged = say_damage(each.path.name, each.damage)
-        status = worst(status, damaged or (Exit.FINE if each.measured else Exit.UNTRUSTED))
+        status = worst(status, damaged or measured)
     return status
 
 
@@ -366,11 +376,12 @@ def say_next(path: Path) -> None:
     notify(f"Run: {path}")
     if is_quiet() or not sys.stderr.isatty():
         return
-    usual = Path(os.environ.get("FABBENCH_STORE") or STORE).resolve() == path.parent.resolve()
-    name, store = (
-        path.name.rpartition("-")[2],
-        "" if usual else f" --store {quote(str(path.parent))}",
-    )
+    name = path.name.rpartition("-")[2]
+    usual = Path(os.environ.get("FABBENCH_STORE") or STORE)
+    store = ""
+    if usual.resolve() != path.parent.resolve():
+        folder = quote(str(path.parent))
+        store = f" --store {folder}"
     for what, words in (
         ("What carried it:", f"explain {name}"),
         ("A page to send:", f"report {name} -o report.html"),
@@ -399,16 +410,16 @@ def print_notes(error: BaseException) -> None:
 
 def is_live() -> bool:
     """Return whether standard error can show what changes."""
-    return (
-        not is_quiet() and sys.stderr.isatty() and os.environ.get("TERM") not in {"dumb", "unknown"}
-    )
+    moves = os.environ.get("TERM") not in {"dumb", "unknown"}
+    return moves and not is_quiet() and sys.stderr.isatty()
 
 
 @contextmanager
 def changing(*, wanted: bool = True) -> Iterator[Show]:
-    """Yield what draws text after a bar, and lines below it, in place of those before, if it `is_live` and `wanted`.
+    """Yield what draws text after a bar, and lines below it, in place of those before.
 
-    It draws in the thread that calls it. What is written meanwhile stands above.
+    It does nothing unless it `is_live` and `wanted`. It draws in the thread that calls it. What is
+    written meanwhile stands above.
     """
     if not wanted or not is_live():
         yield lambda *_: None
@@ -420,14 +431,16 @@ def changing(*, wanted: bool = True) -> Iterator[Show]:
 
     from fabbench.report.table import cut
 
-    on, text = console(), TextColumn("{task.description}", markup=False)
+    on = console()
+    text = TextColumn("{task.description}", markup=False)
     bar = Progress(BarColumn(10), text, console=on, auto_refresh=False)
     task = bar.add_task("")
+    one_line = partial(Text, no_wrap=True, overflow="ellipsis")
     with Live(console=on, auto_refresh=False, transient=True, vertical_overflow="crop") as live:
 
         def show(what: str, done: float, total: float, lines: Sequence[str] = ()) -> None:
             bar.update(task, description=cut(what, on.width - 12), completed=done, total=total)
-            below = [Text(unbroken(line), no_wrap=True, overflow="ellipsis") for line in lines]
+            below = [one_line(unbroken(line)) for line in lines]
             live.update(Group(bar.get_renderable(), *below), refresh=True)
 
         yield show
@@ -437,10 +450,12 @@ def changing(*, wanted: bool = True) -> Iterator[Show]:
 def files_progress(count: int) -> Iterator[Callable[[], None]]:
     """Show how many of `count` files have been read; yield a function to call after each."""
     number = itertools.count(1)
+    step = max(1, count // 100)
     with changing(wanted=count >= _MANY) as show:
 
         def read() -> None:
-            if (done := next(number)) % max(1, count // 100) == 0:
+            done = next(number)
+            if done % step == 0:
                 show(f"reading {done}/{count}", done, count)
 
         yield read
