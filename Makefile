@@ -109,7 +109,7 @@ lint:
 	.venv/bin/lint-imports
 	.venv/bin/python -m mypy
 	.venv/bin/hadolint docker/*/Dockerfile
-	.venv/bin/python -m tests.performance.size --check
+	.venv/bin/python -m tests.performance.size check
 
 size:
 	@$(PREPARE) dev

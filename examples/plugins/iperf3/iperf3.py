@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fabbench.benchmarks import Benchmark, Reading, Signature, engine
-from fabbench.benchmarks.libfabric.plan import PORT, SERVER, pair_step
+from fabbench.benchmarks.pairs import PORT, SERVER, pair_step
 from fabbench.benchmarks.standard import Work
 from fabbench.model.compat import override
 from fabbench.model.hosts import Host, Needs

@@ -28,10 +28,13 @@ Points at once, and the full record once its execution has ended.
 """
 
 UNREADABLE = "\N{REPLACEMENT CHARACTER}"
-"""Ends a fragment of a torn line whose last characters may belong to the host name in NCCL's debug text."""
-Shortcut: TypeAlias = Callable[
-    [str, int], Sequence[Point] | None
-]  # reads a line, given its text and its number
+"""Ends a fragment of a torn line.
+
+The last characters before it may belong to the host name in NCCL's debug text.
+"""
+
+Shortcut: TypeAlias = Callable[[str, int], Sequence[Point] | None]
+"""Reads a line, given its text and its number."""
 
 
 class Reader(Protocol):
@@ -43,9 +46,9 @@ class Reader(Protocol):
     """
 
     def feed(self, line: Line) -> Sequence[Reading] | None:
-        """Read one line. None.
+        """Read one line.
 
-        Not a line of this benchmark, and no sign that its output begins here.
+        None: not a line of this benchmark, and no sign that its output begins here.
         """
 
     def shortcut(self, rank: str) -> Shortcut | None:
@@ -76,10 +79,12 @@ class Reader(Protocol):
 class Signature(NamedTuple):
     """A line that only one benchmark prints. Any text before it is a launcher's prefix."""
 
-    word: str  # a word of the line, searched for first
-    # a regular expression that matches from the first nonblank character that the program prints
+    word: str
+    """A word of the line, searched for first."""
     pattern: str
-    begins: bool = True  # whether results follow: true for a banner or a header, false for a footer
+    """A regular expression that matches from the first nonblank character of the program's."""
+    begins: bool = True
+    """Whether results follow: true for a banner or a header, false for a footer."""
 
 
 class Benchmark(ABC):
@@ -89,34 +94,35 @@ class Benchmark(ABC):
     states only what differs.
     """
 
-    joins_groups: bool = (
-        False  # Whether one execution may print in several stream groups (client, server)
-    )
-    joins_steps: bool = (
-        False  # Whether the steps of one execution are one record, as a pair of programs per size
-    )
-    between_two: bool = (
-        False  # Whether it runs one program at each end, so that ranks and GPUs do not apply
-    )
-    # Whether comparisons always show its rates in GB/s with two decimals, as its own tables do
+    joins_groups: bool = False
+    """Whether one execution may print in several stream groups (client, server)."""
+    joins_steps: bool = False
+    """Whether the steps of one execution are one record, as a pair of programs per size."""
+    between_two: bool = False
+    """Whether it runs one program at each end, so that ranks and GPUs do not apply."""
     one_scale: bool = False
+    """Whether comparisons always show its rates in GB/s with two decimals, as its own tables do."""
     versions: Sequence[str] = (
         "nccl",
         "libfabric",
         "plugin",
         "cuda",
-    )  # Facts that are versions, in output order
+    )
+    """Facts that are versions, in output order."""
     python_packages: Sequence[str] = ()
     """What its program needs from PyPI, as pip requirements.
 
     Modal apps install it into the default image.
     """
-    signatures: Sequence[Signature] = ()  # Lines that identify its output anywhere
+    signatures: Sequence[Signature] = ()
+    """Lines that identify its output anywhere."""
     first_words: Sequence[str] = ()
-    """Every line that starts its reader, or that the reader needs before that, contains one of them: the
-    reader is created for the first such line. Empty: it is created for any line."""
-    # A regular expression for its programs' names; a file with one and no result is reported
+    """Words of which every line that the reader has to see first contains one.
+
+    The reader is created for the first such line. Empty: it is created for any line.
+    """
     program_names: str = ""
+    """A regular expression for its programs' names; a file with one and no result is reported."""
     default_metrics: Sequence[str] = tuple(
         dict.fromkeys(("busbw", "bandwidth", "latency", "time", *METRICS))
     )
@@ -126,21 +132,20 @@ class Benchmark(ABC):
 
     A gate on any other metric is refused before a run.
     """
-    # The field of the work that names the cases to run: one, or several. Empty: it has one case
     cases_field: str = ""
-    network_shown: str = (
-        ""  # What makes its programs print what carries the data, to end `With …`; empty: not known
-    )
+    """The field of the work that names the cases to run, one or several. Empty: it has one."""
+    network_shown: str = ""
+    """What makes its programs print what carries the data, to end `With …`. Empty: not known."""
     resolution: Mapping[str, Sequence[float]] = MappingProxyType({})
-    """Metric → the steps in which it may be printed, coarsest first, in base units. Absent.
+    """Metric → the steps in which it may be printed, coarsest first, in base units.
 
-    Not rounded.
+    Absent: not rounded.
     """
 
     def may_begin(self, text: str) -> bool:
-        """Return whether a fresh reader has to see a line. Called for every line.
+        """Return whether a fresh reader has to see a line.
 
-        It must be fast.
+        Called for every line: it must be fast.
         """
         for word in self.first_words:
             if word in text:
@@ -161,17 +166,17 @@ class Benchmark(ABC):
 
     Empty: it is not swept. A test should take seconds: a sweep runs many.
     """
-    sweep_metric: str = (
-        ""  # The metric by which a sweep compares nodes; empty: the first of the case
-    )
-    summary: str = ""  # Its description in the list of `fabbench run`: one sentence
+    sweep_metric: str = ""
+    """The metric by which a sweep compares nodes. Empty: the first of the case."""
+    summary: str = ""
+    """Its description in the list of `fabbench run`: one sentence."""
     help: str = ""
     """The text of `fabbench run NAME --help`, with examples (``Example: …``) at the end."""
 
     def work_type(self) -> type[Any] | None:
-        """Return the dataclass of what it measures (`fabbench.benchmarks.standard.Work`); None.
+        """Return the dataclass of what it measures (`fabbench.benchmarks.standard.Work`).
 
-        It is not run.
+        None: it is not run.
 
         Its fields declare the options of ``fabbench run NAME`` (`fabbench.model.options.option`).
         """
@@ -186,20 +191,26 @@ class Benchmark(ABC):
         return ()
 
     def each_nic(self, work: Any) -> Any:
-        """Return the work changed to measure the NICs of a host one by one, where it can choose them."""
+        """Return the work changed to measure a host's NICs one by one, where it can choose them."""
         return work
 
     def nics(self, work: Any, fabric: str, host: "Host") -> Sequence[str]:
-        """Return the NICs of a host that a work can measure one by one; empty: it cannot choose."""
+        """Return the NICs of a host that a work can measure one by one.
+
+        Empty: it cannot choose.
+        """
         del work, fabric, host
         return ()
 
     def on_nic(self, work: Any, nic: str) -> Any:
-        """Return the work changed to measure over one of `nics` on each host, where its field is `devices`."""
+        """Return the work changed to measure over one of `nics` on each host.
+
+        The field of the work is `devices`.
+        """
         return replace(work, devices=(nic,))
 
     def is_document(self, head: bytes) -> bool:
-        """Return whether a file that begins like this looks like its own document format, such as JSON."""
+        """Return whether a file that begins like this may be its own document, such as JSON."""
         del head
         return False
 
@@ -258,7 +269,7 @@ class Benchmark(ABC):
         return self.resolution.get(metric, ())
 
     def transports(self, fabric: str) -> frozenset[str]:
-        """Return the values of the fact `transport` that prove a fabric, named like NCCL's networks.
+        """Return the values of the fact `transport` that prove a fabric, as NCCL names networks.
 
         Raise RequestError for a fabric that the benchmark never supports.
         """

@@ -8,15 +8,12 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar
 
+from fabbench.benchmarks.pairs import PORT, SERVER, pair_step
 from fabbench.benchmarks.standard import Work
 from fabbench.model.compat import override
 from fabbench.model.fabrics import Rail, paired_devices, provider
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.plan import Command, Step
-from fabbench.model.units import format_size
-
-PORT, SERVER = "{port}", "{server}"
-"""Words of a command that are filled in when it runs: a free port, and the server's address."""
 
 INTERFACE = {name: f"FI_{name.upper()}_IFACE" for name in ("tcp", "udp", "sockets", "net")}
 """Provider → the variable that sets its interface: libfabric 1.17 ignores ``-d`` for these."""
@@ -239,24 +236,6 @@ class LibfabricWork(Work):
         )
         # FI_PROVIDER would hide providers from the program, and cluster images set it.
         return Command(argv=argv, role=role, host=at, env=env, unset=("FI_PROVIDER",))
-
-
-def pair_step(
-    execution: str,
-    commands: tuple[Command, ...],
-    facts: Mapping[str, str | int],
-    *,
-    timeout_s: float,
-) -> Step:
-    """Return the step of a server and a client, named after the `device` and the `size` in its facts."""
-    device, size = str(facts.get("device", "")), facts.get("size")
-    return Step(
-        id=f"{execution}/{device}{'-' if device else ''}{'all' if size is None else size}",
-        label=f"{device} {'all sizes' if size is None else format_size(int(size))}".strip(),
-        commands=commands,
-        timeout_s=timeout_s,
-        facts=facts,
-    )
 
 
 def _device(domain: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fabbench.benchmarks.libfabric.plan import PORT, SERVER, pair_step
+from fabbench.benchmarks.pairs import PORT, SERVER, pair_step
 from fabbench.benchmarks.standard import MEMORY, Work, devices, extra, sizes, timeout
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import INTRA_HOST, Rail, paired_devices
