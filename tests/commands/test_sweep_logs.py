@@ -140,15 +140,15 @@ def test_tolerance_says_how_slow_is_bad(tmp_path: Path) -> None:
     assert sweep("--from", str(folder), "--tolerance", "30%").exit_code == 0
 
 
-def test_a_group_whose_nodes_are_all_bad_is_named(tmp_path: Path) -> None:
+def test_a_group_whose_nodes_are_all_slow_is_a_slow_group(tmp_path: Path) -> None:
     folder = pair_logs(tmp_path / "logs", {"node-0": 0.5, "node-1": 0.5, "node-2": 0.5})
     groups = tmp_path / "groups"
     groups.write_text("node-[0-2] rack-1\nnode-[3-4]  rack-2  # the new one\nnode-[5-7],rack-3")
     more = ("--groups", str(groups), "--confidence", "95%", "--format", "json")
     document = json.loads(sweep("--from", str(folder), *more).stdout)
-    (suspect,) = document["suspects"]
-    assert document["undecided"] == []
-    assert (suspect["kind"], suspect["name"]) == ("group", "rack-1")
+    (suspect,) = document["undecided"]
+    assert document["suspects"] == []
+    assert (suspect["kind"], suspect["verdict"]) == ("group", "slow-group")
     assert suspect["nodes"] == ["node-0", "node-1", "node-2"]
     groups.write_text("node-[0-2] rack-1\n")
     missing = sweep("--from", str(folder), "--groups", str(groups))

@@ -17,7 +17,7 @@ from fabbench.cli.run_command import RESUMED, RunCommand, RunGroup, ended, inter
 from fabbench.launchers import LABEL, SWITCH, options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, MachineError, RequestError
-from fabbench.model.log import METRICS, Outcome
+from fabbench.model.log import Outcome
 from fabbench.model.messages import counted
 from fabbench.model.options import Choice, Option, Seconds, Text, Type, Whole, declared, option
 from fabbench.report.sweep_report import CORDON, FORMATS
@@ -253,8 +253,7 @@ def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exi
 
     Raise MachineError where there is nothing to judge.
     """
-    from fabbench.runs.sweep import unfinished
-    from fabbench.sweep.readings import Readings
+    from fabbench.runs.sweep import readings_of, unfinished
 
     document, tests = sweep.document, sweep.tests
     if not any(each.result.figure for each in tests):
@@ -265,7 +264,7 @@ def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exi
         )
     how = replace(how, confidence=document.confidence, tolerance=document.tolerance)
     left = "" if whole else unfinished(sweep)
-    readings = Readings(METRICS[document.metric], document.nodes, group_of=document.group_of)
+    readings = readings_of(document)
     answer = print_answer(sweep.results, readings, how, unfinished=left)
     unproven = sum(each.outcome == Outcome.UNPROVEN for each in tests)
     if unproven:

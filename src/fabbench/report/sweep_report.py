@@ -23,7 +23,7 @@ from fabbench.sweep.values import Suspect, SuspectKind
 if TYPE_CHECKING:
     from fabbench.model.log import Metric
     from fabbench.sweep.matrix import Matrix
-    from fabbench.sweep.values import Diagnosis
+    from fabbench.sweep.values import Diagnosis, NodeGroup
 
 FORMATS = ("markdown", "json", "csv", "svg", "terminal")
 _FEW = 4  # Maximum number of typical figures in the headline
@@ -48,7 +48,8 @@ def render_sweep(report: SweepReport, form: str = "markdown", **drawing: Any) ->
     if form == "svg":
         return to_svg_file([heat_map(report.matrix, headline(report))])
     suspects = suspects_table(report)
-    first, *others = [*([groups_table(report)] if report.diagnosis.groups else []), suspects]
+    groups = groups_table(report)
+    first, *others = [groups, suspects] if groups.rows else [suspects]
     tables = [replace(first, headline=headline(report)), *others]
     text = write_result(
         form, lambda: tables, lambda: sweep_document(report), lambda: to_csv(suspects), **drawing
@@ -73,46 +74,64 @@ def headline(report: SweepReport) -> str:
 
 
 def groups_table(report: SweepReport) -> Table:
-    """Return the groups.
+    """Return the groups that have figures.
 
-    Their own pairs' figure, that of pairs with others, and how many times better their own is.
+    Their own pairs' figure, that of pairs with others, how many times better their own is, and how
+    many tests these are.
     """
-    groups, lower, rows = report.diagnosis.groups, report.metric.lower_is_better, []
-    unit = scale(
-        report.metric.unit,
-        max((each.inside or each.between or 0.0 for each in groups), default=1.0),
-    )
-    for each in groups:
-        figures = [
-            unit.quantity(float(f"{one:.3g}")) if one else "-"
-            for one in (each.inside, each.between)
-        ]
-        ratio = each.inside / each.between if each.inside and each.between else 0.0
-        factor = f"{format_decimal(1 / ratio if lower else ratio, 1)}x" if ratio else "-"
-        nodes = cut(compress_hostlist(each.nodes), _LONGEST)
-        rows.append((each.name, nodes, str(len(each.nodes)), *figures, factor))
+    groups = [each for each in report.diagnosis.groups if each.inside or each.between]
+    if not groups:
+        return Table(header=(), rows=[], align="")
+    highest = max(each.inside or each.between or 0.0 for each in groups)
+    unit = scale(report.metric.unit, highest)
+
+    def quantity(figure: float | None) -> str:
+        return unit.quantity(float(format(figure, ".3g"))) if figure else "-"
+
     return Table(
-        header=("group", "nodes", "count", "inside", "to others", "factor"),
-        rows=rows,
-        align="llrrrr",
+        header=("group", "nodes", "count", "inside", "to others", "factor", "tests"),
+        rows=[
+            (
+                each.name,
+                cut(compress_hostlist(each.nodes), _LONGEST),
+                str(len(each.nodes)),
+                quantity(each.inside),
+                quantity(each.between),
+                _factor(each, lower_is_better=report.metric.lower_is_better),
+                "{} + {}".format(*each.pairs),
+            )
+            for each in groups
+        ],
+        align="llrrrrr",
     )
+
+
+def _factor(group: "NodeGroup", *, lower_is_better: bool) -> str:
+    """Return how many times better a group's own pairs are than those with others."""
+    if not group.inside or not group.between:
+        return "-"
+    ratio = group.inside / group.between
+    factor = format_decimal(1 / ratio if lower_is_better else ratio, 1)
+    return f"{factor}x"
 
 
 def suspects_table(report: SweepReport) -> Table:
     """Return suspects, the most certain first, then what is undecided, and what to do next."""
-    rows = [
-        (verdict, each.kind.value, each.name, confidence_text(each.confidence), each.evidence)
-        for verdict, some in (
-            ("bad", report.diagnosis.suspects),
-            ("undecided", report.diagnosis.undecided),
-        )
-        for each in some
-    ]
-    header, align = (
-        (("verdict", "kind", "name", "confidence", "evidence"), "lllrl") if rows else ((), "")
-    )
+    rows = [_row("bad", each) for each in report.diagnosis.suspects]
+    rows += [_row("undecided", each) for each in report.diagnosis.undecided]
     notes = str(rendered("sweep_notes.txt", diagnosis=report.diagnosis)).splitlines()
-    return Table(header=header, rows=rows, align=align, notes=notes)
+    if not rows:
+        return Table(header=(), rows=rows, align="", notes=notes)
+    header = ("verdict", "kind", "name", "confidence", "evidence")
+    return Table(header=header, rows=rows, align="lllrl", notes=notes)
+
+
+def _row(verdict: str, suspect: Suspect) -> tuple[str, ...]:
+    known = _record(verdict, suspect)
+    confidence = confidence_text(suspect.confidence)
+    if suspect.kind is SuspectKind.SLOW_GROUP:
+        confidence = "-"
+    return known["verdict"], known["kind"], suspect.name, confidence, suspect.evidence
 
 
 def pairs(matrix: "Matrix") -> Iterator[tuple[str, str, float]]:
@@ -145,18 +164,36 @@ def sweep_document(report: SweepReport) -> dict[str, object]:
         "typicals": [
             {"of": kind, "figure": figure} for kind, figure in diagnosis.typicals.items() if kind
         ],
-        "groups": [picked(each, "name", "nodes", "inside", "between") for each in diagnosis.groups],
+        "groups": [_group(each) for each in diagnosis.groups],
         "groups_found": diagnosis.found,
         "suspects": [_record("bad", each) for each in diagnosis.suspects],
         "undecided": [_record("undecided", each) for each in diagnosis.undecided],
+        "by_chance": [_record("by chance", each) for each in diagnosis.by_chance],
+        "differences": list(diagnosis.differences),
         "left_out": [{"source": source, "reason": reason} for source, reason in report.left_out],
     }
 
 
-def _record(verdict: str, suspect: Suspect) -> dict[str, object]:
+def _group(group: "NodeGroup") -> dict[str, object]:
+    inside, to_others = group.pairs
+    tests = {"inside": inside, "between": to_others}
+    return {**picked(group, "name", "nodes", "inside", "between"), "pairs": tests}
+
+
+def _record(verdict: str, suspect: Suspect) -> dict[str, Any]:
     confidence = min(round(suspect.confidence, 2), _MOST)
-    known = picked(suspect, "kind", "name", "nodes")
-    return {"verdict": verdict, **known, "confidence": confidence, "evidence": suspect.evidence}
+    kind = suspect.kind.value
+    if suspect.kind is SuspectKind.SLOW_GROUP:
+        verdict = kind
+        kind = SuspectKind.GROUP.value
+    known = picked(suspect, "name", "nodes")
+    return {
+        "verdict": verdict,
+        "kind": kind,
+        **known,
+        "confidence": confidence,
+        "evidence": suspect.evidence,
+    }
 
 
 CORDON = ("kubectl", "scontrol")  # Programs that take nodes out of service

@@ -73,6 +73,8 @@ class SweepDocument:
     group_of: Mapping[str, str] = field(
         default_factory=dict
     )  # Node → its rack or other group, if known
+    types: Mapping[str, str] = field(default_factory=dict)
+    """Node → its instance type, if known."""
     nics: tuple[str, ...] = ()  # NICs that every node has, if they are tested one by one
     unreachable: Mapping[str, str] = field(default_factory=dict)
     """Requested nodes that did not answer at the start, and are left out → why."""

@@ -18,7 +18,7 @@ from fabbench.counters.execution_counters import total
 from fabbench.hosts.check.one_host import FACTS
 from fabbench.model.errors import FabbenchError, RequestError
 from fabbench.model.hosts import Host
-from fabbench.model.log import METRICS, Log
+from fabbench.model.log import Log
 from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Command, Execution
 from fabbench.model.units import format_time
@@ -31,7 +31,7 @@ from fabbench.runs.inputs import on_cores
 from fabbench.runs.load_columns import columns_within, load, stored_columns
 from fabbench.runs.store import PLAN, StoredRun, StoredSweep, stored_sweep
 from fabbench.runs.summary import outcomes_of
-from fabbench.runs.sweep import unfinished
+from fabbench.runs.sweep import readings_of, unfinished
 from fabbench.sweep.analyze import diagnosis
 from fabbench.sweep.fit import fit
 from fabbench.sweep.matrix import matrix_of
@@ -233,7 +233,7 @@ def _report(sweep: StoredSweep, left: str) -> SweepReport | None:
     document, results = sweep.document, sweep.results
     if not any(each.figure for each in results):
         return None
-    readings = Readings(METRICS[document.metric], document.nodes, group_of=document.group_of)
+    readings = readings_of(document)
     how = picked(document, "tolerance", "confidence")
     return sweep_report(readings, results, rows=MAX_SVG_ROWS, unfinished=left, **how)
 

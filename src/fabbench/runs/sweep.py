@@ -274,6 +274,7 @@ def _document(request: SweepRequest, run: RunRequest, inventory: Inventory) -> S
         fabric=run.fabrics[0],
         nodes=nodes,
         group_of=_groups(request, run.target, nodes),
+        types={host.name: host.instance_type for host in inventory.hosts if host.instance_type},
         nics=_nics(run, inventory) if request.mode == "rails" else (),
         unreachable=inventory.unreachable,
     )
@@ -396,9 +397,15 @@ def _diagnose_planner(sweep: SweepDocument) -> Planner:
     )
 
 
+def readings_of(sweep: SweepDocument) -> Readings:
+    """Return the readings of a sweep before its first result."""
+    known = picked(sweep, "group_of", "types")
+    return Readings(METRICS[sweep.metric], sweep.nodes, **known)
+
+
 def diagnosed(sweep: SweepDocument, results: Iterable[SweepResult]) -> Diagnosis:
     """Return what the results of a sweep say."""
-    readings = Readings(METRICS[sweep.metric], sweep.nodes, group_of=sweep.group_of)
+    readings = readings_of(sweep)
     for each in results:
         readings.add(each)
     return analyze(readings, tolerance=sweep.tolerance, confidence=sweep.confidence)

@@ -1,16 +1,22 @@
 """Results of a sweep → suspects, with evidence in words."""
 
 import math
+import statistics
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from fabbench.model.fabrics import natural_order
-from fabbench.model.messages import quoted
-from fabbench.sweep.beliefs import all_healthy
+from fabbench.model.hostlist import compress_hostlist
+from fabbench.model.messages import listed, quoted
+from fabbench.model.units import format_decimal
+from fabbench.sweep.beliefs import DOUBTED, all_healthy
 from fabbench.sweep.evidence import EvidenceWriter
-from fabbench.sweep.fit import SURE, TOLERANCE, Fit, FittedClass, fit
-from fabbench.sweep.groups import FEW
+from fabbench.sweep.explained import Unexplained, unexplained
+from fabbench.sweep.fit import SURE, TOLERANCE, Fit, FittedClass, below_best, fit
+from fabbench.sweep.groups import FEW, Grouping
 from fabbench.sweep.readings import Flags, Readings
 from fabbench.sweep.values import Diagnosis, NodeGroup, Suspect, SuspectKind, pair_text
 
@@ -22,6 +28,8 @@ _REPORTABLE_LINK = 0.03
 """The same of a link that is slow in most of its tests: one test rarely shows more."""
 _ONE_OF_MANY = 0.5
 """From this chance on, one of a test's nodes may be bad, although no single one is reportable."""
+_TWO_OF = 6
+"""Of so many nodes, two may be bad."""
 _PARTLY = 0.3
 """An accused node is slow only partly if more than this part of its tests is fast."""
 _FEW_FLAKY = 0.05
@@ -51,16 +59,27 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         if each.kind is SuspectKind.GROUP:
             explained.update(each.nodes)
     rest = [each for each in everything if each not in suspects]
+    groups = list(_groups(readings, fitted))
+    slow_groups = [*_slow_groups(readings, fitted, groups)]
+    undecided = [each.suspect for each in slow_groups if not each.known]
+    undecided += [each for each in rest if not explained.issuperset(each.nodes)]
+    # Only a slow type that is known excuses its tests.
+    accounted = [*suspects, *undecided, *(each.suspect for each in slow_groups)]
+    others = [*unexplained(fitted, accounted)]
+    undecided += _odd(readings, fitted, confidence, [each for each in others if not each.by_chance])
+    by_chance = _odd(readings, fitted, confidence, [each for each in others if each.by_chance])
     found = fitted.groups is not None and not fitted.groups.given
     count = len(fitted.nodes)
     return Diagnosis(
-        groups=list(_groups(readings, fitted)),
+        groups=groups,
         found=found,
         misgrouped=bool(readings.group_of) and found,
         slow_path=bool(path),
         contradiction=contradiction,
         suspects=suspects,
-        undecided=[each for each in rest if not explained.issuperset(each.nodes)],
+        undecided=undecided,
+        by_chance=list(by_chance),
+        differences=[each.suspect.evidence for each in slow_groups if each.known],
         required=confidence,
         typicals=_typicals(readings, fitted),
         spread=fitted.noise,
@@ -68,6 +87,81 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         nodes=tuple(readings.nodes),
         links=(len(np.unique(fitted.pairs.links(count))), math.comb(count, 2)),
     )
+
+
+def _odd(
+    readings: Readings, fitted: Fit, confidence: float, tests: Sequence[Unexplained]
+) -> Iterator[Suspect]:
+    """Yield what no suspect explains as suspects: links, or nodes that were tested alone."""
+    if not tests:
+        return
+    writer = EvidenceWriter(readings, fitted, confidence)
+    for each in tests:
+        rail = each.tests.tests.rail
+        nodes = _named(fitted.nodes, each.tests.pairs[each.row].tolist())
+        kind = SuspectKind.LINK if len(nodes) > 1 else SuspectKind.NODE
+        chance = float(each.tests.link[each.row])
+        evidence = writer.of_link(each.tests, each.row)
+        yield Suspect(kind, pair_text(nodes, rail), nodes, chance, evidence, rail)
+
+
+@dataclass(frozen=True, slots=True)
+class _SlowGroup:
+    """A group that is slower than others, also among its own nodes."""
+
+    suspect: Suspect
+    known: bool
+    """Whether the types of its nodes are known to be others."""
+
+
+def _slow_groups(
+    readings: Readings, fitted: Fit, groups: Sequence[NodeGroup]
+) -> Iterator[_SlowGroup]:
+    """Yield groups whose own pairs are slower than those of the fastest group."""
+    if fitted.groups is None:
+        return
+    own = _own_values(fitted, fitted.groups)
+    if len(own) < 2:
+        return
+    fastest = max(own, key=lambda number: own[number])
+    best = groups[fastest]
+    which = "other" if len(own) == 2 else "fastest"
+    for number, value in own.items():
+        if value >= own[fastest] + fitted.tolerated:
+            continue
+        nodes = groups[number].nodes
+        name = compress_hostlist(nodes)
+        types = _types_differ(readings, nodes, best.nodes)
+        factor = format_decimal(math.exp(own[fastest] - value), 1)
+        text = f"{name} are {factor}x slower than the {which} {len(best.nodes)}"
+        why = types or "another type, or bad"
+        evidence = f"{text}, also among themselves: {why}."
+        suspect = Suspect(SuspectKind.SLOW_GROUP, name, tuple(nodes), DOUBTED, evidence)
+        yield _SlowGroup(suspect, known=bool(types))
+
+
+def _own_values(fitted: Fit, groups: Grouping) -> Mapping[int, float]:
+    """Return group → the median logarithm of its own pairs, relative to the best group."""
+    sums = defaultdict[int, list[float]](list)
+    for each in fitted.of_two():
+        slower = below_best(each, fitted.classes)
+        fine = all_healthy(fitted.bad, each.tests.members) & ~each.failed
+        first, second = groups.of[each.ends].T
+        inside = fine & (first == second)
+        for number, _ in enumerate(groups.names):
+            own = inside & (first == number)
+            sums[number] += slower[own].tolist()
+    return {number: statistics.median(values) for number, values in sums.items() if values}
+
+
+def _types_differ(readings: Readings, nodes: Sequence[str], others: Sequence[str]) -> str:
+    """Return how the instance types of nodes differ from those of others; empty: they do not."""
+    mine = {readings.type(node) for node in nodes}
+    theirs = {readings.type(node) for node in others}
+    if "" in mine | theirs or mine & theirs:
+        return ""
+    own = listed(sorted(mine))
+    return f"they are {own}, the others {listed(sorted(theirs))}"
 
 
 def _slow_path(readings: Readings, fitted: Fit, confidence: float) -> Iterator[Suspect]:
@@ -112,7 +206,8 @@ def _contradiction(fitted: Fit, confidence: float) -> str:
     accused = fitted.bad >= confidence
     number = int(accused.sum())
     count = len(fitted.nodes)
-    if number > max(1, FEW * count):
+    few = 2 if count >= _TWO_OF else 1
+    if number > max(few, FEW * count):
         return (
             f"{number} of {count} nodes are slow with the others: so many are of another "
             "type, switch or setting."
@@ -149,8 +244,9 @@ def _groups(readings: Readings, fitted: Fit) -> Iterator[NodeGroup]:
         healthy &= False
     tested = np.unique(pairs.members[known])
     for number, name in enumerate(groups.names):
-        own = groups.of[pairs.members] == number
-        mine = healthy & own.any(axis=1)
+        own = (groups.of[pairs.members] == number).sum(axis=1)
+        inside = healthy & (own == 2)
+        to_others = healthy & (own == 1)
         members = np.flatnonzero(groups.of == number)
         if not groups.given:
             members = np.intersect1d(members, tested)
@@ -158,8 +254,9 @@ def _groups(readings: Readings, fitted: Fit) -> Iterator[NodeGroup]:
         yield NodeGroup(
             name=name,
             nodes=sorted(nodes, key=natural_order),
-            inside=_median_figure(readings, fitted, mine & ~pairs.between),
-            between=_median_figure(readings, fitted, mine & pairs.between),
+            inside=_median_figure(readings, fitted, inside),
+            between=_median_figure(readings, fitted, to_others),
+            pairs=(int(inside.sum()), int(to_others.sum())),
         )
 
 
@@ -205,7 +302,7 @@ def _suspects(readings: Readings, fitted: Fit, confidence: float) -> Iterator[Su
         if chance >= _REPORTABLE:
             name = fitted.nodes[node]
             evidence = writer.of_nic(node, rail)
-            yield Suspect(SuspectKind.NIC, f"{name}:{rail}", (name,), chance, evidence)
+            yield Suspect(SuspectKind.NIC, f"{name}:{rail}", (name,), chance, evidence, rail)
     for group, chance in fitted.uplinks.items():
         # Of found groups, the path between them is a suspect.
         nodes = tuple(node for node in fitted.nodes if readings.group(node) == group)
@@ -242,7 +339,8 @@ def _links(fitted: Fit, each: FittedClass, writer: EvidenceWriter) -> Iterator[S
         nodes = _named(fitted.nodes, each.pairs[row].tolist())
         name = pair_text(nodes, each.tests.rail)
         chance = float(each.link[row])
-        yield Suspect(SuspectKind.LINK, name, nodes, chance, writer.of_link(each, row))
+        evidence = writer.of_link(each, row)
+        yield Suspect(SuspectKind.LINK, name, nodes, chance, evidence, each.tests.rail)
 
 
 def _unreadable(readings: Readings, fitted: Fit, untested: set[int]) -> Iterator[Suspect]:

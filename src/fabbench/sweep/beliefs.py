@@ -343,6 +343,8 @@ def nodes_not_by_chance(
     known = bad.copy()
     if not len(pairs.members):
         return known
+    if len(bad) < _TELLING:
+        return np.minimum(known, DOUBTED)
     healthy = bad < DOUBTED
     # Most doubted nodes are slow by chance, and count for its rate.
     slow_tests = pairs.slower < states.tolerated
@@ -372,6 +374,10 @@ def nodes_not_by_chance(
         chance = by_chance(slower[rest], others_show, limit, states.noise)
         known[node] = _not_by_chance(chance, len(bad))
     return known
+
+
+_TELLING = 4
+"""Of fewer nodes, one that is slow with all others may as well be on a switch of its own."""
 
 
 def _not_by_chance(chance: float, count: int) -> float:

@@ -25,7 +25,7 @@ from fabbench.sweep.beliefs import (
     nodes_not_by_chance,
     propagate,
 )
-from fabbench.sweep.groups import Grouping, given, proposals
+from fabbench.sweep.groups import Grouping, given, proposals, ranked
 from fabbench.sweep.readings import Flags, Floats, Ints, Readings, TestClass
 
 TOLERANCE = 0.10
@@ -108,6 +108,8 @@ class Fit:
     noise: float
     slow: float
     """Tests with a logarithm below this count as slow; negative."""
+    tolerated: float
+    """The logarithm by which healthy nodes may be slower; negative."""
 
     @property
     def pairs(self) -> PairTests:
@@ -137,9 +139,12 @@ def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
     plain = known if named is None else _fit(readings, None, tolerance)
     least = -1.5 * log1p(-tolerance)
     best = known
-    for groups in proposals(plain.pairs, plain.slow, least, plain.bad >= DOUBTED):
-        if named is not None and groups.merges(named):
-            continue
+    count = len(plain.nodes)
+    possible = list(proposals(plain.pairs, plain.slow, least, count))
+    if named is not None:
+        possible = [each for each in possible if not each.merges(named)]
+        possible.append(ranked(named, plain.pairs))
+    for groups in possible:
         found = _fit(readings, groups, tolerance)
         if found.score > max(best.score, known.score + SURE):
             best = found
@@ -229,6 +234,7 @@ def _fit(readings: Readings, groups: Grouping | None, tolerance: float) -> Fit:
         classes=classes,
         noise=states.noise,
         slow=slow,
+        tolerated=states.tolerated,
     )
 
 
@@ -437,6 +443,12 @@ def best_typical(each: FittedClass, others: Iterable[FittedClass]) -> Floats:
                     gain = other.typical[number] - each.typical[series]
                     better[series] = max(better[series], gain)
     return better
+
+
+def below_best(each: FittedClass, others: Iterable[FittedClass]) -> Floats:
+    """Return test → its logarithm relative to the best figure of the same measurement."""
+    better = best_typical(each, others)
+    return np.asarray(each.slower - better[each.tests.series])
 
 
 def _healthy(each: FittedClass, bad: Floats | None) -> Flags:

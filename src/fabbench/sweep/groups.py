@@ -2,13 +2,15 @@
 
 Faults make tests slower, never faster: nodes that a chain of fast pairs connects are behind one
 switch, and where no fast pair leads from one such set to another, the path between them is slow.
-Nodes of an older type are slow with everybody, themselves included. Both are proposals; `fit`
-decides whether they explain tests better than bad nodes.
+Nodes of an older type are slow with everybody, themselves included: a pair is as fast as the slower
+type. Both are proposals; `fit` decides whether they explain tests better than bad nodes.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,6 +21,10 @@ FEW = 0.25
 """More than this part of the nodes is not bad, but different."""
 
 
+Clusters: TypeAlias = list[list[int]]
+"""Nodes of about one speed each, the fastest first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Grouping:
     """Which group each node is in."""
@@ -27,7 +33,7 @@ class Grouping:
     """Node → number of its group."""
     names: Sequence[str]
     apart: bool = False
-    """Whether each group has a figure of its own, as older types have."""
+    """Whether each group has a figure of its own, as types have; the fastest group is first."""
     given: bool = False
     """Whether the user named the groups."""
 
@@ -45,15 +51,16 @@ class Grouping:
 
     def cost(self, tests: int) -> float:
         """Return the cost of nodes to place and figures to fit, in units of a log-likelihood."""
-        if self.given:
+        if self.given and not self.apart:
             return 0.0
         sizes = np.bincount(self.of)
         shares = sizes[sizes > 0] / len(self.of)
-        entropy = -(shares * np.log(shares)).sum()
-        placing = len(self.of) * entropy + np.log(10)
         figures = len(shares) if self.apart else 1
-        fitting = 0.5 * figures * np.log(max(tests, 2))
-        return float(placing + fitting)
+        fitting = 0.5 * figures * math.log(max(tests, 2))
+        if self.given:
+            return fitting
+        entropy = float(-(shares * np.log(shares)).sum())
+        return len(self.of) * entropy + math.log(10) + fitting
 
 
 def given(nodes: Sequence[str], group_of: Mapping[str, str]) -> Grouping | None:
@@ -65,24 +72,86 @@ def given(nodes: Sequence[str], group_of: Mapping[str, str]) -> Grouping | None:
     return Grouping(np.array(numbers), names, given=True)
 
 
-def proposals(tests: PairTests, slow: float, least: float, bad: Flags) -> Iterator[Grouping]:
+def proposals(tests: PairTests, slow: float, least: float, count: int) -> Iterator[Grouping]:
     """Yield groups of nodes that could explain the results of pairs; those below `slow` are slow.
 
-    `least`: the least difference between fast and slow pairs. `bad`: whether each node is likely
-    bad if there are no groups.
+    `least`: the least difference between fast and slow pairs. `count`: the number of nodes.
     """
     known = np.isfinite(tests.slower)
     pairs = tests.members[known]
     slower = tests.slower[known]
-    count = len(bad)
     if not len(pairs):
         return
-    if bad.sum() > FEW * count:
-        yield _grouping(bad.astype(np.int64), apart=True)
+    types = _types(count, pairs, slower, least)
+    if types is not None:
+        yield types
     for limit in dict.fromkeys((slow, _valley(slower, slow, least))):
         groups = _islands(count, pairs, slower >= limit)
         if groups is not None:
-            yield groups if groups.apart else _refined(groups, pairs, slower)
+            yield _refined(groups, pairs, slower)
+
+
+def _types(count: int, pairs: Ints, slower: Floats, least: float) -> Grouping | None:
+    """Return nodes by their speed, that of their best test, if there are several speeds.
+
+    Nodes that are alone with their speed, and few slow ones, are bad rather than another type.
+    """
+    speeds = _speeds(count, pairs, slower)
+    clusters: Clusters = []
+    before = math.inf
+    for node in np.argsort(-speeds, kind="stable").tolist():
+        speed = float(speeds[node])
+        if before - speed <= least / 2:
+            clusters[-1].append(node)
+        elif np.isfinite(speed):
+            clusters.append([node])
+        before = speed
+    types = _joined(clusters, speeds, least)
+    others = count - max(map(len, types))
+    if len(types) < 2 or others <= FEW * count:
+        return None
+    of = np.zeros(count, dtype=np.int64)
+    for number, members in enumerate(types):
+        of[members] = number
+    names = [_letter(number) for number in range(len(types))]
+    return Grouping(of, names, apart=True)
+
+
+def _speeds(count: int, pairs: Ints, slower: Floats) -> Floats:
+    """Return node → its best test; minus infinity: none succeeded."""
+    speeds = np.full(count, -np.inf)
+    for nodes in pairs.T:
+        np.maximum.at(speeds, nodes, slower)
+    return speeds
+
+
+def _joined(clusters: Clusters, speeds: Floats, least: float) -> Clusters:
+    """Return clusters of which each has several nodes, and another speed than the one before."""
+    joined: Clusters = []
+    last: list[int] = []
+    median = math.inf
+    for members in clusters:
+        own = float(np.median(speeds[members]))
+        near = median - own <= least
+        alone = len(members) == 1
+        if joined and (near or alone or len(last) == 1):
+            last += members
+        else:
+            last = [*members]
+            joined.append(last)
+        median = float(np.median(speeds[last]))
+    return joined
+
+
+def ranked(groups: Grouping, tests: PairTests) -> Grouping:
+    """Return groups as types, the fastest first by the best tests of their nodes."""
+    speeds = _speeds(len(groups.of), tests.members, tests.slower)
+    numbers = range(len(groups.names))
+    medians = [np.median(speeds[groups.of == number]) for number in numbers]
+    order = np.argsort(np.negative(medians), kind="stable")
+    place = np.argsort(order)
+    names = [groups.names[number] for number in order.tolist()]
+    return Grouping(place[groups.of], names, apart=True, given=groups.given)
 
 
 def _valley(values: Floats, slow: float, least: float) -> float:
@@ -116,12 +185,12 @@ The halves of one normal distribution are 2.6 apart.
 """
 
 
-def _grouping(of: Ints, *, apart: bool) -> Grouping:
+def _grouping(of: Ints) -> Grouping:
     """Return groups that are numbered by their first node, and named by letters."""
     _, first, numbers = np.unique(of, return_index=True, return_inverse=True)
     names = [_letter(number) for number in range(len(first))]
     place = np.argsort(np.argsort(first))
-    return Grouping(place[numbers], names, apart)
+    return Grouping(place[numbers], names)
 
 
 def _letter(number: int) -> str:
@@ -135,18 +204,13 @@ def _islands(count: int, pairs: Ints, fast: Flags) -> Grouping | None:
     """Return the sets of nodes that fast pairs connect, if several have two or more nodes."""
     root = _connected(count, pairs[fast])
     _, numbers, sizes = np.unique(root, return_inverse=True, return_counts=True)
-    alone = sizes == 1
-    several = int((~alone).sum())
-    if several == 1 and FEW * count < alone.sum():
-        # Fast nodes, and those of another type, which are slow with everybody.
-        return _grouping((~alone)[numbers].astype(np.int64), apart=True)
-    if several < 2:
+    if (sizes > 1).sum() < 2:
         return None
     islands = _Islands(sizes, numbers[pairs[~fast]])
     islands.join()
     if len(islands.kept) < 2:
         return None
-    return _grouping(islands.joined[numbers], apart=False)
+    return _grouping(islands.joined[numbers])
 
 
 class _Islands:
@@ -230,7 +294,7 @@ def _refined(groups: Grouping, pairs: Ints, slower: Floats) -> Grouping:
         half = max(len(moving) // 2, 1)
         chosen = moving[order][:half]
         of[chosen] = fits[chosen].argmax(axis=1)
-    return _grouping(of, apart=False)
+    return _grouping(of)
 
 
 def _gain_inside(slower: Floats, inside: Flags) -> Floats:

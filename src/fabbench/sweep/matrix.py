@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fabbench.model.fabrics import natural_order
-from fabbench.sweep.fit import Fit, best_typical
+from fabbench.sweep.fit import Fit, below_best
 from fabbench.sweep.readings import Floats, Ints, Readings
 from fabbench.sweep.values import Diagnosis
 
@@ -98,8 +98,7 @@ def _cells(fitted: Fit, row_of: Ints, count: int) -> Floats:
             row, column = np.sort(row_of[each.ends], axis=1).T
             keys.append(row * count + column)
             # Relative to the best typical figure of any group.
-            better = best_typical(each, fitted.classes)
-            slower = each.slower - better[each.tests.series]
+            slower = below_best(each, fitted.classes)
             values.append(np.nan_to_num(slower, nan=-np.inf))
     if not keys:
         return cells

@@ -61,6 +61,19 @@ class _Rows:
         self.values = array("f")
 
 
+TYPE = "type="
+"""What the name of a group begins with that is a type of machine, and not a place."""
+
+
+def _types_among(group_of: Mapping[str, str]) -> Mapping[str, str]:
+    """Return node → its type, of groups that are types."""
+    types: dict[str, str] = {}
+    for node, group in group_of.items():
+        if group.startswith(TYPE):
+            types[node] = group.removeprefix(TYPE)
+    return types
+
+
 class Readings:
     """Results, collected as they arrive."""
 
@@ -70,11 +83,13 @@ class Readings:
         nodes: Iterable[str] = (),
         *,
         group_of: Mapping[str, str] | None = None,
+        types: Mapping[str, str] | None = None,
     ) -> None:
         """Begin with the nodes of the sweep; results may name others.
 
-        `group_of`: node → its rack or spine, as far as known.
+        `group_of`: node → its rack or spine, `types`: its instance type, as far as known.
         """
+        self.types = {**(types or {}), **_types_among(group_of or {})}
         self.metric = metric
         self.group_of = group_of or {}
         self.nodes: list[str] = []
@@ -102,6 +117,10 @@ class Readings:
         """Return the group that the user named for a node; empty: none."""
         return self.group_of.get(node, "")
 
+    def type(self, node: str) -> str:
+        """Return the type of a node; empty: it is not known."""
+        return self.types.get(node, "")
+
     def add(self, result: SweepResult) -> None:
         """Add a result."""
         members = sorted(map(self.index, result.test.nodes))
@@ -123,7 +142,8 @@ class Readings:
     def classes(self, groups: Ints | None = None, *, apart: bool = False) -> Sequence[TestClass]:
         """Return all tests, by class.
 
-        `groups`: node → number of its group; `apart`: each of these has figures of its own.
+        `groups`: node → number of its group; `apart`: each of these has figures of its own, the
+        fastest first. A test then has the figures of the slowest that takes part, and no path.
         """
         found = []
         kinds = len(self._series)
@@ -133,11 +153,11 @@ class Readings:
             series: Ints = np.array(rows.series, dtype=np.int32)
             values: Floats = np.array(rows.values, dtype=np.float32)
             of = np.zeros_like(members) if groups is None else groups[members]
-            first_group = of[:, 0]
             across = (of != of[:, :1]).any(axis=1)
             if apart:
-                own_figures = np.where(across, 0, first_group)
-                series = series + kinds * own_figures.astype(np.int32)
+                slowest = of.max(axis=1).astype(np.int32)
+                series = series + kinds * slowest
+                across[:] = False
             for between in (False, True):
                 chosen = across == between
                 if chosen.any():

@@ -82,6 +82,8 @@ class SuspectKind(StrEnum):
     LINK = "link"
     GROUP = "group"
     """The path between a rack, a spine or any other group, and others."""
+    SLOW_GROUP = "slow-group"
+    """Nodes that are slower than others, also among themselves: another type, or bad."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class Suspect:
     confidence: float
     """The chance that it is bad, between 0 and 1."""
     evidence: str
+    rail: str = ""
+    """The NIC that a NIC or a link is of, if each was tested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,8 @@ class NodeGroup:
     """The typical figure of its own pairs, in the metric's base unit; None: none was measured."""
     between: float | None
     """The same of its pairs with other groups."""
+    pairs: tuple[int, int] = (0, 0)
+    """How many tests these figures are of: inside, and with other groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +133,10 @@ class Diagnosis:
     """Bad with at least `required` confidence; the most certain first."""
     undecided: Sequence[Suspect]
     """What may be bad, the likeliest first; then nodes of which nothing is known."""
+    by_chance: Sequence[Suspect] = ()
+    """Pairs that were slow or failed, and were not when they were tested again."""
+    differences: Sequence[str] = ()
+    """Groups that are slower than others by their type or by the user's word, as sentences."""
     required: float
     typicals: Mapping[str, float]
     """A kind of test (`within groups`, a NIC; empty: any) → the median of healthy ones.

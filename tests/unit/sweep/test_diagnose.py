@@ -73,7 +73,10 @@ def test_an_older_type_is_a_group_and_not_bad() -> None:
     cluster = Cluster(names, types=dict.fromkeys(names[:11], 0.7), noise=0.04, congestion=0.02)
     said = analyze(cluster.carried_out(DiagnosePlanner(names, BUSBW))[0])
     assert (said.suspects, said.contradiction) == ([], "")
-    assert [{*each.nodes} for each in said.groups] == [{*names[:11]}, {*names[11:]}]
+    assert [{*each.nodes} for each in said.groups] == [{*names[11:]}, {*names[:11]}]
+    assert [(each.kind, {*each.nodes}) for each in said.undecided] == [
+        ("slow-group", {*names[:11]})
+    ]
 
 
 @pytest.mark.parametrize(

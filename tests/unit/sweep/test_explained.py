@@ -1,0 +1,139 @@
+"""Nothing slow or failed goes unexplained, on every sweep."""
+
+import random
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+
+from fabbench.model.log import METRICS
+from fabbench.sweep.analyze import diagnosis
+from fabbench.sweep.diagnose import DiagnosePlanner
+from fabbench.sweep.explained import odd_tests
+from fabbench.sweep.fit import fit
+from fabbench.sweep.planner import all_pairs
+from fabbench.sweep.readings import Readings
+from fabbench.sweep.values import Diagnosis, Suspect, SuspectKind
+from tests.support.simulated_sweeps import Cluster, blocks, named
+
+EIGHT = named(8)
+
+
+def drawn(seed: int) -> Cluster:
+    """Draw a cluster with one or two kinds of faults, or none."""
+    chance = random.Random(seed)
+    nodes = named(chance.randrange(3, 20))
+    cluster = Cluster(nodes, noise=chance.choice((0.02, 0.05, 0.08)), seed=seed)
+    for kind in chance.sample(("types", "links", "nodes", "islands", "chance", "none"), 2):
+        some = chance.sample(nodes, max(len(nodes) // chance.choice((2, 3, 4)), 1))
+        if kind == "types":
+            cluster.types = dict.fromkeys(some, chance.uniform(0.4, 0.8))
+        elif kind == "links":
+            pairs = [frozenset(chance.sample(nodes, 2)) for _ in range(chance.randrange(1, 4))]
+            cluster.bad_links = dict.fromkeys(pairs, chance.choice((0.5, 0.7, 1.0)))
+        elif kind == "nodes":
+            cluster.bad_nodes = {node: chance.choice((0.3, 0.6, 1.0)) for node in some[:3]}
+        elif kind == "islands":
+            cluster.islands = blocks(nodes, len(some), len(nodes) - len(some))
+            cluster.between = chance.uniform(0.2, 0.8)
+        elif kind == "chance":
+            cluster.congestion = 0.05
+            cluster.failures = 0.02
+    return cluster
+
+
+def pairs_named(said: Sequence[Suspect]) -> Iterator[tuple[str, str]]:
+    return ((each.nodes[0], each.nodes[-1]) for each in said if each.kind is SuspectKind.LINK)
+
+
+def is_explained(nodes: tuple[str, ...], said: Diagnosis, *, crossing: bool) -> bool:
+    """Whether something that was said has to do with a test of these nodes."""
+    everything = (*said.suspects, *said.undecided)
+    parts = {node for each in everything if each.kind != SuspectKind.LINK for node in each.nodes}
+    links = {frozenset(pair) for pair in pairs_named((*everything, *said.by_chance))}
+    return not parts.isdisjoint(nodes) or frozenset(nodes) in links or (crossing and said.slow_path)
+
+
+@pytest.mark.parametrize("planned", [True, False])
+@pytest.mark.parametrize("seed", range(60))
+def test_each_slow_or_failed_test_is_explained(seed: int, planned: bool) -> None:
+    cluster = drawn(seed)
+    if planned:
+        planner = DiagnosePlanner(cluster.nodes, METRICS["busbw"], seed=seed)
+        readings, _ = cluster.carried_out(planner)
+    else:
+        readings = cluster.readings(all_pairs(cluster.nodes))
+    fitted = fit(readings)
+    said = diagnosis(readings, fitted)
+    for each in fitted.classes:
+        for row in np.flatnonzero(odd_tests(fitted, each)).tolist():
+            nodes = tuple(fitted.nodes[node] for node in each.tests.members[row].tolist())
+            assert is_explained(nodes, said, crossing=each.tests.between), nodes
+
+
+@pytest.mark.parametrize(
+    ("slow", "count"), [(2, 4), (2, 6), (2, 7), (3, 9), (3, 10), (4, 12), (5, 16)]
+)
+def test_slow_nodes_that_are_many_are_a_slow_group_and_not_fine(slow: int, count: int) -> None:
+    nodes = named(count)
+    cluster = Cluster(nodes, types=dict.fromkeys(nodes[:slow], 0.5), noise=0.01)
+    said = cluster.diagnosed(all_pairs(nodes))
+    blamed = {node for each in (*said.suspects, *said.undecided) for node in each.nodes}
+    assert blamed == {*nodes[:slow]}
+
+
+def test_a_slow_group_says_how_much_slower_than_whom() -> None:
+    cluster = Cluster(named(6), types=dict.fromkeys(("node-0", "node-1"), 0.5), noise=0.01)
+    (slow_group,) = cluster.diagnosed(all_pairs(named(6))).undecided
+    assert (slow_group.kind, slow_group.nodes) == ("slow-group", ("node-0", "node-1"))
+    assert "node-[0-1] are 2x slower than the other 4, also among themselves" in slow_group.evidence
+
+
+@pytest.mark.parametrize("by_user", [True, False])
+def test_a_known_type_is_no_slow_group(by_user: bool) -> None:
+    older = {"node-0", "node-1", "node-2"}
+    types = {node: "older" if node in older else "newer" for node in EIGHT}
+    cluster = Cluster(EIGHT, types=dict.fromkeys(older, 0.5), noise=0.01)
+    readings = Readings(
+        METRICS["busbw"],
+        EIGHT,
+        group_of={node: f"type={kind}" for node, kind in types.items()} if by_user else None,
+        types=None if by_user else types,
+    )
+    for each in all_pairs(EIGHT):
+        for test in each.tests:
+            readings.add(cluster.measure(test))
+    said = diagnosis(readings, fit(readings))
+    assert (said.suspects, said.undecided) == ([], [])
+    assert ["older" in sentence for sentence in said.differences] == [True]
+
+
+def test_a_failed_pair_never_vanishes() -> None:
+    for count in range(4, 13):
+        nodes = named(count)
+        pair = frozenset((nodes[0], nodes[2]))
+        said = Cluster(nodes, bad_links={pair: 1.0}).diagnosed(all_pairs(nodes))
+        assert is_explained(tuple(pair), said, crossing=False)
+        assert said.undecided
+
+
+def test_of_three_nodes_the_slow_one_is_undecided() -> None:
+    said = Cluster(named(3), {"node-1": 0.5}, noise=0.02).diagnosed(all_pairs(named(3)))
+    assert not said.suspects
+    assert "node-1" in {each.name for each in said.undecided}
+
+
+def test_what_was_fine_again_is_chance_and_is_said() -> None:
+    cluster = Cluster(EIGHT, noise=0.02)
+    readings = cluster.readings(each for _ in range(3) for each in all_pairs(EIGHT))
+    cluster.bad_links = {frozenset(("node-1", "node-2")): 1.0}
+    first = next(
+        test
+        for each in all_pairs(EIGHT)
+        for test in each.tests
+        if {*test.nodes} == {"node-1", "node-2"}
+    )
+    readings.add(cluster.measure(first))
+    said = diagnosis(readings, fit(readings))
+    assert (said.suspects, said.undecided) == ([], [])
+    assert [each.nodes for each in said.by_chance] == [("node-1", "node-2")]
