@@ -60,7 +60,7 @@ _PART = lazy(
     r"|(?P<sign>.)",
     re.DOTALL,
 )
-_PLAIN_NUMBER = lazy(r"(?!\d+(?:\.\d+){3}$)(?:\d+(?:\.\d+)?(?:ns|us|ms|[smhd])?)+")
+_PLAIN_NUMBER = lazy(r"(?!\d+(?:\.\d+){3}$)(?:\d(?:\.\d)?+(?:ns|us|ms|[smhd])?+)++")
 """Maybe with a unit, and no address."""
 _LONG_NUMBER = 9
 """From so many digits on, numbers (seconds since 1970) have equally many in each line."""
@@ -68,6 +68,8 @@ _LONG_NUMBER = 9
 _NO_PREFIX = lazy(r"NCCL |\{(?!\w+\.py:\d+\})|(?<!\d)\}|\\n|#\s*[A-Za-z]")
 _NO_ROW = lazy(r"\d{9}|[^\d.\s]")  # Part of any prefix that is not the beginning of a row
 _LONGEST_PREFIX = 160
+_LONGEST_KNOWN = 1024
+"""Characters among which a known prefix ends, and what must follow it."""
 _LABEL = lazy(r" *(?:\d+:|\[\d+\]) |[ \t]*\d+\t")  # A rank, or the number of a line
 _DEBUG_LINE = lazy(r"[\w.-]+:\d+:\d+ \[-?\d+\] (?:\S+ )?NCCL (?:INFO|WARN) ")
 _JSON_STRING = lazy(r'\s*(?:"[\w.@-]+":\s*)?"')
@@ -143,7 +145,7 @@ class Prefixes:
         if not forms and text[:1] not in _STARTS:
             return text, stream
         for _ in range(_MAX_STACKED):
-            known = _KNOWN.match(text)
+            known = _KNOWN.match(text, 0, _LONGEST_KNOWN)
             if known is not None:
                 text = text[known.end() :]
                 stream = _stating(stream, known)
@@ -265,7 +267,7 @@ class _Text:
 
         None if the line has none of this form.
         """
-        match = self.pattern.match(text)
+        match = self.pattern.match(text, 0, _LONGEST_KNOWN)
         if match is None:
             return None
         rest = text[match.end() :]

@@ -33,15 +33,15 @@ from fabbench.model.log import (
     Stream,
     read_marker,
 )
-from fabbench.model.patterns import lazy
+from fabbench.model.patterns import LONGEST_LINE, bounded, lazy
 
 if TYPE_CHECKING:
     from fabbench.counters.execution_counters import ExecutionMarkers
 
 Result: TypeAlias = Point | Log
 
-LONGEST_LINE = 1 << 16
-"""Characters of a line that are read; no tool of this field prints longer lines."""
+LONGEST_ENTRY = 1 << 16
+"""Characters of a log's entry that are read, which may hold several lines as one JSON string."""
 
 _DEVICE_HOST = lazy(r"Rank\s+\d+\s(?:.*?\s)?on\s+(\S+)\s+device\s+\d+")
 _VERSIONS = ("NCCL version ", "RCCL version", "HIP version", "ROCm version")
@@ -100,6 +100,11 @@ class LogParser:
             number += 1
             if raw[raw.rfind(" via ") :] in endings and raw.partition(_CHANNEL)[0] in origins:
                 continue
+            if len(raw) > LONGEST_LINE:
+                self._number = number
+                out += self._read_long(raw)
+                endings = self._group(NO_STREAM).evidence.endings
+                continue
             text, stream = cuts.cut(raw)
             points = self._read_usual(text, stream, number)
             if points is None:
@@ -125,6 +130,11 @@ class LogParser:
             self._group(stream).evidence.feed(message, origin)
         return ()
 
+    def _read_long(self, raw: str) -> list[Result]:
+        """Read an entry that is longer than lines are; it may hold several, as a JSON string."""
+        self._reading = None
+        return self._blocks(*self._prefixes.cut(raw[:LONGEST_ENTRY]))
+
     def _read_unusual(self, text: str, stream: Stream) -> list[Result]:
         """Read any other line, with all that may be in it."""
         if "<std" in text or "\n" in text or "\r" in text:
@@ -142,7 +152,6 @@ class LogParser:
             for line in text.replace("\r", "\n").split("\n"):
                 out += self._blocks(*self._prefixes.cut(line, stream))
             return out
-        text = text[:LONGEST_LINE]
         while (inner := inner_tag(text)) >= 0:
             if inner:
                 out += self._read(text[:inner], stream)
@@ -198,6 +207,7 @@ class LogParser:
     def _read(self, text: str, stream: Stream) -> list[Result]:
         """Read a line that is neither a plain row nor plain debug text of a known host."""
         group = self._group(stream)
+        text = bounded(text)
         marker = read_marker(text) if text.startswith(MARKER_SIGN) else None
         if marker is not None:
             return self._mark(group, marker)
@@ -476,15 +486,15 @@ class _RepeatedCuts:
         """Return a line without its prefix, and its stream."""
         known = self._streams.get(raw[: self._length])
         if known is not None:
-            return raw[self._length : LONGEST_LINE], known
-        return self._prefixes.cut(raw[:LONGEST_LINE])
+            return raw[self._length :], known
+        return self._prefixes.cut(raw)
 
     def cut_again(self, raw: str, text: str, stream: Stream) -> tuple[str, Stream]:
         """Return what `cut` has to of a line that is not usual: more of it may be a prefix."""
         learned = self._prefixes.forms
         if raw[: self._length] in self._streams:
             if learned:
-                text, stream = self._prefixes.cut(raw[:LONGEST_LINE])
+                text, stream = self._prefixes.cut(raw)
             else:
                 text, stream = self._prefixes.cut(text, stream)
         if not learned and raw.endswith(text):

@@ -1,9 +1,17 @@
-"""Regular expressions that are compiled when they are first used: most logs need few of them."""
+"""Regular expressions that are compiled when they are first used: most logs need few of them.
+
+And the bound on what of a line they see: tests/architecture/test_patterns.py times every pattern.
+"""
 
 import re
 from typing import Any, cast
 
 from fabbench.model.compat import override
+
+LONGEST_LINE = 4096
+"""Characters of a line that patterns see; lines of the field's tools have at most a few hundred."""
+_LONGEST_END = 1024
+_CUT = " … "  # No pattern takes this for a number, a name or a blank
 
 
 class _Pattern:
@@ -37,3 +45,11 @@ class _Pattern:
 def lazy(pattern: str, flags: int = 0) -> re.Pattern[str]:
     """Return a pattern that is compiled when it is first used."""
     return cast("re.Pattern[str]", _Pattern(pattern, int(flags)))
+
+
+def bounded(line: str) -> str:
+    """Return a line as patterns may see it: of one that is too long, its beginning and its end."""
+    if len(line) <= LONGEST_LINE:
+        return line
+    beginning = line[: LONGEST_LINE - _LONGEST_END - len(_CUT)]
+    return beginning + _CUT + line[-_LONGEST_END:]

@@ -32,7 +32,7 @@ from typing import Any, BinaryIO, TypeAlias, TypeVar
 from fabbench.benchmarks import benchmark_named, benchmarks
 from fabbench.evidence.judge import judge
 from fabbench.logs.launcher_prefixes import Prefixes
-from fabbench.logs.parser import LONGEST_LINE, LogParser, Result, logs
+from fabbench.logs.parser import LONGEST_ENTRY, LogParser, Result, logs
 from fabbench.model.errors import MachineError
 from fabbench.model.log import MARKER_SIGN, METRICS, Ending, Log, Outcome, Point, Proof
 from fabbench.model.patterns import lazy
@@ -282,7 +282,7 @@ def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
                 text = text.replace("\r\n", "\n").removesuffix("\r")
             yield as_printed(text)
             rest = tail
-        elif len(rest) < 8 * LONGEST_LINE:
+        elif len(rest) < 8 * LONGEST_ENTRY:
             rest += block
         block = file.read(BLOCK)
     if rest:

@@ -29,6 +29,7 @@ from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
 from fabbench.model.hosts import Needs, Target
 from fabbench.model.log import read_marker
+from fabbench.model.patterns import bounded
 
 FILE = "task.yaml"
 
@@ -48,7 +49,7 @@ def _follow(cluster: SkyCluster, document: str) -> Generator[str, None, None]:
             except StopIteration as end:
                 ended = end.value
                 break
-            text = cut(line)[0]
+            text = bounded(cut(line)[0])
             node_prefix = prefix(line)
             node = node_prefix or node
             if not node_prefix and (echo(text) or fatal_message(text) is not None):
