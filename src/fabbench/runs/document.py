@@ -94,6 +94,7 @@ class TestResult:
     nics: Mapping[str, float] = field(
         default_factory=dict
     )  # The same for each NIC, if they were measured one by one
+    step: float = 0.0  # In which steps the figures were printed; 0: not rounded, or not known
     notes: tuple[str, ...] = ()  # Warnings, such as those from NIC counters
     seconds: float = 0.0
 
@@ -109,6 +110,7 @@ class TestResult:
             figure=self.value if ok else None,
             nics=self.nics if several_nics else None,
             round=self.round,
+            step=self.step,
             reason="" if ok else self._why(),
         )
 

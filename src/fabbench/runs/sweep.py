@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
+from fabbench.analysis.aggregate import printed_step
 from fabbench.benchmarks import benchmark_named
 from fabbench.benchmarks.standard import Work
 from fabbench.catalog.offline_inventory import require_names
@@ -527,8 +528,15 @@ def with_figures(test: TestResult, logs: Sequence[Log], metric: str) -> TestResu
     if not values:
         return replace(test, outcome=Outcome.FAILED, reason=f"No {metric} was measured.")
     slowest = max if METRICS[metric].lower_is_better else min
-    nics = {name: value for name, value in values.items() if name}
-    return replace(test, value=slowest(values.values()), nics=nics)
+    value = slowest(values.values())
+    if not value:
+        return replace(test, outcome=Outcome.SKIPPED, reason=_TOO_SMALL)
+    nics = {name: each for name, each in values.items() if name}
+    step = printed_step(str(worst.benchmark), metric, list(values.values()))
+    return replace(test, value=value, nics=nics, step=step)
+
+
+_TOO_SMALL = "Its figure is printed as 0: this size is too small to measure. Choose a larger one."
 
 
 def _largest_by_nic(log: Log, metric: str) -> dict[str, float]:

@@ -13,6 +13,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TypeAlias, TypeGuard
 
+from fabbench.analysis.aggregate import printed_step
 from fabbench.benchmarks import benchmark_named
 from fabbench.benchmarks.nccl.reader import MISMATCH
 from fabbench.logs.signs import Unread
@@ -172,11 +173,22 @@ def _result(entry: Log | Unread, metric: Metric, known: NodeNames) -> SweepResul
     if outcome is not SweepOutcome.OK:
         why = entry.reason or str(entry.outcome)
         return SweepResult(test, outcome, reason=why, series=_series(entry, None))
+    return _measured(entry, metric, test, outcome)
+
+
+def _measured(entry: Log, metric: Metric, test: SweepTest, outcome: SweepOutcome) -> SweepResult:
+    """Return the result of a log with the figure that counts, if it has one."""
     rows = list(values_of(entry, metric.name))
     if not rows:
         return SweepResult(test, SweepOutcome.UNUSABLE, reason=f"It has no {metric.name}.")
     point, value = _row_that_counts(rows, metric)
-    return SweepResult(test, outcome, value, series=_series(entry, point))
+    if not value:
+        reason = f"It prints {metric.name} as 0: the size is too small to measure."
+        return SweepResult(test, SweepOutcome.UNUSABLE, reason=reason)
+    figures = [figure for _, figure in rows]
+    step = printed_step(str(entry.benchmark), metric.name, figures)
+    series = _series(entry, point)
+    return SweepResult(test, outcome, value, series=series, step=step)
 
 
 def _row_that_counts(rows: Sequence[_Row], metric: Metric) -> _Row:

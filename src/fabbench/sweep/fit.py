@@ -66,7 +66,7 @@ class FittedClass:
 
     def measure(self) -> None:
         """Compare each test with the typical figure."""
-        self.slower = self.tests.values - self.typical[self.tests.series]
+        self.slower = self.tests.slower(self.typical)
 
     def among_healthy(self, bad: Floats) -> Flags:
         """Return which tests have only members that are likely healthy, by the chances of parts."""

@@ -19,6 +19,10 @@ Ints: TypeAlias = np.ndarray[Shape, np.dtype[np.integer]]
 Flags: TypeAlias = np.ndarray[Shape, np.dtype[np.bool_]]
 
 
+_MOST_ROUNDED = 0.9
+"""A typical figure is no smaller than this part of half of its last digit."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestClass:
     """Tests with the same number of nodes, on the same rail, within a group or not.
@@ -36,8 +40,25 @@ class TestClass:
     """Test → the number of what was measured: figures of one series can be compared."""
     kinds: int
     """A series modulo this is the same measurement, of whatever group."""
+    sign: float
+    """-1: the figures are times."""
     values: Floats
     """The logarithm of the figure, negative for times: larger is better. NaN: it failed or hung."""
+    rounded: Floats
+    """Half of the last printed digit, relative to the figure."""
+
+    def slower(self, typical: Floats) -> Floats:
+        """Return by how much each test differs from the typical figures, as a logarithm.
+
+        What rounding can explain is no difference: a figure, and the typical one, stand for all
+        that are printed alike.
+        """
+        apart = self.values - typical[self.series]
+        of_typical = self.rounded * np.exp(apart * self.sign)
+        own = np.log1p(self.rounded)
+        others = -np.log1p(-np.minimum(of_typical, _MOST_ROUNDED))
+        left = np.maximum(np.abs(apart) - own - others, 0.0)
+        return np.asarray(np.sign(apart) * left)
 
     def is_like(self, other: "TestClass") -> bool:
         """Return whether both have the same number of nodes, and the same rail."""
@@ -59,6 +80,7 @@ class _Rows:
         """The nodes of one test after another."""
         self.series = array("H")
         self.values = array("f")
+        self.rounded = array("f")
 
 
 TYPE = "type="
@@ -135,6 +157,7 @@ class Readings:
             rows.members.extend(members)
             rows.series.append(series)
             rows.values.append(self._value(each))
+            rows.rounded.append(result.step / 2 / each if each else 0.0)
         if not figure:
             self.reasons[tuple(members)] = result.reason
         self.count += 1
@@ -152,6 +175,7 @@ class Readings:
             members = nodes.reshape(-1, size)
             series: Ints = np.array(rows.series, dtype=np.int32)
             values: Floats = np.array(rows.values, dtype=np.float32)
+            rounded: Floats = np.array(rows.rounded, dtype=np.float32)
             of = np.zeros_like(members) if groups is None else groups[members]
             across = (of != of[:, :1]).any(axis=1)
             if apart:
@@ -168,7 +192,9 @@ class Readings:
                         kinds=kinds,
                         members=members[chosen],
                         series=series[chosen],
+                        sign=self._sign,
                         values=values[chosen],
+                        rounded=rounded[chosen],
                     )
                     found.append(tests)
         return found

@@ -61,6 +61,8 @@ class SweepResult:
     """NIC → its figure, if the test measured them one by one; used instead of `figure`."""
     series: str = ""
     """What was measured, if tests differ in that: figures of one series can be compared."""
+    step: float = 0.0
+    """In which steps the figures were printed; 0: they were not rounded."""
 
 
 # Nodes are compared even if the network is unproven.
@@ -71,6 +73,8 @@ def outcome_of_test(outcome: str) -> SweepOutcome:
     """Return what the outcome of a log says of a test."""
     if outcome in MEASURED:
         return SweepOutcome.OK
+    if outcome == Outcome.SKIPPED:
+        return SweepOutcome.UNUSABLE
     return SweepOutcome.HUNG if outcome == Outcome.TIMEOUT else SweepOutcome.FAILED
 
 

@@ -13,7 +13,7 @@ from fabbench.sweep.explained import odd_tests
 from fabbench.sweep.fit import fit
 from fabbench.sweep.planner import all_pairs
 from fabbench.sweep.readings import Readings
-from fabbench.sweep.values import Diagnosis, Suspect, SuspectKind
+from fabbench.sweep.values import Diagnosis, Suspect, SuspectKind, SweepOutcome, SweepResult
 from tests.support.simulated_sweeps import Cluster, blocks, named
 
 EIGHT = named(8)
@@ -137,3 +137,25 @@ def test_what_was_fine_again_is_chance_and_is_said() -> None:
     said = diagnosis(readings, fit(readings))
     assert (said.suspects, said.undecided) == ([], [])
     assert [each.nodes for each in said.by_chance] == [("node-1", "node-2")]
+
+
+@pytest.mark.parametrize("mean", [0.015, 0.025, 0.05])
+def test_the_last_printed_digit_accuses_nobody(mean: float) -> None:
+    for seed in range(10):
+        chance = random.Random(seed)
+        readings = Readings(METRICS["bandwidth"], EIGHT)
+        for each in all_pairs(EIGHT):
+            for test in each.tests:
+                figure = max(round(chance.gauss(mean, mean / 10), 2), 0.01)
+                readings.add(SweepResult(test, SweepOutcome.OK, figure * 1e6, step=1e4))
+        said = diagnosis(readings, fit(readings))
+        assert (said.suspects, said.contradiction) == ([], "")
+
+
+def test_a_difference_that_rounding_cannot_explain_is_one() -> None:
+    readings = Readings(METRICS["bandwidth"], EIGHT)
+    for each in all_pairs(EIGHT):
+        for test in each.tests:
+            figure = 0.05 if "node-3" in test.nodes else 0.2
+            readings.add(SweepResult(test, SweepOutcome.OK, figure * 1e6, step=1e4))
+    assert [each.name for each in diagnosis(readings, fit(readings)).suspects] == ["node-3"]
