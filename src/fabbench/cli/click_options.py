@@ -196,8 +196,11 @@ def launchers_by_option(launchers: "Launchers") -> Mapping[str, frozenset[str]]:
     """Return, for each option that not all launchers have, those that have it."""
     from fabbench.config.given import options_by_name
 
-    by_name = options_by_name(launchers)
-    return {name: frozenset(of) for name, of in by_name.items() if len(of) < len(launchers)}
+    narrow: dict[str, frozenset[str]] = {}
+    for name, declarations in options_by_name(launchers).items():
+        if len(declarations) < len(launchers):
+            narrow[name] = frozenset(declarations)
+    return narrow
 
 
 def typed_flags(ctx: click.Context) -> dict[str, str]:

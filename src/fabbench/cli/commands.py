@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 import click
 
@@ -72,6 +72,8 @@ def expanded(words: Sequence[str]) -> list[str]:
 
 
 CommandT = TypeVar("CommandT", bound=click.Command)
+HelpRow: TypeAlias = tuple[str, str]
+"""The flags of an option, and what they do."""
 
 WORDS = "fabbench.words"  # The words of the command line as they were typed, in a context's `meta`
 _BENCHMARK = "Benchmark"
@@ -142,7 +144,7 @@ def _write_options(
 ) -> None:
     """Write the help of options by section; `short`: of the common ones, one line each."""
     command = ctx.command
-    sections: dict[str, list[tuple[str, str]]] = {}
+    sections: dict[str, list[HelpRow]] = {}
     for option in command.get_params(ctx):
         record = option.get_help_record(ctx)
         if record is None or (short and not _is_common(command, option)):
@@ -163,7 +165,7 @@ def _write_options(
             formatter.write_dl(rows, col_max=formatter.width if short else 30)
 
 
-def _in_short(flags: str, about: str) -> tuple[str, str]:
+def _in_short(flags: str, about: str) -> HelpRow:
     """Return flags without a long list of words, and the first sentence of the help."""
     return (
         re.sub(r" \[.{21,}", " NAME", flags),
@@ -171,7 +173,7 @@ def _in_short(flags: str, about: str) -> tuple[str, str]:
     )
 
 
-def _on_one_line(rows: Sequence[tuple[str, str]], width: int) -> list[tuple[str, str]]:
+def _on_one_line(rows: Sequence[HelpRow], width: int) -> list[HelpRow]:
     longest = max(len(flags) for flags, _ in rows)
     shorten = partial(textwrap.shorten, width=width - longest - 4, placeholder=" …")
     return [(flags, shorten(about)) for flags, about in rows]

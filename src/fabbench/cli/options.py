@@ -88,12 +88,13 @@ def require_writable(path: Path | None, option: str) -> None:
     if path is None:
         return
     folder = path.absolute().parent
+    written_to = path if path.exists() else folder
     problem = ""
     if path.is_dir():
         problem = "it is a directory"
     elif not folder.is_dir():
         problem = f"the directory {folder} does not exist"
-    elif not os.access(path if path.exists() else folder, os.W_OK):
+    elif not os.access(written_to, os.W_OK):
         problem = "permission denied"
     if problem:
         raise MachineError(
@@ -423,7 +424,8 @@ def takes(*names: str, **instead: str) -> Callable[[CommandT], CommandT]:
     """Add shared options to a command; those of `instead` with another help."""
     known = {**declared(RunOptions), **declared(PastOptions)}
     made = [known[name] for name in names]
-    made += [replace(known[name], help=help_) for name, help_ in instead.items()]
+    for name, about in instead.items():
+        made.append(replace(known[name], help=about))
     return with_parameters(click_options(made))
 
 

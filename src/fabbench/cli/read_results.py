@@ -3,7 +3,7 @@
 import sys
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -150,33 +150,41 @@ def _explained(
     from fabbench.runs.load_columns import judged_together
     from fabbench.runs.parse_file import parse_together
 
-    read: list[tuple[bool, Log | Unread]] = []
+    read: list[_Read] = []
     for source in sources:
-        read += [(source.run, entry) for _, entry in read_source(source, proof=proof)]
-    apart = [entry for _, entry in read if isinstance(entry, Log)]
-    judged = iter(judged_together(apart))
-    logs: list[Log] = []
-    unread: list[Unread] = []
+        for _, entry in read_source(source, proof=proof):
+            read.append(_Read(source.run, entry))
+    apart = [each.entry for each in read if isinstance(each.entry, Log)]
+    together = iter(judged_together(apart))
+
+    def judged(each: _Read) -> "Log | Unread":
+        return next(together) if isinstance(each.entry, Log) else each.entry
+
+    entries: list[Log | Unread] = []
     jobs: dict[str, list[str]] = {}
-    for (of_run, name), entries in groupby(read, _origin):
-        found = [next(judged) if isinstance(entry, Log) else entry for _, entry in entries]
+    for (of_run, name), group in groupby(read, _Read.origin):
+        found = list(map(judged, group))
         job = "" if of_run else _job_of(name, found)
         if job:
             jobs.setdefault(job, []).append(name)
-            continue
-        for each in found:
-            if isinstance(each, Log):
-                logs.append(each)
-            else:
-                unread.append(each)
+        else:
+            entries += found
     for names in jobs.values():
-        logs += parse_together(names, proof=proof)
+        entries += parse_together(names, proof=proof)
+    logs = [entry for entry in entries if isinstance(entry, Log)]
+    unread = [entry for entry in entries if not isinstance(entry, Log)]
     return logs, unread
 
 
-def _origin(read: "tuple[bool, Log | Unread]") -> tuple[bool, str]:
-    of_run, entry = read
-    return of_run, entry.source
+class _Read(NamedTuple):
+    """A log, or why there is none, and whether it is of a run."""
+
+    of_run: bool
+    entry: "Log | Unread"
+
+    def origin(self) -> tuple[bool, str]:
+        """Return what logs of one file share."""
+        return self.of_run, self.entry.source
 
 
 def _job_of(name: str, found: "list[Log | Unread]") -> str:

@@ -343,10 +343,11 @@ def _overview(
     request: "RunRequest", inventory: "Inventory", planned: "Plan", longest: float
 ) -> Iterator[tuple[str, str]]:
     """Yield what is said of a whole plan, with titles."""
-    target = f"{request.target.name} ({request.target.launcher})"
+    target = request.target
+    where = f"{target.name} ({target.launcher})"
     if request.target_reason:
-        target = f"{target}: {request.target_reason}"
-    yield "Target:", target
+        where = f"{where}: {request.target_reason}"
+    yield "Target:", where
     title = "Nodes:"
     for host in inventory.hosts:
         yield title, _host(host)
