@@ -346,7 +346,7 @@ def choose_formula(
     return best if few or 2 * votes(best) >= len(rows) else None
 
 
-_CUT_CELL = lazy(r"[=+-]?\d*\.?\d*[kmgbs]?|-?(?:inf?|i|nan?|n)")
+_CUT_CELL = lazy(r"[=+-]?\d*+(?:\.\d*+)?[kmgbs]?|-?(?:inf?|i|nan?|n)")
 
 
 def is_remains(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool:

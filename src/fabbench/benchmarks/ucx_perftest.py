@@ -28,7 +28,7 @@ _PARAMETER = lazy(
 )
 _FACTS = {"API": "api", "Test": "test", "Send memory": "send_memory", "Recv memory": "recv_memory"}
 _FINAL_ONLY = lazy(r"\| +Test +\|")  # -f: only the result is printed
-_NAME = lazy(r"\+(?![-+])(\S+?)[-+]{8,}")
+_NAME = lazy(r"\+(?![-+])(\S*[^\s+-])[-+]{8,}")
 _PROGRAM = lazy(r"(?:^|(?<=[\s/]))(ucx_perftest)(?=\s|$)")
 _OPTION = lazy(r"(?:^| )-([tsn])[ =]?([\w.]+)(?= |$)")
 _COUNT = engine.Column(cell=engine.COUNT)
@@ -166,7 +166,7 @@ class UcxPerftest(ReadBenchmark):
     )
     signatures = (
         Signature("(usec)", r"\|(?:\s+\|)?\s+\|\s+(?:overhead|latency) \(usec\)"),
-        Signature("overall_mr", r"\S*iterations,[\w.]+_lat,avg_lat,"),
+        Signature("overall_mr", r"(?<!\S)\S*iterations,[\w.]+_lat,avg_lat,"),
         Signature("Final:", r"Final:\s+\d+\s+\d+\.\d", begins=False),
     )
     first_words = (

@@ -150,7 +150,7 @@ for _power, _letter in enumerate("kMGTPE", start=1):
     _SUFFIXES[_letter] = Fraction(1000**_power)
     _SUFFIXES[f"{_letter.upper()}i"] = Fraction(1024**_power)
 _QUANTITY = re.compile(
-    r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d{1,3})|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII
+    r"([+-]?(?:\d++(?:\.\d*+)?|\.\d++))(?:([eE][+-]?\d{1,3})|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII
 )
 
 

@@ -115,7 +115,7 @@ def _after_dashes(
     return words
 
 
-_SLOTS = lazy(r"\s+(?:slots|max[-_]slots)\s*=\s*\d+")
+_SLOTS = lazy(r"(?<!\s)\s++(?:slots|max[-_]slots)\s*=\s*\d+")
 
 
 def read_hostfile(text: str) -> tuple[str, ...]:

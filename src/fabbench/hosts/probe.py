@@ -290,7 +290,7 @@ def _places(answer: Answer) -> _Places:
     return found
 
 
-_IBV_DEVINFO = re.compile(r"hca_id:\s*(?P<device>\S+)|(?P<name>\w+_mtu):\s*(?P<mtu>[0-9]{3,5}) ")
+_IBV_DEVINFO = re.compile(r"hca_id:\s*(?P<device>\S+)|(?P<name>\b\w+_mtu):\s*(?P<mtu>[0-9]{3,5}) ")
 
 
 def _verbs_mtus(lines: Iterable[str]) -> dict[str, dict[str, int]]:

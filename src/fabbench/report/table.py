@@ -96,7 +96,7 @@ class Overview(NamedTuple):
 
 _FORMULA = lazy(r"[\t\r\n]|\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 """Also in full width, as in East Asian spreadsheets, and after blanks, which may be stripped."""
-_NUMBER = lazy(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|-?(inf|nan)|-")
+_NUMBER = lazy(r"[+-]?(\d++(?:\.\d*+)?|\.\d++)([eE][+-]?\d+)?|-?(inf|nan)|-")
 
 
 def to_csv(table: Table) -> str:

@@ -35,7 +35,7 @@ _NO_FABRIC = frozenset({"any", "-"})  # Values of `--fabric` for an input that i
 _PACKED = lazy(r"(?:\.(?:gz|bz2|xz|zst))+$")
 _SLOW_NIC = 0.8
 """Below this fraction of the median of the NICs of its nodes, a NIC is slow."""
-_NUMBER = lazy(r"[-_. ]*r?\d+$")
+_NUMBER = lazy(r"(?:(?<![-_. ])[-_. ]++)?(?:r|(?<!\d))\d+$")
 _FEWEST_NICS = 3
 _OF_SLOW_NIC = "Compare its link, firmware and PCIe slot with those of the others."
 _SETTINGS = (

@@ -31,7 +31,7 @@ _OPTIONS = ("B:P:s:a:C:F:O:f:d:p:KD:i:HRe:M:I:QS:mc:t:w:lo:rvkj:W:UT:n:hxu:", _L
 # (2014).
 _ARGUMENTS = lazy(
     rf"(?P<begins>--- # )?\s*(?:\S*/)?(?:lt-)?(?P<program>{_PROGRAMS})(?P<words> .*?)(?P<ends> "
-    r":)?\s*"
+    r":)?(?<!\s\s)\s*"
 )
 # FT_ERR and FT_PRINTERR, by the directories of the sources; and messages of programs that cannot
 # start.
@@ -58,7 +58,7 @@ _PYTEST = lazy(r"rootdir: \S*/fabtests/pytest.*|=+ (?:\d+ \w+, )*\d+ \w+ in \d+\
 _PYTEST_COUNT = lazy(r"(\d{1,9}) (passed|failed|skipped)")  # of runfabtests.py
 _OUTCOMES = {"Pass": "passed", "Fail": "failed", "Notrun": "skipped"}
 _TEST = lazy(r"- name: +fi_")
-_TEST_COMMAND = lazy(r"\s*(?:server|client)_cmd: ")
+_TEST_COMMAND = lazy(r"(?:(?<!\s)\s++)?(?:server|client)_cmd: ")
 _FIGURE = r"(?:\d+\.\d{6}|-?inf|-?nan)"
 _MACHINE_ROW = lazy(
     rf"\s*(?:- )?\{{ xfer_size: (\d+), iterations: (\d+), total: (\d+), time: ({_FIGURE}), (MB|Gb)/sec: ({_FIGURE}), "

@@ -79,7 +79,7 @@ _LOG_VERSION = (
     "The log does not state the version: with NVSHMEM_VERSION=1 it has the line `NVSHMEM vX.Y.Z`."
 )
 _SCOPES = {"t": "thread", "w": "warp", "b": "block", "g": "warpgroup"}
-_OPTION = lazy(r"([a-z][a-z_ ]*?) ?: ?(\d{1,18})(?=[, ])")
+_OPTION = lazy(r"([a-z][a-z_ ]{0,60}?) ?: ?(\d{1,18})(?=[, ])")
 
 
 def printed_options(line: str) -> dict[str, int]:

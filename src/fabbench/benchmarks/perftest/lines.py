@@ -65,7 +65,9 @@ _COLUMNS: Mapping[str, Column] = {
     ),  # round trips, whatever the latency beside it
 }
 _GAP = lazy(r"(?<=\])\s*|\s{2,}|\t|(?<=#bytes)\s+|(?<=#sl)\s+|(?<=iterations)\s+")
-MARKS = lazy(r"^#(?=\s)|\*\*|`|\s+(?:<[-=]|←).*")  # of documents: comment, bold, code, and arrow
+MARKS = lazy(
+    r"^#(?=\s)|\*\*|`|(?<!\s)\s++(?:<[-=]|←).*"
+)  # of documents: comment, bold, code, and arrow
 
 _PEAK, _AVERAGE = Column("bandwidth", 125e6, "peak"), Column("bandwidth", 125e6)
 SUMMARIES: Sequence[Layout] = (
@@ -293,7 +295,7 @@ _INSIDE = (
     r"|(?P<wrong>.*VALIDATION: FAILED.*? - (?P<errors>\d+) error\(s\).*)"
     rf"|(?P<error>{_ERROR})"
 )
-ANYWHERE, INSIDE = lazy(rf"\s*(?:{_ANYWHERE})\s*"), lazy(rf"\s*(?:{_ANYWHERE}{_INSIDE})\s*")
+ANYWHERE, INSIDE = lazy(rf"\s*+(?:{_ANYWHERE})\s*"), lazy(rf"\s*+(?:{_ANYWHERE}{_INSIDE})\s*")
 """A line other than a row, outside and inside of an execution.
 
 Its kind is the name of the last group.

@@ -35,7 +35,7 @@ _SENTENCE = lazy(
     r" (?:with a|over) .*"
 )
 _COUNTS = lazy(r"(\d{1,9}) (ranks|trials|warmup)")
-_PAYLOAD = lazy(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)([KMGT]?i?B) payload ")
+_PAYLOAD = lazy(r"(?<!\d)(\d++(?:\.\d++)?+(?:e[+-]?\d++)?+)([KMGT]?i?B) payload ")
 _METHOD = lazy(r" warmups / \d+ trials, (.*)\):")
 _ENVIRONMENT = lazy(
     r"- software: `?torch=(?P<torch>[\w.+-]+)`?, `?(?:cuda=(?P<cuda>[\w.]+))`?, "
@@ -47,9 +47,9 @@ _FAILED = lazy(
     r"measured !!!\s*"
 )
 _STOPPED = lazy(r"\s*!!! Stopped .*before .* ran out of memory on some rank !!!\s*")
-_RESULT = r"(\d+\.\d+ ?[KMGT]?[bB]ps)(?: \(std: (\d+\.\d+)\))? \((\d+\.\d+ ?[KMGT]?[bB]ps)\)\s*"
-_FIRST = lazy(rf"(?:.*\s)?algbw: {_RESULT}")
-_BOTH = lazy(rf"(?:.*\s)?algbw: {_RESULT} (?:.*\s)?busbw: {_RESULT}")
+_RESULT = r"(\d+\.\d+ ?[KMGT]?[bB]ps)(?: \(std: (\d+\.\d+)\))? \((\d+\.\d+ ?[KMGT]?[bB]ps)\)"
+_FIRST = lazy(rf"(?:.*\s)?algbw: {_RESULT}\s*")
+_BOTH = lazy(rf"(?:.*\s)?algbw: {_RESULT} (?:.*\s)?busbw: {_RESULT}\s*")
 
 _POWERS = tuple(enumerate(("", *"KMGT")))
 _SIZES = tuple((f"{letter}iB" if letter else "B", 1024.0**power) for power, letter in _POWERS)
