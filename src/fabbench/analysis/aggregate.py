@@ -115,8 +115,10 @@ class ColumnRows:
         """
         index = KEYS.index(name)
         values: list[str | None] = [key[index] for key in self.rows]
-        if name in {"benchmark", "case"}:
-            values += [program[name == "case"] for program in self.programs]
+        if name == "benchmark":
+            values += [benchmark for benchmark, _ in self.programs]
+        if name == "case":
+            values += [case for _, case in self.programs]
         return tuple(dict.fromkeys(value for value in values if value))
 
     def metrics(self) -> set[str]:
@@ -145,27 +147,45 @@ def column_rows(
     exchange. Equal tables are copies and count once, unless fabbench's markers are those of several
     executions.
     """
-    reading, counted = ColumnRows(), list[Log]()
+    reading = ColumnRows()
+    counted: list[Log] = []
     for execution, log in enumerate(column.logs):
         reading.programs[log.benchmark, log.case] = None
         if is_hidden(log, unusable):
             reading.hidden.append(log)
             continue
-        if sum(len(point.values) for point in log.points) > CHANCE and any(
-            (log.case, log.execution, log.points) == (other.case, other.execution, other.points)
-            for other in counted
-        ):
+        if _is_copy(log, counted):
             reading.copies += 1
             continue
         counted.append(log)
-        by_key: dict[Key, tuple[list[Point], list[Point]]] = defaultdict(lambda: ([], []))
+        by_key: dict[Key, list[Point]] = defaultdict(list)
         for key, point in _rows(log, placement, reading):
-            by_key[key][point.labels.get("side") != "client"].append(point)
-        for key, (client, others) in by_key.items():
-            sizes = {point.size for point in client}
-            points = [*client, *(point for point in others if point.size not in sizes)]
-            reading.rows.setdefault(key, []).extend(Row(execution, point) for point in points)
+            by_key[key].append(point)
+        for key, points in by_key.items():
+            rows = reading.rows.setdefault(key, [])
+            rows.extend(Row(execution, point) for point in _client_first(points))
     return reading
+
+
+def _is_copy(log: Log, counted: Sequence[Log]) -> bool:
+    """Return whether a log repeats the table of one that already counts."""
+    if sum(len(point.values) for point in log.points) <= CHANCE:
+        return False
+    return any(_have_equal_tables(log, other) for other in counted)
+
+
+def _have_equal_tables(log: Log, other: Log) -> bool:
+    if (log.case, log.execution) != (other.case, other.execution):
+        return False
+    return log.points == other.points
+
+
+def _client_first(points: Sequence[Point]) -> list[Point]:
+    """Return the client's points, then those of sizes that the client did not print."""
+    client = [point for point in points if point.labels.get("side") == "client"]
+    sizes = {point.size for point in client}
+    others = [point for point in points if point.labels.get("side") != "client"]
+    return [*client, *(point for point in others if point.size not in sizes)]
 
 
 def pooled_figures(rows: Iterable[Row], metric: Metric, benchmark: str) -> dict[int, Figure]:

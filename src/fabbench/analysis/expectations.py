@@ -6,7 +6,7 @@ may exceed their rate with few nodes. A low figure comes with the likeliest caus
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 
 from fabbench.analysis.compare import Comparison
 from fabbench.analysis.setting import Setting, setting_of
@@ -27,6 +27,19 @@ HALF = 0.5
 
 A busbw that far below has other causes than the size.
 """
+
+
+class _Reach(Enum):
+    """How far the measured sizes reach toward the published one."""
+
+    SAME = auto()
+    """The published size, or a larger one, was measured."""
+    NEAR = auto()
+    FAR = auto()
+
+
+_NORMAL_FROM = {_Reach.SAME: TOLERANCE, _Reach.NEAR: SMALLER, _Reach.FAR: HALF}
+"""Fraction of the lowest published rate that is still normal, by what was measured."""
 FAR = 1.5
 """More than this factor above all published rates is suspicious; the inverse for times."""
 _LARGE: Mapping[str, int] = {"busbw": 1 << 30, "bandwidth": 1 << 20}
@@ -244,31 +257,46 @@ def _judged_rate(it: Expectation, known: Sequence[Published]) -> Expectation:
     """
     least = _LARGE.get(it.metric.name, 1 << 20)
     largest = max(it.measured) or least  # 0: a size that is not stated is large
-    figures = list[Published]()
+    figures: list[Published] = []
     for nodes in dict.fromkeys(figure.nodes for figure in known):
-        sizes = {figure.size or least for figure in known if figure.nodes == nodes}
-        near = [size for size in sizes if size <= largest * NEAR]
-        chosen = max((size for size in sizes if size <= largest), default=min(near or sizes))
-        figures += [
-            figure for figure in known if figure.nodes == nodes and (figure.size or least) == chosen
-        ]
+        alike = [figure for figure in known if figure.nodes == nodes]
+        figures += _at_comparable_size(alike, largest, least)
     if it.value > FAR * max(figure.value for figure in known):
         return replace(it, assessment=Assessment.HIGH, figures=figures, remark=_FAR_OFF)
-    chosen = max(figure.size or least for figure in figures)
-    above = [size for size in it.measured if (size or largest) >= chosen]
-    at = min(above) if above and any(figure.size for figure in figures) else it.size
-    settled = [figure for figure in figures if figure.role is Role.REFERENCE]
-    contested = "" if settled else "Sources disagree about this figure, so it decides nothing."
-    far = chosen > largest * NEAR
-    needed = min(figure.value for figure in settled or figures) * (
-        TOLERANCE if above else HALF if far else SMALLER
-    )
+    wanted = max(figure.size or least for figure in figures)
+    reaching = [size for size in it.measured if (size or largest) >= wanted]
+    size_is_stated = any(figure.size for figure in figures)
+    at = min(reaching) if reaching and size_is_stated else it.size
     it = replace(it, size=at, figures=figures)
-    low = it.value < needed
-    if (far and (largest < least or not low)) or (low and contested):
-        return replace(it, remark=contested or "The sweep ends too early to compare.")
-    remark = "" if low else contested or _other_bound(it)
-    return replace(it, assessment=Assessment.LOW if low else Assessment.NORMAL, remark=remark)
+    settled = [figure for figure in figures if figure.role is Role.REFERENCE]
+    contested = "" if settled else _CONTESTED
+    reach = _reach(largest, wanted)
+    lowest = min(figure.value for figure in settled or figures)
+    low = it.value < lowest * _NORMAL_FROM[reach]
+    # So far below the published size, only a low rate at a large size says something.
+    too_early = reach is _Reach.FAR and (largest < least or not low)
+    if too_early or (low and contested):
+        return replace(it, remark=contested or _TOO_EARLY)
+    if low:
+        return replace(it, assessment=Assessment.LOW)
+    return replace(it, assessment=Assessment.NORMAL, remark=contested or _other_bound(it))
+
+
+def _at_comparable_size(figures: Sequence[Published], largest: int, least: int) -> list[Published]:
+    """Return the figures of the largest size that was measured, else of the smallest one.
+
+    A figure without a size is one of the size `least`.
+    """
+    sizes = {figure.size or least for figure in figures}
+    measured = [size for size in sizes if size <= largest]
+    comparable = max(measured) if measured else min(sizes)
+    return [figure for figure in figures if (figure.size or least) == comparable]
+
+
+def _reach(largest: int, wanted: int) -> _Reach:
+    if largest >= wanted:
+        return _Reach.SAME
+    return _Reach.FAR if wanted > largest * NEAR else _Reach.NEAR
 
 
 def _other_bound(it: Expectation) -> str:
@@ -286,6 +314,8 @@ def _other_bound(it: Expectation) -> str:
     return f"Between {setting.nodes} nodes busbw may exceed the rate of the NICs ({write(rate)})."
 
 
+_CONTESTED = "Sources disagree about this figure, so it decides nothing."
+_TOO_EARLY = "The sweep ends too early to compare."
 _NO_NODES = "The log does not state the nodes: pass --nodes."
 _NO_DIRECTION = (
     "The log does not show whether it adds both directions: the ceiling is that of both."

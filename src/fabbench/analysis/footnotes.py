@@ -154,11 +154,18 @@ def _findings(columns: Sequence[ColumnSummary]) -> Iterator[str]:
 def _transport(column: ColumnSummary) -> str:
     carried = [value for value in column.facts.get("transport", ()) if value != "unknown"]
     if carried:
-        nics = column.facts.get("nics", ())
-        detail = f" ({_or(nics)} {'NIC' if nics == (1,) else 'NICs'} per rank)" if nics else ""
-        return f"{_or(carried)}{'' if column.measured else ' (chosen)'}{detail}"
+        chosen = "" if column.measured else " (chosen)"
+        return f"{_or(carried)}{chosen}{_nics_per_rank(column)}"
     networks = [value for value in column.facts.get("network", ()) if value != "unknown"]
     return f"not shown ({_or(networks)} chosen)" if networks else ""
+
+
+def _nics_per_rank(column: ColumnSummary) -> str:
+    nics = column.facts.get("nics", ())
+    if not nics:
+        return ""
+    noun = "NIC" if nics == (1,) else "NICs"
+    return f" ({_or(nics)} {noun} per rank)"
 
 
 def _conditions(comparison: Comparison) -> str:
@@ -169,9 +176,10 @@ def _conditions(comparison: Comparison) -> str:
         if (value := comparison.common(name)) not in {"", _NO_CHOICE.get(name)}
     }
     parts = list(dict.fromkeys(same[name] for name in ("benchmark", "case") if name in same))
-    for name, nouns in _COUNTED.items():
+    for name, (one, several) in _COUNTED.items():
         if name in same:
-            parts.append(f"{same[name]} {nouns[same[name] != '1']}")
+            noun = one if same[name] == "1" else several
+            parts.append(f"{same[name]} {noun}")
     others = (name for name in same if name not in {"benchmark", "case", *_COUNTED})
     parts += [*(f"{name} {same[name]}" for name in others), *filter(None, [comparison.placement])]
     for name in dict.fromkeys(name for column in comparison.columns for name in column.facts):

@@ -45,12 +45,16 @@ class RunProgress:
         if not self._points:
             return self._cases[-1] if self._cases else None
         number = len(self._read)
-        return self._cases[number] if number < len(self._cases) else UNKNOWN if number else None
+        if number < len(self._cases):
+            return self._cases[number]
+        return UNKNOWN if number else None
 
     def begin(self, execution: Execution, number: int, now: float) -> None:
         """Record the start of an execution."""
-        self.current, self.number, self.newest, self._started = execution, number, None, now
-        self._read, self._points = [], []
+        self.current = execution
+        self.number = number
+        self._started = now
+        self._forget_rows()
 
     def point(self, point: Point) -> None:
         """Record a row."""
@@ -70,11 +74,18 @@ class RunProgress:
 
     def end(self, execution: Execution, logs: Sequence[Log], now: float) -> float:
         """Record the end of an execution; return how long it took."""
-        label, took = execution.configuration.label, now - self._started
+        label = execution.configuration.label
+        took = now - self._started
         self._logs.setdefault(label, []).extend(logs)
         self._took.setdefault(label, []).append(took)
-        self.current, self.newest, self._read, self._points = None, None, [], []
+        self.current = None
+        self._forget_rows()
         return took
+
+    def _forget_rows(self) -> None:
+        self.newest = None
+        self._read = []
+        self._points = []
 
     def comparison(self) -> Comparison | None:
         """Compare what has been read so far; None if there is nothing to compare."""
@@ -84,13 +95,10 @@ class RunProgress:
             for label in labels
             if (logs := self._of(label))
         ]
+        if not columns:
+            return None
         try:
-            allow = (*ALLOWED, "case")
-            return (
-                compare(columns, metric=self._metric, allow=allow, only_ok=True)
-                if columns
-                else None
-            )
+            return compare(columns, metric=self._metric, allow=(*ALLOWED, "case"), only_ok=True)
         except FabbenchError:
             return None
 
@@ -100,11 +108,9 @@ class RunProgress:
 
     def sizes(self) -> int:
         """Return how many of its planned sizes the current execution has measured."""
-        measured = {
-            point.size
-            for points in (self._points, *(log.points for log in self._read))
-            for point in points
-        }
+        measured = {point.size for point in self._points}
+        for log in self._read:
+            measured.update(point.size for point in log.points)
         return len(measured & self._planned())
 
     def remaining(self, now: float) -> float | None:
@@ -116,38 +122,44 @@ class RunProgress:
         known = {label: mean(took) for label, took in self._took.items()}
         rest = 0.0
         if self.current is not None:
-            label, spent = self.current.configuration.label, self.spent(now)
-            measured = self.sizes()
-            estimate = known.get(label) or (
-                spent * len(self._planned()) / measured if measured else None
-            )
+            label = self.current.configuration.label
+            estimate = known.get(label) or self._extrapolated(now)
             if estimate is None:
                 return None
             known.setdefault(label, estimate)
-            rest = max(0.0, estimate - spent)
+            rest = max(0.0, estimate - self.spent(now))
         if not known:
             return None
         usual = mean(known.values())
         later = self.plan.executions[self.number :]
         return rest + sum(known.get(each.configuration.label, usual) for each in later)
 
+    def _extrapolated(self, now: float) -> float | None:
+        """Return how long the current execution takes at its pace; None: no size is measured."""
+        measured = self.sizes()
+        if not measured:
+            return None
+        return self.spent(now) * len(self._planned()) / measured
+
     def _of(self, label: str) -> tuple[Log, ...]:
-        logs = [*self._logs.get(label, ())]
+        logs = list(self._logs.get(label, ()))
         if self.current is not None and self.current.configuration.label == label:
             logs += self._read
             if self._points:
-                name, points = self.plan.benchmark, tuple(self._points)
-                unfinished = Log(
-                    source="",
-                    benchmark=name,
-                    case=self.case,
-                    outcome=Outcome.OK,
-                    reason=None,
-                    facts={},
-                    points=points,
-                )
-                logs.append(unfinished)
+                logs.append(self._unfinished())
         return tuple(logs)
+
+    def _unfinished(self) -> Log:
+        """Return the rows of the program that is running as a log."""
+        return Log(
+            source="",
+            benchmark=self.plan.benchmark,
+            case=self.case,
+            outcome=Outcome.OK,
+            reason=None,
+            facts={},
+            points=tuple(self._points),
+        )
 
     def _planned(self) -> set[int]:
         return set(self.current.planned_sizes) if self.current is not None else set()
@@ -168,13 +180,15 @@ def best(logs: Sequence[Log], metric: str | None = None) -> str:
         rows = [
             (figure.value, row.size) for row in section.rows for figure in row.figures if figure
         ]
-        if rows:
-            lower = section.metric.lower_is_better
-            value, size = (min if lower else max)(rows)
-            return (
-                f"{'best' if lower else 'peak'} {section.scale.quantity(value)} at "
-                f"{format_size(size)}"
-            )
+        if not rows:
+            continue
+        if section.metric.lower_is_better:
+            word = "best"
+            value, size = min(rows)
+        else:
+            word = "peak"
+            value, size = max(rows)
+        return f"{word} {section.scale.quantity(value)} at {format_size(size)}"
     return ""
 
 
@@ -185,19 +199,21 @@ def name_of(execution: Execution) -> str:
 
 def summary(execution: Execution, logs: Sequence[Log]) -> str:
     """Return the result of an execution in one line."""
-    results = [f"{log.outcome}{f': {log.reason}' if log.reason else ''}" for log in logs]
-    planned, measured = (
-        set(execution.planned_sizes),
-        [{point.size for point in log.points} for log in logs],
+    results = "; ".join(
+        f"{log.outcome}: {log.reason}" if log.reason else str(log.outcome) for log in logs
     )
-    # Of the planned sizes every log has some; several programs may have other sizes too.
-    found = (
-        (planned.intersection(*measured) if logs else set()) if planned else set().union(*measured)
-    )
-    return (
-        f"{name_of(execution)}: {counted_of(len(found), len(execution.planned_sizes))}, "
-        f"{'; '.join(results)}"
-    )
+    found = _measured_sizes(set(execution.planned_sizes), logs)
+    sizes = counted_of(len(found), len(execution.planned_sizes))
+    return f"{name_of(execution)}: {sizes}, {results}"
+
+
+def _measured_sizes(planned: set[int], logs: Sequence[Log]) -> set[int]:
+    """Return the planned sizes that every log has; without a plan, the sizes of any log."""
+    measured = [{point.size for point in log.points} for log in logs]
+    if not planned:
+        return set().union(*measured)
+    # Several programs may have other sizes too.
+    return planned.intersection(*measured) if logs else set()
 
 
 def counted_of(number: int, planned: int) -> str:
