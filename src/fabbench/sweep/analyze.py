@@ -10,7 +10,7 @@ import numpy as np
 
 from fabbench.model.fabrics import natural_order
 from fabbench.model.hostlist import compress_hostlist
-from fabbench.model.messages import listed, quoted
+from fabbench.model.messages import counted, listed, quoted
 from fabbench.model.units import format_decimal
 from fabbench.sweep.beliefs import DOUBTED, all_healthy
 from fabbench.sweep.evidence import EvidenceWriter
@@ -296,7 +296,8 @@ def _ones_of_many(fitted: Fit) -> Iterator[int]:
 def _suspects(readings: Readings, fitted: Fit, confidence: float) -> Iterator[Suspect]:
     """Yield all that may be bad: nodes, their NICs, uplinks of given groups, and links."""
     writer = EvidenceWriter(readings, fitted, confidence)
-    untested = _without_figure(fitted)
+    untested = _without_figure(fitted).difference(fitted.broken)
+    yield from _broken(readings, fitted)
     yield from _nodes(fitted, writer, untested)
     for (node, rail), chance in fitted.nics.items():
         if chance >= _REPORTABLE:
@@ -311,6 +312,18 @@ def _suspects(readings: Readings, fitted: Fit, confidence: float) -> Iterator[Su
     for each in fitted.classes:
         yield from _links(fitted, each, writer)
     yield from _unreadable(readings, fitted, untested)
+
+
+def _broken(readings: Readings, fitted: Fit) -> Iterator[Suspect]:
+    """Yield the nodes that cannot run the program."""
+    for node in sorted(fitted.broken):
+        name = fitted.nodes[node]
+        failed = readings.endings.failed(node)
+        reason = readings.reasons[failed[0]] or "its tests fail"
+        why = quoted(reason).rstrip(".")
+        tests = counted(len(failed), "test")
+        evidence = f"{name} cannot run it: {why}. All of its {tests} end so, and no others."
+        yield Suspect(SuspectKind.NODE, name, (name,), 1.0, evidence)
 
 
 def _without_figure(fitted: Fit) -> set[int]:

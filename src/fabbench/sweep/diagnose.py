@@ -9,6 +9,7 @@ the rest no longer help.
 
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -89,7 +90,9 @@ class DiagnosePlanner(Planner):
 
     def _planned(self, screening: Iterable[Round]) -> Iterator[Round]:
         for self.screened, each in enumerate(screening, 1):
-            yield each
+            broken = {self.readings.nodes[node] for node in self.readings.endings.nodes()}
+            left = tuple(test for test in each.tests if broken.isdisjoint(test.nodes))
+            yield replace(each, tests=left)
         if len(self.readings.nodes) < 2:
             return
         first = self.screened + 1
@@ -155,11 +158,13 @@ class _Plan:
         beyond_screening = self._history.tested - planner.screened
         doubted = self._doubted(planner.confidence)
         doubted &= ~self._bad & (beyond_screening < _MAX_TESTS)
+        doubted[[*fitted.broken]] = False
         # Nobody is accused for the tests by which it stood out: more of them decide.
         unconfirmed = self._bad & (beyond_screening < _TELLING)
         self._open: Flags = doubted | unconfirmed
         self._free: Flags = ~self._bad | self._open
         """Nodes that are not in a test of this round yet, except bad ones."""
+        self._free[[*fitted.broken]] = False
         self._group_of: Ints = np.zeros(count, dtype=np.int64)
         if fitted.groups is not None:
             self._group_of = fitted.groups.of

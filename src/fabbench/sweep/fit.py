@@ -1,7 +1,7 @@
 """Results → the typical figures, their noise, and how likely each node, NIC and link is bad."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log1p
 
@@ -110,6 +110,8 @@ class Fit:
     """Tests with a logarithm below this count as slow; negative."""
     tolerated: float
     """The logarithm by which healthy nodes may be slower; negative."""
+    broken: Collection[int]
+    """Nodes that cannot run the program; their tests say nothing else."""
 
     @property
     def pairs(self) -> PairTests:
@@ -198,7 +200,9 @@ def _fit(readings: Readings, groups: Grouping | None, tolerance: float) -> Fit:
     """Return the beliefs from all results, with these groups."""
     count = len(readings.nodes)
     own = None if groups is None else groups.of
-    tested = readings.classes(own, apart=groups is not None and groups.apart)
+    broken = readings.endings.nodes()
+    apart = groups is not None and groups.apart
+    tested = readings.classes(own, apart=apart, without=broken)
     rails = sorted({each.rail for each in tested if each.rail})
     parts = _Parts(count, rails, [] if groups is None else groups.names)
     classes = [_class(each, rails, groups, count) for each in tested]
@@ -223,10 +227,11 @@ def _fit(readings: Readings, groups: Grouping | None, tolerance: float) -> Fit:
         link = _links(each, settled.beliefs, messages, states)
         healthy = all_healthy(known, each.tests.members)
         each.link = links_not_by_chance(link, each.factor_of, each.slower, healthy, states)
+        each.link[_never_connected(each, readings, known)] = _CERTAIN
     return Fit(
         nodes=readings.nodes,
         bad=known,
-        flaky=flakiness(judging, bad, states, slow),
+        flaky=flakiness(_not_of_links(judging, classes), bad, states, slow),
         nics=nics,
         uplinks=uplinks,
         groups=groups,
@@ -235,7 +240,23 @@ def _fit(readings: Readings, groups: Grouping | None, tolerance: float) -> Fit:
         noise=states.noise,
         slow=slow,
         tolerated=states.tolerated,
+        broken=broken,
     )
+
+
+_CERTAIN = 0.999
+"""The chance that a pair is bad whose tests all fail alike, and whose nodes are fine with others."""
+
+
+def _never_connected(each: FittedClass, readings: Readings, bad: Floats) -> Ints:
+    """Return the pairs of healthy nodes whose tests all fail alike."""
+    always = readings.endings.pairs()
+    if not always:
+        return np.zeros(0, np.int64)
+    healthy = np.flatnonzero(all_healthy(bad, each.pairs))
+    pairs = [tuple(pair) for pair in each.pairs[healthy].tolist()]
+    never = np.array([pair in always for pair in pairs], dtype=np.bool_)
+    return healthy[never]
 
 
 def _settled(classes: Sequence[FittedClass], parts: _Parts, states: States) -> _Settled:
@@ -277,6 +298,19 @@ def _judging(classes: Iterable[FittedClass], uplinks: Mapping[str, float]) -> It
     for each in classes:
         if not (each.tests.between and slow_uplink):
             yield each
+
+
+def _not_of_links(pairs: PairTests, classes: Iterable[FittedClass]) -> PairTests:
+    """Return the tests of pairs whose link is not bad: a bad one shows nothing of its nodes."""
+    bad: set[tuple[int, ...]] = set()
+    for each in classes:
+        rows = each.link >= _CERTAIN
+        bad.update(map(tuple, each.pairs[rows].tolist()))
+    if not bad:
+        return pairs
+    members = map(tuple, pairs.members.tolist())
+    left = np.array([pair not in bad for pair in members])
+    return PairTests(*(values[left] for values in pairs))
 
 
 def _score(classes: Sequence[FittedClass], settled: _Settled, groups: Grouping | None) -> float:

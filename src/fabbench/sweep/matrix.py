@@ -56,7 +56,7 @@ def matrix_of(readings: Readings, fitted: Fit, diagnosis: Diagnosis, *, max_rows
         names=[_row_name(names, nodes) for nodes in rows],
         sizes=[len(nodes) for nodes in rows],
         groups=[of[nodes[0]] for nodes in rows],
-        cells=_cells(fitted, row_of, len(rows)),
+        cells=_with_broken(readings, fitted, row_of, _cells(fitted, row_of, len(rows))),
         suspects=[nodes[0] in worst for nodes in rows],
     )
 
@@ -83,6 +83,16 @@ def _row_name(names: Sequence[str], nodes: Sequence[int]) -> str:
     first = names[nodes[0]]
     last = names[nodes[-1]]
     return first if len(nodes) == 1 else f"{first} … {last}"
+
+
+def _with_broken(readings: Readings, fitted: Fit, row_of: Ints, cells: Floats) -> Floats:
+    """Return the cells with the tests of nodes that cannot run the program."""
+    for node in fitted.broken:
+        for pair in readings.endings.failed(node):
+            row, column = row_of[[*pair]].tolist()
+            cells[row, column] = FAILED
+            cells[column, row] = FAILED
+    return cells
 
 
 def _cells(fitted: Fit, row_of: Ints, count: int) -> Floats:

@@ -2,12 +2,13 @@
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from fabbench.sweep.repeats import Endings
 from fabbench.sweep.values import SweepOutcome, SweepResult
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ class Readings:
         """Nodes → why their last failed test failed."""
         self.unusable: dict[tuple[int, ...], str] = {}
         """Nodes → why a result of them says nothing."""
+        self.endings = Endings()
         self._index: dict[str, int] = {}
         self._rows: dict[tuple[int, str], _Rows] = {}
         """Number of nodes and rail → its tests."""
@@ -160,10 +162,17 @@ class Readings:
             rows.rounded.append(result.step / 2 / each if each else 0.0)
         if not figure:
             self.reasons[tuple(members)] = result.reason
+        self.endings.add(tuple(members), result)
         self.count += 1
 
-    def classes(self, groups: Ints | None = None, *, apart: bool = False) -> Sequence[TestClass]:
-        """Return all tests, by class.
+    def classes(
+        self,
+        groups: Ints | None = None,
+        *,
+        apart: bool = False,
+        without: Collection[int] = (),
+    ) -> Sequence[TestClass]:
+        """Return all tests, by class, but those in which nodes are that are left out.
 
         `groups`: node → number of its group; `apart`: each of these has figures of its own, the
         fastest first. A test then has the figures of the slowest that takes part, and no path.
@@ -182,8 +191,9 @@ class Readings:
                 slowest = of.max(axis=1).astype(np.int32)
                 series = series + kinds * slowest
                 across[:] = False
+            left = ~np.isin(members, list(without)).any(axis=1)
             for between in (False, True):
-                chosen = across == between
+                chosen = left & (across == between)
                 if chosen.any():
                     tests = TestClass(
                         size=size,

@@ -6,6 +6,7 @@ from typing import Any
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.runs.document import TestResult
 from fabbench.runs.sweep import with_figures
+from fabbench.sweep.values import SweepOutcome
 
 
 def log(*points: Point, outcome: Outcome = Outcome.OK, **more: Any) -> Log:
@@ -67,10 +68,8 @@ def test_the_worst_outcome_decides_and_leaves_no_figure() -> None:
     )
 
 
-def test_a_metric_that_nothing_has_is_a_failure() -> None:
+def test_a_metric_that_nothing_has_is_no_failure_of_the_nodes() -> None:
     found = figures([log(point(8, 1.0))], "latency")
-    assert (found.outcome, found.reason, found.value) == (
-        Outcome.FAILED,
-        "No latency was measured.",
-        None,
-    )
+    assert (found.outcome, found.value) == (Outcome.SKIPPED, None)
+    assert "latency" in found.reason
+    assert found.result.outcome is SweepOutcome.UNUSABLE

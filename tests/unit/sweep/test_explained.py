@@ -13,7 +13,14 @@ from fabbench.sweep.explained import odd_tests
 from fabbench.sweep.fit import fit
 from fabbench.sweep.planner import all_pairs
 from fabbench.sweep.readings import Readings
-from fabbench.sweep.values import Diagnosis, Suspect, SuspectKind, SweepOutcome, SweepResult
+from fabbench.sweep.values import (
+    Diagnosis,
+    Suspect,
+    SuspectKind,
+    SweepOutcome,
+    SweepResult,
+    SweepTest,
+)
 from tests.support.simulated_sweeps import Cluster, blocks, named
 
 EIGHT = named(8)
@@ -159,3 +166,44 @@ def test_a_difference_that_rounding_cannot_explain_is_one() -> None:
             figure = 0.05 if "node-3" in test.nodes else 0.2
             readings.add(SweepResult(test, SweepOutcome.OK, figure * 1e6, step=1e4))
     assert [each.name for each in diagnosis(readings, fit(readings)).suspects] == ["node-3"]
+
+
+def failing_alike(nodes: set[str], count: int, reason: str = "osu_bw not found") -> Readings:
+    """Results of all pairs, of which those of some nodes cannot run the program."""
+    cluster = Cluster(named(count), noise=0.02)
+    readings = Readings(METRICS["busbw"], cluster.nodes)
+    for each in all_pairs(cluster.nodes):
+        for test in each.tests:
+            failed = SweepResult(test, SweepOutcome.FAILED, reason=reason)
+            readings.add(cluster.measure(test) if nodes.isdisjoint(test.nodes) else failed)
+    return readings
+
+
+@pytest.mark.parametrize("nodes", [{"node-3"}, {"node-1", "node-3"}])
+def test_a_failure_that_repeats_exactly_is_no_chance(nodes: set[str]) -> None:
+    readings = failing_alike(nodes, 6)
+    said = diagnosis(readings, fit(readings))
+    assert {each.name for each in said.suspects} == nodes
+    assert all("cannot run it: osu_bw not found" in each.evidence for each in said.suspects)
+    assert not said.undecided
+
+
+def test_what_cannot_run_is_left_out_after_two_tests() -> None:
+    cluster = Cluster(EIGHT, {"node-3": 1.0}, noise=0.02)
+    planner = DiagnosePlanner(EIGHT, METRICS["busbw"])
+    tests: list[SweepTest] = []
+    while (each := planner.next_round()) is not None:
+        tests += each.tests
+        for test in each.tests:
+            planner.add(cluster.measure(test, each.number))
+    assert sum("node-3" in test.nodes for test in tests) == 2
+
+
+def test_a_pair_that_cannot_connect_is_named_after_two_tests() -> None:
+    pair = frozenset(("node-1", "node-5"))
+    cluster = Cluster(EIGHT, bad_links={pair: 1.0}, noise=0.02)
+    planner = DiagnosePlanner(EIGHT, METRICS["busbw"], screening=all_pairs(EIGHT))
+    readings, _ = cluster.carried_out(planner)
+    (suspect,) = diagnosis(readings, fit(readings)).suspects
+    assert {*suspect.nodes} == pair
+    assert "fails in 2 of 2 tests" in suspect.evidence

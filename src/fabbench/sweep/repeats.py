@@ -1,0 +1,91 @@
+"""Failures that repeat exactly, which are no chance: a missing program, a pair without a way.
+
+A failure is somebody's own if each of its tests ends alike, in several tests of pairs, and no test
+of others ends so. Then nothing is learned from more of them.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from fabbench.sweep.values import SweepOutcome, SweepResult
+
+Pair: TypeAlias = tuple[int, ...]
+"""The nodes of a test, ascending."""
+_AGAIN = 2
+"""As many tests that end alike are no chance."""
+
+
+class Endings:
+    """How tests of pairs ended that failed, collected as they arrive."""
+
+    def __init__(self) -> None:
+        self._tests: Counter[int] = Counter()
+        """Node → its tests."""
+        self._tests_of_pair: Counter[Pair] = Counter()
+        self._failed: dict[str, list[Pair]] = defaultdict(list)
+        """Ending → the tests that ended so."""
+
+    def add(self, pair: Pair, result: SweepResult) -> None:
+        """Add a test."""
+        if len(pair) != 2:
+            return
+        self._tests.update(pair)
+        self._tests_of_pair[pair] += 1
+        if not result.figure:
+            self._failed[_ending(result)].append(pair)
+
+    def failed(self, node: int) -> Sequence[Pair]:
+        """Return the tests of a node that failed."""
+        failed: list[Pair] = []
+        for pairs in self._failed.values():
+            failed += [pair for pair in pairs if node in pair]
+        return failed
+
+    def nodes(self) -> set[int]:
+        """Return the nodes that cannot run the program: all of their tests fail alike."""
+        found: set[int] = set()
+        for ending, pairs in self._failed.items():
+            if ending.startswith(SweepOutcome.HUNG):
+                continue
+            nodes = self._without_other_tests(pairs)
+            own = all(nodes.intersection(pair) for pair in pairs)
+            if own and 2 * len(nodes) < len(self._tests):
+                found |= nodes
+        return found
+
+    def pairs(self) -> set[Pair]:
+        """Return the pairs that fail alike in all of their tests, and nobody else does."""
+        found: set[Pair] = set()
+        for pairs in self._failed.values():
+            times = Counter(pairs)
+            if all(self._always(*counted) for counted in times.items()):
+                found.update(times)
+        return found
+
+    def _always(self, pair: Pair, count: int) -> bool:
+        """Return whether a pair has no other tests than so many, and its nodes have others."""
+        elsewhere = all(self._tests[node] > count for node in pair)
+        return elsewhere and _AGAIN <= count == self._tests_of_pair[pair]
+
+    def _without_other_tests(self, pairs: Sequence[Pair]) -> set[int]:
+        """Return the nodes that have no other tests than these, with several partners."""
+        partners: dict[int, set[int]] = defaultdict(set)
+        times: Counter[int] = Counter()
+        for pair in pairs:
+            times.update(pair)
+            for node in pair:
+                partners[node].update(pair)
+        return {
+            node
+            for node, count in times.items()
+            if count == self._tests[node] and len(partners[node]) > _AGAIN
+        }
+
+
+def _ending(result: SweepResult) -> str:
+    """Return how a test failed, whatever its nodes are called."""
+    reason = result.reason
+    for node in sorted(result.test.nodes, key=len, reverse=True):
+        reason = reason.replace(node, "…")
+    return f"{result.outcome}: {reason}"
