@@ -156,9 +156,9 @@ def test_what_cannot_be_trusted_beats_a_breach(tmp_path: Path, tcp: Path, text: 
 
 
 def store_run(store: Path, configurations: dict[str, list[float | None]]) -> str:
-    """Write a run of nccl whose executions printed one row of 1 GB each (GB/s); None.
+    """Write a run of nccl whose executions printed one row of 1 GB each (GB/s).
 
-    It never began.
+    None: it never began.
     """
     texts = {
         label: [

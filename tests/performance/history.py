@@ -84,9 +84,9 @@ def false_alarms(noise: Noise, rho: float, series: int, runs: int = RUNS) -> flo
 def runs_until_found(
     step: float, rho: float, before: int, series: int, *, latest: int = LATEST
 ) -> list[float]:
-    """Return after how many runs each step is found that comes after `before` runs; infinity.
+    """Return after how many runs each step is found that comes after `before` runs.
 
-    Not within `latest`.
+    Infinity: not within `latest`.
     """
     chance, found = random.Random(12), []
     for _ in range(series):

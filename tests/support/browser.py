@@ -148,9 +148,9 @@ def browser(folder: Path) -> Iterator[Browser]:
 
 
 def _closing(pair: tuple[int, int]) -> Iterator[int]:
-    """Yield both ends of a pipe; close each when its copy is made.
+    """Yield both ends of a pipe.
 
-    Numbers 3 and 4 are the browser's.
+    Close each when its copy is made: numbers 3 and 4 are the browser's.
     """
     for end in pair:
         yield end

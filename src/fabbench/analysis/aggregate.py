@@ -82,9 +82,9 @@ class Figure(NamedTuple):
     low: float
     high: float
     step: float
-    """The step in which the benchmark prints such a number; 0.
+    """The step in which the benchmark prints such a number.
 
-    It does not round, or it is not known.
+    0: it does not round, or it is not known.
     """
     executions: tuple[tuple[int, float], ...] = ()
     """Each execution that has the size, and its own figure."""
@@ -251,9 +251,9 @@ def _key(log: Log, labels: Labels) -> Key:
 
 
 def printed_step(benchmark: str, metric: str, values: Sequence[float]) -> float:
-    """Return the coarsest printed step that divides all values; 0.
+    """Return the coarsest printed step that divides all values.
 
-    Not known, or finer (JSON is not rounded).
+    0: not known, or finer (JSON is not rounded).
     """
     steps = benchmark_named(benchmark).printed_steps(metric, max(values, default=0.0))
 

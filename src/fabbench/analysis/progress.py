@@ -1,6 +1,6 @@
-"""What a run has measured so far, and how long it may still take. Pure.
+"""What a run has measured so far, and how long it may still take.
 
-The time is passed in, in seconds.
+Pure: the time is passed in, in seconds.
 
 During a run the live view shows the comparison of everything read so far, made like the final one.
 """

@@ -274,9 +274,9 @@ def overall(verdicts: Iterable[Difference]) -> Difference | None:
 
 
 def repeats_within(pair: TwoSamples, margin: float, level: float) -> int | None:
-    """Return how many repeats narrow the one-sided bound to `margin`; None.
+    """Return how many repeats narrow the one-sided bound to `margin`.
 
-    More than `MAX_REPEATS`.
+    None: more than `MAX_REPEATS`.
     """
 
     def enough(count: int) -> bool:

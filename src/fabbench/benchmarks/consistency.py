@@ -1,6 +1,6 @@
-"""Whether the figures of a row are consistent, as far as their rounding shows. Pure.
+"""Whether the figures of a row are consistent, as far as their rounding shows.
 
-Every reader uses it.
+Pure; every reader uses it.
 
 A printed number stands for all numbers that round to it: half of its last digit to either side.
 Programs print several figures computed from one measurement (time, rate, bus rate, total, …), so
@@ -315,9 +315,9 @@ def _ranks(low: float, high: float) -> Iterable[int]:
 def choose_formula(
     rows: Sequence[Ratios], shapes: Sequence[BandwidthFormula], ranks: int | None
 ) -> Formula | None:
-    """Return the formula that most rows fit. If none fits half.
+    """Return the formula that most rows fit.
 
-    The best for few shapes, None for many.
+    If none fits half: the best for few shapes, None for many.
 
     The stated number of ranks counts unless most rows contradict it: a log may list only some of
     the devices.

@@ -111,9 +111,9 @@ class Cells(NamedTuple):
     text: str
     name: str = ""  # the label `operation` of its figures
     final: bool | None = None
-    """Whether it is marked as the result, or (False) as progress on the way to it; None.
+    """Whether it is marked as the result, or (False) as progress on the way to it.
 
-    It is not marked.
+    None: it is not marked.
     """
 
 
@@ -213,9 +213,9 @@ class Statement(NamedTuple):
         None
     )
     finished: bool | None = False
-    """True: it is the closing line. None.
+    """True: it is the closing line.
 
-    A closing line that does not prove that nothing is missing.
+    None: a closing line that does not prove that nothing is missing.
     """
     wrong: int = 0
     failure: str = ""
@@ -284,9 +284,9 @@ class Table:
         Row.points
     )  # return the points of a row that counts as soon as it is read
     settle: Callable[[Execution], Sequence[Row]] | None = None
-    """Return the rows that count, once the table has ended. None.
+    """Return the rows that count, once the table has ended.
 
-    Every row counts as soon as it is read.
+    None: every row counts as soon as it is read.
     """
     another: Callable[[Execution, Row], bool] = lambda execution, row: False  # noqa: ARG005
     """Return whether the first row of a table can only be of another execution than the rows before it."""
@@ -294,9 +294,9 @@ class Table:
         True  # whether MPI carries its data, so that what MPI says of its transport counts
     )
     finished: bool | None = None
-    """Whether a table is finished without a closing line; None.
+    """Whether a table is finished without a closing line.
 
-    This benchmark has no closing line.
+    None: this benchmark has no closing line.
     """
     ascending: bool = True  # whether its sizes ascend: one that does not is damaged
 

@@ -1,6 +1,6 @@
-"""Intel MPI Benchmarks (IMB-MPI1, IMB-P2P, …): MPI between ranks. Read only.
+"""Intel MPI Benchmarks (IMB-MPI1, IMB-P2P, …): MPI between ranks.
 
-Fabbench does not start them.
+Read only: fabbench does not start them.
 
 Their MB are 10⁶ or 2²⁰ bytes, by version: the rows show which, where the bytes of a transfer are
 known.
@@ -89,9 +89,9 @@ def _statement(text: str, execution: engine.Execution | None) -> engine.Statemen
 
 
 def _moves(row: engine.Row, unit: float, messages: int) -> bool | None:
-    """Return whether the bandwidth is that of the row's time or rate, in a unit; None.
+    """Return whether the bandwidth is that of the row's time or rate, in a unit.
 
-    It cannot be said.
+    None: it cannot be said.
     """
     bandwidth, sent = row.main("bandwidth"), row.main("message_rate")
     time = row.main("latency") or row.figures.get("max", {}).get("time")

@@ -118,9 +118,9 @@ def rank_steps(
     commands: Mapping[str, "tuple[Command, ...]"],
     limits: tuple[float, float],
 ) -> "tuple[Step, ...]":
-    """Return one step per program. `kinds`: the benchmark, and what it calls one; `limits`.
+    """Return one step per program.
 
-    Of its time and silence.
+    `kinds`: the benchmark, and what it calls one; `limits`: of its time and silence.
     """
     from fabbench.model.plan import Step
 

@@ -121,9 +121,9 @@ def iterations(default: str | None, flag: str = "--iterations", each: str = " pe
 
 
 def warmup(default: str | None, more: str = "") -> Any:
-    """Declare how many operations run before the timed ones. None.
+    """Declare how many operations run before the timed ones.
 
-    As many as the program does by itself.
+    None: as many as the program does by itself.
     """
     return option(
         Whole(0),

@@ -1,6 +1,6 @@
-"""`ucx_perftest`: latency and bandwidth of UCX between two processes. Read only.
+"""`ucx_perftest`: latency and bandwidth of UCX between two processes.
 
-Fabbench does not start it.
+Read only: fabbench does not start it.
 
 Its MB are 2²⁰ bytes (`ucx_perf_report` of libperf.c). Rows of threads are progress; the result is
 the row `Final:` (since UCX 1.9), or the last row (before that, and with -f and -v).

@@ -57,9 +57,9 @@ def images() -> Sequence[Image]:
 
 
 def default_image(benchmark: str, fabrics: Collection[str] = ()) -> str:
-    """Return the best public image with a benchmark that measures these fabrics; empty.
+    """Return the best public image with a benchmark that measures these fabrics.
 
-    None is known.
+    Empty: none is known.
     """
     for each in images():
         is_public = not each.image.startswith("docker/")

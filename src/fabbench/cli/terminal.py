@@ -138,9 +138,9 @@ def drawn(render: Callable[..., str], *what: Any, **more: Any) -> str:
 
 
 def console() -> "Console":
-    """Return rich's console on standard error; pass it printable text only.
+    """Return rich's console on standard error.
 
-    Its own escape sequences pass.
+    Pass it printable text only: its own escape sequences pass.
     """
     from rich.console import Console
 

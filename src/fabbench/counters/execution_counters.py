@@ -161,8 +161,9 @@ def with_counter_findings(
 ) -> tuple[Log, ...]:
     """Add to the logs of one execution what its NICs show.
 
-    No outcome changes: logs alone decide those. The counters cannot be attributed to one of several
-    logs, and so each log gets all findings.
+    No outcome changes: logs alone decide those.
+
+    The counters cannot be attributed to one of several logs, and so each log gets all findings.
     """
     known = tuple(logs)
     if counters is None:
@@ -356,9 +357,9 @@ class PrintedCounters:
         )
 
     def take(self, marker: Marker) -> None:
-        """Read a line. Counters from before replace earlier ones.
+        """Read a line.
 
-        A job that restarts prints them again.
+        Counters from before replace earlier ones: a job that restarts prints them again.
         """
         facts = marker.facts
         name = facts.get("host", "a host without a name")

@@ -58,9 +58,9 @@ class Asked:
     chosen: tuple[str, ...] = ()
     """Names of NICs; empty if none were named."""
     expected: int | None = None
-    """NICs that each host was to use; None if not known.
+    """NICs that each host was to use.
 
-    All of the fabric are expected to take part.
+    None if not known: all of the fabric are expected to take part.
     """
     among: tuple[str, ...] = ()
     """Hosts that exchange data; with fewer than two, nothing is judged."""
@@ -401,9 +401,9 @@ class Balance(NamedTuple):
 
 
 def balance(values: Sequence[float]) -> Balance | None:
-    """Judge values that are not negative. None if there is nothing to balance.
+    """Judge values that are not negative.
 
-    Fewer than two, or all 0.
+    None if there is nothing to balance: fewer than two, or all 0.
     """
     total = math.fsum(values)
     if len(values) < 2 or total == 0:

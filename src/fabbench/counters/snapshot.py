@@ -143,9 +143,9 @@ _KIND_OF_LAYER = {"InfiniBand": NicKind.IB, "Ethernet": NicKind.ROCE}
 
 
 def read_snapshot(lines: Iterable[str]) -> Snapshot:
-    """Read what `SNAPSHOT` printed. Never raises.
+    """Read what `SNAPSHOT` printed.
 
-    Truncated text yields what came before the break.
+    Never raises; truncated text yields what came before the break.
     """
     read = _SnapshotLines()
     for line in lines:

@@ -34,7 +34,9 @@ def for_variant(target: Target, variant: Variant) -> Target:
 def inventories(target: Target, needs: Needs, probe_hosts: ProbeHosts) -> Inventory:
     """Return the inventory of hosts as each variant sees them.
 
-    Variants with the same view share a probe. Raise MachineError if hosts lack something.
+    Variants with the same view share a probe.
+
+    Raise MachineError if hosts lack something.
     """
     if not target.variants:
         return inventory(target, probe_hosts(target, DEFAULT_VARIANT), needs)

@@ -297,7 +297,7 @@ class BatchAllocation(Allocation, Protocol):
     """Machines that get the whole plan as one job; see `fabbench.launchers.batch_job`."""
 
     def submit(self, source: RenderInput) -> None:
-        """Submit the plan before its first execution; `documents` then has it.
+        """Submit the plan before its first execution: `documents` then has it.
 
         Raise RequestError, MachineError.
         """

@@ -72,9 +72,9 @@ class Needs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDevice:
-    """How a GPU, or an RDMA device with its first port, is attached. None and empty text.
+    """How a GPU, or an RDMA device with its first port, is attached.
 
-    Not known.
+    None and empty text: not known.
     """
 
     kind: str  # `gpu`, or the link of an RDMA device

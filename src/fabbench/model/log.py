@@ -74,9 +74,9 @@ class Line(NamedTuple):
 
 
 class Point(NamedTuple):
-    """What one printed row reports for one size, in base units. A NamedTuple.
+    """What one printed row reports for one size, in base units.
 
-    A log may hold millions.
+    A NamedTuple: a log may hold millions.
     """
 
     size: int

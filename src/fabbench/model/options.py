@@ -72,9 +72,9 @@ AUTO = 0  # What ``auto`` is read as, where a number may be left to fabbench
 
 
 class Whole(Type):
-    """A whole number in decimal digits: ``022``, which is 18 to YAML, is refused. `auto`.
+    """A whole number in decimal digits: ``022``, which is 18 to YAML, is refused.
 
-    It may be ``auto``.
+    `auto`: it may be ``auto``.
     """
 
     def __init__(
@@ -138,9 +138,9 @@ class Flag(Truth):
 
 
 class File(Type):
-    """A path on this machine; in a file, from its directory. `directory`.
+    """A path on this machine; in a file, from its directory.
 
-    No file may have that name.
+    `directory`: no file may have that name.
     """
 
     def __init__(
@@ -164,9 +164,9 @@ VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"  # The name of one
 
 
 class Environment(Type):
-    """Environment variables: a mapping in files. `passed`.
+    """Environment variables: a mapping in files.
 
-    None stands for the current value of one without value.
+    `passed`: None stands for the current value of one without value.
     """
 
     def __init__(self, *, passed: bool = False) -> None:

@@ -20,9 +20,9 @@ from fabbench.model.options import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One program to start. `env` is added to the machine's environment.
+    """One program to start.
 
-    `unset` is removed from it.
+    `env` is added to the machine's environment; `unset` is removed from it.
     """
 
     argv: tuple[str, ...]

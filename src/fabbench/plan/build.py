@@ -1,6 +1,6 @@
-"""RunRequest + inventory → plan. Pure.
+"""RunRequest + inventory → plan.
 
-What cannot be measured is refused here, before anything starts.
+Pure: what cannot be measured is refused here, before anything starts.
 """
 
 from collections.abc import Iterator, Sequence

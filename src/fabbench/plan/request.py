@@ -137,8 +137,9 @@ def _require_free(inherited: Sequence[str], env: Mapping[str, str]) -> None:
 def read_variants(texts: Sequence[str], known: Mapping[str, Variant]) -> tuple[Variant, ...]:
     """Read ``NAME``, ``NAME=/FOLDER:/FOLDER`` and ``NAME=KEY=VALUE,KEY=VALUE``.
 
-    Those of one name are merged; a bare name is one of those `known`. Raise RequestError for
-    anything else.
+    Those of one name are merged.
+
+    A bare name is one of those `known`. Raise RequestError for anything else.
     """
     variants: dict[str, Variant] = {}
     for text in texts:

@@ -1,11 +1,11 @@
-"""Runs on a host: accepts connections from others, and connects to them.
+"""Runs on a host.
 
-check_hosts.py sends it as text.
+Accepts connections from others, and connects to them. check_hosts.py sends it as text.
 
 Usage: contact ADDRESS TOKEN. Prints ``port NUMBER``, or ``error WHY``. Sends TOKEN to each client.
 Reads ``NUMBER ADDRESS PORT TOKEN`` from standard input, connects to each at once, and prints
-``tried NUMBER WHY``, without WHY if that token came back. Ends with its standard input, or after
-30 s.
+``tried NUMBER WHY``, without WHY if that token came back. Ends with its standard input, or after 30
+s.
 
 Needs Python 3.6, and nothing of fabbench.
 """

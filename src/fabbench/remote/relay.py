@@ -28,7 +28,9 @@ def relay(
 ) -> Iterator[tuple[str, ...]]:
     """Yield the command by which mpirun reaches the hosts; empty for one host.
 
-    What it starts ends with the run. mpirun runs on the first host, or with `any_head` on any.
+    What it starts ends with the run.
+
+    mpirun runs on the first host, or with `any_head` on any.
     """
     if len(remotes) < 2:
         yield ()

@@ -89,8 +89,10 @@ class ProcessStream(ABC):
     ) -> list[str]:
         """Return the lines up to the `count`-th that begins with `last`.
 
-        Fewer at its end, or after `limit_s`. Raise LostError, and MachineError that names
-        `source` if they exceed the size of any valid answer.
+        Fewer at its end, or after `limit_s`.
+
+        Raise LostError, and MachineError that names `source` if they exceed the size of any valid
+        answer.
         """
         deadline = time.monotonic() + limit_s
         answer: list[str] = []

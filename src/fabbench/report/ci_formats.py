@@ -33,9 +33,9 @@ from fabbench.report.templates import rendered
 
 
 class Case(NamedTuple):
-    """A test case. Unless it passed, `tag` is the element that says why.
+    """A test case.
 
-    `output` is what else is known.
+    Unless it passed, `tag` is the element that says why; `output` is what else is known.
 
     A result that cannot be trusted is an `error` and no `failure`: it is not bad, it is missing.
     Only elements that Jenkins and GitLab read are used.

@@ -272,9 +272,9 @@ def _mark(sections: Sequence[ComparisonSection], at: int) -> str:
 
 
 def _verdict_header(comparison: Comparison, sections: Sequence[ComparisonSection]) -> list[str]:
-    """Return the headers of verdicts; empty without repeats.
+    """Return the headers of verdicts.
 
-    The headline and ranges have the others.
+    Empty without repeats: the headline and ranges have the others.
     """
     rows = [row for section in sections for row in section.rows]
     if all(test is None or test.once for row in rows for test in row.tests):

@@ -242,9 +242,9 @@ _STATED = lazy(
 
 
 def tone_of(text: str) -> str:
-    """Return whether the verdict that a text begins with is `good`, `bad` or in `doubt`; empty.
+    """Return whether the verdict that a text begins with is `good`, `bad` or in `doubt`.
 
-    It is none.
+    Empty: it is none.
     """
     found = _VERDICT.match(text)
     return _TONES[found[1]] if found else ""
@@ -267,9 +267,9 @@ def _colored(found: re.Match[str]) -> str:
 
 
 def to_terminal(tables: Iterable[Table], *, color: bool = False, width: int | None = None) -> str:
-    """Write tables one after another. `color` is for a terminal that shows it.
+    """Write tables one after another.
 
-    Without `width` nothing is folded.
+    `color` is for a terminal that shows it; without `width` nothing is folded.
     """
     return "".join(terminal_pieces(tables, color=color, width=width))
 

@@ -168,9 +168,9 @@ class Acceptance:
         return self.certificate.results[name]
 
     def _check(self, launcher: Launcher, wanted: Needs) -> Target | None:
-        """Check all nodes before anything is measured. Return the target without those that failed.
+        """Check all nodes before anything is measured.
 
-        None: all did.
+        Return the target without those that failed; None: all did.
         """
         target = self.asked.run.target
 

@@ -139,9 +139,9 @@ class _Nodes:
 
 
 def ladder(inventory: Inventory, how: AcceptOptions) -> list[Rung]:
-    """Return the rungs for machines like these, in order. What only some nodes have is tested.
+    """Return the rungs for machines like these, in order.
 
-    The others lack it.
+    What only some nodes have is tested: the others lack it.
     """
     nodes = _Nodes.of(inventory)
     cases = _cases(nodes, how)

@@ -332,9 +332,9 @@ class LogStream:
         self._damage: MachineError | None = None
 
     def read(self, size: int = BLOCK, /) -> bytes:
-        """Return `size` bytes, or fewer at the end. The data before a damage counts.
+        """Return `size` bytes, or fewer at the end.
 
-        The next read raises the error.
+        The data before a damage counts: the next read raises the error.
         """
         found = [self._rest]
         length = len(self._rest)

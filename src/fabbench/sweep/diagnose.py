@@ -241,8 +241,10 @@ class _Plan:
     def _partner(self, suspect: int) -> int | None:
         """Return its best partner: one that is fine, and that it has not met.
 
-        None if all met it often enough. It meets nodes of its own group first, then those of groups
-        that it has met least: it may be one of these.
+        None if all met it often enough.
+
+        It meets nodes of its own group first, then those of groups that it has met least: it may be
+        one of these.
         """
         bad = self._fit.bad
         groups = self._group_of

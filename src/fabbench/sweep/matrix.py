@@ -30,7 +30,7 @@ class Matrix:
     groups: Sequence[int]
     """Row → number of its group, ascending."""
     cells: Floats
-    """The fraction of the typical figure within groups (lower quartile of the tests); `FAILED`.
+    """The fraction of the typical figure, within groups (lower quartile of the tests); `FAILED`.
 
     NaN: not tested.
     """

@@ -59,8 +59,9 @@ class Planner:
 def all_pairs(nodes: Sequence[str]) -> Iterator[Round]:
     """Yield every pair once, in as few rounds as possible: N−1 rounds of N/2 pairs.
 
-    N rounds if N is odd. The circle method: one node stays, the others move by one position after
-    each round.
+    N rounds if N is odd.
+
+    The circle method: one node stays, the others move by one position after each round.
     """
     if len(nodes) < 2:
         return

@@ -81,9 +81,9 @@ def _size(path: Path) -> int:
 
 @pytest.mark.parametrize(("number", "rate", "width"), [(0, 0.7, 5), (1, 7, 100), (2, 200, 200)])
 def test_a_program_that_prints_fast(lab: Labs, number: int, rate: float, width: int) -> None:
-    """It ends in its time, at any rate. While it prints it is not silent.
+    """It ends in its time, at any rate.
 
-    One client has either limit.
+    While it prints it is not silent: one client has either limit.
     """
     site, seen = lab(2), 0
     limit = ("--timeout", "--silence")[(number + (site.ssh_client == "openssh")) % 2]

@@ -1,6 +1,6 @@
-"""The images that the cluster's nodes have. There is no registry.
+"""The images that the cluster's nodes have.
 
-Any other name is a failed pull.
+There is no registry: any other name is a failed pull.
 """
 
 from pathlib import Path

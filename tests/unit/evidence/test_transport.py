@@ -14,9 +14,9 @@ from tests.support.paths import DATA
 from tests.support.read_logs import read, read_one
 
 SAID = json.loads((DATA / "transport.json").read_text("utf-8"))
-"""What NCCL says, and what it proves: a verdict (`proofs`.
+"""What NCCL says, and what it proves.
 
-No line can be left out), facts, findings.
+A verdict (`proofs`: no line can be left out), facts, findings.
 """
 
 ROWS = [(1 << 20, 10.0), (1 << 21, 11.0)]

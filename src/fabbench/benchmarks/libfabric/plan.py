@@ -80,9 +80,9 @@ class LibfabricWork(Work):
         )
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
-        """Return the sizes, which are the same on any hosts; none for all of the program.
+        """Return the sizes, which are the same on any hosts.
 
-        Releases differ.
+        None for all of the program: releases differ.
         """
         del hosts
         return tuple(size for size in self.step_sizes if size is not None)

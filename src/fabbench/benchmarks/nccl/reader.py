@@ -97,9 +97,9 @@ def read_statement(text: str) -> Statement | None:
 
 
 class NcclExecution:
-    """Reads the lines of one execution. Several streams (ranks) may print them.
+    """Reads the lines of one execution.
 
-    One prints the table.
+    Several streams (ranks) may print them; one prints the table.
     """
 
     def __init__(self, case: str | None) -> None:
@@ -269,9 +269,9 @@ class NcclExecution:
 def _conclude(
     record: Record, said: Mapping[str, Statement], table: Table, ranks: int | None
 ) -> None:
-    """Add what all rows together show. `said`: the statements; `ranks`.
+    """Add what all rows together show.
 
-    Those of the table, if all are listed.
+    `said`: the statements; `ranks`: those of the table, if all are listed.
     """
     formula = table.formula
     if algorithms := table.rows.algorithms:

@@ -521,9 +521,9 @@ class Table:
         return points, True
 
     def release(self, by: Row | None = None) -> Sequence[Point]:
-        """End what is held: return the points of a complete row, report anything else. `by`.
+        """End what is held: return the points of a complete row, report anything else.
 
-        The row that follows.
+        `by`: the row that follows.
         """
         held, self.held = self.held, None
         if held is None:
@@ -542,9 +542,9 @@ class Table:
         return () if row.open_end else self.accept(number, text, row)
 
     def _join(self, held: Held, text: str, alone: Row | None) -> Sequence[Point] | None:
-        """Append a line to what is held: return the points of a row that it completes; None.
+        """Append a line to what is held: return the points of a row that it completes.
 
-        It does not go on.
+        None: it does not go on.
         """
         candidates = [held.text + text]
         if held.row is None and not self._starts(candidates[0]):

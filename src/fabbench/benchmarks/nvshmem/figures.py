@@ -205,9 +205,9 @@ _SHAPES = {"reduction": (ALL_REDUCE,), "bcast": (SAME,), **dict.fromkeys(_GATHER
 
 
 def _contradictions(rows: Sequence[Row], ranks: int | None) -> list[Row]:
-    """Return the rows whose figures contradict each other. `ranks`.
+    """Return the rows whose figures contradict each other.
 
-    The number of PEs, if it is certain.
+    `ranks`: the number of PEs, if it is certain.
     """
     found = list[Row]()
     for kind in {collective(row.title) for row in rows}:
@@ -247,9 +247,9 @@ def _implied_ranks(rows: Sequence[Row]) -> int | None:
 
 
 def _size_meaning(row: Row, eras: Iterable[str]) -> str:
-    """Return the meaning of the size of a row that is, or may be, of a gathering collective; empty.
+    """Return the meaning of the size of a row that is, or may be, of a gathering collective.
 
-    It is not.
+    Empty: it is not.
     """
     if not row.title and any(stat.startswith("scope=") for stat in row.figures):
         return _AMBIGUOUS  # an unknown collective of 1.x

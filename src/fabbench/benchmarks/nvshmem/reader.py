@@ -201,9 +201,9 @@ def _another(execution: Execution, row: Row) -> bool:
 
 @lru_cache(maxsize=64)
 def _misprinted(job: str) -> Sequence[Layout]:
-    """Return the layouts of a job between two PEs in 3.1, whose figure is in `latency(us)`; empty.
+    """Return the layouts of a job between two PEs in 3.1, whose figure is in `latency(us)`.
 
-    No such job.
+    Empty: no such job.
     """
     signs = {"msgrate|message_rate": _MESSAGES, "_bw|^bw|bandwidth": _RATE, "lat|ping": _TIME}
     column = next((column for sign, column in signs.items() if re.search(sign, job.lower())), None)

@@ -90,9 +90,9 @@ SUMMARIES: Sequence[Layout] = (
 
 @lru_cache(maxsize=256)
 def read_header(text: str, *, cycles: bool) -> Sequence[Layout]:
-    """Return the layouts of the rows below a header; empty for any other line. `cycles`.
+    """Return the layouts of the rows below a header; empty for any other line.
 
-    They are not usec (-C).
+    `cycles`: they are not usec (-C).
     """
     layout = [*read_columns([name for name in _GAP.split(text) if name.strip()], _COLUMNS)]
     if layout[:1] != [SIZE] or _ITERATIONS not in layout[1:3]:
@@ -246,9 +246,9 @@ def from_json(json: str) -> Iterator[str]:
 
 
 def _unit(average: str, rate: str, size: str) -> str:
-    """Return the only unit in which a bandwidth is size times message rate; empty.
+    """Return the only unit in which a bandwidth is size times message rate.
 
-    None, or not known.
+    Empty: none, or not known.
     """
     try:
         bandwidth, (_, low, high) = printed(average), printed(rate).times(1e6 * int(size))

@@ -105,9 +105,9 @@ class Process(Execution):
         return {self.side, other.side} == {"server", "client"}
 
     def ends_before(self, kind: str, side: str = "") -> bool:
-        """Return whether a kind of line can only belong to a later process; `side`.
+        """Return whether a kind of line can only belong to a later process.
 
-        That of a command.
+        `side`: that of a command.
         """
         stage = STAGES.get(kind)
         if kind == "command":

@@ -45,9 +45,9 @@ def quote(word: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """Quote text on one line. What must not be printed as it is is written as bash escapes.
+    """Quote text on one line.
 
-    See `model.messages`.
+    What must not be printed as it is is written as bash escapes; see `model.messages`.
     """
     if printable(text) != text or "\n" in text:
         return _escaped(text)

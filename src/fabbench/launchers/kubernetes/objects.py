@@ -537,8 +537,10 @@ class JobRun:
     def wait(self, limit_s: float, nodes: Sequence[Node]) -> Sequence[Object]:
         """Wait until all pods are ready, and return them by index.
 
-        Report what they wait for after a while. Raise MachineError with the explanation: at once if
-        the reason is permanent, else after `limit_s`.
+        Report what they wait for after a while.
+
+        Raise MachineError with the explanation: at once if the reason is permanent, else after
+        `limit_s`.
         """
         reasons = _Reasons(limit_s)
         while True:

@@ -35,9 +35,9 @@ class LoginNode:
         self._lost_after_s = lost_after_s
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> Done:
-        """Run a command to its end. Raise LostError if the connection broke.
+        """Run a command to its end.
 
-        It may or may not have run.
+        Raise LostError if the connection broke: it may or may not have run.
 
         Raise MachineError if it takes longer than `timeout_s`, or the machine cannot be reached.
         """

@@ -58,9 +58,9 @@ def _directives(  # noqa: PLR0913 - what a job requests
     limit_s: float | None,
     more: Sequence[str] = (),
 ) -> str:
-    """Return the lines. `tasks` and `gpus` are per node; no limit: the partition's.
+    """Return the lines.
 
-    `named` are the nodes to use.
+    `tasks` and `gpus` are per node; no limit: the partition's; `named` are the nodes to use.
     """
     time = options.time or (format_time_limit(math.ceil(limit_s / 60) * 60) if limit_s else "")
     lines = (

@@ -1,6 +1,6 @@
 """Output of ``scontrol show`` on jobs, nodes and partitions; checks, the nodes a job could get.
 
-Job_errors.csv. Pure.
+job_errors.csv. Pure.
 
 A record is one line of ``Name=value`` words. Values may contain blanks (``Reason=Not responding
 [root@…]``): they end at the next name, which begins with a capital letter. Based on Slurm 22.05;

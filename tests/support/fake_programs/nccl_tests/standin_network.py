@@ -23,9 +23,9 @@ class Choice:
     """What NCCL came to. `pages` are the recordings that it reads out while it does."""
 
     network: str
-    """Name of the speed recording: efa, ofi-tcp, ib, socket; empty.
+    """Name of the speed recording: efa, ofi-tcp, ib, socket.
 
-    No network, and the run fails.
+    Empty: no network, and the run fails.
     """
     name: str
     """What NCCL calls it."""
