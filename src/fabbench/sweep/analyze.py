@@ -68,6 +68,8 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
     others = [*unexplained(fitted, accounted)]
     undecided += _odd(readings, fitted, confidence, [each for each in others if not each.by_chance])
     by_chance = _odd(readings, fitted, confidence, [each for each in others if each.by_chance])
+    if not (suspects or undecided or contradiction):
+        contradiction = _too_noisy(fitted)
     found = fitted.groups is not None and not fitted.groups.given
     count = len(fitted.nodes)
     return Diagnosis(
@@ -230,6 +232,15 @@ def _contradiction(fitted: Fit, confidence: float) -> str:
             "between them is slow."
         )
     return ""
+
+
+def _too_noisy(fitted: Fit) -> str:
+    """Return that healthy tests differ too much to find what is slower than the tolerance."""
+    if fitted.noise <= -fitted.tolerated:
+        return ""
+    spread = round(100 * fitted.noise)
+    tolerance = round(-100 * math.expm1(fitted.tolerated))
+    return f"The tests differ by ± {spread}%: nodes that are {tolerance}% slower would not show."
 
 
 def _groups(readings: Readings, fitted: Fit) -> Iterator[NodeGroup]:

@@ -207,3 +207,12 @@ def test_a_pair_that_cannot_connect_is_named_after_two_tests() -> None:
     (suspect,) = diagnosis(readings, fit(readings)).suspects
     assert {*suspect.nodes} == pair
     assert "fails in 2 of 2 tests" in suspect.evidence
+
+
+def test_where_noise_is_larger_than_the_tolerance_nothing_is_called_fine() -> None:
+    noisy = 0
+    for seed in range(10):
+        said = Cluster(EIGHT, noise=0.15, seed=seed).diagnosed(all_pairs(EIGHT))
+        noisy += said.spread > 0.11
+        assert said.spread < 0.11 or said.suspects or said.undecided or said.contradiction
+    assert noisy
