@@ -40,7 +40,7 @@ class _Reach(Enum):
 
 _NORMAL_FROM = {_Reach.SAME: TOLERANCE, _Reach.NEAR: SMALLER, _Reach.FAR: HALF}
 """Fraction of the lowest published rate that is still normal, by what was measured."""
-FAR = 1.5
+SUSPICIOUS = 1.5
 """More than this factor above all published rates is suspicious; the inverse for times."""
 _LARGE: Mapping[str, int] = {"busbw": 1 << 30, "bandwidth": 1 << 20}
 """The smallest size that counts as large, where a source states none."""
@@ -243,7 +243,7 @@ def _judged_time(it: Expectation, known: Sequence[Published]) -> Expectation:
         return it
     it = replace(it, size=size, figures=[figure for figure in known if figure.size == size])
     least, most = it.range or (0.0, 0.0)
-    if it.value < least / FAR:
+    if it.value < least / SUSPICIOUS:
         return replace(it, assessment=Assessment.HIGH, remark=_FAR_OFF)
     return replace(
         it, assessment=Assessment.LOW if it.value > most / TOLERANCE else Assessment.NORMAL
@@ -261,7 +261,7 @@ def _judged_rate(it: Expectation, known: Sequence[Published]) -> Expectation:
     for nodes in dict.fromkeys(figure.nodes for figure in known):
         alike = [figure for figure in known if figure.nodes == nodes]
         figures += _at_comparable_size(alike, largest, least)
-    if it.value > FAR * max(figure.value for figure in known):
+    if it.value > SUSPICIOUS * max(figure.value for figure in known):
         return replace(it, assessment=Assessment.HIGH, figures=figures, remark=_FAR_OFF)
     wanted = max(figure.size or least for figure in figures)
     reaching = [size for size in it.measured if (size or largest) >= wanted]

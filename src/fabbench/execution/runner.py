@@ -259,7 +259,7 @@ class Pairs:
 
     @property
     def _current(self) -> _Pair:
-        """The pair whose turn it is; the last one after the last turn."""
+        """The pair that runs now; after the end, the last one."""
         return self._pairs[min(self._turn, len(self._pairs) - 1)]
 
     def _begin(self) -> Iterator[str]:
