@@ -60,7 +60,7 @@ _PART = lazy(
     r"|(?P<sign>.)",
     re.DOTALL,
 )
-_PLAIN_NUMBER = lazy(r"(?!\d+(?:\.\d+){3}$)(?:\d(?:\.\d)?+(?:ns|us|ms|[smhd])?+)++")
+_PLAIN_NUMBER = lazy(r"(?!\d+(?:\.\d+){3}$)(?:\d(?:\.\d)?(?:ns|us|ms|[smhd])?)+")
 """Maybe with a unit, and no address."""
 _LONG_NUMBER = 9
 """From so many digits on, numbers (seconds since 1970) have equally many in each line."""

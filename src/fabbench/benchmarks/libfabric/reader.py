@@ -98,7 +98,7 @@ def _whole(given: Mapping[str, str], name: str) -> int | None:
     return int(text) if re.fullmatch(r"\d{1,18}", text, re.ASCII) else None
 
 
-_INFO_LINE = lazy(r"\s++(\w++):\s*+((?:\S++(?:\s++(?=\S))?+)*+)\s*+")
+_INFO_LINE = lazy(r"\s++(\w++):\s*+((?:\S++\s++(?=\S))*\S*+)\s*+")
 _SECTION = lazy(r"\s*(fi_\w+_attr|nic|fi_info):.*")
 _ADDRESS, _ANY = r"fi_sockaddr_in6?://\[?([^\]]+?)\]?(?::\d+)?", r"(.+)"
 _INFO_FACTS = {

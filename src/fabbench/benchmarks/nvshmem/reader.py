@@ -234,14 +234,14 @@ _SIGN = "&&&& PERF"
 _NUMBER = r"\d{1,18}(?:\.\d{1,18})?|-?inf|-?nan"
 _PERF = lazy(
     r"&&&& PERF(?P<stats>_STATS)? "
-    r"(?>(?P<job>\S+?)___)(?P<sub>.*?)___(?P<variable>[^_\s][^_]*?)__(?P<size>\d{1,18})___\S+"
+    r"(?P<job>\S(?:(?!___)\S)*)___(?P<sub>.*?)___(?P<variable>[^_\s][^_]*?)__(?P<size>\d{1,18})___\S+"
     rf"(?(stats)| (?P<value>{_real('{6}')})) [+-](?P<unit>[A-Za-z/]+)(?(stats) "
     rf"mean=(?P<mean>{_NUMBER})"
     rf" stddev=(?P<stdev>{_NUMBER}) min=(?P<min>{_NUMBER}) max=(?P<max>{_NUMBER}) "
     r"repetitions=\d+)\s*"
 )
 _PERF_REST = lazy(
-    r"___\w{1,100}?__\d{1,18}___\S++ \d|PERF(?:_STATS)? (?>\S+?___)\S*___\w{1,100}?__\d"
+    r"___\w{1,100}?__\d{1,18}___\S++ \d|PERF(?:_STATS)? \S(?:(?!___)\S)*___\S*___\w{1,100}?__\d"
 )
 
 

@@ -248,7 +248,7 @@ def _fits(row: engine.Row) -> bool:
 
 
 _NUMBER = lazy(
-    r"(?!\s*+(?:\d\s*+){3,}+$|.*[|+])\s*+\d++(?:[.,]\d++)*+(?:\s|$)"
+    r"(?!\s*+(?:\d\s*+){3,}$|.*[|+])\s*+\d++(?:[.,]\d++)*(?:\s|$)"
 )  # and no line of a graph (-G tty)
 TABLE = engine.Table(
     benchmark="osu",

@@ -35,7 +35,7 @@ _SENTENCE = lazy(
     r" (?:with a|over) .*"
 )
 _COUNTS = lazy(r"(\d{1,9}) (ranks|trials|warmup)")
-_PAYLOAD = lazy(r"(?<!\d)(\d++(?:\.\d++)?+(?:e[+-]?\d++)?+)([KMGT]?i?B) payload ")
+_PAYLOAD = lazy(r"(?<!\d)(\d++(?:\.\d++)?(?:e[+-]?\d++)?)([KMGT]?i?B) payload ")
 _METHOD = lazy(r" warmups / \d+ trials, (.*)\):")
 _ENVIRONMENT = lazy(
     r"- software: `?torch=(?P<torch>[\w.+-]+)`?, `?(?:cuda=(?P<cuda>[\w.]+))`?, "
