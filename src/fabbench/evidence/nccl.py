@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from fabbench.catalog.warnings import error_follows
 from fabbench.evidence.known_errors import (
     HARMLESS,
     NOT_THE_NETWORK,
@@ -259,8 +260,14 @@ _REQUESTED = lazy(r"\bFI_PROVIDER(?:=| set by environment to )[\"']?efa\b")
 _VERSION = lazy(
     r"([NR]CCL|HIP|ROCm) version *:? *([^\s+]+)(?:\+(cuda|hip)(\d\S*))?"
 )  # builds print a placeholder
-_CHAIN = lazy(r"(?=\S+:\d+ -> )(?!.*\bgin)\S+:\d+ -> [1-7](?: \[[\w ]+\])?$")
-"""A call that returned an error, up to the one of the application."""
+_LINK = r"(?:\]\([^)\s]{1,200}\))?"  # of Markdown, around the file and line
+_FUNCTION = r"(?: \([\w~:<> ]{1,100}\))?"
+_ERRNO = r"(?: \([\w ,'/-]{1,100}\))?"
+_THREAD = r"(?: \[[\w ]{1,40}\])?"
+_CHAIN = lazy(
+    rf"(?!.*\bgin)\[?[\w./+-]{{1,200}}:\d{{1,6}}{_LINK}{_FUNCTION} -> [1-7]{_ERRNO}{_THREAD}\s*$"
+)
+"""A call that returned an error, up to the one of the application: INFO_LOC of NCCL's debug.h."""
 _MISSING = lazy(r"NET/Plugin ?: (?:dlerror=.*)?(?:No plugin found|Could not find)")
 _ASKED = "NCCL_NET set by environment to "
 _MOST_WARNINGS = 100
@@ -320,6 +327,8 @@ class Evidence:
     hangs: Hangs = field(default_factory=Hangs)
     failed: str = ""
     """What ended NCCL: the warning above the first call that returned an error, or that call."""
+    doomed: dict[str, str] = field(default_factory=dict)
+    """Process → its first warning below which NCCL returns an error, if it printed no progress since."""
     _warned: str = ""
     endings: set[str] = field(default_factory=set)
     """Endings (`via NET/…`) of channel lines already read: another line with one adds nothing."""
@@ -354,12 +363,23 @@ class Evidence:
             self._warned = message
             self._complaint(message, place=place)
             self._warning(message)
+            self._doom(message, origin, place)
+        elif self.doomed and handler in _PROGRESS:
+            self.doomed.pop(_process(origin), None)
 
     def _warning(self, message: str) -> None:
         if message not in self.warnings and len(self.warnings) >= _MOST_WARNINGS:
             return
         if not HARMLESS.search(message):
             self.warnings[message] = self.warnings.get(message, 0) + 1
+
+    def _doom(self, message: str, origin: str, place: str) -> None:
+        """Keep a warning below which NCCL returns an error."""
+        tried = HARMLESS.search(message) or PLUGIN_FAILED.search(message)
+        if tried or NOT_THE_NETWORK.search(message) or len(self.doomed) >= _MOST_WARNINGS:
+            return
+        if error_follows(message, _file(place)):
+            self.doomed.setdefault(_process(origin), message)
 
     def other(self, text: str) -> None:
         """Read a line that no other reader knows: it may show a known error, or a variable."""
@@ -523,6 +543,12 @@ def _process(origin: str) -> str:
     return ":".join(origin.split(":", 2)[:2])
 
 
+def _file(place: str) -> str:
+    """Return the name of the source file that printed a line, `net_ib.cc` of `transport/net_ib.cc:7`."""
+    path = place.partition(":")[0]
+    return path.rpartition("/")[2].strip()
+
+
 def _path(message: str) -> str:
     """Return the end of a channel's line, which names what carries its data."""
     return message[message.rfind(" via ") :]
@@ -580,5 +606,7 @@ _OF: Mapping[Callable[[Evidence, str, str], None], tuple[str, ...]] = {
     Evidence._complaint: ("Failed t", "External", "Bootstra"),  # noqa: SLF001
     Evidence._coll: tuple(text[:HEAD] for text in _COLLECTIVES),  # noqa: SLF001
 }
+_PROGRESS = frozenset({Evidence._channel, Evidence._comm, Evidence._coll, Evidence._connected})  # noqa: SLF001
+"""What reads lines that NCCL prints only while it goes on."""
 HANDLERS = {head: handler for handler, heads in _OF.items() for head in heads}
 """Keyed by the first `HEAD` characters, as a log of hundreds of ranks is almost all debug lines."""

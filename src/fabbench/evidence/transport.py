@@ -333,15 +333,21 @@ def lost_fabric(evidence: Evidence, facts: Mapping[str, str | int]) -> str:
     )
 
 
-def errors(evidence: Evidence) -> list[str]:
-    """Return what ended NCCL, as sentences: known errors, else the first call that failed."""
+def errors(evidence: Evidence, *, measured: bool) -> list[str]:
+    """Return what ended NCCL, as sentences: known errors, else the first call that failed.
+
+    Where nothing was `measured`, a warning is enough, if NCCL returns an error below it.
+    """
     known: list[str] = []
     for error in evidence.known_errors.values():
         if error.severity is Severity.ERROR:
             meaning = error.meaning.removesuffix(".")
             known.append(f"{meaning}: {quoted(error.line)}")
-    if evidence.failed and not known:
-        known.append(f"NCCL failed: {quoted(evidence.failed)}")
+    failed = evidence.failed
+    if not measured:
+        failed = failed or next(iter(evidence.doomed.values()), "")
+    if failed and not known:
+        known.append(f"NCCL failed: {quoted(failed)}")
     return known
 
 

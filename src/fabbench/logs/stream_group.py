@@ -145,7 +145,7 @@ class StreamGroup:
             # A benchmark's own statement counts more, and then the line shows something else.
             if stated == facts.get(name, stated):
                 record.evidence[name] = quote
-        return transport.errors(self.evidence)
+        return transport.errors(self.evidence, measured=bool(record.points))
 
     def _attach_messages(self, record: Record, errors: Sequence[str]) -> None:
         """Add the texts that show the end of the run to a record, and errors of debug lines."""

@@ -1,0 +1,45 @@
+"""What NCCL, RCCL and aws-ofi-nccl warn of, and whether an error follows.
+
+The table is warnings.csv: an index of the programs' sources, which setup/nccl_messages.py writes.
+"""
+
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from types import MappingProxyType
+
+from fabbench.catalog.instances import rows_of
+
+_ANY_FILE = "*"
+_PLUGIN = "NET/OFI"
+
+
+@lru_cache(maxsize=256)  # ranks print the same
+def error_follows(message: str, file: str) -> bool:
+    """Return whether the sources return an error below a warning of a source file, everywhere.
+
+    `file` is a name without directories; empty: the log does not show it. A message that is not
+    in the index, and one that only sometimes leads to an error, is none.
+    """
+    fates = [fate for words, fate in _candidates(message, file) if words in message]
+    return bool(fates) and all(fate == "yes" for fate in fates)
+
+
+def _candidates(message: str, file: str) -> list[tuple[str, str]]:
+    """Return words and fates of the messages that may be printed there."""
+    index = _index()
+    places = {file, _ANY_FILE} if file in index else set[str]()
+    if message.startswith(_PLUGIN):
+        places = {_PLUGIN}
+    elif not file:
+        places = index.keys() - {_PLUGIN}
+    return [each for place in places for each in index[place]]
+
+
+@cache
+def _index() -> Mapping[str, list[tuple[str, str]]]:
+    """Return words and fates by source file."""
+    index: dict[str, list[tuple[str, str]]] = {}
+    for row in rows_of("warnings.csv"):
+        fate = row["words"], row["error"]
+        index.setdefault(row["file"], []).append(fate)
+    return MappingProxyType(index)
