@@ -391,7 +391,7 @@ class TableReader(Reader):
         for at in sorted(strays, reverse=True):
             execution.damage(execution.rows.pop(at).line)
             del execution.points[at : at + 1]
-        execution.record.incomplete = max(gaps, default="")
+        execution.record.incomplete = next(filter(None, gaps), "")
         return (
             [row.points() for row in settle(execution)]
             if (settle := self._table.settle)
