@@ -138,7 +138,8 @@ class Deepep(ReadBenchmark):
     default_metrics = ("bandwidth", "time")
     signatures = (
         Signature(
-            "ispatch", r"\[tuning\] Best dispatch \(|Dispatch \+ combine b| *\* EP: +\d+/\d+ \| d"
+            "ispatch",
+            r"\[tuning\] Best dispatch \(|Dispatch \+ combine b|(?<! ) *\* EP: +\d+/\d+ \| d",
         ),
     )
     first_words = (

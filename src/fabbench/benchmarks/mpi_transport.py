@@ -30,9 +30,10 @@ _UCX = lazy(
     r".*(?:UCX\s+INFO\s+|\|\s+)(?:\S+\s+)?(?:(inter|intra)-node cfg#\d+|(self) "
     r"cfg#\d+|ep_cfg\[\d+\]).*"
 )
-_UCX_LANES, _UCX_LANE = lazy(r"(?<=\w)\(([^)]+)\)"), lazy(r"(?:^|\s)(\w+)/")
+_UCX_LANES, _UCX_LANE = lazy(r"(?<=\w)\(([^()]+)\)"), lazy(r"(?:^|\s)(\w+)/")
+_SIZES = r"\|\s+\d\w*(?:\.\.\w+)?\s+\|"
 _UCX_ROW = lazy(
-    r".*\|\s+\d\w*(?:\.\.\w+)?\s+\|.*\|([^|]+/[^|]+)\|\s*"
+    rf"(?:(?!{_SIZES}).)*{_SIZES}.*\|([^|][^|/]*/[^|]+)\|\s*"
 )  # of UCX_PROTO_INFO, below its endpoint
 
 WORDS = (

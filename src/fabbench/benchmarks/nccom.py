@@ -138,7 +138,7 @@ class Nccom(ReadBenchmark):
         {"busbw": (0.01 * _GIB,), "algbw": (0.01 * _GIB,), "time": (1e-8,)}
     )
     signatures = (
-        Signature("count(elems)", r" *size\(B\)\s+count\(elems\)\s"),
+        Signature("count(elems)", r"(?<! ) *size\(B\)\s+count\(elems\)\s"),
         Signature("Avg bus bandwidth:", r"Avg bus bandwidth:", begins=False),
     )
     first_words = ("size(B)", "nccom-test", "Neuron DKMS Driver", "neuron-bench")

@@ -25,7 +25,7 @@ _COLUMNS: Mapping[str, engine.Column] = {
     r"avg(prep|post|tx)\(us\)": engine.Column("time", 1e-6, "{}", cell=_TIME),
     r"p99(prep|post|tx)\(us\)": engine.Column("time", 1e-6, "p99-{}", cell=_TIME),
 }
-_NAMES = lazy(r"Batch Size|\S[^()]*\([^)]*\)")
+_NAMES = lazy(r"Batch Size|\S[^()]{0,60}\([^()]*\)")
 _SETTING = lazy(
     r"(Backend|Enable pt|\w+ seg type|Op type|Num threads|Check consistency) \(--[^)]*\)\s*: *(\S+)"
 )

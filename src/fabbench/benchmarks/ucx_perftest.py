@@ -24,7 +24,8 @@ _HEADER = lazy(
     r"|(?:[^,\s]+,)*iterations,[\w.]+_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr"
 )
 _PARAMETER = lazy(
-    r"\| (API|Test|Data layout|Send memory|Recv memory|Message size|Window size):\s+(\S.*?)\s+\|"
+    r"\| (API|Test|Data layout|Send memory|Recv memory|Message size|Window size):\s+"
+    r"(\S++(?:\s++\S++)*?)\s+\|"
 )
 _FACTS = {"API": "api", "Test": "test", "Send memory": "send_memory", "Recv memory": "recv_memory"}
 _FINAL_ONLY = lazy(r"\| +Test +\|")  # -f: only the result is printed
@@ -46,7 +47,7 @@ _ROW = lazy(
     r"(?:(?P<stage>\[thread \d+\]|Final:)|(?P<test>[A-Za-z]\S*)(?=\s))?(?P<rest>.*)"
 )
 # With -e, the protocol behind the figures; with -N, a comma in a number.
-_NO_FIGURE = lazy(r"^((?:[\d.]+\s+){7}\d+)\s+(?![\d\s.-]).*|(?<=\d),(?=\d{3}(?:,\d{3})*(?!\S))")
+_NO_FIGURE = lazy(r"^((?:[\d.]+\s+){7}\d+)\s+(?![\d\s.-]).*|(?<=\d),(?=\d{3}(?:,\d{3}){0,6}(?!\S))")
 
 
 def _cells(text: str) -> engine.Cells:

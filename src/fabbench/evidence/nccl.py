@@ -30,7 +30,7 @@ _WAITS = lazy(
 )
 _RANK = lazy(r"\[(?:rank|Rank |PG [^]]*Rank )(\d+)\]")
 _WORK = lazy(
-    r"\[PG ([^]]*?) ?Rank \d+\].*[Ll]ast enqueued (?:NCCL )?work: (-?\d+), last completed "
+    r"\[PG ([^]]*?) ?Rank \d+\].{0,300}[Ll]ast enqueued (?:NCCL )?work: (-?\d+), last completed "
     r"(?:NCCL )?work: -?\d+"
 )
 _NOT_JOINING = lazy(

@@ -43,7 +43,7 @@ Result: TypeAlias = Point | Log
 LONGEST_ENTRY = 1 << 16
 """Characters of a log's entry that are read, which may hold several lines as one JSON string."""
 
-_DEVICE_HOST = lazy(r"Rank\s+\d+\s(?:.*?\s)?on\s+(\S+)\s+device\s+\d+")
+_DEVICE_HOST = lazy(r"Rank\s+\d+\s(?:.{0,200}?\s)?on\s+(\S+)\s+device\s+\d+")
 _VERSIONS = ("NCCL version ", "RCCL version", "HIP version", "ROCm version")
 _CHANNEL = INFO + CHANNEL
 _EMPTY = frozenset({"", "#"})  # Lines that never begin a benchmark's output

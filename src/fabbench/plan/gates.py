@@ -30,7 +30,8 @@ _UNITS: Mapping[str, tuple[dict[str, float], str]] = {
 }
 """Unit of a metric → the units of a bound, and an example."""
 _GATE = lazy(
-    r"(?P<metric>\w*)\s*(?:@(?P<sizes>[^:<>]*))?(?P<kind>:|>=|<=)?\s*(?P<bound>.*?)\s*", re.DOTALL
+    r"(?P<metric>\w*)\s*+(?:@(?P<sizes>[^:<>]*))?(?P<kind>:|>=|<=)?\s*+(?P<bound>(?:.*?\S)??)\s*+",
+    re.DOTALL,
 )
 
 

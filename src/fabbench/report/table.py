@@ -152,8 +152,10 @@ def to_markdown(table: Table) -> str:
     parts: list[str] = []
     if table.title:
         # A ``#`` at the end of a heading would not be shown.
-        title = re.sub(r"#(?=#*$)", r"\\#", escaped(table.title))
-        parts.append(f"### {title}\n")
+        title = escaped(table.title)
+        bare = title.rstrip("#")
+        closing = title.removeprefix(bare).replace("#", r"\#")
+        parts.append(f"### {bare}{closing}\n")
     if table.headline:
         parts.append(f"{_block(table.headline)}\n")
     if table.header:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fabbench.runs.store import StoredRun
 
 _NO_FABRIC = frozenset({"any", "-"})  # Values of `--fabric` for an input that is not judged
-_PACKED = lazy(r"(?:\.(?:gz|bz2|xz|zst))+$")
+_PACKED = lazy(r"(?:\.(?:gz|bz2|xz|zst)){1,9}$")
 _SLOW_NIC = 0.8
 """Below this fraction of the median of the NICs of its nodes, a NIC is slow."""
 _NUMBER = lazy(r"(?:(?<![-_. ])[-_. ]++)?(?:r|(?<!\d))\d+$")

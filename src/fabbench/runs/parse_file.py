@@ -528,7 +528,7 @@ _SAME = lazy(
     r"|\.$)(?P<more>.*)\.$"
 )
 _CONDITION = lazy(r"(?:^|, )([a-z_]+) ([^,]+)(?=,|$)")
-_HEADLINE = lazy(r"([\w.-]+): .* vs .* at .*")
+_HEADLINE = lazy(r"([\w.-]+): (?:(?! vs ).)* vs (?:(?! at ).)* at .*")
 
 _Labels: TypeAlias = tuple[tuple[str, str], ...]
 _RowKey: TypeAlias = tuple[int, _Labels]  # Size and labels

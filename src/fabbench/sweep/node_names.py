@@ -14,7 +14,7 @@ _BETWEEN = lazy(r"[-_.,+=@ ]+(?:(?:to|vs|and)[-_.,+=@ ]+)?|/")
 _DIGITS = lazy(r"[0-9]+")
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])"
 _ADDRESS = lazy(rf"{_OCTET}(?:\.{_OCTET}){{3}}")
-_ENDING = lazy(r"(?:\.(?:txt|log|out|err|json|gz|bz2|xz|zst))+$")
+_ENDING = lazy(r"(?:\.(?:txt|log|out|err|json|gz|bz2|xz|zst)){1,9}$")
 
 
 class NodeNames:

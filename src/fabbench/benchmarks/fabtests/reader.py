@@ -14,7 +14,8 @@ from fabbench.benchmarks.libfabric.reader import COLUMNS, PairReader, Process
 from fabbench.model.patterns import lazy
 
 _PROGRAMS = (
-    r"fi_(?:(?:rdm|msg|dgram|rma|rc|ud|efa)_\w*?(?:pingpong|bw|rma|lat|atomic|tx_completion)\w*"
+    r"fi_(?:(?:rdm|msg|dgram|rma|rc|ud|efa)_"
+    r"(?=\w*?(?:pingpong|bw|rma|lat|atomic|tx_completion))\w+"
     r"|efa_gda|efa_hw_cntr_test|rdm_atomic|rma_\w+|multi_recv|unmap_mem|ubertest)"
     # a pattern for the programs' names, since 2014. Other fabtests are functional tests and measure
     # nothing.
@@ -54,7 +55,7 @@ _HEADER = lazy(
 _RUNFABTESTS = "runfabtests"
 _RESULT = lazy(r"\s*fi_\w+(?: .*)?:\s+(Pass|Fail|Notrun|Excluded)(?: \[.*)?")
 _TOTAL = lazy(r"\s*# Total (Pass|Fail|Notrun)(?:/Excluded)?\s+(\d{1,9})\s*")
-_PYTEST = lazy(r"rootdir: \S*/fabtests/pytest.*|=+ (?:\d+ \w+, )*\d+ \w+ in \d+\.\d+s.*=+")
+_PYTEST = lazy(r"rootdir: \S*/fabtests/pytest.*|=+ (?:\d+ \w+, )*\d+ \w+ in \d+\.\d+s.*=")
 _PYTEST_COUNT = lazy(r"(\d{1,9}) (passed|failed|skipped)")  # of runfabtests.py
 _OUTCOMES = {"Pass": "passed", "Fail": "failed", "Notrun": "skipped"}
 _TEST = lazy(r"- name: +fi_")

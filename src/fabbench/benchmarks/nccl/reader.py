@@ -52,7 +52,7 @@ class Statement(NamedTuple):
 # own between the same lines, and a build of rccl-tests outside of git has "Unknown" or ":+" for its
 # version.
 _LINES = r"""
-device 1 #?\s*Rank\s+(\d{1,9})\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+(\d+)\s+)?on\s+(\S.*?)\s+device\s+\d+\s+\[[^\]]*\]
+device 1 #?\s*Rank\s+(\d{1,9})\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+(\d+)\s+)?on\s+<words>\s+device\s+\d+\s+\[[^][]*\]
 version 0 # ([nr]ccl)-tests version (\S+)(?: \(\w+\))?(?: [nr]ccl-headers=\d+ [nr]ccl-library=<n>)?
 program 0 # Collective test starting: <name>(?:_perf\S*)?(?!\S)
 config 0 #? ?nThread \d+ nGpus \d+ minBytes <n> maxBytes <n> step: <n>\((factor|bytes)\) warmup iters: <n> iters: <n>
@@ -68,14 +68,28 @@ chain 4 \.\. \S+ pid \d+: Test failure \S+:\d+
 usage 4 USAGE: <name>_perf
 failure 4 (?:\S+: )?(?:Test )?(?:NCCL|CUDA|CURAND) failure \S+:\d+|# error: |nRanks \d+ is not a power of 2, skipping
 failure 4 (?:\S*_perf\S*: )?(?:unrecognized option|invalid option|option requires) |invalid sizes? (?:specified|for)
-failure 4 (?:Invalid number of GPUs: |(?:Option )?-\w+\S* .*(?:not supported|requires))(?!.*(?:Ignor|Default)ing)
+failure 4 (?:Invalid number of GPUs: |(?:Option )?-\w\S* .*(?:not supported|requires))(?!.*(?:Ignor|Default)ing)
 failure 4 Incompatible NCCL versions|[Dd]evice implementation |\[ERROR\] The number of requested GPUs|NCCL \S+ or later
 """
+_WORDS = {
+    "<n>": r"(\d{1,18})",
+    "<name>": r"(?:\S*/)?([\w.+-]+?)",
+    "<words>": r"(\S++(?:\s++\S++)*?)",
+}
+
+
+def _with_words(pattern: str) -> str:
+    """Return a pattern of the table with what its abbreviations stand for."""
+    for word, meaning in _WORDS.items():
+        pattern = pattern.replace(word, meaning)
+    return pattern
+
+
 _STATEMENTS = [
     (
         kind,
         int(stage),
-        lazy(pattern.replace("<n>", r"(\d{1,18})").replace("<name>", r"(?:\S*/)?([\w.+-]+?)")),
+        lazy(_with_words(pattern)),
     )
     for kind, stage, pattern in (line.split(None, 2) for line in _LINES.strip().split("\n"))
 ]

@@ -34,8 +34,8 @@ UNSIZED = frozenset({"barrier", "sync"})
 HOST_TITLES = {"bandwidth": "bw", "latency": "latency", "stream_latency": "stream_latency"}
 """Titles of host programs, which other programs may print as well, and the programs."""
 JOB = lazy(
-    r"shmem_\w+|device_[a-z]\w*|[a-z]\w*_(?:device|on_stream)"
-    r"|(?:put|get|p|g|st|atomic\w*)_(?:bw|latency|ping_pong_latency)(?:_\w+)?"
+    r"(?=\w+\Z)(?:shmem_\w+|device_[a-z]\w*|[a-z]\w*_(?:device|on_stream)"
+    r"|(?:put|get|p|g|st|atomic\w*)_(?:bw|latency|ping_pong_latency)(?:_\w+)?)"
 )  # names that can only be those of an NVSHMEM job
 CUT_JOB = lazy(r"\w+_(?:un?|bid|de(?:v(?:ic?)?)?|on_?|on_s(?:t(?:r(?:ea?)?)?)?)")
 """Jobs whose suffix is truncated: `_uni`, `_bidi`, `_device`, `_on_stream`."""

@@ -63,7 +63,7 @@ _TITLED: Sequence[Layout] = (
 )  # below a title: the header that follows has not been read
 _HEADER = lazy(
     r"(?:#?\s*(?P<job>[A-Za-z]\w*)(?: \(GB/s\))?)??\s*"
-    r"(?P<names>(?:size ?\(B\)|Size\(Bytes\))\s.*?)\s*(?:\[\d+/\d+\])?"
+    r"(?P<names>(?:size ?\(B\)|Size\(Bytes\))\s(?:.*?\S)??)\s*+(?:\[\d+/\d+\])?"
     r"|\|(?P<box>[^|\d][^|]*\|(?:\s*\w+ [\w/]+|(?:\s*(?:thread|warp) "
     r"\(us\)\s*\|)*\s*(?:thread|warp|block) \(us\)))"
     r"\s*\|"

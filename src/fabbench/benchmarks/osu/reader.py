@@ -19,9 +19,8 @@ _TITLE = lazy(
     r"(?P<test>\S.*?)(?: [Tt]est){1,2}(?:\s+(?:v|\(Version )(?P<version>\d[\w.-]*)\)?)?\s*"
 )
 _FACT = lazy(
-    r"(Window (?:creation|size)|Synchronization|Datatype|window size(?=: \d)|pairs(?=.*\d "
-    r"\]$)): "
-    r"([^\s.]+)"
+    r"(Window (?:creation|size)|Synchronization|Datatype|window size(?=: \d)"
+    r"|pairs(?=: \d+ \](?: \[ window size: \d+ \])?$)): ([^\s.]+)"
 )
 _BUFFERS = lazy(
     r"#\s*(?:Send Buffer|Rank 0 Memory) on (\w+) \(\w+\) and (?:Receive Buffer|Rank 1 "

@@ -46,10 +46,10 @@ _FAILED = lazy(
     r")?was "
     r"measured !!!\s*"
 )
-_STOPPED = lazy(r"\s*!!! Stopped .*before .* ran out of memory on some rank !!!\s*")
+_STOPPED = lazy(r"\s*!!! Stopped (?:(?!before ).)*before .* ran out of memory on some rank !!!\s*")
 _RESULT = r"(\d+\.\d+ ?[KMGT]?[bB]ps)(?: \(std: (\d+\.\d+)\))? \((\d+\.\d+ ?[KMGT]?[bB]ps)\)"
 _FIRST = lazy(rf"(?:.*\s)?algbw: {_RESULT}\s*")
-_BOTH = lazy(rf"(?:.*\s)?algbw: {_RESULT} (?:.*\s)?busbw: {_RESULT}\s*")
+_BOTH = lazy(rf"(?:.*\s)?algbw: {_RESULT} (?:(?:(?!algbw: ).)*\s)?busbw: {_RESULT}\s*")
 
 _POWERS = tuple(enumerate(("", *"KMGT")))
 _SIZES = tuple((f"{letter}iB" if letter else "B", 1024.0**power) for power, letter in _POWERS)

@@ -15,7 +15,7 @@ from fabbench.model.messages import printable
 _BEGIN = "\ud800"
 _END = "\ud801"
 """These enclose a shell variable within a word: no printable text contains them."""
-_VARIABLE = re.compile(f"{_BEGIN}([^{_END}]*){_END}")
+_VARIABLE = re.compile(f"{_BEGIN}([^{_BEGIN}{_END}]*){_END}")
 _PLAIN = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
 _WIDTH = 108
 _SHORT = 5  # Lines

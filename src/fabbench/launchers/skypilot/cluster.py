@@ -311,7 +311,7 @@ class SkyCluster:
 
 
 _FINISHED = re.compile(r"\W{0,3}Job finished \(status: (\w+)\)\.")
-_NODE = re.compile(r"\([^()]*pid=\d+[^()]*\) ")
+_NODE = re.compile(r"\((?=[^()]*pid=\d)[^()]*+\) ")
 _ECHO = re.compile(
     r"ERROR: Job \d+ failed with return code"
     r"|srun: error: .*: (?:Exited with exit code \d+|Terminated|Killed)$"
