@@ -8,14 +8,15 @@ fitted to relative errors.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from operator import mul, sub, truediv
+from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.statistics import mean, median, squares, t_quantile
 from fabbench.catalog.expectations import PAIRS, assumed_noise, noise_kinds
 from fabbench.evidence.known_errors import finding
-from fabbench.model.log import Finding, Log
+from fabbench.model.log import Finding, Labels, Log, Point
 from fabbench.model.units import format_size, scale
 
 _LEAST = 4  # points of a regime
@@ -29,7 +30,9 @@ _NODES_FARTHEST = 4  # and for at most this many times the most nodes
 _WIDEST = 0.35  # an interval that is wider than this to either side is no prediction
 _SIGMAS = 3.0  # of the noise that a catalog assumes: less is no finding
 _SMALLEST_FALL = 0.15
+_RATES = ("busbw", "bandwidth")
 OF_TIME = "size/time"  # the rate of a series that has times alone
+_LEAST_APART = 1.5  # a smaller factor between placements is no finding
 _SIDES = ("out-of-place", "in-place")
 
 
@@ -42,6 +45,19 @@ class Curve(NamedTuple):
     times: tuple[float, ...]  # seconds; of a bandwidth, those that a message takes at that rate
     rates: tuple[float, ...]  # bytes per second: busbw where there is one
 
+    @property
+    def rate_at(self) -> dict[int, float]:
+        """The rates by size."""
+        return dict(zip(self.sizes, self.rates, strict=True))
+
+    def part(self, first: int, end: int) -> "Curve":
+        """Return the points from `first` to before `end`."""
+        return self._replace(
+            sizes=self.sizes[first:end],
+            times=self.times[first:end],
+            rates=self.rates[first:end],
+        )
+
 
 class Regime(NamedTuple):
     """Sizes with one start-up time and one rate, in seconds and bytes per second."""
@@ -53,78 +69,170 @@ class Regime(NamedTuple):
     error: float  # the standard deviation of relative errors
 
 
+class _Sample(NamedTuple):
+    """What one row says of its size."""
+
+    metric: str  # that of the rate
+    time: float
+    rate: float
+
+
+def _sample(point: Point) -> _Sample | None:
+    """Return the time and the rate of a row; None: it has no size, or neither of them."""
+    values = dict(zip(point.metrics, point.values, strict=True))
+    metric = next((name for name in _RATES if values.get(name)), "")
+    time = values.get("time") or values.get("latency") or 0.0
+    if not point.size or not (time or metric):
+        return None
+    rate = values[metric] if metric else point.size / time
+    if not rate:  # the time is infinite
+        return None
+    return _Sample(metric or OF_TIME, time or point.size / rate, rate)
+
+
 def series_of(log: Log) -> list[Curve]:
     """Return the series of a log that have a rate, the longest first."""
-    found: dict[tuple[str, str], dict[int, list[tuple[float, float]]]] = {}
+    found: dict[tuple[str, str], dict[int, list[_Sample]]] = {}
     for point in log.points:
-        values = dict(zip(point.metrics, point.values, strict=True))
-        metric = next((name for name in ("busbw", "bandwidth") if values.get(name)), "")
-        time = values.get("time") or values.get("latency") or 0.0
-        rate = values.get(metric, 0.0) or (point.size / time if time else 0.0)
-        if point.size and rate and (time or metric):
-            labels = " ".join(f"{name} {value}" for name, value in point.labels.items())
-            key = (labels, metric or OF_TIME)
-            found.setdefault(key, {}).setdefault(point.size, []).append(
-                (time or point.size / rate, rate)
-            )
-    made = []
-    for key, by_size in found.items():
-        sizes = sorted(by_size)
-        columns = (
-            tuple(median(each[at] for each in by_size[size]) for size in sizes) for at in (0, 1)
-        )
-        made.append(Curve(*key, tuple(sizes), *columns))
-    return sorted(made, key=lambda series: -len(series.sizes))
+        sample = _sample(point)
+        if sample is not None:
+            by_size = found.setdefault((_words(point.labels), sample.metric), {})
+            by_size.setdefault(point.size, []).append(sample)
+    curves = [_curve(*kind, by_size) for kind, by_size in found.items()]
+    return sorted(curves, key=lambda curve: -len(curve.sizes))
+
+
+def _words(labels: Labels) -> str:
+    pairs = (f"{name} {value}" for name, value in labels.items())
+    return " ".join(pairs)
+
+
+def _curve(labels: str, metric: str, by_size: Mapping[int, Sequence[_Sample]]) -> Curve:
+    sizes = sorted(by_size)
+    samples = [by_size[size] for size in sizes]
+    times = [median(sample.time for sample in each) for each in samples]
+    rates = [median(sample.rate for sample in each) for each in samples]
+    return Curve(labels, metric, tuple(sizes), tuple(times), tuple(rates))
+
+
+# ---------------------------------------------------------------- regimes
+
+
+class _Fit(NamedTuple):
+    """Regimes that follow each other, and the sum of squares of their relative errors."""
+
+    cost: float
+    regimes: tuple[Regime, ...]
+
+
+_NO_FIT = _Fit(math.inf, ())
+_Segments: TypeAlias = Mapping[tuple[int, int], _Fit]
+"""The first point of a segment and that after its last → its fit."""
 
 
 def fit(series: Curve) -> tuple[Regime, ...]:
     """Return the regimes of a series; none where no model fits, or too few sizes were measured."""
     count = len(series.sizes)
-    best: dict[tuple[int, int], tuple[float, tuple[Regime, ...]]] = {(0, 0): (0.0, ())}
+
+    def information(found: _Fit) -> float:
+        variance = max(found.cost / count, _PRECISION**2)
+        parameters = 3 * len(found.regimes)
+        return count * math.log(variance) + parameters * math.log(count)
+
+    chosen = min(_fits(series), key=information, default=_NO_FIT)
+    fits = all(regime.error <= _WORST for regime in chosen.regimes)
+    return chosen.regimes if fits else ()
+
+
+def _fits(series: Curve) -> list[_Fit]:
+    """Return the best fit to the whole series of each number of regimes, the fewest first."""
+    count = len(series.sizes)
     segments = {
-        (i, j): _segment(series, i, j) for i in range(count) for j in range(i + _LEAST, count + 1)
+        (first, end): _segment(series.part(first, end))
+        for first in range(count)
+        for end in range(first + _LEAST, count + 1)
     }
-    for regimes in range(1, _MOST + 1):
-        for (i, j), (cost, regime) in segments.items():
-            before = best.get((regimes - 1, i))
-            if (
-                before is not None
-                and (found := before[0] + cost) < best.get((regimes, j), (math.inf, ()))[0]
-            ):
-                best[regimes, j] = found, (*before[1], regime)
-
-    def information(regimes: int) -> float:
-        cost = best[regimes, count][0]
-        return count * math.log(max(cost / count, _PRECISION**2)) + 3 * regimes * math.log(count)
-
-    whole = (regimes for regimes in range(1, _MOST + 1) if (regimes, count) in best)
-    _, fitted = best.get((min(whole, key=information, default=0), count), (0.0, ()))
-    return fitted if all(regime.error <= _WORST for regime in fitted) else ()
+    best = {0: _Fit(0.0, ())}
+    found = []
+    for _ in range(_MOST):
+        best = _extended(best, segments)
+        if count in best:
+            found.append(best[count])
+    return found
 
 
-def _segment(series: Curve, i: int, j: int) -> tuple[float, Regime]:
-    """Return the sum of squared relative errors of one regime over points i to j - 1, and the regime."""
-    times, sizes = series.times[i:j], series.sizes[i:j]
-    u, v = (
-        [1 / time for time in times],
-        [size / time for size, time in zip(sizes, times, strict=True)],
+def _extended(before: Mapping[int, _Fit], segments: _Segments) -> dict[int, _Fit]:
+    """Return the best fits with one regime more, by how many points they cover."""
+    best: dict[int, _Fit] = {}
+    for (first, end), segment in segments.items():
+        if first not in before:
+            continue
+        cost = before[first].cost + segment.cost
+        if cost < best.get(end, _NO_FIT).cost:
+            best[end] = _Fit(cost, before[first].regimes + segment.regimes)
+    return best
+
+
+class _Line(NamedTuple):
+    """The time that a size takes: `start` + `slope` × size."""
+
+    start: float
+    slope: float
+
+
+def _segment(part: Curve) -> _Fit:
+    """Fit one regime to all points of a curve."""
+    inverses = [1 / time for time in part.times]
+    speeds = list(map(truediv, part.sizes, part.times))
+    line = _line(inverses, speeds)
+    cost = sum(
+        (1 - line.start * inverse - line.slope * speed) ** 2
+        for inverse, speed in zip(inverses, speeds, strict=True)
     )
-    uu, vv, uv = (
-        sum(a * b for a, b in zip(x, y, strict=True)) for x, y in ((u, u), (v, v), (u, v))
+    freedom = max(len(part.sizes) - 2, 1)
+    regime = Regime(
+        part.sizes[0],
+        part.sizes[-1],
+        line.start,
+        rate=_bus_factor(part) / line.slope if line.slope else math.inf,
+        error=max(math.sqrt(cost / freedom), _PRECISION),
     )
-    determinant, start, slope = uu * vv - uv * uv, 0.0, sum(v) / vv
-    if determinant > 1e-12 * uu * vv and (found := (sum(u) * vv - sum(v) * uv) / determinant) >= 0:
-        start, slope = found, (sum(v) * uu - sum(u) * uv) / determinant
-    if slope < 0:
-        start, slope = sum(u) / uu, 0.0
-    cost = sum((1 - start * a - slope * b) ** 2 for a, b in zip(u, v, strict=True))
-    factor = median(
-        rate * time / size for rate, time, size in zip(series.rates[i:j], times, sizes, strict=True)
-    )
-    rate = factor / slope if slope else math.inf
-    return cost, Regime(
-        sizes[0], sizes[-1], start, rate, max(math.sqrt(cost / max(j - i - 2, 1)), _PRECISION)
-    )
+    return _Fit(cost, (regime,))
+
+
+def _line(inverses: Sequence[float], speeds: Sequence[float]) -> _Line:
+    """Return the line with the least relative errors, of those that do not fall or begin below 0.
+
+    That is least squares of 1 = start × inverse + slope × speed: the time of the line over the
+    time measured.
+    """
+    inverse_sum = sum(inverses)
+    speed_sum = sum(speeds)
+    inverse_squares = _dot(inverses, inverses)
+    speed_squares = _dot(speeds, speeds)
+    products = _dot(inverses, speeds)
+    line = _Line(0.0, speed_sum / speed_squares)
+    determinant = inverse_squares * speed_squares - products * products
+    if determinant > 1e-12 * inverse_squares * speed_squares:
+        start = (inverse_sum * speed_squares - speed_sum * products) / determinant
+        slope = (speed_sum * inverse_squares - inverse_sum * products) / determinant
+        line = _Line(start, slope) if start >= 0 else line
+    if line.slope < 0:
+        return _Line(inverse_sum / inverse_squares, 0.0)
+    return line
+
+
+def _dot(left: Sequence[float], right: Sequence[float]) -> float:
+    return sum(map(mul, left, right))
+
+
+def _bus_factor(series: Curve) -> float:
+    """Return by what the rate exceeds size over time: busbw counts what the collective moves."""
+    every = zip(series.rates, series.times, series.sizes, strict=True)
+    return median(rate * time / size for rate, time, size in every)
+
+
+# ---------------------------------------------------------------- predictions
 
 
 class Prediction(NamedTuple):
@@ -142,67 +250,118 @@ def predict(series: Curve, size: int) -> Prediction:
     Beyond the largest one what the curve has leveled off at, else its regime's.
     """
     regimes = fit(series)
-    if refused := _refusal(series, size, regimes):
+    refused = _refusal(series, size, regimes)
+    if refused:
         return Prediction(refused=refused)
     if size > series.sizes[-1]:
-        return _between(median(series.rates[-_STEADY:]), max(regimes[-1].error, _LEVEL))
-    regime = next(each for each in reversed(regimes) if each.first <= size or each is regimes[0])
-    every = zip(series.rates, series.times, series.sizes, strict=True)
-    factor = median(rate * time / each for rate, time, each in every)
-    return _between(factor * size / (regime.start + factor * size / regime.rate), regime.error)
+        level = median(series.rates[-_STEADY:])
+        return _between(level, max(regimes[-1].error, _LEVEL))
+    *_, regime = (each for each in regimes if each.first <= size)
+    moved = _bus_factor(series) * size
+    time = regime.start + moved / regime.rate
+    return _between(moved / time, regime.error)
 
 
 def _refusal(series: Curve, size: int, regimes: Sequence[Regime]) -> str:
     """Return why nothing is predicted; empty if something is."""
-    smallest, largest, last = series.sizes[0], series.sizes[-1], series.rates[-_STEADY:]
+    smallest = series.sizes[0]
+    largest = series.sizes[-1]
     if not regimes:
         return "no start-up time and rate fit its figures"
     if size < smallest:
         return f"the smallest size measured is {format_size(smallest)}"
     if size > _FARTHEST * largest:
         return f"that is more than {_FARTHEST} times the largest size measured"
-    if size > largest and (len(last) < _STEADY or max(last) - min(last) > _LEVEL * max(last)):
+    if size <= largest:
+        return ""
+    if not _has_leveled_off(series.rates[-_STEADY:]):
         return "the rate has not leveled off at the largest sizes measured"
-    return "the rate falls at large sizes" if size > largest and fall(series) is not None else ""
+    return "the rate falls at large sizes" if fall(series) is not None else ""
+
+
+def _has_leveled_off(last: Sequence[float]) -> bool:
+    if len(last) < _STEADY:
+        return False
+    return max(last) - min(last) <= _LEVEL * max(last)
+
+
+class _Trend(NamedTuple):
+    """The straight line through points, by least squares."""
+
+    count: int
+    middle: float  # of x
+    level: float  # of y, there
+    slope: float
+    spread: float  # the squared distances of x from the middle
+    variance: float  # of single points around it
+
+    def at(self, x: float) -> float:
+        """Return the line's y."""
+        return self.level + self.slope * (x - self.middle)
+
+    def error_at(self, x: float) -> float:
+        """Return the standard error of a further point."""
+        apart = (x - self.middle) ** 2 / self.spread
+        variance = max(self.variance, _PRECISION**2)
+        return math.sqrt(variance * (1 + 1 / self.count + apart))
+
+
+def _trend(x: Sequence[float], y: Sequence[float]) -> _Trend:
+    middle = mean(x)
+    level = mean(y)
+    spread = squares(x)
+    across = [each - middle for each in x]
+    up = [each - level for each in y]
+    slope = _dot(across, up) / spread
+    fitted = [slope * each for each in across]
+    residuals = list(map(sub, up, fitted))
+    variance = _dot(residuals, residuals) / (len(x) - 2)
+    return _Trend(len(x), middle, level, slope, spread, variance)
 
 
 def predict_nodes(logs: Sequence[Log], size: int, nodes: int) -> Prediction:
-    """Return the rate at a size between other numbers of nodes, from logs of at least three numbers.
+    """Return the rate at a size between other numbers of nodes, from three numbers or more.
 
     The logarithm of the rate is taken to be linear in that of the nodes.
     """
-    known: dict[int, list[float]] = {}
-    for log in logs:
-        count = log.facts.get("nodes") or log.facts.get("hosts")
-        found = predict(series[0], size) if (series := series_of(log)) else None
-        if isinstance(count, int) and found is not None and not found.refused:
-            known.setdefault(count, []).append(found.rate)
+    known = _rates_by_nodes(logs, size)
     if len(known) < 3:
-        return Prediction(
-            refused=f"it needs logs of three or more numbers of nodes, and has {len(known)}"
-        )
+        why = f"it needs logs of three or more numbers of nodes, and has {len(known)}"
+        return Prediction(refused=why)
     if nodes > _NODES_FARTHEST * max(known):
-        return Prediction(
-            refused=f"that is more than {_NODES_FARTHEST} times the most nodes measured"
-        )
-    x = [math.log2(count) for count in known]
-    y = [math.log(median(rates)) for rates in known.values()]
-    middle, level, target, spread = mean(x), mean(y), math.log2(nodes), squares(x)
-    slope = sum((a - middle) * (b - level) for a, b in zip(x, y, strict=True)) / spread
-    residual = sum((b - level - slope * (a - middle)) ** 2 for a, b in zip(x, y, strict=True)) / (
-        len(x) - 2
-    )
-    error = math.sqrt(
-        max(residual, _PRECISION**2) * (1 + 1 / len(x) + (target - middle) ** 2 / spread)
-    )
-    half = t_quantile(0.025, len(x) - 2) * error
+        why = f"that is more than {_NODES_FARTHEST} times the most nodes measured"
+        return Prediction(refused=why)
+    doublings = [math.log2(count) for count in known]
+    rates = map(median, known.values())
+    trend = _trend(doublings, list(map(math.log, rates)))
+    target = math.log2(nodes)
+    half = t_quantile(0.025, trend.count - 2) * trend.error_at(target)
     if half > _WIDEST:
         return Prediction(refused="the logs do not agree on a trend that would carry that far")
-    return _between(math.exp(level + slope * (target - middle)), half / 2)
+    return _between(math.exp(trend.at(target)), half / 2)
+
+
+def _rates_by_nodes(logs: Iterable[Log], size: int) -> dict[int, list[float]]:
+    """Return the predicted rates at a size by the number of nodes, of logs that state it."""
+    known: dict[int, list[float]] = {}
+    for log in logs:
+        nodes = log.facts.get("nodes") or log.facts.get("hosts")
+        series = series_of(log)
+        if not series or not isinstance(nodes, int):
+            continue
+        found = predict(series[0], size)
+        if not found.refused:
+            known.setdefault(nodes, []).append(found.rate)
+    return known
 
 
 def _between(rate: float, error: float) -> Prediction:
-    return Prediction(rate, rate * math.exp(-2 * error), rate * math.exp(2 * error))
+    low = rate * math.exp(-2 * error)
+    high = rate * math.exp(2 * error)
+    return Prediction(rate, low, high)
+
+
+# ---------------------------------------------------------------- what stands out
 
 
 class Fall(NamedTuple):
@@ -267,25 +426,32 @@ def curve_findings(log: Log) -> Iterator[Finding]:
 
 
 def _sides(every: Sequence[Curve], noise: Callable[[int], float]) -> Iterator[Finding]:
+    """Yield where one placement is slower than the other by more than noise."""
     by_side = {
         side: each for each in every for side in _SIDES if f"placement {side}" in each.labels
     }
     if len(by_side) < 2:
         return
-    out, into = (
-        dict(zip(by_side[side].sizes, by_side[side].rates, strict=True)) for side in _SIDES
-    )
+    rates = {side: by_side[side].rate_at for side in _SIDES}
+    out_of_place, in_place = rates.values()
     apart = {
-        size: max(out[size], into[size]) / min(out[size], into[size])
-        for size in out
-        if size in into
+        size: _times_apart(rate, in_place[size])
+        for size, rate in out_of_place.items()
+        if size in in_place
     }
-    worst = max(apart, key=lambda size: math.log(apart[size]) / noise(size), default=0)
-    if worst and math.log(apart[worst]) > max(_SIGMAS * noise(worst), math.log(1.5)):
-        slower = _SIDES[0] if out[worst] < into[worst] else _SIDES[1]
-        yield finding(
-            "sides-differ", size=format_size(worst), factor=f"{apart[worst]:.2g}", slower=slower
-        )
+    if not apart:
+        return
+    significance = {size: math.log(factor) / noise(size) for size, factor in apart.items()}
+    worst = max(significance, key=significance.__getitem__)
+    factor = apart[worst]
+    if significance[worst] > _SIGMAS and factor > _LEAST_APART:
+        slower = min(_SIDES, key=lambda side: rates[side][worst])
+        size = format_size(worst)
+        yield finding("sides-differ", size=size, factor=f"{factor:.2g}", slower=slower)
+
+
+def _times_apart(one: float, other: float) -> float:
+    return max(one, other) / min(one, other)
 
 
 def with_curve(log: Log) -> Log:
@@ -299,8 +465,12 @@ def curve_line(log: Log) -> str:
     regimes = fit(series[0]) if series else ()
     if not regimes:
         return ""
-    fastest = max((each.rate for each in regimes if not math.isinf(each.rate)), default=0.0)
-    begins = ", ".join(format_size(after.first) for after in regimes[1:])
-    text = f"{scale('s', regimes[0].start).quantity(regimes[0].start)} to start"
-    text += f", {scale('B/s', fastest).quantity(fastest)} at most" if fastest else ""
-    return text + (f"; regimes begin at {begins}" if begins else "")
+    latency = regimes[0].start
+    text = f"{scale('s', latency).quantity(latency)} to start"
+    rates = [each.rate for each in regimes if not math.isinf(each.rate)]
+    if rates:
+        fastest = scale("B/s", max(rates)).quantity(max(rates))
+        text += f", {fastest} at most"
+    later = [format_size(each.first) for each in regimes[1:]]
+    begins = ", ".join(later)
+    return f"{text}; regimes begin at {begins}" if later else text
