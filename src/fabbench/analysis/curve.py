@@ -10,7 +10,7 @@ fitted to relative errors.
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from operator import mul, sub, truediv
+from operator import sub, truediv
 from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.statistics import mean, median, squares, t_quantile
@@ -223,7 +223,8 @@ def _line(inverses: Sequence[float], speeds: Sequence[float]) -> _Line:
 
 
 def _dot(left: Sequence[float], right: Sequence[float]) -> float:
-    return sum(map(mul, left, right))
+    pairs = zip(left, right, strict=True)
+    return sum(a * b for a, b in pairs)
 
 
 def _bus_factor(series: Curve) -> float:
@@ -288,7 +289,7 @@ def _has_leveled_off(last: Sequence[float]) -> bool:
 class _Trend(NamedTuple):
     """The straight line through points, by least squares."""
 
-    count: int
+    size: int  # how many points
     middle: float  # of x
     level: float  # of y, there
     slope: float
@@ -303,7 +304,7 @@ class _Trend(NamedTuple):
         """Return the standard error of a further point."""
         apart = (x - self.middle) ** 2 / self.spread
         variance = max(self.variance, _PRECISION**2)
-        return math.sqrt(variance * (1 + 1 / self.count + apart))
+        return math.sqrt(variance * (1 + 1 / self.size + apart))
 
 
 def _trend(x: Sequence[float], y: Sequence[float]) -> _Trend:
@@ -335,7 +336,7 @@ def predict_nodes(logs: Sequence[Log], size: int, nodes: int) -> Prediction:
     rates = map(median, known.values())
     trend = _trend(doublings, list(map(math.log, rates)))
     target = math.log2(nodes)
-    half = t_quantile(0.025, trend.count - 2) * trend.error_at(target)
+    half = t_quantile(0.025, trend.size - 2) * trend.error_at(target)
     if half > _WIDEST:
         return Prediction(refused="the logs do not agree on a trend that would carry that far")
     return _between(math.exp(trend.at(target)), half / 2)

@@ -13,15 +13,16 @@ from fabbench.catalog.expectations import CEILINGS, SAME_CASE, Published, System
 from fabbench.model.fabrics import RDMA
 from fabbench.model.log import Facts, Log, Metric
 
-_PER_NIC = frozenset(
-    {"perftest", "pingpong", "fabtests"}
-)  # benchmarks whose rows are of one NIC each
-_MAY_ADD = frozenset(
-    {"perftest", "imb", "ucx_perftest", "nixlbench"}
-)  # both directions, without showing it
-_ON_NCCL = frozenset(
-    {"nccl", "torch"}
-)  # benchmarks that measure NCCL's collectives in the same way
+_PER_NIC = frozenset({"perftest", "pingpong", "fabtests"})
+"""Benchmarks whose rows are of one NIC each."""
+_MAY_ADD = frozenset({"perftest", "imb", "ucx_perftest", "nixlbench"})
+"""Benchmarks that may add both directions without showing it."""
+_ON_NCCL = frozenset({"nccl", "torch"})
+"""Benchmarks that measure NCCL's collectives in the same way."""
+_WITHOUT_NICS = frozenset({"nvlink", "shm"})
+"""Fabrics whose rates are not bounded by NICs."""
+_SHOWN = (*RDMA, "tcp", "ofi-tcp", "shm")
+"""Fabrics in the order in which they are looked for in a log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +55,16 @@ class Setting:
         return self.described([self.nodes], [self.system.name])
 
     def described(self, nodes: Iterable[int | None], systems: Iterable[str]) -> str:
-        """Return the setting in words, with the nodes and systems of figures that it is compared with."""
-        counts = " and ".join(str(each) for each in nodes if each and self.collective)
-        fewer = f", {self.nics} of {min(self.system.nics)} NICs" if self._fewer else ""
-        name = " and ".join(systems)
-        return f"{counts}{' x ' if counts else ''}{name}{f', {self.fabric}' if self.fabric else ''}{fewer}"
+        """Return the setting in words, with the nodes and systems of other figures."""
+        counts = [str(each) for each in nodes if each] if self.collective else []
+        text = " and ".join(systems)
+        if counts:
+            text = " and ".join(counts) + f" x {text}"
+        if self.fabric:
+            text += f", {self.fabric}"
+        if self._fewer:
+            text += f", {self.nics} of {min(self.system.nics)} NICs"
+        return text
 
     @property
     def collective(self) -> str:
@@ -69,39 +75,47 @@ class Setting:
 
     @property
     def _fewer(self) -> bool:
-        return bool(self.nics and self.system.nics and self.nics < min(self.system.nics))
+        if not self.nics or not self.system.nics:
+            return False
+        return self.nics < min(self.system.nics)
 
     @property
     def nic_rate(self) -> float | None:
         """What the NICs in use carry in one direction; None: unknown."""
-        rate, nics = self.system.rate, self.system.nics
-        if rate is None or not nics or self.fabric == "tcp":
-            return rate
+        rate = self.system.rate
+        nics = self.system.nics
         used = 1 if self.one_nic else self.nics
-        return rate * min(used, *nics) / min(nics) if used else rate
+        if rate is None or not nics or not used or self.fabric == "tcp":
+            return rate
+        return rate * min(used, *nics) / min(nics)
 
     def ceiling(self, metric: Metric) -> float | None:
         """Return the upper limit of a rate; None: unknown, or not bounded by NICs."""
         rate = self.nic_rate
-        if (
-            rate is None
-            or metric.unit != "B/s"
-            or self.fabric in {"nvlink", "shm"}
-            or self.nodes == 1
-        ):
-            return None
-        unsure = not self.fabric and (self.system.nvlink_domain or self.benchmark == "nvshmem")
-        link = (
-            not self.system.gpus and not self.system.is_ec2
-        )  # one NIC, of a node of which nothing else is known
-        if unsure or (link and not self.one_nic):
+        if rate is None or metric.unit != "B/s" or not self._is_bound_by_nics:
             return None
         if metric.name == "bandwidth":
-            return rate * (1 if self.direction == "uni" else 2)
-        if metric.name != "busbw" or not self.collective or not self.nodes or not self.gpus:
+            return rate if self.direction == "uni" else 2 * rate
+        if metric.name == "busbw" and self.collective:
+            return self._collective_ceiling(rate)
+        return None
+
+    @property
+    def _is_bound_by_nics(self) -> bool:
+        """Whether it is known that NICs carried everything, and which."""
+        if self.nodes == 1 or self.fabric in _WITHOUT_NICS:
+            return False
+        may_have_nvlink = self.system.nvlink_domain or self.benchmark == "nvshmem"
+        if may_have_nvlink and not self.fabric:
+            return False
+        # A system without GPUs is one NIC, of a node of which nothing else is known.
+        return self.one_nic or bool(self.system.gpus) or self.system.is_ec2
+
+    def _collective_ceiling(self, rate: float) -> float | None:
+        if not self.nodes or not self.gpus:
             return None
-        if self.collective == "sendrecv":
-            rate /= max(min(self.gpus, *self.system.nics), 1) if self.system.nics else 1
+        if self.collective == "sendrecv" and self.system.nics:
+            rate /= max(min(self.gpus, *self.system.nics), 1)
         return CEILINGS[self.collective](rate, self.nodes, self.gpus)
 
     def alternatives(self) -> Sequence["Setting"]:
@@ -114,53 +128,70 @@ class Setting:
 
     @property
     def is_bound_by_link(self) -> bool:
-        """Whether it is a test of bandwidth that comes close to the rate of its NIC, without published figures."""
-        return self.one_nic and "_bw" in self.case and bool(self.direction) and self.fabric != "tcp"
+        """Whether it is a test of bandwidth that comes close to the rate of its NIC.
+
+        That holds without published figures.
+        """
+        if not self.one_nic or self.fabric == "tcp":
+            return False
+        return "_bw" in self.case and bool(self.direction)
 
     def is_own(self, figure: Published, *, alike: bool = False) -> bool:
         """Return whether a figure is of this system, or of one with the same GPUs and NICs."""
         other = system(figure.system)
-        return other == self.system or (
-            alike and other is not None and other.kind == self.system.kind
-        )
+        if other is None or not alike:
+            return other == self.system
+        return other == self.system or other.kind == self.system.kind
 
     def fits(self, figure: Published, metric: Metric) -> bool:
         """Return whether a published figure applies to this setting, nodes aside."""
-        if self.fabric:
-            fabrics = {"", self.fabric}
-        else:  # a log that shows no fabric is compared with the best
-            fabrics = {"", figure.fabric} - ({"tcp"} if self.nodes == 1 else {"tcp", "nvlink"})
-        return (
-            (figure.metric, figure.case) == (metric.name, self.collective or self.case)
-            and (
-                figure.benchmark == self.benchmark or {figure.benchmark, self.benchmark} <= _ON_NCCL
-            )
-            and (not self.collective or self.gpus == self.system.gpus)
-            and figure.fabric in fabrics
-            and (
-                self.one_nic
-                or figure.nics == (self.nics if self._fewer and self.fabric != "tcp" else None)
-            )
-            and self.is_own(figure, alike=not self.one_nic)
-        )
+        case = self.collective or self.case
+        if (figure.metric, figure.case) != (metric.name, case):
+            return False
+        benchmarks = {figure.benchmark, self.benchmark}
+        if len(benchmarks) > 1 and not benchmarks <= _ON_NCCL:
+            return False
+        if self.collective and self.gpus != self.system.gpus:
+            return False
+        if not self._fits_fabric(figure) or not self._fits_nics(figure):
+            return False
+        return self.is_own(figure, alike=not self.one_nic)
+
+    def _fits_fabric(self, figure: Published) -> bool:
+        if figure.fabric in {"", self.fabric}:
+            return True
+        # A log that shows no fabric is compared with the best between nodes, or inside one.
+        others = {"tcp"} if self.nodes == 1 else {"tcp", "nvlink"}
+        return not self.fabric and figure.fabric not in others
+
+    def _fits_nics(self, figure: Published) -> bool:
+        if self.one_nic:
+            return True
+        if self._fewer and self.fabric != "tcp":
+            return figure.nics == self.nics
+        return figure.nics is None
 
 
 def setting_of(column: Column, section: ComparisonSection) -> Setting | None:
     """Return what a column's figures in a section were measured on; None: unknown instance type."""
-    logs = [
-        log for log in column.logs if section.key.get("case", log.case) == log.case and log.points
-    ]
-    known = next(((log, found) for log in logs if (found := system(log.instance_type))), None)
-    if known is None:
-        return None
-    log, found = known
-    nodes = _count(log, "nodes") or _count(log, "hosts") or (log.proof.nodes if log.proof else None)
+    for log in column.logs:
+        case = section.key.get("case", log.case)
+        found = system(log.instance_type)
+        if log.points and case == log.case and found is not None:
+            findings = (finding.code for each in column.logs for finding in each.findings)
+            stated = section.key.get("direction")
+            return _setting(log, found, stated, frozenset(findings))
+    return None
+
+
+def _setting(log: Log, found: System, direction: str | None, findings: frozenset[str]) -> Setting:
+    """Return what a log was measured on; `direction` is that of the rows that count, if stated."""
+    case = log.case or ""
+    stated = direction or log.points[0].labels.get("direction")
+    proven = _fabric(log)
+    nodes = _nodes(log)
     ranks = _count(log, "ranks")
-    fabric, requested = _fabric(log), log.proof.fabric if log.proof else ""
-    sized, case = any(point.size for point in log.points), log.case or ""
-    stated = section.key.get("direction") or log.points[0].labels.get("direction")
-    unsure = log.benchmark in _MAY_ADD and "Ping" not in case
-    direction = stated or ("bi" if "bibw" in case else "" if unsure else "uni")
+    sized = any(point.size for point in log.points)
     return Setting(
         system=found,
         benchmark=log.benchmark or "",
@@ -168,13 +199,35 @@ def setting_of(column: Column, section: ComparisonSection) -> Setting | None:
         nodes=nodes,
         gpus=ranks // nodes if ranks and nodes else found.gpus,
         nics=_count(log, "nics"),
-        fabric=fabric or ("nvlink" if requested == "p2p" else requested),
-        is_stated=bool(fabric),
+        fabric=proven or _requested(log),
+        is_stated=bool(proven),
         one_nic=log.benchmark in _PER_NIC and (sized or log.benchmark == "perftest"),
-        direction=direction,
+        direction=stated or _usual_direction(log),
         facts=log.facts,
-        findings=frozenset(finding.code for each in column.logs for finding in each.findings),
+        findings=findings,
     )
+
+
+def _nodes(log: Log) -> int | None:
+    counted = _count(log, "nodes") or _count(log, "hosts")
+    if counted or log.proof is None:
+        return counted
+    return log.proof.nodes
+
+
+def _requested(log: Log) -> str:
+    """Return the fabric that was asked for; empty: any."""
+    fabric = log.proof.fabric if log.proof else ""
+    return "nvlink" if fabric == "p2p" else fabric
+
+
+def _usual_direction(log: Log) -> str:
+    """Return the direction of a case that does not state it; empty: it may be both."""
+    case = log.case or ""
+    if "bibw" in case:
+        return "bi"
+    unsure = log.benchmark in _MAY_ADD and "Ping" not in case
+    return "" if unsure else "uni"
 
 
 def _count(log: Log, name: str) -> int | None:
@@ -187,9 +240,10 @@ def _fabric(log: Log) -> str:
     transport = str(log.facts.get("transport", "unknown"))
     if transport in {"p2p", "mnnvl"}:
         return "nvlink"
-    accepted, link = benchmark_named(log.benchmark).transports, str(log.facts.get("link", ""))
-    if not {"RoCE", "Ethernet"}.isdisjoint(link.split("+")) and transport in accepted("roce"):
+    accepted = benchmark_named(log.benchmark).transports
+    links = str(log.facts.get("link", "")).split("+")
+    ethernet = "RoCE" in links or "Ethernet" in links
+    if ethernet and transport in accepted("roce"):
         return "roce"
-    return next(
-        (name for name in (*RDMA, "tcp", "ofi-tcp", "shm") if transport in accepted(name)), ""
-    )
+    shown = (name for name in _SHOWN if transport in accepted(name))
+    return next(shown, "")

@@ -14,7 +14,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 LEVEL = 0.05
@@ -28,13 +29,13 @@ MAX_REPEATS = 50
 _MARGIN = 0.8  # the fraction of the level that is used: the rest is for noise that is not normal
 _SUM_SHARE = 0.8  # the fraction of that for the sum of all sizes
 
-_ASSUMED_FREEDOM = (
-    200  # the degrees of freedom of an assumed deviation: Student's t is then all but normal
-)
+_ASSUMED_FREEDOM = 200
+"""The degrees of freedom of an assumed deviation: Student's t is then all but normal."""
 _LEAST_TRIMMED = 5  # executions of each side
 _TRIMMED = 0.2  # the fraction of executions at each end that the robust estimate leaves out
 _EACH = 0.6  # the fraction of the level for each of two estimates, which mostly agree: simulated
 _EXACT = 1e-9  # allowance for rounding errors in a logarithm
+_LARGEST_LOGARITHM = 700.0  # of a number that a float can hold
 
 Values: TypeAlias = Mapping[int, float]
 """Execution → the logarithm of its figure at one size, negative for times: larger is better."""
@@ -61,6 +62,10 @@ class Estimate(NamedTuple):
     error: float
     freedom: int
 
+    def least(self, level: float) -> float:
+        """Return the lower bound of the difference, one-sided, at `level`."""
+        return self.difference - t_quantile(level, self.freedom) * self.error
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoSamples:
@@ -76,47 +81,64 @@ class TwoSamples:
     """The standard deviation between executions, where a side has only one; infinite: not known."""
 
     @property
+    def fewest(self) -> int:
+        """The number of executions of the side that has fewer."""
+        return min(len(self.new), len(self.base))
+
+    @property
     def measured(self) -> bool:
         """Whether both sides have the two executions that an estimate of noise needs."""
-        return min(len(self.new), len(self.base)) > 1
+        return self.fewest > 1
 
     @property
     def middle(self) -> float:
         """The logarithm of the ratio that is shown: that of the medians."""
-        return (
-            median(self.new.values()) - median(self.base.values())
-            if self.shown is None
-            else self.shown
-        )
+        if self.shown is not None:
+            return self.shown
+        return median(self.new.values()) - median(self.base.values())
+
+    @property
+    def everything(self) -> list[float]:
+        """The figures of both sides."""
+        return [*self.new.values(), *self.base.values()]
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of all executions, as if both sides were one."""
+        everything = self.everything
+        variance = squares(everything) / (len(everything) - 1)
+        return math.sqrt(variance + self.rounding**2)
 
     @property
     def estimates(self) -> list[Estimate]:
-        """The difference of the means and, where both sides have enough executions, of the trimmed means."""
-        enough = min(len(self.new), len(self.base)) >= _LEAST_TRIMMED
-        return [self._estimate(trimmed) for trimmed in ((0.0, _TRIMMED) if enough else (0.0,))]
+        """The difference of the means; with enough executions also that of the trimmed means."""
+        found = [self._estimate(0.0)]
+        if self.fewest >= _LEAST_TRIMMED:
+            found.append(self._estimate(_TRIMMED))
+        return found
 
     def _estimate(self, trimmed: float) -> Estimate:
         """Return the estimate without this fraction at each end (Yuen and Dixon).
 
         Rounding may hide some noise.
         """
-        (new, new_noise, n), (base, base_noise, m) = (
-            _trimmed(side, trimmed) for side in (self.new, self.base)
-        )
-        variance = (new_noise + base_noise) / max(n + m - 2, 1)
-        freedom = n + m - 2
+        new = _trimmed(self.new, trimmed)
+        base = _trimmed(self.base, trimmed)
+        freedom = new.kept + base.kept - 2
+        variance = (new.squares + base.squares) / max(freedom, 1)
         if not self.measured:
-            variance, freedom = max(variance, self.assumed**2), _ASSUMED_FREEDOM
+            variance = max(variance, self.assumed**2)
+            freedom = _ASSUMED_FREEDOM
         deviation = math.sqrt(variance + self.rounding**2)
-        return Estimate(new - base, deviation, deviation * math.sqrt(1 / n + 1 / m), freedom)
+        error = deviation * _error_factor(new.kept, base.kept)
+        return Estimate(new.mean - base.mean, deviation, error, freedom)
 
     def least(self, level: float) -> float:
         """Return the lower bound of the difference, one-sided, at `level` over all estimates."""
         estimates = self.estimates
-        each = level * (_EACH if len(estimates) > 1 else 1.0)
-        return max(
-            found.difference - t_quantile(each, found.freedom) * found.error for found in estimates
-        )
+        if len(estimates) > 1:
+            level *= _EACH
+        return max(found.least(level) for found in estimates)
 
     def exceeds(self, limit: float, level: float) -> bool:
         """Return whether the difference is shown to be larger than `limit`.
@@ -133,6 +155,10 @@ class TwoSamples:
             base={run: value - by for run, value in self.new.items()},
             shown=None,
         )
+
+
+Pairs: TypeAlias = Mapping[int, TwoSamples]
+"""Size → the executions of both sides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,37 +183,43 @@ class LossTest(NamedTuple):
     """Sizes at which it is neither shown nor excluded."""
 
 
-def compare_sizes(pairs: Mapping[int, TwoSamples], level: float = LEVEL) -> Mapping[int, RowTest]:
+def compare_sizes(pairs: Pairs, level: float = LEVEL) -> Mapping[int, RowTest]:
     """Return what is known about each size that both sides have.
 
     With equal configurations, the chance that any size is faster or slower is at most `level`.
     """
-    known = {size: pair for size, pair in pairs.items() if pair.new and pair.base}
+    known = _on_both_sides(pairs)
     opposite = {size: pair.mirrored() for size, pair in known.items()}
-    differs = any(any_above(side, _MARGIN * level / 2) for side in (known, opposite))
-    return {size: _row(pair, level, differs=differs) for size, pair in known.items()}
+    one_sided = _MARGIN * level / 2
+    differs = any_above(known, one_sided) or any_above(opposite, one_sided)
+    test = partial(_row, level=level, differs=differs)
+    return {size: test(pair) for size, pair in known.items()}
 
 
-def loss_test(
-    pairs: Mapping[int, TwoSamples], limits: Mapping[int, float], level: float = LEVEL
-) -> LossTest:
-    """Return where the difference is shown to be below its limit, and where that cannot be excluded.
+def loss_test(pairs: Pairs, limits: Mapping[int, float], level: float = LEVEL) -> LossTest:
+    """Return where a difference below its limit is shown, and where it cannot be excluded.
 
-    If it is not below its limit anywhere, the chance that it is shown to be below is at most `level`.
+    If it is not below its limit anywhere, the chance that it is shown to be is at most `level`.
     """
-    lost = {
-        size: pair.mirrored(limits[size]) for size, pair in pairs.items() if pair.new and pair.base
-    }
-    any_loss = any_above(lost, _MARGIN * level)
-    shown = tuple(size for size, pair in lost.items() if any_loss and pair.exceeds(0.0, level))
-    rest = (size for size in lost if size not in shown)
-    return LossTest(
-        shown,
-        tuple(size for size in rest if not pairs[size].exceeds(limits[size] - 2 * _EXACT, level)),
-    )
+    known = _on_both_sides(pairs)
+    lost = {size: known[size].mirrored(limits[size]) for size in known}
+    shown: list[int] = []
+    if any_above(lost, _MARGIN * level):
+        shown += (size for size in lost if lost[size].exceeds(0.0, level))
+
+    def excluded(size: int) -> bool:
+        return known[size].exceeds(limits[size] - 2 * _EXACT, level)
+
+    rest = (size for size in known if size not in shown)
+    possible = tuple(size for size in rest if not excluded(size))
+    return LossTest(tuple(shown), possible)
 
 
-def any_above(pairs: Mapping[int, TwoSamples], level: float) -> bool:
+def _on_both_sides(pairs: Pairs) -> Pairs:
+    return {size: pair for size, pair in pairs.items() if pair.fewest}
+
+
+def any_above(pairs: Pairs, level: float) -> bool:
     """Return whether the new side is shown to be larger at any size.
 
     One-sided, at `level` over all sizes.
@@ -196,12 +228,13 @@ def any_above(pairs: Mapping[int, TwoSamples], level: float) -> bool:
         return any(pair.exceeds(0.0, level) for pair in pairs.values())
     total = standardized_sum(pairs)
     share = _SUM_SHARE if total else 0.0
+    if total is not None and total.exceeds(0.0, level * share):
+        return True
     single = level * (1 - share) / len(pairs)
-    summed = total is not None and total.exceeds(0.0, level * share)
-    return summed or any(pair.exceeds(0.0, single) for pair in pairs.values())
+    return any(pair.exceeds(0.0, single) for pair in pairs.values())
 
 
-def standardized_sum(pairs: Mapping[int, TwoSamples]) -> TwoSamples | None:
+def standardized_sum(pairs: Pairs) -> TwoSamples | None:
     """Return Läuter's standardized sum of the sizes that every execution has.
 
     None without such sizes.
@@ -210,42 +243,69 @@ def standardized_sum(pairs: Mapping[int, TwoSamples]) -> TwoSamples | None:
     leave the t-test of the sum exact. Where a side has one execution, each size is divided by its
     assumed deviation, and that of the sum is the largest possible: all sizes move together.
     """
-    new = dict.fromkeys((run for pair in pairs.values() for run in pair.new), 0.0)
-    base = dict.fromkeys((run for pair in pairs.values() for run in pair.base), 0.0)
-    rounding, used, measured = 0.0, 0, min(len(new), len(base)) > 1
+    new = _zeros(pair.new for pair in pairs.values())
+    base = _zeros(pair.base for pair in pairs.values())
+    measured = min(len(new), len(base)) > 1
+    squared_rounding = 0.0
+    used = 0
     for pair in pairs.values():
-        if len(pair.new) < len(new) or len(pair.base) < len(base):
+        if len(pair.everything) < len(new) + len(base):
             continue
-        everything = [*pair.new.values(), *pair.base.values()]
-        middle, spread = mean(everything), pair.estimates[0].deviation
-        if measured:
-            spread = math.sqrt(squares(everything) / (len(everything) - 1) + pair.rounding**2)
+        spread = pair.spread if measured else pair.estimates[0].deviation
         if spread == 0:
             continue
         used += 1
-        rounding += (pair.rounding / spread) ** 2
-        for total, side in ((new, pair.new), (base, pair.base)):
-            for run, value in side.items():
-                total[run] += (value - middle) / spread
+        squared_rounding += (pair.rounding / spread) ** 2
+        middle = mean(pair.everything)
+        _add_scores(new, pair.new, middle, spread)
+        _add_scores(base, pair.base, middle, spread)
+    if not used:
+        return None
     # The deviation of each size includes its rounding already, where it is assumed.
-    rounding = math.sqrt(rounding) if measured else 0.0
-    return TwoSamples(new=new, base=base, rounding=rounding, assumed=float(used)) if used else None
+    rounding = math.sqrt(squared_rounding) if measured else 0.0
+    return TwoSamples(new=new, base=base, rounding=rounding, assumed=float(used))
+
+
+def _zeros(sides: Iterable[Values]) -> dict[int, float]:
+    """Return a 0 for each execution of any size."""
+    return dict.fromkeys(chain.from_iterable(sides), 0.0)
+
+
+def _add_scores(totals: dict[int, float], side: Values, middle: float, spread: float) -> None:
+    for run, value in side.items():
+        totals[run] += (value - middle) / spread
 
 
 def _row(pair: TwoSamples, level: float, *, differs: bool) -> RowTest:
-    middle, ends = pair.middle, (pair.least(level / 2), -pair.mirrored().least(level / 2))
-    low, high = min(*ends, middle), max(*ends, middle)
-    if not differs or abs(middle) <= 2 * pair.rounding * (1 + 1e-6):
-        low, high = min(low, 0.0), max(high, 0.0)
+    middle = pair.middle
+    least = pair.least(level / 2)
+    most = -pair.mirrored().least(level / 2)
+    low = min(least, most, middle)
+    high = max(least, most, middle)
+    may_be_rounding = abs(middle) <= 2 * pair.rounding * (1 + 1e-6)
+    if may_be_rounding or not differs:
+        low = min(low, 0.0)
+        high = max(high, 0.0)
     verdict = _verdict(low, high)
     undecided = verdict is Difference.UNDECIDED and pair.measured
+    return RowTest(
+        low=_ratio(low),
+        high=_ratio(high),
+        verdict=verdict,
+        repeats=_deciding_repeats(pair, level / 2) if undecided else None,
+        once=not pair.measured,
+    )
+
+
+def _ratio(logarithm: float) -> float:
+    return math.exp(min(logarithm, _LARGEST_LOGARITHM))
+
+
+def _deciding_repeats(pair: TwoSamples, level: float) -> int | None:
+    """Return how many repeats would decide, if the true ratio and noise are those measured."""
     apart = abs(pair.estimates[-1].difference)
-    margin = max(
-        apart, math.log1p(EQUIVALENT) - apart
-    )  # if the true ratio and noise are those measured
-    repeats = repeats_within(pair, margin, level / 2) if undecided else None
-    low, high = (math.exp(min(end, 700.0)) for end in (low, high))
-    return RowTest(low=low, high=high, verdict=verdict, repeats=repeats, once=not pair.measured)
+    margin = max(apart, math.log1p(EQUIVALENT) - apart)
+    return repeats_within(pair, margin, level)
 
 
 def _verdict(low: float, high: float) -> Difference:
@@ -268,9 +328,11 @@ def overall(verdicts: Iterable[Difference]) -> Difference | None:
     differing = found & {Difference.FASTER, Difference.SLOWER}
     if len(differing) > 1:
         return Difference.MIXED
-    return next(
-        iter(differing or (found if len(found) == 1 else {Difference.UNDECIDED} & found)), None
-    )
+    if differing:
+        return differing.pop()
+    if len(found) == 1:
+        return found.pop()
+    return Difference.UNDECIDED if Difference.UNDECIDED in found else None
 
 
 def repeats_within(pair: TwoSamples, margin: float, level: float) -> int | None:
@@ -278,24 +340,41 @@ def repeats_within(pair: TwoSamples, margin: float, level: float) -> int | None:
 
     None: more than `MAX_REPEATS`.
     """
+    if margin <= 0:
+        return None
+    error = min(found.error for found in pair.estimates)
+    noise = error / _error_factor(len(pair.new), len(pair.base))
 
     def enough(count: int) -> bool:
-        return t_quantile(level, 2 * count - 2) * noise * math.sqrt(2 / count) < margin
+        quantile = t_quantile(level, 2 * count - 2)
+        return quantile * noise * math.sqrt(2 / count) < margin
 
-    noise = min(found.error for found in pair.estimates) / math.sqrt(
-        1 / len(pair.new) + 1 / len(pair.base)
-    )
-
-    counts = range(min(len(pair.new), len(pair.base)) + 1, MAX_REPEATS + 1)
-    found = bisect_left(counts, True, key=enough) if margin > 0 else len(counts)  # noqa: FBT003 - the value to find
+    counts = range(pair.fewest + 1, MAX_REPEATS + 1)
+    found = bisect_left(counts, True, key=enough)  # noqa: FBT003 - the value to find
     return counts[found] if found < len(counts) else None
 
 
-def _trimmed(side: Values, fraction: float) -> tuple[float, float, int]:
-    """Return the mean without this fraction of values at each end, winsorized squares, and how many values remain."""
-    cut, ordered = int(fraction * len(side)), sorted(side.values())
+def _error_factor(new: int, base: int) -> float:
+    """Return the standard error of a difference of means, over the deviation of single values."""
+    return math.sqrt(1 / new + 1 / base)
+
+
+class _TrimmedMean(NamedTuple):
+    mean: float
+    squares: float
+    """Winsorized: what was cut counts as the nearest value that was kept."""
+    kept: int
+
+
+def _trimmed(side: Values, fraction: float) -> _TrimmedMean:
+    """Return the mean without this fraction of values at each end."""
+    ordered = sorted(side.values())
+    cut = int(fraction * len(ordered))
     kept = ordered[cut : len(ordered) - cut]
-    return mean(kept), squares([kept[0]] * cut + kept + [kept[-1]] * cut), len(kept)
+    lowest = [kept[0]] * cut
+    highest = [kept[-1]] * cut
+    winsorized = lowest + kept + highest
+    return _TrimmedMean(mean(kept), squares(winsorized), len(kept))
 
 
 def mean(values: Collection[float]) -> float:
@@ -315,8 +394,10 @@ def squares(values: Collection[float]) -> float:
 def median(values: Iterable[float]) -> float:
     """Return the middle value, or the mean of the two in the middle."""
     ordered = sorted(values)
-    half, odd = divmod(len(ordered), 2)
-    return ordered[half] if odd else (ordered[half - 1] + ordered[half]) / 2
+    half = len(ordered) // 2
+    if len(ordered) % 2:
+        return ordered[half]
+    return (ordered[half - 1] + ordered[half]) / 2
 
 
 @lru_cache(maxsize=4096)
@@ -327,12 +408,17 @@ def t_quantile(tail: float, freedom: int) -> float:
 
 def falls_to(function: Callable[[float], float], value: float, precision: float = 1e-12) -> float:
     """Return where a function that falls from 0 on reaches a value."""
-    low, high = 0.0, 2.0
+    low = 0.0
+    high = 2.0
     while function(high) > value:
-        low, high = high, 2 * high
+        low = high
+        high = 2 * high
     while high - low > precision * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if function(middle) > value else (low, middle)
+        if function(middle) > value:
+            low = middle
+        else:
+            high = middle
     return high
 
 
@@ -341,11 +427,17 @@ def t_tail(value: float, freedom: int) -> float:
 
     Abramowitz and Stegun, 26.7.3 and 26.7.4.
     """
-    angle, odd = math.atan(value / math.sqrt(freedom)), freedom % 2
-    sine, square = math.sin(angle), math.cos(angle) ** 2
-    term, total = math.cos(angle) if odd else 1.0, 0.0
+    angle = math.atan(value / math.sqrt(freedom))
+    sine = math.sin(angle)
+    cosine = math.cos(angle)
+    square = cosine**2
+    odd = freedom % 2
+    term = cosine if odd else 1.0
+    total = 0.0
     for step in range(2 + odd, freedom + 1, 2):
         total += term
         term *= square * (step - 1) / step
-    inside = 2 / math.pi * (angle + sine * total) if odd else sine * total
+    inside = sine * total
+    if odd:
+        inside = 2 / math.pi * (angle + inside)
     return max((1 - inside) / 2, 0.0)
