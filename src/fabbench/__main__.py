@@ -13,9 +13,10 @@ def main() -> None:
     # cycles.
     gc.set_threshold(100_000, 20, 20)
     try:
-        from fabbench.cli import cli
+        from fabbench.cli import cli, failures_of_process
 
-        cli.main(prog_name="fabbench")
+        with failures_of_process():
+            cli.main(prog_name="fabbench")
     except KeyboardInterrupt:  # before the command line is loaded to report it
         os.write(2, b"Interrupted.\n")
         os._exit(130)

@@ -11,7 +11,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -355,13 +354,3 @@ def test_markdown_is_shown_as_it_is_written() -> None:
     )
     shown = [html.unescape(line) for line in re.findall(r">([^<>\n]+)<", made)]
     assert shown == [text, text, text, text, "- x"]
-
-
-def test_a_thread_that_fails_is_no_success() -> None:
-    def work() -> None:
-        thread = threading.Thread(target=lambda: int("x"))
-        thread.start()
-        thread.join()
-
-    done = as_command(work)
-    assert (done.exit_code, "Internal error: ValueError" in done.stderr) == (70, True)

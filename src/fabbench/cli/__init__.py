@@ -193,28 +193,9 @@ def _interrupted(ctx: click.Context, interrupt: BaseException) -> NoReturn:
 
 @contextlib.contextmanager
 def _internal_errors() -> Iterator[None]:
-    """Report exceptions that are not `FabbenchError`s, and end the program with `Exit.INTERNAL`.
-
-    Also those of threads, and those that Python cannot raise (in finalizers): the program continues
-    then, and ends with that status unless it was interrupted.
-    """
-    reported: list[BaseException] = []
-
-    def record(failure: Any) -> None:
-        error = failure.exc_value
-        # If memory runs out, the command itself reports it; a report here would need more of it.
-        if error is not None and not isinstance(error, SystemExit) and not lacks_memory(error):
-            reported.append(error)
-            _report_internal(error)
-
-    before = threading.excepthook, sys.unraisablehook
-    threading.excepthook = sys.unraisablehook = record
+    """Report an exception that is not a `FabbenchError`, and end with `Exit.INTERNAL`."""
     try:
         yield
-    except SystemExit as end:
-        if reported and end.code != Exit.INTERRUPTED:
-            raise SystemExit(Exit.INTERNAL) from None
-        raise
     except OSError as error:  # from output outside of commands, such as --help
         with contextlib.suppress(OSError, ValueError):
             click.echo(
@@ -227,10 +208,37 @@ def _internal_errors() -> Iterator[None]:
             raise
         _report_internal(error)
         raise SystemExit(Exit.INTERNAL) from None
+
+
+@contextlib.contextmanager
+def failures_of_process() -> Iterator[None]:
+    """Report exceptions of threads, and those that Python cannot raise (in finalizers).
+
+    The program continues then, and ends with `Exit.INTERNAL` unless it was interrupted. Only for a
+    process that is fabbench: in another one, a thread or garbage from before the command would
+    decide its status.
+    """
+    reported: list[BaseException] = []
+
+    def record(failure: Any) -> None:
+        error = failure.exc_value
+        # If memory runs out, the command itself reports it; a report here would need more of it.
+        if error is not None and not isinstance(error, SystemExit) and not lacks_memory(error):
+            reported.append(error)
+            _report_internal(error)
+
+    of_threads = threading.excepthook
+    of_finalizers = sys.unraisablehook
+    threading.excepthook = sys.unraisablehook = record
+    try:
+        yield
+    except SystemExit as end:
+        if reported and end.code != Exit.INTERRUPTED:
+            raise SystemExit(Exit.INTERNAL) from None
+        raise
     finally:
-        threading.excepthook, sys.unraisablehook = before
-    if reported:
-        raise SystemExit(Exit.INTERNAL)
+        threading.excepthook = of_threads
+        sys.unraisablehook = of_finalizers
 
 
 def _report_internal(error: BaseException) -> None:
