@@ -90,9 +90,8 @@ _COMMON = frozenset({
     *("older_than", "whole", "yes", "everywhere", "force"),
 })  # fmt: skip
 """The options of commands with many that ``-h`` shows."""
-_RARE = frozenset(
-    {"quiet", "verbose", "no_color", "log", "version", "store", "exit_zero"}
-)  # Left out of others
+# Left out of others
+_RARE = frozenset({"quiet", "verbose", "no_color", "log", "version", "store", "exit_zero"})
 
 
 class SectionedCommand(click.Command):

@@ -40,6 +40,7 @@ _HEADER = [
 ]
 _OPTIONAL = frozenset({"NAME", "GATE"})  # Columns that are left out if they are empty for all runs
 _MAX_NAMED = 2  # Configurations that a row of the table names
+# Left out where there is no room
 _SPARE = (
     "NODES",
     "SIZES",
@@ -47,7 +48,7 @@ _SPARE = (
     "NAME",
     "BENCHMARK",
     "GATE",
-)  # Left out where there is no room
+)
 
 
 @click.group("runs", cls=SuggestingGroup, invoke_without_command=True)

@@ -230,9 +230,8 @@ _NETWORK = lazy(
     r"(?:Using (?:internal N|n)etwork|Assigned NET plugin) +((?:AWS |NCCL RDMA )?[A-Za-z][\w.+-]*)"
 )
 """Ray and log systems add text to the line."""
-_IB_DEVICE = lazy(
-    r"\[(\d+)\]([\w.-]+):\d+/(\w*)(?=[ /;])"
-)  # whole ones: a terminal may cut the line
+# whole ones: a terminal may cut the line
+_IB_DEVICE = lazy(r"\[(\d+)\]([\w.-]+):\d+/(\w*)(?=[ /;])")
 _COMM_ID = lazy(r" commId 0x([0-9a-f]+)")
 _INTERFACE = lazy(r"(?:\[\d+\]|Using )([\w.-]+):[\da-fA-F.:]+<\d+>")
 _NVLS = lazy(r" (\d+) nvls channels")
@@ -257,9 +256,8 @@ _FIELDS: Mapping[str, re.Pattern[str]] = {
     "instance_type": lazy(r"NET/OFI Running on ([a-z][\w-]*\.[\w-]+) platform"),
 }
 _REQUESTED = lazy(r"\bFI_PROVIDER(?:=| set by environment to )[\"']?efa\b")
-_VERSION = lazy(
-    r"([NR]CCL|HIP|ROCm) version *:? *([^\s+]+)(?:\+(cuda|hip)(\d\S*))?"
-)  # builds print a placeholder
+# builds print a placeholder
+_VERSION = lazy(r"([NR]CCL|HIP|ROCm) version *:? *([^\s+]+)(?:\+(cuda|hip)(\d\S*))?")
 _LINK = r"(?:\]\([^)\s]{1,200}\))?"  # of Markdown, around the file and line
 _FUNCTION = r"(?: \([\w~:<> ]{1,100}\))?"
 _ERRNO = r"(?: \([\w ,'/-]{1,100}\))?"

@@ -13,9 +13,8 @@ class Exit(IntEnum):
     BAD_REQUEST = 2
     # Environment error: a host is unreachable, is lost or lacks the fabric, a file is unreadable
     REFUSED = 3
-    UNTRUSTED = (
-        4  # The benchmark cannot be trusted: any outcome but ok that REFUSED does not explain
-    )
+    # The benchmark cannot be trusted: any outcome but ok that REFUSED does not explain
+    UNTRUSTED = 4
     INTERNAL = 70  # fabbench itself, or a plug-in, is at fault (EX_SOFTWARE of sysexits.h)
     INTERRUPTED = 130
 

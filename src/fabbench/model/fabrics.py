@@ -22,13 +22,13 @@ _NAMES = {
 }
 
 INTRA_HOST = ("p2p", "shm")  # Fabrics that exist inside one host only, the best first
-NO_NETWORK = frozenset(
-    {*INTRA_HOST, "nvlink"}
-)  # Need no NIC; `nvlink` connects the hosts of a GB200 or GB300 rack
+# Need no NIC; `nvlink` connects the hosts of a GB200 or GB300 rack
+NO_NETWORK = frozenset({*INTRA_HOST, "nvlink"})
 
 AB = "ab"  # Stands for two configurations: the best RDMA fabric that every host has, then tcp
 AUTO = "auto"  # Stands for the best fabric that every host has
 
+# For `--ab` to compare with tcp, best first
 RDMA = (
     "efa",
     "gib",
@@ -39,11 +39,10 @@ RDMA = (
     "psm3",
     "opx",
     "psm2",
-)  # For `--ab` to compare with tcp, best first
+)
 
-_NO_RDMA = frozenset(
-    {"tcp", "ofi-tcp", "sockets", "udp", *NO_NETWORK}
-)  # No page has to be locked for these
+# No page has to be locked for these
+_NO_RDMA = frozenset({"tcp", "ofi-tcp", "sockets", "udp", *NO_NETWORK})
 FABRICS = frozenset({*_NAMES, *RDMA})
 PROVIDERS = frozenset({
     *("cxi", "efa", "efa-direct", "gni", "lnx", "lpp", "mrail", "netdir", "opx", "psm", "psm2", "psm3", "shm", "sm2"),

@@ -44,30 +44,26 @@ class Needs:
 
     programs: tuple[str, ...] = ()
     install: str = ""  # The command that installs them
-    optional: bool = (
-        False  # Whether hosts may lack some of them: what was found is known afterwards
-    )
+    # Whether hosts may lack some of them: what was found is known afterwards
+    optional: bool = False
     mpi: bool = False
     gpus: bool = False  # Whether it measures GPUs, and nothing else
-    folders: Mapping[str, str] = field(
-        default_factory=dict
-    )  # Program → the directory in which AWS's images have it
+    # Program → the directory in which AWS's images have it
+    folders: Mapping[str, str] = field(default_factory=dict)
+    # Where programs are below the directory that they were installed into
     subfolders: tuple[str, ...] = (
         "bin",
         "",
-    )  # Where programs are below the directory that they were installed into
+    )
     devices: tuple[str, ...] = ()  # RDMA devices that the user names, for hosts that are not probed
     nics: int = 0  # How many there are, if the user says so
-    divided: bool = (
-        False  # Whether subsets of hosts run executions, each with mpirun; default: all free nodes
-    )
+    # Whether subsets of hosts run executions, each with mpirun; default: all free nodes
+    divided: bool = False
     held_s: float | None = None  # For how long hosts are needed; None: not known
-    fabrics: tuple[
-        str, ...
-    ] = ()  # The requested fabrics, as in `RunRequest`; empty: any that hosts have
-    check: "Callable[[Inventory], object]" = lambda _: (
-        None
-    )  # Raises FabbenchError for unsuitable hosts
+    # The requested fabrics, as in `RunRequest`; empty: any that hosts have
+    fabrics: tuple[str, ...] = ()
+    # Raises FabbenchError for unsuitable hosts
+    check: "Callable[[Inventory], object]" = lambda _: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +86,10 @@ class NodeDevice:
     gid: int | None = None  # Index of the GID for RoCE v2
     mtu: int | None = None
     max_mtu: int | None = None
-    nics: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # Of a GPU: PIX, PXB, PHB, NODE, SYS → names
-    acs: tuple[str, ...] | None = (
-        None  # Bridges from a GPU to NICs at PIX or PXB that send requests through the CPU
-    )
+    # Of a GPU: PIX, PXB, PHB, NODE, SYS → names
+    nics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # Bridges from a GPU to NICs at PIX or PXB that send requests through the CPU
+    acs: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,43 +98,35 @@ class Host:
 
     name: str
     address: str = ""  # Where the other hosts reach it
-    interface: str = (
-        ""  # The network interface that has the address, or the requested one; empty: not known
-    )
+    # The network interface that has the address, or the requested one; empty: not known
+    interface: str = ""
     providers: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """libfabric provider, with its layers (``tcp;ofi_rxm``) → types of endpoint (`msg`, `rdm`, `dgram`)."""
-    domains: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # libfabric provider → its distinct domains
-    devices: Mapping[str, str] = field(
-        default_factory=dict
-    )  # RDMA device → its link: `efa`, `ib`, `roce` or `unknown`
-    settings: Mapping[str, Mapping[str, str]] = field(
-        default_factory=dict
-    )  # Fabric → NCCL's variables of its platform
+    # libfabric provider → its distinct domains
+    domains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # RDMA device → its link: `efa`, `ib`, `roce` or `unknown`
+    devices: Mapping[str, str] = field(default_factory=dict)
+    # Fabric → NCCL's variables of its platform
+    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     gids: Mapping[str, int] = field(default_factory=dict)  # RoCE device → index of its RoCE v2 GID
     topology: Mapping[str, NodeDevice] = field(default_factory=dict)
     gpus: int = 0
     gpu_model: str = ""  # As nvidia-smi names it; empty: not known
-    virtual: bool = (
-        False  # Whether it is a part of a machine that stands for a host, with a part of its GPUs
-    )
+    # Whether it is a part of a machine that stands for a host, with a part of its GPUs
+    virtual: bool = False
     instance_type: str = ""
     programs: Mapping[str, str] = field(default_factory=dict)  # Program → path
-    searched: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # Program without path → where to search
+    # Program without path → where to search
+    searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     variant_files: tuple[str, ...] | None = None
     """What is loaded from a variant's directories: programs, and libraries that the linker finds for them.
     None: not looked up."""
     mpi: Mpi | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
-    serials: Mapping[str, str] = field(
-        default_factory=dict
-    )  # Serial numbers of parts, GUIDs of NICs, UUIDs of GPUs
-    search_notes: tuple[
-        str, ...
-    ] = ()  # Where fabrics were looked for, and what was found: one sentence each
+    # Serial numbers of parts, GUIDs of NICs, UUIDs of GPUs
+    serials: Mapping[str, str] = field(default_factory=dict)
+    # Where fabrics were looked for, and what was found: one sentence each
+    search_notes: tuple[str, ...] = ()
 
     def linked(self, link: str) -> tuple[str, ...]:
         """Return the names of the RDMA devices of one kind of link, in order."""
@@ -153,15 +139,12 @@ class Inventory:
 
     target: str
     hosts: tuple[Host, ...]
-    image: str = (
-        ""  # Of the containers or machines, unless a variant has its own; empty: none is known
-    )
-    variants: Mapping[str, tuple[Host, ...]] = field(
-        default_factory=dict
-    )  # Variant → the hosts as it sees them
-    unreachable: Mapping[str, str] = field(
-        default_factory=dict
-    )  # Requested, did not answer, and left out → why
+    # Of the containers or machines, unless a variant has its own; empty: none is known
+    image: str = ""
+    # Variant → the hosts as it sees them
+    variants: Mapping[str, tuple[Host, ...]] = field(default_factory=dict)
+    # Requested, did not answer, and left out → why
+    unreachable: Mapping[str, str] = field(default_factory=dict)
 
     def hosts_for_variant(self, variant: str) -> tuple[Host, ...]:
         """Return the hosts as a variant sees them."""
@@ -232,9 +215,8 @@ class Target:
     env: Mapping[str, str] = option(
         Environment(), "Environment variables of all benchmarks on this target.", many=dict
     )
-    inherited: tuple[
-        str, ...
-    ] = ()  # Variables that every benchmark inherits from fabbench; see `plan.Command`
+    # Variables that every benchmark inherits from fabbench; see `plan.Command`
+    inherited: tuple[str, ...] = ()
     options: LauncherOptions = field(default_factory=LauncherOptions)
     typed: tuple[str, ...] = ()  # Names of the options that were given on the command line
     variants: tuple[Variant, ...] = ()  # How configurations differ, besides their fabric

@@ -15,13 +15,11 @@ from typing import NamedTuple, TypeAlias
 from fabbench.model.errors import Exit
 from fabbench.model.patterns import lazy
 
-Labels: TypeAlias = Mapping[
-    str, str
-]  # What distinguishes points of one size (`placement`, `dtype`, …); shared
+# What distinguishes points of one size (`placement`, `dtype`, …); shared
+Labels: TypeAlias = Mapping[str, str]
 
-Facts: TypeAlias = Mapping[
-    str, str | int
-]  # What a log states about its run: `ranks`, `network`, `transport`, …
+# What a log states about its run: `ranks`, `network`, `transport`, …
+Facts: TypeAlias = Mapping[str, str | int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +53,8 @@ METRICS: Mapping[str, Metric] = {
 class Stream(NamedTuple):
     """What printed a line, according to its launcher's prefix."""
 
-    group: str = (
-        ""  # The execution it belongs to: a SkyPilot node, a pod, a Modal rank. Empty: not known
-    )
+    # The execution it belongs to: a SkyPilot node, a pod, a Modal rank. Empty: not known
+    group: str = ""
     rank: str = ""  # The MPI or srun task within that execution. Empty: not known
     side: str = ""  # `server` or `client`, where fabbench itself started both. Empty: not known
 
@@ -124,31 +121,24 @@ class Record:
     facts: dict[str, str | int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     damaged: list[Damaged] = field(default_factory=list)
-    failures: list[str] = field(
-        default_factory=list
-    )  # Errors of the benchmark or its launcher, the reason first
+    # Errors of the benchmark or its launcher, the reason first
+    failures: list[str] = field(default_factory=list)
     lost: bool = False  # Whether one of them says that a host or the job was lost
-    timed_out: str = (
-        ""  # A sentence, when the benchmark's or the launcher's own time limit ended it
-    )
+    # A sentence, when the benchmark's or the launcher's own time limit ended it
+    timed_out: str = ""
     wrong: int = 0  # Failed data checks; any at all is `corrupt`
-    off_fabric: str = (
-        ""  # A sentence, when a step used another device or domain than its begin marker states
-    )
-    lost_fabric: str = (
-        ""  # A sentence, when the log itself shows a requested fabric, and data on another one
-    )
+    # A sentence, when a step used another device or domain than its begin marker states
+    off_fabric: str = ""
+    # A sentence, when the log itself shows a requested fabric, and data on another one
+    lost_fabric: str = ""
     incomplete: str = ""  # A sentence, when the log itself shows that something is missing from it
-    evidence: dict[str, str] = field(
-        default_factory=dict
-    )  # Fact → the line that stated it, for some facts
-    hosts: frozenset[str] = (
-        frozenset()
-    )  # Names of the machines that took part, as far as the log states them
+    # Fact → the line that stated it, for some facts
+    evidence: dict[str, str] = field(default_factory=dict)
+    # Names of the machines that took part, as far as the log states them
+    hosts: frozenset[str] = frozenset()
     execution: str = ""  # The execution, as fabbench's own markers name it; empty: there are none
-    finished: bool | None = (
-        False  # Whether the benchmark's final line was read; None: this benchmark has none
-    )
+    # Whether the benchmark's final line was read; None: this benchmark has none
+    finished: bool | None = False
 
 
 # ---------------------------------------------------------------- judged
@@ -178,14 +168,12 @@ class Proof:
     """What a log must show to count as measured on a fabric, and what is known of its nodes besides."""
 
     fabric: str = ""  # Empty: any
-    nics: int | None = (
-        None  # NICs a rank must have used; 0: any. None: not known what was requested
-    )
+    # NICs a rank must have used; 0: any. None: not known what was requested
+    nics: int | None = None
     domain: str | None = None  # The requested libfabric domain (interface); None: any
     devices: tuple[str, ...] = ()  # The only NICs that ranks may have used; empty: any
-    instance_type: str = (
-        ""  # Of the nodes: an EC2 type or a system of the catalog; empty: not known
-    )
+    # Of the nodes: an EC2 type or a system of the catalog; empty: not known
+    instance_type: str = ""
     nodes: int | None = None  # None: not known
 
 
@@ -195,13 +183,11 @@ class Ending:
 
     status: int | None = None  # Exit status; None: it was not seen
     timed_out: str = ""  # A sentence, when the watchdog ended it
-    refused: str = (
-        ""  # A sentence, when fabbench ended it because it was not on the requested fabric
-    )
+    # A sentence, when fabbench ended it because it was not on the requested fabric
+    refused: str = ""
     stopped: str = ""  # A sentence, when fabbench or the user ended it early
-    lost: bool = (
-        False  # Whether it was stopped because a host or the job was lost, or a disk was full
-    )
+    # Whether it was stopped because a host or the job was lost, or a disk was full
+    lost: bool = False
     planned_sizes: Collection[int] = ()  # Sizes that a complete run would have printed
 
 
@@ -222,17 +208,14 @@ class Log:
     damaged: Sequence[Damaged] = ()
     points: Sequence[Point] = ()
     evidence: Mapping[str, str] = field(default_factory=dict)  # Fact → the line that stated it
-    also: frozenset[Outcome] = (
-        frozenset()
-    )  # Other outcomes that apply: a truncated log may be off-fabric, too
-    hosts: frozenset[str] = (
-        frozenset()
-    )  # Names of the machines that took part, as far as it states them
+    # Other outcomes that apply: a truncated log may be off-fabric, too
+    also: frozenset[Outcome] = frozenset()
+    # Names of the machines that took part, as far as it states them
+    hosts: frozenset[str] = frozenset()
     execution: str = ""  # As fabbench's own markers name it; empty: there are none
     proof: Proof | None = field(default=None, compare=False)  # What it was judged against
-    lost: bool = field(
-        default=False, compare=False
-    )  # Whether its environment failed: host, job or disk
+    # Whether its environment failed: host, job or disk
+    lost: bool = field(default=False, compare=False)
 
     @property
     def status(self) -> Exit:
@@ -258,9 +241,8 @@ class Marker(NamedTuple):
 
     kind: str  # `begin`, `end` or `nics`
     step: str  # Its id; in a `nics` marker that of the execution
-    facts: Mapping[
-        str, str
-    ]  # What the marker states (`benchmark`, `size`, …); empty in an end marker
+    # What the marker states (`benchmark`, `size`, …); empty in an end marker
+    facts: Mapping[str, str]
     status: int | None  # Exit status in an end marker; None: it was not seen
 
     @property

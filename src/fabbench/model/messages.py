@@ -90,9 +90,8 @@ _UNFINISHED = lazy(r"(##)\w*\Z|(#)\Z|\A\s*(:?)\Z")
 
 def printable(text: str) -> str:
     """Return `text` with anything but plain text written as escapes. Idempotent."""
-    others = text.encode("utf-8", "surrogatepass").translate(
-        None, _PLAIN
-    )  # of megabytes, a few characters or none
+    # of megabytes, a few characters or none
+    others = text.encode("utf-8", "surrogatepass").translate(None, _PLAIN)
     if not others.decode("utf-8", "surrogatepass").isprintable():  # nothing in _UNSAFE is printable
         text = _UNSAFE.sub(_escaped, _COLOR.sub("", text).replace("\r\n", "\n"))
     if ("#" in text and "##" in text) or (":" in text and "::" in text):
@@ -173,9 +172,8 @@ _HOOK = lazy(
 The host or the start of the path names a hook.
 """
 _BEARER = lazy(r"(?i)\b(bearer|basic)\s+[\w+/=.~-]{8,}")
-_ENVIRONMENTS = frozenset(
-    {"env", "envs", "environment"}
-)  # Keys of documents that hold environment variables
+# Keys of documents that hold environment variables
+_ENVIRONMENTS = frozenset({"env", "envs", "environment"})
 
 
 def is_secret(name: str) -> bool:

@@ -37,9 +37,8 @@ class Type:
 
     expected: str  # What is expected, in words: `a whole number from 1 to 65535`
     metavar: str  # The placeholder of the value in `--help`
-    read: Callable[
-        [str], Any
-    ]  # The value of a text; None for an invalid one, or ValueError with the reason
+    # The value of a text; None for an invalid one, or ValueError with the reason
+    read: Callable[[str], Any]
     schema: Mapping[str, Any] = field(default_factory=text_schema)
     names: Sequence[str] = ()  # Values to complete and to suggest
     # Whether one value already stands for several, so that a file may have it without a list
@@ -237,18 +236,14 @@ class Option:
     name: str = ""
     type: Type
     help: str
-    flags: tuple[
-        str, ...
-    ] = ()  # On the command line; none: only `fabbench.yaml` has it. `RARE` begins a rare one
-    many: Callable[[Iterable[Any]], Any] | None = (
-        None  # Combines several values: `tuple`, `dict`; None: there is one
-    )
-    default: str | tuple[str, ...] = (
-        ""  # As users write it; empty: there is none, or `help` states it
-    )
-    only: Literal["", "run", "render"] = (
-        ""  # The only command in which it has an effect; empty: both
-    )
+    # On the command line; none: only `fabbench.yaml` has it. `RARE` begins a rare one
+    flags: tuple[str, ...] = ()
+    # Combines several values: `tuple`, `dict`; None: there is one
+    many: Callable[[Iterable[Any]], Any] | None = None
+    # As users write it; empty: there is none, or `help` states it
+    default: str | tuple[str, ...] = ""
+    # The only command in which it has an effect; empty: both
+    only: Literal["", "run", "render"] = ""
     variable: str = ""  # The environment variable that also sets it, if there is one
     reaches: bool = False  # Whether it says how to reach the machines: `fabbench clean` has it, too
 
@@ -314,9 +309,8 @@ def option(
     )
     empty = default is None and many is None and not isinstance(type_, Flag)
     value = unset if empty else parsed(known, known.default)
-    return field(
-        default_factory=lambda: value, metadata={"option": known}
-    )  # A mapping cannot be the default itself
+    # A mapping cannot be the default itself
+    return field(default_factory=lambda: value, metadata={"option": known})
 
 
 def unique(values: Iterable[Any]) -> tuple[Any, ...]:
@@ -342,9 +336,8 @@ def _declared(kind: type) -> Mapping[str, Option]:
     return MappingProxyType(options)
 
 
-declared: Callable[[type], Mapping[str, Option]] = cache(
-    _declared
-)  # mypy: not every class is hashable
+# mypy: not every class is hashable
+declared: Callable[[type], Mapping[str, Option]] = cache(_declared)
 
 
 def parsed(known: Option, given: Any) -> Any:
@@ -390,16 +383,13 @@ def written(options: Any) -> dict[str, Any]:
 class LauncherOptions:
     """A launcher's options, or a format's, besides those of `fabbench.model.hosts.Target`."""
 
-    without: ClassVar[
-        Collection[str]
-    ] = ()  # Options of targets or benchmarks without effect here, as `hosts`
+    # Options of targets or benchmarks without effect here, as `hosts`
+    without: ClassVar[Collection[str]] = ()
     requires: ClassVar[Collection[str]] = ()  # Options that a target of `fabbench.yaml` must have
-    divides: ClassVar[bool] = (
-        False  # Whether some machines can run an execution while others run another, as sweeps do
-    )
-    order: ClassVar[int] = (
-        0  # In which order `surroundings` are checked, where no target is given; 0: never
-    )
+    # Whether some machines can run an execution while others run another, as sweeps do
+    divides: ClassVar[bool] = False
+    # In which order `surroundings` are checked, where no target is given; 0: never
+    order: ClassVar[int] = 0
 
     def surroundings(self, environment: Mapping[str, str]) -> tuple[bool, str]:
         """Return whether the environment implies this launcher, and why, or what is missing.

@@ -30,9 +30,8 @@ class Command:
     host: int = 0  # Index into the allocation's hosts: names are bound when it runs
     env: Mapping[str, str] = field(default_factory=dict)
     unset: tuple[str, ...] = ()
-    inherited: tuple[
-        str, ...
-    ] = ()  # Taken from fabbench: their values are in no plan, document or command line
+    # Taken from fabbench: their values are in no plan, document or command line
+    inherited: tuple[str, ...] = ()
     # How many ranks run it, unless it is one of a pair. Several commands share the ranks in their
     # order
     ranks: int = 1
@@ -65,12 +64,10 @@ class Step:
     label: str
     commands: tuple[Command, ...]
     timeout_s: float
-    silence_s: float | None = (
-        None  # After how many seconds without output it is stuck; None: only `timeout_s` ends it
-    )
-    files: Mapping[str, str] = field(
-        default_factory=dict
-    )  # Name → text of what `{folder}` must hold on every host
+    # After how many seconds without output it is stuck; None: only `timeout_s` ends it
+    silence_s: float | None = None
+    # Name → text of what `{folder}` must hold on every host
+    files: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, str | int] = field(default_factory=dict)
 
     @property
@@ -105,9 +102,8 @@ class Execution:
     steps: tuple[Step, ...]
     proof: Proof
     planned_sizes: tuple[int, ...]
-    together: bool = (
-        False  # Whether all steps run concurrently; the log holds them one after another anyway
-    )
+    # Whether all steps run concurrently; the log holds them one after another anyway
+    together: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# As people call launchers
 ALIASES = {
     "k8s": "kubernetes",
     "eks": "kubernetes",
     "sky": "skypilot",
     "sbatch": "slurm",
-}  # As people call launchers
+}
 
 
 class PluginWarning(UserWarning):

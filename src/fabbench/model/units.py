@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from fabbench.model.errors import RequestError
 from fabbench.model.patterns import lazy
 
+# 1024-based
 SIZE_STEPS = (
     ("TB", 1 << 40),
     ("GB", 1 << 30),
     ("MB", 1 << 20),
     ("KB", 1 << 10),
     ("B", 1),
-)  # 1024-based
+)
 
 _PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 RATE_UNITS = {

@@ -67,9 +67,8 @@ class RungResult:
     state: State
     why: str = ""  # A sentence, unless it passed
     bad: Mapping[str, str] = field(default_factory=dict)  # Node, NIC, link or group → why it is bad
-    nodes: Mapping[str, str] = field(
-        default_factory=dict
-    )  # Of these, the nodes that later rungs leave out → why
+    # Of these, the nodes that later rungs leave out → why
+    nodes: Mapping[str, str] = field(default_factory=dict)
     figures: tuple[RungFigure, ...] = ()
     limits: tuple[str, ...] = ()  # What the figures were judged by, besides those of other nodes
     fabric: str = ""  # What carried the data, as proven

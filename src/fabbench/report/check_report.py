@@ -81,9 +81,8 @@ def _advice(checks: Sequence[Check], status: Status, hosts: int) -> Table:
 
     The checks with that cause, and what was seen on which of so many hosts.
     """
-    causes: dict[
-        str, dict[str, dict[str, list[str]]]
-    ] = {}  # advice → check → what was seen → hosts
+    # advice → check → what was seen → hosts
+    causes: dict[str, dict[str, dict[str, list[str]]]] = {}
     for check in checks:
         if check.status is status:
             seen = causes.setdefault(check.advice, {}).setdefault(check.name, {})

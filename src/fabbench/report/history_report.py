@@ -11,12 +11,13 @@ from fabbench.report.svg import to_svg, trend
 from fabbench.report.table import Table, picked, records_to_csv, write_result
 from fabbench.report.templates import template
 
+# the keys that name a series; others come after them
 NAMED = (
     "configuration",
     "benchmark",
     "case",
     "target",
-)  # the keys that name a series; others come after them
+)
 _COLUMNS = ("run", "created", "metric", "size", "value", "unit")
 
 

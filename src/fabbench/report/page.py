@@ -42,16 +42,14 @@ class RunPage:
     breaches: Sequence[str] = ()
     damage: Sequence[str] = ()
     sweep: SweepReport | None = None  # The result of a sweep of nodes, which has no comparisons
-    comparisons: Sequence[
-        Comparison
-    ] = ()  # The comparison by the benchmark's usual metric, then those by others
+    # The comparison by the benchmark's usual metric, then those by others
+    comparisons: Sequence[Comparison] = ()
     nics: Sequence[Table] = ()
     nodes: Sequence[Table] = ()
     hosts: Sequence[Host] = ()  # The nodes, as found; empty: not known
     command: str = ""
-    programs: Mapping[str, Sequence[str]] = field(
-        default_factory=dict
-    )  # Configuration → the command lines that it ran
+    # Configuration → the command lines that it ran
+    programs: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def comparison_page(comparison: Comparison, verdict: "Verdict | None" = None) -> RunPage:

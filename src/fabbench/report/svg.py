@@ -84,9 +84,8 @@ def to_png(text: str) -> bytes:
     if blank == letter:
         hint = "Install one (fonts-dejavu-core), or write a .svg file."
         raise MachineError("No font was found to write a PNG file with.", hint=hint)
-    light = dict(
-        re.findall(r"(--\w+):([^;}]+)", text.partition("@media")[0])
-    )  # CSS variables are ours to replace
+    # CSS variables are ours to replace
+    light = dict(re.findall(r"(--\w+):([^;}]+)", text.partition("@media")[0]))
     plain = re.sub(r"var\((--\w+)\)", lambda match: light[match[1]], text).replace(
         "system-ui", _FONTS
     )
@@ -167,9 +166,8 @@ class PlotLine(NamedTuple):
     """One line."""
 
     label: str
-    points: Sequence[
-        tuple[int, float]
-    ]  # Size and value, which is more than 0, in the unit of the axis
+    # Size and value, which is more than 0, in the unit of the axis
+    points: Sequence[tuple[int, float]]
     band: Sequence[tuple[int, float, float]] = ()  # Size, lower and upper bound
     kind: int = 0  # Selects the color, dashes and marker
 
@@ -337,9 +335,8 @@ def _moments(created: Sequence[str], steps: int) -> Iterator[tuple[int, str]]:
 
 # ---------------------------------------------------------------- plots of a comparison
 
-_BEYOND = (
-    4  # Published figures at sizes of more than this times the largest measured size are not drawn
-)
+# Published figures at sizes of more than this times the largest measured size are not drawn
+_BEYOND = 4
 
 
 def plots(comparison: Comparison, sections: Sequence[ComparisonSection] = ()) -> Iterator[Picture]:

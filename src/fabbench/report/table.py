@@ -46,9 +46,8 @@ class Table:
     # A table too wide for a terminal is split, and every part begins with these columns; 0: it is
     # folded
     keys: int = 0
-    ruled: bool = (
-        True  # Whether text has a line below the header; lists, which programs may read, have none
-    )
+    # Whether text has a line below the header; lists, which programs may read, have none
+    ruled: bool = True
 
     def aligns(self) -> str:
         """Return one letter per column."""

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 
-_NO_XML = dict.fromkeys(
-    (0xFFFE, 0xFFFF), "\ufffd"
-)  # XML excludes these, and `printable` does not escape them
+# XML excludes these, and `printable` does not escape them
+_NO_XML = dict.fromkeys((0xFFFE, 0xFFFF), "\ufffd")
 
 
 @cache

@@ -26,9 +26,8 @@ from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest, outcome_
 VERDICT = "verdict.json"  # The result of the gates; written last
 SUMMARY = "summary.json"  # See `fabbench.runs.summary`
 
-Format: TypeAlias = Literal[
-    1
-]  # Number of the layout of a run directory, and of each document that has a `format`
+# Number of the layout of a run directory, and of each document that has a `format`
+Format: TypeAlias = Literal[1]
 _MAX_SIZE = 1 << 28
 
 T = TypeVar("T")
@@ -70,9 +69,8 @@ class SweepDocument:
     confidence: float
     tolerance: float
     partners: int | None = None  # Random partners of each node, if requested
-    group_of: Mapping[str, str] = field(
-        default_factory=dict
-    )  # Node → its rack or other group, if known
+    # Node → its rack or other group, if known
+    group_of: Mapping[str, str] = field(default_factory=dict)
     types: Mapping[str, str] = field(default_factory=dict)
     """Node → its instance type, if known."""
     nics: tuple[str, ...] = ()  # NICs that every node has, if they are tested one by one
@@ -91,9 +89,8 @@ class TestResult:
     outcome: str
     reason: str = ""
     value: float | None = None  # The metric in base units; None if no value counts
-    nics: Mapping[str, float] = field(
-        default_factory=dict
-    )  # The same for each NIC, if they were measured one by one
+    # The same for each NIC, if they were measured one by one
+    nics: Mapping[str, float] = field(default_factory=dict)
     step: float = 0.0  # In which steps the figures were printed; 0: not rounded, or not known
     notes: tuple[str, ...] = ()  # Warnings, such as those from NIC counters
     seconds: float = 0.0
@@ -135,9 +132,8 @@ class RunDocument:
     schedule: tuple[Annotated[str, msgspec.Meta(pattern=r"^\d+-[^/\0]+-r\d+\Z")], ...] = ()
     """The executions' directories: no name leads to another path."""
     hosts: tuple[Host, ...] = ()
-    variants: Mapping[str, tuple[Host, ...]] = field(
-        default_factory=dict
-    )  # Variant → the hosts as it sees them
+    # Variant → the hosts as it sees them
+    variants: Mapping[str, tuple[Host, ...]] = field(default_factory=dict)
     image: str = ""
     sweep: SweepDocument | None = None
     """The options of a sweep, whose tests are in files of their own.

@@ -70,9 +70,8 @@ class Rung:
     name: str
     what: str = ""  # For people
     benchmark: str = ""
-    options: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # Of the benchmark, as users write them
+    # Of the benchmark, as users write them
+    options: Mapping[str, Any] = field(default_factory=dict)
     mode: str = ""  # Of the sweep; empty: a run on all nodes
     after: str = CHECK  # The rung whose failure stops it
     alone: bool = False  # Whether nodes are tested by themselves

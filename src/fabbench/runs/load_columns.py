@@ -38,6 +38,7 @@ _SLOW_NIC = 0.8
 _NUMBER = lazy(r"(?:(?<![-_. ])[-_. ]++)?(?:r|(?<!\d))\d+$")
 _FEWEST_NICS = 3
 _OF_SLOW_NIC = "Compare its link, firmware and PCIe slot with those of the others."
+# facts
 _SETTINGS = (
     "settings",
     "backend",
@@ -45,7 +46,7 @@ _SETTINGS = (
     "initiator_seg_type",
     "target_seg_type",
     "op_type",
-)  # facts
+)
 _NIC = lazy(r"mlx[45]_(?:bond_)?\d+|bnxt_re\d+|irdma\d+|(?:ib|roce|rdma)p\d+s\d+(?:f\d+)?")
 
 

@@ -506,6 +506,7 @@ _ENCODINGS |= {rb"(?:[^\0]\0){8}": "utf-16-le", rb"(?:\0[^\0]){8}": "utf-16-be"}
 
 
 _COUNTS = ("ranks", "hosts", "gpus_per_host")
+# The fields of a log in a JSON document that say what was measured
 _ABOUT = (
     "source",
     "log",
@@ -516,7 +517,7 @@ _ABOUT = (
     "case",
     *_COUNTS,
     "versions",
-)  # of logs
+)
 _UNITS = {**RATE_UNITS, **TIME_UNITS, "M/s": 1e6}
 _JSON = lazy(r'\s*\{\s*"(?:format":\s*1\s*,\s*"(?:logs"|metric":[^{[]*"lower_is_better")|run":)')
 _NO_SAMPLE: Mapping[str, Any] = {"labels": {}, "size": 0, "metric": "time", "value": None}

@@ -61,9 +61,8 @@ class Measured(msgspec.Struct, frozen=True, gc=False):
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """One run, without its figures."""
 
-    format: Literal[2] = (
-        2  # To raise if older summaries lack something, or if logs are read differently now
-    )
+    # To raise if older summaries lack something, or if logs are read differently now
+    format: Literal[2] = 2
     id: str
     name: str = ""
     created: str

@@ -64,12 +64,10 @@ class SweepRequest:
     mode: str
     confidence: float
     tolerance: float
-    group_of: Mapping[str, str] = field(
-        default_factory=dict
-    )  # Node → its rack or other group; of all nodes or of none
-    groups_by: str = (
-        ""  # What the launcher groups nodes by (`Launcher.node_groups`); empty if it is not queried
-    )
+    # Node → its rack or other group; of all nodes or of none
+    group_of: Mapping[str, str] = field(default_factory=dict)
+    # What the launcher groups nodes by (`Launcher.node_groups`); empty if it is not queried
+    groups_by: str = ""
     seed: int = 0
     partners: int | None = None  # Random partners of each node; None: the mode's default
     max_time: float | None = None  # Seconds after which no test starts; None: no limit
@@ -436,9 +434,8 @@ class SweepTests:
     writer: RunWriter
     metric: str
     deadline: float  # In time.monotonic() seconds: no test starts after it
-    ended: threading.Event = field(
-        default_factory=threading.Event
-    )  # Set when tests in progress must end
+    # Set when tests in progress must end
+    ended: threading.Event = field(default_factory=threading.Event)
 
     def measure(self, test: TestResult) -> TestResult | None:
         """Measure a test, and store and return its result. None if the time is up.

@@ -9,13 +9,14 @@ from fabbench.runs.inputs import parse
 from tests.support.corpus import recorded
 from tests.support.paths import DATA
 
+# tests/unit/analysis/test_curve.py
 OF_CURVES = {
     "dip",
     "cliff",
     "latency-jump",
     "still-grows",
     "sides-differ",
-}  # tests/unit/analysis/test_curve.py
+}
 EXAMPLES = [(error.code, line) for error in BY_CODE.values() for line in error.examples]
 
 
@@ -27,9 +28,8 @@ def test_a_line_shows_its_cause_and_what_follows_from_one(code: str, line: str) 
 
 def test_every_entry_says_what_it_means_what_to_do_and_where_it_is_from() -> None:
     for error in BY_CODE.values():
-        counted = (
-            "counted" in error.marks
-        )  # tests/unit/counters, tests/integration/ssh/test_causes.py
+        # tests/unit/counters, tests/integration/ssh/test_causes.py
+        counted = "counted" in error.marks
         assert counted or error.meaning.endswith((".", "}")), error.code
         assert error.advice or {"remark", "counted"} & error.marks, error.code
         assert not counted or error.decide, error.code

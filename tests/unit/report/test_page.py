@@ -63,9 +63,8 @@ def points(root: ET.Element) -> list[list[tuple[float, float]]]:
         [tuple(map(float, pair.split(","))) for pair in each.attrib["points"].split()]
         for each in lines
     ]
-    return [
-        [(x, y) for x, y in line] for line in pairs if len({*line}) > 1
-    ]  # the others are marks of labels
+    # the others are marks of labels
+    return [[(x, y) for x, y in line] for line in pairs if len({*line}) > 1]
 
 
 def test_both_axes_are_logarithmic() -> None:
