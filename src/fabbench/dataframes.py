@@ -17,7 +17,8 @@ def frame(*sources: str | Path, fabric: str | None = None) -> pd.DataFrame:
     `execution`, which numbers the logs; labels that do not apply are missing. Raise MachineError if
     a file cannot be read.
     """
-    rows = pd.DataFrame(_rows(sources, fabric), columns=["execution", *CSV_HEADER])
+    samples = _rows(sources, fabric)
+    rows = pd.DataFrame(samples, columns=["execution", *CSV_HEADER])
     return rows.astype({"size": "int64", "value": "float64", "execution": "int64"})
 
 
@@ -37,15 +38,13 @@ def pivot(rows: pd.DataFrame, metric: str = "busbw", *, by: str = "source") -> p
     """
     chosen = rows[(rows["metric"] == metric) & rows["stat"].isna()]
     if chosen.empty:
-        known = ", ".join(sorted(rows["metric"].unique()))
-        raise ValueError(f"no row has the metric {metric}; available: {known or 'none'}")
-    keys = [
-        name
-        for name in LABELS
-        if name not in {by, "stat"} and len(chosen[name].drop_duplicates()) > 1
-    ]
-    filled = chosen.fillna(dict.fromkeys(keys, "")) if keys else chosen
+        known = ", ".join(sorted(rows["metric"].unique())) or "none"
+        raise ValueError(f"no row has the metric {metric}; available: {known}")
+    labels = (name for name in LABELS if name not in {by, "stat"})
+    differing = [name for name in labels if len(chosen[name].drop_duplicates()) > 1]
+    # Rows without a value of a key would be left out.
+    filled = chosen.fillna(dict.fromkeys(differing, "")) if differing else chosen
     table = filled.pivot_table(
-        index=["size", *keys], columns=by, values="value", aggfunc="median", sort=False
+        index=["size", *differing], columns=by, values="value", aggfunc="median", sort=False
     )
     return table.sort_index()

@@ -1,6 +1,4 @@
-"""For tests of your own benchmarks and launchers.
-
-Machines that replay recorded logs, and runs on them.
+"""For tests of your own benchmarks and launchers: machines that replay recorded logs, and runs.
 
 No process is started and no machine is contacted. Everything else is done as by `fabbench parse`
 and `fabbench run`.
@@ -27,7 +25,8 @@ def read(text: str, proof: Proof | None = None) -> list[Log]:
     """Parse text as `fabbench parse` parses a file; judge it by the `proof` that it must show."""
     lines = text.split("\n")
     parser = LogParser("x", proof=proof, prefixes=Prefixes(lines), live=False)
-    return list(logs([*parser.feed_lines(lines), *parser.close()]))
+    read_logs = logs([*parser.feed_lines(lines), *parser.close()])
+    return list(read_logs)
 
 
 def two_hosts() -> Inventory:

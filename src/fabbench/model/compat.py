@@ -7,5 +7,5 @@ if TYPE_CHECKING:
 else:
 
     def override(method: object) -> object:
-        """Mark a method that implements one of a base class or protocol, and shares its docstring."""
+        """Mark a method that implements one of a base or protocol and shares its docstring."""
         return method

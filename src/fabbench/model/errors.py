@@ -63,8 +63,12 @@ class MachineError(FabbenchError):
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Return whether an error comes from too little memory, including the loader's messages for it."""
-    loading = isinstance(error, ImportError) and (
-        "map segment" in str(error) or "allocate memory" in str(error)
-    )
-    return loading or isinstance(error, MemoryError)
+    """Return whether an error comes from too little memory.
+
+    The loader has messages of its own for it.
+    """
+    if isinstance(error, MemoryError):
+        return True
+    if not isinstance(error, ImportError):
+        return False
+    return "map segment" in str(error) or "allocate memory" in str(error)

@@ -3,22 +3,29 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fabbench.model.errors import RequestError
 
-# Fabric → how NCCL's network lines are named in `transport` (see evidence/transport.py), and the
-# providers that libfabric's own tools report, where these are not named after it.
+
+class _Names(NamedTuple):
+    """What the layers below benchmarks call a fabric, with blanks between several names."""
+
+    networks: str  # How NCCL's network lines are named in `transport`: evidence/transport.py
+    providers: str = ""  # As libfabric's own tools report them, unless they are named after it
+
+
 _NAMES = {
-    "efa": ("efa", "efa efa-direct"),
-    "tcp": ("socket", "tcp tcp;ofi_rxm"),
-    "ofi-tcp": ("libfabric-tcp", "tcp tcp;ofi_rxm"),
-    "ib": ("ib", "verbs verbs;ofi_rxm"),
-    "roce": ("ib gib", "verbs verbs;ofi_rxm"),
-    "gib": ("gib", ""),
-    "tcpxo": ("fastrak", ""),
-    "shm": ("shm", "shm"),
-    "p2p": ("p2p", ""),
-    "nvlink": ("mnnvl", ""),
+    "efa": _Names("efa", "efa efa-direct"),
+    "tcp": _Names("socket", "tcp tcp;ofi_rxm"),
+    "ofi-tcp": _Names("libfabric-tcp", "tcp tcp;ofi_rxm"),
+    "ib": _Names("ib", "verbs verbs;ofi_rxm"),
+    "roce": _Names("ib gib", "verbs verbs;ofi_rxm"),
+    "gib": _Names("gib"),
+    "tcpxo": _Names("fastrak"),
+    "shm": _Names("shm", "shm"),
+    "p2p": _Names("p2p"),
+    "nvlink": _Names("mnnvl"),
 }
 
 INTRA_HOST = ("p2p", "shm")  # Fabrics that exist inside one host only, the best first
@@ -45,8 +52,8 @@ RDMA = (
 _NO_RDMA = frozenset({"tcp", "ofi-tcp", "sockets", "udp", *NO_NETWORK})
 FABRICS = frozenset({*_NAMES, *RDMA})
 PROVIDERS = frozenset({
-    *("cxi", "efa", "efa-direct", "gni", "lnx", "lpp", "mrail", "netdir", "opx", "psm", "psm2", "psm3", "shm", "sm2"),
-    *("sockets", "tcp", "ucx", "udp", "usnic", "verbs"),
+    "cxi", "efa", "efa-direct", "gni", "lnx", "lpp", "mrail", "netdir", "opx", "psm", "psm2",
+    "psm3", "shm", "sm2", "sockets", "tcp", "ucx", "udp", "usnic", "verbs",
 })  # fmt: skip
 """Providers of libfabric, https://github.com/ofiwg/libfabric/tree/main/prov"""
 
@@ -65,8 +72,11 @@ def networks(fabric: str) -> frozenset[str]:
 
     Others are libfabric's providers.
     """
-    known, _ = _NAMES.get(fabric, ("", ""))
-    return frozenset(known.split() or (fabric.lower(), f"libfabric-{fabric.lower()}"))
+    known = _NAMES.get(fabric)
+    if known:
+        return frozenset(known.networks.split())
+    name = fabric.lower()
+    return frozenset({name, f"libfabric-{name}"})
 
 
 def providers(fabric: str) -> frozenset[str]:
@@ -75,8 +85,10 @@ def providers(fabric: str) -> frozenset[str]:
     A name that is not in the table is itself a provider, with or without libfabric's utility layers
     on top.
     """
-    _, known = _NAMES.get(fabric, ("", ""))
-    return frozenset(known.split() or (fabric, f"{fabric};ofi_rxm", f"{fabric};ofi_rxd"))
+    known = _NAMES.get(fabric)
+    if known and known.providers:
+        return frozenset(known.providers.split())
+    return frozenset({fabric, f"{fabric};ofi_rxm", f"{fabric};ofi_rxd"})
 
 
 def provider(fabric: str) -> str:
@@ -89,10 +101,13 @@ def contradicts(transport: str, accepted: frozenset[str]) -> bool:
 
     `libfabric` alone does so only for what is without it.
     """
-    through = transport == "libfabric" and any(
-        name == "efa" or name.startswith("libfabric-") for name in accepted
-    )
-    return transport not in {"unknown", *accepted} and not through
+    if transport == "libfabric" and any(map(_is_of_libfabric, accepted)):
+        return False
+    return transport not in {"unknown", *accepted}
+
+
+def _is_of_libfabric(transport: str) -> bool:
+    return transport == "efa" or transport.startswith("libfabric-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +120,7 @@ class Rail:
     count: int = 1
 
     def nearest_gpu(self, gpus: int) -> int:
-        """Return the index of the GPU nearest to the rail, if both are spread evenly over a host."""
+        """Return the index of the GPU nearest to the rail, if a host has both spread evenly."""
         return self.index * gpus // self.count
 
 
@@ -117,22 +132,25 @@ def paired_devices(
     Devices of the same name are paired; where the names differ, they are paired in order. Raise
     RequestError if one host has more than the other.
     """
-    one, other = (sorted(dict.fromkeys(names), key=natural_order) for names in (first, last))
-    if len(one) != len(other):
-        counts = (
-            f"{host} has {len(names)}" for host, names in zip(hosts, (one, other), strict=True)
-        )
-        extra = ", ".join(sorted(set(one) ^ set(other), key=natural_order))
+    servers = sorted(dict.fromkeys(first), key=natural_order)
+    clients = sorted(dict.fromkeys(last), key=natural_order)
+    count = len(servers)
+    if len(clients) != count:
+        server, client = hosts
+        counts = f"{server} has {count} and {client} has {len(clients)}"
+        only_one = sorted({*servers} ^ {*clients}, key=natural_order)
+        extra = ", ".join(only_one)
         raise RequestError(
-            f"Cannot pair devices: {' and '.join(counts)}. Only one of them has {extra}.",
+            f"Cannot pair devices: {counts}. Only one of them has {extra}.",
             hint="Pass those that both have with --device.",
         )
-    return tuple(
-        Rail(*pair, index, len(one)) for index, pair in enumerate(zip(one, other, strict=True))
-    )
+    pairs = zip(servers, clients, strict=True)
+    return tuple(Rail(*pair, index, count) for index, pair in enumerate(pairs))
 
 
 def natural_order(name: str) -> tuple[tuple[int, int, str], ...]:
     """Return a sort key that compares numbers in names as numbers: mlx5_10 sorts after mlx5_2."""
-    parts = re.findall(r"([0-9]{1,18})|([^0-9]+|[0-9]+)", name)
-    return tuple((0, int(number), "") if number else (1, 0, text) for number, text in parts)
+    parts: list[tuple[int, int, str]] = []
+    for number, text in re.findall(r"([0-9]{1,18})|([^0-9]+|[0-9]+)", name):
+        parts.append((0, int(number), "") if number else (1, 0, text))
+    return tuple(parts)

@@ -5,7 +5,7 @@ between names, and in brackets numbers and ranges. A name may have several brack
 them; and a user before it (``ubuntu@node1``).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, product
 
 from fabbench.model.patterns import lazy
@@ -26,23 +26,36 @@ def expand_hostlist(text: str) -> tuple[str, ...]:
     characters that no host name has, no name at all.
     """
     names: list[str] = []
-    for item in map(str.strip, _COMMA.split(text)):
-        texts = _BRACKETS.split(item)  # Every second one is what brackets hold
+    for part in _COMMA.split(text):
+        item = part.strip()
         if not item:
             raise ValueError(f"{text!r} has an empty item")
-        if any(sign in each for each in texts[::2] for sign in "[]"):
-            raise ValueError(f"{item!r} in {text!r} has a [ without a ], or a ] without a [")
-        pieces = (
-            [*_numbers(each, item)] if index % 2 else [each] for index, each in enumerate(texts)
-        )
-        names += islice(map("".join, product(*pieces)), MAX_HOSTS + 1)
+        names += _names_of_item(item, text)
         if len(names) > MAX_HOSTS:
             raise ValueError(f"{text!r} expands to more than {MAX_HOSTS} hosts")
-    if wrong := next((name for name in names if not _NAME.fullmatch(name)), ""):
-        raise ValueError(
-            f"{wrong!r} is not a valid host name (without a port) or list such as node[01-16]"
-        )
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise ValueError(
+                f"{name!r} is not a valid host name (without a port) or list such as node[01-16]"
+            )
     return tuple(names)
+
+
+def _names_of_item(item: str, text: str) -> Iterator[str]:
+    """Yield the names of an item of the list `text`.
+
+    Of too many, one more than hosts may be.
+    """
+    pieces: list[Sequence[str]] = []
+    for index, piece in enumerate(_BRACKETS.split(item)):
+        if index % 2:  # what brackets hold
+            pieces.append([*_numbers(piece, item)])
+        elif "[" in piece or "]" in piece:
+            raise ValueError(f"{item!r} in {text!r} has a [ without a ], or a ] without a [")
+        else:
+            pieces.append([piece])
+    names = map("".join, product(*pieces))
+    return islice(names, MAX_HOSTS + 1)
 
 
 def _numbers(text: str, item: str) -> Iterator[str]:
@@ -56,14 +69,19 @@ def _numbers(text: str, item: str) -> Iterator[str]:
             raise ValueError(
                 f"[{text}] in {item!r} is not a list of numbers and ranges such as [1-4,7]"
             )
-        first, last = match[1], match[2] or match[1]
-        if int(last) < int(first) or (last.startswith("0") and len(last) != len(first)):
+        first = match[1]
+        last = match[2] or first
+        width = len(first)
+        low = int(first)
+        high = int(last)
+        uneven = last.startswith("0") and len(last) != width
+        if high < low or uneven:
             raise ValueError(
                 f"{first}-{last} in {item!r} is not a range that goes up, such as 1-16 or 01-16"
             )
         # A first number without leading zeros is never longer than those after it.
-        numbers = range(int(first), min(int(last), int(first) + MAX_HOSTS) + 1)
-        yield from (f"{number:0{len(first)}}" for number in numbers)
+        for number in range(low, min(high, low + MAX_HOSTS) + 1):
+            yield str(number).zfill(width)
 
 
 def compress_hostlist(names: Iterable[str]) -> str:
@@ -71,18 +89,40 @@ def compress_hostlist(names: Iterable[str]) -> str:
 
     Numbers at the end of names become ranges.
     """
-    groups: dict[tuple[str, bool], list[str]] = {}
-    for prefix, digits in (match.groups() for match in map(_NUMBERED.fullmatch, names) if match):
-        groups.setdefault((prefix, not digits), []).append(digits)
-    texts = []
-    for (prefix, _), digits in groups.items():
-        ranges: list[list[str]] = []
-        for number in sorted(digits, key=lambda each: (int(each or 0), each)):
-            last = ranges[-1][-1] if ranges else ""
-            if last and number == f"{int(last) + 1:0{len(last)}}":
-                ranges[-1][1:] = [number]
-            else:
-                ranges.append([number])
-        joined = ",".join(map("-".join, ranges))
-        texts.append(f"{prefix}[{joined}]" if len(digits) > 1 else f"{prefix}{joined}")
+    numbers_of: dict[tuple[str, bool], list[str]] = {}
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        if match:
+            prefix, number = match.groups()
+            same = numbers_of.setdefault((prefix, bool(number)), [])
+            same.append(number)
+    texts: list[str] = []
+    for (prefix, _), numbers in numbers_of.items():
+        ranges = ",".join(_ranges(numbers))
+        if len(numbers) > 1:
+            ranges = f"[{ranges}]"
+        texts.append(prefix + ranges)
     return ",".join(texts)
+
+
+def _ranges(numbers: Iterable[str]) -> Iterator[str]:
+    """Return numbers as ascending ranges."""
+    ranges: list[list[str]] = []
+    following = ""
+    for number in sorted(numbers, key=_by_value):
+        if number and number == following:
+            ranges[-1][1:] = [number]
+        else:
+            ranges.append([number])
+        following = _successor(number)
+    return map("-".join, ranges)
+
+
+def _by_value(number: str) -> tuple[int, str]:
+    return int(number or 0), number
+
+
+def _successor(number: str) -> str:
+    """Return the next number, with leading zeros as in this one."""
+    following = int(number or 0) + 1
+    return str(following).zfill(len(number))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from fabbench.model.options import (
     FOLDER,
@@ -51,10 +51,7 @@ class Needs:
     # Program → the directory in which AWS's images have it
     folders: Mapping[str, str] = field(default_factory=dict)
     # Where programs are below the directory that they were installed into
-    subfolders: tuple[str, ...] = (
-        "bin",
-        "",
-    )
+    subfolders: tuple[str, ...] = ("bin", "")
     devices: tuple[str, ...] = ()  # RDMA devices that the user names, for hosts that are not probed
     nics: int = 0  # How many there are, if the user says so
     # Whether subsets of hosts run executions, each with mpirun; default: all free nodes
@@ -100,8 +97,8 @@ class Host:
     address: str = ""  # Where the other hosts reach it
     # The network interface that has the address, or the requested one; empty: not known
     interface: str = ""
+    # libfabric provider, with its layers (`tcp;ofi_rxm`) → types of endpoint: `msg`, `rdm`, `dgram`
     providers: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """libfabric provider, with its layers (``tcp;ofi_rxm``) → types of endpoint (`msg`, `rdm`, `dgram`)."""
     # libfabric provider → its distinct domains
     domains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # RDMA device → its link: `efa`, `ib`, `roce` or `unknown`
@@ -118,9 +115,9 @@ class Host:
     programs: Mapping[str, str] = field(default_factory=dict)  # Program → path
     # Program without path → where to search
     searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # What is loaded from a variant's directories: programs, and libraries that the linker finds for
+    # them. None: not looked up
     variant_files: tuple[str, ...] | None = None
-    """What is loaded from a variant's directories: programs, and libraries that the linker finds for them.
-    None: not looked up."""
     mpi: Mpi | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     # Serial numbers of parts, GUIDs of NICs, UUIDs of GPUs
@@ -131,6 +128,9 @@ class Host:
     def linked(self, link: str) -> tuple[str, ...]:
         """Return the names of the RDMA devices of one kind of link, in order."""
         return tuple(sorted(name for name, kind in self.devices.items() if kind == link))
+
+
+_Change: TypeAlias = Callable[[Sequence[Host]], tuple[Host, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,18 +150,19 @@ class Inventory:
         """Return the hosts as a variant sees them."""
         return self.variants.get(variant, self.hosts)
 
-    def changed(self, change: Callable[[Sequence[Host]], tuple[Host, ...]]) -> "Inventory":
+    def changed(self, change: _Change) -> "Inventory":
         """Return the inventory with its hosts, and those that each variant sees, changed alike."""
         views = {variant: change(hosts) for variant, hosts in self.variants.items()}
         return replace(self, hosts=change(self.hosts), variants=views)
 
     def named(self, names: Sequence[str]) -> "Inventory":
         """Return the inventory with other names for its hosts."""
-        return self.changed(
-            lambda hosts: tuple(
-                replace(host, name=name) for host, name in zip(hosts, names, strict=True)
-            )
-        )
+
+        def with_names(hosts: Sequence[Host]) -> tuple[Host, ...]:
+            pairs = zip(hosts, names, strict=True)
+            return tuple(replace(host, name=name) for host, name in pairs)
+
+        return self.changed(with_names)
 
     def part(self, hosts: Sequence[int]) -> "Inventory":
         """Return the inventory of some of the hosts, in this order."""
@@ -170,9 +171,11 @@ class Inventory:
     def views(self) -> Iterator[tuple[str, Host]]:
         """Yield every host as every variant sees it, with a label."""
         for variant, hosts in self.variants.items():
-            yield from ((f"{host.name} (variant {variant})", host) for host in hosts)
+            for host in hosts:
+                yield f"{host.name} (variant {variant})", host
         if not self.variants:
-            yield from ((host.name, host) for host in self.hosts)
+            for host in self.hosts:
+                yield host.name, host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,9 +190,9 @@ class Target:
     hosts: tuple[str, ...] = option(
         HOSTS,
         "ssh host or alias (node1, ubuntu@node1, node[01-16]), or a node of the cluster. Can be "
-        "given "
-        "several times; mpirun runs on the first one. Without --on, --host means --on ssh.",
-        *("--host", "--node"),
+        "given several times; mpirun runs on the first one. Without --on, --host means --on ssh.",
+        "--host",
+        "--node",
         many=flat,
     )
     nodes: int | None = option(
@@ -200,10 +203,8 @@ class Target:
     gpus: int | None = option(Whole(0, 1024), "GPUs per host. Default: all.")
     interface: str | None = option(
         INTERFACE,
-        (
-            "Network interface for sockets (NCCL_SOCKET_IFNAME). Default: the one with the hosts' "
-            "addresses."
-        ),
+        "Network interface for sockets (NCCL_SOCKET_IFNAME). Default: the one with the hosts' "
+        "addresses.",
     )
     bin_dirs: tuple[str, ...] = option(
         FOLDER,

@@ -144,8 +144,9 @@ class Record:
 # ---------------------------------------------------------------- judged
 
 
-NCCL_DEBUG, MPI_DEBUG = "nccl-debug", "mpi-debug"
-"""The case of a log of NCCL's or MPI's debug lines without a benchmark, such as a training job's."""
+# The case of a log of debug lines without a benchmark, such as a training job's
+NCCL_DEBUG = "nccl-debug"
+MPI_DEBUG = "mpi-debug"
 
 
 class Outcome(StrEnum):
@@ -165,7 +166,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What a log must show to count as measured on a fabric, and what is known of its nodes besides."""
+    """What a log must show to count as measured on a fabric, and what is known of its nodes."""
 
     fabric: str = ""  # Empty: any
     # NICs a rank must have used; 0: any. None: not known what was requested
@@ -227,9 +228,10 @@ class Log:
     @property
     def instance_type(self) -> str:
         """The type of the nodes, as stated by the log, else by the user; empty: not known."""
-        return str(self.facts.get("instance_type", "")) or (
-            self.proof.instance_type if self.proof else ""
-        )
+        stated = str(self.facts.get("instance_type", ""))
+        if stated or self.proof is None:
+            return stated
+        return self.proof.instance_type
 
 
 MARKER_SIGN = "#@fabbench "
@@ -256,13 +258,13 @@ class Marker(NamedTuple):
         return self.step.partition("/")[2] or self.step
 
     def other(self, fact: str, used: str, side: str = "") -> str:
-        """Return a sentence if a side used something other than stated (for a server.
+        """Return a sentence if a side used something other than stated, else "".
 
-        ``server_FACT``), else "".
+        For a server, ``server_FACT`` is stated.
         """
-        requested = (
-            self.facts.get(f"server_{fact}") if side == "server" else None
-        ) or self.facts.get(fact)
+        requested = self.facts.get(fact)
+        if side == "server":
+            requested = self.facts.get(f"server_{fact}") or requested
         if not requested or used == requested:
             return ""
         subject = f"the {side} used" if side else "it was"
@@ -271,19 +273,22 @@ class Marker(NamedTuple):
 
 def begin_marker(step: str, facts: Mapping[str, str | int]) -> str:
     """Write the marker line before a step."""
-    return f"{MARKER_SIGN}begin {step} {marker_words(facts)}".rstrip()
+    words = marker_words(facts)
+    return f"{MARKER_SIGN}begin {step} {words}".rstrip()
 
 
 def marker_words(facts: Mapping[str, str | int]) -> str:
     """Write the facts of a marker as words."""
     import shlex
 
-    return " ".join(shlex.quote(f"{key}={value}") for key, value in facts.items())
+    words = (f"{key}={value}" for key, value in facts.items())
+    return " ".join(map(shlex.quote, words))
 
 
 def end_marker(step: str, status: int | None) -> str:
     """Write the marker line after a step."""
-    return f"{MARKER_SIGN}end {step} {'?' if status is None else status}"
+    shown = "?" if status is None else status
+    return f"{MARKER_SIGN}end {step} {shown}"
 
 
 def own_line(sentence: str) -> str:
@@ -307,7 +312,8 @@ def read_marker(text: str) -> Marker | None:
     if ended:
         return Marker("end", ended, {}, None if status == "?" else int(status))
     try:
-        facts = dict(word.split("=", 1) for word in shlex.split(words or "") if "=" in word)
+        settings = shlex.split(words or "")
     except ValueError:
         return None
-    return Marker(kind, step, facts, None)
+    facts = (setting.split("=", 1) for setting in settings if "=" in setting)
+    return Marker(kind, step, dict(facts), None)

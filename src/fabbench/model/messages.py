@@ -14,6 +14,7 @@ is in no document at all.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
@@ -30,7 +31,9 @@ _NUMBER = lazy(r"0x[\da-fA-F]+|\d+")
 def quoted(text: str, limit: int = LONGEST_QUOTE) -> str:
     """Return `text` as one line of at most so many characters."""
     words = " ".join(text.split())
-    return words if len(words) <= limit else words[: limit - 1] + "…"
+    if len(words) <= limit:
+        return words
+    return words[: limit - 1] + "…"
 
 
 def merged(counts: Iterable[tuple[str, int]]) -> list[tuple[str, str]]:
@@ -38,25 +41,35 @@ def merged(counts: Iterable[tuple[str, int]]) -> list[tuple[str, str]]:
 
     The first of each, and `` 3 times`` to follow a verb, if not once.
     """
-    groups: dict[str, tuple[str, int]] = {}
+    first_of: dict[str, str] = {}
+    totals: Counter[str] = Counter()
     for text, count in counts:
         kind = _NUMBER.sub("0", text)
-        first, before = groups.get(kind, (text, 0))
-        groups[kind] = first, before + count
-    return [(text, "" if count == 1 else f" {count} times") for text, count in groups.values()]
+        first_of.setdefault(kind, text)
+        totals[kind] += count
+    return [
+        (text, _times(count))
+        for text, count in zip(first_of.values(), totals.values(), strict=True)
+    ]
+
+
+def _times(count: int) -> str:
+    return "" if count == 1 else f" {count} times"
 
 
 def listed(names: Sequence[str], limit: int = 4) -> str:
     """Write names with commas: all of a few, else the first `limit` and how many more."""
+    first = ", ".join(names[:limit])
     more = len(names) - limit
-    return f"{', '.join(names[:limit])} and {more} more" if more > 0 else ", ".join(names)
+    return f"{first} and {more} more" if more > 0 else first
 
 
 def nearest(text: str, known: Iterable[str]) -> str:
     """Return the name closest to a text; empty: none is close."""
     import difflib  # not needed for correct names
 
-    return next(iter(difflib.get_close_matches(text.lower(), list(known), n=1, cutoff=0.6)), "")
+    close = difflib.get_close_matches(text.lower(), list(known), n=1)
+    return close[0] if close else ""
 
 
 def did_you_mean(name: str) -> str:
@@ -66,7 +79,8 @@ def did_you_mean(name: str) -> str:
 
 def counted(number: int, noun: str) -> str:
     """Write a number of things: ``1 host``, ``2 hosts``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    plural = "" if number == 1 else "s"
+    return f"{number} {noun}{plural}"
 
 
 _COLOR = lazy(r"\x1b\[[\d;:]*m")
@@ -90,18 +104,28 @@ _UNFINISHED = lazy(r"(##)\w*\Z|(#)\Z|\A\s*(:?)\Z")
 
 def printable(text: str) -> str:
     """Return `text` with anything but plain text written as escapes. Idempotent."""
-    # of megabytes, a few characters or none
+    # Of megabytes, a few characters or none
     others = text.encode("utf-8", "surrogatepass").translate(None, _PLAIN)
-    if not others.decode("utf-8", "surrogatepass").isprintable():  # nothing in _UNSAFE is printable
-        text = _UNSAFE.sub(_escaped, _COLOR.sub("", text).replace("\r\n", "\n"))
-    if ("#" in text and "##" in text) or (":" in text and "::" in text):
+    # Nothing in _UNSAFE is printable
+    if not others.decode("utf-8", "surrogatepass").isprintable():
+        plain = _COLOR.sub("", text).replace("\r\n", "\n")
+        text = _UNSAFE.sub(_escaped, plain)
+    if _may_have_command(text):
         text = _COMMAND.sub(_escaped, text)
     return text
 
 
+def _may_have_command(text: str) -> bool:
+    """Return whether a text has what each `_COMMAND` has; one character is found fastest."""
+    if "#" in text and "##" in text:
+        return True
+    return ":" in text and "::" in text
+
+
 def unfinished(text: str) -> str:
-    """Return the shortest text that a command can follow on as it can on the last line of `text`."""
-    match = _UNFINISHED.search(text.rpartition("\n")[2])
+    """Return the shortest text that a command can follow as it can follow `text`."""
+    last_line = text.rpartition("\n")[2]
+    match = _UNFINISHED.search(last_line)
     return match[match.lastindex or 0].strip() if match else "x"
 
 
@@ -121,39 +145,40 @@ def one_line(text: str) -> str:
 def _escaped(match: re.Match[str]) -> str:
     """Write the last group of a match, or all of it, as escapes."""
     text = match[match.lastindex or 0]
-    units = text.encode("utf-16-be", "surrogatepass")
-    escapes = (f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
-    return match[0].removesuffix(text) + "".join(escapes)
+    digits = text.encode("utf-16-be", "surrogatepass").hex()
+    escapes = "".join(f"\\u{unit}" for unit in re.findall("....", digits))
+    return match[0].removesuffix(text) + escapes
 
 
 REDACTED = "(redacted)"
 _NAMES = (
-    *(
-        "SECRET",
-        "TOKEN(?!IZER)",
-        "PASSW(OR)?D",
-        "PASSPHRASE",
-        "PASSCODE",
-        "CREDENTIAL",
-        "PRIVATE",
-        "BEARER",
-    ),
-    *("AUTH(?!OR(S?(_|$)|ITY))", "COOKIE", "SIGNATURE", "JWT", "API_?KEYS?", "ACCESS_?KEY"),
-    *("(^|_)KEYS?(_|$)", "KEY_?ID", "_PWD$"),
-    *(
-        "(^|_)PASS$",
-        "(^|_)PAT$",
-        "(^|_)(DSN|SAS|SIG)$",
-        "CONN(ECTION)?_?STR",
-        r"^AWS_(?!(DEFAULT_)?REGION$)",
-    ),
-    *(
-        "(^|_)[HT]?OTP(_|$)",
-        "(?<!I_MPI)(^|_)PIN(_?CODE|$)",
-        "(^|_)SALT(_|$)",
-        "LICEN[CS]E",
-        "WEBHOOK",
-    ),
+    "SECRET",
+    "TOKEN(?!IZER)",
+    "PASSW(OR)?D",
+    "PASSPHRASE",
+    "PASSCODE",
+    "CREDENTIAL",
+    "PRIVATE",
+    "BEARER",
+    "AUTH(?!OR(S?(_|$)|ITY))",
+    "COOKIE",
+    "SIGNATURE",
+    "JWT",
+    "API_?KEYS?",
+    "ACCESS_?KEY",
+    "(^|_)KEYS?(_|$)",
+    "KEY_?ID",
+    "_PWD$",
+    "(^|_)PASS$",
+    "(^|_)PAT$",
+    "(^|_)(DSN|SAS|SIG)$",
+    "CONN(ECTION)?_?STR",
+    r"^AWS_(?!(DEFAULT_)?REGION$)",
+    "(^|_)[HT]?OTP(_|$)",
+    "(?<!I_MPI)(^|_)PIN(_?CODE|$)",
+    "(^|_)SALT(_|$)",
+    "LICEN[CS]E",
+    "WEBHOOK",
 )
 _SECRET = lazy("|".join(_NAMES), re.IGNORECASE)
 _LOCATION = lazy(r"_(SOCK(ET)?|FILE|PATH|DIR)$", re.IGNORECASE)
@@ -177,7 +202,7 @@ _ENVIRONMENTS = frozenset({"env", "envs", "environment"})
 
 
 def is_secret(name: str) -> bool:
-    """Return whether the name of a variable, an option or a header says that its value is secret."""
+    """Return whether the name of a variable, an option or a header tells of a secret value."""
     name = name.replace("-", "_")
     return _SECRET.search(name) is not None and _LOCATION.search(name) is None
 
@@ -192,20 +217,29 @@ def without_secrets(text: str) -> str:
 
     Passwords and hooks in URLs, bearer tokens.
     """
-    text = _HOOK.sub(rf"\1{REDACTED}", _USER.sub(REDACTED, text))
-    text = _QUERY.sub(
-        lambda match: f"{match[1]}={REDACTED}" if is_secret(match[1]) else match[0], text
-    )
-    return _BEARER.sub(lambda match: f"{match[1]} {REDACTED}", text)
+    text = _USER.sub(REDACTED, text)
+    text = _HOOK.sub(rf"\1{REDACTED}", text)
+    text = _QUERY.sub(_parameter, text)
+    return _BEARER.sub(rf"\1 {REDACTED}", text)
+
+
+def _parameter(match: re.Match[str]) -> str:
+    """Return a parameter of a URL as it may be shown."""
+    name = match[1]
+    return f"{name}={REDACTED}" if is_secret(name) else match[0]
 
 
 def word(text: str) -> str:
     """Return a word of a command, or an option's value, as it may be shown."""
     match = _SETTING.fullmatch(text)
-    if match and "://" not in text[: match.start("value") + 2] and is_secret(match["name"]):
-        return f"{text[: match.start('value')]}{REDACTED}"
-    if match and match["set"] == "=" and "://" not in text:  # --env=NAME=VALUE
-        return f"{text[: match.start('value')]}{word(match['value'])}"
+    if match is None:
+        return without_secrets(text)
+    start = match.start("value")
+    name = text[:start]
+    if "://" not in text[: start + 2] and is_secret(match["name"]):
+        return name + REDACTED
+    if match["set"] == "=" and "://" not in text:  # --env=NAME=VALUE
+        return name + word(match["value"])
     return without_secrets(text)
 
 
@@ -215,10 +249,11 @@ def environment(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def redacted(value: Any) -> Any:
-    """Return a document of plain values, or frozen dataclasses (a plan, a request), as they may be shown."""
+    """Return a document of plain values or frozen dataclasses (a plan) as it may be shown."""
     if is_dataclass(value) and not isinstance(value, type):
-        names = [field.name for field in fields(value) if field.init]
-        return replace(value, **{name: _inner(name, getattr(value, name)) for name in names})
+        names = (field.name for field in fields(value) if field.init)
+        changes = {name: _inner(name, getattr(value, name)) for name in names}
+        return replace(value, **changes)
     if isinstance(value, Mapping):
         return {key: _inner(key, inner) for key, inner in value.items()}
     if type(value) in {list, tuple}:
@@ -227,12 +262,9 @@ def redacted(value: Any) -> Any:
 
 
 def _inner(name: object, value: Any) -> Any:
-    environments = name in _ENVIRONMENTS and isinstance(value, Mapping)
-    return (
-        environment({key: str(text) for key, text in value.items()})
-        if environments
-        else redacted(value)
-    )
+    if name in _ENVIRONMENTS and isinstance(value, Mapping):
+        return environment({key: str(text) for key, text in value.items()})
+    return redacted(value)
 
 
 def action(where: str, what: str | Sequence[str]) -> None:
@@ -246,11 +278,15 @@ def action(where: str, what: str | Sequence[str]) -> None:
     logger = logging.getLogger(ACTIONS)
     if not logger.handlers:
         return
-    text = word(what) if isinstance(what, str) else shlex.join(map(_first_line, what))
+    if isinstance(what, str):
+        text = word(what)
+    else:
+        text = shlex.join(map(_first_line, what))
     logger.debug("%s: %s", where, quoted(text, 2000))
 
 
 def _first_line(text: str) -> str:
     """Return an argument of a command without secrets; of a script only the first line."""
-    first, *rest = word(text).strip().split("\n", 1)
-    return f"{first} …" if rest else word(text)
+    shown_text = word(text)
+    first, line_break, _ = shown_text.strip().partition("\n")
+    return f"{first} …" if line_break else shown_text

@@ -50,7 +50,9 @@ class Type:
 
         Raise ValueError, with a reason if `expected` does not explain it.
         """
-        value = None if not self.any_lines and _CONTROL.search(text) else self.read(text)
+        if _CONTROL.search(text) and not self.any_lines:
+            raise ValueError
+        value = self.read(text)
         if value is None:
             raise ValueError
         return value
@@ -62,9 +64,10 @@ class Text(Type):
     def __init__(
         self, expected: str = "a string", metavar: str = "TEXT", pattern: str = r"\S"
     ) -> None:
-        super().__init__(
-            expected, metavar, lambda text: re.search(pattern, text) and text, text_schema(pattern)
-        )
+        def read(text: str) -> str | None:
+            return text if re.search(pattern, text) else None
+
+        super().__init__(expected, metavar, read, text_schema(pattern))
 
 
 AUTO = 0  # What ``auto`` is read as, where a number may be left to fabbench
@@ -82,16 +85,21 @@ class Whole(Type):
         def read(text: str) -> int | None:
             if auto and text == "auto":
                 return AUTO
-            return (
-                int(text)
-                if _DECIMAL.fullmatch(text) and low <= int(text) <= (high or int(text))
-                else None
-            )
+            if not _DECIMAL.fullmatch(text):
+                return None
+            number = int(text)
+            too_large = high and number > high
+            return None if number < low or too_large else number
 
-        limits = f"from {low} to {high}" if high else f"of {low} or more"
-        number = {"type": "integer", "minimum": low, **({"maximum": high} if high else {})}
-        schema = {"anyOf": [number, {"const": "auto"}]} if auto else number
-        super().__init__(f"{'auto, or ' * auto}a whole number {limits}", metavar, read, schema)
+        expected = f"a whole number of {low} or more"
+        schema: dict[str, Any] = {"type": "integer", "minimum": low}
+        if high:
+            expected = f"a whole number from {low} to {high}"
+            schema["maximum"] = high
+        if auto:
+            expected = f"auto, or {expected}"
+            schema = {"anyOf": [schema, {"const": "auto"}]}
+        super().__init__(expected, metavar, read, schema)
 
 
 class Seconds(Type):
@@ -99,11 +107,10 @@ class Seconds(Type):
 
     def __init__(self, low: int = 0) -> None:
         def read(text: str) -> float | None:
-            return (
-                float(text)
-                if _NUMBER.fullmatch(text) and float(text) and float(text) >= low
-                else None
-            )
+            if not _NUMBER.fullmatch(text):
+                return None
+            seconds = float(text)
+            return seconds if seconds and seconds >= low else None
 
         limit = {"minimum": low} if low else {"exclusiveMinimum": 0}
         expected = f"a number of seconds, {low} or more" if low else "a number of seconds above 0"
@@ -114,9 +121,18 @@ class Choice(Type):
     """One of a few words. `short` replaces them in ``--help``, where there are many."""
 
     def __init__(self, names: Sequence[str], short: str = "") -> None:
-        read = {name: name for name in names}.get
-        shown = short or f"[{'|'.join(names)}]"
-        super().__init__(f"one of {', '.join(names)}", shown, read, {"enum": list(names)}, names)
+        def read(text: str) -> str | None:
+            return text if text in names else None
+
+        expected = ", ".join(names)
+        alternatives = "|".join(names)
+        super().__init__(
+            f"one of {expected}",
+            short or f"[{alternatives}]",
+            read,
+            {"enum": list(names)},
+            names,
+        )
 
 
 class Truth(Type):
@@ -145,18 +161,23 @@ class File(Type):
     def __init__(
         self, expected: str = "a path", metavar: str = "FILE", *, directory: bool = False
     ) -> None:
-        def read(text: str) -> Path | None:
-            try:
-                path = Path(text).expanduser()
-            except RuntimeError:
-                raise ValueError(f"{text!r} is in a home directory that does not exist") from None
-            if directory and ("://" in text or (path.exists() and not path.is_dir())):
-                raise ValueError(
-                    f"{text!r} is a URL or a file, but runs are written to a directory"
-                )
-            return path if text.strip() else None
+        super().__init__(expected, metavar, _directory if directory else _path)
 
-        super().__init__(expected, metavar, read)
+
+def _path(text: str) -> Path | None:
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError:
+        raise ValueError(f"{text!r} is in a home directory that does not exist") from None
+    return path if text.strip() else None
+
+
+def _directory(text: str) -> Path | None:
+    path = _path(text)
+    is_file = path is not None and path.exists() and not path.is_dir()
+    if is_file or "://" in text:
+        raise ValueError(f"{text!r} is a URL or a file, but runs are written to a directory")
+    return path
 
 
 VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"  # The name of one
@@ -171,25 +192,31 @@ class Environment(Type):
     def __init__(self, *, passed: bool = False) -> None:
         def read(text: str) -> tuple[str, str | None]:
             name, equals, value = text.partition("=")
-            if not (equals or passed) or not re.search(VARIABLE, name):
+            complete = passed or equals
+            if not complete or not re.search(VARIABLE, name):
                 raise ValueError(f"{text!r} does not set a variable; use NAME=VALUE")
             return name, value if equals else None
 
-        texts = {"type": ["string", "number", "boolean"]}
-        mapping = {
+        schema = {
             "type": "object",
             "propertyNames": {"pattern": VARIABLE},
-            "additionalProperties": texts,
+            "additionalProperties": {"type": ["string", "number", "boolean"]},
         }
-        metavar = "NAME[=VALUE]" if passed else "NAME=VALUE"
         super().__init__(
-            "a mapping of names to values", metavar, read, mapping, lists=True, any_lines=True
+            "a mapping of names to values",
+            "NAME[=VALUE]" if passed else "NAME=VALUE",
+            read,
+            schema,
+            lists=True,
+            any_lines=True,
         )
 
 
 def _fabric(text: str) -> str | None:
-    known = text.partition(";")[0] in {*FABRICS, *PROVIDERS, AB, "auto"}
-    return text if known and re.fullmatch(r"[\w;.-]+", text) else None
+    name = text.partition(";")[0]
+    if name not in {*FABRICS, *PROVIDERS, AB, "auto"}:
+        return None
+    return text if re.fullmatch(r"[\w;.-]+", text) else None
 
 
 SIZE = Type("a size such as 64, 4K or 2G", "SIZE", parse_size)
@@ -255,11 +282,9 @@ class Option:
     @property
     def expected(self) -> str:
         """What is expected in `fabbench.yaml`, in words."""
-        return (
-            f"a list, each {self.type.expected}"
-            if self.many and not self.type.lists
-            else self.type.expected
-        )
+        if self.many and not self.type.lists:
+            return f"a list, each {self.type.expected}"
+        return self.type.expected
 
     @property
     def long(self) -> str:
@@ -298,7 +323,8 @@ def option(
     texts where there may be several); None: the value is `unset`, or False for a `Flag`, or an
     empty collection.
     """
-    flags = flags or (() if isinstance(type_, Environment) else ("",))
+    if not flags and not isinstance(type_, Environment):
+        flags = ("",)
     known = Option(
         type=type_,
         help=help_,
@@ -307,8 +333,10 @@ def option(
         default="" if default is None else default,
         **more,
     )
-    empty = default is None and many is None and not isinstance(type_, Flag)
-    value = unset if empty else parsed(known, known.default)
+    if default is None and many is None and not isinstance(type_, Flag):
+        value = unset
+    else:
+        value = parsed(known, known.default)
     # A mapping cannot be the default itself
     return field(default_factory=lambda: value, metadata={"option": known})
 
@@ -325,18 +353,23 @@ def flat(values: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
 
 def _declared(kind: type) -> Mapping[str, Option]:
     """Return the options that a dataclass declares, by the names of its fields."""
-    options = {}
+    options: dict[str, Option] = {}
     for each in fields(kind):
-        if isinstance(known := each.metadata.get("option"), Option):
-            key = each.name.replace("_", "-")
-            flags = tuple(
-                {"": f"--{key}", RARE: f"{RARE}{key}"}.get(flag, flag) for flag in known.flags
-            )
-            options[each.name] = replace(known, name=each.name, flags=flags)
+        known = each.metadata.get("option")
+        if isinstance(known, Option):
+            options[each.name] = _named(known, each.name)
     return MappingProxyType(options)
 
 
-# mypy: not every class is hashable
+def _named(known: Option, name: str) -> Option:
+    """Return an option with the name of its field, from which a flag without text is made."""
+    key = name.replace("_", "-")
+    made = {"": f"--{key}", RARE: f"{RARE}{key}"}
+    flags = tuple(made.get(flag, flag) for flag in known.flags)
+    return replace(known, name=name, flags=flags)
+
+
+# Not every class is hashable, says mypy
 declared: Callable[[type], Mapping[str, Option]] = cache(_declared)
 
 
@@ -357,10 +390,14 @@ def read_option(known: Option, given: Any) -> Any:
     try:
         return parsed(known, given)
     except ValueError as error:
-        shown = ", ".join(map(repr, given)) if known.many else repr(given)
-        reason = str(error) or f"{shown} is not {known.type.expected}"
-        hint = f"{known.long} {known.type.metavar}: {known.help}"
-        raise RequestError(f"{known.long}: {reason}.", hint=hint) from None
+        expected = known.type.expected
+        metavar = known.type.metavar
+        flag = known.long
+        texts = given if known.many else [given]
+        words = ", ".join(map(repr, texts))
+        reason = str(error) or f"{words} is not {expected}"
+        hint = f"{flag} {metavar}: {known.help}"
+        raise RequestError(f"{flag}: {reason}.", hint=hint) from None
 
 
 def written(options: Any) -> dict[str, Any]:
@@ -368,15 +405,19 @@ def written(options: Any) -> dict[str, Any]:
 
     Sizes as users write them.
     """
-    known = declared(type(options))
-    values = {name: getattr(options, name) for name in known}
-    for name, each in known.items():
-        if each.type is SIZE and values[name] not in {0, None}:
-            sizes = values[name] if each.many else (values[name],)
-            values[name] = ",".join(
-                format_size(size).replace(" ", "").removesuffix("B") for size in sizes
-            )
+    values: dict[str, Any] = {}
+    for name, known in declared(type(options)).items():
+        value = getattr(options, name)
+        if known.type is SIZE and value not in {0, None}:
+            sizes = value if known.many else [value]
+            value = ",".join(map(_short_size, sizes))
+        values[name] = value
     return values
+
+
+def _short_size(size: int) -> str:
+    """Write a size as users do: ``64K``."""
+    return format_size(size).replace(" ", "").removesuffix("B")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from fabbench.model.log import Proof as Proof  # noqa: PLC0414 - a part of plans, too
-from fabbench.model.messages import shown
+from fabbench.model.messages import environment
 from fabbench.model.options import (
     IMAGE,
     INTERFACE,
@@ -32,8 +32,7 @@ class Command:
     unset: tuple[str, ...] = ()
     # Taken from fabbench: their values are in no plan, document or command line
     inherited: tuple[str, ...] = ()
-    # How many ranks run it, unless it is one of a pair. Several commands share the ranks in their
-    # order
+    # How many ranks run it, unless it is one of a pair. Several commands share them in their order
     ranks: int = 1
 
     def filled(self, folder: str, values: Mapping[str, str] | None = None) -> "Command":
@@ -41,14 +40,11 @@ class Command:
 
         ``{folder}``, in argv also the keys of `values`.
         """
-
-        def replaced(word: str) -> str:
-            for name, value in {**(values or {}), "{folder}": folder}.items():
-                word = word.replace(name, value)
-            return word
-
         env = {name: value.replace("{folder}", folder) for name, value in self.env.items()}
-        return replace(self, argv=tuple(map(replaced, self.argv)), env=env)
+        argv = self.argv
+        for placeholder, value in {**(values or {}), "{folder}": folder}.items():
+            argv = tuple(word.replace(placeholder, value) for word in argv)
+        return replace(self, argv=argv, env=env)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +85,9 @@ class Configuration:
 
     def __str__(self) -> str:
         """Return the label, and the fabric where the label does not name it."""
-        return f"{self.label} ({self.fabric})" if self.label == self.variant else self.label
+        if self.label == self.variant:
+            return f"{self.label} ({self.fabric})"
+        return self.label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +117,10 @@ class Plan:
 
 def _folders(text: str) -> tuple[str, ...]:
     """Return the absolute paths in a text like PATH; raise ValueError."""
-    folders = tuple(folder.rstrip("/") or "/" for folder in text.split(":") if folder)
+    folders = [folder for folder in text.split(":") if folder]
     if not folders or not all(folder.startswith("/") for folder in folders):
         raise ValueError
-    return folders
+    return tuple(folder.rstrip("/") or "/" for folder in folders)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,20 +146,22 @@ class Variant:
     image: str = option(IMAGE, "Container image.", unset="")
     host_network: bool | None = option(
         Truth(),
-        (
-            "Whether the pods use their nodes' network (hostNetwork). Default: as the target does. "
-            "[kubernetes]"
-        ),
+        "Whether the pods use their nodes' network (hostNetwork). Default: as the target does. "
+        "[kubernetes]",
     )
 
     def __str__(self) -> str:
         """Describe it: directories, then anything else that it sets. No secrets are shown."""
-        others = {key: getattr(self, key) for key in ("image", "interface", "mpirun")}
-        settings = [f"{key} {value}" for key, value in others.items() if value]
+        settings = [*self.paths]
+        for name in ("image", "interface", "mpirun"):
+            value = getattr(self, name)
+            if value:
+                settings.append(f"{name} {value}")
         if self.host_network is not None:
             settings.append("host network" if self.host_network else "pod network")
-        env = (f"{name}={shown(name, value)}" for name, value in self.env.items())
-        return ", ".join((*self.paths, *settings, *env)) or "no changes"
+        for name, value in environment(self.env).items():
+            settings.append(f"{name}={value}")
+        return ", ".join(settings) or "no changes"
 
 
 DEFAULT_VARIANT = Variant(name="")

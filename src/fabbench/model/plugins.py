@@ -50,27 +50,29 @@ class Plugins(Mapping[str, T], Generic[T]):
 
         Importing them tells.
         """
-        self._attribute, self._protocol, self._home = attribute, protocol, home
+        self._attribute = attribute
+        self._protocol = protocol
+        self._home = home
         self._builtin = _modules(package, home)
-        self._entries = {
-            name: entry for name, entry in _offered(group).items() if name not in self._builtin
-        }
+        offered = _offered(group).items()
+        self._entries = {name: entry for name, entry in offered if name not in self._builtin}
         self._loaded: dict[str, T] = {}
 
     def __getitem__(self, name: str) -> T:
         if name not in self._loaded:
-            plugin = (
-                self._import(name)
-                if name in self._builtin
-                else _load(self._entries[name], self._protocol)
-            )
+            if name in self._builtin:
+                plugin = self._import(name)
+            else:
+                plugin = _load(self._entries[name], self._protocol)
             if plugin is None:
                 raise KeyError(name)
             self._loaded[name] = plugin
         return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
-        yield from (name for name in self._builtin if self._home or self._import(name) is not None)
+        for name in self._builtin:
+            if self._home or self._import(name) is not None:
+                yield name
         yield from self._entries
 
     def __len__(self) -> int:
@@ -87,10 +89,14 @@ class Plugins(Mapping[str, T], Generic[T]):
         return loaded
 
     def in_package(self, name: str, *attributes: str) -> Any | None:
-        """Return the first of `attributes` in the package of a built-in one, without importing its home."""
+        """Return the first of `attributes` in the package of a built-in one.
+
+        Its home is not imported.
+        """
         if name not in self._builtin:
             return None
-        namespace = vars(importlib.import_module(self._builtin[name].rpartition(".")[0]))
+        package = self._builtin[name].rpartition(".")[0]
+        namespace = vars(importlib.import_module(package))
         return next(
             (namespace[attribute] for attribute in attributes if attribute in namespace), None
         )
@@ -100,7 +106,10 @@ class Plugins(Mapping[str, T], Generic[T]):
 
 
 def _modules(package: str, home: str) -> dict[str, str]:
-    """Return the modules that may define one, by the name of their package, or by their own without `home`."""
+    """Return the modules that may define one, by the name of their package.
+
+    Without `home`, by their own.
+    """
     path = importlib.import_module(package).__path__
     if not home:
         return {module.name: f"{package}.{module.name}" for module in pkgutil.iter_modules(path)}
@@ -110,13 +119,18 @@ def _modules(package: str, home: str) -> dict[str, str]:
 
 def _offered(group: str) -> Mapping[str, "EntryPoint"]:
     """Return what installed distributions offer in a group, by name. Nothing of it is loaded."""
-    files = (file for folder in sys.path for file in Path(folder).glob("*-info/entry_points.txt"))
     # importlib.metadata would take 40 ms of a start to tell.
-    if not any(f"[{group}]".encode() in file.read_bytes() for file in files):
+    header = f"[{group}]".encode()
+    if not any(header in file.read_bytes() for file in _entry_points_files()):
         return {}
     from importlib import metadata
 
     return {entry.name: entry for entry in metadata.entry_points(group=group)}
+
+
+def _entry_points_files() -> Iterator[Path]:
+    for folder in sys.path:
+        yield from Path(folder).glob("*-info/entry_points.txt")
 
 
 def _load(entry: "EntryPoint", protocol: type) -> Any:
@@ -124,9 +138,8 @@ def _load(entry: "EntryPoint", protocol: type) -> Any:
 
     Raise RequestError, naming it, unless it has everything that `protocol` has.
     """
-    name, version = (
-        (entry.dist.name, entry.dist.version) if entry.dist else ("an unknown distribution", "")
-    )
+    name = entry.dist.name if entry.dist else "an unknown distribution"
+    version = entry.dist.version if entry.dist else ""
     what = f"{entry.group}: {entry.name} of {name} {version} ({entry.value})"
     hint = f"Update {name}, or uninstall it."
     try:
@@ -134,11 +147,11 @@ def _load(entry: "EntryPoint", protocol: type) -> Any:
     except Exception as error:  # foreign code may raise anything
         reason = f"{type(error).__name__}: {error}".removesuffix(": ")
         raise RequestError(f"{what} cannot be loaded: {reason}.", hint=hint) from error
-    missing = [
-        name for name in vars(protocol) if not name.startswith("_") and not hasattr(loaded, name)
-    ]
+    public = (each for each in vars(protocol) if not each.startswith("_"))
+    missing = [each for each in public if not hasattr(loaded, each)]
     if missing:
-        raise RequestError(f"{what} has no {' and no '.join(missing[:3])}.", hint=hint)
+        lacking = " and no ".join(missing[:3])
+        raise RequestError(f"{what} has no {lacking}.", hint=hint)
     if getattr(loaded, "name", entry.name) != entry.name:
         raise RequestError(f"{what} reports the name {loaded.name}.", hint=hint)
     return loaded

@@ -22,6 +22,7 @@ SIZE_STEPS = (
     ("KB", 1 << 10),
     ("B", 1),
 )
+"""Units of sizes, the largest first, and their bytes: 1024-based."""
 
 _PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 RATE_UNITS = {
@@ -47,15 +48,13 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not a valid size; use 8, 64K, 4M or 2G (1024-based)")
-    _, number, suffix = match.groups()
-    value = float(number) * 1024 ** " kmgt".index(suffix.lower() or " ")
+    _, number, prefix = match.groups()
+    unit = 1024 ** " kmgt".index(prefix.lower() or " ")
+    value = float(number) * unit
     if math.isinf(value) or value != int(value):
         raise ValueError(f"{text!r} is not a whole number of bytes")
-    return (
-        int(number) * 1024 ** " kmgt".index(suffix.lower() or " ")
-        if number.isdigit()
-        else int(value)
-    )
+    # A float may not have all digits of a whole number.
+    return int(number) * unit if number.isdigit() else int(value)
 
 
 def parse_sizes(text: str) -> range:
@@ -65,8 +64,11 @@ def parse_sizes(text: str) -> range:
     """
     first, dots, last = text.partition("..")
     try:
-        low = parse_size(first or "0" if dots else first)
-        high = parse_size(last or "1T") if dots else low
+        if dots:
+            low = parse_size(first or "0")
+            high = parse_size(last or "1T")
+        else:
+            low = high = parse_size(text)
     except ValueError as error:
         raise ValueError(f"{error}. Write 1M, 1M..1G, 1M.. or ..64K") from None
     if high < low:
@@ -77,19 +79,29 @@ def parse_sizes(text: str) -> range:
 def format_size(size: int) -> str:
     """Write a size in the largest unit that divides it exactly: 102400 is ``"100 KB"``.
 
-    4e9 ``"4 GB (4e9 B)"``.
+    A decimal size is written as people say it, and as what it is: ``"4 GB (4e9 B)"``.
     """
-    number, unit = next(
-        (size // step, unit)
-        for unit, step in SIZE_STEPS
-        if size % step == 0 and step <= max(size, 1)
-    )
-    power = (len(str(size)) - len(str(size).rstrip("0"))) // 3 * 3 if number > 9999 else 0
-    if 6 <= power <= 12 and size < 10 ** (
-        power + 3
-    ):  # a decimal size, as people say it, and what it is
-        return f"{size // 10**power} {' KMGT'[power // 3]}B ({size // 10**power}e{power} B)"
+    number, unit = _in_largest_unit(size)
+    power = _power_of_1000(size)
+    count = size // 10**power
+    if number > 9999 and 6 <= power <= 12 and count < 1000:
+        prefix = " KMGT"[power // 3]
+        return f"{count} {prefix}B ({count}e{power} B)"
     return f"{number} {unit}"
+
+
+def _in_largest_unit(size: int) -> tuple[int, str]:
+    for unit, step in SIZE_STEPS:
+        if step <= size and size % step == 0:
+            return size // step, unit
+    return size, "B"
+
+
+def _power_of_1000(size: int) -> int:
+    """Return the exponent of the largest power of 1000 that divides a size: 6 for 5000000."""
+    digits = str(size)
+    zeros = len(digits) - len(digits.rstrip("0"))
+    return zeros // 3 * 3
 
 
 def format_time(moment: str) -> str:
@@ -103,18 +115,18 @@ def format_sizes(sizes: Iterable[int]) -> str:
     Each of a few, ``"29 sizes from 8 B to 2 GB"`` of many.
     """
     names = [format_size(size) for size in sorted(set(sizes))]
-    return (
-        ", ".join(names)
-        if len(names) <= 6
-        else f"{len(names)} sizes from {names[0]} to {names[-1]}"
-    )
+    count = len(names)
+    if count <= 6:
+        return ", ".join(names)
+    return f"{count} sizes from {names[0]} to {names[-1]}"
 
 
 def parse_quantity(text: str, units: dict[str, float]) -> float:
     """Read a number with one of `units`, into the base unit. Raise ValueError."""
     match = _QUANTITY.fullmatch(text.strip())
     if match is None or match[2] not in units or math.isinf(float(match[1])):
-        raise ValueError(f"{text!r} is not a number with a unit; one of {', '.join(units)}")
+        known = ", ".join(units)
+        raise ValueError(f"{text!r} is not a number with a unit; one of {known}")
     return float(match[1]) * units[match[2]]
 
 
@@ -140,14 +152,18 @@ class Scale:
         if not math.isfinite(value):
             return str(value)
         number = value / self.factor
-        finer = 2 - math.floor(math.log10(abs(number))) if self.fine and 0 < abs(number) < 1 else 2
-        return format_decimal(number, min(finer, 9))
+        decimals = 2
+        if self.fine and 0 < abs(number) < 1:
+            decimals -= math.floor(math.log10(abs(number)))
+        return format_decimal(number, min(decimals, 9))
 
     def fixed(self, value: float) -> str:
         """Write it with every decimal, for numbers in a column: 6.5e9 B/s in GB/s is ``"6.50"``."""
         text = self.text(value)
         whole, _, fraction = text.partition(".")
-        return f"{whole}.{fraction:0<2}" if whole.lstrip("-").isdigit() else text
+        if not whole.lstrip("-").isdigit():
+            return text
+        return f"{whole}.{fraction:0<2}"
 
     def quantity(self, value: float) -> str:
         """Write a value in base units with the unit: ``"6.5 GB/s"``."""
@@ -155,10 +171,10 @@ class Scale:
 
 
 def scale(unit: str, largest: float, *, coarse: bool = False) -> Scale:
-    """Choose how to write numbers of base unit `unit` (a `Metric.unit`), of which `largest` is the largest.
+    """Choose how to write numbers of base unit `unit`, that of a `Metric`, up to the `largest`.
 
-    Rates are GB/s, or MB/s where nothing reaches 1 GB/s; times are us. `coarse` is for a benchmark whose
-    own table has GB/s with two decimals (nccl-tests): it is always written like that.
+    Rates are GB/s, or MB/s where nothing reaches 1 GB/s; times are us. `coarse` is for a benchmark
+    whose own table has GB/s with two decimals (nccl-tests): it is always written like that.
     """
     if unit == "B/s":
         if coarse or largest >= RATE_UNITS["GB/s"]:
@@ -178,7 +194,8 @@ def format_decimal(number: float, decimals: int) -> str:
     rounds up.
     """
     scaled = abs(number) * 10**decimals
-    steps = math.floor(scaled + 0.5 + 4 * math.ulp(scaled))
+    error = 4 * math.ulp(scaled)
+    steps = math.floor(scaled + 0.5 + error)
     text = f"{steps / 10**decimals:.{decimals}f}"
     if "." in text:
         text = text.rstrip("0").rstrip(".")
@@ -194,15 +211,20 @@ def format_ratio(ratio: float | None) -> str:
     """
     if ratio is None:
         return "-"
-    decimals = 1 if ratio >= 0.05 or ratio <= 0 else -math.floor(math.log10(ratio))
-    return f"{format_decimal(ratio, decimals)} x"
+    decimals = 1
+    if 0 < ratio < 0.05:
+        decimals = -math.floor(math.log10(ratio))
+    number = format_decimal(ratio, decimals)
+    return f"{number} x"
 
 
 def format_duration(seconds: float) -> str:
     """Write a duration: ``"0:42"``, ``"1:02:03"``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    if hours:
+        return f"{hours}:{minutes:02}:{rest:02}"
+    return f"{minutes}:{rest:02}"
 
 
 _MAX_SIZES = 10_000
@@ -220,34 +242,45 @@ class Sweep:
     program: str = ""
 
     def __post_init__(self) -> None:
-        """Raise RequestError for an invalid or endless sweep, and for a last size that a program skips."""
-        grows = self.step > 0 or (self.factor > 1 and self.first > 0)
-        ends = f"from {format_size(self.first)} to {format_size(self.last)}"
-        how = (
-            f"with {f'steps of {format_size(self.step)}' if self.step else f'factor {self.factor}'}"
-        )
-        steps = (self.last - self.first) // self.step if self.step else 0
-        if not 0 <= self.first <= self.last or not grows or steps >= _MAX_SIZES:
+        """Raise RequestError for an invalid or endless sweep, or a last size that is skipped."""
+        if not self._is_valid():
             raise RequestError(
-                f"Invalid range of sizes: {ends} {how}.",
+                f"Invalid range of sizes: {self}.",
                 hint=f"Set both -b and -e: each has a default. At most {_MAX_SIZES} steps.",
             )
-        reached = [*self.sizes()][-2:][0]
+        reached = self._last_but_one()
         if self.program and self.last not in {reached, self._next(reached)}:
+            shown = format_size(reached)
             raise RequestError(
-                f"{format_size(self.last)} would not be measured: {ends} {how}, {self.program} "
-                "stops at "
-                f"{format_size(reached)}.",
-                hint=(
-                    f"Make {format_size(reached)} the largest size (-e), or choose steps that "
-                    "reach yours."
-                ),
+                f"{format_size(self.last)} would not be measured: {self}, {self.program} stops at "
+                f"{shown}.",
+                hint=f"Make {shown} the largest size (-e), or choose steps that reach yours.",
             )
+
+    def __str__(self) -> str:
+        """Write it for messages."""
+        how = f"steps of {format_size(self.step)}" if self.step else f"factor {self.factor}"
+        return f"from {format_size(self.first)} to {format_size(self.last)} with {how}"
+
+    def _is_valid(self) -> bool:
+        """Return whether it ascends, and ends soon."""
+        if not 0 <= self.first <= self.last:
+            return False
+        if self.step:
+            steps = (self.last - self.first) // self.step
+            return self.step > 0 and steps < _MAX_SIZES
+        return self.factor > 1 and self.first > 0
+
+    def _last_but_one(self) -> int:
+        """Return the last size before `last`; of one size, that."""
+        return [*self.sizes()][-2:][0]
 
     def words(self) -> tuple[str, ...]:
         """Return it as the options that nccl-tests take."""
-        how = ("-i", str(self.step)) if self.step else ("-f", str(self.factor))
-        return ("-b", str(self.first), "-e", str(self.last), *how)
+        ends = ("-b", str(self.first), "-e", str(self.last))
+        if self.step:
+            return (*ends, "-i", str(self.step))
+        return (*ends, "-f", str(self.factor))
 
     def sizes(self) -> Iterator[int]:
         """Yield the sizes. The last one is always among them."""
