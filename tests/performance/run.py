@@ -178,7 +178,7 @@ def main() -> None:
         many_small(folder, 100 if quick else 613)
     simulate(100 if quick else 2000)
     store_of(*((200, 1, 20) if quick else (10_000, times, 1000)))
-    sweeps(*((2, (8, 64, 232)) if quick else (12,)))
+    sweeps(2 if quick else 12)
 
 
 if __name__ == "__main__":

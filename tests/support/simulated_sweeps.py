@@ -34,6 +34,8 @@ class Cluster:
     bad_nodes: Mapping[str, float] = field(default_factory=dict)
     bad_links: Mapping[frozenset[str], float] = field(default_factory=dict)
     bad_nics: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    bad_servers: Mapping[str, float] = field(default_factory=dict)
+    """Nodes whose tests are slower if they are the server, the first of a pair."""
     bad_uplinks: Mapping[str, float] = field(default_factory=dict)
     """Group → how much slower tests with other groups are."""
     group_of: Mapping[str, str] = field(default_factory=dict)
@@ -57,6 +59,12 @@ class Cluster:
     """The part of tests that fail by chance."""
     sums: bool = False
     """Whether a test takes the mean of its nodes' times, and not the time of the slowest."""
+    step: float = 0.0
+    """In which steps figures are printed; 0: they are not rounded."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Node → why its tests fail, if always for the same reason."""
+    varied: bool = False
+    """Whether other tests fail each for a reason of its own."""
     seed: int = 0
     nics: Sequence[str] = ()
     """NICs that a test without a rail measures one by one; none: tests have one figure."""
@@ -64,17 +72,24 @@ class Cluster:
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
         self.tests = 0
+        self.shown = 0
+        """How many tests a fault made slower, or failed."""
         self._speed = {node: math.exp(self.chance.gauss(0, self.spread)) for node in self.nodes}
 
     def measure(self, test: SweepTest, number: int = 1) -> SweepResult:
         self.tests += 1
         faults = [self._shown(self.bad_nodes.get(node, 0.0)) for node in test.nodes]
+        faults[0] = max(faults[0], self.bad_servers.get(test.nodes[0], 0.0))
         path = self._shown(self._path(test))
+        types = [self.types.get(node, 1.0) for node in test.nodes]
+        nic = max((self._nic(test, each) for each in (test.rail, *self.nics)), default=0.0)
+        self.shown += max(*faults, path, nic, 1 - min(types)) > 0
         if max(*faults, path) >= 1 or self.chance.random() < self.failures:
-            return SweepResult(test, SweepOutcome.FAILED, round=number, reason="The test failed.")
-        pairs = zip(test.nodes, faults, strict=True)
+            return SweepResult(test, SweepOutcome.FAILED, round=number, reason=self._reason(test))
+        natures = [self._speed[node] for node in test.nodes]
         speeds = [
-            self._speed[node] * self.types.get(node, 1.0) * (1 - fault) for node, fault in pairs
+            nature * of_type * (1 - fault)
+            for nature, of_type, fault in zip(natures, types, faults, strict=True)
         ]
         slowest = len(speeds) / sum(1 / speed for speed in speeds) if self.sums else min(speeds)
         figure = TYPICAL * min(slowest, 1 - path) * math.exp(self.noise * self._deviation())
@@ -83,7 +98,23 @@ class Cluster:
         if self.nics and not test.rail:
             each = {nic: figure * (1 - self._nic(test, nic)) for nic in self.nics}
             return SweepResult(test, SweepOutcome.OK, min(each.values()), number, nics=each)
-        return SweepResult(test, SweepOutcome.OK, figure * (1 - self._nic(test, test.rail)), number)
+        return self._printed(test, figure * (1 - self._nic(test, test.rail)), number)
+
+    def _reason(self, test: SweepTest) -> str:
+        """Return why a test fails: always for the same reason, or one of its own."""
+        known = [self.reasons[node] for node in test.nodes if node in self.reasons]
+        if known:
+            return known[0]
+        return f"Stopped at size {self.tests}." if self.varied else "The test failed."
+
+    def _printed(self, test: SweepTest, figure: float, number: int) -> SweepResult:
+        """Return a result with the figure as it is printed."""
+        if not self.step:
+            return SweepResult(test, SweepOutcome.OK, figure, number)
+        printed = round(figure / self.step) * self.step
+        if not printed:
+            return SweepResult(test, SweepOutcome.UNUSABLE, round=number, reason="Too small.")
+        return SweepResult(test, SweepOutcome.OK, printed, number, step=self.step)
 
     def slow(self) -> set[str]:
         """Return healthy nodes that are more than 9 % slower than the median by nature."""

@@ -132,11 +132,8 @@ def print_answer(
     else:
         text = terminal.drawn(render_sweep, report, how.form)
     terminal.write_drawn(text)
-    if len(diagnosis.suspects) > diagnosis.slow_path:
-        return Exit.BAD_ANSWER
-    if diagnosis.undecided or diagnosis.contradiction or unfinished:
-        return Exit.UNTRUSTED
-    return Exit.BAD_ANSWER if diagnosis.slow_path else Exit.FINE
+    path_only = len(diagnosis.suspects) == diagnosis.slow_path
+    return Exit.UNTRUSTED if unfinished and path_only else diagnosis.status
 
 
 MODES = ("diagnose", "pairs", "single", "rails")

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fabbench.model.errors import Exit
 from fabbench.model.log import Outcome
 
 
@@ -153,3 +154,12 @@ class Diagnosis:
     nodes: Sequence[str]
     links: tuple[int, int]
     """How many pairs of nodes were tested, and how many there are."""
+
+    @property
+    def status(self) -> Exit:
+        """Return the exit status that these conclusions mean."""
+        if len(self.suspects) > self.slow_path:
+            return Exit.BAD_ANSWER
+        if self.undecided or self.contradiction:
+            return Exit.UNTRUSTED
+        return Exit.BAD_ANSWER if self.slow_path else Exit.FINE
