@@ -9,18 +9,19 @@ import random
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import process_time
 from typing import TypeAlias
 
 from fabbench.model.errors import Exit
+from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.log import METRICS
 from fabbench.sweep.analyze import CONFIDENCE, diagnosis
 from fabbench.sweep.diagnose import DiagnosePlanner
 from fabbench.sweep.fit import fit
 from fabbench.sweep.planner import all_pairs
 from fabbench.sweep.readings import Readings
-from fabbench.sweep.values import Diagnosis, Suspect, SuspectKind
+from fabbench.sweep.values import Suspect, SuspectKind
 from tests.support.simulated_sweeps import TYPICAL, Cluster, blocks, named
 
 NOISES = (0.03, 0.05, 0.08)
@@ -126,7 +127,7 @@ def a_rail_of_some(chance: random.Random, cluster: Cluster) -> Collection[str]:
     slow = slowness(chance)
     some = chance.sample(list(cluster.nodes), max(len(cluster.nodes) // 4, 2))
     cluster.bad_nics = {(node, rail): slow for node in some}
-    return {rail}
+    return {f"{compress_hostlist(sorted(some))}:{rail}"}
 
 
 def all_nics_of_one(chance: random.Random, cluster: Cluster) -> Collection[str]:
@@ -181,7 +182,7 @@ KINDS: Mapping[str, Kind] = {
     "a third slow, logs": Kind([a_third_slow], counts=(6, 7, 9, 12, 16), logs=True),
     "three types": Kind([three_types], counts=(8, 9, 16)),
     "islands 1:1": Kind([islands(1, 1)], counts=(8, 16, 32)),
-    "islands 3:1, one bad": Kind([islands(3, 1), bad_nodes(1)], counts=(8, 16, 32)),
+    "islands 5:3, one bad": Kind([islands(5, 3), bad_nodes(1)], counts=(8, 16, 32)),
     "failed pair": Kind([links(1, failing)], counts=(4, 5, 6, 8), pairs=True),
     "failed pair, logs": Kind([links(1, failing)], counts=(4, 5, 6, 8, 16), logs=True),
     "three failed pairs, logs": Kind([links(3, failing)], counts=(6, 8, 16), logs=True),
@@ -341,7 +342,9 @@ def _percent(part: int, whole: int) -> str:
 
 def sweeps(times: int, chosen: Sequence[str] = ()) -> None:
     """Print a table of all kinds, or of those with the names chosen, and the rates."""
-    print("| nodes | cluster | sweeps | named | wrong | silent | 0 / 1 / 4 | tests | most | longest |")
+    print(
+        "| nodes | cluster | sweeps | named | wrong | silent | 0 / 1 / 4 | tests | most | longest |"
+    )
     print("|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|", flush=True)
     everything: list[Found] = []
     for found in all_sweeps(times, chosen):

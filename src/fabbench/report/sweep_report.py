@@ -168,6 +168,7 @@ def sweep_document(report: SweepReport) -> dict[str, object]:
         "groups_found": diagnosis.found,
         "suspects": [_record("bad", each) for each in diagnosis.suspects],
         "undecided": [_record("undecided", each) for each in diagnosis.undecided],
+        "failed_once": diagnosis.failed_once,
         "by_chance": [_record("by chance", each) for each in diagnosis.by_chance],
         "differences": list(diagnosis.differences),
         "left_out": [{"source": source, "reason": reason} for source, reason in report.left_out],
@@ -193,6 +194,7 @@ def _record(verdict: str, suspect: Suspect) -> dict[str, Any]:
         **known,
         "confidence": confidence,
         "evidence": suspect.evidence,
+        "cannot_run": suspect.cannot_run,
     }
 
 
@@ -205,19 +207,36 @@ _NODE = re.compile(
 def cordon_commands(diagnosis: "Diagnosis", program: str) -> Iterator[str]:
     """Yield shell commands that take bad nodes out of service.
 
-    What is between nodes gets a comment.
+    What is no fault of a node's hardware gets a comment.
     """
-    reasons, others = dict[str, str](), list[str]()
+    reasons: dict[str, str] = {}
+    comments: list[str] = []
     for suspect in diagnosis.suspects:
-        if suspect.kind is SuspectKind.LINK or not suspect.nodes:
-            kind = "path" if suspect.kind is SuspectKind.GROUP else suspect.kind
-            others.append(
-                f"# {kind} {one_line(suspect.name)}: no command; its nodes are fine with others"
-            )
-        else:
-            reasons = {**dict.fromkeys(suspect.nodes, f"{suspect.kind} {suspect.name}"), **reasons}
-    yield from (cordon_command(program, node, reason) for node, reason in reasons.items())
-    yield from others
+        why = _why_no_command(suspect, len(diagnosis.nodes))
+        if why:
+            comments.append(f"# {_noun(suspect)} {one_line(suspect.name)}: no command; {why}")
+            continue
+        for node in suspect.nodes:
+            reasons.setdefault(node, f"{suspect.kind} {suspect.name}")
+    for node, reason in reasons.items():
+        yield cordon_command(program, node, reason)
+    yield from comments
+
+
+def _noun(suspect: Suspect) -> str:
+    is_path = suspect.kind is SuspectKind.GROUP and not suspect.nodes
+    return "path" if is_path else suspect.kind.value
+
+
+def _why_no_command(suspect: Suspect, count: int) -> str:
+    """Return why no node of a suspect is taken out of service, of so many nodes; empty: they are."""
+    if suspect.cannot_run:
+        return "install what is missing: nothing shows that its hardware is bad"
+    if suspect.kind is SuspectKind.RAIL and len(suspect.nodes) == count:
+        return "all nodes have it: look at its switch"
+    if suspect.kind is SuspectKind.LINK or not suspect.nodes:
+        return "its nodes are fine with others"
+    return ""
 
 
 def cordon_command(program: str, node: str, reason: str) -> str:

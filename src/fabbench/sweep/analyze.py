@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,9 +14,10 @@ from fabbench.model.messages import counted, listed, quoted
 from fabbench.model.units import format_decimal
 from fabbench.sweep.beliefs import DOUBTED, all_healthy
 from fabbench.sweep.evidence import EvidenceWriter
-from fabbench.sweep.explained import Unexplained, unexplained
+from fabbench.sweep.explained import Unexplained, accounted_for, slow_now_and_then, unexplained
 from fabbench.sweep.fit import SURE, TOLERANCE, Fit, FittedClass, below_best, fit
-from fabbench.sweep.groups import FEW, Grouping
+from fabbench.sweep.groups import FEW, Grouping, valley
+from fabbench.sweep.rails import joined_by_rail, slow_rails
 from fabbench.sweep.readings import Flags, Readings
 from fabbench.sweep.values import Diagnosis, NodeGroup, Suspect, SuspectKind, pair_text
 
@@ -47,18 +48,23 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
     """Name what a fit shows to be bad, or possibly bad."""
     everything = [*_suspects(readings, fitted, confidence)]
     everything.sort(key=lambda each: -each.confidence)
-    contradiction = _contradiction(fitted, confidence)
+    certain = [each for each in everything if each.confidence >= confidence]
+    contradiction = _contradiction(fitted, confidence, certain)
     path: list[Suspect] = []
     suspects: list[Suspect] = []
-    if not contradiction:
+    if contradiction:
+        certain = []
+    else:
         path += _slow_path(readings, fitted, confidence)
         suspects += path
-        suspects += [each for each in everything if each.confidence >= confidence]
+        suspects += slow_rails(fitted, confidence)
+        suspects += joined_by_rail(certain)
     explained: set[str] = set()
     for each in suspects:
         if each.kind is SuspectKind.GROUP:
             explained.update(each.nodes)
-    rest = [each for each in everything if each not in suspects]
+    called_bad = {each.name for each in certain}
+    rest = [each for each in everything if each.name not in called_bad]
     groups = list(_groups(readings, fitted))
     slow_groups = [*_slow_groups(readings, fitted, groups)]
     undecided = [each.suspect for each in slow_groups if not each.known]
@@ -66,8 +72,12 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
     # Only a slow type that is known excuses its tests.
     accounted = [*suspects, *undecided, *(each.suspect for each in slow_groups)]
     others = [*unexplained(fitted, accounted)]
-    undecided += _odd(readings, fitted, confidence, [each for each in others if not each.by_chance])
-    by_chance = _odd(readings, fitted, confidence, [each for each in others if each.by_chance])
+    once = [each for each in others if each.once]
+    flaky = slow_now_and_then(fitted, once)
+    undecided += _now_and_then(readings, fitted, confidence, flaky)
+    undecided += _odd(readings, fitted, confidence, [each for each in others if not each.once])
+    chance = [each for each in once if flaky.isdisjoint(each.nodes)]
+    by_chance = _odd(readings, fitted, confidence, chance)
     if not (suspects or undecided or contradiction):
         contradiction = _too_noisy(fitted)
     found = fitted.groups is not None and not fitted.groups.given
@@ -81,6 +91,7 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         suspects=suspects,
         undecided=undecided,
         by_chance=list(by_chance),
+        failed_once=any(each.tests.any_failed(each.row) for each in chance),
         differences=[each.suspect.evidence for each in slow_groups if each.known],
         required=confidence,
         typicals=_typicals(readings, fitted),
@@ -89,6 +100,19 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         nodes=tuple(readings.nodes),
         links=(len(np.unique(fitted.pairs.links(count))), math.comb(count, 2)),
     )
+
+
+def _now_and_then(
+    readings: Readings, fitted: Fit, confidence: float, nodes: Collection[int]
+) -> Iterator[Suspect]:
+    """Yield nodes that are slow now and then as suspects."""
+    if not nodes:
+        return
+    writer = EvidenceWriter(readings, fitted, confidence)
+    for node in sorted(nodes):
+        name = fitted.nodes[node]
+        chance = float(fitted.bad[node])
+        yield Suspect(SuspectKind.NODE, name, (name,), chance, writer.of_node(node))
 
 
 def _odd(
@@ -203,7 +227,7 @@ def _medians(each: FittedClass, fitted: Fit) -> Iterator[tuple[int, float]]:
             yield series, float(np.median(each.tests.values[chosen]))
 
 
-def _contradiction(fitted: Fit, confidence: float) -> str:
+def _contradiction(fitted: Fit, confidence: float, certain: Sequence[Suspect]) -> str:
     """Return why those who look bad cannot all be bad, as a sentence; empty if they can."""
     accused = fitted.bad >= confidence
     number = int(accused.sum())
@@ -214,6 +238,8 @@ def _contradiction(fitted: Fit, confidence: float) -> str:
             f"{number} of {count} nodes are slow with the others: so many are of another "
             "type, switch or setting."
         )
+    if number and (speeds := _speeds_of_healthy(fitted, certain)):
+        return speeds
     pairs = fitted.pairs
     fast = pairs.slower >= fitted.slow
     among = accused[pairs.members].all(axis=1)
@@ -232,6 +258,32 @@ def _contradiction(fitted: Fit, confidence: float) -> str:
             "between them is slow."
         )
     return ""
+
+
+def _speeds_of_healthy(fitted: Fit, certain: Sequence[Suspect]) -> str:
+    """Return that what does not look bad has two speeds; empty: it has one."""
+    if fitted.groups is not None:
+        return ""
+    others: list[float] = []
+    for each in fitted.of_two():
+        left = ~accounted_for(fitted, each, certain) & ~each.failed
+        others += each.slower[left].tolist()
+    if len(others) < _TWO_SPEEDS:
+        return ""
+    slower = np.array(others)
+    none = -np.inf
+    limit = valley(slower, none, -1.5 * fitted.tolerated)
+    if limit == none:
+        return ""
+    slow = int((slower < limit).sum())
+    return (
+        f"Of the others' {len(slower)} tests, {slow} are slow too: the nodes are of several types, "
+        "or a path between them is slow."
+    )
+
+
+_TWO_SPEEDS = 6
+"""Of fewer tests, two speeds may be chance."""
 
 
 def _too_noisy(fitted: Fit) -> str:
@@ -334,7 +386,7 @@ def _broken(readings: Readings, fitted: Fit) -> Iterator[Suspect]:
         why = quoted(reason).rstrip(".")
         tests = counted(len(failed), "test")
         evidence = f"{name} cannot run it: {why}. All of its {tests} end so, and no others."
-        yield Suspect(SuspectKind.NODE, name, (name,), 1.0, evidence)
+        yield Suspect(SuspectKind.NODE, name, (name,), 1.0, evidence, cannot_run=True)
 
 
 def _without_figure(fitted: Fit) -> set[int]:

@@ -8,6 +8,7 @@ the rest no longer help.
 """
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -126,6 +127,30 @@ class _History:
         counts = np.concatenate((self._times, self._times[both]))
         self.tested: Ints = np.bincount(ends, counts, self._count)
         """Node → number of its tests."""
+        self._served = Counter[int]()
+        """Node → in how many tests it was the server."""
+        self._pairs_served = Counter[tuple[int, int]]()
+        """Server and client → the number of their tests."""
+        for each in fitted.of_two():
+            servers = each.tests.server
+            clients = each.tests.members.sum(axis=1) - servers
+            roles = np.stack((servers, clients), axis=1)
+            self._served.update(servers.tolist())
+            self._pairs_served.update(map(tuple, roles.tolist()))
+
+    def served_less(self, pair: Sequence[int]) -> Sequence[int]:
+        """Return two nodes, first the one that was the server less often: a direction may be slow.
+
+        In tests of this pair, else in all.
+        """
+
+        def times(node: int) -> tuple[int, float]:
+            (other,) = {*pair} - {node}
+            of_pair = self._pairs_served[node, other]
+            tests = max(float(self.tested[node]), 1.0)
+            return of_pair, self._served[node] / tests
+
+        return sorted(pair, key=times)
 
     def partners(self, node: int) -> Mapping[int, int]:
         """Return the nodes that a node was tested with, and how often."""
@@ -215,8 +240,8 @@ class _Plan:
 
     def _test(self, *nodes: int) -> SweepTest:
         self._free[[*nodes]] = False
-        names = [self._fit.nodes[node] for node in nodes]
-        return SweepTest(tuple(sorted(names)))
+        roles = nodes if self._alone else self._history.served_less(nodes)
+        return SweepTest(tuple(self._fit.nodes[node] for node in roles))
 
     def _among(self) -> Iterator[SweepTest]:
         """Yield pairs of bad nodes, each with two others: if they are fast, a path is slow."""

@@ -15,6 +15,15 @@ _LONGEST = 90
 """Characters of the reason why a test failed."""
 _MANY = 20
 """Of more figures than these, the range is that of 90 % of them."""
+_TELLING = 2
+"""As many tests in each role tell a direction that is slow."""
+_MOSTLY = 0.8
+"""In this part of its tests in one role, a node is slow if that direction is."""
+
+
+_SERVER = "as server"
+_CLIENT = "as client"
+_OTHER_ROLE = {_SERVER: _CLIENT, _CLIENT: _SERVER}
 Array = TypeVar("Array", Floats, Ints, Flags)
 Label = TypeVar("Label", int, str)
 
@@ -28,6 +37,7 @@ class EvidenceWriter:
         self._bad: Flags = fitted.bad >= confidence
         # All tests, of one class after another.
         self._sizes = self._of_classes(lambda each: each.tests.size)
+        self._server = self._all(lambda each: each.tests.server)
         self._values = self._all(lambda each: each.tests.values)
         self._failed: Flags = np.isnan(self._values)
         slower = self._all(lambda each: each.slower)
@@ -53,7 +63,28 @@ class EvidenceWriter:
         others[node] = False
         among_bad = self._meeting(others)
         what = "pairs with healthy nodes" if others.any() else "pairs"
-        return f"{name} {self._often(pairs & ~among_bad, what)}."
+        shown = pairs & ~among_bad
+        role = self._direction(node, shown)
+        if not role:
+            return f"{name} {self._often(shown, what)}."
+        as_server = self._server == node
+        in_role = as_server if role == _SERVER else ~as_server
+        own = shown & in_role
+        other = _OTHER_ROLE[role]
+        often = self._often(own, f"{what} {role}", f", and is fine {other}")
+        return f"{name} {often}."
+
+    def _direction(self, node: int, tests: Flags) -> str:
+        """Return the role in which alone a node is slow; empty: in both, or too few tests show."""
+        as_server = self._server == node
+        slow_as_server = self._slow[tests & as_server]
+        slow_as_client = self._slow[tests & ~as_server]
+        if min(len(slow_as_server), len(slow_as_client)) < _TELLING:
+            return ""
+        as_often = (float(slow_as_server.mean()), float(slow_as_client.mean()))
+        if max(as_often) < _MOSTLY or min(as_often) > 1 - _MOSTLY:
+            return ""
+        return _SERVER if as_often[0] > as_often[1] else _CLIENT
 
     def of_nic(self, node: int, rail: str) -> str:
         """Return the evidence against one NIC of a node."""

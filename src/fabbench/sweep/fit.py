@@ -76,6 +76,15 @@ class FittedClass:
         """Return factor → the number of its tests."""
         return np.bincount(self.factor_of, minlength=len(self.pairs))
 
+    def any_failed(self, row: int) -> bool:
+        """Return whether any test of a factor failed."""
+        return bool(self.failed[self.tests_of(row)].any())
+
+    def tests_of(self, row: int) -> Ints:
+        """Return the tests of a factor."""
+        start, end = self.first[[row, row + 1]].tolist()
+        return self.order[start:end]
+
     @property
     def ends(self) -> Ints:
         """Return test × 2 → its first and its last node, or its only one twice."""

@@ -85,7 +85,7 @@ def proposals(tests: PairTests, slow: float, least: float, count: int) -> Iterat
     types = _types(count, pairs, slower, least)
     if types is not None:
         yield types
-    for limit in dict.fromkeys((slow, _valley(slower, slow, least))):
+    for limit in dict.fromkeys((slow, valley(slower, slow, least))):
         groups = _islands(count, pairs, slower >= limit)
         if groups is not None:
             yield _refined(groups, pairs, slower)
@@ -130,7 +130,7 @@ def _joined(clusters: Clusters, speeds: Floats, least: float) -> Clusters:
     joined: Clusters = []
     last: list[int] = []
     median = math.inf
-    for members in clusters:
+    for members in _with_nearest(clusters, speeds, least):
         own = float(np.median(speeds[members]))
         near = median - own <= least
         alone = len(members) == 1
@@ -141,6 +141,22 @@ def _joined(clusters: Clusters, speeds: Floats, least: float) -> Clusters:
             joined.append(last)
         median = float(np.median(speeds[last]))
     return joined
+
+
+def _with_nearest(clusters: Clusters, speeds: Floats, least: float) -> Iterator[list[int]]:
+    """Yield clusters, with nodes that are alone in the next slower one if that is the nearer."""
+    medians = [float(np.median(speeds[members])) for members in clusters]
+    differences: list[float] = (-np.diff(medians)).tolist()
+    apart = [math.inf, *differences, math.inf]
+    # Before each cluster, and after it: by how much the slower of two is slower.
+    waiting: list[int] = []
+    for number, members in enumerate(clusters):
+        from_faster, to_slower = apart[number : number + 2]
+        if len(members) == 1 and to_slower < min(from_faster, least):
+            waiting += members
+            continue
+        yield waiting + members
+        waiting = []
 
 
 def ranked(groups: Grouping, tests: PairTests) -> Grouping:
@@ -154,7 +170,7 @@ def ranked(groups: Grouping, tests: PairTests) -> Grouping:
     return Grouping(place[groups.of], names, apart=True, given=groups.given)
 
 
-def _valley(values: Floats, slow: float, least: float) -> float:
+def valley(values: Floats, slow: float, least: float) -> float:
     """Return what separates fast values from slow ones, of which there may be more, by two medians.
 
     Else `slow`.

@@ -36,7 +36,9 @@ class TestClass:
     between: bool
     """Whether the nodes of each test are of different groups."""
     members: Ints
-    """Test × role → index of the node, ascending in a row."""
+    """Test × slot → index of the node, ascending in a row."""
+    server: Ints
+    """Test → index of the node that was the first of the test: of a pair, the server."""
     series: Ints
     """Test → the number of what was measured: figures of one series can be compared."""
     kinds: int
@@ -79,6 +81,7 @@ class _Rows:
     def __init__(self) -> None:
         self.members = array("i")
         """The nodes of one test after another."""
+        self.server = array("i")
         self.series = array("H")
         self.values = array("f")
         self.rounded = array("f")
@@ -147,7 +150,8 @@ class Readings:
 
     def add(self, result: SweepResult) -> None:
         """Add a result."""
-        members = sorted(map(self.index, result.test.nodes))
+        roles = list(map(self.index, result.test.nodes))
+        members = sorted(roles)
         if result.outcome is SweepOutcome.UNUSABLE:
             self.unusable[tuple(members)] = result.reason
             return
@@ -157,6 +161,7 @@ class Readings:
         for rail, each in figures.items():
             rows = self._rows.setdefault((len(members), rail), _Rows())
             rows.members.extend(members)
+            rows.server.append(roles[0])
             rows.series.append(series)
             rows.values.append(self._value(each))
             rows.rounded.append(result.step / 2 / each if each else 0.0)
@@ -182,6 +187,7 @@ class Readings:
         for (size, rail), rows in self._rows.items():
             nodes: Ints = np.array(rows.members, dtype=np.int32)
             members = nodes.reshape(-1, size)
+            server: Ints = np.array(rows.server, dtype=np.int32)
             series: Ints = np.array(rows.series, dtype=np.int32)
             values: Floats = np.array(rows.values, dtype=np.float32)
             rounded: Floats = np.array(rows.rounded, dtype=np.float32)
@@ -201,6 +207,7 @@ class Readings:
                         between=between,
                         kinds=kinds,
                         members=members[chosen],
+                        server=server[chosen],
                         series=series[chosen],
                         sign=self._sign,
                         values=values[chosen],

@@ -84,6 +84,8 @@ class SuspectKind(StrEnum):
 
     NODE = "node"
     NIC = "nic"
+    RAIL = "rail"
+    """The NICs of one name, on all nodes or on several."""
     LINK = "link"
     GROUP = "group"
     """The path between a rack, a spine or any other group, and others."""
@@ -97,13 +99,15 @@ class Suspect:
 
     kind: SuspectKind
     name: str
-    """A node; NODE:NIC; NODE – NODE; or a group."""
+    """A node; NODE:NIC; NODES:NIC or the NIC of all nodes; NODE – NODE; or a group."""
     nodes: tuple[str, ...]
     confidence: float
     """The chance that it is bad, between 0 and 1."""
     evidence: str
     rail: str = ""
     """The NIC that a NIC or a link is of, if each was tested."""
+    cannot_run: bool = False
+    """Whether it is a node that cannot run the program: nothing is known of its hardware."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +143,9 @@ class Diagnosis:
     undecided: Sequence[Suspect]
     """What may be bad, the likeliest first; then nodes of which nothing is known."""
     by_chance: Sequence[Suspect] = ()
-    """Pairs that were slow or failed, and were not when they were tested again."""
+    """Pairs that were slow or failed once, and were not when they were tested again."""
+    failed_once: bool = False
+    """Whether one of these failed: that is no noise, so that the answer is in doubt."""
     differences: Sequence[str] = ()
     """Groups that are slower than others by their type or by the user's word, as sentences."""
     required: float
@@ -160,6 +166,6 @@ class Diagnosis:
         """Return the exit status that these conclusions mean."""
         if len(self.suspects) > self.slow_path:
             return Exit.BAD_ANSWER
-        if self.undecided or self.contradiction:
+        if self.undecided or self.contradiction or self.failed_once:
             return Exit.UNTRUSTED
         return Exit.BAD_ANSWER if self.slow_path else Exit.FINE

@@ -109,6 +109,17 @@ def test_commands_that_take_nodes_out_are_printed() -> None:
     )
 
 
+def test_no_node_is_taken_out_for_its_software_or_for_a_whole_rail() -> None:
+    said = report(BAD).diagnosis
+    missing = replace(said.suspects[0], cannot_run=True)
+    rail = Suspect(SuspectKind.RAIL, "mlx5_2", tuple(said.nodes), 1.0, "", "mlx5_2")
+    some = Suspect(SuspectKind.RAIL, "node-[1-2]:mlx5_2", ("node-1", "node-2"), 1.0, "", "mlx5_2")
+    said = replace(said, suspects=[missing, rail, some])
+    commands = list(cordon_commands(said, "kubectl"))
+    assert commands[:2] == ["kubectl cordon -- node-1", "kubectl cordon -- node-2"]
+    assert [line.split(":")[0] for line in commands[2:]] == ["# node node-5", "# rail mlx5_2"]
+
+
 @pytest.mark.parametrize("program", CORDON)
 @pytest.mark.parametrize(
     "name", ["-l=x", "--all", "ALL", "all", "n[1-9]", "a,b", "a b", "x\nreboot", "$(reboot)", ""]

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
+from fabbench.model.errors import Exit
 from fabbench.model.log import METRICS
 from fabbench.sweep.analyze import diagnosis
 from fabbench.sweep.diagnose import DiagnosePlanner
 from fabbench.sweep.explained import odd_tests
 from fabbench.sweep.fit import fit
-from fabbench.sweep.planner import all_pairs
+from fabbench.sweep.planner import all_pairs, rails
 from fabbench.sweep.readings import Readings
 from fabbench.sweep.values import (
     Diagnosis,
@@ -216,3 +217,78 @@ def test_where_noise_is_larger_than_the_tolerance_nothing_is_called_fine() -> No
         noisy += said.spread > 0.11
         assert said.spread < 0.11 or said.suspects or said.undecided or said.contradiction
     assert noisy
+
+
+def test_a_test_that_failed_once_leaves_the_answer_in_doubt() -> None:
+    cluster = Cluster(EIGHT, noise=0.02)
+    readings = cluster.readings(each for _ in range(3) for each in all_pairs(EIGHT))
+    readings.add(SweepResult(SweepTest(("node-1", "node-2")), SweepOutcome.FAILED, reason="Died."))
+    said = diagnosis(readings, fit(readings))
+    assert (said.undecided, said.failed_once, said.status) == ([], True, Exit.UNTRUSTED)
+
+
+def test_a_test_that_was_slow_once_is_chance() -> None:
+    cluster = Cluster(EIGHT, noise=0.02)
+    readings = cluster.readings(each for _ in range(3) for each in all_pairs(EIGHT))
+    readings.add(SweepResult(SweepTest(("node-1", "node-2")), SweepOutcome.OK, 40e9))
+    said = diagnosis(readings, fit(readings))
+    assert ([each.nodes for each in said.by_chance], said.status) == (
+        [("node-1", "node-2")],
+        Exit.FINE,
+    )
+
+
+def test_a_node_that_is_slow_once_with_several_partners_is_no_chance() -> None:
+    cluster = Cluster(EIGHT, noise=0.02)
+    readings = cluster.readings(each for _ in range(3) for each in all_pairs(EIGHT))
+    for partner in ("node-1", "node-3", "node-5"):
+        readings.add(SweepResult(SweepTest(("node-2", partner)), SweepOutcome.OK, 40e9))
+    said = diagnosis(readings, fit(readings))
+    assert "node-2" in {each.name for each in (*said.suspects, *said.undecided)}
+    assert said.status is not Exit.FINE
+
+
+@pytest.mark.parametrize("count", [8, 9, 16])
+def test_of_three_types_no_node_is_bad(count: int) -> None:
+    nodes = named(count)
+    a_third = count // 3
+    types = dict.fromkeys(nodes[:a_third], 0.7) | dict.fromkeys(nodes[a_third : 2 * a_third], 0.4)
+    for seed in range(4):
+        cluster = Cluster(nodes, types=types, noise=0.05, seed=seed)
+        planner = DiagnosePlanner(nodes, METRICS["busbw"], seed=seed)
+        readings, _ = cluster.carried_out(planner)
+        said = diagnosis(readings, fit(readings))
+        assert not said.suspects
+        assert said.status is Exit.UNTRUSTED
+
+
+RAILS = ("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3")
+
+
+def test_a_slow_rail_is_one_suspect_that_is_no_nodes_fault() -> None:
+    cluster = Cluster(EIGHT, nics=RAILS, bad_nics={(node, "mlx5_2"): 0.6 for node in EIGHT})
+    (suspect,) = cluster.diagnosed(all_pairs(EIGHT)).suspects
+    assert (suspect.kind, suspect.name, suspect.nodes) == ("rail", "mlx5_2", tuple(EIGHT))
+    assert "mlx5_2 of all 8 nodes is 2.5x slower" in suspect.evidence
+
+
+def test_rails_that_are_tested_one_by_one_are_compared_too() -> None:
+    cluster = Cluster(EIGHT, bad_nics={(node, "mlx5_1"): 0.5 for node in EIGHT}, noise=0.02)
+    said = cluster.diagnosed(rails(EIGHT, RAILS, rounds=3))
+    assert [each.name for each in said.suspects] == ["mlx5_1"]
+
+
+def test_slow_nics_of_one_rail_are_one_suspect() -> None:
+    nodes = named(12)
+    cluster = Cluster(nodes, nics=RAILS, bad_nics={(node, "mlx5_2"): 0.6 for node in nodes[:3]})
+    said = cluster.diagnosed(all_pairs(nodes))
+    assert [(each.kind, each.name) for each in said.suspects] == [("rail", "node-[00-02]:mlx5_2")]
+
+
+def test_a_node_that_is_slow_in_one_direction_is_named_with_it() -> None:
+    cluster = Cluster(EIGHT, bad_servers={"node-4": 0.5}, noise=0.02)
+    planner = DiagnosePlanner(EIGHT, METRICS["busbw"])
+    readings, _ = cluster.carried_out(planner)
+    (suspect,) = diagnosis(readings, fit(readings)).suspects
+    assert suspect.name == "node-4"
+    assert "as server, and is fine as client" in suspect.evidence
