@@ -1,220 +1,23 @@
 """Collects what NCCL's debug lines state: networks, providers, channels, versions, complaints.
 
 The wordings and the versions they belong to: docs/formats.md. transport.py draws the conclusions.
-Ranks that wait for each other: PyTorch's ProcessGroupNCCL.cpp (1.12 to 2.11), torchfrtrace, NCCL's
-RAS (2.24 to 2.30).
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from fabbench.catalog.warnings import error_follows
+from fabbench.evidence.hangs import Hangs, is_sign
 from fabbench.evidence.known_errors import (
     HARMLESS,
     NOT_THE_NETWORK,
     PLUGIN_FAILED,
     exit_status,
-    finding,
     matching_errors,
 )
 from fabbench.model.log import Finding
-from fabbench.model.messages import listed
 from fabbench.model.patterns import lazy
-
-_WAITS = lazy(
-    r"Watchdog caught collective operation timeout: WorkNCCL\((?:SeqNum=(?P<number>\d+), "
-    r")?OpType=(?P<call>\w+)"
-    r"(?:, NumelIn=(?P<elements>\d+))?(?:.*?Timeout\(ms\)=(?P<limit>\d+))?"
-)
-_RANK = lazy(r"\[(?:rank|Rank |PG [^]]*Rank )(\d+)\]")
-_WORK = lazy(
-    r"\[PG ([^]]*?) ?Rank \d+\].{0,300}[Ll]ast enqueued (?:NCCL )?work: (-?\d+), last completed "
-    r"(?:NCCL )?work: -?\d+"
-)
-_NOT_JOINING = lazy(
-    r"Not all ranks joining|Collective sequence number: \d+ has errors|best knowledge, .*lagging"
-)
-_RAS_HEAD = lazy(
-    r"^\s*(?:#\d+-\d+ \([\da-f]+\) |(?!ERROR))(INCOMPLETE|DEAD|ERROR|TIMEOUT|MISMATCH)\s*$"
-)
-_DETAIL = lazy(
-    r"^\s+(?:Communicator ranks have|Missing communicator|The missing rank|Process \d+ on "
-    r"node|Encountered \d+ comm"
-    r"|\d+ (?:ranks? (?:ha\w+ (?:not )?(?:launched|status)|reported)|job "
-    r"process)|(?:Initializat|Asynchr)\w+ error"
-    r"|Rank \d+ (?:--|has (?:not )?(?:launched|status)|reported )|(?:- )?\[[\d, ]+\] "
-    r"(?:joined|finished) .*ctive #)"
-    r"|(?:^|[\s:])(?:collective: \S+|[Mm]issing ranks(?::| are) \{[\d, ]*\}|error msg: Culprit "
-    r"rank.*)$"
-)
-_RAS_ROW = lazy(
-    r"^\s+\d+\s+\d+(?:\s+\d+(?:-\d+)?){4}\s+(?:NOCOMM|INIT|RUNNING|FINALIZE|ABORT|MISMATCH)\b"
-)
-_RAS_CODES = {
-    "INCOMPLETE": "ras-incomplete",
-    "DEAD": "ras-incomplete",
-    "ERROR": "ras-error",
-    "TIMEOUT": "ras-timeout",
-    "MISMATCH": "ras-mismatch",
-}
-"""What NCCL's RAS prints → the finding."""
-_MOST_DETAILS = 6
-"""Lines of a report that a finding quotes."""
-_PATTERNS = (_WAITS, _WORK, _NOT_JOINING, _RAS_HEAD, _DETAIL, _RAS_ROW)
-_WORDS = (  # noqa: SIM905 - a list would take one line per word
-    "Watchdog caught|ast enqueued|ranks joining|issing ranks|collective: |ommunicator|missing "
-    "rank|INCOMPLETE| on node"
-    "|launched|job process|RUNNING|INIT|FINALIZE|ABORT|DEAD|TIMEOUT|MISMATCH|ERROR|NOCOMM"
-    "|lagging|collective #|reported|ion error|ous error|has errors|Culprit|information not found"
-).split("|")
-
-
-def is_sign(text: str) -> bool:
-    """Return whether a line is one of those that are collected."""
-    return any(map(text.__contains__, _WORDS)) and any(
-        pattern.search(text) for pattern in _PATTERNS
-    )
-
-
-class Wait(NamedTuple):
-    """A collective that did not end in time, as PyTorch's watchdog prints it.
-
-    What it does not print is empty.
-    """
-
-    number: str  # In the sequence of its process group
-    call: str
-    elements: str
-    limit: str  # In milliseconds
-
-    def sentence(self, ranks: Collection[int]) -> str:
-        """Say which ranks waited for it, and how long."""
-        number = self.number or "?"
-        elements = self.elements or "?"
-        limit = "?"
-        if self.limit:
-            seconds = int(self.limit) / 1000
-            limit = format(seconds, "g")
-        return (
-            f"{_ranks(ranks)} waited {limit} s in {self.call}, sequence number {number}, "
-            f"of {elements} elements"
-        )
-
-
-@dataclass(slots=True)
-class Hangs:
-    """What one execution's lines say of ranks that wait."""
-
-    report: bool = False
-    """Whether there is a table of NCCL's RAS."""
-    waits: dict[Wait, dict[int, None]] = field(default_factory=dict)
-    """Collective → ranks whose watchdog gave up."""
-    works: dict[str, dict[int, int]] = field(default_factory=dict)
-    """Process group → rank → number of the last collective that it started."""
-    told: dict[str, dict[str, None]] = field(default_factory=dict)
-    """First line of what a report says → the lines below it."""
-    line: str = ""
-
-    def feed(self, text: str) -> None:
-        """Read one line."""
-        if (wait := _WAITS.search(text)) is not None:
-            self.line = self.line or text.strip()
-            ranks = self.waits.setdefault(Wait(*wait.groups("")), {})
-            ranks[_rank(text)] = None
-        elif (work := _WORK.search(text)) is not None:
-            lasts = self.works.setdefault(work[1], {})
-            lasts[_rank(text)] = int(work[2])
-        else:
-            self._told(text)
-        if not self.report:
-            self.report = _RAS_ROW.search(text) is not None
-
-    def _told(self, text: str) -> None:
-        """Read a line of a report."""
-        if _RAS_HEAD.search(text) or _NOT_JOINING.search(text):
-            self.told.setdefault(text.strip(" \t-:"), {})
-        elif self.told and _DETAIL.search(text):
-            last = next(reversed(self.told))
-            self.told[last][text.strip()] = None  # several ranks may report the same
-
-    def is_shown(self) -> bool:
-        """Return whether any rank or report says that ranks wait."""
-        return bool(self.waits or self.told)
-
-    def findings(self) -> Iterator[Finding]:
-        """Yield which collective did not end, which ranks had not started it, and reports."""
-        if self.waits:
-            yield self._timeout()
-        for head, details in self.told.items():
-            said = _report(head, details)
-            ras = _RAS_HEAD.search(head)
-            if ras is None:
-                yield finding("ranks-missing", head, said=said)
-            elif details:  # the word alone may be another program's
-                yield finding(_RAS_CODES[ras[1]], head, said=said)
-
-    def _timeout(self) -> Finding:
-        waits = [wait.sentence(ranks) for wait, ranks in self.waits.items()]
-        lasts = self._lasts()
-        awaited = max(int(wait.number or 0) for wait in self.waits)
-        late = [rank for rank, last in lasts.items() if last < awaited]
-        said = ""
-        if lasts and len(waits) > 1:
-            said = " Ranks called different collectives at one number."
-        elif late:
-            numbers = sorted({str(lasts[rank]) for rank in late})
-            said = f" {_ranks(late)} had not started it (the last: {listed(numbers)})."
-        whom = _ranks(late).lower() if late else "the ranks that are not named"
-        each = "; ".join(waits[:3])
-        return finding("collective-timeout", self.line, waits=each, late=said, whom=whom)
-
-    def _lasts(self) -> dict[int, int]:
-        """Return the last collective that each rank started, if all ranks wait for one.
-
-        Empty if it is not known, and where there are several process groups, whose numbers are
-        not comparable.
-        """
-        awaited = {wait.number for wait in self.waits}
-        if len(awaited) > 1 or len(self.works) != 1:
-            return {}
-        (number,) = awaited
-        (lasts,) = self.works.values()
-        return lasts if number else {}
-
-
-def _rank(text: str) -> int:
-    """Return the rank that printed a line; -1 if it does not say."""
-    match = _RANK.search(text)
-    return int(match[1]) if match else -1
-
-
-def _report(head: str, details: dict[str, None]) -> str:
-    shown = list(details)[:_MOST_DETAILS]
-    if len(details) > _MOST_DETAILS:
-        more = len(details) - _MOST_DETAILS
-        shown.append(f"{more} more")
-    text = "; ".join(shown)
-    return f"{head}: {text}"
-
-
-def join(hangs: Sequence[Hangs]) -> None:
-    """Let hangs of one job know what all its processes said: each pod's output has some of them."""
-    works: dict[str, dict[int, int]] = {}
-    for each in hangs:
-        for group, ranks in each.works.items():
-            works.setdefault(group, {}).update(ranks)
-        each.works = works
-
-
-def _ranks(ranks: Collection[int]) -> str:
-    names = [str(rank) for rank in sorted(ranks) if rank >= 0]
-    if -1 in ranks:
-        names.insert(0, "?")
-    noun = "Rank" if len(names) == 1 else "Ranks"
-    return f"{noun} {listed(names, 8)}"
-
 
 _VIA = lazy(
     r" via (?:NET/(?P<net>[^/]+)/(?P<dev>\d+)"

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 from fabbench.benchmarks import Reader, Reading, Shortcut, benchmarks
 from fabbench.benchmarks.mpi_transport import WORDS, TransportLines
 from fabbench.evidence import known_errors, transport
+from fabbench.evidence.hangs import join
 from fabbench.evidence.judge import judge
 from fabbench.evidence.known_errors import Kind, Message, by_cause, fatal_message, with_cause
-from fabbench.evidence.nccl import CHAIN, CHANNEL, HANDLERS, HEAD, is_significant, join
+from fabbench.evidence.nccl import CHAIN, CHANNEL, HANDLERS, HEAD, is_significant
 from fabbench.logs.debug_text import GAP, INFO, HostNames, without_row
 from fabbench.logs.launcher_prefixes import Prefixes, inner_tag
 from fabbench.logs.signs import find_sign

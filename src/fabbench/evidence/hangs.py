@@ -1,0 +1,501 @@
+"""One model of a hang: what each rank of each process group started, ended, and waits for. Pure.
+
+Its sources: PyTorch's watchdog, its heartbeat monitor and desync report (ProcessGroupNCCL.cpp, 1.12
+to 2.11), torchfrtrace, dumps of PyTorch's flight recorder, XLA's rendezvous (rendezvous.cc), and
+NCCL's RAS (2.24 to 2.30).
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fabbench.evidence.known_errors import finding
+from fabbench.model.literals import prefilter
+from fabbench.model.log import Finding
+from fabbench.model.messages import counted, listed
+from fabbench.model.patterns import lazy
+
+# -- what the sources print
+
+_WATCHDOG = lazy(r"Watchdog caught collective operation timeout: W")
+_WAIT = lazy(
+    r"WorkNCCL\((?:SeqNum=(?P<number>\d+), )?OpType=(?P<call>\w+)(?:, NumelIn=(?P<elements>\d+))?"
+    r"(?:[^()]{0,200}Timeout\(ms\)=(?P<limit>\d+)\))?(?: ran for (?P<waited>\d+) milli)?"
+)
+_REST = lazy(r"^\s*NCCL\((?:SeqNum|OpType)=")
+"""What follows where a page wraps a line of the watchdog at its first capital."""
+_AT_WORK = lazy(r"Timeout at NCCL work: (?P<number>\d+), last enqueued")
+_STATUS = lazy(
+    r"\[PG (?P<group>[^]]*?) ?Rank (?P<rank>\d+)\].{0,300}[Ll]ast enqueued (?:NCCL )?work: "
+    r"(?P<started>-?\d+), last completed (?:NCCL )?work: (?P<ended>-?\d+)"
+)
+_NUMBER = lazy(r"at work(?: sequence id)?: (\d+)")
+"""The number of the collective in which the rank of a status gave up."""
+_HEARTBEAT = lazy(
+    r"\[PG (?P<group>[^]]*?) ?Rank (?P<rank>\d+)\].{0,200}"
+    r"(?:Heartbeat monitor timed out!|watchdog got stuck for (?P<stuck>\d+) seconds)"
+    r"(?:.{0,600}workMetaList_\.size\(\) ?= ?(?P<queued>\d+))?"
+)
+_LAGGARD = lazy(r"\[(?P<ranks>[\d, ]+)\] finished collective #\d+, but didn't join collective #\d+")
+_RANK = lazy(r"\[rank(\d+)\]|\[(?:Rank |PG [^]]*Rank )(\d+)\]")
+_GROUP_NAME = lazy(r"\(([^)]+)\)")
+_RENDEZVOUS = lazy(
+    r"(?:been waiting|Termination timeout) for `(?P<call>[a-z-]{1,40}) ?(?:RendezvousKey|\{)"
+    r".{0,200}Expected (?P<expected>\d+) threads to join the rendezvous, but (?:only )?(?P<arrived>\d+)"
+)
+_NOT_JOINING = lazy(
+    r"Not all ranks joining|Collective sequence number: \d+ has errors|best knowledge, .*lagging"
+)
+_RAS_HEAD = lazy(
+    r"^\s*(?:#\d+-\d+ \([\da-f]+\) |(?!ERROR))(INCOMPLETE|DEAD|ERROR|TIMEOUT|MISMATCH)\s*$"
+)
+_DETAIL = lazy(
+    r"^\s+(?:Communicator ranks have|Missing communicator|The missing rank|Process \d+ on "
+    r"node|Encountered \d+ comm"
+    r"|\d+ (?:ranks? (?:ha\w+ (?:not )?(?:launched|status)|reported)|job "
+    r"process)|(?:Initializat|Asynchr)\w+ error"
+    r"|Rank \d+ (?:--|has (?:not )?(?:launched|status)|reported )|(?:- )?\[[\d, ]+\] "
+    r"(?:joined|finished) .*ctive #)"
+    r"|(?:^|[\s:])(?:collective: \S+|[Mm]issing ranks(?::| are) \{[\d, ]*\}|error msg: Culprit "
+    r"rank.*)$"
+)
+_RAS_ROW = lazy(
+    r"^\s+\d+\s+\d+(?:\s+\d+(?:-\d+)?){4}\s+(?:NOCOMM|INIT|RUNNING|FINALIZE|ABORT|MISMATCH)\b"
+)
+_RAS_CODES = {
+    "INCOMPLETE": "ras-incomplete",
+    "DEAD": "ras-incomplete",
+    "ERROR": "ras-error",
+    "TIMEOUT": "ras-timeout",
+    "MISMATCH": "ras-mismatch",
+}
+"""What NCCL's RAS prints → the finding."""
+
+_SIGNS = (
+    _WATCHDOG,
+    _REST,
+    _AT_WORK,
+    _STATUS,
+    _HEARTBEAT,
+    _LAGGARD,
+    _RENDEZVOUS,
+    _NOT_JOINING,
+    _RAS_HEAD,
+    _DETAIL,
+    _RAS_ROW,
+)
+_FILTER = prefilter(sign.pattern for sign in _SIGNS)
+_MOST_DETAILS = 6
+"""Lines of a report that a finding quotes."""
+_MOST_RANKS = 100_000
+"""Limit for each collection: a log may be of any length."""
+
+
+def is_sign(text: str) -> bool:
+    """Return whether a line says something of ranks that wait, or of a report on them."""
+    if not _FILTER.search(text):
+        return False
+    return any(sign.search(text) for sign in _SIGNS)
+
+
+# -- what is known
+
+
+class Call(NamedTuple):
+    """A collective that a rank called; what is not printed is empty."""
+
+    name: str = ""
+    elements: str = ""
+
+    @property
+    def phrase(self) -> str:
+        """The collective with its size, for a sentence."""
+        name = self.name or "a collective"
+        if not self.elements:
+            return name
+        size = counted(int(self.elements), "element")
+        return f"{name} of {size}"
+
+
+@dataclass(slots=True)
+class RankState:
+    """What one rank of a process group did last; None: not printed."""
+
+    started: int | None = None
+    """Number of the last collective that it started, in the sequence of its group."""
+    ended: int | None = None
+    waits: int | None = None
+    """Number of the collective in which it gave up."""
+    waited_s: float | None = None
+    calls: dict[int, Call] = field(default_factory=dict)
+    """Number → what the rank called."""
+    member: int | None = None
+    """Its rank within the group."""
+    queued: int | None = None
+    """Collectives that its watchdog has not seen end."""
+
+    def has_started(self, number: int) -> bool:
+        """Return whether the rank is known to have started a collective."""
+        known = (self.waits, self.started)
+        return any(each is not None and each >= number for each in known)
+
+
+Ranks = dict[int, RankState]
+"""Rank (of the job, where it is printed; else of the group) → its state."""
+
+
+@dataclass(slots=True)
+class Hangs:
+    """What one execution's lines say of ranks that wait."""
+
+    report: bool = False
+    """Whether there is a table of NCCL's RAS."""
+    groups: dict[str, Ranks] = field(default_factory=dict)
+    """Process group → what is known of its ranks."""
+    job: Mapping[str, Ranks] = field(default_factory=dict)
+    """The same of all processes of a job, where other outputs have some of them."""
+    told: dict[str, dict[str, None]] = field(default_factory=dict)
+    """First line of what a report says → the lines below it."""
+    stuck_s: int = 0
+    """How long PyTorch's watchdog made no progress."""
+    laggards: dict[int, None] = field(default_factory=dict)
+    """Ranks that PyTorch's desync report names."""
+    rendezvous: str = ""
+    """What XLA's threads wait for, as a sentence."""
+    line: str = ""
+    """The first line that shows a rank that waits."""
+    _pending: dict[int, RankState] = field(default_factory=dict)
+    """Ranks that wait, whose group is not known yet."""
+    _wrapped: str = ""
+    """A line of the watchdog that goes on in the next one."""
+
+    def feed(self, text: str) -> None:
+        """Read one line."""
+        if self._wrapped:
+            text = self._wrapped + text.strip()
+            self._wrapped = ""
+        if not _FILTER.search(text):
+            if self.told:
+                self._told(text)
+            return
+        if _WATCHDOG.search(text):
+            self._watchdog(text)
+        elif match := _HEARTBEAT.search(text):
+            self._heartbeat(text, match)
+        elif match := _STATUS.search(text):
+            self._status(text, match)
+        elif match := _RENDEZVOUS.search(text):
+            self._rendezvous(text, match)
+        else:
+            self._told(text)
+        if not self.report:
+            self.report = _RAS_ROW.search(text) is not None
+
+    def add(self, group: str, rank: int, state: RankState) -> None:
+        """Add what a dump says of a rank."""
+        self._ranks(group)[rank] = state
+
+    def _watchdog(self, text: str) -> None:
+        match = _WAIT.search(text)
+        if match is None:
+            self._wrapped = text.rstrip()
+            return
+        self.line = self.line or text.strip()
+        number = int(match["number"] or 0)
+        waited = match["waited"] or match["limit"]
+        state = RankState(waits=number)
+        elements = match["elements"] or ""
+        state.calls[number] = Call(match["call"], elements)
+        if waited:
+            state.waited_s = int(waited) / 1000
+        if len(self._pending) < _MOST_RANKS:
+            self._pending[_rank(text)] = state
+
+    def _status(self, text: str, match: re.Match[str]) -> None:
+        rank = _rank(text)
+        ranks = self._ranks(match["group"])
+        if len(ranks) >= _MOST_RANKS:
+            return
+        state = ranks.setdefault(rank, RankState())
+        state.member = int(match["rank"])
+        state.started = int(match["started"])
+        state.ended = int(match["ended"])
+        alone = _AT_WORK.search(text)
+        if alone is not None:
+            self.line = self.line or text.strip()
+            state.waits = int(alone["number"])
+        number = _NUMBER.search(text)
+        if number is not None:
+            self._found_group(rank, state, at=int(number[1]))
+
+    def _found_group(self, rank: int, state: RankState, at: int) -> None:
+        """Move what a rank waits for to its state in a group, if a line says so of its number."""
+        pending = self._pending.get(rank)
+        if pending is not None and pending.waits in {at, 0}:
+            _merge(state, pending)
+            del self._pending[rank]
+
+    def _heartbeat(self, text: str, match: re.Match[str]) -> None:
+        self.line = self.line or text.strip()
+        stuck_s = int(match["stuck"] or 0)
+        self.stuck_s = max(self.stuck_s, stuck_s)
+        ranks = self._ranks(match["group"])
+        state = ranks.setdefault(_rank(text), RankState())
+        if match["queued"]:
+            state.queued = int(match["queued"])
+
+    def _rendezvous(self, text: str, match: re.Match[str]) -> None:
+        self.line = self.line or text.strip()
+        call = match["call"].strip() or "a rendezvous"
+        self.rendezvous = (
+            f"XLA: {match['arrived']} of {match['expected']} threads arrived at {call}"
+        )
+
+    def _told(self, text: str) -> None:
+        """Read a line of a report."""
+        laggard = _LAGGARD.search(text)
+        if laggard is not None:
+            for rank in laggard["ranks"].split(","):
+                self.laggards[int(rank)] = None
+        if _RAS_HEAD.search(text) or _NOT_JOINING.search(text):
+            self.told.setdefault(text.strip(" \t-:"), {})
+        elif self.told and _DETAIL.search(text):
+            last = next(reversed(self.told))
+            self.told[last][text.strip()] = None  # several ranks may report the same
+
+    def _ranks(self, group: str) -> Ranks:
+        named = _GROUP_NAME.search(group)
+        return self.groups.setdefault(named[1] if named else group, {})
+
+    # -- what follows from it
+
+    def is_shown(self) -> bool:
+        """Return whether any rank or report says that ranks wait."""
+        return bool(self.line or self.told)
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield who waits for whom, then reports."""
+        groups = self._complete()
+        reports = list(self._reports())
+        if self.laggards:
+            yield from reports
+        waiting = [name for name, ranks in groups.items() if _waiting(ranks)]
+        if waiting:
+            yield self._timeout(groups, waiting)
+        elif self.stuck_s or _queues(groups):
+            yield self._no_heartbeat(groups)
+        if self.rendezvous:
+            yield finding("ranks-missing", self.line, said=self.rendezvous)
+        if not self.laggards:
+            yield from reports
+
+    def _complete(self) -> Mapping[str, Ranks]:
+        """Return the groups with the ranks whose group no line names: the only one, else `""`."""
+        known = self.job or self.groups
+        groups = {name: dict(ranks) for name, ranks in known.items()}
+        if self._pending:
+            unnamed = next(iter(groups)) if len(groups) == 1 else ""
+            ranks = groups.setdefault(unnamed, {})
+            for rank, state in self._pending.items():
+                _merge(ranks.setdefault(rank, RankState()), state)
+        return groups
+
+    def _timeout(self, groups: Mapping[str, Ranks], waiting: Sequence[str]) -> Finding:
+        sentences = [each for name in waiting for each in _waits(name, groups[name])]
+        behind = _behind(groups[waiting[0]], self.laggards)
+        if len(waiting) > 1 and not behind.sentence:
+            behind = _CROSSED
+        return finding(
+            "collective-timeout",
+            self.line,
+            waits="; ".join(sentences[:3]),
+            late=behind.sentence,
+            whom=behind.whom,
+        )
+
+    def _no_heartbeat(self, groups: Mapping[str, Ranks]) -> Finding:
+        queues = _queues(groups)
+        behind = ""
+        if len(set(queues.values())) > 1:
+            fewest = min(queues.values())
+            few = [rank for rank, count in queues.items() if count == fewest]
+            most = max(queues.values())
+            behind = f" {_named(few)} had queued {fewest} collectives, others {most}."
+        whom = _named(few).lower() if behind else _named(queues).lower()
+        time = f" for {self.stuck_s} s" if self.stuck_s else ""
+        return finding("watchdog-stuck", self.line, time=time, behind=behind, whom=whom)
+
+    def _reports(self) -> Iterator[Finding]:
+        for head, details in self.told.items():
+            said = _report(head, details)
+            ras = _RAS_HEAD.search(head)
+            if ras is None:
+                yield finding("ranks-missing", head, said=said)
+            elif details:  # the word alone may be another program's
+                yield finding(_RAS_CODES[ras[1]], head, said=said)
+
+
+def join(hangs: Sequence[Hangs]) -> None:
+    """Let hangs of one job know what all its processes said: each pod's output has some of them."""
+    job: dict[str, Ranks] = {}
+    for each in hangs:
+        for group, ranks in each.groups.items():
+            job.setdefault(group, {}).update(ranks)
+    for each in hangs:
+        each.job = job
+
+
+# -- one process group
+
+
+class Behind(NamedTuple):
+    """Who keeps the others waiting, as far as it is known."""
+
+    sentence: str
+    whom: str
+    """Whom to look at."""
+
+
+_CROSSED = Behind(
+    " They wait in different process groups: the program calls them in another order on each.",
+    "the order in which these ranks call collectives",
+)
+_NOBODY_NAMED = "the ranks that are not named"
+
+
+def _behind(ranks: Ranks, laggards: Collection[int]) -> Behind:
+    """Return who is behind: as PyTorch says, by what ranks called, or by how far they came."""
+    number = min(_waiting(ranks))
+    if laggards:
+        who = _named(laggards)
+        return Behind(f" {who} did not join it, as PyTorch's desync report says.", who.lower())
+    calls = _calls(ranks, number)
+    if len(set(calls.values())) > 1:
+        return _different(calls)
+    late = _not_started(ranks, number)
+    if late:
+        who = _named(late)
+        numbers = {str(started) for started in late.values()}
+        lasts = listed(sorted(numbers))
+        return Behind(f" {who} had not started it (the last: {lasts}).", who.lower())
+    return Behind("", _NOBODY_NAMED)
+
+
+def _not_started(ranks: Ranks, number: int) -> dict[int, int]:
+    """Return the ranks that had not started a collective, with the last that they had started."""
+    late: dict[int, int] = {}
+    for rank, state in ranks.items():
+        if number and state.started is not None and not state.has_started(number):
+            late[rank] = state.started
+    return late
+
+
+def _different(calls: Mapping[int, Call]) -> Behind:
+    """Return which ranks called what at one number of the sequence."""
+    usual, _ = Counter(calls.values()).most_common(1)[0]
+    others = [rank for rank, call in calls.items() if call != usual]
+    odd = calls[others[0]]
+    who = _named(others)
+    sentence = f" {who} called {odd.phrase} at that number, the others {usual.phrase}: the program"
+    return Behind(f"{sentence} differs between ranks, it is not the network.", who.lower())
+
+
+def _waiting(ranks: Ranks) -> list[int]:
+    """Return the numbers of the collectives in which ranks wait."""
+    numbers = [state.waits for state in ranks.values()]
+    return [number for number in numbers if number is not None]
+
+
+def _calls(ranks: Ranks, number: int) -> dict[int, Call]:
+    """Return what ranks called at a number of the sequence, where it is known."""
+    calls: dict[int, Call] = {}
+    for rank, state in ranks.items():
+        if number and number in state.calls:
+            calls[rank] = state.calls[number]
+    return calls
+
+
+def _waits(group: str, ranks: Ranks) -> Iterator[str]:
+    """Yield which ranks waited, how long, and in what, as sentences without a full stop."""
+    alike: dict[tuple[int, Call], list[int]] = {}
+    for rank, state in ranks.items():
+        if state.waits is not None:
+            call = state.calls.get(state.waits, Call())
+            alike.setdefault((state.waits, call), []).append(rank)
+    where = f" of process group {group}" if group and not group.isdecimal() else ""
+    for (number, call), who in alike.items():
+        which = f", sequence number {number}" if number else ""
+        members = _members(ranks, who)
+        time = _waited(ranks[rank] for rank in who)
+        queue = _queue(ranks[who[0]])
+        yield f"{members} waited{time} in {call.phrase}{which}{where}{queue}"
+
+
+def _waited(states: Iterable[RankState]) -> str:
+    """Return how long the rank that waited longest did, ` 600 s`; empty: not printed."""
+    times = [state.waited_s for state in states if state.waited_s is not None]
+    if not times:
+        return ""
+    longest = format(max(times), ".4g")
+    return f" {longest} s"
+
+
+def _members(ranks: Ranks, who: Sequence[int]) -> str:
+    """Return the names of ranks, with the rank in the group where it is another one."""
+    (first, *others) = who
+    member = ranks[first].member
+    if others or member is None or member == first:
+        return _named(who)
+    return f"{_named(who)} (rank {member} of the group)"
+
+
+def _queue(state: RankState) -> str:
+    """Return how many collectives are behind the one in which a rank waits."""
+    if state.started is None or not state.waits:
+        return ""
+    behind = state.started - state.waits
+    return f", {behind} more are queued behind it" if behind > 0 else ""
+
+
+def _queues(groups: Mapping[str, Ranks]) -> dict[int, int]:
+    """Return the collectives in the queue of each rank's watchdog, where it is known."""
+    return {
+        rank: state.queued
+        for ranks in groups.values()
+        for rank, state in ranks.items()
+        if state.queued is not None
+    }
+
+
+def _merge(state: RankState, other: RankState) -> None:
+    """Add to what is known of a rank in which collective it waits."""
+    state.waits = other.waits
+    state.waited_s = other.waited_s
+    state.calls |= other.calls
+
+
+def _rank(text: str) -> int:
+    """Return the rank that printed a line; -1 if it does not say."""
+    match = _RANK.search(text)
+    return int(match[1] or match[2]) if match else -1
+
+
+def _named(ranks: Iterable[int]) -> str:
+    """Return `Rank 3` or `Ranks 0, 1 and 2`."""
+    known = sorted({*ranks})
+    names = [str(rank) for rank in known if rank >= 0]
+    if -1 in known:
+        names.insert(0, "?")
+    noun = "Rank" if len(names) == 1 else "Ranks"
+    return f"{noun} {listed(names, 8)}"
+
+
+def _report(head: str, details: dict[str, None]) -> str:
+    shown = list(details)[:_MOST_DETAILS]
+    if len(details) > _MOST_DETAILS:
+        more = len(details) - _MOST_DETAILS
+        shown.append(f"{more} more")
+    text = "; ".join(shown)
+    return f"{head}: {text}"

@@ -1,0 +1,103 @@
+"""Who waits for whom: what each source of a hang says, and the conclusion."""
+
+import pytest
+
+from fabbench.evidence.hangs import Call as Collective
+from fabbench.evidence.hangs import Hangs, RankState, is_sign, join
+
+
+def watchdog(rank: int, number: int, call: str = "ALLREDUCE", elements: int = 8) -> str:
+    return (
+        f"[rank{rank}]:[E1 ProcessGroupNCCL.cpp:689] [Rank {rank}] Watchdog caught collective operation "
+        f"timeout: WorkNCCL(SeqNum={number}, OpType={call}, NumelIn={elements}, NumelOut={elements}, "
+        "Timeout(ms)=10000) ran for 10026 milliseconds before timing out."
+    )
+
+
+def status(rank: int, started: int, ended: int, at: int = 0, group: str = "tp") -> str:
+    seen = f"failure detected by watchdog at work sequence id: {at} PG status:" if at else ""
+    return (
+        f"[rank{rank}]:[E1 ProcessGroupNCCL.cpp:2303] [PG ID 1 PG GUID 1({group}) Rank {rank}]  {seen} last "
+        f"enqueued work: {started}, last completed work: {ended}"
+    )
+
+
+def hangs(*lines: str) -> Hangs:
+    found = Hangs()
+    for line in lines:
+        assert is_sign(line) or found.told
+        found.feed(line)
+    return found
+
+
+def meanings(found: Hangs) -> list[str]:
+    return [each.meaning for each in found.findings()]
+
+
+def test_a_rank_that_had_not_started_the_collective_is_named() -> None:
+    found = hangs(watchdog(0, 4), status(0, 6, 3, at=4), status(1, 3, 3))
+    (finding,) = found.findings()
+    assert "Rank 1 had not started it (the last: 3)" in finding.meaning
+    assert "process group tp, 2 more are queued" in finding.meaning
+    assert "rank 1" in (finding.advice or "")
+
+
+@pytest.mark.parametrize(("call", "elements"), [("ALLGATHER", 8), ("ALLREDUCE", 4)])
+def test_a_rank_that_calls_something_else_at_that_number_is_named(call: str, elements: int) -> None:
+    found = hangs(watchdog(0, 4), watchdog(1, 4), watchdog(2, 4, call, elements))
+    (meaning,) = meanings(found)
+    assert f"Rank 2 called {call} of {elements} elements at that number" in meaning
+
+
+def test_ranks_that_wait_in_different_groups_are_no_network_problem() -> None:
+    first = [watchdog(0, 4), status(0, 4, 3, at=4, group="tp")]
+    second = [watchdog(1, 2), status(1, 2, 1, at=2, group="default_pg")]
+    (meaning,) = meanings(hangs(*first, *second))
+    assert "different process groups" in meaning
+
+
+def test_what_all_ranks_started_accuses_none() -> None:
+    found = hangs(watchdog(0, 4), watchdog(1, 4), status(0, 4, 3, at=4), status(1, 4, 3, at=4))
+    (finding,) = found.findings()
+    assert finding.meaning.endswith("of process group tp.")
+    assert "not named" in (finding.advice or "")
+
+
+def test_a_line_that_a_page_wrapped_is_read() -> None:
+    whole = watchdog(2, 1890)
+    at = whole.index("NCCL(")
+    assert meanings(hangs(whole[:at], whole[at:])) == meanings(hangs(whole))
+
+
+def test_the_shorter_queue_is_behind() -> None:
+    lines = [
+        f"[rank{rank}]:[E] [PG 0 Rank {rank}] Heartbeat monitor timed out! workMetaList_.size()={queued}"
+        for rank, queued in ((0, 84), (1, 103), (2, 103))
+    ]
+    (finding,) = hangs(*lines).findings()
+    assert finding.code == "watchdog-stuck"
+    assert "Rank 0 had queued 84 collectives, others 103" in finding.meaning
+
+
+def test_the_desync_report_comes_first() -> None:
+    found = hangs(
+        watchdog(0, 241),
+        "	 - To our best knowledge, the lagging/dead/mismatched ranks that caused the desync are:",
+        "	     [7] finished collective #182, but didn't join collective #183 (count from 1)",
+    )
+    first, second = found.findings()
+    assert (first.code, second.code) == ("ranks-missing", "collective-timeout")
+    assert "Rank 7 did not join it" in second.meaning
+
+
+def test_processes_of_one_job_know_each_other_and_only_one_that_waits_says_so() -> None:
+    one = hangs(watchdog(0, 4), status(0, 4, 3, at=4))
+    other = hangs(status(1, 3, 3))
+    join([one, other])
+    assert "Rank 1 had not started it" in meanings(one)[0]
+    assert (one.is_shown(), other.is_shown()) == (True, False)
+
+
+def test_a_rank_has_started_what_it_waits_in() -> None:
+    waits = RankState(waits=4, calls={4: Collective("ALLREDUCE")})
+    assert (waits.has_started(4), RankState(started=3).has_started(4)) == (True, False)
