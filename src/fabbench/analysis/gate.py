@@ -6,10 +6,12 @@ nor excluded is a note, and fails a strict check.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from typing import NamedTuple, TypeAlias
 
-from fabbench.analysis.aggregate import UNUSABLE, Column, Figure
+from fabbench.analysis.aggregate import UNUSABLE, Column, ColumnRows, Figure
 from fabbench.analysis.compare import (
     ColumnSummary,
     Comparison,
@@ -30,9 +32,11 @@ from fabbench.analysis.statistics import (
     repeats_within,
 )
 from fabbench.model.errors import Exit, RequestError, worst
-from fabbench.model.log import Outcome
+from fabbench.model.log import Log, Outcome
 from fabbench.model.units import format_decimal, format_size, format_sizes
-from fabbench.plan.gates import AT_LEAST, RATIO, Gate
+from fabbench.plan.gates import AT_LEAST, Gate
+
+_Inputs: TypeAlias = Sequence[tuple[Column, ColumnRows]]
 
 
 class _Remark(NamedTuple):
@@ -54,43 +58,79 @@ def check(gates: Sequence[Gate], comparison: Comparison, *, strict: bool = False
     loss that is neither shown nor excluded is a note, unless `strict`. Raise RequestError for a
     tolerance without a baseline, and for an unknown ceiling.
     """
-    pair = [comparison.inputs[0], *comparison.inputs[1:][-1:]]
-    columns = [column for column, _ in pair]
-    bad = [log for log in columns[0].logs if log.outcome is not Outcome.OK]
-    bad += [log for column in columns for log in column.logs if log.outcome in UNUSABLE]
-    results, undecided = [], []
-    for gate in gates:
-        _require(gate, comparison)
-        metric = gate.metric.name
-        needed = [] if gate.metric is RATIO else pair if gate.needs_baseline else pair[:1]
-        lacking = [column.label for column, rows in needed if metric not in rows.metrics()]
-        remarks = list(_untrusted(gate, columns))
-        if lacking:
-            why = f"there is no {metric} in {' and '.join(lacking)}"
-            remarks.append(_Remark(f"{gate.text} matched no data: {why}.", breach=True))
-        else:
-            remarks += _Check(gate, comparison, strict=strict).remarks()
-        breaches = tuple(each.text for each in remarks if each.breach)
-        notes = tuple(each.text for each in remarks if each.text and not each.breach)
-        state = GateState.FAILED if breaches else GateState.UNTRUSTED if bad else GateState.PASSED
-        results.append(GateResult(gate=gate.text, state=state, breaches=breaches, notes=notes))
-        undecided += [each.text for each in remarks if each.undecided]
+    pair = list(comparison.inputs[:1])
+    if len(comparison.inputs) > 1:
+        pair.append(comparison.inputs[-1])
+    remarks = [_remarks(gate, comparison, pair, strict=strict) for gate in gates]
+    bad = list(_not_trusted([column for column, _ in pair]))
+    result = partial(_result, trusted=not bad)
+    results = tuple(map(result, gates, remarks))
     breaches = tuple(text for result in results for text in result.breaches)
+    statuses = [log.status for log in bad if gates]
+    if breaches:
+        statuses.append(Exit.BAD_ANSWER)
+    every = chain.from_iterable(remarks)
     return Verdict(
         breaches=breaches,
         notes=tuple(text for result in results for text in result.notes),
-        status=worst(*(log.status for log in bad if gates), *(Exit.BAD_ANSWER for _ in breaches)),
+        status=worst(*statuses),
         passed=tuple(result.gate for result in results if result.state is GateState.PASSED),
-        undecided=tuple(undecided),
-        results=tuple(results),
+        undecided=tuple(each.text for each in every if each.undecided),
+        results=results,
+    )
+
+
+def _not_trusted(columns: Sequence[Column]) -> Iterator[Log]:
+    """Yield the logs for which no gate passes: those of the first column have to be ok."""
+    for log in columns[0].logs:
+        if log.outcome is not Outcome.OK:
+            yield log
+    for column in columns:
+        yield from (log for log in column.logs if log.outcome in UNUSABLE)
+
+
+def _remarks(gate: Gate, comparison: Comparison, pair: _Inputs, *, strict: bool) -> list[_Remark]:
+    _require(gate, comparison)
+    remarks = list(_untrusted(gate, [column for column, _ in pair]))
+    lacking = _lacking(gate, pair)
+    if lacking:
+        where = " and ".join(lacking)
+        text = f"{gate.text} matched no data: there is no {_name_of(gate)} in {where}."
+        return [*remarks, _Remark(text, breach=True)]
+    remarks += _Check(gate, comparison, strict=strict).remarks()
+    return remarks
+
+
+def _name_of(gate: Gate) -> str:
+    return gate.metric.name
+
+
+def _lacking(gate: Gate, pair: _Inputs) -> list[str]:
+    """Return the columns that lack the metric of a gate and need it."""
+    if gate.is_ratio:
+        return []
+    metric = _name_of(gate)
+    needed = pair if gate.needs_baseline else pair[:1]
+    return [column.label for column, rows in needed if metric not in rows.metrics()]
+
+
+def _result(gate: Gate, remarks: Sequence[_Remark], *, trusted: bool) -> GateResult:
+    breaches = tuple(each.text for each in remarks if each.breach)
+    notes = (each.text for each in remarks if not each.breach)
+    state = GateState.PASSED if trusted else GateState.UNTRUSTED
+    return GateResult(
+        gate=gate.text,
+        state=GateState.FAILED if breaches else state,
+        breaches=breaches,
+        notes=tuple(filter(None, notes)),
     )
 
 
 def _require(gate: Gate, comparison: Comparison) -> None:
     if gate.needs_baseline and len(comparison.columns) == 1:
+        kind = "is a ratio" if gate.is_ratio else "has a tolerance"
         raise RequestError(
-            f"The gate {gate.text} {'is a ratio' if gate.metric is RATIO else 'has a tolerance'}, "
-            "and there is no baseline to compare with.",
+            f"The gate {gate.text} {kind}, and there is no baseline to compare with.",
             hint=(
                 "Specify a baseline as the last argument, or give a limit such as busbw@1G>=70GB/s."
             ),
@@ -102,11 +142,10 @@ def _untrusted(gate: Gate, columns: Sequence[Column]) -> Iterator[_Remark]:
     for number, column in enumerate(columns):
         outcome = worst_of(column.logs, Outcome.SKIPPED)
         if outcome is not Outcome.OK:
-            reason = next((log.reason for log in column.logs if log.outcome is outcome), None)
+            reasons = (log.reason for log in column.logs if log.outcome is outcome)
+            reason = next(reasons, None) or "no reason given"
             effect = ", and passes no gate" if number == 0 else ""
-            text = (
-                f"{gate.text}: {column.label} is {outcome}{effect}: {reason or 'no reason given'}"
-            )
+            text = f"{gate.text}: {column.label} is {outcome}{effect}: {reason}"
             yield _Remark(text, breach=number == 0)
 
 
@@ -123,208 +162,263 @@ class _Tested(NamedTuple):
     limit: float
     """The logarithm of the lowest ratio that is allowed."""
 
+    @property
+    def size(self) -> int:
+        """The size of the row."""
+        return self.compared.row.size
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the table shows the loss too: a gate and its table may not contradict."""
+        return self.limit > 0 or self.test.verdict is Difference.SLOWER
+
 
 class _Check:
     def __init__(self, gate: Gate, comparison: Comparison, *, strict: bool) -> None:
         self._gate = gate
         self._strict = strict
         self._column = comparison.inputs[0][0]
-        self._ratio = gate.metric is RATIO
         self._sections = comparison.sections
-        if not self._ratio:
-            metric = gate.metric.name
+        if not gate.is_ratio:
             self._sections = sections_of(
-                comparison.inputs, metric, comparison.allowed, level=comparison.level
+                comparison.inputs, _name_of(gate), comparison.allowed, level=comparison.level
             )
         self._level = comparison.level / max(len(self._sections), 1)
-        self._names = [_named(comparison.columns[index]) for index in (0, -1)]
-        self._alone = len(comparison.columns) == 1
+        self._name = _named(comparison.columns[0])
+        self._base_name = _named(comparison.columns[-1])
 
     def remarks(self) -> Iterator[_Remark]:
         """Yield the results."""
         remarks = [each for section in self._sections for each in self._section(section)]
         yield from remarks
         if not any(each.compared or each.breach for each in remarks):
-            what = f"no {self._gate.metric.name} {self._gate.where} could be checked"
-            yield _Remark(f"{self._gate.text} matched no data: {what}.", breach=True)
+            gate = self._gate
+            what = f"no {_name_of(gate)} {gate.where} could be checked"
+            yield _Remark(f"{gate.text} matched no data: {what}.", breach=True)
 
     def _section(self, section: ComparisonSection) -> Iterator[_Remark]:
-        skipped: dict[str, list[int]] = {}
-        compared: list[_Compared] = []
-        for row in section.rows:
-            if not self._gate.covers(row.size) or not section.shown[0]:
-                continue
-            new, base = row.figures[0], None if self._alone else row.figures[-1]
-            if not self._gate.needs_baseline and new is not None:
+        rows = [row for row in section.rows if self._gate.covers(row.size)]
+        if not section.shown[0]:
+            return
+        for row in rows:
+            new = row.figures[0]
+            if new is None:
+                yield from self._vanished(section, row)
+            elif not self._gate.needs_baseline:
                 yield self._limit(section, row.size, new)
-            elif new is None:
-                if base is not None:
-                    gone = (
-                        f"is missing from {self._names[0]}; the baseline has "
-                        f"{section.scale.quantity(base.value)}."
-                    )
-                    yield _Remark(f"{self._at(section, row.size)} {gone}", breach=True)
-            elif base is None:
-                skipped.setdefault("the baseline has no figure there", []).append(row.size)
-            elif self._ratio and row.ratios[0] is None:
-                skipped.setdefault("there is no ratio", []).append(row.size)
-            elif base.value == 0 and self._gate.relative:
-                skipped.setdefault("the baseline has 0 there", []).append(row.size)
-            else:
-                compared.append(_Compared(row, new, base))
-        yield from self._relative(section, compared)
-        for why, sizes in skipped.items():
-            text = f"{self._where(section)} was not compared at {format_sizes(sizes)}: {why}."
-            yield _Remark(f"{self._gate.text}: {text}")
+        if self._gate.needs_baseline:
+            yield from self._relative(section, rows)
 
-    def _where(self, section: ComparisonSection, at: str = "") -> str:
-        where = "".join(f", {name} {value or 'unknown'}" for name, value in section.key.items())
-        return f"{section.metric.name}{at}{where}"
+    def _remark(self, text: str, *, breach: bool = False, compared: bool = False) -> _Remark:
+        """Return a remark that begins with the gate."""
+        gate = self._gate.text
+        return _Remark(f"{gate}: {text}", breach, compared)
 
-    def _at(self, section: ComparisonSection, size: int) -> str:
-        return f"{self._gate.text}: {self._where(section, f' at {format_size(size)}')}"
+    def _vanished(self, section: ComparisonSection, row: ComparisonRow) -> Iterator[_Remark]:
+        """Yield that only the baseline has a size, if it has."""
+        base = row.figures[-1]
+        if base is not None:
+            figure = section.scale.quantity(base.value)
+            gone = f"is missing from {self._name}; the baseline has {figure}."
+            yield self._remark(f"{_where(section, row.size)} {gone}", breach=True)
+
+    def _obstacle(self, row: ComparisonRow, base: Figure | None) -> str:
+        """Return why a row cannot be compared; empty if it can."""
+        if base is None:
+            return "the baseline has no figure there"
+        if self._gate.is_ratio and row.ratios[0] is None:
+            return "there is no ratio"
+        if self._gate.relative and base.value == 0:
+            return "the baseline has 0 there"
+        return ""
 
     def _relative(
-        self, section: ComparisonSection, compared: Sequence[_Compared]
+        self, section: ComparisonSection, rows: Iterable[ComparisonRow]
     ) -> Iterator[_Remark]:
-        """Yield the decisions of the statistics, or of the plain figures where one of them is exactly 0."""
-        tested: dict[int, _Tested] = {}
-        for each in compared:
-            size, pair = each.row.size, pair_of(section, each.row, 0)
-            if pair is not None and each.base.value > 0:
-                test = each.row.tests[0] or compare_sizes({size: pair}, section.level)[size]
-                tested[size] = _Tested(each, pair, test, self._lowest_ratio(section, each))
-                yield _Remark(compared=True)
+        """Yield the decisions of the statistics; where a figure is exactly 0, of the figures."""
+        skipped: dict[str, list[int]] = {}
+        bounded: list[_Tested] = []
+        for compared in self._compared(rows, skipped):
+            tested = self._tested(section, compared)
+            if tested is None:
+                yield self._plain(section, compared)
+                continue
+            yield _Remark(compared=True)
+            if tested.limit > -math.inf:
+                bounded.append(tested)
+        yield from self._statistics(section, bounded)
+        where = _where(section)
+        for why, sizes in skipped.items():
+            at = f"at {format_sizes(sizes)}: {why}."
+            yield self._remark(f"{where} was not compared {at}")
+
+    def _compared(
+        self, rows: Iterable[ComparisonRow], skipped: dict[str, list[int]]
+    ) -> Iterator[_Compared]:
+        """Yield what can be compared; the sizes of other rows go to their reason in `skipped`."""
+        for row in rows:
+            new = row.figures[0]
+            base = row.figures[-1]
+            obstacle = self._obstacle(row, base)
+            if new is None:
+                continue
+            if base is None or obstacle:
+                skipped.setdefault(obstacle, []).append(row.size)
             else:
-                allowed = self._gate.bound * (each.base.value if self._gate.relative else 1)
-                lost = _loss(section, each) > allowed * (1 + 1e-9)
-                if self._ratio:
-                    lost = (each.row.ratios[0] or 0.0) < self._gate.bound * (1 - 1e-9)
-                yield _Remark(
-                    f"{self._difference(section, each)}." if lost else "",
-                    breach=lost,
-                    compared=True,
-                )
-        yield from self._statistics(
-            section, {size: each for size, each in tested.items() if each.limit > -math.inf}
-        )
+                yield _Compared(row, new, base)
+
+    def _tested(self, section: ComparisonSection, each: _Compared) -> _Tested | None:
+        """Return what the statistics know of a row; None: a figure is exactly 0."""
+        pair = pair_of(section, each.row, 0)
+        if pair is None or each.base.value <= 0:
+            return None
+        size = each.row.size
+        test = each.row.tests[0]
+        if test is None:
+            test = compare_sizes({size: pair}, section.level)[size]
+        return _Tested(each, pair, test, self._lowest_ratio(section, each))
+
+    def _plain(self, section: ComparisonSection, each: _Compared) -> _Remark:
+        bound = self._gate.bound
+        if self._gate.is_ratio:
+            ratio = each.row.ratios[0] or 0.0
+            lost = ratio < bound * (1 - 1e-9)
+        else:
+            allowed = bound * each.base.value if self._gate.relative else bound
+            lost = _loss(section, each) > allowed * (1 + 1e-9)
+        if not lost:
+            return _Remark(compared=True)
+        return self._remark(f"{self._difference(section, each)}.", breach=True, compared=True)
 
     def _lowest_ratio(self, section: ComparisonSection, each: _Compared) -> float:
         """Return the logarithm of the lowest ratio that the gate allows; minus infinity: any."""
-        if self._ratio:
-            return math.log(self._gate.bound) if self._gate.bound > 0 else -math.inf
-        allowed = self._gate.bound if self._gate.relative else self._gate.bound / each.base.value
+        bound = self._gate.bound
+        if self._gate.is_ratio:
+            return math.log(bound) if bound > 0 else -math.inf
+        allowed = bound if self._gate.relative else bound / each.base.value
         if section.metric.lower_is_better:
             return -math.log1p(allowed)
         return math.log1p(-allowed) if allowed < 1 else -math.inf
 
     def _statistics(
-        self, section: ComparisonSection, tested: Mapping[int, _Tested]
+        self, section: ComparisonSection, tested: Sequence[_Tested]
     ) -> Iterator[_Remark]:
-        limits = {size: each.limit for size, each in tested.items()}
-        loss = loss_test({size: each.pair for size, each in tested.items()}, limits, self._level)
-        # A loss counts only where the table shows it too, so that the two do not contradict each
-        # other.
-        breached = [
-            size
-            for size in loss.shown
-            if limits[size] > 0 or tested[size].test.verdict is Difference.SLOWER
-        ]
-        for each in (tested[size] for size in breached):
-            counts = f"{len(each.pair.new)} and {len(each.pair.base)} executions"
-            text = (
-                f"{self._difference(section, each.compared)} ({_interval(section, each)}; "
-                f"{counts})."
-            )
-            yield _Remark(text, breach=True, compared=True)
-        unclear = [
-            tested[size] for size in tested if size in {*loss.shown, *loss.possible} - {*breached}
-        ]
+        loss = loss_test(
+            {each.size: each.pair for each in tested},
+            {each.size: each.limit for each in tested},
+            self._level,
+        )
+        unclear: list[_Tested] = []
+        for each in tested:
+            shown = each.size in loss.shown
+            if shown and each.is_shown:
+                yield self._remark(self._shown(section, each), breach=True, compared=True)
+            elif shown or each.size in loss.possible:
+                unclear.append(each)
         if unclear:
-            yield self._unclear(section, unclear)
+            text = self._unclear(section, unclear)
+            remark = self._remark(text, breach=self._strict, compared=True)
+            yield remark._replace(undecided=True)
 
-    def _unclear(self, section: ComparisonSection, unclear: Sequence[_Tested]) -> _Remark:
+    def _shown(self, section: ComparisonSection, each: _Tested) -> str:
+        difference = self._difference(section, each.compared)
+        pair = each.pair
+        counts = f"{len(pair.new)} and {len(pair.base)} executions"
+        return f"{difference} ({_interval(section, each)}; {counts})."
+
+    def _unclear(self, section: ComparisonSection, unclear: Sequence[_Tested]) -> str:
         worst = min(unclear, key=lambda each: each.test.low)
-        at, sizes = (
-            worst.compared.row.size,
-            format_sizes([each.compared.row.size for each in unclear]),
+        sizes = format_sizes([each.size for each in unclear])
+        once = any(each.test.once for each in unclear)
+        remedy = would_decide([self._repeats(each) for each in unclear], once=once)
+        new = section.scale.quantity(worst.compared.new.value)
+        base = section.scale.quantity(worst.compared.base.value)
+        both = f"{new} in {self._name} and {base} in {self._base_name}"
+        beyond = "a ratio below" if self._gate.is_ratio else "a loss of more than"
+        allowed = f"{beyond} {self._allowed(section)}"
+        lost = f"{_worse(section, worst.test.low)} at {format_size(worst.size)}"
+        return (
+            f"{_where(section)}: {allowed} is neither shown nor excluded at {sizes}. "
+            f"{lost} cannot be excluded ({both}; {_interval(section, worst)}); {remedy}."
         )
-        needed = [
-            repeats_within(
-                each.pair, abs(each.pair.estimates[-1].difference - each.limit), self._level
-            )
-            for each in unclear
-        ]
-        remedy = would_decide(needed, once=any(each.test.once for each in unclear))
-        figures = (
-            section.scale.quantity(figure.value)
-            for figure in (worst.compared.new, worst.compared.base)
-        )
-        both = " and ".join(
-            f"{figure} in {name}" for figure, name in zip(figures, self._names, strict=True)
-        )
-        beyond = "a ratio below" if self._ratio else "a loss of more than"
-        text = (
-            f"{self._gate.text}: {self._where(section)}: {beyond} {self._allowed(section)} is "
-            "neither shown nor "
-            f"excluded at {sizes}. {_worse(section, worst.test.low)} at {format_size(at)} cannot "
-            "be excluded "
-            f"({both}; {_interval(section, worst)}); {remedy}."
-        )
-        return _Remark(text, breach=self._strict, compared=True, undecided=True)
+
+    def _repeats(self, each: _Tested) -> int | None:
+        """Return about how many repeats would decide."""
+        difference = each.pair.estimates[-1].difference
+        return repeats_within(each.pair, abs(difference - each.limit), self._level)
 
     def _difference(self, section: ComparisonSection, each: _Compared) -> str:
-        new, base = (section.scale.quantity(figure.value) for figure in (each.new, each.base))
-        if self._ratio:
-            than = f"{format_decimal(each.row.ratios[0] or 0.0, 2)} times as good as"
-            expected = f"expected at least {self._allowed(section)}"
+        new = section.scale.quantity(each.new.value)
+        base = section.scale.quantity(each.base.value)
+        at = _where(section, each.row.size)
+        allowed = self._allowed(section)
+        if self._gate.is_ratio:
+            ratio = format_decimal(each.row.ratios[0] or 0.0, 2)
+            than = f"{ratio} times as good as"
+            expected = f"expected at least {allowed}"
         else:
-            loss = _loss(section, each)
-            relative = self._gate.relative
-            by = (
-                f"{format_decimal(100 * loss / each.base.value, 1)} %"
-                if relative
-                else section.scale.quantity(loss)
-            )
-            than = f"{by} worse than"
-            expected = f"{self._allowed(section)} is allowed"
-        at, (name, base_name) = self._at(section, each.row.size), self._names
-        return f"{at} is {new} in {name}, {than} {base} in {base_name}; {expected}"
+            than = f"{self._lost(section, each)} worse than"
+            expected = f"{allowed} is allowed"
+        text = f"{at} is {new} in {self._name}, {than} {base}"
+        return f"{text} in {self._base_name}; {expected}"
+
+    def _lost(self, section: ComparisonSection, each: _Compared) -> str:
+        """Write a loss as the gate writes its tolerance."""
+        loss = _loss(section, each)
+        if not self._gate.relative:
+            return section.scale.quantity(loss)
+        percent = format_decimal(100 * loss / each.base.value, 1)
+        return f"{percent} %"
 
     def _allowed(self, section: ComparisonSection) -> str:
-        if self._ratio:
-            return f"{format_decimal(self._gate.bound, 2)} x"
+        bound = self._gate.bound
+        if self._gate.is_ratio:
+            return f"{format_decimal(bound, 2)} x"
         if self._gate.relative:
-            return f"{format_decimal(100 * self._gate.bound, 2)} %"
-        return section.scale.quantity(self._gate.bound)
+            return f"{format_decimal(100 * bound, 2)} %"
+        return section.scale.quantity(bound)
 
     def _limit(self, section: ComparisonSection, size: int, new: Figure) -> _Remark:
-        bound, share = self._gate.bound, ""
+        bound = self._gate.bound
+        share = ""
         if self._gate.needs_ceiling:
-            from fabbench.analysis.setting import setting_of  # most gates need no ceiling
-
-            setting = setting_of(self._column, section)
-            ceiling = setting.ceiling(section.metric) if setting else None
-            if ceiling is None:
-                raise RequestError(
-                    f"The gate {self._gate.text} needs a ceiling, and none is known for "
-                    f"{section.metric.name} at {format_size(size)} in {self._column.label}.",
-                    hint="Pass --instance-type and --nodes, or the limit itself: busbw@1G>=70GB/s.",
-                )
             share = f", {format_decimal(100 * bound, 2)} % of the ceiling"
-            bound *= ceiling
+            bound *= self._ceiling(section, size)
         least = self._gate.kind == AT_LEAST
         beyond = bound - new.value if least else new.value - bound
         if beyond <= 1e-9 * bound:
             return _Remark(compared=True)
-        expected = (
-            f"expected at {'least' if least else 'most'} {section.scale.quantity(bound)}{share}"
-        )
-        text = (
-            f"{self._at(section, size)} is {section.scale.quantity(new.value)} in "
-            f"{self._names[0]}; {expected}."
-        )
-        return _Remark(text, breach=True, compared=True)
+        wanted = section.scale.quantity(bound)
+        figure = section.scale.quantity(new.value)
+        end = "least" if least else "most"
+        expected = f"expected at {end} {wanted}{share}"
+        text = f"{_where(section, size)} is {figure} in {self._name}; {expected}."
+        return self._remark(text, breach=True, compared=True)
+
+    def _ceiling(self, section: ComparisonSection, size: int) -> float:
+        """Return the ceiling at a size. Raise RequestError if it is not known."""
+        from fabbench.analysis.setting import setting_of  # most gates need no ceiling
+
+        setting = setting_of(self._column, section)
+        ceiling = setting.ceiling(section.metric) if setting else None
+        if ceiling is None:
+            gate = self._gate
+            column = self._column
+            where = f"{_name_of(gate)} at {format_size(size)} in {column.label}"
+            raise RequestError(
+                f"The gate {gate.text} needs a ceiling, and none is known for {where}.",
+                hint="Pass --instance-type and --nodes, or the limit itself: busbw@1G>=70GB/s.",
+            )
+        return ceiling
+
+
+def _where(section: ComparisonSection, size: int | None = None) -> str:
+    """Return the metric, the size if it is one, and what distinguishes a section."""
+    at = "" if size is None else f" at {format_size(size)}"
+    words = [section.metric.name + at]
+    for name, value in section.key.items():
+        words.append(f"{name} {value}" if value else f"{name} unknown")
+    return ", ".join(words)
 
 
 def _loss(section: ComparisonSection, each: _Compared) -> float:
@@ -346,8 +440,6 @@ def _named(column: ColumnSummary) -> str:
 def _worse(section: ComparisonSection, ratio: float) -> str:
     """Describe the loss of a ratio below 1: ``"A loss of 17 %"``."""
     loss = 1 / ratio - 1 if section.metric.lower_is_better else 1 - ratio
-    return (
-        f"A loss of {format_decimal(100 * loss, 1)} %"
-        if loss > 0
-        else f"A ratio of {format_decimal(ratio, 2)}"
-    )
+    if loss > 0:
+        return f"A loss of {format_decimal(100 * loss, 1)} %"
+    return f"A ratio of {format_decimal(ratio, 2)}"

@@ -5,11 +5,13 @@
 It claims what the table's verdicts show, size by size, and says where a side was measured once.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSection
-from fabbench.analysis.statistics import Difference, RowTest
+from fabbench.analysis.statistics import Difference
 from fabbench.model.units import format_decimal, format_ratio, format_size, scale
 
 _MAX_QUOTED = 3  # columns besides the base that are quoted
@@ -31,52 +33,82 @@ def headline(comparison: Comparison, index: int) -> str:
     row = headline_row(section)
     if row is None:
         return ""
-    figures = [
-        _figure(comparison, section, row, column) for column in range(len(comparison.columns))
-    ]
+    columns = range(len(comparison.columns))
+    figures = [_figure(comparison, section, row, column) for column in columns]
+    subject = _subject(comparison, section)
     at = f" at {format_size(row.size)}"
     if len(figures) == 1:
-        return f"{_subject(comparison, section)}: {figures[0]}{at}"
+        return f"{subject}: {figures[0]}{at}"
     *others, base = figures
-    kinds = {test.once for each in section.rows for test in each.tests if test}
-    once = f" ({'in part ' if False in kinds else ''}measured once)" if True in kinds else ""
-    verdict = "" if len(others) > 1 else _verdicts(section)
-    mark = len(others) > 1 or verdict.startswith(_CLEAR)
-    ratios = [
-        _times(ratio, test, mark=mark) for ratio, test in zip(row.ratios, row.tests, strict=True)
-    ]
-    compared = [f"{one}{ratio}" for one, ratio in zip(others, ratios, strict=False)]
-    more = f" and {len(compared) - _MAX_QUOTED} more" if len(compared) > _MAX_QUOTED else ""
-    text = f"{', '.join(compared[:_MAX_QUOTED])}{more} vs {base}{at}"
-    if len(others) == 1:
-        text = f"{others[0]} vs {base}{at}{ratios[0]}{f'; {verdict}' if verdict else ''}"
-    return f"{_subject(comparison, section)}: {text}{once}"
+    if len(others) > 1:
+        text = f"{_quoted(others, row)} vs {base}{at}"
+    else:
+        verdict = _verdicts(section)
+        ratio = _times(row, 0, mark=verdict.startswith(_CLEAR))
+        text = f"{others[0]} vs {base}{at}{ratio}"
+        text += f"; {verdict}" if verdict else ""
+    return f"{subject}: {text}{_once(section)}"
+
+
+def _quoted(others: Sequence[str], row: ComparisonRow) -> str:
+    """Return the first figures, each with its ratio, and how many more there are."""
+    some = others[:_MAX_QUOTED]
+    compared = []
+    for column, one in enumerate(some):
+        ratio = _times(row, column, mark=True)
+        compared.append(f"{one}{ratio}")
+    more = len(others) - len(some)
+    text = ", ".join(compared)
+    return f"{text} and {more} more" if more else text
+
+
+def _once(section: ComparisonSection) -> str:
+    """Say whether the noise of all or of some sizes is assumed."""
+    kinds = {test.once for row in section.rows for test in row.tests if test}
+    if not any(kinds):
+        return ""
+    return " (measured once)" if all(kinds) else " (in part measured once)"
+
+
+class _Span(NamedTuple):
+    """Neighboring sizes with one verdict."""
+
+    verdict: Difference | None
+    rows: Sequence[ComparisonRow]
 
 
 def _verdicts(section: ComparisonSection) -> str:
     """Describe at which sizes the first column is faster or slower: ``"faster from 8 KB up"``."""
-    rows = [row for row in section.rows if row.figures[0] and row.figures[-1]]
-    spans = [(verdict, list(span)) for verdict, span in groupby(rows, lambda row: row.verdict(0))]
-    clear = [(verdict, span) for verdict, span in spans if verdict in _CLEAR]
+    rows = [row for row in section.rows if row.figures[0]]
+    rows = [row for row in rows if row.figures[-1]]
+    runs = groupby(rows, lambda row: row.verdict(0))
+    spans = [_Span(verdict, list(run)) for verdict, run in runs]
+    clear = [span for span in spans if span.verdict in _CLEAR]
     if not clear:
-        return _NO_DIFFERENCE.get(frozenset(filter(None, (verdict for verdict, _ in spans))), "")
+        verdicts = {span.verdict for span in spans if span.verdict}
+        return _NO_DIFFERENCE.get(frozenset(verdicts), "")
     if len(clear) > _MAX_SPANS:
-        counts = {word: sum(row.verdict(0) is word for row in rows) for word in _CLEAR}
-        return ", ".join(
-            f"{word} at {count} of {len(rows)} sizes" for word, count in counts.items() if count
-        )
-    return ", ".join(
-        f"{verdict} {_span(span, first=span[0] is rows[0], last=span[-1] is rows[-1])}"
-        for verdict, span in clear
-    )
+        counts = Counter(row.verdict(0) for row in rows)
+        total = len(rows)
+        found = [f"{word} at {counts[word]} of {total} sizes" for word in _CLEAR if counts[word]]
+        return ", ".join(found)
+    words = [f"{span.verdict} {_sizes(span.rows, rows)}" for span in clear]
+    return ", ".join(words)
 
 
-def _span(rows: Sequence[ComparisonRow], *, first: bool, last: bool) -> str:
-    low, high = format_size(rows[0].size), format_size(rows[-1].size)
+def _sizes(span: Sequence[ComparisonRow], rows: Sequence[ComparisonRow]) -> str:
+    """Write which of all rows are in a span."""
+    low = format_size(span[0].size)
+    high = format_size(span[-1].size)
+    first = span[0] is rows[0]
+    last = span[-1] is rows[-1]
     if first and last:
         return "at every size"
-    ends = f"from {low} to {high}" if low != high else f"at {low}"
-    return f"from {low} up" if last else f"up to {high}" if first else ends
+    if last:
+        return f"from {low} up"
+    if first:
+        return f"up to {high}"
+    return f"from {low} to {high}" if low != high else f"at {low}"
 
 
 def headline_row(section: ComparisonSection) -> ComparisonRow | None:
@@ -92,26 +124,34 @@ def headline_row(section: ComparisonSection) -> ComparisonRow | None:
 def _figure(
     comparison: Comparison, section: ComparisonSection, row: ComparisonRow, column: int
 ) -> str:
-    label, figure = comparison.columns[column].label, row.figures[column]
+    label = comparison.columns[column].label
+    figure = row.figures[column]
     if not section.shown[column]:
         return f"{label} {section.outcomes[column]}"
     if figure is None:
         return f"{label} -"
     took = row.times[column] if row.times else None
     if took is not None and section.scale.text(figure.value) == "0":
-        return f"{label} {scale('s', took.value).quantity(took.value)}"
+        time = scale("s", took.value).quantity(took.value)
+        return f"{label} {time}"
     cut = f" ({section.outcomes[column]})" if section.partial[column] else ""
-    return f"{label} {section.scale.quantity(figure.value)}{cut}"
+    value = section.scale.quantity(figure.value)
+    return f"{label} {value}{cut}"
 
 
-def _times(ratio: float | None, test: RowTest | None, *, mark: bool) -> str:
+def _times(row: ComparisonRow, column: int, *, mark: bool) -> str:
     """Write ``" (18.7x)"``; with `mark`, also a verdict that is neither faster nor slower."""
+    ratio = row.ratios[column]
     if ratio is None:
         return ""
-    text, clear = format_ratio(ratio).replace(" ", ""), test is not None and test.verdict in _CLEAR
+    verdict = row.verdict(column)
+    clear = verdict in _CLEAR
+    text = format_ratio(ratio).replace(" ", "")
     if clear and text == "1x":
         text = f"{format_decimal(ratio, 2)}x"
-    return f" ({text}{f', {test.verdict}' if mark and test and not clear else ''})"
+    if mark and verdict and not clear:
+        text += f", {verdict}"
+    return f" ({text})"
 
 
 def _subject(comparison: Comparison, section: ComparisonSection) -> str:
@@ -122,6 +162,10 @@ def _subject(comparison: Comparison, section: ComparisonSection) -> str:
     )
     what = case or benchmark or section.metric.name
     if hosts and gpus:
-        many = "" if hosts == "1" else f"{hosts} × "
-        return f"{what}, {many}{gpus} GPU{'' if many + gpus == '1' else 's'}"
-    return f"{what}, {ranks} rank{'' if ranks == '1' else 's'}" if ranks else what
+        many = gpus if hosts == "1" else f"{hosts} × {gpus}"
+        return f"{what}, {_plural(many, 'GPU')}"
+    return f"{what}, {_plural(ranks, 'rank')}" if ranks else what
+
+
+def _plural(many: str, noun: str) -> str:
+    return f"{many} {noun}" if many == "1" else f"{many} {noun}s"

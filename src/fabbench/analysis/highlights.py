@@ -14,13 +14,19 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from fabbench.analysis.aggregate import RAIL
-from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSection
+from fabbench.analysis.compare import (
+    ColumnSummary,
+    Comparison,
+    ComparisonRow,
+    ComparisonSection,
+)
 from fabbench.analysis.statistics import EQUIVALENT, MAX_REPEATS, Difference, RowTest, mean
 from fabbench.model.log import Metric, Outcome
 from fabbench.model.units import format_decimal, format_ratio, format_size
 
 RANGE_FACTOR = 3.0
 MAX_RANGES = 5
+_SAME_PERCENT = format_decimal(100 * EQUIVALENT, 1)
 
 
 class Trend(StrEnum):
@@ -36,13 +42,13 @@ class Trend(StrEnum):
     MIXED = "mixed"
 
 
-_TRENDS = dict(
-    zip(
-        Difference,
-        (Trend.AHEAD, Trend.BEHIND, Trend.SAME, Trend.UNDECIDED, Trend.MIXED),
-        strict=True,
-    )
-)
+_TRENDS = {
+    Difference.FASTER: Trend.AHEAD,
+    Difference.SLOWER: Trend.BEHIND,
+    Difference.SAME: Trend.SAME,
+    Difference.UNDECIDED: Trend.UNDECIDED,
+    Difference.MIXED: Trend.MIXED,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,15 +77,20 @@ class _Range:
     trends: frozenset[Trend]
 
     def __add__(self, other: "_Range") -> "_Range":
-        return _Range(self.column, self.rows + other.rows, self.trends | other.trends)
+        rows = self.rows + other.rows
+        return _Range(self.column, rows, self.trends | other.trends)
 
     @property
     def trend(self) -> Trend:
-        return next(iter(self.trends)) if len(self.trends) == 1 else Trend.MIXED
+        if len(self.trends) > 1:
+            return Trend.MIXED
+        (trend,) = self.trends
+        return trend
 
     @property
     def ratios(self) -> list[float]:
-        return [ratio for row in self.rows if (ratio := row.ratios[self.column]) is not None]
+        every = (row.ratios[self.column] for row in self.rows)
+        return [ratio for ratio in every if ratio is not None]
 
     @property
     def tests(self) -> list[RowTest]:
@@ -87,12 +98,15 @@ class _Range:
 
     def takes(self, other: "_Range") -> bool:
         """Return whether the two are one range by the rules above."""
+        if self.trend is not other.trend:
+            return False
+        if self.trend not in {Trend.AHEAD, Trend.BEHIND}:
+            return True
         ratios = self.ratios + other.ratios
         # Without the allowance for rounding, the two directions of a comparison could read
         # differently.
         widest = RANGE_FACTOR * (1 + 1e-9)
-        wide = self.trend in {Trend.AHEAD, Trend.BEHIND} and max(ratios) > min(ratios) * widest
-        return self.trend is other.trend and not wide
+        return max(ratios) <= min(ratios) * widest
 
 
 def highlights(comparison: Comparison) -> tuple[Highlight, ...]:
@@ -104,25 +118,22 @@ def highlights(comparison: Comparison) -> tuple[Highlight, ...]:
         remark
         for index, section in enumerate(comparison.sections)
         for column in range(len(comparison.columns) - 1)
-        if all(section.shown[each] and not section.partial[each] for each in (column, -1))
+        if _has_ratios(section, column) and _has_ratios(section, -1)
         for remark in _column(comparison, index, column)
     )
+
+
+def _has_ratios(section: ComparisonSection, column: int) -> bool:
+    return section.shown[column] and not section.partial[column]
 
 
 def _column(comparison: Comparison, index: int, column: int) -> Iterator[Highlight]:
     section = comparison.sections[index]
     ranges: list[_Range] = []
     for row in reversed(section.rows):
-        new, base, ratio = row.figures[column], row.figures[-1], row.ratios[column]
-        if new is None or base is None:
+        trend = _trend(section, row, column)
+        if trend is None:
             continue
-        if test := row.tests[column]:
-            trend = _TRENDS[test.verdict]
-        elif ratio is not None:
-            trend = Trend.UNDECIDED  # an execution has 0
-        else:
-            both_zero = section.scale.text(new.value) == section.scale.text(base.value) == "0"
-            trend = Trend.SAME if both_zero else Trend.NO_RATIO
         single = _Range(column, (row,), frozenset({trend}))
         if ranges and single.takes(ranges[0]):
             ranges[0] = single + ranges[0]
@@ -144,54 +155,100 @@ def _column(comparison: Comparison, index: int, column: int) -> Iterator[Highlig
         )
 
 
+def _trend(section: ComparisonSection, row: ComparisonRow, column: int) -> Trend | None:
+    """Return the trend of one size; None: one of the two columns lacks it."""
+    new = row.figures[column]
+    base = row.figures[-1]
+    if new is None or base is None:
+        return None
+    test = row.tests[column]
+    if test is not None:
+        return _TRENDS[test.verdict]
+    if row.ratios[column] is not None:
+        return Trend.UNDECIDED  # an execution has 0
+    write = section.scale.text
+    both_zero = write(new.value) == write(base.value) == "0"
+    return Trend.SAME if both_zero else Trend.NO_RATIO
+
+
 def _joined(ranges: list[_Range]) -> list[_Range]:
     """Join neighbors until there are few enough: those already mixed, or else the smallest."""
+
+    def rows_of_pair(index: int) -> int:
+        pair = ranges[index : index + 2]
+        return sum(len(each.rows) for each in pair)
+
     while len(ranges) > MAX_RANGES:
-        pairs = range(len(ranges) - 1)
-        first = min(pairs, key=lambda index: len(ranges[index].rows) + len(ranges[index + 1].rows))
-        ranges[first : first + 2] = [ranges[first] + ranges[first + 1]]
+        smallest = min(range(len(ranges) - 1), key=rows_of_pair)
+        _join(ranges, smallest)
         for index in reversed(range(len(ranges) - 1)):
             if ranges[index].trend is ranges[index + 1].trend is Trend.MIXED:
-                ranges[index : index + 2] = [ranges[index] + ranges[index + 1]]
+                _join(ranges, index)
     return ranges
 
 
+def _join(ranges: list[_Range], index: int) -> None:
+    """Join a range with the next one."""
+    following = ranges.pop(index + 1)
+    ranges[index] += following
+
+
 def _span(section: ComparisonSection, rows: Sequence[ComparisonRow]) -> str:
-    low, high = format_size(rows[0].size), format_size(rows[-1].size)
+    low = format_size(rows[0].size)
+    high = format_size(rows[-1].size)
     if len(rows) == 1:
         return low
-    first, last = rows[0] is section.rows[0], rows[-1] is section.rows[-1]
+    first = rows[0] is section.rows[0]
+    last = rows[-1] is section.rows[-1]
     if first is last:
         return f"{low} – {high}"
     return f"≤ {high}" if first else f"≥ {low}"
 
 
 def _text(comparison: Comparison, section: ComparisonSection, part: _Range) -> str:
-    tests, ratios, label = part.tests, part.ratios, comparison.columns[part.column].label
-    compared = {part.column: label, len(comparison.columns) - 1: comparison.base.label}
-    best = " vs ".join(_best(section, part.rows, column, name) for column, name in compared.items())
+    tests = part.tests
+    label = comparison.columns[part.column].label
     once = any(test.once for test in tests)
-    text = {
-        Trend.SAME: f"The same within {100 * EQUIVALENT:g} %" if tests else "Both display as 0",
+    text = _trend_words(part, label)
+    if part.ratios:
+        ends = map(format_ratio, (min(part.ratios), max(part.ratios)))
+        text += ": " + " to ".join(dict.fromkeys(ends))
+    if tests:
+        noun = "intervals" if len(tests) > 1 else "interval"
+        doubt = ", measured once" if once else ""
+        intervals = f"{confidence(section.level)} {noun} {bounds(tests)}"
+        text += f" ({intervals}{doubt})"
+    if tests and part.trend is Trend.UNDECIDED:
+        remedy = would_decide([test.repeats for test in tests], once=once)
+        text += f"; {remedy}"
+    new = _best(section, part.rows, part.column, label)
+    base = _best(section, part.rows, -1, comparison.base.label)
+    return f"{text}. Best: {new} vs {base}."
+
+
+def _trend_words(part: _Range, label: str) -> str:
+    if part.trend is Trend.MIXED:
+        return _mixed_words(part, label)
+    same = f"The same within {_SAME_PERCENT} %" if part.tests else "Both display as 0"
+    words = {
+        Trend.SAME: same,
         Trend.AHEAD: f"{label} is ahead",
         Trend.BEHIND: f"{label} is behind",
         Trend.NO_RATIO: "One of the two displays as 0, so there is no ratio",
         Trend.UNDECIDED: "Undecided",
-        Trend.MIXED: {
-            (True, True): f"{label} is ahead at some sizes, behind at others",
-            (True, False): f"{label} is ahead at some sizes, never behind",
-            (False, True): f"{label} is behind at some sizes, never ahead",
-            (False, False): "Mixed: same or undecided",
-        }[Trend.AHEAD in part.trends, Trend.BEHIND in part.trends],
-    }[part.trend]
-    if ratios:
-        text += f": {' to '.join(dict.fromkeys(format_ratio(end) for end in (min(ratios), max(ratios))))}"
-    if tests:
-        intervals = f"{confidence(section.level)} interval{'s' if len(tests) > 1 else ''}"
-        text += f" ({intervals} {bounds(tests)}{', measured once' if once else ''})"
-    if tests and part.trend is Trend.UNDECIDED:
-        text += f"; {would_decide([test.repeats for test in tests], once=once)}"
-    return f"{text}. Best: {best}."
+    }
+    return words[part.trend]
+
+
+def _mixed_words(part: _Range, label: str) -> str:
+    ahead = Trend.AHEAD in part.trends
+    behind = Trend.BEHIND in part.trends
+    if ahead:
+        others = "behind at others" if behind else "never behind"
+        return f"{label} is ahead at some sizes, {others}"
+    if behind:
+        return f"{label} is behind at some sizes, never ahead"
+    return "Mixed: same or undecided"
 
 
 def would_decide(counts: Sequence[int | None], *, once: bool) -> str:
@@ -216,24 +273,28 @@ def confidence(level: float) -> str:
 
 def bounds(tests: Sequence[RowTest]) -> str:
     """Format the interval that covers those of several sizes: ``"0.71 to 1.24"``."""
-    low, high = min(test.low for test in tests), max(test.high for test in tests)
+    low = min(test.low for test in tests)
+    high = max(test.high for test in tests)
     return f"{_precise(low)} to {_precise(high)}"
 
 
 def _precise(ratio: float) -> str:
     if 0 < ratio < 0.1:  # two significant digits: 0.013, not 0.01
         return format_decimal(ratio, 1 - math.floor(math.log10(ratio)))
-    return format_decimal(ratio, 3 if abs(ratio - 1) < 0.1 else 2 if ratio < 10 else 1)
+    if abs(ratio - 1) < 0.1:
+        return format_decimal(ratio, 3)
+    return format_decimal(ratio, 2 if ratio < 10 else 1)
 
 
 def _best(
     section: ComparisonSection, rows: Sequence[ComparisonRow], column: int, label: str
 ) -> str:
+    figures = dict(_values(rows, column))
     choose = min if section.metric.lower_is_better else max
-    figures = [(cell.value, row.size) for row in rows if (cell := row.figures[column]) is not None]
-    value, _ = choose(figures, key=lambda pair: pair[0])
-    size = max(size for each, size in figures if each == value)
-    return f"{label} {section.scale.quantity(value)} at {format_size(size)}"
+    value = choose(figures.values())
+    size = max(size for size in figures if figures[size] == value)
+    figure = section.scale.quantity(value)
+    return f"{label} {figure} at {format_size(size)}"
 
 
 # ---------------------------------------------------------------- rails
@@ -272,8 +333,13 @@ class RailFigures(NamedTuple):
         Device → how much worse it is, as a fraction of the mean.
         """
         sign = 1 if self.metric.lower_is_better else -1
-        parts = {device: sign * (value / self.mean - 1) for device, value in self.figures.items()}
-        return {device: part for device, part in parts.items() if part > LAGGING}
+        usual = self.mean
+        found = {}
+        for device, value in self.figures.items():
+            part = sign * (value / usual - 1)
+            if part > LAGGING:
+                found[device] = part
+        return found
 
 
 def rails_of(comparison: Comparison) -> list[RailFigures]:
@@ -282,14 +348,27 @@ def rails_of(comparison: Comparison) -> list[RailFigures]:
     for index, column in enumerate(comparison.columns):
         together = column.facts.get("together") == ("yes",)
         for section in comparison.sections:
-            device, others = (
-                section.key.get(RAIL, ""),
-                (each for name, each in section.key.items() if name != RAIL),
-            )
-            label = ", ".join(filter(None, (column.label, *others)))
+            device = section.key.get(RAIL, "")
             # Where only other columns have rails, all of theirs have this one's figure beside them.
-            if device in column.fields[RAIL] and section.outcomes[index] is Outcome.OK:
-                for row in section.rows:
-                    if figure := row.figures[index]:
-                        rails[label, section.metric, row.size, together][device] = figure.value
-    return [RailFigures(*key, figures) for key, figures in rails.items() if len(figures) > 1]
+            is_ok = section.outcomes[index] is Outcome.OK
+            if device not in column.fields[RAIL] or not is_ok:
+                continue
+            label = _column_words(column, section)
+            for size, value in _values(section.rows, index):
+                rails[label, section.metric, size, together][device] = value
+    found = [RailFigures(*key, figures) for key, figures in rails.items()]
+    return [each for each in found if len(each.figures) > 1]
+
+
+def _column_words(column: ColumnSummary, section: ComparisonSection) -> str:
+    """Return a column's label, and what else than the rail distinguishes a section."""
+    others = (value for name, value in section.key.items() if name != RAIL)
+    return ", ".join(filter(None, (column.label, *others)))
+
+
+def _values(rows: Sequence[ComparisonRow], column: int) -> Iterator[tuple[int, float]]:
+    """Yield the sizes that a column has, and its figures."""
+    for row in rows:
+        figure = row.figures[column]
+        if figure is not None:
+            yield row.size, figure.value
