@@ -19,7 +19,10 @@ import click
 from fabbench import __version__
 from fabbench.cli import terminal
 from fabbench.cli.commands import (
+    RESUMED,
     SYNONYMS,
+    WORDS,
+    Again,
     SuggestingGroup,
     log_lines,
     short_help,
@@ -145,6 +148,8 @@ class Commands(SuggestingGroup):
         try:
             with _plain_warnings(), suggesting():
                 status = super().invoke(ctx)
+                if isinstance(status, Again):
+                    status = self._start(ctx, status)
             ctx.exit(status if isinstance(status, Exit) else Exit.FINE)
         except FabbenchError as error:
             terminal.print_error(error)
@@ -174,6 +179,15 @@ class Commands(SuggestingGroup):
                     f"Error: {where} could not be written or read: {error.strerror}.{full}"
                 )
             ctx.exit(Exit.REFUSED)
+
+    def _start(self, ctx: click.Context, again: Again) -> Any:
+        ctx.meta[RESUMED] = again.resumed
+        if again.recorded is not None:
+            ctx.meta[WORDS] = again.recorded
+        command = self.get_command(ctx, again.name)
+        assert command is not None  # noqa: S101 - it is one of COMMANDS
+        with command.make_context(again.name, [*again.words], parent=ctx) as inner:
+            return command.invoke(inner)
 
 
 def _write_section(

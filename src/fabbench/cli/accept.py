@@ -3,20 +3,19 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from fabbench.benchmarks import DEFAULT
 from fabbench.cli import terminal
-from fabbench.cli.click_options import CommandLine, click_options, command_line, typed_flags
-from fabbench.cli.commands import WORDS
+from fabbench.cli.click_options import CommandLine, click_options, pass_command_line
+from fabbench.cli.commands import Again
 from fabbench.cli.options import require_writable, result_options, takes
 from fabbench.cli.run_command import (
-    RESUMED,
     TargetCommand,
+    again,
     interruptible,
-    start_again,
     warn_of_foreign_commands,
 )
 from fabbench.cli.sweep_command import AnswerOptions
@@ -28,6 +27,7 @@ from fabbench.report.sweep_report import cordon_command
 from fabbench.runs.ladder import LEVELS, AcceptOptions
 
 if TYPE_CHECKING:
+    from fabbench.report.certificate import Certificate
     from fabbench.runs.sweep import SweepRequest
 
 _ALONE = {
@@ -61,16 +61,16 @@ _JUDGED = [declared(AnswerOptions)[name] for name in ("tolerance", "confidence",
     help="Only print what changed between certificates.",
 )
 @takes("store")
-@click.pass_context
+@pass_command_line
 def command(
-    ctx: click.Context,
+    line: CommandLine,
     /,
     resumed: str | None,
     compared: tuple[str, str] | None,
     store: Path,
     form: str,
     **_: Any,
-) -> Exit:
+) -> Exit | Again:
     """Test nodes rung by rung, and answer: accepted, rejected or incomplete.
 
     Checks, each node alone, each NIC, pairs of nodes, all nodes together. Machines are held once. A
@@ -89,11 +89,11 @@ def command(
     Example: fabbench accept --compare 20261101T080000Z-a1b2c3 last
     """
     from fabbench.cli.live import watching, watching_sweep
-    from fabbench.config.given import values_of
+    from fabbench.config.given import value_of, values_of
     from fabbench.runs.acceptance import Acceptance, go_on, open_certificate
     from fabbench.runs.ladder import write_thresholds
 
-    typed = typed_flags(ctx)
+    typed = line.typed
     for name in (each for each in _ALONE if each in typed):
         for idle in typed.keys() - {name, *_ALONE[name]}:
             raise RequestError(
@@ -108,17 +108,18 @@ def command(
             raise RequestError(
                 f"{certificate.id} has ended: {certificate.verdict}.", hint="Run the command again."
             )
-        ctx.meta.update({RESUMED: certificate, WORDS: certificate.command[2:]})
-        seconds = ctx.params["max_time"]
+        seconds = value_of(line.given, "max_time")
         more = [f"--max-time={seconds:g}"] if seconds else []
-        return start_again(ctx, certificate, store, more)
-    line = command_line(ctx)
+        same = again(certificate, store, more, resumed=True)
+        return same._replace(recorded=certificate.command[2:])
     how = AcceptOptions(**values_of(line.given, declared(AcceptOptions)))
     asked = _asked(line, how)
     shown = (terminal.notify, watching, watching_sweep, terminal.changing)
     with interruptible():
-        certificate = Acceptance(asked, how, ctx.meta.get(RESUMED), *shown).accept()
-    if program := ctx.params["print_cordon"]:
+        certificate = Acceptance(
+            asked, how, cast("Certificate | None", line.resumed), *shown
+        ).accept()
+    if program := value_of(line.given, "print_cordon"):
         lines = [cordon_command(program, *each) for each in certificate.bad_nodes.items()]
         terminal.write_drawn("".join(f"{line}\n" for line in lines))
     else:

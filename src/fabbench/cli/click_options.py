@@ -6,13 +6,14 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import click
 from click.core import ParameterSource
 
-from fabbench.cli.commands import MEANT, SYNONYMS, WORDS
+from fabbench.cli.commands import MEANT, RESUMED, SYNONYMS, VERBOSE, WORDS
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.hostlist import expand_hostlist
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
 
     from fabbench.config.given import Given, GivenOptions, Launchers
     from fabbench.config.sections import Config
+    from fabbench.report.certificate import Certificate
+    from fabbench.runs.store import StoredRun
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+ResultT = TypeVar("ResultT")
 
 
 class OptionType(click.ParamType):  # type: ignore[type-arg] # a generic since click 8.4
@@ -220,6 +224,13 @@ class CommandLine(NamedTuple):
     config: "Config | None"
     command: tuple[str, ...]
     """Its words: ``fabbench run nccl …``."""
+    typed: Mapping[str, str]
+    """Options that the user typed, and how they are written."""
+    subcommand: str | None
+    """The command of a group that is called, if there is one."""
+    resumed: "StoredRun | Certificate | None"
+    """What it goes on with."""
+    verbose: bool
 
 
 def command_line(ctx: click.Context) -> CommandLine:
@@ -230,7 +241,30 @@ def command_line(ctx: click.Context) -> CommandLine:
         given=_given_options(ctx, frozenset(_flags_in(words))),
         config=ctx.params.get("config"),
         command=("fabbench", *names, *words),
+        typed=typed_flags(ctx),
+        subcommand=ctx.invoked_subcommand,
+        resumed=ctx.meta.get(RESUMED),
+        verbose=VERBOSE in ctx.meta,
     )
+
+
+def started(start: Callable[[CommandLine], ResultT]) -> Callable[..., ResultT]:
+    """Return the callback of a command that takes all that was typed as one value."""
+
+    def call(**_: object) -> ResultT:
+        return start(command_line(click.get_current_context()))
+
+    return call
+
+
+def pass_command_line(function: CommandT) -> CommandT:
+    """Call a command with its `CommandLine` first: click's context ends here."""
+
+    @wraps(function)
+    def call(*_: object, **values: Any) -> Any:
+        return function(command_line(click.get_current_context()), **values)
+
+    return cast("CommandT", call)
 
 
 def _flags_in(words: Sequence[str]) -> Iterator[str]:

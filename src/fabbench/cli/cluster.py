@@ -8,7 +8,7 @@ import click
 
 from fabbench.benchmarks import DEFAULT
 from fabbench.cli import terminal
-from fabbench.cli.click_options import command_line, typed_flags, with_parameters
+from fabbench.cli.click_options import CommandLine, pass_command_line, with_parameters
 from fabbench.cli.options import LISTED, results, takes, written_age
 from fabbench.cli.run_command import CONFIGURATION_FLAGS, TargetCommand, chosen_target
 from fabbench.model.errors import Exit, RequestError
@@ -32,7 +32,8 @@ _MAX_NAMED = 8
     "job.",
 )
 @results(LISTED)
-def check(**given: Any) -> Exit:
+@pass_command_line
+def check(line: CommandLine, /, **given: Any) -> Exit:
     """Check hosts or clusters before a run, and suggest fixes.
 
     All machines are checked concurrently: whether they answer, what they have (libfabric, EFA,
@@ -53,8 +54,7 @@ def check(**given: Any) -> Exit:
     from fabbench.launchers import launcher_named
     from fabbench.report.check_report import render_checks
 
-    context = click.get_current_context()
-    target, reason = chosen_target(command_line(context))
+    target, reason = chosen_target(line)
     launcher = launcher_named(target.launcher)
     if given["deep"] and not launcher.has_deep_check:
         raise RequestError(
@@ -63,7 +63,7 @@ def check(**given: Any) -> Exit:
         )
     # Of fabbench.yaml, if none is given
     fabrics = [each for each in dict.fromkeys(given["fabrics"]) if each in FABRICS]
-    if len(fabrics) != 1 and "fabrics" in typed_flags(context):
+    if len(fabrics) != 1 and "fabrics" in line.typed:
         raise RequestError(
             "Hosts are checked for one fabric at a time.", hint="Pass one of efa, ib, roce, tcp."
         )
@@ -85,8 +85,8 @@ def check(**given: Any) -> Exit:
         checks += check_hosts(examined.probes, required, image=image, relations=examined.relations)
     position = {name: number for number, name in enumerate(target.hosts)}
     checks.sort(key=lambda check: position.get(check.host, 0))
-    full = "fabbench.verbose" in context.meta
-    terminal.show(render_checks, checks, given["form"], overviews=examined.overviews, full=full)
+    overviews = examined.overviews
+    terminal.show(render_checks, checks, given["form"], overviews=overviews, full=line.verbose)
     return worst(checks)
 
 
@@ -100,7 +100,10 @@ def check(**given: Any) -> Exit:
     help="Force-delete pods on lost nodes, which cannot be removed otherwise.",
 )
 @takes("yes")
-def clean(
+@pass_command_line
+def clean(  # noqa: PLR0913 - its options
+    line: CommandLine,
+    /,
     older_than: timedelta | None,
     *,
     everywhere: bool,
@@ -130,7 +133,7 @@ def clean(
     from fabbench.launchers import launcher_named
     from fabbench.report.table import Table, to_terminal
 
-    target, _ = chosen_target(command_line(click.get_current_context()))
+    target, _ = chosen_target(line)
     with launcher_named(target.launcher).leftovers(
         target, everywhere=everywhere, force=force
     ) as leftovers:

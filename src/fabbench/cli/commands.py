@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 import click
 
@@ -21,6 +21,9 @@ from fabbench.model.plugins import ALIASES
 
 if TYPE_CHECKING:
     import logging
+
+    from fabbench.report.certificate import Certificate
+    from fabbench.runs.store import StoredRun
 
 
 _WORDS = """
@@ -76,6 +79,22 @@ HelpRow: TypeAlias = tuple[str, str]
 """The flags of an option, and what they do."""
 
 WORDS = "fabbench.words"  # The words of the command line as they were typed, in a context's `meta`
+RESUMED = "fabbench.resumed"  # What a command line goes on with, there
+VERBOSE = "fabbench.verbose"  # Whether --verbose was typed, there
+
+
+class Again(NamedTuple):
+    """What a command returns that starts another command line in its place."""
+
+    name: str
+    """The command."""
+    words: Sequence[str]
+    resumed: "StoredRun | Certificate | None" = None
+    """What to go on with; None: it starts anew."""
+    recorded: Sequence[str] | None = None
+    """The words that it stores; None: `words`."""
+
+
 _BENCHMARK = "Benchmark"
 _OPTIONS = "Options"
 _WHERE = "Where"

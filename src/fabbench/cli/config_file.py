@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabbench.cli import terminal
-from fabbench.cli.options import RunOptions, results
+from fabbench.cli.options import results
 from fabbench.launchers import options_of_launchers
-from fabbench.model.hosts import Target
 from fabbench.model.messages import RARE
-from fabbench.model.options import Option, declared
+from fabbench.model.options import Option
 
 if TYPE_CHECKING:
     from fabbench.config.sections import Config
@@ -21,15 +20,9 @@ if TYPE_CHECKING:
 
 def command_options(name: str) -> Mapping[str, Option]:
     """Return the options of a benchmark's command by their long names. Raise RequestError."""
-    from fabbench.benchmarks import runnable
+    from fabbench.config.requests import options_of_command
 
-    work_type = runnable(name).work_type()
-    assert work_type is not None  # noqa: S101 - it is runnable
-    by_word: dict[str, Option] = {}
-    for kind in (*options_of_launchers().values(), Target, RunOptions, work_type):
-        options = declared(kind).values()
-        by_word |= {each.word: each for each in options if each.flags and each.long != "--"}
-    return by_word
+    return options_of_command(options_of_launchers(), name)
 
 
 def configuration(file: Path | None, environment: Mapping[str, str]) -> "Config | None":
@@ -44,14 +37,11 @@ def configuration(file: Path | None, environment: Mapping[str, str]) -> "Config 
 
 def default_map(config: "Config", benchmark: str, command: click.Command) -> dict[str, Any]:
     """Return the file's defaults of a benchmark's command, as click's `default_map`."""
-    defaults = config.defaults
-    shared: dict[str, Any] = {
-        "store": config.store,
-        "repeat": defaults.repeat,
-        "fabric": defaults.fabrics,
-    }
-    values = {word: value for word, value in shared.items() if value}
-    values |= defaults.run.get(benchmark, {})
+    from fabbench.config.requests import defaults_of_file
+
+    values = dict(defaults_of_file(benchmark, config))
+    if config.store:
+        values.setdefault("store", config.store)
     known: dict[str, Any] = {}
     for option in command.params:
         if isinstance(option, click.Option) and option.expose_value:

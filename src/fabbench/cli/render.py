@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabbench.cli.click_options import OptionType
+from fabbench.cli.click_options import CommandLine, OptionType
 from fabbench.cli.options import output_option
 from fabbench.cli.run_command import CONFIGURATION_FLAGS, RunCommand, RunGroup
 from fabbench.launchers import options_of_formats
@@ -60,12 +60,14 @@ class _RenderCommand(RunCommand):
             raise RequestError(text, hint=hint) from None
 
     @override
-    def invoke(self, ctx: click.Context) -> Exit:
-        if ctx.params["repeats"] == AUTO:
+    def start(self, line: CommandLine) -> Exit:
+        from fabbench.config.given import value_of
+
+        if value_of(line.given, "repeats") == AUTO:
             raise RequestError(
                 "--repeat auto has no effect in a script.", hint="Give a number of repeats."
             )
-        document = _document(self.request(ctx), ctx.params["as_form"])
+        document = _document(self.request(line), value_of(line.given, "as_form"))
         click.echo(document, nl=False)
         return Exit.FINE
 

@@ -19,19 +19,21 @@ from fabbench.cli import terminal
 from fabbench.cli.click_options import (
     CommandLine,
     click_options,
-    command_line,
     launcher_options,
     launchers_by_option,
+    pass_command_line,
+    started,
     typed_flags,
 )
-from fabbench.cli.commands import SHORT, SectionedCommand, SuggestingGroup
+from fabbench.cli.commands import SHORT, Again, SectionedCommand, SuggestingGroup
 from fabbench.cli.config_file import config_option
-from fabbench.cli.options import COMPARED, RunOptions, require_writable, result_options, takes
+from fabbench.cli.options import COMPARED, require_writable, result_options, takes
 from fabbench.launchers import options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
 from fabbench.model.messages import REDACTED, counted, redacted
 from fabbench.model.options import Option, declared
+from fabbench.model.run_options import RunOptions
 from fabbench.model.units import format_duration
 
 if TYPE_CHECKING:
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
     from fabbench.runs.sweep import SweepRun
 
 
-RESUMED = "fabbench.resumed"
 _HOST = ("name", "address", "instance_type", "gpus", "devices")  # What is shown of a host
 
 CONFIGURATION_FLAGS = [
@@ -100,6 +101,7 @@ class RunCommand(SectionedCommand):
         wanted = (each for each in self.work_options.values() if each.only != self.unwanted)
         super().__init__(
             benchmark.name,
+            callback=started(self.start),
             params=[*self.shared_parameters(), *click_options(wanted)],
             launchers=launchers_by_option(self.choices()),
             own=self.work_options,
@@ -135,28 +137,26 @@ class RunCommand(SectionedCommand):
         results = result_options(COMPARED, declared(RunOptions)["form"].help)
         return [*CONFIGURATION_FLAGS, *self.common_parameters(), *results]
 
-    def invoke(self, ctx: click.Context) -> Exit:
+    def start(self, line: CommandLine) -> Exit:
         """Run what is requested; return the matching exit status."""
         from fabbench.cli.live import watching
+        from fabbench.config.given import value_of
         from fabbench.runs.run import run
 
-        request = self.request(ctx)
-        require_writable(ctx.params["junit"], "--junit")
-        if ctx.params["dry_run"]:
-            _show_plan(request, ctx.params["form"])
+        request = self.request(line)
+        form = value_of(line.given, "form")
+        junit = value_of(line.given, "junit")
+        require_writable(junit, "--junit")
+        if value_of(line.given, "dry_run"):
+            _show_plan(request, form)
             return Exit.FINE
         watched = partial(watching, metric=request.metric)
         with interruptible():
-            result = run(
-                request, notify=terminal.notify, resume=ctx.meta.get(RESUMED), watching=watched
-            )
-        return _print(result, ctx.params["form"], ctx.params["junit"])
+            resumed = cast("StoredRun | None", line.resumed)
+            result = run(request, notify=terminal.notify, resume=resumed, watching=watched)
+        return _print(result, form, junit)
 
-    def request(self, ctx: click.Context) -> "RunRequest":
-        """Return the request that all options describe. Raise RequestError."""
-        return self.requested(command_line(ctx))
-
-    def requested(self, line: CommandLine) -> "RunRequest":
+    def request(self, line: CommandLine) -> "RunRequest":
         """Return the request of a command line, and say what should be known of it.
 
         Raise RequestError.
@@ -406,8 +406,8 @@ def _lines(execution: "Execution", inventory: "Inventory", request: "RunRequest"
 @click.group("run", cls=RunGroup, invoke_without_command=True, no_args_is_help=True)
 @click.option("--resume", "ref", metavar="RUN", help="Go on with an interrupted run, or sweep.")
 @takes("store")
-@click.pass_context
-def run_(ctx: click.Context, ref: str | None, store: Path) -> Exit:
+@pass_command_line
+def run_(line: CommandLine, ref: str | None, store: Path) -> Exit | Again:
     """Measure on real machines: every configuration, interleaved and repeated, then a comparison.
 
     The first configuration is the one in question, the last one the baseline. Everything is kept in
@@ -417,19 +417,18 @@ def run_(ctx: click.Context, ref: str | None, store: Path) -> Exit:
 
     Example: fabbench run --resume last
     """
-    if ctx.invoked_subcommand is not None:
+    if line.subcommand is not None:
         return Exit.FINE
     if ref is None:
-        ctx.fail("Missing command.")
-    return resume(ctx, ref, store)
+        raise click.UsageError("Missing command.")
+    return resume(ref, store)
 
 
-def resume(ctx: click.Context, ref: str, store: Path) -> Exit:
+def resume(ref: str, store: Path) -> Again:
     """Go on with an interrupted run or sweep."""
     from fabbench.runs.inputs import open_run
 
-    ctx.meta[RESUMED] = open_run(ref, store)
-    return start_again(ctx, ctx.meta[RESUMED], store)
+    return again(_not_a_rung(open_run(ref, store)), store, resumed=True)
 
 
 @click.command(
@@ -438,8 +437,7 @@ def resume(ctx: click.Context, ref: str, store: Path) -> Exit:
 @click.argument("run", metavar="RUN", default="last")
 @click.argument("more", metavar="[OPTIONS]...", nargs=-1, type=click.UNPROCESSED)
 @takes("store")
-@click.pass_context
-def rerun(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) -> Exit:
+def rerun(run: str, more: tuple[str, ...], store: Path) -> Again:
     """Repeat a past run: the same command line, on the same target.
 
     RUN is a directory, an id, a name (run --name), the beginning or the end of one, or `last`.
@@ -453,35 +451,43 @@ def rerun(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) -> E
 
     if run.startswith("-"):
         run, more = "last", (run, *more)
-    return start_again(ctx, open_run(run, store), store, more)
+    return again(_not_a_rung(open_run(run, store)), store, more)
 
 
-def start_again(
-    ctx: click.Context, stored: "StoredRun | Certificate", store: Path, more: Sequence[str] = ()
-) -> Exit:
-    """Start the command line of a past run, or go on with it, if it is `RESUMED`."""
+def _not_a_rung(stored: "StoredRun") -> "StoredRun":
+    """Return a run. Raise RequestError if it is a part of a ladder."""
+    if stored.command[1:2] == ("accept",):
+        raise RequestError(
+            f"Run {stored.id} is a rung of fabbench accept, which is not repeated alone.",
+            hint=f"Repeat the whole ladder: {shlex.join(stored.command)}",
+        )
+    return stored
+
+
+def again(
+    stored: "StoredRun | Certificate",
+    store: Path,
+    more: Sequence[str] = (),
+    *,
+    resumed: bool = False,
+) -> Again:
+    """Return the command line of a past run with more options, or to go on with it.
+
+    Raise RequestError.
+    """
     if not stored.command:
         raise RequestError(
             f"Run {stored.id} does not record how it was started: it is from an older fabbench.",
             hint=f"Write the command again; fabbench show {stored.id} prints its options.",
         )
-    again = shlex.join(stored.command)
+    what = "Going on with" if resumed else "Repeating"
+    terminal.say(f"{what} run {stored.id}: {shlex.join(stored.command)}")
     name = stored.command[1]
-    if name == "accept" != ctx.info_name:
-        hint = f"Repeat the whole ladder: {again}"
-        raise RequestError(
-            f"Run {stored.id} is a rung of fabbench accept, which is not repeated alone.", hint=hint
-        )
-    what = "Going on with" if RESUMED in ctx.meta else "Repeating"
-    terminal.say(f"{what} run {stored.id}: {again}")
     if name not in {"sweep", "accept"}:
         name = "run"  # Nothing else that a damaged run may name
-    root = ctx.find_root()
-    command = cast("click.Group", root.command).get_command(root, name)
-    assert command is not None  # noqa: S101 - there are both
-    words = rerun_words(stored.command[2:], more, target=stored.target, store=store)
-    with command.make_context(name, words, parent=ctx.parent) as inner:
-        return cast("Exit", command.invoke(inner))
+    typed = stored.command[2:]
+    words = rerun_words(typed, more, target=stored.target, store=store)
+    return Again(name, words, stored if resumed else None)
 
 
 def rerun_words(

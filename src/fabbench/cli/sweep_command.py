@@ -5,15 +5,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from fabbench.benchmarks import swept_names
 from fabbench.cli import terminal
-from fabbench.cli.click_options import CommandLine, click_options, command_line, with_parameters
+from fabbench.cli.click_options import (
+    CommandLine,
+    click_options,
+    pass_command_line,
+    with_parameters,
+)
+from fabbench.cli.commands import Again
 from fabbench.cli.options import result_options, takes
-from fabbench.cli.run_command import RESUMED, RunCommand, RunGroup, ended, interruptible, resume
+from fabbench.cli.run_command import RunCommand, RunGroup, ended, interruptible, resume
 from fabbench.launchers import LABEL, SWITCH, options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, MachineError, RequestError
@@ -206,20 +212,17 @@ class SweepCommand(RunCommand):
         ]
 
     @override
-    def invoke(self, ctx: click.Context) -> Exit:
+    def start(self, line: CommandLine) -> Exit:
         from fabbench.cli.live import watching_sweep
         from fabbench.runs.sweep import sweep
 
-        line = command_line(ctx)
         how = answer_options(line)
-        request = self.sweep_request(line, how, ctx.meta.get(RESUMED))
+        request = self.sweep_request(line, how)
         with interruptible():
             result = sweep(request, notify=terminal.notify, watching=watching_sweep)
         return _print(result, how)
 
-    def sweep_request(
-        self, line: CommandLine, how: AnswerOptions, resumed: "StoredRun | None"
-    ) -> "SweepRequest":
+    def sweep_request(self, line: CommandLine, how: AnswerOptions) -> "SweepRequest":
         """Return the request that all options describe. Raise RequestError."""
         from fabbench.config.given import values_of, without
         from fabbench.runs.sweep import PARTNERS, SweepRequest
@@ -237,11 +240,11 @@ class SweepCommand(RunCommand):
         from_cluster = groups_from_cluster(how.groups)
         of_run = without(line.given, declared(SweepOptions))  # --max-time is the sweep's
         return SweepRequest(
-            run=self.requested(line._replace(given=of_run)),
+            run=self.request(line._replace(given=of_run)),
             **own,
             group_of=groups_of(how.groups) if how.groups and not from_cluster else {},
             groups_by=how.groups or "" if from_cluster else "",
-            resume=resumed,
+            resume=cast("StoredRun | None", line.resumed),
         )
 
 
@@ -319,16 +322,16 @@ _MAX_NAMED = 20
 )
 @takes("store", metric="Metric to judge by. Default: the benchmark's usual one.")
 @with_parameters(answer_parameters())
-@click.pass_context
+@pass_command_line
 def sweep_(
-    ctx: click.Context,
+    line: CommandLine,
     /,
     sources: tuple[str, ...],
     ref: str | None,
     metric: str | None,
     store: Path,
     **answer: object,
-) -> Exit:
+) -> Exit | Again:
     """Find bad nodes, NICs and links from tests of pairs of nodes.
 
     With a benchmark, runs them: hosts are set up once, and pairs that share no node are tested
@@ -347,23 +350,23 @@ def sweep_(
     Example: fabbench sweep --from pair-logs/
     """
     del answer
-    if ctx.invoked_subcommand is not None:
+    if line.subcommand is not None:
         return Exit.FINE
     if ref is not None:
-        return resume(ctx, ref, store)
+        return resume(ref, store)
     if sources:
-        return _read(ctx, sources, store, metric)
+        how = answer_options(line)
+        return _read(sources, store, metric, how)
     raise RequestError(
         "Nothing to test and nothing to read: a benchmark or --from is missing.",
         hint="fabbench sweep nccl --on TARGET, or fabbench sweep --from DIRECTORY",
     )
 
 
-def _read(ctx: click.Context, sources: tuple[str, ...], store: Path, metric: str | None) -> Exit:
+def _read(sources: Sequence[str], store: Path, metric: str | None, how: AnswerOptions) -> Exit:
     from fabbench.runs.sweep_logs import read_sweep_logs
     from fabbench.sweep.readings import Readings
 
-    how = answer_options(command_line(ctx))
     if groups_from_cluster(how.groups):
         raise RequestError(
             f"--groups {how.groups} queries a cluster, but --from only reads logs.",

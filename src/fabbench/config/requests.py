@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from fabbench.benchmarks import runnable
 from fabbench.config import Resolved, resolve
 from fabbench.config.given import (
+    Given,
     GivenOptions,
     Launchers,
     Origin,
@@ -23,7 +24,8 @@ from fabbench.config.given import (
 from fabbench.config.sections import Config, options_of
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
-from fabbench.model.options import AUTO, Option, declared, parsed
+from fabbench.model.options import AUTO, Option, declared, read_option
+from fabbench.model.run_options import RunOptions
 from fabbench.plan.request import MAX_REPEATS, Adaptive, RunRequest, read_variants
 
 if TYPE_CHECKING:
@@ -102,19 +104,50 @@ def target_of(
     return resolved._replace(target=target)
 
 
+def options_of_command(launchers: Launchers, benchmark: str) -> Mapping[str, Option]:
+    """Return the options of a benchmark's command by their long names. Raise RequestError."""
+    by_word: dict[str, Option] = {}
+    for kind in (*launchers.values(), Target, RunOptions, _work_type(benchmark)):
+        for each in declared(kind).values():
+            if each.flags and each.long != "--":
+                by_word[each.word] = each
+    return by_word
+
+
+def defaults_of_file(benchmark: str, config: Config) -> Mapping[str, Any]:
+    """Return the file's defaults of a benchmark's command by the long names of options, as typed."""
+    defaults = config.defaults
+    of_all: dict[str, Any] = {"repeat": defaults.repeat, "fabric": defaults.fabrics}
+    set_ = {word: value for word, value in of_all.items() if value}
+    return {**set_, **defaults.run.get(benchmark, {})}
+
+
+def given_of_file(
+    benchmark: str, config: Config | None, known: Mapping[str, Option]
+) -> dict[str, Given]:
+    """Return the file's defaults of `known` options. Raise RequestError."""
+    if config is None:
+        return {}
+    defaults = defaults_of_file(benchmark, config)
+    given: dict[str, Given] = {}
+    for name, each in known.items():
+        if each.word in defaults:
+            value = defaults[each.word]
+            if not isinstance(value, int):  # a number of repeats, or a flag
+                value = read_option(each, value)
+            given[name] = Given(value, Origin.FILE)
+    return given
+
+
 def default_work(benchmark: str, config: Config | None) -> "Work":
     """Return what ``fabbench run`` measures with the file's defaults and no option.
 
     Raise RequestError.
     """
     work_type = _work_type(benchmark)
-    defaults = config.defaults.run.get(benchmark, {}) if config else {}
-    values = {
-        name: parsed(each, defaults[each.word])
-        for name, each in declared(work_type).items()
-        if each.word in defaults
-    }
-    return cast("Work", work_type(**values))
+    own = declared(work_type)
+    given = given_of_file(benchmark, config, own)
+    return cast("Work", work_type(**values_of(given, own)))
 
 
 def with_options(target: Target, given: GivenOptions, launchers: Launchers, flag: str) -> Target:

@@ -38,6 +38,6 @@ def _entries(store: Path) -> Iterator[Path]:
         yield from store.iterdir()
 
 
-def store_here(store: Path | None) -> Path:
-    """Return a store; None: that of ``FABBENCH_STORE``, or the usual one."""
-    return store or Path(os.environ.get(ENVIRONMENT_VARIABLE) or STORE)
+def store_here(store: Path | None, of_file: Path | None = None) -> Path:
+    """Return a store; None: that of ``FABBENCH_STORE``, of ``fabbench.yaml``, or the usual one."""
+    return store or Path(os.environ.get(ENVIRONMENT_VARIABLE) or of_file or STORE)

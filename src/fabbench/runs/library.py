@@ -5,7 +5,9 @@ A request from plain values, and a comparison for notebooks.
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -18,6 +20,7 @@ from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
 from fabbench.model.messages import did_you_mean, nearest
 from fabbench.model.options import Option, declared, read_option
+from fabbench.model.run_options import RunOptions
 from fabbench.plan.request import RunRequest
 from fabbench.runs.directories import store_here
 from fabbench.runs.load_columns import load
@@ -94,25 +97,29 @@ def request(
     """Return what to run: a benchmark, on a target of ``fabbench.yaml`` or a launcher.
 
     `options` are those of ``fabbench run BENCHMARK``, with ``_`` for ``-``: texts, numbers, or
-    lists of them, such as ``sizes=(64, "4K")``. Raise RequestError, with what is expected, for one
-    that is unknown or invalid.
+    lists of them, such as ``sizes=(64, "4K")``. Others have the defaults of the file. Raise
+    RequestError, with what is expected, for one that is unknown or invalid.
     """
     from fabbench.benchmarks import runnable
     from fabbench.config import find_config, resolve
     from fabbench.config import load as load_config
-    from fabbench.config.requests import request_of
+    from fabbench.config.requests import given_of_file, options_of_command, request_of
     from fabbench.launchers import options_of_launchers
 
     launchers = options_of_launchers()
     file = find_config(Path.cwd(), os.environ)
-    config = load_config(file, launchers=launchers) if file else None
-    where = store_here(store)
-    given = {"on": Given(on), "store": Given(where, Origin.DEFAULT)}
-    target = resolve(given, config, launchers, os.environ).target
+    options_of = partial(options_of_command, launchers)
+    config = load_config(file, launchers=launchers, benchmarks=options_of) if file else None
+    kept = store_here(store, config.store if config else None)
+    where = {"on": Given(on), "store": Given(kept, Origin.DEFAULT)}
+    options_there = type(resolve(where, config, launchers, os.environ).target.options)
     work = runnable(benchmark).work_type()
     assert work is not None  # noqa: S101 - it is runnable
-    known = {**declared(Target), **declared(type(target.options)), **declared(work)}
     plain = _plain_fields()
+    known = {**declared(Target), **declared(options_there), **declared(work)}
+    shared = _shared_options(plain.keys())
+    given = given_of_file(benchmark, config, {**shared, **known})
+    given |= where
     for name, value in options.items():
         if name in plain:
             field = _converted(name, value, plain[name])
@@ -130,6 +137,12 @@ def _plain_fields() -> Mapping[str, Any]:
     """Return the fields of a request that are given as values, with their types."""
     kinds = get_type_hints(RunRequest)
     return {name: kind for name, kind in kinds.items() if name not in _MADE}
+
+
+def _shared_options(names: AbstractSet[str]) -> dict[str, Option]:
+    """Return those options of every run that have one of the `names`."""
+    every = declared(RunOptions)
+    return {name: every[name] for name in names & every.keys()}
 
 
 def _converted(name: str, value: Any, kind: Any) -> Any:

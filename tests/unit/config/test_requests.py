@@ -1,13 +1,18 @@
 """Requests of values: what is given, a configuration, the launchers and an environment."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import fabbench
+from fabbench.benchmarks import runnable
 from fabbench.benchmarks.nccl.plan import NcclWork
+from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.catalog.images import DEFAULT, default_image
+from fabbench.cli.click_options import command_line
+from fabbench.cli.run_command import RunCommand
 from fabbench.config import read
 from fabbench.config.given import Given, GivenOptions, Origin
 from fabbench.config.requests import request_of
@@ -119,3 +124,47 @@ def test_the_library_makes_the_same_request(
     request = fabbench.request("torch", on="k", fabrics=("efa",), env={"B": "2"})
     assert request.env == {"A": "1", "B": "2"}
     assert getattr(request.target.options, "image", "") == default_image("torch", ("efa",))
+
+
+DEFAULTS = """
+store: kept
+targets: {prod: {launcher: ssh, hosts: [a, b]}}
+defaults:
+  repeat: 4
+  fabrics: [efa, tcp]
+  run:
+    pingpong: {iterations: 7, size: [8, 4K], gate: ["latency:5%"], keep-going: true, gpus: 2}
+"""
+
+
+def of_command_line(*words: str) -> RunRequest:
+    """Return the request that the command line makes."""
+    command = RunCommand(runnable("pingpong"))
+    with command.make_context("pingpong", [*words]) as context:
+        return replace(command.request(command_line(context)), command=())
+
+
+def test_the_defaults_of_the_file_are_those_of_the_library_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FABBENCH_STORE", raising=False)
+    (tmp_path / "fabbench.yaml").write_text(DEFAULTS)
+    request = fabbench.request("pingpong", on="prod")
+    assert request.work == PingpongWork(sizes=(8, 4096), iterations=7)
+    assert (request.repeats, request.fabrics, request.keep_going) == (4, ("efa", "tcp"), True)
+    assert (request.target.gpus, request.store) == (2, tmp_path / "kept")
+    assert request == of_command_line("--on", "prod")
+    own = fabbench.request("pingpong", on="prod", iterations=9, repeats=2, store=tmp_path / "x")
+    assert own.work == PingpongWork(sizes=(8, 4096), iterations=9)
+    typed = ("--on", "prod", "--iterations", "9", "--repeat", "2", "--store", str(tmp_path / "x"))
+    assert own == of_command_line(*typed)
+
+
+def test_a_mistake_in_the_defaults_of_the_file_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fabbench.yaml").write_text("defaults: {run: {pingpong: {iteratons: 7}}}\n")
+    with pytest.raises(RequestError, match="iteratons"):
+        fabbench.request("pingpong")
