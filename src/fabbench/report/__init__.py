@@ -35,13 +35,8 @@ def render_comparison(
     if form in {"openmetrics", "junit", "comment"}:
         from fabbench.report.ci_formats import to_comment, to_junit, to_openmetrics
 
-        if form == "comment":
-            return to_comment(comparison, verdict)
-        return (
-            to_junit(comparison, verdict)
-            if form == "junit"
-            else to_openmetrics(comparison, verdict)
-        )
+        writers = {"openmetrics": to_openmetrics, "junit": to_junit, "comment": to_comment}
+        return writers[form](comparison, verdict)
     return write_result(
         form,
         lambda: comparison_tables.tables_of_comparison(
@@ -59,7 +54,7 @@ def closing_lines(comparison: "Comparison", **drawing: Any) -> str:
     """Write the headlines of a comparison again, for the end of a long text: up to four."""
     from fabbench.analysis.headline import headline
 
-    lines = (headline(comparison, index) for index in range(min(len(comparison.sections), 4)))
-    return "\n" + to_terminal(
-        [Table(header=(), rows=(), title=line) for line in lines if line], **drawing
-    )
+    sections = range(len(comparison.sections))
+    lines = [headline(comparison, index) for index in sections[:4]]
+    tables = [Table(header=(), rows=(), title=line) for line in lines if line]
+    return "\n" + to_terminal(tables, **drawing)

@@ -35,8 +35,16 @@ class State(StrEnum):
     NOT_APPLICABLE = "not applicable"  # The nodes do not have what it tests
 
 
-VERDICTS = {State.PASSED: "accepted", State.FAILED: "rejected", State.INCOMPLETE: "incomplete"}
-EXITS = {State.PASSED: Exit.FINE, State.FAILED: Exit.BAD_ANSWER, State.INCOMPLETE: Exit.UNTRUSTED}
+VERDICTS = {
+    State.PASSED: "accepted",
+    State.FAILED: "rejected",
+    State.INCOMPLETE: "incomplete",
+}
+EXITS = {
+    State.PASSED: Exit.FINE,
+    State.FAILED: Exit.BAD_ANSWER,
+    State.INCOMPLETE: Exit.UNTRUSTED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +59,15 @@ class RungFigure:
     @property
     def what(self) -> str:
         """Return the metric and the size."""
-        return self.metric if self.size is None else f"{self.metric} at {format_size(self.size)}"
+        if self.size is None:
+            return self.metric
+        size = format_size(self.size)
+        return f"{self.metric} at {size}"
 
     def __str__(self) -> str:
         """Return the value with its unit."""
-        return scale(METRICS[self.metric].unit, self.value).quantity(self.value)
+        unit = METRICS[self.metric].unit
+        return scale(unit, self.value).quantity(self.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,14 +88,22 @@ class RungResult:
     seconds: float = 0.0
 
 
+_WRITE_LIMITS = (
+    "Write them on good nodes with --write-thresholds FILE, and pass them with --thresholds FILE."
+)
+
+
+def _new_id() -> str:
+    moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    return f"{moment}-{token_hex(3)}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
     """The answer of a ladder, and all that led to it; documented in docs/accept.md."""
 
     format: int = 1
-    id: str = field(
-        default_factory=lambda: f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{token_hex(3)}"
-    )
+    id: str = field(default_factory=_new_id)
     level: str
     profile: str
     target: str
@@ -103,44 +123,55 @@ class Certificate:
     @property
     def bad(self) -> Mapping[str, str]:
         """What is bad → why, each with the first reason."""
-        return {name: why for rung in reversed(self.rungs) for name, why in rung.bad.items()}
+        reasons: dict[str, str] = {}
+        for rung in reversed(self.rungs):
+            reasons.update(rung.bad)
+        return reasons
 
     @property
     def bad_nodes(self) -> Mapping[str, str]:
         """Nodes that are bad, or have a bad NIC → why."""
-        return {name: why for rung in reversed(self.rungs) for name, why in rung.nodes.items()}
+        reasons: dict[str, str] = {}
+        for rung in reversed(self.rungs):
+            reasons.update(rung.nodes)
+        return reasons
 
     @property
     def untested(self) -> Mapping[str, str]:
         """Rung that says nothing for certain → why."""
-        open_ends = {each.name: each.why for each in self.rungs if each.state is State.INCOMPLETE}
+        open_ends = {each.name: each.why for each in self._incomplete()}
         if self.ended is None:
             open_ends["the rest"] = f"It has not ended: fabbench accept --resume {self.id}."
         elif not any(each.figures for each in self.rungs):
             open_ends.setdefault("measurements", "Nothing was measured.")
-        alone = len(self.nodes) < 2  # and so there is no other node to compare with
-        passed = (each for each in self.rungs if each.state is State.PASSED and not each.limits)
-        if unjudged := [
-            each.name for each in passed if each.name.startswith(ALL) or (alone and each.figures)
-        ]:
-            advice = (
-                "Write them on good nodes with --write-thresholds FILE, and pass them with "
-                "--thresholds FILE."
-            )
-            open_ends["limits"] = (
-                f"No limits say what is normal for {', '.join(unjudged)}. {advice}"
-            )
+        unjudged = ", ".join(self._unjudged())
+        if unjudged:
+            open_ends["limits"] = f"No limits say what is normal for {unjudged}. {_WRITE_LIMITS}"
         return open_ends
+
+    def _incomplete(self) -> list[RungResult]:
+        return [each for each in self.rungs if each.state is State.INCOMPLETE]
+
+    def _unjudged(self) -> Iterator[str]:
+        """Yield rungs that passed only because nothing judges their figures."""
+        alone = len(self.nodes) < 2  # and so there is no other node to compare with
+        for each in self.rungs:
+            if each.state is not State.PASSED or each.limits:
+                continue
+            if each.name.startswith(ALL) or (alone and each.figures):
+                yield each.name
 
     @property
     def open(self) -> bool:
         """Whether something is left to test."""
-        return self.ended is None or any(each.state is State.INCOMPLETE for each in self.rungs)
+        return self.ended is None or bool(self._incomplete())
 
     @property
     def state(self) -> State:
         """The answer: nothing that was not tested is accepted."""
-        return State.FAILED if self.bad else State.INCOMPLETE if self.untested else State.PASSED
+        if self.bad:
+            return State.FAILED
+        return State.INCOMPLETE if self.untested else State.PASSED
 
     @property
     def verdict(self) -> str:
@@ -150,11 +181,17 @@ class Certificate:
     @property
     def headline(self) -> str:
         """The answer and its main reason in one line."""
-        told = {
-            State.FAILED: f"bad: {', '.join(self.bad)}",
-            State.INCOMPLETE: f"not settled: {', '.join(self.untested)}",
-        }.get(self.state, f"level {self.level}, profile {self.profile}")
-        return f"{self.verdict.capitalize()}: {counted(len(self.nodes), 'node')}, {told}."
+        verdict = self.verdict.capitalize()
+        nodes = counted(len(self.nodes), "node")
+        reason = self._main_reason()
+        return f"{verdict}: {nodes}, {reason}."
+
+    def _main_reason(self) -> str:
+        if self.state is State.FAILED:
+            return "bad: " + ", ".join(self.bad)
+        if self.state is State.INCOMPLETE:
+            return "not settled: " + ", ".join(self.untested)
+        return f"level {self.level}, profile {self.profile}"
 
 
 # ---------------------------------------------------------------- how it is written
@@ -164,40 +201,38 @@ def render_certificate(certificate: Certificate, form: str, **how: Any) -> str:
     """Write a certificate in one of `FORMATS`, as `write_result` does. Ends with a newline."""
     tables = [*_tables(certificate)]
     if form in {"html", "ctrf", "junit"}:
-        open_ends = certificate.untested.items() - {
-            (each.name, each.why) for each in certificate.rungs
-        }
-        more = [
-            RungResult(name=name, what="", state=State.INCOMPLETE, why=why)
-            for name, why in sorted(open_ends)
-        ]
-        known = {
-            "rungs": [*certificate.rungs, *more],
-            "tables": tables,
-            "time": time,
-            "duration": format_duration,
-        }
-        return rendered(f"certificate.{form}", certificate=certificate, **known)
-    return write_result(
-        form, lambda: tables, partial(certificate_document, certificate), str, **how
-    )
+        return rendered(
+            f"certificate.{form}",
+            certificate=certificate,
+            rungs=[*certificate.rungs, *_open_ends(certificate)],
+            tables=tables,
+            time=time,
+            duration=format_duration,
+        )
+    document = partial(certificate_document, certificate)
+    return write_result(form, lambda: tables, document, str, **how)
+
+
+def _open_ends(certificate: Certificate) -> Iterator[RungResult]:
+    """Yield what is not certain, but what rungs say themselves, as a rung."""
+    said = {(each.name, each.why) for each in certificate.rungs}
+    for name, why in sorted(certificate.untested.items()):
+        if (name, why) not in said:
+            yield RungResult(name=name, what="", state=State.INCOMPLETE, why=why)
 
 
 def _tables(certificate: Certificate) -> Iterator[Table]:
     """Yield the rungs, what is bad, and what was not tested."""
-    rows = list[tuple[str, ...]]()
-    for each in certificate.rungs:
-        found = "; ".join(f"{figure.what}: {figure}" for figure in each.figures) or each.why
-        took = format_duration(each.seconds) if each.seconds else ""
-        rows.append((each.name, each.state.value, each.fabric, found, "; ".join(each.limits), took))
-    header = ("rung", "result", "carried by", "found", "judged by", "time")
-    notes = [f"Limits: {certificate.limits}."] if certificate.limits else []
-    yield Table(header=header, rows=rows, headline=certificate.headline, notes=notes)
-    cordons = [
-        (node, cordon_command(by, node, why))
-        for by in CORDON
-        for node, why in certificate.bad_nodes.items()
-    ]
+    yield Table(
+        header=("rung", "result", "carried by", "found", "judged by", "time"),
+        rows=[_rung_row(each) for each in certificate.rungs],
+        headline=certificate.headline,
+        notes=[f"Limits: {certificate.limits}."] if certificate.limits else [],
+    )
+    cordons: list[tuple[str, str]] = []
+    for by in CORDON:
+        for node, why in certificate.bad_nodes.items():
+            cordons.append((node, cordon_command(by, node, why)))
     for title, name, told in (
         ("Bad", "why", certificate.bad.items()),
         ("Not tested, or not certain", "why", certificate.untested.items()),
@@ -205,6 +240,15 @@ def _tables(certificate: Certificate) -> Iterator[Table]:
     ):
         if told:
             yield Table(title=title, header=("what", name), rows=list(told))
+
+
+def _rung_row(rung: RungResult) -> tuple[str, ...]:
+    figures = "; ".join(f"{figure.what}: {figure}" for figure in rung.figures)
+    state = rung.state.value
+    found = figures or rung.why
+    limits = "; ".join(rung.limits)
+    took = format_duration(rung.seconds) if rung.seconds else ""
+    return (rung.name, state, rung.fabric, found, limits, took)
 
 
 def certificate_document(certificate: Certificate) -> dict[str, Any]:
@@ -224,40 +268,56 @@ def render_changes(old: Certificate, new: Certificate, form: str, **how: Any) ->
 
     Ends with a newline.
     """
-    before, after = _compared(old), _compared(new)
-    pairs = [(key, before.get(key, "-"), after.get(key, "-")) for key in {**before, **after}]
-    names = {each.name for each in old.nodes + new.nodes}
-    changed = [(key, was, now) for key, was, now in pairs if was != now or key[0] not in names]
-    rows = [(*key, str(was), str(now), _ratio(was, now)) for key, was, now in changed]
-    title = f"{old.id} → {new.id}: {old.verdict} → {new.verdict}."
     table = Table(
-        headline=title, header=("of", "what", "old", "new", "ratio"), rows=rows, align="llllr"
+        headline=f"{old.id} → {new.id}: {old.verdict} → {new.verdict}.",
+        header=("of", "what", "old", "new", "ratio"),
+        rows=[*_changed_rows(old, new)],
+        align="llllr",
     )
     document = {"format": 1, "old": certificate_document(old), "new": certificate_document(new)}
     return write_result(form, lambda: [table], lambda: document, str, **how)
+
+
+def _changed_rows(old: Certificate, new: Certificate) -> Iterator[tuple[str, ...]]:
+    nodes = {each.name for each in old.nodes + new.nodes}
+    before = _compared(old)
+    after = _compared(new)
+    for key in {**before, **after}:
+        was = before.get(key, "-")
+        now = after.get(key, "-")
+        of, what = key
+        if was != now or of not in nodes:
+            ratio = _ratio(was, now)
+            yield (of, what, str(was), str(now), ratio)
 
 
 def _ratio(old: str | RungFigure, new: str | RungFigure) -> str:
     """Return how many times better a figure is now; "-" where that is not known."""
     if isinstance(old, str) or isinstance(new, str) or not old.value * new.value:
         return "-"
-    return format_ratio(
-        (new.value / old.value) ** (-1 if METRICS[old.metric].lower_is_better else 1)
-    )
+    ratio = new.value / old.value
+    if METRICS[old.metric].lower_is_better:
+        ratio **= -1
+    return format_ratio(ratio)
 
 
 def _compared(certificate: Certificate) -> dict[tuple[str, str], str | RungFigure]:
     """Return all that may change: rung or node, and what of it → its value."""
     of: dict[str, dict[str, str | RungFigure]] = {}
     for rung in certificate.rungs:
-        of[rung.name] = {"result": rung.state.value, **{each.what: each for each in rung.figures}}
+        of[rung.name] = {"result": rung.state.value}
+        for figure in rung.figures:
+            of[rung.name][figure.what] = figure
     for node in certificate.nodes:
-        facts = {
+        of[node.name] = {
             "type": node.instance_type,
             "GPUs": f"{node.gpus} {node.gpu_model}".strip(),
             "NICs": ", ".join(node.devices),
+            **node.versions,
+            **node.serials,
         }
-        of[node.name] = {**facts, **node.versions, **node.serials}
-    return {
-        (name, what): value or "-" for name, found in of.items() for what, value in found.items()
-    }
+    values: dict[tuple[str, str], str | RungFigure] = {}
+    for name, found in of.items():
+        for what, value in found.items():
+            values[name, what] = value or "-"
+    return values

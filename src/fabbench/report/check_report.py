@@ -1,9 +1,10 @@
 """Checks of hosts as text: a table of statuses, then what was seen and what to do. Pure."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import islice
+from typing import Any, TypeAlias
 
 from fabbench.hosts.check import Check, Status
 from fabbench.model.messages import listed
@@ -31,12 +32,11 @@ def render_checks(
         {"host": each.host, "check": each.name, **picked(each, "status", "seen", "advice")}
         for each in checks
     ]
-    tables = [*(each.table for each in overviews), *check_tables(checks, full=full)]
-    document = (
-        {**{each.name: each.records for each in overviews}, "checks": records}
-        if overviews
-        else records
-    )
+    tables = [each.table for each in overviews]
+    tables += check_tables(checks, full=full)
+    document: object = records
+    if overviews:
+        document = {**{each.name: each.records for each in overviews}, "checks": records}
     return write_result(
         form, lambda: tables, lambda: document, lambda: records_to_csv(records, HEADER), **drawing
     )
@@ -47,33 +47,48 @@ def check_tables(checks: Sequence[Check], *, full: bool = True) -> list[Table]:
 
     Of one host there is what was seen; of several, those that pass are not named.
     """
-    hosts = {check.host for check in checks}
-    shown = [
-        each
-        for each in checks
-        if full or each.status is not Status.SKIP or not each.advice.startswith("Nothing to do")
-    ]
-    found: dict[str, dict[Status, list[str]]] = {check.name: {} for check in shown}
-    listing = [check for check in checks if check.name in found]
-    for check in listing:
-        found[check.name].setdefault(check.status, []).append(check.host)
-    overview = Table(
-        header=("Check", "Status", "Seen"),
-        rows=[(each.name, each.status, each.seen) for each in listing],
-    )
-    if len(hosts) > 1:
-        rows = [
-            (name, status, str(len(some)), "" if status is Status.PASS else listed(some, _NAMED))
-            for name, by_status in found.items()
-            for status, some in by_status.items()
-        ]
-        overview = Table(header=("Check", "Status", "Hosts", "Which"), rows=rows, align="llrl")
+    hosts = len({check.host for check in checks})
+    shown = [each for each in checks if full or not _needs_nothing(each)]
+    names = dict.fromkeys(check.name for check in shown)
+    listing = [check for check in checks if check.name in names]
+    overview = _by_status(names, listing) if hosts > 1 else _by_check(listing)
     counted = Counter(check.status for check in checks)
     summary = ", ".join(f"{counted[status]} {status.value}" for status in Status) + "."
-    if left_out := len(checks) - len(shown):
+    left_out = len(checks) - len(shown)
+    if left_out:
         summary += f" -v lists {left_out} skipped with nothing to do."
-    parts = (_advice(shown, status, len(hosts)) for status in _TITLES)
-    return [replace(overview, notes=(summary,)), *(part for part in parts if part.notes)]
+    tables = [replace(overview, notes=(summary,))]
+    for status in _TITLES:
+        advice = _advice(shown, status, hosts)
+        if advice.notes:
+            tables.append(advice)
+    return tables
+
+
+def _needs_nothing(check: Check) -> bool:
+    return check.status is Status.SKIP and check.advice.startswith("Nothing to do")
+
+
+def _by_check(checks: Iterable[Check]) -> Table:
+    rows = [(each.name, each.status, each.seen) for each in checks]
+    return Table(header=("Check", "Status", "Seen"), rows=rows)
+
+
+def _by_status(names: Iterable[str], checks: Iterable[Check]) -> Table:
+    """Return a row for each status of each check, with its hosts; the checks in order of names."""
+    found: dict[str, dict[Status, list[str]]] = {name: {} for name in names}
+    for check in checks:
+        found[check.name].setdefault(check.status, []).append(check.host)
+    rows: list[tuple[str, str, str, str]] = []
+    for name, by_status in found.items():
+        for status, hosts in by_status.items():
+            which = "" if status is Status.PASS else listed(hosts, _NAMED)
+            rows.append((name, status, str(len(hosts)), which))
+    return Table(header=("Check", "Status", "Hosts", "Which"), rows=rows, align="llrl")
+
+
+_Seen: TypeAlias = dict[str, list[str]]
+"""What was seen → on which hosts."""
 
 
 def _advice(checks: Sequence[Check], status: Status, hosts: int) -> Table:
@@ -81,19 +96,27 @@ def _advice(checks: Sequence[Check], status: Status, hosts: int) -> Table:
 
     The checks with that cause, and what was seen on which of so many hosts.
     """
-    # advice → check → what was seen → hosts
-    causes: dict[str, dict[str, dict[str, list[str]]]] = {}
+    causes: dict[str, dict[str, _Seen]] = {}
     for check in checks:
         if check.status is status:
-            seen = causes.setdefault(check.advice, {}).setdefault(check.name, {})
+            by_check = causes.setdefault(check.advice, {})
+            seen = by_check.setdefault(check.name, {})
             seen.setdefault(check.seen, []).append(check.host)
-    notes = []
-    for advice, names in causes.items():
-        parts = []
-        for name, seen in names.items():
-            parts.append(f"{name}:")
-            for text, where in list(seen.items())[:_NAMED]:
-                parts.append(text if len(where) == hosts else f"({listed(where, _NAMED)}) {text}")
-            parts += [f"And {len(seen) - _NAMED} more."] if len(seen) > _NAMED else []
+    notes: list[str] = []
+    for advice, by_check in causes.items():
+        parts = [_cause(name, seen, hosts) for name, seen in by_check.items()]
         notes.append(" ".join([*parts, "→", advice]))
     return Table(header=(), rows=(), title=_TITLES[status], notes=notes)
+
+
+def _cause(check: str, seen: _Seen, hosts: int) -> str:
+    """Say what a check saw, and on which hosts unless on all."""
+    parts = [f"{check}:"]
+    for text, where in islice(seen.items(), _NAMED):
+        if len(where) != hosts:
+            parts.append(f"({listed(where, _NAMED)})")
+        parts.append(text)
+    more = len(seen) - _NAMED
+    if more > 0:
+        parts.append(f"And {more} more.")
+    return " ".join(parts)

@@ -6,10 +6,8 @@ JUnit XML, a comment on a pull request, OpenMetrics.
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
-from itertools import accumulate
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -17,7 +15,7 @@ from fabbench.analysis.aggregate import FIELDS
 from fabbench.analysis.compare import Comparison
 from fabbench.analysis.gate_results import GateResult, GateState, Verdict
 from fabbench.analysis.headline import headline
-from fabbench.model.errors import Exit, worst
+from fabbench.model.errors import worst
 from fabbench.model.log import Outcome
 from fabbench.model.messages import counted, one_line
 from fabbench.report.comparison_tables import (
@@ -50,9 +48,11 @@ class Case(NamedTuple):
 
 def to_junit(comparison: Comparison, verdict: Verdict | None = None) -> str:
     """Write a test case per configuration and per gate."""
-    configurations = [_configuration(comparison, index) for index in range(len(comparison.columns))]
-    gates = {"gates": list(map(_gate, verdict.results))} if verdict is not None else {}
-    return document_of({"configurations": configurations, **gates}, name="fabbench")
+    columns = range(len(comparison.columns))
+    suites = {"configurations": [_configuration(comparison, index) for index in columns]}
+    if verdict is not None:
+        suites["gates"] = list(map(_gate, verdict.results))
+    return document_of(suites, name="fabbench")
 
 
 def document_of(suites: Mapping[str, Sequence[Case]], *, name: str) -> str:
@@ -63,47 +63,39 @@ def document_of(suites: Mapping[str, Sequence[Case]], *, name: str) -> str:
 
 def untrusted(comparison: Comparison, index: int) -> bool:
     """Return whether a column makes the comparison untrusted (exit status 4)."""
-    return comparison.columns[index].hidden > 0 or any(
-        section.partial[index] for section in comparison.sections
-    )
+    if comparison.columns[index].hidden > 0:
+        return True
+    return any(section.partial[index] for section in comparison.sections)
 
 
 def _configuration(comparison: Comparison, index: int) -> Case:
     column = comparison.columns[index]
-    tag = (
-        "skipped"
-        if column.outcome is Outcome.SKIPPED
-        else "error"
-        if untrusted(comparison, index)
-        else ""
-    )
-    facts = [f"{name}: {', '.join(map(str, values))}" for name, values in column.facts.items()]
-    found = [f"{each.severity}: {each.meaning} {each.advice}".rstrip() for each in column.findings]
+    tag = ""
+    if column.outcome is Outcome.SKIPPED:
+        tag = "skipped"
+    elif untrusted(comparison, index):
+        tag = "error"
+    output = [f"Outcome: {column.outcome}"]
+    for name, values in column.facts.items():
+        words = ", ".join(map(str, values))
+        output.append(f"{name}: {words}")
+    for each in column.findings:
+        text = f"{each.severity}: {each.meaning} {each.advice}"
+        output.append(text.rstrip())
     reasons = column.reasons or [f"{column.outcome}: no reason given"]
-    return Case(
-        column.label,
-        tag,
-        column.outcome.value,
-        reasons,
-        [f"Outcome: {column.outcome}", *facts, *found],
-    )
+    return Case(column.label, tag, column.outcome.value, reasons, output)
 
 
 def _gate(result: GateResult) -> Case:
-    tag, kind, reasons = {
-        GateState.PASSED: ("", "", ()),
-        GateState.FAILED: ("failure", "gate", result.breaches),
-        GateState.UNTRUSTED: (
-            "error",
-            "untrusted",
-            ["What it compares cannot be trusted.", *result.notes],
-        ),
-    }[result.state]
-    return Case(result.gate, tag, kind, reasons, result.notes)
+    if result.state is GateState.FAILED:
+        return Case(result.gate, "failure", "gate", result.breaches, result.notes)
+    if result.state is GateState.UNTRUSTED:
+        reasons = ["What it compares cannot be trusted.", *result.notes]
+        return Case(result.gate, "error", "untrusted", reasons, result.notes)
+    return Case(result.gate, output=result.notes)
 
 
-# ---------------------------------------------------------------- comments, in Markdown of GitHub
-# and GitLab
+# ---------------------------------------------------------------- comments in GitHub and GitLab
 
 LONGEST = 60_000  # Maximum characters of a comment: GitHub allows 65,536
 _MARKS = {GateState.PASSED: "✅", GateState.FAILED: "❌", GateState.UNTRUSTED: "⚠️"}
@@ -115,42 +107,80 @@ def to_comment(comparison: Comparison, verdict: Verdict | None = None) -> str:
     Strangers may read a comment: directories of the machine that wrote it are removed from the
     names of inputs.
     """
-    lines = [
-        line for index in range(len(comparison.sections)) if (line := headline(comparison, index))
+    visible = [_headlines(comparison)]
+    if verdict is not None and verdict.results:
+        visible.append(gates_table(verdict, _MARKS))
+    hidden = [
+        replace(each, headline="")
+        for each in tables_of_comparison(comparison, verdict)
+        if each.title != GATES
     ]
-    title = "fabbench" if len(lines) > 1 else f"fabbench: {next(iter(lines), 'no figures to show')}"
-    seen = [Table(title=title, header=(), rows=(), notes=lines[len(lines) == 1 :])]
-    seen += [gates_table(verdict, _MARKS)] if verdict is not None and verdict.results else []
-    others = [each for each in tables_of_comparison(comparison, verdict) if each.title != GATES]
-    parts = [*map(to_markdown, seen), *(to_markdown(replace(each, headline="")) for each in others)]
-    parts = _without_paths(parts, [column.source for column in comparison.columns])
-    kept = [
-        part for part, end in zip(parts, accumulate(map(len, parts)), strict=True) if end <= LONGEST
-    ]
-    if left := len(parts) - len(kept):
-        kept.append(
-            f"Left out for length: {counted(left, 'table')}. `--format markdown` has all.\n"
-        )
-    folded = "\n".join(kept[len(seen) :])
+    sources = [column.source for column in comparison.columns]
+    parts = _without_paths(map(to_markdown, [*visible, *hidden]), sources)
+    kept = _that_fit(parts)
+    left_out = len(parts) - len(kept)
+    if left_out:
+        tables = counted(left_out, "table")
+        kept.append(f"Left out for length: {tables}. `--format markdown` has all.\n")
+    shown = kept[: len(visible)]
+    folded = "\n".join(kept[len(visible) :])
     summary = "<details>\n<summary>Figures, notes and what stands out</summary>"
-    return "\n".join([*kept[: len(seen)], f"{summary}\n\n{folded}\n</details>\n"])
+    return "\n".join([*shown, f"{summary}\n\n{folded}\n</details>\n"])
 
 
-def _without_paths(texts: Sequence[str], sources: Sequence[str]) -> list[str]:
-    """Name inputs that are paths by their last parts, or from the directory that they share if these are the same."""
-    several = (each.split(",") for each in sources if "/" in each and not each.startswith("run "))
-    paths = sorted({path for some in several for path in some}, key=len, reverse=True)
+def _headlines(comparison: Comparison) -> Table:
+    """Return the title of a comment: with the only headline in it, or several below it."""
+    sections = range(len(comparison.sections))
+    lines = list(filter(None, (headline(comparison, index) for index in sections)))
+    if len(lines) > 1:
+        return Table(title="fabbench", header=(), rows=(), notes=lines)
+    line = lines[0] if lines else "no figures to show"
+    return Table(title=f"fabbench: {line}", header=(), rows=())
+
+
+def _that_fit(parts: Sequence[str]) -> list[str]:
+    """Return the first parts of a comment, as many as it may have."""
+    kept: list[str] = []
+    room = LONGEST
+    for part in parts:
+        room -= len(part)
+        if room < 0:
+            break
+        kept.append(part)
+    return kept
+
+
+def _without_paths(texts: Iterable[str], sources: Iterable[str]) -> list[str]:
+    """Name inputs that are paths by their last parts.
+
+    If these are the same, by the way from the directory that they share.
+    """
+    names = _names_of_paths(_paths(sources))
+    return [_renamed(text, names) for text in texts]
+
+
+def _renamed(text: str, names: Mapping[str, str]) -> str:
+    for path, name in names.items():
+        for write in (escaped, cell):
+            text = text.replace(write(path), write(name))
+    return text
+
+
+def _paths(sources: Iterable[str]) -> list[str]:
+    """Return the paths among sources, the longest first: others may be a part of it."""
+    paths: set[str] = set()
+    for source in sources:
+        if "/" in source and not source.startswith("run "):
+            paths.update(source.split(","))
+    return sorted(paths, key=len, reverse=True)
+
+
+def _names_of_paths(paths: Sequence[str]) -> dict[str, str]:
     names = [PurePath(path).name for path in paths]
     if len({*names}) < len(names):
-        names = [
-            os.path.relpath(path, os.path.commonpath(map(os.path.abspath, paths))) for path in paths
-        ]
-    pairs = [
-        (write(path), write(name))
-        for path, name in zip(paths, names, strict=True)
-        for write in (escaped, cell)
-    ]
-    return [reduce(lambda known, pair: known.replace(*pair), pairs, text) for text in texts]
+        shared = os.path.commonpath(map(os.path.abspath, paths))
+        names = [os.path.relpath(path, shared) for path in paths]
+    return dict(zip(paths, names, strict=True))
 
 
 # ---------------------------------------------------------------- OpenMetrics
@@ -166,41 +196,68 @@ def to_openmetrics(comparison: Comparison, verdict: Verdict | None = None) -> st
     has. No label is specific to one run (no id, no file name), so that series continue. Without
     `verdict` there are no gates.
     """
-    rows, base = (
-        [(_labels(each), each) for each in comparison_rows(comparison)],
-        comparison.base.label,
-    )
+    rows = comparison_rows(comparison)
+    metrics: list[_Family] = []
+    for metric in comparison.metrics:
+        of_metric = (row for row in rows if row["metric"] == metric.name)
+        samples = [_Sample(_labels(row), row) for row in of_metric]
+        unit = _UNITS.get(metric.unit, "")
+        metrics.append(_Family(metric.name, unit, samples))
+    ratios: list[_Sample] = []
+    for row in rows:
+        labels = {**_labels(row), "metric": row["metric"], "baseline": comparison.base.label}
+        ratios.append(_Sample(labels, row))
+    status = comparison.status
+    gates: list[_Sample] = []
+    if verdict:
+        status = worst(status, verdict.status)
+        gates += map(_gate_sample, verdict.results)
     text = rendered(
         "openmetrics.txt",
-        metrics=[
-            (
-                metric.name,
-                _UNITS.get(metric.unit, ""),
-                [each for each in rows if each[1]["metric"] == metric.name],
-            )
-            for metric in comparison.metrics
-        ],
-        ratios=[
-            ({**labels, "metric": row["metric"], "baseline": base}, row) for labels, row in rows
-        ],
+        metrics=metrics,
+        ratios=ratios,
         configurations=comparison.columns,
-        gates=[
-            ({"gate": each.gate}, {"state": _STATES[each.state]})
-            for each in (verdict.results if verdict else ())
-        ],
-        status=worst(comparison.status, verdict.status if verdict else Exit.FINE),
-        number=lambda value: (
-            repr(float(value)).replace("inf", "+Inf").replace("-+", "-").replace("nan", "NaN")
-        ),
-        escaped=lambda text: re.sub(r'(["\\])', r"\\\1", one_line(str(text))),
+        gates=gates,
+        status=status,
+        number=_number,
+        escaped=_label_value,
     )
     return str(text)
 
 
+class _Sample(NamedTuple):
+    """A sample of one or more families: its labels, and family → value."""
+
+    labels: Mapping[str, object]
+    values: Mapping[str, object]
+
+
+class _Family(NamedTuple):
+    """The samples of a metric."""
+
+    name: str
+    unit: str
+    samples: Sequence[_Sample]
+
+
+def _gate_sample(result: GateResult) -> _Sample:
+    return _Sample({"gate": result.gate}, {"state": _STATES[result.state]})
+
+
+def _number(value: float) -> str:
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return "NaN" if math.isnan(value) else repr(float(value))
+
+
+def _label_value(value: object) -> str:
+    text = one_line(str(value))
+    return re.sub(r'(["\\])', r"\\\1", text)
+
+
 def _labels(record: Mapping[str, object]) -> dict[str, object]:
-    names = [name for name in (*FIELDS, "placement", "transport") if record[name] not in {None, ""}]
-    return {
-        "configuration": record["column"],
-        "size": record["size"],
-        **{name: record[name] for name in names},
-    }
+    labels = {"configuration": record["column"], "size": record["size"]}
+    for name in (*FIELDS, "placement", "transport"):
+        if record[name] not in {None, ""}:
+            labels[name] = record[name]
+    return labels

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from fabbench.analysis.aggregate import FIELDS, RAIL
 from fabbench.analysis.compare import ColumnSummary, Comparison, ComparisonRow, ComparisonSection
@@ -33,9 +33,11 @@ def tables_of_comparison(
 ) -> list[Table]:
     """Return a summary of many sections, their tables, notes below them, and what stands out."""
     groups = section_groups(comparison)
-    summary = [summary_table(comparison, terminal=terminal)] if len(groups) >= SEVERAL else []
-    tables = [section_table(comparison, sections, terminal=terminal) for sections in groups]
-    return [*summary, *tables, *remarks(comparison, verdict)]
+    tables: list[Table] = []
+    if len(groups) >= SEVERAL:
+        tables.append(summary_table(comparison, terminal=terminal))
+    tables += [section_table(comparison, sections, terminal=terminal) for sections in groups]
+    return [*tables, *remarks(comparison, verdict)]
 
 
 def section_groups(comparison: Comparison) -> list[list[ComparisonSection]]:
@@ -92,6 +94,11 @@ def _stands_out(comparison: Comparison) -> Iterator[Table]:
             yield Table(title=title, header=header, rows=rows)
 
 
+def _slowest(rails: RailFigures) -> str:
+    value = _of_rail(rails, rails.figures[rails.slowest])
+    return f"{rails.slowest} ({value})"
+
+
 _RAILS: Sequence[TableColumn] = (
     ("Configuration", "l", lambda each: each.column),
     ("Metric", "l", lambda each: each.metric.name),
@@ -99,7 +106,7 @@ _RAILS: Sequence[TableColumn] = (
     ("Rails", "r", lambda each: str(len(each.figures))),
     ("Mean", "r", lambda each: _of_rail(each, each.mean)),
     ("Sum", "r", lambda each: _of_rail(each, each.total)),
-    ("Slowest", "l", lambda each: f"{each.slowest} ({_of_rail(each, each.figures[each.slowest])})"),
+    ("Slowest", "l", _slowest),
 )
 
 
@@ -177,19 +184,22 @@ def summary_table(comparison: Comparison, *, terminal: bool = False) -> Table:
     labels = [column.label for column in comparison.columns]
     columns: list[TableColumn] = [
         ("Table", "l", _section_name),
-        ("Size", "r", lambda line: format_size(line[1][0].size)),
+        ("Size", "r", lambda line: format_size(line.rows[0].size)),
     ]
     for index, label in enumerate(labels):
         columns.append((label, "r", partial(_figure, index, Scale.quantity)))
     for index, speedup in enumerate(_speedups(labels)):
         columns.append((speedup, "r", partial(_ratio, index, terminal)))
-    rows = [(section, headline_row(section)) for section in comparison.sections]
-    lines = [(section, [row]) for section, row in rows if row is not None]
+    lines: list[_Line] = []
+    for section in comparison.sections:
+        row = headline_row(section)
+        if row is not None:
+            lines.append(_Line(section, [row]))
     return table_of(columns, lines, title=SUMMARY)
 
 
 def _section_name(line: "_Line") -> str:
-    section = line[0]
+    section = line.section
     words = [*section.key.values(), section.metric.name]
     return " ".join(filter(None, words))
 
@@ -211,7 +221,7 @@ def section_table(
     rails = any(RAIL in section.key for section in sections)
     columns: list[TableColumn] = []
     if rails:
-        columns.append(("Device", "l", lambda line: line[0].key.get(RAIL) or "-"))
+        columns.append(("Device", "l", _device))
     if terminal:
         columns.append(("Size", "r", _size))
     else:
@@ -225,11 +235,14 @@ def section_table(
         metric = first.metric.name
         unit = first.scale.unit
         what = f"{metric} in {unit}"
-        title = f"{title}: {what}" if title else what[0].upper() + what[1:]
+        if title:
+            title = f"{title}: {what}"
+        else:
+            title = what[0].upper() + what[1:]
     alone = ""  # a table of several rails has none
     if len(sections) == 1:
         alone = headline(comparison, comparison.sections.index(first))
-    lines = [(section, rows) for section in sections for rows in _lines(section)]
+    lines = [line for section in sections for line in _lines(section)]
     keys = 0
     if terminal:
         keys = 2 if rails else 1
@@ -252,12 +265,14 @@ def _figure_columns(
 
 
 def _speedups(labels: Sequence[str]) -> list[str]:
-    return ["Speed-up"] if len(labels) == 2 else [f"Speed-up {label}" for label in labels[:-1]]
+    if len(labels) == 2:
+        return ["Speed-up"]
+    return [f"Speed-up {label}" for label in labels[:-1]]
 
 
 def title_of(section: ComparisonSection, without: Collection[str] = ()) -> str:
     """Return what distinguishes a section, but for some of its fields; empty for the only one."""
-    words = list[str]()
+    words: list[str] = []
     for name, value in section.key.items():
         if name not in without:
             known = value or "unknown"
@@ -276,8 +291,9 @@ def _verdict_header(comparison: Comparison, sections: Sequence[ComparisonSection
 
     Empty without repeats: the headline and ranges have the others.
     """
-    rows = [row for section in sections for row in section.rows]
-    if all(test is None or test.once for row in rows for test in row.tests):
+    rows = (row for section in sections for row in section.rows)
+    tests = (test for row in rows for test in row.tests)
+    if all(test is None or test.once for test in tests):
         return []
     level = confidence(sections[0].level)
     labels = [column.label for column in comparison.columns[:-1]]
@@ -287,17 +303,31 @@ def _verdict_header(comparison: Comparison, sections: Sequence[ComparisonSection
     return [f"{label} {words}" for label in labels]
 
 
-_Line: TypeAlias = tuple[ComparisonSection, Sequence[ComparisonRow]]
-"""A section, and the rows of one line of it: none if the section has none."""
+class _Line(NamedTuple):
+    """A line of a table: the rows of a section that share it; none if the section has none."""
+
+    section: ComparisonSection
+    rows: Sequence[ComparisonRow]
+
+    @property
+    def first(self) -> ComparisonRow | None:
+        """The first row."""
+        return self.rows[0] if self.rows else None
 
 
-def _lines(section: ComparisonSection) -> list[Sequence[ComparisonRow]]:
-    """Return the rows of each line.
+def _lines(section: ComparisonSection) -> Iterator[_Line]:
+    """Yield the lines of a section.
 
-    The first ones that display as 0 wherever there is a figure share a line.
+    The first rows that display as 0 wherever there is a figure share a line.
     """
     zeros = max(1, _zeros(section))
-    return [section.rows[:zeros], *([row] for row in section.rows[zeros:])]
+    yield _Line(section, section.rows[:zeros])
+    for row in section.rows[zeros:]:
+        yield _Line(section, [row])
+
+
+def _device(line: _Line) -> str:
+    return line.section.key.get(RAIL) or "-"
 
 
 def _zeros(section: ComparisonSection) -> int:
@@ -315,7 +345,7 @@ def _texts(section: ComparisonSection, row: ComparisonRow) -> list[str | None]:
 
 
 def _size(line: _Line) -> str:
-    sizes = [format_size(row.size) for row in line[1]]
+    sizes = [format_size(row.size) for row in line.rows]
     if not sizes:
         return "-"
     largest = sizes[-1]
@@ -324,20 +354,20 @@ def _size(line: _Line) -> str:
 
 def _figure(index: int, write: Callable[[Scale, float], str], line: _Line) -> str:
     """Write a figure; the outcome where the column has none."""
-    section, rows = line
+    section = line.section
     if not section.shown[index]:
         return section.outcomes[index].value
-    figure = rows[0].figures[index] if rows else None
+    figure = line.first.figures[index] if line.first else None
     return write(section.scale, figure.value) if figure else "-"
 
 
 def _value(index: int, line: _Line) -> str:
     """Write a figure with all its decimals; the time where a rate displays as 0 in any column."""
-    section, rows = line
-    times = [row.times[index] for row in rows]
+    section = line.section
+    times = [row.times[index] for row in line.rows]
     took = [time.value for time in times if time is not None]
-    is_zero = any("0" in _texts(section, row) for row in rows[:1])
-    if not is_zero or not took or not section.shown[index]:
+    texts = _texts(section, line.first) if line.first else []
+    if "0" not in texts or not took or not section.shown[index]:
         return _figure(index, Scale.fixed, line)
     time_scale = scale("s", max(took))
     ends = map(time_scale.fixed, (min(took), max(took)))
@@ -346,7 +376,7 @@ def _value(index: int, line: _Line) -> str:
 
 
 def _ratio(index: int, narrow: bool, line: _Line) -> str:  # noqa: FBT001 - of a column
-    ratio = line[1][0].ratios[index] if line[1] else None
+    ratio = line.first.ratios[index] if line.first else None
     number = format_ratio(ratio).removesuffix(" x")
     if ratio is None:
         return number
@@ -356,7 +386,7 @@ def _ratio(index: int, narrow: bool, line: _Line) -> str:  # noqa: FBT001 - of a
 
 
 def _verdict(index: int, line: _Line) -> str:
-    test = line[1][0].tests[index] if line[1] else None
+    test = line.first.tests[index] if line.first else None
     if not test:
         return "-"
     interval = bounds([test])
@@ -445,6 +475,7 @@ def _record(
     column = comparison.columns[index]
     figure = row.figures[index]
     test = row.tests[index]
+    transports = map(str, column.facts.get("transport", ()))
     record: dict[str, object] = {
         **dict.fromkeys(HEADER),
         **picked(section, metric="metric.name", unit="metric.unit"),
@@ -455,7 +486,7 @@ def _record(
         "ratio": row.ratios[index],
         "outcome": section.outcomes[index].value,
         "placement": comparison.placement or None,
-        "transport": "/".join(map(str, column.facts.get("transport", ()))) or None,
+        "transport": "/".join(transports) or None,
         "versions": stated(column, versions_of(column)) or None,
     }
     if figure:
@@ -481,7 +512,7 @@ def _conditions(section: ComparisonSection, column: ColumnSummary) -> dict[str, 
 
 def stated(column: ColumnSummary, names: Iterable[str]) -> str:
     """Return those of some facts that a column's logs state."""
-    words = list[str]()
+    words: list[str] = []
     for name in names:
         if name in column.facts:
             values = "/".join(map(str, column.facts[name]))

@@ -20,7 +20,8 @@ _PUBLISHED = ("system", "nodes", "value", "size", "role", "conditions", "source"
 
 def expectations_of(comparison: "Comparison") -> Sequence["Expectation"]:
     """Return an expectation for each configuration; empty if no log names its instance type."""
-    if not any(log.instance_type for column, _ in comparison.inputs for log in column.logs):
+    logs = (log for column, _ in comparison.inputs for log in column.logs)
+    if not any(log.instance_type for log in logs):
         return ()
     from fabbench.analysis.expectations import expectations
 
@@ -37,15 +38,20 @@ def expectations_of_log(log: Log) -> Sequence["Expectation"]:
     from fabbench.analysis.aggregate import Column
     from fabbench.analysis.compare import compare
 
+    column = Column(label=log.source, logs=(log,), source=log.source)
     try:
-        return expectations_of(compare([Column(label=log.source, logs=(log,), source=log.source)]))
+        return expectations_of(compare([column]))
     except RequestError:
         return ()  # no row counts, for example if all are in-place
 
 
 def of_key(expectation: "Expectation") -> str:
     """Return what an expectation is of, as the end of a label."""
-    return "".join(f", {name} {value or 'unknown'}" for name, value in expectation.key.items())
+    words: list[str] = []
+    for name, value in expectation.key.items():
+        known = value or "unknown"
+        words.append(f", {name} {known}")
+    return "".join(words)
 
 
 def expectation_record(expectation: "Expectation") -> dict[str, object]:

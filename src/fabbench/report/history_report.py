@@ -12,12 +12,8 @@ from fabbench.report.table import Table, picked, records_to_csv, write_result
 from fabbench.report.templates import template
 
 # the keys that name a series; others come after them
-NAMED = (
-    "configuration",
-    "benchmark",
-    "case",
-    "target",
-)
+NAMED = ("configuration", "benchmark", "case", "target")
+"""The keys that name a series; others come after them."""
 _COLUMNS = ("run", "created", "metric", "size", "value", "unit")
 
 
@@ -25,20 +21,24 @@ def render_history(history: History, form: str = "markdown", **drawing: Any) -> 
     """Write a history as a page (`html`), or in a format of `write_result`. Ends with a newline."""
     if form == "html":
         return "".join(history_page(history))
-    document = history_document(history)
-    rows = (
-        {**document, **series["key"], **point}
-        for series in document["series"]
-        for point in series["points"]
-    )
-    header = (*dict.fromkeys(name for each in history.series for name in each.key), *_COLUMNS)
     return write_result(
         form,
         lambda: [history_table(history)],
-        lambda: document,
-        lambda: records_to_csv(rows, header),
+        lambda: history_document(history),
+        lambda: _csv(history),
         **drawing,
     )
+
+
+def _csv(history: History) -> str:
+    """Write a row per point, with the keys of its series."""
+    document = history_document(history)
+    records: list[dict[str, Any]] = []
+    keys: dict[str, None] = {}
+    for series in document["series"]:
+        keys |= dict.fromkeys(series["key"])
+        records += [{**document, **series["key"], **point} for point in series["points"]]
+    return records_to_csv(records, [*keys, *_COLUMNS])
 
 
 def history_table(history: History) -> Table:
@@ -70,11 +70,15 @@ def _levels(history: History, series: Series) -> tuple[str, ...]:
 def _names(history: History) -> Iterator[str]:
     """Yield a name of each series: what it is, and what distinguishes it from others."""
     others = history.distinguishing(NAMED)
-    for key in (each.key for each in history.series):
-        words = dict.fromkeys(filter(None, (key.get("benchmark"), key.get("case"))))
-        where = f" on {key['target']}" if key.get("target") else ""
+    for series in history.series:
+        key = series.key
+        what = dict.fromkeys([key.get("benchmark"), key.get("case")])
+        words = " ".join(filter(None, what))
+        if key.get("target"):
+            words += f" on {key['target']}"
+        configuration = key.get("configuration") or ""
         more = [f"{name} {key[name]}" for name in others if key.get(name)]
-        yield ", ".join((f"{' '.join(words)}{where}: {key.get('configuration') or ''}", *more))
+        yield ", ".join([f"{words}: {configuration}", *more])
 
 
 def _scale(history: History, series: Series) -> Scale:
@@ -83,23 +87,21 @@ def _scale(history: History, series: Series) -> Scale:
 
 def headline(history: History) -> str:
     """Return the result in one sentence."""
+    where = f", best of each run{history.span}"
+    if history.size is not None:
+        where = f" at {format_size(history.size)}"
     changes = sum(len(each.changes) for each in history.series)
-    where = (
-        f" at {format_size(history.size)}"
-        if history.size is not None
-        else f", best of each run{history.span}"
-    )
-    points = sum(len(each.points) for each in history.series)
     found = counted(changes, "change") if changes else "no change detected"
-    return (
-        f"{history.metric.name}{where}: {counted(points, 'run')} in {len(history.series)} "
-        f"series, {found}."
-    )
+    points = sum(len(each.points) for each in history.series)
+    runs = counted(points, "run")
+    series = len(history.series)
+    return f"{history.metric.name}{where}: {runs} in {series} series, {found}."
 
 
 def _percent(change: LevelChange) -> str:
     percent = 100 * (change.ratio - 1)
-    return f"{'+' if percent > 0 else ''}{format_decimal(percent, 1)}%"
+    sign = "+" if percent > 0 else ""
+    return sign + format_decimal(percent, 1) + "%"
 
 
 def _sentences(history: History, series: Series) -> Iterator[str]:
@@ -107,18 +109,26 @@ def _sentences(history: History, series: Series) -> Iterator[str]:
     quantity = _scale(history, series).quantity
     for change in series.changes:
         first = series.points[change.index]
-        named = [
-            f"{name} {old or '(none)'} → {new or '(none)'}"
-            for name, (old, new) in change.different.items()
-        ]
-        others = (
-            f"Changed with it: {', '.join(named)}."
-            if named
-            else "Nothing else that is recorded changed."
-        )
+        before = quantity(change.before)
+        after = quantity(change.after)
         how = "in a slow drift, shown from" if change.drift else "with"
-        levels = f"{_percent(change)} ({quantity(change.before)} to {quantity(change.after)})"
-        yield f"{levels} {how} run {first.run}, {format_time(first.created)}. {others}"
+        moment = format_time(first.created)
+        yield (
+            f"{_percent(change)} ({before} to {after}) {how} run {first.run}, {moment}. "
+            f"{_changed_with(change)}"
+        )
+
+
+def _changed_with(change: LevelChange) -> str:
+    """Say what else changed."""
+    named: list[str] = []
+    for name, (old, new) in change.different.items():
+        was = old or "(none)"
+        now = new or "(none)"
+        named.append(f"{name} {was} → {now}")
+    if not named:
+        return "Nothing else that is recorded changed."
+    return "Changed with it: " + ", ".join(named) + "."
 
 
 def history_document(history: History) -> dict[str, Any]:
@@ -126,22 +136,24 @@ def history_document(history: History) -> dict[str, Any]:
     return {
         "format": 1,
         **picked(history, "size", metric="metric.name", unit="metric.unit"),
-        "series": [
-            {
-                "key": dict(each.key),
-                "level": each.level,
-                "points": [picked(point, "run", "created", "value") for point in each.points],
-                "changes": [
-                    {
-                        "run": each.points[change.index].run,
-                        "previous": each.points[change.index - 1].run,
-                        **picked(change, "before", "after", "ratio", "drift", "different"),
-                    }
-                    for change in each.changes
-                ],
-            }
-            for each in history.series
-        ],
+        "series": [_series_record(each) for each in history.series],
+    }
+
+
+def _series_record(series: Series) -> dict[str, Any]:
+    return {
+        "key": dict(series.key),
+        "level": series.level,
+        "points": [picked(point, "run", "created", "value") for point in series.points],
+        "changes": [_change_record(series, change) for change in series.changes],
+    }
+
+
+def _change_record(series: Series, change: LevelChange) -> dict[str, Any]:
+    return {
+        "run": series.points[change.index].run,
+        "previous": series.points[change.index - 1].run,
+        **picked(change, "before", "after", "ratio", "drift", "different"),
     }
 
 

@@ -52,8 +52,9 @@ _COARSE = 1e7  # Two decimals of GB/s: the scale of a benchmark that never print
 _SIDEWAYS = ("placement", "stat", "side")
 """Labels that become columns, like the metric; the others are on the left."""
 _DIAGNOSED = (
-    "transport", "network", "provider", "fabric", "domain", "nics", "link", "gdr", "protocol", "pxn",
-    "algorithms", "channels", "nvls", "sharp", "interface", "plugin", "libfabric", "nccl", "nvshmem",
+    "transport", "network", "provider", "fabric", "domain", "nics", "link", "gdr", "protocol",
+    "pxn", "algorithms", "channels", "nvls", "sharp", "interface", "plugin", "libfabric", "nccl",
+    "nvshmem",
 )  # fmt: skip
 """Facts that belong to a diagnosis, the most telling first."""
 
@@ -218,9 +219,8 @@ def log_tables(log: Log) -> list[Table]:
     grid = _grid(log)
     scales = _scales(log, grid.largest)
     columns = _columns(grid, scales)
-    shared = [(name, some[0]) for name, some in grid.labels.items() if len(some) == 1]
-    same = ", ".join(f"{name} {value}" for name, value in shared if value)
     notes = list(log_notes(log))
+    same = ", ".join(grid.shared())
     if same:
         notes.insert(0, f"every row: {same}")
     title = _heading(log) + _peak(grid.largest, scales)
@@ -308,6 +308,12 @@ class _Grid(NamedTuple):
             values[name] = list(dict.fromkeys(of_lines))
         return values
 
+    def shared(self) -> Iterator[str]:
+        """Yield the labels that all lines have, with their values."""
+        for name, values in self.labels.items():
+            if len(values) == 1 and values[0]:
+                yield f"{name} {values[0]}"
+
 
 def _grid(log: Log) -> _Grid:
     """Return the lines of a log's rows: a point measured several times (`-N`) has several."""
@@ -336,7 +342,8 @@ def _heading(log: Log) -> str:
     Next to `ok` the codes of warnings and errors.
     """
     case = log.case or log.benchmark or "no benchmark"
-    heading = f"{log.source}: {case}: {log.outcome.value}"
+    outcome = log.outcome.value
+    heading = f"{log.source}: {case}: {outcome}"
     serious = [found.code for found in log.findings if found.severity is not Severity.NOTE]
     if not serious or log.outcome is not Outcome.OK:
         return heading
@@ -349,7 +356,8 @@ def log_notes(log: Log) -> Iterator[str]:
     if log.reason:
         yield f"{log.outcome.value}: {log.reason}"
     if log.facts:
-        yield ", ".join(f"{name} {value}" for name, value in log.facts.items())
+        facts = (f"{name} {value}" for name, value in log.facts.items())
+        yield ", ".join(facts)
     for each in expectations_of_log(log):
         yield f"expectation{of_key(each)}: {each.sentence()}"
     yield from map(_finding, log.findings)
@@ -392,13 +400,12 @@ def diagnosis(log: Log) -> list[str]:
 
     log = with_curve(log)
     likely, others = causes(log)
+    benchmark = "nccl" if log.case == NCCL_DEBUG else log.benchmark
     text = rendered(
         "explain.txt",
         log=log,
         heading=_heading(log),
-        network_shown=benchmark_named(
-            "nccl" if log.case == NCCL_DEBUG else log.benchmark
-        ).network_shown,
+        network_shown=benchmark_named(benchmark).network_shown,
         facts={name: str(log.facts.get(name, "unknown")) for name in _DIAGNOSED},
         expectations=expectations_of_log(log),
         of_key=of_key,

@@ -1,6 +1,7 @@
 """Traffic of NICs: tables below a run, lines beside the live table."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from fabbench.counters.findings import amount, balance, rate
 from fabbench.counters.snapshot import RX, TX, NicTraffic, Traffic
@@ -9,7 +10,7 @@ from fabbench.report.table import Table, cut, grid_pieces
 
 MAX_NICS = 8  # Maximum number of NICs of a host that are shown one by one; more are one line
 COLUMNS = 60  # Width of the live view
-_NAMES = COLUMNS - 30  # width of the names in it
+_NAMES = COLUMNS - 30  # Width of the names in it
 
 
 def table(hosts: Mapping[str, Traffic], *, title: str = "NICs") -> Table:
@@ -17,64 +18,94 @@ def table(hosts: Mapping[str, Traffic], *, title: str = "NICs") -> Table:
 
     Pass the NICs to show (`traffic.of_fabric`).
     """
-    rows = []
+    rows: list[tuple[str, ...]] = []
+    notes: list[str] = []
     for host, traffic in hosts.items():
-        for name, nics in _lines(traffic, MAX_NICS):
-            moved = [_moved(nics, direction) for direction in (TX, RX)]
-            rates = [traffic.rate(count) for count in moved]
-            shares = [f" ({share})" if (share := _share(nics, each)) else "" for each in rates]
-            rated = [f"{rate(each)}{share}" for each, share in zip(rates, shares, strict=True)]
-            links = {nic.link_rate for nic in nics}
-            known = [
-                Scale("Gb/s", RATE_UNITS["Gb/s"]).quantity(link)
-                for link in links
-                if link and len(links) == 1
-            ]
-            rows.append((host, name, *map(amount, moved), *rated, *(known or ["-"])))
-    notes = [f"{host}: {note}" for host, traffic in hosts.items() for note in _notes(traffic)]
+        lines = _lines(traffic, MAX_NICS)
+        rows += [(host, *_cells(traffic, line)) for line in lines]
+        notes += [f"{host}: {note}" for note in _notes(traffic)]
     header = ("Host", "NIC", "tx", "rx", "tx rate", "rx rate", "Link")
     return Table(title=title, header=header, rows=rows, align="llrrrrr", notes=notes)
 
 
-def _lines(traffic: Traffic, most: int) -> list[tuple[str, Sequence[NicTraffic]]]:
-    """Return the names and the NICs of each line: one line if there are more than `most` NICs."""
-    if len(traffic.nics) > most:
-        return [(f"{len(traffic.nics)} NICs", traffic.nics)]
-    return [(nic.name, [nic]) for nic in traffic.nics]
+def _cells(traffic: Traffic, line: "_Line") -> Iterator[str]:
+    """Yield what a line says of its NICs."""
+    moved = [_moved(line.nics, direction) for direction in (TX, RX)]
+    yield line.name
+    yield from map(amount, moved)
+    for count in moved:
+        per_second = traffic.rate(count)
+        share = _share(line.nics, per_second)
+        text = rate(per_second)
+        yield f"{text} ({share})" if share else text
+    yield _link(line.nics)
+
+
+def _link(nics: Sequence[NicTraffic]) -> str:
+    """Return the rate of the NICs' links, if it is known and the same."""
+    links = {nic.link_rate for nic in nics}
+    link = links.pop()
+    if links or not link:
+        return "-"
+    return Scale("Gb/s", RATE_UNITS["Gb/s"]).quantity(link)
+
+
+class _Line(NamedTuple):
+    """One NIC, or those that share a line."""
+
+    name: str
+    nics: Sequence[NicTraffic]
+
+
+def _lines(traffic: Traffic, most: int) -> list[_Line]:
+    """Return a line for each NIC: one for all if there are more than `most`."""
+    count = len(traffic.nics)
+    if count > most:
+        return [_Line(f"{count} NICs", traffic.nics)]
+    return [_Line(nic.name, [nic]) for nic in traffic.nics]
 
 
 def _moved(nics: Sequence[NicTraffic], direction: str) -> int | None:
-    counts = [nic.counters[direction] for nic in nics if direction in nic.counters]
+    counts = _counts(nics, direction)
     return sum(counts) if counts else None
 
 
+def _counts(nics: Sequence[NicTraffic], direction: str) -> list[int]:
+    """Return the bytes of the NICs that count them."""
+    counters = (nic.counters for nic in nics)
+    return [each[direction] for each in counters if direction in each]
+
+
 def _share(nics: Sequence[NicTraffic], value: float | None) -> str:
+    """Return which part of what the links could carry a rate is; empty if that is not known."""
     links = [nic.link_rate for nic in nics if nic.link_rate]
-    known = value is not None and links and len(links) == len(nics)
-    return f"{format_decimal(100 * (value or 0.0) / sum(links), 0)} %" if known else ""
+    if value is None or not links or len(links) < len(nics):
+        return ""
+    percent = format_decimal(100 * value / sum(links), 0)
+    return f"{percent} %"
 
 
 def _notes(traffic: Traffic) -> Iterator[str]:
-    counts = [
-        (way, [nic.counters[way] for nic in traffic.nics if way in nic.counters])
-        for way in (TX, RX)
-    ]
-    parts = [
-        (
-            f"{way[:2]} max/mean {format_decimal(found.max_over_mean, 2)}, cv "
-            f"{format_decimal(found.cv, 2)}"
-        )
-        for way, some in counts
-        if (found := balance(some))
-    ]
-    moved = [f"{family} {amount(count)}" for family, count in traffic.families().items() if count]
-    if parts := [*parts, *([f"EFA {', '.join(moved)}"] if moved else [])]:
-        yield f"{'; '.join(parts)}."
-    yield from (
-        f"the traffic of {nic.name} is unknown: {nic.unreadable}"
-        for nic in traffic.nics
-        if nic.unreadable
-    )
+    parts = [*_balances(traffic)]
+    families = traffic.families().items()
+    moved = ", ".join(f"{family} {amount(count)}" for family, count in families if count)
+    if moved:
+        parts.append(f"EFA {moved}")
+    if parts:
+        yield "; ".join(parts) + "."
+    for nic in traffic.nics:
+        if nic.unreadable:
+            yield f"the traffic of {nic.name} is unknown: {nic.unreadable}"
+
+
+def _balances(traffic: Traffic) -> Iterator[str]:
+    """Say for each direction how evenly the NICs shared the traffic."""
+    for name, direction in (("tx", TX), ("rx", RX)):
+        found = balance(_counts(traffic.nics, direction))
+        if found:
+            ratio = format_decimal(found.max_over_mean, 2)
+            variation = format_decimal(found.cv, 2)
+            yield f"{name} max/mean {ratio}, cv {variation}"
 
 
 def live(hosts: Mapping[str, Traffic], *, max_lines: int = 16) -> list[str]:
@@ -84,22 +115,50 @@ def live(hosts: Mapping[str, Traffic], *, max_lines: int = 16) -> list[str]:
     hosts fit, else there is one line per host; if there are more hosts than lines, only the first
     are listed.
     """
-    most = MAX_NICS if sum(len(traffic.nics) for traffic in hosts.values()) < max_lines else 1
-    found = [
-        (host, traffic, *line) for host, traffic in hosts.items() for line in _lines(traffic, most)
-    ]
-    rates = [[traffic.rate(_moved(nics, way)) for way in (TX, RX)] for _, traffic, _, nics in found]
-    unit = scale("B/s", max((each or 0.0 for both in rates for each in both), default=0.0))
-    rows = []
-    for (host, _, name, nics), both in zip(found, rates, strict=True):
-        busier = max((each for each in both if each is not None), default=None)
-        # Fixed decimals: numbers are aligned, and change while they are watched.
-        shown = ("-" if each is None else f"{each / unit.factor:.2f}" for each in both)
-        rows.append(
-            (f"{cut(host, _NAMES - len(name) - 1)} {name}"[:_NAMES], *shown, _share(nics, busier))
-        )
-    if (room := max(1, max_lines - 1)) < len(rows):
-        rows = [*rows[: room - 1], (f"and {len(rows) - room + 1} more hosts", "", "", "")]
+    nics = sum(len(traffic.nics) for traffic in hosts.values())
+    most = MAX_NICS if nics < max_lines else 1
+    lines: list[_LiveLine] = []
+    for host, traffic in hosts.items():
+        lines += [_live_line(host, traffic, line) for line in _lines(traffic, most)]
+    if not lines:
+        return []
+    unit = scale("B/s", max(line.busier() or 0.0 for line in lines))
+    rows = [line.cells(unit.factor) for line in lines]
+    room = max(1, max_lines - 1)
+    if len(rows) > room:
+        more = len(rows) - room + 1
+        rows[room - 1 :] = [(f"and {more} more hosts", "", "", "")]
     header = (" " * _NAMES, f"tx {unit.unit}", f"rx {unit.unit}", "of link")
     table = Table(header=header, rows=rows, align="lrrr", ruled=False)
-    return "".join(grid_pieces(table)).splitlines() if rows else []
+    return "".join(grid_pieces(table)).splitlines()
+
+
+def _live_line(host: str, traffic: Traffic, line: _Line) -> "_LiveLine":
+    sent = traffic.rate(_moved(line.nics, TX))
+    received = traffic.rate(_moved(line.nics, RX))
+    return _LiveLine(host, line, (sent, received))
+
+
+class _LiveLine(NamedTuple):
+    """A line of the live view."""
+
+    host: str
+    line: _Line
+    rates: tuple[float | None, float | None]  # Sent and received, in bytes per second
+
+    def busier(self) -> float | None:
+        """Return the higher of the known rates."""
+        return max((each for each in self.rates if each is not None), default=None)
+
+    def cells(self, factor: float) -> tuple[str, ...]:
+        """Return the line's text, rates divided by a factor."""
+        name = self.line.name
+        host = cut(self.host, _NAMES - len(name) - 1)
+        rates = (_fixed(each, factor) for each in self.rates)
+        share = _share(self.line.nics, self.busier())
+        return (f"{host} {name}"[:_NAMES], *rates, share)
+
+
+def _fixed(per_second: float | None, factor: float) -> str:
+    """Write a rate with fixed decimals: numbers are aligned, and change while they are watched."""
+    return "-" if per_second is None else format(per_second / factor, ".2f")

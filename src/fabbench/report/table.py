@@ -43,8 +43,7 @@ class Table:
     headline: str = ""
     align: str = ""
     notes: Sequence[str] = ()
-    # A table too wide for a terminal is split, and every part begins with these columns; 0: it is
-    # folded
+    # Columns that begin each part of a table too wide for a terminal; 0: it is folded, not split
     keys: int = 0
     # Whether text has a line below the header; lists, which programs may read, have none
     ruled: bool = True
@@ -105,13 +104,15 @@ def to_csv(table: Table) -> str:
 
 def records_to_csv(records: Iterable[Mapping[str, object]], header: Sequence[str]) -> str:
     """Write mappings; None is an empty cell, and numbers keep every digit."""
-    return csv_text([header, *([record.get(name) for name in header] for record in records)])
+    rows = (map(record.get, header) for record in records)
+    return csv_text([header, *rows])
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
     """Write rows, whose text becomes safe."""
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(map(_csv_cell, row) for row in rows)
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerows(map(_csv_cell, row) for row in rows)
     return out.getvalue()
 
 
@@ -160,7 +161,8 @@ def to_markdown(table: Table) -> str:
     if table.header:
         parts.append(_grid(table))
     if table.notes:
-        parts.append("".join(f"- {_block(note)}\n" for note in table.notes))
+        notes = (f"- {_block(note)}\n" for note in table.notes)
+        parts.append("".join(notes))
     return "\n".join(parts)
 
 
@@ -174,7 +176,8 @@ def cell(text: str) -> str:
 
     After a backslash, `\|` is read differently by different programs.
     """
-    return re.sub(r"(?<!\\)\|", r"\\|", re.sub(r"(?<=\\)\|", "&#124;", escaped(text)))
+    after_backslash = re.sub(r"(?<=\\)\|", "&#124;", escaped(text))
+    return re.sub(r"(?<!\\)\|", r"\\|", after_backslash)
 
 
 def _block(text: str) -> str:
@@ -182,9 +185,11 @@ def _block(text: str) -> str:
 
 
 def _grid(table: Table) -> str:
-    table = align_decimals(replace(table, rows=[list(map(cell, row)) for row in table.rows]))
-    rows = [list(map(cell, table.header)), *table.rows]
-    widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
+    cells = [list(map(cell, row)) for row in table.rows]
+    aligned = align_decimals(replace(table, rows=cells))
+    rows = [list(map(cell, table.header)), *aligned.rows]
+    columns = zip(*rows, strict=True)
+    widths = [max(3, *map(len, column)) for column in columns]
     aligns = table.aligns()
     rule = "|".join(map(_rule, widths, aligns))
     head, *body = (_markdown_row(row, widths, aligns) for row in rows)
@@ -217,28 +222,51 @@ _HEAD = 14  # On a terminal a header is folded to this width, unless its cells a
 _LEAST = 8  # A column is not folded to less than this width
 _QUANTITY = lazy(r"((?:[≤>] )?[-+]?\d+)(\.\d+)?([^\d.–].*)?")
 
+_GOOD = ("ok", "pass", "passed", "faster", "normal", "ahead", "good", "accepted")
+_BAD = (
+    "fail",
+    "failed",
+    "off-fabric",
+    "corrupt",
+    "timeout",
+    "bad",
+    "Bad",
+    "slower",
+    "low",
+    "error",
+    "Error",
+    "Failed",
+    "behind",
+    "damaged",
+    "above-ceiling",
+    "rejected",
+)
+_DOUBTFUL = (
+    "warn",
+    "warning",
+    "Warning",
+    "Warnings",
+    "Hint",
+    "untrusted",
+    "truncated",
+    "unproven",
+    "undecided",
+    "suspiciously-high",
+    "incomplete",
+)
 _TONES = {
-    **dict.fromkeys(
-        ("ok", "pass", "passed", "faster", "normal", "ahead", "good", "accepted"), "good"
-    ),
-    **dict.fromkeys(
-        ("fail", "failed", "off-fabric", "corrupt", "timeout", "bad", "Bad", "slower", "low"), "bad"
-    ),
-    **dict.fromkeys(
-        ("error", "Error", "Failed", "behind", "damaged", "above-ceiling", "rejected"), "bad"
-    ),
-    **dict.fromkeys(("warn", "warning", "Warning", "Warnings", "Hint", "untrusted"), "doubt"),
-    **dict.fromkeys(
-        ("truncated", "unproven", "undecided", "suspiciously-high", "incomplete"), "doubt"
-    ),
+    **dict.fromkeys(_GOOD, "good"),
+    **dict.fromkeys(_BAD, "bad"),
+    **dict.fromkeys(_DOUBTFUL, "doubt"),
 }
 _COLORS = {"good": "32", "bad": "31", "doubt": "33"}
 _WORDS = "|".join(_TONES)
 _VERDICT = lazy(rf"(?<![\w./-])({_WORDS})(?![\w/-])")
-# a verdict where one is stated: before a colon or a bracket, after a colon, counted
+# A verdict where one is stated: before a colon or a bracket, after a colon, counted
 _STATED = lazy(
-    rf"(?<![\w./-])(?:{_WORDS})(?=: |:$| \()|(?<=: )(?:{_WORDS})(?=, |[,.]?$)|(?<=\d "
-    rf")(?:{_WORDS})(?=[,. ]|$)"
+    rf"(?<![\w./-])(?:{_WORDS})(?=: |:$| \()"
+    rf"|(?<=: )(?:{_WORDS})(?=, |[,.]?$)"
+    rf"|(?<=\d )(?:{_WORDS})(?=[,. ]|$)"
 )
 
 
@@ -283,9 +311,11 @@ def terminal_pieces(
         if index:
             yield "\n"
         yield _joined(_above(table, color=color, width=width))
-        if table.header:
-            for part in split_to_width(table, width) if width and table.keys else [table]:
-                yield from grid_pieces(part, color=color, width=width)
+        parts: Iterable[Table] = [table] if table.header else []
+        if parts and width and table.keys:
+            parts = split_to_width(table, width)
+        for part in parts:
+            yield from grid_pieces(part, color=color, width=width)
         yield _joined(_below(table, color=color, width=width))
 
 
@@ -324,10 +354,15 @@ def folded(
     import textwrap
 
     # textwrap counts characters: a wide one is two, whose second may end up on the next line.
-    wide = "".join(char + "\0" * (_cell_width(char) - 1) for char in line.removeprefix(first))
-    width = max(width - ("\0" in wide), len(indent) + _LEAST)
+    wide = "".join(char.ljust(_cell_width(char), "\0") for char in line.removeprefix(first))
+    if "\0" in wide:
+        width -= 1
     wrapper = textwrap.TextWrapper(
-        width, first, indent, break_long_words=not whole, break_on_hyphens=False
+        max(width, len(indent) + _LEAST),
+        first,
+        indent,
+        break_long_words=not whole,
+        break_on_hyphens=False,
     )
     return [each.replace("\0", "") for each in wrapper.wrap(wide)]
 
@@ -386,25 +421,39 @@ def align_decimals(table: Table) -> Table:
     """Pad the numbers of a table so that their decimal points are below each other."""
     if "r" not in table.align or not 0 < len(table.rows) <= LONG:
         return table
-    columns = zip(zip(*table.rows, strict=True), table.align, strict=True)
-    padded = (_padded(column) if align == "r" else column for column, align in columns)
-    return replace(table, rows=list(zip(*padded, strict=True)))
+    columns: list[Sequence[str]] = []
+    for cells, align in zip(zip(*table.rows, strict=True), table.align, strict=True):
+        columns.append(_padded(cells) if align == "r" else cells)
+    return replace(table, rows=list(zip(*columns, strict=True)))
 
 
 def _padded(cells: Sequence[str]) -> Sequence[str]:
     """Pad numbers, and what follows them, so that their points meet in right-aligned cells."""
-    matches = [_QUANTITY.fullmatch(cell) for cell in cells]
-    known = [match for match in matches if match]
-    fraction = max((len(match[2] or "") for match in known), default=0)
-    unit = max((len(match[3] or "") for match in known), default=0)
+    numbers = [_number_in(cell) for cell in cells]
+    known = [number for number in numbers if number]
+    fraction = max((len(number.fraction) for number in known), default=0)
+    unit = max((len(number.unit) for number in known), default=0)
     padded: list[str] = []
-    for match, text in zip(matches, cells, strict=True):
-        if match:
-            digits = (match[2] or "").ljust(fraction)
-            padded.append(match[1] + digits + (match[3] or "").ljust(unit))
+    for number, text in zip(numbers, cells, strict=True):
+        if number:
+            end = number.fraction.ljust(fraction) + number.unit.ljust(unit)
+            padded.append(number.whole + end)
         else:
             padded.append(text)
     return padded
+
+
+class _Number(NamedTuple):
+    """The parts of a cell with a number."""
+
+    whole: str  # With its sign, and what says that it is a bound
+    fraction: str  # From the decimal point on
+    unit: str  # With the blank before it
+
+
+def _number_in(cell: str) -> _Number | None:
+    match = _QUANTITY.fullmatch(cell)
+    return _Number(*match.groups("")) if match else None
 
 
 def split_to_width(table: Table, width: int) -> Iterator[Table]:
@@ -412,13 +461,17 @@ def split_to_width(table: Table, width: int) -> Iterator[Table]:
     widths = _widths(align_decimals(table), fold=True)
     keys = list(range(table.keys))
     gaps = _GAP * (table.keys - 1)
-    room = width - sum(widths[: table.keys]) - gaps
+    most = width - sum(widths[: table.keys]) - gaps
+    room = most
     part: list[int] = []
     for index in range(table.keys, len(widths)):
-        if part and sum(widths[each] + _GAP for each in [*part, index]) > room:
+        needed = widths[index] + _GAP
+        if part and needed > room:
             yield columns_of(table, [*keys, *part])
             part = []
+            room = most
         part.append(index)
+        room -= needed
     yield columns_of(table, [*keys, *part])
 
 
@@ -430,10 +483,8 @@ def _widths(table: Table, *, fold: bool) -> list[int]:
     heads = [_cell_width(_cell_text(name)) for name in table.header]
     widths = [min(head, _HEAD) if fold else head for head in heads]
     for row in table.rows:
-        widths = [
-            max(width, _cell_width(_cell_text(cell)))
-            for width, cell in zip(widths, row, strict=True)
-        ]
+        cells = (_cell_width(_cell_text(cell)) for cell in row)
+        widths = list(map(max, widths, cells))
     return widths
 
 
@@ -463,7 +514,9 @@ def columns_of(table: Table, indices: Sequence[int]) -> Table:
 def cut(text: str, limit: int) -> str:
     """Return text on one line of at most `limit` characters."""
     line = one_line(text)
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+    if len(line) <= limit:
+        return line
+    return line[: limit - 1] + "…"
 
 
 def _cell_text(text: str) -> str:
@@ -483,10 +536,8 @@ def _cell_width(text: str) -> int:
 
 def picked(value: object, *names: str, **renamed: str) -> dict[str, Any]:
     """Return some attributes of a value by their names, or by others: ``unit="metric.unit"``."""
-    return {
-        name: attrgetter(each)(value)
-        for name, each in ({each: each for each in names} | renamed).items()
-    }
+    attributes = {**dict(zip(names, names, strict=True)), **renamed}
+    return {name: attrgetter(path)(value) for name, path in attributes.items()}
 
 
 def to_json(document: Any) -> str:

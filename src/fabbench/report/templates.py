@@ -45,7 +45,7 @@ def _shown(value: object) -> object:
     What a template has written stays.
     """
     if type(value) is float:
-        return f"{round(value, 1):g}"
+        return format(round(value, 1), "g")
     return printable(value).translate(_NO_XML) if type(value) is str else value
 
 
