@@ -23,7 +23,7 @@ from fabbench.catalog.expectations import (
 )
 from fabbench.cli import cli
 from fabbench.config.sections import ABOUT, Config, Defaults, options_of
-from fabbench.evidence.known_errors import BY_CODE, KnownError
+from fabbench.evidence.known_errors import KnownError, by_code
 from fabbench.launchers import options_of_launchers
 from fabbench.model.log import METRICS
 from fabbench.model.options import RARE, Option, declared
@@ -691,7 +691,7 @@ def troubleshooting(page: str) -> str:
     return (
         head
         + mark
-        + "".join(_known_error(error) for error in BY_CODE.values() if error.examples)
+        + "".join(_known_error(error) for error in by_code().values() if error.advice and error.examples)
         + end
         + tail
     )
@@ -709,7 +709,7 @@ def _shown(error: KnownError, line: str) -> str:
 
     Of a line that shows the error the words that its pattern matches.
     """
-    found = error.pattern.search(line)
+    found = re.search(error.expression, line)
     first, last = found.span() if found else (0, len(line))
     first, last = line.rfind(" ", 0, first) + 1, line.find(" ", max(first, last - 1))
     shown = line[first : last if last > 0 else len(line)]

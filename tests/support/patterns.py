@@ -169,6 +169,7 @@ def _compile_all() -> _Notes:
 
 
 def _read_everything() -> None:
+    from fabbench.evidence import known_errors
     from fabbench.model.errors import MachineError
     from fabbench.runs.parse_file import parse_file
 
@@ -178,6 +179,9 @@ def _read_everything() -> None:
                 list(parse_file(path))
             except MachineError:
                 continue  # no log
+    for error in known_errors.by_code().values():
+        for pattern in error.patterns:
+            known_errors._compiled(pattern)
 
 
 def _add_methods() -> None:

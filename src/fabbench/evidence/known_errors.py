@@ -3,12 +3,7 @@
 `fatal.toml` is one table for all benchmarks and launchers, and stands before them: a line that it
 knows is no row, and a run with one is never ok, wherever the line stands.
 
-`causes.txt` has one entry per cause. Its first line: the code and its marks (a severity; `effect`:
-it follows from another cause; `remark`: it explains nothing; `told`: looked for in the reason of a
-failure alone, not in every line; `counted`: made of counters or figures, and says itself what it
-means); then, after a colon, texts of which a line must have one. Below: lines that show it (:),
-patterns (indented), what it means (=), what to do (>), a fact that contradicts it (!), a command
-that would decide (?), and the source (@). `#` begins a comment.
+`causes.toml` has what single lines show, and what to do: a record for each cause.
 """
 
 import re
@@ -16,13 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, lru_cache
-from importlib.resources import files
 from typing import NamedTuple
 
 import msgspec
 
 from fabbench.model import records
-from fabbench.model.literals import prefilter, required_literals
+from fabbench.model.literals import may_match, needed_texts, prefilter, required_literals
 from fabbench.model.log import Finding, Log, Severity
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
@@ -208,22 +202,44 @@ def fatal_message(text: str) -> Message | None:
     return Message(known.source, _KINDS[known.kind], told, known.lines - 1, known.lost)
 
 
-@dataclass(frozen=True, slots=True)
-class KnownError:
-    """One cause."""
+class Contradiction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A fact, and the values of it that contradict a cause."""
+
+    fact: str
+    values: tuple[str, ...]
+
+
+class KnownError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One cause: a record of causes.toml."""
 
     code: str
-    marks: frozenset[str]
-    words: tuple[str, ...]
-    """Every line that the pattern matches contains one of these, so they are searched for first."""
-    pattern: re.Pattern[str]
-    meaning: str
-    advice: str
-    against: tuple[str, str]
-    """A fact, and the values of it that contradict the cause, divided by `|`."""
-    decide: str
-    source: str
-    examples: tuple[str, ...]
+    marks: frozenset[str] = frozenset()
+    texts: tuple[str, ...] = ()
+    """A line that contains one of these shows it."""
+    patterns: tuple[str, ...] = ()
+    """So does a line in which one of these is found."""
+    meaning: str = ""
+    advice: str = ""
+    against: Contradiction | None = None
+    decide: str = ""
+    source: str = ""
+    examples: tuple[str, ...] = ()
+    counterexamples: tuple[str, ...] = ()
+
+    @property
+    def expression(self) -> str:
+        """The texts and patterns as one pattern; empty if no line shows it."""
+        texts = map(re.escape, self.texts)
+        return "|".join([*texts, *self.patterns])
+
+    def shown_by(self, line: str) -> bool:
+        """Return whether a line shows it."""
+        if any(text in line for text in self.texts):
+            return True
+        return any(
+            may_match(pattern, line) and _compiled(pattern).search(line)
+            for pattern in self.patterns
+        )
 
     @property
     def severity(self) -> Severity:
@@ -243,51 +259,50 @@ class KnownError:
         )
 
 
-def _errors() -> Iterator[KnownError]:
-    """Yield the entries of the file."""
-    text = (files("fabbench.evidence") / "causes.txt").read_text("utf-8")
-    for block in re.split(r"\n(?=\w)", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).strip()):
-        head, *lines = block.split("\n")
-        name, _, words = head.partition(":")
-        code, *marks = name.split(", ")
-        texts = tuple(words.strip().split(" | ")) if words else ()
-        said = {sign: [line[4:] for line in lines if line[:4] == sign] for sign in _SIGNS}
-        examples, patterns, *others = said.values()
-        meaning, advice, against, decide, source = map(" ".join, others)
-        fact, _, values = against.partition(" ")
-        pattern = lazy("|".join(patterns or map(re.escape, texts)))
-        facts = (fact, values)
-        yield KnownError(
-            code,
-            frozenset(marks),
-            texts,
-            pattern,
-            meaning,
-            advice,
-            facts,
-            decide,
-            source,
-            tuple(examples),
-        )
+_compiled = cache(lazy)
 
 
-_SIGNS = ("  : ", "    ", "  = ", "  > ", "  ! ", "  ? ", "  @ ")
-BY_CODE = {error.code: error for error in _errors()}
-"""Every entry, in the order of the file."""
-_TOLD = tuple(error for error in BY_CODE.values() if "told" in error.marks)
-_SHOWN = tuple(error for error in BY_CODE.values() if error.words and error not in _TOLD)
+@cache
+def by_code() -> dict[str, KnownError]:
+    """Return every cause by its code, in the order of the file."""
+    causes = records.load("fabbench.evidence", "causes.toml", KnownError)
+    return {error.code: error for error in causes}
+
+
+@cache
+def _told() -> Sequence[KnownError]:
+    """Return what is looked for in the reason of a failure alone."""
+    return [error for error in by_code().values() if "told" in error.marks]
+
+
+@cache
+def _shown() -> Sequence[KnownError]:
+    """Return what is looked for in every line."""
+    known = by_code().values()
+    return [error for error in known if "told" not in error.marks]
+
+
+@cache
+def _words() -> Sequence[str]:
+    """Return texts of which every line that shows a cause by itself contains one."""
+    words: set[str] = set()
+    for error in _shown():
+        words.update(error.texts)
+        for pattern in error.patterns:
+            words.update(needed_texts(pattern))
+    return sorted(words, key=len)
 
 
 def finding(code: str, line: str = "", **words: object) -> Finding:
     """Return a finding of the table; `words` fill in its texts."""
-    return BY_CODE[code].finding(line, **words)
+    return by_code()[code].finding(line, **words)
 
 
 def told(failures: Iterable[str]) -> Iterator[Finding]:
     """Yield what the reasons of a failure, as programs state them, show."""
     for text in failures:
         yield from (error.finding(text) for error in matching_errors(text))
-        yield from (error.finding(text) for error in _TOLD if error.pattern.search(text))
+        yield from (error.finding(text) for error in _told() if error.shown_by(text))
 
 
 PLUGIN_FAILED = lazy(
@@ -309,8 +324,9 @@ HARMLESS = lazy(
 @lru_cache(maxsize=256)  # ranks, and logs of one machine, print the same
 def matching_errors(text: str) -> Sequence[KnownError]:
     """Return the known errors that a line shows; usually none."""
-    shown = (error for error in _SHOWN if any(map(text.__contains__, error.words)))
-    return [error for error in shown if error.pattern.search(text)]
+    if not any(map(text.__contains__, _words())):
+        return ()
+    return [error for error in _shown() if error.shown_by(text)]
 
 
 _STATUS = lazy(r"(?:\[exit status: (\d{1,9})\]|# exit status: (\d{1,9}))")
@@ -351,26 +367,29 @@ def causes(log: Log) -> tuple[list[Cause], list[Finding]]:
 
 
 def _explains(found: Finding) -> bool:
-    error = BY_CODE.get(found.code)
+    error = by_code().get(found.code)
     return error is not None and "remark" not in error.marks
 
 
 def _cause(found: Finding, log: Log) -> Cause:
     against = _against(log, found.code)
-    return Cause(found, against, BY_CODE[found.code].decide)
+    return Cause(found, against, by_code()[found.code].decide)
 
 
 def _rank(cause: Cause) -> tuple[int, bool, bool]:
     severity = _RANKS.index(cause.found.severity)
-    is_effect = "effect" in BY_CODE[cause.found.code].marks
+    is_effect = "effect" in by_code()[cause.found.code].marks
     return severity, is_effect, bool(cause.against)
 
 
 def _against(log: Log, code: str) -> str:
     """Return the fact that contradicts a cause, and the line that proves it."""
-    fact, contradicting = BY_CODE[code].against
+    against = by_code()[code].against
+    if against is None:
+        return ""
+    fact = against.fact
     value = str(log.facts.get(fact, ""))
-    if not fact or value not in contradicting.split("|"):
+    if value not in against.values:
         return ""
     line = log.evidence.get(fact, "").strip()[:120]
     return f"{fact} {value} {line}" if line else f"{fact} {value}"

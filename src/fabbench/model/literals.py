@@ -38,6 +38,23 @@ def required_literals(pattern: str) -> frozenset[Literal] | None:
     return needed.best()
 
 
+@cache
+def needed_texts(pattern: str) -> frozenset[str]:
+    """Return texts of which every match of a pattern contains one; an empty one if none is known.
+
+    They are as they stand in the match, so that no pattern must be compiled to look for them.
+    """
+    needed = required_literals(pattern)
+    if needed is None or any(literal.any_case for literal in needed):
+        return frozenset({""})
+    return frozenset(literal.text for literal in needed)
+
+
+def may_match(pattern: str, text: str) -> bool:
+    """Return whether a text has what every match of a pattern needs."""
+    return any(needed in text for needed in needed_texts(pattern))
+
+
 def prefilter(patterns: Iterable[str]) -> re.Pattern[str]:
     """Return a pattern that is found in every text in which one of the patterns is.
 

@@ -1,9 +1,10 @@
-"""causes.txt: each entry is shown by its own lines, and by those of no other."""
+"""causes.toml: each entry is shown by its own lines, and by those of no other."""
 
 import pytest
 
 from fabbench.evidence.judge import slower_paths
-from fabbench.evidence.known_errors import BY_CODE, causes, finding, told
+from fabbench.evidence.known_errors import KnownError, by_code, causes, finding, told
+from fabbench.model.literals import needed_texts
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.runs.inputs import parse
 from tests.support.corpus import recorded
@@ -17,23 +18,39 @@ OF_CURVES = {
     "still-grows",
     "sides-differ",
 }
-EXAMPLES = [(error.code, line) for error in BY_CODE.values() for line in error.examples]
+KNOWN = by_code()
+COUNTEREXAMPLES = [(error, line) for error in KNOWN.values() for line in error.counterexamples]
+EXAMPLES = [(error.code, line) for error in KNOWN.values() for line in error.examples]
 
 
 @pytest.mark.parametrize(("code", "line"), EXAMPLES)
 def test_a_line_shows_its_cause_and_what_follows_from_one(code: str, line: str) -> None:
     found = [each.code for each in told([line])]
-    assert [each for each in found if "effect" not in BY_CODE[each].marks or each == code] == [code]
+    assert [each for each in found if "effect" not in KNOWN[each].marks or each == code] == [code]
+
+
+@pytest.mark.parametrize(
+    ("error", "line"), COUNTEREXAMPLES, ids=[error.code for error, _ in COUNTEREXAMPLES]
+)
+def test_a_counterexample_does_not_show_the_cause(error: KnownError, line: str) -> None:
+    assert error.code not in {each.code for each in told([line])}
+
+
+@pytest.mark.parametrize("error", KNOWN.values(), ids=KNOWN)
+def test_each_pattern_compiles(error: KnownError) -> None:
+    for pattern in error.patterns:
+        assert needed_texts(pattern)
 
 
 def test_every_entry_says_what_it_means_what_to_do_and_where_it_is_from() -> None:
-    for error in BY_CODE.values():
+    for error in KNOWN.values():
         # tests/unit/counters, tests/integration/ssh/test_causes.py
         counted = "counted" in error.marks
         assert counted or error.meaning.endswith((".", "}")), error.code
         assert error.advice or {"remark", "counted"} & error.marks, error.code
         assert not counted or error.decide, error.code
-        assert not error.examples or error.pattern.pattern, error.code
+        assert bool(error.examples) is bool(error.expression), error.code
+        assert bool(error.counterexamples) is bool(error.expression), error.code
         assert error.source or not error.examples, error.code
 
 
@@ -42,7 +59,7 @@ def test_what_no_line_shows_is_found_in_some_log_and_not_in_all() -> None:
         {code.split()[0] for log in logs for code in log.get("findings", ())}
         for logs in recorded().values()
     ]
-    for error in BY_CODE.values():
+    for error in KNOWN.values():
         if (
             not error.examples
             and not {"remark", "counted"} & error.marks

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fabbench.evidence.known_errors import fatal_texts
-from fabbench.model.literals import Literal, prefilter, required_literals
+from fabbench.evidence.known_errors import by_code, fatal_texts
+from fabbench.model.literals import Literal, may_match, prefilter, required_literals
 
 EXPRESSIONS = [each for text in fatal_texts() for each in text.expressions]
+EXPRESSIONS += [each for error in by_code().values() for each in error.patterns]
 
 
 @pytest.mark.parametrize(
@@ -88,5 +89,6 @@ def test_the_filter_hides_no_match_of_a_pattern(pattern: str) -> None:
     @given(st.from_regex(pattern))
     def hides_none(line: str) -> None:
         assert found.search(line)
+        assert may_match(pattern, line)
 
     hides_none()
