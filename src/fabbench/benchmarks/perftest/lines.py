@@ -11,8 +11,9 @@ Bandwidth is size times message rate, also for sums of two directions.
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
-from importlib.resources import files
+from functools import cache, lru_cache
+
+import msgspec
 
 from fabbench.benchmarks.consistency import note, printed, product, warning
 from fabbench.benchmarks.engine import (
@@ -26,6 +27,7 @@ from fabbench.benchmarks.engine import (
     read_columns,
     read_words,
 )
+from fabbench.model import records
 from fabbench.model.log import Point
 from fabbench.model.patterns import lazy
 
@@ -268,9 +270,29 @@ _IN_ORDER = ("command banner json", "title", "setup address waiting", "header su
 STAGES = {kind: stage for stage, kinds in enumerate(_IN_ORDER) for kind in kinds.split()}
 
 _PROGRAMS = r"ib_(?:write|read|send|atomic)_(?:bw|lat)"
-_, _FAILURE, _ERROR = (
-    (files(__package__) / "errors.txt").read_text("utf-8").strip().replace("\n", "|").split("||")
-)
+
+
+class ErrorLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line by which perftest reports an error: a record of errors.toml."""
+
+    pattern: str
+    """The whole line matches it."""
+    example: str
+    counterexample: str
+    alone: bool = False
+    """Whether nothing else prints it, so that it may begin an execution."""
+
+
+@cache
+def error_lines() -> tuple[ErrorLine, ...]:
+    """Return the records of errors.toml."""
+    return records.load("fabbench.benchmarks.perftest", "errors.toml", ErrorLine)
+
+
+def _error_pattern(*, alone: bool) -> str:
+    return "|".join(each.pattern for each in error_lines() if each.alone is alone)
+
+
 _ANYWHERE = (
     r"(?P<title>(?P<verb>Send|RDMA_Write|RDMA_Read|Atomic)(?:_imm)?[ "
     r"_]+(?:(?:FETCH_AND_ADD|CMP_AND_SWAP)[ _]+)?"
@@ -285,7 +307,7 @@ _ANYWHERE = (
     r"|(?P<sum>Mean BW peak: [0-9.]+ Gb/s, Mean BW avg: [0-9.]+ Gb/s|Total BW: [0-9.]+ *GB/s)"
     r"|(?P<failure>Failed status[- ](?:(?:.*) \()?(?P<status>\d{1,9})\)?: wr_id -?\d+ syndrom "
     r"(?P<syndrome>0x[0-9a-f]+)"
-    rf"|{_FAILURE})"
+    rf"|{_error_pattern(alone=True)})"
 )  # lines that nothing else prints
 # Too common to begin an execution.
 _INSIDE = (
@@ -293,7 +315,7 @@ _INSIDE = (
     r"|(?P<cpu>Conflicting CPU frequency values detected: .*)"
     r"|(?:WARNING|Warning): (?P<warning>.*\S)"
     r"|(?P<wrong>.*VALIDATION: FAILED.*? - (?P<errors>\d+) error\(s\).*)"
-    rf"|(?P<error>{_ERROR})"
+    rf"|(?P<error>{_error_pattern(alone=False)})"
 )
 ANYWHERE, INSIDE = lazy(rf"\s*+(?:{_ANYWHERE})\s*"), lazy(rf"\s*+(?:{_ANYWHERE}{_INSIDE})\s*")
 """A line other than a row, outside and inside of an execution.

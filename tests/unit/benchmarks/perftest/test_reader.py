@@ -3,16 +3,23 @@
 Its layouts, pairs and failures are in the corpus.
 """
 
+import re
 from decimal import Decimal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabbench.benchmarks.perftest.lines import read_command
+from fabbench.benchmarks.perftest.lines import ErrorLine, error_lines, read_command
 from fabbench.model.log import Outcome
 from tests.support.perftest_text import BYTES, bandwidth_row, rate_of, run
 from tests.support.read_logs import read_one
+
+
+@pytest.mark.parametrize("line", error_lines(), ids=lambda each: each.example)
+def test_an_error_is_known_by_its_line_and_the_one_beside_it_is_none(line: ErrorLine) -> None:
+    assert re.fullmatch(line.pattern, line.example)
+    assert not any(re.fullmatch(each.pattern, line.counterexample) for each in error_lines())
 
 
 @given(
