@@ -5,7 +5,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fabbench.catalog.instances import efa_reaches
-from fabbench.hosts.check.model import ADVICE, Check, Connection, HostChecks, Status, outcome
+from fabbench.hosts.check.model import (
+    Check,
+    Connection,
+    HostChecks,
+    Status,
+    advice_on_differences,
+    outcome,
+)
 from fabbench.hosts.check.one_host import FACTS, Fact, interface_of
 from fabbench.hosts.probe_result import Link
 from fabbench.model.messages import listed
@@ -24,7 +31,7 @@ class _Same:
 
     name: str
     value: Callable[[HostChecks], str]
-    kind: str = ""  # Its key in outcomes.toml, if not the name
+    kind: str = ""  # Its name in differences.toml, if not this one
     always: bool = False
     fails: Callable[[Sequence[HostChecks], str, str], bool] = lambda *_: False
     """Of hosts, the usual value and another: whether that is a failure, and not a warning."""
@@ -32,7 +39,7 @@ class _Same:
     def differs(self, value: str, others: str, *, fails: bool) -> Check:
         """Return the outcome of a host with a value that the others, in words, do not have."""
         status = Status.FAIL if fails else None
-        advice = ADVICE[self.kind or self.name]
+        advice = advice_on_differences()[self.kind or self.name]
         return outcome("same.differs", status, value=value, others=others, advice=advice)
 
 

@@ -1,14 +1,16 @@
 """Inputs and results of host checks."""
 
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from importlib.resources import files
+from functools import cache
 from typing import NamedTuple
+
+import msgspec
 
 from fabbench.catalog.instances import Instance, instance
 from fabbench.hosts.probe_result import Link, Probe
+from fabbench.model import records
 from fabbench.model.hosts import Needs
 
 Progress = Callable[[str, int, int], None]
@@ -37,8 +39,35 @@ class Check:
     advice: str = ""  # What to do next; empty if the status is pass
 
 
-_OUTCOMES = tomllib.loads((files("fabbench.hosts.check") / "outcomes.toml").read_text("utf-8"))
-ADVICE: Mapping[str, str] = _OUTCOMES.pop("differences")  # On what differs between hosts
+class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a check comes to: a record of outcomes.toml."""
+
+    code: str
+    """``CHECK.OUTCOME``."""
+    status: Status
+    seen: str
+    advice: str = ""
+
+
+class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to do where hosts differ: a record of differences.toml."""
+
+    what: str
+    advice: str
+
+
+@cache
+def outcomes() -> Mapping[str, Outcome]:
+    """Return the records of outcomes.toml by their codes."""
+    loaded = records.load("fabbench.hosts.check", "outcomes.toml", Outcome)
+    return {each.code: each for each in loaded}
+
+
+@cache
+def advice_on_differences() -> Mapping[str, str]:
+    """Return what differs between hosts → what to do."""
+    loaded = records.load("fabbench.hosts.check", "differences.toml", Difference)
+    return {each.what: each.advice for each in loaded}
 
 
 def outcome(name: str, status: Status | None = None, **values: object) -> Check:
@@ -46,12 +75,11 @@ def outcome(name: str, status: Status | None = None, **values: object) -> Check:
 
     A status replaces the usual one.
     """
-    check, _, found = name.partition(".")
-    usual, seen, *advice = _OUTCOMES[check][found]
+    known = outcomes()[name]
     return Check(
-        status=status or Status(usual),
-        seen=seen.format(**values),
-        advice="".join(advice).format(**values),
+        status=status or known.status,
+        seen=known.seen.format(**values),
+        advice=known.advice.format(**values),
     )
 
 
