@@ -314,11 +314,24 @@ PLUGIN_FAILED = lazy(
 NOT_THE_NETWORK = lazy(r"\bGIN\b|\bgin:")
 """GPU-initiated networking, which NCCL 2.29+ tries besides the network: healthy runs have none."""
 
-HARMLESS = lazy(
-    r"GIN only supports RDMA|Failed to initialize any GIN plugin|Finalizing already finalized"
-    r"|Failed to open libibverbs|(?:TUNER|PROFILER)/\w*Plugin"
-)
-"""Warnings that healthy runs print too."""
+
+class HarmlessWarning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A warning of NCCL that healthy runs print too: a record of harmless.toml."""
+
+    pattern: str
+    example: str
+    counterexample: str
+
+
+@cache
+def harmless_warnings() -> tuple[HarmlessWarning, ...]:
+    """Return the records of harmless.toml."""
+    return records.load("fabbench.evidence", "harmless.toml", HarmlessWarning)
+
+
+def is_harmless(message: str) -> bool:
+    """Return whether a warning is one that healthy runs print too."""
+    return any(_compiled(each.pattern).search(message) for each in harmless_warnings())
 
 
 @lru_cache(maxsize=256)  # ranks, and logs of one machine, print the same

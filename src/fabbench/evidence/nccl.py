@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from fabbench.catalog.warnings import error_follows
 from fabbench.evidence.hangs import Hangs, is_sign
 from fabbench.evidence.known_errors import (
-    HARMLESS,
     NOT_THE_NETWORK,
     PLUGIN_FAILED,
     exit_status,
+    is_harmless,
     matching_errors,
 )
 from fabbench.model.log import Finding
@@ -171,12 +171,12 @@ class Evidence:
     def _warning(self, message: str) -> None:
         if message not in self.warnings and len(self.warnings) >= _MOST_WARNINGS:
             return
-        if not HARMLESS.search(message):
+        if not is_harmless(message):
             self.warnings[message] = self.warnings.get(message, 0) + 1
 
     def _doom(self, message: str, origin: str, place: str) -> None:
         """Keep a warning below which NCCL returns an error."""
-        tried = HARMLESS.search(message) or PLUGIN_FAILED.search(message)
+        tried = is_harmless(message) or PLUGIN_FAILED.search(message)
         if tried or NOT_THE_NETWORK.search(message) or len(self.doomed) >= _MOST_WARNINGS:
             return
         if error_follows(message, _file(place)):
