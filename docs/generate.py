@@ -686,15 +686,10 @@ def troubleshooting(page: str) -> str:
 
     Lines that show it, what it means, what to do.
     """
+    listed = [error for error in by_code().values() if error.advice and error.examples]
     head, mark, rest = page.partition("<!-- generated: errors -->\n\n")
     _, end, tail = rest.partition("<!-- end -->")
-    return (
-        head
-        + mark
-        + "".join(_known_error(error) for error in by_code().values() if error.advice and error.examples)
-        + end
-        + tail
-    )
+    return head + mark + "".join(_known_error(error) for error in listed) + end + tail
 
 
 def _known_error(error: KnownError) -> str:
