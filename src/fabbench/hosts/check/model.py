@@ -39,7 +39,7 @@ class Check:
     advice: str = ""  # What to do next; empty if the status is pass
 
 
-class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CheckOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a check comes to: a record of outcomes.toml."""
 
     code: str
@@ -49,7 +49,7 @@ class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     advice: str = ""
 
 
-class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HostDifference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What to do where hosts differ: a record of differences.toml."""
 
     what: str
@@ -57,16 +57,16 @@ class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @cache
-def outcomes() -> Mapping[str, Outcome]:
+def outcomes() -> Mapping[str, CheckOutcome]:
     """Return the records of outcomes.toml by their codes."""
-    loaded = records.load("fabbench.hosts.check", "outcomes.toml", Outcome)
+    loaded = records.load("fabbench.hosts.check", "outcomes.toml", CheckOutcome)
     return {each.code: each for each in loaded}
 
 
 @cache
 def advice_on_differences() -> Mapping[str, str]:
     """Return what differs between hosts → what to do."""
-    loaded = records.load("fabbench.hosts.check", "differences.toml", Difference)
+    loaded = records.load("fabbench.hosts.check", "differences.toml", HostDifference)
     return {each.what: each.advice for each in loaded}
 
 
