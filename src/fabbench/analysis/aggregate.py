@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fabbench.analysis.statistics import median
 from fabbench.benchmarks import benchmark_named
@@ -49,8 +49,12 @@ SMALL = 64 << 10
 """Below this size, the time says more than the rate."""
 CHANCE = 4
 """So few figures of two executions may be equal by chance; tables of more are copies."""
+_BENCHMARK = KEYS.index("benchmark")
+_CASE = KEYS.index("case")
 Key = tuple[str, ...]
 """One value for each of `KEYS`; empty: unknown."""
+_Pooled: TypeAlias = "dict[Key, list[list[Row]]]"
+"""The rows of each column that have a key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,26 +202,43 @@ def pooled_figures(rows: Iterable[Row], metric: Metric, benchmark: str) -> dict[
     figures = {}
     for size, by_execution in sorted(values.items()):
         every = [value for each in by_execution.values() for value in each]
-        own = tuple((execution, median(each)) for execution, each in by_execution.items())
-        step = printed_step(benchmark, metric.name, every)
-        figures[size] = Figure(median(every), len(every), min(every), max(every), step, own)
+        medians = {execution: median(each) for execution, each in by_execution.items()}
+        figures[size] = Figure(
+            median(every),
+            n=len(every),
+            low=min(every),
+            high=max(every),
+            step=printed_step(benchmark, metric.name, every),
+            executions=tuple(medians.items()),
+        )
     return figures
 
 
-def copy_to_rails(pooled: dict[Key, list[list[Row]]], at: int) -> None:
+def copy_to_rails(pooled: _Pooled, at: int) -> None:
     """Copy the points of a column without rails to each rail of the others.
 
     Element `at` of a key is the rail.
     """
+
+    def without_rail(key: Key) -> Key:
+        bare = list(key)
+        bare[at] = ""
+        return tuple(bare)
+
+    railed = [key for key in pooled if key[at]]
     for bare in [key for key in pooled if not key[at]]:
-        rails = [key for key in pooled if key[at] and (*key[:at], "", *key[at + 1 :]) == bare]
-        for column, points in enumerate(pooled[bare]):
-            if points and rails and not any(pooled[rail][column] for rail in rails):
-                for rail in rails:
-                    pooled[rail][column] = points
-                pooled[bare][column] = []
+        _copy(pooled, bare, [key for key in railed if without_rail(key) == bare])
         if not any(pooled[bare]):
             del pooled[bare]
+
+
+def _copy(pooled: _Pooled, bare: Key, rails: Sequence[Key]) -> None:
+    for column, points in enumerate(pooled[bare]):
+        has_rails = any(pooled[rail][column] for rail in rails)
+        if points and rails and not has_rails:
+            for rail in rails:
+                pooled[rail][column] = points
+            pooled[bare][column] = []
 
 
 def _rows(log: Log, placement: str, reading: ColumnRows) -> Iterator[tuple[Key, Point]]:
@@ -227,27 +248,37 @@ def _rows(log: Log, placement: str, reading: ColumnRows) -> Iterator[tuple[Key, 
     for point in log.points:
         labels = point.labels
         if id(labels) not in keys:
-            row_placement = labels.get("placement")
-            if row_placement:
-                reading.placements.add(row_placement)
-            counts = "stat" not in labels and row_placement in {None, placement}
+            reading.placements.update(filter(None, [labels.get("placement")]))
+            counts = _counts(labels, placement)
             keys[id(labels)] = _key(log, labels) if counts else None
-        if (key := keys[id(labels)]) is not None:
-            if point.size == 0 and sized:
-                reading.empty += 1
-            else:
-                yield key, point
+        key = keys[id(labels)]
+        if key is None:
+            continue
+        if point.size == 0 and sized:
+            reading.empty += 1
+        else:
+            yield key, point
+
+
+def _counts(labels: Labels, placement: str) -> bool:
+    """Return whether rows with these labels are the tool's main figures, of one placement."""
+    return "stat" not in labels and labels.get("placement", placement) == placement
 
 
 def _key(log: Log, labels: Labels) -> Key:
+    known: dict[str, str | int | None] = {**log.facts}
+    known["benchmark"] = log.benchmark
+    known["case"] = log.case
+    known.update(labels)
     # The fact lists the devices of the whole log, the label names the device of one row.
-    own = {"benchmark": log.benchmark, "case": log.case, **labels, RAIL: labels.get(RAIL)}
-    known: Mapping[str, str | int | None] = {**log.facts, **own}
-    values = (known.get(name) for name in KEYS)
-    key = ["" if value in {None, "unknown"} else str(value) for value in values]
-    return tuple(
-        value or (UNKNOWN if name == "case" else "") for name, value in zip(KEYS, key, strict=True)
-    )
+    known[RAIL] = labels.get(RAIL)
+    key = [_stated(known.get(name)) for name in KEYS]
+    key[_CASE] = key[_CASE] or UNKNOWN
+    return tuple(key)
+
+
+def _stated(value: str | int | None) -> str:
+    return "" if value in {None, UNKNOWN} else str(value)
 
 
 def printed_step(benchmark: str, metric: str, values: Sequence[float]) -> float:
@@ -258,7 +289,9 @@ def printed_step(benchmark: str, metric: str, values: Sequence[float]) -> float:
     steps = benchmark_named(benchmark).printed_steps(metric, max(values, default=0.0))
 
     def multiples(step: float) -> bool:
-        return all(abs(value / step - round(value / step)) < 1e-6 for value in values)
+        steps_of = (value / step for value in values)
+        apart = (abs(each - round(each)) for each in steps_of)
+        return all(each < 1e-6 for each in apart)
 
     return next(filter(multiples, steps), 0.0)
 
@@ -280,13 +313,16 @@ def section_fields(readings: Sequence[ColumnRows], allowed: Collection[str]) -> 
 
     Of several values in a column, or in which columns may not differ.
     """
-    known = {name: [reading.known(name) for reading in readings] for name in KEYS}
     paired = {*allowed, TRANSPORT, RAIL}
-    return tuple(
-        name
-        for name, columns in known.items()
-        if max(map(len, columns)) > 1 or (name not in paired and len(set().union(*columns)) > 1)
-    )
+
+    def splits(name: str) -> bool:
+        columns = [reading.known(name) for reading in readings]
+        if any(len(values) > 1 for values in columns):
+            return True
+        every = set().union(*columns)
+        return name not in paired and len(every) > 1
+
+    return tuple(filter(splits, KEYS))
 
 
 def row_groups(
@@ -297,12 +333,12 @@ def row_groups(
     At least one group, if empty, with its own metric if None.
     """
     indices = [KEYS.index(name) for name in by]
-    pooled: dict[tuple[str, ...], list[list[Row]]] = {}
+    pooled: _Pooled = {}
     programs: dict[tuple[str, ...], tuple[str, str]] = {}
     for column, reading in enumerate(readings):
         for key, rows in reading.rows.items():
             short = tuple(key[index] for index in indices)
-            programs.setdefault(short, (key[KEYS.index("benchmark")], key[KEYS.index("case")]))
+            programs.setdefault(short, (key[_BENCHMARK], key[_CASE]))
             pooled.setdefault(short, [[] for _ in readings])[column].extend(rows)
     if RAIL in by:
         copy_to_rails(pooled, by.index(RAIL))
@@ -310,25 +346,32 @@ def row_groups(
         pooled[("",) * len(by)] = [[] for _ in readings]
     benchmarks = [_known([reading], "benchmark") for reading in readings]
     groups = []
+    usual = (_known(readings, "benchmark"), _known(readings, "case"))
     for short, columns in pooled.items():
-        program = programs.get(short) or (_known(readings, "benchmark"), _known(readings, "case"))
+        program = programs.get(short, usual)
         chosen = METRICS[metric] if metric else _default_metric(*program, columns)
         named = list(zip(columns, benchmarks, strict=True))
-        cells = [pooled_figures(rows, chosen, name) for rows, name in named]
-        times = [_times(rows, name) if chosen.unit == "B/s" else {} for rows, name in named]
+        times: list[Mapping[int, Figure]] = [{} for _ in columns]
+        if chosen.unit == "B/s":
+            times = [_times(rows, name) for rows, name in named]
         groups.append(
-            RowGroup(key=dict(zip(by, short, strict=True)), metric=chosen, cells=cells, times=times)
+            RowGroup(
+                key=dict(zip(by, short, strict=True)),
+                metric=chosen,
+                cells=[pooled_figures(rows, chosen, name) for rows, name in named],
+                times=times,
+            )
         )
     return groups
 
 
 def _times(rows: Sequence[Row], benchmark: str) -> Mapping[int, Figure]:
     small = [row for row in rows if row.point.size < SMALL]
-    name = next(
-        (each for each in ("latency", "time") if any(each in row.point.metrics for row in small)),
-        "",
-    )
-    return pooled_figures(small, METRICS[name], benchmark) if name else {}
+    metrics = _metrics(small)
+    for name in ("latency", "time"):
+        if name in metrics:
+            return pooled_figures(small, METRICS[name], benchmark)
+    return {}
 
 
 def _known(readings: Sequence[ColumnRows], name: str) -> str:
@@ -342,9 +385,12 @@ def _default_metric(benchmark: str, case: str, columns: Sequence[Sequence[Row]])
     """
     usual = benchmark_named(benchmark).metrics_of(case)
     filled = [metrics for rows in columns if (metrics := _metrics(rows))]
-    shared = (name for name in usual if all(name in metrics for metrics in filled))
-    partly = (name for name in (*usual, *METRICS) if any(name in metrics for metrics in filled))
-    return METRICS[next(shared, next(partly, usual[0]))]
+    for name in usual:
+        if all(name in metrics for metrics in filled):
+            return METRICS[name]
+    known = set().union(*filled)
+    partly = (name for name in (*usual, *METRICS) if name in known)
+    return METRICS[next(partly, usual[0])]
 
 
 def require_metric(metric: str | None, readings: Sequence[ColumnRows], placement: str) -> None:
@@ -352,21 +398,21 @@ def require_metric(metric: str | None, readings: Sequence[ColumnRows], placement
     metrics = set().union(*(reading.metrics() for reading in readings))
     placements = set().union(*(reading.placements for reading in readings))
     if metric is not None and metrics and metric not in metrics:
-        raise RequestError(
-            f"No row has {metric}.", hint=f"The rows have {', '.join(sorted(metrics))}."
-        )
+        present = ", ".join(sorted(metrics))
+        raise RequestError(f"No row has {metric}.", hint=f"The rows have {present}.")
     if not metrics and placements - {placement}:
-        raise RequestError(
-            f"No row is {placement}.", hint=f"Use --placement {' or '.join(sorted(placements))}."
-        )
+        present = " or ".join(sorted(placements))
+        raise RequestError(f"No row is {placement}.", hint=f"Use --placement {present}.")
 
 
 def metric_scales(groups: Sequence[RowGroup], *, coarse: bool) -> Mapping[str, Scale]:
     """Return each metric's scale by its name: the same in every group, so that tables compare."""
-    largest: dict[Metric, float] = {}
+    values: dict[Metric, list[float]] = {}
     for group in groups:
-        values = [figure.value for column in group.cells for figure in column.values()]
-        largest[group.metric] = max([largest.get(group.metric, 0.0), *values])
+        figures = (figure for column in group.cells for figure in column.values())
+        every = values.setdefault(group.metric, [0.0])
+        every.extend(figure.value for figure in figures)
     return {
-        metric.name: scale(metric.unit, value, coarse=coarse) for metric, value in largest.items()
+        metric.name: scale(metric.unit, max(every), coarse=coarse)
+        for metric, every in values.items()
     }

@@ -8,7 +8,7 @@ one table each, with a metric that suits it.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -34,6 +34,7 @@ from fabbench.analysis.statistics import (
     Difference,
     RowTest,
     TwoSamples,
+    Values,
     compare_sizes,
     overall,
 )
@@ -49,6 +50,10 @@ if TYPE_CHECKING:
 __all__ = ["Column", "Comparison", "Figure", "compare"]
 
 Stated: TypeAlias = tuple[str | int, ...]
+_Labelled: TypeAlias = tuple[str, Stated]
+_Ratios: TypeAlias = Sequence[float | None]
+_MAX_LISTED = 5  # so many values of a field are listed; of more, the first ones
+_FIRST_LISTED = 4
 PLACEMENTS = ("out-of-place", "in-place")
 
 
@@ -213,7 +218,8 @@ def _level(columns: Sequence[Column]) -> float:
     for column in columns:
         if column.max_repeats and column.max_repeats >= FIRST_LOOK:
             programs = {(log.benchmark, log.case) for log in column.logs}
-            levels.append(level_at(len(column.logs) // len(programs), column.max_repeats))
+            repeats = len(column.logs) // len(programs)
+            levels.append(level_at(repeats, column.max_repeats))
     return min(levels)
 
 
@@ -258,51 +264,54 @@ def _check_request(
         if not column.logs:
             raise RequestError(f"{column.label} ({column.source}) contains no benchmark output.")
     if metric is not None and metric not in METRICS:
-        raise RequestError(f"Unknown metric {metric}.", hint=f"One of {', '.join(METRICS)}.")
+        raise RequestError(f"Unknown metric {metric}.", hint=_one_of(METRICS))
     if placement not in PLACEMENTS:
-        raise RequestError(
-            f"Unknown placement {placement}.", hint=f"One of {', '.join(PLACEMENTS)}."
-        )
+        raise RequestError(f"Unknown placement {placement}.", hint=_one_of(PLACEMENTS))
     allowed = frozenset(name.replace("-", "_") for name in allow)
     for name in sorted(allowed - set(FIELDS)):
-        raise RequestError(f"Unknown field: {name}.", hint=f"One of {', '.join(FIELDS)}.")
+        raise RequestError(f"Unknown field: {name}.", hint=_one_of(FIELDS))
     return allowed
 
 
+def _one_of(names: Iterable[str]) -> str:
+    known = ", ".join(names)
+    return f"One of {known}."
+
+
 def _refuse(columns: Sequence[ColumnSummary], allowed: Collection[str]) -> None:
-    stated = {
-        name: differing((each.label, each.fields[name]) for each in columns) for name in MUST_MATCH
-    }
-    refused = {name: known for name, known in stated.items() if known and name not in allowed}
-    if not refused:
-        return
-
-    def listed(values: Stated) -> str:
-        texts = (
-            [*map(str, values)]
-            if len(values) < 6
-            else [", ".join(map(str, values[:4])), f"{len(values) - 4} more"]
+    """Raise RequestError if columns differ in a field in which they may not."""
+    details: dict[str, str] = {}
+    for name in MUST_MATCH:
+        known = differing((each.label, each.fields[name]) for each in columns)
+        if known and name not in allowed:
+            where = [f"{_listed(values)} in {label}" for label, values in known]
+            details[name] = f"{name} is " + ", ".join(where)
+    if details:
+        what = "; ".join(details.values())
+        flags = " ".join(f"--allow {name}" for name in details)
+        raise RequestError(
+            f"These cannot be compared: {what}.",
+            hint=f"Compare runs of one kind, or compare these anyway with {flags}.",
         )
-        return " and ".join(texts)
-
-    details = "; ".join(
-        f"{name} is {', '.join(f'{listed(values)} in {label}' for label, values in known)}"
-        for name, known in refused.items()
-    )
-    flags = " ".join(f"--allow {name}" for name in refused)
-    raise RequestError(
-        f"These cannot be compared: {details}.",
-        hint=f"Compare runs of one kind, or compare these anyway with {flags}.",
-    )
 
 
-def differing(stated: Iterable[tuple[str, Stated]]) -> list[tuple[str, Stated]]:
+def _listed(values: Stated) -> str:
+    texts = [str(value) for value in values]
+    if len(texts) > _MAX_LISTED:
+        more = len(texts) - _FIRST_LISTED
+        first = ", ".join(texts[:_FIRST_LISTED])
+        texts = [first, f"{more} more"]
+    return " and ".join(texts)
+
+
+def differing(stated: Iterable[_Labelled]) -> list[_Labelled]:
     """Return what each column states, by its label, where they differ.
 
     Unknown against known is no difference.
     """
     known = [(label, values) for label, values in stated if values]
-    return known if len({frozenset(values) for _, values in known}) > 1 else []
+    different = {frozenset(values) for _, values in known}
+    return known if len(different) > 1 else []
 
 
 def _summary(column: Column, reading: ColumnRows) -> ColumnSummary:
@@ -315,9 +324,7 @@ def _summary(column: Column, reading: ColumnRows) -> ColumnSummary:
         source=column.source,
         label_given=column.label_given,
         outcome=worst_of(column.logs),
-        reasons=tuple(
-            dict.fromkeys(f"{log.outcome}: {log.reason or 'no reason given'}" for log in bad)
-        ),
+        reasons=tuple(dict.fromkeys(map(_reason, bad))),
         executions=len(column.logs) - reading.copies,
         facts={name: tuple(values) for name, values in facts.items()},
         fields={name: reading.known(name) for name in FIELDS},
@@ -334,9 +341,15 @@ def _summary(column: Column, reading: ColumnRows) -> ColumnSummary:
     )
 
 
+def _reason(log: Log) -> str:
+    reason = log.reason or "no reason given"
+    return f"{log.outcome}: {reason}"
+
+
 def worst_of(logs: Sequence[Log], default: Outcome = Outcome.OK) -> Outcome:
     """Return the worst outcome of several logs."""
-    return min((log.outcome for log in logs), key=list(Outcome).index, default=default)
+    outcomes = {log.outcome for log in logs}
+    return next((each for each in Outcome if each in outcomes), default)
 
 
 def _section(
@@ -347,8 +360,9 @@ def _section(
     partial: Collection[Outcome],
 ) -> ComparisonSection:
     def belongs(log: Log) -> bool:  # an unknown benchmark or case belongs to every section
-        program = {"benchmark": log.benchmark, "case": log.case}
-        return all(value in {None, group.key.get(name, value)} for name, value in program.items())
+        benchmark = group.key.get("benchmark", log.benchmark)
+        case = group.key.get("case", log.case)
+        return log.benchmark in {None, benchmark} and log.case in {None, case}
 
     logs = [list(filter(belongs, column_logs)) for column_logs in logs]
     outcomes = tuple(map(worst_of, logs))
@@ -366,12 +380,16 @@ def _section(
     rows = []
     for size in sorted(set().union(*group.cells)):
         figures = tuple(column.get(size) for column in cells)
-        ratios = tuple(
-            None if part or cut[-1] else _ratio(figure, figures[-1], group.metric, scale)
-            for figure, part in zip(figures[:-1], cut, strict=False)
+        *others, base = figures
+        ratios = [_ratio(figure, base, group.metric, scale) for figure in others]
+        rows.append(
+            ComparisonRow(
+                size=size,
+                figures=figures,
+                ratios=(*_of_whole(ratios, cut), None),
+                times=tuple(column.get(size) for column in times),
+            )
         )
-        took = tuple(column.get(size) for column in times)
-        rows.append(ComparisonRow(size=size, figures=figures, ratios=(*ratios, None), times=took))
     return ComparisonSection(
         key=group.key,
         metric=group.metric,
@@ -382,6 +400,12 @@ def _section(
         rows=tuple(rows),
         noise=tuple(map(_noise, logs)),
     )
+
+
+def _of_whole(ratios: _Ratios, cut: Sequence[bool]) -> Iterator[float | None]:
+    """Yield ratios, but none of a column that was truncated, or with a base that was."""
+    for ratio, part in zip(ratios, cut, strict=False):
+        yield None if part or cut[-1] else ratio
 
 
 def _noise(logs: Sequence[Log]) -> frozenset[str]:
@@ -398,23 +422,24 @@ def _tested(
     Rails are one table, and all columns of a table share its level.
     """
     tables = [(each.metric, {**each.key, RAIL: ""}) for each in sections]
-    columns, rails = (
-        range(len(section.shown) - 1),
-        tables.count((section.metric, {**section.key, RAIL: ""})),
-    )
+    columns = range(len(section.shown) - 1)
+    rails = tables.count((section.metric, {**section.key, RAIL: ""}))
     column_level = level / max(len(columns) * rails, 1)
-    tests = []
-    for column in columns:
-        pairs = {
-            row.size: pair_of(section, row, column) for row in section.rows if row.ratios[column]
-        }
-        tests.append(
-            compare_sizes({size: pair for size, pair in pairs.items() if pair}, column_level)
-        )
-    tested = (
-        replace(row, tests=(*(each.get(row.size) for each in tests), None)) for row in section.rows
-    )
-    return replace(section, rows=tuple(tested), level=column_level)
+    tests = [_column_tests(section, column, column_level) for column in columns]
+    rows = []
+    for row in section.rows:
+        found = [by_size.get(row.size) for by_size in tests]
+        rows.append(replace(row, tests=(*found, None)))
+    return replace(section, rows=tuple(rows), level=column_level)
+
+
+def _column_tests(section: ComparisonSection, column: int, level: float) -> Mapping[int, RowTest]:
+    pairs = {}
+    for row in section.rows:
+        pair = pair_of(section, row, column) if row.ratios[column] else None
+        if pair is not None:
+            pairs[row.size] = pair
+    return compare_sizes(pairs, level)
 
 
 def pair_of(section: ComparisonSection, row: ComparisonRow, column: int) -> TwoSamples | None:
@@ -422,33 +447,45 @@ def pair_of(section: ComparisonSection, row: ComparisonRow, column: int) -> TwoS
 
     A 0 that was printed is at most half of a printed step, and counts as that.
     """
-    new, base, ratio = row.figures[column], row.figures[-1], row.ratios[column]
+    new = row.figures[column]
+    base = row.figures[-1]
     if new is None or base is None:
         return None
     half = max(new.step, base.step) / 2
-    least = max(min(value for figure in (new, base) for _, value in figure.executions), half)
+    values = [value for _, value in (*new.executions, *base.executions)]
+    least = max(min(values), half)
     if least <= 0:
         return None
     sign = -1 if section.metric.lower_is_better else 1
-    sides = [
-        {run: sign * math.log(max(value, half)) for run, value in figure.executions}
-        for figure in (new, base)
-    ]
+
+    def logarithms(figure: Figure) -> Values:
+        values = ((run, max(value, half)) for run, value in figure.executions)
+        return {run: sign * math.log(value) for run, value in values}
+
+    ratio = row.ratios[column]
+    once = 1 in {len(new.executions), len(base.executions)}
     kinds = section.noise[column] | section.noise[-1]
     return TwoSamples(
-        new=sides[0],
-        base=sides[1],
+        new=logarithms(new),
+        base=logarithms(base),
         rounding=half / max(min(new.value, base.value), least),
         shown=math.log(ratio) if ratio else None,
-        assumed=assumed_noise(kinds, row.size) if 1 in map(len, sides) else math.inf,
+        assumed=assumed_noise(kinds, row.size) if once else math.inf,
     )
 
 
-def _ratio(new: Figure | None, base: Figure | None, metric: Metric, scale: Scale) -> float | None:
+def _ratio(
+    new: Figure | None,
+    base: Figure | None,
+    metric: Metric,
+    scale: Scale,
+) -> float | None:
     """Return how many times better `new` is.
 
     None where one of the two is missing or displays as 0.
     """
-    if new is None or base is None or "0" in {scale.text(new.value), scale.text(base.value)}:
+    if new is None or base is None:
+        return None
+    if "0" in map(scale.text, (new.value, base.value)):
         return None
     return base.value / new.value if metric.lower_is_better else new.value / base.value

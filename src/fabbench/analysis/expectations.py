@@ -1,7 +1,8 @@
-"""Is a number normal? A configuration's figures against the ceiling of its NICs, and published figures. Pure.
+"""Is a number normal? Figures against the ceiling of their NICs, and published figures. Pure.
 
-With reduction inside nodes first, all_reduce moves 2(k - 1)/k of the data over the NICs of each of k nodes, so busbw
-may exceed their rate with few nodes. A low figure comes with the likeliest causes that its log does not exclude.
+With reduction inside nodes first, all_reduce moves 2(k - 1)/k of the data over the NICs of each of
+k nodes, so busbw may exceed their rate with few nodes. A low figure comes with the likeliest causes
+that its log does not exclude.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,7 +58,10 @@ class Assessment(StrEnum):
     ABOVE = "above-ceiling"
     """Impossible, if the nodes are as stated."""
     HIGH = "suspiciously-high"
-    """A rate that is possible, and much higher than any published one, or a time that is much shorter."""
+    """A rate that is possible, and much higher than any published one.
+
+    Or a time that is much shorter.
+    """
     UNKNOWN = "no-published-figure"
 
 
@@ -91,11 +95,9 @@ class Expectation:
     @property
     def causes(self) -> Sequence[str]:
         """The likely causes of a low figure."""
-        return (
-            likely_causes(self.setting, self.metric, self.value)
-            if self.assessment is Assessment.LOW
-            else ()
-        )
+        if self.assessment is not Assessment.LOW:
+            return ()
+        return likely_causes(self.setting, self.metric, self.value)
 
     @property
     def share(self) -> float | None:
@@ -111,41 +113,42 @@ class Expectation:
     def sentence(self) -> str:
         """Return the assessment in one line, without the name of the configuration."""
         write = self.scale.quantity
-        words = (
-            "above the ceiling"
-            if self.assessment is Assessment.ABOVE
-            else self.assessment.replace("-", " ")
-        )
-        if self.assessment is Assessment.UNKNOWN:
-            words += " to judge by" if self.figures else f" for {self.setting.words}"
-        text = f"{words}: {write(self.value)}" + (
-            f" at {format_size(self.size)}" if self.size else ""
-        )
+        text = f"{self._words()}: {write(self.value)}"
+        if self.size:
+            text += f" at {format_size(self.size)}"
         if self.ceiling and self.share:
             of = "NIC" if self.setting.one_nic else "NICs"
-            text += (
-                f", {format_decimal(100 * self.share, 0)} % of the ceiling of the {of} "
-                f"({write(self.ceiling)})"
-            )
+            percent = format_decimal(100 * self.share, 0)
+            text += f", {percent} % of the ceiling of the {of} ({write(self.ceiling)})"
         text += f". {self._published()}" if self.figures else "."
-        if self.causes:
-            text += f" Likely causes: {'; '.join(self.causes)}."
+        causes = "; ".join(self.causes)
+        if causes:
+            text += f" Likely causes: {causes}."
         return f"{text} {self.remark}".rstrip()
+
+    def _words(self) -> str:
+        if self.assessment is Assessment.ABOVE:
+            return "above the ceiling"
+        words = self.assessment.replace("-", " ")
+        if self.assessment is not Assessment.UNKNOWN:
+            return words
+        setting = self.setting
+        return f"{words} to judge by" if self.figures else f"{words} for {setting.words}"
 
     def _published(self) -> str:
         ends = dict.fromkeys(self.range or ())
         figures = self.scale.quantity(max(ends))
         if len(ends) > 1:
-            figures = f"{self.scale.text(min(ends))} to {figures}"
+            lowest = self.scale.text(min(ends))
+            figures = f"{lowest} to {figures}"
         sizes = {figure.size for figure in self.figures}
-        at = " and ".join(
-            format_size(size) for size in sorted(filter(None, sizes)) if sizes != {self.size}
-        )
+        if sizes != {self.size}:
+            known = [format_size(size) for size in sorted(filter(None, sizes))]
+            figures = " at ".join(filter(None, [figures, " and ".join(known)]))
         nodes = sorted({figure.nodes or 0 for figure in self.figures})
-        words = self.setting.described(
-            nodes, dict.fromkeys(figure.system for figure in self.figures)
-        )
-        return f"Published for {words}: {figures}{' at ' * bool(at)}{at}."
+        systems = dict.fromkeys(figure.system for figure in self.figures)
+        words = self.setting.described(nodes, systems)
+        return f"Published for {words}: {figures}."
 
 
 def expectations(comparison: Comparison) -> tuple[Expectation, ...]:
@@ -180,68 +183,68 @@ def expectations(comparison: Comparison) -> tuple[Expectation, ...]:
 
 
 def _likeliest(tried: Sequence[Expectation]) -> Expectation:
-    """Return the first that is normal of what a log may be, else the first that others have published."""
-    normal = (each for each in tried if each.assessment is Assessment.NORMAL)
-    chosen = next(normal, next((each for each in tried if each.figures), tried[-1]))
+    """Return the first of what a log may be that is normal, else the first that was published."""
+    normal = [each for each in tried if each.assessment is Assessment.NORMAL]
+    judged = [each for each in tried if each.figures]
+    chosen = [*normal, *judged, tried[-1]][0]
     others = [figure.value for each in tried if each is not chosen for figure in each.figures]
-    if chosen.assessment is not Assessment.NORMAL or not others:
+    if not normal or not others:
         return chosen
-    faster = (
-        "The log does not show the network: over NVLink, others have "
-        f"{chosen.scale.quantity(max(others))}."
-    )
+    rate = chosen.scale.quantity(max(others))
+    faster = f"The log does not show the network: over NVLink, others have {rate}."
     return replace(chosen, remark=f"{chosen.remark} {faster}".strip())
 
 
 def _judged(it: Expectation) -> Expectation:
-    setting, share = it.setting, it.share or 0.0
-    if share > SLACK:
-        if not setting.nodes and not setting.fabric:
-            return replace(it, remark=_INSIDE)
-        sharp = setting.collective and setting.fabric in {"ib", "roce"}
-        return replace(it, assessment=Assessment.ABOVE, remark=_SHARP if sharp else _IMPOSSIBLE)
+    setting = it.setting
+    if it.share and it.share > SLACK:
+        return _above_ceiling(it)
     fitting = [figure for figure in published() if setting.fits(figure, it.metric)]
-    own = [
-        figure
-        for figure in fitting
-        if figure.nodes in {None, setting.nodes} and setting.is_own(figure)
-    ]
+    same_nodes = (figure for figure in fitting if figure.nodes in {None, setting.nodes})
+    own = [figure for figure in same_nodes if setting.is_own(figure)]
     known = deciding(own, setting.nodes) or deciding(fitting, setting.nodes)
-    if known or it.metric.lower_is_better:
-        return _judged_time(it, known) if it.metric.lower_is_better else _judged_rate(it, known)
+    if it.metric.lower_is_better:
+        return _judged_time(it, known)
+    return _judged_rate(it, known) if known else _judged_alone(it, own)
+
+
+def _above_ceiling(it: Expectation) -> Expectation:
+    setting = it.setting
+    if not setting.nodes and not setting.fabric:
+        return replace(it, remark=_INSIDE)
+    sharp = setting.collective and setting.fabric in {"ib", "roce"}
+    return replace(it, assessment=Assessment.ABOVE, remark=_SHARP if sharp else _IMPOSSIBLE)
+
+
+def _judged_alone(it: Expectation, own: Sequence[Published]) -> Expectation:
+    """Judge a rate for which nothing good is published, by bad figures and the rate of its NIC."""
     bad = [figure for figure in own if figure.role is Role.MISTUNED]
     if any(it.value <= figure.value / TOLERANCE for figure in bad):
-        return replace(
-            it,
-            assessment=Assessment.LOW,
-            figures=bad,
-            remark="That figure was published as too low.",
-        )
-    if (
-        share
-        and setting.is_bound_by_link
-        and max(it.measured) >= _LINK_SIZE
-        and not HALF <= share < SMALLER
-    ):
-        return replace(it, assessment=Assessment.LOW if share < HALF else Assessment.NORMAL)
-    unstated = (
-        _NO_NODES
-        if setting.collective and not setting.nodes
-        else ""
-        if setting.direction
-        else _NO_DIRECTION
-    )
-    return replace(it, remark=unstated)
+        return replace(it, assessment=Assessment.LOW, figures=bad, remark=_MISTUNED)
+    share = it.share or 0.0
+    if share and it.setting.is_bound_by_link and max(it.measured) >= _LINK_SIZE:
+        if share < HALF:
+            return replace(it, assessment=Assessment.LOW)
+        if share >= SMALLER:
+            return replace(it, assessment=Assessment.NORMAL)
+    return replace(it, remark=_unstated(it.setting))
+
+
+def _unstated(setting: Setting) -> str:
+    """Say what a log would have to state."""
+    if setting.collective and not setting.nodes:
+        return _NO_NODES
+    return "" if setting.direction else _NO_DIRECTION
 
 
 def _judged_time(it: Expectation, known: Sequence[Published]) -> Expectation:
     """Judge by the smallest measured size that is also published."""
-    size = min(
-        (each.size for each in known if each.size and each.size in it.measured), default=None
-    )
+    sizes = [each.size for each in known if each.size]
+    size = min((each for each in sizes if each in it.measured), default=None)
     if size is None:
         return it
-    it = replace(it, size=size, figures=[figure for figure in known if figure.size == size])
+    figures = [figure for figure in known if figure.size == size]
+    it = replace(it, size=size, figures=figures)
     least, most = it.range or (0.0, 0.0)
     if it.value < least / SUSPICIOUS:
         return replace(it, assessment=Assessment.HIGH, remark=_FAR_OFF)
@@ -257,10 +260,7 @@ def _judged_rate(it: Expectation, known: Sequence[Published]) -> Expectation:
     """
     least = _LARGE.get(it.metric.name, 1 << 20)
     largest = max(it.measured) or least  # 0: a size that is not stated is large
-    figures: list[Published] = []
-    for nodes in dict.fromkeys(figure.nodes for figure in known):
-        alike = [figure for figure in known if figure.nodes == nodes]
-        figures += _at_comparable_size(alike, largest, least)
+    figures = _comparable(known, largest, least)
     if it.value > SUSPICIOUS * max(figure.value for figure in known):
         return replace(it, assessment=Assessment.HIGH, figures=figures, remark=_FAR_OFF)
     wanted = max(figure.size or least for figure in figures)
@@ -282,6 +282,15 @@ def _judged_rate(it: Expectation, known: Sequence[Published]) -> Expectation:
     return replace(it, assessment=Assessment.NORMAL, remark=contested or _other_bound(it))
 
 
+def _comparable(known: Sequence[Published], largest: int, least: int) -> list[Published]:
+    """Return the figures of the comparable size, of each number of nodes."""
+    figures: list[Published] = []
+    for nodes in dict.fromkeys(figure.nodes for figure in known):
+        alike = [figure for figure in known if figure.nodes == nodes]
+        figures += _at_comparable_size(alike, largest, least)
+    return figures
+
+
 def _at_comparable_size(figures: Sequence[Published], largest: int, least: int) -> list[Published]:
     """Return the figures of the largest size that was measured, else of the smallest one.
 
@@ -301,19 +310,23 @@ def _reach(largest: int, wanted: int) -> _Reach:
 
 def _other_bound(it: Expectation) -> str:
     """Explain what bounds a rate besides the NICs, or why busbw may exceed their rate."""
-    setting, ceiling, write, rate = it.setting, it.ceiling, it.scale.quantity, it.setting.nic_rate
+    setting = it.setting
+    write = it.scale.quantity
     nvlink = NVLINK.get(setting.system.gpu_model)
     if setting.fabric == "tcp" and setting.system.is_ec2:
         return "Sockets are bounded by their flows (5 to 10 Gb/s each), not by the NICs."
-    if it.metric is not METRICS["busbw"] or ceiling is None:
+    if it.metric is not METRICS["busbw"] or it.ceiling is None:
         return ""
-    if nvlink is not None and setting.gpus == 8 and nvlink < ceiling:
+    if nvlink is not None and setting.gpus == 8 and nvlink < it.ceiling:
         return f"NVLink is the limit, at about {write(nvlink)}, before the NICs are."
-    if rate is None or max(it.measured.values()) <= rate * SLACK:
+    rate = setting.nic_rate
+    largest = max(it.measured.values())
+    if rate is None or largest <= rate * SLACK:
         return ""
     return f"Between {setting.nodes} nodes busbw may exceed the rate of the NICs ({write(rate)})."
 
 
+_MISTUNED = "That figure was published as too low."
 _CONTESTED = "Sources disagree about this figure, so it decides nothing."
 _TOO_EARLY = "The sweep ends too early to compare."
 _NO_NODES = "The log does not state the nodes: pass --nodes."
@@ -339,26 +352,35 @@ def likely_causes(setting: Setting, metric: Metric, value: float) -> tuple[str, 
 
     Those that the log shows, then those that it does not exclude.
     """
-    usual, used, gdr = min(setting.system.nics, default=0), setting.nics, setting.facts.get("gdr")
-    kind = "sockets" if setting.fabric == "tcp" else "one NIC" if setting.one_nic else "rate"
+    usual = min(setting.system.nics, default=0)
+    used = setting.nics
+    gdr = setting.facts.get("gdr")
     sendrecv = setting.facts.get("protocol") == "SENDRECV"
     conditions = {
         "": True,
         "unknown network": not setting.is_stated,
         "NICs left out": used and usual > used,
         "NICs not counted": usual > 1 and not used,
-        f"gdr {gdr or 'unknown'}": gdr or setting.system.gpus,
+        "gdr " + str(gdr or "unknown"): gdr or setting.system.gpus,
         "SENDRECV": sendrecv and not setting.system.name.startswith(("p4", "p3", "g5")),
         "collective": setting.collective,
     }
-    kind = "time" if metric.lower_is_better else kind
-    holds = {
-        *setting.findings,
-        *(f"{kind} {name}".strip() for name, applies in conditions.items() if applies),
-    }
+    kind = _kind(setting, metric)
+    holding = (f"{kind} {name}" for name, applies in conditions.items() if applies)
+    holds = {*setting.findings, *map(str.strip, holding)}
     words = {"nics": used, "usual": usual, "tcp": _over_tcp(setting, value)}
-    causes = (row["cause"].format(**words) for row in rows_of("slow.csv") if row["when"] in holds)
+    rows = (row for row in rows_of("slow.csv") if row["when"] in holds)
+    causes = (row["cause"].format(**words) for row in rows)
     return tuple(dict.fromkeys(causes))[:3]
+
+
+def _kind(setting: Setting, metric: Metric) -> str:
+    """Return what is slow, as slow.csv names it."""
+    if metric.lower_is_better:
+        return "time"
+    if setting.fabric == "tcp":
+        return "sockets"
+    return "one NIC" if setting.one_nic else "rate"
 
 
 def _over_tcp(setting: Setting, value: float) -> str:
@@ -366,5 +388,9 @@ def _over_tcp(setting: Setting, value: float) -> str:
     tcp = replace(setting, fabric="tcp")
     known = (each for each in published() if tcp.fits(each, METRICS["busbw"]))
     rates = sorted(each.value for each in deciding(known, setting.nodes))
-    ends = " to ".join(dict.fromkeys(f"{end / 1e9:g}" for end in (*rates[:1], *rates[-1:])))
-    return f"TCP, which gave {ends} GB/s" if rates and value <= rates[-1] * 1.25 else "TCP"
+    if not rates or value > rates[-1] * 1.25:
+        return "TCP"
+    ends = (rates[0] / 1e9, rates[-1] / 1e9)
+    written = dict.fromkeys(format(end, "g") for end in ends)
+    both = " to ".join(written)
+    return f"TCP, which gave {both} GB/s"
