@@ -7,7 +7,7 @@ FABBENCH = .venv/bin/fabbench
 PYTEST = .venv/bin/python -m pytest
 # Compile tests once, not in each process.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo demo-local test nightly test-slow test-hosts test-cluster test-nodes test-sky test-rdma test-wheel test-lowest test-fresh lint size docs site man reference bench score sbom lock clean
+.PHONY: help demo demo-local test nightly test-slow test-hosts test-cluster test-nodes test-sky test-rdma test-wheel test-lowest test-fresh lint size docs site man reference bench mutants score sbom lock clean
 
 help:
 	@echo 'make demo   compare published EFA and TCP numbers, find a lost EFA and a slow node, all from example logs'
@@ -30,6 +30,7 @@ help:
 	@echo 'make man    write man pages: dist/man'
 	@echo 'make reference  regenerate docs/cli.md and the figure from the program'
 	@echo 'make bench  benchmark fabbench itself: start-up, parsers, checks'
+	@echo 'make mutants  change what decides about figures, and see whether tests notice (half an hour; ARGS=engine: one module)'
 	@echo 'make score  read all logs in FOLDER=…: a line per log, and totals'
 	@echo 'make sbom   write a CycloneDX list of bundled packages: dist/fabbench.cdx.json'
 	@echo 'make lock   write uv.lock again after a change of pyproject.toml; ARGS=--upgrade takes the newest versions'
@@ -134,6 +135,10 @@ reference:
 bench:
 	@$(PREPARE) dev
 	.venv/bin/python -m tests.performance.run $(ARGS)
+
+mutants:
+	@$(PREPARE) dev
+	.venv/bin/python -m tests.performance.mutants $(ARGS)
 
 score:
 	@$(PREPARE) dev

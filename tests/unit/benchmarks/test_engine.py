@@ -334,6 +334,8 @@ def test_columns_are_known_by_their_names() -> None:
     assert engine.read_columns(["Size Time (us) x"], KNOWN) == (engine.SIZE, time, KNOWN["x"])
     assert engine.read_columns(["size of"], KNOWN) == (engine.UNKNOWN,)
     assert engine.read_columns(["of size"], KNOWN) == (engine.UNKNOWN,)
+    longer = {"size": engine.SIZE, "sizeof": engine.CHECK}
+    assert engine.read_columns(["size of"], longer) == (engine.CHECK,)
     assert engine.read_columns(["", "x"], KNOWN) == (engine.UNKNOWN, KNOWN["x"])
     assert engine.read_columns([" ".join(["x"] * 39)], KNOWN) == (KNOWN["x"],) * 39
     assert engine.read_columns([" ".join(["x"] * 40)], KNOWN) == (engine.UNKNOWN,)
@@ -809,3 +811,90 @@ def test_words_of_a_command_line(line: str, found: tuple[str, list[str]] | None)
 def test_a_command_line_ends_where_its_arguments_end() -> None:
     assert engine.read_words("$ toy_copy 4 ; x", PROGRAM, re.compile(";")) == ("toy_copy", ["4"])
     assert engine.read_words("$ toy_copy <n> ; x", PROGRAM, re.compile(";")) is None
+
+
+# ---------------------------------------------------------------- what a benchmark need not say
+
+
+def test_a_table_of_defaults() -> None:
+    layout = (engine.SIZE, Column("time", 1e-6), Column("bandwidth", 1e6))
+    seen: list[Execution] = []
+
+    def say(text: str, open_: Execution | None) -> Statement | None:
+        if open_ is not None and open_ not in seen:
+            seen.append(open_)
+        return stated(text, layout)
+
+    table = Table(benchmark="plain", statement=say)
+    record = execution("begin", "8 1.00 99.00", "", table=table)
+    assert (record.case, record.finished, record.failures, sizes(record)) == (None, None, [], [8])
+    assert [row.title for row in seen[0].rows] == [""]
+
+
+def test_a_note_is_what_it_says() -> None:
+    assert Note("kind") == Note("kind", "", "", 0)
+
+
+def test_what_is_left_of_a_row_of_any_layout_is_damaged() -> None:
+    named = (Column(label="x", cell="[a-z]+"), engine.SIZE, Column("time"), Column("latency"))
+    plain = (engine.SIZE, Column("time"), Column("latency"), Column("cpu_time"))
+    table = replace(TOY, statement=lambda text, _: stated(text, named, plain))
+    record = execution("begin", "8 1.00 2.00 3.00", "16 1.00 2.00 x", table=table)
+    assert [each.line for each in record.damaged] == [3]
+
+
+def test_names_of_columns_stand_apart() -> None:
+    assert engine.GAP.split("size  time (us) rate\tx") == ["size", "time (us)", "rate", "x"]
+
+
+def test_what_is_said_late_is_said_once() -> None:
+    def say(text: str, open_: Execution | None) -> Statement | None:
+        if text == "# check failed":
+            return Statement(late=True, wrong=1)
+        return meaning(text, open_)
+
+    lines = (*START, *rows(1024), "# check failed", *rows(2048, 4096))
+    assert execution(*lines, table=replace(TOY, statement=say)).wrong == 1
+
+
+def test_a_command_line_does_not_end_an_execution() -> None:
+    reader = Reader()
+    reader.line(TITLE)
+    assert reader.line("$ toy a=1") is None
+
+
+def test_a_table_with_some_sizes_is_held_to_columns() -> None:
+    lines = ("size time(us) x", "0 1.00 a", "0 1.50 b", "0 2.00 c", "0 3 d", "8 2.50 e")
+    table = replace(TOY, ascending=False)
+    assert len(execution(TITLE, *lines, table=table).damaged) == 1
+
+
+ORDERED = [
+    ("min", "mean", "max"),
+    ("min-comm", "max-comm"),
+    ("p25", "p50", "p90", "p95", "p99"),
+    ("min", "median", "p99", "p99.9", "max"),
+]
+
+
+@pytest.mark.parametrize("order", ORDERED, ids=" ".join)
+def test_statistics_in_their_order(order: tuple[str, ...]) -> None:
+    """Each neighbors' swap is noticed, and so is that of the first and the last."""
+    layout = (engine.SIZE, *(Column("time", 1e-6, each) for each in order))
+    table = replace(TOY, statement=lambda text, _: stated(text, layout), fits=engine.is_ascending)
+    figures = [f"{each}.00" for each in range(1, len(order) + 1)]
+    assert execution("begin", " ".join(("8", *figures)), table=table).points
+    for at in range(len(order) - 1):
+        swapped = [*figures]
+        swapped[at : at + 2] = figures[at + 1], figures[at]
+        assert not execution("begin", " ".join(("8", *swapped)), table=table).points
+
+
+def test_percentiles_are_not_held_to_the_most_of_ranks() -> None:
+    layout = tuple(Column("time", 1e-6, each) for each in ("p99", "max"))
+    table = replace(
+        TOY,
+        statement=lambda text, _: stated(text, (engine.SIZE, *layout)),
+        fits=engine.is_ascending,
+    )
+    assert execution("begin", "8 9.00 1.00", table=table).points
