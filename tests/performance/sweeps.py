@@ -152,6 +152,12 @@ def flaky(part: float) -> Fault:
     return fault
 
 
+def heavy_tails(_: random.Random, cluster: Cluster) -> Collection[str]:
+    """Noise of a loaded network: Student's t."""
+    cluster.tails = "t3"
+    return ()
+
+
 def coarse_digits(chance: random.Random, cluster: Cluster) -> Collection[str]:
     """Figures are printed with one or two digits."""
     cluster.step = TYPICAL / chance.choice((1.5, 2.5, 5, 20))
@@ -175,6 +181,7 @@ KINDS: Mapping[str, Kind] = {
     "one bad": Kind([bad_nodes(1)]),
     "one bad, 2 % congested": Kind([bad_nodes(1)], congestion=0.02),
     "one bad, logs": Kind([bad_nodes(1)], counts=(4, 5, 6, 8, 16), logs=True),
+    "one bad, heavy tails": Kind([bad_nodes(1), heavy_tails], counts=(8, 16)),
     "two bad": Kind([bad_nodes(2)], counts=(6, 8, 16, 32)),
     "two bad, logs": Kind([bad_nodes(2)], counts=(6, 8, 16), logs=True),
     "two bad of few": Kind([bad_nodes(2)], counts=(4, 5)),

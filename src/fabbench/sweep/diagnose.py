@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fabbench.model.messages import counted
+from fabbench.model.messages import counted, listed
 from fabbench.sweep.analyze import CONFIDENCE
 from fabbench.sweep.beliefs import DOUBTED
 from fabbench.sweep.fit import TOLERANCE, Fit, fit
@@ -49,8 +49,10 @@ And of a group from others.
 """
 _AMONG = 2
 """Other bad nodes that a bad node is tested with."""
-_MAX_TESTS = 40
+_MAX_TESTS = 16
 """Maximum number of tests of an undecided node after screening."""
+_MAX_TESTS_FLAKY = 40
+"""The same of a node that may be slow now and then: each test shows little."""
 
 
 class DiagnosePlanner(Planner):
@@ -99,11 +101,11 @@ class DiagnosePlanner(Planner):
         first = self.screened + 1
         for number in range(first, first + _MAX_ROUNDS):
             fitted = fit(self.readings, tolerance=self._tolerance)
-            tests = tuple(_Plan(self, fitted).tests())
+            plan = _Plan(self, fitted)
+            tests = tuple(plan.tests())
             if not tests:
                 return
-            purpose = f"{counted(len(tests), 'test')} of suspects"
-            yield Round(number=number, tests=tests, purpose=purpose)
+            yield Round(number=number, tests=tests, purpose=plan.purpose(len(tests)))
 
 
 class _History:
@@ -182,11 +184,21 @@ class _Plan:
         """Pairs whose link may be bad, and the chance of each."""
         beyond_screening = self._history.tested - planner.screened
         doubted = self._doubted(planner.confidence)
-        doubted &= ~self._bad & (beyond_screening < _MAX_TESTS)
+        flaky = fitted.flaky > _FLAKY
+        most = np.where(flaky, _MAX_TESTS_FLAKY, _MAX_TESTS)
+        doubted &= ~self._bad & (beyond_screening < most)
         doubted[[*fitted.broken]] = False
         # Nobody is accused for the tests by which it stood out: more of them decide.
-        unconfirmed = self._bad & (beyond_screening < _TELLING)
+        accused = self._bad | self._with_bad_nic(planner.confidence)
+        unconfirmed = accused & (beyond_screening < _TELLING)
+        doubted &= ~accused
+        self._doubtful: Flags = doubted
+        self._unconfirmed: Flags = unconfirmed
         self._open: Flags = doubted | unconfirmed
+        self._left = int((most - beyond_screening)[doubted].sum())
+        self._left += int((_TELLING - beyond_screening)[unconfirmed].sum())
+        self._left += sum(_MAX_REPEATS - self._history.met(pair) for pair, _ in self._open_links)
+        """The most tests that may follow, with those of this round."""
         self._free: Flags = ~self._bad | self._open
         """Nodes that are not in a test of this round yet, except bad ones."""
         self._free[[*fitted.broken]] = False
@@ -209,6 +221,27 @@ class _Plan:
             if chance >= DOUBTED and self._history.met(pair) > 1:
                 doubted[pair] |= bad[pair] > _SHOWN
         return doubted
+
+    def _with_bad_nic(self, confidence: float) -> Flags:
+        """Return the nodes with a NIC that is bad, which explains why they are slow."""
+        found = np.zeros(len(self._fit.nodes), dtype=np.bool_)
+        for (node, _), chance in self._fit.nics.items():
+            found[node] |= chance >= confidence
+        return found
+
+    def purpose(self, count: int) -> str:
+        """Return what so many tests are for, and how many may follow."""
+        aims: list[str] = []
+        for verb, nodes in (("confirm", self._unconfirmed), ("decide", self._doubtful)):
+            names = [self._fit.nodes[node] for node in np.flatnonzero(nodes).tolist()]
+            if names:
+                aims.append(f"{verb} {_few(names)}")
+        if self._open_links:
+            links = counted(len(self._open_links), "pair")
+            aims.append(f"test {links} again")
+        tests = counted(count, "test")
+        most = counted(max(self._left - count, 0), "test")
+        return f"{tests} to {', '.join(aims)}; at most {most} after these"
 
     def _unplaced(self) -> Flags:
         """Return the nodes of which too few tests show that they are as fast as their group."""
@@ -285,6 +318,16 @@ class _Plan:
         best = np.lexsort((self._order, often[groups], met, doubt))
         best_free = best[free[best]]
         return int(best_free[0]) if len(best_free) else None
+
+
+def _few(names: Sequence[str]) -> str:
+    """Return names, or how many there are besides a few."""
+    more = len(names) - _NAMED
+    return listed(names) if more <= 0 else f"{listed(names[:_NAMED])} and {more} more"
+
+
+_NAMED = 3
+"""Nodes that the purpose of a round names."""
 
 
 def _open_links(fitted: Fit, confidence: float) -> Iterator[tuple[list[int], float]]:
