@@ -17,6 +17,7 @@ from fabbench.sweep.evidence import EvidenceWriter
 from fabbench.sweep.explained import Unexplained, accounted_for, slow_now_and_then, unexplained
 from fabbench.sweep.fit import SURE, TOLERANCE, Fit, FittedClass, below_best, fit
 from fabbench.sweep.groups import FEW, Grouping, valley
+from fabbench.sweep.held_out import holds
 from fabbench.sweep.rails import joined_by_rail, slow_rails
 from fabbench.sweep.readings import Flags, Readings
 from fabbench.sweep.values import Diagnosis, NodeGroup, Suspect, SuspectKind, pair_text
@@ -48,6 +49,7 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
     """Name what a fit shows to be bad, or possibly bad."""
     everything = [*_suspects(readings, fitted, confidence)]
     everything.sort(key=lambda each: -each.confidence)
+    shown = _groups_hold(fitted)
     certain = [each for each in everything if each.confidence >= confidence]
     contradiction = _contradiction(fitted, confidence, certain)
     path: list[Suspect] = []
@@ -55,7 +57,8 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
     if contradiction:
         certain = []
     else:
-        path += _slow_path(readings, fitted, confidence)
+        if shown:
+            path += _slow_path(readings, fitted, confidence)
         suspects += path
         suspects += slow_rails(fitted, confidence)
         suspects += joined_by_rail(certain)
@@ -65,8 +68,11 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
             explained.update(each.nodes)
     called_bad = {each.name for each in certain}
     rest = [each for each in everything if each.name not in called_bad]
-    groups = list(_groups(readings, fitted))
-    slow_groups = [*_slow_groups(readings, fitted, groups)]
+    groups: list[NodeGroup] = []
+    slow_groups: list[_SlowGroup] = []
+    if shown:
+        groups += _groups(readings, fitted)
+        slow_groups += _slow_groups(readings, fitted, groups)
     undecided = [each.suspect for each in slow_groups if not each.known]
     undecided += [each for each in rest if not explained.issuperset(each.nodes)]
     # Only a slow type that is known excuses its tests.
@@ -80,7 +86,7 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
     by_chance = _odd(readings, fitted, confidence, chance)
     if not (suspects or undecided or contradiction):
         contradiction = _too_noisy(fitted)
-    found = fitted.groups is not None and not fitted.groups.given
+    found = shown and fitted.groups is not None and not fitted.groups.given
     count = len(fitted.nodes)
     return Diagnosis(
         groups=groups,
@@ -94,12 +100,23 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         failed_once=any(each.tests.any_failed(each.row) for each in chance),
         differences=[each.suspect.evidence for each in slow_groups if each.known],
         required=confidence,
-        typicals=_typicals(readings, fitted),
+        typicals=_typicals(readings, fitted) if shown else {},
         spread=fitted.noise,
         tests=readings.count,
         nodes=tuple(readings.nodes),
         links=(len(np.unique(fitted.pairs.links(count))), math.comb(count, 2)),
     )
+
+
+def _groups_hold(fitted: Fit) -> bool:
+    """Return whether found groups also hold for pairs that they were not fitted to."""
+    if fitted.groups is None or fitted.groups.given:
+        return True
+    slower = [below_best(each, fitted.classes) for each in fitted.of_two()]
+    of_best = np.concatenate(slower)
+    pairs = fitted.pairs._replace(slower=of_best)
+    least = -1.5 * fitted.tolerated
+    return holds(fitted.groups, pairs, fitted.bad, fitted.slow, least)
 
 
 def _now_and_then(
@@ -296,15 +313,14 @@ def _too_noisy(fitted: Fit) -> str:
 
 
 def _groups(readings: Readings, fitted: Fit) -> Iterator[NodeGroup]:
-    """Yield the groups, with their figures if these can be compared."""
+    """Yield the groups, with the figures of what most of their tests measured."""
     groups = fitted.groups
     if groups is None:
         return
     pairs = fitted.pairs
     known = ~np.isnan(pairs.values)
     healthy = known & all_healthy(fitted.bad, pairs.members)
-    if fitted.measurements() > 1:  # Figures of different things cannot be compared
-        healthy &= False
+    healthy &= _of_most_measured(fitted)
     tested = np.unique(pairs.members[known])
     for number, name in enumerate(groups.names):
         own = (groups.of[pairs.members] == number).sum(axis=1)
@@ -321,6 +337,15 @@ def _groups(readings: Readings, fitted: Fit) -> Iterator[NodeGroup]:
             between=_median_figure(readings, fitted, to_others),
             pairs=(int(inside.sum()), int(to_others.sum())),
         )
+
+
+def _of_most_measured(fitted: Fit) -> Flags:
+    """Return the tests of pairs of what most tests measured: other figures cannot be compared."""
+    nothing = np.zeros(0, dtype=np.int64)
+    kinds = [each.tests.series % each.tests.kinds for each in fitted.of_two()]
+    kind = np.concatenate([nothing, *kinds])
+    times = np.bincount(kind, minlength=1)
+    return np.asarray(kind == times.argmax())
 
 
 def _median_figure(readings: Readings, fitted: Fit, tests: Flags) -> float | None:

@@ -283,6 +283,16 @@ class PairTests(NamedTuple):
     path: Floats
     """The logarithm by which the path between groups makes this test slower; negative."""
 
+    def only(self, chosen: Flags) -> "PairTests":
+        """Return some of the tests."""
+        return PairTests(
+            members=self.members[chosen],
+            values=self.values[chosen],
+            slower=self.slower[chosen],
+            between=self.between[chosen],
+            path=self.path[chosen],
+        )
+
     def links(self, count: int) -> Ints:
         """Return test → the number of its link, of so many nodes."""
         low = self.members.min(axis=1)

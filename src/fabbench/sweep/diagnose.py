@@ -105,7 +105,8 @@ class DiagnosePlanner(Planner):
             tests = tuple(plan.tests())
             if not tests:
                 return
-            yield Round(number=number, tests=tests, purpose=plan.purpose(len(tests)))
+            purpose = plan.purpose(len(tests))
+            yield Round(number=number, tests=tests, purpose=purpose)
 
 
 class _History:
@@ -195,9 +196,7 @@ class _Plan:
         self._doubtful: Flags = doubted
         self._unconfirmed: Flags = unconfirmed
         self._open: Flags = doubted | unconfirmed
-        self._left = int((most - beyond_screening)[doubted].sum())
-        self._left += int((_TELLING - beyond_screening)[unconfirmed].sum())
-        self._left += sum(_MAX_REPEATS - self._history.met(pair) for pair, _ in self._open_links)
+        self._left = self._tests_left(most, beyond_screening)
         """The most tests that may follow, with those of this round."""
         self._free: Flags = ~self._bad | self._open
         """Nodes that are not in a test of this round yet, except bad ones."""
@@ -229,19 +228,31 @@ class _Plan:
             found[node] |= chance >= confidence
         return found
 
+    def _tests_left(self, most: Ints, beyond_screening: Ints) -> int:
+        """Return the most tests that may be needed, of nodes and of pairs."""
+        of_doubted = most - beyond_screening
+        of_accused = _TELLING - beyond_screening
+        left = int(of_doubted[self._doubtful].sum())
+        left += int(of_accused[self._unconfirmed].sum())
+        for pair, _ in self._open_links:
+            left += max(_MAX_REPEATS - self._history.met(pair), 0)
+        return left
+
     def purpose(self, count: int) -> str:
         """Return what so many tests are for, and how many may follow."""
         aims: list[str] = []
         for verb, nodes in (("confirm", self._unconfirmed), ("decide", self._doubtful)):
-            names = [self._fit.nodes[node] for node in np.flatnonzero(nodes).tolist()]
-            if names:
+            numbers: list[int] = np.flatnonzero(nodes).tolist()
+            if numbers:
+                names = [self._fit.nodes[node] for node in numbers]
                 aims.append(f"{verb} {_few(names)}")
         if self._open_links:
             links = counted(len(self._open_links), "pair")
             aims.append(f"test {links} again")
         tests = counted(count, "test")
         most = counted(max(self._left - count, 0), "test")
-        return f"{tests} to {', '.join(aims)}; at most {most} after these"
+        what = ", ".join(aims) or "tell groups apart"
+        return f"{tests} to {what}; at most {most} after these"
 
     def _unplaced(self) -> Flags:
         """Return the nodes of which too few tests show that they are as fast as their group."""
@@ -323,7 +334,10 @@ class _Plan:
 def _few(names: Sequence[str]) -> str:
     """Return names, or how many there are besides a few."""
     more = len(names) - _NAMED
-    return listed(names) if more <= 0 else f"{listed(names[:_NAMED])} and {more} more"
+    if more <= 0:
+        return listed(names)
+    first = ", ".join(names[:_NAMED])
+    return f"{first} and {more} more"
 
 
 _NAMED = 3

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fabbench.model.messages import counted, quoted
-from fabbench.model.units import scale
+from fabbench.model.units import format_decimal, scale
 from fabbench.sweep.beliefs import all_healthy
 from fabbench.sweep.fit import Fit, FittedClass
 from fabbench.sweep.readings import Flags, Floats, Ints, Readings
@@ -120,9 +120,10 @@ class EvidenceWriter:
         across = pairs.values[fine & pairs.between]
         within = pairs.values[fine & ~pairs.between]
         crossing = counted(len(across), "pair")
-        slow = self._compared(across)
-        fast = self._compared(within)
-        return f"{crossing} between groups{slow}; {len(within)} within{fast}."
+        paths = [each.path for each in self._fit.of_two()]
+        factor = format_decimal(float(np.exp(-min(paths))), 1)
+        figures = self._compared(across, within)
+        return f"{crossing} between groups are {factor}x slower than {len(within)} within{figures}."
 
     def of_link(self, each: FittedClass, row: int) -> str:
         """Return the evidence against the link between the nodes of a pair."""
@@ -249,13 +250,12 @@ class EvidenceWriter:
             nodes += map(tuple, each.tests.members.tolist())
         return nodes
 
-    def _compared(self, values: Floats) -> str:
-        """Return the range of figures that can be compared with others; empty if they cannot."""
+    def _compared(self, across: Floats, within: Floats) -> str:
+        """Return, in parentheses, the ranges of two kinds; empty if they cannot be compared."""
         if self._fit.measurements() > 1:
             return ""
-        figures = self._range(values)
         unit = self._scale.unit
-        return f": {figures} {unit}"
+        return f" ({self._range(across)} {unit}; within {self._range(within)})"
 
     def _range(self, values: Floats) -> str:
         """Return the range of figures to the two digits that noise allows."""

@@ -319,7 +319,7 @@ def _not_of_links(pairs: PairTests, classes: Iterable[FittedClass]) -> PairTests
         return pairs
     members = map(tuple, pairs.members.tolist())
     left = np.array([pair not in bad for pair in members])
-    return PairTests(*(values[left] for values in pairs))
+    return pairs.only(left)
 
 
 def _score(classes: Sequence[FittedClass], settled: _Settled, groups: Grouping | None) -> float:

@@ -183,3 +183,23 @@ def test_a_sweep_that_was_cut_off_goes_on_alike() -> None:
         assert left is not None
         assert left.tests[0] == results[kept].test
         assert left.number == results[kept].round
+
+
+def test_a_round_says_what_it_is_for_and_how_many_tests_may_follow() -> None:
+    cluster = Cluster(named(8), {"node-5": 0.75}, noise=0.02)
+    planner = DiagnosePlanner(cluster.nodes, BUSBW)
+    purposes: list[str] = []
+    while (each := planner.next_round()) is not None:
+        purposes += [each.purpose]
+        for test in each.tests:
+            planner.add(cluster.measure(test, each.number))
+    confirming = [each for each in purposes if "confirm node-5" in each]
+    assert confirming == purposes[-3:]
+    assert confirming[-1].endswith("at most 0 tests after these")
+
+
+def test_a_nic_that_is_bad_is_confirmed_by_three_tests() -> None:
+    nics = [f"mlx5_{number}" for number in range(4)]
+    cluster = Cluster(named(8), bad_nics={("node-3", "mlx5_1"): 0.6}, nics=nics, noise=0.02)
+    assert found(cluster) == {("nic", "node-3:mlx5_1")}
+    assert cluster.tests <= 28 + 3

@@ -1,0 +1,80 @@
+"""Do groups hold for pairs that they were not fitted to? Else noise made them."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from fabbench.sweep.beliefs import PairTests, all_healthy
+from fabbench.sweep.groups import Grouping, proposals
+from fabbench.sweep.readings import Flags, Floats, Ints
+
+_FOLDS = 5
+"""Each fifth of the pairs is held out once."""
+_BETTER = 3.0
+"""By how much groups must predict held-out tests better than their rate, as a log-likelihood."""
+_ENOUGH = 10
+"""Of fewer pairs nothing can be held out."""
+
+
+def holds(groups: Grouping, pairs: PairTests, bad: Floats, slow: float, least: float) -> bool:
+    """Return whether groups that are fitted to a part of the pairs tell which of the rest are slow.
+
+    `pairs`: relative to the fastest; `slow`: the logarithm below which a test is slow; `least`:
+    the least difference between fast and slow pairs.
+    """
+    healthy = all_healthy(bad, pairs.members) & np.isfinite(pairs.slower)
+    tests = pairs.only(healthy)
+    count = len(groups.of)
+    links, numbers = np.unique(tests.links(count), return_inverse=True)
+    if len(links) < _ENOUGH:
+        return True
+    chance = np.random.default_rng(0)
+    fold_of: Ints = chance.permutation(len(links)) % _FOLDS
+    folds = fold_of[numbers]
+    gain = 0.0
+    for fold in range(_FOLDS):
+        gain += _gain(groups, tests, folds == fold, slow, least)
+    return gain > _BETTER
+
+
+def _gain(groups: Grouping, tests: PairTests, held_out: Flags, slow: float, least: float) -> float:
+    """Return how much better groups of the other tests predict those that are held out."""
+    others = tests.only(~held_out)
+    refitted = _like(groups, proposals(others, slow, least, len(groups.of)))
+    if refitted is None:
+        return 0.0
+    is_slow = tests.slower < slow
+    path = _paths(refitted, tests.members)
+    rate = _rate(is_slow[~held_out])
+    gain = 0.0
+    for kind in np.unique(path).tolist():
+        of_kind = path == kind
+        predicted = _rate(is_slow[~held_out & of_kind])
+        measured = is_slow[held_out & of_kind]
+        slow_tests = int(measured.sum())
+        fast_tests = len(measured) - slow_tests
+        gain += slow_tests * math.log(predicted / rate)
+        gain += fast_tests * math.log((1 - predicted) / (1 - rate))
+    return gain
+
+
+def _like(groups: Grouping, found: Iterator[Grouping]) -> Grouping | None:
+    """Return the groups of the same kind as others; None: there are none."""
+    alike: Sequence[Grouping] = [each for each in found if each.apart == groups.apart]
+    return alike[0] if alike else None
+
+
+def _paths(groups: Grouping, members: Ints) -> Ints:
+    """Return test → a number: the slowest type that takes part, or whether it crosses groups."""
+    of = groups.of[members]
+    first, second = of.T
+    if groups.apart:
+        return np.asarray(of.max(axis=1))
+    return np.asarray(first != second)
+
+
+def _rate(flags: Flags) -> float:
+    """Return how many are slow, of few neither none nor all."""
+    slow = float(flags.sum())
+    return (slow + 0.5) / (len(flags) + 1)
