@@ -66,7 +66,7 @@ def judge(
         facts=facts,
         findings=(
             *(each for each in record.findings if each.code != "counters"),
-            *_remarks(record, proof),
+            *_remarks(record, proof, ending),
         ),
         damaged=tuple(record.damaged),
         points=record.points,
@@ -107,7 +107,11 @@ def _failures(record: Record, ending: Ending | None) -> Iterator[Verdict]:
         if error.code not in _CARRIERS:
             yield Outcome.FAILED, error.meaning
     if ending and ending.status:
-        yield Outcome.FAILED, f"The benchmark exited with status {ending.status}."
+        yield Outcome.FAILED, _by_status(ending)
+
+
+def _by_status(ending: Ending) -> str:
+    return f"The benchmark exited with status {ending.status}."
 
 
 def _errors(record: Record) -> list[Finding]:
@@ -186,8 +190,8 @@ def _gaps(record: Record, ending: Ending | None) -> Iterator[str]:
             else "no benchmark output was found"
         )
         yield f"No row was read: {where}."
-    elif not any(point.metrics for point in record.points):
-        yield "No row has a usable value."
+    elif not any(point.metrics for point in _headline_points(record.points)):
+        yield f"No row has a usable value{_why_unmeasured(record)}."
     if record.finished is False:
         yield "The output ends before the benchmark's own closing lines."
     if record.incomplete:
@@ -195,6 +199,18 @@ def _gaps(record: Record, ending: Ending | None) -> Iterator[str]:
     if missing := _unmeasured(record, ending):
         sizes = ", ".join(map(format_size, missing))
         yield f"Planned but not measured: {sizes}."
+
+
+def _headline_points(points: Sequence[Point]) -> list[Point]:
+    """Return the points of which a headline is made: of a pair's, those of its client."""
+    of_client = [point for point in points if point.labels.get("side") == "client"]
+    return of_client or [*points]
+
+
+def _why_unmeasured(record: Record) -> str:
+    """Return what the program itself said of that, as the end of a sentence."""
+    said = [each.line for each in record.findings if each.code == "clock-unmeasured"]
+    return f": {said[0]}" if said else ""
 
 
 def _damage(record: Record) -> str:
@@ -331,7 +347,7 @@ def _system(record: Record, proof: Proof | None) -> "System | None":
     return found if found is not None and found.is_ec2 else None
 
 
-def _remarks(record: Record, proof: Proof | None) -> Iterator[Finding]:
+def _remarks(record: Record, proof: Proof | None, ending: Ending | None) -> Iterator[Finding]:
     """Yield what the facts of any benchmark show, and what was requested says of them."""
     facts = record.facts
     transport = facts.get("transport")
@@ -339,7 +355,7 @@ def _remarks(record: Record, proof: Proof | None) -> Iterator[Finding]:
         yield from _unchecked_nics(record)
     if transport == "libfabric-tcp" and not (proof and proof.fabric == "ofi-tcp"):
         yield finding("provider-not-efa", record.evidence.get("provider", ""))
-    explained = _explanations(record)
+    explained = _explanations(record, ending)
     yield from explained.values()
     codes = explained.keys() | {each.code for each in record.findings}
     if transport in {"efa", "ib", "gib"} and "gdr-disabled" not in codes:
@@ -367,11 +383,12 @@ def _unchecked_nics(record: Record) -> Iterator[Finding]:
         yield finding("nics-unchecked", line, nics=counted(nics, "EFA NIC"))
 
 
-def _explanations(record: Record) -> dict[str, Finding]:
+def _explanations(record: Record, ending: Ending | None) -> dict[str, Finding]:
     """Return what the reasons of a failure show, without what its lines showed, by code."""
     known = {each.code for each in record.findings}
     shown: dict[str, Finding] = {}
-    for each in told(record.failures):
+    by_status = [_by_status(ending)] if ending and ending.status else []
+    for each in told([*record.failures, *by_status]):
         if each.code not in known:
             shown.setdefault(each.code, each)
     return shown

@@ -3,7 +3,8 @@
 `fatal.toml` is one table for all benchmarks and launchers, and stands before them: a line that it
 knows is no row, and a run with one is never ok, wherever the line stands.
 
-`causes.toml` has what single lines show, and what to do: a record for each cause.
+`causes.toml` has what single lines show, and what to do: a record for each cause. Its marks
+`hardware` and `infrastructure` say what has to be mended; else it is software.
 """
 
 import re
@@ -16,6 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from fabbench.model import records
+from fabbench.model.errors import Fault, gravest
 from fabbench.model.literals import may_match, needed_texts, prefilter, required_literals
 from fabbench.model.log import Finding, Log, Severity
 from fabbench.model.messages import LONGEST_QUOTE
@@ -248,6 +250,16 @@ class KnownError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return Severity.ERROR
         return next((each for each in Severity if each.value in self.marks), Severity.WARNING)
 
+    @property
+    def fault(self) -> Fault | None:
+        """What has to be mended; None: what follows from another cause, or explains nothing."""
+        if self.marks & {"effect", "remark"}:
+            return None
+        for each in Fault:
+            if each.value in self.marks:
+                return each
+        return Fault.SOFTWARE if self.severity is Severity.ERROR else None
+
     def finding(self, line: str, **words: object) -> Finding:
         """Return the finding for a line; `words` fill in the texts."""
         meaning, advice = (
@@ -355,6 +367,14 @@ def exit_status(text: str) -> int | None:
 
 
 _RANKS = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
+
+
+def fault_of(log: Log) -> Fault | None:
+    """Return what has to be mended where a log is not ok; None: nothing says it."""
+    if log.lost:
+        return Fault.INFRASTRUCTURE
+    known = (by_code().get(each.code) for each in log.findings)
+    return gravest(error.fault for error in known if error)
 
 
 class Cause(NamedTuple):

@@ -5,12 +5,12 @@ yielded as they come. So a log of pairs that ran concurrently reads like any oth
 """
 
 import random
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from typing import TypeAlias
 
+from fabbench.execution.awake import awake_s
 from fabbench.execution.mpirun import mpirun
 from fabbench.execution.session import (
     CLOSING_S,
@@ -83,7 +83,7 @@ class _Pair:
         """Record how a side ended, and how long the other may keep running."""
         self._ended.append(status)
         rest_s = PARTNER_S if self.failed else CLOSING_S
-        self.partner_deadline = time.monotonic() + rest_s
+        self.partner_deadline = awake_s() + rest_s
         if self.over:
             self.status = self.failed or 0
 
@@ -111,7 +111,7 @@ class Pairs:
             self._pairs = [_Pair(step) for step in self._steps]
             yield from self._begin()
             with open_session(replace(self._steps[0], files=files)) as session:
-                deadline = time.monotonic() + self._timeout_s
+                deadline = awake_s() + self._timeout_s
                 self._start_servers(session)
                 early = self._until_ready(session, deadline)
                 if any(map(_is_port_taken, early)):
@@ -209,7 +209,7 @@ class Pairs:
 
     def _blame(self, late: TimedOutError, deadline: float) -> None:
         """Record which sides were late: if there are any, those that outlasted their partners."""
-        now = time.monotonic()
+        now = awake_s()
         pairs = [pair for pair in self._pairs if not pair.over]
         why = str(late)
         if now < deadline and not isinstance(late, FloodedError):
@@ -340,7 +340,7 @@ class _Mpi:
         with open_session(step) as session:
             command = mpirun(step, session.mpi_hosts())
             launched = session.exec(command.filled(session.folder))
-            deadline = time.monotonic() + step.timeout_s
+            deadline = awake_s() + step.timeout_s
             try:
                 for output in session.lines(deadline=deadline, silence_s=step.silence_s):
                     if output.text is not None:

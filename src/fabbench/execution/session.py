@@ -2,11 +2,11 @@
 
 import os
 import shlex
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from importlib.resources import files
 from typing import NamedTuple, Protocol
 
+from fabbench.execution.awake import awake_s
 from fabbench.execution.mpirun import MpiHosts
 from fabbench.model.errors import RequestError
 from fabbench.model.plan import Command
@@ -63,8 +63,8 @@ class TimedOutError(Exception):
 
 
 def raise_when_late(heard: float, silence_s: float | None, deadline: float | None) -> None:
-    """Raise TimedOutError at `deadline` or `silence_s` after `heard` (both time.monotonic())."""
-    now = time.monotonic()
+    """Raise TimedOutError at `deadline` or `silence_s` after `heard` (both `awake_s()`)."""
+    now = awake_s()
     if deadline is not None and now >= deadline:
         raise TimedOutError(TIME_UP)
     if silence_s is not None and now - heard >= silence_s:
@@ -141,7 +141,7 @@ class Session(Protocol):
         """Yield the lines of all programs as they come, and the end of each, until all have ended.
 
         `until` is called many times a second; once it is true, this returns. Raise TimedOutError if
-        nothing was printed for `silence_s`, or at `deadline` (of time.monotonic()). Raise
+        nothing was printed for `silence_s`, or at `deadline` (of `awake_s()`). Raise
         MachineError if a host is lost.
         """
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
+from typing import TypeAlias
 
 from fabbench.catalog.images import program_folders
 from fabbench.hosts.check.model import HostChecks
@@ -84,6 +85,21 @@ def loaded(inventory: Inventory, variants: Sequence[Variant]) -> Iterator[str]:
 def programs(needs: Needs) -> tuple[str, ...]:
     """Return the names of the programs that hosts are to report."""
     return (*needs.programs, MPIRUN) if needs.mpi else needs.programs
+
+
+Probes: TypeAlias = Mapping[str, Probe]
+"""Host → what it reported."""
+
+
+def missing_programs(probes: Probes, needed: Mapping[str, Needs]) -> list[str]:
+    """Return which of some programs hosts lack, as sentences; `needed`: program → what needs it."""
+    sentences: list[str] = []
+    for name, needs in needed.items():
+        lacking = [host for host, probe in probes.items() if name in probe.missing]
+        if lacking:
+            where = compress_hostlist(lacking)
+            sentences.append(f"{name} not found on {where}. Install it: {needs.install}.")
+    return sentences
 
 
 def inventory(target: Target, probes: Mapping[str, Probe], needs: Needs) -> Inventory:

@@ -308,6 +308,8 @@ class Launcher(ABC):
 
     options: type[LauncherOptions] = LauncherOptions  # A package has them as ``OPTIONS``
     has_deep_check: bool = False  # Whether a `deep` `examine` starts pods or a job
+    deep_before_tests: bool = False
+    """Whether a deep `examine` is worth its time before tests: it waits in no queue."""
     # Whether programs get fabbench's values of `Target.inherited`, not by way of a command line
     inherits: bool = False
     open_starts_nothing: bool = False

@@ -1,6 +1,7 @@
 """Errors, each with a message and an exit status. Only `cli` turns them into output."""
 
-from enum import IntEnum
+from collections.abc import Iterable
+from enum import IntEnum, StrEnum
 
 from fabbench.model.compat import override
 
@@ -28,6 +29,22 @@ _ORDER = (
     Exit.BAD_ANSWER,
     Exit.FINE,
 )
+
+
+class Fault(StrEnum):
+    """What has to be mended after a failure, the gravest first: for schedulers."""
+
+    HARDWARE = "hardware"
+    INFRASTRUCTURE = "infrastructure"
+    """A host that is lost or cannot be written to, or the network between hosts."""
+    SOFTWARE = "software"
+    """What is installed, or how it is called: no reboot mends it."""
+
+
+def gravest(faults: Iterable[Fault | None]) -> Fault | None:
+    """Return the gravest of faults; None: there are none."""
+    order = [*Fault]
+    return min(filter(None, faults), key=order.index, default=None)
 
 
 def worst(*statuses: Exit) -> Exit:

@@ -114,6 +114,15 @@ class Plan:
     executions: tuple[Execution, ...]
     hosts: int = 1
 
+    @property
+    def longest_s(self) -> float:
+        """The seconds that all executions take if each step takes its whole limit."""
+        total_s = 0.0
+        for each in self.executions:
+            limits = [step.timeout_s for step in each.steps]
+            total_s += max(limits) if each.together else sum(limits)
+        return total_s
+
 
 def _folders(text: str) -> tuple[str, ...]:
     """Return the absolute paths in a text like PATH; raise ValueError."""

@@ -48,6 +48,7 @@ echo "fabbench-agent: here"
 
 case $mode in
 start) # LEASE PARENT NAME…: as for keep; variables to look for
+    setsid true || fail no-setsid
     : >"$folder/beat"
     : >"$folder/kept"
     trap '' HUP

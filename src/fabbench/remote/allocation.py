@@ -1,10 +1,13 @@
 """Hosts that a user names: connected, probed, and with the agent on each, to run on."""
 
 import contextlib
+import logging
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from dataclasses import replace
+from itertools import chain
+from typing import TypeAlias, TypeVar
 
 from fabbench.catalog.images import with_libraries
 from fabbench.execution.worker_pool import map_hosts, require_all
@@ -13,6 +16,7 @@ from fabbench.hosts.probe import probe_arguments, read_probe, script
 from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
+from fabbench.model.messages import listed
 from fabbench.model.plan import DEFAULT_VARIANT, Variant
 from fabbench.remote import SshOptions
 from fabbench.remote.host import RemoteHost
@@ -25,6 +29,7 @@ OnProgress: TypeAlias = Callable[[int], None]
 """Gets the number of hosts done."""
 _PROBE_S = 60.0
 _MAX_SHOWN = 5
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -90,6 +95,32 @@ def probe(
     return read_probe(done.out)
 
 
+Results: TypeAlias = Mapping[str, T | MachineError]
+"""Host → what a step of opening it returned, or why it failed."""
+
+
+def usable(results: Results[T], needs: Needs) -> dict[str, T]:
+    """Return the hosts of which a step of opening them succeeded.
+
+    Of hosts that may be divided, those that can be used are enough. Raise MachineError otherwise.
+    """
+    lost = failures(results)
+    fine = {name: one for name, one in results.items() if name not in lost}
+    fewest = 1 if needs.optional else 2
+    if needs.divided and len(fine) >= fewest:
+        return require_all(fine)
+    return require_all(results)
+
+
+def failures(results: Mapping[str, object]) -> dict[str, str]:
+    """Return the hosts of which a step of opening them failed → why."""
+    lost: dict[str, str] = {}
+    for name, result in results.items():
+        if isinstance(result, MachineError):
+            lost[name] = str(result)
+    return lost
+
+
 @contextlib.contextmanager
 def hold(
     inventory: Inventory,
@@ -101,6 +132,8 @@ def hold(
 ) -> Iterator[RemoteAllocation]:
     """Run the agent on all machines, and clean up at the end. Raise MachineError if any is left.
 
+    Where hosts may be divided, one on which it does not start is left out.
+
     `connections`: name of each host, in the inventory's order → its connection; one alone is that
     of all hosts. See `RemoteHost` for the rest.
     """
@@ -111,7 +144,10 @@ def hold(
     ]
     try:
         by_name = {machine.name: machine for machine in machines}
-        require_all(map_hosts(by_name, RemoteHost.start))
+        lost = _start_agents(by_name, needs)
+        machines = [each for each in machines if each.name not in lost]
+        inventory = without(inventory, lost)
+        _warn_of_others(machines)
         with _agent(inventory, machines, needs) as agent:
             hosts_each = len(inventory.hosts) // len(machines)
             remotes = tuple(machines) * hosts_each
@@ -120,6 +156,11 @@ def hold(
         for sentence in _clean_up(machines):
             error.add_note(sentence)
         raise
+    _require_clean(machines)
+
+
+def _require_clean(machines: Sequence[RemoteHost]) -> None:
+    """Remove everything. Raise HostGoneError for a host that is gone, MachineError for the rest."""
     leftovers = _clean_up(machines)
     for machine in machines:
         if isinstance(machine.lost, HostGoneError):
@@ -127,6 +168,40 @@ def hold(
     if leftovers:
         raise MachineError(
             " ".join(leftovers[:_MAX_SHOWN]), hint="Look for it there, and stop or remove it."
+        )
+
+
+def _start_agents(machines: Mapping[str, RemoteHost], needs: Needs) -> Mapping[str, str]:
+    """Start the agent on machines, and return those that are left out → why.
+
+    Raise MachineError if the others are not enough.
+    """
+    started = map_hosts(machines, RemoteHost.start)
+    usable(started, needs)
+    lost = failures(started)
+    _clean_up([machines[name] for name in lost])
+    return lost
+
+
+def without(inventory: Inventory, lost: Mapping[str, str]) -> Inventory:
+    """Return the inventory without hosts that cannot be used: name → why."""
+    if not lost:
+        return inventory
+    names = [host.name for host in inventory.hosts]
+    left = [at for at, name in enumerate(names) if name not in lost]
+    unreachable = {**inventory.unreachable, **lost}
+    return replace(inventory.part(left), unreachable=unreachable)
+
+
+def _warn_of_others(machines: Sequence[RemoteHost]) -> None:
+    """Notify the user of other runs of fabbench on the machines."""
+    busy = [each for each in machines if each.others]
+    if busy:
+        names = listed([each.name for each in busy])
+        others = set(chain.from_iterable(each.others for each in busy))
+        users = ", ".join(sorted(others))
+        logging.getLogger(__name__).warning(
+            "Warning: fabbench already runs on %s (as %s): both get worse figures.", names, users
         )
 
 

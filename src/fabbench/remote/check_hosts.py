@@ -15,18 +15,20 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from fabbench.execution.worker_pool import map_hosts
-from fabbench.hosts.check import Connection, HostRelations
+from fabbench.hosts.check import Connection, HostRelations, Opening
 from fabbench.hosts.discover import inventory
 from fabbench.hosts.probe import read_probe, script
 from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Needs, Target
+from fabbench.remote.host import RemoteHost, UnwritableError
 from fabbench.remote.transport import LostError, ProcessStream, Transport
 
 _START_S = 20.0
 _SHELL_S = 20.0
 _PROBE_S = 60.0
 _READY = "fabbench ready"
+_CLOCK = "fabbench clock"
 _LAST = "end\t"
 _TRIED = re.compile(r"tried (\d{1,9}) ?(.*)")
 _TRY_S = 8.0  # Longer than connect_probe.py's timeout for connections
@@ -38,6 +40,8 @@ class ProbedHost:
 
     probe: Probe
     shell: ProcessStream
+    clock_s: float | None = None
+    """By how many seconds its clock is surely ahead of this machine's; None: not known."""
 
 
 def pairs(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -160,7 +164,11 @@ def host_relations(target: Target, probed: Mapping[str, ProbedHost]) -> HostRela
         others = [other for other in probed if other != name]
         for other in others:
             connections |= dict.fromkeys(_both_ways(name, other), failed)
-    return HostRelations(addresses=addresses, connections=connections)
+    clocks: dict[str, float] = {}
+    for name, each in probed.items():
+        if each.clock_s is not None:
+            clocks[name] = each.clock_s
+    return HostRelations(addresses=addresses, connections=connections, clocks=clocks)
 
 
 def _without_address(name: str, found: str | MachineError) -> Connection:
@@ -168,6 +176,31 @@ def _without_address(name: str, found: str | MachineError) -> Connection:
     if isinstance(found, MachineError):
         return Connection(made=False, why=in_one_line(found))
     return Connection(made=None, why=f"{name} did not report its address")
+
+
+def try_to_open(connections: Mapping[str, Transport]) -> dict[str, Opening]:
+    """Start the agent on hosts, as a run does, and remove it: name → what became of it."""
+    token = secrets.token_hex(6)
+    hosts = {
+        name: RemoteHost(name, each, token=token, lost_after_s=_PROBE_S)
+        for name, each in connections.items()
+    }
+    results = map_hosts(hosts, _start_and_clean)
+    return {name: _opening(result) for name, result in results.items()}
+
+
+def _start_and_clean(host: RemoteHost) -> None:
+    try:
+        host.start()
+    finally:
+        host.clean()
+
+
+def _opening(result: MachineError | None) -> Opening:
+    if result is None:
+        return Opening()
+    writes = not isinstance(result, UnwritableError)
+    return Opening(writes=writes, starts=False, why=in_one_line(result) + ".")
 
 
 def probe_in_shell(connection: Transport, host: str, arguments: Sequence[str]) -> ProbedHost:
@@ -185,10 +218,24 @@ def probe_in_shell(connection: Transport, host: str, arguments: Sequence[str]) -
             hint="The user needs a login shell, and sh in its PATH. Its home or startup files may "
             "be hanging.",
         )
-    _send(shell, script())
     noise.remove(_READY)
+    clock_s = _ahead_s(shell, host)
+    _send(shell, script())
     answer = shell.answer(host, _PROBE_S, last=_LAST)
-    return ProbedHost(read_probe([*noise, *answer]), shell)
+    return ProbedHost(read_probe([*noise, *answer]), shell, clock_s)
+
+
+def _ahead_s(shell: ProcessStream, host: str) -> float | None:
+    """Return by how many seconds a host's clock is surely ahead of this one; None: not known."""
+    before = time.time()
+    _send(shell, f"echo {_CLOCK} $(date +%s.%N)\n")
+    answer = shell.answer(host, _SHELL_S, last=_CLOCK)
+    after = time.time()
+    try:
+        there = float(answer[-1].removeprefix(_CLOCK))
+    except (IndexError, ValueError):
+        return None
+    return max(there - after, 0.0) + min(there - before, 0.0)
 
 
 def in_one_line(error: MachineError) -> str:

@@ -16,7 +16,14 @@ from typing import TypeVar
 from fabbench.counters.snapshot import SNAPSHOT
 from fabbench.execution.session import FORWARDED, end_programs_script
 from fabbench.model.errors import MachineError
-from fabbench.remote.transport import Done, HostGoneError, LostError, ProcessStream, Transport
+from fabbench.remote.transport import (
+    Done,
+    HostGoneError,
+    LostError,
+    ProcessStream,
+    SilentHostError,
+    Transport,
+)
 
 _LEASES = 2
 """How long a host waits for fabbench, as a multiple of how long fabbench waits for the host."""
@@ -28,18 +35,26 @@ _AGAIN_S = 0.5
 AGENT_PREFIX = "fabbench-agent: "
 FLOODED = f"{AGENT_PREFIX}flooded"  # What `watch` prints for a file that is too large
 HERE = f"{AGENT_PREFIX}here"  # The agent's first line; anything before it is from the login shell
+_RUNS_NOTHING = "runs-nothing"
 # An agent that arrived incomplete, or cannot start, leaves no directory: nothing would ever remove
-# it.
+# it. A program there may be what a benchmark compiles as it runs.
 _PUT = (
     'size=$1; shift; umask 077; mkdir "$1" && { timeout 60 cat >"$1/agent" && '
-    '[ "$(wc -c <"$1/agent")" -eq "$size" ] && sh "$1/agent" start "$@" || '
+    '[ "$(wc -c <"$1/agent")" -eq "$size" ] && printf "#!/bin/sh\\n" >"$1/program" && '
+    f'chmod 700 "$1/program" && {{ "$1/program" || {{ echo {AGENT_PREFIX}{_RUNS_NOTHING} >&2; '
+    'false; }; } && sh "$1/agent" start "$@" || '
     '{ status=$?; rm -rf "$1"; exit "$status"; }; }'
 )
+_UNWRITABLE = ("no-room", "No space left", "Read-only file system", "Input/output error")
 _STARTING_S = 30.0
 _CLEANING_S = 30.0
 _GONE_S = 10.0  # How long it may take until it is known that a host no longer exists
 
 T = TypeVar("T")
+
+
+class UnwritableError(MachineError):
+    """Nothing can be written on a host."""
 
 
 def agent_script() -> str:
@@ -239,7 +254,8 @@ class RemoteHost:
             silent_s = asked - self._last_answer
             if silent_s > self._lost_after_s:
                 cause = f" {self._why}" if self._why else ""
-                self.lost = MachineError(
+                self.lost = SilentHostError(
+                    self.name,
                     f"No answer from {self.name} for {silent_s:.0f} s; giving up.{cause}",
                     hint="Check that the host and its network are up. Anything left there stops "
                     f"on its own {self.lease_s} s after losing contact with fabbench.",
@@ -267,9 +283,20 @@ class RemoteHost:
         last = [*stderr][-3:]
         words = " ".join(line.removeprefix(AGENT_PREFIX) for line in last)
         if "no-room" in words or "No space left" in words:
-            return MachineError(
+            return UnwritableError(
                 f"No space left in {self.folder} on {self.name}, where program output is kept.",
-                hint=f"Free some space in /tmp on {self.name}.",
+                hint=f"Free some space in /tmp on {self.name}, or some files (df -i).",
+            )
+        if any(each in words for each in _UNWRITABLE):
+            why = last[-1]
+            return UnwritableError(
+                f"The folder /tmp on {self.name} cannot be written to: {why}.",
+                hint="A disk that fails becomes read-only: see dmesg there.",
+            )
+        if _RUNS_NOTHING in words:
+            return MachineError(
+                f"The folder /tmp on {self.name} runs no programs: it is mounted with noexec.",
+                hint=f"Allow it there: mount -o remount,exec /tmp on {self.name}.",
             )
         said = words or "no output"
         return MachineError(f"fabbench's agent on {self.name} exited {how}: {said}.")

@@ -7,13 +7,13 @@ import contextlib
 import itertools
 import re
 import threading
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import TracebackType
 from typing import Self
 
+from fabbench.execution.awake import awake_s
 from fabbench.execution.mpirun import MpiHosts
 from fabbench.execution.runner import run_steps
 from fabbench.execution.session import (
@@ -257,7 +257,7 @@ class RemoteSession(Session):
         self._watched: list[WatchedFiles] = []
         self._listening: dict[tuple[str, int], threading.Event] = {}
         self._left = threading.Event()
-        self._last_output = self._asked = time.monotonic()
+        self._last_output = self._asked = awake_s()
         self._has_ranks = False
         self.folder = f"{held.remotes[0].folder}/s{self._number}"
 
@@ -336,7 +336,7 @@ class RemoteSession(Session):
         started = RemoteProcess(command.role or first, remote, number, words)
         self._programs.append(started)
         started.start(self._queue)
-        self._last_output = time.monotonic()
+        self._last_output = awake_s()
         return started
 
     @override
@@ -380,11 +380,11 @@ class RemoteSession(Session):
         """End all programs of the session, and return their last output: the rest was consumed."""
         self._end_programs()
         last: list[Output] = []
-        deadline = time.monotonic() + _LAST_S
+        deadline = awake_s() + _LAST_S
         # The output is kept, and why it ends is known.
         with contextlib.suppress(MachineError, FloodedError):
             while any(program.status is None for program in programs):
-                if time.monotonic() >= deadline:
+                if awake_s() >= deadline:
                     break
                 last += self._next(_WAKE_S)
                 if len(last) > _MAX_LAST_LINES:
@@ -403,7 +403,7 @@ class RemoteSession(Session):
         item = self._queue.get(wait_s)
         if item is None:
             return []
-        self._last_output = time.monotonic()
+        self._last_output = awake_s()
         if item.program is not None and item.status is not None:
             item.program.status = item.status
             return [Output(item.program, None)]
@@ -417,8 +417,8 @@ class RemoteSession(Session):
         self._left.set()
         for watched in self._watched:
             watched.end()
-        self._last_output = time.monotonic()
-        while time.monotonic() - self._last_output < _LAST_S:
+        self._last_output = awake_s()
+        while awake_s() - self._last_output < _LAST_S:
             over = all(watched.over.is_set() for watched in self._watched)
             outputs = self._next(0 if over else _POLL_S)
             yield from outputs
@@ -436,7 +436,7 @@ class RemoteSession(Session):
 
     def _tick(self) -> None:
         """Check for new debug files, more often while ranks start, and end an mpirun that hangs."""
-        started = time.monotonic()
+        started = awake_s()
         tick_s = _FAST_TICK_S
         while not self._left.wait(tick_s):
             for watched in self._watched:
@@ -446,7 +446,7 @@ class RemoteSession(Session):
                     program.hung_after_exit = True
                     self._queue.put(Item(program, [HUNG_AFTER_EXIT]))
                 self._end_programs()
-            starting = time.monotonic() - started < _FAST_PHASE_S
+            starting = awake_s() - started < _FAST_PHASE_S
             tick_s = _FAST_TICK_S if starting else _SLOW_TICK_S
 
     def _has_hung(self) -> bool:
@@ -455,7 +455,7 @@ class RemoteSession(Session):
         Open MPI 5.0's prterun does so about once in fifty launches. Waited for until the silence
         counts as a fault, a complete table would be worthless.
         """
-        now = time.monotonic()
+        now = awake_s()
         if not self._has_ranks or now - max(self._last_output, self._asked) < _QUIET_S:
             return False
         self._asked = now

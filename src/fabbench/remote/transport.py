@@ -31,6 +31,14 @@ class HostGoneError(MachineError):
     """The host no longer exists and will not come back: its pod has ended, or was removed."""
 
 
+class SilentHostError(MachineError):
+    """A host does not answer any more, and was given up."""
+
+    def __init__(self, host: str, message: str, *, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.host = host
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     """A program that ran to its end."""

@@ -9,7 +9,7 @@ from secrets import token_hex
 from typing import Any
 
 from fabbench import __version__
-from fabbench.model.errors import Exit
+from fabbench.model.errors import Exit, Fault, gravest
 from fabbench.model.hosts import Host
 from fabbench.model.log import METRICS
 from fabbench.model.messages import counted
@@ -81,6 +81,9 @@ class RungResult:
     bad: Mapping[str, str] = field(default_factory=dict)  # Node, NIC, link or group → why it is bad
     # Of these, the nodes that later rungs leave out → why
     nodes: Mapping[str, str] = field(default_factory=dict)
+    # Nodes that later rungs leave out although nothing says that they are bad → why
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    fault_class: Fault | None = None  # What has to be mended, unless it passed; None: not known
     figures: tuple[RungFigure, ...] = ()
     limits: tuple[str, ...] = ()  # What the figures were judged by, besides those of other nodes
     fabric: str = ""  # What carried the data, as proven
@@ -135,6 +138,29 @@ class Certificate:
         for rung in reversed(self.rungs):
             reasons.update(rung.nodes)
         return reasons
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Nodes that rungs leave out, bad or not → why."""
+        others: dict[str, str] = {}
+        for rung in reversed(self.rungs):
+            others |= rung.left_out
+        return {**others, **self.bad_nodes}
+
+    @property
+    def to_cordon(self) -> Mapping[str, str]:
+        """Bad nodes that being out of service helps → why: no reboot mends software."""
+        return {
+            name: why
+            for rung in reversed(self.rungs)
+            if rung.fault_class is not Fault.SOFTWARE
+            for name, why in rung.nodes.items()
+        }
+
+    @property
+    def fault_class(self) -> Fault | None:
+        """What has to be mended: where something is bad that, else where nothing is certain."""
+        return gravest(each.fault_class for each in self.rungs if each.state is self.state)
 
     @property
     def untested(self) -> Mapping[str, str]:
@@ -231,7 +257,7 @@ def _tables(certificate: Certificate) -> Iterator[Table]:
     )
     cordons: list[tuple[str, str]] = []
     for by in CORDON:
-        for node, why in certificate.bad_nodes.items():
+        for node, why in certificate.to_cordon.items():
             cordons.append((node, cordon_command(by, node, why)))
     for title, name, told in (
         ("Bad", "why", certificate.bad.items()),
@@ -256,7 +282,9 @@ def certificate_document(certificate: Certificate) -> dict[str, Any]:
     import msgspec
 
     plain: dict[str, Any] = msgspec.to_builtins(certificate)
-    answer = {name: getattr(certificate, name) for name in ("verdict", "bad", "untested")}
+    answer = {
+        name: getattr(certificate, name) for name in ("verdict", "fault_class", "bad", "untested")
+    }
     return {"format": plain.pop("format"), **answer, **plain}
 
 

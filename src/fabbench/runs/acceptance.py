@@ -10,7 +10,7 @@ import math
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import InitVar, dataclass, replace
@@ -21,7 +21,8 @@ from threading import Event
 from typing import Any, cast
 
 from fabbench.benchmarks import DEFAULT
-from fabbench.hosts.check import Progress, Status, check_hosts
+from fabbench.hosts.check import Progress, check_hosts
+from fabbench.hosts.discover import inventory, missing_programs
 from fabbench.launchers import (
     AllocationLostError,
     DivisibleAllocation,
@@ -30,12 +31,13 @@ from fabbench.launchers import (
     launcher_named,
     require_support,
 )
-from fabbench.model.errors import FabbenchError, MachineError, RequestError
+from fabbench.model.errors import FabbenchError, Fault, MachineError, RequestError
 from fabbench.model.hosts import Host, Inventory, Needs, Target
 from fabbench.model.log import Outcome, Severity
 from fabbench.model.messages import counted, listed, redacted
 from fabbench.model.plan import Plan
 from fabbench.model.units import format_duration
+from fabbench.plan.build import plan
 from fabbench.plan.gates import parse_gates
 from fabbench.plan.request import RunRequest
 from fabbench.report.certificate import ALL, EXITS, Certificate, RungResult, State
@@ -52,13 +54,14 @@ from fabbench.runs.ladder import (
     read_thresholds,
 )
 from fabbench.runs.run import RunResult, run
-from fabbench.runs.rung_verdicts import judge_run, judge_sweep, judged
+from fabbench.runs.rung_verdicts import judge_checks, judge_run, judge_sweep, judged
 from fabbench.runs.store import StoredRun
 from fabbench.runs.sweep import (
     SweepRequest,
     SweepRun,
     Watching,
     end_sweep,
+    longest_s,
     require_divisible,
     same_nodes,
     sweep,
@@ -173,16 +176,18 @@ class Acceptance:
         Return the target without those that failed; None: all did.
         """
         target = self.asked.run.target
+        deep = launcher.deep_before_tests
 
         def tested(blank: RungResult) -> RungResult:
             with self.examine() as progress:
-                examined = launcher.examine(target, wanted, deep=False, progress=progress)
+                examined = launcher.examine(target, wanted, deep=deep, progress=progress)
             return self._checked(examined, blank)
 
         what = "Checks of each node, and of differences between nodes"
         checked = self._climbed(CHECK, what, tested)
         requested = target.hosts[: target.nodes]
-        fine = tuple(each for each in requested if each not in checked.nodes)
+        left_out = {**checked.nodes, **checked.left_out}
+        fine = tuple(each for each in requested if each not in left_out)
         if target.hosts and not fine:
             self._write(ended=time.time())
             return None
@@ -196,14 +201,21 @@ class Acceptance:
             raise MachineError(f"No node answers. {reasons}", hint="fabbench check shows more.")
         required = Needs(fabrics=(self.how.fabric,) if self.how.fabric else ())
         of_hosts = check_hosts(examined.probes, required, relations=examined.relations)
-        checks = [*examined.checks, *of_hosts]
-        failed: dict[str, str] = {}
-        for each in reversed(checks):  # the first one of a node says why
-            if each.status is Status.FAIL:
-                failed[each.host] = f"{each.name}: {each.seen}"
-        skipped = all(each.status is Status.SKIP for each in checks)
-        doubts = ["Nothing could be checked."] if skipped else []
-        return judged(replace(blank, bad=failed, nodes=failed), doubts=doubts)
+        missing = missing_programs(examined.probes, self._programs(examined))
+        return judge_checks([*examined.checks, *of_hosts], blank, missing)
+
+    def _programs(self, examined: Examined) -> Mapping[str, Needs]:
+        """Return the programs of all rungs that apply to nodes → what needs them."""
+        if not examined.probes:
+            return {}
+        target = self.asked.run.target
+        found = inventory(target, examined.probes, Needs())
+        needed: dict[str, Needs] = {}
+        for rung in ladder(found, self.how):
+            if rung.benchmark and not rung.absent:
+                needs_of_rung = rung.work.needs
+                needed |= dict.fromkeys(needs_of_rung.programs, needs_of_rung)
+        return needed
 
     def _climb(self, allocation: DivisibleAllocation) -> None:
         """Carry out the rungs that are left.
@@ -215,9 +227,14 @@ class Acceptance:
         self._write(nodes=inventory.hosts)
         if lost := inventory.unreachable:
             self._climbed(
-                "reach", "Nodes answer", lambda blank: judged(replace(blank, bad=lost, nodes=lost))
+                "reach",
+                "Nodes can be used",
+                lambda blank: judged(
+                    replace(blank, bad=lost, nodes=lost, fault_class=Fault.INFRASTRUCTURE)
+                ),
             )
         self._rungs = ladder(inventory, self.how)
+        self._say_how_long(allocation)
         for rung in self._rungs:
             self._climbed(rung.name, rung.what, partial(self._tested, rung, allocation))
         self._write(ended=time.time())
@@ -235,7 +252,7 @@ class Acceptance:
         """Carry out one rung on the nodes that nothing speaks against."""
         if rung.absent:
             return replace(blank, state=State.NOT_APPLICABLE, why=rung.absent)
-        bad = self.certificate.bad_nodes
+        bad = self.certificate.left_out
         hosts = allocation.inventory.hosts
         chosen = [at for at, host in enumerate(hosts) if host.name not in bad]
         held = allocation.part(chosen, Event())
@@ -250,7 +267,8 @@ class Acceptance:
         except (StoreError, AllocationLostError):
             raise
         except (RequestError, MachineError) as error:  # before anything was measured
-            return replace(blank, why=f"Not tested: {_with_hint(error)}")
+            fault = Fault.SOFTWARE if isinstance(error, MachineError) else None
+            return replace(blank, why=f"Not tested: {_with_hint(error)}", fault_class=fault)
 
     def _announce(self, rung: Rung) -> None:
         left_s = self._left()
@@ -259,7 +277,45 @@ class Acceptance:
         count = len(self._rungs)
         self.notify(f"[{number}/{count}] {rung.what}{until}")
 
+    def _say_how_long(self, allocation: DivisibleAllocation) -> None:
+        """Notify the user of the longest time that the rungs that are left may take."""
+        done = self.certificate.results
+        present = [each for each in self._rungs if not each.absent]
+        left = [each for each in present if each.name not in done]
+        longest_s = sum(self._longest_s(each, allocation) for each in left)
+        limit_s = min(longest_s, self._deadline - time.monotonic())
+        if left:
+            rungs = counted(len(left), "rung")
+            self.notify(f"{rungs} to test: at most {format_duration(limit_s)}, if all hangs.")
+
+    def _longest_s(self, rung: Rung, allocation: DivisibleAllocation) -> float:
+        """Return the most seconds that a rung may take; 0 for one that cannot be measured here."""
+        if rung.name == SOAK:
+            return self.how.soak
+        try:
+            measured = self._measured_by(rung)
+            if rung.mode:
+                once = replace(measured, repeats=1)
+                return longest_s(replace(self.asked, run=once, mode=rung.mode), allocation)
+            return plan(measured, allocation.inventory).longest_s
+        except FabbenchError:
+            return 0.0
+
     def _run(self, rung: Rung, held: DivisibleAllocation, blank: RungResult) -> RungResult:
+        """Measure all nodes; reject them only if a single bad run is bad once more."""
+        result = self._run_once(rung, held, blank)
+        repeated = self._repeats(rung) > 1
+        if result.state is not State.FAILED or result.nodes or repeated:
+            return result
+        again = self._run_once(rung, held, blank, name="")
+        if again.state is State.FAILED:
+            return again
+        doubt = f"It failed once, and not again: {result.why}"
+        return judged(replace(again, fault_class=result.fault_class), doubts=[doubt])
+
+    def _run_once(
+        self, rung: Rung, held: DivisibleAllocation, blank: RungResult, **changes: Any
+    ) -> RungResult:
         """Measure all nodes, or the first half of them while the others do the same or nothing."""
         nodes = len(held.inventory.hosts)
         measured = range(nodes // 2 if rung.half else nodes)
@@ -268,7 +324,7 @@ class Acceptance:
         if rung.baseline and others:
             load = self._load(rung, held, others)
         with load:
-            ended = self._measure(rung, held.part(measured, Event()))
+            ended = self._measure(rung, held.part(measured, Event()), **changes)
         return judge_run(ended, blank)
 
     def _require(self, rung: Rung, held: DivisibleAllocation) -> None:
@@ -302,18 +358,24 @@ class Acceptance:
         before = self.certificate.results.get(rung.baseline)
         if rung.baseline and not (before and before.figures):
             raise RequestError(f"{rung.baseline} was not measured.")
-        inside_nodes = rung.alone and rung.benchmark == DEFAULT
         ladder_id = self.certificate.id[-6:]
         suffix = rung.name.replace(":", "-")
+        return replace(
+            self._measured_by(rung),
+            gates=self._gates(rung, before),
+            baseline=before.run if before else None,
+            name=f"{ladder_id}-{suffix}",
+        )
+
+    def _measured_by(self, rung: Rung) -> RunRequest:
+        """Return what a rung measures, without what it is judged by."""
+        inside_nodes = rung.alone and rung.benchmark == DEFAULT
         return replace(
             self.asked.run,
             benchmark=rung.benchmark,
             work=rung.work,
             fabrics=() if inside_nodes else self.asked.run.fabrics,
             repeats=self._repeats(rung),
-            gates=self._gates(rung, before),
-            baseline=before.run if before else None,
-            name=f"{ladder_id}-{suffix}",
         )
 
     def _repeats(self, rung: Rung) -> int:
@@ -421,12 +483,12 @@ def _fewest_nodes(rung: Rung) -> int:
 
 
 def _require_programs(need: Needs, hosts: Sequence[Host]) -> None:
-    """Raise RequestError if a host lacks a program."""
+    """Raise MachineError if a host lacks a program."""
     for host in hosts:
         known = {*host.programs, *host.searched}
         missing = [each for each in need.programs if each not in known]
         if missing:
-            raise RequestError(
+            raise MachineError(
                 f"{listed(missing)} not found on {host.name}.", hint=f"Install it: {need.install}."
             )
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from fabbench.model.errors import Exit, MachineError
+from fabbench.model.errors import Exit, Fault, MachineError
 from fabbench.model.hosts import Host
 from fabbench.model.log import Ending, Outcome
 from fabbench.model.plan import Configuration, Variant
@@ -93,6 +93,8 @@ class TestResult:
     nics: Mapping[str, float] = field(default_factory=dict)
     step: float = 0.0  # In which steps the figures were printed; 0: not rounded, or not known
     notes: tuple[str, ...] = ()  # Warnings, such as those from NIC counters
+    fault: Fault | None = None  # What has to be mended where it failed; None: nothing says it
+    said: str = ""  # The program's own first line about an error, where it failed
     seconds: float = 0.0
 
     @property

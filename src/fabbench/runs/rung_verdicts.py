@@ -2,29 +2,35 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeAlias
 
 from fabbench.analysis.compare import Comparison
 from fabbench.analysis.expectations import Assessment, Expectation, expectations
 from fabbench.analysis.gate_results import Verdict
 from fabbench.analysis.headline import headline, headline_row
-from fabbench.evidence.known_errors import causes, told
-from fabbench.model.errors import MachineError
+from fabbench.evidence.known_errors import causes, fault_of
+from fabbench.hosts.check import Check, Status, fault_of_check
+from fabbench.model.errors import Fault, gravest
 from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.log import METRICS, Log, Outcome
 from fabbench.model.messages import listed
 from fabbench.plan.gates import AT_LEAST, Gate
+from fabbench.remote.transport import SilentHostError
 from fabbench.report.certificate import RungFigure, RungResult, State
 from fabbench.runs.document import TestResult
+from fabbench.runs.first_error import first_error
 from fabbench.runs.run import RunResult
 from fabbench.runs.store import StoredSweep
 from fabbench.runs.sweep import SweepRun, diagnosed, unfinished
 from fabbench.sweep.values import Diagnosis, NodeGroup, Suspect, SuspectKind
 
-_DOUBTFUL = frozenset({Outcome.UNPROVEN, Outcome.TRUNCATED, Outcome.SKIPPED})
-"""Outcomes that say nothing about the nodes."""
-_NOT_STARTED = "program-missing"
-"""The code of a failure that says nothing about them either."""
+_WRONG = {Outcome.CORRUPT: Fault.HARDWARE, Outcome.OFF_FABRIC: Fault.SOFTWARE}
+"""Outcomes that speak against the nodes: what was measured is wrong, or is not of the fabric."""
+_BROKEN = frozenset({Outcome.FAILED, Outcome.TIMEOUT})
+"""Outcomes of a program that did not come to its end."""
+_WAYS = frozenset({SuspectKind.LINK, SuspectKind.GROUP})
+"""Suspects that are no node: what is between nodes."""
 _FLOOR = 0.5
 """Fraction of the ceiling of its NICs that a figure must reach if none is published."""
 _TOO_GOOD = frozenset({Assessment.ABOVE, Assessment.HIGH})
@@ -41,10 +47,12 @@ class Judgment:
 
 
 Sentences: TypeAlias = Sequence[str]
+Reasons: TypeAlias = Mapping[str, str]
+"""What is bad, or left out → why."""
 
 
 def judged(result: RungResult, missed: Sentences = (), doubts: Sentences = ()) -> RungResult:
-    """Return a result with its state.
+    """Return a result with its state; figures speak of hardware if nothing else is known.
 
     It failed if something is bad or missed, and is incomplete if there are doubts.
     """
@@ -60,7 +68,40 @@ def judged(result: RungResult, missed: Sentences = (), doubts: Sentences = ()) -
         state = State.PASSED
     sentences = [*named, *missed, result.why, *doubts]
     why = " ".join(filter(None, sentences))
-    return replace(result, state=state, why=why, bad=bad)
+    fault = result.fault_class
+    if state is State.FAILED:
+        fault = fault or Fault.HARDWARE
+    elif state is State.PASSED:
+        fault = None
+    return replace(result, state=state, why=why, bad=bad, fault_class=fault)
+
+
+# ---------------------------------------------------------------- checks
+
+
+def judge_checks(checks: Sequence[Check], blank: RungResult, missing: Sentences = ()) -> RungResult:
+    """Return what checks say: what is only installed wrongly leaves a node out, and is a doubt.
+
+    `missing`: sentences on programs of later rungs that nodes lack.
+    """
+    failed = [each for each in reversed(checks) if each.status is Status.FAIL]
+    bad: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    faults: dict[str, Fault] = {}
+    for each in failed:  # the first one of a node says why
+        faults[each.host] = fault_of_check(each.name)
+        bad.pop(each.host, None)
+        left_out.pop(each.host, None)
+        found = left_out if faults[each.host] is Fault.SOFTWARE else bad
+        found[each.host] = f"{each.name}: {each.seen}"
+    skipped = all(each.status is Status.SKIP for each in checks)
+    doubts = [f"{name}: {why}" for name, why in left_out.items()]
+    doubts += ["Nothing could be checked."] if skipped else []
+    fault = gravest(faults.values())
+    if missing and fault is None:
+        fault = Fault.SOFTWARE
+    result = replace(blank, bad=bad, nodes=bad, left_out=left_out, fault_class=fault)
+    return judged(result, doubts=[*doubts, *missing])
 
 
 # ---------------------------------------------------------------- without figures
@@ -71,43 +112,62 @@ def _unmeasured(
 ) -> RungResult:
     """Return a result without figures.
 
-    Failed, unless nothing is proven about the nodes or nothing was started.
+    Failed only by what more of the same program would show again: wrong data, another fabric,
+    broken hardware, a lost host. A program that does not start, crashes or hangs is a doubt.
     """
+    if isinstance(error, SilentHostError):
+        lost = {error.host: str(error)}
+        return judged(replace(result, bad=lost, nodes=lost, fault_class=Fault.INFRASTRUCTURE))
     if error:
-        why = str(error)
-        failed = isinstance(error, MachineError)
-    else:
-        wrong = [each for each in ended if each.outcome != Outcome.OK]
-        why = _why_wrong(wrong)
-        failed = _nodes_failed(wrong)
-    if failed:
-        return judged(result, missed=[why])
-    return judged(result, doubts=[why])
+        return judged(replace(result, fault_class=Fault.INFRASTRUCTURE), doubts=[str(error)])
+    wrong = [each for each in ended if each.outcome != Outcome.OK]
+    why = _why_wrong(wrong)
+    faults = [fault for fault in map(_fault_of_nodes, wrong) if fault]
+    if faults:
+        return judged(replace(result, fault_class=gravest(faults)), missed=[why])
+    fault = gravest(_fault(each) for each in wrong)
+    return judged(replace(result, fault_class=fault), doubts=[why])
 
 
-def _nodes_failed(wrong: Sequence[Log | TestResult]) -> bool:
-    """Return whether a failure is one of the nodes: not in doubt, and of a program that started."""
-    for each in wrong:
-        if each.outcome in _DOUBTFUL:
-            continue
-        codes = {finding.code for finding in told([each.reason or ""])}
-        if _NOT_STARTED not in codes:
-            return True
-    return False
+def _fault_of_nodes(ended: Log | TestResult) -> Fault | None:
+    """Return what a failure shows to be wrong with nodes; None: it says nothing about them."""
+    outcome = Outcome(ended.outcome)
+    if outcome in _WRONG:
+        return _WRONG[outcome]
+    broken = outcome in _BROKEN and _fault(ended) is Fault.HARDWARE
+    return Fault.HARDWARE if broken else None
+
+
+def _fault(ended: Log | TestResult) -> Fault | None:
+    """Return what has to be mended after a failure; of one that nothing explains, the program."""
+    found = fault_of(ended) if isinstance(ended, Log) else ended.fault
+    if found is None and ended.outcome in _BROKEN:
+        return Fault.SOFTWARE
+    return found
 
 
 def _why_wrong(wrong: Sequence[Log | TestResult]) -> str:
-    """Return how the first failure ended, and its likeliest cause."""
+    """Return how the first failure ended, what its program said, and its likeliest cause."""
     if not wrong:
         return "Nothing was measured."
     first = wrong[0]
-    reason = first.reason or "no reason was printed."
-    why = f"{first.outcome}: {reason}"
+    reason = (first.reason or "no reason was printed").rstrip(".")
+    sentences = [f"{first.outcome}: {reason}."]
+    said = _said(first)
+    if said and said not in reason and first.outcome in _BROKEN:
+        sentences.append(f"The program said: {said}.")
     found = causes(first)[0] if isinstance(first, Log) else []
     if found:
         likeliest = found[0].found
-        why = f"{why} {likeliest.meaning} {likeliest.advice}"
-    return why.rstrip()
+        sentences += [likeliest.meaning, likeliest.advice]
+    return " ".join(sentences).rstrip()
+
+
+def _said(ended: Log | TestResult) -> str:
+    """Return the first line about an error that the program of a failure printed."""
+    if isinstance(ended, TestResult):
+        return ended.said
+    return first_error(Path(ended.source))
 
 
 # ---------------------------------------------------------------- a sweep
@@ -126,7 +186,9 @@ def judge_sweep(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> Ru
     figures = tuple(_typical(found, stored.document.metric))
     proven = _is_proven(stored)
     judgment = _judged_by_limits(figures, gates)
+    software = _without_program(found, stored.tests)
     doubts = (
+        *software.values(),
         _undecided(found),
         found.contradiction,
         _not_tested(ended),
@@ -134,10 +196,14 @@ def judge_sweep(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> Ru
         "" if proven else _not_proven(stored.document.fabric),
         *judgment.doubts,
     )
+    bad = _without(_suspects(found), software)
+    nodes = _without(_bad_nodes(found), software)
     result = replace(
         blank,
-        bad=_suspects(found),
-        nodes=_bad_nodes(found),
+        bad=bad,
+        nodes=nodes,
+        left_out=software,
+        fault_class=_fault_of_sweep(stored, found, software),
         figures=figures,
         limits=judgment.limits,
         fabric=stored.document.fabric if proven else "",
@@ -211,6 +277,42 @@ def _suspects(found: Diagnosis) -> Mapping[str, str]:
 def _members(group: NodeGroup) -> str:
     nodes = compress_hostlist(group.nodes)
     return f"{group.name} is {nodes}"
+
+
+def _without(named: Reasons, others: Reasons) -> Reasons:
+    return {name: why for name, why in named.items() if name not in others}
+
+
+def _without_program(found: Diagnosis, tests: Sequence[TestResult]) -> Mapping[str, str]:
+    """Return the suspects whose tests fail by what is installed there, and nothing else → why."""
+    reasons: dict[str, str] = {}
+    for suspect in found.suspects:
+        node = suspect.nodes[0]
+        failed = [each for each in _broken(tests) if node in each.nodes]
+        faults = {each.fault for each in failed}
+        if suspect.kind is SuspectKind.NODE and faults == {Fault.SOFTWARE}:
+            said = f" It said: {failed[0].said}" if failed[0].said else ""
+            reasons[suspect.name] = f"{suspect.evidence}{said}"
+    return reasons
+
+
+def _broken(tests: Sequence[TestResult]) -> Iterator[TestResult]:
+    return (each for each in tests if each.outcome in _BROKEN)
+
+
+def _fault_of_sweep(
+    stored: StoredSweep, found: Diagnosis, software: Mapping[str, str]
+) -> Fault | None:
+    """Return what has to be mended: the way between nodes, a node, or what is installed there."""
+    bad = [each for each in found.suspects if each.name not in software]
+    if not bad:
+        return Fault.SOFTWARE if software else gravest(map(_fault, _broken(stored.tests)))
+    if all(each.kind in _WAYS for each in bad):
+        return Fault.INFRASTRUCTURE
+    nodes = {node for each in bad for node in each.nodes}
+    broken = [each for each in _broken(stored.tests) if nodes.intersection(each.nodes)]
+    faults = {each.fault for each in broken}
+    return Fault.INFRASTRUCTURE if faults == {Fault.INFRASTRUCTURE} else Fault.HARDWARE
 
 
 def _bad_nodes(found: Diagnosis) -> Mapping[str, str]:

@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from fabbench.analysis.aggregate import printed_step
 from fabbench.benchmarks import benchmark_named
 from fabbench.benchmarks.standard import Work
 from fabbench.catalog.offline_inventory import require_names
+from fabbench.evidence.known_errors import fault_of
 from fabbench.execution.worker_pool import PARTS, concurrently
 from fabbench.launchers import (
     LABEL,
@@ -29,7 +31,7 @@ from fabbench.launchers import (
     RenderInput,
     launcher_named,
 )
-from fabbench.model.errors import Exit, FabbenchError, RequestError
+from fabbench.model.errors import Exit, FabbenchError, RequestError, gravest
 from fabbench.model.hosts import Host, Inventory, Target
 from fabbench.model.log import METRICS, Log, Outcome, Point, Severity
 from fabbench.model.messages import counted, listed
@@ -39,10 +41,11 @@ from fabbench.plan.request import RunRequest
 from fabbench.report.table import picked
 from fabbench.runs.document import StoreError, SweepDocument, TestResult
 from fabbench.runs.execute import RunningExecution, Stop, Watcher, on_machines
+from fabbench.runs.first_error import first_error
 from fabbench.runs.store import RunWriter, StoredRun, StoredSweep, stored_sweep, write_verdict
 from fabbench.runs.summary import write_summary
 from fabbench.sweep.analyze import analyze
-from fabbench.sweep.diagnose import SCREENING, DiagnosePlanner
+from fabbench.sweep.diagnose import MAX_ROUNDS, SCREENING, DiagnosePlanner
 from fabbench.sweep.planner import Planner, all_pairs, rails, single
 from fabbench.sweep.readings import Readings
 from fabbench.sweep.values import MEASURED, Diagnosis, Round, SweepResult
@@ -365,6 +368,25 @@ def _unmeasured(planned: Round, number: int) -> Iterator[TestResult]:
         )
 
 
+def longest_s(request: SweepRequest, allocation: DivisibleAllocation) -> float:
+    """Return the seconds after which a sweep has ended even if each test takes its whole limit.
+
+    Raise FabbenchError if a node cannot measure it.
+    """
+    inventory = allocation.inventory
+    nodes = len(inventory.hosts)
+    parts = nodes if request.mode == "single" else nodes // 2
+    waves = math.ceil(parts / PARTS) if allocation.concurrent else parts
+    rounds = 1 + MAX_ROUNDS
+    if request.mode == "rails":
+        most_nics = max(len(host.devices) for host in inventory.hosts)
+        rounds = PARTNERS["rails"] * most_nics
+    elif request.mode == "diagnose":
+        rounds = min(SCREENING, nodes - 1) + MAX_ROUNDS
+    whole = _whole_plan(request, inventory)
+    return rounds * waves * whole.longest_s
+
+
 # ---------------------------------------------------------------- what a sweep tests
 
 
@@ -472,6 +494,7 @@ class SweepTests:
             result,
             nics=result.nics if self._same_nics(inventory) else {},
             notes=_notes(logs),
+            **_of_failure(result, logs),
             seconds=round(time.monotonic() - started, 3),
         )
         self.writer.add_test(measured, execution.id)
@@ -488,6 +511,14 @@ class SweepTests:
         """Return whether the nodes' NICs have the same names, so that a name is one of each."""
         nics = {frozenset(_nics_of(self.request, host)) for host in inventory.hosts}
         return len(nics) == 1
+
+
+def _of_failure(result: TestResult, logs: Sequence[Log]) -> Mapping[str, Any]:
+    """Return what is kept of a test that failed: what has to be mended, and what it said."""
+    if result.outcome in MEASURED:
+        return {}
+    said = first_error(Path(logs[0].source))
+    return {"fault": gravest(map(fault_of, logs)), "said": said}
 
 
 def _notes(logs: Sequence[Log]) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ _SHOWN = 0.001
 """Below this chance, an end of a link was shown to be fine: the link itself is tested again."""
 _FLAKY = -1.0
 """Above this, a node may be one that is slow now and then."""
-_MAX_ROUNDS = 40
+MAX_ROUNDS = 40
 """Maximum number of rounds after screening."""
 _MAX_REPEATS = 8
 """Maximum number of tests of one pair."""
@@ -99,7 +99,7 @@ class DiagnosePlanner(Planner):
         if len(self.readings.nodes) < 2:
             return
         first = self.screened + 1
-        for number in range(first, first + _MAX_ROUNDS):
+        for number in range(first, first + MAX_ROUNDS):
             fitted = fit(self.readings, tolerance=self._tolerance)
             plan = _Plan(self, fitted)
             tests = tuple(plan.tests())

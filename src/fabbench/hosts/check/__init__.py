@@ -3,22 +3,33 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from fabbench.hosts.check.consistency import among, connections
+from fabbench.hosts.check.consistency import among, clock, connections, opened
 from fabbench.hosts.check.model import (
     Check,
     Connection,
     HostChecks,
     HostRelations,
+    Opening,
     Progress,
     Status,
     outcome,
 )
-from fabbench.hosts.check.one_host import CHECKS
+from fabbench.hosts.check.one_host import CHECKS, FACTS
 from fabbench.hosts.probe_result import Probe
-from fabbench.model.errors import Exit
+from fabbench.model.errors import Exit, Fault
 from fabbench.model.hosts import Needs
 
-__all__ = ["Check", "Connection", "HostRelations", "Progress", "Status", "check_hosts", "worst"]
+__all__ = [
+    "Check",
+    "Connection",
+    "HostRelations",
+    "Opening",
+    "Progress",
+    "Status",
+    "check_hosts",
+    "fault_of_check",
+    "worst",
+]
 
 _ANYTHING = Needs()
 _UNTRIED = HostRelations()
@@ -50,6 +61,11 @@ def check_hosts(
         found.append(each.check("reachable", outcome("reachable.yes")))
         for name, check in CHECKS.items():
             found.append(each.check(name, check(each)))
+        if each.host in relations.openings:
+            for name, result in opened(relations.openings[each.host]).items():
+                found.append(each.check(name, result))
+        if each.host in relations.clocks:
+            found.append(each.check("clock", clock(each.host, relations.clocks)))
         others = [name for name in names if name != each.host]
         if others:
             reached = connections(each.host, others, relations.connections)
@@ -58,6 +74,17 @@ def check_hosts(
         unreached = outcome("reachable.no", why=why.rstrip("."))
         found.append(replace(unreached, host=name, name="reachable"))
     return (*found, *among(hosts))
+
+
+_INFRASTRUCTURE = {"reachable", "answer", "connections", "disk", "files"}
+_HARDWARE = {"efa", "rdma ports", "gpus", *(fact.name for fact in FACTS)}
+
+
+def fault_of_check(name: str) -> Fault:
+    """Return what has to be mended if a check fails, by the check's name."""
+    if name in _INFRASTRUCTURE:
+        return Fault.INFRASTRUCTURE
+    return Fault.HARDWARE if name in _HARDWARE else Fault.SOFTWARE
 
 
 def worst(checks: Iterable[Check]) -> Exit:

@@ -9,6 +9,7 @@ from fabbench.hosts.check.model import (
     Check,
     Connection,
     HostChecks,
+    Opening,
     Status,
     advice_on_differences,
     outcome,
@@ -17,6 +18,8 @@ from fabbench.hosts.check.one_host import FACTS, Fact, interface_of
 from fabbench.hosts.probe_result import Link
 from fabbench.model.messages import listed
 
+_CLOCK_S = 1.0
+"""How far clocks may be apart, in seconds."""
 _NAMED = 3
 """How many hosts a sentence names."""
 _UNTRIED = Connection(made=None)
@@ -133,6 +136,31 @@ def _alike(same: _Same, hosts: Sequence[HostChecks], values: Mapping[str, str]) 
             fails = same.fails(hosts, usual, value)
             result = same.differs(value, others, fails=fails)
         yield checks.check(same.name, result)
+
+
+def opened(opening: Opening) -> Mapping[str, Check]:
+    """Check that files can be written, and that programs start there, as every run does first."""
+    if not opening.writes:
+        return {"files": outcome("files.no", why=opening.why)}
+    return {
+        "files": outcome("files.yes"),
+        "agent": outcome("agent.yes" if opening.starts else "agent.no", why=opening.why),
+    }
+
+
+def clock(host: str, clocks: Mapping[str, float]) -> Check:
+    """Check that a host's clock shows what most do; this machine's decides where none do."""
+    values = [0.0, *clocks.values()]
+
+    def alike(one: float) -> int:
+        near = [other for other in values if abs(one - other) <= _CLOCK_S]
+        return len(near)
+
+    usual = max(values, key=alike)
+    ahead = clocks[host] - usual
+    how = "ahead of" if ahead > 0 else "behind"
+    found = "clock.off" if abs(ahead) > _CLOCK_S else "clock.right"
+    return outcome(found, seconds=abs(ahead), how=how)
 
 
 def connections(

@@ -90,6 +90,14 @@ class Connection(NamedTuple):
     why: str = ""  # A few words; empty if it was made
 
 
+class Opening(NamedTuple):
+    """Whether fabbench's agent was written to a host, and started there, as runs do first."""
+
+    writes: bool = True
+    starts: bool = True
+    why: str = ""  # In a few words; empty if it did
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRelations:
     """How hosts are reached, by this machine and by each other.
@@ -103,6 +111,9 @@ class HostRelations:
     """Where the hosts reach each other."""
     connections: Mapping[tuple[str, str], Connection] = field(default_factory=dict)
     """(from, to) → result."""
+    openings: Mapping[str, Opening] = field(default_factory=dict)
+    clocks: Mapping[str, float] = field(default_factory=dict)
+    """By how many seconds the clocks of hosts are ahead of this machine's, as far as is certain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

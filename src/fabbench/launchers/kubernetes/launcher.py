@@ -48,7 +48,7 @@ from fabbench.model.hosts import Host, Inventory, Needs, Target
 from fabbench.model.log import Ending
 from fabbench.model.plan import Execution, Variant
 from fabbench.remote.allocation import hold, probe
-from fabbench.remote.check_hosts import ProbedHost, host_relations, probe_in_shell
+from fabbench.remote.check_hosts import ProbedHost, host_relations, probe_in_shell, try_to_open
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.session import RemoteAllocation
 from fabbench.remote.transport import LostError
@@ -150,6 +150,7 @@ class KubernetesLauncher(Launcher):
     """The objects of a run in order of creation: the first owns the others."""
     inherits = True
     has_deep_check = True
+    deep_before_tests = True
     switches_networks = True
 
     @contextlib.contextmanager
@@ -236,6 +237,8 @@ class KubernetesLauncher(Launcher):
             relations = HostRelations(
                 addresses={**relations.addresses, **related.addresses},
                 connections={**relations.connections, **related.connections},
+                openings={**relations.openings, **related.openings},
+                clocks={**relations.clocks, **related.clocks},
             )
         probes = {name: probed.probe for name, probed in _answered(results).items()}
         checks += tuple(check_pod(name, result) for name, result in results.items())
@@ -260,7 +263,8 @@ class KubernetesLauncher(Launcher):
                     pods, lambda pod: probe_in_shell(pod, f"The pod {pod.name}", arguments)
                 )
                 if answered := _answered(found):
-                    relations = host_relations(target, answered)
+                    openings = try_to_open({name: pods[name] for name in answered})
+                    relations = replace(host_relations(target, answered), openings=openings)
         except MachineError as error:
             found = {**{node.name: error for node in nodes}, **found}
         return found, relations

@@ -18,6 +18,7 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Host, Inventory, Needs, Target
 from fabbench.model.plan import DEFAULT_VARIANT, Variant
 from fabbench.remote.allocation import hold, probe
+from fabbench.remote.check_hosts import try_to_open
 from fabbench.remote.session import RemoteAllocation
 from fabbench.remote.transport import Here
 
@@ -58,9 +59,10 @@ class LocalLauncher(Launcher):
         name = socket.gethostname()
         probed = _probe(target, needs)
         (host,) = inventory(target, {name: probed}, Needs()).hosts
-        return Examined(
-            probes={name: probed}, relations=HostRelations(addresses={name: host.address})
-        )
+        with contextlib.closing(Here(name)) as here:
+            openings = try_to_open({name: here})
+        relations = HostRelations(addresses={name: host.address}, openings=openings)
+        return Examined(probes={name: probed}, relations=relations)
 
 
 LAUNCHER = LocalLauncher()

@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
+from fabbench.execution.awake import awake_s
 from fabbench.launchers import AllocationLostError, RenderInput, rendering_named, shorten
 from fabbench.launchers.batch_job import JobAllocation, longest_s
 from fabbench.launchers.slurm.login_node import LoginNode
@@ -162,7 +163,7 @@ class JobSteps:
         result = StepResult()
         output = StepOutput(self.start(document, nodes), ended or threading.Event())
         try:
-            deadline = time.monotonic() + limit_s
+            deadline = awake_s() + limit_s
             while (text := output.next(deadline)) is not None:
                 if result.take(text):
                     yield text
@@ -237,7 +238,7 @@ class StepOutput:
                 if isinstance(item, MachineError):
                     raise AllocationLostError(str(item), hint=item.hint) from item
                 return item
-            if time.monotonic() > deadline:
+            if awake_s() > deadline:
                 raise MachineError("The step did not end in time.")
 
     def ends(self, wait_s: float) -> bool:

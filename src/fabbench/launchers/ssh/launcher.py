@@ -1,26 +1,23 @@
 """The launcher ``ssh``: hosts that ssh reaches, of which the first one runs mpirun."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import chain
 
-from fabbench.execution.worker_pool import map_hosts, require_all
+from fabbench.execution.worker_pool import map_hosts
 from fabbench.hosts.check import Progress
 from fabbench.hosts.discover import folders, inventories, programs
 from fabbench.hosts.probe import probe_arguments
 from fabbench.hosts.probe_result import Probe
-from fabbench.launchers import Examined, Launcher, notify, refuse_images
+from fabbench.launchers import Examined, Launcher, refuse_images
 from fabbench.launchers.ssh import SshLauncherOptions
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
-from fabbench.model.messages import listed
 from fabbench.model.plan import Variant
 from fabbench.remote import SshOptions
-from fabbench.remote.allocation import connected, hold, probe
-from fabbench.remote.check_hosts import host_relations, in_one_line, probe_in_shell
-from fabbench.remote.host import RemoteHost
+from fabbench.remote.allocation import connected, failures, hold, probe, usable, without
+from fabbench.remote.check_hosts import host_relations, in_one_line, probe_in_shell, try_to_open
 from fabbench.remote.session import RemoteAllocation
 from fabbench.remote.ssh_transport import SshTransport
 
@@ -38,17 +35,16 @@ class SshLauncher(Launcher):
         refuse_images(target.variants, "the launcher ssh")
         names = _host_names(target)
         with connected(target, names) as results:
-            hosts = _inventory(target, needs, results)
+            hosts, connections = _open(target, needs, results)
             wait = target.options_as(SshOptions).lost_after
-            with hold(hosts, _made(results), needs, lost_after_s=wait) as allocation:
-                _warn_of_others(allocation.remotes)
+            with hold(hosts, connections, needs, lost_after_s=wait) as allocation:
                 yield allocation
 
     @override
     def preview(self, target: Target, needs: Needs) -> Inventory:
         refuse_images(target.variants, "the launcher ssh")
         with connected(target, _host_names(target)) as results:
-            return _inventory(target, needs, results)
+            return _open(target, needs, results)[0]
 
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
         """Probe all hosts in parallel, and have them connect to each other."""
@@ -71,6 +67,8 @@ class SshLauncher(Launcher):
                 name: one for name, one in answers.items() if not isinstance(one, MachineError)
             }
             probes = distinct({name: one.probe for name, one in probed.items()})
+            progress("writing files", 0, len(probed))
+            openings = try_to_open({name: connections[name] for name in probed})
             progress("testing connections between them", 0, len(probed))
             relations = host_relations(target, probed)
         unreachable: dict[str, str] = {}
@@ -78,7 +76,9 @@ class SshLauncher(Launcher):
             result = answers.get(name, results[name])
             if isinstance(result, MachineError):
                 unreachable[name] = in_one_line(result)
-        return Examined(probes=probes, relations=replace(relations, unreachable=unreachable))
+        return Examined(
+            probes=probes, relations=replace(relations, unreachable=unreachable, openings=openings)
+        )
 
 
 LAUNCHER = SshLauncher()
@@ -87,16 +87,6 @@ LAUNCHER = SshLauncher()
 def _made(results: Mapping[str, SshTransport | MachineError]) -> dict[str, SshTransport]:
     """Return the connections that could be made."""
     return {name: each for name, each in results.items() if isinstance(each, SshTransport)}
-
-
-def _warn_of_others(remotes: Sequence[RemoteHost]) -> None:
-    """Notify the user of other runs of fabbench on the hosts."""
-    busy = [remote for remote in remotes if remote.others]
-    if busy:
-        names = listed([remote.name for remote in busy])
-        others = set(chain.from_iterable(remote.others for remote in busy))
-        users = ", ".join(sorted(others))
-        notify(f"Warning: fabbench already runs on {names} (as {users}): both get worse figures.")
 
 
 def _host_names(target: Target) -> tuple[str, ...]:
@@ -117,19 +107,26 @@ def _host_names(target: Target) -> tuple[str, ...]:
     return target.hosts[: target.nodes]
 
 
-def _inventory(
+def _open(
     target: Target, needs: Needs, results: Mapping[str, SshTransport | MachineError]
-) -> Inventory:
-    known = _made(results)
-    # Of hosts that may be divided, those that answer are enough.
-    connections = known if needs.divided and len(known) > 1 else require_all(results)
+) -> tuple[Inventory, Mapping[str, SshTransport]]:
+    """Return the inventory of the hosts that can be used, and their connections.
+
+    Raise MachineError for one that cannot, unless those that can are enough.
+    """
+    connections = usable(results, needs)
+    lost = failures(results)
 
     def probe_all(target: Target, variant: Variant) -> Mapping[str, Probe]:
-        probes = map_hosts(connections, lambda each: probe(each, target, needs, variant))
-        return distinct(require_all(probes))
+        nonlocal connections
+        answers = map_hosts(connections, lambda each: probe(each, target, needs, variant))
+        probes = usable(answers, needs)
+        lost.update(failures(answers))
+        connections = {name: connections[name] for name in probes}
+        return distinct(probes)
 
-    left_out = {name: str(each) for name, each in results.items() if name not in known}
-    return replace(inventories(target, needs, probe_all), unreachable=left_out)
+    found = inventories(target, needs, probe_all)
+    return without(found, lost), connections
 
 
 def distinct(probes: Mapping[str, Probe]) -> Mapping[str, Probe]:

@@ -1,0 +1,51 @@
+"""A clock that stands still while this process is stopped: programs elsewhere went on meanwhile.
+
+A step is not late because the laptop that started it slept, or a shell's Ctrl-Z stopped fabbench.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from functools import cache
+
+_TICK_S = 0.5
+_STOPPED_S = 5.0
+"""A longer time between two ticks was no load of this machine: the process was stopped."""
+
+
+class AwakeClock:
+    """Seconds as of time.monotonic(), without those for which nobody looked at it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._looked = clock()
+        self._stopped_s = 0.0
+        self._looking = threading.Lock()
+
+    def now(self) -> float:
+        """Return the seconds; any thread may call it."""
+        with self._looking:
+            now = self._clock()
+            gap_s = now - self._looked
+            if gap_s > _STOPPED_S:
+                self._stopped_s += gap_s - _TICK_S
+            self._looked = now
+            return now - self._stopped_s
+
+    def tick(self) -> None:
+        """Look at it, for ever."""
+        while True:
+            self.now()
+            time.sleep(_TICK_S)
+
+
+@cache
+def _clock() -> AwakeClock:
+    clock = AwakeClock()
+    threading.Thread(target=clock.tick, daemon=True, name="fabbench clock").start()
+    return clock
+
+
+def awake_s() -> float:
+    """Return the seconds of the clock of this process, which is looked at from the first call on."""
+    return _clock().now()

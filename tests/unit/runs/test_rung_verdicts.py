@@ -1,0 +1,141 @@
+"""What a rung of `fabbench accept` says about its nodes: rejected only by what would show again."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fabbench.hosts.check import Check, Status
+from fabbench.model.errors import Fault, MachineError
+from fabbench.model.log import Finding, Log, Outcome, Severity
+from fabbench.remote.transport import SilentHostError
+from fabbench.report.certificate import RungResult, State
+from fabbench.runs.document import SweepDocument, TestResult
+from fabbench.runs.first_error import first_error_line
+from fabbench.runs.rung_verdicts import _unmeasured, judge_checks, judge_sweep
+from fabbench.runs.store import StoredSweep
+from fabbench.runs.sweep import SweepRun
+
+BLANK = RungResult(name="pairs", what="Pairs", state=State.INCOMPLETE)
+LOG = Log(
+    source="", benchmark="osu", case=None, outcome=Outcome.FAILED, reason="It exited.", facts={}
+)
+NODES = ("a", "b", "c", "d")
+
+
+def found(code: str) -> Finding:
+    return Finding(code=code, severity=Severity.ERROR, meaning="")
+
+
+@pytest.mark.parametrize(
+    ("log", "state", "fault"),
+    [
+        (LOG, State.INCOMPLETE, Fault.SOFTWARE),
+        (replace(LOG, findings=(found("program-missing"),)), State.INCOMPLETE, Fault.SOFTWARE),
+        (replace(LOG, findings=(found("crashed"),)), State.INCOMPLETE, Fault.SOFTWARE),
+        (replace(LOG, outcome=Outcome.TIMEOUT), State.INCOMPLETE, Fault.SOFTWARE),
+        (replace(LOG, findings=(found("no-route"),)), State.INCOMPLETE, Fault.INFRASTRUCTURE),
+        (replace(LOG, lost=True), State.INCOMPLETE, Fault.INFRASTRUCTURE),
+        (replace(LOG, outcome=Outcome.UNPROVEN), State.INCOMPLETE, None),
+        (replace(LOG, findings=(found("port-down"),)), State.FAILED, Fault.HARDWARE),
+        (replace(LOG, findings=(found("xid"),)), State.FAILED, Fault.HARDWARE),
+        (replace(LOG, outcome=Outcome.CORRUPT), State.FAILED, Fault.HARDWARE),
+        (replace(LOG, outcome=Outcome.OFF_FABRIC), State.FAILED, Fault.SOFTWARE),
+    ],
+)
+def test_only_what_would_show_again_rejects(log: Log, state: State, fault: Fault | None) -> None:
+    result = _unmeasured(BLANK, None, [log])
+    assert (result.state, result.fault_class) == (state, fault)
+
+
+def test_a_lost_host_is_named_and_another_error_is_a_doubt() -> None:
+    lost = _unmeasured(BLANK, SilentHostError("b", "No answer from b.", hint=""), [LOG])
+    assert (lost.state, set(lost.bad), lost.fault_class) == (
+        State.FAILED,
+        {"b"},
+        Fault.INFRASTRUCTURE,
+    )
+    assert _unmeasured(BLANK, MachineError("no mpirun"), [LOG]).state is State.INCOMPLETE
+
+
+def sweep_where(node: str, **broken: object) -> SweepRun:
+    """A sweep of all pairs, twice, in which those of a node fail."""
+    pairs = [(a, b) for a in NODES for b in NODES if a < b] * 2
+    tests = []
+    for number, pair in enumerate(pairs):
+        test = TestResult(number=number, round=number, nodes=pair, outcome="ok", value=1e9)
+        if node in pair or node == "all":
+            test = replace(test, outcome="failed", value=None, reason="It exited.", **broken)  # type: ignore[arg-type]
+        tests.append(test)
+    document = SweepDocument(
+        mode="diagnose",
+        benchmark="pingpong",
+        fabric="tcp",
+        nodes=NODES,
+        metric="bandwidth",
+        seed=0,
+        confidence=0.99,
+        tolerance=0.1,
+    )
+    return SweepRun(sweep=StoredSweep(Path("r"), document, tests, ()), out_of_time=True)
+
+
+def test_a_node_that_lacks_the_program_is_left_out_and_not_rejected() -> None:
+    result = judge_sweep(sweep_where("c", fault=Fault.SOFTWARE, said="not found"), BLANK, ())
+    assert (result.state, result.bad, set(result.left_out), result.fault_class) == (
+        State.INCOMPLETE,
+        {},
+        {"c"},
+        Fault.SOFTWARE,
+    )
+    assert "not found" in result.why
+
+
+def test_a_node_whose_tests_fail_without_a_reason_is_rejected() -> None:
+    result = judge_sweep(sweep_where("c"), BLANK, ())
+    assert (result.state, set(result.nodes), result.fault_class) == (
+        State.FAILED,
+        {"c"},
+        Fault.HARDWARE,
+    )
+
+
+def test_what_fails_everywhere_rejects_nobody() -> None:
+    result = judge_sweep(sweep_where("all", said="Usage: other options"), BLANK, ())
+    assert (result.state, result.bad) == (State.INCOMPLETE, {})
+    assert "Usage: other options" in result.why
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "fault"),
+    [
+        ("gpus", State.FAILED, Fault.HARDWARE),
+        ("files", State.FAILED, Fault.INFRASTRUCTURE),
+        ("memlock", State.INCOMPLETE, Fault.SOFTWARE),
+    ],
+)
+def test_checks_leave_nodes_out(name: str, state: State, fault: Fault) -> None:
+    failed = Check(host="a", name=name, status=Status.FAIL, seen="no")
+    fine = Check(host="b", name=name, status=Status.PASS, seen="yes")
+    result = judge_checks([failed, fine], BLANK)
+    assert (result.state, result.fault_class) == (state, fault)
+    assert {*result.nodes, *result.left_out} == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (
+            ["#@fabbench begin x", "Primary job failed", "[1,0]<stderr>:Usage: osu [options]"],
+            "Usage: osu [options]",
+        ),
+        (["mpirun: command not found"], "mpirun: command not found"),
+        (["# OSU MPI Latency", "8   1.0"], ""),
+        (
+            ["[fabbench:client] Correlation coefficient r^2: 0.68 < 0.9", "[fabbench:client] x"],
+            "Correlation coefficient r^2: 0.68 < 0.9",
+        ),
+    ],
+)
+def test_the_programs_own_first_line_about_an_error(lines: list[str], said: str) -> None:
+    assert first_error_line(f"{line}\n" for line in lines) == said
