@@ -51,8 +51,8 @@ _AMONG = 2
 """Other bad nodes that a bad node is tested with."""
 _MAX_TESTS = 16
 """Maximum number of tests of an undecided node after screening."""
-_MAX_TESTS_FLAKY = 40
-"""The same of a node that may be slow now and then: each test shows little."""
+_MAX_TESTS_LIKELY = 40
+"""The same of a node that is likely bad, or slow now and then: each test may show little."""
 
 
 class DiagnosePlanner(Planner):
@@ -185,8 +185,8 @@ class _Plan:
         """Pairs whose link may be bad, and the chance of each."""
         beyond_screening = self._history.tested - planner.screened
         doubted = self._doubted(planner.confidence)
-        flaky = fitted.flaky > _FLAKY
-        most = np.where(flaky, _MAX_TESTS_FLAKY, _MAX_TESTS)
+        likely = (fitted.flaky > _FLAKY) | (fitted.bad >= DOUBTED)
+        most = np.where(likely, _MAX_TESTS_LIKELY, _MAX_TESTS)
         doubted &= ~self._bad & (beyond_screening < most)
         doubted[[*fitted.broken]] = False
         # Nobody is accused for the tests by which it stood out: more of them decide.

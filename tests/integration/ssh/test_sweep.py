@@ -210,7 +210,7 @@ def still_there(site: Lab) -> list[str]:
 @pytest.mark.slow
 @BOTH_SSH_CLIENTS
 def test_a_host_that_dies(lab: Labs) -> None:
-    """Its tests fail, and the others go on."""
+    """Its tests fail, the others go on, and after two that fail alike it is left out."""
     site = fresh(lab(4))
     # It takes long, so that it dies before its tests have ended.
     site[3].rate("10mbit", "fab0")
@@ -222,7 +222,7 @@ def test_a_host_that_dies(lab: Labs) -> None:
         status = run.ends(240)
     assert status in {1, 3, 4}, run.err
     outcomes = {frozenset(each["nodes"]): each["outcome"] for each in kept_tests(site)}
-    assert set(outcomes) == pairs(site)
+    assert {pair for pair in pairs(site) if "node3" not in pair} <= set(outcomes) <= pairs(site)
     assert any(outcomes[pair] == "ok" for pair in outcomes if "node3" not in pair), kept_tests(site)
     assert any(outcomes[pair] != "ok" for pair in outcomes if "node3" in pair), outcomes
 
