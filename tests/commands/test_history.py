@@ -44,6 +44,7 @@ def test_a_change_is_named_with_its_run_and_what_came_with_it(store: Path) -> No
     assert change["different"] == {"nccl": ["2.26.2", "2.27.5"]}
     assert slower["level"] == change["after"]
     assert same["changes"] == []
+    assert (same["runs_needed"], same["runs_to_see"]) == (0, 5)
 
 
 def test_the_table(store: Path) -> None:
@@ -51,8 +52,13 @@ def test_the_table(store: Path) -> None:
     assert lines[0] == "busbw at 1 GB: 80 runs in 2 series, 1 change."
     named = ("configuration", "benchmark", "case", "target")
     assert lines[2].split()[1::2] == [*named, "runs", "level", "latest", "change"]
-    assert f"with run {ids(store)[CHANGED]}, 1998-08-08" in lines[-1]
-    assert lines[-1].endswith("Changed with it: nccl 2.26.2 → 2.27.5.")
+    slower, seen, same = lines[-3:]
+    assert f"with run {ids(store)[CHANGED]}, 1998-08-08" in slower
+    assert slower.endswith("Changed with it: nccl 2.26.2 → 2.27.5.")
+    assert seen.startswith(
+        "- nccl all_reduce on prod: socket: A change of 10 % would be seen after"
+    )
+    assert same.startswith("- nccl all_reduce on prod: tcp: A change of 10 % would be seen after")
 
 
 def test_rows_for_other_programs(store: Path) -> None:

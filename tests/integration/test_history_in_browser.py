@@ -28,7 +28,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         )
         for place in range(40)
     ]
-    found = [with_changes({**KEY, "configuration": name}, points) for name in ("efa", "tcp")]
+    found = [with_changes({**KEY, "configuration": name}, points, 0.1) for name in ("efa", "tcp")]
     target = folder / "history.html"
     history = History(metric=METRICS["busbw"], size=None, series=found)
     target.write_text("".join(history_page(history)), "utf-8")

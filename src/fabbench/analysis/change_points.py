@@ -1,10 +1,12 @@
 """Values in the order in which they were measured → where their level changed. Pure.
 
 A verdict after a run uses only the runs up to it: looking after each run and looking once are the
-same, and a change that was reported stays. The last few runs are compared with those before them,
-whose noise (deviation and autocorrelation, as of an AR(1) process) counts: the runs in question
-teach nothing. Correlation is overstated by its uncertainty, and few runs count as Student's t does:
-what is not known well has to differ more.
+same, and a change that was reported stays. The last 5 to 96 runs are compared with those before
+them, so a change is looked for again, and farther back, with every run. The noise (deviation and
+autocorrelation, as of an AR(1) process) is that of both sides, each around its own level.
+Correlation is overstated by its uncertainty, and few runs count as Student's t does: what is not
+known well has to differ more. The noise that was assumed before the first run is on the safe side:
+what stands out of it too needs fewer runs.
 
 `_LIMIT` was chosen by trial, and checked by simulation (tests/performance/history.py): the chance
 that 200 runs without a change ever have one reported is at most 5 % where docs/honest-numbers.md
@@ -12,32 +14,53 @@ promises it.
 """
 
 import math
-from collections.abc import Sequence
-from operator import mul
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from operator import mul, sub
+from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.statistics import NEGLIGIBLE, mean, median
 
-LEAST = 8
+Values: TypeAlias = Sequence[float]
+
+LEAST = 5
 """Minimum number of runs before a change."""
-_WINDOWS = (5, 6, 7, 8, 10, 12, 16, 24, 32, 48)
-"""How many of the last runs are compared with those before them."""
 FEWEST = 3
-"""Minimum number of runs after a change that was found, and how many on each side tell what else changed."""
-_LIMIT = 3.7
-_MEMORY = 200  # how many runs before the last ones tell the noise
-_NEAR = 8  # how far from the most significant cut the change may be
-_SEEN = (
-    2 * _NEAR
-)  # how many values on each side locate a change: values farther away may have other levels
-_CLIP = 2.5  # deviations beyond which a run before says nothing more about level and noise
-# the same for the last runs, from the one after the fifth that is nearest to the level before
+"""Minimum number of runs after a change that was found.
+
+As many on each side tell what else changed.
+"""
+_WINDOWS = (5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96)
+"""How many of the last runs are compared with those before them."""
+_LIMIT = 3.95
+_ASSUMED_FREEDOM = 6.0
+"""Degrees of freedom of noise that is assumed."""
+_MEMORY = 200
+"""How many runs before the last ones tell the noise."""
+_NEAR = 8
+"""How far from the most significant cut the change may be."""
+_SEEN = 2 * _NEAR
+"""How many values on each side locate a change: those farther away may have other levels."""
+_CLIP = 2.5
+"""Deviations beyond which a run says nothing more about level and noise."""
 _CLIP_LAST = 1.0
-_LOST = 0.9776  # the fraction of a normal variance that is left by `_CLIP`
-_UNSURE = 0.8  # standard errors by which the correlation is overstated
-_LINE = 40  # as many runs show a drift
-_STEEP = 0.7  # the fraction of their variance that is one
-_FREEDOM = 0.7  # degrees of freedom per independent run, of a robust estimate
+"""The same for the last runs, from the one after the fifth that is nearest to the level before."""
+_LOST = 0.9776
+"""The fraction of a normal variance that is left by `_CLIP`."""
+_TO_DEVIATION = 1.4826
+"""From the median distance of normal values to their standard deviation."""
+_UNSURE = 0.8
+"""Standard errors by which the correlation is overstated."""
+_MOST_CORRELATED = 0.95
+_LEAST_SCATTER = 0.2
+"""The fraction of a variance that is left around the mean of a correlated series, at least."""
+_LINE = 40
+"""As many runs show a drift."""
+_STEEP = 0.7
+"""The fraction of their variance that is one."""
+_PROBABLE = 1.0
+"""Standard errors by which a step may look smaller than it is, in five of six series."""
+_FREEDOM = 0.7
+"""Degrees of freedom per independent run, of a robust estimate."""
 
 
 class LevelShift(NamedTuple):
@@ -48,121 +71,294 @@ class LevelShift(NamedTuple):
     drift: bool  # whether a line describes the values better than two levels do
     shown: int  # after how many values it was reported
 
+    def continues(self, earlier: "LevelShift") -> bool:
+        """Return whether it is the same drift going on."""
+        return self.drift and earlier.drift and self.rises == earlier.rises
+
 
 class _Noise(NamedTuple):
+    """A level, and the noise around it."""
+
     level: float
     deviation: float
     correlation: float
     runs: int  # of this level
     freedom: float
 
+    def variance_of_step(self, after: int) -> float:
+        """Return the variance of a step to the mean of so many runs more.
 
-def level_shifts(values: Sequence[float]) -> tuple[LevelShift, ...]:
+        As a fraction of that of single runs.
+        """
+        rho = self.correlation
+        ends = (1 - rho**self.runs) * (1 - rho**after)
+        pairs = (1 - rho) ** 2 * self.runs * after
+        own = _variance_of_mean(rho, after)
+        others = _variance_of_mean(rho, self.runs)
+        return own + others - 2 * rho * ends / pairs
+
+
+class _Cut(NamedTuple):
+    """A place where the level may have changed, and how sure that is."""
+
+    strength: float  # standard errors, as of a normal value
+    place: int
+    noise: _Noise  # of the runs before it
+
+
+class Watched(NamedTuple):
+    """What is known after the last run."""
+
+    shifts: tuple[LevelShift, ...]
+    noise: _Noise | None
+    """Since the last change; None: too few runs."""
+    needed: int
+    """How many runs are missing before any change can be seen; 0: none."""
+    assumed: float
+
+    def runs_to_see(self, change: float) -> int | None:
+        """Return after how many more runs a change of level would probably have been reported.
+
+        `change` is a fraction of the level, negative for a loss. None: not within the largest
+        window, or unknown.
+        """
+        if self.noise is None:
+            return None
+        apart = abs(math.log1p(change))
+        for width in _WINDOWS:
+            if _strength_of_step(self.noise, width, apart, self.assumed) > _LIMIT:
+                return width
+        return None
+
+
+def level_shifts(values: Values, assumed: float) -> tuple[LevelShift, ...]:
     """Return the changes of level of positive values, in order."""
-    logs, start, shifts, noises = (
-        [math.log(value) for value in values],
-        0,
-        list[LevelShift](),
-        dict[int, _Noise](),
-    )
+    return watched(values, assumed).shifts
+
+
+def watched(values: Values, assumed: float) -> Watched:
+    """Look for changes of level of positive values after each of them.
+
+    `assumed` is the standard deviation of their logarithms, as far as it is known beforehand.
+    """
+    logs = [math.log(value) for value in values]
+    start = 0
+    shifts: list[LevelShift] = []
+    noises: dict[int, _Noise] = {}
     for end in range(LEAST + _WINDOWS[0], len(logs) + 1):
-        cuts = [end - width for width in _WINDOWS if end - width >= start + LEAST]
-        noises.update({cut: _noise(logs, start, cut) for cut in cuts if cut not in noises})
-        strength, cut = max(
-            ((_strength(noises[cut], logs[cut:end]), cut) for cut in cuts), default=(0.0, 0)
-        )
-        if strength > _LIMIT:
-            index = _refined(logs[start:end], cut - start) + start
-            step = median(logs[index:end]) - noises[cut].level
-            shift = LevelShift(index, step > 0, _is_drift(logs[start:end], index - start), end)
-            if not (
-                shift.drift and shifts and shifts[-1][1:3] == shift[1:3]
-            ):  # the same drift goes on
-                shifts.append(shift)
-            # The noise is that of all runs, each around its own level.
-            logs[:index] = [each + step for each in logs[:index]]
-            start = index
-            noises.clear()
-    return tuple(shifts)
+        cut = _strongest_cut(logs, start, end, assumed, noises)
+        if cut is None or cut.strength <= _LIMIT:
+            continue
+        level = logs[start:end]
+        place = _refined(level, cut.place - start)
+        step = median(level[place:]) - cut.noise.level
+        start += place
+        drift = _is_drift(level, place)
+        shift = LevelShift(start, rises=step > 0, drift=drift, shown=end)
+        if not (shifts and shift.continues(shifts[-1])):
+            shifts.append(shift)
+        # The noise is that of all runs, each around its own level.
+        logs[:start] = [each + step for each in logs[:start]]
+        noises.clear()
+    missing = LEAST + start - len(logs)
+    if missing > 0:
+        return Watched(tuple(shifts), None, missing + _WINDOWS[0], assumed)
+    noise = _noise(logs, start, len(logs))
+    return Watched(tuple(shifts), noise, 0, assumed)
 
 
-def _noise(logs: Sequence[float], start: int, end: int) -> _Noise:
+def _strongest_cut(
+    logs: Values, start: int, end: int, assumed: float, noises: dict[int, _Noise]
+) -> _Cut | None:
+    """Return the most significant cut of the runs from `start` to before `end`."""
+    found = []
+    for width in _WINDOWS:
+        place = end - width
+        if place < start + LEAST:
+            break
+        if place not in noises:
+            noises[place] = _noise(logs, start, place)
+        before = noises[place]
+        last = logs[place:end]
+        strength = _strength(_pooled(before, last), last, assumed)
+        found.append(_Cut(strength, place, before))
+    return max(found, default=None)
+
+
+def _noise(logs: Values, start: int, end: int) -> _Noise:
     """Estimate the level from the values of this level, and the noise from all before `end`."""
     seen = logs[max(0, end - _MEMORY) : end]
-    middle, count = median(seen), len(seen)
-    around = [value - middle for value in seen]
-    most = _CLIP * 1.4826 * median([abs(value) for value in around])
-    clipped = [-most if value < -most else min(value, most) for value in around]
-    center = mean(clipped)
-    apart = [value - center for value in clipped]
-    variance = sum(map(mul, apart, apart)) / count
-    if count >= _LINE:
-        slope, spread = (
-            sum(map(mul, apart, range(count))) * 12 / (count**3 - count),
-            (count**2 - 1) / 12,
-        )
-        if slope * slope * spread > _STEEP * variance:  # a drift is no noise
-            apart = [value - slope * (place - (count - 1) / 2) for place, value in enumerate(apart)]
-            variance = max(variance - slope * slope * spread, 0.0)
-    lagged = sum(map(mul, apart, apart[1:])) / count / variance if variance else 0.0
-    correlation = min(
-        max(lagged + (1 + 4 * max(lagged, 0.0)) / count, 0.0), 0.95
-    )  # without Kendall's bias
-    correlation = min(correlation + _UNSURE * math.sqrt((1 - correlation**2) / count), 0.95)
-    level = clipped[max(start - end, -count) :]
+    count = len(seen)
+    middle = median(seen)
+    clipped = _clipped(seen, middle)
+    apart = _without_drift(_centered(clipped))
+    correlation = _correlation(apart)
+    own = clipped[-min(end - start, count) :]
     return _Noise(
-        level=middle + mean(level),
-        deviation=math.sqrt(variance / _LOST / max(1 - _variance_of_mean(correlation, count), 0.2)),
+        level=middle + mean(own),
+        deviation=_deviation(apart, correlation),
         correlation=correlation,
-        runs=len(level),
-        freedom=max(_FREEDOM * count * (1 - correlation) / (1 + correlation) - 1, 2.0),
+        runs=len(own),
+        freedom=max(_freedom(count, correlation), 2.0),
     )
 
 
-def _strength(noise: _Noise, last: Sequence[float]) -> float:
+def _centered(values: Values) -> list[float]:
+    center = mean(values)
+    return [value - center for value in values]
+
+
+def _clipped(values: Values, middle: float) -> list[float]:
+    """Return distances from the middle, of which outliers are as far as noise can be."""
+    around = [value - middle for value in values]
+    distance = median([abs(value) for value in around])
+    most = _CLIP * _TO_DEVIATION * distance
+    return [max(-most, min(value, most)) for value in around]
+
+
+def _without_drift(apart: list[float]) -> list[float]:
+    """Return distances from the mean without a drift that explains most of them: it is no noise."""
+    count = len(apart)
+    if count < _LINE:
+        return apart
+    places = _centered(range(count))
+    along = _dot(apart, places)
+    spread = _dot(places, places)
+    if along * along <= _STEEP * spread * _dot(apart, apart):
+        return apart
+    slope = along / spread
+    drift = [slope * place for place in places]
+    return list(map(sub, apart, drift))
+
+
+def _dot(left: Iterable[float], right: Iterable[float]) -> float:
+    products: Iterable[float] = map(mul, left, right)
+    return sum(products)
+
+
+def _correlation(apart: Values) -> float:
+    """Return the correlation of neighbors without Kendall's bias, plus what is not known of it."""
+    variance = _dot(apart, apart)
+    if not variance:
+        return 0.0
+    count = len(apart)
+    lagged = _dot(apart, apart[1:]) / variance
+    bias = (1 + 4 * max(lagged, 0.0)) / count
+    likely = min(max(lagged + bias, 0.0), _MOST_CORRELATED)
+    error = math.sqrt((1 - likely**2) / count)
+    return min(likely + _UNSURE * error, _MOST_CORRELATED)
+
+
+def _deviation(apart: Values, correlation: float) -> float:
+    """Return the standard deviation of values from clipped distances to their own mean."""
+    count = len(apart)
+    left = _LOST * max(1 - _variance_of_mean(correlation, count), _LEAST_SCATTER)
+    return math.sqrt(_dot(apart, apart) / count / left)
+
+
+def _freedom(count: int, correlation: float) -> float:
+    """Return the degrees of freedom of a deviation."""
+    independent = count * (1 - correlation) / (1 + correlation)
+    return _FREEDOM * independent - 1
+
+
+def _pooled(noise: _Noise, last: Values) -> _Noise:
+    """Return the noise of both sides of a cut, each around its own level."""
+    of_last = max(_freedom(len(last), noise.correlation), 0.0)
+    apart = _centered(_clipped(last, median(last)))
+    deviation = _deviation(apart, noise.correlation)
+    freedom = noise.freedom + of_last
+    share = of_last / freedom
+    differs = deviation**2 - noise.deviation**2
+    variance = noise.deviation**2 + share * differs
+    return noise._replace(deviation=math.sqrt(variance), freedom=freedom)
+
+
+def _strength_of_step(noise: _Noise, width: int, apart: float, assumed: float) -> float:
+    """Return how significant a step would probably be, so many runs after it."""
+    # Few runs may have shown less noise than there is.
+    unknown = _PROBABLE / math.sqrt(2 * noise.freedom)
+    deviation = noise.deviation * (1 + unknown)
+    freedom = noise.freedom + max(_freedom(width, noise.correlation), 0.0)
+    expected = noise._replace(deviation=deviation, freedom=freedom)
+    error = deviation * math.sqrt(noise.variance_of_step(width))
+    seen = noise.level + max(apart - _PROBABLE * error, 0.0)
+    return _strength(expected, [seen] * width, assumed)
+
+
+def _strength(noise: _Noise, last: Values, assumed: float) -> float:
     """Return how far the last values are from the level before.
 
-    In standard errors, as of a normal value.
+    In standard errors, as of a normal value; by the noise that the values show, or by the larger of
+    that and the assumed one, which is better known.
     """
-    count, before, rho = len(last), noise.runs, noise.correlation
-    common = rho * (1 - rho**before) * (1 - rho**count) / ((1 - rho) ** 2 * before * count)
-    variance = _variance_of_mean(rho, count) + _variance_of_mean(rho, before) - 2 * common
-    known = noise.deviation**2 * variance
+    deviation = max(noise.deviation, assumed)
+    freedom = noise.freedom + _ASSUMED_FREEDOM
+    known = noise._replace(deviation=deviation, freedom=freedom)
+    return max(_errors_apart(noise, last), _errors_apart(known, last))
+
+
+def _errors_apart(noise: _Noise, last: Values) -> float:
+    known = noise.deviation**2 * noise.variance_of_step(len(last))
     # A level that wanders by less than `NEGLIGIBLE` does not count, however small the noise. That
     # adds no doubt.
     error = known + (NEGLIGIBLE / _LIMIT) ** 2
     freedom = noise.freedom * (error / max(known, 1e-12)) ** 2
+    apart = _distance_from(noise, last)
+    # Wallace's approximation: the normal value that is as rare as this one of Student's t.
+    squared = freedom * math.log1p(apart**2 / error / freedom)
+    return math.sqrt(squared)
+
+
+def _distance_from(noise: _Noise, last: Values) -> float:
+    """Return how far the last values are from the level before; outliers do not move them far."""
     sign = 1 if median(last) > noise.level else -1
     above = sorted(sign * (value - noise.level) for value in last)
-    nearest, most = (
-        above[count // 5],
-        _CLIP_LAST * noise.deviation,
-    )  # outliers do not move the nearest
-    apart = max(mean([min(max(value, nearest - most), nearest + most) for value in above]), 0.0)
-    # Wallace's approximation: the normal value that is as rare as this one of Student's t.
-    return math.sqrt(freedom * math.log1p(apart * apart / error / freedom))
+    nearest = above[len(last) // 5]
+    most = _CLIP_LAST * noise.deviation
+    lowest = nearest - most
+    highest = nearest + most
+    clipped = [max(lowest, min(value, highest)) for value in above]
+    return max(mean(clipped), 0.0)
 
 
 def _variance_of_mean(rho: float, count: int) -> float:
     """Return the variance of the mean of an AR(1) process, as a fraction of that of its values."""
-    return ((1 + rho) / (1 - rho) - 2 * rho * (1 - rho**count) / (count * (1 - rho) ** 2)) / count
+    apart = 1 - rho
+    pairs = count * apart**2
+    shared = 2 * rho * (1 - rho**count) / pairs
+    return ((1 + rho) / apart - shared) / count
 
 
-def _refined(logs: Sequence[float], cut: int) -> int:
-    """Return the cut near a significant one that leaves values closest to the medians before and after it."""
-    low, high = max(0, cut - _SEEN), cut + _SEEN
-    near = range(max(FEWEST, cut - _NEAR), min(len(logs) - FEWEST, cut + _NEAR) + 1)
-    return min(near, key=lambda place: _distance(logs[low:place]) + _distance(logs[place:high]))
+def _refined(logs: Values, cut: int) -> int:
+    """Return the cut near a significant one that leaves values closest to the medians beside it."""
+    low = max(0, cut - _SEEN)
+    high = cut + _SEEN
+    first = max(FEWEST, cut - _NEAR)
+    last = min(len(logs) - FEWEST, cut + _NEAR)
+
+    def left(place: int) -> float:
+        return _distance_of_levels(logs[low:high], place - low)
+
+    return min(range(first, last + 1), key=left)
 
 
-def _distance(logs: Sequence[float]) -> float:
+def _distance(logs: Values) -> float:
     middle = median(logs)
     return math.fsum(abs(value - middle) for value in logs)
 
 
-def _is_drift(logs: Sequence[float], cut: int) -> bool:
+def _distance_of_levels(logs: Values, cut: int) -> float:
+    before = _distance(logs[:cut])
+    return before + _distance(logs[cut:])
+
+
+def _is_drift(logs: Values, cut: int) -> bool:
     """Return whether Tukey's resistant line fits values better than two levels do."""
-    third = len(logs) // 3
-    slope = (median(logs[-third:]) - median(logs[:third])) / (len(logs) - third)
-    line = _distance([value - slope * place for place, value in enumerate(logs)])
-    return line < _distance(logs[:cut]) + _distance(logs[cut:])
+    count = len(logs)
+    third = count // 3
+    first = median(logs[:third])
+    last = median(logs[-third:])
+    slope = (last - first) / (count - third)
+    flat = [value - slope * place for place, value in enumerate(logs)]
+    return _distance(flat) < _distance_of_levels(logs, cut)

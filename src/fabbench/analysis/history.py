@@ -4,13 +4,18 @@ Pure.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fabbench.analysis.change_points import FEWEST, LEAST, level_shifts
+from fabbench.analysis.change_points import FEWEST, watched
 from fabbench.analysis.statistics import median
 from fabbench.model.log import Metric
+
+NOTICED = 0.1
+"""The loss of which a series says after how many runs it would be seen."""
+LATEST = 8
+"""How many of the last runs of a drift tell what it came to."""
 
 
 class HistoryPoint(NamedTuple):
@@ -54,12 +59,20 @@ class Series:
     points: Sequence[HistoryPoint]
     changes: Sequence[LevelChange] = ()
 
+    runs_needed: int = 0
+    """How many runs are missing before any change can be seen; 0: none."""
+    runs_to_see: int | None = None
+    """After how many more runs a change by `NOTICED` would probably be reported.
+
+    None: it would drown in noise, or too few runs show the noise.
+    """
+
     @property
     def level(self) -> float:
         """The median since the last change."""
-        return (
-            self.changes[-1].after if self.changes else median(point.value for point in self.points)
-        )
+        if self.changes:
+            return self.changes[-1].after
+        return median(point.value for point in self.points)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,43 +89,70 @@ class History:
         """Return the names in keys that distinguish series with the same values for `named`."""
         groups: dict[tuple[str | None, ...], list[Series]] = {}
         for each in self.series:
-            groups.setdefault(tuple(each.key.get(name) for name in named), []).append(each)
-        return tuple(
-            name
-            for name in dict.fromkeys(name for each in self.series for name in each.key)
-            if name not in named
-            and any(len({each.key.get(name) for each in group}) > 1 for group in groups.values())
-        )
+            values = tuple(each.key.get(name) for name in named)
+            groups.setdefault(values, []).append(each)
+        names: dict[str, None] = {}
+        for group in groups.values():
+            names |= dict.fromkeys(_differing(group))
+        return tuple(name for name in names if name not in named)
 
 
-def with_changes(key: Mapping[str, str], points: Sequence[HistoryPoint]) -> Series:
-    """Return a series with its changes."""
+def _differing(group: Sequence[Series]) -> Iterator[str]:
+    """Yield the names in keys of which some series have other values."""
+    for name in dict.fromkeys(name for each in group for name in each.key):
+        if len({each.key.get(name) for each in group}) > 1:
+            yield name
+
+
+def with_changes(key: Mapping[str, str], points: Sequence[HistoryPoint], assumed: float) -> Series:
+    """Return a series with its changes.
+
+    `assumed`: the standard deviation of the logarithm of a run's figure, as far as it is known
+    beforehand.
+    """
     values = [point.value for point in points]
-    found = level_shifts(values)
-    ends = (0, *(shift.start for shift in found), len(points))
-    changes = [
-        LevelChange(
+    seen = watched(values, assumed)
+    starts = [0, *(shift.start for shift in seen.shifts), len(points)]
+    changes = []
+    for shift, before, after in zip(seen.shifts, starts, starts[2:], strict=False):
+        index = shift.start
+        level_from = max(index, after - LATEST) if shift.drift else index
+        old = points[max(before, index - FEWEST) : index]
+        new = points[index : index + FEWEST]
+        change = LevelChange(
             index=index,
-            before=median(values[start:index]),
-            after=median(values[max(index, end - LEAST) if drift else index : end]),
-            drift=drift,
-            different=_different(
-                points[max(start, index - FEWEST) : index], points[index : index + FEWEST]
-            ),
+            before=median(values[before:index]),
+            after=median(values[level_from:after]),
+            drift=shift.drift,
+            different=_different(old, new),
         )
-        for (index, _, drift, _), start, end in zip(found, ends, ends[2:], strict=False)
-    ]
-    return Series(key=key, points=points, changes=changes)
+        changes.append(change)
+    return Series(
+        key=key,
+        points=points,
+        changes=changes,
+        runs_needed=seen.needed,
+        runs_to_see=seen.runs_to_see(-NOTICED),
+    )
 
 
 def _different(
     before: Sequence[HistoryPoint], after: Sequence[HistoryPoint]
 ) -> dict[str, tuple[str, str]]:
     """Compare several runs on each side: noise may move a change by a run or two."""
-    names = dict.fromkeys(name for point in (*before, *after) for name in point.circumstances)
-    pairs = {name: (_usual(before, name), _usual(after, name)) for name in names}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    names: dict[str, None] = {}
+    for point in (*before, *after):
+        names |= dict.fromkeys(point.circumstances)
+    different = {}
+    for name in names:
+        old = _usual(before, name)
+        new = _usual(after, name)
+        if old != new:
+            different[name] = (old, new)
+    return different
 
 
 def _usual(points: Sequence[HistoryPoint], name: str) -> str:
-    return Counter(point.circumstances.get(name, "") for point in points).most_common(1)[0][0]
+    counts = Counter(point.circumstances.get(name, "") for point in points)
+    ((value, _),) = counts.most_common(1)
+    return value

@@ -352,7 +352,7 @@ def show_history(metric: str, sizes: range | None, form: str, store: Path, **cho
     or of those of --size. A change of level is reported with its first run, and with what else
     changed then: versions, image, nodes, environment; or as a slow drift. In 200 runs without a
     change, looked at after each, the chance that one is ever reported is 5% at most, if neighboring
-    runs correlate by at most 0.8, or 0.5 with some outliers.
+    runs correlate by at most 0.7, or 0.5 with some outliers.
 
     -o history.html is a page with a plot for each series.
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from fabbench.analysis.history import History, LevelChange, Series
+from fabbench.analysis.history import NOTICED, History, LevelChange, Series
 from fabbench.model.messages import counted
 from fabbench.model.units import Scale, format_decimal, format_size, format_time, scale
 from fabbench.report.svg import to_svg, trend
@@ -49,7 +49,8 @@ def history_table(history: History) -> Table:
     for name, each in zip(_names(history), history.series, strict=True):
         cells = [each.key.get(column) or "-" for column in columns]
         rows.append([*cells, *_levels(history, each)])
-        notes += [f"{name}: {sentence}" for sentence in _sentences(history, each)]
+        sentences = [*_sentences(history, each), sensitivity(each)]
+        notes += [f"{name}: {sentence}" for sentence in sentences]
     return Table(
         header=(*columns, "runs", "level", "latest", "change"),
         rows=rows,
@@ -131,6 +132,16 @@ def _changed_with(change: LevelChange) -> str:
     return "Changed with it: " + ", ".join(named) + "."
 
 
+def sensitivity(series: Series) -> str:
+    """Return after how many more runs a change would be seen, in a sentence."""
+    change = f"A change of {format_decimal(100 * NOTICED, 0)} %"
+    if series.runs_needed:
+        return f"{counted(series.runs_needed, 'more run')} must follow before a change can be seen."
+    if series.runs_to_see is None:
+        return f"{change} would not be seen: the runs differ too much."
+    return f"{change} would be seen after {counted(series.runs_to_see, 'more run')}."
+
+
 def history_document(history: History) -> dict[str, Any]:
     """Return a history as plain data; documented in docs/runs.md."""
     return {
@@ -143,7 +154,7 @@ def history_document(history: History) -> dict[str, Any]:
 def _series_record(series: Series) -> dict[str, Any]:
     return {
         "key": dict(series.key),
-        "level": series.level,
+        **picked(series, "level", "runs_needed", "runs_to_see"),
         "points": [picked(point, "run", "created", "value") for point in series.points],
         "changes": [_change_record(series, change) for change in series.changes],
     }
@@ -166,6 +177,7 @@ def history_page(history: History) -> Iterator[str]:
         all=list(zip(_names(history), history.series, strict=True)),
         scale_of=partial(_scale, history),
         sentences_of=partial(_sentences, history),
+        sensitivity=sensitivity,
         draw=lambda name, *what: to_svg(trend(*what), name=name),
         percent=_percent,
         counted=counted,

@@ -3,11 +3,16 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from fabbench.analysis.history import History, HistoryPoint, with_changes
+from fabbench.analysis.history import History, HistoryPoint, Series, with_changes
+from fabbench.benchmarks import benchmark_named
+from fabbench.catalog.expectations import PAIRS, assumed_noise, noise_kinds
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Metric
 from fabbench.model.units import format_size, parse_size
 from fabbench.runs.summary import FullSummary, Measured, Pairs, Summary
+
+_LARGE = 1 << 30
+"""A size at which rates are at their peak, in bytes."""
 
 
 def parse_metric(text: str, sizes: range | None = None) -> tuple[Metric, range | None]:
@@ -66,9 +71,23 @@ def history(
                 point = HistoryPoint(run.id, run.created, value, around)
                 by_key.setdefault(measured.key, []).append(point)
     _require_known(where, known)
-    series = [with_changes(dict(key), points[::-1]) for key, points in by_key.items()]
+    series: list[Series] = []
+    for key, points in by_key.items():
+        named = dict(key)
+        assumed = _assumed_noise(named, metric, sizes)
+        series.append(with_changes(named, points[::-1], assumed))
     size = sizes[0] if sizes and len(sizes) == 1 else None
     return History(metric=metric, size=size, series=series, span=_span(sizes))
+
+
+def _assumed_noise(key: Mapping[str, str], metric: Metric, sizes: range | None) -> float:
+    """Return the noise that the catalog has for the figures of a series."""
+    of_pair = benchmark_named(key["benchmark"]).between_two
+    kinds = {PAIRS} if of_pair else noise_kinds({key["configuration"]})
+    # The best time is that of the smallest size, the best rate usually that of the largest.
+    if metric.lower_is_better:
+        return assumed_noise(kinds, sizes[0] if sizes else 0)
+    return assumed_noise(kinds, sizes[-1] if sizes else _LARGE)
 
 
 def _figures(

@@ -24,7 +24,7 @@ def series(count: int = 20, **more: str) -> Series:
         )
         for place in range(count)
     ]
-    return with_changes({**KEY, **more}, points)
+    return with_changes({**KEY, **more}, points, 0.1)
 
 
 def written(*found: Series) -> str:
