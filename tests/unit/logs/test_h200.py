@@ -38,11 +38,12 @@ def test_a_run_is_read_as_what_happened(name: str) -> None:
         assert [finding.code for finding in log.findings if finding.severity == "error"] == []
 
 
+@pytest.mark.parametrize("form", ["txt", "json"])
 @pytest.mark.parametrize(
     ("name", "outcome"), [("ras-healthy", "observed"), ("ras-stopped", "failed")]
 )
-def test_a_ras_report_says_who_does_not_answer(name: str, outcome: str) -> None:
-    log = log_of(name)
+def test_a_ras_report_says_who_does_not_answer(name: str, outcome: str, form: str) -> None:
+    (log,) = parse_file(FOLDER / f"{name}.{form}")
     assert log.outcome == outcome
     silent = [finding for finding in log.findings if finding.code == "ras-incomplete"]
     assert bool(silent) == (outcome == "failed")

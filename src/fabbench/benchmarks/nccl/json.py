@@ -1,4 +1,4 @@
-"""The JSON that nccl-tests writes with ``-J`` (2.17.3 and later), and that of NCCL's RAS, which is no benchmark.
+"""The JSON that nccl-tests writes with ``-J`` (2.17.3 and later).
 
 The figures of nccl-tests are not rounded by a table: it is read as the text that says the same. The file contains the
 whole process environment of rank 0: none of it is kept. The file of an aborted run can end anywhere (before 2.18.4):
@@ -6,15 +6,15 @@ rows are read up to that point.
 """
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from fabbench.benchmarks.nccl import ras
 from fabbench.benchmarks.nccl.reader import NcclExecution, read_statement
 from fabbench.benchmarks.nccl.table import Layout, Row, RowReader, Table
-from fabbench.model.log import NCCL_DEBUG, Finding, Record, Severity
-from fabbench.model.messages import listed, quoted
+from fabbench.model.log import Record
+from fabbench.model.messages import quoted
 from fabbench.model.patterns import lazy
 
 _MAX_DAMAGED = 2000  # characters of a damaged row that are kept
@@ -22,7 +22,6 @@ _NO = ("false", False)
 _GAP = lazy(r"[ \n\t\r,]*")
 _BEGIN = lazy(r"(?m)^[ \t]*\{")  # A prompt or prose may stand above
 _RESULTS = lazy(r'"results"\s*:\s*\[')
-_LOOK = "Look at that process, and at its node (`dmesg`, `nvidia-smi`)."
 _EXACT = Layout(check="exact", left=("redop", "root"))
 _STATISTICS = {
     "min_us": "min",
@@ -35,8 +34,8 @@ _STATISTICS = {
 
 def read_document(text: str) -> Record | None:
     """Read the text of a file; None if it is neither nccl-tests' JSON nor that of NCCL's RAS."""
-    if '"communicators_count"' in text:
-        return _read_ras(text)
+    if ras.SIGN in text:
+        return ras.read_ras(text)
     begin, results = _BEGIN.search(text), _RESULTS.search(text)
     if begin is None or results is None or "algbw" in text:  # a table of the same run tells more
         return None
@@ -155,66 +154,3 @@ def _row(row: Any, readers: dict[Layout, RowReader]) -> Row | None:
         )
     except (AttributeError, KeyError, TypeError, StopIteration):
         return None
-
-
-def _read_ras(text: str) -> Record | None:
-    """Read the JSON of NCCL's RAS (`ncclras -f json`, 2.28 or newer); None if it is damaged."""
-    try:
-        report = json.loads(text)
-        found = [
-            each for communicator in report["communicators"] for each in _ras_findings(communicator)
-        ]
-        if late := report["ras"]["timeouts_count"]:
-            found.append(
-                _ras_finding(
-                    "ras-timeout", f"answers that did not come in time: {late}.", "Query again."
-                )
-            )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
-    version = str(report.get("nccl_version", "unknown"))
-    return Record(
-        benchmark=None,
-        case=NCCL_DEBUG,
-        facts={"report": "NCCL RAS", "nccl": version},
-        findings=found,
-    )
-
-
-def _ras_findings(communicator: Mapping[str, Any]) -> Iterator[Finding]:
-    name = f"Communicator {communicator['hash']}"
-    if missing := [
-        f"{each['rank']} ({each['host']}, process {each['pid']})"
-        for each in communicator["missing_ranks"]
-    ]:
-        yield _ras_finding(
-            "ras-incomplete",
-            f"{name}: no answer from rank {listed(missing)}.",
-            _LOOK,
-            Severity.ERROR,
-        )
-    states = {
-        each["rank"]: each["status"] for each in communicator["ranks"]
-    }  # 0 is success, 7 in progress
-    if failed := [
-        str(rank)
-        for rank, each in states.items()
-        if {each["init_state"], each["async_error"]} - {0, 7}
-    ]:
-        yield _ras_finding(
-            "ras-error", f"{name}: rank {listed(failed)} reports an error.", _LOOK, Severity.ERROR
-        )
-    for call in communicator["ranks"][0]["collective_counts"] if communicator["ranks"] else ():
-        counts = {each["rank"]: each["collective_counts"][call] for each in communicator["ranks"]}
-        ((usual, _),) = Counter(counts.values()).most_common(1)
-        if other := [f"{rank} {count}" for rank, count in counts.items() if count != usual]:
-            said = f"{name}: {call} was launched {usual} times, but by rank {listed(other)}."
-            yield _ras_finding(
-                "ras-mismatch", said, "Query again: counts that stay apart are a hang."
-            )
-
-
-def _ras_finding(
-    code: str, said: str, advice: str, severity: Severity = Severity.WARNING
-) -> Finding:
-    return Finding(code=code, severity=severity, meaning=f"NCCL's RAS: {said}", advice=advice)

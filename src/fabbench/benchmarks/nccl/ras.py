@@ -1,0 +1,85 @@
+"""The JSON of NCCL's RAS (`ncclras -f json`, 2.28 or newer), which is no benchmark."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from fabbench.model.log import NCCL_DEBUG, Finding, Record, Severity
+from fabbench.model.messages import listed
+from fabbench.model.patterns import lazy
+
+SIGN = '"communicators_count"'
+"""What is in every such report."""
+_LOOK = "Look at that process, and at its node (`dmesg`, `nvidia-smi`)."
+_NO_COMMA = lazy(r'(?<=[\d"])(\s*\n\s*)(?="status")')
+"""NCCL 2.28 leaves out the comma there for ranks that do not answer."""
+_SOUND = frozenset({0, 7})
+"""States of a communicator, and results of its calls: ncclSuccess and ncclInProgress."""
+
+
+def read_ras(text: str) -> Record | None:
+    """Read a report; None if it is damaged. What the client says above it is left out."""
+    begin = text.find("{")
+    end = text.rfind("}") + 1
+    whole = _NO_COMMA.sub(r",\1", text[begin:end])
+    try:
+        report = json.loads(whole)
+        found = list(_findings(report))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    version = str(report.get("nccl_version", "unknown"))
+    facts: dict[str, str | int] = {"report": "NCCL RAS", "nccl": version}
+    return Record(benchmark=None, case=NCCL_DEBUG, facts=facts, findings=found)
+
+
+def _findings(report: Mapping[str, Any]) -> Iterator[Finding]:
+    for communicator in report["communicators"]:
+        name = f"Communicator {communicator['hash']}"
+        yield from _missing(name, communicator["missing_ranks"])
+        yield from _failed(name, communicator["ranks"])
+        yield from _apart(name, communicator["ranks"])
+    late = report["ras"]["timeouts_count"]
+    if late:
+        yield _finding("ras-timeout", f"answers that did not come in time: {late}.", "Query again.")
+
+
+def _missing(name: str, ranks: list[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Yield a finding if ranks do not answer."""
+    silent = ["{rank} ({host}, process {pid})".format_map(each) for each in ranks]
+    if silent:
+        said = f"{name}: no answer from rank {listed(silent)}."
+        yield _finding("ras-incomplete", said, _LOOK, Severity.ERROR)
+
+
+def _failed(name: str, ranks: list[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Yield a finding if ranks report an error."""
+    failed: list[str] = []
+    for each in ranks:
+        status = each["status"]
+        states = {status["init_state"], status["async_error"]}
+        if not states <= _SOUND:
+            failed.append(str(each["rank"]))
+    if failed:
+        said = f"{name}: rank {listed(failed)} reports an error."
+        yield _finding("ras-error", said, _LOOK, Severity.ERROR)
+
+
+def _apart(name: str, ranks: list[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Yield a finding for each collective that ranks did not launch equally often."""
+    launched: dict[str, dict[int, int]] = {}
+    for each in ranks:
+        for call, times in each["collective_counts"].items():
+            launched.setdefault(call, {})[each["rank"]] = times
+    for call, by_rank in launched.items():
+        usual = _usual(by_rank.values())
+        others = {rank: times for rank, times in by_rank.items() if times != usual}
+        if others:
+            counts = [f"{rank} {times}" for rank, times in others.items()]
+            said = f"{name}: {call} was launched {usual} times, but by rank {listed(counts)}."
+            advice = "Query again: counts that stay apart are a hang."
+            yield _finding("ras-mismatch", said, advice)
+
+
+def _finding(code: str, said: str, advice: str, severity: Severity = Severity.WARNING) -> Finding:
+    return Finding(code=code, severity=severity, meaning=f"NCCL's RAS: {said}", advice=advice)
