@@ -81,5 +81,11 @@ def _apart(name: str, ranks: list[Mapping[str, Any]]) -> Iterator[Finding]:
             yield _finding("ras-mismatch", said, advice)
 
 
+def _usual(counts: Iterable[int]) -> int:
+    """Return the most frequent count, which is that of most ranks."""
+    ((usual, _),) = Counter(counts).most_common(1)
+    return usual
+
+
 def _finding(code: str, said: str, advice: str, severity: Severity = Severity.WARNING) -> Finding:
     return Finding(code=code, severity=severity, meaning=f"NCCL's RAS: {said}", advice=advice)
