@@ -31,6 +31,8 @@ _BROKEN = frozenset({Outcome.FAILED, Outcome.TIMEOUT})
 """Outcomes of a program that did not come to its end."""
 _WAYS = frozenset({SuspectKind.LINK, SuspectKind.GROUP})
 """Suspects that are no node: what is between nodes."""
+_OF_NODES = frozenset({SuspectKind.NODE, SuspectKind.NIC, SuspectKind.RAIL})
+"""Suspects that are nodes, or NICs of nodes."""
 _FLOOR = 0.5
 """Fraction of the ceiling of its NICs that a figure must reach if none is published."""
 _TOO_GOOD = frozenset({Assessment.ABOVE, Assessment.HIGH})
@@ -307,7 +309,7 @@ def _fault_of_sweep(
     bad = [each for each in found.suspects if each.name not in software]
     if not bad:
         return Fault.SOFTWARE if software else gravest(map(_fault, _broken(stored.tests)))
-    if all(each.kind in _WAYS for each in bad):
+    if all(_is_between(each, found) for each in bad):
         return Fault.INFRASTRUCTURE
     nodes = {node for each in bad for node in each.nodes}
     broken = [each for each in _broken(stored.tests) if nodes.intersection(each.nodes)]
@@ -315,11 +317,20 @@ def _fault_of_sweep(
     return Fault.INFRASTRUCTURE if faults == {Fault.INFRASTRUCTURE} else Fault.HARDWARE
 
 
+def _is_between(suspect: Suspect, found: Diagnosis) -> bool:
+    """Return whether what is bad is between nodes: a way, or the switch of a NIC of all nodes."""
+    if suspect.kind is SuspectKind.RAIL:
+        return len(suspect.nodes) == len(found.nodes)
+    return suspect.kind in _WAYS
+
+
 def _bad_nodes(found: Diagnosis) -> Mapping[str, str]:
     """Return nodes that are bad, or have a bad NIC → why."""
-    of_one_node = {SuspectKind.NODE, SuspectKind.NIC}
-    bad = [each for each in found.suspects if each.kind in of_one_node]
-    return {each.nodes[0]: each.evidence for each in bad}
+    bad: dict[str, str] = {}
+    for suspect in found.suspects:
+        if suspect.kind in _OF_NODES and not _is_between(suspect, found):
+            bad |= dict.fromkeys(suspect.nodes, suspect.evidence)
+    return bad
 
 
 # ---------------------------------------------------------------- a run on all nodes

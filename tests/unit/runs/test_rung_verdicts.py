@@ -1,6 +1,9 @@
 """What a rung of `fabbench accept` says about its nodes: rejected only by what would show again."""
 
+import math
+from collections.abc import Collection
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -80,6 +83,30 @@ def sweep_where(node: str, **broken: object) -> SweepRun:
     return SweepRun(sweep=StoredSweep(Path("r"), document, tests, ()), out_of_time=True)
 
 
+def nics_where(nic: str, slow: Collection[str]) -> SweepRun:
+    """A sweep of all pairs by NIC, three times, in which a NIC of some nodes is at half speed."""
+    nics = ("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3")
+    pairs = [(a, b) for a in NODES for b in NODES if a < b] * 3
+    tests = []
+    for number, (pair, name) in enumerate(product(pairs, nics)):
+        value = 0.5e9 if name == nic and set(pair) & set(slow) else 1e9
+        value *= 1 + 0.01 * math.sin(number)
+        test = TestResult(number=number, round=number, nodes=pair, outcome="ok", value=value)
+        tests.append(replace(test, rail=name))
+    document = SweepDocument(
+        mode="diagnose",
+        benchmark="perftest",
+        fabric="roce",
+        nodes=NODES,
+        metric="bandwidth",
+        seed=0,
+        confidence=0.99,
+        tolerance=0.1,
+        nics=nics,
+    )
+    return SweepRun(sweep=StoredSweep(Path("r"), document, tests, ()), out_of_time=True)
+
+
 def test_a_node_that_lacks_the_program_is_left_out_and_not_rejected() -> None:
     result = judge_sweep(sweep_where("c", fault=Fault.SOFTWARE, said="not found"), BLANK, ())
     assert (result.state, result.bad, set(result.left_out), result.fault_class) == (
@@ -98,6 +125,22 @@ def test_a_node_whose_tests_fail_without_a_reason_is_rejected() -> None:
         {"c"},
         Fault.HARDWARE,
     )
+
+
+@pytest.mark.parametrize(
+    ("slow", "nodes", "fault"),
+    [
+        (NODES, set(), Fault.INFRASTRUCTURE),
+        (NODES[:1], set(NODES[:1]), Fault.HARDWARE),
+    ],
+)
+def test_a_slow_nic_of_all_nodes_is_that_of_its_switch_and_no_node(
+    slow: tuple[str, ...], nodes: set[str], fault: Fault
+) -> None:
+    sweep = nics_where("mlx5_1", slow)
+    result = judge_sweep(sweep, BLANK, ())
+    assert (set(result.nodes), result.fault_class) == (nodes, fault)
+    assert result.state is State.FAILED
 
 
 def test_what_fails_everywhere_rejects_nobody() -> None:
