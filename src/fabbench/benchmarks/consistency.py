@@ -50,6 +50,10 @@ class Printed(NamedTuple):
         """Return whether a number in this range could have been printed like this."""
         return self.low <= high and low <= self.high
 
+    def agrees(self, other: "Printed") -> bool:
+        """Return whether one number could have been printed like both."""
+        return self.overlaps(other.low, other.high)
+
 
 ANYTHING = Printed(0.0, 0.0, math.inf)  # no information: `nan`
 _HUGE = Printed(math.inf, 1e15, math.inf)

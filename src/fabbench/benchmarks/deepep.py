@@ -9,14 +9,18 @@ only.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from fabbench.benchmarks import Signature, engine
+from fabbench.benchmarks import Signature
 from fabbench.benchmarks.consistency import Printed, is_ordered, note, printed, product
+from fabbench.benchmarks.events import Ahead, Begin, Events, Header, Setting
+from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.standard import ReadBenchmark
+from fabbench.benchmarks.tables import Column, Figures, Layout, Row, cell_patterns
 from fabbench.model.patterns import lazy
 
-_F, _N = r"\d+\.\d\d", r"\d+(?:\.\d\d)?"
+_F = r"\d+\.\d\d"
+_N = r"\d+(?:\.\d\d)?"
 _PART = lazy(
     r"(?:\[tuning\] Best |\[rank (?P<rank>\d+)\] )?(?P<name>[Dd]ispatch \+ "
     r"combine|[Dd]ispatch|[Cc]ombine)"
@@ -34,100 +38,118 @@ _V2 = lazy(
     r" \| (?:copy|reduce): \d+ GB/s, \d+\.\d{3} us"
 )
 _V2_DTYPE = lazy(r"(?:> )?Testing with .*\buse_fp8_dispatch=([01])\b.*")
-_LINES: Mapping[str, engine.Layout] = {
-    "test_internode": (engine.Column(cell=r"\[tuning\] Best .*RDMA.*"),),
-    "test_intranode": (engine.Column(cell=r"\[tuning\] Best (?!.*RDMA).*"),),
-    "test_ep": (engine.Column(cell=r"[*#@+-] EP: +\d+/\d+ \| .*"),),
-    "test_low_latency": (
-        engine.Column(cell=r"(?:\[rank \d+\] )?Dispatch (?:\+ combine )?bandwidth.*"),
-    ),
+_DTYPES = {"0": "BF16", "1": "FP8"}
+_LINES: Mapping[str, Layout] = {
+    "test_internode": (Column(cell=r"\[tuning\] Best .*RDMA.*"),),
+    "test_intranode": (Column(cell=r"\[tuning\] Best (?!.*RDMA).*"),),
+    "test_ep": (Column(cell=r"[*#@+-] EP: +\d+/\d+ \| .*"),),
+    "test_low_latency": (Column(cell=r"(?:\[rank \d+\] )?Dispatch (?:\+ combine )?bandwidth.*"),),
 }
-_MAY_GO_ON = lazy(r"\[tuning\](?!.*RDMA).*\(NVL\)\s*")  # newer releases print a time behind it
+_MAY_GO_ON = lazy(r"\[tuning\](?!.*RDMA).*\(NVL\)\s*")
+"""Newer releases print a time behind it."""
 
 
-def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
+def _events(text: str, execution: Execution | None) -> Events | None:
     text = text.strip()
     for case, layout in _LINES.items():
-        if engine.cell_patterns(layout)[0].fullmatch(text):
-            return engine.Statement(begins=True, case=case, layouts=(layout,), row=True)
-    if (dtype := _V2_DTYPE.fullmatch(text)) is not None:
-        return engine.Statement(
-            above=execution is None, labels={"dtype": ("BF16", "FP8")[int(dtype[1])]}
-        )
-    return (
-        engine.NO_MEANING
-        if execution is not None and text.startswith(("[tuning] ", "Dispatch send"))
-        else None
-    )
+        if cell_patterns(layout)[0].fullmatch(text):
+            return (Begin(), Setting(case=case), Header([layout], is_row=True))
+    dtype = _V2_DTYPE.fullmatch(text)
+    if dtype is not None:
+        said = Setting(labels={"dtype": _DTYPES[dtype[1]]})
+        return (said,) if execution is not None else (Ahead((said,)),)
+    is_own = execution is not None and text.startswith(("[tuning] ", "Dispatch send"))
+    return () if is_own else None
 
 
-def _read(row: engine.Row) -> engine.Row | None:
+def _read(row: Row) -> Row | None:
     """Return a row with what its line says; None if it is not whole."""
-    figures, labels, text = (
-        dict[str, dict[str, Printed]](),
-        {"rank": row.line.stream.rank},
-        row.cells[0].strip(),
-    )
-    if (match := _V2.fullmatch(text)) is not None:
+    text = row.cells[0].strip()
+    match = _V2.fullmatch(text)
+    if match is not None:
         return _read_v2(row, match)
-    parts = [match for part in text.split(" | ") if (match := _PART.fullmatch(part)) is not None]
-    if len(parts) != (2 if "Dispatch bandwidth" in text else 1):
+    figures: dict[str, Mapping[str, Printed]] = {}
+    labels = {"rank": row.line.stream.rank}
+    operations = text.split(" | ")
+    parts = [*filter(None, map(_PART.fullmatch, operations))]
+    wanted = 2 if "Dispatch bandwidth" in text else 1
+    if len(parts) != wanted or not all(map(_is_whole, parts)):
         return None
     for part in parts:
-        ordered = is_ordered(*(printed(part[each] or "nan") for each in ("min", "avg", "max")))
-        if not ordered or ("+" in part["name"] and not part["max"]):
-            return None
         labels |= {name: part[name] for name in ("dtype", "rank") if part[name]}
-        time = next(filter(None, (part["t"], part["transmit"], part["best"], part["avg"])), None)
-        times = {"time": printed(time, -6)} if time else {}
-        for rate, way in (
-            (part["rate"], part["way"] or ("NVL" if "(NVL)" in text else "")),
-            (part["nvl"], "NVL"),
-        ):
-            if rate and float(rate):
-                figures[f"operation={part['name'].lower()} {way}".strip()] = {
-                    "bandwidth": printed(rate, 9),
-                    **times,
-                }
+        figures |= _figures(part, is_nvl="(NVL)" in text)
     labels = {name: label for name, label in labels.items() if label}
     return row._replace(labels=labels, figures=figures) if figures else None
 
 
-def _read_v2(row: engine.Row, match: re.Match[str]) -> engine.Row | None:
-    name, size, time = match["name"], int(match["size"]), printed(match["t"], -6)
-    rates = {way: printed(match[way], 9) for way in ("SO", "SU") if int(match[way])}
+def _is_whole(part: re.Match[str]) -> bool:
+    """Return whether the times of an operation can be those of one measurement."""
+    least, mean, most = part.group("min", "avg", "max")
+    if "+" in part["name"] and not most:
+        return False
+    times = [printed(time or "nan") for time in (least, mean, most)]
+    return is_ordered(*times)
+
+
+def _figures(part: re.Match[str], *, is_nvl: bool) -> Figures:
+    """Return the figures of one operation, by the network that its bytes went over."""
+    stated = part.group("t", "transmit", "best", "avg")
+    time = next(filter(None, stated), "")
+    times = {"time": printed(time, -6)} if time else {}
+    default_way = "NVL" if is_nvl else ""
+    rates = {part["way"] or default_way: part["rate"]}
+    if part["nvl"]:
+        rates["NVL"] = part["nvl"]
+    name = part["name"].lower()
+    figures: dict[str, dict[str, Printed]] = {}
+    for way, rate in rates.items():
+        if float(rate or 0):
+            operation = f"{name} {way}".strip()
+            figures[f"operation={operation}"] = {"bandwidth": printed(rate, 9), **times}
+    return figures
+
+
+def _read_v2(row: Row, match: re.Match[str]) -> Row | None:
+    name = match["name"]
+    size = int(match["size"])
+    time = printed(match["t"], -6)
     low, high = product(printed(match["SU"], 9), time)
     figures = {
-        f"operation={name} {way}": {"bandwidth": rate, "time": time} for way, rate in rates.items()
+        f"operation={name} {domain}": {"bandwidth": printed(match[domain], 9), "time": time}
+        for domain in ("SO", "SU")
+        if int(match[domain])
     }
-    labels = {
-        **row.labels,
-        **({} if "dispatch" in name else {"dtype": "BF16"}),
-        "rank": match["rank"],
-    }
-    return (
-        row._replace(size=size, labels=labels, figures=figures)
-        if figures and low <= size <= high
-        else None
-    )
+    if not figures or not low <= size <= high:
+        return None
+    labels = {**row.labels, "rank": match["rank"]}
+    if "dispatch" not in name:
+        labels["dtype"] = "BF16"
+    return row._replace(size=size, labels=labels, figures=figures)
 
 
-def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
+def _settle(execution: Execution) -> Sequence[Row]:
     record = execution.record
     if record.case != "test_ep":
-        record.findings.append(
-            note("size-unstated", "DeepEP prints no number of bytes: it is given as 0.")
-        )
+        unstated = "DeepEP prints no number of bytes: it is given as 0."
+        record.findings.append(note("size-unstated", unstated))
     if record.case == "test_internode":
         own = "DeepEP counts what stays on the own node as RDMA traffic too: the NICs carried less."
         record.findings.append(note("rdma-includes-own-node", own))
     # Cut there, a line of the newer form looks like a whole one of the older form.
-    may_be_cut = [row.line.number for row in execution.rows if _MAY_GO_ON.fullmatch(row.cells[0])]
-    doubted = execution.last if may_be_cut == [execution.last] else None
-    return execution.kept(lambda row: _read(row) if row.line.number != doubted else None)
+    last = execution.last_line
+    is_last_cut = [*_may_be_cut(execution.rows)] == [last]
+    return execution.kept(
+        lambda row: None if is_last_cut and row.line.number == last else _read(row)
+    )
 
 
-TABLE = engine.Table(benchmark="deepep", statement=_statement, settle=_settle, over_mpi=False)
+def _may_be_cut(rows: Sequence[Row]) -> Iterator[int]:
+    for row in rows:
+        if _MAY_GO_ON.fullmatch(row.cells[0]):
+            yield row.line.number
+
+
+TABLE = Table(benchmark="deepep", events=_events, settle=_settle, over_mpi=False)
 
 
 class Deepep(ReadBenchmark):

@@ -10,170 +10,59 @@ is damaged; it is never guessed.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
-from functools import lru_cache
 from itertools import chain, groupby
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fabbench.benchmarks import Reader, Reading, consistency
-from fabbench.benchmarks.consistency import Printed, printed
 from fabbench.benchmarks.mpi_transport import TransportLines
+from fabbench.benchmarks.tables import (
+    CHECK,
+    COUNT,
+    GAP,
+    IGNORED,
+    NUMBER,
+    SIZE,
+    UNKNOWN,
+    WORD,
+    Cells,
+    Column,
+    Layout,
+    Row,
+    cell_patterns,
+    is_ascending,
+    is_left,
+    read_columns,
+    row_pattern,
+    unknown_columns,
+)
 from fabbench.model.compat import override
 from fabbench.model.log import METRICS, Damaged, Facts, Finding, Labels, Line, Marker, Point, Record
 from fabbench.model.messages import LONGEST_QUOTE
-from fabbench.model.patterns import lazy
 
-COUNT, NUMBER, WORD = (
-    r"0|[1-9]\d{0,17}",
-    r"(?:0|[1-9]\d{0,17})(?:\.\d{1,18})?",
-    r"\S+",
-)  # patterns of cells
+if TYPE_CHECKING:
+    from fabbench.benchmarks.consistency import Printed
+
+__all__ = [
+    "CHECK",
+    "COUNT",
+    "GAP",
+    "IGNORED",
+    "NUMBER",
+    "SIZE",
+    "UNKNOWN",
+    "WORD",
+    "Cells",
+    "Column",
+    "Layout",
+    "Row",
+    "cell_patterns",
+    "is_ascending",
+    "is_left",
+    "read_columns",
+    "unknown_columns",
+]  # for benchmarks that still have a TableReader
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
-_LETTERS: Final = "".join(map(chr, (*range(65, 91), *range(97, 123))))
-
-
-class Column(NamedTuple):
-    """One column of a table."""
-
-    metric: str = (
-        ""  # a metric of the contract, `size`, or another name, for checks: it is not read
-    )
-    factor: float = 1.0  # base units per printed unit
-    stat: str = ""  # its statistic, or another label of its figures alone: `rank=0->1`
-    cell: str = NUMBER  # the pattern of a cell
-    label: str = ""  # the label whose value the cell is
-    decimals: int | None = (
-        None  # how many decimals the program rounds to, where it omits trailing zeros
-    )
-    # whether the blank before it may be missing: the patterns of both cells show where one ends
-    joined: bool = False
-    exponent: int = 0  # base units per printed unit as a power of ten, which is exact
-    units: tuple[
-        tuple[str, float], ...
-    ] = ()  # Units that a cell may end in, and their base units, not `factor`
-
-    @property
-    def pattern(self) -> str:
-        """The pattern of a cell with its unit."""
-        return (
-            rf"(?:{self.cell})(?:{'|'.join(unit for unit, _ in self.units)})"
-            if self.units
-            else self.cell
-        )
-
-    def read(self, cell: str) -> Printed:
-        """Read a cell, in base units."""
-        if self.units:
-            digits = cell.rstrip(_LETTERS)
-            factor = dict(self.units)[cell[len(digits) :]]
-            exact = float(Decimal(digits) * Decimal(str(factor)))
-            return printed(digits).times(factor)._replace(value=exact)
-        number = printed(cell, self.exponent, decimals=self.decimals if "." in cell else None)
-        return number if self.factor == 1 else number.times(self.factor)
-
-
-GAP = lazy(r"\s{2,}|\t|(?<=\))\s")  # between names of columns
-SIZE, IGNORED, UNKNOWN = Column("size", cell=COUNT), Column(), Column(cell=WORD)
-CHECK = Column("check", cell="Pass|Fail")
-Layout: TypeAlias = tuple[Column, ...]
-
-
-@lru_cache(maxsize=256)
-def _row_pattern(layout: Layout) -> re.Pattern[str]:
-    blanks = (r"\s*" if column.joined or not at else r"\s+" for at, column in enumerate(layout))
-    cells = "".join(
-        f"{blank}({column.pattern})" for blank, column in zip(blanks, layout, strict=True)
-    )
-    return re.compile(rf"{cells}\s*", re.ASCII)
-
-
-@lru_cache(maxsize=256)
-def cell_patterns(layout: Layout) -> tuple[re.Pattern[str], ...]:
-    """Return the pattern of each cell of a row."""
-    return tuple(re.compile(column.pattern, re.ASCII) for column in layout)
-
-
-def is_left(text: str, layout: Layout) -> bool:
-    """Return whether a line that is not a row may be what is left of one."""
-    return consistency.is_remains(text.split(), cell_patterns(layout))
-
-
-@lru_cache(maxsize=256)
-def _stat(stat: str) -> Labels:
-    name, _, value = stat.rpartition("=")
-    return {name or "stat": value} if stat else {}
-
-
-class Cells(NamedTuple):
-    """The cells of a row, as one text, and what stands beside them."""
-
-    text: str
-    name: str = ""  # the label `operation` of its figures
-    final: bool | None = None
-    """Whether it is marked as the result, or (False) as progress on the way to it.
-
-    None: it is not marked.
-    """
-
-
-class Row(NamedTuple):
-    """A complete row."""
-
-    line: Line
-    layout: Layout
-    cells: tuple[str, ...]
-    size: int
-    labels: Labels
-    figures: Mapping[
-        str, Mapping[str, Printed]
-    ]  # statistic (empty: the main figure) → metric → figure, in base units
-    final: bool | None
-    wrong: bool  # whether its data failed the check
-    record: Record  # that of its execution
-    title: str = ""
-    table: int = 0  # which line of column names it stands below, counted
-
-    def main(self, metric: str) -> Printed | None:
-        """Return the main figure of a metric."""
-        return self.figures.get("", {}).get(metric)
-
-    def cell(self, name: str) -> str:
-        """Return what is printed in a column; empty if there is none."""
-        return next(
-            (
-                cell
-                for column, cell in zip(self.layout, self.cells, strict=True)
-                if column.metric == name
-            ),
-            "",
-        )
-
-    def read(self, name: str) -> Printed | None:
-        """Return the figure in a column; None if there is none."""
-        return next(
-            (
-                c.read(cell)
-                for c, cell in zip(self.layout, self.cells, strict=True)
-                if c.metric == name
-            ),
-            None,
-        )
-
-    def points(self) -> list[Point]:
-        """Return its points: one per statistic."""
-        points = []
-        for stat, figures in self.figures.items():
-            labels = {**self.labels, **_stat(stat)} if self.labels else _stat(stat)
-            points.append(
-                Point(
-                    self.size,
-                    labels,
-                    tuple(figures),
-                    tuple(each.value for each in figures.values()),
-                )
-            )
-        return points
 
 
 class Note(NamedTuple):
@@ -511,7 +400,7 @@ def _add(execution: Execution, said: Statement) -> None:
 def _whole_row(line: Line, cells: Cells, execution: Execution) -> Row | None:
     of, match, layout = execution, None, Layout()
     for layout in of.layouts:
-        if (match := _row_pattern(layout).fullmatch(cells.text)) is not None:
+        if (match := row_pattern(layout).fullmatch(cells.text)) is not None:
             break
     if match is None:
         return None
@@ -542,84 +431,11 @@ def _whole_row(line: Line, cells: Cells, execution: Execution) -> Row | None:
     )
 
 
-def read_columns(names: Sequence[str], known: Mapping[str, Column]) -> Layout:
-    """Return the layout of a line of column names.
-
-    Names are compared in lower case and without blanks.
-
-    The keys of `known` are regular expressions; the text of their first group replaces `{}` in the
-    statistic.
-    """
-    layout = list[Column]()
-    for words in (name.lower().split() for name in names):
-        found, name = list[Column](), ""
-        for word in (
-            words if len(words) < 40 else ()
-        ):  # several names where the blanks between them are collapsed
-            if (column := _column(name := name + word, known)) != UNKNOWN:
-                found, name = [*found, column], ""
-        layout += found if found and not name else [_column("".join(words), known)]
-    return tuple(layout)
-
-
-def _column(name: str, known: Mapping[str, Column]) -> Column:
-    matches = ((column, re.fullmatch(pattern, name)) for pattern, column in known.items())
-    return next(
-        (each._replace(stat=each.stat.format(*match.groups())) for each, match in matches if match),
-        UNKNOWN,
-    )
-
-
-def unknown_columns(layout: Layout, text: str) -> Finding | None:
-    """Return a finding if a line of column names has one that is not read."""
-    meaning, line = "The table has a column that is not read.", text.strip()[:LONGEST_QUOTE]
-    return consistency.note("unknown-column", meaning, line=line) if UNKNOWN in layout else None
-
-
-_ASCENDING = (
-    *(("min", "", "max"), ("min", "mean", "max"), ("min-comm", "max-comm")),
-    *(("p25", "p50", "p90", "p95", "p99"), ("min", "median", "p99", "p99.9", "max")),
-    # the last: without a median, the most may be that of ranks, and the percentiles those of iterations
-)
-
-
-def is_ascending(row: Row) -> bool:
-    """Return whether the statistics of a row can be those of one measurement."""
-    orders = _ASCENDING if "median" in row.figures else _ASCENDING[:-1]
-    for stats in orders if len(row.figures) > 1 else ():
-        present = [row.figures[stat] for stat in stats if stat in row.figures]
-        for metric in present[0] if present else ():
-            if not consistency.is_ordered(
-                *(figures[metric] for figures in present if metric in figures)
-            ):
-                return False
-    return True
-
-
-_PROMPTS = ("$ ", "# ", "> ", "+ ", "% ", "Running: ")
-_STOP = lazy(r"(?:^|\s)(?:#|//|&|\||;|\d?>|<)")
-_SETTING = lazy(r"(?:^|(?<=\s))[A-Za-z_]\w*=\S*(?=\s)")  # a variable, set for the program
-
-
 def read_words(
-    text: str, program: re.Pattern[str], stop: re.Pattern[str] = _STOP
+    text: str, program: re.Pattern[str], *stop: re.Pattern[str]
 ) -> tuple[str, list[str]] | None:
-    """Return the program that a line starts, without its directory, and the words after it.
+    """Read a line that starts a program; None for other lines."""
+    from fabbench.benchmarks.commands import read_command_line
 
-    None for other lines.
-
-    `program`: a pattern whose first group is the name; `stop`: where its arguments end.
-    """
-    if (match := program.search(text)) is None:
-        return None
-    prompt, rest = text[: match.start()], stop.split(text[match.end() :], maxsplit=1)[0]
-    prompt = prompt.lstrip("# ") if prompt.startswith("##") else prompt  # a heading in Markdown
-    words = rest.split()
-    folder = prompt.rsplit(maxsplit=1)[-1] if prompt and not prompt[-1].isspace() else ""
-    if not any(sign in f"{prompt} " for sign in _PROMPTS) and (
-        _SETTING.sub("", prompt.removesuffix(folder)).strip()
-        or not any(word.startswith("-") for word in words)
-    ):
-        return None
-    # A manual's synopsis has placeholders.
-    return None if any(word.startswith(("[", "<")) for word in words) else (match[1], words)
+    found = read_command_line(text, program, *stop)
+    return None if found is None else (found.program, found.words)

@@ -6,140 +6,201 @@ Their MB are 10⁶ or 2²⁰ bytes, by version: the rows show which, where the b
 known.
 """
 
+import re
 from collections.abc import Mapping, Sequence
-from itertools import product
 from types import MappingProxyType
+from typing import NamedTuple
 
-from fabbench.benchmarks import OF_MPI, Signature, engine
+from fabbench.benchmarks import OF_MPI, Signature
 from fabbench.benchmarks.consistency import Printed, stopped_early
+from fabbench.benchmarks.events import Ahead, Begin, Events, Header, Note, Setting, Stop, Wrong
+from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.mpi_transport import WORDS
 from fabbench.benchmarks.standard import ReadBenchmark
+from fabbench.benchmarks.tables import (
+    COUNT,
+    SIZE,
+    Column,
+    Row,
+    is_ascending,
+    read_columns,
+    unknown_columns,
+)
+from fabbench.model.log import Facts
 from fabbench.model.patterns import lazy
 
-_F = r"\d{1,18}\.\d\d"  # the decimals tell a whole figure from a cut one
-_COLUMNS: Mapping[str, engine.Column] = {
-    "group": engine.Column(label="group", cell=engine.COUNT),
-    "#bytes": engine.SIZE,
-    "#repetitions": engine.Column(cell=engine.COUNT),
-    r"t\[usec\]": engine.Column("latency", 1e-6, cell=_F),
-    r"t_(?:avg|ovrl)\[usec\]": engine.Column("time", 1e-6, cell=_F),
-    r"t_(min|max|pure|cpu)\[usec\]": engine.Column("time", 1e-6, "{}", cell=_F),
-    r"overlap\[%\]": engine.Column(cell=_F),
-    "mbytes/sec": engine.Column("bandwidth", cell=_F),
-    "msg/sec": engine.Column("message_rate", cell=engine.COUNT),
-    "defects": engine.Column("check", cell=_F),
+_MIB = float(1 << 20)
+_F = r"\d{1,18}\.\d\d"
+"""The decimals tell a whole figure from a cut one."""
+_COLUMNS: Mapping[str, Column] = {
+    "group": Column(label="group", cell=COUNT),
+    "#bytes": SIZE,
+    "#repetitions": Column(cell=COUNT),
+    r"t\[usec\]": Column("latency", 1e-6, cell=_F),
+    r"t_(?:avg|ovrl)\[usec\]": Column("time", 1e-6, cell=_F),
+    r"t_(min|max|pure|cpu)\[usec\]": Column("time", 1e-6, "{}", cell=_F),
+    r"overlap\[%\]": Column(cell=_F),
+    "mbytes/sec": Column("bandwidth", cell=_F),
+    "msg/sec": Column("message_rate", cell=COUNT),
+    "defects": Column("check", cell=_F),
 }
 _BEGIN = lazy(r"# Benchmarking ([A-Z][\w-]*)\s*")
 _HEADING = lazy(
-    r"#\s+(?:\(? ?#processes = (?P<ranks>\d{1,9})(?: \(threads: (?P<threads>\d{1,9})\)|; rank "
+    r"#\s+(?:\(? ?#processes = (?P<ranks>[1-9]\d{0,8})(?: \(threads: (?P<threads>\d{1,9})\)|; rank "
     r"order .*| \))?"
-    r"|\( (?P<groups>\d{1,9}) groups of (?P<each>\d{1,9}) processes each .*\)|window_size = "
+    r"|\( (?P<groups>\d{1,9}) groups of (?P<each>[1-9]\d{0,8}) processes each .*\)|window_size = "
     r"(?P<window_size>\d{1,9})"
     r"|MODE: (?P<mode>[\w-]+)|Intel ?\(R\) MPI Benchmark(?:s| Suite) V?(?P<imb>[^,]+),.*"
     r"|Maximum message length in bytes: +(?P<largest>\d{1,18}))\s*"
 )
+_COUNTS = ("ranks", "groups", "largest", "threads", "window_size")
 _SKIPPED = lazy(
     r"(?:\d+\s+){1,2}(?:out-of-|time-out|int-overflow).*|(?P<wrong>CHECK FAILURES|\d+: Error "
     r"\w+,).*"
 )
-_ABOVE = frozenset({"imb", "largest"})  # what stands above the first table and is about all
-_UNITS = tuple(
-    product((1e6, float(1 << 20)), (1, 2, 4))
-)  # bytes of a MB, messages in the time of a row
+_ABOVE = frozenset({"imb", "largest"})
+"""What stands above the first table and is about all."""
 
 
-def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
+class _Units(NamedTuple):
+    """What a bandwidth may mean."""
+
+    mb: float
+    """Bytes of a MB."""
+    messages: int
+    """Messages in the time of a row."""
+
+
+_UNITS = (
+    _Units(1e6, 1),
+    _Units(1e6, 2),
+    _Units(1e6, 4),
+    _Units(_MIB, 1),
+    _Units(_MIB, 2),
+    _Units(_MIB, 4),
+)
+
+
+def _events(text: str, execution: Execution | None) -> Events | None:
     text = text.strip().replace("#- ", "# ", 1)
-    kept = (
-        {name: fact for name, fact in execution.record.facts.items() if name in _ABOVE}
-        if execution
-        else {}
-    )
-    if "#repetitions" in text and {"Group", "#bytes"}.issuperset(
-        text.partition("#repetitions")[0].split()
-    ):
-        layout = engine.read_columns(text.split(), _COLUMNS)
-        begins, finding = (
-            execution is None or bool(execution.layouts),
-            engine.unknown_columns(layout, text),
-        )
-        return engine.Statement(begins=begins, layouts=(layout,), facts=kept, finding=finding)
-    if text[:1] == "#" and (match := _BEGIN.fullmatch(text)) is not None:
-        return engine.Statement(above=True, ends=True, case=match[1], facts=kept)
-    facts: dict[str, str | int] = {}
-    if match := _HEADING.fullmatch(text):
-        each = int(match["ranks"] or match["each"] or 0)
-        facts = {"ranks": each * int(match["groups"] or 1)} if each else {}
-        facts |= {
-            name: int(match[name])
-            for name in ("groups", "largest", "threads", "window_size")
-            if match[name]
-        }
-        facts |= {name: match[name].lower() for name in ("mode", "imb") if match[name]}
-    if execution is not None and (match := _SKIPPED.fullmatch(text)):
-        return engine.Statement(
-            wrong=bool(match["wrong"]), notes=(engine.Note("", " ".join(text.split())),)
-        )
-    labels = {"operation": str(facts.pop("mode"))} if "mode" in facts else {}
+    before_counts, repetitions, _ = text.partition("#repetitions")
+    if repetitions and {"Group", "#bytes"}.issuperset(before_counts.split()):
+        return _header(text, execution)
+    if text[:1] == "#":
+        begin = _BEGIN.fullmatch(text)
+        if begin is not None:
+            said = Setting(begin[1], _kept_facts(execution))
+            return (Ahead((said,)), Stop())
+    if execution is not None:
+        skipped = _SKIPPED.fullmatch(text)
+        if skipped is not None:
+            note = Note("skipped", " ".join(text.split()))
+            return (note, Wrong()) if skipped["wrong"] else (note,)
+    heading = _HEADING.fullmatch(text)
+    if heading is None:
+        return None
+    told = _heading(heading)
+    return (told,) if execution is not None else (Ahead((told,)),)
+
+
+def _kept_facts(execution: Execution | None) -> Facts:
+    if execution is None:
+        return {}
+    facts = execution.record.facts
+    return {name: facts[name] for name in _ABOVE if name in facts}
+
+
+def _header(text: str, execution: Execution | None) -> Events:
+    layout = read_columns(text.split(), _COLUMNS)
+    begins = execution is None or execution.layouts
     return (
-        engine.Statement(above=execution is None, facts=facts, labels=labels)
-        if facts or labels
-        else None
+        *((Begin(),) if begins else ()),
+        Setting(facts=_kept_facts(execution)),
+        Header([layout]),
+        *unknown_columns(layout, text),
     )
 
 
-def _moves(row: engine.Row, unit: float, messages: int) -> bool | None:
-    """Return whether the bandwidth is that of the row's time or rate, in a unit.
+def _heading(match: re.Match[str]) -> Setting:
+    facts: dict[str, str | int] = {name: int(match[name]) for name in _COUNTS if match[name]}
+    if match["each"]:
+        groups, each = map(int, match.group("groups", "each"))
+        facts["ranks"] = groups * each
+    if match["imb"]:
+        facts["imb"] = match["imb"].lower()
+    labels = {"operation": match["mode"].lower()} if match["mode"] else {}
+    return Setting(facts=facts, labels=labels)
+
+
+def _moves(row: Row, units: _Units) -> bool | None:
+    """Return whether the bandwidth is that of the row's time or rate, in these units.
 
     None: it cannot be said.
     """
-    bandwidth, sent = row.main("bandwidth"), row.main("message_rate")
-    time = row.main("latency") or row.figures.get("max", {}).get("time")
+    bandwidth = row.main("bandwidth")
+    sent = row.main("message_rate")
+    slowest = row.figures.get("max", {})
+    time = row.main("latency") or slowest.get("time")
     if sent is None and time is not None and time.low:
+        messages = units.messages
         sent = Printed(0.0, messages / time.high, messages / time.low)
     # Of threads, the bandwidth is that of the slowest, and the rate the mean.
-    if bandwidth is None or sent is None or not row.size or "threads" in row.record.facts:
+    of_threads = "threads" in row.record.facts
+    if bandwidth is None or sent is None or not row.size or of_threads:
         return None
-    return bandwidth.times(unit).overlaps(sent.low * row.size, sent.high * row.size)
+    return bandwidth.times(units.mb).agrees(sent.times(row.size))
 
 
-def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
+def _settle(execution: Execution) -> Sequence[Row]:
     """Return the rows in bytes per second; a bandwidth whose unit nothing shows is left out."""
-    record, seen = (
-        execution.record,
-        [row for row in execution.rows if _moves(row, *_UNITS[0]) is not None],
-    )
-    largest, version = int(record.facts.pop("largest", 0)), str(record.facts.get("imb", ""))
-    fitting = {units: sum(bool(_moves(row, *units)) for row in seen) for units in _UNITS}
-    units = max(_UNITS, key=fitting.__getitem__)
-    known = 0 < len(seen) <= fitting[units] * 2
+    record = execution.record
+    largest = int(record.facts.pop("largest", 0))
+    release = str(record.facts.get("imb", ""))
+    first, *_ = _UNITS
+    telling = [row for row in execution.rows if _moves(row, first) is not None]
+    usual = max(_UNITS, key=lambda units: _fitting(telling, units))
+    is_known = 0 < len(telling) <= _fitting(telling, usual) * 2
+    is_assumed = not telling and release[:4] >= "2018"
 
-    def read(row: engine.Row) -> engine.Row | None:
-        moves, main = _moves(row, *units) if known else None, dict(row.figures.get("", {}))
+    def read(row: Row) -> Row | None:
+        moves = _moves(row, usual) if is_known else None
+        is_last = row.line.number == execution.last_line
         # Where nothing contradicts a rate, the next line shows that it is whole.
-        if moves is False or (
-            moves is None and "message_rate" in main and row.line.number == execution.last
-        ):
+        may_be_cut = moves is None and is_last and row.main("message_rate")
+        if moves is False or may_be_cut:
             return None
-        bandwidth = main.pop("bandwidth", None)
-        if bandwidth is not None and (moves or (not seen and version[:4] >= "2018")):
-            main["bandwidth"] = bandwidth.times(units[0])
-        return row._replace(
-            figures={stat: each for stat, each in {**row.figures, "": main}.items() if each}
-        )
+        return _in_bytes(row, usual.mb if moves or is_assumed else None)
 
     rows = execution.kept(read)
-    end = max((row.size for row in rows), default=0)
-    record.incomplete = stopped_early(end, largest) if 0 < end < largest else record.incomplete
-    record.incomplete = next(
-        (f"IMB said: {note.value}" for note in execution.notes), record.incomplete
-    )
+    record.incomplete = _gap(execution, rows, largest) or record.incomplete
     return rows
 
 
-TABLE = engine.Table(
-    benchmark="imb", program="IMB", statement=_statement, fits=engine.is_ascending, settle=_settle
-)
+def _in_bytes(row: Row, mb: float | None) -> Row:
+    """Return a row with the bandwidth in bytes per second; without it if a MB is not known."""
+    main = dict(row.figures.get("", {}))
+    bandwidth = main.pop("bandwidth", None)
+    if bandwidth is not None and mb is not None:
+        main["bandwidth"] = bandwidth.times(mb)
+    figures = {**row.figures, "": main}
+    if not main:
+        del figures[""]
+    return row._replace(figures=figures)
+
+
+def _fitting(rows: Sequence[Row], units: _Units) -> int:
+    return sum(_moves(row, units) is True for row in rows)
+
+
+def _gap(execution: Execution, rows: Sequence[Row], largest: int) -> str:
+    """Return what is missing; empty: nothing that shows."""
+    for each in execution.notes:
+        return f"IMB said: {each.value}"
+    end = max((row.size for row in rows), default=0)
+    return stopped_early(end, largest) if 0 < end < largest else ""
+
+
+TABLE = Table(benchmark="imb", program="IMB", events=_events, fits=is_ascending, settle=_settle)
 
 
 class Imb(ReadBenchmark):

@@ -7,21 +7,34 @@ which.
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from fabbench.benchmarks import Signature, consistency, engine
+from fabbench.benchmarks import Signature, consistency
+from fabbench.benchmarks.commands import CommandLine, read_command_line
+from fabbench.benchmarks.events import Begin, Command, End, Events, Header
+from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.standard import ReadBenchmark
+from fabbench.benchmarks.tables import (
+    COUNT,
+    SIZE,
+    Column,
+    Row,
+    is_ascending,
+    read_columns,
+    unknown_columns,
+)
 from fabbench.model.patterns import lazy
 
-_GIB, _GB = float(1 << 30), 1e9
-_COLUMNS: Mapping[str, engine.Column] = {
-    r"size\(b\)": engine.SIZE,
-    r"count\(elems\)": engine.Column("count", cell=engine.COUNT),
-    r"total_(?:in|out)put_size\(b\)": engine.Column(cell=engine.COUNT),
-    "type": engine.Column(label="dtype", cell=r"[a-z][a-z0-9_]*"),
-    r"time(?::avg)?\(us\)": engine.Column("time", 1e-6, decimals=2),
-    r"time:(\w+)\(us\)": engine.Column("time", 1e-6, "{}", decimals=2),
-    r"algbw\(gb/s\)": engine.Column("algbw", decimals=2),
-    r"busbw\(gb/s\)": engine.Column("busbw", decimals=2),
-    "algorithm": engine.Column(cell=r"[a-z]\w*"),
+_GIB = float(1 << 30)
+_GB = 1e9
+_COLUMNS: Mapping[str, Column] = {
+    r"size\(b\)": SIZE,
+    r"count\(elems\)": Column("count", cell=COUNT),
+    r"total_(?:in|out)put_size\(b\)": Column(cell=COUNT),
+    "type": Column(label="dtype", cell=r"[a-z][a-z0-9_]*"),
+    r"time(?::avg)?\(us\)": Column("time", 1e-6, decimals=2),
+    r"time:(\w+)\(us\)": Column("time", 1e-6, "{}", decimals=2),
+    r"algbw\(gb/s\)": Column("algbw", decimals=2),
+    r"busbw\(gb/s\)": Column("busbw", decimals=2),
+    "algorithm": Column(cell=r"[a-z]\w*"),
 }
 _AVERAGE = lazy(r"\s*Avg bus bandwidth:\s*(\d+\.\d+)\s?GB/s\s*")
 _FAILED = lazy(
@@ -33,94 +46,108 @@ _RANKS = lazy(r"(?:^| )(?:-r|--nworkers)[ =](\d{1,9})(?= |$)")
 _COLLECTIVE = lazy(
     r"(?:^| )(allr|allg|redsct|all_reduce|all_gather|reduce_scatter|alltoallv?|permute|sendrecv)(?= |$)"
 )
-_SHORT = {
-    "all_reduce": "allr",
-    "all_gather": "allg",
-    "reduce_scatter": "redsct",
-}  # both names are its own
-_SHAPES = (
-    consistency.ALL_REDUCE,
-    consistency.GATHERING,
-    consistency.SAME,
-)  # the table does not name its collective
+_SHORT = {"all_reduce": "allr", "all_gather": "allg", "reduce_scatter": "redsct"}
+"""Both names are its own."""
+_SHAPES = (consistency.ALL_REDUCE, consistency.GATHERING, consistency.SAME)
+"""The table does not name its collective."""
 
 
-def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
-    if "size(B)" in text and text.split()[:2] == ["size(B)", "count(elems)"]:
-        row = engine.read_columns(text.split(), _COLUMNS)
-        end = None if row[-1].metric == "time" else False  # its JSON has no average
-        return engine.Statement(
-            begins=True, layouts=(row,), finished=end, finding=engine.unknown_columns(row, text)
-        )
-    if execution is not None and (match := _AVERAGE.fullmatch(text)) is not None:
-        # Documents quote some of the rows, and the mean of all.
-        busbws, count = (
-            [row.figures[""]["busbw"] for row in execution.rows],
-            max(len(execution.rows), 1),
-        )
-        low, high = (
-            sum(busbw.low for busbw in busbws) / count,
-            sum(busbw.high for busbw in busbws) / count,
-        )
-        if consistency.printed(match[1]).overlaps(low, high):
-            return engine.Statement(finished=True)
-        meaning = "The printed average is not that of the rows: rows are missing or were altered."
-        found = consistency.warning("average-mismatch", meaning, line=text.strip())
-        return engine.Statement(finished=None, finding=found)
-    if "nccom-test" in text and (command := engine.read_words(text, _PROGRAM)) is not None:
-        words = " ".join(command[1])
-        ranks, collective = _RANKS.search(words), _COLLECTIVE.search(words)
-        facts = {"ranks": int(ranks[1])} if ranks is not None else {}
-        case = _SHORT.get(collective[1], collective[1]) if collective is not None else None
-        return engine.Statement(above=True, end=0, facts=facts, case=case)
+def _events(text: str, execution: Execution | None) -> Events | None:
+    if "size(B)" in text:
+        names = text.split()
+        if names[:2] == ["size(B)", "count(elems)"]:
+            return _header(names, text)
+    if execution is not None:
+        average = _AVERAGE.fullmatch(text)
+        if average is not None:
+            return _average(average[1], text, execution)
+    if "nccom-test" in text:
+        command = read_command_line(text, _PROGRAM)
+        return None if command is None else (_command(command),)
     return None
 
 
-def _fits(row: engine.Row) -> bool:
+def _header(names: Sequence[str], text: str) -> Events:
+    layout = read_columns(names, _COLUMNS)
+    events: Events = (Begin(), Header([layout]), *unknown_columns(layout, text))
+    is_json = layout[-1].metric == "time"  # which has no average
+    return (*events, End(None)) if is_json else events
+
+
+def _average(stated: str, text: str, execution: Execution) -> Events:
+    """Compare the mean with that of the rows: documents quote some of the rows."""
+    busbws = [row.figures[""]["busbw"] for row in execution.rows]
+    count = max(len(busbws), 1)
+    low = sum(busbw.low for busbw in busbws) / count
+    high = sum(busbw.high for busbw in busbws) / count
+    if consistency.printed(stated).overlaps(low, high):
+        return (End(),)
+    meaning = "The printed average is not that of the rows: rows are missing or were altered."
+    return (End(None), consistency.warning("average-mismatch", meaning, line=text.strip()))
+
+
+def _command(command: CommandLine) -> Command:
+    ranks = _RANKS.search(command.arguments)
+    facts = {"ranks": int(ranks[1])} if ranks is not None else {}
+    collective = _COLLECTIVE.search(command.arguments)
+    if collective is None:
+        return Command(facts=facts)
+    return Command(_SHORT.get(collective[1], collective[1]), facts)
+
+
+def _fits(row: Row) -> bool:
     count = int(row.cell("count") or 0)
-    if row.size % count if count else row.size:
+    bytes_beside_elements = row.size % count if count else row.size
+    if bytes_beside_elements:
         return False
-    algbw, busbw = row.main("algbw"), row.main("busbw")
+    algbw = row.main("algbw")
+    busbw = row.main("busbw")
     if algbw is None or busbw is None:
         return False
     # The table names neither its collective nor, often, its ranks.
     allowed = consistency.ratios(0, consistency.ANYTHING, algbw, busbw)
-    return consistency.choose_formula([allowed], _SHAPES, None) is not None and engine.is_ascending(
-        row
-    )
+    formula = consistency.choose_formula([allowed], _SHAPES, None)
+    return formula is not None and is_ascending(row)
 
 
-def _is_in(unit: float, row: engine.Row) -> bool:
-    if (
-        time := row.main("time")
-    ) is None:  # --stats without avg, of releases whose GB are 10⁹ bytes
+def _is_in(unit: float, row: Row) -> bool:
+    time = row.main("time")
+    if time is None:  # --stats without avg, of releases whose GB are 10⁹ bytes
         return unit == _GB
-    low, high = consistency.product(time, row.figures[""]["algbw"].times(unit))
+    algbw = row.figures[""]["algbw"]
+    low, high = consistency.product(time, algbw.times(unit))
     return low <= row.size <= high
 
 
-def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
+def _explained(unit: float, rows: Sequence[Row]) -> int:
+    return sum(_is_in(unit, row) for row in rows)
+
+
+def _settle(execution: Execution) -> Sequence[Row]:
     """Return the rows in bytes per second.
 
     A GB has the bytes that explain most rows, as one may fit either.
     """
-    unit = max((_GB, _GIB), key=lambda unit: sum(_is_in(unit, row) for row in execution.rows))
+    rows = execution.rows
+    unit = _GIB if _explained(_GIB, rows) > _explained(_GB, rows) else _GB
 
-    def read(row: engine.Row) -> engine.Row | None:
+    def read(row: Row) -> Row | None:
+        if not _is_in(unit, row):
+            return None
         main = {
-            name: each.times(1.0 if name == "time" else unit)
-            for name, each in row.figures[""].items()
+            name: figure if name == "time" else figure.times(unit)
+            for name, figure in row.figures[""].items()
         }
-        return row._replace(figures={**row.figures, "": main}) if _is_in(unit, row) else None
+        return row._replace(figures={**row.figures, "": main})
 
     return execution.kept(read)
 
 
-TABLE = engine.Table(
+TABLE = Table(
     benchmark="nccom",
     program="nccom-test",
     case="nccom-test",
-    statement=_statement,
+    events=_events,
     failed=_FAILED,
     failing="euron",
     fits=_fits,

@@ -7,23 +7,28 @@ units.
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from fabbench.benchmarks import Signature, engine
+from fabbench.benchmarks import Signature
 from fabbench.benchmarks.consistency import Printed, printed, product
+from fabbench.benchmarks.events import Ahead, Begin, Events, Header, Setting, Wrong
+from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.standard import ReadBenchmark
+from fabbench.benchmarks.tables import COUNT, SIZE, Column, Row, read_columns, unknown_columns
 from fabbench.model.patterns import lazy
 
-_OLD, _RATE, _TIME = r"\d{1,18}(?:\.\d{1,6})?(?:e[+-]\d\d)?", r"\d{1,18}\.\d{6}", r"\d{1,18}\.\d"
-_COLUMNS: Mapping[str, engine.Column] = {
-    r"blocksize\(b\)": engine.SIZE,
-    "batchsize": engine.Column(label="batch", cell=engine.COUNT),
-    r"avglat\.\(us\)": engine.Column("latency", 1e-6, cell=_TIME),
-    r"b/w\(gb/sec\)": engine.Column("bandwidth", 1e9, cell=_RATE),
-    r"b/w\(mib/sec\)": engine.Column("mib"),
-    r"b/w\(gib/sec\)": engine.Column("gib"),
-    r"networkutil\(%\)": engine.Column(cell=_RATE),
-    r"aggregateb/w\(gb/sec\)": engine.Column("bandwidth", 1e9, "aggregate", cell=_RATE),
-    r"avg(prep|post|tx)\(us\)": engine.Column("time", 1e-6, "{}", cell=_TIME),
-    r"p99(prep|post|tx)\(us\)": engine.Column("time", 1e-6, "p99-{}", cell=_TIME),
+_SIX_DIGITS = r"\d{1,18}(?:\.\d{1,6})?(?:e[+-]\d\d)?"
+_RATE = r"\d{1,18}\.\d{6}"
+_TIME = r"\d{1,18}\.\d"
+_COLUMNS: Mapping[str, Column] = {
+    r"blocksize\(b\)": SIZE,
+    "batchsize": Column(label="batch", cell=COUNT),
+    r"avglat\.\(us\)": Column("latency", 1e-6, cell=_TIME),
+    r"b/w\(gb/sec\)": Column("bandwidth", 1e9, cell=_RATE),
+    r"b/w\(mib/sec\)": Column("mib"),
+    r"b/w\(gib/sec\)": Column("gib"),
+    r"networkutil\(%\)": Column(cell=_RATE),
+    r"aggregateb/w\(gb/sec\)": Column("bandwidth", 1e9, "aggregate", cell=_RATE),
+    r"avg(prep|post|tx)\(us\)": Column("time", 1e-6, "{}", cell=_TIME),
+    r"p99(prep|post|tx)\(us\)": Column("time", 1e-6, "p99-{}", cell=_TIME),
 }
 _NAMES = lazy(r"Batch Size|\S[^()]{0,60}\([^()]*\)")
 _SETTING = lazy(
@@ -31,84 +36,110 @@ _SETTING = lazy(
 )
 
 
-def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
+def _events(text: str, execution: Execution | None) -> Events | None:
     if text.lstrip().startswith("Block Size (B)"):
-        layout = engine.read_columns(_NAMES.findall(text), _COLUMNS)
-        if "MiB" in text:
-            layout = tuple(
-                each if each.cell == engine.COUNT else each._replace(cell=_OLD) for each in layout
-            )
-        return engine.Statement(
-            begins=True, layouts=(layout,), finding=engine.unknown_columns(layout, text)
+        return _header(text)
+    setting = _SETTING.match(text)
+    if setting is not None:
+        return (Ahead((Setting(facts=_setting(*setting.groups())),)),)
+    if execution is None:
+        return None
+    if text.lstrip().startswith("Consistency check failed"):
+        return (Wrong(),)
+    return () if text.startswith("-----") else None
+
+
+def _header(text: str) -> Events:
+    layout = read_columns(_NAMES.findall(text), _COLUMNS)
+    if "MiB" in text:
+        layout = tuple(
+            column if column.cell == COUNT else column._replace(cell=_SIX_DIGITS)
+            for column in layout
         )
-    if (match := _SETTING.match(text)) is not None:
-        name = match[1].lower().replace(" ", "_").removeprefix("num_")
-        value = int(match[2]) if match[2].isdecimal() else match[2]
-        facts = (
-            {name: value} if name != "check_consistency" else {"checked": "yes" if value else "no"}
-        )
-        return engine.Statement(above=True, facts=facts)
-    if execution is not None and text.lstrip().startswith("Consistency check failed"):
-        return engine.Statement(wrong=1)
-    return engine.NO_MEANING if execution is not None and text.startswith("-----") else None
+    return (Begin(), Header([layout]), *unknown_columns(layout, text))
+
+
+def _setting(name: str, value: str) -> Mapping[str, str | int]:
+    number = int(value) if value.isdecimal() else value
+    if name == "Check consistency":
+        return {"checked": "yes" if number else "no"}
+    return {name.lower().replace(" ", "_").removeprefix("num_"): number}
 
 
 def _six_digits(cell: str, factor: float) -> Printed:
-    exponent = int(f"{float(cell):.5e}".partition("e")[2])
-    return (
-        printed(cell, decimals=5 - exponent).times(factor)
-        if "e" not in cell
-        else printed(cell).times(factor)
-    )
+    """Read a figure that was printed with six significant digits, without trailing zeros."""
+    if "e" in cell:
+        return printed(cell).times(factor)
+    _, _, exponent = f"{float(cell):.5e}".partition("e")
+    return printed(cell, decimals=5 - int(exponent)).times(factor)
 
 
-def _fits(row: engine.Row, threads: int) -> bool:
-    """Return whether the rate is that of the latency, which is of one block also where there are several pairs."""
-    latency, bandwidth = row.main("latency"), row.main("bandwidth")
+def _fits(row: Row, threads: int) -> bool:
+    """Return whether the rate is that of the latency, which is of one block.
+
+    Also where there are several pairs.
+    """
+    latency = row.main("latency")
+    bandwidth = row.main("bandwidth")
     if latency is None or bandwidth is None or not row.size:
         return False
-    mib, gib = row.cell("mib"), row.cell("gib")
+    mib = row.cell("mib")
+    gib = row.cell("gib")
     if mib and gib:
         latency = _six_digits(row.cell("latency"), 1e-6)
-        rates = [
+        rates = (
             _six_digits(row.cell("bandwidth"), 1e9),
             _six_digits(mib, 1 << 20),
             _six_digits(gib, 1 << 30),
-        ]
-        low, high = max(rate.low for rate in rates), min(rate.high for rate in rates)
-        bandwidth = Printed(bandwidth.value, low, high)
+        )
+        low = max(rate.low for rate in rates)
+        high = min(rate.high for rate in rates)
         if low > high:
             return False
+        bandwidth = Printed(bandwidth.value, low, high)
     low, high = product(latency, bandwidth)
-    return low <= row.size * threads <= high * 1.01 if threads > 1 else low <= row.size <= high
+    slack = 1.01 if threads > 1 else 1.0
+    return low <= row.size * threads <= high * slack
 
 
-def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
-    pairs = ((row.main("latency"), row.main("bandwidth"), row.size) for row in execution.rows)
-    in_flight = sorted(
-        latency.value * rate.value / size
-        for latency, rate, size in pairs
-        if latency and rate and size
-    )
-    threads = int(
-        execution.record.facts.get("threads", round([*in_flight, 1][len(in_flight) // 2]))
-    )  # as most show
+def _settle(execution: Execution) -> Sequence[Row]:
+    stated = execution.record.facts.get("threads", _usual_threads(execution.rows))
+    threads = max(int(stated), 1)
 
-    def read(row: engine.Row) -> engine.Row | None:
-        # A last figure of few digits may be a longer one that was cut, unless something follows it.
-        short = row.cell("mib") and len(row.cells[-1].replace(".", "").lstrip("0")) < 6
-        may_be_cut = short and row.line.number == execution.last and row.line.text[-1:] != " "
+    def read(row: Row) -> Row | None:
+        is_last = row.line.number == execution.last_line
+        may_be_cut = is_last and _may_go_on(row)
         return row if _fits(row, threads) and not may_be_cut else None
 
     return execution.kept(read)
 
 
-TABLE = engine.Table(
-    benchmark="nixlbench",
-    program="nixlbench",
-    case="nixlbench",
-    statement=_statement,
-    settle=_settle,
+def _usual_threads(rows: Sequence[Row]) -> int:
+    """Return how many blocks are in flight at once in most rows."""
+    in_flight: list[float] = []
+    for row in rows:
+        latency = row.main("latency")
+        rate = row.main("bandwidth")
+        if latency and rate and row.size:
+            in_flight.append(latency.value * rate.value / row.size)
+    in_flight.sort()
+    return round(in_flight[len(in_flight) // 2]) if in_flight else 1
+
+
+def _may_go_on(row: Row) -> bool:
+    """Return whether a last figure of few digits may be a longer one that was cut.
+
+    Not if something follows it.
+    """
+    if not row.cell("mib") or row.line.text.endswith(" "):
+        return False
+    last = row.cells[-1]
+    digits = last.replace(".", "").lstrip("0")
+    return len(digits) < 6
+
+
+TABLE = Table(
+    benchmark="nixlbench", program="nixlbench", case="nixlbench", events=_events, settle=_settle
 )
 
 

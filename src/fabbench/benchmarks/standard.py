@@ -25,13 +25,17 @@ class ReadBenchmark(Benchmark):
     @override
     def reader(self) -> Reader:
         from fabbench.benchmarks.engine import TableReader
+        from fabbench.benchmarks.executions import Assembler, Table
 
         module: Any = sys.modules[type(self).__module__]
         module = (
             import_module(f"{module.__name__}.reader") if hasattr(module, "__path__") else module
         )
         own: type[Reader] | None = getattr(module, f"{type(self).__name__}Reader", None)
-        return own() if own is not None else TableReader(module.TABLE)
+        if own is not None:
+            return own()
+        table = module.TABLE
+        return Assembler(table) if isinstance(table, Table) else TableReader(table)
 
 
 class RunBenchmark(ReadBenchmark):

@@ -7,14 +7,18 @@ the row `Final:` (since UCX 1.9), or the last row (before that, and with -f and 
 UCX_LOG_LEVEL=info makes UCX print its transport.
 """
 
-import re
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from fabbench.benchmarks import Signature, engine
-from fabbench.benchmarks.consistency import note, printed, product
+from fabbench.benchmarks import Signature
+from fabbench.benchmarks.commands import CommandLine, read_command_line
+from fabbench.benchmarks.consistency import Printed, note, printed, product
+from fabbench.benchmarks.events import Ahead, Begin, Command, End, Events, Header, Setting
+from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.mpi_transport import WORDS
 from fabbench.benchmarks.standard import ReadBenchmark
+from fabbench.benchmarks.tables import COUNT, Cells, Column, Layout, Row
+from fabbench.model.log import Finding
 from fabbench.model.patterns import lazy
 
 _MIB = float(1 << 20)
@@ -24,130 +28,168 @@ _HEADER = lazy(
     r"|(?:[^,\s]+,)*iterations,[\w.]+_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr"
 )
 _PARAMETER = lazy(
-    r"\| (API|Test|Data layout|Send memory|Recv memory|Message size|Window size):\s+"
-    r"(\S++(?:\s++\S++)*?)\s+\|"
+    r"\| (API|Test|Data layout|Send memory|Recv memory|Message size|Window size):\s+(\S.*?)\s+\|"
 )
 _FACTS = {"API": "api", "Test": "test", "Send memory": "send_memory", "Recv memory": "recv_memory"}
-_FINAL_ONLY = lazy(r"\| +Test +\|")  # -f: only the result is printed
+_BYTES = lazy(r"[0-9]{1,18}")
+_FINAL_ONLY = lazy(r"\| +Test +\|")
+"""With -f only the result is printed."""
 _NAME = lazy(r"\+(?![-+])(\S*[^\s+-])[-+]{8,}")
 _PROGRAM = lazy(r"(?:^|(?<=[\s/]))(ucx_perftest)(?=\s|$)")
 _OPTION = lazy(r"(?:^| )-([tsn])[ =]?([\w.]+)(?= |$)")
-_COUNT = engine.Column(cell=engine.COUNT)
-# The decimals tell the figures apart, and a cut one from a whole one.
-_US, _MB = engine.Column(cell=r"\d{1,18}\.\d{3}"), engine.Column(cell=r"\d{1,18}\.\d\d")
-_RATES = _MB._replace(metric="bandwidth", factor=_MIB), _COUNT._replace(metric="message_rate")
+_DEFAULT_ITERATIONS = 1_000_000
 
-_LAYOUTS = {  # the columns of a thread, and those of several: only the overall figures
-    heading: ((_COUNT, _US, _US, time, _MB, _RATES[0], _COUNT, _RATES[1]), (_COUNT, time, *_RATES))
-    for heading, metric in (("latency", "latency"), ("overhead", "time"))
-    for time in (_US._replace(metric=metric, factor=1e-6),)
-}
+# The decimals tell the figures apart, and a cut one from a whole one.
+_COUNT = Column(cell=COUNT)
+_US = Column(cell=r"\d{1,18}\.\d{3}")
+_MB = Column(cell=r"\d{1,18}\.\d\d")
+_BANDWIDTH = _MB._replace(metric="bandwidth", factor=_MIB)
+_MESSAGES = _COUNT._replace(metric="message_rate")
+
+
+def _layouts(time_metric: str) -> Sequence[Layout]:
+    """Return the columns of a thread, and those of several: only the overall figures."""
+    time = _US._replace(metric=time_metric, factor=1e-6)
+    of_thread = (_COUNT, _US, _US, time, _MB, _BANDWIDTH, _COUNT, _MESSAGES)
+    return (of_thread, (_COUNT, time, _BANDWIDTH, _MESSAGES))
+
+
+_LAYOUTS = {"latency": _layouts("latency"), "overhead": _layouts("time")}
 _ROW = lazy(
     r"\s*(?P<names>(?:[A-Za-z][^,\s]*,|[^,\s]+,(?=\S*(?:Final:|\[thread )))*)\s*"
     r"(?:(?P<stage>\[thread \d+\]|Final:)|(?P<test>[A-Za-z]\S*)(?=\s))?(?P<rest>.*)"
 )
-# With -e, the protocol behind the figures; with -N, a comma in a number.
-_NO_FIGURE = lazy(r"^((?:[\d.]+\s+){7}\d+)\s+(?![\d\s.-]).*|(?<=\d),(?=\d{3}(?:,\d{3}){0,6}(?!\S))")
+_NO_FIGURE = lazy(r"^((?:[\d.]+\s+){7}\d+)\s+(?![\d\s.-]).*|(?<=\d),(?=\d{3}(?:,\d{3})*(?!\S))")
+"""With -e, the protocol behind the figures; with -N, a comma in a number."""
 
 
-def _cells(text: str) -> engine.Cells:
+def _cells(text: str) -> Cells:
     names, stage, test, rest = _ROW.findall(text)[0]
     rest = rest.strip()
-    figures = rest.split(",") if "," in rest and " " not in rest else [_NO_FIGURE.sub(r"\1", rest)]
-    name = (
-        "/".join((*filter(None, names.split(",")), *figures[:-8])) or test
-    )  # some names are numbers
-    return engine.Cells(" ".join(figures[-8:]), name, stage == "Final:" if stage else None)
+    is_csv = "," in rest and " " not in rest
+    figures = rest.split(",") if is_csv else [_NO_FIGURE.sub(r"\1", rest)]
+    # Some names are numbers.
+    named = figures[:-8]
+    if names:
+        named = [*names.removesuffix(",").split(","), *named]
+    name = "/".join(named) or test
+    final = stage == "Final:" if stage else None
+    return Cells(" ".join(figures[-8:]), name, final)
 
 
-def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
+def _events(text: str, execution: Execution | None) -> Events | None:
     stripped = text.strip()
-    if (match := _HEADER.fullmatch(stripped)) is not None:
-        return engine.Statement(begins=True, layouts=_LAYOUTS[match[1] or "overhead"])
-    if stripped.startswith("| ") and (match := _PARAMETER.fullmatch(stripped)) is not None:
-        name, value = match.groups()
-        size = (
-            int(value) if name == "Message size" and re.fullmatch(r"[0-9]{1,18}", value) else None
-        )
-        above = execution is None or bool(execution.rows)
-        return engine.Statement(
-            above=above, facts={_FACTS[name]: value} if name in _FACTS else {}, size=size
-        )
-    if "ucx_perftest" in text and (command := engine.read_words(text, _PROGRAM)) is not None:
-        given = dict(_OPTION.findall(" ".join(command[1])))
-        return engine.Statement(
-            above=True,
-            facts={"test": given["t"]} if "t" in given else {},
-            size=int(given["s"]) if given.get("s", "").isdecimal() else None,
-            end=int(given["n"]) if given.get("n", "").isdecimal() else 1_000_000,
-        )
-    if (
-        execution is not None and (name := _NAME.fullmatch(stripped)) is not None
-    ):  # -b: several tests in one table
-        return engine.Statement(labels={"operation": name[1]})
-    if execution is None or not stripped.startswith(("+--", "|")):
+    header = _HEADER.fullmatch(stripped)
+    if header is not None:
+        return (Begin(), Header(_LAYOUTS[header[1] or "overhead"]))
+    if stripped.startswith("| "):
+        parameter = _PARAMETER.fullmatch(stripped)
+        if parameter is not None:
+            said = _parameter(*parameter.groups())
+            is_ahead = execution is None or execution.rows
+            return (Ahead((said,)),) if is_ahead else (said,)
+    if "ucx_perftest" in text:
+        command = read_command_line(text, _PROGRAM)
+        if command is not None:
+            return (_command(command),)
+    return None if execution is None else _inside(stripped)
+
+
+def _parameter(name: str, value: str) -> Setting:
+    is_size = name == "Message size" and _BYTES.fullmatch(value)
+    facts = {_FACTS[name]: value} if name in _FACTS else {}
+    return Setting(facts=facts, size=int(value) if is_size else None)
+
+
+def _command(command: CommandLine) -> Command:
+    given = dict(_OPTION.findall(command.arguments))
+    size = given.get("s", "")
+    iterations = given.get("n", "")
+    return Command(
+        facts={"test": given["t"]} if "t" in given else {},
+        size=int(size) if size.isdecimal() else None,
+        iterations=int(iterations) if iterations.isdecimal() else _DEFAULT_ITERATIONS,
+    )
+
+
+def _inside(line: str) -> Events | None:
+    name = _NAME.fullmatch(line)
+    if name is not None:  # -b: several tests in one table
+        return (Setting(labels={"operation": name[1]}),)
+    if not line.startswith(("+--", "|")):
         return None
-    return engine.Statement(finished=True) if _FINAL_ONLY.match(stripped) else engine.NO_MEANING
+    return (End(),) if _FINAL_ONLY.match(line) else ()
 
 
-def _fits(row: engine.Row) -> bool:
-    # One thread sends one message per printed time; with several threads, their rates are added up.
+def _fits(row: Row) -> bool:
     numbers = [printed(cell) for cell in row.cells]
-    for time, bandwidth, rate in (
-        (numbers[2::2], numbers[3::2]) if len(numbers) == 8 else (numbers[1:],)
-    ):
-        low, high = product(time.times(1e-6), rate)
-        moved = bandwidth.times(_MIB).overlaps(rate.low * row.size, rate.high * row.size)
-        if not (low <= 1 <= high or high >= 2) or (row.size and not moved):
-            return False
-    return True
+    if len(numbers) < 8:
+        return _is_one_measurement(row.size, *numbers[1:])
+    # Each figure twice: of the last interval, and overall.
+    figures = (numbers[2::2], numbers[3::2])
+    return all(_is_one_measurement(row.size, *each) for each in figures)
 
 
-def _sized(row: engine.Row) -> engine.Row:
+def _is_one_measurement(size: int, time: Printed, bandwidth: Printed, rate: Printed) -> bool:
+    """Return whether one message was sent per printed time, or by several threads together."""
+    low, high = product(time.times(1e-6), rate)
+    if high < 1 or (low > 1 and high < 2):
+        return False
+    return not size or bandwidth.times(_MIB).agrees(rate.times(size))
+
+
+def _sized(row: Row) -> Row:
     """Return a row with the size that its figures show: the one in its name, or the only one."""
-    bandwidth, rate = row.main("bandwidth"), row.main("message_rate")
+    bandwidth = row.main("bandwidth")
+    rate = row.main("message_rate")
     if row.size or bandwidth is None or rate is None or rate.low <= 0:
         return row
-    low, high = bandwidth.low / rate.high, bandwidth.high / rate.low
+    low = bandwidth.low / rate.high
+    high = bandwidth.high / rate.low
     names = row.labels.get("operation", "").split("/")
-    likely = [*map(int, filter(str.isdecimal, names)), int(high) if high - low < 1 else 0]
+    likely = [int(name) for name in names if name.isdecimal()]
+    if high - low < 1:
+        likely.append(int(high))
     size = next((size for size in likely if low <= size <= high), 0)
     name = "/".join(name for name in names if name != str(size))
     return row._replace(size=size, labels={"operation": name} if name else {})
 
 
-def _settle(execution: engine.Execution) -> Sequence[engine.Row]:
-    record, last = execution.record, dict[str, engine.Row]()
+def _settle(execution: Execution) -> Sequence[Row]:
+    last: dict[str, Row] = {}
     for row in execution.rows:
         name = row.labels.get("operation", "")
         if name not in last or row.final or not last[name].final:
             last[name] = row
     results = [_sized(row) for row in last.values()]
-    if results and execution.size is None:
-        known, line = all(row.size for row in results), results[0].line.text.strip()
-        meaning = (
-            "ucx_perftest printed no message size: "
-            f"{'the rates show it' if known else 'it is given as 0'}."
-        )
-        record.findings.append(note("size-unstated", meaning, line=line))
-    if len(results) == 1 and not results[0].final and execution.end:
-        iterations = int(results[0].cells[0])
-        record.finished = iterations >= execution.end
-    elif results:
-        # How many tests a batch has is not known.
-        whole = "" in last and (record.finished or results[0].final)
-        record.finished = (
-            False
-            if execution.labels and execution.labels["operation"] not in last
-            else whole or None
-        )
+    if results:
+        execution.record.finished = _is_finished(execution, last)
+        if execution.size is None:
+            execution.record.findings.append(_unstated_size(results))
     return results
 
 
-TABLE = engine.Table(
+def _unstated_size(results: Sequence[Row]) -> Finding:
+    shown = "the rates show it" if all(row.size for row in results) else "it is given as 0"
+    meaning = f"ucx_perftest printed no message size: {shown}."
+    return note("size-unstated", meaning, line=results[0].line.text.strip())
+
+
+def _is_finished(execution: Execution, last: dict[str, Row]) -> bool | None:
+    """Return whether the last row of each test is its result; None: how many tests is not known."""
+    first, *others = last.values()
+    if not others and not first.final and execution.iterations:
+        return int(first.cells[0]) >= execution.iterations
+    if execution.labels and execution.labels["operation"] not in last:
+        return False
+    has_result = bool(execution.record.finished or first.final)
+    return True if "" in last and has_result else None
+
+
+TABLE = Table(
     benchmark="ucx_perftest",
     case="ucx_perftest",
-    statement=_statement,
+    events=_events,
     fits=_fits,
     cells=_cells,
     settle=_settle,

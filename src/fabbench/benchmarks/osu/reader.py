@@ -6,9 +6,29 @@ are 10⁶ bytes.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from fabbench.benchmarks import engine
+from fabbench.benchmarks.commands import CommandLine, read_command_line
+from fabbench.benchmarks.consistency import Printed
+from fabbench.benchmarks.events import Ahead, Begin, Command, Events, Header, Setting, Stop, Wrong
+from fabbench.benchmarks.executions import Execution, Table
+from fabbench.benchmarks.tables import (
+    CHECK,
+    COUNT,
+    GAP,
+    IGNORED,
+    SIZE,
+    UNKNOWN,
+    WORD,
+    Column,
+    Figures,
+    Layout,
+    Row,
+    is_ascending,
+    is_left,
+    read_columns,
+    unknown_columns,
+)
 from fabbench.model.patterns import lazy
 
 _TITLE = lazy(
@@ -47,16 +67,18 @@ _NAMES = (
     (r"^(?!mpi_|partitioned)(.+) latency$", r"\1"),
     (r"^mpi_([a-z_]+)(?:-[a-z]+)?", r"\1"),
     (r"\W+", "_"),
-)  # what leads from a title in lower case to the program's name, one after the other
-_FIGURE = r"\d{1,18}\.\d\d"  # FLOAT_PRECISION: fewer decimals are the remains of a figure
-_TIME, _RATE = (
-    engine.Column("time", 1e-6, cell=_FIGURE),
-    engine.Column("bandwidth", 1e6, cell=_FIGURE),
 )
-_MESSAGES = engine.Column("message_rate", cell=_FIGURE)
-_COLUMNS: Mapping[str, engine.Column] = {
-    r"size(?:\(b\))?": engine.SIZE,
-    "operation": engine.Column(label="operation", cell=engine.WORD),
+"""What leads from a title in lower case to the program's name, one after the other."""
+_FIGURE = r"\d{1,18}\.\d\d"
+"""FLOAT_PRECISION: fewer decimals are the remains of a figure."""
+_SIX_DECIMALS = r"\d+\.\d{6}"
+"""Of bandwidths in 2.x."""
+_TIME = Column("time", 1e-6, cell=_FIGURE)
+_RATE = Column("bandwidth", 1e6, cell=_FIGURE)
+_MESSAGES = Column("message_rate", cell=_FIGURE)
+_COLUMNS: Mapping[str, Column] = {
+    r"size(?:\(b\))?": SIZE,
+    "operation": Column(label="operation", cell=WORD),
     r"(?:avg\.?)?latency\(us\)|latavg\(us\)|overall\(us\)": _TIME,
     r"(?:lat)?(min|max)\.?(?:latency)?\(us\)": _TIME._replace(stat="{}"),
     r"(min|max)comm\.\(us\)": _TIME._replace(stat="{}-comm"),
@@ -67,85 +89,148 @@ _COLUMNS: Mapping[str, engine.Column] = {
     "messages/s(?:ec)?": _MESSAGES,
     r"p(\d{1,2})taillat.*": _TIME._replace(stat="p{}"),
     r"p(\d{1,2})tailbw.*": _RATE._replace(stat="p{}"),
-    "validation": engine.CHECK,
-    r"overlap\(%\)": engine.Column("overlap", 0.01),
-    r"iterations|transmitsize|(?:coll\.|mpi_)?(?:init|test|wait)(?:avg)?\(us\)|millionops/s|.*gbit/s\)": engine.IGNORED,
+    "validation": CHECK,
+    r"overlap\(%\)": Column("overlap", 0.01),
+    r"iterations|transmitsize|(?:coll\.|mpi_)?(?:init|test|wait)(?:avg)?\(us\)|millionops/s|.*gbit/s\)": IGNORED,
 }
 """Column name, in lower case and without blanks → column."""
 _PROFILES = {"irectional Bandwidth (MB": _RATE, "Message Rate Profile": _MESSAGES}
-"""What stands above the window sizes of osu_mbw_mr -V → their columns, which stand alone until the sizes are read."""
-_MS = engine.Column("time", 1e-3, cell=engine.COUNT)
-_INIT = (
-    *(
-        engine.Column(cell=r"nprocs: \d+, min:"),
-        _MS._replace(stat="min"),
-        engine.Column(cell="ms, max:"),
-    ),
-    *(_MS._replace(stat="max"), engine.Column(cell="ms, avg:"), _MS, engine.Column(cell="ms")),
-)  # the only line that osu_init prints
+"""What stands above the window sizes of osu_mbw_mr -V → their columns.
+
+These stand alone until the sizes are read.
+"""
+_NEVER = Column(cell="(?!)")
+_MS = Column("time", 1e-3, cell=COUNT)
+_INIT: Layout = (
+    Column(cell=r"nprocs: \d+, min:"),
+    _MS._replace(stat="min"),
+    Column(cell="ms, max:"),
+    _MS._replace(stat="max"),
+    Column(cell="ms, avg:"),
+    _MS,
+    Column(cell="ms"),
+)
+"""The only line that osu_init prints."""
 
 
-def _title(match: re.Match[str]) -> engine.Statement:
-    case = " ".join(match["test"].lower().split())
+def _events(text: str, execution: Execution | None) -> Events | None:
+    if "OSU" in text or "OMB" in text:
+        title = _TITLE.fullmatch(text)
+        if title is not None:
+            return _title(title)
+    if execution is not None and text.lstrip().startswith(("#", "Size ", "Overall(")):
+        return _comment(text.strip(), execution)
+    if "osu_" in text:
+        command = _command(text)
+        if command is not None:
+            return (command,)
+    return (Wrong(),) if text.lstrip().startswith("DATA VALIDATION ERROR: ") else None
+
+
+# ---------------------------------------------------------------- titles and names of columns
+
+
+def _title(match: re.Match[str]) -> Events:
+    test = " ".join(match["test"].lower().split())
+    case = _program(test)
+    said = Setting(f"osu_{case}", dict(_facts_of_title(match)))
+    if case == "hello":  # which measures nothing
+        return (Ahead((said,)), Stop())
+    if case == "init":
+        return (Begin(), said, Header([_INIT]))
+    return (Begin(), said)
+
+
+def _program(title: str) -> str:
     for pattern, name in _NAMES:
-        case = re.sub(pattern, name, case)
-    facts = {
+        title = re.sub(pattern, name, title)
+    return title
+
+
+def _facts_of_title(match: re.Match[str]) -> Iterator[tuple[str, str]]:
+    named = {
         "osu": match["version"],
         "gpu": match["gpu"],
         "library": match["python"] or match["library"],
     }
-    facts = {
-        name: value.lower().replace(" ", "-")
-        for name, value in facts.items()
-        if value not in {None, "MPI"}
-    }
-    hello, init = case == "hello", (_INIT,) if case == "init" else ()  # hello measures nothing
-    return engine.Statement(
-        begins=True, above=hello, ends=hello, case=f"osu_{case}", facts=facts, layouts=init
-    )
+    for name, value in named.items():
+        if value not in {None, "MPI"}:
+            yield name, value.lower().replace(" ", "-")
 
 
-def _header(text: str, execution: engine.Execution) -> engine.Statement | None:
-    case = str(execution.record.case).removeprefix("osu_")
-    bare = (
-        text.removeprefix("#").strip().replace("Gb/s", "Gbit/s").replace("[", "(").replace("]", ")")
-    )
-    names, words = engine.GAP.split(bare), bare.split()
-    if len(words) > 1 and all(map(str.isdecimal, words)):  # osu_mbw_mr -V: window sizes
-        kind = next(
-            (one for one in _PROFILES.values() if execution.layouts == ((one,),)),
-            engine.Column(cell="(?!)"),
-        )
-        return engine.Statement(
-            layouts=((engine.SIZE, *(kind._replace(stat=f"window {each}") for each in words)),)
-        )
-    layout = engine.read_columns(names, _COLUMNS)
-    if layout[0] in {engine.UNKNOWN, engine.IGNORED} or names[0].islower():  # `size` is nccl-tests'
+def _comment(text: str, execution: Execution) -> Events | None:
+    facts = dict(_facts_of_comment(text))
+    if "datatype" in facts and execution.rows:
+        # -T prints a table per type below one title.
+        dtype = str(facts["datatype"])
+        before = execution.record.facts.get("datatype", "")
+        return (Setting(facts={"datatype": f"{before}, {dtype}"}, labels={"dtype": dtype}),)
+    for words, column in _PROFILES.items():
+        if words in text:
+            return (Header([(column,)]),)
+    return (Setting(facts=facts),) if facts else _header(text, execution)
+
+
+def _facts_of_comment(text: str) -> Iterator[tuple[str, str | int]]:
+    for name, value in _FACT.findall(text):
+        fact = name.lower().replace(" ", "_")
+        yield fact, int(value) if value.isdecimal() else value
+    for send, receive in _BUFFERS.findall(text):
+        yield "buffers", f"{send}-{receive}".lower()
+
+
+def _header(text: str, execution: Execution) -> Events | None:
+    names = text.removeprefix("#").strip().replace("Gb/s", "Gbit/s")
+    names = names.replace("[", "(").replace("]", ")")
+    words = names.split()
+    if len(words) > 1 and all(map(str.isdecimal, words)):
+        return (Header([_window_sizes(words, execution)]),)
+    layout = read_columns(GAP.split(names), _COLUMNS)
+    is_of_nccl_tests = GAP.split(names)[0].islower()
+    if layout[0] in {UNKNOWN, IGNORED} or is_of_nccl_tests:
         return None
-    if "lat" in case:  # no name of a collective has it
-        layout = tuple(
-            column._replace(metric="latency") if column.metric == "time" else column
-            for column in layout
-        )
-    # osu_get_mbw prints a second number without a name, and -f its columns in some releases.
-    spread = (
-        tuple(layout[-1]._replace(stat=stat) for stat in ("min", "max"))
-        if names[-1][:3] == "Avg"
-        else ()
+    checked = {"checked": "yes"} if CHECK in layout else {}
+    return (
+        Header(_layouts(layout, names, execution)),
+        Setting(facts=checked),
+        *unknown_columns(layout, text),
     )
-    layouts = (
-        (layout, (*layout, *spread, engine.IGNORED)) if spread or case == "get_mbw" else (layout,)
-    )
-    if str(execution.record.facts.get("osu", ""))[:2] == "2.":
-        layouts = (
-            tuple(c._replace(cell=r"\d+\.\d{6}") if c.metric == "bandwidth" else c for c in layout),
-        )
-    facts, finding = (
-        {"checked": "yes"} if engine.CHECK in layout else {},
-        engine.unknown_columns(layout, text),
-    )
-    return engine.Statement(layouts=layouts, facts=facts, finding=finding)
 
+
+def _window_sizes(words: Sequence[str], execution: Execution) -> Layout:
+    """Return the columns of osu_mbw_mr -V: one per window size."""
+    (first, *_), *others = execution.layouts or ((_NEVER,),)
+    is_announced = not others and first in _PROFILES.values()
+    kind = first if is_announced else _NEVER
+    return (SIZE, *(kind._replace(stat=f"window {size}") for size in words))
+
+
+def _layouts(layout: Layout, names: str, execution: Execution) -> Sequence[Layout]:
+    """Return how the rows below names of columns may look."""
+    case = str(execution.record.case).removeprefix("osu_")
+    if "lat" in case:  # no name of a collective has it
+        layout = tuple(_as_latency(column) for column in layout)
+    if str(execution.record.facts.get("osu", "")).startswith("2."):
+        return [tuple(_with_six_decimals(column) for column in layout)]
+    # osu_get_mbw prints a second number without a name, and -f its columns in some releases.
+    if GAP.split(names)[-1].startswith("Avg"):
+        average = layout[-1]
+        spread = (average._replace(stat="min"), average._replace(stat="max"))
+        return [layout, (*layout, *spread, IGNORED)]
+    if case == "get_mbw":
+        return [layout, (*layout, IGNORED)]
+    return [layout]
+
+
+def _as_latency(column: Column) -> Column:
+    return column._replace(metric="latency") if column.metric == "time" else column
+
+
+def _with_six_decimals(column: Column) -> Column:
+    return column._replace(cell=_SIX_DECIMALS) if column.metric == "bandwidth" else column
+
+
+# ---------------------------------------------------------------- command lines
 
 _RANKS = lazy(r" -(?:np?|-ntasks)[ =](\d{1,9}) ")
 _PROGRAM = lazy(r"(?:^|(?<=[\s/]))osu_(\w+)(?=\s|$)")
@@ -155,37 +240,53 @@ _SIDES = lazy(r"(?:^| )([HDM]) ([HDM])(?: |$)")
 _LAUNCHER = lazy(r"\s*(?:\S*/)?(?:mpirun|mpiexec|srun)\s")
 _SETTING = lazy(r" --?(?:g?mca +|genv +|x +)((?:btl|mtl|pml|FI_|UCX_|I_MPI_)\w*)[ =]+\"?([^\s\"]+)")
 _MEMORIES = {"H": "host", "D": "device", "M": "managed"}
+_BETWEEN_TWO = lazy("lat|bw")
+_MOST_RANKS_BY_DEFAULT = 128
+"""With more, the memory of collectives may not suffice for their last size."""
 
 
-def _command(text: str) -> engine.Statement | None:
-    """Read a command line, which states where the buffers are, and the last size.
+def _command(text: str) -> Command | Ahead | None:
+    """Read a command line, which states where the buffers are, and the last size."""
+    named = sorted(map("=".join, _SETTING.findall(text)))
+    settings = " ".join(named)
+    facts = {"settings": settings} if settings else {}
+    command = read_command_line(text, _PROGRAM)
+    if command is not None:
+        facts |= _facts_of_command(command.arguments)
+        return Command(facts=facts, last_size=_last_size(command, text))
+    is_launcher = settings and _LAUNCHER.match(text)
+    return Ahead((Setting(facts=facts),)) if is_launcher else None
+
+
+def _facts_of_command(arguments: str) -> Iterator[tuple[str, str]]:
+    for device in _DEVICE.findall(arguments):
+        yield "gpu", device
+    for send, receive in _SIDES.findall(arguments):
+        yield "buffers", f"{_MEMORIES[send]}-{_MEMORIES[receive]}"
+
+
+def _last_size(command: CommandLine, text: str) -> int:
+    """Return the last size; 0: not known.
 
     Sizes double from the first one. Without -m, tests between two ranks go up to 4 MB, and
     collectives up to 1 MB as long as their memory suffices.
     """
-    command, settings = (
-        engine.read_words(text, _PROGRAM),
-        " ".join(sorted(map("=".join, _SETTING.findall(text)))),
-    )
-    facts: dict[str, str | int] = {"settings": settings} if settings else {}
-    if command is None:
-        return (
-            engine.Statement(above=True, facts=facts)
-            if settings and _LAUNCHER.match(text)
-            else None
-        )
-    words, ranks = " ".join(command[1]), _RANKS.search(text)
-    facts.update(("gpu", match[1]) for match in _DEVICE.finditer(words))
-    facts.update(
-        ("buffers", f"{_MEMORIES[match[1]]}-{_MEMORIES[match[2]]}")
-        for match in _SIDES.finditer(words)
-    )
-    sizes = _SIZES.search(words)
-    first, last = max(int((sizes and sizes[1]) or 1), 1), int((sizes and sizes[2]) or 0)
-    if not last and (ranks is None or int(ranks[1]) <= 128):
-        last = 1 << (22 if re.search("lat|bw", command[0]) else 20)
-    end = first << max((last // first).bit_length() - 1, 0)
-    return engine.Statement(above=True, facts=facts, end=end if last else 0)
+    sizes = _SIZES.search(command.arguments)
+    smallest, largest = sizes.groups() if sizes is not None else (None, None)
+    first = max(int(smallest or 1), 1)
+    last = int(largest or 0) or _default_last_size(command.program, text)
+    doublings = max((last // first).bit_length() - 1, 0)
+    return first << doublings if last else 0
+
+
+def _default_last_size(program: str, text: str) -> int:
+    ranks = _RANKS.search(text)
+    if ranks is not None and int(ranks[1]) > _MOST_RANKS_BY_DEFAULT:
+        return 0
+    return 1 << 22 if _BETWEEN_TWO.search(program) else 1 << 20
+
+
+# ---------------------------------------------------------------- rows
 
 
 _FAILED = lazy(
@@ -194,67 +295,45 @@ _FAILED = lazy(
     r"(?:allocate|open|initialize|bind) .*"
     r"|(?:\S*/)?osu_\w+: (?:error while loading|(?:command )?not found|No such file).*)"
 )
+_NUMBER = lazy(r"(?!\s*+(?:\d\s*+){3,}$|.*[|+])\s*+\d++(?:[.,]\d++)*(?:\s|$)")
+"""The first word of a row, and no line of a graph (-G tty)."""
 
 
-def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
-    if ("OSU" in text or "OMB" in text) and (title := _TITLE.fullmatch(text)) is not None:
-        return _title(title)
-    if execution is not None and text.lstrip().startswith(("#", "Size ", "Overall(")):
-        return _comment(text.strip(), execution)
-    if "osu_" in text and (command := _command(text)) is not None:
-        return command
-    return (
-        engine.Statement(wrong=1) if text.lstrip().startswith("DATA VALIDATION ERROR: ") else None
-    )
-
-
-def _comment(text: str, execution: engine.Execution) -> engine.Statement | None:
-    found = ((name.lower().replace(" ", "_"), value) for name, value in _FACT.findall(text))
-    facts: dict[str, str | int] = {
-        name: int(value) if value.isdecimal() else value for name, value in found
-    }
-    facts.update(("buffers", f"{match[1]}-{match[2]}".lower()) for match in _BUFFERS.finditer(text))
-    if "datatype" in facts and execution.rows:
-        # -T prints a table per type below one title.
-        labels, before = (
-            {"dtype": str(facts["datatype"])},
-            execution.record.facts.get("datatype", ""),
-        )
-        return engine.Statement(facts={"datatype": f"{before}, {facts['datatype']}"}, labels=labels)
-    if kind := next((column for words, column in _PROFILES.items() if words in text), None):
-        return engine.Statement(layouts=((kind,),))
-    return engine.Statement(facts=facts) if facts else _header(text, execution)
-
-
-def _fits(row: engine.Row) -> bool:
-    bandwidth, rate = row.main("bandwidth"), row.main("message_rate")
-    if (
-        bandwidth is not None
-        and rate is not None
-        and not bandwidth.overlaps(rate.low * row.size, rate.high * row.size)
-    ):
+def _fits(row: Row) -> bool:
+    bandwidth = row.main("bandwidth")
+    rate = row.main("message_rate")
+    if bandwidth and rate and not bandwidth.agrees(rate.times(row.size)):
         return False
-    shares, figures = row.read("overlap"), row.figures
-    if shares is not None and {"", "compute", "pure-comm"} <= figures.keys():
-        spent, computed, alone = (
-            next(iter(figures[stat].values())) for stat in ("", "compute", "pure-comm")
-        )
-        if spent.high - computed.low < alone.low * (1 - shares.high) or (
-            shares.value and spent.low - computed.high > alone.high * (1 - shares.low)
-        ):
-            return False  # overlap = 1 - (overall - compute) / pure communication, at least 0
-    return engine.is_ascending(row)
+    overlap = row.read("overlap")
+    if overlap is not None and not _is_overlap(overlap, row.figures):
+        return False
+    return is_ascending(row)
 
 
-_NUMBER = lazy(
-    r"(?!\s*+(?:\d\s*+){3,}$|.*[|+])\s*+\d++(?:[.,]\d++)*(?:\s|$)"
-)  # and no line of a graph (-G tty)
-TABLE = engine.Table(
+def _is_overlap(overlap: Printed, figures: Figures) -> bool:
+    """Return whether it is 1 - (overall - compute) / pure communication, at least 0."""
+    if not {"", "compute", "pure-comm"} <= figures.keys():
+        return True
+    overall, compute, pure = (
+        next(iter(figures[stat].values())) for stat in ("", "compute", "pure-comm")
+    )
+    least = overall.low - compute.high
+    most = overall.high - compute.low
+    if most < pure.low * (1 - overlap.high):
+        return False
+    return not overlap.value or least <= pure.high * (1 - overlap.low)
+
+
+def _remains(text: str, layout: Layout) -> bool:
+    return _NUMBER.match(text) is not None or is_left(text, layout)
+
+
+TABLE = Table(
     benchmark="osu",
     program="OSU",
-    statement=_statement,
+    events=_events,
     failed=_FAILED,
     failing="osu_",
     fits=_fits,
-    remains=lambda text, layout: bool(_NUMBER.match(text)) or engine.is_left(text, layout),
+    remains=_remains,
 )

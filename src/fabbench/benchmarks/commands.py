@@ -1,0 +1,65 @@
+"""Command lines in logs: which program a line starts, and with which words. Pure."""
+
+import re
+from typing import NamedTuple
+
+from fabbench.model.patterns import lazy
+
+_PROMPTS = ("$ ", "# ", "> ", "+ ", "% ", "Running: ")
+_STOP = lazy(r"(?:^|\s)(?:#|//|&|\||;|\d?>|<)")
+_SETTING = lazy(r"(?:^|(?<=\s))[A-Za-z_]\w*=\S*(?=\s)")
+"""A variable, set for the program."""
+_PLACEHOLDERS = ("[", "<")
+"""Begin a word in the synopsis of a manual."""
+
+
+class CommandLine(NamedTuple):
+    """A line that starts a program."""
+
+    program: str
+    """Without its directory."""
+    words: list[str]
+
+    @property
+    def arguments(self) -> str:
+        """The words behind the program."""
+        return " ".join(self.words)
+
+
+def read_command_line(
+    text: str, program: re.Pattern[str], stop: re.Pattern[str] = _STOP
+) -> CommandLine | None:
+    """Read a line that starts a program; None for other lines.
+
+    `program`: a pattern whose first group is the name; `stop`: where its arguments end.
+    """
+    match = program.search(text)
+    if match is None:
+        return None
+    before = text[: match.start()]
+    if before.startswith("##"):
+        before = before.lstrip("# ")  # a heading in Markdown
+    behind = text[match.end() :]
+    end = stop.search(behind)
+    words = behind[: end.start() if end else None].split()
+    if not _has_prompt(before) and (_is_prose(before) or not _has_option(words)):
+        return None
+    if any(word.startswith(_PLACEHOLDERS) for word in words):
+        return None
+    return CommandLine(match[1], words)
+
+
+def _has_prompt(before: str) -> bool:
+    return any(sign in f"{before} " for sign in _PROMPTS)
+
+
+def _is_prose(before: str) -> bool:
+    """Return whether more than settings and the program's folder stands before its name."""
+    folder = ""
+    if before and not before[-1].isspace():
+        folder = before.rsplit(maxsplit=1)[-1]
+    return bool(_SETTING.sub("", before.removesuffix(folder)).strip())
+
+
+def _has_option(words: list[str]) -> bool:
+    return any(word.startswith("-") for word in words)

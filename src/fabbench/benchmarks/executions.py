@@ -1,0 +1,561 @@
+"""Executions, put together from what lines mean.
+
+A benchmark gives its table as data and a few functions (`Table`). `read_line` returns the events of
+one line; an `Execution` is what they add up to; an `Assembler` knows where executions begin and
+end. A line that looks like a row and is not a whole, consistent one is damaged; it is never
+guessed.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, assert_never
+
+from fabbench.benchmarks import Reader, Reading, consistency
+from fabbench.benchmarks.events import (
+    Ahead,
+    Begin,
+    Between,
+    Command,
+    End,
+    Error,
+    Event,
+    Events,
+    Fail,
+    Half,
+    Header,
+    Note,
+    Remains,
+    RowLine,
+    Setting,
+    Statement,
+    Stop,
+    Wrong,
+)
+from fabbench.benchmarks.mpi_transport import TransportLines
+from fabbench.benchmarks.tables import (
+    COUNT,
+    PASSED,
+    Cells,
+    Layout,
+    Row,
+    is_left,
+    row_pattern,
+)
+from fabbench.model.compat import override
+from fabbench.model.log import METRICS, Damaged, Facts, Finding, Labels, Line, Marker, Point, Record
+from fabbench.model.messages import LONGEST_QUOTE
+
+if TYPE_CHECKING:
+    from fabbench.benchmarks.consistency import Printed
+
+NEVER = re.compile("(?!)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """The tables of one benchmark."""
+
+    benchmark: str
+    program: str = ""
+    """Its name in sentences about errors."""
+    case: str | None = None
+    """The case, unless an event names it."""
+    events: Callable[[str, "Execution | None"], Events | None]
+    """Return what a line other than a row means, given the open execution.
+
+    None for a line of another program.
+    """
+    failed: re.Pattern[str] = NEVER
+    """Lines that report an error."""
+    failing: str = ""
+    """A word that an error needs to count outside of executions and of fabbench's own steps."""
+    fits: Callable[[Row], bool] = lambda row: True  # noqa: ARG005
+    """Return whether the figures of a row are consistent."""
+    cells: Callable[[str], Cells] = Cells
+    """Return the cells of a line that may be a row."""
+    begins_row: Callable[[str], bool] | None = None
+    """Return whether a line is the first half of a row."""
+    remains: Callable[[str, Layout], bool] = is_left
+    """Return whether a line may be what is left of a row."""
+    points: Callable[[Row], list[Point]] = Row.points
+    """Return the points of a row that counts as soon as it is read."""
+    settle: "Callable[[Execution], Sequence[Row]] | None" = None
+    """Return the rows that count, once the table has ended.
+
+    None: every row counts as soon as it is read.
+    """
+    another: "Callable[[Execution, Row], bool]" = lambda execution, row: False  # noqa: ARG005
+    """Return whether the first row of a table is of another execution than the rows before it."""
+    over_mpi: bool = True
+    """Whether MPI carries its data, so that what MPI says of its transport counts."""
+    finished: bool | None = None
+    """Whether a table is finished without a closing line.
+
+    None: this benchmark has no closing line.
+    """
+    ascending: bool = True
+    """Whether its sizes ascend: one that does not is damaged."""
+
+
+# ---------------------------------------------------------------- a line → events
+
+
+def read_line(table: Table, line: Line, execution: "Execution | None") -> Events | None:
+    """Return what a line means; None for a line of another program."""
+    if execution is not None and execution.layouts:
+        row = _row_event(table, line, execution)
+        if row is not None:
+            return (row,)
+    events = table.events(line.text, execution)
+    if not events:
+        return events
+    layouts = next(
+        (each.layouts for each in events if isinstance(each, Header) and each.is_row), ()
+    )
+    own = _whole_row(table, line, layouts) or _remains(table, line, layouts)
+    return events if own is None else [*events, own]
+
+
+def read_other_line(table: Table, line: Line, execution: "Execution | None") -> Events | None:
+    """Return whether a line that means nothing is an error, or what is left of a row."""
+    if table.failed.fullmatch(line.text):
+        return (Error(line.text),)
+    if execution is None:
+        return None
+    left = _remains(table, line, execution.layouts)
+    if left is None:
+        return None
+    # Of a row of progress nothing is lost.
+    return () if table.cells(line.text).final is False else (left,)
+
+
+def _row_event(table: Table, line: Line, execution: "Execution") -> RowLine | Half | None:
+    """Return the row that a line is, or that it completes, or of which it is the first half."""
+    begun = execution.begun
+    if begun is not None:
+        joined = Line(begun.number, f"{begun.text} {line.text}", line.stream)
+        row = _whole_row(table, joined, execution.layouts)
+        if row is not None:
+            return row
+    row = _whole_row(table, line, execution.layouts)
+    if row is not None:
+        return row
+    if table.begins_row is not None and table.begins_row(line.text):
+        return Half(line)
+    return None
+
+
+def _whole_row(table: Table, line: Line, layouts: Sequence[Layout]) -> RowLine | None:
+    cells = table.cells(line.text)
+    for layout in layouts:
+        match = row_pattern(layout).fullmatch(cells.text)
+        if match is not None:
+            return RowLine(line, layout, match.groups(), cells.name, cells.final)
+    return None
+
+
+def _remains(table: Table, line: Line, layouts: Sequence[Layout]) -> Remains | None:
+    text = table.cells(line.text).text
+    is_left = any(table.remains(text, layout) for layout in layouts)
+    return Remains(line) if is_left else None
+
+
+# ---------------------------------------------------------------- events → an execution
+
+
+@dataclass(slots=True)
+class Execution:
+    """One execution of one process while it is read."""
+
+    table: Table
+    record: Record
+    layouts: Sequence[Layout] = ()
+    labels: Labels = field(default_factory=dict)
+    size: int | None = None
+    last_size: int | None = None
+    """That of a whole table; 0: not known to its command line."""
+    iterations: int | None = None
+    """Those of its command line."""
+    rows: list[Row] = field(default_factory=list)
+    points: list[list[Point]] = field(default_factory=list)
+    """Those of each row, where every row counts."""
+    begun: Line | None = None
+    """The first half of a row."""
+    title: str = ""
+    tables: int = 0
+    """How many lines of column names were read."""
+    notes: list[Note] = field(default_factory=list)
+    between: list[Between] = field(default_factory=list)
+    """What was said since the last row and may be about the next execution."""
+    last_line: int = 0
+    """The number of its last line."""
+
+    def add(self, said: Statement) -> None:
+        """Add what a line says."""
+        record = self.record
+        match said:
+            case Setting():
+                self._set(said)
+            case Header():
+                self.layouts = said.layouts
+                self.tables += 1
+            case RowLine():
+                self.take(said)
+            case Half():
+                self._begin_row(said.line)
+            case Remains():
+                self.damage(said.line)
+            case Note():
+                self.notes.append(said._replace(rows=len(self.rows)))
+            case End():
+                record.finished = said.complete
+            case Error():
+                program = self.table.program
+                quote = said.text.strip()[:LONGEST_QUOTE]
+                self._fail(f"{program} said: {quote}")
+            case Fail():
+                self._fail(said.sentence)
+            case Wrong():
+                record.wrong += said.checks
+            case Finding():
+                record.findings.append(said)
+            case _:
+                assert_never(said)
+
+    def _set(self, said: Setting) -> None:
+        record = self.record
+        record.case = said.case or record.case
+        record.facts |= said.facts
+        if said.labels:
+            labels = {**self.labels, **said.labels}
+            self.labels = {name: label for name, label in labels.items() if label}
+        if said.title is not None:
+            self.title = said.title
+        if said.size is not None:
+            self.size = said.size
+        if said.last_size is not None:
+            self.last_size = said.last_size
+        if said.iterations is not None:
+            self.iterations = said.iterations
+
+    def _fail(self, sentence: str) -> None:
+        if sentence not in self.record.failures:
+            self.record.failures.append(sentence)
+
+    def _begin_row(self, line: Line) -> None:
+        if self.begun is not None:
+            self.damage(self.begun)
+        self.begun = line
+
+    def damage(self, line: Line) -> None:
+        """Note a row that cannot be read."""
+        self.record.damaged.append(Damaged(line.number, line.text))
+
+    def kept(self, read: Callable[[Row], Row | None]) -> list[Row]:
+        """Return the rows as `read` returns them; those for which it returns None are damaged."""
+        kept: list[Row] = []
+        for row in self.rows:
+            whole = read(row)
+            if whole is None:
+                self.damage(row.line)
+            else:
+                kept.append(whole)
+        return kept
+
+    # -- rows
+
+    def take(self, printed: RowLine) -> Sequence[Point]:
+        """Take a row, unless its figures contradict each other; return its points."""
+        row = self.consistent(printed)
+        return () if row is None else self.count(row)
+
+    def consistent(self, printed: RowLine) -> Row | None:
+        """Return a row with its figures; None if they contradict each other, or do not count."""
+        if self.begun is not None and self.begun.number == printed.line.number:
+            self.begun = None
+        if printed.final is False:
+            return None
+        row = self._figures_of(printed)
+        if self.table.fits(row):
+            return row
+        self.damage(row.line)
+        if all(each.code != _CONTRADICTION for each in self.record.findings):
+            self.record.findings.append(_contradiction(row.line))
+        return None
+
+    def _figures_of(self, printed: RowLine) -> Row:
+        size = self.size or 0
+        is_wrong = False
+        labels = self.labels
+        figures: dict[str, dict[str, Printed]] = {}
+        for column, cell in zip(printed.layout, printed.cells, strict=True):
+            metric = column.metric
+            if metric == "size":
+                size = column.bytes(cell)
+            elif column.label:
+                labels = {**labels, column.label: cell}
+            elif metric == "check":
+                is_wrong = cell not in PASSED
+            elif metric in METRICS:
+                figures.setdefault(column.stat, {})[metric] = column.read(cell)
+        if printed.name:
+            labels = {**labels, "operation": printed.name}
+        return Row(
+            printed.line,
+            printed.layout,
+            printed.cells,
+            size,
+            labels,
+            figures,
+            printed.final,
+            is_wrong,
+            self.record,
+            self.title,
+            self.tables,
+        )
+
+    def count(self, row: Row) -> Sequence[Point]:
+        """Add a row; return its points, where every row counts as soon as it is read."""
+        self.add_between()
+        self.record.wrong += row.wrong
+        self.rows.append(row)
+        if self.table.settle is not None:
+            return ()
+        points = self.table.points(row)
+        self.points.append(points)
+        return points
+
+    def add_between(self) -> None:
+        """Add what was said since the last row: it is about this execution."""
+        between = self.between
+        if not between:
+            return
+        self.between = []
+        for each in between:
+            for said in each.statements:
+                self.add(said)
+
+    # -- the end
+
+    def finish(self) -> Record:
+        """Return the record of what was read."""
+        record = self.record
+        if self.begun is not None:
+            self.damage(self.begun)
+        self.add_between()
+        record.points = [*chain.from_iterable(self.checked())]
+        record.damaged.sort()
+        if self.table.settle is None:
+            largest = max((point.size for point in record.points), default=0)
+            if 0 < largest < (self.last_size or 0):
+                record.incomplete = consistency.stopped_early(largest, self.last_size or 0)
+        return record
+
+    def checked(self) -> Sequence[Sequence[Point]]:
+        """Return the points of each row that counts, after what only whole tables show."""
+        strays: list[int] = []
+        gaps: list[str] = []
+        begin = 0
+        for _, table in groupby(self.rows, key=lambda row: row.table):
+            rows = [*table]
+            odd = self._odd_rows(rows)
+            strays += (begin + at for at in odd)
+            sizes = [row.size for at, row in enumerate(rows) if at not in odd]
+            gaps.append(consistency.gap(sizes, once=self.table.ascending))
+            begin += len(rows)
+        for at in sorted(strays, reverse=True):
+            self.damage(self.rows.pop(at).line)
+            del self.points[at : at + 1]
+        self.record.incomplete = max(gaps, default="")
+        if self.table.settle is None:
+            return self.points
+        return [row.points() for row in self.table.settle(self)]
+
+    def _odd_rows(self, rows: Sequence[Row]) -> set[int]:
+        """Return the positions of rows of one table that cannot be whole."""
+        sizes = [row.size for row in rows]
+        odd: set[int] = set()
+        if any(sizes):  # without sizes they are sentences
+            odd |= consistency.odd_rows([row.line.text for row in rows])
+        if self.table.ascending:
+            odd.update(consistency.out_of_order(sizes))
+        return odd
+
+
+_CONTRADICTION = "row-arithmetic"
+
+
+def _contradiction(line: Line) -> Finding:
+    text = line.text.strip()[:LONGEST_QUOTE]
+    return consistency.warning(
+        _CONTRADICTION, f"The figures of a row contradict each other: {text}"
+    )
+
+
+# ---------------------------------------------------------------- where executions begin and end
+
+
+class Assembler(Reader):
+    """Puts the executions of one stream group together, one after another."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self.execution: Execution | None = None
+        self._transport = TransportLines()
+        self._ahead: list[Command | Ahead] = []
+        """What was said about the execution that begins next."""
+        self._is_marked = False
+        """Whether fabbench's own marker began a step of this benchmark."""
+        self._marked_facts: Facts = {}
+
+    @override
+    def feed(self, line: Line) -> Sequence[Reading] | None:
+        execution = self.execution
+        if execution is not None:
+            execution.last_line = line.number
+        events = read_line(self._table, line, execution)
+        if events:
+            return self._assemble(events)
+        if self._table.over_mpi and self._transport.read(line.text):
+            events = ()
+        elif events is None and self._may_fail(line.text):
+            events = read_other_line(self._table, line, execution)
+        if events is None or (self.execution is None and not events):
+            return None
+        return self._assemble(events)
+
+    def _may_fail(self, text: str) -> bool:
+        return self.execution is not None or self._is_marked or self._table.failing in text
+
+    @override
+    def mark(self, marker: Marker) -> Sequence[Reading]:
+        before = super().mark(marker)
+        self._ahead.clear()
+        begins = marker.kind == "begin"
+        self._is_marked = begins and marker.facts.get("benchmark") == self._table.benchmark
+        ranks = marker.facts.get("ranks", "")
+        is_stated = self._is_marked and re.fullmatch(COUNT, ranks)
+        self._marked_facts = {"ranks": int(ranks)} if is_stated else {}
+        return before
+
+    @override
+    def close(self) -> Sequence[Reading]:
+        execution = self.execution
+        transport = self._transport
+        self.execution = None
+        self._transport = TransportLines()
+        if execution is None:
+            return ()
+        record = execution.finish()
+        record.facts = {**transport.facts(), **record.facts}
+        record.hosts = frozenset(transport.nodes)
+        record.evidence |= transport.evidence()
+        return (record,) if self._table.settle is None else (*record.points, record)
+
+    def _assemble(self, events: Events) -> Sequence[Reading] | None:
+        """Add events to the executions that they are about; None if they are about the next one."""
+        readings: list[Reading] = []
+        is_claimed = not events
+        for event in events:
+            readings += self._add(event)
+            is_claimed = is_claimed or not isinstance(event, Command | Ahead | Stop)
+        return readings if is_claimed or readings else None
+
+    def _add(self, event: Event) -> Sequence[Reading]:
+        match event:
+            case RowLine():
+                return self._add_row(event)
+            case Begin():
+                return self._begin()
+            case Stop():
+                return self.close()
+            case Command():
+                self._ahead = [each for each in self._ahead if not isinstance(each, Command)]
+                self._ahead.append(event)
+            case Ahead():
+                self._ahead.append(event)
+            case Between():
+                self._postpone(event)
+            case _:
+                self._opened().add(event)
+        return ()
+
+    def _add_row(self, printed: RowLine) -> Sequence[Reading]:
+        execution = self._opened()
+        row = execution.consistent(printed)
+        if row is None:
+            return ()
+        before: Sequence[Reading] = ()
+        is_new_table = execution.rows and execution.rows[-1].table != row.table
+        if is_new_table and self._table.another(execution, row):
+            before = self._split(execution, row)
+        return [*before, *self._opened().count(row)]
+
+    def _split(self, before: Execution, row: Row) -> Sequence[Reading]:
+        """End an execution above the table of a row, which begins another one."""
+        count = len(before.rows)
+        own = [note for note in before.notes if note.rows < count]
+        below = before.notes[len(own) :]
+        between = before.between
+        before.notes = own
+        before.between = []
+        readings = self.close()
+        new = self.execution = self._new(self._marked_facts)
+        new.layouts = before.layouts
+        new.labels = before.labels
+        new.title = row.title
+        new.tables = row.table
+        new.notes = [note._replace(rows=0) for note in below]
+        new.between = between
+        return readings
+
+    def _begin(self) -> Sequence[Reading]:
+        """Begin an execution.
+
+        What was printed above it belongs to it, unless another table precedes.
+        """
+        readings: Sequence[Reading] = ()
+        between: list[Between] = []
+        if self.execution is not None:
+            between = self.execution.between
+            self.execution.between = []
+            readings = self.close()
+        self.execution = self._new(self._marked_facts)
+        for each in (*self._ahead, *between):
+            for said in _statements(each):
+                self.execution.add(said)
+        self._ahead.clear()
+        return readings
+
+    def _postpone(self, event: Between) -> None:
+        execution = self._opened()
+        execution.between.append(event)
+        if not execution.rows:
+            execution.add_between()
+
+    def _opened(self) -> Execution:
+        """Return the open execution: one of which only this is known, if there is none."""
+        if self.execution is None:
+            self.execution = self._new({})
+        return self.execution
+
+    def _new(self, facts: Facts) -> Execution:
+        table = self._table
+        record = Record(
+            benchmark=table.benchmark,
+            case=table.case,
+            facts=dict(facts),
+            finished=table.finished,
+        )
+        return Execution(table, record)
+
+
+def _statements(said: Command | Ahead | Between) -> Iterator[Statement]:
+    if isinstance(said, Command):
+        yield Setting(
+            *said[:2], size=said.size, last_size=said.last_size, iterations=said.iterations
+        )
+    else:
+        yield from said.statements

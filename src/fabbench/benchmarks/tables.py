@@ -1,0 +1,265 @@
+"""What tables have: columns, cells and rows, and how names of columns and rows are read. Pure."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from functools import lru_cache
+from string import ascii_letters
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
+
+from fabbench.benchmarks import consistency
+from fabbench.benchmarks.consistency import Printed, printed
+from fabbench.model.log import Finding, Labels, Line, Point, Record
+from fabbench.model.messages import LONGEST_QUOTE
+from fabbench.model.patterns import lazy
+
+# Patterns of cells.
+COUNT = r"0|[1-9]\d{0,17}"
+NUMBER = r"(?:0|[1-9]\d{0,17})(?:\.\d{1,18})?"
+WORD = r"\S+"
+
+GAP = lazy(r"\s{2,}|\t|(?<=\))\s")
+"""Between names of columns."""
+_MOST_WORDS = 40
+"""Of one name, with those of its neighbors where the blanks between them are collapsed."""
+
+
+class Column(NamedTuple):
+    """One column of a table."""
+
+    metric: str = ""
+    """A metric of the contract, `size`, or another name, for checks: it is not read."""
+    factor: float = 1.0
+    """Base units per printed unit."""
+    stat: str = ""
+    """Its statistic, or another label of its figures alone: `rank=0->1`."""
+    cell: str = NUMBER
+    """The pattern of a cell."""
+    label: str = ""
+    """The label whose value the cell is."""
+    decimals: int | None = None
+    """How many decimals the program rounds to, where it omits trailing zeros."""
+    joined: bool = False
+    """Whether the blank before it may be missing: patterns of both cells show where one ends."""
+    exponent: int = 0
+    """Base units per printed unit as a power of ten, which is exact."""
+    units: tuple[tuple[str, float], ...] = ()
+    """Units that a cell may end in, and their base units, not `factor`."""
+
+    @property
+    def pattern(self) -> str:
+        """The pattern of a cell with its unit."""
+        if not self.units:
+            return self.cell
+        units = "|".join(unit for unit, _ in self.units)
+        return rf"(?:{self.cell})(?:{units})"
+
+    def read(self, cell: str) -> Printed:
+        """Read a cell, in base units."""
+        if self.units:
+            return self._with_unit(cell)
+        decimals = self.decimals if "." in cell else None
+        number = printed(cell, self.exponent, decimals=decimals)
+        return number if self.factor == 1 else number.times(self.factor)
+
+    def bytes(self, cell: str) -> int:
+        """Read a size."""
+        return int(self._with_unit(cell).value) if self.units else int(cell)
+
+    def _with_unit(self, cell: str) -> Printed:
+        digits = cell.rstrip(ascii_letters)
+        unit = cell[len(digits) :]
+        factor = dict(self.units)[unit]
+        exact = Decimal(digits) * Decimal(str(factor))
+        return printed(digits).times(factor)._replace(value=float(exact))
+
+
+SIZE: Final = Column("size", cell=COUNT)
+IGNORED: Final = Column()
+UNKNOWN: Final = Column(cell=WORD)
+CHECK: Final = Column("check", cell="Pass|Fail")
+PASSED = frozenset({"Pass", "0.00"})
+"""Cells of a column `check` that report no wrong data."""
+Layout: TypeAlias = tuple[Column, ...]
+
+
+# ---------------------------------------------------------------- names of columns
+
+
+def read_columns(names: Sequence[str], known: Mapping[str, Column]) -> Layout:
+    """Return the layout of a line of column names.
+
+    Names are compared in lower case and without blanks. The keys of `known` are regular
+    expressions; the text of their first group replaces `{}` in the statistic.
+    """
+    layout: list[Column] = []
+    for name in names:
+        layout += _named_columns(name.lower().split(), known)
+    return tuple(layout)
+
+
+def _named_columns(words: Sequence[str], known: Mapping[str, Column]) -> list[Column]:
+    """Return the column of a name; several where the blanks between them are collapsed."""
+    found: list[Column] = []
+    name = ""
+    for word in words if len(words) < _MOST_WORDS else ():
+        name += word
+        column = _column(name, known)
+        if column != UNKNOWN:
+            found.append(column)
+            name = ""
+    if found and not name:
+        return found
+    return [_column("".join(words), known)]
+
+
+def _column(name: str, known: Mapping[str, Column]) -> Column:
+    for pattern, column in known.items():
+        match = re.fullmatch(pattern, name)
+        if match is not None:
+            return column._replace(stat=column.stat.format(*match.groups()))
+    return UNKNOWN
+
+
+def unknown_columns(layout: Layout, text: str) -> Sequence[Finding]:
+    """Return a finding if a line of column names has one that is not read."""
+    if UNKNOWN not in layout:
+        return ()
+    line = text.strip()[:LONGEST_QUOTE]
+    meaning = "The table has a column that is not read."
+    return (consistency.note("unknown-column", meaning, line=line),)
+
+
+# ---------------------------------------------------------------- rows
+
+
+class Cells(NamedTuple):
+    """The cells of a row, as one text, and what stands beside them."""
+
+    text: str
+    name: str = ""
+    """The label `operation` of its figures."""
+    final: bool | None = None
+    """Whether it is marked as the result, or (False) as progress on the way to it.
+
+    None: it is not marked.
+    """
+
+
+Figures: TypeAlias = Mapping[str, Mapping[str, Printed]]
+"""Statistic (empty: the main figure) → metric → figure, in base units."""
+
+
+class Row(NamedTuple):
+    """A complete row."""
+
+    line: Line
+    layout: Layout
+    cells: tuple[str, ...]
+    size: int
+    labels: Labels
+    figures: Figures
+    final: bool | None
+    wrong: bool
+    """Whether its data failed the check."""
+    record: Record
+    """That of its execution."""
+    title: str = ""
+    table: int = 0
+    """Which line of column names it stands below, counted."""
+
+    def main(self, metric: str) -> Printed | None:
+        """Return the main figure of a metric."""
+        return self.figures.get("", {}).get(metric)
+
+    def cell(self, name: str) -> str:
+        """Return what is printed in a column; empty if there is none."""
+        for _, cell in self._in_column(name):
+            return cell
+        return ""
+
+    def read(self, name: str) -> Printed | None:
+        """Return the figure in a column; None if there is none."""
+        for column, cell in self._in_column(name):
+            return column.read(cell)
+        return None
+
+    def _in_column(self, name: str) -> Iterator[tuple[Column, str]]:
+        for column, cell in zip(self.layout, self.cells, strict=True):
+            if column.metric == name:
+                yield column, cell
+
+    def points(self) -> list[Point]:
+        """Return its points: one per statistic."""
+        points = []
+        for stat, figures in self.figures.items():
+            own = _stat_labels(stat)
+            labels = {**self.labels, **own} if self.labels else own
+            values = tuple(each.value for each in figures.values())
+            points.append(Point(self.size, labels, tuple(figures), values))
+        return points
+
+
+NO_LABELS: Labels = MappingProxyType({})
+
+
+@lru_cache(maxsize=256)
+def _stat_labels(stat: str) -> Labels:
+    if not stat:
+        return {}
+    name, _, value = stat.rpartition("=")
+    return {name or "stat": value}
+
+
+@lru_cache(maxsize=256)
+def row_pattern(layout: Layout) -> re.Pattern[str]:
+    """Return the pattern of a whole row: one group per cell."""
+    pattern = ""
+    for column in layout:
+        blanks = r"\s*" if column.joined or not pattern else r"\s+"
+        pattern += f"{blanks}({column.pattern})"
+    return re.compile(rf"{pattern}\s*", re.ASCII)
+
+
+@lru_cache(maxsize=256)
+def cell_patterns(layout: Layout) -> tuple[re.Pattern[str], ...]:
+    """Return the pattern of each cell of a row."""
+    return tuple(re.compile(column.pattern, re.ASCII) for column in layout)
+
+
+def is_left(text: str, layout: Layout) -> bool:
+    """Return whether a line that is not a row may be what is left of one."""
+    return consistency.is_remains(text.split(), cell_patterns(layout))
+
+
+_ASCENDING = (
+    ("min", "", "max"),
+    ("min", "mean", "max"),
+    ("min-comm", "max-comm"),
+    ("p25", "p50", "p90", "p95", "p99"),
+)
+_ASCENDING_WITH_MEDIAN = ("min", "median", "p99", "p99.9", "max")
+"""Without a median, the most may be that of ranks, and the percentiles those of iterations."""
+
+
+def is_ascending(row: Row) -> bool:
+    """Return whether the statistics of a row can be those of one measurement."""
+    figures = row.figures
+    if len(figures) < 2:
+        return True
+    orders = (*_ASCENDING, _ASCENDING_WITH_MEDIAN) if "median" in figures else _ASCENDING
+    return all(_in_order(stats, figures) for stats in orders)
+
+
+def _in_order(stats: Sequence[str], of: Figures) -> bool:
+    """Return whether what the first of some statistics has ascends in all of them."""
+    rising = [of[stat] for stat in stats if stat in of]
+    for metric in rising[0] if rising else ():
+        values = [figures[metric] for figures in rising if metric in figures]
+        if not consistency.is_ordered(*values):
+            return False
+    return True
+
+
+Remains: TypeAlias = Callable[[str, Layout], bool]
