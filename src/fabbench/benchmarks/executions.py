@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from fabbench.benchmarks import Reader, Reading, consistency
 from fabbench.benchmarks.events import (
@@ -41,14 +41,12 @@ from fabbench.benchmarks.tables import (
     Layout,
     Row,
     is_left,
+    read_figures,
     row_pattern,
 )
 from fabbench.model.compat import override
-from fabbench.model.log import METRICS, Damaged, Facts, Finding, Labels, Line, Marker, Point, Record
+from fabbench.model.log import Damaged, Facts, Finding, Labels, Line, Marker, Point, Record
 from fabbench.model.messages import LONGEST_QUOTE
-
-if TYPE_CHECKING:
-    from fabbench.benchmarks.consistency import Printed
 
 NEVER = re.compile("(?!)")
 
@@ -289,17 +287,13 @@ class Execution:
         size = self.size or 0
         is_wrong = False
         labels = self.labels
-        figures: dict[str, dict[str, Printed]] = {}
         for column, cell in zip(printed.layout, printed.cells, strict=True):
-            metric = column.metric
-            if metric == "size":
+            if column.metric == "size":
                 size = column.bytes(cell)
             elif column.label:
                 labels = {**labels, column.label: cell}
-            elif metric == "check":
+            elif column.metric == "check":
                 is_wrong = cell not in PASSED
-            elif metric in METRICS:
-                figures.setdefault(column.stat, {})[metric] = column.read(cell)
         if printed.name:
             labels = {**labels, "operation": printed.name}
         return Row(
@@ -308,7 +302,7 @@ class Execution:
             printed.cells,
             size,
             labels,
-            figures,
+            read_figures(printed.layout, printed.cells),
             printed.final,
             is_wrong,
             self.record,
@@ -368,7 +362,7 @@ class Execution:
         for at in sorted(strays, reverse=True):
             self.damage(self.rows.pop(at).line)
             del self.points[at : at + 1]
-        self.record.incomplete = max(gaps, default="")
+        self.record.incomplete = next(filter(None, gaps), "")
         if self.table.settle is None:
             return self.points
         return [row.points() for row in self.table.settle(self)]
@@ -461,7 +455,9 @@ class Assembler(Reader):
         for event in events:
             readings += self._add(event)
             is_claimed = is_claimed or not isinstance(event, Command | Ahead | Stop)
-        return readings if is_claimed or readings else None
+        if readings:
+            return readings
+        return () if is_claimed else None
 
     def _add(self, event: Event) -> Sequence[Reading]:
         match event:

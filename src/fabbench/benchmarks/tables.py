@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from fabbench.benchmarks import consistency
 from fabbench.benchmarks.consistency import Printed, printed
-from fabbench.model.log import Finding, Labels, Line, Point, Record
+from fabbench.model.log import METRICS, Finding, Labels, Line, Point, Record
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
 
@@ -199,6 +199,15 @@ class Row(NamedTuple):
             values = tuple(each.value for each in figures.values())
             points.append(Point(self.size, labels, tuple(figures), values))
         return points
+
+
+def read_figures(layout: Layout, cells: Sequence[str]) -> Figures:
+    """Return the figures of a row."""
+    figures: dict[str, dict[str, Printed]] = {}
+    for column, cell in zip(layout, cells, strict=True):
+        if column.metric in METRICS and not column.label:
+            figures.setdefault(column.stat, {})[column.metric] = column.read(cell)
+    return figures
 
 
 NO_LABELS: Labels = MappingProxyType({})

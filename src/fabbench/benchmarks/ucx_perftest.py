@@ -28,7 +28,8 @@ _HEADER = lazy(
     r"|(?:[^,\s]+,)*iterations,[\w.]+_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr"
 )
 _PARAMETER = lazy(
-    r"\| (API|Test|Data layout|Send memory|Recv memory|Message size|Window size):\s+(\S.*?)\s+\|"
+    r"\| (API|Test|Data layout|Send memory|Recv memory|Message size|Window size):\s+"
+    r"(\S++(?:\s++\S++)*?)\s+\|"
 )
 _FACTS = {"API": "api", "Test": "test", "Send memory": "send_memory", "Recv memory": "recv_memory"}
 _BYTES = lazy(r"[0-9]{1,18}")
@@ -59,7 +60,7 @@ _ROW = lazy(
     r"\s*(?P<names>(?:[A-Za-z][^,\s]*,|[^,\s]+,(?=\S*(?:Final:|\[thread )))*)\s*"
     r"(?:(?P<stage>\[thread \d+\]|Final:)|(?P<test>[A-Za-z]\S*)(?=\s))?(?P<rest>.*)"
 )
-_NO_FIGURE = lazy(r"^((?:[\d.]+\s+){7}\d+)\s+(?![\d\s.-]).*|(?<=\d),(?=\d{3}(?:,\d{3})*(?!\S))")
+_NO_FIGURE = lazy(r"^((?:[\d.]+\s+){7}\d+)\s+(?![\d\s.-]).*|(?<=\d),(?=\d{3}(?:,\d{3}){0,6}(?!\S))")
 """With -e, the protocol behind the figures; with -N, a comma in a number."""
 
 

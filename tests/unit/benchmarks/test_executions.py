@@ -1,0 +1,828 @@
+"""The reader of tables, on a made-up program: lines in, executions out.
+
+Only `TOY` and `meaning` know how a benchmark describes its table; the tests know its lines alone.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from string import ascii_letters
+
+import pytest
+
+from fabbench.benchmarks import Reading, tables
+from fabbench.benchmarks.commands import read_command_line
+from fabbench.benchmarks.consistency import is_ordered, product
+from fabbench.benchmarks.events import (
+    Ahead,
+    Begin,
+    Between,
+    Command,
+    End,
+    Events,
+    Fail,
+    Header,
+    Note,
+    Setting,
+    Stop,
+    Wrong,
+)
+from fabbench.benchmarks.executions import Assembler, Execution, Table
+from fabbench.benchmarks.tables import Column, Row
+from fabbench.model.log import Line, Point, Record, Stream, begin_marker, end_marker, read_marker
+
+KNOWN = {
+    "size": tables.SIZE,
+    r"time\(us\)": Column("time", 1e-6),
+    r"(min|mean|max)\(us\)": Column("time", 1e-6, "{}"),
+    r"rate\(mb/s\)": Column("bandwidth", 1e6),
+    "volume": Column("size", cell=r"\d+", units=(("B", 1), ("KB", 1024))),
+    "check": tables.CHECK,
+    "errors": Column("check", cell=r"\d\.\d\d"),
+    "type": Column(label="dtype", cell="[a-z]+"),
+    "x": Column(label="x", cell="[a-z]+"),
+    "note": Column("note", cell=r"\d+"),
+}
+HEADER = ("size", "volume", "time(us)", "min(us)", "type", "x")
+
+
+def meaning(text: str, execution: Execution | None) -> Events | None:  # noqa: C901, PLR0911, PLR0912
+    """Return what a line of the made-up program means."""
+    words = text.split()
+    match words:
+        case ["$", "toy", *options]:
+            settings = dict(each.split("=") for each in options)
+            end = settings.pop("end", None)
+            if end is None:
+                return (Ahead((Setting(facts=settings),)),)
+            return (Command(last_size=int(end), facts=settings),)
+        case ["#", "toy", case]:
+            return (Begin(), Setting(case=case))
+        case ["#", "best", name, _]:
+            best = (Column(cell=f"# best {name}"), Column("time", 1.0))
+            return (Begin(), Setting(case=name), Header((best,), is_row=True))
+        case ["#", "server", name]:
+            return (Between((Setting(facts={"server": name}),)),)
+        case ["#", "next"]:
+            return (Ahead(()), Stop())
+        case ["#", "end"]:
+            return (Stop(), Setting())
+        case ["#", "size", number]:
+            return (Setting(size=int(number)),)
+        case ["#", "ends", "at", number]:
+            return (Setting(last_size=int(number)),)
+        case ["#", "label", label]:
+            name, _, value = label.partition("=")
+            return (Setting(labels={name: value}),)
+        case ["#", "title", title]:
+            return (Setting(title=title),)
+        case ["#", "keep", kind]:
+            return (Note(kind, line=text),)
+        case ["#", "wrong", count]:
+            return (Wrong(int(count)),)
+        case ["#", "done"]:
+            return (End(),)
+        case ["#", "maybe", "done"]:
+            return (End(None),)
+        case ["#", "failed:", *why]:
+            return (Fail(" ".join(why)),)
+        case ["#", *_] if execution is not None:
+            return ()
+        case [first, *_] if first in HEADER:
+            layout = tables.read_columns(words, KNOWN)
+            whole = (layout, layout[:-1]) if words[-1] == "note" else (layout,)
+            return (Header(whole), *tables.unknown_columns(layout, text))
+    return None
+
+
+def product_fits(row: Row) -> bool:
+    """Return whether the rate is that of the time."""
+    time, rate = row.main("time"), row.main("bandwidth")
+    if time is None or rate is None:
+        return True
+    low, high = product(time, rate)
+    return low <= row.size <= high
+
+
+TOY = Table(
+    benchmark="toy",
+    program="toy",
+    events=meaning,
+    failed=re.compile(r".*[Ee]rror: .*"),
+    failing="toy",
+    fits=product_fits,
+    finished=False,
+)
+
+
+class Reader:
+    """What a table makes of lines: the readings of each line, and all of them."""
+
+    def __init__(self, table: Table = TOY) -> None:
+        self.reader = Assembler(table)
+        self.readings: list[Reading] = []
+        self.number = 0
+
+    def line(self, text: str, stream: Stream | None = None) -> Sequence[Reading] | None:
+        """Return the readings of one line; None if it is not one of the program."""
+        self.number += 1
+        marker = read_marker(text)
+        if marker is not None:
+            found: Sequence[Reading] | None = self.reader.mark(marker)
+        else:
+            found = self.reader.feed(Line(self.number, text, stream or Stream()))
+        self.readings += found or ()
+        return found
+
+    def close(self) -> list[Record]:
+        """Return every execution so far."""
+        self.readings += self.reader.close()
+        return [each for each in self.readings if isinstance(each, Record)]
+
+
+def executions(*lines: str, table: Table = TOY) -> list[Record]:
+    """Return the executions in a text."""
+    reader = Reader(table)
+    for line in lines:
+        reader.line(line)
+    return reader.close()
+
+
+def execution(*lines: str, table: Table = TOY) -> Record:
+    """Return the only execution in a text."""
+    (record,) = executions(*lines, table=table)
+    return record
+
+
+def sizes(record: Record) -> list[int]:
+    return [point.size for point in record.points]
+
+
+def rows(*sizes: int) -> list[str]:
+    """Print rows of 100 MB/s each."""
+    return [f"{size:>10}  {size / 100:>10.2f}  {100:>10.2f}" for size in sizes]
+
+
+TITLE, NAMES, DONE = "# toy copy", "size time(us) rate(mb/s)", "# done"
+START = (TITLE, NAMES)
+OCTAVES = [1 << power for power in range(10, 22)]
+
+
+# ---------------------------------------------------------------- one table
+
+
+def test_a_whole_table() -> None:
+    record = execution(*START, *rows(1024, 2048), DONE)
+    assert (record.benchmark, record.case, record.finished) == ("toy", "copy", True)
+    assert record.points == [
+        Point(1024, {}, ("time", "bandwidth"), (10.24e-6, 100e6)),
+        Point(2048, {}, ("time", "bandwidth"), (20.48e-6, 100e6)),
+    ]
+    assert (record.damaged, record.failures, record.findings) == ([], [], [])
+    assert (record.incomplete, record.wrong, record.facts) == ("", 0, {})
+
+
+def test_each_row_is_returned_when_it_comes() -> None:
+    reader = Reader()
+    assert [reader.line(each) for each in START] == [(), ()]
+    found = [reader.line(each) for each in rows(1024, 2048)]
+    assert [[each.size for each in row or () if isinstance(each, Point)] for row in found] == [
+        [1024],
+        [2048],
+    ]
+    (record,) = reader.close()
+    assert reader.readings == [*record.points, record]
+    assert reader.reader.close() == ()
+
+
+def test_a_table_that_is_settled_returns_its_rows_at_the_end() -> None:
+    def settle(found: Execution) -> list[Row]:
+        return found.kept(lambda row: row if row.size != 2048 else None)
+
+    reader = Reader(replace(TOY, settle=settle))
+    lines = (*START, *rows(1024, 2048, 4096))
+    assert [reader.line(each) for each in lines] == [()] * 5
+    (record,) = reader.close()
+    assert sizes(record) == [1024, 4096]
+    assert reader.readings == [*record.points, record]
+    assert [each.line for each in record.damaged] == [4]
+
+
+def test_rows_without_a_table_are_not_read() -> None:
+    reader = Reader()
+    assert [reader.line(each) for each in (*rows(1024), TITLE, *rows(1024))] == [None, (), None]
+    assert sizes(*reader.close()) == []
+
+
+@pytest.mark.parametrize(
+    ("last", "finished"), [(DONE, True), ("# maybe done", None), ("# anything", False)]
+)
+def test_the_closing_line(last: str, finished: bool | None) -> None:
+    assert execution(*START, *rows(1024), last).finished is finished
+
+
+def test_a_program_without_a_closing_line() -> None:
+    assert execution(*START, table=replace(TOY, finished=None)).finished is None
+
+
+def test_the_case_is_the_tables_unless_a_line_names_it() -> None:
+    table = replace(TOY, case="usual")
+    assert execution(NAMES, "# failed: x", table=table).case == "usual"
+    assert execution(TITLE, table=table).case == "copy"
+
+
+def test_a_line_of_another_program_is_none_of_its() -> None:
+    reader = Reader()
+    assert reader.line("something else") is None
+    assert reader.line("# a comment") is None
+    reader.line(TITLE)
+    assert reader.line("something else") is None
+    assert reader.line("# a comment") == ()
+
+
+def test_a_line_of_a_program_of_more_columns_is_none_of_its() -> None:
+    reader = Reader()
+    for each in (*START, *rows(1024)):
+        reader.line(each)
+    assert reader.line("node-1 is up since 12 days") is None
+    assert not reader.close()[0].damaged
+
+
+# ---------------------------------------------------------------- columns
+
+
+def test_the_first_layout_that_fits_a_row_is_taken() -> None:
+    record = execution(TITLE, "size time(us) note", "8  1.50  3", "16  1.75", DONE)
+    assert [point.values for point in record.points] == [(1.5e-6,), (1.75e-6,)]
+
+
+def test_statistics_are_points_of_their_own() -> None:
+    record = execution(TITLE, "size time(us) min(us) max(us)", "8 2.00 1.00 3.00")
+    assert [(point.labels, point.values) for point in record.points] == [
+        ({}, (2e-6,)),
+        ({"stat": "min"}, (1e-6,)),
+        ({"stat": "max"}, (3e-6,)),
+    ]
+
+
+def test_a_statistic_may_be_another_label() -> None:
+    table = replace(TOY, events=lambda _, __: None)
+    layout = (tables.SIZE, Column("bandwidth", 1e9, "rank=0->1"))
+    named = replace(table, events=lambda text, _: stated(text, layout))
+    assert execution("begin", "8 1.00", table=named).points == [
+        Point(8, {"rank": "0->1"}, ("bandwidth",), (1e9,))
+    ]
+
+
+def stated(text: str, *layouts: tables.Layout) -> Events | None:
+    return (Begin(), Header(layouts)) if text == "begin" else None
+
+
+def test_a_label_may_be_a_column() -> None:
+    record = execution(TITLE, "type size time(us) x", "half 8 1.00 in", "float 8 1.00 out")
+    assert [point.labels for point in record.points] == [
+        {"dtype": "half", "x": "in"},
+        {"dtype": "float", "x": "out"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "wrong"),
+    [
+        ("check", "Pass", 0),
+        ("check", "Fail", 1),
+        ("errors", "0.00", 0),
+        ("errors", "0.01", 1),
+    ],
+)
+def test_a_column_of_checks(column: str, cell: str, wrong: int) -> None:
+    assert execution(TITLE, f"size time(us) {column}", f"8 1.00 {cell}").wrong == wrong
+
+
+def test_failed_checks_are_counted() -> None:
+    lines = ("8 1.00 Fail", "16 1.00 Pass", "32 1.00 Fail", "# wrong 3")
+    assert execution(TITLE, "size time(us) check", *lines).wrong == 5
+
+
+@pytest.mark.parametrize(("cell", "size"), [("512B", 512), ("2KB", 2048)])
+def test_a_size_may_have_a_unit(cell: str, size: int) -> None:
+    assert sizes(execution(TITLE, "volume time(us)", f"{cell} 1.00")) == [size]
+
+
+def test_rows_without_a_size_have_that_of_a_line() -> None:
+    assert sizes(execution(TITLE, "# size 4096", "time(us) x", "1.00 a")) == [4096]
+    assert sizes(execution(TITLE, "time(us) x", "1.00 a")) == [0]
+
+
+@pytest.mark.parametrize("letter", ascii_letters)
+def test_a_unit_may_be_of_any_letters(letter: str) -> None:
+    column = Column("bandwidth", units=((letter, 2.0), ("/", 1.0)))
+    assert column.read(f"1.5{letter}").value == 3.0
+    assert re.fullmatch(column.pattern, f"1.5{letter}")
+    assert not re.fullmatch(column.pattern, "1.5")
+
+
+def test_a_figure_is_read_as_exactly_as_it_is_printed() -> None:
+    assert Column("bandwidth", units=(("GB", 1e9),)).read("1.1GB").value == 1.1e9
+    assert Column("time", exponent=-6).read("1.1").value == 1.1e-6
+    whole = Column("time", 2.0).read("1.5")
+    assert (whole.low, whole.value, whole.high) == pytest.approx((2.9, 3.0, 3.1))
+    # Trailing zeros are left out: 1.5 is 1.500, and 2 is a whole number.
+    three = Column("time", decimals=3)
+    assert three.read("1.5").high == pytest.approx(1.5005, rel=1e-8)
+    assert three.read("2").high == pytest.approx(2.5, rel=1e-5)
+
+
+def test_cells_may_stand_without_a_blank_between() -> None:
+    layout = (tables.SIZE, Column(label="x", cell="[a-z]+", joined=True))
+    table = replace(TOY, events=lambda text, _: stated(text, layout))
+    assert execution("begin", "8abc", table=table).damaged == []
+    spread = (tables.SIZE, Column(label="x", cell="[a-z]+"))
+    table = replace(TOY, events=lambda text, _: stated(text, spread))
+    reader = Reader(table)
+    assert [reader.line(each) for each in ("begin", "8abc")] == [(), None]
+
+
+def test_columns_are_known_by_their_names() -> None:
+    time, least = KNOWN[r"time\(us\)"], Column("time", 1e-6, "min")
+    assert tables.read_columns(["Size", "TIME (us)"], KNOWN) == (tables.SIZE, time)
+    assert tables.read_columns(["min(us)"], KNOWN) == (least,)
+    # Where blanks are collapsed, one text may be the names of several.
+    assert tables.read_columns(["Size Time (us) x"], KNOWN) == (tables.SIZE, time, KNOWN["x"])
+    assert tables.read_columns(["size of"], KNOWN) == (tables.UNKNOWN,)
+    assert tables.read_columns(["of size"], KNOWN) == (tables.UNKNOWN,)
+    assert tables.read_columns(["", "x"], KNOWN) == (tables.UNKNOWN, KNOWN["x"])
+    assert tables.read_columns([" ".join(["x"] * 39)], KNOWN) == (KNOWN["x"],) * 39
+    assert tables.read_columns([" ".join(["x"] * 40)], KNOWN) == (tables.UNKNOWN,)
+
+
+def test_a_column_that_is_not_read_is_found() -> None:
+    record = execution(TITLE, "size time(us) speed", "8 1.00 fast")
+    assert [each.code for each in record.findings] == ["unknown-column"]
+    assert record.findings[0].line == "size time(us) speed"
+    assert len(record.points) == 1
+
+
+def test_a_row_is_asked_for_its_cells() -> None:
+    seen: list[Row] = []
+
+    def note(row: Row) -> bool:
+        seen.append(row)
+        return True
+
+    lines = (TITLE, "# title first", "size time(us) min(us) note", "8 2.00 1.00 7")
+    execution(*lines, table=replace(TOY, fits=note))
+    (row,) = seen
+    assert (row.title, row.table, row.cell("note"), row.cell("other")) == ("first", 1, "7", "")
+    figure, least = row.read("note"), row.figures["min"]["time"]
+    assert figure is not None
+    assert (figure.value, least.value, row.read("other")) == (7, 1e-6, None)
+    assert row.main("bandwidth") is None
+    assert row.main("time") == row.figures[""]["time"]
+
+
+# ---------------------------------------------------------------- labels, titles, notes
+
+
+def test_labels_hold_for_the_rows_below_until_they_are_removed() -> None:
+    lines = ("8 1.00", "# label a=1", "16 1.00", "# label b=2", "32 1.00", "# label a=", "64 1.00")
+    record = execution(TITLE, "size time(us)", *lines)
+    assert [point.labels for point in record.points] == [
+        {},
+        {"a": "1"},
+        {"a": "1", "b": "2"},
+        {"b": "2"},
+    ]
+
+
+def test_notes_know_how_many_rows_stand_above_them() -> None:
+    found: list[Note] = []
+
+    def settle(read: Execution) -> list[Row]:
+        found.extend(read.notes)
+        return read.rows
+
+    lines = ("# keep first", NAMES, *rows(1024, 2048), "# keep last")
+    execution(TITLE, *lines, table=replace(TOY, settle=settle))
+    assert [(each.kind, each.rows) for each in found] == [("first", 0), ("last", 2)]
+
+
+def test_a_row_may_have_a_name() -> None:
+    def cells(text: str) -> tables.Cells:
+        name, bar, rest = text.partition("|")
+        return tables.Cells(rest, name.strip()) if bar else tables.Cells(text)
+
+    lines = (TITLE, "size time(us)", "put | 8 1.00", "16 1.00")
+    record = execution(*lines, table=replace(TOY, cells=cells))
+    assert [point.labels for point in record.points] == [{"operation": "put"}, {}]
+
+
+def test_a_row_of_progress_does_not_count() -> None:
+    def cells(text: str) -> tables.Cells:
+        if text.startswith("..."):
+            return tables.Cells(text.removeprefix("..."), final=False)
+        return tables.Cells(text)
+
+    lines = (*START, "..." + rows(512)[0], "...      512   5", *rows(1024))
+    record = execution(*lines, table=replace(TOY, cells=cells))
+    assert (sizes(record), record.damaged) == ([1024], [])
+
+
+# ---------------------------------------------------------------- damage
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "      2048       20.48",  # cut
+        "      2048       20.48      100",  # without its decimals
+        "      2048       20.48      100.00    4",
+    ],
+)
+def test_what_is_left_of_a_row_is_damaged(row: str) -> None:
+    above, below = rows(*OCTAVES[:3]), rows(*OCTAVES[4:8])
+    record = execution(*START, *above, row, *below)
+    assert [(each.line, each.text) for each in record.damaged] == [(6, row)]
+    assert sizes(record) == [*OCTAVES[:3], *OCTAVES[4:8]]
+
+
+def test_a_size_out_of_order_is_damaged_where_sizes_ascend() -> None:
+    lines = (TITLE, "size x time(us)", "1024 a 1.00", "20 a 1.00", "4096 a 1.00", "8192 a 1.00")
+    record = execution(*lines)
+    assert [each.line for each in record.damaged] == [4]
+    assert sizes(record) == [1024, 4096, 8192]
+    any_order = execution(*lines, table=replace(TOY, ascending=False))
+    assert (any_order.damaged, sizes(any_order)) == ([], [1024, 20, 4096, 8192])
+
+
+def test_several_damaged_rows_leave_all_others() -> None:
+    lines = [*rows(1024), *rows(2), *rows(2048, 4096), *rows(3), *rows(8192)]
+    record = execution(*START, *lines, "      512   5")
+    assert sizes(record) == [1024, 2048, 4096, 8192]
+    assert [each.line for each in record.damaged] == [4, 7, 9]
+
+
+def test_the_tables_of_an_execution_are_ordered_each() -> None:
+    record = execution(*START, *rows(1024, 2048), NAMES, *rows(512, 7, 1024, 2048))
+    assert [each.line for each in record.damaged] == [7]
+    assert sizes(record) == [1024, 2048, 512, 1024, 2048]
+
+
+def test_rows_without_sizes_are_not_held_to_columns() -> None:
+    lines = ("time(us) x", "1.00 abc", "111111.00        b", "1.50 cc", "2.00 d", "3.00 e")
+    assert execution(TITLE, *lines).damaged == []
+    sized = execution(TITLE, "# size 4", *lines, table=replace(TOY, ascending=False))
+    assert [each.line for each in sized.damaged] == [5]
+
+
+def test_a_row_that_contradicts_itself_is_damaged() -> None:
+    wrong = "      2048       20.48      200.00"
+    record = execution(*START, *rows(1024), wrong, *rows(4096), wrong)
+    assert [each.line for each in record.damaged] == [4, 6]
+    assert sizes(record) == [1024, 4096]
+    (finding,) = record.findings
+    assert finding.code == "row-arithmetic"
+    assert wrong.strip() in finding.meaning
+
+
+# ---------------------------------------------------------------- rows in two halves
+
+
+HALVES = replace(TOY, begins_row=lambda text: text.startswith("half "))
+HALF = (TITLE, "x size time(us)", "half 8")
+
+
+def test_the_other_half_of_a_row_may_stand_below_other_lines() -> None:
+    record = execution(*HALF, "# something", "1.00", table=HALVES)
+    assert (sizes(record), record.damaged) == ([8], [])
+    record = execution(*HALF, "1.00", "half 16", "2.00", table=HALVES)
+    assert (sizes(record), record.damaged) == ([8, 16], [])
+
+
+def test_the_other_half_is_joined_once() -> None:
+    record = execution(*HALF, "1.00", "2.00", table=HALVES)
+    assert [point.values for point in record.points] == [(1e-6,)]
+
+
+def test_half_a_row_is_damaged() -> None:
+    record = execution(*HALF, "half 16", "1.00", table=HALVES)
+    assert (sizes(record), [each.line for each in record.damaged]) == ([16], [3])
+    assert [each.line for each in execution(*HALF, table=HALVES).damaged] == [3]
+
+
+def test_a_whole_row_below_half_of_one() -> None:
+    record = execution(*HALF, "whole 16 1.00", table=HALVES)
+    assert (sizes(record), [each.line for each in record.damaged]) == ([16], [3])
+
+
+# ---------------------------------------------------------------- what is missing
+
+
+FIRST = rows(*OCTAVES[:4], *OCTAVES[5:])
+LATER = rows(*OCTAVES[:7], *OCTAVES[8:])
+
+
+@pytest.mark.parametrize(
+    ("tables", "gap"),
+    [
+        ((rows(*OCTAVES), rows(*OCTAVES)), ""),
+        ((FIRST, rows(*OCTAVES)), "8 KB to 32 KB"),
+        ((rows(*OCTAVES), LATER), "64 KB to 256 KB"),
+        ((FIRST, LATER), "8 KB to 32 KB"),
+        ((LATER, FIRST), "64 KB to 256 KB"),
+    ],
+    ids=["none", "first", "last", "both", "both-turned"],
+)
+def test_the_first_gap_in_the_sizes_of_any_table_is_told(
+    tables: tuple[list[str], list[str]], gap: str
+) -> None:
+    first, last = tables
+    incomplete = execution(*START, *first, NAMES, *last, DONE).incomplete
+    assert (gap in incomplete, bool(incomplete)) == (True, bool(gap))
+
+
+def test_a_size_twice_in_one_table_is_a_gap_where_sizes_ascend() -> None:
+    lines = (*START, *rows(1024, 2048, 2048, 4096))
+    assert execution(*lines).incomplete
+    assert not execution(*lines, table=replace(TOY, ascending=False)).incomplete
+
+
+def test_what_is_damaged_is_no_gap_of_its_own() -> None:
+    lines = rows(*OCTAVES[:5], 7, *OCTAVES[5:])
+    record = execution(*START, *lines)
+    assert (len(record.damaged), record.incomplete) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("end", "missing"), [("4096", True), ("2048", False), ("1024", False), ("0", False)]
+)
+def test_a_table_ends_where_its_command_line_ends(end: str, missing: bool) -> None:
+    record = execution(f"$ toy end={end}", *START, *rows(1024, 2048))
+    assert bool(record.incomplete) is missing
+    assert ("up to 4 KB" in record.incomplete) is missing
+
+
+def test_a_table_without_rows_does_not_end_early() -> None:
+    assert execution("$ toy end=4096", *START).incomplete == ""
+    lines = ("$ toy end=4096", TITLE, "time(us) x", "1.00 a")
+    assert execution(*lines).incomplete == ""
+
+
+def test_a_settled_table_says_by_itself_what_is_missing() -> None:
+    settled = replace(TOY, settle=lambda found: found.rows)
+    assert execution("$ toy end=4096", *START, *rows(1024), table=settled).incomplete == ""
+
+
+# ---------------------------------------------------------------- several executions
+
+
+def test_a_title_begins_an_execution() -> None:
+    first, second = executions(*START, *rows(1024), "# toy read", NAMES, *rows(2048))
+    assert (first.case, sizes(first)) == ("copy", [1024])
+    assert (second.case, sizes(second)) == ("read", [2048])
+
+
+def test_a_statement_that_is_a_row_as_well() -> None:
+    reader = Reader()
+    (first,) = reader.line("# best copy 1.50") or ()
+    assert isinstance(first, Point)
+    before, second = reader.line("# best read 2.50") or ()
+    assert isinstance(before, Record)
+    assert isinstance(second, Point)
+    assert (before.case, before.points, second.values) == ("copy", [first], (2.5,))
+    assert [each.case for each in reader.close()] == ["copy", "read"]
+
+
+def test_a_line_above_is_of_the_execution_that_begins_next() -> None:
+    first, second = executions("$ toy a=1", TITLE, "$ toy b=2", "# toy read")
+    assert (first.facts, second.facts) == ({"a": "1"}, {"b": "2"})
+
+
+def test_a_command_line_takes_the_place_of_one_that_printed_nothing() -> None:
+    record = execution("$ toy a=1 end=4096", "$ toy b=2", "$ toy c=3 end=2048", TITLE)
+    assert record.facts == {"b": "2", "c": "3"}
+    record = execution("$ toy end=4096", "$ toy end=2048", *START, *rows(1024, 2048))
+    assert record.incomplete == ""
+    record = execution("$ toy a=1 end=4096", "$ toy b=2", *START, *rows(1024, 2048))
+    assert (record.facts, bool(record.incomplete)) == ({"a": "1", "b": "2"}, True)
+
+
+def test_a_command_line_is_used_once() -> None:
+    first, second = executions("$ toy a=1", TITLE, "# toy read")
+    assert (first.facts, second.facts) == ({"a": "1"}, {})
+
+
+def test_a_line_that_ends_an_execution() -> None:
+    reader = Reader()
+    assert reader.line("# next") is None
+    reader.line(TITLE)
+    (record,) = reader.line("# next") or ()
+    assert isinstance(record, Record)
+    assert record.case == "copy"
+    assert reader.close() == [record]
+
+
+def test_what_a_server_says_below_the_rows_may_be_of_the_next_execution() -> None:
+    lines = (*START, *rows(1024), "# server a")
+    (alone,) = executions(*lines)
+    assert alone.facts == {"server": "a"}
+    (more,) = executions(*lines, *rows(2048))
+    assert more.facts == {"server": "a"}
+    first, second = executions(*lines, "# toy read")
+    assert (first.facts, second.facts) == ({}, {"server": "a"})
+
+
+def test_what_a_server_says_above_the_rows_is_of_the_open_execution() -> None:
+    first, second = executions(TITLE, "# server a", "# toy read", NAMES, *rows(1024))
+    assert (first.facts, second.facts) == ({"server": "a"}, {})
+
+
+ANOTHER = replace(TOY, another=lambda found, row: found.rows[-1].size >= row.size)
+
+
+def test_a_table_that_can_only_be_of_another_execution() -> None:
+    lines = ("# label a=1", NAMES, *rows(1024, 2048), "# server s", "# title t", "# keep n", NAMES)
+    reader = Reader(ANOTHER)
+    for line in (TITLE, *lines):
+        reader.line(line)
+    before, point = reader.line(rows(1024)[0]) or ()
+    assert isinstance(before, Record)
+    assert isinstance(point, Point)
+    assert (sizes(before), point.size, point.labels) == ([1024, 2048], 1024, {"a": "1"})
+    first, second = reader.close()
+    assert first is before
+    assert (first.facts, second.facts) == ({}, {"server": "s"})
+    assert (first.case, second.case) == ("copy", None)
+
+
+def test_notes_below_the_last_row_go_on_with_another_execution() -> None:
+    found: list[list[tuple[str, int]]] = []
+
+    def settle(read: Execution) -> list[Row]:
+        found.append([(each.kind, each.rows) for each in read.notes])
+        return read.rows
+
+    lines = ("# keep a", NAMES, *rows(1024), "# keep b", *rows(2048), "# keep c", NAMES)
+    executions(TITLE, *lines, *rows(1024), "# keep d", table=replace(ANOTHER, settle=settle))
+    assert found == [[("a", 0), ("b", 1)], [("c", 0), ("d", 1)]]
+
+
+def test_more_rows_of_the_same_table_are_of_the_same_execution() -> None:
+    (record,) = executions(*START, *rows(2048, 1024), NAMES, *rows(4096), table=ANOTHER)
+    assert len(record.points) + len(record.damaged) == 3
+
+
+# ---------------------------------------------------------------- markers
+
+
+BEGIN = begin_marker("000-tcp-r1/copy", {"benchmark": "toy", "ranks": 8})
+
+
+def test_a_step_is_an_execution_of_its_own() -> None:
+    reader = Reader()
+    for line in (*START, *rows(1024)):
+        reader.line(line)
+    (record,) = reader.line(BEGIN) or ()
+    assert isinstance(record, Record)
+    assert sizes(record) == [1024]
+    for line in (*START, *rows(2048)):
+        reader.line(line)
+    assert reader.line(end_marker("000-tcp-r1/copy", 0)) == ()
+    assert [sizes(each) for each in reader.close()] == [[1024], [2048]]
+
+
+@pytest.mark.parametrize(
+    ("marker", "facts"),
+    [
+        (BEGIN, {"ranks": 8}),
+        (begin_marker("0/a", {"benchmark": "toy", "ranks": "all"}), {}),
+        (begin_marker("0/a", {"benchmark": "toy"}), {}),
+        (begin_marker("0/a", {"benchmark": "other", "ranks": 8}), {}),
+        (end_marker("0/a", 0), {}),
+        ("#@fabbench nics 0 benchmark=toy ranks=8", {}),
+    ],
+)
+def test_a_marker_states_the_ranks_of_its_own_benchmark(
+    marker: str, facts: dict[str, object]
+) -> None:
+    assert execution(marker, *START, *rows(1024)).facts == facts
+
+
+def test_a_marker_holds_until_the_next() -> None:
+    first, second, third = executions(BEGIN, TITLE, "# toy read", end_marker("0/a", 0), "# toy x")
+    assert (first.facts, second.facts, third.facts) == ({"ranks": 8}, {"ranks": 8}, {})
+
+
+def test_lines_above_a_marker_are_not_of_its_step() -> None:
+    assert execution("$ toy a=1", BEGIN, TITLE).facts == {"ranks": 8}
+
+
+# ---------------------------------------------------------------- errors
+
+
+def test_an_error_outside_of_an_execution_needs_the_programs_name() -> None:
+    (record,) = executions("toy: Error: no device")
+    assert record.failures == ["toy said: toy: Error: no device"]
+    assert executions("Error: no device") == []
+
+
+@pytest.mark.parametrize("above", [TITLE, BEGIN])
+def test_an_error_in_an_execution_or_step_needs_no_name(above: str) -> None:
+    assert execution(above, "Error: no device").failures == ["toy said: Error: no device"]
+
+
+@pytest.mark.parametrize(
+    "above", [end_marker("0/a", 0), begin_marker("0/a", {"benchmark": "other"})]
+)
+def test_an_error_in_another_step_needs_the_name(above: str) -> None:
+    assert executions(above, "Error: no device") == []
+
+
+def test_an_error_alone_is_not_of_the_step_s_ranks() -> None:
+    assert execution(BEGIN, "Error: no device").facts == {}
+
+
+def test_an_error_is_told_once() -> None:
+    record = execution(TITLE, "# failed: x", "# failed: x", "# failed: y")
+    assert record.failures == ["x", "y"]
+
+
+# ---------------------------------------------------------------- MPI
+
+
+BTL = "[node-1:17] mca: bml: Using tcp btl for send to [[1,1],0] on node node-2"
+
+
+def test_what_mpi_says_of_its_transport() -> None:
+    reader = Reader()
+    assert reader.line(BTL) is None  # no sign that the program begins
+    reader.line(TITLE)
+    assert reader.line(BTL) == ()
+    (record,) = reader.close()
+    assert (record.facts["transport"], record.evidence["transport"]) == ("socket", BTL)
+    assert record.hosts == {"node-1"}
+
+
+def test_each_execution_has_its_own_transport() -> None:
+    first, second = executions(TITLE, BTL, "# toy read", NAMES)
+    assert first.facts["transport"] == "socket"
+    assert (second.facts, second.evidence, second.hosts) == ({}, {}, frozenset())
+
+
+def test_a_benchmark_that_does_not_use_mpi() -> None:
+    record = execution(TITLE, BTL, table=replace(TOY, over_mpi=False))
+    assert (record.facts, record.evidence) == ({}, {})
+
+
+# ---------------------------------------------------------------- statistics and command lines
+
+
+@pytest.mark.parametrize(
+    ("figures", "ascending"),
+    [
+        ("2.00 1.00 3.00", True),
+        ("2.00 2.00 2.00", True),
+        ("4.00 1.00 3.00", False),
+        ("2.00 3.00 1.00", False),
+        ("0.50 1.00 3.00", False),
+    ],
+)
+def test_statistics_of_one_measurement_ascend(figures: str, ascending: bool) -> None:
+    table = replace(TOY, fits=tables.is_ascending)
+    record = execution(TITLE, "size time(us) min(us) max(us)", f"8 {figures}", table=table)
+    assert bool(record.points) is ascending
+    assert is_ordered() is True
+
+
+PROGRAM = re.compile(r"\b(toy_\w+)(?=\s|$)")
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("toy_copy -n 4", ("toy_copy", ["-n", "4"])),
+        ("/opt/bin/toy_copy -n 4", ("toy_copy", ["-n", "4"])),
+        ("$ toy_copy 4", ("toy_copy", ["4"])),
+        ("user@node:~$ toy_copy", ("toy_copy", [])),
+        ("# toy_copy", ("toy_copy", [])),
+        ("+ /opt/toy_copy 4", ("toy_copy", ["4"])),
+        ("Running: toy_copy 4", ("toy_copy", ["4"])),
+        ("NAME=1 OTHER=2 toy_copy -n 4", ("toy_copy", ["-n", "4"])),
+        ("$ mpirun -n 2 toy_copy 4 > out.txt", ("toy_copy", ["4"])),
+        ("$ toy_copy 4 | tee x", ("toy_copy", ["4"])),
+        ("$ toy_copy 4 # twice", ("toy_copy", ["4"])),
+        ("toy_copy 4", None),
+        ("we ran toy_copy -n 4", None),
+        ("## toy_copy 4", None),
+        ("## $ toy_copy 4", ("toy_copy", ["4"])),
+        ("$ toy_copy [OPTIONS]", None),
+        ("$ other -n 4", None),
+    ],
+)
+def test_words_of_a_command_line(line: str, found: tuple[str, list[str]] | None) -> None:
+    assert read_command_line(line, PROGRAM) == found
+
+
+def test_a_command_line_ends_where_its_arguments_end() -> None:
+    assert read_command_line("$ toy_copy 4 ; x", PROGRAM, re.compile(";")) == ("toy_copy", ["4"])
+    assert read_command_line("$ toy_copy <n> ; x", PROGRAM, re.compile(";")) is None
