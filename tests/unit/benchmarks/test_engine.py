@@ -73,7 +73,7 @@ def meaning(text: str, execution: Execution | None) -> Statement | None:  # noqa
         case [first, *_] if first in HEADER:
             layout = engine.read_columns(words, KNOWN)
             whole = (layout, layout[:-1]) if words[-1] == "note" else (layout,)
-            found = engine.unknown_columns(layout, text)
+            found = next(iter(engine.unknown_columns(layout, text)), None)
             return Statement(layouts=whole, finding=found)
     return None
 
