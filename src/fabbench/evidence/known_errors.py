@@ -8,7 +8,7 @@ knows is no row, and a run with one is never ok, wherever the line stands.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, lru_cache
@@ -295,14 +295,14 @@ def _shown() -> Sequence[KnownError]:
 
 
 @cache
-def _words() -> Sequence[str]:
-    """Return texts of which every line that shows a cause by itself contains one."""
-    words: set[str] = set()
-    for error in _shown():
-        words.update(error.texts)
-        for pattern in error.patterns:
-            words.update(needed_texts(pattern))
-    return sorted(words, key=len)
+def _by_needed_text() -> Mapping[str, Sequence[int]]:
+    """Return texts → the positions of the causes that need one of them in a line."""
+    positions: dict[str, list[int]] = {}
+    for position, error in enumerate(_shown()):
+        needed = set(error.texts).union(*map(needed_texts, error.patterns))
+        for text in needed:
+            positions.setdefault(text, []).append(position)
+    return positions
 
 
 def finding(code: str, line: str = "", **words: object) -> Finding:
@@ -349,9 +349,13 @@ def is_harmless(message: str) -> bool:
 @lru_cache(maxsize=256)  # ranks, and logs of one machine, print the same
 def matching_errors(text: str) -> Sequence[KnownError]:
     """Return the known errors that a line shows; usually none."""
-    if not any(map(text.__contains__, _words())):
+    needed = _by_needed_text()
+    found = [positions for word, positions in needed.items() if word in text]
+    if not found:
         return ()
-    return [error for error in _shown() if error.shown_by(text)]
+    shown = _shown()
+    possible = sorted(set().union(*found))
+    return [shown[position] for position in possible if shown[position].shown_by(text)]
 
 
 _STATUS = lazy(r"(?:\[exit status: (\d{1,9})\]|# exit status: (\d{1,9}))")
