@@ -4,9 +4,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fabbench.benchmarks import Benchmark, Reading, Signature, engine
+from fabbench.benchmarks import Benchmark, Reading, Signature
+from fabbench.benchmarks.events import Begin, End, Events, Header, Setting
+from fabbench.benchmarks.executions import Assembler, Execution, Table
 from fabbench.benchmarks.pairs import PORT, SERVER, pair_step
 from fabbench.benchmarks.standard import Work
+from fabbench.benchmarks.tables import Column
 from fabbench.model.compat import override
 from fabbench.model.hosts import Host, Needs
 from fabbench.model.log import Line
@@ -15,28 +18,35 @@ from fabbench.model.plan import Command, Step
 
 _TEST = re.compile(r"Starting Test: protocol: TCP, 1 streams, (\d+) byte blocks, .*")
 _ERROR = re.compile(r"iperf3: error - .*")
-_BEFORE, _BEHIND = engine.Column(cell=r"\[ *\d+\] .* \w*Bytes"), engine.Column(cell="receiver")
+_BEFORE = Column(cell=r"\[ *\d+\] .* \w*Bytes")
+_BEHIND = Column(cell="receiver")
 _BITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_LAYOUTS = [
-    (_BEFORE, engine.Column("bandwidth", bits / 8), engine.Column(cell=f"{unit}bits/sec"), _BEHIND)
-    for unit, bits in _BITS.items()
-]
 
 
-def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
-    if match := _TEST.fullmatch(text):
-        facts = {"transport": "socket"}
-        return engine.Statement(begins=True, size=int(match[1]), facts=facts, layouts=_LAYOUTS)
-    return (
-        engine.Statement(finished=True) if execution is not None and text == "iperf Done." else None
-    )
+def _layout(prefix: str) -> tuple[Column, ...]:
+    rate = Column("bandwidth", _BITS[prefix] / 8)
+    unit = Column(cell=f"{prefix}bits/sec")
+    return (_BEFORE, rate, unit, _BEHIND)
 
 
-TABLE = engine.Table(
+_LAYOUTS = [_layout(prefix) for prefix in _BITS]
+
+
+def _events(text: str, execution: Execution | None) -> Events | None:
+    test = _TEST.fullmatch(text)
+    if test is not None:
+        setting = Setting(facts={"transport": "socket"}, size=int(test[1]))
+        return (Begin(), setting, Header(_LAYOUTS))
+    if execution is not None and text == "iperf Done.":
+        return (End(),)
+    return None
+
+
+TABLE = Table(
     benchmark="iperf3",
     program="iperf3",
     case="iperf3",
-    statement=_statement,
+    events=_events,
     failed=_ERROR,
     failing="iperf3: error",
     remains=lambda text, _: text.rstrip().endswith("receiver"),
@@ -45,16 +55,13 @@ TABLE = engine.Table(
 )
 
 
-class Iperf3Reader(engine.TableReader):
+class Iperf3Reader(Assembler):
     """Reads the table of the client: the server prints the same one."""
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
-        return (
-            super().feed(line)
-            if line.stream.side != "server" or _ERROR.fullmatch(line.text)
-            else None
-        )
+        is_read = line.stream.side != "server" or _ERROR.fullmatch(line.text)
+        return super().feed(line) if is_read else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

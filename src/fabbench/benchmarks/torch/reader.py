@@ -12,10 +12,10 @@ line.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 
-from fabbench.benchmarks import Reader, Reading, engine
+from fabbench.benchmarks import Reader, Reading
 from fabbench.benchmarks.consistency import (
     ALL_REDUCE,
     ANYTHING,
@@ -25,6 +25,9 @@ from fabbench.benchmarks.consistency import (
     ratios,
     warning,
 )
+from fabbench.benchmarks.events import Ahead, Begin, Event, Events, Header, Setting
+from fabbench.benchmarks.executions import Assembler, Execution, Table
+from fabbench.benchmarks.tables import COUNT, Cells, Column, Layout, Row, cell_patterns
 from fabbench.model.compat import override
 from fabbench.model.log import Line, Marker, Stream
 from fabbench.model.patterns import lazy
@@ -51,145 +54,190 @@ _RESULT = r"(\d+\.\d+ ?[KMGT]?[bB]ps)(?: \(std: (\d+\.\d+)\))? \((\d+\.\d+ ?[KMG
 _FIRST = lazy(rf"(?:.*\s)?algbw: {_RESULT}\s*")
 _BOTH = lazy(rf"(?:.*\s)?algbw: {_RESULT} (?:(?:(?!algbw: ).)*\s)?busbw: {_RESULT}\s*")
 
-_POWERS = tuple(enumerate(("", *"KMGT")))
-_SIZES = tuple((f"{letter}iB" if letter else "B", 1024.0**power) for power, letter in _POWERS)
-_RATES = tuple(
-    (f"{letter}{unit}ps", 1000.0**power / bits)
-    for power, letter in _POWERS
-    for unit, bits in (("B", 1), ("b", 8))
-)
-_BYTES = {**dict(_SIZES), **{f"{letter}B": 1000.0**power for power, letter in _POWERS}}
-_ALGBW, _BUSBW = (
-    engine.Column(name, cell=r"\d+\.\d+", units=_RATES) for name in ("algbw", "busbw")
-)
-_TIME = engine.Column("time", cell=r"\d+\.\d", units=(("us", 1e-6),))
-_COLUMNS: Mapping[str, engine.Column] = {
-    "payload": engine.Column("size", cell=r"\d+(?:\.\d+)?", units=_SIZES),
+_PREFIXES = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+"""Prefixes of units → powers of 1000, or of 1024."""
+_BINARY_SIZES = {
+    f"{prefix}iB" if prefix else "B": 1024.0**power for prefix, power in _PREFIXES.items()
+}
+_DECIMAL_SIZES = {f"{prefix}B": 1000.0**power for prefix, power in _PREFIXES.items()}
+_BYTE_RATES = {f"{prefix}Bps": 1000.0**power for prefix, power in _PREFIXES.items()}
+_BIT_RATES = {f"{prefix}bps": 1000.0**power / 8 for prefix, power in _PREFIXES.items()}
+_BYTES = {**_BINARY_SIZES, **_DECIMAL_SIZES}
+_RATES = (*_BYTE_RATES.items(), *_BIT_RATES.items())
+_RATE = Column(cell=r"\d+\.\d+", units=_RATES)
+_ALGBW = _RATE._replace(metric="algbw")
+_BUSBW = _RATE._replace(metric="busbw")
+_TIME = Column("time", cell=r"\d+\.\d", units=(("us", 1e-6),))
+_COLUMNS: Mapping[str, Column] = {
+    "payload": Column("size", cell=r"\d+(?:\.\d+)?", units=tuple(_BINARY_SIZES.items())),
     "busbw": _BUSBW,
     "algbw": _ALGBW,
     "latency median": _TIME._replace(stat="median"),
     "p99": _TIME._replace(stat="p99"),
     "mean": _TIME._replace(stat="mean"),
-    "calls": engine.Column(cell=engine.COUNT),
+    "calls": Column(cell=COUNT),
 }
-_BAR = engine.Column(cell=r"\|")
+_BAR = Column(cell=r"\|")
 
 
-def _line(rate: engine.Column, deviations: int) -> engine.Layout:
-    """Return the columns of one line of a sentence.
-
-    A deviation is in the unit of the rate, GBps.
-    """
-    deviation = engine.Column(rate.metric, 1e9, "stdev", r"\d+\.\d+")
-    return (rate, *(deviation,) * deviations, rate._replace(metric=f"{rate.metric} in bits"))
+def _result_lines(rate: Column) -> Iterator[Layout]:
+    """Return the columns of a result line of a sentence, without and with a deviation."""
+    in_bits = rate._replace(metric=f"{rate.metric} in bits")
+    yield (rate, in_bits)
+    deviation = Column(rate.metric, 1e9, "stdev", r"\d+\.\d+")  # in GBps, the unit of the rate
+    yield (rate, deviation, in_bits)
 
 
 _IN_SENTENCES = [
-    (*_line(_ALGBW, first), *_line(_BUSBW, second)) for first in (0, 1) for second in (0, 1)
+    (*algbw, *busbw) for algbw in _result_lines(_ALGBW) for busbw in _result_lines(_BUSBW)
 ]
 
 
-def _cells(text: str) -> engine.Cells:
+# ---------------------------------------------------------------- what lines mean
+
+
+def _events(text: str, execution: Execution | None) -> Events | None:
+    if "The " in text:
+        sentence = _SENTENCE.fullmatch(text)
+        if sentence is not None:
+            return _sentence(text, sentence[1])
     if "|" in text:
-        stripped = text.strip()
-        whole = stripped[:1] == stripped[-1:] == "|"
-        return engine.Cells(f"| {stripped[1:-1].replace('|', ' ')} |" if whole else stripped)
-    if (match := _BOTH.fullmatch(text)) is not None:
-        text = " ".join(cell.replace(" ", "") for cell in match.groups() if cell)
-    return engine.Cells(text)
-
-
-def _remains(text: str, layout: engine.Layout) -> bool:
-    if layout in _IN_SENTENCES:
-        return text.lstrip().startswith(("algbw:", "busbw:"))
-    return "|" in text and is_remains(
-        text.replace("|", " ").split(), engine.cell_patterns(layout)[1:-1]
-    )
-
-
-def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
-    if "The " in text and (said := _sentence(text)) is not None:
-        return said
-    if "|" in text and (layouts := _header(text)):
-        announced = execution is not None and not execution.layouts
-        return engine.Statement(
-            begins=not announced, case=None if announced else "all_reduce", layouts=layouts
-        )
-    if text.startswith("- software: ") and (match := _ENVIRONMENT.fullmatch(text)) is not None:
-        facts = {**match.groupdict(), "nccl": ".".join(re.findall(r"\d+", match["nccl"]))}
-        return engine.Statement(above=True, facts=facts)
+        layouts = _layouts(text)
+        if layouts:
+            return _header(layouts, execution)
+    if text.startswith("- software: "):
+        environment = _ENVIRONMENT.fullmatch(text)
+        if environment is not None:
+            return (_versions(environment),)
     if execution is not None and _STOPPED.fullmatch(text):
-        meaning, advice = (
-            "The sweep ended early because memory ran out.",
-            "Choose sizes that fit, or free GPU memory.",
-        )
-        return engine.Statement(
-            finding=warning("range-reduced", meaning, advice, line=text.strip())
-        )
+        meaning = "The sweep ended early because memory ran out."
+        advice = "Choose sizes that fit, or free GPU memory."
+        return (warning("range-reduced", meaning, advice, line=text.strip()),)
     return None
 
 
-def _sentence(text: str) -> engine.Statement | None:
-    match = _SENTENCE.fullmatch(text)
-    if match is None:
-        return None
+def _sentence(text: str, case: str) -> Events:
+    """Read the sentence above the two result lines of a payload."""
     facts: dict[str, str | int] = {name: int(count) for count, name in _COUNTS.findall(text)}
-    payload, method, size, finding = _PAYLOAD.search(text), _METHOD.search(text), None, None
-    if not {"ranks", "trials"} <= facts.keys() or not text.rstrip().endswith("):"):
-        return engine.Statement(begins=True)
+    is_whole = text.rstrip().endswith("):")
+    if not is_whole or not {"ranks", "trials"} <= facts.keys():
+        return (Begin(),)
+    method = _METHOD.search(text)
     if method is not None:
         facts["method"] = method[1]
+    events: list[Event] = [Begin(), Setting(case, facts)]
+    payload = _PAYLOAD.search(text)
     if payload is not None:
-        size = int((Decimal(payload[1]) * int(_BYTES[payload[2]])).to_integral_value())
-        if len(payload[1].partition(".")[2]) == 3:
-            finding = note(
-                "size-truncated",
-                f"The payload is printed with three decimals: {size} bytes are assumed.",
-            )
-    layouts = () if "warmup" in facts or size is None else _IN_SENTENCES
-    return engine.Statement(
-        begins=True, case=match[1], facts=facts, layouts=layouts, size=size, finding=finding
-    )
+        events += _payload(*payload.groups())
+        is_above_results = "warmup" not in facts
+        events += [Header(_IN_SENTENCES)] if is_above_results else []
+    return events
 
 
-def _header(text: str) -> Sequence[engine.Layout]:
-    names = [name.strip() for name in text.strip().strip("|").split("|")]
-    if not ({"busbw", "algbw"} <= {*names} <= _COLUMNS.keys() and text.rstrip().endswith("|")):
+def _payload(number: str, unit: str) -> Iterator[Event]:
+    exact = Decimal(number) * int(_BYTES[unit])
+    size = int(exact.to_integral_value())
+    yield Setting(size=size)
+    _, _, decimals = number.partition(".")
+    if len(decimals) == 3:
+        meaning = f"The payload is printed with three decimals: {size} bytes are assumed."
+        yield note("size-truncated", meaning)
+
+
+def _header(layouts: Sequence[Layout], execution: Execution | None) -> Events:
+    is_announced = execution is not None and not execution.layouts
+    if is_announced:
+        return (Header(layouts),)
+    return (Begin(), Setting("all_reduce"), Header(layouts))
+
+
+def _layouts(text: str) -> Sequence[Layout]:
+    """Return how rows below names of columns may look; none for another line."""
+    bare = text.strip()
+    names = [name.strip() for name in bare.strip("|").split("|")]
+    is_known = {"busbw", "algbw"} <= {*names} <= _COLUMNS.keys()
+    if not is_known or not bare.endswith("|"):
         return ()
-    columns = (_BAR, *(_COLUMNS[name] for name in names), _BAR)
-    short = tuple(column for column in columns if column.metric not in {"algbw", "busbw"})
-    return (columns, short) if any(column.stat for column in columns) else (columns,)
+    columns = [_COLUMNS[name] for name in names]
+    whole = (_BAR, *columns, _BAR)
+    if not any(column.stat for column in columns):
+        return (whole,)
+    without_rates = [column for column in columns if column not in {_ALGBW, _BUSBW}]
+    return (whole, (_BAR, *without_rates, _BAR))
 
 
-def _fits(row: engine.Row) -> bool:
-    algbw, busbw, ranks = row.main("algbw"), row.main("busbw"), row.record.facts.get("ranks")
-    stats = [row.figures[stat]["time"] for stat in ("median", "p99") if stat in row.figures]
-    if not row.size or not is_ordered(*stats):
+def _versions(environment: re.Match[str]) -> Ahead:
+    numbers = re.findall(r"\d+", environment["nccl"])
+    facts = {**environment.groupdict(), "nccl": ".".join(numbers)}
+    return Ahead((Setting(facts=facts),))
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _cells(text: str) -> Cells:
+    if "|" in text:
+        return Cells(_between_bars(text.strip()))
+    match = _BOTH.fullmatch(text)
+    if match is None:
+        return Cells(text)
+    printed = [cell for cell in match.groups() if cell]
+    return Cells(" ".join(cell.replace(" ", "") for cell in printed))
+
+
+def _between_bars(text: str) -> str:
+    """Return a row of a Markdown table with blanks for its inner bars."""
+    if text[:1] != "|" or text[-1:] != "|":
+        return text
+    cells = text[1:-1].replace("|", " ")
+    return f"| {cells} |"
+
+
+def _remains(text: str, layout: Layout) -> bool:
+    if layout in _IN_SENTENCES:
+        return text.lstrip().startswith(("algbw:", "busbw:"))
+    words = text.replace("|", " ").split()
+    return "|" in text and is_remains(words, cell_patterns(layout)[1:-1])
+
+
+def _begins_row(text: str) -> bool:
+    return "algbw" in text and _FIRST.fullmatch(text) is not None
+
+
+def _fits(row: Row) -> bool:
+    times = [row.figures[stat]["time"] for stat in ("median", "p99") if stat in row.figures]
+    if not row.size or not is_ordered(*times):
         return False
-    for metric in ("algbw", "busbw"):
-        rate, bits = row.main(metric), row.read(f"{metric} in bits")
-        if rate is not None and bits is not None and not rate.overlaps(bits.low, bits.high):
-            return False
-    if (
-        row.record.case != "all_reduce"
-        or not isinstance(ranks, int)
-        or not ranks
-        or algbw is None
-        or busbw is None
-    ):
+    return _is_same_in_bits(row, "algbw") and _is_same_in_bits(row, "busbw") and _is_busbw(row)
+
+
+def _is_same_in_bits(row: Row, metric: str) -> bool:
+    rate = row.main(metric)
+    bits = row.read(f"{metric} in bits")
+    return rate is None or bits is None or rate.overlaps(bits.low, bits.high)
+
+
+def _is_busbw(row: Row) -> bool:
+    """Return whether the bus bandwidth of an all-reduce is that of its ranks."""
+    ranks = row.record.facts.get("ranks")
+    if row.record.case != "all_reduce" or not isinstance(ranks, int) or not ranks:
+        return True
+    algbw = row.main("algbw")
+    busbw = row.main("busbw")
+    if algbw is None or busbw is None:
         return True
     return ALL_REDUCE.of(ranks).fits(ratios(0, ANYTHING, algbw, busbw))
 
 
-TABLE = engine.Table(
+TABLE = Table(
     benchmark="torch",
     program="torch",
-    statement=_statement,
+    events=_events,
     failed=_FAILED,
     failing="No module named 'torch'",
     fits=_fits,
     cells=_cells,
-    begins_row=lambda text: "algbw" in text and _FIRST.fullmatch(text) is not None,
+    begins_row=_begins_row,
     remains=_remains,
     over_mpi=False,
     ascending=False,
@@ -200,25 +248,31 @@ class TorchReader(Reader):
     """Reads the reports: each rank that prints has one of its own."""
 
     def __init__(self) -> None:
-        self._readers: dict[Stream, engine.TableReader] = {}
+        self._ranks: dict[Stream, Assembler] = {}
         self._marker: Marker | None = None
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
-        if (reader := self._readers.get(line.stream)) is None:
-            reader = self._readers[line.stream] = engine.TableReader(TABLE)
-            if self._marker is not None:
-                reader.mark(self._marker)
-        if reader.execution is None and TABLE.failed.fullmatch(line.text):
+        rank = self._rank(line.stream)
+        if rank.execution is None and TABLE.failed.fullmatch(line.text):
             # An error of any rank is the failure of a table that is open in another stream.
-            reader = next((each for each in self._readers.values() if each.execution), reader)
-        return reader.feed(line)
+            with_tables = (each for each in self._ranks.values() if each.execution)
+            rank = next(with_tables, rank)
+        return rank.feed(line)
+
+    def _rank(self, stream: Stream) -> Assembler:
+        rank = self._ranks.get(stream)
+        if rank is None:
+            rank = self._ranks[stream] = Assembler(TABLE)
+            if self._marker is not None:
+                rank.mark(self._marker)
+        return rank
 
     @override
     def mark(self, marker: Marker) -> Sequence[Reading]:
         self._marker = marker
-        return [reading for reader in self._readers.values() for reading in reader.mark(marker)]
+        return [reading for rank in self._ranks.values() for reading in rank.mark(marker)]
 
     @override
     def close(self) -> Sequence[Reading]:
-        return [reading for reader in self._readers.values() for reading in reader.close()]
+        return [reading for rank in self._ranks.values() for reading in rank.close()]
