@@ -63,7 +63,7 @@ def test_every_kind_of_pattern_is_gathered() -> None:
     assert {
         "evidence/known_errors.py",  # records
         "logs/launcher_prefixes.py",  # learned from logs
-        "benchmarks/engine.py",  # made of columns
+        "benchmarks/tables.py",  # made of columns
         "benchmarks/osu/reader.py",  # lazy
         "hosts/probe.py",  # compiled at import
         "launchers/kubernetes/objects.py",  # given to a function of re

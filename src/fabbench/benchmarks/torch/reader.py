@@ -187,7 +187,7 @@ def _cells(text: str) -> Cells:
 
 def _between_bars(text: str) -> str:
     """Return a row of a Markdown table with blanks for its inner bars."""
-    if text[:1] != "|" or text[-1:] != "|":
+    if not text.startswith("|") or not text.endswith("|"):
         return text
     cells = text[1:-1].replace("|", " ")
     return f"| {cells} |"
@@ -196,8 +196,10 @@ def _between_bars(text: str) -> str:
 def _remains(text: str, layout: Layout) -> bool:
     if layout in _IN_SENTENCES:
         return text.lstrip().startswith(("algbw:", "busbw:"))
+    if "|" not in text:
+        return False
     words = text.replace("|", " ").split()
-    return "|" in text and is_remains(words, cell_patterns(layout)[1:-1])
+    return is_remains(words, cell_patterns(layout)[1:-1])
 
 
 def _begins_row(text: str) -> bool:
@@ -205,26 +207,30 @@ def _begins_row(text: str) -> bool:
 
 
 def _fits(row: Row) -> bool:
-    times = [row.figures[stat]["time"] for stat in ("median", "p99") if stat in row.figures]
+    both = [row.figures.get(stat) for stat in ("median", "p99")]
+    times = [figures["time"] for figures in both if figures]
     if not row.size or not is_ordered(*times):
         return False
-    return _is_same_in_bits(row, "algbw") and _is_same_in_bits(row, "busbw") and _is_busbw(row)
+    is_same = _is_same_in_bits(row, "algbw") and _is_same_in_bits(row, "busbw")
+    return is_same and _is_busbw(row)
 
 
 def _is_same_in_bits(row: Row, metric: str) -> bool:
     rate = row.main(metric)
     bits = row.read(f"{metric} in bits")
-    return rate is None or bits is None or rate.overlaps(bits.low, bits.high)
+    if rate is None or bits is None:
+        return True
+    return rate.overlaps(bits.low, bits.high)
 
 
 def _is_busbw(row: Row) -> bool:
     """Return whether the bus bandwidth of an all-reduce is that of its ranks."""
     ranks = row.record.facts.get("ranks")
-    if row.record.case != "all_reduce" or not isinstance(ranks, int) or not ranks:
+    if row.record.case != "all_reduce" or not isinstance(ranks, int):
         return True
     algbw = row.main("algbw")
     busbw = row.main("busbw")
-    if algbw is None or busbw is None:
+    if not ranks or algbw is None or busbw is None:
         return True
     return ALL_REDUCE.of(ranks).fits(ratios(0, ANYTHING, algbw, busbw))
 
