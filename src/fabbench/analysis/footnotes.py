@@ -4,19 +4,23 @@ A figure comes with its benchmark, dtype, ranks, hosts, versions and placement. 
 the logs do not state, and everything in which the columns differ.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, combinations
+from typing import NamedTuple
 
-from fabbench.analysis.aggregate import FIELDS, MUST_MATCH, RAIL
+from fabbench.analysis.aggregate import FIELDS, MUST_MATCH, RAIL, Figure
 from fabbench.analysis.compare import ColumnSummary, Comparison, differing
 from fabbench.analysis.outliers import irregularities
 from fabbench.benchmarks import benchmark_named
 from fabbench.model.log import Outcome, Severity
 from fabbench.model.messages import counted
-from fabbench.model.units import format_size, format_sizes
+from fabbench.model.units import Scale, format_size, format_sizes
 
 SPREAD = 0.1
 """Repeats that differ by more than this fraction of their median are noted."""
 
+_SPREAD_WORDS = format(SPREAD, ".0%")
+_PROGRAM = ("benchmark", "case")
 _COUNTED = {
     "ranks": ("rank", "ranks"),
     "hosts": ("host", "hosts"),
@@ -46,27 +50,35 @@ def footnotes(comparison: Comparison) -> tuple[str, ...]:
         *_unknown(columns),
         *_differences(columns),
         _repeats(comparison),
-        *(
-            f"{column.label}: {column.copies} of "
-            f"{counted(column.copies + column.executions, 'table')} are copies "
-            "of another, and were counted once."
-            for column in columns
-            if column.copies
-        ),
+        *_copies(columns),
         *_spread(comparison),
         *irregularities(comparison),
         *_gaps(comparison),
-        *(
-            (
-                f"{counted(column.empty, 'row')} of size 0 in {column.label} left out: they "
-                "carry no "
-                "data."
-            )
-            for column in columns
-            if column.empty
-        ),
-        f"Sources: {'; '.join(f'{column.label} from {column.source}' for column in columns)}.",
+        *_empty(columns),
+        _sources(columns),
     )
+
+
+def _copies(columns: Sequence[ColumnSummary]) -> Iterator[str]:
+    for column in columns:
+        if column.copies:
+            tables = counted(column.copies + column.executions, "table")
+            yield (
+                f"{column.label}: {column.copies} of {tables} are copies of another, and were "
+                "counted once."
+            )
+
+
+def _empty(columns: Sequence[ColumnSummary]) -> Iterator[str]:
+    for column in columns:
+        if column.empty:
+            rows = counted(column.empty, "row")
+            yield f"{rows} of size 0 in {column.label} left out: they carry no data."
+
+
+def _sources(columns: Sequence[ColumnSummary]) -> str:
+    sources = "; ".join(f"{column.label} from {column.source}" for column in columns)
+    return f"Sources: {sources}."
 
 
 def versions_of(column: ColumnSummary) -> tuple[str, ...]:
@@ -77,78 +89,82 @@ def versions_of(column: ColumnSummary) -> tuple[str, ...]:
 
 
 def _variants(columns: Sequence[ColumnSummary]) -> Iterator[str]:
-    """Yield what the variants are, and which logs do not show that they loaded different libraries."""
+    """Yield what the variants are, and which logs do not show that their libraries differ."""
     known = [(column, column.variant) for column in columns if column.variant is not None]
     if known:
         variants = "; ".join(f"{column.label} is {variant}" for column, variant in known)
         yield f"The columns are variants: {variants}."
-    for number, (column, variant) in enumerate(known):
-        for other, other_variant in known[number + 1 :]:
-            versions = [name for name in versions_of(column) if name in other.facts]
-            same = all(column.facts[name] == other.facts[name] for name in versions)
-            if versions and same and variant.paths != other_variant.paths:
-                stated = ", ".join(f"{name} {_or(column.facts[name])}" for name in versions)
-                yield (
-                    f"{column.label} and {other.label} use different directories, but their logs "
-                    "state the "
-                    f"same versions ({stated}), which does not show that different libraries "
-                    "were loaded."
-                )
+    for (column, variant), (other, other_variant) in combinations(known, 2):
+        versions = [name for name in versions_of(column) if name in other.facts]
+        facts = {name: column.facts[name] for name in versions}
+        same = facts == {name: other.facts[name] for name in versions}
+        if versions and same and variant.paths != other_variant.paths:
+            stated = ", ".join(f"{name} {_or(facts[name])}" for name in facts)
+            yield (
+                f"{column.label} and {other.label} use different directories, but their logs "
+                f"state the same versions ({stated}), which does not show that different "
+                "libraries were loaded."
+            )
 
 
 def _outcomes(comparison: Comparison) -> Iterator[str]:
     for index, column in enumerate(comparison.columns):
         if column.outcome is Outcome.OK:
             continue
-        cut = any(section.partial[index] for section in comparison.sections)
-        effect = (
-            "The rows it has are shown without a ratio"
-            if cut
-            else "Its figures are shown as measured"
-        )
-        if column.hidden:
-            partly = any(section.shown[index] for section in comparison.sections)
-            effect = (
-                "Executions that are not ok are left out" if partly else "Its figures are left out"
-            )
-        many = (
-            f" ({len(column.reasons)} of {column.executions} executions)"
-            if column.executions > 1
-            else ""
-        )
-        yield f"{column.label} is not ok{many}. {effect}. {' '.join(column.reasons)}"
+        many = ""
+        if column.executions > 1:
+            many = f" ({len(column.reasons)} of {column.executions} executions)"
+        effect = _effect(comparison, index)
+        reasons = " ".join(column.reasons)
+        yield f"{column.label} is not ok{many}. {effect}. {reasons}"
+
+
+def _effect(comparison: Comparison, index: int) -> str:
+    """Say what happens to the figures of a column that is not ok."""
+    sections = comparison.sections
+    if comparison.columns[index].hidden:
+        partly = any(section.shown[index] for section in sections)
+        return "Executions that are not ok are left out" if partly else "Its figures are left out"
+    if any(section.partial[index] for section in sections):
+        return "The rows it has are shown without a ratio"
+    return "Its figures are shown as measured"
 
 
 def _transports(columns: Sequence[ColumnSummary]) -> Iterator[str]:
     """Yield what the logs state about the network; a label proves nothing."""
-    silent = [column for column in columns if _transport(column) == ""]
+    silent = [column for column in columns if not _transport(column)]
     if silent:
-        names = ", ".join(column.label for column in silent)
-        given = any(column.label_given for column in silent)
-        logs = "logs" if len(silent) > 1 or silent[0].executions > 1 else "log"
-        labels = "are labels" if len(silent) > 1 else "is a label"
-        yield (
-            f"The {logs}{'' if given else f' of {names}'} {'do' if logs == 'logs' else 'does'} "
-            "not state which network "
-            "carried the data (transport "
-            f"unknown){f': {names} {labels} given by the user' if given else ''}."
-        )
-    transports = [
-        f"{column.label} = {_transport(column)}" for column in columns if _transport(column)
-    ]
+        yield _silence(silent)
+    shown = [(column.label, _transport(column)) for column in columns]
+    transports = [f"{label} = {transport}" for label, transport in shown if transport]
     if transports:
-        yield f"Transport per the logs: {'; '.join(transports)}."
+        every = "; ".join(transports)
+        yield f"Transport per the logs: {every}."
+
+
+def _silence(silent: Sequence[ColumnSummary]) -> str:
+    """Say which logs do not show the network, and where labels take its place."""
+    names = ", ".join(column.label for column in silent)
+    several = len(silent) > 1
+    logs = "logs" if several or silent[0].executions > 1 else "log"
+    do = "do" if logs == "logs" else "does"
+    what = "not state which network carried the data (transport unknown)"
+    if any(column.label_given for column in silent):
+        labels = "are labels" if several else "is a label"
+        return f"The {logs} {do} {what}: {names} {labels} given by the user."
+    return f"The {logs} of {names} {do} {what}."
 
 
 def _findings(columns: Sequence[ColumnSummary]) -> Iterator[str]:
-    """Yield what the logs show besides figures, where it is more than a note, and what to do about it."""
+    """Yield what the logs show besides figures and notes, and what to do about it."""
     columns_with: dict[tuple[str, str], list[str]] = {}
     for column in columns:
         for found in column.findings:
             if found.severity is not Severity.NOTE:
                 columns_with.setdefault((found.meaning, found.advice), []).append(column.label)
     for (meaning, advice), labels in columns_with.items():
-        yield f"{', '.join(labels)}: {meaning} {advice}".rstrip()
+        where = ", ".join(labels)
+        yield f"{where}: {meaning} {advice}".rstrip()
 
 
 def _transport(column: ColumnSummary) -> str:
@@ -175,23 +191,35 @@ def _conditions(comparison: Comparison) -> str:
         for name in FIELDS
         if (value := comparison.common(name)) not in {"", _NO_CHOICE.get(name)}
     }
-    parts = list(dict.fromkeys(same[name] for name in ("benchmark", "case") if name in same))
+    program = [same[name] for name in _PROGRAM if name in same]
+    parts = list(dict.fromkeys(program))
     for name, (one, several) in _COUNTED.items():
         if name in same:
             noun = one if same[name] == "1" else several
             parts.append(f"{same[name]} {noun}")
-    others = (name for name in same if name not in {"benchmark", "case", *_COUNTED})
-    parts += [*(f"{name} {same[name]}" for name in others), *filter(None, [comparison.placement])]
-    for name in dict.fromkeys(name for column in comparison.columns for name in column.facts):
-        values = {value for column in comparison.columns for value in column.facts.get(name, ())}
-        if (
-            name not in _QUIET
-            and len(values) == 1
-            and all(name in column.facts for column in comparison.columns)
-        ):
-            parts.append(f"{name} {_cut(str(values.pop()))}")
+    others = same.keys() - {*_PROGRAM, *_COUNTED}
+    parts += [f"{name} {same[name]}" for name in same if name in others]
+    if comparison.placement:
+        parts.append(comparison.placement)
+    parts += _common_facts(comparison.columns)
     every = "Common to all columns" if len(comparison.columns) > 1 else "Conditions"
-    return f"{every}: {', '.join(parts) or 'the logs do not state their conditions'}."
+    conditions = ", ".join(parts) or "the logs do not state their conditions"
+    return f"{every}: {conditions}."
+
+
+def _common_facts(columns: Sequence[ColumnSummary]) -> Iterator[str]:
+    """Yield the facts that every column has, with one value."""
+    for name in _fact_names(columns):
+        stated = [column.facts.get(name, ()) for column in columns]
+        values = set().union(*stated)
+        if all(stated) and len(values) == 1:
+            yield f"{name} {_cut(_or(stated[0]))}"
+
+
+def _fact_names(columns: Sequence[ColumnSummary]) -> list[str]:
+    """Return the names of facts that are worth a note, in order of appearance."""
+    names = dict.fromkeys(chain.from_iterable(column.facts for column in columns))
+    return [name for name in names if name not in _QUIET]
 
 
 def _unknown(columns: Sequence[ColumnSummary]) -> Iterator[str]:
@@ -204,62 +232,69 @@ def _unknown(columns: Sequence[ColumnSummary]) -> Iterator[str]:
         for column in columns
         for name in column.fields["benchmark"]
     )
-    nowhere = [
-        name
-        for name in _COUNTED
-        if not any(each.fields[name] or name in each.facts for each in columns)
-    ]
+    facts = set().union(*(column.facts for column in columns))
+    fields = {name for column in columns for name in column.fields if column.fields[name]}
+    nowhere = [name for name in _COUNTED if name not in facts | fields]
     if nowhere and not pairs:
-        yield f"Not stated by the logs: {', '.join(nowhere)}."
+        names = ", ".join(nowhere)
+        yield f"Not stated by the logs: {names}."
     for name in MUST_MATCH:
-        known = [column for column in columns if column.fields[name]]
-        missing = [
-            column.label
-            for column in columns
-            if not column.fields[name] and any(column.fields.values())
-        ]
+        stated = [(column.label, column.fields[name]) for column in columns]
+        known = [(label, values) for label, values in stated if values]
+        measured = [column for column in columns if any(column.fields.values())]
+        missing = [column.label for column in measured if not column.fields[name]]
         if known and missing:
-            stated = ", ".join(f"{_or(column.fields[name])} in {column.label}" for column in known)
+            without = ", ".join(missing)
             yield (
-                f"{name} is not stated by {', '.join(missing)} ({stated}), so it could not be "
+                f"{name} is not stated by {without} ({_by_column(known)}), so it could not be "
                 "compared."
             )
 
 
 def _differences(columns: Sequence[ColumnSummary]) -> Iterator[str]:
     for name in FIELDS:
-        if known := differing((column.label, column.fields[name]) for column in columns):
+        known = differing([(column.label, column.fields[name]) for column in columns])
+        if known:
             effect = " (allowed)" if name in MUST_MATCH else "; such rows are not paired"
-            yield (
-                f"{name} differs{effect}: "
-                f"{', '.join(f'{_or(values)} in {label}' for label, values in known)}."
-            )
-    for name in dict.fromkeys(
-        name for column in columns for name in column.facts if name not in _QUIET
-    ):
-        none = _NO_CHOICE.get(name)
-        stated = (
-            (each, (value for value in each.facts.get(name, ()) if str(value) != none))
-            for each in columns
-        )
-        if facts := differing((each.label, tuple(values)) for each, values in stated):
-            yield (
-                f"{name} differs: "
-                f"{', '.join(f'{_cut(_or(values))} in {label}' for label, values in facts)}."
-            )
+            yield f"{name} differs{effect}: {_by_column(known)}."
+    for name in _fact_names(columns):
+        facts = differing([(column.label, _chosen(column, name)) for column in columns])
+        if facts:
+            yield f"{name} differs: {_by_column(facts, _cut)}."
+
+
+def _chosen(column: ColumnSummary, name: str) -> tuple[str | int, ...]:
+    """Return the values of a fact that say something."""
+    none = _NO_CHOICE.get(name)
+    values = column.facts.get(name, ())
+    return tuple(value for value in values if str(value) != none)
+
+
+def _by_column(
+    stated: Iterable[tuple[str, Sequence[str | int]]],
+    write: Callable[[str], str] = str,
+) -> str:
+    """Write what each column states: ``"float in A, half in B"``."""
+    words = [f"{write(_or(values))} in {label}" for label, values in stated]
+    return ", ".join(words)
 
 
 def _repeats(comparison: Comparison) -> str:
     rows = [row for section in comparison.sections for row in section.rows]
-    counts = sorted({cell.n for row in rows for cell in row.figures if cell is not None})
+    cells = chain.from_iterable(row.figures for row in rows)
+    counts = sorted({cell.n for cell in cells if cell is not None})
     if not counts:
         return "No figures to show."
     once = any(test and test.once for row in rows for test in row.tests)
     noise = "intervals assume the noise of recorded repeats; repeat both sides to measure it"
     if counts == [1]:
-        return f"Measured once (n = 1){f': {noise}' if once else ''}."
-    many = " to ".join(dict.fromkeys(map(str, (counts[0], counts[-1]))))
-    what = f"{many} repeats" if len(counts) == 1 else "its repeats"
+        return f"Measured once (n = 1): {noise}." if once else "Measured once (n = 1)."
+    many = str(counts[0])
+    what = f"{many} repeats"
+    if len(counts) > 1:
+        most = counts[-1]
+        many += f" to {most}"
+        what = "its repeats"
     doubt = f"; where a side was measured once, {noise}" if once else ""
     return f"Each figure is the median of {what} (n = {many}){doubt}."
 
@@ -267,21 +302,46 @@ def _repeats(comparison: Comparison) -> str:
 def _spread(comparison: Comparison) -> Iterator[str]:
     for index, column in enumerate(comparison.columns):
         wide = [
-            (row.size, cell, section.scale)
+            _Repeats(row.size, figure, section.scale)
             for section in comparison.sections
             for row in section.rows
-            if (cell := row.figures[index]) is not None
-            and cell.high - cell.low > max(SPREAD * cell.value, cell.step * (1 + 1e-6))
+            if (figure := row.figures[index])
         ]
+        wide = [each for each in wide if each.is_noisy]
         if wide:
-            size, cell, scale = max(
-                wide, key=lambda each: (each[1].high - each[1].low) / (each[1].value or 1.0)
-            )
+            worst = max(wide, key=lambda each: each.relative_spread)
+            sizes = format_sizes([each.size for each in wide])
             yield (
-                f"{column.label} is noisy: repeats differ by more than {SPREAD:.0%} at "
-                f"{format_sizes([each for each, *_ in wide])} (worst "
-                f"{scale.text(cell.low)} to {scale.quantity(cell.high)} at {format_size(size)})."
+                f"{column.label} is noisy: repeats differ by more than {_SPREAD_WORDS} at {sizes} "
+                f"(worst {worst.words} at {format_size(worst.size)})."
             )
+
+
+class _Repeats(NamedTuple):
+    """The repeats of one size."""
+
+    size: int
+    figure: Figure
+    scale: Scale
+
+    @property
+    def spread(self) -> float:
+        return self.figure.high - self.figure.low
+
+    @property
+    def relative_spread(self) -> float:
+        return self.spread / (self.figure.value or 1.0)
+
+    @property
+    def is_noisy(self) -> bool:
+        rounding = self.figure.step * (1 + 1e-6)
+        return self.spread > max(SPREAD * self.figure.value, rounding)
+
+    @property
+    def words(self) -> str:
+        low = self.scale.text(self.figure.low)
+        high = self.scale.quantity(self.figure.high)
+        return f"{low} to {high}"
 
 
 def _gaps(comparison: Comparison) -> Iterator[str]:
@@ -301,7 +361,7 @@ def _gaps(comparison: Comparison) -> Iterator[str]:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= 80 else f"{text[:79]}…"
+    return text if len(text) <= 80 else text[:79] + "…"
 
 
 def _or(values: Sequence[str | int]) -> str:

@@ -37,7 +37,7 @@ class RunProgress:
         self._points: list[Point] = []
         self._took: dict[str, list[float]] = {}
         self._cases: list[str | None] = []
-        """The cases of an execution's programs, in order, as far as any execution has shown them."""
+        """The cases of an execution's programs, in order, as far as any has shown them."""
 
     @property
     def case(self) -> str | None:

@@ -19,8 +19,9 @@ _CELLS = 160
 
 
 def level_at(repeats: int, maximum: int, level: float = LEVEL) -> float:
-    """Return the level at which to test after `repeats` of `maximum` repeats, with a look after each."""
-    return spent_levels(maximum, level)[min(max(repeats, FIRST_LOOK), maximum) - FIRST_LOOK]
+    """Return the level of a test after `repeats` of `maximum` repeats, with a look after each."""
+    looked = min(max(repeats, FIRST_LOOK), maximum)
+    return spent_levels(maximum, level)[looked - FIRST_LOOK]
 
 
 @lru_cache(maxsize=32)
@@ -28,14 +29,18 @@ def spent_levels(maximum: int, level: float = LEVEL) -> tuple[float, ...]:
     """Return the level of each look, from `FIRST_LOOK` repeats to `maximum`."""
     found: list[float] = []
     spent = 0.0
-    grid, density = [0.0], [1.0]
+    before = 0.0
+    grid = [0.0]
+    density = [1.0]
     for count in range(FIRST_LOOK, maximum + 1):
         time = count / maximum
-        step = math.sqrt(time - (0.0 if count == FIRST_LOOK else (count - 1) / maximum))
+        step = math.sqrt(time - before)
+        before = time
         allowed = level * math.log1p((math.e - 1) * time)
         bound = falls_to(partial(_outside, grid, density, step), allowed - spent, 1e-7)
         spent = allowed
-        found.append(2 * _below(-bound / math.sqrt(time)))
+        beyond = -bound / math.sqrt(time)
+        found.append(2 * _below(beyond))
         grid, density = _inside(grid, density, step, bound)
     return tuple(found)
 
@@ -46,7 +51,7 @@ def _below(value: float) -> float:
 
 
 def _outside(grid: list[float], density: list[float], step: float, bound: float) -> float:
-    """Return the chance that a normal step from a density on a grid ends farther from 0 than a bound."""
+    """Return the chance that a normal step from a density on a grid ends beyond a bound."""
     return sum(
         mass * (_below((-bound - at) / step) + _below((at - bound) / step))
         for at, mass in zip(grid, density, strict=True)
