@@ -19,7 +19,9 @@ from itertools import groupby
 
 from fabbench.benchmarks import consistency
 from fabbench.benchmarks.consistency import ALL_REDUCE, GATHERING, SAME, Ratios, note, warning
-from fabbench.benchmarks.engine import Execution, Note, Row
+from fabbench.benchmarks.events import Note
+from fabbench.benchmarks.executions import Execution
+from fabbench.benchmarks.tables import Row
 from fabbench.model.log import Finding, Record
 from fabbench.model.messages import merged
 from fabbench.model.patterns import lazy

@@ -6,12 +6,26 @@ cells.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
-from fabbench.benchmarks import engine
 from fabbench.benchmarks.consistency import is_remains
-from fabbench.benchmarks.engine import SIZE, Cells, Column, Execution, Layout, Note, Row, Statement
+from fabbench.benchmarks.events import (
+    Ahead,
+    Begin,
+    Between,
+    Command,
+    Event,
+    Events,
+    Fail,
+    Header,
+    Note,
+    Setting,
+    Statement,
+    Stop,
+)
+from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.nvshmem import figures
 from fabbench.benchmarks.nvshmem.figures import (
     CUT_JOB,
@@ -20,6 +34,19 @@ from fabbench.benchmarks.nvshmem.figures import (
     case_of,
     collective,
     has_begun,
+)
+from fabbench.benchmarks.tables import (
+    COUNT,
+    GAP,
+    SIZE,
+    UNKNOWN,
+    Cells,
+    Column,
+    Layout,
+    Row,
+    cell_patterns,
+    is_ascending,
+    read_columns,
 )
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
@@ -30,16 +57,15 @@ def _real(decimals: str) -> str:
 
 
 _TIME = Column("latency", exponent=-6, cell=_real("{6,7}"))  # 7 in Python
-_RATE = Column(
-    "bandwidth", exponent=9, cell=_real("{6}")
-)  # GB is 2^30 bytes in some versions: see figures.py
+_RATE = Column("bandwidth", exponent=9, cell=_real("{6}"))
+"""GB is 2^30 bytes in some versions: see figures.py."""
 _MESSAGES = Column("message_rate", exponent=6, cell=_real("{6}"))
-_THREADS = Column(label="threads", cell=engine.COUNT)
+_THREADS = Column(label="threads", cell=COUNT)
 _WORD = r"[A-Za-z(][\w()+-]*|\d+-bit"
 _COLUMNS: Mapping[str, Column] = {
     r"size\(b(?:ytes)?\)": SIZE,
     "threads.*": _THREADS,
-    "count": Column(cell=engine.COUNT),
+    "count": Column(cell=COUNT),
     # A point-to-point test of 3.1 has no type: without its title, its metric is unknown.
     "type": Column(label="dtype", cell=rf"(?!(?:None|\(null\))(?:\s|$))(?:{_WORD})"),
     "redop": Column(label="redop", cell=_WORD),
@@ -56,11 +82,11 @@ _COLUMNS: Mapping[str, Column] = {
     r"[a-z_]+(?:mmps|\(mmps\))": _MESSAGES,
     r"pe(\d+)->pe(\d+)": _RATE._replace(stat="rank={}->{}", cell=_real("{2}")),
     "min|max|mean|stddev|repetitions": Column(cell=r"\S+"),
-}  # column name, in lower case and without blanks → column
+}
+"""Column name, in lower case and without blanks → column."""
 _NO_LABELS = {"dtype": "", "redop": "", "scope": ""}
-_TITLED: Sequence[Layout] = (
-    (Column(cell="(?!)"),),
-)  # below a title: the header that follows has not been read
+_TITLED: Sequence[Layout] = ((Column(cell="(?!)"),),)
+"""Below a title: the header that follows has not been read."""
 _HEADER = lazy(
     r"(?:#?\s*(?P<job>[A-Za-z]\w*)(?: \(GB/s\))?)??\s*"
     r"(?P<names>(?:size ?\(B\)|Size\(Bytes\))\s(?:.*?\S)??)\s*+(?:\[\d+/\d+\])?"
@@ -78,125 +104,155 @@ _FACTOR = lazy(r"\s*Job Name (\S+) bandwidth factor not set\. Using 1 values for
 _FOOTER = lazy(r"#? ?Avg bus bandwidth\s*:")
 
 
-def _table_line(text: str, execution: Execution | None) -> Statement | None:
-    bare = text.strip()
-    header = _HEADER.fullmatch(bare) if "ize" in text or bare[:1] == "|" else None
-    if header is not None and (not header["job"] or JOB.fullmatch(header["job"])):
+def _of_table(text: str, execution: Execution | None) -> Events | None:
+    """Return what a line of a table means; None for other lines."""
+    header = _names_of_columns(text)
+    if header is not None:
         layout = _layout(header["box"] or header["names"])
-        if (
-            layout[0] in {SIZE, _THREADS}
-            and engine.UNKNOWN not in layout
-            and any(each.exponent for each in layout)
-        ):
-            return _header(header["job"] or "", layout, _eras(" ".join(bare.split())), execution)
-        if execution is not None and not header["box"] and "elems" not in bare:
-            return Statement(
-                title="", layouts=_TITLED
-            )  # its rows cannot be read; nccom-test has `count(elems)`
-    if (title := _title(bare, execution)) is not None or execution is None:
+        if _is_known(layout):
+            return _header(header["job"] or "", layout, _eras(text), execution)
+        is_of_nccom = "elems" in text  # `count(elems)`
+        if execution is not None and not header["box"] and not is_of_nccom:
+            return (Setting(title=""), Header(_TITLED))  # its rows cannot be read
+    title = _title(text, execution)
+    if title is not None or execution is None:
         return title
-    if _RULE.fullmatch(bare):
-        return Statement(notes=[Note("rule")])
-    if (match := _FACTOR.fullmatch(text)) is not None:
-        # 3.1 prints this before each row of a job that is not a collective.
-        layouts = _misprinted(match[1])
-        known = not layouts or execution.layouts == layouts
-        return (
-            engine.NO_MEANING
-            if known
-            else Statement(title=match[1], layouts=layouts, notes=[Note("eras", figures.V31)])
-        )
-    return Statement(notes=[Note("eras", figures.V31)]) if _FOOTER.match(text) else None
+    return _beside_rows(text, execution)
+
+
+def _names_of_columns(text: str) -> re.Match[str] | None:
+    if "ize" not in text and not text.startswith("|"):
+        return None
+    header = _HEADER.fullmatch(text)
+    if header is None or not header["job"]:
+        return header
+    return header if JOB.fullmatch(header["job"]) else None
+
+
+def _beside_rows(text: str, execution: Execution) -> Events | None:
+    if _RULE.fullmatch(text):
+        return (Note("rule"),)
+    factor = _FACTOR.fullmatch(text)
+    if factor is not None:
+        return _without_factor(factor[1], execution)
+    return (Note("eras", figures.V31),) if _FOOTER.match(text) else None
+
+
+def _without_factor(job: str, execution: Execution) -> Events:
+    """Read what 3.1 prints before each row of a job that is not a collective."""
+    layouts = _misprinted(job)
+    if not layouts or execution.layouts == layouts:
+        return ()
+    return (Setting(title=job), Header(layouts), Note("eras", figures.V31))
 
 
 @lru_cache(maxsize=64)
 def _layout(names: str) -> Layout:
-    return engine.read_columns(
-        names.split("|") if "|" in names else engine.GAP.split(names), _COLUMNS
-    )
+    columns = names.split("|") if "|" in names else GAP.split(names)
+    return read_columns(columns, _COLUMNS)
+
+
+def _is_known(layout: Layout) -> bool:
+    if layout[0] not in {SIZE, _THREADS} or UNKNOWN in layout:
+        return False
+    return any(column.exponent for column in layout)
 
 
 def _eras(header: str) -> str:
-    if header[0] == "|" or header.startswith("Size("):
-        return figures.V2 if header[0] == "|" and "(us)" not in header else figures.V1
-    if " count " in header or " -> " in header:
+    """Return the versions that print such names of columns."""
+    if header.startswith("|"):
+        return figures.V1 if "(us)" in header else figures.V2
+    if header.startswith("Size("):
+        return figures.V1
+    names = " ".join(header.split())
+    if " count " in names or " -> " in names:
         return figures.V33
+    if "latency" not in names:
+        return f"{figures.V32} {figures.V33}"
     # 3.1 prints only barriers like this, and everything between two PEs with the code for
     # collectives.
-    return (
-        f"{figures.V31} {figures.V32} {figures.V33}"
-        if "latency" in header
-        else f"{figures.V32} {figures.V33}"
-    )
+    return f"{figures.V31} {figures.V32} {figures.V33}"
 
 
-def _header(job: str, layout: Layout, eras: str, execution: Execution | None) -> Statement | None:
+def _header(job: str, layout: Layout, eras: str, execution: Execution | None) -> Events | None:
     """Return what the names of columns mean below a title.
 
-    Their own, or that of the line before.
+    Their own, or that of the line before. None: the test of the rows is unknown, but there was a
+    title.
     """
-    title = job or (
-        execution.title if execution is not None and execution.layouts == _TITLED else ""
-    )
-    if CUT_JOB.fullmatch(title) or (
-        collective(title) and any(each.metric == _RATE.metric for each in layout)
-    ):
-        return None  # the test of the rows is unknown, but there was a title
-    layouts: Sequence[Layout] = (
-        (_THREADS, *layout[1:]) if collective(title) in figures.UNSIZED else layout,
-    )
+    title = job
+    if not job and execution is not None and execution.layouts == _TITLED:
+        title = execution.title
+    kind = collective(title)
+    has_pairs = any(column.metric == _RATE.metric for column in layout)
+    if CUT_JOB.fullmatch(title) or (kind and has_pairs):
+        return None
+    if kind in figures.UNSIZED:
+        layout = (_THREADS, *layout[1:])
     begins = _begins(job, execution) if job else execution is None
-    said = Statement(begins=begins, layouts=layouts, notes=[Note("eras", eras)])
-    return (
-        said._replace(title=job, labels=_NO_LABELS)
-        if job or (not title and execution is not None)
-        else said
-    )
+    events: list[Event] = [Begin()] if begins else []
+    if job or (not title and execution is not None):
+        events.append(Setting(title=job, labels=_NO_LABELS))
+    return [*events, Header((layout,)), Note("eras", eras)]
 
 
-def _title(text: str, execution: Execution | None) -> Statement | None:
+def _title(text: str, execution: Execution | None) -> Events | None:
     """Read a title. Captions of users (`# 3.5.21`) do not count."""
     match = _TITLE.fullmatch(text)
     if match is None:
         return None
-    job = (
-        match["job"]
-        or match["box"]
-        or (f"shmem_{match['operation'].lower()}_bw" if match["operation"] else figures.UNNAMED)
-    )
-    certain = bool(JOB.fullmatch(job) or (match["hash"] and CUT_JOB.fullmatch(job)))
-    if (
-        match["dtype"] is None
-        and not certain
-        and (job.lower() not in figures.HOST_TITLES or text == job)
-    ):
+    job = _job_of(match)
+    is_cut = match["hash"] and CUT_JOB.fullmatch(job)
+    is_certain = bool(JOB.fullmatch(job) or is_cut)
+    is_of_host = job.lower() in figures.HOST_TITLES and text != job
+    if match["dtype"] is None and not is_certain and not is_of_host:
         return None
-    labels = {**_NO_LABELS, **_sub_job(match["sub"] or match["scope"] or match["dtype"] or "")}
-    if execution is None and not certain:
-        return Statement(above=True, title=job, labels=labels)
-    said = Statement(title=job, labels=labels, layouts=_TITLED, notes=[Note("title", job)])
-    return said._replace(begins=_begins(job, execution))
+    sub_job = match["sub"] or match["scope"] or match["dtype"] or ""
+    setting = Setting(title=job, labels={**_NO_LABELS, **_sub_job(sub_job)})
+    if execution is None and not is_certain:
+        return (Ahead((setting,)),)
+    events = (setting, Header(_TITLED), Note("title", job))
+    return (Begin(), *events) if _begins(job, execution) else events
 
 
-def _late(execution: Execution) -> list[Note]:
-    return [note for said in execution.late for note in said.notes]
+def _job_of(title: re.Match[str]) -> str:
+    if title["operation"]:
+        operation = title["operation"].lower()
+        return f"shmem_{operation}_bw"
+    return title["job"] or title["box"] or figures.UNNAMED
+
+
+def _notes_between(execution: Execution) -> list[Note]:
+    """Return the notes of what was said since the last row."""
+    statements = [said for each in execution.between for said in each.statements]
+    return [said for said in statements if isinstance(said, Note)]
 
 
 def _begins(job: str, execution: Execution | None) -> bool:
     """Return whether a title is that of another program than the tables before it."""
     if execution is None:
         return True
-    other = bool(execution.rows) and case_of(execution.title) != case_of(job)
-    return other and (not has_begun(execution.notes) or has_begun(_late(execution)))
+    if not execution.rows or case_of(execution.title) == case_of(job):
+        return False
+    return not has_begun(execution.notes) or has_begun(_notes_between(execution))
 
 
 def _another(execution: Execution, row: Row) -> bool:
     """Return whether a table repeats a row: a program prints each only once."""
-    copies = any(note.kind == "copy" for note in execution.notes)
-    if copies or (has_begun(execution.notes) and not has_begun(_late(execution))):
+    if any(note.kind == "copy" for note in execution.notes):
+        return False
+    if has_begun(execution.notes) and not has_begun(_notes_between(execution)):
         return False  # this program prints text when it starts, and no program has since
-    key = row.title, row.size, row.labels
-    return any((each.title, each.size, each.labels) == key for each in execution.rows)
+    key = _key(row)
+    return any(_key(each) == key for each in execution.rows)
+
+
+def _key(row: Row) -> tuple[str, int, Mapping[str, str]]:
+    return (row.title, row.size, row.labels)
+
+
+_SIGNS = {"msgrate|message_rate": _MESSAGES, "_bw|^bw|bandwidth": _RATE, "lat|ping": _TIME}
+"""What names of jobs have → the column of their figure."""
 
 
 @lru_cache(maxsize=64)
@@ -205,21 +261,21 @@ def _misprinted(job: str) -> Sequence[Layout]:
 
     Empty: no such job.
     """
-    signs = {"msgrate|message_rate": _MESSAGES, "_bw|^bw|bandwidth": _RATE, "lat|ping": _TIME}
-    column = next((column for sign, column in signs.items() if re.search(sign, job.lower())), None)
-    if collective(job) or column is None:
+    name = job.lower()
+    signs = [sign for sign in _SIGNS if re.search(sign, name)]
+    if collective(job) or not signs:
         return ()
-    none, end = Column(cell="None"), (column, *(Column(cell=r"1\.000"),) * 2)
-    return (SIZE, none, Column(cell=r"\S+"), *end), (
-        SIZE,
-        none,
-        *end,
-    )  # the scope is not initialized
+    column = _SIGNS[signs[0]]
+    none = Column(cell="None")
+    rate = Column(cell=r"1\.000")
+    figure = (column, rate, rate)
+    uninitialized = Column(cell=r"\S+")  # the scope
+    return ((SIZE, none, uninitialized, *figure), (SIZE, none, *figure))
 
 
-_KINDS = dict.fromkeys(["sum", "prod", "and", "or", "xor", "min", "max"], "redop") | dict.fromkeys(
-    ["thread", "warp", "block", "t", "w", "b"], "scope"
-)
+_OPERATIONS = ("sum", "prod", "and", "or", "xor", "min", "max")
+_SCOPES = ("thread", "warp", "block", "t", "w", "b")
+_KINDS = {**dict.fromkeys(_OPERATIONS, "redop"), **dict.fromkeys(_SCOPES, "scope")}
 
 
 def _sub_job(text: str) -> dict[str, str]:
@@ -231,6 +287,7 @@ def _sub_job(text: str) -> dict[str, str]:
 # from 3.0.6 on. The sign shows which direction is better. PERF_STATS, with the statistics of
 # repetitions, was added after 3.6.
 _SIGN = "&&&& PERF"
+_LONGEST_PERF = 400
 _NUMBER = r"\d{1,18}(?:\.\d{1,18})?|-?inf|-?nan"
 _PERF = lazy(
     r"&&&& PERF(?P<stats>_STATS)? "
@@ -245,33 +302,51 @@ _PERF_REST = lazy(
 )
 
 
+class _Perf(NamedTuple):
+    """A machine-readable row."""
+
+    cells: str
+    layouts: Sequence[Layout] = _TITLED
+    job: str = ""
+    said: Sequence[Statement] = ()
+
+
 @lru_cache(maxsize=4)
-def _perf(text: str) -> tuple[Statement, str]:
-    match = _PERF.fullmatch(text) if len(text) < 400 else None
-    (column,) = engine.read_columns([f"x({match['unit']})" if match is not None else ""], _COLUMNS)
-    if match is None or not column.exponent:
-        return Statement(layouts=_TITLED, row=True), text
-    names = ("mean", "stdev", "min", "max") if match["stats"] else ("value",)
-    values = (
-        [column._replace(stat=name, cell=_NUMBER) for name in names] if match["stats"] else [column]
-    )
-    start = f"{match['job']} {match['sub']}"
-    size = SIZE if match["variable"].lower().startswith("size") else _THREADS
-    layout = (Column("perf", cell=re.escape(start)), size, *values)
-    labels, eras = (
-        {**_NO_LABELS, **_sub_job(match["sub"])},
-        figures.V33 if match["stats"] else " ".join(figures.ALL),
-    )
-    said = Statement(
-        title=match["job"], labels=labels, layouts=(layout,), notes=[Note("eras", eras)], row=True
-    )
-    return said, " ".join((start, match["size"], *(match[name] for name in names)))
+def _perf(text: str) -> _Perf:
+    match = _PERF.fullmatch(text) if len(text) < _LONGEST_PERF else None
+    if match is None:
+        return _Perf(text)
+    unit = match["unit"]
+    (column,) = read_columns([f"x({unit})"], _COLUMNS)
+    if not column.exponent:
+        return _Perf(text)
+    stats = ("mean", "stdev", "min", "max") if match["stats"] else ()
+    values = [column._replace(stat=stat, cell=_NUMBER) for stat in stats] or [column]
+    job, sub_job = match.group("job", "sub")
+    start = f"{job} {sub_job}"
+    name = Column("perf", cell=re.escape(start))
+    is_by_size = match["variable"].lower().startswith("size")
+    layout = (name, SIZE if is_by_size else _THREADS, *values)
+    printed = [match[stat] for stat in stats] or [match["value"]]
+    cells = " ".join((start, match["size"], *printed))
+    setting = Setting(title=job, labels={**_NO_LABELS, **_sub_job(sub_job)})
+    eras = figures.V33 if stats else " ".join(figures.ALL)
+    return _Perf(cells, (layout,), job, (setting, Note("eras", eras)))
+
+
+def _perf_events(perf: _Perf, execution: Execution | None) -> Events | None:
+    if execution is not None and execution.layouts == perf.layouts:
+        return None
+    events = (*perf.said, Header(perf.layouts, is_row=True))
+    if execution is None or (perf.job and _begins(perf.job, execution)):
+        return (Begin(), *events)
+    return events
 
 
 def _cells(text: str) -> Cells:
     bare = text.strip()
     if bare.startswith(_SIGN):
-        return Cells(_perf(bare)[1])
+        return Cells(_perf(bare).cells)
     return Cells(bare[1:-1].replace("|", " ") if _BOXED.fullmatch(bare) else bare)
 
 
@@ -280,22 +355,33 @@ _ROW = lazy(r"\d{1,18}\s[^:=]*\s?\d{1,18}\.\d{2,6}\s*", re.ASCII)
 
 
 def _remains(text: str, layout: Layout) -> bool:
-    cells = text.replace("|", " ").split()
-    if layout is _TITLED[0] or layout[0].metric == "perf" or text[:1] == "&":
-        torn = text[:1] == "&" and text.startswith(_SIGN[: len(text)])
-        return (
-            torn
-            or _ROW.fullmatch(" ".join(cells)) is not None
-            or _PERF_REST.search(text) is not None
-        )
-    if (
-        cells
-        and cells[0].isdigit()
-        and ((*cells, "")[1][:4] in {"None", "with"} or (len(layout) == 2 and "." in text))
-    ):
+    words = text.replace("|", " ").split()
+    is_of_perf = layout[0].metric == "perf" or text.startswith("&")
+    if layout is _TITLED[0] or is_of_perf:
+        return _is_left_of_any(text, words)
+    if _is_begun_row(words, layout, text):
         return True
-    left = text.startswith("Job Name shmem_") or is_remains(cells, engine.cell_patterns(layout))
-    return left and text[:1] not in {"#", "+"}
+    if text.startswith(("#", "+")):
+        return False
+    return text.startswith("Job Name shmem_") or is_remains(words, cell_patterns(layout))
+
+
+def _is_left_of_any(text: str, words: Sequence[str]) -> bool:
+    """Return whether a line may be left of a row whose columns are not known."""
+    begun_sign = _SIGN[: len(text)]
+    if text.startswith("&") and text.startswith(begun_sign):
+        return True
+    row = _ROW.fullmatch(" ".join(words))
+    return bool(row or _PERF_REST.search(text))
+
+
+def _is_begun_row(words: Sequence[str], layout: Layout, text: str) -> bool:
+    if not words or not words[0].isdigit():
+        return False
+    second = words[1] if len(words) > 1 else ""
+    if second.startswith(("None", "with")):
+        return True
+    return len(layout) == 2 and "." in text
 
 
 _MAY_MATTER = lazy(
@@ -333,66 +419,94 @@ _MESSAGE = lazy(
 )
 
 
-def _around(text: str, execution: Execution | None) -> Statement | None:
-    line, none = text.strip()[:LONGEST_QUOTE], execution is None
-    notes, words = list[Note](), " ".join(text.split())[:LONGEST_QUOTE]
-    if line.startswith("min_size:"):
-        new = figures.printed_options(text)
-        kept = (
-            [each.value for each in execution.notes if each.kind == "options"]
-            if execution is not None
-            else []
-        )
-        old = figures.printed_options(kept[0]) if kept else {}  # a truncated line may lack some
-        differs = none or any(new.get(name, value) != value for name, value in old.items())
-        return Statement(late=True, begins=differs, notes=[Note("options", text)])
-    if pes := _MYPE.findall(text):
-        return _pes([Note("pe", *pe) for pe in pes], execution)
-    if (match := _COMMAND.fullmatch(text.strip())) is not None:
-        return Statement(above=True, ends=True, end=0, case=match["program"])
-    if (match := _SHOWN.search(text)) is not None:
-        named = match.groupdict().items()
-        notes = [
-            Note("transport" if name == "none" else name, value.lower(), line)
-            for name, value in named
-            if value
-        ]
+def _around(text: str, execution: Execution | None) -> Events | None:
+    if text.startswith("min_size:"):
+        return _options(text, execution)
+    pes = [Note("pe", *numbers) for numbers in _MYPE.findall(text)]
+    if pes:
+        return _pes(pes, execution)
+    command = _COMMAND.fullmatch(text)
+    if command is not None:
+        return (Command(command["program"]), Stop())
+    notes = [*_shown(text)]
+    quote = " ".join(text.split())[:LONGEST_QUOTE]
     if _FATAL.match(text):
-        return Statement(begins=none, late=True, failure=f"NVSHMEM reported: {words}", notes=notes)
-    if (match := _MESSAGE.match(text)) is not None and not (none and match["warning"]):
-        notes.append(Note(match.lastgroup or "", words))
-    return Statement(above=none, late=True, notes=notes) if notes else None
+        failure = Fail(f"NVSHMEM reported: {quote}")
+        return _begin_or_between((failure, *notes), begins=execution is None)
+    notes += _message(text, quote, execution)
+    if not notes:
+        return None
+    return (Ahead(notes),) if execution is None else (Between(notes),)
 
 
-def _pes(new: Sequence[Note], execution: Execution | None) -> Statement:
+def _begin_or_between(said: Sequence[Statement], *, begins: bool) -> Events:
+    return (Begin(), *said) if begins else (Between(said),)
+
+
+def _options(text: str, execution: Execution | None) -> Events:
+    """Read the options that a PE prints: others begin an execution."""
+    said = (Note("options", text),)
+    if execution is None:
+        return _begin_or_between(said, begins=True)
+    new = figures.printed_options(text)
+    before = [note.value for note in execution.notes if note.kind == "options"]
+    old = figures.printed_options(before[0]) if before else {}
+    both = new.keys() & old.keys()  # a truncated line may lack some
+    differs = any(new[name] != old[name] for name in both)
+    return _begin_or_between(said, begins=differs)
+
+
+def _shown(text: str) -> Iterator[Note]:
+    """Return what debug text shows."""
+    shown = _SHOWN.search(text)
+    named = {} if shown is None else shown.groupdict()
+    for name, value in named.items():
+        if value:
+            kind = "transport" if name == "none" else name
+            yield Note(kind, value.lower(), text[:LONGEST_QUOTE])
+
+
+def _message(text: str, quote: str, execution: Execution | None) -> Iterator[Note]:
+    """Return an error or, of an open execution, a warning."""
+    message = _MESSAGE.match(text)
+    if message is not None and (message["error"] or execution is not None):
+        yield Note("error" if message["error"] else "warning", quote)
+
+
+def _pes(new: Sequence[Note], execution: Execution | None) -> Events:
     """Read PEs that print their numbers: each does so once."""
     if execution is None:
-        return Statement(begins=True, notes=new)
-    old = {note.value for note in (*execution.notes, *_late(execution)) if note.kind == "pe"}
+        return _begin_or_between(new, begins=True)
+    before = (*execution.notes, *_notes_between(execution))
+    old = {note.value for note in before if note.kind == "pe"}
     pes = {note.value for note in new}
-    if old == pes == {"0"} and not execution.rows and not execution.record.failures:
-        return Statement(notes=[Note("copy")])
-    return Statement(begins=not old.isdisjoint(pes), late=True, notes=new)
+    has_nothing = not execution.rows and not execution.record.failures
+    if old == pes == {"0"} and has_nothing:
+        return (Note("copy"),)
+    return _begin_or_between(new, begins=not old.isdisjoint(pes))
 
 
-def _statement(text: str, execution: Execution | None) -> Statement | None:
-    text = text[:4096].strip()  # the longest lines of the programs are their options
+def _events(text: str, execution: Execution | None) -> Events | None:
+    text = text[:_LONGEST_LINE].strip()
     if text.startswith(_SIGN):
-        said, _ = _perf(text)
-        known = execution is not None and execution.layouts == said.layouts
-        begins = execution is None or (bool(said.title) and _begins(said.title or "", execution))
-        return None if known else said._replace(begins=begins)
-    of_table = _table_line(text, execution)
-    return _around(text, execution) if of_table is None and _MAY_MATTER.search(text) else of_table
+        return _perf_events(_perf(text), execution)
+    events = _of_table(text, execution)
+    if events is None and _MAY_MATTER.search(text):
+        return _around(text, execution)
+    return events
 
 
-TABLE = engine.Table(
+_LONGEST_LINE = 4096
+"""The longest lines of the programs are their options."""
+
+
+TABLE = Table(
     benchmark="nvshmem",
     program="NVSHMEM",
-    statement=_statement,
+    events=_events,
     failed=lazy(r"\s*[Uu]sage\s*:.*"),
     failing="\n",  # never outside of an execution
-    fits=engine.is_ascending,
+    fits=is_ascending,
     cells=_cells,
     remains=_remains,
     settle=figures.settle,
