@@ -8,16 +8,13 @@ fitted to relative errors.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import sub, truediv
 from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.statistics import mean, median, squares, t_quantile
-from fabbench.catalog.expectations import PAIRS, assumed_noise, noise_kinds
-from fabbench.evidence.known_errors import finding
-from fabbench.model.log import Finding, Labels, Log, Point
-from fabbench.model.units import format_size, scale
+from fabbench.model.log import Labels, Log, Point
+from fabbench.model.units import format_size
 
 _LEAST = 4  # points of a regime
 _MOST = 3  # regimes
@@ -49,6 +46,11 @@ class Curve(NamedTuple):
     def rate_at(self) -> dict[int, float]:
         """The rates by size."""
         return dict(zip(self.sizes, self.rates, strict=True))
+
+    @property
+    def points(self) -> list[tuple[int, float]]:
+        """The sizes with their times."""
+        return list(zip(self.sizes, self.times, strict=True))
 
     def part(self, first: int, end: int) -> "Curve":
         """Return the points from `first` to before `end`."""
@@ -173,11 +175,22 @@ def _extended(before: Mapping[int, _Fit], segments: _Segments) -> dict[int, _Fit
     return best
 
 
-class _Line(NamedTuple):
+class TimeLine(NamedTuple):
     """The time that a size takes: `start` + `slope` × size."""
 
     start: float
     slope: float
+
+    def at(self, size: int) -> float:
+        """Return the time of a size, in seconds."""
+        return self.start + self.slope * size
+
+
+def line_of(points: Sequence[tuple[int, float]]) -> TimeLine:
+    """Return the line through sizes and times with the least relative errors."""
+    inverses = [1 / time for _, time in points]
+    speeds = [size / time for size, time in points]
+    return _line(inverses, speeds)
 
 
 def _segment(part: Curve) -> _Fit:
@@ -200,7 +213,7 @@ def _segment(part: Curve) -> _Fit:
     return _Fit(cost, (regime,))
 
 
-def _line(inverses: Sequence[float], speeds: Sequence[float]) -> _Line:
+def _line(inverses: Sequence[float], speeds: Sequence[float]) -> TimeLine:
     """Return the line with the least relative errors, of those that do not fall or begin below 0.
 
     That is least squares of 1 = start × inverse + slope × speed: the time of the line over the
@@ -211,14 +224,14 @@ def _line(inverses: Sequence[float], speeds: Sequence[float]) -> _Line:
     inverse_squares = _dot(inverses, inverses)
     speed_squares = _dot(speeds, speeds)
     products = _dot(inverses, speeds)
-    line = _Line(0.0, speed_sum / speed_squares)
+    line = TimeLine(0.0, speed_sum / speed_squares)
     determinant = inverse_squares * speed_squares - products * products
     if determinant > 1e-12 * inverse_squares * speed_squares:
         start = (inverse_sum * speed_squares - speed_sum * products) / determinant
         slope = (speed_sum * inverse_squares - inverse_sum * products) / determinant
-        line = _Line(start, slope) if start >= 0 else line
+        line = TimeLine(start, slope) if start >= 0 else line
     if line.slope < 0:
-        return _Line(inverse_sum / inverse_squares, 0.0)
+        return TimeLine(inverse_sum / inverse_squares, 0.0)
     return line
 
 
@@ -362,7 +375,7 @@ def _between(rate: float, error: float) -> Prediction:
     return Prediction(rate, low, high)
 
 
-# ---------------------------------------------------------------- what stands out
+# ---------------------------------------------------------------- falls
 
 
 class Fall(NamedTuple):
@@ -372,6 +385,11 @@ class Fall(NamedTuple):
     rate: float
     before: float  # the best rate at a smaller size
     recovers: bool
+
+    @property
+    def factor(self) -> float:
+        """How many times lower it is."""
+        return self.before / self.rate
 
 
 def fall(series: Curve, noise: Callable[[int], float] | None = None) -> Fall | None:
@@ -385,93 +403,3 @@ def fall(series: Curve, noise: Callable[[int], float] | None = None) -> Fall | N
             found = Fall(size, rate, best, recovers)
         best = max(best, rate)
     return found
-
-
-def curve_findings(log: Log) -> Iterator[Finding]:
-    """Yield what a log's curves show.
-
-    Dips, cliffs, jumps, rates that still grow, sides that differ.
-    """
-    every = [
-        each for each in series_of(log) if len(each.sizes) >= _LEAST and "stat " not in each.labels
-    ]
-    collective = any(each.metric == "busbw" for each in every)
-    kinds = noise_kinds({str(log.facts.get("transport", ""))}) if collective else {PAIRS}
-
-    def noise(size: int) -> float:
-        return assumed_noise(kinds, size)
-
-    falls = [
-        (found.rate / found.before, each, found) for each in every if (found := fall(each, noise))
-    ]
-    if falls:
-        factor, series, found = min(falls)
-        code = "latency-jump" if series.metric == OF_TIME else "dip" if found.recovers else "cliff"
-        rate, before = map(scale("B/s", found.before).quantity, (found.rate, found.before))
-        which = f" ({series.labels})" if len(every) > 1 else ""
-        time = scale("s", 0).quantity(series.times[series.sizes.index(found.size)])
-        words = {
-            "rate": rate,
-            "before": before,
-            "which": which,
-            "time": time,
-            "factor": f"{1 / factor:.2g}",
-        }
-        yield finding(code, size=format_size(found.size), **words)
-    elif every and every[0].metric != OF_TIME:
-        rates = every[0].rates
-        doubled = min(math.log2(every[0].sizes[-1] / every[0].sizes[-2]), 1.0)
-        if rates[-1] == max(rates) and rates[-1] > rates[-2] * (1 + 0.2 * doubled):
-            yield finding("still-grows", size=format_size(every[0].sizes[-1]))
-    yield from _sides(every, noise)
-
-
-def _sides(every: Sequence[Curve], noise: Callable[[int], float]) -> Iterator[Finding]:
-    """Yield where one placement is slower than the other by more than noise."""
-    by_side = {
-        side: each for each in every for side in _SIDES if f"placement {side}" in each.labels
-    }
-    if len(by_side) < 2:
-        return
-    rates = {side: by_side[side].rate_at for side in _SIDES}
-    out_of_place, in_place = rates.values()
-    apart = {
-        size: _times_apart(rate, in_place[size])
-        for size, rate in out_of_place.items()
-        if size in in_place
-    }
-    if not apart:
-        return
-    significance = {size: math.log(factor) / noise(size) for size, factor in apart.items()}
-    worst = max(significance, key=significance.__getitem__)
-    factor = apart[worst]
-    if significance[worst] > _SIGMAS and factor > _LEAST_APART:
-        slower = min(_SIDES, key=lambda side: rates[side][worst])
-        size = format_size(worst)
-        yield finding("sides-differ", size=size, factor=f"{factor:.2g}", slower=slower)
-
-
-def _times_apart(one: float, other: float) -> float:
-    return max(one, other) / min(one, other)
-
-
-def with_curve(log: Log) -> Log:
-    """Return a log with what its curves show among its findings."""
-    return replace(log, findings=(*log.findings, *curve_findings(log)))
-
-
-def curve_line(log: Log) -> str:
-    """Return what the longest series of a log shows in one line; empty where no model fits."""
-    series = series_of(log)
-    regimes = fit(series[0]) if series else ()
-    if not regimes:
-        return ""
-    latency = regimes[0].start
-    text = f"{scale('s', latency).quantity(latency)} to start"
-    rates = [each.rate for each in regimes if not math.isinf(each.rate)]
-    if rates:
-        fastest = scale("B/s", max(rates)).quantity(max(rates))
-        text += f", {fastest} at most"
-    later = [format_size(each.first) for each in regimes[1:]]
-    begins = ", ".join(later)
-    return f"{text}; regimes begin at {begins}" if later else text

@@ -380,7 +380,7 @@ def diagnosis_record(log: Log) -> dict[str, object]:
 
     The outcome, facts with the lines that prove them, findings.
     """
-    from fabbench.analysis.curve import curve_line, with_curve
+    from fabbench.analysis.curve_findings import curve_line, with_curve
 
     log = with_curve(log)
     return {
@@ -396,7 +396,7 @@ def diagnosis_record(log: Log) -> dict[str, object]:
 
 def diagnosis(log: Log) -> list[str]:
     """Return the lines of a diagnosis."""
-    from fabbench.analysis.curve import curve_line, with_curve
+    from fabbench.analysis.curve_findings import curve_line, with_curve
 
     log = with_curve(log)
     likely, others = causes(log)

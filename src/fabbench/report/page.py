@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from fabbench.analysis.compare import Comparison
-from fabbench.analysis.curve import with_curve
+from fabbench.analysis.curve_findings import with_curve
 from fabbench.analysis.footnotes import EVIDENCE, versions_of
 from fabbench.analysis.headline import headline, headline_row
 from fabbench.evidence.known_errors import Cause, causes

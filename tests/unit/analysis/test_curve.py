@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from fabbench.analysis.curve import curve_findings, fit, predict, predict_nodes, series_of
+from fabbench.analysis.curve import fit, predict, predict_nodes, series_of
+from fabbench.analysis.curve_findings import curve_findings
 from fabbench.model.log import Log, Outcome, Point
 
 SIZES = [8 << step for step in range(28)]
@@ -61,6 +62,8 @@ def test_regimes_begin_where_the_protocol_changes() -> None:
         ({1 << 26: 3.0}, ["dip"]),
         ({size: 3.0 for size in SIZES if size >= 1 << 28}, ["cliff"]),
         ({1 << 26: 1.05}, []),
+        ({1 << 26: 2.0, 1 << 27: 2.0}, ["dip"]),
+        ({1 << 26: 2.0, 1 << 27: 2.0, 1 << 28: 2.0}, ["dip"]),
         # A start that is slow once is noise.
         ({16: 2.0}, []),
     ],
