@@ -271,17 +271,23 @@ class Execution:
 
     def consistent(self, printed: RowLine) -> Row | None:
         """Return a row with its figures; None if they contradict each other, or do not count."""
+        row = self.read(printed)
+        return row if row is not None and self.accepts(row) else None
+
+    def read(self, printed: RowLine) -> Row | None:
+        """Return a row with its figures; None if it does not count: it is of progress."""
         if self.begun is not None and self.begun.number == printed.line.number:
             self.begun = None
-        if printed.final is False:
-            return None
-        row = self._figures_of(printed)
+        return None if printed.final is False else self._figures_of(printed)
+
+    def accepts(self, row: Row) -> bool:
+        """Return whether the figures of a row are consistent; one of others is damaged."""
         if self.table.fits(row):
-            return row
+            return True
         self.damage(row.line)
         if all(each.code != _CONTRADICTION for each in self.record.findings):
             self.record.findings.append(_contradiction(row.line))
-        return None
+        return False
 
     def _figures_of(self, printed: RowLine) -> Row:
         size = self.size or 0

@@ -8,9 +8,13 @@ and `xfers` removed in 2014-10. Machine-readable rows (``-m``) have all digits: 
 iterations: 10000, … }``. From `show_perf` and `show_perf_mr` in fabtests/common/shared.c.
 """
 
-from fabbench.benchmarks import engine
+from collections.abc import Iterator
+
+from fabbench.benchmarks.events import Ahead, Error, Events, Header, Setting, Stop, Wrong
+from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.libfabric import reader as libfabric
-from fabbench.benchmarks.libfabric.reader import COLUMNS, PairReader, Process
+from fabbench.benchmarks.libfabric.reader import COLUMNS, Pair, PairReader, Process
+from fabbench.benchmarks.tables import COUNT, Cells, Column, Layout, Row, is_left, read_columns
 from fabbench.model.patterns import lazy
 
 _PROGRAMS = (
@@ -65,104 +69,160 @@ _MACHINE_ROW = lazy(
     rf"\s*(?:- )?\{{ xfer_size: (\d+), iterations: (\d+), total: (\d+), time: ({_FIGURE}), (MB|Gb)/sec: ({_FIGURE}), "
     rf"usec/xfer: ({_FIGURE})(?:(?:, )?Mxfers/sec: ({_FIGURE}))? \}}\s*"
 )
-_WHOLE = tuple(engine.Column(name, cell=engine.COUNT) for name in ("bytes", "count", "total"))
-_MACHINE = tuple(
-    (
-        *_WHOLE,
-        *(engine.Column(name, cell=_FIGURE) for name in ("elapsed", rate, "us", *more)),
-        engine.Column(cell=unit),
-    )
-    for unit, rate in (("MB", "megabytes"), ("Gb", "gigabits"))
-    for more in (("rate",), ())
-)
+_COUNTS = tuple(Column(name, cell=COUNT) for name in ("bytes", "count", "total"))
+
+
+def _machine_layouts() -> Iterator[Layout]:
+    """Return the columns of machine-readable rows: with both units, with and without a rate."""
+    elapsed = Column("elapsed", cell=_FIGURE)
+    time = Column("us", cell=_FIGURE)
+    rate = Column("rate", cell=_FIGURE)
+    for unit, name in (("MB", "megabytes"), ("Gb", "gigabits")):
+        bandwidth = Column(name, cell=_FIGURE)
+        last = Column(cell=unit)
+        yield (*_COUNTS, elapsed, bandwidth, time, rate, last)
+        yield (*_COUNTS, elapsed, bandwidth, time, last)
+
+
+_MACHINE = tuple(_machine_layouts())
 _ROW_END = lazy(
     r".*\s\d+\.\d\ds\s*\d+\.\d\d\s*\d+\.\d\d(?:\s*\d+\.\d\d)?\s*|.*usec/xfer: [^{}]*\}\s*"
 )
 
 
-def _cells(text: str) -> engine.Cells:
-    if "xfer_size" not in text or (match := _MACHINE_ROW.fullmatch(text)) is None:
+def _cells(text: str) -> Cells:
+    match = _MACHINE_ROW.fullmatch(text) if "xfer_size" in text else None
+    if match is None:
         return libfabric.cells(text)
     size, count, total, elapsed, unit, *figures = match.groups("")
-    return engine.Cells(" ".join((size, count, total, elapsed, *filter(None, figures), unit)))
+    printed = [figure for figure in figures if figure]
+    return Cells(" ".join((size, count, total, elapsed, *printed, unit)))
 
 
-def _remains(text: str, layout: engine.Layout) -> bool:
+def _remains(text: str, layout: Layout) -> bool:
+    if "xfer_size:" in text or _ROW_END.fullmatch(text):
+        return True
     # A name alone could be any word: the size identifies a row.
-    words, named = text.split(), layout[0].metric == "name"
-    rest = layout not in _MACHINE and (not named or len(words) > 1) and engine.is_left(text, layout)
-    return rest or "xfer_size:" in text or _ROW_END.fullmatch(text) is not None
+    is_word = layout[0].metric == "name" and len(text.split()) < 2
+    return layout not in _MACHINE and not is_word and is_left(text, layout)
 
 
-def _fits(row: engine.Row) -> bool:
+def _fits(row: Row) -> bool:
     """Return whether a name fills its column.
 
     The rest of a torn row may look like a row with a shorter name.
     """
-    name, size = row.cell("name"), row.cell("bytes")
-    return not name or row.line.text.lstrip().startswith((f"{name:<50}{size}", f"{name:<10}{size}"))
+    name = row.cell("name")
+    size = row.cell("bytes")
+    starts = (f"{name:<50}{size}", f"{name:<10}{size}")
+    return not name or row.line.text.lstrip().startswith(starts)
 
 
-def _statement(text: str, execution: engine.Execution | None) -> engine.Statement | None:
-    machine = "{ xfer_size:" in text and not (execution is not None and execution.layouts)
-    if machine or ("usec/xfer" in text and _HEADER.fullmatch(text)):
-        return engine.Statement(
-            layouts=_MACHINE if machine else (engine.read_columns(text.split(), COLUMNS),),
-            row=machine,
-        )
-    if isinstance(execution, Process) and text.startswith("libfabric:"):
-        provider = execution.step.facts.get("provider", "") if execution.step is not None else ""
-        return engine.Statement(facts=dict(libfabric.logged_facts(text, provider)))
-    if execution is not None and _WRONG.fullmatch(text):
-        return engine.Statement(wrong=1)
-    if (match := _PROVIDER.fullmatch(text)) is not None:
-        return engine.Statement(above=True, facts={"provider": match[1]})
-    of_tests = text[:1] == "=" and execution is not None and execution.record.case == _RUNFABTESTS
-    if (of_tests or "/fabtests/" in text) and _PYTEST.fullmatch(text):
-        counts = {f"tests_{word}": int(count) for count, word in _PYTEST_COUNT.findall(text)}
-        facts: dict[str, str | int] = (
-            {"tests_failed": 0, "report": _RUNFABTESTS, **counts} if counts else {}
-        )
-        failure = text.strip("= ") if counts.get("tests_failed") or " error" in text else ""
-        return engine.Statement(case=_RUNFABTESTS, facts=facts, failure=failure)
-    return _program(text) if "_" in text or "fabtests:" in text or "# Total" in text else None
+# ---------------------------------------------------------------- what lines mean
 
 
-def _program(text: str) -> engine.Statement | None:
+def _events(text: str, execution: Execution | None) -> Events | None:
+    if "{ xfer_size:" in text and (execution is None or not execution.layouts):
+        return (Header(_MACHINE, is_row=True),)
+    if "usec/xfer" in text and _HEADER.fullmatch(text):
+        return (Header((read_columns(text.split(), COLUMNS),)),)
+    if isinstance(execution, Process):
+        if text.startswith("libfabric:"):
+            return _logged(text, execution)
+        if _WRONG.fullmatch(text):
+            return (Wrong(),)
+    return _outside(text, execution)
+
+
+def _outside(text: str, execution: Execution | None) -> Events | None:
+    """Read what is also printed where no table is open."""
+    provider = _PROVIDER.fullmatch(text)
+    if provider is not None:
+        return (Ahead((Setting(facts={"provider": provider[1]}),)),)
+    if _is_of_pytest(text, execution):
+        return _tests(text)
+    is_of_programs = "_" in text or "fabtests:" in text or "# Total" in text
+    return _program(text) if is_of_programs else None
+
+
+def _logged(text: str, process: Process) -> Events:
+    requested = ""
+    if process.step is not None:
+        requested = process.step.facts.get("provider", "")
+    facts = dict(libfabric.logged_facts(text, requested))
+    return (Setting(facts=facts),) if facts else ()
+
+
+def _is_of_pytest(text: str, execution: Execution | None) -> bool:
+    is_open = execution is not None and execution.record.case == _RUNFABTESTS
+    may_be = "/fabtests/" in text or (is_open and text.startswith("="))
+    return may_be and _PYTEST.fullmatch(text) is not None
+
+
+def _tests(text: str) -> Events:
+    """Read how many tests of runfabtests.py passed."""
+    printed = _PYTEST_COUNT.findall(text)
+    counts = {f"tests_{outcome}": int(count) for count, outcome in printed}
+    facts: dict[str, str | int] = {}
+    if counts:
+        facts = {"tests_failed": 0, "report": _RUNFABTESTS, **counts}
+    setting = Setting(_RUNFABTESTS, facts)
+    if counts.get("tests_failed") or " error" in text:
+        return (setting, Error(text.strip("= ")))
+    return (setting,)
+
+
+def _program(text: str) -> Events | None:
     if _ERROR.fullmatch(text.strip()):
-        return engine.Statement(failure=text)
-    if (match := _ARGUMENTS.fullmatch(text)) is not None and (match["begins"] or match["ends"]):
-        return libfabric.read_arguments(match["program"], match["words"].split(), _OPTIONS)
-    if match := _TOTAL.fullmatch(text):
-        count, failed = int(match[2]), match[1] == "Fail"
-        facts = {f"tests_{_OUTCOMES[match[1]]}": count} | (
-            {"report": _RUNFABTESTS} if failed else {}
-        )
-        return engine.Statement(
-            case=_RUNFABTESTS, facts=facts, failure=text if failed and count else ""
-        )
+        return (Error(text),)
+    arguments = _ARGUMENTS.fullmatch(text)
+    if arguments is not None and (arguments["begins"] or arguments["ends"]):
+        words = arguments["words"].split()
+        setting = libfabric.read_arguments(arguments["program"], words, _OPTIONS)
+        return None if setting is None else (setting,)
+    total = _TOTAL.fullmatch(text)
+    if total is not None:
+        return _total(text, *total.groups())
     if _TEST.match(text):
-        return engine.Statement(ends=True)
-    if match := _RESULT.fullmatch(text):
-        return engine.Statement(case=_RUNFABTESTS, failure=text if match[1] == "Fail" else "")
-    return libfabric.read_command(_TEST_COMMAND.sub("$ ", text), _COMMAND, _OPTIONS)
+        return (Stop(),)
+    result = _RESULT.fullmatch(text)
+    if result is not None:
+        setting = Setting(_RUNFABTESTS)
+        return (setting, Error(text)) if result[1] == "Fail" else (setting,)
+    command = _TEST_COMMAND.sub("$ ", text)
+    return libfabric.read_command(command, _COMMAND, _OPTIONS)
 
 
-_TABLE = engine.Table(
+def _total(text: str, outcome: str, printed: str) -> Events:
+    """Read how many tests of runfabtests.sh had an outcome."""
+    count = int(printed)
+    facts: dict[str, str | int] = {f"tests_{_OUTCOMES[outcome]}": count}
+    if outcome != "Fail":
+        return (Setting(_RUNFABTESTS, facts),)
+    setting = Setting(_RUNFABTESTS, {**facts, "report": _RUNFABTESTS})
+    return (setting, Error(text)) if count else (setting,)
+
+
+_TABLE = Table(
     benchmark="fabtests",
-    statement=_statement,
+    events=_events,
     failed=_ERROR_INSIDE,
     failing="\n",  # never outside of an execution
     fits=_fits,
     cells=_cells,
     remains=_remains,
 )
-_NEWEST = engine.read_columns(
+_NEWEST = read_columns(
     ["bytes", "iters", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec"], COLUMNS
 )
+
+
+def _judge(pair: Pair) -> None:
+    """Add nothing: rows and messages say it all."""
 
 
 class FabtestsReader(PairReader):
     """Reads one stream group."""
 
-    table, newest = _TABLE, _NEWEST
+    def __init__(self) -> None:
+        super().__init__(_TABLE, _NEWEST, _judge)

@@ -1,4 +1,4 @@
-"""Reads a server and a client of libfabric's tools, whose tables are alike, on the engine of tables.
+"""Reads a server and a client of libfabric's tools, whose tables are alike, by process and pair.
 
 Both print to one log: to streams of their own, one after the other, or in steps between fabbench's markers.
 
@@ -10,25 +10,42 @@ usec/xfer is a C float. The code is the same in util/pingpong.c and fabtests/com
 import getopt
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias, cast
 
-from fabbench.benchmarks import Reading
+from fabbench.benchmarks import Reader, Reading
+from fabbench.benchmarks.commands import read_command_line
 from fabbench.benchmarks.consistency import ANYTHING, Printed, printed, product, unmeasured, warning
-from fabbench.benchmarks.engine import (
-    Cells,
-    Column,
-    Execution,
-    Layout,
-    Row,
+from fabbench.benchmarks.events import (
+    NO_FACTS,
+    Ahead,
+    Begin,
+    Error,
+    Events,
+    Fail,
+    Header,
+    RowLine,
+    Setting,
     Statement,
-    Table,
-    TableReader,
-    read_words,
+    Stop,
 )
+from fabbench.benchmarks.executions import Execution, Table, read_line, read_other_line
+from fabbench.benchmarks.mpi_transport import TransportLines
+from fabbench.benchmarks.tables import Cells, Column, Layout, Row
 from fabbench.model.compat import override
-from fabbench.model.log import NO_STREAM, Finding, Line, Marker, Record, Severity, Stream
+from fabbench.model.log import (
+    NO_STREAM,
+    Facts,
+    Finding,
+    Line,
+    Marker,
+    Point,
+    Record,
+    Severity,
+    Stream,
+)
 from fabbench.model.messages import quoted
 from fabbench.model.patterns import lazy
 
@@ -42,28 +59,39 @@ Options: TypeAlias = tuple[str, str, str]
 (``-E`` and ``-E=4000``)."""
 
 
-def read_command(text: str, program: re.Pattern[str], known: Options) -> Statement | None:
-    """Read a line that starts a program; None for a line that only names it."""
-    command = read_words(text, program)
-    said = read_arguments(*command, known) if command else None
-    return said._replace(begins=True) if said is not None else None
+def read_command(
+    text: str, program: re.Pattern[str], known: Options, case: str | None = None
+) -> Events | None:
+    """Read a line that starts a program; None for a line that only names it.
+
+    `case`: the case, if it is not named after the program.
+    """
+    command = read_command_line(text, program)
+    setting = read_arguments(*command, known) if command is not None else None
+    if setting is None:
+        return None
+    return (Begin(), setting._replace(case=case or setting.case))
 
 
-def read_arguments(program: str, words: list[str], known: Options) -> Statement | None:
+def read_arguments(program: str, words: list[str], known: Options) -> Setting | None:
     """Read the arguments of a program: its side, endpoint, size and iterations.
 
     None if they are not valid.
     """
     short, long, optional = known
-    kept = [word for word in words if not (word[:1] == "-" and word[1:2] and word[1] in optional)]
+    has_value = tuple(f"-{letter}" for letter in optional)
+    kept = [word for word in words if not (has_value and word.startswith(has_value))]
     try:
         options, operands = getopt.gnu_getopt(kept, short, long.split())
     except getopt.GetoptError:
         return None
-    given, side = dict(options), "client" if operands else "server"
+    if len(operands) > 1:
+        return None
+    given = dict(options)
+    side = "client" if operands else "server"
     facts = {"side": side, "endpoint": given.get("-e") or endpoint_of(program)}
-    said = Statement(case=program, facts=facts, size=_whole(given, "-S"), end=_whole(given, "-I"))
-    return said if len(operands) < 2 else None
+    size = _whole(given, "-S")
+    return Setting(program, facts, size=size, iterations=_whole(given, "-I"))
 
 
 def error_lines(programs: str, sources: str) -> re.Pattern[str]:
@@ -286,26 +314,33 @@ def measure(
 class Process(Execution):
     """What a process prints into a stream, or the two of a pair.
 
-    `size` and `end` are those of the command line.
+    `size` and `iterations` are those of the command line.
     """
 
     step: Marker | None = None
     stream: Stream = NO_STREAM
-    side: str = ""  # of the table that comes next, or is read; empty: unknown
-    sides: list[str] = field(
-        default_factory=list
-    )  # those that command lines and headings name: a table of each
-    section: str = ""  # of the open fi_info block
-    held: tuple[()] | tuple[str, str] = ()  # the fact of its last line, and the value
+    side: str = ""
+    """Of the table that comes next, or is read; empty: unknown."""
+    sides: list[str] = field(default_factory=list)
+    """Those that command lines and headings name: a table of each."""
+    section: str = ""
+    """Of the open fi_info block."""
+    held: tuple[()] | tuple[str, str] = ()
+    """The fact of its last line, and the value."""
 
-    def takes(self, said: Statement, side: str) -> bool:
-        """Return whether a statement is about it; if not, it is about another one in its stream."""
-        if said.case and self.record.case and said.case != self.record.case:
+    def takes(self, said: "_Said") -> bool:
+        """Return whether something is about it; if not, it is about another one in its stream."""
+        case = said.setting.case
+        if case and self.record.case and case != self.record.case:
             return False
-        due, first = self.tables < max(len(self.sides), 1), not (self.sides or self.tables)
+        side = said.side
         if side and side not in self.sides:
-            return first or (len(self.sides) == 1 and self.stream == NO_STREAM)
-        return due and not (side and said.begins) if side or said.layouts else True
+            is_first = not self.sides and not self.tables
+            return is_first or (len(self.sides) == 1 and self.stream == NO_STREAM)
+        if not side and not said.has_header:
+            return True
+        is_due = self.tables < max(len(self.sides), 1)
+        return is_due and not (side and said.begins)
 
     def expect(self, side: str) -> None:
         """Note the side of a table to come.
@@ -322,6 +357,7 @@ class Process(Execution):
 class Pair:
     """One execution of a server and a client while it is read."""
 
+    table: Table
     record: Record
     is_open: bool = False
     name: str = ""  # in fabbench's markers; empty without markers
@@ -336,8 +372,11 @@ class Pair:
         """Return the process that prints to a stream."""
         if another or stream not in self.current:
             given = {} if self.step is None else self.step.facts
-            process = Process(self.record, step=self.step, stream=stream, side=stream.side)
-            process.size, process.end = _whole(given, "size"), _whole(given, "iterations")
+            process = Process(
+                self.table, self.record, step=self.step, stream=stream, side=stream.side
+            )
+            process.size = _whole(given, "size")
+            process.iterations = _whole(given, "iterations")
             self.processes.append(process)
             self.current[stream] = process
         return self.current[stream]
@@ -356,191 +395,313 @@ class Pair:
         return next(iter(self.reported.get(fact, {})), "")
 
 
-class PairReader(TableReader):
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What one line says about a process."""
+
+    setting: Setting
+    statements: Sequence[Statement]
+    begins: bool
+
+    @property
+    def side(self) -> str:
+        """The side of the process; empty: not stated."""
+        return str(self.setting.facts.get("side", ""))
+
+    @property
+    def has_header(self) -> bool:
+        """Whether rows of a table follow."""
+        return any(isinstance(each, Header) for each in self.statements)
+
+
+class _Heading(NamedTuple):
+    """What a line states about the table below it."""
+
+    line: int = 0
+    facts: Facts = NO_FACTS
+
+
+def _new_pair(table: Table) -> Pair:
+    record = Record(benchmark=table.benchmark, case=table.case, facts={})
+    record.finished = table.finished
+    return Pair(table, record)
+
+
+class PairReader(Reader):
     """Reads the executions of one program or a family of programs."""
 
-    table: Table
-    newest: Layout
-
-    def __init__(self) -> None:
-        super().__init__(self.table)
-        self._pair = Pair(self._new({}).record)
-        self._line = Line(0, "")
-        self._heading = self._line, Statement()  # what a line above the next table states
-
-    def judge(self, pair: Pair) -> None:
-        """Add what only the whole execution shows."""
+    def __init__(self, table: Table, newest: Layout, judge: Callable[[Pair], None]) -> None:
+        """Take the tables, the columns of the newest version, and what judges a whole execution."""
+        self._table = table
+        self._newest = newest
+        self._judge = judge
+        self._pair = _new_pair(table)
+        self._transport = TransportLines()
+        self._heading = _Heading()
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
-        text, self._line = line.text, line
-        process = self.execution = self._pair.at(line.stream) if self._pair.is_open else None
-        if process is not None and process.section and self._is_information(text, process):
+        pair = self._pair
+        process = pair.at(line.stream) if pair.is_open else None
+        if process is not None and process.section and self._is_information(line.text, process):
             return ()
-        readings = super().feed(line)
-        if text.endswith("fi_info:") and self._pair.is_open:
+        readings = self._read(line, process)
+        if line.text.endswith("fi_info:") and self._pair.is_open:
             self._pair.at(line.stream).section = "fi_info"
             return readings or ()
-        if readings is None and process is not None and not process.layouts:
-            # A row without a header; or its damaged tag does not identify the stream, and it may
-            # belong to any table.
-            tables = [
-                each.layouts[0]
-                for each in self._pair.processes
-                if each.layouts and each.step == process.step
-            ]
-            if any(self._table.remains(text, layout) for layout in tables or [self.newest]):
-                process.damage(line)
-                return ()
+        if readings is None and process is not None and self._is_stray(line.text, process):
+            process.damage(line)
+            return ()
         return readings
+
+    def _read(self, line: Line, process: Process | None) -> Sequence[Reading] | None:
+        events = read_line(self._table, line, process)
+        if not events and self._transport.read(line.text):
+            events = ()
+        elif events is None and process is not None:
+            events = read_other_line(self._table, line, process)
+        if events is None or (process is None and not events):
+            return None
+        return self._assemble(events, line)
+
+    def _is_stray(self, text: str, process: Process) -> bool:
+        """Return whether a line is of a row without a header.
+
+        Or its damaged tag does not identify the stream, and it may belong to any table.
+        """
+        if process.layouts:
+            return False
+        concurrent = [each for each in self._pair.processes if each.step == process.step]
+        layouts = [each.layouts[0] for each in concurrent if each.layouts]
+        remains = self._table.remains
+        return any(remains(text, layout) for layout in layouts or [self._newest])
 
     @override
     def mark(self, marker: Marker) -> Sequence[Reading]:
-        ours = marker.kind == "begin" and marker.facts.get("benchmark") == self._table.benchmark
-        another = marker.kind == "begin" and not (ours and self._pair.name == marker.execution)
-        before = self.close() if another else ()
-        pair, facts = self._pair, marker.facts
-        if ours:
-            pair.is_open, pair.name, pair.record.case = (
-                True,
-                marker.execution,
-                pair.record.case or facts.get("program"),
-            )
-            pair.record.facts |= {name: facts[name] for name in ("together",) if name in facts}
-            pair.report(
-                "endpoint", facts.get("endpoint") or endpoint_of(facts.get("program", "")), ""
-            )
-        if ours or pair.name == marker.execution:
-            pair.step = marker if ours else None
+        facts = marker.facts
+        begins = marker.kind == "begin"
+        is_ours = begins and facts.get("benchmark") == self._table.benchmark
+        is_same = self._pair.name == marker.execution
+        before = self.close() if begins and not (is_ours and is_same) else ()
+        pair = self._pair
+        if is_ours:
+            pair.is_open = True
+            pair.name = marker.execution
+            program = facts.get("program", "")
+            pair.record.case = pair.record.case or facts.get("program")
+            if "together" in facts:
+                pair.record.facts["together"] = facts["together"]
+            pair.report("endpoint", facts.get("endpoint") or endpoint_of(program), "")
+        if is_ours or pair.name == marker.execution:
+            pair.step = marker if is_ours else None
             pair.current.clear()
         return before
 
     @override
     def close(self) -> Sequence[Reading]:
-        pair, self._pair, self._heading = (
-            self._pair,
-            Pair(self._new({}).record),
-            (self._line, Statement()),
-        )
+        pair = self._pair
+        self._pair = _new_pair(self._table)
+        self._heading = _Heading()
         if not pair.is_open:
             return ()
         record = pair.record
-        # The points of streams in the order of their lines.
-        points = [
-            each for one in pair.processes for each in zip(one.rows, self._points(one), strict=True)
-        ]
-        record.points = [
-            point
-            for _, row in sorted(points, key=lambda each: each[0].line.number)
-            for point in row
-        ]
+        record.points = _points_by_line(pair)
         record.damaged.sort()
-        self.judge(pair)
-        facts, providers = record.facts, pair.reported.get("provider", {})
-        for name, values in pair.reported.items():
-            clients = [value for value, side in values.items() if side == "client"]
-            # Addresses are as the client sees them.
-            facts[name] = (
-                (clients or [*values])[0] if name.endswith("_address") else ", ".join(values)
-            )
-        if providers:
-            facts["transport"] = "mixed" if len(providers) > 1 else pair.first("provider")
-        if len(providers) > 1:
-            used = ", ".join(
-                f"{value} ({side})" if side else value for value, side in providers.items()
-            )
-            meaning = f"The processes did not use one provider: {used}."
-            record.findings.append(
-                Finding(code="mixed-provider", severity=Severity.ERROR, meaning=meaning)
-            )
-        if len(pair.counts) == 1 and (only := pair.counts.pop()).low == only.high:
-            facts["iterations"] = only.low
+        self._judge(pair)
+        _add_reported(pair)
+        if len(pair.counts) == 1:
+            count = pair.counts.pop()
+            if count.low == count.high:
+                record.facts["iterations"] = count.low
         record.findings += unmeasured(point.size for point in record.points if not point.metrics)
         return (record,)
 
-    @override
-    def _failure(self, text: str) -> Statement:
-        return Statement(failure=text)
+    # -- what a line means
 
-    @override
-    def _apply(self, said: Statement) -> Sequence[Reading] | None:
-        stream, before = self._line.stream, list[Reading]()
-        if said.ends:
-            return self.close() or None
-        if said.above:
-            self._heading = self._line, said
-            return None
-        if said.layouts:
-            (line, above), self._heading = self._heading, (self._line, Statement())
-            # Only a side is stated from farther away.
-            if "side" in above.facts or line.number + 1 == self._line.number:
-                said = said._replace(facts={**above.facts, **said.facts})
-        side = str(said.facts.get("side", ""))
-        if (said.layouts or said.case is not None) and not self._pair.at(stream).takes(said, side):
+    def _assemble(self, events: Events, line: Line) -> Sequence[Reading] | None:
+        readings: list[Reading] = []
+        said: list[Statement] = []
+        rows: list[RowLine] = []
+        begins = False
+        for event in events:
+            match event:
+                case Stop():
+                    return self.close() or None
+                case Ahead((Setting() as heading,)):
+                    self._heading = _Heading(line.number, heading.facts)
+                    return None
+                case Begin():
+                    begins = True
+                case RowLine():
+                    rows.append(event)
+                case _:
+                    said.append(cast("Statement", event))
+        if said:
+            readings += self._add(said, line, begins=begins)
+        for row in rows:
+            readings += self._take(row, self._pair.at(line.stream))
+        return readings
+
+    def _add(self, statements: list[Statement], line: Line, *, begins: bool) -> Sequence[Reading]:
+        """Add what a line says to the process that it is about."""
+        settings = [each for each in statements if isinstance(each, Setting)]
+        others = [each for each in statements if not isinstance(each, Setting)]
+        said = _Said(settings[0] if settings else Setting(), others, begins)
+        if said.has_header:
+            said = self._below_heading(said, line)
+        before: Sequence[Reading] = ()
+        is_about_one = said.has_header or said.setting.case is not None
+        if is_about_one and not self._pair.at(line.stream).takes(said):
             if self._pair.step is None:
-                before += self.close()
-            self._pair.at(stream, another=True)
-        pair, process = self._pair, self._pair.at(stream)
-        pair.is_open, self.execution = True, process
-        process.expect(side)
-        for name, value in said.facts.items():
-            if isinstance(value, str) and name != "side":
-                pair.report(name, value, process.side)
-        numbers = {name: value for name, value in said.facts.items() if isinstance(value, int)}
-        program = f"The {process.side}" if process.side else self._table.program or pair.record.case
-        failure = f"{program or 'The program'} said: {quoted(said.failure)}" if said.failure else ""
-        if _TIMED_OUT.fullmatch(said.failure):
-            pair.record.timed_out, failure = pair.record.timed_out or failure, ""
-        readings = super()._apply(said._replace(begins=False, facts=numbers, failure=failure))
-        return [*before, *(readings or ())]
+                before = self.close()
+            self._pair.at(line.stream, another=True)
+        process = self._pair.at(line.stream)
+        self._pair.is_open = True
+        process.expect(said.side)
+        for each in said.statements:
+            if isinstance(each, Error):
+                self._add_error(each.text, process)
+            else:
+                process.add(each)
+        self._add_setting(said.setting, process)
+        return before
+
+    def _below_heading(self, said: _Said, line: Line) -> _Said:
+        """Add what the line above a table states: only a side is stated from farther away."""
+        heading = self._heading
+        self._heading = _Heading()
+        is_adjacent = heading.line + 1 == line.number
+        if "side" not in heading.facts and not is_adjacent:
+            return said
+        facts = {**heading.facts, **said.setting.facts}
+        return replace(said, setting=said.setting._replace(facts=facts))
+
+    def _add_setting(self, setting: Setting, process: Process) -> None:
+        """Add settings: what a process reports about itself is kept by its side."""
+        numbers: dict[str, str | int] = {}
+        for name, value in setting.facts.items():
+            if isinstance(value, int):
+                numbers[name] = value
+            elif name != "side":
+                self._pair.report(name, value, process.side)
+        process.add(setting._replace(facts=numbers))
+
+    def _add_error(self, text: str, process: Process) -> None:
+        record = self._pair.record
+        program = self._table.program or record.case or "The program"
+        if process.side:
+            program = f"The {process.side}"
+        sentence = f"{program} said: {quoted(text)}"
+        if _TIMED_OUT.fullmatch(text):
+            record.timed_out = record.timed_out or sentence
+        else:
+            process.add(Fail(sentence))
+
+    # -- blocks of fi_info
 
     def _is_information(self, text: str, process: Process) -> bool:
+        """Read a line of a block of fi_info; return whether it is one."""
         if process.held:  # its line was complete
             self._pair.report(*process.held, process.side)
         process.held = ()
-        if (match := _SECTION.fullmatch(text)) is not None:
-            process.section = match[1]
-        elif (match := _INFO_LINE.fullmatch(text)) is not None:
-            fact, pattern = _INFO_FACTS.get((process.section, match[1]), ("", "(?!)"))
-            found = re.fullmatch(pattern, match[2])
-            value = found[1].lower() if found and fact == "endpoint" else found[1] if found else ""
-            process.held = (
-                fact,
-                f"{value[:-2]}.{int(value[-2:])}" if value and fact == "libfabric" else value,
-            )
+        section = _SECTION.fullmatch(text)
+        information = _INFO_LINE.fullmatch(text)
+        if section is not None:
+            process.section = section[1]
+        elif information is not None:
+            process.held = _information(process.section, *information.groups())
         else:
             process.section = ""
         return bool(process.section)
 
-    @override
-    def _take(self, row: Row, execution: Execution) -> Sequence[Reading]:
-        process, program = cast("Process", execution), execution.record.case or ""
+    # -- rows
+
+    def _take(self, printed: RowLine, process: Process) -> Sequence[Point]:
+        row = process.read(printed)
+        if row is None:
+            return ()
         cells = {column.metric: cell for column, cell in zip(row.layout, row.cells, strict=True)}
-        measured = measure(cells, process.size, process.end, program)
+        program = process.record.case or ""
+        measured = measure(cells, process.size, process.iterations, program)
         if measured is None:
             process.damage(row.line)
             return ()
         if not measured.exact:
-            meaning = (
-                f"The program truncated the size to {cells['bytes']}; {measured.size} "
-                "bytes are assumed."
-            )
-            found = warning(
-                "size-truncated", meaning, "Keep the command line, with -S, in the log."
-            )
-            process.record.findings.append(found)
-        self._pair.counts.add(count_range(cells["count"], process.end))
+            process.record.findings.append(_truncated_size(cells["bytes"], measured.size))
+        self._pair.counts.add(count_range(cells["count"], process.iterations))
+        row = row._replace(
+            size=measured.size,
+            labels=dict(self._labels(row, process)),
+            figures={"": measured.figures},
+        )
+        return process.count(row) if process.accepts(row) else ()
+
+    def _labels(self, row: Row, process: Process) -> Iterator[tuple[str, str]]:
+        is_pingpong = "pingpong" in (row.record.case or "")
         labels = {
             "side": process.side,
             "rank": process.stream.rank,
             "endpoint": self._pair.first("endpoint"),
-            "way": "one-way" if "pingpong" in program and not self._table.case else "",
+            "way": "one-way" if is_pingpong and not self._table.case else "",
             **row.labels,
             "device": process.step.facts.get("device", "") if process.step is not None else "",
         }
-        labels = {
-            name: text for name, text in labels.items() if text and not _NO_NAME.fullmatch(text)
-        }
-        return super()._take(
-            row._replace(size=measured.size, labels=labels, figures={"": measured.figures}), process
-        )
+        for name, label in labels.items():
+            if label and not _NO_NAME.fullmatch(label):
+                yield (name, label)
+
+
+def _information(section: str, name: str, printed: str) -> tuple[str, str]:
+    """Return the fact in a line of fi_info, and its value; empty: it is not read."""
+    fact, pattern = _INFO_FACTS.get((section, name), ("", "(?!)"))
+    found = re.fullmatch(pattern, printed)
+    value = found[1] if found is not None else ""
+    if fact == "endpoint":
+        return (fact, value.lower())
+    if fact == "libfabric" and value:
+        major = value[:-2]
+        minor = int(value[-2:])
+        return (fact, f"{major}.{minor}")
+    return (fact, value)
+
+
+def _truncated_size(printed: str, size: int) -> Finding:
+    meaning = f"The program truncated the size to {printed}; {size} bytes are assumed."
+    advice = "Keep the command line, with -S, in the log."
+    return warning("size-truncated", meaning, advice)
+
+
+def _points_by_line(pair: Pair) -> list[Point]:
+    """Return the points of all processes in the order of their lines."""
+    points: list[tuple[int, Sequence[Point]]] = []
+    for process in pair.processes:
+        of_rows = process.checked()
+        lines = [row.line.number for row in process.rows]
+        points += zip(lines, of_rows, strict=True)
+    points.sort(key=itemgetter(0))
+    return [point for _, of_row in points for point in of_row]
+
+
+def _add_reported(pair: Pair) -> None:
+    """Add the facts that processes reported, and whether they differ in their provider."""
+    facts = pair.record.facts
+    for name, values in pair.reported.items():
+        if name.endswith("_address"):  # addresses are as the client sees them
+            clients = [value for value, side in values.items() if side == "client"]
+            facts[name] = (clients or [*values])[0]
+        else:
+            facts[name] = ", ".join(values)
+    providers = pair.reported.get("provider", {})
+    if len(providers) > 1:
+        facts["transport"] = "mixed"
+        pair.record.findings.append(_mixed(providers))
+    elif providers:
+        facts["transport"] = pair.first("provider")
+
+
+def _mixed(providers: Mapping[str, str]) -> Finding:
+    used = ", ".join(
+        f"{provider} ({side})" if side else provider for provider, side in providers.items()
+    )
+    meaning = f"The processes did not use one provider: {used}."
+    return Finding(code="mixed-provider", severity=Severity.ERROR, meaning=meaning)

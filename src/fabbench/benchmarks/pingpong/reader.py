@@ -5,13 +5,16 @@ directions added; usec/xfer is one-way.
 """
 
 import re
+from collections.abc import Iterator
 from itertools import groupby
 
 from fabbench.benchmarks.consistency import warning
-from fabbench.benchmarks.engine import Execution, Statement, Table, is_left, read_columns
+from fabbench.benchmarks.events import Ahead, Error, Events, Header, Setting, Wrong
+from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.libfabric import reader as libfabric
 from fabbench.benchmarks.libfabric.reader import COLUMNS, Pair, PairReader, Process, count_range
-from fabbench.model.compat import override
+from fabbench.benchmarks.tables import Layout, Row, is_left, read_columns
+from fabbench.model.log import Record
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size
 
@@ -20,6 +23,8 @@ _COLUMNS = {**COLUMNS, "time": COLUMNS["time"]._replace(label="time")}
 _LAYOUT = read_columns(
     ["bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec"], _COLUMNS
 )
+_HEADER = lazy(r"\s*bytes\s+#sent(?!\S)")
+"""It may be cut off."""
 _COMMAND = lazy(r"(?:^|(?<=[\s/]))(?:lt-)?(fi_pingpong)(?=\s|$)")
 _OPTIONS = ("B:P:d:p:f:e:s:I:S:m:chv6", "", "")
 _DEBUG = lazy(r"\[debug\] \S*pingpong\.c:\d+ ?: ?(.*)")
@@ -47,83 +52,112 @@ def setup_s(endpoint: str, provider: str) -> float:
     return SHARED_MEMORY_SETUP_S if provider == "shm" else USUAL_SETUP_S
 
 
-def _statement(text: str, execution: Execution | None) -> Statement | None:
-    if "#sent" in text and text.split()[:2] == ["bytes", "#sent"]:  # it may be cut off
-        return Statement(layouts=(_LAYOUT,))
+def _events(text: str, execution: Execution | None) -> Events | None:
+    if "#sent" in text and _HEADER.match(text):
+        return (Header((_LAYOUT,)),)
     if "pingpong" in text:
-        if (debug := _DEBUG.fullmatch(text)) is not None:  # only ``-v`` prints them
-            side = (
-                ("server" if "[None]" in text else "client")
-                if debug[1].lstrip().startswith("- dst_addr")
-                else ""
-            )
-            return Statement(case="pingpong", facts={"side": side})
-        if _ERROR.fullmatch(text):
-            return Statement(failure=text)
-        said = libfabric.read_command(text, _COMMAND, _OPTIONS)
-        return said._replace(case="pingpong") if said is not None else None
-    if execution is not None and text.startswith("Error at ") and _WRONG.fullmatch(text):
-        # Both sides of a step check the same data, so the network is at fault, not the command
-        # line.
-        return Statement(
-            failure=text, wrong=isinstance(execution, Process) and execution.step is not None
-        )
-    title = _SIDE_TITLE.fullmatch(text) if "erver" in text or "lient" in text else None
-    return Statement(above=True, facts={"side": title[1].lower()}) if title is not None else None
+        return _of_program(text)
+    if execution is not None and _WRONG.fullmatch(text):
+        return _wrong_data(text, execution)
+    title = _SIDE_TITLE.fullmatch(text)
+    if title is None:
+        return None
+    facts = {"side": title[1].lower()}
+    return (Ahead((Setting(facts=facts),)),)
+
+
+def _of_program(text: str) -> Events | None:
+    """Read a line with the name of the program."""
+    debug = _DEBUG.fullmatch(text)
+    if debug is not None:  # only ``-v`` prints them
+        side = ""
+        if debug[1].lstrip().startswith("- dst_addr"):
+            side = "server" if "[None]" in text else "client"
+        return (Setting("pingpong", {"side": side}),)
+    if _ERROR.fullmatch(text):
+        return (Error(text),)
+    return libfabric.read_command(text, _COMMAND, _OPTIONS, case="pingpong")
+
+
+def _wrong_data(text: str, execution: Execution) -> Events:
+    # Both sides of a step check the same data, so the network is at fault, not the command line.
+    is_step = isinstance(execution, Process) and execution.step is not None
+    return (Error(text), Wrong()) if is_step else (Error(text),)
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _is_acknowledged(row: Row) -> bool:
+    """Return whether as many messages were acknowledged as sent, where it says so."""
+    _, sent, acknowledged, *_ = row.cells
+    return acknowledged == f"={sent}" or not acknowledged.startswith("=")
+
+
+def _remains(text: str, layout: Layout) -> bool:
+    return text.strip() != "0" and is_left(text, layout)
 
 
 _TABLE = Table(
     benchmark="pingpong",
     program=PROGRAM,
     case="pingpong",
-    statement=_statement,
+    events=_events,
     failed=_ERROR_INSIDE,
     failing="\n",  # never outside of an execution
-    fits=lambda row: row.cells[2][0] != "=" or row.cells[2][1:] == row.cells[1],
+    fits=_is_acknowledged,
     cells=libfabric.cells,
-    remains=lambda text, layout: text.strip() != "0" and is_left(text, layout),
+    remains=_remains,
 )
+
+
+def _judge(pair: Pair) -> None:
+    """Add what only the whole execution shows: losses, and figures that include the set-up."""
+    record = pair.record
+    rows = [row for process in pair.processes for row in process.rows]
+    for row in rows:
+        _add_loss(row, record)
+    provider, _, _ = pair.first("provider").partition(";")
+    setup = setup_s(pair.first("endpoint"), provider)
+    early = [row.size for process in pair.processes for row in _early_rows(process, setup)]
+    if early:
+        sizes = ", ".join(map(format_size, dict.fromkeys(early)))
+        meaning = f"Connection set-up may be more than 1 % of the figure at {sizes}."
+        advice = "Use more iterations, or -e msg where the provider has it."
+        record.findings.append(warning("setup-time", meaning, advice))
+
+
+def _add_loss(row: Row, record: Record) -> None:
+    """Add messages that were not acknowledged, or were although not sent."""
+    _, sent, printed, *_ = row.cells
+    sign = printed[0]
+    count = printed[1:]
+    if sign == "=" or count == "0":
+        return
+    messages = f"messages of {format_size(row.size)} were"
+    if sign != "+":
+        record.failures.append(f"{count} more {messages} acknowledged than the {sent} sent.")
+        return
+    before = int(record.facts.get("unacknowledged", 0))
+    record.facts["unacknowledged"] = before + count_range(count, None).low
+    record.failures.append(f"{count} of {sent} {messages} not acknowledged.")
+
+
+def _early_rows(process: Process, setup: float) -> Iterator[Row]:
+    """Return the rows that may include the set-up: only the first one of a table can."""
+    for _, rows in groupby(process.rows, key=lambda row: row.table):
+        row = next(rows)
+        latency = row.main("latency")
+        count = count_range(row.cell("count"), process.iterations)
+        if latency is None:
+            continue
+        measured = latency.value * 2 * count.low
+        if setup > SETUP_SHARE * measured:
+            yield row
 
 
 class PingpongReader(PairReader):
     """Reads one stream group."""
 
-    table, newest = _TABLE, _LAYOUT
-
-    @override
-    def judge(self, pair: Pair) -> None:
-        record, early = pair.record, dict[int, None]()
-        setup = setup_s(pair.first("endpoint"), pair.first("provider").partition(";")[0])
-        for process in pair.processes:
-            for row in process.rows:
-                _, sent, ack, *_ = row.cells
-                if ack[0] == "=" or ack[1:] == "0":
-                    continue
-                number, messages = (
-                    count_range(ack[1:], None).low,
-                    f"messages of {format_size(row.size)} were",
-                )
-                if ack[0] == "+":
-                    record.facts["unacknowledged"] = number + int(
-                        record.facts.get("unacknowledged", 0)
-                    )
-                    record.failures.append(f"{ack[1:]} of {sent} {messages} not acknowledged.")
-                else:
-                    record.failures.append(
-                        f"{ack[1:]} more {messages} acknowledged than the {sent} sent."
-                    )
-            # Only the first row of a table can include the set-up.
-            for _, (row, *_) in groupby(process.rows, key=lambda row: row.table):
-                latency, fewest = (
-                    row.main("latency"),
-                    count_range(row.cell("count"), process.end).low,
-                )
-                if latency is not None and setup > SETUP_SHARE * latency.value * 2 * fewest:
-                    early[row.size] = None
-        if early:
-            meaning = (
-                "Connection set-up may be more than 1 % of the figure at "
-                f"{', '.join(map(format_size, early))}."
-            )
-            advice = "Use more iterations, or -e msg where the provider has it."
-            record.findings.append(warning("setup-time", meaning, advice))
+    def __init__(self) -> None:
+        super().__init__(_TABLE, _LAYOUT, _judge)
