@@ -54,11 +54,13 @@ class AgentStream:
         self.host = host
         self._words = words
         self._answers = answers
+        self._opened = False
         self._closed = False
 
     def open(self) -> None:
         """Start it. Raise MachineError."""
         self.pipe, self._batches = self.host.with_reconnect(self._open)
+        self._opened = True
 
     def again(self) -> None:
         """Prepare for another start, after the connection broke."""
@@ -83,9 +85,10 @@ class AgentStream:
             self.pipe.send(data)
 
     def close(self) -> None:
-        """End it."""
+        """End it, if it was opened: an interrupt may come before that."""
         self._closed = True
-        self.pipe.close()
+        if self._opened:
+            self.pipe.close()
 
     def _open(self) -> tuple[ProcessStream, Iterator[Sequence[str]]]:
         pipe = self.host.open(*self._words)
