@@ -285,7 +285,8 @@ class _Check:
             lost = ratio < bound * (1 - 1e-9)
         else:
             allowed = bound * each.base.value if self._gate.relative else bound
-            lost = _loss(section, each) > allowed * (1 + 1e-9)
+            rounded = (each.new.step + each.base.step) / 2
+            lost = _loss(section, each) - rounded > allowed * (1 + 1e-9)
         if not lost:
             return _Remark(compared=True)
         return self._remark(f"{self._difference(section, each)}.", breach=True, compared=True)
@@ -392,8 +393,12 @@ class _Check:
         figure = section.scale.quantity(new.value)
         end = "least" if least else "most"
         expected = f"expected at {end} {wanted}{share}"
-        text = f"{_where(section, size)} is {figure} in {self._name}; {expected}."
-        return self._remark(text, breach=True, compared=True)
+        text = f"{_where(section, size)} is {figure} in {self._name}; {expected}"
+        if beyond <= new.step / 2:
+            text += ". Its last printed digit does not tell which."
+            remark = self._remark(text, breach=self._strict, compared=True)
+            return remark._replace(undecided=True)
+        return self._remark(f"{text}.", breach=True, compared=True)
 
     def _ceiling(self, section: ComparisonSection, size: int) -> float:
         """Return the ceiling at a size. Raise RequestError if it is not known."""

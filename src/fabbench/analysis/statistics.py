@@ -98,6 +98,11 @@ class TwoSamples:
         return median(self.new.values()) - median(self.base.values())
 
     @property
+    def may_be_rounding(self) -> bool:
+        """Whether the difference may be one of last digits alone: repeats do not average it out."""
+        return abs(self.middle) <= 2 * self.rounding * (1 + 1e-6)
+
+    @property
     def everything(self) -> list[float]:
         """The figures of both sides."""
         return [*self.new.values(), *self.base.values()]
@@ -205,7 +210,8 @@ def loss_test(pairs: Pairs, limits: Mapping[int, float], level: float = LEVEL) -
     lost = {size: known[size].mirrored(limits[size]) for size in known}
     shown: list[int] = []
     if any_above(lost, _MARGIN * level):
-        shown += (size for size in lost if lost[size].exceeds(0.0, level))
+        beyond = (size for size, pair in lost.items() if not pair.may_be_rounding)
+        shown += (size for size in beyond if lost[size].exceeds(0.0, level))
 
     def excluded(size: int) -> bool:
         return known[size].exceeds(limits[size] - 2 * _EXACT, level)
@@ -282,8 +288,7 @@ def _row(pair: TwoSamples, level: float, *, differs: bool) -> RowTest:
     most = -pair.mirrored().least(level / 2)
     low = min(least, most, middle)
     high = max(least, most, middle)
-    may_be_rounding = abs(middle) <= 2 * pair.rounding * (1 + 1e-6)
-    if may_be_rounding or not differs:
+    if pair.may_be_rounding or not differs:
         low = min(low, 0.0)
         high = max(high, 0.0)
     verdict = _verdict(low, high)
