@@ -25,7 +25,7 @@ _SIGMAS_BOUND = 2.0
 """Of noise, above what a rate that does not fall and a time that grows allow."""
 _LEAST = 0.22
 """The least dip, as a logarithm of time: a factor of 1.25."""
-_LEAST_BOUND = 0.1
+_LEAST_BOUND = 0.17
 _SHARE = 0.5
 """What each size of a dip has of the mean dip at least."""
 _LEAST_NOISE = 0.01

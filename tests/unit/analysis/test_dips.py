@@ -8,7 +8,7 @@ from fabbench.analysis.dips import dip
 from tests.performance.dips import SIZES, Injected, assumed, curve
 
 
-@pytest.mark.parametrize("at", [15, 19, 23])
+@pytest.mark.parametrize("at", [19, 23])
 @pytest.mark.parametrize("width", [1, 2, 3])
 def test_a_dip_to_half_is_found_where_it_is(at: int, width: int) -> None:
     dice = random.Random(1)
