@@ -349,9 +349,10 @@ def rails_of(comparison: Comparison) -> list[RailFigures]:
         together = column.facts.get("together") == ("yes",)
         for section in comparison.sections:
             device = section.key.get(RAIL, "")
-            # Where only other columns have rails, all of theirs have this one's figure beside them.
+            # A column without rails is repeated in each rail's section: its own fields name none.
+            is_own_rail = device in column.fields[RAIL]
             is_ok = section.outcomes[index] is Outcome.OK
-            if device not in column.fields[RAIL] or not is_ok:
+            if not is_own_rail or not is_ok:
                 continue
             label = _column_words(column, section)
             for size, value in _values(section.rows, index):

@@ -207,6 +207,10 @@ class Evidence:
             self.lines[name] = line
 
     def _complaint(self, message: str, _origin: str = "", *, place: str = "") -> None:
+        """Read a warning, or an INFO line of a component that failed; `place` printed it.
+
+        A network plugin that gives up is kept as trouble.
+        """
         self.other(place + message)
         if (
             PLUGIN_FAILED.search(message)

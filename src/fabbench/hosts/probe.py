@@ -558,6 +558,7 @@ def _facts(answer: Answer) -> Iterator[tuple[str, Any]]:
         text = next((match[1] for match in matches if match[1]), "")
         if text:
             yield field, read(text)
+        # A pattern that matches without its group has an alternative for what is no error.
         elif answer.first(section) and not matches:
             answer.cannot_read(section, answer.first(section))
 

@@ -123,7 +123,8 @@ def find_jobs(login_node: LoginNode) -> tuple[Leftover, ...]:
     now = datetime.fromisoformat(done.out[0].removeprefix("now "))
     found = []
     for line in done.out[1:]:
-        number, partition, submitted, name, comment = (*line.split("|", 4), *[""] * 5)[:5]
+        columns = [*line.split("|", 4), "", "", "", ""]  # the last ones may be left out
+        number, partition, submitted, name, comment = columns[:5]
         if comment.startswith(COMMENT) or name.startswith(JOB_NAME):
             age = (
                 now - datetime.fromisoformat(submitted) if submitted[:1].isdigit() else timedelta()
