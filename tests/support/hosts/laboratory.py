@@ -39,6 +39,11 @@ def missing() -> str:
     return f"a lab of hosts needs namespaces: {done.stderr.strip()}" if done.returncode else ""
 
 
+def _has_ended(line: str) -> bool:
+    """Return whether a difference is a process that was still ending when it began."""
+    return line.startswith("- ") and " process " in line
+
+
 class Lab:
     """Hosts on two networks, and the client's side of both. Use it as a context, or call `down`."""
 
@@ -267,7 +272,8 @@ class Lab:
         lines: list[str] = []
 
         def settled() -> bool:
-            lines[:] = traces.difference(before, self.traces())
+            found = traces.difference(before, self.traces())
+            lines[:] = [line for line in found if not _has_ended(line)]
             return not lines
 
         processes.eventually(settled, seconds)
