@@ -79,6 +79,16 @@ class _Sample(NamedTuple):
     rate: float
 
 
+class _Kind(NamedTuple):
+    """What the figures of one curve share."""
+
+    labels: str
+    metric: str
+
+
+_BySize: TypeAlias = dict[int, list[_Sample]]
+
+
 def _sample(point: Point) -> _Sample | None:
     """Return the time and the rate of a row; None: it has no size, or neither of them."""
     values = dict(zip(point.metrics, point.values, strict=True))
@@ -94,11 +104,12 @@ def _sample(point: Point) -> _Sample | None:
 
 def series_of(log: Log) -> list[Curve]:
     """Return the series of a log that have a rate, the longest first."""
-    found: dict[tuple[str, str], dict[int, list[_Sample]]] = {}
+    found: dict[_Kind, _BySize] = {}
     for point in log.points:
         sample = _sample(point)
         if sample is not None:
-            by_size = found.setdefault((_words(point.labels), sample.metric), {})
+            kind = _Kind(_words(point.labels), sample.metric)
+            by_size = found.setdefault(kind, {})
             by_size.setdefault(point.size, []).append(sample)
     curves = [_curve(*kind, by_size) for kind, by_size in found.items()]
     return sorted(curves, key=lambda curve: -len(curve.sizes))

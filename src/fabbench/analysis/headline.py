@@ -90,8 +90,8 @@ def _verdicts(section: ComparisonSection) -> str:
     if len(clear) > _MAX_SPANS:
         counts = Counter(row.verdict(0) for row in rows)
         total = len(rows)
-        found = [f"{word} at {counts[word]} of {total} sizes" for word in _CLEAR if counts[word]]
-        return ", ".join(found)
+        shown = [word for word in _CLEAR if counts[word]]
+        return ", ".join(f"{word} at {counts[word]} of {total} sizes" for word in shown)
     words = [f"{span.verdict} {_sizes(span.rows, rows)}" for span in clear]
     return ", ".join(words)
 

@@ -122,7 +122,10 @@ def _header(text: str, execution: Execution | None) -> Events:
 
 
 def _heading(match: re.Match[str]) -> Setting:
-    facts: dict[str, str | int] = {name: int(match[name]) for name in _COUNTS if match[name]}
+    facts: dict[str, str | int] = {}
+    for name in _COUNTS:
+        if match[name]:
+            facts[name] = int(match[name])
     if match["each"]:
         groups, each = map(int, match.group("groups", "each"))
         facts["ranks"] = groups * each

@@ -74,9 +74,13 @@ def _by_check(checks: Iterable[Check]) -> Table:
     return Table(header=("Check", "Status", "Seen"), rows=rows)
 
 
+_HostsOf: TypeAlias = dict[Status, list[str]]
+"""Status → the hosts that have it."""
+
+
 def _by_status(names: Iterable[str], checks: Iterable[Check]) -> Table:
     """Return a row for each status of each check, with its hosts; the checks in order of names."""
-    found: dict[str, dict[Status, list[str]]] = {name: {} for name in names}
+    found: dict[str, _HostsOf] = {name: {} for name in names}
     for check in checks:
         found[check.name].setdefault(check.status, []).append(check.host)
     rows: list[tuple[str, str, str, str]] = []

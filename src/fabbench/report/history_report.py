@@ -112,12 +112,11 @@ def _sentences(history: History, series: Series) -> Iterator[str]:
         first = series.points[change.index]
         before = quantity(change.before)
         after = quantity(change.after)
+        levels = f"{_percent(change)} ({before} to {after})"
         how = "in a slow drift, shown from" if change.drift else "with"
         moment = format_time(first.created)
-        yield (
-            f"{_percent(change)} ({before} to {after}) {how} run {first.run}, {moment}. "
-            f"{_changed_with(change)}"
-        )
+        others = _changed_with(change)
+        yield f"{levels} {how} run {first.run}, {moment}. {others}"
 
 
 def _changed_with(change: LevelChange) -> str:

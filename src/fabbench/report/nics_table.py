@@ -87,10 +87,10 @@ def _share(nics: Sequence[NicTraffic], value: float | None) -> str:
 
 def _notes(traffic: Traffic) -> Iterator[str]:
     parts = [*_balances(traffic)]
-    families = traffic.families().items()
-    moved = ", ".join(f"{family} {amount(count)}" for family, count in families if count)
+    moved = {family: count for family, count in traffic.families().items() if count}
     if moved:
-        parts.append(f"EFA {moved}")
+        amounts = [f"{family} {amount(count)}" for family, count in moved.items()]
+        parts.append("EFA " + ", ".join(amounts))
     if parts:
         yield "; ".join(parts) + "."
     for nic in traffic.nics:

@@ -19,7 +19,7 @@ from tests.support.ssh_runs import argv, hosts
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 TIMES = int(os.environ.get("FABBENCH_FAULT_TIMES", "1"))
-"""How often each fault is injected: 10 for the rates of docs/accept.md."""
+"""How often each fault is injected: once, or more to measure how often a verdict is right."""
 PROGRAMS = "/run/osu"
 """Where the hosts of these tests have the OSU micro-benchmarks: each its own."""
 

@@ -1,125 +1,47 @@
-"""The reader of tables, on a made-up program: lines in, executions out.
-
-Only `TOY` and `meaning` know how a benchmark describes its table; the tests know its lines alone.
-"""
+"""Readers of tables, on a made-up program: lines in, executions out, in each way to describe a table."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from string import ascii_letters
+from typing import Any
 
 import pytest
 
 from fabbench.benchmarks import Reading, tables
 from fabbench.benchmarks.commands import read_command_line
-from fabbench.benchmarks.consistency import is_ordered, product
-from fabbench.benchmarks.events import (
-    Ahead,
-    Begin,
-    Between,
-    Command,
-    End,
-    Events,
-    Fail,
-    Header,
-    Note,
-    Setting,
-    Stop,
-    Wrong,
-)
-from fabbench.benchmarks.executions import Assembler, Execution, Table
+from fabbench.benchmarks.consistency import is_ordered
+from fabbench.benchmarks.engine import Note
 from fabbench.benchmarks.tables import Column, Row
 from fabbench.model.log import Line, Point, Record, Stream, begin_marker, end_marker, read_marker
+from tests.support.toy_tables import DIALECTS, KNOWN, Dialect
 
-KNOWN = {
-    "size": tables.SIZE,
-    r"time\(us\)": Column("time", 1e-6),
-    r"(min|mean|max)\(us\)": Column("time", 1e-6, "{}"),
-    r"rate\(mb/s\)": Column("bandwidth", 1e6),
-    "volume": Column("size", cell=r"\d+", units=(("B", 1), ("KB", 1024))),
-    "check": tables.CHECK,
-    "errors": Column("check", cell=r"\d\.\d\d"),
-    "type": Column(label="dtype", cell="[a-z]+"),
-    "x": Column(label="x", cell="[a-z]+"),
-    "note": Column("note", cell=r"\d+"),
-}
-HEADER = ("size", "volume", "time(us)", "min(us)", "type", "x")
+_DIALECT: ContextVar[Dialect] = ContextVar("dialect")
 
 
-def meaning(text: str, execution: Execution | None) -> Events | None:  # noqa: C901, PLR0911, PLR0912
-    """Return what a line of the made-up program means."""
-    words = text.split()
-    match words:
-        case ["$", "toy", *options]:
-            settings = dict(each.split("=") for each in options)
-            end = settings.pop("end", None)
-            if end is None:
-                return (Ahead((Setting(facts=settings),)),)
-            return (Command(last_size=int(end), facts=settings),)
-        case ["#", "toy", case]:
-            return (Begin(), Setting(case=case))
-        case ["#", "best", name, _]:
-            best = (Column(cell=f"# best {name}"), Column("time", 1.0))
-            return (Begin(), Setting(case=name), Header((best,), is_row=True))
-        case ["#", "server", name]:
-            return (Between((Setting(facts={"server": name}),)),)
-        case ["#", "next"]:
-            return (Ahead(()), Stop())
-        case ["#", "end"]:
-            return (Stop(), Setting())
-        case ["#", "size", number]:
-            return (Setting(size=int(number)),)
-        case ["#", "ends", "at", number]:
-            return (Setting(last_size=int(number)),)
-        case ["#", "label", label]:
-            name, _, value = label.partition("=")
-            return (Setting(labels={name: value}),)
-        case ["#", "title", title]:
-            return (Setting(title=title),)
-        case ["#", "keep", kind]:
-            return (Note(kind, line=text),)
-        case ["#", "wrong", count]:
-            return (Wrong(int(count)),)
-        case ["#", "done"]:
-            return (End(),)
-        case ["#", "maybe", "done"]:
-            return (End(None),)
-        case ["#", "failed:", *why]:
-            return (Fail(" ".join(why)),)
-        case ["#", *_] if execution is not None:
-            return ()
-        case [first, *_] if first in HEADER:
-            layout = tables.read_columns(words, KNOWN)
-            whole = (layout, layout[:-1]) if words[-1] == "note" else (layout,)
-            return (Header(whole), *tables.unknown_columns(layout, text))
-    return None
+@pytest.fixture(autouse=True, params=DIALECTS, ids=lambda dialect: dialect.name)
+def dialect(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Describe the table in each way."""
+    before = _DIALECT.set(request.param)
+    yield
+    _DIALECT.reset(before)
 
 
-def product_fits(row: Row) -> bool:
-    """Return whether the rate is that of the time."""
-    time, rate = row.main("time"), row.main("bandwidth")
-    if time is None or rate is None:
-        return True
-    low, high = product(time, rate)
-    return low <= row.size <= high
+def speaks() -> Dialect:
+    """Return the way in which this test describes the table."""
+    return _DIALECT.get()
 
 
-TOY = Table(
-    benchmark="toy",
-    program="toy",
-    events=meaning,
-    failed=re.compile(r".*[Ee]rror: .*"),
-    failing="toy",
-    fits=product_fits,
-    finished=False,
-)
+def toy(**changes: Any) -> Any:
+    """Return the table of the made-up program, with changes."""
+    return speaks().toy(**changes)
 
 
 class Reader:
     """What a table makes of lines: the readings of each line, and all of them."""
 
-    def __init__(self, table: Table = TOY) -> None:
-        self.reader = Assembler(table)
+    def __init__(self, table: Any = None) -> None:
+        self.reader = speaks().reader(table or toy())
         self.readings: list[Reading] = []
         self.number = 0
 
@@ -140,7 +62,7 @@ class Reader:
         return [each for each in self.readings if isinstance(each, Record)]
 
 
-def executions(*lines: str, table: Table = TOY) -> list[Record]:
+def executions(*lines: str, table: Any = None) -> list[Record]:
     """Return the executions in a text."""
     reader = Reader(table)
     for line in lines:
@@ -148,7 +70,7 @@ def executions(*lines: str, table: Table = TOY) -> list[Record]:
     return reader.close()
 
 
-def execution(*lines: str, table: Table = TOY) -> Record:
+def execution(*lines: str, table: Any = None) -> Record:
     """Return the only execution in a text."""
     (record,) = executions(*lines, table=table)
     return record
@@ -196,10 +118,10 @@ def test_each_row_is_returned_when_it_comes() -> None:
 
 
 def test_a_table_that_is_settled_returns_its_rows_at_the_end() -> None:
-    def settle(found: Execution) -> list[Row]:
+    def settle(found: Any) -> Any:
         return found.kept(lambda row: row if row.size != 2048 else None)
 
-    reader = Reader(replace(TOY, settle=settle))
+    reader = Reader(toy(settle=settle))
     lines = (*START, *rows(1024, 2048, 4096))
     assert [reader.line(each) for each in lines] == [()] * 5
     (record,) = reader.close()
@@ -222,11 +144,11 @@ def test_the_closing_line(last: str, finished: bool | None) -> None:
 
 
 def test_a_program_without_a_closing_line() -> None:
-    assert execution(*START, table=replace(TOY, finished=None)).finished is None
+    assert execution(*START, table=toy(finished=None)).finished is None
 
 
 def test_the_case_is_the_tables_unless_a_line_names_it() -> None:
-    table = replace(TOY, case="usual")
+    table = toy(case="usual")
     assert execution(NAMES, "# failed: x", table=table).case == "usual"
     assert execution(TITLE, table=table).case == "copy"
 
@@ -266,16 +188,11 @@ def test_statistics_are_points_of_their_own() -> None:
 
 
 def test_a_statistic_may_be_another_label() -> None:
-    table = replace(TOY, events=lambda _, __: None)
     layout = (tables.SIZE, Column("bandwidth", 1e9, "rank=0->1"))
-    named = replace(table, events=lambda text, _: stated(text, layout))
+    named = toy(says=lambda text, _: speaks().stated(text, layout))
     assert execution("begin", "8 1.00", table=named).points == [
         Point(8, {"rank": "0->1"}, ("bandwidth",), (1e9,))
     ]
-
-
-def stated(text: str, *layouts: tables.Layout) -> Events | None:
-    return (Begin(), Header(layouts)) if text == "begin" else None
 
 
 def test_a_label_may_be_a_column() -> None:
@@ -335,10 +252,10 @@ def test_a_figure_is_read_as_exactly_as_it_is_printed() -> None:
 
 def test_cells_may_stand_without_a_blank_between() -> None:
     layout = (tables.SIZE, Column(label="x", cell="[a-z]+", joined=True))
-    table = replace(TOY, events=lambda text, _: stated(text, layout))
+    table = toy(says=lambda text, _: speaks().stated(text, layout))
     assert execution("begin", "8abc", table=table).damaged == []
     spread = (tables.SIZE, Column(label="x", cell="[a-z]+"))
-    table = replace(TOY, events=lambda text, _: stated(text, spread))
+    table = toy(says=lambda text, _: speaks().stated(text, spread))
     reader = Reader(table)
     assert [reader.line(each) for each in ("begin", "8abc")] == [(), None]
 
@@ -371,7 +288,7 @@ def test_a_row_is_asked_for_its_cells() -> None:
         return True
 
     lines = (TITLE, "# title first", "size time(us) min(us) note", "8 2.00 1.00 7")
-    execution(*lines, table=replace(TOY, fits=note))
+    execution(*lines, table=toy(fits=note))
     (row,) = seen
     assert (row.title, row.table, row.cell("note"), row.cell("other")) == ("first", 1, "7", "")
     figure, least = row.read("note"), row.figures["min"]["time"]
@@ -398,12 +315,12 @@ def test_labels_hold_for_the_rows_below_until_they_are_removed() -> None:
 def test_notes_know_how_many_rows_stand_above_them() -> None:
     found: list[Note] = []
 
-    def settle(read: Execution) -> list[Row]:
+    def settle(read: Any) -> Any:
         found.extend(read.notes)
         return read.rows
 
     lines = ("# keep first", NAMES, *rows(1024, 2048), "# keep last")
-    execution(TITLE, *lines, table=replace(TOY, settle=settle))
+    execution(TITLE, *lines, table=toy(settle=settle))
     assert [(each.kind, each.rows) for each in found] == [("first", 0), ("last", 2)]
 
 
@@ -413,7 +330,7 @@ def test_a_row_may_have_a_name() -> None:
         return tables.Cells(rest, name.strip()) if bar else tables.Cells(text)
 
     lines = (TITLE, "size time(us)", "put | 8 1.00", "16 1.00")
-    record = execution(*lines, table=replace(TOY, cells=cells))
+    record = execution(*lines, table=toy(cells=cells))
     assert [point.labels for point in record.points] == [{"operation": "put"}, {}]
 
 
@@ -424,7 +341,7 @@ def test_a_row_of_progress_does_not_count() -> None:
         return tables.Cells(text)
 
     lines = (*START, "..." + rows(512)[0], "...      512   5", *rows(1024))
-    record = execution(*lines, table=replace(TOY, cells=cells))
+    record = execution(*lines, table=toy(cells=cells))
     assert (sizes(record), record.damaged) == ([1024], [])
 
 
@@ -451,7 +368,7 @@ def test_a_size_out_of_order_is_damaged_where_sizes_ascend() -> None:
     record = execution(*lines)
     assert [each.line for each in record.damaged] == [4]
     assert sizes(record) == [1024, 4096, 8192]
-    any_order = execution(*lines, table=replace(TOY, ascending=False))
+    any_order = execution(*lines, table=toy(ascending=False))
     assert (any_order.damaged, sizes(any_order)) == ([], [1024, 20, 4096, 8192])
 
 
@@ -471,7 +388,7 @@ def test_the_tables_of_an_execution_are_ordered_each() -> None:
 def test_rows_without_sizes_are_not_held_to_columns() -> None:
     lines = ("time(us) x", "1.00 abc", "111111.00        b", "1.50 cc", "2.00 d", "3.00 e")
     assert execution(TITLE, *lines).damaged == []
-    sized = execution(TITLE, "# size 4", *lines, table=replace(TOY, ascending=False))
+    sized = execution(TITLE, "# size 4", *lines, table=toy(ascending=False))
     assert [each.line for each in sized.damaged] == [5]
 
 
@@ -488,30 +405,34 @@ def test_a_row_that_contradicts_itself_is_damaged() -> None:
 # ---------------------------------------------------------------- rows in two halves
 
 
-HALVES = replace(TOY, begins_row=lambda text: text.startswith("half "))
+def halves() -> Any:
+    """Return the table of a program that prints rows in two lines."""
+    return toy(begins_row=lambda text: text.startswith("half "))
+
+
 HALF = (TITLE, "x size time(us)", "half 8")
 
 
 def test_the_other_half_of_a_row_may_stand_below_other_lines() -> None:
-    record = execution(*HALF, "# something", "1.00", table=HALVES)
+    record = execution(*HALF, "# something", "1.00", table=halves())
     assert (sizes(record), record.damaged) == ([8], [])
-    record = execution(*HALF, "1.00", "half 16", "2.00", table=HALVES)
+    record = execution(*HALF, "1.00", "half 16", "2.00", table=halves())
     assert (sizes(record), record.damaged) == ([8, 16], [])
 
 
 def test_the_other_half_is_joined_once() -> None:
-    record = execution(*HALF, "1.00", "2.00", table=HALVES)
+    record = execution(*HALF, "1.00", "2.00", table=halves())
     assert [point.values for point in record.points] == [(1e-6,)]
 
 
 def test_half_a_row_is_damaged() -> None:
-    record = execution(*HALF, "half 16", "1.00", table=HALVES)
+    record = execution(*HALF, "half 16", "1.00", table=halves())
     assert (sizes(record), [each.line for each in record.damaged]) == ([16], [3])
-    assert [each.line for each in execution(*HALF, table=HALVES).damaged] == [3]
+    assert [each.line for each in execution(*HALF, table=halves()).damaged] == [3]
 
 
 def test_a_whole_row_below_half_of_one() -> None:
-    record = execution(*HALF, "whole 16 1.00", table=HALVES)
+    record = execution(*HALF, "whole 16 1.00", table=halves())
     assert (sizes(record), [each.line for each in record.damaged]) == ([16], [3])
 
 
@@ -544,7 +465,7 @@ def test_the_first_gap_in_the_sizes_of_any_table_is_told(
 def test_a_size_twice_in_one_table_is_a_gap_where_sizes_ascend() -> None:
     lines = (*START, *rows(1024, 2048, 2048, 4096))
     assert execution(*lines).incomplete
-    assert not execution(*lines, table=replace(TOY, ascending=False)).incomplete
+    assert not execution(*lines, table=toy(ascending=False)).incomplete
 
 
 def test_what_is_damaged_is_no_gap_of_its_own() -> None:
@@ -569,7 +490,7 @@ def test_a_table_without_rows_does_not_end_early() -> None:
 
 
 def test_a_settled_table_says_by_itself_what_is_missing() -> None:
-    settled = replace(TOY, settle=lambda found: found.rows)
+    settled = toy(settle=lambda found: found.rows)
     assert execution("$ toy end=4096", *START, *rows(1024), table=settled).incomplete == ""
 
 
@@ -637,12 +558,14 @@ def test_what_a_server_says_above_the_rows_is_of_the_open_execution() -> None:
     assert (first.facts, second.facts) == ({"server": "a"}, {})
 
 
-ANOTHER = replace(TOY, another=lambda found, row: found.rows[-1].size >= row.size)
+def restarting(**changes: Any) -> Any:
+    """Return the table of a program whose sizes begin again with another execution."""
+    return toy(another=lambda found, row: found.rows[-1].size >= row.size, **changes)
 
 
 def test_a_table_that_can_only_be_of_another_execution() -> None:
     lines = ("# label a=1", NAMES, *rows(1024, 2048), "# server s", "# title t", "# keep n", NAMES)
-    reader = Reader(ANOTHER)
+    reader = Reader(restarting())
     for line in (TITLE, *lines):
         reader.line(line)
     before, point = reader.line(rows(1024)[0]) or ()
@@ -658,17 +581,17 @@ def test_a_table_that_can_only_be_of_another_execution() -> None:
 def test_notes_below_the_last_row_go_on_with_another_execution() -> None:
     found: list[list[tuple[str, int]]] = []
 
-    def settle(read: Execution) -> list[Row]:
+    def settle(read: Any) -> Any:
         found.append([(each.kind, each.rows) for each in read.notes])
         return read.rows
 
     lines = ("# keep a", NAMES, *rows(1024), "# keep b", *rows(2048), "# keep c", NAMES)
-    executions(TITLE, *lines, *rows(1024), "# keep d", table=replace(ANOTHER, settle=settle))
+    executions(TITLE, *lines, *rows(1024), "# keep d", table=restarting(settle=settle))
     assert found == [[("a", 0), ("b", 1)], [("c", 0), ("d", 1)]]
 
 
 def test_more_rows_of_the_same_table_are_of_the_same_execution() -> None:
-    (record,) = executions(*START, *rows(2048, 1024), NAMES, *rows(4096), table=ANOTHER)
+    (record,) = executions(*START, *rows(2048, 1024), NAMES, *rows(4096), table=restarting())
     assert len(record.points) + len(record.damaged) == 3
 
 
@@ -770,7 +693,7 @@ def test_each_execution_has_its_own_transport() -> None:
 
 
 def test_a_benchmark_that_does_not_use_mpi() -> None:
-    record = execution(TITLE, BTL, table=replace(TOY, over_mpi=False))
+    record = execution(TITLE, BTL, table=toy(over_mpi=False))
     assert (record.facts, record.evidence) == ({}, {})
 
 
@@ -788,7 +711,7 @@ def test_a_benchmark_that_does_not_use_mpi() -> None:
     ],
 )
 def test_statistics_of_one_measurement_ascend(figures: str, ascending: bool) -> None:
-    table = replace(TOY, fits=tables.is_ascending)
+    table = toy(fits=tables.is_ascending)
     record = execution(TITLE, "size time(us) min(us) max(us)", f"8 {figures}", table=table)
     assert bool(record.points) is ascending
     assert is_ordered() is True
@@ -826,3 +749,85 @@ def test_words_of_a_command_line(line: str, found: tuple[str, list[str]] | None)
 def test_a_command_line_ends_where_its_arguments_end() -> None:
     assert read_command_line("$ toy_copy 4 ; x", PROGRAM, re.compile(";")) == ("toy_copy", ["4"])
     assert read_command_line("$ toy_copy <n> ; x", PROGRAM, re.compile(";")) is None
+
+
+# ---------------------------------------------------------------- what a benchmark need not say
+
+
+def test_a_table_of_defaults() -> None:
+    layout = (tables.SIZE, Column("time", 1e-6), Column("bandwidth", 1e6))
+    seen: list[Any] = []
+
+    def say(text: str, open_: Any) -> Any:
+        if open_ is not None and open_ not in seen:
+            seen.append(open_)
+        return speaks().stated(text, layout)
+
+    dialect = speaks()
+    table = dialect.table(benchmark="plain", **{dialect.field: say})
+    record = execution("begin", "8 1.00 99.00", "", table=table)
+    assert (record.case, record.finished, record.failures, sizes(record)) == (None, None, [], [8])
+    assert [row.title for row in seen[0].rows] == [""]
+
+
+def test_a_note_is_what_it_says() -> None:
+    assert Note("kind") == Note("kind", "", "", 0)
+
+
+def test_what_is_left_of_a_row_of_any_layout_is_damaged() -> None:
+    named = (Column(label="x", cell="[a-z]+"), tables.SIZE, Column("time"), Column("latency"))
+    plain = (tables.SIZE, Column("time"), Column("latency"), Column("cpu_time"))
+    table = toy(says=lambda text, _: speaks().stated(text, named, plain))
+    record = execution("begin", "8 1.00 2.00 3.00", "16 1.00 2.00 x", table=table)
+    assert [each.line for each in record.damaged] == [3]
+
+
+def test_names_of_columns_stand_apart() -> None:
+    assert tables.GAP.split("size  time (us) rate\tx") == ["size", "time (us)", "rate", "x"]
+
+
+def test_what_is_said_late_is_said_once() -> None:
+    lines = (*START, *rows(1024), "# check failed", *rows(2048, 4096))
+    assert execution(*lines).wrong == 1
+
+
+def test_a_command_line_does_not_end_an_execution() -> None:
+    reader = Reader()
+    reader.line(TITLE)
+    assert reader.line("$ toy a=1") is None
+
+
+def test_a_table_with_some_sizes_is_held_to_columns() -> None:
+    lines = ("size time(us) x", "0 1.00 a", "0 1.50 b", "0 2.00 c", "0 3 d", "8 2.50 e")
+    table = toy(ascending=False)
+    assert len(execution(TITLE, *lines, table=table).damaged) == 1
+
+
+ORDERED = [
+    ("min", "mean", "max"),
+    ("min-comm", "max-comm"),
+    ("p25", "p50", "p90", "p95", "p99"),
+    ("min", "median", "p99", "p99.9", "max"),
+]
+
+
+@pytest.mark.parametrize("order", ORDERED, ids=" ".join)
+def test_statistics_in_their_order(order: tuple[str, ...]) -> None:
+    """Each neighbors' swap is noticed, and so is that of the first and the last."""
+    layout = (tables.SIZE, *(Column("time", 1e-6, each) for each in order))
+    table = toy(says=lambda text, _: speaks().stated(text, layout), fits=tables.is_ascending)
+    figures = [f"{each}.00" for each in range(1, len(order) + 1)]
+    assert execution("begin", " ".join(("8", *figures)), table=table).points
+    for at in range(len(order) - 1):
+        swapped = [*figures]
+        swapped[at : at + 2] = figures[at + 1], figures[at]
+        assert not execution("begin", " ".join(("8", *swapped)), table=table).points
+
+
+def test_percentiles_are_not_held_to_the_most_of_ranks() -> None:
+    layout = tuple(Column("time", 1e-6, each) for each in ("p99", "max"))
+    table = toy(
+        says=lambda text, _: speaks().stated(text, (tables.SIZE, *layout)),
+        fits=tables.is_ascending,
+    )
+    assert execution("begin", "8 9.00 1.00", table=table).points
