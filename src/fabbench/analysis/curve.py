@@ -29,8 +29,6 @@ _SIGMAS = 3.0  # of the noise that a catalog assumes: less is no finding
 _SMALLEST_FALL = 0.15
 _RATES = ("busbw", "bandwidth")
 OF_TIME = "size/time"  # the rate of a series that has times alone
-_LEAST_APART = 1.5  # a smaller factor between placements is no finding
-_SIDES = ("out-of-place", "in-place")
 
 
 class Curve(NamedTuple):

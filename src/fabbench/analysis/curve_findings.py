@@ -1,9 +1,9 @@
 """What stands out in the curves of one log, as findings and in one line. Pure."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from fabbench.analysis.curve import OF_TIME, Curve, Fall, fall, fit, series_of
 from fabbench.analysis.dips import Dip, Noise, dip
@@ -52,8 +52,8 @@ def curve_findings(log: Log) -> Iterator[Finding]:
     curves = _judged(log)
     noise = _noise_of(log, curves)
     several = len(curves) > 1
-    fell = _deepest_fall(curves, noise)
-    dipped = _deepest_dip(curves, noise)
+    fell = _deepest(fall, curves, noise)
+    dipped = _deepest(dip, curves, noise)
     if fell is not None and not fell[1].recovers:
         yield _fall_finding(*fell, several=several)
     elif dipped is not None:
@@ -79,26 +79,34 @@ def _noise_of(log: Log, curves: Sequence[Curve]) -> Noise:
     return lambda size: assumed_noise(kinds, size)
 
 
-def _deepest_fall(curves: Sequence[Curve], noise: Noise) -> tuple[Curve, Fall] | None:
-    most = 0.0
-    deepest: tuple[Curve, Fall] | None = None
-    for curve in curves:
-        fell = fall(curve, noise)
-        if fell is not None and fell.factor > most:
-            most = fell.factor
-            deepest = curve, fell
-    return deepest
+class _Deep(Protocol):
+    """What is lower than it should be, by a factor."""
+
+    @property
+    def factor(self) -> float: ...
 
 
-def _deepest_dip(curves: Sequence[Curve], noise: Noise) -> tuple[Curve, Dip] | None:
-    most = 0.0
-    deepest: tuple[Curve, Dip] | None = None
+_DeepT = TypeVar("_DeepT", bound=_Deep)
+
+
+_Find: TypeAlias = Callable[[Curve, Noise], _DeepT | None]
+
+
+def _deepest(
+    find: _Find[_DeepT], curves: Sequence[Curve], noise: Noise
+) -> tuple[Curve, _DeepT] | None:
+    """Return the deepest of what is found in curves, with its curve."""
+    found: list[tuple[Curve, _DeepT]] = []
     for curve in curves:
-        dipped = dip(curve, noise)
-        if dipped is not None and dipped.factor > most:
-            most = dipped.factor
-            deepest = curve, dipped
-    return deepest
+        deep = find(curve, noise)
+        if deep is not None:
+            found.append((curve, deep))
+    return max(found, key=_depth, default=None)
+
+
+def _depth(found: tuple[Curve, _Deep]) -> float:
+    _, deep = found
+    return deep.factor
 
 
 def _fall_finding(curve: Curve, found: Fall, *, several: bool) -> Finding:

@@ -389,16 +389,16 @@ class _Check:
         beyond = bound - new.value if least else new.value - bound
         if beyond <= 1e-9 * bound:
             return _Remark(compared=True)
-        wanted = section.scale.quantity(bound)
         figure = section.scale.quantity(new.value)
-        end = "least" if least else "most"
-        expected = f"expected at {end} {wanted}{share}"
-        text = f"{_where(section, size)} is {figure} in {self._name}; {expected}"
+        measured = f"{_where(section, size)} is {figure} in {self._name}"
         if beyond <= new.step / 2:
-            text += ". Its last printed digit does not tell which."
-            remark = self._remark(text, breach=self._strict, compared=True)
+            why = "The limit is within half of its last printed digit, so it is undecided."
+            remark = self._remark(f"{measured}. {why}", breach=self._strict, compared=True)
             return remark._replace(undecided=True)
-        return self._remark(f"{text}.", breach=True, compared=True)
+        wanted = section.scale.quantity(bound)
+        end = "least" if least else "most"
+        text = f"{measured}; expected at {end} {wanted}{share}."
+        return self._remark(text, breach=True, compared=True)
 
     def _ceiling(self, section: ComparisonSection, size: int) -> float:
         """Return the ceiling at a size. Raise RequestError if it is not known."""

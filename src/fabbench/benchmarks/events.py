@@ -123,7 +123,6 @@ class Wrong(NamedTuple):
 Statement: TypeAlias = Union[
     "Setting",
     "Header",
-    "RowLine",
     "Half",
     "Remains",
     "Note",
@@ -148,6 +147,8 @@ class Between(NamedTuple):
     statements: Sequence[Statement]
 
 
-Event: TypeAlias = Begin | Stop | Command | Ahead | Between | Statement
+Turn: TypeAlias = Begin | Stop | Command | Ahead | Between
+"""What says which execution the lines around it are about."""
+Event: TypeAlias = Turn | RowLine | Statement
 Events: TypeAlias = Sequence[Event]
 """What one line means. Empty: a line of the program that says nothing."""

@@ -199,8 +199,6 @@ class Execution:
             case Header():
                 self.layouts = said.layouts
                 self.tables += 1
-            case RowLine():
-                self.take(said)
             case Half():
                 self._begin_row(said.line)
             case Remains():
@@ -263,11 +261,6 @@ class Execution:
         return kept
 
     # -- rows
-
-    def take(self, printed: RowLine) -> Sequence[Point]:
-        """Take a row, unless its figures contradict each other; return its points."""
-        row = self.consistent(printed)
-        return () if row is None else self.count(row)
 
     def consistent(self, printed: RowLine) -> Row | None:
         """Return a row with its figures; None if they contradict each other, or do not count."""

@@ -18,7 +18,8 @@ def error_follows(message: str, file: str) -> bool:
     """Return whether the sources return an error below a warning of a source file, everywhere.
 
     `file` is a name without directories; empty: the log does not show it. A message that is not
-    in the index, and one that only sometimes leads to an error, is none.
+    in the index, and one that only sometimes leads to an error, is none. What a macro prints counts
+    only in files that also warn themselves: any other may be of somebody's plug-in.
     """
     fates = [fate for words, fate in _candidates(message, file) if words in message]
     return bool(fates) and all(fate == "yes" for fate in fates)

@@ -120,7 +120,7 @@ def command(
             asked, how, cast("Certificate | None", line.resumed), *shown
         ).accept()
     if program := value_of(line.given, "print_cordon"):
-        lines = [cordon_command(program, *each) for each in certificate.to_cordon.items()]
+        lines = [cordon_command(program, *each) for each in certificate.bad_nodes.items()]
         terminal.write_drawn("".join(f"{line}\n" for line in lines))
     else:
         terminal.show(render_certificate, certificate, form)

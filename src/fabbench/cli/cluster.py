@@ -38,7 +38,8 @@ def check(line: CommandLine, /, **given: Any) -> Exit:
 
     All machines are checked concurrently: whether they answer, what they have (libfabric, EFA,
     GPUs, programs, limits), what differs between them, and whether they reach each other, with real
-    TCP connections on ephemeral ports. Read-only.
+    TCP connections on ephemeral ports. fabbench's agent is put below /tmp for a moment; nothing
+    else is changed.
 
     "skip" means not checked; it is not a pass. Skipped checks that need no action are only counted;
     -v lists them. The exit status is 3 if anything failed, 2 for a usage error, else 0.

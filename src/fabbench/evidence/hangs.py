@@ -1,14 +1,13 @@
 """One model of a hang: what each rank of each process group started, ended, and waits for. Pure.
 
 Its sources: PyTorch's watchdog, its heartbeat monitor and desync report (ProcessGroupNCCL.cpp, 1.12
-to 2.11), torchfrtrace, dumps of PyTorch's flight recorder, XLA's rendezvous (rendezvous.cc), and
-NCCL's RAS (2.24 to 2.30).
+to 2.11), torchfrtrace, XLA's rendezvous (rendezvous.cc), and NCCL's RAS (2.24 to 2.30).
 """
 
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fabbench.evidence.known_errors import finding
@@ -90,7 +89,9 @@ _FILTER = prefilter(sign.pattern for sign in _SIGNS)
 _MOST_DETAILS = 6
 """Lines of a report that a finding quotes."""
 _MOST_RANKS = 100_000
-"""Limit for each collection: a log may be of any length."""
+"""Ranks of a group that are kept: a log may be of any length."""
+_WRAPPED_AT = ("W", "Work")
+"""Where a page wraps a line of the watchdog: at the next capital."""
 
 
 def is_sign(text: str) -> bool:
@@ -125,7 +126,6 @@ class RankState:
 
     started: int | None = None
     """Number of the last collective that it started, in the sequence of its group."""
-    ended: int | None = None
     waits: int | None = None
     """Number of the collective in which it gave up."""
     waited_s: float | None = None
@@ -140,6 +140,10 @@ class RankState:
         """Return whether the rank is known to have started a collective."""
         known = (self.waits, self.started)
         return any(each is not None and each >= number for each in known)
+
+    def copy(self) -> "RankState":
+        """Return a state that may be changed without changing this one."""
+        return replace(self, calls=dict(self.calls))
 
 
 Ranks = dict[int, RankState]
@@ -166,19 +170,19 @@ class Hangs:
     """What XLA's threads wait for, as a sentence."""
     line: str = ""
     """The first line that shows a rank that waits."""
-    _pending: dict[int, RankState] = field(default_factory=dict)
-    """Ranks that wait, whose group is not known yet."""
+    _beats: dict[int, None] = field(default_factory=dict)
+    """Ranks whose heartbeat monitor gave up."""
+    _pending: dict[int, list[RankState]] = field(default_factory=dict)
+    """What ranks wait for in groups that are not known yet."""
     _wrapped: str = ""
     """A line of the watchdog that goes on in the next one."""
 
     def feed(self, text: str) -> None:
         """Read one line."""
-        if self._wrapped:
+        if self._wrapped and _REST.search(text):
             text = self._wrapped + text.strip()
-            self._wrapped = ""
+        self._wrapped = ""
         if not _FILTER.search(text):
-            if self.told:
-                self._told(text)
             return
         if _WATCHDOG.search(text):
             self._watchdog(text)
@@ -193,14 +197,11 @@ class Hangs:
         if not self.report:
             self.report = _RAS_ROW.search(text) is not None
 
-    def add(self, group: str, rank: int, state: RankState) -> None:
-        """Add what a dump says of a rank."""
-        self._ranks(group)[rank] = state
-
     def _watchdog(self, text: str) -> None:
         match = _WAIT.search(text)
         if match is None:
-            self._wrapped = text.rstrip()
+            begun = text.rstrip()
+            self._wrapped = begun if begun.endswith(_WRAPPED_AT) else ""
             return
         self.line = self.line or text.strip()
         number = int(match["number"] or 0)
@@ -211,7 +212,7 @@ class Hangs:
         if waited:
             state.waited_s = int(waited) / 1000
         if len(self._pending) < _MOST_RANKS:
-            self._pending[_rank(text)] = state
+            self._pending.setdefault(_rank(text), []).append(state)
 
     def _status(self, text: str, match: re.Match[str]) -> None:
         rank = _rank(text)
@@ -221,7 +222,6 @@ class Hangs:
         state = ranks.setdefault(rank, RankState())
         state.member = int(match["rank"])
         state.started = int(match["started"])
-        state.ended = int(match["ended"])
         alone = _AT_WORK.search(text)
         if alone is not None:
             self.line = self.line or text.strip()
@@ -232,15 +232,18 @@ class Hangs:
 
     def _found_group(self, rank: int, state: RankState, at: int) -> None:
         """Move what a rank waits for to its state in a group, if a line says so of its number."""
-        pending = self._pending.get(rank)
-        if pending is not None and pending.waits in {at, 0}:
-            _merge(state, pending)
-            del self._pending[rank]
+        pending = self._pending.get(rank, [])
+        for each in pending:
+            if each.waits in {at, 0}:
+                _merge(state, each)
+                pending.remove(each)
+                return
 
     def _heartbeat(self, text: str, match: re.Match[str]) -> None:
         self.line = self.line or text.strip()
         stuck_s = int(match["stuck"] or 0)
         self.stuck_s = max(self.stuck_s, stuck_s)
+        self._beats[_rank(text)] = None
         ranks = self._ranks(match["group"])
         state = ranks.setdefault(_rank(text), RankState())
         if match["queued"]:
@@ -277,6 +280,8 @@ class Hangs:
 
     def findings(self) -> Iterator[Finding]:
         """Yield who waits for whom, then reports."""
+        if not self.is_shown():
+            return
         groups = self._complete()
         reports = list(self._reports())
         if self.laggards:
@@ -284,7 +289,7 @@ class Hangs:
         waiting = [name for name, ranks in groups.items() if _waiting(ranks)]
         if waiting:
             yield self._timeout(groups, waiting)
-        elif self.stuck_s or _queues(groups):
+        elif self._beats:
             yield self._no_heartbeat(groups)
         if self.rendezvous:
             yield finding("ranks-missing", self.line, said=self.rendezvous)
@@ -294,19 +299,19 @@ class Hangs:
     def _complete(self) -> Mapping[str, Ranks]:
         """Return the groups with the ranks whose group no line names: the only one, else `""`."""
         known = self.job or self.groups
-        groups = {name: dict(ranks) for name, ranks in known.items()}
-        if self._pending:
-            unnamed = next(iter(groups)) if len(groups) == 1 else ""
-            ranks = groups.setdefault(unnamed, {})
-            for rank, state in self._pending.items():
+        groups = {name: _copied(ranks) for name, ranks in known.items()}
+        unnamed = next(iter(groups)) if len(groups) == 1 else ""
+        for rank, pending in self._pending.items():
+            for state in pending:
+                ranks = groups.setdefault(unnamed, {})
                 _merge(ranks.setdefault(rank, RankState()), state)
         return groups
 
     def _timeout(self, groups: Mapping[str, Ranks], waiting: Sequence[str]) -> Finding:
         sentences = [each for name in waiting for each in _waits(name, groups[name])]
         behind = _behind(groups[waiting[0]], self.laggards)
-        if len(waiting) > 1 and not behind.sentence:
-            behind = _CROSSED
+        if not behind.sentence:
+            behind = _crossed(groups, waiting) or behind
         return finding(
             "collective-timeout",
             self.line,
@@ -323,7 +328,7 @@ class Hangs:
             few = [rank for rank, count in queues.items() if count == fewest]
             most = max(queues.values())
             behind = f" {_named(few)} had queued {fewest} collectives, others {most}."
-        whom = _named(few).lower() if behind else _named(queues).lower()
+        whom = _named(few if behind else self._beats).lower()
         time = f" for {self.stuck_s} s" if self.stuck_s else ""
         return finding("watchdog-stuck", self.line, time=time, behind=behind, whom=whom)
 
@@ -342,7 +347,7 @@ def join(hangs: Sequence[Hangs]) -> None:
     job: dict[str, Ranks] = {}
     for each in hangs:
         for group, ranks in each.groups.items():
-            job.setdefault(group, {}).update(ranks)
+            job.setdefault(group, {}).update(_copied(ranks))
     for each in hangs:
         each.job = job
 
@@ -358,10 +363,6 @@ class Behind(NamedTuple):
     """Whom to look at."""
 
 
-_CROSSED = Behind(
-    " They wait in different process groups: the program calls them in another order on each.",
-    "the order in which these ranks call collectives",
-)
 _NOBODY_NAMED = "the ranks that are not named"
 
 
@@ -395,11 +396,45 @@ def _not_started(ranks: Ranks, number: int) -> dict[int, int]:
 def _different(calls: Mapping[int, Call]) -> Behind:
     """Return which ranks called what at one number of the sequence."""
     usual, _ = Counter(calls.values()).most_common(1)[0]
-    others = [rank for rank, call in calls.items() if call != usual]
-    odd = calls[others[0]]
-    who = _named(others)
-    sentence = f" {who} called {odd.phrase} at that number, the others {usual.phrase}: the program"
-    return Behind(f"{sentence} differs between ranks, it is not the network.", who.lower())
+    odd: dict[Call, list[int]] = {}
+    for rank, call in calls.items():
+        if call != usual:
+            odd.setdefault(call, []).append(rank)
+    each: list[str] = []
+    for call, who in odd.items():
+        each.append(f"{_named(who)} called {call.phrase}")
+    said = f" {listed(each, 3)} at that number, the others {usual.phrase}"
+    others = [rank for who in odd.values() for rank in who]
+    return Behind(
+        f"{said}: the program differs between ranks, it is not the network.",
+        _named(others).lower(),
+    )
+
+
+def _crossed(groups: Mapping[str, Ranks], waiting: Sequence[str]) -> Behind | None:
+    """Return that a rank for which one group waits waits itself in another group, if one does."""
+    for name in waiting:
+        held = _held(groups[name])
+        for other in waiting:
+            busy = [rank for rank in held if _waits_in(groups[other], rank)]
+            if busy:
+                verb = "waits" if len(busy) == 1 else "wait"
+                sentence = f" {_named(busy)}, for which {name} waits, {verb} in {other}."
+                return Behind(sentence, f"what {other} waits for")
+    return None
+
+
+def _held(ranks: Ranks) -> list[int]:
+    """Return the ranks of a group that do not wait in it."""
+    return [rank for rank, state in ranks.items() if state.waits is None]
+
+
+def _waits_in(ranks: Ranks, rank: int) -> bool:
+    return rank in ranks and ranks[rank].waits is not None
+
+
+def _copied(ranks: Ranks) -> Ranks:
+    return {rank: state.copy() for rank, state in ranks.items()}
 
 
 def _waiting(ranks: Ranks) -> list[int]:

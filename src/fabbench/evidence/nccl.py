@@ -69,6 +69,8 @@ _CHAIN = lazy(
     rf"(?!.*\bgin)\[?[\w./+-]{{1,200}}:\d{{1,6}}{_LINK}{_FUNCTION} -> [1-7]{_ERRNO}{_THREAD}\s*$"
 )
 """A call that returned an error, up to the one of the application: INFO_LOC of NCCL's debug.h."""
+_GIVES_UP = lazy(r"\b(?:Abort|Destroy)\b")
+"""A communicator that is taken down."""
 _MISSING = lazy(r"NET/Plugin ?: (?:dlerror=.*)?(?:No plugin found|Could not find)")
 _ASKED = "NCCL_NET set by environment to "
 _MOST_WARNINGS = 100
@@ -153,6 +155,8 @@ class Evidence:
         """
         self.debugging = True
         head = message[:HEAD]
+        if self.doomed and not warning:
+            self._went_on(message, head, origin)
         # 512 ranks print hundreds of thousands of these, with few distinct endings.
         if head == CHANNEL and _path(message) in self.endings:
             return
@@ -165,8 +169,6 @@ class Evidence:
             self._complaint(message, place=place)
             self._warning(message)
             self._doom(message, origin, place)
-        elif self.doomed and handler in _PROGRESS:
-            self.doomed.pop(_process(origin), None)
 
     def _warning(self, message: str) -> None:
         if message not in self.warnings and len(self.warnings) >= _MOST_WARNINGS:
@@ -181,6 +183,11 @@ class Evidence:
             return
         if error_follows(message, _file(place)):
             self.doomed.setdefault(_process(origin), message)
+
+    def _went_on(self, message: str, head: str, origin: str) -> None:
+        """Forget what a process warned of if it prints what it only prints while it goes on."""
+        if HANDLERS.get(head) in _PROGRESS and not _GIVES_UP.search(message):
+            self.doomed.pop(_process(origin), None)
 
     def other(self, text: str) -> None:
         """Read a line that no other reader knows: it may show a known error, or a variable."""
@@ -412,6 +419,6 @@ _OF: Mapping[Callable[[Evidence, str, str], None], tuple[str, ...]] = {
     Evidence._coll: tuple(text[:HEAD] for text in _COLLECTIVES),  # noqa: SLF001
 }
 _PROGRESS = frozenset({Evidence._channel, Evidence._comm, Evidence._coll, Evidence._connected})  # noqa: SLF001
-"""What reads lines that NCCL prints only while it goes on."""
+"""What reads lines that NCCL prints while it goes on, but for those of `_GIVES_UP`."""
 HANDLERS = {head: handler for handler, heads in _OF.items() for head in heads}
 """Keyed by the first `HEAD` characters, as a log of hundreds of ranks is almost all debug lines."""

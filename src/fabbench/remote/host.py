@@ -45,7 +45,7 @@ _PUT = (
     'false; }; } && sh "$1/agent" start "$@" || '
     '{ status=$?; rm -rf "$1"; exit "$status"; }; }'
 )
-_UNWRITABLE = ("no-room", "No space left", "Read-only file system", "Input/output error")
+_UNWRITABLE = ("Read-only file system", "Input/output error")
 _STARTING_S = 30.0
 _CLEANING_S = 30.0
 _GONE_S = 10.0  # How long it may take until it is known that a host no longer exists

@@ -1,7 +1,7 @@
 """The certificate of ``fabbench accept``: its values, and how it is written. Pure."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -101,6 +101,15 @@ def _new_id() -> str:
     return f"{moment}-{token_hex(3)}"
 
 
+def _first_reasons(rungs: Iterable[Mapping[str, str]]) -> Mapping[str, str]:
+    """Return what rungs name → why, each with its first reason."""
+    reasons: dict[str, str] = {}
+    for named in rungs:
+        for name, why in named.items():
+            reasons.setdefault(name, why)
+    return reasons
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
     """The answer of a ladder, and all that led to it; documented in docs/accept.md."""
@@ -126,36 +135,18 @@ class Certificate:
     @property
     def bad(self) -> Mapping[str, str]:
         """What is bad → why, each with the first reason."""
-        reasons: dict[str, str] = {}
-        for rung in reversed(self.rungs):
-            reasons.update(rung.bad)
-        return reasons
+        return _first_reasons(each.bad for each in self.rungs)
 
     @property
     def bad_nodes(self) -> Mapping[str, str]:
         """Nodes that are bad, or have a bad NIC → why."""
-        reasons: dict[str, str] = {}
-        for rung in reversed(self.rungs):
-            reasons.update(rung.nodes)
-        return reasons
+        return _first_reasons(each.nodes for each in self.rungs)
 
     @property
     def left_out(self) -> Mapping[str, str]:
         """Nodes that rungs leave out, bad or not → why."""
-        others: dict[str, str] = {}
-        for rung in reversed(self.rungs):
-            others |= rung.left_out
+        others = _first_reasons(each.left_out for each in self.rungs)
         return {**others, **self.bad_nodes}
-
-    @property
-    def to_cordon(self) -> Mapping[str, str]:
-        """Bad nodes that being out of service helps → why: no reboot mends software."""
-        return {
-            name: why
-            for rung in reversed(self.rungs)
-            if rung.fault_class is not Fault.SOFTWARE
-            for name, why in rung.nodes.items()
-        }
 
     @property
     def fault_class(self) -> Fault | None:
@@ -257,7 +248,7 @@ def _tables(certificate: Certificate) -> Iterator[Table]:
     )
     cordons: list[tuple[str, str]] = []
     for by in CORDON:
-        for node, why in certificate.to_cordon.items():
+        for node, why in certificate.bad_nodes.items():
             cordons.append((node, cordon_command(by, node, why)))
     for title, name, told in (
         ("Bad", "why", certificate.bad.items()),

@@ -212,7 +212,7 @@ def cordon_commands(diagnosis: "Diagnosis", program: str) -> Iterator[str]:
     reasons: dict[str, str] = {}
     comments: list[str] = []
     for suspect in diagnosis.suspects:
-        why = _why_no_command(suspect, len(diagnosis.nodes))
+        why = _why_no_command(suspect)
         if why:
             comments.append(f"# {_noun(suspect)} {one_line(suspect.name)}: no command; {why}")
             continue
@@ -228,11 +228,11 @@ def _noun(suspect: Suspect) -> str:
     return "path" if is_path else suspect.kind.value
 
 
-def _why_no_command(suspect: Suspect, count: int) -> str:
-    """Return why no node of a suspect is taken out of service, of so many nodes; empty: they are."""
+def _why_no_command(suspect: Suspect) -> str:
+    """Return why no node of a suspect is taken out of service; empty: they are."""
     if suspect.cannot_run:
         return "install what is missing: nothing shows that its hardware is bad"
-    if suspect.kind is SuspectKind.RAIL and len(suspect.nodes) == count:
+    if suspect.of_all:
         return "all nodes have it: look at its switch"
     if suspect.kind is SuspectKind.LINK or not suspect.nodes:
         return "its nodes are fine with others"

@@ -40,6 +40,8 @@ from fabbench.model.units import format_duration
 from fabbench.plan.build import plan
 from fabbench.plan.gates import parse_gates
 from fabbench.plan.request import RunRequest
+from fabbench.remote.host import UnwritableError
+from fabbench.remote.transport import SilentHostError
 from fabbench.report.certificate import ALL, EXITS, Certificate, RungResult, State
 from fabbench.runs.document import StoreError, read, write
 from fabbench.runs.execute import Watcher
@@ -252,9 +254,9 @@ class Acceptance:
         """Carry out one rung on the nodes that nothing speaks against."""
         if rung.absent:
             return replace(blank, state=State.NOT_APPLICABLE, why=rung.absent)
-        bad = self.certificate.left_out
+        left_out = self.certificate.left_out
         hosts = allocation.inventory.hosts
-        chosen = [at for at, host in enumerate(hosts) if host.name not in bad]
+        chosen = [at for at, host in enumerate(hosts) if host.name not in left_out]
         held = allocation.part(chosen, Event())
         try:
             self._require(rung, held)
@@ -267,8 +269,8 @@ class Acceptance:
         except (StoreError, AllocationLostError):
             raise
         except (RequestError, MachineError) as error:  # before anything was measured
-            fault = Fault.SOFTWARE if isinstance(error, MachineError) else None
-            return replace(blank, why=f"Not tested: {_with_hint(error)}", fault_class=fault)
+            why = f"Not tested: {_with_hint(error)}"
+            return replace(blank, why=why, fault_class=_fault_of(error))
 
     def _announce(self, rung: Rung) -> None:
         left_s = self._left()
@@ -278,7 +280,7 @@ class Acceptance:
         self.notify(f"[{number}/{count}] {rung.what}{until}")
 
     def _say_how_long(self, allocation: DivisibleAllocation) -> None:
-        """Notify the user of the longest time that the rungs that are left may take."""
+        """Notify the user how long the rungs that are left take if every test times out."""
         done = self.certificate.results
         present = [each for each in self._rungs if not each.absent]
         left = [each for each in present if each.name not in done]
@@ -286,10 +288,12 @@ class Acceptance:
         limit_s = min(longest_s, self._deadline - time.monotonic())
         if left:
             rungs = counted(len(left), "rung")
-            self.notify(f"{rungs} to test: at most {format_duration(limit_s)}, if all hangs.")
+            self.notify(
+                f"{rungs} to test: about {format_duration(limit_s)} if every test times out."
+            )
 
     def _longest_s(self, rung: Rung, allocation: DivisibleAllocation) -> float:
-        """Return the most seconds that a rung may take; 0 for one that cannot be measured here."""
+        """Return how many seconds a rung takes if it times out; 0: it cannot be measured here."""
         if rung.name == SOAK:
             return self.how.soak
         try:
@@ -307,10 +311,15 @@ class Acceptance:
         repeated = self._repeats(rung) > 1
         if result.state is not State.FAILED or result.nodes or repeated:
             return result
-        again = self._run_once(rung, held, blank, name="")
+        try:
+            again = self._run_once(rung, held, blank, name="")
+        except (RequestError, MachineError) as error:
+            doubts = [result.why, f"It was not repeated: {_with_hint(error)}"]
+            return judged(replace(blank, fault_class=result.fault_class), doubts=doubts)
         if again.state is State.FAILED:
             return again
-        doubt = f"It failed once, and not again: {result.why}"
+        once = "It failed once, and not again" if again.state is State.PASSED else "Before that"
+        doubt = f"{once}: {result.why}"
         return judged(replace(again, fault_class=result.fault_class), doubts=[doubt])
 
     def _run_once(
@@ -480,6 +489,13 @@ def _fewest_nodes(rung: Rung) -> int:
     if rung.alone:
         return 1
     return 4 if rung.half else 2
+
+
+def _fault_of(error: FabbenchError) -> Fault | None:
+    """Return what has to be fixed before a rung can be tested; None: nothing on the machines."""
+    if isinstance(error, SilentHostError | UnwritableError):
+        return Fault.INFRASTRUCTURE
+    return Fault.SOFTWARE if isinstance(error, MachineError) else None
 
 
 def _require_programs(need: Needs, hosts: Sequence[Host]) -> None:

@@ -29,8 +29,6 @@ _WRONG = {Outcome.CORRUPT: Fault.HARDWARE, Outcome.OFF_FABRIC: Fault.SOFTWARE}
 """Outcomes that speak against the nodes: what was measured is wrong, or is not of the fabric."""
 _BROKEN = frozenset({Outcome.FAILED, Outcome.TIMEOUT})
 """Outcomes of a program that did not come to its end."""
-_WAYS = frozenset({SuspectKind.LINK, SuspectKind.GROUP})
-"""Suspects that are no node: what is between nodes."""
 _OF_NODES = frozenset({SuspectKind.NODE, SuspectKind.NIC, SuspectKind.RAIL})
 """Suspects that are nodes, or NICs of nodes."""
 _FLOOR = 0.5
@@ -86,16 +84,13 @@ def judge_checks(checks: Sequence[Check], blank: RungResult, missing: Sentences 
 
     `missing`: sentences on programs of later rungs that nodes lack.
     """
-    failed = [each for each in reversed(checks) if each.status is Status.FAIL]
     bad: dict[str, str] = {}
     left_out: dict[str, str] = {}
     faults: dict[str, Fault] = {}
-    for each in failed:  # the first one of a node says why
-        faults[each.host] = fault_of_check(each.name)
-        bad.pop(each.host, None)
-        left_out.pop(each.host, None)
-        found = left_out if faults[each.host] is Fault.SOFTWARE else bad
-        found[each.host] = f"{each.name}: {each.seen}"
+    for host, each in _gravest_checks(checks).items():
+        faults[host] = fault_of_check(each.name)
+        found = left_out if faults[host] is Fault.SOFTWARE else bad
+        found[host] = f"{each.name}: {each.seen}"
     skipped = all(each.status is Status.SKIP for each in checks)
     doubts = [f"{name}: {why}" for name, why in left_out.items()]
     doubts += ["Nothing could be checked."] if skipped else []
@@ -104,6 +99,20 @@ def judge_checks(checks: Sequence[Check], blank: RungResult, missing: Sentences 
         fault = Fault.SOFTWARE
     result = replace(blank, bad=bad, nodes=bad, left_out=left_out, fault_class=fault)
     return judged(result, doubts=[*doubts, *missing])
+
+
+def _gravest_checks(checks: Sequence[Check]) -> Mapping[str, Check]:
+    """Return the failed check of each host whose fault is the gravest, the first of several."""
+    order = [*Fault]
+    found: dict[str, Check] = {}
+    for each in checks:
+        if each.status is not Status.FAIL:
+            continue
+        known = found.setdefault(each.host, each)
+        grave = order.index(fault_of_check(each.name))
+        if grave < order.index(fault_of_check(known.name)):
+            found[each.host] = each
+    return found
 
 
 # ---------------------------------------------------------------- without figures
@@ -309,7 +318,7 @@ def _fault_of_sweep(
     bad = [each for each in found.suspects if each.name not in software]
     if not bad:
         return Fault.SOFTWARE if software else gravest(map(_fault, _broken(stored.tests)))
-    if all(_is_between(each, found) for each in bad):
+    if all(each.is_between for each in bad):
         return Fault.INFRASTRUCTURE
     nodes = {node for each in bad for node in each.nodes}
     broken = [each for each in _broken(stored.tests) if nodes.intersection(each.nodes)]
@@ -317,18 +326,11 @@ def _fault_of_sweep(
     return Fault.INFRASTRUCTURE if faults == {Fault.INFRASTRUCTURE} else Fault.HARDWARE
 
 
-def _is_between(suspect: Suspect, found: Diagnosis) -> bool:
-    """Return whether what is bad is between nodes: a way, or the switch of a NIC of all nodes."""
-    if suspect.kind is SuspectKind.RAIL:
-        return len(suspect.nodes) == len(found.nodes)
-    return suspect.kind in _WAYS
-
-
 def _bad_nodes(found: Diagnosis) -> Mapping[str, str]:
     """Return nodes that are bad, or have a bad NIC → why."""
     bad: dict[str, str] = {}
     for suspect in found.suspects:
-        if suspect.kind in _OF_NODES and not _is_between(suspect, found):
+        if suspect.kind in _OF_NODES and not suspect.of_all:
             bad |= dict.fromkeys(suspect.nodes, suspect.evidence)
     return bad
 

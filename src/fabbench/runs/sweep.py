@@ -369,7 +369,7 @@ def _unmeasured(planned: Round, number: int) -> Iterator[TestResult]:
 
 
 def longest_s(request: SweepRequest, allocation: DivisibleAllocation) -> float:
-    """Return the seconds after which a sweep has ended even if each test takes its whole limit.
+    """Return about how many seconds a sweep takes if each test takes its whole limit.
 
     Raise FabbenchError if a node cannot measure it.
     """
@@ -377,12 +377,11 @@ def longest_s(request: SweepRequest, allocation: DivisibleAllocation) -> float:
     nodes = len(inventory.hosts)
     parts = nodes if request.mode == "single" else nodes // 2
     waves = math.ceil(parts / PARTS) if allocation.concurrent else parts
-    rounds = 1 + MAX_ROUNDS
+    screening = {"pairs": nodes - 1, "diagnose": min(SCREENING, nodes - 1)}
+    rounds = screening.get(request.mode, 1) + MAX_ROUNDS
     if request.mode == "rails":
         most_nics = max(len(host.devices) for host in inventory.hosts)
         rounds = PARTNERS["rails"] * most_nics
-    elif request.mode == "diagnose":
-        rounds = min(SCREENING, nodes - 1) + MAX_ROUNDS
     whole = _whole_plan(request, inventory)
     return rounds * waves * whole.longest_s
 

@@ -64,12 +64,19 @@ def slow_rails(fitted: Fit, confidence: float) -> Iterator[Suspect]:
     others = [rail.name for rail in rails if rail not in slow]
     sure = max(confidence, 1 - math.exp(-SURE))
     for rail in slow:
-        numbers = rail.nodes()
-        nodes = tuple(fitted.nodes[number] for number in sorted(numbers))
+        numbers = sorted(rail.nodes())
+        nodes = tuple(fitted.nodes[number] for number in numbers)
         slower = float(np.median(rail.slower_than(fastest)))
         how = _how_slow(slower, listed(others))
-        evidence = f"{rail.name} of all {len(nodes)} nodes {how}: look at its switch."
-        yield Suspect(SuspectKind.RAIL, rail.name, nodes, sure, evidence, rail.name)
+        yield Suspect(
+            kind=SuspectKind.RAIL,
+            name=rail.name,
+            nodes=nodes,
+            confidence=sure,
+            evidence=f"{rail.name} of all {len(nodes)} nodes {how}: look at its switch.",
+            rail=rail.name,
+            of_all=True,
+        )
 
 
 def _rails(fitted: Fit) -> Sequence[_Rail]:

@@ -108,6 +108,13 @@ class Suspect:
     """The NIC that a NIC or a link is of, if each was tested."""
     cannot_run: bool = False
     """Whether it is a node that cannot run the program: nothing is known of its hardware."""
+    of_all: bool = False
+    """Whether it is a NIC of all nodes that could be judged: what its ports share is bad."""
+
+    @property
+    def is_between(self) -> bool:
+        """Whether it is between nodes, so that no node is to blame."""
+        return self.of_all or self.kind in {SuspectKind.LINK, SuspectKind.GROUP}
 
 
 @dataclass(frozen=True, slots=True)

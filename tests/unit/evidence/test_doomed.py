@@ -47,3 +47,14 @@ def test_a_process_that_goes_on_is_none() -> None:
     assert read_one([warned, CHANNEL]).outcome == "observed"
     other = CHANNEL.replace("4711", "5")
     assert read_one([warned, other]).outcome == "failed"
+
+
+def test_a_channel_that_another_rank_has_printed_shows_progress_too() -> None:
+    warned = HEAD + "misc/socket.cc:9 NCCL WARN ncclSocketAccept: wrong socket state 3"
+    first = CHANNEL.replace("4711", "5")
+    assert read_one([first, warned, CHANNEL]).outcome == "observed"
+
+
+def test_taking_a_communicator_down_is_no_progress() -> None:
+    down = HEAD + "NCCL INFO comm 0x55 rank 0 nranks 2 cudaDev 0 - Abort COMPLETE"
+    assert read_one([DUPLICATE, down]).outcome == "failed"

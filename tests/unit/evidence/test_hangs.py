@@ -49,11 +49,50 @@ def test_a_rank_that_calls_something_else_at_that_number_is_named(call: str, ele
     assert f"Rank 2 called {call} of {elements} elements at that number" in meaning
 
 
-def test_ranks_that_wait_in_different_groups_are_no_network_problem() -> None:
+def test_a_rank_for_which_a_group_waits_may_wait_in_another() -> None:
     first = [watchdog(0, 4), status(0, 4, 3, at=4, group="tp")]
     second = [watchdog(1, 2), status(1, 2, 1, at=2, group="default_pg")]
-    (meaning,) = meanings(hangs(*first, *second))
-    assert "different process groups" in meaning
+    (finding,) = hangs(*first, *second).findings()
+    assert "not named" in (finding.advice or ""), "a third rank may be the one that ended"
+    both = hangs(*first, *second, status(0, 1, 1, group="default_pg"))
+    (finding,) = both.findings()
+    assert "Rank 0, for which default_pg waits, waits in tp" in finding.meaning
+
+
+def test_a_rank_may_wait_in_two_groups() -> None:
+    lines = [
+        watchdog(0, 4),
+        watchdog(0, 9),
+        status(0, 4, 3, at=4),
+        status(0, 9, 8, at=9, group="dp"),
+    ]
+    (meaning,) = meanings(hangs(*lines))
+    assert "number 4 of process group tp" in meaning
+    assert "number 9 of process group dp" in meaning
+
+
+def test_each_other_call_is_told_of_its_own_ranks() -> None:
+    same = [watchdog(rank, 4) for rank in range(3)]
+    found = hangs(*same, watchdog(3, 4, "ALLGATHER"), watchdog(4, 4, "BROADCAST"))
+    (meaning,) = meanings(found)
+    assert "Rank 3 called ALLGATHER of 8 elements, Rank 4 called BROADCAST" in meaning
+
+
+def test_a_torn_line_of_the_watchdog_swallows_no_other() -> None:
+    torn = watchdog(0, 4)[:-120]
+    assert "Work" in torn
+    found = Hangs()
+    for line in (torn[: torn.index("Work") + 4], "something else", watchdog(1, 5)):
+        found.feed(line)
+    (meaning,) = meanings(found)
+    assert meaning.startswith("Rank 1 waited")
+
+
+@pytest.mark.parametrize("more", ["", " watchdog got stuck for 480 seconds"])
+def test_a_heartbeat_without_a_queue_names_the_rank_that_printed_it(more: str) -> None:
+    line = f"[rank3]:[E] [PG 0 Rank 3] Heartbeat monitor timed out!{more}"
+    (finding,) = hangs(line).findings()
+    assert (finding.code, "rank 3" in (finding.advice or "")) == ("watchdog-stuck", True)
 
 
 def test_what_all_ranks_started_accuses_none() -> None:
@@ -95,7 +134,8 @@ def test_processes_of_one_job_know_each_other_and_only_one_that_waits_says_so() 
     other = hangs(status(1, 3, 3))
     join([one, other])
     assert "Rank 1 had not started it" in meanings(one)[0]
-    assert (one.is_shown(), other.is_shown()) == (True, False)
+    assert meanings(one) == meanings(one)
+    assert (other.is_shown(), meanings(other)) == (False, [])
 
 
 def test_a_rank_has_started_what_it_waits_in() -> None:

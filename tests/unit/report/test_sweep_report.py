@@ -112,7 +112,8 @@ def test_commands_that_take_nodes_out_are_printed() -> None:
 def test_no_node_is_taken_out_for_its_software_or_for_a_whole_rail() -> None:
     said = report(BAD).diagnosis
     missing = replace(said.suspects[0], cannot_run=True)
-    rail = Suspect(SuspectKind.RAIL, "mlx5_2", tuple(said.nodes), 1.0, "", "mlx5_2")
+    healthy = tuple(said.nodes[1:])  # one node is bad: its tests say nothing of a rail
+    rail = Suspect(SuspectKind.RAIL, "mlx5_2", healthy, 1.0, "", "mlx5_2", of_all=True)
     some = Suspect(SuspectKind.RAIL, "node-[1-2]:mlx5_2", ("node-1", "node-2"), 1.0, "", "mlx5_2")
     said = replace(said, suspects=[missing, rail, some])
     commands = list(cordon_commands(said, "kubectl"))

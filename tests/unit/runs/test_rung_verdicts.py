@@ -165,6 +165,18 @@ def test_checks_leave_nodes_out(name: str, state: State, fault: Fault) -> None:
     assert {*result.nodes, *result.left_out} == {"a"}
 
 
+def test_the_gravest_failure_of_a_node_counts() -> None:
+    checks = [
+        Check(host="a", name="libfabric", status=Status.FAIL, seen="not found"),
+        Check(host="a", name="gpus", status=Status.FAIL, seen="7 of 8"),
+        Check(host="a", name="memlock", status=Status.FAIL, seen="64 KiB"),
+    ]
+    for order in (checks, checks[::-1]):
+        result = judge_checks(order, BLANK)
+        assert (dict(result.nodes), result.left_out) == ({"a": "gpus: 7 of 8"}, {})
+        assert (result.state, result.fault_class) == (State.FAILED, Fault.HARDWARE)
+
+
 @pytest.mark.parametrize(
     ("lines", "said"),
     [

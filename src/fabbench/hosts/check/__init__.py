@@ -14,7 +14,7 @@ from fabbench.hosts.check.model import (
     Status,
     outcome,
 )
-from fabbench.hosts.check.one_host import CHECKS, FACTS
+from fabbench.hosts.check.one_host import CHECKS
 from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import Exit, Fault
 from fabbench.model.hosts import Needs
@@ -76,8 +76,8 @@ def check_hosts(
     return (*found, *among(hosts))
 
 
-_INFRASTRUCTURE = {"reachable", "answer", "connections", "disk", "files"}
-_HARDWARE = {"efa", "rdma ports", "gpus", *(fact.name for fact in FACTS)}
+_INFRASTRUCTURE = {"reachable", "answer", "connections", "files", "instance type", "zone"}
+_HARDWARE = {"efa", "rdma ports", "gpus"}
 
 
 def fault_of_check(name: str) -> Fault:
