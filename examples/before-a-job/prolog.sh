@@ -4,7 +4,7 @@
 # In slurm.conf: PrologSlurmctld=/etc/fabbench/prolog.sh. It runs as SlurmUser on the controller before each job; that
 # user needs fabbench, and ssh to the nodes. Two nodes take less than a minute. A job of which a node is drained is
 # requeued, and gets others. What is not certain, what is only installed wrongly, and what no node is to blame for
-# drains nothing and keeps no job waiting: the same nodes would be rejected for ever.
+# drains nothing and keeps no job waiting: a requeued job would get the same nodes again, and never start.
 set -u
 FABBENCH_STORE=${FABBENCH_STORE:-/var/lib/fabbench/prolog}
 export FABBENCH_STORE

@@ -338,9 +338,10 @@ def main() -> int:
     for name in LOADED_ONCE:
         import_module(name)
     within = True
-    for module in modules():
-        if asked.modules and module.name.rpartition(".")[2] not in asked.modules:
-            continue
+    known = {module.name.rpartition(".")[2]: module for module in modules()}
+    if unknown := {*asked.modules} - known.keys():
+        parser.error(f"{', '.join(sorted(unknown))} is none of {', '.join(known)}")
+    for module in map(known.__getitem__, asked.modules or known):
         begun = time.monotonic()
         score = Score(module.name)
         run(module, score, asked.sample, asked.seed)

@@ -17,24 +17,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from fabbench.benchmarks import Reader, Reading, consistency
 from fabbench.benchmarks.mpi_transport import TransportLines
 from fabbench.benchmarks.tables import (
-    CHECK,
     COUNT,
-    GAP,
-    IGNORED,
-    NUMBER,
-    SIZE,
-    UNKNOWN,
-    WORD,
     Cells,
-    Column,
     Layout,
     Row,
-    cell_patterns,
-    is_ascending,
     is_left,
-    read_columns,
     row_pattern,
-    unknown_columns,
 )
 from fabbench.model.compat import override
 from fabbench.model.log import METRICS, Damaged, Facts, Finding, Labels, Line, Marker, Point, Record
@@ -43,25 +31,6 @@ from fabbench.model.messages import LONGEST_QUOTE
 if TYPE_CHECKING:
     from fabbench.benchmarks.consistency import Printed
 
-__all__ = [
-    "CHECK",
-    "COUNT",
-    "GAP",
-    "IGNORED",
-    "NUMBER",
-    "SIZE",
-    "UNKNOWN",
-    "WORD",
-    "Cells",
-    "Column",
-    "Layout",
-    "Row",
-    "cell_patterns",
-    "is_ascending",
-    "is_left",
-    "read_columns",
-    "unknown_columns",
-]  # for benchmarks that still have a TableReader
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -429,13 +398,3 @@ def _whole_row(line: Line, cells: Cells, execution: Execution) -> Row | None:
         of.title,
         of.tables,
     )
-
-
-def read_words(
-    text: str, program: re.Pattern[str], *stop: re.Pattern[str]
-) -> tuple[str, list[str]] | None:
-    """Read a line that starts a program; None for other lines."""
-    from fabbench.benchmarks.commands import read_command_line
-
-    found = read_command_line(text, program, *stop)
-    return None if found is None else (found.program, found.words)

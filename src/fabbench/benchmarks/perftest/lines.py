@@ -15,8 +15,9 @@ from functools import cache, lru_cache
 
 import msgspec
 
+from fabbench.benchmarks.commands import CommandLine, read_command_line
 from fabbench.benchmarks.consistency import note, printed, product, warning
-from fabbench.benchmarks.engine import (
+from fabbench.benchmarks.tables import (
     COUNT,
     SIZE,
     UNKNOWN,
@@ -25,7 +26,6 @@ from fabbench.benchmarks.engine import (
     Row,
     is_ascending,
     read_columns,
-    read_words,
 )
 from fabbench.model import records
 from fabbench.model.log import Point
@@ -382,7 +382,7 @@ def read_command(text: str) -> tuple[str, str, set[str]] | None:
 
     None for a line that only names it.
     """
-    program, words = read_words(text, _PROGRAM, _STOP) or ("", ())
+    program, words = read_command_line(text, _PROGRAM, _STOP) or CommandLine("", [])
     operands, flags, rest = 0, set[str](), iter(words)
     for word in rest:
         if word.startswith("--"):

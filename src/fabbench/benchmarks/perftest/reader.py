@@ -10,9 +10,10 @@ from itertools import pairwise
 
 from fabbench.benchmarks import Reader, Reading
 from fabbench.benchmarks.consistency import UNKNOWN_TEST, unmeasured, warning
-from fabbench.benchmarks.engine import Execution, Layout, Row, Statement, Table, TableReader
+from fabbench.benchmarks.engine import Execution, Statement, Table, TableReader
 from fabbench.benchmarks.perftest import EFA_DATAGRAMS, lines
 from fabbench.benchmarks.perftest.lines import FACTS, STAGES, read_command
+from fabbench.benchmarks.tables import Layout, Row
 from fabbench.model.compat import override
 from fabbench.model.log import NO_STREAM, Line, Marker, Point, Record, Stream
 from fabbench.model.messages import LONGEST_QUOTE
