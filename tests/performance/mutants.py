@@ -329,9 +329,7 @@ def _fate(status: int) -> str:
 def main() -> int:
     """Test mutants of the named modules, or of all."""
     parser = argparse.ArgumentParser(prog="python -m tests.performance.mutants")
-    parser.add_argument(
-        "modules", nargs="*", metavar="MODULE", help="Such as engine. Default: all."
-    )
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help="Such as gates. Default: all.")
     parser.add_argument("--sample", type=int, default=50, help="Mutants of each module.")
     parser.add_argument("--seed", type=int, default=47, help="Seed that they are drawn with.")
     asked = parser.parse_args()

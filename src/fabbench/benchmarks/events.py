@@ -59,7 +59,7 @@ class Header(NamedTuple):
 
     layouts: Sequence[Layout]
     is_row: bool = False
-    """Whether the line is a row, too, of these layouts."""
+    """Whether the line is a row, too: one that is not whole is damaged."""
 
 
 class RowLine(NamedTuple):

@@ -7,9 +7,10 @@ guessed.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
+from operator import itemgetter
 from typing import assert_never
 
 from fabbench.benchmarks import Reader, Reading, consistency
@@ -109,11 +110,11 @@ def read_line(table: Table, line: Line, execution: "Execution | None") -> Events
     events = table.events(line.text, execution)
     if not events:
         return events
-    layouts = next(
-        (each.layouts for each in events if isinstance(each, Header) and each.is_row), ()
-    )
-    own = _whole_row(table, line, layouts) or _remains(table, line, layouts)
-    return events if own is None else [*events, own]
+    for event in events:
+        if isinstance(event, Header) and event.is_row:
+            row = _whole_row(table, line, event.layouts)
+            return [*events, row or Remains(line)]
+    return events
 
 
 def read_other_line(table: Table, line: Line, execution: "Execution | None") -> Events | None:
@@ -275,12 +276,16 @@ class Execution:
 
     def accepts(self, row: Row) -> bool:
         """Return whether the figures of a row are consistent; one of others is damaged."""
-        if self.table.fits(row):
+        if self.fits(row):
             return True
         self.damage(row.line)
         if all(each.code != _CONTRADICTION for each in self.record.findings):
             self.record.findings.append(_contradiction(row.line))
         return False
+
+    def fits(self, row: Row) -> bool:
+        """Return whether a row can be what the program printed for one measurement."""
+        return self.table.fits(row)
 
     def _figures_of(self, printed: RowLine) -> Row:
         size = self.size or 0
@@ -375,6 +380,16 @@ class Execution:
         if self.table.ascending:
             odd.update(consistency.out_of_order(sizes))
         return odd
+
+
+def points_by_line(executions: Iterable[Execution]) -> list[Point]:
+    """Return the points of processes that printed into one log, in the order of their lines."""
+    points: list[tuple[int, Sequence[Point]]] = []
+    for execution in executions:
+        lines = [row.line.number for row in execution.rows]
+        points += zip(lines, execution.points, strict=True)
+    points.sort(key=itemgetter(0))
+    return [point for _, of_row in points for point in of_row]
 
 
 _CONTRADICTION = "row-arithmetic"

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
 
 class ReadBenchmark(Benchmark):
-    """One whose class name begins that of its reader, in its module or the package's module `reader`; or TABLE is."""
+    """One whose module, or its package's module `reader`, has a TABLE.
+
+    Or a reader, whose name begins with that of the class.
+    """
 
     @override
     def reader(self) -> Reader:
-        from fabbench.benchmarks.engine import TableReader
-        from fabbench.benchmarks.executions import Assembler, Table
+        from fabbench.benchmarks.executions import Assembler
 
         module: Any = sys.modules[type(self).__module__]
         module = (
@@ -34,8 +36,7 @@ class ReadBenchmark(Benchmark):
         own: type[Reader] | None = getattr(module, f"{type(self).__name__}Reader", None)
         if own is not None:
             return own()
-        table = module.TABLE
-        return Assembler(table) if isinstance(table, Table) else TableReader(table)
+        return Assembler(module.TABLE)
 
 
 class RunBenchmark(ReadBenchmark):

@@ -194,7 +194,7 @@ class Row(NamedTuple):
         """Return its points: one per statistic."""
         points = []
         for stat, figures in self.figures.items():
-            own = _stat_labels(stat)
+            own = stat_labels(stat)
             labels = {**self.labels, **own} if self.labels else own
             values = tuple(each.value for each in figures.values())
             points.append(Point(self.size, labels, tuple(figures), values))
@@ -214,7 +214,8 @@ NO_LABELS: Labels = MappingProxyType({})
 
 
 @lru_cache(maxsize=256)
-def _stat_labels(stat: str) -> Labels:
+def stat_labels(stat: str) -> Labels:
+    """Return the labels of the figures of a statistic (`Column.stat`)."""
     if not stat:
         return {}
     name, _, value = stat.rpartition("=")

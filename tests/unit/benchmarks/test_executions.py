@@ -1,8 +1,7 @@
-"""Readers of tables, on a made-up program: lines in, executions out, in each way to describe a table."""
+"""Readers of tables, on a made-up program: lines in, executions out."""
 
 import re
-from collections.abc import Iterator, Sequence
-from contextvars import ContextVar
+from collections.abc import Sequence
 from string import ascii_letters
 from typing import Any
 
@@ -11,37 +10,18 @@ import pytest
 from fabbench.benchmarks import Reading, tables
 from fabbench.benchmarks.commands import read_command_line
 from fabbench.benchmarks.consistency import is_ordered
-from fabbench.benchmarks.engine import Note
+from fabbench.benchmarks.events import Note
+from fabbench.benchmarks.executions import Assembler, Table
 from fabbench.benchmarks.tables import Column, Row
 from fabbench.model.log import Line, Point, Record, Stream, begin_marker, end_marker, read_marker
-from tests.support.toy_tables import DIALECTS, KNOWN, Dialect
-
-_DIALECT: ContextVar[Dialect] = ContextVar("dialect")
-
-
-@pytest.fixture(autouse=True, params=DIALECTS, ids=lambda dialect: dialect.name)
-def dialect(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Describe the table in each way."""
-    before = _DIALECT.set(request.param)
-    yield
-    _DIALECT.reset(before)
-
-
-def speaks() -> Dialect:
-    """Return the way in which this test describes the table."""
-    return _DIALECT.get()
-
-
-def toy(**changes: Any) -> Any:
-    """Return the table of the made-up program, with changes."""
-    return speaks().toy(**changes)
+from tests.support.toy_tables import KNOWN, stated, toy
 
 
 class Reader:
     """What a table makes of lines: the readings of each line, and all of them."""
 
     def __init__(self, table: Any = None) -> None:
-        self.reader = speaks().reader(table or toy())
+        self.reader = Assembler(table or toy())
         self.readings: list[Reading] = []
         self.number = 0
 
@@ -189,7 +169,7 @@ def test_statistics_are_points_of_their_own() -> None:
 
 def test_a_statistic_may_be_another_label() -> None:
     layout = (tables.SIZE, Column("bandwidth", 1e9, "rank=0->1"))
-    named = toy(says=lambda text, _: speaks().stated(text, layout))
+    named = toy(says=lambda text, _: stated(text, layout))
     assert execution("begin", "8 1.00", table=named).points == [
         Point(8, {"rank": "0->1"}, ("bandwidth",), (1e9,))
     ]
@@ -252,10 +232,10 @@ def test_a_figure_is_read_as_exactly_as_it_is_printed() -> None:
 
 def test_cells_may_stand_without_a_blank_between() -> None:
     layout = (tables.SIZE, Column(label="x", cell="[a-z]+", joined=True))
-    table = toy(says=lambda text, _: speaks().stated(text, layout))
+    table = toy(says=lambda text, _: stated(text, layout))
     assert execution("begin", "8abc", table=table).damaged == []
     spread = (tables.SIZE, Column(label="x", cell="[a-z]+"))
-    table = toy(says=lambda text, _: speaks().stated(text, spread))
+    table = toy(says=lambda text, _: stated(text, spread))
     reader = Reader(table)
     assert [reader.line(each) for each in ("begin", "8abc")] == [(), None]
 
@@ -761,10 +741,9 @@ def test_a_table_of_defaults() -> None:
     def say(text: str, open_: Any) -> Any:
         if open_ is not None and open_ not in seen:
             seen.append(open_)
-        return speaks().stated(text, layout)
+        return stated(text, layout)
 
-    dialect = speaks()
-    table = dialect.table(benchmark="plain", **{dialect.field: say})
+    table = Table(benchmark="plain", events=say)
     record = execution("begin", "8 1.00 99.00", "", table=table)
     assert (record.case, record.finished, record.failures, sizes(record)) == (None, None, [], [8])
     assert [row.title for row in seen[0].rows] == [""]
@@ -777,7 +756,7 @@ def test_a_note_is_what_it_says() -> None:
 def test_what_is_left_of_a_row_of_any_layout_is_damaged() -> None:
     named = (Column(label="x", cell="[a-z]+"), tables.SIZE, Column("time"), Column("latency"))
     plain = (tables.SIZE, Column("time"), Column("latency"), Column("cpu_time"))
-    table = toy(says=lambda text, _: speaks().stated(text, named, plain))
+    table = toy(says=lambda text, _: stated(text, named, plain))
     record = execution("begin", "8 1.00 2.00 3.00", "16 1.00 2.00 x", table=table)
     assert [each.line for each in record.damaged] == [3]
 
@@ -815,7 +794,7 @@ ORDERED = [
 def test_statistics_in_their_order(order: tuple[str, ...]) -> None:
     """Each neighbors' swap is noticed, and so is that of the first and the last."""
     layout = (tables.SIZE, *(Column("time", 1e-6, each) for each in order))
-    table = toy(says=lambda text, _: speaks().stated(text, layout), fits=tables.is_ascending)
+    table = toy(says=lambda text, _: stated(text, layout), fits=tables.is_ascending)
     figures = [f"{each}.00" for each in range(1, len(order) + 1)]
     assert execution("begin", " ".join(("8", *figures)), table=table).points
     for at in range(len(order) - 1):
@@ -827,7 +806,7 @@ def test_statistics_in_their_order(order: tuple[str, ...]) -> None:
 def test_percentiles_are_not_held_to_the_most_of_ranks() -> None:
     layout = tuple(Column("time", 1e-6, each) for each in ("p99", "max"))
     table = toy(
-        says=lambda text, _: speaks().stated(text, (tables.SIZE, *layout)),
+        says=lambda text, _: stated(text, (tables.SIZE, *layout)),
         fits=tables.is_ascending,
     )
     assert execution("begin", "8 9.00 1.00", table=table).points

@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
 from typing import NamedTuple, TypeAlias, cast
 
 from fabbench.benchmarks import Reader, Reading
@@ -31,7 +30,13 @@ from fabbench.benchmarks.events import (
     Statement,
     Stop,
 )
-from fabbench.benchmarks.executions import Execution, Table, read_line, read_other_line
+from fabbench.benchmarks.executions import (
+    Execution,
+    Table,
+    points_by_line,
+    read_line,
+    read_other_line,
+)
 from fabbench.benchmarks.mpi_transport import TransportLines
 from fabbench.benchmarks.tables import Cells, Column, Layout, Row
 from fabbench.model.compat import override
@@ -188,7 +193,8 @@ COLUMNS: Mapping[str, Column] = {
     "gb/sec": Column("gigabits", cell=_REAL),
     "usec/xfer": Column("us", cell=_REAL),
     "mxfers/sec": Column("rate", cell=_REAL),
-}  # name in a header → column. None is read by the engine alone: `measure` does.
+}
+"""Name in a header → column. What they print is no metric by itself: `measure` returns those."""
 
 _BINARY = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
@@ -505,7 +511,9 @@ class PairReader(Reader):
         if not pair.is_open:
             return ()
         record = pair.record
-        record.points = _points_by_line(pair)
+        for process in pair.processes:
+            process.checked()
+        record.points = points_by_line(pair.processes)
         record.damaged.sort()
         self._judge(pair)
         _add_reported(pair)
@@ -669,17 +677,6 @@ def _truncated_size(printed: str, size: int) -> Finding:
     meaning = f"The program truncated the size to {printed}; {size} bytes are assumed."
     advice = "Keep the command line, with -S, in the log."
     return warning("size-truncated", meaning, advice)
-
-
-def _points_by_line(pair: Pair) -> list[Point]:
-    """Return the points of all processes in the order of their lines."""
-    points: list[tuple[int, Sequence[Point]]] = []
-    for process in pair.processes:
-        of_rows = process.checked()
-        lines = [row.line.number for row in process.rows]
-        points += zip(lines, of_rows, strict=True)
-    points.sort(key=itemgetter(0))
-    return [point for _, of_row in points for point in of_row]
 
 
 def _add_reported(pair: Pair) -> None:

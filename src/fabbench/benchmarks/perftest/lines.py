@@ -1,173 +1,26 @@
-"""The lines of perftest.
+"""The lines of perftest around its tables, and what they mean. Pure.
 
-Headers and rows of its tables, what stands around them, and its JSON as lines. Pure.
-
-The wording is from the source (perftest_parameters.c; perftest_resources.h). It prints each column
-with a fixed number of decimals (perftest_parameters.h, RESULT_FMT and REPORT_FMT since 2013): a
-number with fewer is cut off, and two numbers that lost the tab between them can be separated.
-Bandwidth is size times message rate, also for sums of two directions.
+The wording is from the source (perftest_parameters.c; perftest_resources.h).
 """
 
-import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
 
 import msgspec
 
-from fabbench.benchmarks.commands import CommandLine, read_command_line
-from fabbench.benchmarks.consistency import note, printed, product, warning
-from fabbench.benchmarks.tables import (
-    COUNT,
-    SIZE,
-    UNKNOWN,
-    Column,
-    Layout,
-    Row,
-    is_ascending,
-    read_columns,
-)
+from fabbench.benchmarks.commands import read_command_line
+from fabbench.benchmarks.consistency import note, warning
+from fabbench.benchmarks.events import End, Error, Event, Events, Header, Note, Setting, Wrong
+from fabbench.benchmarks.perftest import rows
+from fabbench.benchmarks.tables import Layout
 from fabbench.model import records
-from fabbench.model.log import Point
+from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
 
-UNITS: Mapping[str, float] = {"MiB/sec": float(1 << 20), "Gb/sec": 125e6}
-"""Unit → bytes per second: MB (until 24.04) and MiB are both 2^20 (`format_factor`)."""
-
-# No leading zero and a fixed end, so that joined numbers can be split in only one way.
-_TWO, _SIX = (rf"(?:0|[1-9]\d{{0,17}})\.\d{{{decimals}}}|-?nan|-?inf" for decimals in (2, 6))
-NEVER = Column(cell="(?!)")  # no row has such a cell
-_BANDWIDTH, _RATE = Column("bandwidth", cell=_TWO), Column("message_rate", 1e6, cell=_SIX)
-_TRIPS = "way=round-trip"
-_TIME = Column("latency", cell=_TWO, exponent=-6)
-_ITERATIONS, CPU, SL = (
-    Column("iterations", cell=COUNT),
-    Column("cpu_util", cell=_TWO),
-    Column("sl", cell=r"\d{1,3}"),
-)
-_COLUMNS: Mapping[str, Column] = {
-    "#bytes": SIZE,
-    "#sl": SL,
-    "#?iterations": _ITERATIONS,
-    **{
-        rf"bw{name}\[{unit}\]": _BANDWIDTH._replace(stat=stat, factor=factor)
-        for unit, factor in (("mi?b/sec", UNITS["MiB/sec"]), ("gb/s(?:ec)?", UNITS["Gb/sec"]))
-        for name, stat in (("average", ""), ("(peak)", "{}"), (r"port(\d)", "name=port {}"))
-    },
-    r"msgrate\[mpps\]": _RATE,
-    r"msgrateport(\d)\[mpps\]": _RATE._replace(stat="name=port {}"),
-    r"cpu_util\[%%?\]": CPU,
-    r"t_(min|max|stdev)\[usec\]": _TIME._replace(stat="{}"),
-    r"t_typical\[usec\]": _TIME._replace(stat="median"),
-    r"t_avg\[usec\]": _TIME,
-    r"t_\w+\[cycles\]|99(?:\.9)?%percentile\[cycles\]": Column("cycles", cell=_TWO),
-    r"(99(?:\.9)?)%percentile\[usec\]": _TIME._replace(stat="p{}"),
-    "tpsaverage": Column(
-        "message_rate", stat=_TRIPS, cell=_TWO
-    ),  # round trips, whatever the latency beside it
-}
-_GAP = lazy(r"(?<=\])\s*|\s{2,}|\t|(?<=#bytes)\s+|(?<=#sl)\s+|(?<=iterations)\s+")
-MARKS = lazy(
-    r"^#(?=\s)|\*\*|`|(?<!\s)\s++(?:<[-=]|←).*"
-)  # of documents: comment, bold, code, and arrow
-
-_PEAK, _AVERAGE = Column("bandwidth", 125e6, "peak"), Column("bandwidth", 125e6)
-SUMMARIES: Sequence[Layout] = (
-    (
-        Column(cell="Mean BW peak:"),
-        _PEAK,
-        Column(cell="Gb/s, Mean BW avg:"),
-        _AVERAGE,
-        Column(cell="Gb/s"),
-    ),
-    (
-        Column(cell="Total BW:"),
-        Column("bandwidth", 1e9, "direction=bi"),
-        Column(cell="GB/s", joined=True),
-    ),
-    # the only lines of scripts, of ib_write_bw and fi_rma_bw (modal-labs/multinode-training-guide,
-    # health-checks)
-)
-
-
-@lru_cache(maxsize=256)
-def read_header(text: str, *, cycles: bool) -> Sequence[Layout]:
-    """Return the layouts of the rows below a header; empty for any other line.
-
-    `cycles`: they are not usec (-C).
-    """
-    layout = [*read_columns([name for name in _GAP.split(text) if name.strip()], _COLUMNS)]
-    if layout[:1] != [SIZE] or _ITERATIONS not in layout[1:3]:
-        return ()
-    first = layout.index(_ITERATIONS) + 1
-    for at, column in enumerate(layout[first:], first):
-        if column is UNKNOWN:
-            return ((*layout[:first], NEVER),)  # it is cut off: no row below it can be read
-        metric = "cycles" if cycles and column.metric == "latency" else column.metric
-        layout[at] = column._replace(metric=metric, joined=at > first)
-    # Gb/sec below 0.1 have six decimals.
-    six = tuple(
-        each._replace(cell=_SIX) if each.factor == UNITS["Gb/sec"] else each for each in layout
-    )
-    return tuple(dict.fromkeys((tuple(layout), six)))
-
-
-def _ways(row: Row) -> Sequence[str]:
-    """Return what a latency may be.
-
-    Its product with the rate of round trips shows it, where that is printed.
-    """
-    latency, rate, stated = (
-        row.main("latency"),
-        row.figures.get(_TRIPS, {}).get("message_rate"),
-        row.labels.get("way"),
-    )
-    ways = [stated] if stated else ["one-way", "round-trip"]
-    if latency is None or rate is None or not latency.value or not rate.value:
-        return ways
-    low, high = product(latency, rate)
-    trips = {"one-way": 0.5, "round-trip": 1.0}
-    return [way for way in ways if 0.998 * low <= trips[way] <= 1.002 * high < 4 * low]
-
-
-def fits(row: Row) -> bool:
-    """Return whether the figures of a row can be those of one measurement."""
-    bandwidth, rate, peak = row.main("bandwidth"), row.main("message_rate"), row.figures.get("peak")
-    if peak and bandwidth and peak["bandwidth"].value and peak["bandwidth"].high < bandwidth.low:
-        return False
-    if (
-        row.size
-        and bandwidth
-        and rate
-        and not bandwidth.overlaps(rate.low * row.size, rate.high * row.size)
-    ):
-        return False
-    return bool(_ways(row)) and is_ascending(row)
-
-
-def points(row: Row) -> list[Point]:
-    """Return the points of a row: one for all figures with the same labels.
-
-    perftest prints zero for what it did not measure (`BW peak`), or for what is below the last
-    decimal.
-    """
-    out, ways, level = [], _ways(row), row.cell("sl")
-    for stat, figures in (
-        row.figures if not row.cell("cycles") else {"": {}, **row.figures}
-    ).items():
-        measured = {
-            metric: each.value for metric, each in figures.items() if 0 < each.value < math.inf
-        }
-        if measured or not stat:
-            name, _, value = stat.rpartition("=")
-            own = {"name": f"sl {level}"} if level else {}
-            own |= {"way": ways[0]} if "latency" in figures and len(ways) == 1 else {}
-            own |= {name or "stat": value} if stat else {}
-            out.append(
-                Point(row.size, {**row.labels, **own}, tuple(measured), tuple(measured.values()))
-            )
-    return out
-
+MARKS = lazy(r"^#(?=\s)|\*\*|`|(?<!\s)\s++(?:<[-=]|←).*")
+"""Those of documents: comment, bold, code, and arrow."""
 
 NO_SIZE = note(
     "size-unstated",
@@ -195,79 +48,8 @@ BOTH_SIDES = note(
     "Client and server printed their rows into one text: each measurement is there twice.",
 )
 
-# --out_json (since 2021) has one test, one size, and no unit. It is read by its keys: with QoS,
-# --output=bandwidth or until 2023 (no quotes) it is not valid JSON, and a truncated file can end
-# anywhere.
-_WHOLE = lazy(r'(?s)(.*?)\bresults"?\s*:\s*\{([^}]*)\}.*')
-_WORD = r'"([^"]*)"|(-?\d+(?:\.\d*)?|[A-Z]\w*)(?=\s*[,}\s]|$)'
-_PAIR = lazy(rf'"?([A-Za-z_][\w. *]{{0,40}})"?\s{{0,9}}:\s{{0,9}}(?:{_WORD})', re.ASCII)
-_JSON_COLUMNS: Mapping[str, str] = {
-    "MsgSize": "#bytes",
-    "sl": "#sl",
-    "n_iterations": "#iterations",
-    "BW_peak": "BW peak[{}]",
-    "BW_average": "BW average[{}]",
-    "MsgRate": "MsgRate[Mpps]",
-    **{key: f"{key}[usec]" for key in ("t_min", "t_max", "t_typical", "t_avg", "t_stdev")},
-    **{f"percentile_{each}": f"{each}% percentile[usec]" for each in ("99", "99.9")},
-    "tps_average": "tps average",
-}  # key in `results` → column of the table
 
-
-def from_json(json: str) -> Iterator[str]:
-    """Yield the lines of text that say the same as a whole file; none for one that is not whole."""
-    if (match := _WHOLE.fullmatch(json)) is None:
-        return
-    info, results = (
-        {key.strip(): word or number for key, word, number in _PAIR.findall(each)}
-        for each in match.groups()
-    )
-    yield info.pop("test", "")
-    yield from (f" {key.replace('_', ' ')} : {value}" for key, value in info.items() if value)
-    average = results.get("BW_average", "")
-    # Six decimals are printed for Gb/s only (REPORT_FMT_EXT_JSON).
-    six = len(average.partition(".")[2]) == 6
-    unit = (
-        "Gb/sec" if six else _unit(average, results.get("MsgRate", ""), results.get("MsgSize", ""))
-    )
-    if average or not results.keys().isdisjoint(("bw_avg", "msgRate_avg")):
-        yield f" JSON unit : {unit or 'ambiguous'}"
-    if "MsgSize" not in results:  # --output
-        yield " JSON size : unknown"
-        return
-    columns = dict[str, str]()
-    for key, name in _JSON_COLUMNS.items():
-        if key in results and (unit or not key.startswith("BW")):
-            # JSON leaves zeros out.
-            whole, _, decimals = results[key].partition(".")
-            wanted = 6 if key == "MsgRate" or (six and key.startswith("BW")) else 2
-            columns[name.format(unit)] = (
-                whole if name[0] == "#" else f"{whole}.{decimals.ljust(wanted, '0')}"
-            )
-    yield from ("-" * 20, f" {'  '.join(columns)}", f" {'  '.join(columns.values())}", "-" * 20)
-
-
-def _unit(average: str, rate: str, size: str) -> str:
-    """Return the only unit in which a bandwidth is size times message rate.
-
-    Empty: none, or not known.
-    """
-    try:
-        bandwidth, (_, low, high) = printed(average), printed(rate).times(1e6 * int(size))
-    except ValueError:
-        return ""
-    units = [unit for unit, factor in UNITS.items() if bandwidth.times(factor).overlaps(low, high)]
-    return (
-        units[0]
-        if len(units) == 1 and bandwidth.high < 2 * bandwidth.low and high < 2 * low
-        else ""
-    )
-
-
-# Kind of line → when one process prints it: a line of an earlier stage begins another run. Others:
-# at any time.
-_IN_ORDER = ("command banner json", "title", "setup address waiting", "header sum")
-STAGES = {kind: stage for stage, kinds in enumerate(_IN_ORDER) for kind in kinds.split()}
+# ---------------------------------------------------------------- their patterns
 
 _PROGRAMS = r"ib_(?:write|read|send|atomic)_(?:bw|lat)"
 
@@ -293,6 +75,7 @@ def _error_pattern(*, alone: bool) -> str:
     return "|".join(each.pattern for each in error_lines() if each.alone is alone)
 
 
+# Lines that nothing else prints.
 _ANYWHERE = (
     r"(?P<title>(?P<verb>Send|RDMA_Write|RDMA_Read|Atomic)(?:_imm)?[ "
     r"_]+(?:(?:FETCH_AND_ADD|CMP_AND_SWAP)[ _]+)?"
@@ -308,34 +91,33 @@ _ANYWHERE = (
     r"|(?P<failure>Failed status[- ](?:(?:.*) \()?(?P<status>\d{1,9})\)?: wr_id -?\d+ syndrom "
     r"(?P<syndrome>0x[0-9a-f]+)"
     rf"|{_error_pattern(alone=True)})"
-)  # lines that nothing else prints
+)
 # Too common to begin an execution.
-_INSIDE = (
+_COMMON = (
     r"|(?P<rule>-{20,})|(?P<results>(?P<of>Local|Remote) results:)"
     r"|(?P<cpu>Conflicting CPU frequency values detected: .*)"
     r"|(?:WARNING|Warning): (?P<warning>.*\S)"
     r"|(?P<wrong>.*VALIDATION: FAILED.*? - (?P<errors>\d+) error\(s\).*)"
     rf"|(?P<error>{_error_pattern(alone=False)})"
 )
-ANYWHERE, INSIDE = lazy(rf"\s*+(?:{_ANYWHERE})\s*"), lazy(rf"\s*+(?:{_ANYWHERE}{_INSIDE})\s*")
-"""A line other than a row, outside and inside of an execution.
-
-Its kind is the name of the last group.
-"""
+# A line other than a row, outside and inside of an execution. Its kind is the name of the last group.
+_OUTSIDE = lazy(rf"\s*+(?:{_ANYWHERE})\s*")
+_INSIDE = lazy(rf"\s*+(?:{_ANYWHERE}{_COMMON})\s*")
+RULE = lazy(r"\s*-{20}.*")
 
 # Nothing else prints these in this form.
-DISTINCT_SETUP = lazy(
+_DISTINCT_SETUP = lazy(
     r"(?:Device {9}|Number of qps {3}|Transport type |Connection type |Link type {7}|Mtu {13}"
     r"|CQ Moderation {3}|rdma_cm QPs\s+|Data ex\. method |ibv_wr\* API {5}): "
 )
-SETUP = lazy(
+_SETUP = lazy(
     r"(Device|Number of qps|(?:Transport|Connection|Link) type|Mtu|GID index|[TR]X depth|JSON "
     r"\w+|Using SRQ|Dual-port"
     r"|PCIe relax order|ibv_wr\* API|CQ Moderation|rdma_cm QPs|Data ex\. method|Max inline "
     r"data)\s*: ?(\S+?)"
     r"(?=\s|$|Device +:|Transport type|Using |Lock-free)"
 )
-FACTS: Mapping[str, str] = {
+_FACTS: Mapping[str, str] = {
     "Device": "device",
     "Connection type": "transport",
     "Link type": "link",
@@ -344,14 +126,16 @@ FACTS: Mapping[str, str] = {
     "GID index": "gid_index",
     "JSON unit": "unit",
     "JSON size": "size",
-}  # name in the set-up text → fact
+}
+"""Name in the set-up text → fact."""
 
-STATED = lazy(
+# They state the fact of a group's name.
+_STATED = lazy(
     r"\s*(?:Version: (?P<perftest>\d+\.\d\S*)"
     r"|(?:creating |Using |Use )?(?P<gpu>(?i:cuda|rocm|musa)) (?:Ctx|Device with ID: .*|memory "
     r"+: ON|device : \d+))\s*"
-)  # lines that state the fact of a group's name
-MEANINGS: Mapping[str, str] = {
+)
+_MEANINGS: Mapping[str, str] = {
     "4": "local protection error: the memory registration does not cover the buffer",
     "5": "flushed: the queue pair was already in error, or the other side has exited",
     "9": "remote invalid request: the other side refuses the operation or its size",
@@ -361,7 +145,164 @@ MEANINGS: Mapping[str, str] = {
         "down, loss)"
     ),
     "13": "receiver-not-ready retry counter exceeded: the other side posted no receive",
-}  # ibv_wc_status → meaning
+}
+"""ibv_wc_status → meaning."""
+
+_LARGEST = 1 << 23
+"""The last size of -a, where no message is a datagram."""
+IWARP = "iWARP"
+"""What the set-up of its devices is noted as."""
+_CONNECTED = frozenset({"RC", "UC", "XRC", "DC"})
+
+
+# ---------------------------------------------------------------- what they mean
+
+
+def read(text: str, *, is_inside: bool, cycles: bool) -> Events | None:
+    """Return what a line other than a row means; None for a line of another program.
+
+    The first event is a note of its kind, unless it only states a fact. `is_inside`: whether an
+    execution is open; `cycles`: whether its times are CPU cycles.
+    """
+    layouts = rows.read_header(text, cycles=cycles) if "#bytes" in text else ()
+    if layouts:
+        return _header(layouts)
+    match = (_INSIDE if is_inside else _OUTSIDE).fullmatch(text)
+    if match is not None:
+        kind = match.lastgroup or ""
+        return [*_READ.get(kind, _kind)(match)]
+    command = read_command(text) if "_" in text else None
+    if command is not None:
+        return [*_command(command)]
+    if ": " in text and (is_inside or _DISTINCT_SETUP.search(text)):
+        setup = dict(_SETUP.findall(text))
+        if setup:
+            return [*_setup(setup)]
+    return _stated(text)
+
+
+def _header(layouts: Sequence[Layout]) -> Events:
+    events = (Note("header"), Header(layouts))
+    return (*events, CYCLES) if "cycles" in rows.printed_metrics(layouts) else events
+
+
+def _kind(match: re.Match[str]) -> Iterator[Event]:
+    """Say only what kind of line it is."""
+    yield Note(match.lastgroup or "")
+
+
+def _title(match: re.Match[str]) -> Iterator[Event]:
+    verb = match["verb"].lower().removeprefix("rdma_")
+    figure = "bw" if match["figure"] == "BW" else "lat"
+    yield Note("title", f"ib_{verb}_{figure}")
+    yield Note("both", match["both"] or "")
+
+
+def _address(match: re.Match[str]) -> Iterator[Event]:
+    yield Note(match["end"], match["pair"])
+
+
+def _results(match: re.Match[str]) -> Iterator[Event]:
+    yield Note("results", match["of"].lower())
+
+
+def _summary(match: re.Match[str]) -> Iterator[Event]:
+    yield Note("sum", "fabtests" if match["sum"].startswith("Total") else "")
+    yield Header(rows.SUMMARIES, is_row=True)
+    yield Setting(facts={"size": "unknown"})
+    yield End(None)
+    yield NO_SIZE
+
+
+def _cpu(_: re.Match[str]) -> Iterator[Event]:
+    yield Note("cpu")
+    yield CPU_FREQUENCY
+
+
+def _warning(match: re.Match[str]) -> Iterator[Event]:
+    yield Note("warning")
+    if "BW peak won't be measured" not in match["warning"]:
+        quote = match["warning"][:LONGEST_QUOTE]
+        line = match[0].strip()[:LONGEST_QUOTE]
+        yield warning("perftest-warning", f"perftest warned: {quote}", line=line)
+
+
+def _wrong(match: re.Match[str]) -> Iterator[Event]:
+    yield Note("wrong")
+    count = int(match["errors"][:9])
+    yield Wrong(max(count, 1))
+
+
+def _failure(match: re.Match[str]) -> Iterator[Event]:
+    yield Note("failure")
+    status = match["status"]
+    words = " ".join(match[0].split())[:LONGEST_QUOTE]
+    if status:
+        yield Setting(facts={"status": int(status), "syndrome": match["syndrome"]})
+    meaning = f" ({_MEANINGS[status]})" if status in _MEANINGS else ""
+    yield Error(f"{words}{meaning}")
+
+
+_READ: Mapping[str, Callable[[re.Match[str]], Iterator[Event]]] = {
+    "title": _title,
+    "address": _address,
+    "results": _results,
+    "sum": _summary,
+    "cpu": _cpu,
+    "warning": _warning,
+    "wrong": _wrong,
+    "failure": _failure,
+    "error": _failure,
+}
+
+
+def _setup(setup: Mapping[str, str]) -> Iterator[Event]:
+    for name in setup:
+        yield Note("setup", name)
+    if "Device" in setup:
+        yield Note("device", setup["Device"])
+    if setup.get("Transport type") == "IW":
+        yield Note("setup", IWARP)
+    is_connected = setup.get("Connection type", "RC") in _CONNECTED
+    facts: dict[str, str | int] = {}
+    for name, value in setup.items():
+        if name in _FACTS:
+            facts[_FACTS[name]] = _fact(value)
+    yield Setting(facts=facts, last_size=None if is_connected else 0)
+    if "size" in facts:
+        yield NO_SIZE
+    elif facts.get("unit") == "ambiguous":
+        yield AMBIGUOUS_UNIT
+
+
+def _fact(printed: str) -> str | int:
+    text, _, _ = printed.partition("[")
+    is_number = text.isascii() and text.isdigit()
+    return int(text[:18]) if is_number else text
+
+
+def _stated(text: str) -> Events | None:
+    match = _STATED.fullmatch(text)
+    facts = match.groupdict() if match is not None else {}
+    stated = {name: fact.lower() for name, fact in facts.items() if fact}
+    return (Setting(facts=stated),) if stated else None
+
+
+def _command(command: "Command") -> Iterator[Event]:
+    flags = command.flags
+    yield Note("command", command.side)
+    yield Note("both", "".join(flags & {"b", "bidirectional"}))
+    yield Note("cycles", "".join(flags & {"C", "report-cycles"}))
+    memories = [flag[4:8] for flag in flags if flag.startswith(_GPU_MEMORIES)]
+    is_all = bool(flags & {"a", "all"}) and "atomic" not in command.program
+    yield Setting(
+        command.program,
+        {"gpu": memories[0]} if memories else {},
+        last_size=_LARGEST if is_all else None,
+    )
+
+
+# ---------------------------------------------------------------- command lines
 
 _PROGRAM = lazy(
     rf"(?:^|(?<=[\s/'\"#$]))({_PROGRAMS}|raw_ethernet_(?:bw|lat|burst_lat|fs_rate))(?=[\s'\"]|$)"
@@ -374,27 +315,47 @@ _FLAGS = lazy(
     r"all|bidirectional|(?:comm_)?rdma_cm|CPU-freq|cpu_util|data_validation|dont_xchg_versions|dualport|events|ipv6|no_lock"
     r"|no_peak|odp|out_json|perform_warm_up|report(?:-both|-cycles|-histogram|-unsorted|_gbits|_per_port)"
     r"|run_infinitely|srq|use_(?:cuda|rocm)_dmabuf|use_old_post_send|use-srq"
-)  # long options without a value
+)
+"""Long options without a value."""
+_GPU_MEMORIES = ("use_cuda", "use_rocm", "use_musa")
 
 
-def read_command(text: str) -> tuple[str, str, set[str]] | None:
-    """Return the program that a line starts, its side and its flags.
+class Command(NamedTuple):
+    """A line that starts a program."""
 
-    None for a line that only names it.
-    """
-    program, words = read_command_line(text, _PROGRAM, _STOP) or CommandLine("", [])
-    operands, flags, rest = 0, set[str](), iter(words)
-    for word in rest:
-        if word.startswith("--"):
-            flags.add(word[2:])
-            if "=" not in word and not _FLAGS.fullmatch(word[2:]):
-                next(rest, None)
-        elif len(word) > 1 and (match := _SHORT.fullmatch(word)) is not None:
-            flags.update(match[1])
-            if match[2] and not match[3]:
-                next(rest, None)
-        else:
+    program: str
+    side: str
+    flags: frozenset[str]
+
+
+def read_command(text: str) -> Command | None:
+    """Return what a line starts; None for a line that only names a program."""
+    command = read_command_line(text, _PROGRAM, _STOP)
+    if command is None:
+        return None
+    operands = 0
+    flags: set[str] = set()
+    words = iter(command.words)
+    for word in words:
+        if len(word) < 2 or not word.startswith("-"):
             operands += 1
-    return (
-        (program, "client" if operands else "server", flags) if program and operands < 2 else None
-    )
+            continue
+        of_word, has_value_behind = _flags(word)
+        flags |= of_word
+        if has_value_behind:
+            next(words, None)
+    if operands > 1:
+        return None
+    return Command(command.program, "client" if operands else "server", frozenset(flags))
+
+
+def _flags(word: str) -> tuple[set[str], bool]:
+    """Return the options of a word, and whether the next word is the value of one."""
+    if word.startswith("--"):
+        name = word[2:]
+        return {name}, "=" not in name and not _FLAGS.fullmatch(name)
+    match = _SHORT.fullmatch(word)
+    if match is None:
+        return set(), False
+    letters, with_value, value = match.groups()
+    return set(letters), bool(with_value and not value)

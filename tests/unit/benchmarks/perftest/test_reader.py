@@ -61,3 +61,9 @@ def test_what_the_source_prints_always_fits(size: int, average: Decimal, unit: s
 )
 def test_command_lines(text: str, program: str | None, side: str | None) -> None:
     assert (read_command(text) or (None, None))[:2] == (program, side)
+
+
+def test_a_summary_with_a_number_that_is_none_is_damaged() -> None:
+    line = "Mean BW peak: 1.2.3 Gb/s, Mean BW avg: 1.00 Gb/s"
+    log = read_one([line])
+    assert [each.text for each in log.damaged] == [line]

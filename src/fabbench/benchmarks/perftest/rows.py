@@ -1,0 +1,206 @@
+"""The tables of perftest: their columns, and what a row measured. Pure.
+
+It prints each column with a fixed number of decimals (perftest_parameters.h, RESULT_FMT and
+REPORT_FMT since 2013): a number with fewer is cut off, and two numbers that lost the tab between
+them can be separated. Bandwidth is size times message rate, also for sums of two directions.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+
+from fabbench.benchmarks.consistency import Printed, product
+from fabbench.benchmarks.tables import (
+    COUNT,
+    SIZE,
+    UNKNOWN,
+    Column,
+    Layout,
+    Row,
+    is_ascending,
+    read_columns,
+    stat_labels,
+)
+from fabbench.model.log import Point
+from fabbench.model.patterns import lazy
+
+UNITS: Mapping[str, float] = {"MiB/sec": float(1 << 20), "Gb/sec": 125e6}
+"""Unit → bytes per second: MB (until 24.04) and MiB are both 2^20 (`format_factor`)."""
+
+# No leading zero and a fixed end, so that joined numbers can be split in only one way.
+_REAL = r"(?:0|[1-9]\d{{0,17}})\.\d{{{}}}|-?nan|-?inf"
+_TWO_DECIMALS = _REAL.format(2)
+_SIX_DECIMALS = _REAL.format(6)
+_TRIPS = "way=round-trip"
+
+NEVER = Column(cell="(?!)")
+"""No row has such a cell."""
+_BANDWIDTH = Column("bandwidth", cell=_TWO_DECIMALS)
+_RATE = Column("message_rate", 1e6, cell=_SIX_DECIMALS)
+_TIME = Column("latency", cell=_TWO_DECIMALS, exponent=-6)
+_ITERATIONS = Column("iterations", cell=COUNT)
+
+
+def _bandwidths() -> Iterator[tuple[str, Column]]:
+    units = {"mi?b/sec": UNITS["MiB/sec"], "gb/s(?:ec)?": UNITS["Gb/sec"]}
+    stats = {"average": "", "(peak)": "{}", r"port(\d)": "name=port {}"}
+    for unit, factor in units.items():
+        for name, stat in stats.items():
+            column = _BANDWIDTH._replace(stat=stat, factor=factor)
+            yield rf"bw{name}\[{unit}\]", column
+
+
+_COLUMNS: Mapping[str, Column] = {
+    "#bytes": SIZE,
+    "#sl": Column("sl", cell=r"\d{1,3}"),
+    "#?iterations": _ITERATIONS,
+    **dict(_bandwidths()),
+    r"msgrate\[mpps\]": _RATE,
+    r"msgrateport(\d)\[mpps\]": _RATE._replace(stat="name=port {}"),
+    r"cpu_util\[%%?\]": Column("cpu_util", cell=_TWO_DECIMALS),
+    r"t_(min|max|stdev)\[usec\]": _TIME._replace(stat="{}"),
+    r"t_typical\[usec\]": _TIME._replace(stat="median"),
+    r"t_avg\[usec\]": _TIME,
+    r"t_\w+\[cycles\]|99(?:\.9)?%percentile\[cycles\]": Column("cycles", cell=_TWO_DECIMALS),
+    r"(99(?:\.9)?)%percentile\[usec\]": _TIME._replace(stat="p{}"),
+    # round trips, whatever the latency beside it
+    "tpsaverage": Column("message_rate", stat=_TRIPS, cell=_TWO_DECIMALS),
+}
+_GAP = lazy(r"(?<=\])\s*|\s{2,}|\t|(?<=#bytes)\s+|(?<=#sl)\s+|(?<=iterations)\s+")
+
+# The only lines of scripts, of ib_write_bw and fi_rma_bw (modal-labs/multinode-training-guide,
+# health-checks).
+_MEANS: Layout = (
+    Column(cell="Mean BW peak:"),
+    Column("bandwidth", 125e6, "peak"),
+    Column(cell="Gb/s, Mean BW avg:"),
+    Column("bandwidth", 125e6),
+    Column(cell="Gb/s"),
+)
+_TOTAL: Layout = (
+    Column(cell="Total BW:"),
+    Column("bandwidth", 1e9, "direction=bi"),
+    Column(cell="GB/s", joined=True),
+)
+SUMMARIES: Sequence[Layout] = (_MEANS, _TOTAL)
+
+
+@lru_cache(maxsize=256)
+def read_header(text: str, *, cycles: bool) -> Sequence[Layout]:
+    """Return the layouts of the rows below a header; empty for any other line.
+
+    `cycles`: they are not usec (-C).
+    """
+    names = [name for name in _GAP.split(text) if name.strip()]
+    layout = read_columns(names, _COLUMNS)
+    begins_with_size = layout[:1] == (SIZE,)
+    if not begins_with_size or _ITERATIONS not in layout[1:3]:
+        return ()
+    first = layout.index(_ITERATIONS) + 1
+    counts = layout[:first]
+    figures = layout[first:]
+    if UNKNOWN in figures:
+        return ((*counts, NEVER),)  # it is cut off: no row below it can be read
+    if cycles:
+        figures = tuple(map(_in_cycles, figures))
+    joined = (column._replace(joined=True) for column in figures[1:])
+    usual = (*counts, *figures[:1], *joined)
+    # Gb/sec below 0.1 have six decimals.
+    small = tuple(map(_small_bandwidth, usual))
+    return tuple(dict.fromkeys((usual, small)))
+
+
+def _in_cycles(column: Column) -> Column:
+    return column._replace(metric="cycles") if column.metric == "latency" else column
+
+
+def _small_bandwidth(column: Column) -> Column:
+    is_bandwidth = column.factor == UNITS["Gb/sec"]
+    return column._replace(cell=_SIX_DECIMALS) if is_bandwidth else column
+
+
+def printed_metrics(layouts: Sequence[Layout]) -> set[str]:
+    """Return what the columns of a table are: `cycles` are times in CPU cycles."""
+    return {column.metric for column in layouts[0]}
+
+
+# ---------------------------------------------------------------- what a row measured
+
+_ROUND_TRIPS = {"one-way": 0.5, "round-trip": 1.0}
+"""What a latency is → round trips in it."""
+
+
+def _ways(row: Row) -> Sequence[str]:
+    """Return what a latency may be.
+
+    Its product with the rate of round trips shows it, where that is printed.
+    """
+    stated = row.labels.get("way")
+    ways = [stated] if stated else [*_ROUND_TRIPS]
+    latency = row.main("latency")
+    rate = row.figures.get(_TRIPS, {}).get("message_rate")
+    if latency is None or rate is None or not latency.value or not rate.value:
+        return ways
+    return [way for way in ways if _is_number_of_trips(_ROUND_TRIPS[way], latency, rate)]
+
+
+def _is_number_of_trips(trips: float, latency: Printed, rate: Printed) -> bool:
+    low, high = product(latency, rate)
+    is_precise = 1.002 * high < 4 * low
+    return is_precise and 0.998 * low <= trips <= 1.002 * high
+
+
+def fits(row: Row) -> bool:
+    """Return whether the figures of a row can be those of one measurement."""
+    has_way = bool(_ways(row))
+    return has_way and _fits_peak(row) and _fits_rate(row) and is_ascending(row)
+
+
+def _fits_peak(row: Row) -> bool:
+    bandwidth = row.main("bandwidth")
+    peak = row.figures.get("peak", {}).get("bandwidth")
+    if bandwidth is None or peak is None or not peak.value:
+        return True
+    return peak.high >= bandwidth.low
+
+
+def _fits_rate(row: Row) -> bool:
+    bandwidth = row.main("bandwidth")
+    rate = row.main("message_rate")
+    if not row.size or bandwidth is None or rate is None:
+        return True
+    return bandwidth.agrees(rate.times(row.size))
+
+
+def points(row: Row) -> list[Point]:
+    """Return the points of a row: one for all figures with the same labels.
+
+    perftest prints zero for what it did not measure (`BW peak`), or for what is below the last
+    decimal.
+    """
+    points: list[Point] = []
+    figures = row.figures
+    if row.cell("cycles"):
+        figures = {"": {}, **figures}
+    for stat, of_stat in figures.items():
+        metrics = tuple(metric for metric in of_stat if _is_measured(of_stat[metric]))
+        if metrics or not stat:
+            way = _way_label(row) if "latency" in of_stat else {}
+            labels = {**row.labels, **_level_label(row), **way, **stat_labels(stat)}
+            values = tuple(of_stat[metric].value for metric in metrics)
+            points.append(Point(row.size, labels, metrics, values))
+    return points
+
+
+def _is_measured(figure: Printed) -> bool:
+    return 0 < figure.value < math.inf
+
+
+def _level_label(row: Row) -> Mapping[str, str]:
+    level = row.cell("sl")
+    return {"name": f"sl {level}"} if level else {}
+
+
+def _way_label(row: Row) -> Mapping[str, str]:
+    ways = _ways(row)
+    return {"way": ways[0]} if len(ways) == 1 else {}
