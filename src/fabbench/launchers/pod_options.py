@@ -55,7 +55,9 @@ class Toleration:
 
     def covers(self, key: str, value: str, effect: str) -> bool:
         """Return whether it tolerates this taint."""
-        return key == self.key and self.value in {None, value} and self.effect in {"", effect}
+        if key != self.key:
+            return False
+        return self.value in {None, value} and self.effect in {"", effect}
 
     def manifest(self) -> dict[str, str]:
         """Return it as in a pod spec."""

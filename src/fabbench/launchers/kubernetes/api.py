@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 from urllib.parse import quote
 
 from fabbench.launchers import notify, shorten
@@ -26,6 +26,8 @@ from fabbench.model.messages import action
 from fabbench.remote.transport import Done, HostGoneError, LostError, ProcessStream, Transport
 
 T = TypeVar("T")
+Object: TypeAlias = dict[str, Any]
+"""An object of the cluster, as the API returns it."""
 Query: TypeAlias = Iterable[tuple[str, str]]
 """Query parameters of a request; a name may occur several times."""
 
@@ -87,17 +89,19 @@ class KubernetesApi:
     context: str
     namespace: str
 
-    def read(self, kind: str, name: str, *, namespace: str = "") -> dict[str, Any]:
+    def read(self, kind: str, name: str, *, namespace: str = "") -> Object:
         """Read one object; raise AbsentError if it does not exist."""
         return self._ask("read", kind, "GET", self._path(kind, name, namespace=namespace))
 
     def objects(
         self, kind: str, *, labels: str = "", fields: str = "", everywhere: bool = False
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[Object]:
         """List objects, page by page; `labels` and `fields` are selectors."""
         selectors = {"label_selector": labels, "field_selector": fields}
         parameters: dict[str, Any] = {name: text for name, text in selectors.items() if text}
-        path = _PATHS[kind].replace(_NAMESPACE, "") if everywhere else self._path(kind)
+        path = self._path(kind)
+        if everywhere:
+            path = _PATHS[kind].replace(_NAMESPACE, "")
         while True:
             page = self._ask("list", kind, "GET", path, limit=_PAGE, **parameters)
             yield from page.get("items", ())
@@ -105,7 +109,7 @@ class KubernetesApi:
             if not parameters["_continue"]:
                 return
 
-    def create(self, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def create(self, kind: str, body: Mapping[str, Any]) -> Object:
         """Create an object; unknown fields are errors. Retry for a while if the API is away."""
         strict = [("fieldValidation", "Strict")]
         if kind.endswith("Job"):
@@ -119,13 +123,13 @@ class KubernetesApi:
                 return retry(request, DisconnectedError)
             return self.read(kind, body["metadata"]["name"])
 
-    def patch(self, kind: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def patch(self, kind: str, name: str, body: Object) -> Object:
         """Change fields of an object."""
         path = self._path(kind, name)
         form = "application/merge-patch+json"
         return self._ask("patch", kind, "PATCH", path, body=body, content_type=form)
 
-    def delete(self, kind: str, name: str, body: Mapping[str, Any], *, namespace: str = "") -> None:
+    def delete(self, kind: str, name: str, body: Object, *, namespace: str = "") -> None:
         """Delete an object with DeleteOptions; raise AbsentError if it does not exist."""
         path = self._path(kind, name, namespace=namespace)
         self._ask("delete", kind, "DELETE", path, body=body)
@@ -137,7 +141,8 @@ class KubernetesApi:
             listing = self._ask("discover", kind, "GET", group)
         except AbsentError:
             return False
-        return any(each["name"] == plural for each in listing.get("resources", ()))
+        resources = listing.get("resources", ())
+        return plural in {each["name"] for each in resources}
 
     def allowed(self, attributes: Mapping[str, str]) -> bool:
         """Return whether the user may do what a SelfSubjectAccessReview's attributes say."""
@@ -150,7 +155,7 @@ class KubernetesApi:
         review = self._ask("create", kind, "POST", self._path(kind), body=body)
         return bool(review.get("status", {}).get("allowed"))
 
-    def watch(self, kind: str, labels: str) -> Generator[dict[str, Any], None, None]:
+    def watch(self, kind: str, labels: str) -> Generator[Object, None, None]:
         """Yield objects as they are, then as they change, for less than a minute."""
         path = self._path(kind)
         listed = self._ask("list", kind, "GET", path, label_selector=labels)
@@ -191,25 +196,29 @@ class KubernetesApi:
             )
 
     def _path(self, kind: str, *names: str, namespace: str = "") -> str:
-        path = _PATHS[kind].format(quote(namespace or self.namespace, safe=""))
-        quoted = (quote(name, safe="") for name in names)
-        return "/".join((path, *quoted))
+        path = _PATHS[kind].format(_segment(namespace or self.namespace))
+        return "/".join((path, *map(_segment, names)))
 
     def _ask(
         self, verb: str, kind: str, method: str, path: str, query: Query = (), **parameters: Any
-    ) -> dict[str, Any]:
+    ) -> Object:
         what = f"{verb} {kind}"
-        others = [str(value) for name, value in parameters.items() if name != "body"]
-        shown = " ".join((path, *others))
+        shown = {name: value for name, value in parameters.items() if name != "body"}
+        request = " ".join((what, path, *map(str, shown.values())))
         with translated_errors(what):
             try:
                 answer = _requests(self.configuration).send(method, path, query, **parameters)
             except client_library().client.ApiException as error:
-                action(f"api {self.context}", f"{what} {shown}: {error.status}")
+                action(f"api {self.context}", f"{request}: {error.status}")
                 raise
-            action(f"api {self.context}", f"{what} {shown}: {answer.status}")
+            action(f"api {self.context}", f"{request}: {answer.status}")
             content = json.loads(answer.data) if answer.data else {}
             return content if isinstance(content, dict) else {}
+
+
+def _segment(name: str) -> str:
+    """Quote a name as one segment of a path."""
+    return quote(name, safe="")
 
 
 class AbsentError(MachineError):
@@ -254,24 +263,10 @@ def open_api(config_file: Path | None, context: str | None, namespace: str | Non
 
     library = client_library()
     file = None if config_file is None else str(config_file)
-
-    class ClientSettings(library.client.Configuration):  # type: ignore[misc,name-defined] # loaded late
-        def get_api_key_with_prefix(self, *names: str, **more: str) -> str | None:
-            token = super().get_api_key_with_prefix(*names, **more)
-            return token and _header(token)
-
-    settings = ClientSettings()
-    settings.retries = False  # callers decide on retries
+    settings = _client_settings()
     known = library.config.ConfigException, yaml.YAMLError, OSError, ValueError
     try:
-        contexts, current = library.config.list_kube_config_contexts(file)
-        names = {each["name"]: each for each in contexts}
-        if context is not None and context not in names:
-            known_names = ", ".join(names)
-            raise RequestError(
-                f"The kubeconfig has no context {context}.", hint=f"It has {known_names}."
-            )
-        entry = names[context] if context else current
+        entry = _context_entry(file, context)
         library.config.load_kube_config(
             file, context=entry["name"], client_configuration=settings, persist_config=False
         )
@@ -282,6 +277,32 @@ def open_api(config_file: Path | None, context: str | None, namespace: str | Non
         ) from error
     default = entry.get("context", {}).get("namespace")
     return KubernetesApi(settings, entry["name"], namespace or default or "default")
+
+
+def _client_settings() -> Any:
+    """Return a Configuration of the client library that repairs tokens."""
+    library = client_library()
+
+    class ClientSettings(library.client.Configuration):  # type: ignore[misc,name-defined]
+        def get_api_key_with_prefix(self, *names: str, **more: str) -> str | None:
+            token = super().get_api_key_with_prefix(*names, **more)
+            return token and _header(token)
+
+    settings = ClientSettings()
+    settings.retries = False  # callers decide on retries
+    return settings
+
+
+def _context_entry(file: str | None, context: str | None) -> Object:
+    """Return the kubeconfig's entry of a context; of the current one if none is given."""
+    contexts, current = client_library().config.list_kube_config_contexts(file)
+    if context is None:
+        return cast("Object", current)
+    by_name: dict[str, Object] = {each["name"]: each for each in contexts}
+    if context not in by_name:
+        known = ", ".join(by_name)
+        raise RequestError(f"The kubeconfig has no context {context}.", hint=f"It has {known}.")
+    return by_name[context]
 
 
 def _header(text: str) -> str:
@@ -303,8 +324,9 @@ def translated_errors(what: str) -> Iterator[None]:
     try:
         yield
     except client_library().client.ApiException as error:
-        body = error.body or error.reason or ""
-        text = body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body)
+        text = error.body or error.reason or ""
+        if isinstance(text, bytes):
+            text = text.decode("utf-8", "replace")
         if not error.status:  # the library's way to report that TLS failed
             raise _unanswered(text, what) from error
         raise _refusal(error.status, text, what) from error
@@ -342,7 +364,8 @@ def _refusal(status: int, body: str, what: str) -> MachineError:
     message = _short(body)
     error = _ERRORS.get(status, UnansweredError if status >= 500 else MachineError)
     seen = "" if status in _ERRORS else f", status {status}"
-    hint = _HINTS.get(status) or explain(what, message, "", "").advice or None
+    known_cause = explain(what, message, "", "")
+    hint = _HINTS.get(status) or known_cause.advice or None
     return error(f"The cluster refuses {what}{seen}: {message}.", hint=hint)
 
 
@@ -429,24 +452,40 @@ class PodPipe(ProcessStream):
         return ""
 
 
-def exit_status(text: bytes, printed: str, name: str) -> int:
-    """Return the exit status of a program in a pod, from the API's last Status, or as `printed`.
+def _last_status(text: bytes, name: str) -> Object:
+    """Return the Status that ends an exec: Success or Failure. Raise LostError for anything else.
 
-    Raise LostError if neither has one, MachineError if the program could not be started.
+    When containerd stops, the API reports neither: programs may keep running, or have more to
+    print.
     """
     try:
         status = json.loads(text)
     except ValueError as error:
         raise lost(name, "it exited without a message") from error
-    # When containerd stops, the API reports neither: programs may keep running, or have more to
-    # print.
-    if not isinstance(status, dict) or status.get("status") not in {"Success", "Failure"}:
-        said = shorten(text.decode("utf-8", "replace"))
-        raise lost(name, f"it exited with {said}")
-    causes = (status.get("details") or {}).get("causes") or ()
-    codes = [cause.get("message") for cause in causes if cause.get("reason") == "ExitCode"]
-    if printed or codes:
-        return int(printed or codes[0])
+    if isinstance(status, dict) and status.get("status") in {"Success", "Failure"}:
+        return status
+    said = shorten(text.decode("utf-8", "replace"))
+    raise lost(name, f"it exited with {said}")
+
+
+def _exit_code(status: Object) -> str:
+    """Return the exit code that a Status has; empty: none."""
+    details = status.get("details") or {}
+    for cause in details.get("causes") or ():
+        if cause.get("reason") == "ExitCode":
+            return str(cause.get("message") or "")
+    return ""
+
+
+def exit_status(text: bytes, printed: str, name: str) -> int:
+    """Return the exit status of a program in a pod, from the API's last Status, or as `printed`.
+
+    Raise LostError if neither has one, MachineError if the program could not be started.
+    """
+    status = _last_status(text, name)
+    reported = printed or _exit_code(status)
+    if reported:
+        return int(reported)
     if status["status"] == "Success":
         raise lost(name, "the program there did not report its exit")
     message = str(status.get("message") or status.get("reason") or "no reason given")
@@ -492,8 +531,9 @@ class PodConnection(Transport):
 
     @override
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30) -> Done:
-        words = ("sh", "-c", _WITH_STDIN, "sh", str(len(stdin)), *argv) if stdin else argv
-        return super().run(words, stdin=stdin, timeout_s=timeout_s)
+        if stdin:
+            argv = ("sh", "-c", _WITH_STDIN, "sh", str(len(stdin)), *argv)
+        return super().run(argv, stdin=stdin, timeout_s=timeout_s)
 
     @override
     def _start(self, argv: Sequence[str]) -> PodPipe:

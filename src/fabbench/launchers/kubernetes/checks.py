@@ -43,7 +43,8 @@ def check_nodes(
         }
         if len(zones) > 1:
             found["zone"] = _zone(node, usual_zone)
-        checks += (_check(node, name, *result) for name, result in found.items())
+        for name, result in found.items():
+            checks.append(_check(node, name, *result))
     return tuple(checks)
 
 
@@ -85,11 +86,13 @@ def _taints(node: Node, tolerations: Sequence[Toleration]) -> _Found:
             return False  # Another check covers the latter
         return not any(each.covers(*taint) for each in tolerations)
 
-    if repelling := ", ".join(str(taint) for taint in node.taints if repels(taint)):
+    repelling = list(filter(repels, node.taints))
+    if repelling:
+        shown = ", ".join(map(str, repelling))
         advice = (
             "If the nodes are meant for this, pass --toleration KEY; otherwise choose other nodes."
         )
-        return _WARN, f"Taints keep pods away: {repelling}.", advice
+        return _WARN, f"Taints keep pods away: {shown}.", advice
     tolerated = ", ".join(map(str, node.taints))
     return _PASS, f"Tolerated: {tolerated}." if tolerated else "None.", ""
 
@@ -169,11 +172,12 @@ def _free(node: Node) -> _Found:
         return _WARN, f"{seen}.", advice
     if all(amount.known for amount in amounts.values()):
         return _PASS, f"{seen}.", ""
-    totals = "; ".join(f"{amount.allocatable} {what}" for what, amount in amounts.items())
+    totals = [f"{amount.allocatable} {what}" for what, amount in amounts.items()]
+    capacity = "; ".join(totals)
     advice = (
         "Runs choose nodes by their capacity, and wait if others use them (rbac-optional.yaml)."
     )
-    return _SKIP, f"{totals}; usage by others is unknown.", advice
+    return _SKIP, f"{capacity}; usage by others is unknown.", advice
 
 
 def _type(node: Node, common: str) -> _Found:
@@ -211,13 +215,13 @@ def nodes_table(nodes: Sequence[Node]) -> Overview:
         names = ", ".join(resources)
         notes.append(f"FABRIC: {names}.")
     header = ("NAME", "INSTANCE-TYPE", "GPU", fabric, "ZONE", "LAYER", "HEALTH")
-    rows = [tuple(cell or "-" for cell in _cells(node)) for node in nodes]
+    rows = [_cells(node) for node in nodes]
     table = Table(header=header, rows=rows, align="llrrlll", notes=notes)
     return Overview(name="nodes", table=table, records=[_record(node) for node in nodes])
 
 
 def _cells(node: Node) -> tuple[str, ...]:
-    return (
+    cells = (
         node.name,
         node.label_type,
         str(node.gpus) if node.gpus.allocatable else "",
@@ -226,6 +230,7 @@ def _cells(node: Node) -> tuple[str, ...]:
         node.layers[-1] if node.layers else node.ultraserver,
         _health_summary(node),
     )
+    return tuple(cell or "-" for cell in cells)
 
 
 def _health_summary(node: Node) -> str:
@@ -282,7 +287,11 @@ class Right(NamedTuple):
         return f"{self.verb} {self.full_resource}{group}"
 
 
-def _each(verbs: str, resource: str, *, group: str = "", sub: str = "") -> tuple[Right, ...]:
+Rights: TypeAlias = tuple[Right, ...]
+
+
+def _each(verbs: str, resource: str, *, group: str = "", sub: str = "") -> Rights:
+    """Return the right to each of these verbs, which stand with spaces between them."""
     return tuple(Right(verb, resource, group, sub) for verb in verbs.split())
 
 
@@ -305,5 +314,9 @@ MPIJOB_RIGHTS = (
 
 CLAIM_RIGHT = Right("create", "resourceclaimtemplates", "resource.k8s.io")
 """For --cluster-profile efa-dra."""
-OPTIONAL_RIGHTS = (Right("list", "pods", namespaced=False), *_each("delete", "pods"), CLAIM_RIGHT)
+OPTIONAL_RIGHTS = (
+    Right("list", "pods", namespaced=False),
+    Right("delete", "pods"),
+    CLAIM_RIGHT,
+)
 """What no run needs: each allows seeing or doing more than a run does."""

@@ -65,7 +65,10 @@ def pod_inventory(
 
 
 def list_nodes(
-    api: KubernetesApi, report: Callable[[str], None] | None = None, *, labels: str = ""
+    api: KubernetesApi,
+    report: Callable[[str], None] | None = None,
+    *,
+    labels: str = "",
 ) -> tuple[Node, ...]:
     """Return the nodes that `labels` select, with what pods use of them.
 
@@ -90,10 +93,12 @@ def list_nodes(
 
 def _answered(found: Mapping[str, T | MachineError]) -> dict[str, T]:
     """Return the results, or raise the first error: all requests go to the same cluster."""
-    for answer in found.values():
+    answers: dict[str, T] = {}
+    for name, answer in found.items():
         if isinstance(answer, MachineError):
             raise answer
-    return {name: answer for name, answer in found.items() if not isinstance(answer, MachineError)}
+        answers[name] = answer
+    return answers
 
 
 def require_rights(api: KubernetesApi, rights: Sequence[Right], example: str) -> None:
@@ -122,12 +127,14 @@ def require_rights(api: KubernetesApi, rights: Sequence[Right], example: str) ->
 
 def check_pod(node: str, result: ProbedHost | MachineError) -> Check:
     """Return the check of a node's pod: one that does not start or answer fails."""
+    status = Status.PASS
+    seen = "A pod started there and answered."
+    advice = ""
     if isinstance(result, MachineError):
+        status = Status.FAIL
+        seen = str(result)
         advice = result.hint or "Check the events of the namespace and of the node."
-        return Check(host=node, name="pod", status=Status.FAIL, seen=str(result), advice=advice)
-    return Check(
-        host=node, name="pod", status=Status.PASS, seen="A pod started there and answered."
-    )
+    return Check(host=node, name="pod", status=status, seen=seen, advice=advice)
 
 
 def require_profile(options: ClusterPodOptions, *, seen: bool) -> None:

@@ -1,13 +1,12 @@
 """Why a pod does not run, or ended: in the cluster's words, with advice of messages.csv. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any
 
 from fabbench.catalog.instances import rows_of
 from fabbench.launchers import Explanation, shorten
-from fabbench.launchers.kubernetes.nodes import Node, requests, true_condition
+from fabbench.launchers.kubernetes.nodes import Node, Object, requests, true_condition
 
 OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 """Files in a pod that count OOM-killed programs, in cgroups v2 and v1.
@@ -16,7 +15,6 @@ If the kernel kills a program that was started in a running pod, the pod goes on
 not show it.
 """
 
-Object = Mapping[str, Any]
 _MEMORY = "Shared memory counts too: use smaller sizes, fewer ranks, or more memory per pod."
 _TABLE = tuple(rows_of("messages.csv", "fabbench.launchers.kubernetes"))
 _DELETED = ("deleted", "It was deleted from outside: check the events of the Job and of the node.")
@@ -33,6 +31,7 @@ _BEFORE = re.compile(
     r"(?:reference|image)) "
     r'"[^"]*": |rpc error: code = \w+ desc = '
 )
+_PREEMPTION = re.compile(r"\.? preemption: .*", re.DOTALL)
 _OOM_KILL = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 
@@ -43,7 +42,8 @@ def explain(subject: str, said: str, code: str, advice: str, *, final: bool = Tr
     """
     text = f"{subject}: {shorten(said)}."
     for row in _TABLE:
-        if match := re.search(row["pattern"], said, re.IGNORECASE | re.DOTALL):
+        match = re.search(row["pattern"], said, re.IGNORECASE | re.DOTALL)
+        if match:
             code = row["code"]
             final = row["final"] != "no"
             advice = row["advice"].format(**match.groupdict())
@@ -90,9 +90,10 @@ def explain_killed(pod: Object, before: str, after: str) -> Explanation | None:
     """Explain a program killed in a pod, from the contents of `OOM_COUNTERS` before and after."""
     if _oom_kills(after) <= _oom_kills(before):
         return None
-    name = pod["metadata"]["name"]
     limit = requests(pod).get("memory", 0) / (1 << 30)
-    text = f"A program in the pod {name} was OOM-killed at the pod's limit of {limit:.3g} GiB."
+    name = pod["metadata"]["name"]
+    gibibytes = format(limit, ".3g")
+    text = f"A program in the pod {name} was OOM-killed at the pod's limit of {gibibytes} GiB."
     return Explanation(code="oom-killed", text=text, advice=_MEMORY)
 
 
@@ -108,8 +109,12 @@ def _subject(pod: Object) -> str:
 
 def _said(thing: Object) -> str:
     """Return the reason and message of an event, condition or status."""
-    words = filter(None, (thing.get("reason"), thing.get("message")))
-    return ": ".join(" ".join(str(word).split()) for word in words)
+    parts = filter(None, (thing.get("reason"), thing.get("message")))
+    return ": ".join(map(_in_one_line, parts))
+
+
+def _in_one_line(text: object) -> str:
+    return " ".join(str(text).split())
 
 
 def _ended(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
@@ -190,7 +195,7 @@ def _image_failure(state: Object, events: Sequence[Object]) -> str:
     messages = [str(event.get("message")) for event in events]
     attempts = [message for message in messages if "Failed to pull image" in message]
     message = attempts[-1] if attempts else state.get("message") or ""
-    answer = _BEFORE.sub("", " ".join(message.split()))
+    answer = _BEFORE.sub("", _in_one_line(message))
     reason = "ErrImagePull" if state["reason"] == "ImagePullBackOff" else state["reason"]
     return f"{reason}: {state['image']}: {answer}"
 
@@ -204,7 +209,8 @@ def _unscheduled(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]
     advice = "Choose other nodes (fabbench check shows them all), or wait until these are free."
     for each in chain(filter(_is_unscheduled, conditions), failed):
         # What preemption would not help with says nothing more.
-        said, *_ = re.split(r"\.? preemption: ", str(each.get("message") or ""), maxsplit=1)
+        message = str(each.get("message") or "")
+        said = _PREEMPTION.sub("", message)
         if said:
             yield explain(subject, said, "no-node", advice, final=False)
 
@@ -215,7 +221,8 @@ def _is_unscheduled(condition: Object) -> bool:
 
 def _setup(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
     """Explain a pod that has a node and no container yet."""
-    if (pod.get("status") or {}).get("phase") != "Pending" or not events:
+    status = pod.get("status") or {}
+    if status.get("phase") != "Pending" or not events:
         return
     last = events[-1]
     if last.get("reason") in {"FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"}:

@@ -73,7 +73,8 @@ class PodVariant(NamedTuple):
 @contextlib.contextmanager
 def switching_pods(target: Target, start: Start) -> Iterator[Allocation]:
     """Yield pods that switch to each configuration's kind; start each once before measuring."""
-    kinds = tuple(dict.fromkeys(PodVariant.of(each, target) for each in target.variants))
+    kind_of_each = [PodVariant.of(variant, target) for variant in target.variants]
+    kinds = tuple(dict.fromkeys(kind_of_each))
     if len(kinds) <= 1:
         with start(_for_variant(target, kinds[0]) if kinds else target) as allocation:
             yield allocation
@@ -241,7 +242,8 @@ class KubernetesLauncher(Launcher):
                 clocks={**relations.clocks, **related.clocks},
             )
         probes = {name: probed.probe for name, probed in _answered(results).items()}
-        checks += tuple(check_pod(name, result) for name, result in results.items())
+        pod_checks = (check_pod(name, result) for name, result in results.items())
+        checks = (*checks, *pod_checks)
         return Examined(probes=probes, relations=relations, checks=checks, overviews=overviews)
 
     def _probe(

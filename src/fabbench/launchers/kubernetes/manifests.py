@@ -131,7 +131,7 @@ def _indexed(spec: RunSpec, backoff: Object, pods: Object) -> Object:
     return {**numbers, **backoff, "activeDeadlineSeconds": spec.deadline_s, "template": pods}
 
 
-def owned_by(objects: Sequence[Object], owner: Mapping[str, Any]) -> tuple[Object, ...]:
+def owned_by(objects: Sequence[Object], owner: Object) -> tuple[Object, ...]:
     """Add an owner, as returned by the API, to objects: they are deleted with it."""
     meta = owner["metadata"]
     reference = {
@@ -274,7 +274,8 @@ def _sidecars_and_claims(spec: RunSpec) -> Object:
 
 def env_list(env: Mapping[str, str]) -> list[Object]:
     """Return environment variables as in a container spec."""
-    return [{"name": key, "value": escape_argument(value)} for key, value in env.items()]
+    escaped = {name: escape_argument(value) for name, value in env.items()}
+    return [{"name": name, "value": value} for name, value in escaped.items()]
 
 
 CLAIM = "fabric"  # The name of a pod's device claim
@@ -313,20 +314,12 @@ def benchmark_container(
     spec: RunSpec, command: Sequence[str], name: str = CONTAINER, **more: Any
 ) -> Object:
     """Return the container that programs run in; `more` are other fields."""
-    resources = spec.resources
-    profile = resources.profile
-    limits = resources.limits()
-    requests = {
-        key: amount for key, amount in resources.requests().items() if limits.get(key) != amount
-    }
+    profile = spec.resources.profile
     mounts = profile.mounts if profile else ()
-    security: Object = {"privileged": True} if profile and profile.privileged else {}
-    if profile and spec.rdma and profile.capabilities:
-        security["capabilities"] = {"add": sorted(profile.capabilities)}
     container: Object = {
         "name": name,
         "image": spec.image,
-        "resources": {"requests": requests, "limits": limits} if requests else {"limits": limits},
+        "resources": _container_resources(spec),
         "volumeMounts": [
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - in a container
             *({"name": each.name, "mountPath": each.path} for each in mounts),
@@ -334,11 +327,37 @@ def benchmark_container(
     }
     if profile and profile.env:
         container["env"] = env_list(profile.env)
+    container |= more
+    if security := _security_context(spec):
+        container["securityContext"] = security
+    *program, last = command  # Of `bash -c` it is a script, which is readable apart as `args`
+    container["command"] = program
+    container["args"] = [last]
+    return container
+
+
+def _container_resources(spec: RunSpec) -> Object:
+    """Return what a container requests; a request that equals its limit is left out."""
+    limits = spec.resources.limits()
+    requests = spec.resources.requests()
+    resources: Object = {"limits": limits}
+    lower = {name: amount for name, amount in requests.items() if limits.get(name) != amount}
+    if lower:
+        resources = {"requests": lower, "limits": limits}
     if claims := _claims(spec):
-        container["resources"]["claims"] = [{"name": key} for key in claims]
-    if security:
-        more["securityContext"] = security
-    return {**container, **more, "command": [*command[:-1]], "args": [*command[-1:]]}
+        resources["claims"] = [{"name": name} for name in claims]
+    return resources
+
+
+def _security_context(spec: RunSpec) -> Object:
+    """Return what a container needs to use the profile's fabric."""
+    profile = spec.resources.profile
+    security: Object = {}
+    if profile and profile.privileged:
+        security["privileged"] = True
+    if profile and spec.rdma and profile.capabilities:
+        security["capabilities"] = {"add": sorted(profile.capabilities)}
+    return security
 
 
 _HOSTNAME = "kubernetes.io/hostname"

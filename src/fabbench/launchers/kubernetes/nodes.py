@@ -3,7 +3,8 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 from fabbench.catalog.instances import Instance, instance, plain
 from fabbench.catalog.kubernetes_resources import (
@@ -19,6 +20,8 @@ from fabbench.catalog.kubernetes_resources import (
 from fabbench.model.errors import MachineError
 from fabbench.model.messages import listed
 
+Object: TypeAlias = Mapping[str, Any]
+"""An object of the cluster, or a part of one, as the API returns it."""
 LAYERS = tuple(f"topology.k8s.aws/network-node-layer-{number}" for number in range(1, 5))
 """Labels of network layers, widest first. Nodes that share the last one share the lowest switch."""
 _HYPERPOD = "sagemaker.amazonaws.com/"
@@ -116,32 +119,30 @@ class Node:
 
 
 def read_nodes(
-    nodes: Iterable[Mapping[str, Any]],
-    pods: Iterable[Mapping[str, Any]] = (),
+    nodes: Iterable[Object],
+    pods: Iterable[Object] = (),
     *,
     all_pods: bool = True,
 ) -> tuple[Node, ...]:
     """Read nodes, and what pods leave free on them. `all_pods`: whether `pods` are all pods."""
-    there: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    pods_on: dict[str, list[Object]] = defaultdict(list)
     for pod in pods:
         if _status(pod).get("phase") not in _ENDED:
-            there[_spec(pod).get("nodeName", "")].append(pod)
-    named = [(_meta(node).get("name", ""), node) for node in nodes]
-    return tuple(read_node(node, there[name], all_pods=all_pods) for name, node in named)
+            pods_on[_spec(pod).get("nodeName", "")].append(pod)
+    read = partial(read_node, all_pods=all_pods)
+    return tuple(read(node, pods_on[_name(node)]) for node in nodes)
 
 
-def read_node(
-    node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]] = (), *, all_pods: bool = True
-) -> Node:
+def read_node(node: Object, pods: Sequence[Object] = (), *, all_pods: bool = True) -> Node:
     """Read one node, with the pods there. Raise ValueError for an amount that is not a quantity."""
-    labels = dict(_meta(node).get("labels") or {})
+    labels = dict(_labels(node))
     amounts = _amounts(node, pods, all_pods=all_pods)
     ready, why_not = _ready(_status(node).get("conditions") or ())
     available = fabric_resource([name for name, amount in amounts.items() if amount.allocatable])
     resource = available or fabric_resource(amounts)
     info = _status(node).get("nodeInfo") or {}
     return Node(
-        name=_meta(node).get("name", ""),
+        name=_name(node),
         label_type=_first(labels, _TYPE_LABELS),
         arch=labels.get("kubernetes.io/arch") or info.get("architecture", ""),
         ready=ready,
@@ -167,8 +168,8 @@ def read_node(
 
 
 def _amounts(
-    node: Mapping[str, Any],
-    pods: Iterable[Mapping[str, Any]],
+    node: Object,
+    pods: Iterable[Object],
     *,
     all_pods: bool,
 ) -> dict[str, Amount]:
@@ -185,7 +186,7 @@ def _amounts(
     return amounts
 
 
-def _taint(each: Mapping[str, Any]) -> Taint:
+def _taint(each: Object) -> Taint:
     return Taint(
         key=each.get("key", ""),
         value=each.get("value") or "",
@@ -193,13 +194,12 @@ def _taint(each: Mapping[str, Any]) -> Taint:
     )
 
 
-def _run(pod: Mapping[str, Any]) -> str:
+def _run(pod: Object) -> str:
     """Return fabbench's run that a pod belongs to; empty: none."""
-    labels = _meta(pod).get("labels") or {}
-    return str(labels.get("fabbench/run") or "")
+    return str(_labels(pod).get("fabbench/run") or "")
 
 
-def requests(pod: Mapping[str, Any]) -> Mapping[str, int]:
+def requests(pod: Object) -> Mapping[str, int]:
     """Add up what one pod requests, as the scheduler does.
 
     Containers and sidecars run together; other init containers one after another, each with the
@@ -222,17 +222,14 @@ def requests(pod: Mapping[str, Any]) -> Mapping[str, int]:
     return total
 
 
-def values_of_label(
-    nodes: Iterable[Mapping[str, Any]], names: Sequence[str], key: str
-) -> Mapping[str, str]:
+def values_of_label(nodes: Iterable[Object], names: Sequence[str], key: str) -> Mapping[str, str]:
     """Return node → value of its label `key`.
 
     Raise MachineError that names the nodes that lack it.
     """
-    labels = {_meta(node).get("name", ""): _meta(node).get("labels") or {} for node in nodes}
+    labels = {_name(node): _labels(node) for node in nodes}
     of_named = {name: labels.get(name, {}) for name in names}
-    values = {name: each.get(key, "") for name, each in of_named.items()}
-    missing = [name for name in names if not values[name]]
+    missing = [name for name, own in of_named.items() if not own.get(key)]
     if missing:
         shared = set[str].intersection(*map(set, of_named.values()))
         topology = sorted(each for each in shared if "topology" in each)
@@ -240,7 +237,7 @@ def values_of_label(
             f"Nodes without the label {key}: {listed(missing)}.",
             hint=f"All of them have {listed(topology)}." if topology else "Pass --groups FILE.",
         )
-    return values
+    return {name: own[key] for name, own in of_named.items()}
 
 
 def fabric_name(node: Node) -> str:
@@ -248,24 +245,32 @@ def fabric_name(node: Node) -> str:
     return "EFA" if node.resource in {EFA, ""} else node.resource
 
 
-def true_condition(thing: Mapping[str, Any], *types: str) -> Mapping[str, Any] | None:
+def true_condition(thing: Object, *types: str) -> Object | None:
     """Return the first condition of an object's status that has one of these types and is true."""
-    conditions: Iterable[Mapping[str, Any]] = _status(thing).get("conditions") or ()
+    conditions: Iterable[Object] = _status(thing).get("conditions") or ()
     for condition in conditions:
         if condition.get("type") in types and condition.get("status") == "True":
             return condition
     return None
 
 
-def _meta(thing: Mapping[str, Any]) -> Mapping[str, Any]:
+def _meta(thing: Object) -> Object:
     return thing.get("metadata") or {}
 
 
-def _spec(thing: Mapping[str, Any]) -> Mapping[str, Any]:
+def _name(thing: Object) -> str:
+    return str(_meta(thing).get("name", ""))
+
+
+def _labels(thing: Object) -> Mapping[str, str]:
+    return _meta(thing).get("labels") or {}
+
+
+def _spec(thing: Object) -> Object:
     return thing.get("spec") or {}
 
 
-def _status(thing: Mapping[str, Any]) -> Mapping[str, Any]:
+def _status(thing: Object) -> Object:
     return thing.get("status") or {}
 
 
@@ -278,7 +283,7 @@ def _first(labels: Mapping[str, str], names: Sequence[str]) -> str:
     return next(filter(None, map(labels.get, names)), "")
 
 
-def _ready(conditions: Iterable[Mapping[str, Any]]) -> tuple[bool, str]:
+def _ready(conditions: Iterable[Object]) -> tuple[bool, str]:
     for condition in conditions:
         if condition.get("type") == "Ready":
             why = condition.get("message") or condition.get("reason") or ""
@@ -287,14 +292,14 @@ def _ready(conditions: Iterable[Mapping[str, Any]]) -> tuple[bool, str]:
     return False, "The node has no Ready condition"
 
 
-def _requested(container: Mapping[str, Any]) -> Mapping[str, int]:
+def _requested(container: Object) -> Mapping[str, int]:
     """Read a container's requests; a missing one defaults to its limit."""
     resources = container.get("resources") or {}
     limits = resources.get("limits") or {}
     return _numbers({**limits, **(resources.get("requests") or {})})
 
 
-def _numbers(amounts: Mapping[str, Any]) -> dict[str, int]:
+def _numbers(amounts: Object) -> dict[str, int]:
     return {name: _number(name, text) for name, text in amounts.items()}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from fabbench.launchers import Explanation, Leftover, ObjectRef, notify
 from fabbench.launchers.kubernetes import LEASE_S
@@ -33,14 +33,9 @@ from fabbench.launchers.kubernetes.manifests import (
     RunSpec,
     owned_by,
 )
-from fabbench.launchers.kubernetes.nodes import Node, read_nodes, true_condition
+from fabbench.launchers.kubernetes.nodes import Node, Object, read_nodes, true_condition
 from fabbench.model.errors import MachineError
-
-if TYPE_CHECKING:
-    from fabbench.remote.transport import ProcessStream
-
-
-Object = Mapping[str, Any]
+from fabbench.remote.transport import ProcessStream
 
 # Where the API fails several times within two minutes, the garbage collector and kubelets wait for
 # up to a minute before they watch again, and for another if that fails (client-go,
@@ -152,7 +147,8 @@ def _named(things: Sequence[ObjectRef]) -> str:
 
 def _remains(names: Sequence[str], lost: Mapping[str, str], waited_s: float) -> MachineError:
     if set(names) == set(lost):
-        pods = ", ".join(f"{pod} on {node}" for pod, node in lost.items())
+        pods_on_nodes = [f"{pod} on {node}" for pod, node in lost.items()]
+        pods = ", ".join(pods_on_nodes)
         return MachineError(
             f"These pods cannot be removed because their node is lost: {pods}.",
             hint="They disappear when the node is back or its Node object is deleted. "
@@ -269,8 +265,14 @@ def group_leftovers(objects: Iterable[Object], now: datetime) -> tuple[Leftover,
     runs: dict[tuple[str, str], list[Object]] = defaultdict(list)
     for each in objects:
         runs[_run_of(each)].append(each)
-    left = [_leftover(*run, things, now) for run, things in runs.items()]
-    return tuple(sorted(left, key=lambda each: (-each.age, each.run, each.namespace)))
+    left: list[Leftover] = []
+    for (run, namespace), things in runs.items():
+        left.append(_leftover(run, namespace, things, now))
+    return tuple(sorted(left, key=_oldest_first))
+
+
+def _oldest_first(leftover: Leftover) -> tuple[timedelta, str, str]:
+    return -leftover.age, leftover.run, leftover.namespace
 
 
 def _leftover(run: str, namespace: str, things: Sequence[Object], now: datetime) -> Leftover:
@@ -282,7 +284,7 @@ def _leftover(run: str, namespace: str, things: Sequence[Object], now: datetime)
         owners = thing["metadata"].get("ownerReferences") or ()
         if own.isdisjoint(each["uid"] for each in owners):
             first.append(reference(thing))
-    first.sort(key=lambda each: (_KINDS.index(each.kind), each.name))
+    first.sort(key=_owners_first)
     return Leftover(
         run=run,
         namespace=namespace,
@@ -291,6 +293,10 @@ def _leftover(run: str, namespace: str, things: Sequence[Object], now: datetime)
         request="",
         things=tuple(first),
     )
+
+
+def _owners_first(thing: ObjectRef) -> tuple[int, str]:
+    return _KINDS.index(thing.kind), thing.name
 
 
 def _runs(thing: Object) -> bool:
@@ -361,23 +367,32 @@ class Heartbeat:
             pipe.close()
 
     def _run(self) -> None:
-        interval = min(_BEAT_S, self._lease_s / 5)
-        while not self._closing.wait(interval if self._beats else _POLL_S):
-            try:
-                now = time.monotonic()
-                if now - self._extended >= self._lease_s / 5:
-                    # If pods cannot start, nothing else ends the Job soon after fabbench.
-                    until = round(now - self._started) + self._lease_s
-                    self._api.patch("Job", self._job, {"spec": {"activeDeadlineSeconds": until}})
-                    self._extended = now
-                running = [pod["metadata"]["name"] for pod in self._pods() if _is_running(pod)]
-            except MachineError:
-                continue
-            for name in set(running) - self._beating:
-                self._beating.add(name)
-                threading.Thread(
-                    target=self._beat, args=(name,), daemon=True, name=f"fabbench beat {name}"
-                ).start()
+        while not self._closing.wait(self._interval_s()):
+            with contextlib.suppress(MachineError):  # the next round tries again
+                self._extend_deadline(time.monotonic())
+                running = filter(_is_running, self._pods())
+                self._beat_each({pod["metadata"]["name"] for pod in running})
+
+    def _interval_s(self) -> float:
+        """Return how long to wait until the next beats; until there is a pod, not for long."""
+        return min(_BEAT_S, self._lease_s / 5) if self._beats else _POLL_S
+
+    def _extend_deadline(self, now: float) -> None:
+        """Extend the Job's deadline from time to time.
+
+        If pods cannot start, nothing else ends the Job soon after fabbench.
+        """
+        if now - self._extended >= self._lease_s / 5:
+            until = round(now - self._started) + self._lease_s
+            self._api.patch("Job", self._job, {"spec": {"activeDeadlineSeconds": until}})
+            self._extended = now
+
+    def _beat_each(self, running: set[str]) -> None:
+        for name in running - self._beating:
+            self._beating.add(name)
+            threading.Thread(
+                target=self._beat, args=(name,), daemon=True, name=f"fabbench beat {name}"
+            ).start()
 
     def _beat(self, name: str) -> None:
         """Send a beat and wait for the answer. Without one, reconnect at the next beat."""
@@ -387,19 +402,27 @@ class Heartbeat:
                 self._beats[name] = connection.open(("sh", "-c", _BEATS, "sh", HEARTBEAT_FILE))
             pipe = self._beats[name]
             pipe.send(b"\n")
-            answered = False
-            until = time.monotonic() + _ANSWER_S
-            while not answered and not pipe.closed and time.monotonic() < until:
-                answered = bool(pipe.read(_POLL_S))
-            if not answered:
-                self._beats.pop(name).close()
+            if not _answers(pipe):
+                self._disconnect(name)
         except MachineError:
             # The pod may still be starting; the next beat is soon.
-            broken = self._beats.pop(name, None)
-            if broken is not None:
-                broken.close()
+            self._disconnect(name)
         finally:
             self._beating.discard(name)
+
+    def _disconnect(self, name: str) -> None:
+        pipe = self._beats.pop(name, None)
+        if pipe is not None:
+            pipe.close()
+
+
+def _answers(pipe: ProcessStream) -> bool:
+    """Return whether a pod answers a beat in time."""
+    until = time.monotonic() + _ANSWER_S
+    while not pipe.closed and time.monotonic() < until:
+        if pipe.read(_POLL_S):
+            return True
+    return False
 
 
 class PodWatch:
@@ -459,6 +482,11 @@ class _End:
         """Return whether a better reason may come a little later."""
         return self.why is not None and self.why.code in {"killed", "deleted"}
 
+    @property
+    def was_removed(self) -> bool:
+        """Return whether somebody deleted it, and it is gone."""
+        return self.why is not None and self.why.code == "deleted" and not self.exists
+
 
 class _Reasons:
     """Why pods are not ready yet: what lasts is reported once, what is final is raised."""
@@ -493,6 +521,14 @@ class _Reasons:
         if key not in self._reported:
             notify(str(why))
         self._reported.add(key)
+
+
+def _uid(thing: Object) -> str:
+    return str(thing["metadata"]["uid"])
+
+
+def _is_same(pod: Object | None, other: Object) -> bool:
+    return pod is not None and _uid(pod) == _uid(other)
 
 
 def _is_worker(pod: Object) -> bool:
@@ -602,7 +638,7 @@ class JobRun:
         node = ""
         if end.pod in self._ready:
             node = self._ready[end.pod]["spec"]["nodeName"]
-        if end.why is None or (end.why.code == "deleted" and not end.exists):
+        if end.was_removed or end.why is None:
             return (
                 f"The pod {end.pod} on {node} was removed. Check its events to see who removed it."
             )
@@ -629,16 +665,18 @@ class JobRun:
 
     def _explained(self, name: str, pods: Mapping[str, Object], events: Sequence[Object]) -> _End:
         """Return the end of a pod, as it is now, or else as it was last seen."""
-        now = pods.get(name)
+        pod = pods.get(name)
         before = self._ready.get(name)
-        uid = before["metadata"]["uid"] if before else ""
-        exists = now is not None and (not before or now["metadata"]["uid"] == uid)
-        pod = now if exists else self._watch.last.get(uid, before)
+        exists = pod is not None
+        if before is not None and not _is_same(pod, before):
+            exists = False  # another pod may have its name now
+            pod = self._watch.last.get(_uid(before), before)
         if not pod:
             return _End(name, None, exists=exists)
         node = pod.get("spec", {}).get("nodeName")
-        nodes = read_nodes([self._api.read("Node", node)], ()) if node else ()
-        return _End(name, explain_pod(pod, events, nodes), exists=exists)
+        objects = [self._api.read("Node", node)] if node else []
+        why = explain_pod(pod, events, read_nodes(objects))
+        return _End(name, why, exists=exists)
 
     def _first_ended(self, name: str, pods: Mapping[str, Object], events: Sequence[Object]) -> str:
         """Return the name of the pod that made the Job fail and end the others."""
@@ -658,5 +696,6 @@ class JobRun:
     def _remove(self, error: BaseException | None) -> None:
         self._heartbeat.stop()
         self._watch.stop()
-        uid = self._created["metadata"]["uid"] if self._created else ""
-        remove_run(self._api, ObjectRef(self._kind, "", self._spec.name, uid), self.pods, error)
+        uid = _uid(self._created) if self._created else ""
+        owner = ObjectRef(self._kind, "", self._spec.name, uid)
+        remove_run(self._api, owner, self.pods, error)

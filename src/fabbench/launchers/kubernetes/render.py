@@ -95,10 +95,14 @@ class KubernetesManifests(Rendering):
     def render(self, source: RenderInput) -> str:
         """Write a Job that runs by itself, and its Service."""
         spec = rendered_spec(source)
-        start = _START.replace("@NODES@", str(spec.count)).replace("@NAME@", spec.name)
-        opening = start.replace(
-            "@LOG_IN@", log_in("$JOB_COMPLETION_INDEX", port=spec.port, sshd="-e")
-        )
+        values = {
+            "@NODES@": str(spec.count),
+            "@NAME@": spec.name,
+            "@LOG_IN@": log_in("$JOB_COMPLETION_INDEX", port=spec.port, sshd="-e"),
+        }
+        opening = _START
+        for placeholder, value in values.items():
+            opening = opening.replace(placeholder, value)
         target = source.script_target(
             "", opening=opening, at_exit="complete", toggled=False, inventory=None
         )

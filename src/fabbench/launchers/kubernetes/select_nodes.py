@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, takewhile
+from typing import TypeAlias
 
 from fabbench.catalog.instances import plain
 from fabbench.catalog.kubernetes_resources import (
@@ -20,6 +21,10 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import natural_order
 from fabbench.model.messages import listed
 
+Groups: TypeAlias = Sequence[Sequence[Node]]
+"""Nodes that are alike and free, together."""
+LeftOut: TypeAlias = Mapping[str, Sequence[Node]]
+"""What is against nodes → the nodes."""
 _NAMED = 4  # Maximum nodes named in a line
 _UNKNOWN_TYPE = "of unknown type"
 
@@ -56,8 +61,10 @@ def choose(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
     if not large:
         raise _too_few(needed, groups, left_out, criteria.labels)
     if criteria.takes_all:
-        largest = max(map(len, large))
-        return min((tuple(group) for group in large if len(group) == largest), key=_rank)
+        most = max(map(len, large))
+        largest = [group for group in large if len(group) == most]
+        best = min(largest, key=_rank)
+        return tuple(best)
     closest = [_closest(group, needed) for group in large]
     return min(closest, key=_rank)
 
@@ -68,10 +75,10 @@ def matching_nodes(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node,
     return tuple(node for node in nodes if not any(_mismatches(node, criteria)))
 
 
-def usable_groups(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[tuple[Node, ...], ...]:
+def usable_groups(nodes: Sequence[Node], criteria: NodeCriteria) -> Groups:
     """Return all nodes that can be taken now, in groups of nodes that are alike."""
     groups, _ = _sort_out(nodes, criteria)
-    return tuple(map(tuple, groups))
+    return groups
 
 
 def check_choice(nodes: Sequence[Node], criteria: NodeCriteria, cluster: str) -> Check:
@@ -140,9 +147,7 @@ def _shared_layers(nodes: Sequence[Node]) -> list[str]:
     return [values[0] for values in same]
 
 
-def _sort_out(
-    nodes: Sequence[Node], criteria: NodeCriteria
-) -> tuple[list[list[Node]], Mapping[str, Sequence[Node]]]:
+def _sort_out(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Groups, LeftOut]:
     """Return groups of nodes that are alike and free, and the others by what is against them."""
     left_out: dict[str, list[Node]] = defaultdict(list)
     usable: list[Node] = []
@@ -202,7 +207,8 @@ def _obstacles(node: Node, criteria: NodeCriteria) -> Iterator[str]:
         tolerated = any(each.covers(*taint) for each in criteria.tolerations)
         if taint.effect in KEEPS_AWAY and not tolerated:
             yield f"taint {taint}"
-    for what, amount in (("GPUs", node.gpus), (fabric_name(node), node.fabric)):
+    devices = {"GPUs": node.gpus, fabric_name(node): node.fabric}
+    for what, amount in devices.items():
         if not amount.all_free:
             runs = f", by the fabbench runs {listed(node.runs)}" if node.runs else ""
             yield f"{amount.in_use} of {amount.allocatable} {what} in use{runs}"
@@ -264,12 +270,7 @@ def _rank(nodes: Sequence[Node]) -> tuple[object, ...]:
     )
 
 
-def _too_few(
-    needed: int,
-    groups: Sequence[Sequence[Node]],
-    left_out: Mapping[str, Sequence[Node]],
-    labels: str,
-) -> MachineError:
+def _too_few(needed: int, groups: Groups, left_out: LeftOut, labels: str) -> MachineError:
     if not groups and not left_out:
         hint = "Check their labels: kubectl describe nodes." if labels else "Add nodes."
         return MachineError(f"The cluster has no nodes{_with_labels(labels)}.", hint=hint)
@@ -281,7 +282,15 @@ def _too_few(
     for group in groups:
         described = _describe(group[0])
         lines.append(f"  {_names(group)}: {described}, free")
-    lines += [f"  {_names(nodes)}: {why}" for why, nodes in left_out.items()]
+    for why, nodes in left_out.items():
+        lines.append(f"  {_names(nodes)}: {why}")
+    hint = _how_to_get_nodes(left_out)
+    if available >= needed:
+        hint = "Nodes of a run have one type and one zone: use fewer with --nodes, or add nodes."
+    return MachineError(*lines, hint=hint)
+
+
+def _how_to_get_nodes(left_out: LeftOut) -> str:
     hint = "Wait until nodes are free (fabbench check lists them), or use fewer with --nodes."
     for why, nodes in left_out.items():
         if why.startswith("taint "):
@@ -289,9 +298,7 @@ def _too_few(
             hint += f" If nodes with this taint are meant for it, pass --toleration {taint}."
         elif why == "cordoned":
             hint += f" To use cordoned nodes again: kubectl uncordon {nodes[0].name}."
-    if available >= needed:
-        hint = "Nodes of a run have one type and one zone: use fewer with --nodes, or add nodes."
-    return MachineError(*lines, hint=hint)
+    return hint
 
 
 def _with_labels(labels: str) -> str:

@@ -136,10 +136,9 @@ class MpiJobManifest(KubernetesManifests):
         target = source.script_target(
             READ_MPIJOB, here=False, ssh=ssh, agent=("ssh", *ssh), toggled=False, inventory=None
         )
+        claims = claim_template(spec, {"name": spec.name})
         job = scripted(spec, script_body(source.plan, target))
-        return yaml_documents(
-            [*claim_template(spec, {"name": spec.name}), job], source.command + _ABOUT, compact=True
-        )
+        return yaml_documents([*claims, job], source.command + _ABOUT, compact=True)
 
 
 RENDERING = MpiJobManifest()
