@@ -28,11 +28,18 @@ def irregularities(comparison: Comparison) -> tuple[str, ...]:
     """Return a sentence for each outlier, warm-up and drift, of every column."""
     sentences: dict[str, None] = {}
     for section in comparison.sections:
-        where = "".join(f", {name} {value or 'unknown'}" for name, value in section.key.items())
+        where = _part_of_case(section)
         for index, (column, _) in enumerate(comparison.inputs):
             if section.shown[index]:
-                sentences.update(dict.fromkeys(_column(column, _deviations(section, index), where)))
+                found = _column(column, _deviations(section, index), where)
+                sentences |= dict.fromkeys(found)
     return tuple(sentences)
+
+
+def _part_of_case(section: ComparisonSection) -> str:
+    """Return what distinguishes a section's figures from others', such as their data type."""
+    parts = [f", {name} {value or 'unknown'}" for name, value in section.key.items()]
+    return "".join(parts)
 
 
 def _deviations(section: ComparisonSection, index: int) -> Mapping[int, list[float]]:
@@ -41,7 +48,8 @@ def _deviations(section: ComparisonSection, index: int) -> Mapping[int, list[flo
     Positive is better.
     """
     sign = -1 if section.metric.lower_is_better else 1
-    sizes = [dict(figure.executions) for row in section.rows if (figure := row.figures[index])]
+    figures = [row.figures[index] for row in section.rows]
+    sizes = [dict(figure.executions) for figure in figures if figure]
     everything = set().union(*sizes)
     found: dict[int, list[float]] = {execution: [] for execution in sorted(everything)}
     for values in sizes:
@@ -56,62 +64,71 @@ def _deviations(section: ComparisonSection, index: int) -> Mapping[int, list[flo
 def _column(column: Column, deviations: Mapping[int, list[float]], where: str) -> Iterator[str]:
     if len(deviations) < LEAST:
         return
-    scores, order = _scores(deviations), list(deviations)
-    steady = []
-    for number, execution in enumerate(order):
-        effect = math.expm1(median(deviations[execution]))
+    scores = _scores(deviations)
+    middles = [median(each) for each in deviations.values()]
+    order = list(deviations)
+    steady: list[int] = []
+    for number, middle in enumerate(middles):
+        effect = math.expm1(middle)
         if abs(effect) >= OUTLIER and _stands_apart(scores, number):
             yield _outlier(column, order, number, effect, where)
         else:
             steady.append(number)
     if len(steady) > LEAST and _drifts([scores[number] for number in steady]):
-        middles = [median(deviations[order[number]]) for number in steady]
-        count, half = len(middles), len(middles) // 2
-        halves_apart = mean(middles[-half:]) - mean(middles[:half])
-        change = math.expm1(
-            halves_apart * (count - 1) / (count - half)
-        )  # from the first to the last
+        change = _change_over([middles[number] for number in steady])
         if abs(change) >= DRIFT:
             direction = "worse" if change < 0 else "better"
             yield (
                 f"{column.label} drifts{where}: over its {len(order)} executions it gets "
-                f"{direction}, "
-                f"by about {_percent(change)} from the first to the last. "
+                f"{direction}, by about {_percent(change)} from the first to the last. "
                 "Measure both configurations in one run: their executions alternate."
             )
 
 
+def _change_over(logarithms: Sequence[float]) -> float:
+    """Return by what fraction values change from the first to the last, if steadily."""
+    count = len(logarithms)
+    half = count // 2
+    earlier = mean(logarithms[:half])
+    later = mean(logarithms[-half:])
+    halves_apart = later - earlier
+    return math.expm1(halves_apart * (count - 1) / (count - half))
+
+
 def _scores(deviations: Mapping[int, list[float]]) -> list[float]:
-    spreads = [math.sqrt(squares(size)) for size in zip(*deviations.values(), strict=True)]
-    return [
-        sum(value / spread for value, spread in zip(values, spreads, strict=True) if spread > 0)
-        for values in deviations.values()
-    ]
+    sizes = zip(*deviations.values(), strict=True)
+    spreads = [math.sqrt(squares(size)) for size in sizes]
+    return [_score(values, spreads) for values in deviations.values()]
+
+
+def _score(values: Sequence[float], spreads: Sequence[float]) -> float:
+    pairs = zip(values, spreads, strict=True)
+    return sum(value / spread for value, spread in pairs if spread > 0)
 
 
 def _stands_apart(scores: Sequence[float], number: int) -> bool:
     """Return whether a score is farther from the others than they predict."""
     others = [score for each, score in enumerate(scores) if each != number]
-    deviation = math.sqrt(squares(others) / (len(others) - 1) * (1 + 1 / len(others)))
-    return (
-        abs(scores[number] - mean(others))
-        > t_quantile(LEVEL / 2 / len(scores), len(others) - 1) * deviation
-    )
+    count = len(others)
+    variance = squares(others) / (count - 1)
+    deviation = math.sqrt(variance * (1 + 1 / count))  # Of one more score from the others' mean
+    critical = t_quantile(LEVEL / 2 / len(scores), count - 1)
+    return abs(scores[number] - mean(others)) > critical * deviation
 
 
 def _drifts(scores: Sequence[float]) -> bool:
     """Return whether scores are shown to have a slope over their order."""
     count = len(scores)
-    middle, center = mean(scores), (count - 1) / 2
+    center = (count - 1) / 2
+    middle = mean(scores)
+    points = [(number - center, score - middle) for number, score in enumerate(scores)]
     spread = squares(range(count))
-    slope = (
-        sum((number - center) * (score - middle) for number, score in enumerate(scores)) / spread
-    )
-    residual = sum(
-        (score - middle - slope * (number - center)) ** 2 for number, score in enumerate(scores)
-    )
-    error = math.sqrt(residual / (count - 2) / spread)
-    return abs(slope) > t_quantile(LEVEL / 2, count - 2) * error
+    slope = sum(place * height for place, height in points) / spread
+    residuals = [height - slope * place for place, height in points]
+    variance = sum(residual * residual for residual in residuals) / (count - 2)
+    error = math.sqrt(variance / spread)
+    critical = t_quantile(LEVEL / 2, count - 2)
+    return abs(slope) > critical * error
 
 
 def _outlier(column: Column, order: Sequence[int], number: int, effect: float, where: str) -> str:
@@ -119,17 +136,12 @@ def _outlier(column: Column, order: Sequence[int], number: int, effect: float, w
     others = [column.logs[each] for each in order if each != order[number]]
     direction = "worse" if effect < 0 else "better"
     what = "warm-up" if number == 0 and effect < 0 else "an outlier"
-    shown = _only(log, [other for other in others if other.outcome not in UNUSABLE])
-    cause = (
-        f"Only its log shows: {'; '.join(shown)}"
-        if shown
-        else "Its log shows nothing that others do not"
-    )
-    return (
-        f"Execution {number + 1} of {len(order)} of {column.label} is {what}{where}: "
-        f"{_percent(effect)} "
-        f"{direction} than the others ({log.source}). {cause}."
-    )
+    usable = [other for other in others if other.outcome not in UNUSABLE]
+    shown = "; ".join(_only(log, usable))
+    cause = f"Only its log shows: {shown}" if shown else "Its log shows nothing that others do not"
+    which = f"Execution {number + 1} of {len(order)} of {column.label}"
+    how = f"{_percent(effect)} {direction}"
+    return f"{which} is {what}{where}: {how} than the others ({log.source}). {cause}."
 
 
 def _only(log: Log, others: Sequence[Log]) -> list[str]:
@@ -143,7 +155,8 @@ def _only(log: Log, others: Sequence[Log]) -> list[str]:
     for name, value in log.facts.items():
         usual = {other.facts.get(name) for other in others}
         if len(usual) == 1 and value not in usual:
-            found.append(f"{name} {value} (others: {usual.pop() or 'not stated'})")
+            theirs = usual.pop() or "not stated"
+            found.append(f"{name} {value} (others: {theirs})")
     return found[:3]
 
 

@@ -7,6 +7,7 @@ much.
 import inspect
 import re
 import textwrap
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -161,26 +162,48 @@ def _write_options(
     ctx: click.Context, formatter: click.HelpFormatter, *, short: bool = False
 ) -> None:
     """Write the help of options by section; `short`: of the common ones, one line each."""
-    command = ctx.command
-    sections: dict[str, list[HelpRow]] = {}
-    for option in command.get_params(ctx):
-        record = option.get_help_record(ctx)
-        if record is None or (short and not _is_common(command, option)):
-            continue
-        flags, about = record
-        section = command.section(option) if isinstance(command, SectionedCommand) else _OPTIONS
-        if section == _SET:
-            flags = flags.removeprefix(RARE).replace(" ", "=", 1)
-        if short:
-            section = section if section in _PLACES else _WHERE
-            flags, about = _in_short(flags, about)
-        sections.setdefault(section, []).append((flags, about))
-    for name in sorted(sections, key=lambda each: (_PLACES.get(each, 3), each)):
+    sections = _common_options(ctx) if short else _all_options(ctx)
+    for name in sorted(sections, key=_place):
         rows = sections[name]
         if short:
             rows = _on_one_line(rows, formatter.width)
         with formatter.section(name):
             formatter.write_dl(rows, col_max=formatter.width if short else 30)
+
+
+def _place(section: str) -> tuple[int, str]:
+    """Return where a section of the help is."""
+    return _PLACES.get(section, 3), section
+
+
+def _all_options(ctx: click.Context) -> Mapping[str, list[HelpRow]]:
+    """Return the help of each section's options, as flags and text."""
+    command = ctx.command
+    sections: dict[str, list[HelpRow]] = defaultdict(list)
+    for option in command.get_params(ctx):
+        if record := option.get_help_record(ctx):
+            flags, about = record
+            section = _section_of(command, option)
+            if section == _SET:
+                flags = flags.removeprefix(RARE).replace(" ", "=", 1)
+            sections[section].append((flags, about))
+    return sections
+
+
+def _common_options(ctx: click.Context) -> Mapping[str, list[HelpRow]]:
+    """Return the same for ``-h``, which has the options of launchers in one section."""
+    command = ctx.command
+    sections: dict[str, list[HelpRow]] = defaultdict(list)
+    for option in command.get_params(ctx):
+        record = option.get_help_record(ctx)
+        if record and _is_common(command, option):
+            section = _section_of(command, option)
+            sections[section if section in _PLACES else _WHERE].append(_in_short(*record))
+    return sections
+
+
+def _section_of(command: click.Command, option: click.Parameter) -> str:
+    return command.section(option) if isinstance(command, SectionedCommand) else _OPTIONS
 
 
 def _in_short(flags: str, about: str) -> HelpRow:

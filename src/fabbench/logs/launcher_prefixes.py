@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import takewhile
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -83,6 +83,10 @@ _MAX_FORMS = 16  # Limit of the learned prefixes that are tried: the latest
 _MAX_STACKED = 32  # Limit of the prefixes of a line; real lines have three
 
 
+_Cut: TypeAlias = tuple[str, Mapping[str, str]]
+"""What stands behind a prefix, and the fields that it states."""
+
+
 class Prefixes:
     """Cuts the prefixes of one log: the known ones, and those learned from the log's own lines.
 
@@ -140,10 +144,13 @@ class Prefixes:
         text = _without_decoration(raw)
         if self._repeated and text.lstrip().startswith('"stdout":'):
             return "", outer
-        stream = outer
+        if not self.forms and text[:1] not in _STARTS:
+            return text, outer
+        return self._cut_stacked(text, outer)
+
+    def _cut_stacked(self, text: str, stream: Stream) -> tuple[str, Stream]:
+        """Cut prefixes that stand before each other; each learned form occurs once."""
         forms = self.forms
-        if not forms and text[:1] not in _STARTS:
-            return text, stream
         for _ in range(_MAX_STACKED):
             known = _KNOWN.match(text, 0, _LONGEST_KNOWN)
             if known is not None:
@@ -151,7 +158,7 @@ class Prefixes:
                 stream = _stating(stream, known)
             form, cut = _first_cut(forms, text)
             if cut is not None:
-                forms = [other for other in forms if other is not form]
+                forms = _without(forms, form)
                 text, stream = self._stated(text, *cut, stream)
             elif known is None:
                 break
@@ -222,17 +229,6 @@ def _stating(stream: Stream, known: re.Match[str]) -> Stream:
     return stated
 
 
-def _first_cut(
-    forms: "Sequence[_Text | _Json]", text: str
-) -> "tuple[_Text | _Json | None, tuple[str, Mapping[str, str]] | None]":
-    """Return the first form of a learned prefix that a text has, and the text without it."""
-    for form in forms:
-        cut = form.cut(text)
-        if cut is not None:
-            return form, cut
-    return None, None
-
-
 def _without_decoration(raw: str) -> str:
     # The copy of a page of gist.github.com has empty cells behind each line.
     text = raw if raw[:1] == "|" else raw.removesuffix(" | |")
@@ -262,7 +258,7 @@ class _Text:
     last: int = field(default=0, compare=False)
     """The number in the last line, if the lines are numbered."""
 
-    def cut(self, text: str) -> tuple[str, Mapping[str, str]] | None:
+    def cut(self, text: str) -> _Cut | None:
         """Return the text without the prefix, and the prefix's fields.
 
         None if the line has none of this form.
@@ -290,7 +286,7 @@ class _Json:
 
     key: str
 
-    def cut(self, text: str) -> tuple[str, Mapping[str, str]] | None:
+    def cut(self, text: str) -> _Cut | None:
         """Return the value, which may hold several lines; None if the line is not such an object.
 
         An entry may also state how the program ended: that becomes a separate line.
@@ -328,7 +324,23 @@ def _flat(entries: dict[str, Any]) -> dict[str, Any]:
     return flat | entries
 
 
-def _form(text: str, at: int) -> _Text | _Json | None:
+_Form: TypeAlias = _Text | _Json
+
+
+def _without(forms: Sequence[_Form], form: _Form | None) -> list[_Form]:
+    return [other for other in forms if other is not form]
+
+
+def _first_cut(forms: Sequence[_Form], text: str) -> tuple[_Form | None, _Cut | None]:
+    """Return the first form of a learned prefix that a text has, and the text without it."""
+    for form in forms:
+        cut = form.cut(text)
+        if cut is not None:
+            return form, cut
+    return None, None
+
+
+def _form(text: str, at: int) -> _Form | None:
     """Return the form of the prefix before a sign.
 
     None if there is no prefix, or no certain one.
@@ -370,6 +382,9 @@ def _pattern(prefix: str) -> str:
     return "".join((begin, *parts, end))
 
 
+_ANY_OF_KIND = {"time": _TIME, "blank": r"[ \t]+"}
+
+
 def _parts(text: str, length: int) -> Iterator[str]:
     """Yield patterns of a prefix's parts, as far as `length`."""
     ranked = False
@@ -378,19 +393,15 @@ def _parts(text: str, length: int) -> Iterator[str]:
     inside = takewhile(lambda each: each.start() < length, every)
     for match in inside:
         part = match[0]
-        kind = match.lastgroup
-        if kind == "time":
-            yield _TIME
-        elif kind == "blank":
-            yield r"[ \t]+"
-        elif kind == "rank" and not ranked:
+        kind = match.lastgroup or ""
+        pattern = _ANY_OF_KIND.get(kind) or _numbers_vary(part)
+        if kind == "rank" and not ranked:
             ranked = True
-            yield re.sub(r"\d+", r"(?P<rank>\\d+)", re.escape(part))
+            pattern = re.sub(r"\d+", r"(?P<rank>\\d+)", re.escape(part))
         elif kind == "name" and not _PLAIN_NUMBER.fullmatch(part):
             names += 1
-            yield f"(?P<name{names}>{_numbers_vary(part)})"
-        else:
-            yield _numbers_vary(part)
+            pattern = f"(?P<name{names}>{pattern})"
+        yield pattern
 
 
 def _numbers_vary(part: str) -> str:

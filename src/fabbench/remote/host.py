@@ -215,17 +215,21 @@ class RemoteHost:
             except MachineError as error:
                 self._why = error
             self._up.clear()
-            while not self._closing.wait(_AGAIN_S) and self.lost is None:
-                try:
-                    self.connection.close()
-                    self.connection.connect()
-                except HostGoneError as error:
-                    self.lost = error
-                    return
-                except MachineError as error:
-                    self._why = error
-                    continue
-                break
+            self._reconnect()
+
+    def _reconnect(self) -> None:
+        """Try until it succeeds, until the end or until the host is given up."""
+        while not self._closing.wait(_AGAIN_S) and self.lost is None:
+            try:
+                self.connection.close()
+                self.connection.connect()
+            except HostGoneError as error:
+                self.lost = error
+                return
+            except MachineError as error:
+                self._why = error
+            else:
+                return
 
     def _beat(self) -> None:
         """Send heartbeats, and read the answers."""
