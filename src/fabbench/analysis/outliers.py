@@ -38,8 +38,11 @@ def irregularities(comparison: Comparison) -> tuple[str, ...]:
 
 def _part_of_case(section: ComparisonSection) -> str:
     """Return what distinguishes a section's figures from others', such as their data type."""
-    parts = [f", {name} {value or 'unknown'}" for name, value in section.key.items()]
-    return "".join(parts)
+    where = ""
+    for name, value in section.key.items():
+        known = value or "unknown"
+        where += f", {name} {known}"
+    return where
 
 
 def _deviations(section: ComparisonSection, index: int) -> Mapping[int, list[float]]:

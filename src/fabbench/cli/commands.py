@@ -198,7 +198,9 @@ def _common_options(ctx: click.Context) -> Mapping[str, list[HelpRow]]:
         record = option.get_help_record(ctx)
         if record and _is_common(command, option):
             section = _section_of(command, option)
-            sections[section if section in _PLACES else _WHERE].append(_in_short(*record))
+            if section not in _PLACES:
+                section = _WHERE
+            sections[section].append(_in_short(*record))
     return sections
 
 

@@ -160,9 +160,9 @@ class Prefixes:
             if cut is not None:
                 forms = _without(forms, form)
                 text, stream = self._stated(text, *cut, stream)
-            elif known is None:
-                break
-            if not forms and text[:1] not in _NESTED:
+            may_have_more = bool(forms) or text[:1] in _NESTED
+            is_cut = cut is not None or known is not None
+            if not (is_cut and may_have_more):
                 break
         return text, stream
 
@@ -331,7 +331,10 @@ def _without(forms: Sequence[_Form], form: _Form | None) -> list[_Form]:
     return [other for other in forms if other is not form]
 
 
-def _first_cut(forms: Sequence[_Form], text: str) -> tuple[_Form | None, _Cut | None]:
+def _first_cut(
+    forms: Sequence[_Form],
+    text: str,
+) -> tuple[_Form | None, _Cut | None]:
     """Return the first form of a learned prefix that a text has, and the text without it."""
     for form in forms:
         cut = form.cut(text)

@@ -340,10 +340,9 @@ def _container_resources(spec: RunSpec) -> Object:
     """Return what a container requests; a request that equals its limit is left out."""
     limits = spec.resources.limits()
     requests = spec.resources.requests()
-    resources: Object = {"limits": limits}
-    lower = {name: amount for name, amount in requests.items() if limits.get(name) != amount}
-    if lower:
-        resources = {"requests": lower, "limits": limits}
+    requests = {name: amount for name, amount in requests.items() if name not in limits}
+    resources: Object = {"requests": requests} if requests else {}
+    resources["limits"] = limits
     if claims := _claims(spec):
         resources["claims"] = [{"name": name} for name in claims]
     return resources
