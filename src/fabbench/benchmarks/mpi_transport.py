@@ -9,8 +9,12 @@ MPIR_CVAR_DEBUG_SUMMARY=1, libfabric with FI_LOG_LEVEL=info.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from fabbench.model.patterns import lazy
+
+if TYPE_CHECKING:
+    from fabbench.catalog.paths import Way
 
 _PROCESS = r".*\[([\w.-]+):\d+\] "
 _BTL = lazy(_PROCESS + r"mca: bml: Using (\w+) btl for send to \[\[\d+,\d+\],\d+\] on node \S+\s*")
@@ -68,6 +72,9 @@ class TransportLines:
     )  # transport → the first line that reported it
     named: dict[str, str] = field(default_factory=dict)  # facts: `provider`, `domain`, `libfabric`
     endpoint: str = ""  # of UCX, whose lanes are printed
+    operation: str = ""  # of UCX, of which the rows below are
+    ways: "dict[Way, str]" = field(default_factory=dict)
+    """Which of several ways inside the fabric rows show → the first such row."""
     nodes: dict[str, None] = field(default_factory=dict)  # those of the processes that printed
 
     def read(self, text: str) -> bool:
@@ -91,10 +98,25 @@ class TransportLines:
         elif "cfg" in text and (match := _UCX.fullmatch(text)):
             self.endpoint = "self" if "(self/" in text else match[1] or match[2] or "any"
             self._add_lanes(" ".join(_UCX_LANES.findall(text)), text)
-        elif self.endpoint and "|" in text and (match := _UCX_ROW.fullmatch(text)):
-            self._add_lanes(match[1], text)
+        elif self.endpoint and "|" in text:
+            return self._read_row(text)
         else:
             return False
+        return True
+
+    def _read_row(self, text: str) -> bool:
+        """Read a row of UCX_PROTO_INFO, or the name of the operation that rows below are of."""
+        if " by ucp_" in text:
+            self.operation = text
+        row = _UCX_ROW.fullmatch(text)
+        if row is None:
+            return False
+        self._add_lanes(row[1], text)
+        if self.endpoint != "self":
+            from fabbench.catalog.paths import ways  # imported here: --help needs no table
+
+            for way in ways(self.operation + text):
+                self.ways.setdefault(way, text)
         return True
 
     def _add_lanes(self, lanes: str, text: str) -> None:
@@ -115,6 +137,10 @@ class TransportLines:
         The one between nodes if there is one, else the one within the node.
         """
         facts: dict[str, str | int] = {**self.named}
+        if self.ways:
+            from fabbench.catalog.paths import path_values  # imported here: few logs need it
+
+            facts |= path_values(self.ways)
         facts |= (
             {"transport": "+".join(sorted(self.lines.keys() - _NEAR or self.lines))}
             if self.lines
@@ -123,6 +149,7 @@ class TransportLines:
         return {**facts, "hosts": len(self.nodes)} if len(self.nodes) > 1 else facts
 
     def evidence(self) -> dict[str, str]:
-        """Return the line that states the transport."""
+        """Return the lines that state the transport, and the way inside it."""
         named = str(self.facts().get("transport", "")).split("+")[0]
-        return {"transport": self.lines[named]} if named in self.lines else {}
+        quotes = {way.fact: line for way, line in self.ways.items()}
+        return {**quotes, "transport": self.lines[named]} if named in self.lines else quotes

@@ -4,11 +4,12 @@ The order of the checks is the order of `Outcome`: the first one that applies is
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fabbench.benchmarks import benchmark_named
+from fabbench.catalog.paths import path_facts
 from fabbench.evidence.known_errors import finding, told
 from fabbench.model.fabrics import NO_NETWORK, contradicts
 from fabbench.model.log import (
@@ -358,8 +359,7 @@ def _remarks(record: Record, proof: Proof | None, ending: Ending | None) -> Iter
     explained = _explanations(record, ending)
     yield from explained.values()
     codes = explained.keys() | {each.code for each in record.findings}
-    if transport in {"efa", "ib", "gib"} and "gdr-disabled" not in codes:
-        yield from _through_the_host(record)
+    yield from _other_paths(record, codes)
     if facts.get("iterations") == 1 and facts.get("warmup") == 0:
         yield finding("one-iteration")
     stated = facts.get("instance_type")
@@ -394,12 +394,15 @@ def _explanations(record: Record, ending: Ending | None) -> dict[str, Finding]:
     return shown
 
 
-def _through_the_host(record: Record) -> Iterator[Finding]:
-    """Yield a finding if GPUDirect RDMA was not used on all channels."""
-    gdr = record.facts.get("gdr")
-    if gdr in {"no", "partly"}:
-        where = "no channel" if gdr == "no" else "some channels only"
-        yield finding("gdr-off", record.evidence.get("gdr", ""), where=where)
+def _other_paths(record: Record, codes: Collection[str]) -> Iterator[Finding]:
+    """Yield a finding for each way inside the fabric that is not the asked one."""
+    facts = record.facts
+    program = f"{record.benchmark} {record.case}"
+    for path in path_facts():
+        code = path.finding(facts, program)
+        if code and path.unless not in codes:
+            line = record.evidence.get(path.fact, "")
+            yield finding(code, line, value=path.shown(facts))
 
 
 def _other_link(record: Record, fabric: str) -> str:

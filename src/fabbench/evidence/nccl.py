@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from fabbench.catalog.paths import Way, beginnings, ways
 from fabbench.catalog.warnings import error_follows
 from fabbench.evidence.hangs import Hangs, is_sign
 from fabbench.evidence.known_errors import (
@@ -42,6 +43,9 @@ _CHOICE = lazy(
     r" Bytes -> (?:Algo (?P<algorithm>\w+) proto (\w+)|Kernel [^\W_]+_(?P<kernel>\w+)"
     r"|(?:cuda|hip)(Memcpy)|(RMA) proxy)"
 )
+_SPREAD = lazy(r"(\w+): (\d{1,19}) Bytes -> .* channel\{Lo\.\.Hi\}=\{(\d{1,4})\.\.(\d{1,4})\}")
+_LARGE = 16 << 20
+"""Bytes from which on NCCL spreads a collective over all channels."""
 _ALGORITHMS = {
     "0": "TREE",
     "1": "RING",
@@ -124,6 +128,13 @@ class Evidence:
     warnings: dict[str, int] = field(default_factory=dict)  # Text → how often it was printed
     algorithms: dict[str, None] = field(default_factory=dict)
     """`RING/SIMPLE` and so on, as NCCL chose them."""
+    spread: dict[str, set[int]] = field(default_factory=dict)
+    """Collective → the first and last channels of its large messages.
+
+    Those of one group share the channels.
+    """
+    ways: dict[Way, str] = field(default_factory=dict)
+    """Which of several ways inside the fabric lines show → the first such line."""
     nvls: set[bool] = field(default_factory=set)
     """Whether ranks had channels for NVLS: one or both values."""
     known_errors: dict[str, Finding] = field(default_factory=dict)
@@ -254,7 +265,13 @@ class Evidence:
             if match["dev"]:
                 self.used.setdefault(net, set()).add(match["dev"])
 
+    def _way(self, message: str, _origin: str = "") -> None:
+        for way in ways(message):
+            if len(self.ways) < _MOST_WARNINGS:
+                self.ways.setdefault(way, message)
+
     def _network(self, message: str, origin: str) -> None:
+        self._way(message)
         if match := _NETWORK.match(message):
             processes = self.networks.setdefault(match[1], {})
             if len(processes) < _MAX_ENTRIES:
@@ -321,6 +338,11 @@ class Evidence:
         if match is not None and len(self.algorithms) < _MAX_ENTRIES:
             self.algorithms[_chosen(match)] = None
             self.lines.setdefault("algorithms", message)
+        spread = _SPREAD.match(message)
+        if spread is not None and int(spread[2]) >= _LARGE:
+            channels = map(int, spread.group(3, 4))
+            self.spread.setdefault(spread[1], set()).update(channels)
+            self.lines.setdefault("channels_used", message)
 
     def _variable(self, message: str, origin: str) -> None:
         if message.startswith(_ASKED):
@@ -331,6 +353,7 @@ class Evidence:
         ):
             self.named_hosts[_process(origin)] = None
         else:
+            self._way(message)
             self.other(message)
 
     def _connected(self, message: str, _origin: str) -> None:
@@ -401,8 +424,10 @@ _VARIABLES = (
     "NCCL_ALGO",
     "NCCL_PROTO",
     "NCCL_MAX",
+    "NCCL_TUNER",
 )
 """Variables of interest, which NCCL reports as ``NAME set by environment to VALUE``."""
+_WAYS = {begins[:HEAD] for begins in beginnings()} - {"Assigned", "NCCL_TUN"}
 _RINGS = tuple(f"Ring {number:02d} " for number in range(100))
 _COLLECTIVES = tuple(f"{number} coll channels" for number in range(1, 129))
 
@@ -413,6 +438,7 @@ _OF: Mapping[Callable[[Evidence, str, str], None], tuple[str, ...]] = {
     Evidence._builtin: ("NET/IB :", "NET/gIB ", "NET/Sock", "NET/Plug"),  # noqa: SLF001
     Evidence._comm: ("ncclComm", *(f"comm 0x{digit}" for digit in "0123456789abcdef")),  # noqa: SLF001
     Evidence._variable: tuple(name[:HEAD] for name in _VARIABLES),  # noqa: SLF001
+    Evidence._way: tuple(_WAYS),  # noqa: SLF001
     Evidence.version: ("NCCL ver", "RCCL ver"),
     Evidence._connected: ("Connecte",),  # noqa: SLF001
     Evidence._complaint: ("Failed t", "External", "Bootstra"),  # noqa: SLF001

@@ -8,10 +8,11 @@ fails.
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
+from fabbench.catalog.paths import PathFact, carrier, path_values
 from fabbench.evidence.known_errors import PLUGIN_FAILED, finding, matching_errors
 from fabbench.evidence.nccl import Evidence
 from fabbench.model.fabrics import INTRA_HOST, natural_order
-from fabbench.model.log import Finding, Severity
+from fabbench.model.log import Facts, Finding, Severity
 from fabbench.model.messages import listed, merged, quoted
 from fabbench.model.patterns import lazy
 
@@ -20,12 +21,45 @@ VERBS = ("ib", "gib")
 _VIRTUAL = lazy(r"docker|veth|virbr|br-|cni|flannel|cali|tun|lo$")
 
 
-def transport_facts(evidence: Evidence, hosts: int = 0) -> dict[str, str | int]:
+def transport_facts(evidence: Evidence, hosts: int = 0, program: str = "") -> Facts:
     """Return what the lines show, as facts.
 
     `hosts` is how many the benchmark's own output lists. What NCCL says counts more: two names may
-    be one machine.
+    be one machine. `program` is the benchmark and its case. Channels prove nothing of one whose
+    data go another way: they are those of its set-up.
     """
+    facts = _collective_facts(evidence, hosts)
+    path = carrier(program)
+    if path is not None and evidence.debugging:
+        facts = {name: fact for name, fact in facts.items() if name not in _OF_CHANNELS}
+        facts |= {path.fact: "none", "transport": _carried(evidence, path)}
+    return facts | path_values(evidence.ways, program)
+
+
+_OF_CHANNELS = (
+    "gdr",
+    "algorithms",
+    "channels",
+    "channels_used",
+    "channel_nics",
+    "nvls",
+    "pxn",
+    "sharp",
+)
+"""Facts of NCCL's own collectives."""
+
+
+def _carried(evidence: Evidence, path: PathFact) -> str:
+    """Return the networks that carried what goes one way; `unknown` if no line shows one."""
+    ways = [way for way in evidence.ways if way.fact == path.fact]
+    if not all(way.network for way in ways):
+        return "unknown"
+    networks = {_classify(evidence, way.network) for way in ways}
+    return "+".join(sorted(networks)) or "unknown"
+
+
+def _collective_facts(evidence: Evidence, hosts: int) -> dict[str, str | int]:
+    """Return what the lines show of NCCL's own collectives."""
     facts = dict(evidence.facts)
     network = _network(evidence)
     nodes = _nodes(evidence, hosts)
@@ -69,6 +103,7 @@ def _explaining(evidence: Evidence, network: str) -> dict[str, str | int]:
         "report": "NCCL RAS" if evidence.hangs.report else "",
         "algorithms": algorithms,
         "channels": evidence.channel_count,
+        "channels_used": min(map(_extent, evidence.spread.values()), default=0),
         "channel_nics": "+".join(sorted(used, key=natural_order)),
     }
     if evidence.nvls:
@@ -78,6 +113,10 @@ def _explaining(evidence: Evidence, network: str) -> dict[str, str | int]:
     elif "sharp-unavailable" in evidence.known_errors:
         facts["sharp"] = "no"
     return {name: value for name, value in facts.items() if value}
+
+
+def _extent(channels: Collection[int]) -> int:
+    return max(channels) - min(channels) + 1
 
 
 def _nvls(evidence: Evidence, algorithms: str) -> str:
@@ -160,7 +199,9 @@ def _processes(evidence: Evidence) -> set[str]:
     return set().union(*evidence.networks.values())
 
 
-def quoted_lines(evidence: Evidence, facts: Mapping[str, str | int]) -> dict[str, str]:
+def quoted_lines(
+    evidence: Evidence, facts: Mapping[str, str | int], program: str = ""
+) -> dict[str, str]:
     """Return the line that proves each of the `transport_facts`, if a single line does."""
     network = str(facts.get("network", ""))
     transport = str(facts.get("transport", ""))
@@ -169,9 +210,14 @@ def quoted_lines(evidence: Evidence, facts: Mapping[str, str | int]) -> dict[str
     over = _channel_lines(evidence)
     chosen = _network_line(evidence, network, over)
     carried = channels.get(transport) or next(iter(over.values()), chosen)
+    by_way = _lines_of_ways(evidence, facts)
+    path = carrier(program)
+    if path is not None:
+        carried = by_way.get(path.fact, "")
     verbs = evidence.lines.get("ib", "")
     quotes = {
         **evidence.lines,
+        **by_way,
         "network": chosen,
         "transport": "" if transport == "unknown" else carried,
         "gdr": channels.get(_GDR_CHANNELS.get(gdr, ""), ""),
@@ -182,6 +228,12 @@ def quoted_lines(evidence: Evidence, facts: Mapping[str, str | int]) -> dict[str
     if _used(evidence, network):
         quotes["nics"] = carried
     return {name: line for name, line in quotes.items() if line}
+
+
+def _lines_of_ways(evidence: Evidence, facts: Facts) -> dict[str, str]:
+    """Return the line that shows each path fact that is stated."""
+    lines = {way.fact: line for way, line in evidence.ways.items()}
+    return {fact: line for fact, line in lines.items() if fact in facts}
 
 
 _GDR_CHANNELS = {"yes": "gdr", "no": "no-gdr", "partly": "no-gdr"}

@@ -134,13 +134,14 @@ class StreamGroup:
         """Add what the debug lines show to a record; return their errors."""
         listed = record.facts.get("hosts")
         hosts = listed if isinstance(listed, int) else 0
-        facts = transport.transport_facts(self.evidence, hosts)
+        program = f"{record.benchmark} {record.case}"
+        facts = transport.transport_facts(self.evidence, hosts, program)
         record.facts = {**facts, **record.facts}
         if record.case == NCCL_DEBUG and self.evidence.jobs:
             record.facts["communicator"] = next(iter(self.evidence.jobs))
         record.findings += transport.transport_findings(self.evidence, hosts)
         record.lost_fabric = transport.lost_fabric(self.evidence, facts)
-        for name, quote in transport.quoted_lines(self.evidence, facts).items():
+        for name, quote in transport.quoted_lines(self.evidence, facts, program).items():
             stated = record.facts.get(name)
             # A benchmark's own statement counts more, and then the line shows something else.
             if stated == facts.get(name, stated):

@@ -53,8 +53,8 @@ _SIDEWAYS = ("placement", "stat", "side")
 """Labels that become columns, like the metric; the others are on the left."""
 _DIAGNOSED = (
     "transport", "network", "provider", "fabric", "domain", "nics", "link", "gdr", "protocol",
-    "pxn", "algorithms", "channels", "nvls", "sharp", "interface", "plugin", "libfabric", "nccl",
-    "nvshmem",
+    "gin", "rma", "pxn", "algorithms", "channels", "channels_used", "tuner", "tuner_file", "nvls",
+    "sharp", "interface", "plugin", "libfabric", "nccl", "nvshmem",
 )  # fmt: skip
 """Facts that belong to a diagnosis, the most telling first."""
 

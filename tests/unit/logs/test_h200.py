@@ -29,7 +29,8 @@ def test_a_run_is_read_as_what_happened(name: str) -> None:
     truth = TRUTH[name]
     log = log_of(name)
     assert log.outcome == truth["outcome"]
-    facts = {fact: truth[fact] for fact in ("transport", "channels", "algorithms") if fact in truth}
+    known = ("transport", "channels", "channels_used", "algorithms")
+    facts = {fact: truth[fact] for fact in known if fact in truth}
     assert {fact: str(log.facts.get(fact)) for fact in facts} == facts
     found, _ = causes(log)
     if "cause" in truth:

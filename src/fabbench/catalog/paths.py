@@ -1,0 +1,152 @@
+"""Which of several ways inside a fabric carried the data. The table is paths.toml, a record per fact.
+
+A fabric that is proven may still be used the slow way: by a proxy on the processor instead of the
+GPU, over one channel of 24, through the host's memory.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import NamedTuple
+
+import msgspec
+
+from fabbench.model import records
+from fabbench.model.patterns import lazy
+
+FEW = "few"
+"""What a number is that is below its share of another one."""
+_NONE = "none"
+
+
+class PathLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line that shows a value: without one, the first group of its pattern."""
+
+    pattern: str
+    value: str = ""
+    begins: str = ""
+    network: str = ""
+
+
+class PathFact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A way inside a fabric, and what counts as the asked one: a record of paths.toml."""
+
+    fact: str
+    means: str
+    source: str
+    lines: tuple[PathLine, ...] = ()
+    asked: tuple[str, ...] = ()
+    findings: Mapping[str, str] = {}
+    """Value → the code of its finding. Ranks may differ: one such value is enough."""
+    words: Mapping[str, str] = {}
+    of: str = ""
+    share: float = 0.0
+    only_with: str = ""
+    """Where the fact `of` is not known, 1 is few if this one is."""
+    carries: tuple[str, ...] = ()
+    """Programs, as `BENCHMARK CASE`."""
+    where: Mapping[str, tuple[str, ...]] = {}
+    unless: str = ""
+    examples: tuple[tuple[str, str], ...] = ()
+    """Values, each with a line that shows it."""
+    counterexamples: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a value that is both asked for and wrong."""
+        both = self.findings.keys() & set(self.asked)
+        if both:
+            names = ", ".join(sorted(both))
+            raise ValueError(f"asked for, and a finding: {names}")
+
+    def finding(self, facts: Mapping[str, str | int], program: str) -> str:
+        """Return the code of what is wrong for a program with these facts; empty: nothing."""
+        if self.carries and program not in self.carries:
+            return ""
+        for name, values in self.where.items():
+            if facts.get(name) not in values:
+                return ""
+        for value in self._value(facts).split("+"):
+            if value in self.findings:
+                return self.findings[value]
+        return ""
+
+    def _value(self, facts: Mapping[str, str | int]) -> str:
+        stated = facts.get(self.fact, "")
+        if not isinstance(stated, int):
+            return stated
+        of = facts.get(self.of)
+        is_few = stated == 1 and self.only_with in facts
+        if isinstance(of, int):
+            is_few = stated < self.share * of
+        return FEW if is_few else ""
+
+    def shown(self, facts: Mapping[str, str | int]) -> str:
+        """Return how a finding says what the facts say."""
+        stated = str(facts[self.fact])
+        if self.of in facts:
+            of = facts[self.of]
+            return f"{stated} of {of}"
+        return self.words.get(stated, stated)
+
+
+class Way(NamedTuple):
+    """What one line shows."""
+
+    fact: str
+    value: str
+    network: str
+    """Empty: the line does not say what carries that way."""
+
+
+@cache
+def path_facts() -> tuple[PathFact, ...]:
+    """Return the records of paths.toml."""
+    return records.load("fabbench.catalog", "paths.toml", PathFact)
+
+
+@cache
+def beginnings() -> frozenset[str]:
+    """Return the words that lines of NCCL begin with, of which some show a way."""
+    lines = [line for path in path_facts() for line in path.lines]
+    return frozenset(line.begins for line in lines if line.begins)
+
+
+def ways(text: str) -> Iterator[Way]:
+    """Yield what a line shows: at most one value of each fact."""
+    for path in path_facts():
+        shown = next(_values(path, text), None)
+        if shown is not None:
+            yield shown
+
+
+def _values(path: PathFact, text: str) -> Iterator[Way]:
+    for line in path.lines:
+        if not text.startswith(line.begins):
+            continue
+        match = _compiled(line.pattern).search(text)
+        if match is not None:
+            yield Way(path.fact, line.value or match[1], line.network)
+
+
+_compiled = cache(lazy)
+
+
+def carrier(program: str) -> PathFact | None:
+    """Return the way that all data of a program go (`BENCHMARK CASE`); None: no special one."""
+    return next((path for path in path_facts() if program in path.carries), None)
+
+
+def path_values(shown: Iterable[Way], program: str = "") -> dict[str, str]:
+    """Return the facts that lines show; several values of one are joined by `+`.
+
+    That there is no such way is said only of a program whose data would go it.
+    """
+    values: dict[str, set[str]] = {}
+    for way in shown:
+        if way.value != _NONE or _carries(way.fact, program):
+            values.setdefault(way.fact, set()).add(way.value)
+    return {fact: "+".join(sorted(values[fact])) for fact in values}
+
+
+def _carries(fact: str, program: str) -> bool:
+    path = carrier(program)
+    return path is not None and path.fact == fact
