@@ -16,7 +16,7 @@ from fabbench.sweep.beliefs import DOUBTED, all_healthy
 from fabbench.sweep.evidence import EvidenceWriter
 from fabbench.sweep.explained import Unexplained, accounted_for, slow_now_and_then, unexplained
 from fabbench.sweep.fit import SURE, TOLERANCE, Fit, FittedClass, below_best, fit
-from fabbench.sweep.groups import FEW, Grouping, valley
+from fabbench.sweep.groups import FEW, Grouping, slower_of_two
 from fabbench.sweep.held_out import holds
 from fabbench.sweep.rails import joined_by_rail, slow_rails
 from fabbench.sweep.readings import Flags, Readings
@@ -62,10 +62,7 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         suspects += path
         suspects += slow_rails(fitted, confidence)
         suspects += joined_by_rail(certain)
-    explained: set[str] = set()
-    for each in suspects:
-        if each.kind is SuspectKind.GROUP:
-            explained.update(each.nodes)
+    explained = _behind_uplinks(suspects)
     called_bad = {each.name for each in certain}
     rest = [each for each in everything if each.name not in called_bad]
     groups: list[NodeGroup] = []
@@ -78,11 +75,12 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
     # Only a slow type that is known excuses its tests.
     accounted = [*suspects, *undecided, *(each.suspect for each in slow_groups)]
     others = [*unexplained(fitted, accounted)]
-    once = [each for each in others if each.once]
-    flaky = slow_now_and_then(fitted, once)
+    flaky = slow_now_and_then(fitted, others)
     undecided += _now_and_then(readings, fitted, confidence, flaky)
-    undecided += _odd(readings, fitted, confidence, [each for each in others if not each.once])
-    chance = [each for each in once if flaky.isdisjoint(each.nodes)]
+    left = [each for each in others if not each.is_of(flaky)]
+    chance = [each for each in left if each.by_chance]
+    no_chance = [each for each in left if not each.by_chance]
+    undecided += _odd(readings, fitted, confidence, no_chance)
     by_chance = _odd(readings, fitted, confidence, chance)
     if not (suspects or undecided or contradiction):
         contradiction = _too_noisy(fitted)
@@ -106,6 +104,12 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         nodes=tuple(readings.nodes),
         links=(len(np.unique(fitted.pairs.links(count))), math.comb(count, 2)),
     )
+
+
+def _behind_uplinks(suspects: Sequence[Suspect]) -> set[str]:
+    """Return the nodes of groups whose uplink is a suspect: no node is then to blame."""
+    of_groups = [each.nodes for each in suspects if each.kind is SuspectKind.GROUP]
+    return {node for nodes in of_groups for node in nodes}
 
 
 def _groups_hold(fitted: Fit) -> bool:
@@ -287,14 +291,11 @@ def _speeds_of_healthy(fitted: Fit, certain: Sequence[Suspect]) -> str:
         others += each.slower[left].tolist()
     if len(others) < _TWO_SPEEDS:
         return ""
-    slower = np.array(others)
-    none = -np.inf
-    limit = valley(slower, none, -1.5 * fitted.tolerated)
-    if limit == none:
+    slow = slower_of_two(np.array(others), -1.5 * fitted.tolerated)
+    if not slow:
         return ""
-    slow = int((slower < limit).sum())
     return (
-        f"Of the others' {len(slower)} tests, {slow} are slow too: the nodes are of several types, "
+        f"Of the others' {len(others)} tests, {slow} are slow too: the nodes are of several types, "
         "or a path between them is slow."
     )
 

@@ -52,6 +52,8 @@ USUAL = 50
 """As how many tests these rates count."""
 USUAL_NOISE = 0.05
 """The noise between executions that is assumed before any test."""
+USUAL_WEIGHT = 4
+"""As how many results the usual noise counts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ import numpy as np
 
 from fabbench.model.messages import counted, listed
 from fabbench.sweep.analyze import CONFIDENCE
-from fabbench.sweep.beliefs import DOUBTED
+from fabbench.sweep.beliefs import DOUBTED, all_healthy
+from fabbench.sweep.explained import maybe_now_and_then
 from fabbench.sweep.fit import TOLERANCE, Fit, fit
 from fabbench.sweep.planner import Planner, grouped, matchings
 from fabbench.sweep.readings import Flags, Ints, Readings
@@ -49,7 +50,7 @@ And of a group from others.
 """
 _AMONG = 2
 """Other bad nodes that a bad node is tested with."""
-_MAX_TESTS = 16
+_MAX_TESTS = 24
 """Maximum number of tests of an undecided node after screening."""
 _MAX_TESTS_LIKELY = 40
 """The same of a node that is likely bad, or slow now and then: each test may show little."""
@@ -184,13 +185,16 @@ class _Plan:
         self._open_links = [*_open_links(fitted, planner.confidence)]
         """Pairs whose link may be bad, and the chance of each."""
         beyond_screening = self._history.tested - planner.screened
+        accused = self._bad | self._with_bad_nic(planner.confidence)
+        self._slow_pairs = [*_slow_pairs(fitted, accused)]
+        """Pairs whose few tests are all slower than tolerated."""
         doubted = self._doubted(planner.confidence)
+        doubted |= maybe_now_and_then(fitted, accused)
         likely = (fitted.flaky > _FLAKY) | (fitted.bad >= DOUBTED)
         most = np.where(likely, _MAX_TESTS_LIKELY, _MAX_TESTS)
         doubted &= ~self._bad & (beyond_screening < most)
         doubted[[*fitted.broken]] = False
         # Nobody is accused for the tests by which it stood out: more of them decide.
-        accused = self._bad | self._with_bad_nic(planner.confidence)
         unconfirmed = accused & (beyond_screening < _TELLING)
         doubted &= ~accused
         self._doubtful: Flags = doubted
@@ -236,6 +240,8 @@ class _Plan:
         left += int(of_accused[self._unconfirmed].sum())
         for pair, _ in self._open_links:
             left += max(_MAX_REPEATS - self._history.met(pair), 0)
+        for pair in self._slow_pairs:
+            left += _TELLING - self._history.met(pair)
         return left
 
     def purpose(self, count: int) -> str:
@@ -246,8 +252,10 @@ class _Plan:
             if numbers:
                 names = [self._fit.nodes[node] for node in numbers]
                 aims.append(f"{verb} {_few(names)}")
-        if self._open_links:
-            links = counted(len(self._open_links), "pair")
+        pairs = {tuple(pair) for pair, _ in self._open_links}
+        pairs.update(map(tuple, self._slow_pairs))
+        if pairs:
+            links = counted(len(pairs), "pair")
             aims.append(f"test {links} again")
         tests = counted(count, "test")
         most = counted(max(self._left - count, 0), "test")
@@ -303,9 +311,15 @@ class _Plan:
     def _links(self, repeats: int) -> Iterator[SweepTest]:
         """Yield pairs again whose link may be bad, and that have met less often than `repeats`."""
         for pair, _ in self._open_links:
-            again = self._history.met(pair) < repeats
-            if again and self._free[pair].all():
-                yield self._test(*pair)
+            yield from self._again(pair, repeats)
+        for pair in self._slow_pairs:
+            yield from self._again(pair, _TELLING)
+
+    def _again(self, pair: Sequence[int], repeats: int) -> Iterator[SweepTest]:
+        """Yield a pair if it has met less often than `repeats`, and both nodes are free."""
+        again = self._history.met(pair) < repeats
+        if again and self._free[[*pair]].all():
+            yield self._test(*pair)
 
     def _partner(self, suspect: int) -> int | None:
         """Return its best partner: one that is fine, and that it has not met.
@@ -342,6 +356,24 @@ def _few(names: Sequence[str]) -> str:
 
 _NAMED = 3
 """Nodes that the purpose of a round names."""
+
+
+def _slow_pairs(fitted: Fit, accused: Flags) -> Iterator[list[int]]:
+    """Yield the pairs of nodes that are not accused and whose tests are all slower than tolerated.
+
+    More of them tell a slow link from noise. Through a slow uplink they tell nothing.
+    """
+    through_uplink = max(fitted.uplinks.values(), default=0.0) >= DOUBTED
+    for each in fitted.of_two():
+        if each.tests.between and through_uplink:
+            continue
+        slow = each.slower < fitted.tolerated
+        count = each.tests_of_factors()
+        always = np.bincount(each.factor_of, slow, len(each.pairs)) == count
+        healthy = all_healthy(fitted.bad, each.pairs)
+        healthy &= ~accused[each.pairs].any(axis=1)
+        open_pairs = each.pairs[always & healthy & (count < _TELLING)]
+        yield from open_pairs.tolist()
 
 
 def _open_links(fitted: Fit, confidence: float) -> Iterator[tuple[list[int], float]]:

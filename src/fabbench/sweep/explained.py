@@ -2,11 +2,13 @@
 
 A test is slow if it is below the tolerance and below what noise makes of so many tests. It is
 explained by a suspect that takes part in it, or it was chance: the only such test of its nodes,
-which were fine when they were tested again. A test that failed is then not fine either.
+which were fine when they were tested again, and so often that neither is slow in a quarter of its
+tests. A test that failed is then not fine either.
 """
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -14,7 +16,7 @@ import numpy as np
 
 from fabbench.sweep.beliefs import by_chance
 from fabbench.sweep.fit import Fit, FittedClass, below_best
-from fabbench.sweep.readings import Flags
+from fabbench.sweep.readings import Flags, Ints
 from fabbench.sweep.values import Suspect, SuspectKind
 
 _BY_NOISE = 0.02
@@ -23,6 +25,10 @@ _AGAIN = 2
 """As many fine tests of the same nodes show that a slow or failed one was chance."""
 _BY_CHANCE = 0.05
 """Below this chance that any node is so, one whose tests are slow now and then is no chance."""
+_NOW_AND_THEN = 0.25
+"""In this part of its tests, a node is slow that is so now and then."""
+_EXCLUDED = 0.03
+"""Below this chance of so few slow tests, a node is not slow now and then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,8 @@ class Unexplained:
     """Which nodes: a row of the pairs of these tests."""
     once: bool
     """Whether one test was slow or failed, and the same nodes were fine when tested again."""
+    steady: bool
+    """Whether so many tests of each of its nodes are fine that none is slow now and then."""
 
     @property
     def nodes(self) -> Sequence[int]:
@@ -41,33 +49,113 @@ class Unexplained:
         nodes: list[int] = self.tests.pairs[self.row].tolist()
         return nodes
 
+    @property
+    def by_chance(self) -> bool:
+        """Whether it was chance, as far as such tests can show."""
+        return self.once and self.steady
+
+    def is_of(self, flaky: Collection[int]) -> bool:
+        """Return whether one of some nodes that are slow now and then accounts for it."""
+        return self.once and not set(flaky).isdisjoint(self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class _OddTests:
+    """The tests of one class, and which of them are odd: slow or failed, and no suspect's."""
+
+    of: FittedClass
+    odd: Flags
+
+    def fine(self, fitted: Fit) -> Flags:
+        """Return which tests are as fast as their like."""
+        return np.asarray(self.of.slower >= surprising(fitted))
+
+    def per_node(self, tests: Flags, nodes: int) -> Ints:
+        """Return node → how many of some tests it takes part in."""
+        members = self.of.tests.members[tests]
+        return np.bincount(members.reshape(-1), minlength=nodes)
+
 
 def unexplained(fitted: Fit, suspects: Sequence[Suspect]) -> Iterator[Unexplained]:
     """Yield what is slow or failed and has no suspect."""
+    judged: list[_OddTests] = []
     for each in fitted.classes:
         odd = odd_tests(fitted, each)
         odd |= _of_odd_pairs(fitted, each)
         odd &= ~accounted_for(fitted, each, suspects)
-        count = np.bincount(each.factor_of, odd, len(each.pairs))
+        judged.append(_OddTests(each, odd))
+    for tests in judged:
+        each = tests.of
+        if not tests.odd.any():
+            continue
+        count = np.bincount(each.factor_of, tests.odd, len(each.pairs))
         fine = each.tests_of_factors() - count
         once = (fine >= _AGAIN) & (count == 1)
+        doubted = _maybe_now_and_then(fitted, judged, each.tests.rail)
+        members = doubted[each.pairs]
+        unsteady: Flags = np.asarray(members.any(axis=1))
         for row in np.flatnonzero(count).tolist():
-            yield Unexplained(each, row, bool(once[row]))
+            steady = not unsteady[row]
+            yield Unexplained(each, row, bool(once[row]), steady)
 
 
-def slow_now_and_then(fitted: Fit, once: Sequence[Unexplained]) -> set[int]:
+def maybe_now_and_then(fitted: Fit, accused: Flags) -> Flags:
+    """Return the nodes of which more tests must show that they are not slow now and then.
+
+    What is slow by those that are accused shows nothing of others.
+    """
+    judged: list[_OddTests] = []
+    for each in fitted.classes:
+        slow = each.slower < surprising(fitted)
+        by_others = accused[each.tests.members].any(axis=1)
+        judged.append(_OddTests(each, np.asarray(slow & ~by_others)))
+    found = np.zeros(len(fitted.nodes), dtype=np.bool_)
+    for rail in {each.tests.rail for each in fitted.classes}:
+        found |= _maybe_now_and_then(fitted, judged, rail)
+    return found
+
+
+def _maybe_now_and_then(fitted: Fit, judged: Sequence[_OddTests], rail: str) -> Flags:
+    """Return the nodes whose tests on a rail do not exclude that they are slow now and then."""
+    nodes = len(fitted.nodes)
+    odd = np.zeros(nodes, dtype=np.int64)
+    fine = np.zeros(nodes, dtype=np.int64)
+    for each in judged:
+        if each.of.tests.rail == rail:
+            odd += each.per_node(each.odd, nodes)
+            fine += each.per_node(each.fine(fitted), nodes)
+    found = odd > 0
+    for node in np.flatnonzero(found).tolist():
+        slow = int(odd[node])
+        tests = slow + int(fine[node])
+        found[node] = _at_most(slow, tests) >= _EXCLUDED
+    return np.asarray(found)
+
+
+def _at_most(slow: int, tests: int) -> float:
+    """Return the chance of so few slow tests of a node that is slow now and then."""
+    return sum(_exactly(some, tests) for some in range(slow + 1))
+
+
+def _exactly(slow: int, tests: int) -> float:
+    """Return the chance of so many slow tests of such a node: a binomial distribution."""
+    fine = (1 - _NOW_AND_THEN) ** (tests - slow)
+    return float(math.comb(tests, slow) * _NOW_AND_THEN**slow * fine)
+
+
+def slow_now_and_then(fitted: Fit, tests: Sequence[Unexplained]) -> set[int]:
     """Return the nodes of which too many tests were slow or failed once for that to be chance."""
-    pairs = Counter(node for each in once for node in each.nodes)
+    pairs = Counter(node for each in tests if each.once for node in each.nodes)
     several = [node for node, count in pairs.items() if count > 1]
     if not several:
         return set()
-    tests = fitted.pairs
+    of_two = fitted.pairs
     limit = surprising(fitted)
     found: set[int] = set()
     for node in several:
-        mine = (tests.members == node).any(axis=1)
-        own = tests.slower[mine]
-        others = tests.slower[~mine]
+        mine = (of_two.members == node).any(axis=1)
+        own = of_two.slower[mine]
+        others = of_two.slower[~mine]
         chance = by_chance(own, others, limit, fitted.noise)
         if chance * len(fitted.nodes) < _BY_CHANCE:
             found.add(node)

@@ -14,6 +14,7 @@ from fabbench.sweep.beliefs import (
     LINK_PRIOR,
     NODE_PRIOR,
     USUAL_NOISE,
+    USUAL_WEIGHT,
     Beliefs,
     Factors,
     PairTests,
@@ -31,8 +32,6 @@ from fabbench.sweep.readings import Flags, Floats, Ints, Readings, TestClass
 TOLERANCE = 0.10
 """The fraction by which a healthy node may be slower than others."""
 _LEAST_NOISE = 0.01
-_USUAL_WEIGHT = 4
-"""As how many results the usual noise counts."""
 _MAX_FACTORS = 80_000
 """Beliefs about nodes come from a sample of at most so many pairs.
 
@@ -504,10 +503,10 @@ def _noise(classes: Sequence[FittedClass], bad: Floats | None) -> float:
     """Return the spread of healthy tests, and of the usual noise."""
     healthy = [each.slower[_healthy(each, bad)] for each in classes]
     values = np.sort(_joined(healthy))
-    known = _USUAL_WEIGHT * USUAL_NOISE**2
+    known = USUAL_WEIGHT * USUAL_NOISE**2
     if len(values):
         known = len(values) * _shorth(values) ** 2 + known
-    mean_square = known / (len(values) + _USUAL_WEIGHT)
+    mean_square = known / (len(values) + USUAL_WEIGHT)
     return max(math.sqrt(mean_square), _LEAST_NOISE)
 
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fabbench.sweep.beliefs import PairTests
+from fabbench.sweep.beliefs import USUAL_NOISE, USUAL_WEIGHT, PairTests
 from fabbench.sweep.readings import Flags, Floats, Ints
 
 FEW = 0.25
@@ -170,23 +170,67 @@ def ranked(groups: Grouping, tests: PairTests) -> Grouping:
     return Grouping(place[groups.of], names, apart=True, given=groups.given)
 
 
+@dataclass(frozen=True, slots=True)
+class _TwoSpeeds:
+    """Values, divided by the middle between the medians of both parts."""
+
+    fast: Flags
+    low: float
+    """The median of the slow ones."""
+    high: float
+    """The median of the fast ones."""
+    deviation: Floats
+    """Value → how far it is from the median of its part."""
+
+    @property
+    def apart(self) -> float:
+        """Return how far the two medians are apart."""
+        return self.high - self.low
+
+
+def _two_speeds(values: Floats) -> _TwoSpeeds | None:
+    """Return values in two parts; None: they have but one."""
+    low, high = np.quantile(values, (0.1, 0.9))
+    for _ in range(20):
+        upper = values >= (low + high) / 2
+        if upper.all() or not upper.any():
+            return None
+        low = np.median(values[~upper])
+        high = np.median(values[upper])
+    deviation = np.where(upper, values - high, values - low)
+    return _TwoSpeeds(upper, float(low), float(high), deviation)
+
+
 def valley(values: Floats, slow: float, least: float) -> float:
     """Return what separates fast values from slow ones, of which there may be more, by two medians.
 
     Else `slow`.
     """
-    low, high = np.quantile(values, (0.1, 0.9))
-    for _ in range(20):
-        upper = values >= (low + high) / 2
-        if upper.all() or not upper.any():
-            return slow
-        low = np.median(values[~upper])
-        high = np.median(values[upper])
-    deviation = np.where(upper, values - high, values - low)
-    within = _spread(deviation)
-    if high - low <= max(least, _APART * within):
+    speeds = _two_speeds(values)
+    if speeds is None:
         return slow
-    return float((low + high) / 2)
+    within = _spread(speeds.deviation)
+    if speeds.apart <= max(least, _APART * within):
+        return slow
+    return (speeds.low + speeds.high) / 2
+
+
+def slower_of_two(values: Floats, least: float) -> int:
+    """Return how many values have the lower of two speeds; 0: noise may have made both.
+
+    The fewer they are, the more often noise alone divides them. Thresholds are by simulation: at
+    8 % of noise, 2 % of values of one speed pass for two.
+    """
+    count = len(values)
+    speeds = _two_speeds(values)
+    if speeds is None or speeds.apart <= least:
+        return 0
+    usual = USUAL_WEIGHT * USUAL_NOISE**2
+    squares = float((speeds.deviation**2).sum()) + usual
+    within = math.sqrt(squares / (count - 2 + USUAL_WEIGHT))
+    if speeds.apart <= (_TWO_SPEEDS + _FEW_VALUES / count) * within:
+        return 0
+    return int((~speeds.fast).sum())
 
 
 def _spread(deviation: Floats) -> float:
@@ -199,6 +243,10 @@ _APART = 3.5
 
 The halves of one normal distribution are 2.6 apart.
 """
+_TWO_SPEEDS = 3.0
+"""The same of many healthy tests, from the root mean square of their deviations."""
+_FEW_VALUES = 15.0
+"""By how much more, divided by their number, few values must be apart."""
 
 
 def _grouping(of: Ints) -> Grouping:

@@ -3,10 +3,12 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from fabbench.model.log import METRICS
 from fabbench.sweep.analyze import analyze
+from fabbench.sweep.groups import slower_of_two
 from fabbench.sweep.planner import all_pairs, grouped, matchings, rails, single
 from fabbench.sweep.readings import Readings
 from fabbench.sweep.values import (
@@ -246,3 +248,17 @@ def test_one_of_many_nodes_may_be_bad() -> None:
     said = cluster.diagnosed([Round(number=1, tests=tuple(map(SweepTest, groups)), purpose="")] * 2)
     assert said.suspects == []
     assert {each.name for each in said.undecided} == set(groups[1])
+
+
+@pytest.mark.parametrize("count", [6, 7, 13, 21, 40])
+def test_noise_alone_hardly_makes_two_speeds(count: int) -> None:
+    chance = np.random.default_rng(count)
+    draws = [chance.normal(0, 0.08, count) for _ in range(400)]
+    assert sum(slower_of_two(values, 0.158) > 0 for values in draws) <= 16
+
+
+@pytest.mark.parametrize("count", [12, 24])
+def test_two_speeds_are_told_apart(count: int) -> None:
+    chance = np.random.default_rng(count)
+    values = np.concatenate([chance.normal(mean, 0.03, count // 2) for mean in (0.0, -0.4)])
+    assert slower_of_two(values, 0.158) == count // 2

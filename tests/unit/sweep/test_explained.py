@@ -1,7 +1,9 @@
 """Nothing slow or failed goes unexplained, on every sweep."""
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,13 +18,14 @@ from fabbench.sweep.planner import all_pairs, rails
 from fabbench.sweep.readings import Readings
 from fabbench.sweep.values import (
     Diagnosis,
+    Round,
     Suspect,
     SuspectKind,
     SweepOutcome,
     SweepResult,
     SweepTest,
 )
-from tests.support.simulated_sweeps import Cluster, blocks, named
+from tests.support.simulated_sweeps import TYPICAL, Cluster, blocks, named
 
 EIGHT = named(8)
 
@@ -236,6 +239,56 @@ def test_a_test_that_was_slow_once_is_chance() -> None:
         [("node-1", "node-2")],
         Exit.FINE,
     )
+
+
+def test_a_test_that_was_slow_once_is_no_chance_while_its_nodes_may_be_slow_now_and_then() -> None:
+    cluster = Cluster(EIGHT, noise=0.02)
+    readings = cluster.readings(all_pairs(EIGHT))
+    for figure in (40e9, 77e9):
+        readings.add(SweepResult(SweepTest(("node-1", "node-2")), SweepOutcome.OK, figure))
+    said = diagnosis(readings, fit(readings))
+    assert ([each.nodes for each in said.undecided], said.status) == (
+        [("node-1", "node-2")],
+        Exit.UNTRUSTED,
+    )
+
+
+@pytest.mark.parametrize("planned", [None, [*all_pairs(EIGHT)]])
+def test_nodes_of_a_slow_test_are_tested_until_they_are_not_slow_now_and_then(
+    planned: Sequence[Round] | None,
+) -> None:
+    cluster = Cluster(EIGHT, noise=0.01)
+    planner = DiagnosePlanner(EIGHT, METRICS["busbw"], screening=planned)
+    readings = Readings(METRICS["busbw"], EIGHT)
+    slow: tuple[str, ...] = ()
+    tests: Counter[str] = Counter()
+    while (each := planner.next_round()) is not None:
+        for test in each.tests:
+            result = cluster.measure(test, each.number)
+            if not slow:
+                slow = test.nodes
+                result = replace(result, figure=40e9)
+            tests.update(test.nodes)
+            readings.add(result)
+            planner.add(result)
+    said = diagnosis(readings, fit(readings))
+    assert ([{*each.nodes} for each in said.by_chance], said.status) == ([{*slow}], Exit.FINE)
+    # 0.75^n + n·0.25·0.75^(n-1) is below 3 % from 20 tests on
+    assert min(tests[node] for node in slow) >= 20
+
+
+def test_a_pair_that_is_slower_than_tolerated_is_tested_again() -> None:
+    """Noise may explain one such test, and does not explain three."""
+    cluster = Cluster(EIGHT[:4])
+    planner = DiagnosePlanner(cluster.nodes, METRICS["busbw"], screening=all_pairs(cluster.nodes))
+    times = 0
+    while (each := planner.next_round()) is not None:
+        for test in each.tests:
+            link = {*test.nodes} == {*EIGHT[1:3]}
+            times += link
+            figure = 0.83 * TYPICAL if link else TYPICAL * cluster.chance.uniform(0.92, 1.08)
+            planner.add(SweepResult(test, SweepOutcome.OK, figure, each.number))
+    assert times >= 3
 
 
 def test_a_node_that_is_slow_once_with_several_partners_is_no_chance() -> None:
