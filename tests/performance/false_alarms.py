@@ -13,7 +13,13 @@ from statistics import stdev
 from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.sequential import FIRST_LOOK, level_at
-from fabbench.analysis.statistics import Difference, TwoSamples, compare_sizes, loss_test
+from fabbench.analysis.statistics import (
+    Difference,
+    TwoSamples,
+    compare_sizes,
+    compare_table,
+    loss_test,
+)
 from fabbench.catalog.expectations import assumed_noise, noise_kinds
 from fabbench.plan.request import MAX_REPEATS
 from tests.support.paths import DATA
@@ -24,6 +30,7 @@ Draw: TypeAlias = Callable[[random.Random, int], list[Execution]]
 """Makes executions of one thing."""
 
 SIZES = [1 << bits for bits in range(16, 29)]
+PLATEAU = SIZES[-4:]
 TOLERANCE = math.log(0.95)
 _EIGHT = [0.08] * len(SIZES)
 
@@ -32,9 +39,9 @@ class Rates(NamedTuple):
     """Shares of tables."""
 
     verdict: float
-    """In which some size is faster or slower."""
+    """In which some size, or the plateau, is faster or slower."""
     slower: float
-    """In which some size is slower."""
+    """In which some size is slower, or the plateau is."""
     gate: float
     """In which a gate of 5 % over all sizes fails."""
     gate_of_one: float
@@ -155,7 +162,10 @@ def rates(draw: Draw, new: int, base: int, *, loss: float = 0.0, tables: int) ->
     counts = [0] * len(Rates._fields)
     for _ in range(tables):
         pairs = table(draw(chance, new + base), new, loss)
-        verdicts = {row.verdict for row in compare_sizes(pairs).values()}
+        found_of = compare_table(pairs, PLATEAU)
+        verdicts = {row.verdict for row in found_of.sizes.values()}
+        if found_of.plateau:
+            verdicts.add(found_of.plateau.verdict)
         last = {size: pair for size, pair in pairs.items() if size == SIZES[-1]}
         found = (
             bool(verdicts & {Difference.FASTER, Difference.SLOWER}),

@@ -33,9 +33,10 @@ from fabbench.analysis.statistics import (
     LEVEL,
     Difference,
     RowTest,
+    TableTest,
     TwoSamples,
     Values,
-    compare_sizes,
+    compare_table,
     overall,
 )
 from fabbench.benchmarks import benchmark_named
@@ -105,6 +106,19 @@ class ComparisonRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Plateau:
+    """The sizes next to the peak that are at most 10 % worse, as one figure against the base.
+
+    The peak is the best figure: a latency is best at small sizes.
+    """
+
+    sizes: Sequence[int]
+    ratio: float
+    """How many times better than the base: of the means of all these sizes."""
+    test: RowTest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonSection:
     """The rows of one key, which become one table. Values are in the metric's base unit."""
 
@@ -121,7 +135,9 @@ class ComparisonSection:
     noise: tuple[frozenset[str], ...]
     """For each column, the kinds of noise that is assumed where it was measured once."""
     level: float = LEVEL
-    """The chance of a false verdict on one column, over all of these rows."""
+    """The chance of a false verdict on one column, over all of these rows and its plateau."""
+    plateaus: tuple[Plateau | None, ...] = ()
+    """For each column; None for the base, and where no execution has all of its sizes."""
 
     def verdict(self, column: int) -> Difference | None:
         """Return the verdict on a column over all sizes; None: no size has one."""
@@ -425,21 +441,61 @@ def _tested(
     columns = range(len(section.shown) - 1)
     rails = tables.count((section.metric, {**section.key, RAIL: ""}))
     column_level = level / max(len(columns) * rails, 1)
-    tests = [_column_tests(section, column, column_level) for column in columns]
-    rows = []
-    for row in section.rows:
-        found = [by_size.get(row.size) for by_size in tests]
-        rows.append(replace(row, tests=(*found, None)))
-    return replace(section, rows=tuple(rows), level=column_level)
+    tests: list[Mapping[int, RowTest]] = []
+    plateaus: list[Plateau | None] = []
+    for column in columns:
+        pairs = _column_pairs(section, column)
+        sizes = _plateau_sizes(section, column)
+        found = compare_table(pairs, sizes, column_level)
+        tests.append(found.sizes)
+        plateaus.append(_plateau(sizes, found))
+    rows = [
+        replace(row, tests=(*(by_size.get(row.size) for by_size in tests), None))
+        for row in section.rows
+    ]
+    return replace(section, rows=tuple(rows), level=column_level, plateaus=(*plateaus, None))
 
 
-def _column_tests(section: ComparisonSection, column: int, level: float) -> Mapping[int, RowTest]:
+def _column_pairs(section: ComparisonSection, column: int) -> Mapping[int, TwoSamples]:
     pairs = {}
     for row in section.rows:
         pair = pair_of(section, row, column) if row.ratios[column] else None
         if pair is not None:
             pairs[row.size] = pair
-    return compare_sizes(pairs, level)
+    return pairs
+
+
+_PLATEAU = 0.9
+"""The least part of the peak's figure that counts as the plateau."""
+
+
+def _plateau_sizes(section: ComparisonSection, column: int) -> Sequence[int]:
+    """Return the sizes next to the peak of both columns that are not much worse."""
+    levels = {row.size: _level_of(row, column) for row in section.rows if row.ratios[column]}
+    if section.metric.lower_is_better:
+        levels = {size: 1 / level for size, level in levels.items()}
+    peak = max(levels, key=lambda size: levels[size], default=0)
+    sizes: list[int] = []
+    for size, level in levels.items():
+        if level >= _PLATEAU * levels[peak]:
+            sizes.append(size)
+        elif size > peak:
+            break
+        else:
+            sizes.clear()
+    return sizes
+
+
+def _level_of(row: ComparisonRow, column: int) -> float:
+    """Return the geometric mean of the figures of a column and of the base."""
+    figures = (row.figures[column], row.figures[-1])
+    return math.prod(figure.value for figure in figures if figure) ** 0.5
+
+
+def _plateau(sizes: Sequence[int], found: TableTest) -> Plateau | None:
+    if found.plateau is None or found.ratio is None:
+        return None
+    return Plateau(sizes=sizes, ratio=found.ratio, test=found.plateau)
 
 
 def pair_of(section: ComparisonSection, row: ComparisonRow, column: int) -> TwoSamples | None:

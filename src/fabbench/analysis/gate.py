@@ -1,8 +1,8 @@
 """Gates (`fabbench.plan.gates`), checked against columns. Pure.
 
 A gate on a difference follows the statistics: it fails when a loss beyond the tolerance is shown
-over all its sizes together, at a size whose verdict does not contradict it. A loss neither shown
-nor excluded is a note, and fails a strict check.
+over all its sizes together, at a size whose verdict does not contradict it. With a loss that is
+neither shown nor excluded it is inconclusive, and fails a strict check.
 """
 
 import math
@@ -55,7 +55,7 @@ def check(gates: Sequence[Gate], comparison: Comparison, *, strict: bool = False
 
     A gate that compared nothing is breached, and so is one whose range includes a size that only
     the baseline has. A column that is not ok passes no gate, and the status is that of its log. A
-    loss that is neither shown nor excluded is a note, unless `strict`. Raise RequestError for a
+    loss that is neither shown nor excluded is inconclusive, unless `strict`. Raise RequestError for a
     tolerance without a baseline, and for an unknown ceiling.
     """
     pair = list(comparison.inputs[:1])
@@ -74,7 +74,6 @@ def check(gates: Sequence[Gate], comparison: Comparison, *, strict: bool = False
         breaches=breaches,
         notes=tuple(text for result in results for text in result.notes),
         status=worst(*statuses),
-        passed=tuple(result.gate for result in results if result.state is GateState.PASSED),
         undecided=tuple(each.text for each in every if each.undecided),
         results=results,
     )
@@ -117,10 +116,16 @@ def _lacking(gate: Gate, pair: _Inputs) -> list[str]:
 def _result(gate: Gate, remarks: Sequence[_Remark], *, trusted: bool) -> GateResult:
     breaches = tuple(each.text for each in remarks if each.breach)
     notes = (each.text for each in remarks if not each.breach)
-    state = GateState.PASSED if trusted else GateState.UNTRUSTED
+    state = GateState.PASSED
+    if breaches:
+        state = GateState.FAILED
+    elif not trusted:
+        state = GateState.UNTRUSTED
+    elif any(each.undecided for each in remarks):
+        state = GateState.INCONCLUSIVE
     return GateResult(
         gate=gate.text,
-        state=GateState.FAILED if breaches else state,
+        state=state,
         breaches=breaches,
         notes=tuple(filter(None, notes)),
     )
@@ -166,6 +171,11 @@ class _Tested(NamedTuple):
     def size(self) -> int:
         """The size of the row."""
         return self.compared.row.size
+
+    @property
+    def ratio(self) -> float:
+        """How many times better the new figure is."""
+        return self.compared.row.ratios[0] or math.exp(self.pair.middle)
 
     @property
     def is_shown(self) -> bool:
@@ -433,7 +443,7 @@ def _loss(section: ComparisonSection, each: _Compared) -> float:
 
 def _interval(section: ComparisonSection, each: _Tested) -> str:
     once = ", measured once" if each.test.once else ""
-    return f"{confidence(section.level)} interval of the ratio {bounds([each.test])}{once}"
+    return f"{confidence(section.level)} interval {bounds([each.test], [each.ratio])}{once}"
 
 
 def _named(column: ColumnSummary) -> str:

@@ -11,6 +11,8 @@ class GateState(StrEnum):
 
     PASSED = "passed"
     FAILED = "failed"
+    INCONCLUSIVE = "inconclusive"
+    """A loss beyond the tolerance is neither shown nor excluded; a strict check fails it."""
     UNTRUSTED = "not trusted"
     """Not breached, but a column that it compares cannot be trusted."""
 
@@ -33,9 +35,20 @@ class Verdict:
     breaches: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     status: Exit = Exit.FINE
-    passed: tuple[str, ...] = ()
-    """The gates that held, as they were written; none where the columns cannot be trusted."""
     undecided: tuple[str, ...] = ()
     """The sentences among both about losses that are neither shown nor excluded."""
     results: tuple[GateResult, ...] = field(default=(), compare=False)
     """The same for each gate, in the order in which they were given."""
+
+    @property
+    def passed(self) -> tuple[str, ...]:
+        """The gates that held, as they were written."""
+        return self._gates(GateState.PASSED)
+
+    @property
+    def inconclusive(self) -> tuple[str, ...]:
+        """The gates that neither held nor failed, as they were written."""
+        return self._gates(GateState.INCONCLUSIVE)
+
+    def _gates(self, state: GateState) -> tuple[str, ...]:
+        return tuple(each.gate for each in self.results if each.state is state)

@@ -1,18 +1,19 @@
 """The result of a section in one line. Pure.
 
-``all_reduce, 2 × 8 GPUs: EFA 77.35 GB/s vs TCP 4.13 GB/s at 2 GB (18.7x); faster from 8 KB up``
+``all_reduce, 2 × 8 GPUs: EFA 77.35 GB/s vs TCP 4.13 GB/s at 2 GB; plateau 18.6 x (10.9 to 31.7);
+faster from 8 KB up (measured once)``
 
-It claims what the table's verdicts show, size by size, and says where a side was measured once.
+It claims what the table's verdicts show: of the plateau, then size by size.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSection
-from fabbench.analysis.statistics import Difference
-from fabbench.model.units import format_decimal, format_ratio, format_size, scale
+from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSection, Plateau
+from fabbench.analysis.statistics import Difference, RowTest
+from fabbench.model.units import format_bounds, format_change, format_size, scale
 
 _MAX_QUOTED = 3  # columns besides the base that are quoted
 _MAX_SPANS = 3
@@ -43,11 +44,37 @@ def headline(comparison: Comparison, index: int) -> str:
     if len(others) > 1:
         text = f"{_quoted(others, row)} vs {base}{at}"
     else:
-        verdict = _verdicts(section)
-        ratio = _times(row, 0, mark=verdict.startswith(_CLEAR))
-        text = f"{others[0]} vs {base}{at}{ratio}"
-        text += f"; {verdict}" if verdict else ""
-    return f"{subject}: {text}{_once(section)}"
+        verdicts = _verdicts(section)
+        text = f"{others[0]} vs {base}{at}{_change(section, row, verdicts)}"
+        text += f"; {verdicts}" if verdicts else ""
+    return f"{subject}: {text}{_repeats(section)}"
+
+
+def headlines(comparison: Comparison) -> list[str]:
+    """Return the headlines of all sections that have one."""
+    sections = range(len(comparison.sections))
+    return list(filter(None, (headline(comparison, index) for index in sections)))
+
+
+def _change(section: ComparisonSection, row: ComparisonRow, verdicts: str) -> str:
+    """Write how much better the plateau is; where it is one size, how much better a row is.
+
+    A verdict that is neither faster nor slower is added, unless those on sizes say no more.
+    """
+    mark = verdicts.startswith(_CLEAR)
+    plateau = section.plateaus[0]
+    if plateau is None or len(plateau.sizes) < 2:
+        return _times(row, 0, mark=mark)
+    test = plateau.test
+    change = _with_bounds(plateau.ratio, test)
+    doubt = f", {test.verdict}" if mark and test.verdict not in _CLEAR else ""
+    return f"; plateau {change}{doubt}"
+
+
+def _with_bounds(ratio: float, test: RowTest) -> str:
+    """Write a change and its interval in the same unit: ``"-5.6 % (-7.2 to -4.0)"``."""
+    bounds, _ = format_bounds(test.low, test.high, [ratio]).rsplit(" ", 1)
+    return f"{format_change(ratio)} ({bounds})"
 
 
 def _quoted(others: Sequence[str], row: ComparisonRow) -> str:
@@ -62,12 +89,22 @@ def _quoted(others: Sequence[str], row: ComparisonRow) -> str:
     return f"{text} and {more} more" if more else text
 
 
-def _once(section: ComparisonSection) -> str:
-    """Say whether the noise of all or of some sizes is assumed."""
-    kinds = {test.once for row in section.rows for test in row.tests if test}
-    if not any(kinds):
+def _repeats(section: ComparisonSection) -> str:
+    """Say how many repeats there are, or whether the noise of all or of some sizes is assumed."""
+    tests = [test for row in section.rows for test in row.tests if test]
+    once = {test.once for test in tests}
+    if once == {False}:
+        return f" (n = {_count(section)})"
+    if not any(once):
         return ""
-    return " (measured once)" if all(kinds) else " (in part measured once)"
+    return " (measured once)" if all(once) else " (in part measured once)"
+
+
+def _count(section: ComparisonSection) -> str:
+    """Return how many repeats the figures have: ``"3"``, ``"3 to 5"``."""
+    counts = {figure.n for row in section.rows for figure in row.figures if figure}
+    ends = dict.fromkeys((min(counts), max(counts)))
+    return " to ".join(map(str, ends))
 
 
 class _Span(NamedTuple):
@@ -81,7 +118,8 @@ def _verdicts(section: ComparisonSection) -> str:
     """Describe at which sizes the first column is faster or slower: ``"faster from 8 KB up"``."""
     rows = [row for row in section.rows if row.figures[0]]
     rows = [row for row in rows if row.figures[-1]]
-    runs = groupby(rows, lambda row: row.verdict(0))
+    held = _held(section, rows)
+    runs = groupby(rows, lambda row: held.get(row.size) or row.verdict(0))
     spans = [_Span(verdict, list(run)) for verdict, run in runs]
     clear = [span for span in spans if span.verdict in _CLEAR]
     if not clear:
@@ -94,6 +132,37 @@ def _verdicts(section: ComparisonSection) -> str:
         return ", ".join(f"{word} at {counts[word]} of {total} sizes" for word in shown)
     words = [f"{span.verdict} {_sizes(span.rows, rows)}" for span in clear]
     return ", ".join(words)
+
+
+def _held(section: ComparisonSection, rows: Sequence[ComparisonRow]) -> Mapping[int, Difference]:
+    """Return the sizes for which the verdict on the plateau holds.
+
+    Beside its own sizes, those up to another one that shows the same, if none between them points
+    the other way.
+    """
+    plateau = section.plateaus[0]
+    if plateau is None or plateau.test.verdict not in _CLEAR:
+        return {}
+    below = [row for row in rows if row.size < plateau.sizes[0]]
+    above = [row for row in rows if row.size > plateau.sizes[-1]]
+    sizes = [*_agreeing(below[::-1], plateau), *plateau.sizes, *_agreeing(above, plateau)]
+    return dict.fromkeys(sizes, plateau.test.verdict)
+
+
+def _agreeing(rows: Iterable[ComparisonRow], plateau: Plateau) -> Sequence[int]:
+    """Return the sizes of rows up to the last one that shows what the plateau does."""
+    agreeing: list[int] = []
+    shown = 0
+    for row in rows:
+        verdict = row.verdict(0)
+        ratio = row.ratios[0] or 1.0
+        same_way = (ratio > 1) is (plateau.ratio > 1)
+        if verdict is Difference.SAME or not same_way:
+            break
+        agreeing.append(row.size)
+        if verdict is plateau.test.verdict:
+            shown = len(agreeing)
+    return agreeing[:shown]
 
 
 def _sizes(span: Sequence[ComparisonRow], rows: Sequence[ComparisonRow]) -> str:
@@ -140,18 +209,13 @@ def _figure(
 
 
 def _times(row: ComparisonRow, column: int, *, mark: bool) -> str:
-    """Write ``" (18.7x)"``; with `mark`, also a verdict that is neither faster nor slower."""
+    """Write ``" (18.7 x)"``; with `mark`, also a verdict that is neither faster nor slower."""
     ratio = row.ratios[column]
     if ratio is None:
         return ""
     verdict = row.verdict(column)
-    clear = verdict in _CLEAR
-    text = format_ratio(ratio).replace(" ", "")
-    if clear and text == "1x":
-        text = f"{format_decimal(ratio, 2)}x"
-    if mark and verdict and not clear:
-        text += f", {verdict}"
-    return f" ({text})"
+    doubt = f", {verdict}" if mark and verdict and verdict not in _CLEAR else ""
+    return f" ({format_change(ratio)}{doubt})"
 
 
 def _subject(comparison: Comparison, section: ComparisonSection) -> str:

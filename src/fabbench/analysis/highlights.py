@@ -8,7 +8,7 @@ columns lacks are not compared.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from fabbench.analysis.compare import (
 )
 from fabbench.analysis.statistics import EQUIVALENT, MAX_REPEATS, Difference, RowTest, mean
 from fabbench.model.log import Metric, Outcome
-from fabbench.model.units import format_decimal, format_ratio, format_size
+from fabbench.model.units import format_bounds, format_change, format_decimal, format_size
 
 RANGE_FACTOR = 3.0
 MAX_RANGES = 5
@@ -211,12 +211,12 @@ def _text(comparison: Comparison, section: ComparisonSection, part: _Range) -> s
     once = any(test.once for test in tests)
     text = _trend_words(part, label)
     if part.ratios:
-        ends = map(format_ratio, (min(part.ratios), max(part.ratios)))
+        ends = map(format_change, (min(part.ratios), max(part.ratios)))
         text += ": " + " to ".join(dict.fromkeys(ends))
     if tests:
         noun = "intervals" if len(tests) > 1 else "interval"
         doubt = ", measured once" if once else ""
-        intervals = f"{confidence(section.level)} {noun} {bounds(tests)}"
+        intervals = f"{confidence(section.level)} {noun} {bounds(tests, part.ratios)}"
         text += f" ({intervals}{doubt})"
     if tests and part.trend is Trend.UNDECIDED:
         remedy = would_decide([test.repeats for test in tests], once=once)
@@ -271,19 +271,11 @@ def confidence(level: float) -> str:
     return f"{format_decimal(100 * (1 - level), 1)} %"
 
 
-def bounds(tests: Sequence[RowTest]) -> str:
-    """Format the interval that covers those of several sizes: ``"0.71 to 1.24"``."""
+def bounds(tests: Sequence[RowTest], ratios: Collection[float]) -> str:
+    """Write the interval that covers those of several ratios: ``"-7.2 to -4.0 %"``."""
     low = min(test.low for test in tests)
     high = max(test.high for test in tests)
-    return f"{_precise(low)} to {_precise(high)}"
-
-
-def _precise(ratio: float) -> str:
-    if 0 < ratio < 0.1:  # two significant digits: 0.013, not 0.01
-        return format_decimal(ratio, 1 - math.floor(math.log10(ratio)))
-    if abs(ratio - 1) < 0.1:
-        return format_decimal(ratio, 3)
-    return format_decimal(ratio, 2 if ratio < 10 else 1)
+    return format_bounds(low, high, ratios)
 
 
 def _best(

@@ -11,7 +11,7 @@ execution hides nothing. docs/honest-numbers.md explains the choice.
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache, partial
@@ -28,6 +28,7 @@ MAX_REPEATS = 50
 """Where more repeats would be needed, the noise is the problem."""
 _MARGIN = 0.8  # the fraction of the level that is used: the rest is for noise that is not normal
 _SUM_SHARE = 0.8  # the fraction of that for the sum of all sizes
+_PLATEAU_SHARE = 0.3  # and for the plateau, taken from that of the sum, where there is one
 
 _ASSUMED_FREEDOM = 200
 """The degrees of freedom of an assumed deviation: Student's t is then all but normal."""
@@ -188,17 +189,66 @@ class LossTest(NamedTuple):
     """Sizes at which it is neither shown nor excluded."""
 
 
+class TableTest(NamedTuple):
+    """What is known about each size of a table, and about its plateau as a whole."""
+
+    sizes: Mapping[int, RowTest]
+    plateau: RowTest | None
+    ratio: float | None
+    """The ratio at the plateau."""
+
+
 def compare_sizes(pairs: Pairs, level: float = LEVEL) -> Mapping[int, RowTest]:
     """Return what is known about each size that both sides have.
 
     With equal configurations, the chance that any size is faster or slower is at most `level`.
     """
+    return compare_table(pairs, (), level).sizes
+
+
+def compare_table(pairs: Pairs, plateau: Collection[int], level: float = LEVEL) -> TableTest:
+    """Return what is known about each size, as `compare_sizes`, and about some sizes together.
+
+    The chance of `level` is that of a false difference at any size or at the plateau.
+    """
     known = _on_both_sides(pairs)
+    together = pooled([known[size] for size in plateau if size in known])
     opposite = {size: pair.mirrored() for size, pair in known.items()}
+    mirrored = together.mirrored() if together else None
     one_sided = _MARGIN * level / 2
-    differs = any_above(known, one_sided) or any_above(opposite, one_sided)
+    differs = any_above(known, one_sided, together) or any_above(opposite, one_sided, mirrored)
     test = partial(_row, level=level, differs=differs)
-    return {size: test(pair) for size, pair in known.items()}
+    sizes = {size: test(pair) for size, pair in known.items()}
+    if together is None:
+        return TableTest(sizes, None, None)
+    return TableTest(sizes, test(together), _ratio(together.middle))
+
+
+def pooled(pairs: Sequence[TwoSamples]) -> TwoSamples | None:
+    """Return the mean over several sizes, of each execution that has them all.
+
+    None if a side has no such execution, or one whose noise is not known. The sizes of an
+    execution move together, so that neither their rounding nor an assumed deviation becomes
+    smaller.
+    """
+    if not pairs:
+        return None
+    new = _means([pair.new for pair in pairs])
+    base = _means([pair.base for pair in pairs])
+    known = [pair.assumed for pair in pairs if pair.assumed < math.inf]
+    together = TwoSamples(
+        new=new,
+        base=base,
+        rounding=mean([pair.rounding for pair in pairs]),
+        assumed=mean(known) if known else math.inf,
+    )
+    return together if together.measured or (together.fewest and known) else None
+
+
+def _means(sides: Sequence[Values]) -> Values:
+    """Return the mean of each execution that has every size."""
+    complete = set(sides[0]).intersection(*sides[1:])
+    return {run: mean([side[run] for side in sides]) for run in sorted(complete)}
 
 
 def loss_test(pairs: Pairs, limits: Mapping[int, float], level: float = LEVEL) -> LossTest:
@@ -214,7 +264,9 @@ def loss_test(pairs: Pairs, limits: Mapping[int, float], level: float = LEVEL) -
         shown += (size for size in beyond if lost[size].exceeds(0.0, level))
 
     def excluded(size: int) -> bool:
-        return known[size].exceeds(limits[size] - 2 * _EXACT, level)
+        pair = known[size]
+        beyond = pair.middle < limits[size] - 2 * _EXACT and not pair.may_be_rounding
+        return not beyond and pair.exceeds(limits[size] - 2 * _EXACT, level)
 
     rest = (size for size in known if size not in shown)
     possible = tuple(size for size in rest if not excluded(size))
@@ -225,18 +277,22 @@ def _on_both_sides(pairs: Pairs) -> Pairs:
     return {size: pair for size, pair in pairs.items() if pair.fewest}
 
 
-def any_above(pairs: Pairs, level: float) -> bool:
-    """Return whether the new side is shown to be larger at any size.
+def any_above(pairs: Pairs, level: float, plateau: TwoSamples | None = None) -> bool:
+    """Return whether the new side is shown to be larger at any size, or at the plateau.
 
-    One-sided, at `level` over all sizes.
+    One-sided, at `level` over all of them.
     """
     if len(pairs) < 2:
         return any(pair.exceeds(0.0, level) for pair in pairs.values())
     total = standardized_sum(pairs)
     share = _SUM_SHARE if total else 0.0
+    single = level * (1 - share) / len(pairs)
+    if total is not None and plateau is not None:
+        share -= _PLATEAU_SHARE
+        if plateau.exceeds(0.0, level * _PLATEAU_SHARE):
+            return True
     if total is not None and total.exceeds(0.0, level * share):
         return True
-    single = level * (1 - share) / len(pairs)
     return any(pair.exceeds(0.0, single) for pair in pairs.values())
 
 

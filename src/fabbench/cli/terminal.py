@@ -341,6 +341,8 @@ def print_verdict(verdict: "Verdict | None") -> None:
         return
     for breach in verdict.breaches:
         say(f"Gate failed: {breach}")
+    for gate in verdict.inconclusive:
+        say(f"Gate inconclusive: {gate}")
     for gate in verdict.passed:
         notify(f"Gate passed: {gate}")
 

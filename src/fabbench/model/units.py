@@ -8,7 +8,7 @@ Sizes are 1024-based (as nccl-tests and fi_pingpong read them), rates are 1000-b
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from fabbench.model.errors import RequestError
@@ -202,20 +202,48 @@ def format_decimal(number: float, decimals: int) -> str:
     return f"-{text}" if number < 0 and steps else text
 
 
-def format_ratio(ratio: float | None) -> str:
-    """Write how many times better.
+_FACTOR = 2.0
+"""From this factor on, a change is written as one; below it, in percent."""
 
-    ``"18.7 x"``, ``"1 x"``, ``"0.8 x"``, ``"-"`` where there is no ratio.
 
-    One decimal, trimmed; below 0.05 one digit that is not 0, because ``"0 x"`` would say nothing.
+def format_change(ratio: float | None) -> str:
+    """Write how much better something is, given how many times better.
+
+    ``"-6.2 %"``, ``"+30.0 %"``; from twice or half on a factor: ``"18.7 x"``, ``"0.40 x"``; ``"-"``
+    where there is no ratio.
     """
     if ratio is None:
         return "-"
-    decimals = 1
-    if 0 < ratio < 0.05:
-        decimals = -math.floor(math.log10(ratio))
-    number = format_decimal(ratio, decimals)
-    return f"{number} x"
+    return f"{_factor(ratio)} x" if _is_factor(ratio) else f"{_percent(ratio)} %"
+
+
+def format_bounds(low: float, high: float, ratios: Collection[float]) -> str:
+    """Write the bounds of ratios as `format_change` writes these: ``"-7.2 to -4.0 %"``."""
+    if any(map(_is_factor, ratios)):
+        return f"{_factor(low)} to {_factor(high)} x"
+    return f"{_percent(low)} to {_percent(high)} %"
+
+
+def _is_factor(ratio: float) -> bool:
+    return ratio >= _FACTOR or ratio * _FACTOR <= 1
+
+
+def _factor(ratio: float) -> str:
+    """Return one decimal, and two significant digits of what is below 1."""
+    decimals = 1 if not 0 < ratio < 1 else 1 - math.floor(math.log10(ratio))
+    return _untrimmed(ratio, decimals)
+
+
+def _percent(ratio: float) -> str:
+    """Return a change in percent with its sign and one decimal."""
+    change = 100 * (ratio - 1)
+    digits = _untrimmed(change, 1)
+    return f"+{digits}" if change > 0 and digits != "0.0" else digits
+
+
+def _untrimmed(number: float, decimals: int) -> str:
+    whole, _, fraction = format_decimal(number, decimals).partition(".")
+    return f"{whole}.{fraction.ljust(decimals, '0')}"
 
 
 def format_duration(seconds: float) -> str:

@@ -13,7 +13,7 @@ from fabbench.model.errors import Exit, Fault, gravest
 from fabbench.model.hosts import Host
 from fabbench.model.log import METRICS
 from fabbench.model.messages import counted
-from fabbench.model.units import format_duration, format_ratio, format_size, scale
+from fabbench.model.units import format_change, format_duration, format_size, scale
 from fabbench.report.sweep_report import CORDON, cordon_command
 from fabbench.report.table import Table, write_result
 from fabbench.report.templates import rendered
@@ -317,7 +317,7 @@ def _ratio(old: str | RungFigure, new: str | RungFigure) -> str:
     ratio = new.value / old.value
     if METRICS[old.metric].lower_is_better:
         ratio **= -1
-    return format_ratio(ratio)
+    return format_change(ratio)
 
 
 def _compared(certificate: Certificate) -> dict[tuple[str, str], str | RungFigure]:

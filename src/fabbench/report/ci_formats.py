@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fabbench.analysis.aggregate import FIELDS
 from fabbench.analysis.compare import Comparison
 from fabbench.analysis.gate_results import GateResult, GateState, Verdict
-from fabbench.analysis.headline import headline
+from fabbench.analysis.headline import headlines
 from fabbench.model.errors import worst
 from fabbench.model.log import Outcome
 from fabbench.model.messages import counted, one_line
@@ -92,13 +92,20 @@ def _gate(result: GateResult) -> Case:
     if result.state is GateState.UNTRUSTED:
         reasons = ["What it compares cannot be trusted.", *result.notes]
         return Case(result.gate, "error", "untrusted", reasons, result.notes)
+    if result.state is GateState.INCONCLUSIVE:
+        return Case(result.gate, "skipped", "inconclusive", result.notes)
     return Case(result.gate, output=result.notes)
 
 
 # ---------------------------------------------------------------- comments in GitHub and GitLab
 
 LONGEST = 60_000  # Maximum characters of a comment: GitHub allows 65,536
-_MARKS = {GateState.PASSED: "✅", GateState.FAILED: "❌", GateState.UNTRUSTED: "⚠️"}
+_MARKS = {
+    GateState.PASSED: "✅",
+    GateState.FAILED: "❌",
+    GateState.INCONCLUSIVE: "❔",
+    GateState.UNTRUSTED: "⚠️",
+}
 
 
 def to_comment(comparison: Comparison, verdict: Verdict | None = None) -> str:
@@ -130,8 +137,7 @@ def to_comment(comparison: Comparison, verdict: Verdict | None = None) -> str:
 
 def _headlines(comparison: Comparison) -> Table:
     """Return the title of a comment: with the only headline in it, or several below it."""
-    sections = range(len(comparison.sections))
-    lines = list(filter(None, (headline(comparison, index) for index in sections)))
+    lines = headlines(comparison)
     if len(lines) > 1:
         return Table(title="fabbench", header=(), rows=(), notes=lines)
     line = lines[0] if lines else "no figures to show"
@@ -186,7 +192,7 @@ def _names_of_paths(paths: Sequence[str]) -> dict[str, str]:
 # ---------------------------------------------------------------- OpenMetrics
 
 _UNITS = {"B/s": "bytes_per_second", "s": "seconds"}
-_STATES = {GateState.PASSED: 1.0, GateState.FAILED: 0.0, GateState.UNTRUSTED: math.nan}
+_STATES = {GateState.PASSED: 1.0, GateState.FAILED: 0.0}
 
 
 def to_openmetrics(comparison: Comparison, verdict: Verdict | None = None) -> str:
@@ -241,7 +247,7 @@ class _Family(NamedTuple):
 
 
 def _gate_sample(result: GateResult) -> _Sample:
-    return _Sample({"gate": result.gate}, {"state": _STATES[result.state]})
+    return _Sample({"gate": result.gate}, {"state": _STATES.get(result.state, math.nan)})
 
 
 def _number(value: float) -> str:

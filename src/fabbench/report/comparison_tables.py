@@ -7,9 +7,15 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from fabbench.analysis.aggregate import FIELDS, RAIL
-from fabbench.analysis.compare import ColumnSummary, Comparison, ComparisonRow, ComparisonSection
+from fabbench.analysis.compare import (
+    ColumnSummary,
+    Comparison,
+    ComparisonRow,
+    ComparisonSection,
+    Plateau,
+)
 from fabbench.analysis.footnotes import footnotes, versions_of
-from fabbench.analysis.headline import headline, headline_row
+from fabbench.analysis.headline import headline, headline_row, headlines
 from fabbench.analysis.highlights import (
     LAGGING,
     RailFigures,
@@ -18,9 +24,10 @@ from fabbench.analysis.highlights import (
     highlights,
     rails_of,
 )
+from fabbench.analysis.statistics import Difference
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
-from fabbench.model.units import Scale, format_ratio, format_size, scale
+from fabbench.model.units import Scale, format_change, format_size, scale
 from fabbench.report.expectations import expectation_record, expectations_of, of_key
 from fabbench.report.table import Table, TableColumn, picked, table_of
 
@@ -189,7 +196,7 @@ def summary_table(comparison: Comparison, *, terminal: bool = False) -> Table:
     for index, label in enumerate(labels):
         columns.append((label, "r", partial(_figure, index, Scale.quantity)))
     for index, speedup in enumerate(_speedups(labels)):
-        columns.append((speedup, "r", partial(_ratio, index, terminal)))
+        columns.append((speedup, "r", partial(_change, index, terminal)))
     lines: list[_Line] = []
     for section in comparison.sections:
         row = headline_row(section)
@@ -261,7 +268,7 @@ def _figure_columns(
         mark = _mark(sections, at)
         yield f"{name}{mark}", "r", partial(_value, at)
     for at, speedup in enumerate(_speedups(labels)):
-        yield speedup, "r", partial(_ratio, at, terminal)
+        yield speedup, "r", partial(_change, at, terminal)
 
 
 def _speedups(labels: Sequence[str]) -> list[str]:
@@ -375,22 +382,19 @@ def _value(index: int, line: _Line) -> str:
     return f"{span} {time_scale.unit}"
 
 
-def _ratio(index: int, narrow: bool, line: _Line) -> str:  # noqa: FBT001 - of a column
-    ratio = line.first.ratios[index] if line.first else None
-    number = format_ratio(ratio).removesuffix(" x")
-    if ratio is None:
-        return number
-    if "." not in number:
-        number = f"{number}.0"
-    return f"{number}x" if narrow else f"{number} x"
+def _change(index: int, narrow: bool, line: _Line) -> str:  # noqa: FBT001 - of a column
+    change = format_change(line.first.ratios[index] if line.first else None)
+    return change.replace(" ", "") if narrow else change
 
 
 def _verdict(index: int, line: _Line) -> str:
+    """Return what a size shows by itself; of one that shows nothing, only the interval."""
     test = line.first.tests[index] if line.first else None
+    ratio = line.first.ratios[index] if line.first else None
     if not test:
         return "-"
-    interval = bounds([test])
-    return f"{test.verdict} ({interval})"
+    interval = bounds([test], [ratio or 1.0])
+    return interval if test.verdict is Difference.UNDECIDED else f"{test.verdict} ({interval})"
 
 
 _MEASURED = ("size", "column", "metric", "unit", "value", "n", "min", "max", "ratio", "outcome")
@@ -414,6 +418,7 @@ def comparison_document(
         "lower_is_better": metric and metric.lower_is_better,
         "placement": comparison.placement or None,
         "base": comparison.base.label,
+        "headline": next(iter(headlines(comparison)), None),
         "columns": [_column(column) for column in comparison.columns],
         "rows": comparison_rows(comparison),
         "stands_out": [
@@ -440,6 +445,7 @@ def comparison_document(
                 "base": comparison.base.label,
                 "verdict": section.verdict(index),
                 **picked(section, "level", metric="metric.name"),
+                "plateau": _plateau(section.plateaus[index]),
                 **section.key,
             }
             for section in comparison.sections
@@ -453,6 +459,17 @@ def comparison_document(
         "breaches": verdict and verdict.breaches,
         "gates": verdict and list(map(asdict, verdict.results)),
         "status": int(worst(comparison.status, verdict.status if verdict else Exit.FINE)),
+    }
+
+
+def _plateau(plateau: Plateau | None) -> Mapping[str, object] | None:
+    if plateau is None:
+        return None
+    return {
+        "from": plateau.sizes[0],
+        "to": plateau.sizes[-1],
+        "ratio": plateau.ratio,
+        **picked(plateau.test, "verdict", ratio_low="low", ratio_high="high"),
     }
 
 

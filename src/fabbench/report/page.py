@@ -17,7 +17,7 @@ from fabbench.analysis.headline import headline, headline_row
 from fabbench.evidence.known_errors import Cause, causes
 from fabbench.model.hosts import Host
 from fabbench.model.messages import counted
-from fabbench.model.units import format_decimal, format_ratio, format_size
+from fabbench.model.units import format_change, format_decimal, format_size
 from fabbench.report import comparison_tables, svg, sweep_report
 from fabbench.report.expectations import expectations_of
 from fabbench.report.sweep_report import SweepReport
@@ -145,12 +145,8 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, str, str, str]]:
         yield what, section.scale.text(figure.value), section.scale.unit, label
         if base and (ratio := next(iter(row.ratios), None)) and row.figures[1:]:
             of = f"{comparison.base.label}: {section.scale.quantity(base.value)}"
-            yield (
-                f"speed-up over {comparison.base.label}",
-                format_ratio(ratio).removesuffix(" x"),
-                "x",
-                of,
-            )
+            change, unit = format_change(ratio).split(" ")
+            yield f"speed-up over {comparison.base.label}", change, unit, of
         for each in expectations_of(comparison):
             if (each.column, each.key) == (label, section.key) and each.ceiling and each.share:
                 of = f"{label}: ceiling {each.scale.quantity(each.ceiling)}"

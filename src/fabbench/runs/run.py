@@ -58,7 +58,8 @@ def undecided(
 ) -> tuple[Told, Told]:
     """Return what is undecided, as sentences, and what else is, on which no repeat is spent.
 
-    That is the gates that need a baseline or, without such gates, the headlines' sizes.
+    That is the gates that need a baseline or, without such gates, what the headlines quote: the
+    plateau, or the only size of it.
     """
     at_headlines: list[str] = []
     elsewhere: list[str] = []
@@ -67,6 +68,12 @@ def undecided(
         for index, column in enumerate(comparison.columns[:-1]):
             what = f"{section.metric.name} of {column.label}"
             rows = [row for row in section.rows if row.verdict(index) is Difference.UNDECIDED]
+            plateau = section.plateaus[index]
+            if plateau is not None and len(plateau.sizes) > 1:
+                if plateau.test.verdict is Difference.UNDECIDED:
+                    at_headlines.append(f"{what} at the plateau")
+                elsewhere += _at_sizes(what, rows)
+                continue
             at_headlines += _at_sizes(what, [row for row in rows if row is headline])
             elsewhere += _at_sizes(what, [row for row in rows if row is not headline])
     if verdict is not None and any(gate.needs_baseline for gate in gates):

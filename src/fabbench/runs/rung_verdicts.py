@@ -365,7 +365,7 @@ def judge_run(ended: RunResult, blank: RungResult) -> RungResult:
 
 def _judged_by_gates(verdict: Verdict) -> Judgment:
     limits = tuple(each.gate for each in verdict.results)
-    return Judgment(limits, missed=tuple(verdict.breaches))
+    return Judgment(limits, missed=tuple(verdict.breaches), doubts=tuple(verdict.undecided))
 
 
 def _judged_by_expectations(comparison: Comparison) -> Judgment:

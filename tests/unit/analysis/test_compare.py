@@ -17,7 +17,7 @@ from fabbench.analysis.footnotes import footnotes
 from fabbench.analysis.highlights import highlights
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.log import METRICS, Outcome, Point
-from fabbench.model.units import format_decimal, format_ratio
+from fabbench.model.units import format_change, format_decimal
 from fabbench.report.comparison_tables import tables_of_comparison
 from tests.support.logs_by_hand import ALL_REDUCE, FACTS, GB, KB, MB, column, latencies, log, rates
 from tests.support.paths import DATA
@@ -44,15 +44,21 @@ def notes(comparison: Comparison) -> str:
     ("ratio", "text"),
     [
         (18.7288, "18.7 x"),
-        (1.0, "1 x"),
-        (0.8, "0.8 x"),
-        (2.25, "2.3 x"),
-        (0.05, "0.1 x"),
-        (0.0069, "0.007 x"),
+        (2.0, "2.0 x"),
+        (1.5, "+50.0 %"),
+        (1.0, "0.0 %"),
+        (1.0004, "0.0 %"),
+        (0.938, "-6.2 %"),
+        (0.5, "0.50 x"),
+        (0.05, "0.050 x"),
+        (0.0069, "0.0069 x"),
+        (None, "-"),
     ],
 )
-def test_ratios_have_one_decimal_and_never_vanish(ratio: float, text: str) -> None:
-    assert format_ratio(ratio) == text
+def test_a_change_is_in_percent_below_twice_and_never_vanishes(
+    ratio: float | None, text: str
+) -> None:
+    assert format_change(ratio) == text
 
 
 @given(st.decimals(min_value=0, max_value=10**9, places=4), st.integers(0, 3))
@@ -82,7 +88,7 @@ MAXIMA = log([(8, 9e9)], labels={**ALL_REDUCE, "stat": "max"})
         (
             [rates("a", [(8, 6)]), rates("b", [(8, 3)]), rates("c", [(8, 2)])],
             "busbw a (GB/s)|busbw b (GB/s)|busbw c (GB/s)|Speed-up a|Speed-up b",
-            ["8 B|6|3|2|3 x|1.5 x"],
+            ["8 B|6|3|2|3 x|+50 %"],
         ),
         # What displays as zero has no ratio, and neither has what is not finite.
         (
@@ -235,7 +241,7 @@ def test_columns_that_differ_are_refused_unless_allowed(name: str) -> None:
         compare(columns)
     assert f"--allow {name}" in str(caught.value.hint)
     comparison = compare(columns, allow=[name.replace("_", "-")])
-    assert cells(comparison) == ["8 B|1|1|1 x"]
+    assert cells(comparison) == ["8 B|1|1|0 %"]
     assert f"{name} differs (allowed)" in notes(comparison)
 
 
@@ -244,7 +250,7 @@ def test_unknown_against_known_is_noted(name: str) -> None:
     without = {key: value for key, value in ALL_REDUCE.items() if key != name}
     unknown = log([(8, 1e9)], labels=without if name in ALL_REDUCE else {})
     comparison = compare([column("new", unknown), column("old", LOGS[name][1])])
-    assert cells(comparison) == ["8 B|1|1|1 x"]
+    assert cells(comparison) == ["8 B|1|1|0 %"]
     assert f"{name} is not stated by new" in notes(comparison)
 
 
@@ -274,7 +280,7 @@ def test_several_dtypes_make_a_table_each() -> None:
         "dtype float",
         "dtype half",
     ]
-    assert [cells(comparison, table) for table in (0, 1)] == [["8 B|1|1|1 x"], ["8 B|4|2|2 x"]]
+    assert [cells(comparison, table) for table in (0, 1)] == [["8 B|1|1|0 %"], ["8 B|4|2|2 x"]]
 
 
 def test_sets_of_dtypes_that_differ_are_refused_and_never_pooled() -> None:
@@ -328,7 +334,7 @@ WRONG = log([(8, 9e9)], case="all_gather", outcome=Outcome.CORRUPT, reason="Beca
         (Outcome.FAILED, [rates("a", [(8, 1)]), column("b", FAILED)], "8 B|1|failed|-"),
         (Outcome.FAILED, [column("a", FAILED), column("b", FAILED)], "-|failed|failed|-"),
         # A bad case without a table still counts.
-        (Outcome.CORRUPT, [column(name, log([(8, 2e9)]), WRONG) for name in "ab"], "8 B|2|2|1 x"),
+        (Outcome.CORRUPT, [column(name, log([(8, 2e9)]), WRONG) for name in "ab"], "8 B|2|2|0 %"),
     ],
 )
 def test_what_is_bad_shows_its_outcome(outcome: Outcome, columns: list[Column], shown: str) -> None:

@@ -107,7 +107,7 @@ def test_changes_name_figures_nodes_and_versions() -> None:
         FINE, replace(FINE, id="later", rungs=(CHECK, slower, BAD), nodes=nodes), "markdown"
     )
     cells = {tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in text.splitlines()}
-    assert ("all:all_reduce", "busbw at 1 GB", "400 GB/s", "200 GB/s", "0.5 x") in cells
+    assert ("all:all_reduce", "busbw at 1 GB", "400 GB/s", "200 GB/s", "0.50 x") in cells
     assert ("pairs", "result", "-", "failed", "-") in cells
     assert ("node1", "kernel", "6.1", "6.8", "-") in cells
     assert {("node2", "GPUs", "8", "-", "-"), ("node3", "GPUs", "-", "0", "-")} <= cells

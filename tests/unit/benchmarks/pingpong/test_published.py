@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fabbench.cli import cli
-from fabbench.model.units import format_size
+from fabbench.model.units import format_change, format_size
 from tests.support.command_line import runner
 from tests.support.libfabric_text import pingpong_table
 
@@ -21,12 +21,13 @@ PUBLISHED = (
 """Size in bytes, us on the nodes, us in pods."""
 
 TABLE = """\
-pingpong: nodes 10.26 us vs pods 10.43 us at 4 B (1x); undecided (measured once)
+pingpong: nodes 10.26 us vs pods 10.43 us at 4 B; plateau +1.1 % (-61.9 to +168.4); \
+undecided (measured once)
 
 | Message Size | latency nodes (us) | latency pods (us) | Speed-up |
 |--------------|-------------------:|------------------:|---------:|
 """
-ROW = "| {:<12} | {:>18.2f} | {:>17.2f} |    1.0 x |\n"
+ROW = "| {:<12} | {:>18.2f} | {:>17.2f} | {:>8} |\n"
 
 
 def logs(folder: Path) -> list[str]:
@@ -41,6 +42,12 @@ def test_the_published_table_comes_out(tmp_path: Path) -> None:
     result = runner().invoke(cli, ["compare", *logs(tmp_path), "--format", "markdown"])
     assert result.exit_code == 0
     rows = (
-        ROW.format(format_size(size), float(nodes), float(pods)) for size, nodes, pods in PUBLISHED
+        ROW.format(
+            format_size(size),
+            float(nodes),
+            float(pods),
+            format_change(float(pods) / float(nodes)),
+        )
+        for size, nodes, pods in PUBLISHED
     )
     assert result.stdout.startswith(TABLE + "".join(rows))
