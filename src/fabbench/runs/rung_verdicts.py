@@ -298,10 +298,10 @@ def _without_program(found: Diagnosis, tests: Sequence[TestResult]) -> Mapping[s
     """Return the suspects whose tests fail by what is installed there, and nothing else → why."""
     reasons: dict[str, str] = {}
     for suspect in found.suspects:
-        node = suspect.nodes[0]
-        failed = [each for each in _broken(tests) if node in each.nodes]
-        faults = {each.fault for each in failed}
-        if suspect.kind is SuspectKind.NODE and faults == {Fault.SOFTWARE}:
+        if suspect.kind is not SuspectKind.NODE:
+            continue
+        failed = [each for each in _broken(tests) if suspect.name in each.nodes]
+        if {each.fault for each in failed} == {Fault.SOFTWARE}:
             said = f" It said: {failed[0].said}" if failed[0].said else ""
             reasons[suspect.name] = f"{suspect.evidence}{said}"
     return reasons

@@ -1,9 +1,9 @@
 """What a rung of `fabbench accept` says about its nodes: rejected only by what would show again."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 
 import pytest
@@ -70,11 +70,15 @@ def sweep_where(node: str, **broken: object) -> SweepRun:
         if node in pair or node == "all":
             test = replace(test, outcome="failed", value=None, reason="It exited.", **broken)  # type: ignore[arg-type]
         tests.append(test)
+    return sweep_of(tests)
+
+
+def sweep_of(tests: Sequence[TestResult], nodes: tuple[str, ...] = NODES) -> SweepRun:
     document = SweepDocument(
         mode="diagnose",
         benchmark="pingpong",
         fabric="tcp",
-        nodes=NODES,
+        nodes=nodes,
         metric="bandwidth",
         seed=0,
         confidence=0.99,
@@ -141,6 +145,22 @@ def test_a_slow_nic_of_all_nodes_is_that_of_its_switch_and_no_node(
     result = judge_sweep(sweep, BLANK, ())
     assert (set(result.nodes), result.fault_class) == (nodes, fault)
     assert result.state is State.FAILED
+
+
+def test_a_slow_path_between_groups_is_the_infrastructures_and_no_nodes() -> None:
+    islands = ({"a0", "a1", "a2", "a3"}, {"b0", "b1", "b2", "b3"})
+    nodes = tuple(sorted(islands[0] | islands[1]))
+    tests = []
+    for number, pair in enumerate([*combinations(nodes, 2)] * 3):
+        within = any(set(pair) <= island for island in islands)
+        value = (1e9 if within else 0.2e9) * (1 + 0.01 * math.sin(number))
+        tests.append(TestResult(number=number, round=number, nodes=pair, outcome="ok", value=value))
+    result = judge_sweep(sweep_of(tests, nodes), BLANK, ())
+    assert (result.state, set(result.nodes), result.fault_class) == (
+        State.FAILED,
+        set(),
+        Fault.INFRASTRUCTURE,
+    )
 
 
 def test_what_fails_everywhere_rejects_nobody() -> None:
