@@ -449,11 +449,12 @@ def _tested(
         found = compare_table(pairs, sizes, column_level)
         tests.append(found.sizes)
         plateaus.append(_plateau(sizes, found))
-    rows = [
-        replace(row, tests=(*(by_size.get(row.size) for by_size in tests), None))
-        for row in section.rows
-    ]
-    return replace(section, rows=tuple(rows), level=column_level, plateaus=(*plateaus, None))
+    plateaus.append(None)  # of the base
+    rows = []
+    for row in section.rows:
+        of_columns = [by_size.get(row.size) for by_size in tests]
+        rows.append(replace(row, tests=(*of_columns, None)))
+    return replace(section, rows=tuple(rows), level=column_level, plateaus=tuple(plateaus))
 
 
 def _column_pairs(section: ComparisonSection, column: int) -> Mapping[int, TwoSamples]:
@@ -471,13 +472,17 @@ _PLATEAU = 0.9
 
 def _plateau_sizes(section: ComparisonSection, column: int) -> Sequence[int]:
     """Return the sizes next to the peak of both columns that are not much worse."""
-    levels = {row.size: _level_of(row, column) for row in section.rows if row.ratios[column]}
+    rows = [row for row in section.rows if row.ratios[column]]
+    if not rows:
+        return []
+    levels = {row.size: _level_of(row, column) for row in rows}
     if section.metric.lower_is_better:
         levels = {size: 1 / level for size, level in levels.items()}
-    peak = max(levels, key=lambda size: levels[size], default=0)
+    peak = max(levels, key=lambda size: levels[size])
+    least = _PLATEAU * levels[peak]
     sizes: list[int] = []
     for size, level in levels.items():
-        if level >= _PLATEAU * levels[peak]:
+        if level >= least:
             sizes.append(size)
         elif size > peak:
             break

@@ -443,7 +443,8 @@ def _loss(section: ComparisonSection, each: _Compared) -> float:
 
 def _interval(section: ComparisonSection, each: _Tested) -> str:
     once = ", measured once" if each.test.once else ""
-    return f"{confidence(section.level)} interval {bounds([each.test], [each.ratio])}{once}"
+    interval = bounds([each.test], [each.ratio])
+    return f"{confidence(section.level)} interval {interval}{once}"
 
 
 def _named(column: ColumnSummary) -> str:

@@ -7,7 +7,7 @@ It claims what the table's verdicts show: of the plateau, then size by size.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -73,8 +73,9 @@ def _change(section: ComparisonSection, row: ComparisonRow, verdicts: str) -> st
 
 def _with_bounds(ratio: float, test: RowTest) -> str:
     """Write a change and its interval in the same unit: ``"-5.6 % (-7.2 to -4.0)"``."""
-    bounds, _ = format_bounds(test.low, test.high, [ratio]).rsplit(" ", 1)
-    return f"{format_change(ratio)} ({bounds})"
+    bounds = format_bounds(test.low, test.high, [ratio])
+    numbers, _, _ = bounds.rpartition(" ")
+    return f"{format_change(ratio)} ({numbers})"
 
 
 def _quoted(others: Sequence[str], row: ComparisonRow) -> str:
@@ -119,8 +120,7 @@ def _verdicts(section: ComparisonSection) -> str:
     rows = [row for row in section.rows if row.figures[0]]
     rows = [row for row in rows if row.figures[-1]]
     held = _held(section, rows)
-    runs = groupby(rows, lambda row: held.get(row.size) or row.verdict(0))
-    spans = [_Span(verdict, list(run)) for verdict, run in runs]
+    spans = list(_spans(rows, held))
     clear = [span for span in spans if span.verdict in _CLEAR]
     if not clear:
         verdicts = {span.verdict for span in spans if span.verdict}
@@ -134,6 +134,16 @@ def _verdicts(section: ComparisonSection) -> str:
     return ", ".join(words)
 
 
+def _spans(rows: Sequence[ComparisonRow], held: Mapping[int, Difference]) -> Iterator[_Span]:
+    """Yield neighbors with one verdict: their own, or the one that holds for them."""
+
+    def verdict_of(row: ComparisonRow) -> Difference | None:
+        return held.get(row.size) or row.verdict(0)
+
+    for verdict, run in groupby(rows, verdict_of):
+        yield _Span(verdict, list(run))
+
+
 def _held(section: ComparisonSection, rows: Sequence[ComparisonRow]) -> Mapping[int, Difference]:
     """Return the sizes for which the verdict on the plateau holds.
 
@@ -145,7 +155,9 @@ def _held(section: ComparisonSection, rows: Sequence[ComparisonRow]) -> Mapping[
         return {}
     below = [row for row in rows if row.size < plateau.sizes[0]]
     above = [row for row in rows if row.size > plateau.sizes[-1]]
-    sizes = [*_agreeing(below[::-1], plateau), *plateau.sizes, *_agreeing(above, plateau)]
+    sizes = list(plateau.sizes)
+    sizes += _agreeing(below[::-1], plateau)
+    sizes += _agreeing(above, plateau)
     return dict.fromkeys(sizes, plateau.test.verdict)
 
 

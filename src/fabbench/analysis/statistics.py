@@ -247,8 +247,12 @@ def pooled(pairs: Sequence[TwoSamples]) -> TwoSamples | None:
 
 def _means(sides: Sequence[Values]) -> Values:
     """Return the mean of each execution that has every size."""
-    complete = set(sides[0]).intersection(*sides[1:])
-    return {run: mean([side[run] for side in sides]) for run in sorted(complete)}
+    first, *others = sides
+    means: dict[int, float] = {}
+    for run in first:
+        if all(run in side for side in others):
+            means[run] = mean([side[run] for side in sides])
+    return means
 
 
 def loss_test(pairs: Pairs, limits: Mapping[int, float], level: float = LEVEL) -> LossTest:
@@ -265,8 +269,10 @@ def loss_test(pairs: Pairs, limits: Mapping[int, float], level: float = LEVEL) -
 
     def excluded(size: int) -> bool:
         pair = known[size]
-        beyond = pair.middle < limits[size] - 2 * _EXACT and not pair.may_be_rounding
-        return not beyond and pair.exceeds(limits[size] - 2 * _EXACT, level)
+        limit = limits[size] - 2 * _EXACT
+        if pair.middle < limit and not pair.may_be_rounding:
+            return False
+        return pair.exceeds(limit, level)
 
     rest = (size for size in known if size not in shown)
     possible = tuple(size for size in rest if not excluded(size))

@@ -230,8 +230,10 @@ def _is_factor(ratio: float) -> bool:
 
 def _factor(ratio: float) -> str:
     """Return one decimal, and two significant digits of what is below 1."""
-    decimals = 1 if not 0 < ratio < 1 else 1 - math.floor(math.log10(ratio))
-    return _untrimmed(ratio, decimals)
+    if not 0 < ratio < 1:
+        return _untrimmed(ratio, 1)
+    magnitude = math.floor(math.log10(ratio))
+    return _untrimmed(ratio, 1 - magnitude)
 
 
 def _percent(ratio: float) -> str:

@@ -247,7 +247,8 @@ class _Family(NamedTuple):
 
 
 def _gate_sample(result: GateResult) -> _Sample:
-    return _Sample({"gate": result.gate}, {"state": _STATES.get(result.state, math.nan)})
+    state = _STATES.get(result.state, math.nan)
+    return _Sample({"gate": result.gate}, {"state": state})
 
 
 def _number(value: float) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fabbench.analysis.aggregate import Column
-from fabbench.analysis.compare import Comparison, ComparisonRow, compare
+from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSection, compare
 from fabbench.analysis.gate import check
 from fabbench.analysis.gate_results import Verdict
 from fabbench.analysis.headline import headline_row
@@ -64,27 +64,34 @@ def undecided(
     at_headlines: list[str] = []
     elsewhere: list[str] = []
     for section in comparison.sections:
-        headline = headline_row(section)
         for index, column in enumerate(comparison.columns[:-1]):
             what = f"{section.metric.name} of {column.label}"
-            rows = [row for row in section.rows if row.verdict(index) is Difference.UNDECIDED]
-            plateau = section.plateaus[index]
-            if plateau is not None and len(plateau.sizes) > 1:
-                if plateau.test.verdict is Difference.UNDECIDED:
-                    at_headlines.append(f"{what} at the plateau")
-                elsewhere += _at_sizes(what, rows)
-                continue
-            at_headlines += _at_sizes(what, [row for row in rows if row is headline])
-            elsewhere += _at_sizes(what, [row for row in rows if row is not headline])
+            quoted, others = _undecided_of(section, index)
+            at_headlines += (f"{what} {where}" for where in quoted)
+            elsewhere += (f"{what} {where}" for where in others)
     if verdict is not None and any(gate.needs_baseline for gate in gates):
         return verdict.undecided, (*at_headlines, *elsewhere)
     return at_headlines, elsewhere
 
 
-def _at_sizes(what: str, rows: Sequence[ComparisonRow]) -> Iterator[str]:
+def _undecided_of(section: ComparisonSection, index: int) -> tuple[Told, Told]:
+    """Return where a column is undecided: what the headline quotes, and the other sizes."""
+    rows = [row for row in section.rows if row.verdict(index) is Difference.UNDECIDED]
+    plateau = section.plateaus[index]
+    if plateau is None or len(plateau.sizes) == 1:
+        headline = headline_row(section)
+        quoted = [row for row in rows if row == headline]
+        others = [row for row in rows if row != headline]
+        return [*_at_sizes(quoted)], [*_at_sizes(others)]
+    if plateau.test.verdict is Difference.UNDECIDED:
+        return ["at the plateau"], [*_at_sizes(rows)]
+    return [], [*_at_sizes(rows)]
+
+
+def _at_sizes(rows: Sequence[ComparisonRow]) -> Iterator[str]:
     if rows:
         sizes = format_sizes(row.size for row in rows)
-        yield f"{what} at {sizes}"
+        yield f"at {sizes}"
 
 
 def stop_condition(
