@@ -403,7 +403,8 @@ class Fall(NamedTuple):
 
 def fall(series: Curve, noise: Callable[[int], float] | None = None) -> Fall | None:
     """Return the deepest fall of the rate that noise does not explain, at sizes that matter."""
-    best, found = 0.0, None
+    best = 0.0
+    found: Fall | None = None
     for at, (size, rate) in enumerate(zip(series.sizes, series.rates, strict=True)):
         allowed = max(1 - math.exp(-_SIGMAS * noise(size)) if noise else 0.0, _SMALLEST_FALL)
         fell = best > max(series.rates) / 10 and rate < best * (1 - allowed)

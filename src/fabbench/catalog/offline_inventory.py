@@ -4,7 +4,7 @@ What only a machine knows is left open: addresses (a script fills in ``{server}`
 interfaces, and the names of devices: `require_names` ensures that no plan needs them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
@@ -81,14 +81,8 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
     devices = needs.devices or tuple(unnamed)
     name = known.name if known else ""
     has_efa = bool(devices) and nics.link == "efa"
-    programs: dict[str, str] = {}
-    searched: dict[str, tuple[str, ...]] = {}
-    for program in needs.programs:
-        folders = _folders(program, target, needs)
-        if len(folders) > 1:
-            searched[program] = folders
-        else:
-            programs[program] = "/".join((*folders, program))
+    folders = {program: _folders(program, target, needs) for program in needs.programs}
+    programs = _paths(folders)
     host = Host(
         name="",
         address="{server}",
@@ -101,7 +95,7 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
         gpu_model=known.gpu_model if known else "",
         instance_type=name,
         programs=programs,
-        searched=searched,
+        searched={name: known for name, known in folders.items() if name not in programs},
         mpi=Mpi(program=target.mpirun or mpirun, kind=MpiKind.OPEN_MPI_4, version="4"),
     )
     hosts = [replace(host, name=each) for each in _names(nodes, name, target)]
@@ -114,6 +108,15 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
     }
     first = next(iter(views.values()), tuple(hosts))
     return Inventory(target=target.name, hosts=first, image=image, variants=views)
+
+
+def _paths(folders: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return the paths of programs that are in one folder, if they are there."""
+    paths: dict[str, str] = {}
+    for program, known in folders.items():
+        if len(known) <= 1:
+            paths[program] = "/".join((*known, program))
+    return paths
 
 
 _EFA_ENDPOINTS = frozenset({"rdm", "dgram"})

@@ -164,20 +164,7 @@ class Commands(SuggestingGroup):
                 _interrupted(ctx, error.__cause__)
             raise
         except OSError as error:
-            with contextlib.suppress(
-                OSError, ValueError
-            ):  # its other end is closed, or full: discard the rest
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            if error.errno == errno.ENOMEM:
-                terminal.notify("Error: Not enough memory for this.")
-            elif not isinstance(error, BrokenPipeError):
-                where = error.filename or ctx.meta.get(terminal.OUTPUT_FILE) or "the output"
-                full = " What is there is incomplete: free some space, and repeat." * (
-                    error.errno == errno.ENOSPC
-                )
-                terminal.say(
-                    f"Error: {where} could not be written or read: {error.strerror}.{full}"
-                )
+            _print_os_error(ctx, error)
             ctx.exit(Exit.REFUSED)
 
     def _start(self, ctx: click.Context, again: Again) -> Any:
@@ -197,6 +184,22 @@ def _write_section(
     padded = [(name.ljust(width), about) for name, about in rows]
     with formatter.section(title):
         formatter.write_dl(padded, col_max=40)
+
+
+def _print_os_error(ctx: click.Context, error: OSError) -> None:
+    """Say what could not be written or read; nothing of a pipe that nobody reads any more."""
+    # The output's other end is closed, or full: discard the rest.
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+    if error.errno == errno.ENOMEM:
+        terminal.notify("Error: Not enough memory for this.")
+    elif not isinstance(error, BrokenPipeError):
+        where = error.filename or ctx.meta.get(terminal.OUTPUT_FILE) or "the output"
+        text = f"Error: {where} could not be written or read: {error.strerror}."
+        if error.errno == errno.ENOSPC:
+            text += " What is there is incomplete: free some space, and repeat."
+        terminal.say(text)
 
 
 def _interrupted(ctx: click.Context, interrupt: BaseException) -> NoReturn:

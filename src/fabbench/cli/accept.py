@@ -1,6 +1,7 @@
 """``fabbench accept``: one command, one verdict on nodes."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -24,7 +25,7 @@ from fabbench.model.errors import Exit, RequestError
 from fabbench.model.options import declared
 from fabbench.report.certificate import EXITS, FORMATS, State, render_certificate, render_changes
 from fabbench.report.sweep_report import cordon_command
-from fabbench.runs.ladder import LEVELS, AcceptOptions
+from fabbench.runs.ladder import LEVELS, AcceptOptions, write_thresholds
 
 if TYPE_CHECKING:
     from fabbench.report.certificate import Certificate
@@ -91,14 +92,8 @@ def command(
     from fabbench.cli.live import watching, watching_sweep
     from fabbench.config.given import value_of, values_of
     from fabbench.runs.acceptance import Acceptance, go_on, open_certificate
-    from fabbench.runs.ladder import write_thresholds
 
-    typed = line.typed
-    for name in (each for each in _ALONE if each in typed):
-        for idle in typed.keys() - {name, *_ALONE[name]}:
-            raise RequestError(
-                f"{typed[idle]} has no effect with {typed[name]}.", hint="Leave it out."
-            )
+    _require_effect(line.typed)
     if compared:
         terminal.show(render_changes, *(open_certificate(each, store) for each in compared), form)
         return Exit.FINE
@@ -126,13 +121,29 @@ def command(
         terminal.show(render_certificate, certificate, form)
     then = go_on(certificate, store) if certificate.open else ""
     terminal.notify(f"Certificate: {certificate.id}. {then}".rstrip())
-    if how.write_thresholds and certificate.state is State.FAILED:
+    if how.write_thresholds:
+        _write_thresholds(how.write_thresholds, certificate)
+    return EXITS[certificate.state]
+
+
+def _require_effect(typed: Mapping[str, str]) -> None:
+    """Raise RequestError for options that have no effect with one that says all."""
+    for name, others in _ALONE.items():
+        if name not in typed:
+            continue
+        for idle in typed.keys() - {name, *others}:
+            raise RequestError(
+                f"{typed[idle]} has no effect with {typed[name]}.", hint="Leave it out."
+            )
+
+
+def _write_thresholds(path: Path, certificate: "Certificate") -> None:
+    if certificate.state is State.FAILED:
         terminal.notify(
             "No thresholds were written: something is bad. Write them on healthy nodes."
         )
-    elif how.write_thresholds:
-        write_thresholds(how.write_thresholds, certificate)
-    return EXITS[certificate.state]
+        return
+    write_thresholds(path, certificate)
 
 
 def _asked(line: CommandLine, how: AcceptOptions) -> "SweepRequest":

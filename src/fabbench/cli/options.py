@@ -176,11 +176,12 @@ def _decide(
     """Return the format: that of --format or --json, else of the file's suffix, else the default."""
     typed = ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
     path: Path | None = ctx.meta.get(OUTPUT_FILE)
-    if ctx.meta.get(_JSON):
-        if typed and value != "json":
-            raise RequestError(
-                f"--json is short for --format json, not {value}.", hint="Leave one of them out."
-            )
+    short = ctx.meta.get(_JSON)
+    if short and typed and value != "json":
+        raise RequestError(
+            f"--json is short for --format json, not {value}.", hint="Leave one of them out."
+        )
+    if short:
         value = "json"
     elif not typed and path is not None and path.suffix:
         value = _form_of(path, formats, ctx.command_path)

@@ -450,7 +450,8 @@ def rerun(run: str, more: tuple[str, ...], store: Path) -> Again:
     from fabbench.runs.inputs import open_run
 
     if run.startswith("-"):
-        run, more = "last", (run, *more)
+        more = (run, *more)
+        run = "last"
     return again(_not_a_rung(open_run(run, store)), store, more)
 
 

@@ -255,7 +255,8 @@ def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exi
     """
     from fabbench.runs.sweep import readings_of, unfinished
 
-    document, tests = sweep.document, sweep.tests
+    document = sweep.document
+    tests = sweep.tests
     if not any(each.result.figure for each in tests):
         reasons = (each.reason for each in tests if each.reason)
         raise MachineError(

@@ -18,8 +18,11 @@ from fabbench.catalog.instances import records, rows_of
 from fabbench.model.patterns import lazy
 from fabbench.model.units import RATE_UNITS
 
-TX, RX = "tx_bytes", "rx_bytes"
-TX_PACKETS, RX_PACKETS, RETRANSMITTED = "tx_packets", "rx_packets", "retrans_segs"
+TX = "tx_bytes"
+RX = "rx_bytes"
+TX_PACKETS = "tx_packets"
+RX_PACKETS = "rx_packets"
+RETRANSMITTED = "retrans_segs"
 
 
 class NicKind(StrEnum):

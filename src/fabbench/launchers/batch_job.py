@@ -66,8 +66,15 @@ class _Seen:
     stopped: str = ""
     """Why the script was stopped, in its own words."""
 
-    def take(self, marker: Marker) -> None:
-        """Record the beginning or the end of a step."""
+    def take(self, execution: Execution, marker: Marker | None, text: str) -> None:
+        """Record what a line of an execution says: a step begins or ends, the script was stopped."""
+        if marker is None:
+            if match := _STOPPED.fullmatch(text):
+                self.stopped = match["why"]
+        elif marker.execution == execution.id:
+            self._take_marker(marker)
+
+    def _take_marker(self, marker: Marker) -> None:
         if marker.kind == "begin":
             self.begun = True
             self.step = marker.name
@@ -75,11 +82,6 @@ class _Seen:
             self.step = ""
             self.ended += 1
             self.status = self.status or marker.status
-
-    def take_text(self, text: str) -> None:
-        """Record why the script was stopped, if a line says so."""
-        if match := _STOPPED.fullmatch(text):
-            self.stopped = match["why"]
 
     def ending(self, execution: Execution) -> Ending:
         """Return how it ended, after its last line."""
@@ -125,19 +127,22 @@ class Demux:
         for raw in self._lines:
             text = self._without_prefix(raw)
             marker = _marker(text)
-            if marker is not None and marker.kind != "end":
-                if marker.execution not in self._requested:
-                    self._lines = chain((raw,), self._lines)
-                    break
-                self._current = marker.execution
-            if self._current not in {"", execution.id}:
-                continue
-            if marker is None:
-                seen.take_text(text)
-            elif marker.execution == execution.id:
-                seen.take(marker)
-            yield raw
+            if not self._is_requested(marker):
+                self._lines = chain((raw,), self._lines)
+                break
+            if self._current in {"", execution.id}:
+                seen.take(execution, marker, text)
+                yield raw
         return seen.ending(execution)
+
+    def _is_requested(self, marker: Marker | None) -> bool:
+        """Return whether a line is of a requested execution; keep which one has begun."""
+        if marker is None or marker.kind == "end":
+            return True
+        if marker.execution not in self._requested:
+            return False
+        self._current = marker.execution
+        return True
 
     def _without_prefix(self, raw: str) -> str:
         """Return a line without what a launcher put before it, if it may be one of fabbench's."""

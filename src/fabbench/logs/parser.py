@@ -250,10 +250,13 @@ class LogParser:
             group.add(message)
             group.evidence.other(line.text)
         elif line.text not in _EMPTY:
-            group.unknown = line.text.strip()
-            if not _kind(known.text).is_plain:
-                return self._unknown_line(group, known)
+            return self._unclaimed(group, line, known)
         return []
+
+    def _unclaimed(self, group: StreamGroup, line: Line, known: Line) -> list[Result]:
+        """Keep a line that no reader knows: it may be the cause that the next one lacks."""
+        group.unknown = line.text.strip()
+        return [] if _kind(known.text).is_plain else self._unknown_line(group, known)
 
     def _claimed(self, group: StreamGroup, line: Line) -> list[Result] | None:
         """Offer a line to the readers; None if it is none of theirs."""

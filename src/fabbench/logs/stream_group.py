@@ -50,7 +50,8 @@ class StepEndings:
 
     def release(self) -> list[Record]:
         """Return the records that were held, with how their steps ended."""
-        held, self.held = self.held, []
+        held = self.held
+        self.held = []
         for record in held:
             self.apply(record)
         return held

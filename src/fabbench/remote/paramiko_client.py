@@ -29,7 +29,7 @@ from fabbench.remote.ssh_transport import (
 from fabbench.remote.transport import ProcessStream
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from paramiko import Channel, SSHClient
 
@@ -191,23 +191,34 @@ class Paramiko(SshTransport):
 
     @override
     def _start(self, argv: "Sequence[str]") -> ProcessStream:
-        library = paramiko()
         line = login_command(argv)
-        for place in range(len(self._clients) + 1):
-            if place == len(self._clients):
-                self._clients.append(self._client())
-            transport = self._clients[place].get_transport()
+        for client in self._with_one_more():
+            transport = client.get_transport()
             if transport is None:
                 break
-            try:
-                channel = transport.open_session(timeout=_LOGIN_S)
-                channel.exec_command(line)
-            except library.ChannelException:
-                continue  # sshd's MaxSessions
-            except (library.SSHException, EOFError, OSError) as error:
-                raise self.lost(error) from error
-            return _Channel(channel, self)
+            channel = self._open_channel(transport, line)
+            if channel is not None:
+                return _Channel(channel, self)
         raise self.lost("it is closed")
+
+    def _with_one_more(self) -> "Iterator[SSHClient]":
+        """Yield the connections, then a new one."""
+        yield from tuple(self._clients)
+        client = self._client()
+        self._clients.append(client)
+        yield client
+
+    def _open_channel(self, transport: Any, line: str) -> Any:
+        """Run a command in a new session; None if the connection has as many as sshd allows."""
+        library = paramiko()
+        try:
+            channel = transport.open_session(timeout=_LOGIN_S)
+            channel.exec_command(line)
+        except library.ChannelException:
+            return None  # sshd's MaxSessions
+        except (library.SSHException, EOFError, OSError) as error:
+            raise self.lost(error) from error
+        return channel
 
     @override
     def _drop(self) -> None:

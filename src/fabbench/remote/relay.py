@@ -113,16 +113,20 @@ class _Relay:
         words = ("env", f"{MARK}={remote.token}", f"TMPDIR={remote.folder}", "sh", "-c", command)
         try:
             RemoteProcess("mpirun's daemon", remote, f"relay-{name}", words).start(output)
-            while not self._closing.is_set():
-                item = output.get(_WAKE_S)
-                if item is None:
-                    continue
-                if item.status is not None:
-                    return item.status
-                for text in item.texts:
-                    self._send(name, f"out {text}")
+            return self._pass_on(name, output)
         finally:
             output.leave()
+
+    def _pass_on(self, name: str, output: OutputQueue) -> int:
+        """Send what a command prints until it ends; return its status."""
+        while not self._closing.is_set():
+            item = output.get(_WAKE_S)
+            if item is None:
+                continue
+            if item.status is not None:
+                return item.status
+            for text in item.texts:
+                self._send(name, f"out {text}")
         return _FAILED
 
     def _send(self, name: str, text: str) -> None:

@@ -312,7 +312,9 @@ def _changed_rows(old: Certificate, new: Certificate) -> Iterator[tuple[str, ...
 
 def _ratio(old: str | RungFigure, new: str | RungFigure) -> str:
     """Return how many times better a figure is now; "-" where that is not known."""
-    if isinstance(old, str) or isinstance(new, str) or not old.value * new.value:
+    if isinstance(old, str) or isinstance(new, str):
+        return "-"
+    if not old.value or not new.value:
         return "-"
     ratio = new.value / old.value
     if METRICS[old.metric].lower_is_better:

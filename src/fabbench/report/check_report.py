@@ -53,7 +53,8 @@ def check_tables(checks: Sequence[Check], *, full: bool = True) -> list[Table]:
     listing = [check for check in checks if check.name in names]
     overview = _by_status(names, listing) if hosts > 1 else _by_check(listing)
     counted = Counter(check.status for check in checks)
-    summary = ", ".join(f"{counted[status]} {status.value}" for status in Status) + "."
+    numbers = [f"{counted[status]} {status.value}" for status in Status]
+    summary = ", ".join(numbers) + "."
     left_out = len(checks) - len(shown)
     if left_out:
         summary += f" -v lists {left_out} skipped with nothing to do."

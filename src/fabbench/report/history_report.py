@@ -96,7 +96,8 @@ def headline(history: History) -> str:
     points = sum(len(each.points) for each in history.series)
     runs = counted(points, "run")
     series = len(history.series)
-    return f"{history.metric.name}{where}: {runs} in {series} series, {found}."
+    metric = history.metric.name
+    return f"{metric}{where}: {runs} in {series} series, {found}."
 
 
 def _percent(change: LevelChange) -> str:

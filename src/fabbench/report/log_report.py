@@ -354,7 +354,7 @@ def _heading(log: Log) -> str:
 def log_notes(log: Log) -> Iterator[str]:
     """Yield the reason of the outcome, facts, expectations, findings, and unreadable rows."""
     if log.reason:
-        yield f"{log.outcome.value}: {log.reason}"
+        yield f"{log.outcome}: {log.reason}"
     if log.facts:
         facts = (f"{name} {value}" for name, value in log.facts.items())
         yield ", ".join(facts)

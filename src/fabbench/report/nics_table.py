@@ -122,12 +122,14 @@ def live(hosts: Mapping[str, Traffic], *, max_lines: int = 16) -> list[str]:
         lines += [_live_line(host, traffic, line) for line in _lines(traffic, most)]
     if not lines:
         return []
-    unit = scale("B/s", max(line.busier() or 0.0 for line in lines))
+    busiest = max(line.busier() or 0.0 for line in lines)
+    unit = scale("B/s", busiest)
     rows = [line.cells(unit.factor) for line in lines]
     room = max(1, max_lines - 1)
     if len(rows) > room:
-        more = len(rows) - room + 1
-        rows[room - 1 :] = [(f"and {more} more hosts", "", "", "")]
+        shown = rows[: room - 1]
+        more = len(rows) - len(shown)
+        rows = [*shown, (f"and {more} more hosts", "", "", "")]
     header = (" " * _NAMES, f"tx {unit.unit}", f"rx {unit.unit}", "of link")
     table = Table(header=header, rows=rows, align="lrrr", ruled=False)
     return "".join(grid_pieces(table)).splitlines()

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, groupby
 from math import ceil, isnan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.messages import counted, listed, one_line
-from fabbench.model.units import format_decimal, scale
+from fabbench.model.units import Scale, format_decimal, scale
 from fabbench.report.svg import LETTER, NARROW, Picture, to_svg_file
 from fabbench.report.table import Table, cut, picked, to_csv, write_result
 from fabbench.report.templates import rendered
@@ -38,9 +38,8 @@ class SweepReport:
     metric: "Metric"
     matrix: "Matrix"
     left_out: Sequence[tuple[str, str]] = ()  # Sources without a result, and why
-    unfinished: str = (
-        ""  # Tests that were planned and did not take place, as the end of a sentence; empty: none
-    )
+    unfinished: str = ""
+    """Tests that were planned and did not take place, as the end of a sentence; empty: none."""
 
 
 def render_sweep(report: SweepReport, form: str = "markdown", **drawing: Any) -> str:
@@ -54,23 +53,35 @@ def render_sweep(report: SweepReport, form: str = "markdown", **drawing: Any) ->
     text = write_result(
         form, lambda: tables, lambda: sweep_document(report), lambda: to_csv(suspects), **drawing
     )
-    drawn = {"terminal": "\n{}", "markdown": "\n```text\n{}```\n"}.get(form, "")
-    return text + (drawn.format(heat_map_text(report.matrix)) if drawn else "")
+    if form == "terminal":
+        text += f"\n{heat_map_text(report.matrix)}"
+    elif form == "markdown":
+        text += f"\n```text\n{heat_map_text(report.matrix)}```\n"
+    return text
 
 
 def headline(report: SweepReport) -> str:
     """Return the result in a sentence or two."""
-    typicals, typical = report.diagnosis.typicals, ""
-    if 0 < len(typicals) <= _FEW:
-        unit = scale(report.metric.unit, max(typicals.values()))
-        typical = ", ".join(
-            f"{unit.quantity(float(f'{each:.3g}'))} {kind}".strip()
-            for kind, each in typicals.items()
-        )
-    words = {"counted": counted, "listed": listed, "typical": typical}
-    return " ".join(
-        str(rendered("sweep_headline.txt", report=report, found=report.diagnosis, **words)).split()
-    )
+    words = {"counted": counted, "listed": listed, "typical": _typical_figures(report)}
+    text = rendered("sweep_headline.txt", report=report, found=report.diagnosis, **words)
+    return " ".join(str(text).split())
+
+
+def _typical_figures(report: SweepReport) -> str:
+    """Return what tests usually reach, by their kind; empty if there are many kinds."""
+    typicals = report.diagnosis.typicals
+    if not 0 < len(typicals) <= _FEW:
+        return ""
+    unit = scale(report.metric.unit, max(typicals.values()))
+    shown: list[str] = []
+    for kind, figure in typicals.items():
+        quantity = _in_three_digits(figure, unit)
+        shown.append(f"{quantity} {kind}".strip())
+    return ", ".join(shown)
+
+
+def _in_three_digits(figure: float, unit: Scale) -> str:
+    return unit.quantity(float(format(figure, ".3g")))
 
 
 def groups_table(report: SweepReport) -> Table:
@@ -86,7 +97,7 @@ def groups_table(report: SweepReport) -> Table:
     unit = scale(report.metric.unit, highest)
 
     def quantity(figure: float | None) -> str:
-        return unit.quantity(float(format(figure, ".3g"))) if figure else "-"
+        return _in_three_digits(figure, unit) if figure else "-"
 
     return Table(
         header=("group", "nodes", "count", "inside", "to others", "factor", "tests"),
@@ -136,18 +147,22 @@ def _row(verdict: str, suspect: Suspect) -> tuple[str, ...]:
 
 def pairs(matrix: "Matrix") -> Iterator[tuple[str, str, float]]:
     """Yield the pairs of nodes, and what their cell of a matrix has."""
-    for (row, name), (column, other) in combinations(enumerate(matrix.names), 2):
-        yield name, other, float(matrix.cells[row, column])
+    for row, column in combinations(range(len(matrix.names)), 2):
+        part = float(matrix.cells[row, column])
+        yield matrix.names[row], matrix.names[column], part
 
 
 def confidence_text(chance: float) -> str:
     """Format a confidence; nothing above 99 % was calibrated, and below 2 % nothing was shown."""
     if chance < _LEAST:
         return "-"
-    return f"> {_MOST:.0%}" if chance >= _MOST else f"{min(chance, _MOST - 0.01):.0%}"
+    if chance >= _MOST:
+        return "> " + format(_MOST, ".0%")
+    return format(min(chance, _MOST - 0.01), ".0%")
 
 
-_LEAST, _MOST = 0.02, 0.99
+_LEAST = 0.02
+_MOST = 0.99
 
 
 def sweep_document(report: SweepReport) -> dict[str, object]:
@@ -199,9 +214,8 @@ def _record(verdict: str, suspect: Suspect) -> dict[str, Any]:
 
 
 CORDON = ("kubectl", "scontrol")  # Programs that take nodes out of service
-_NODE = re.compile(
-    r"(?!(?i:all)$)[A-Za-z0-9][\w.-]*", re.ASCII
-)  # no option, list or range, nor Slurm's word for all
+# No option, list or range, nor Slurm's word for all.
+_NODE = re.compile(r"(?!(?i:all)$)[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
 def cordon_commands(diagnosis: "Diagnosis", program: str) -> Iterator[str]:
@@ -214,7 +228,8 @@ def cordon_commands(diagnosis: "Diagnosis", program: str) -> Iterator[str]:
     for suspect in diagnosis.suspects:
         why = _why_no_command(suspect)
         if why:
-            comments.append(f"# {_noun(suspect)} {one_line(suspect.name)}: no command; {why}")
+            name = one_line(suspect.name)
+            comments.append(f"# {_noun(suspect)} {name}: no command; {why}")
             continue
         for node in suspect.nodes:
             reasons.setdefault(node, f"{suspect.kind} {suspect.name}")
@@ -240,7 +255,7 @@ def _why_no_command(suspect: Suspect) -> str:
 
 
 def cordon_command(program: str, node: str, reason: str) -> str:
-    """Return a shell command that takes a node out of service, by the name after that of an ssh user."""
+    """Return a shell command that takes a node out of service; `node` may be ``USER@NODE``."""
     node = node.rpartition("@")[2]
     if not _NODE.fullmatch(node):
         return f"# node {one_line(node)}: no command; this is not the name of one node"
@@ -252,11 +267,13 @@ def cordon_command(program: str, node: str, reason: str) -> str:
 
 # ---------------------------------------------------------------- heat map
 
-MAX_ROWS, MAX_SVG_ROWS = 40, 64
+MAX_ROWS = 40
+MAX_SVG_ROWS = 64
 _WIDE = 900  # Of a picture, unless it has many rows
 _WRITTEN = 18  # Up to so many rows, cells have their value and columns their names
 _LEVELS = (0.25, 0.5, 0.75, 0.9, 0.95)
-_WORDS = (*(f"≥ {each:.0%}" for each in reversed(_LEVELS)), "less", "failed", "not tested")
+_LEVEL_WORDS = ["≥ " + format(level, ".0%") for level in reversed(_LEVELS)]
+_WORDS = (*_LEVEL_WORDS, "less", "failed", "not tested")
 
 
 def heat_map_text(matrix: "Matrix") -> str:
@@ -264,67 +281,95 @@ def heat_map_text(matrix: "Matrix") -> str:
 
     Of four nodes or fewer, a line for each pair.
     """
-    text = str(rendered("heat.txt", matrix=matrix, cut=cut, pairs=pairs(matrix), words=part_words))
+    values = {"cut": cut, "pairs": pairs(matrix), "words": part_words}
+    text = str(rendered("heat.txt", matrix=matrix, **values))
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
 
 def heat_map(matrix: "Matrix", title: str) -> Picture:
-    """Return a matrix.
-
-    Neighbors of one color in a row are one rectangle, unless they have values.
-    """
-    rows, names = len(matrix.names), [cut(name, 26) for name in matrix.names]
-    written, longest = rows <= _WRITTEN, max(map(len, names), default=0)
-    side = 24 + int(LETTER * (longest + 5 * (max(matrix.sizes, default=1) > 1)))
-    across = max(12, min(36 if written else 28, (_WIDE - side - 20) // max(rows, 1)))
-    width = max(side + rows * across + (60 if written else 20), NARROW)
-    a_line = (width - 90) // 74
-    head = 16 + 18 * ceil(len(_WORDS) / a_line) + (12 + int(4.6 * longest) if written else 8)
+    """Return a matrix as a picture; a length is in pixels."""
+    count = len(matrix.names)
+    names = [cut(name, 26) for name in matrix.names]
+    longest = max(map(len, names), default=0)
+    has_groups = max(matrix.sizes, default=1) > 1
+    letters = longest + 5 if has_groups else longest  # A group has its number of nodes too
+    side = 24 + int(LETTER * letters)
+    written = count <= _WRITTEN
+    fitting = (_WIDE - side - 20) // max(count, 1)
+    across = max(12, min(fitting, 36 if written else 28))
+    down = min(across, 30)
+    margin = 60 if written else 20
+    width = max(side + count * across + margin, NARROW)
+    words_in_line = (width - 90) // 74
+    legend = 18 * ceil(len(_WORDS) / words_in_line)
+    column_names = 12 + int(4.6 * longest) if written else 8
+    head = 16 + legend + column_names
     drawn = {
         "width": width,
-        "height": head + rows * min(across, 30) + 16,
+        "height": head + count * down + 16,
         "side": side,
         "head": head,
         "across": across,
-        "down": min(across, 30),
+        "down": down,
         "legend": zip("012345xn", _WORDS, strict=True),
-        "a_line": a_line,
+        "a_line": words_in_line,
         "names": names,
         "written": written,
         "matrix": matrix,
-        "cells": [list(_cells(matrix, row, written=written)) for row in range(rows)],
+        "cells": [list(_rectangles(matrix, row, written=written)) for row in range(count)],
     }
     return Picture("heat", [drawn], title)
 
 
-def _cells(
-    matrix: "Matrix", row: int, *, written: bool
-) -> Iterator[tuple[str, int, int, str, str]]:
-    """Yield the rectangles of a row.
+class _Rectangle(NamedTuple):
+    """A cell in a row of the picture, or neighbors of one color."""
 
-    Kind, column, how many columns, what it is, the value in it.
-    """
+    level: str
+    column: int
+    columns: int
+    title: str  # What it is
+    value: str  # What is written in it
+
+
+def _rectangles(matrix: "Matrix", row: int, *, written: bool) -> Iterator[_Rectangle]:
+    """Yield a row's rectangles; neighbors of one color are one, unless they have values."""
     parts = list(map(float, matrix.cells[row]))
-    alike = {"n"} if written else {"n", "0", "1"}
-    kinds = [
-        (kind := _level(part), -1 if kind in alike else column) for column, part in enumerate(parts)
-    ]
-    for (kind, alone), columns in groupby(range(len(parts)), kinds.__getitem__):
+    levels = list(map(_level, parts))
+    joined = {"n"} if written else {"n", "0", "1"}
+
+    def look(column: int) -> tuple[str, int | None]:
+        return levels[column], None if levels[column] in joined else column
+
+    for (level, alone), columns in groupby(range(len(parts)), look):
         start, *more = columns
-        if kind != "n":
-            title = (
-                ""
-                if alone < 0
-                else f"{matrix.names[row]}, {matrix.names[start]}: {part_words(parts[start])}"
-            )
-            value = (f"{100 * parts[start]:.0f}" if parts[start] > 0 else "x") if written else ""
-            yield kind, start, 1 + len(more), title, value
+        if level == "n":
+            continue
+        part = parts[start]
+        title = ""
+        if alone is not None:
+            nodes = f"{matrix.names[row]}, {matrix.names[start]}"
+            title = f"{nodes}: {part_words(part)}"
+        value = _percent(part) if written else ""
+        yield _Rectangle(level, start, 1 + len(more), title, value)
+
+
+def _percent(part: float) -> str:
+    return format(100 * part, ".0f") if part > 0 else "x"
 
 
 def part_words(part: float) -> str:
     """Say what a cell of a matrix is."""
-    return "not tested" if isnan(part) else "failed" if part <= 0 else f"{part:.0%} of typical"
+    if isnan(part):
+        return "not tested"
+    if part <= 0:
+        return "failed"
+    return format(part, ".0%") + " of typical"
 
 
 def _level(part: float) -> str:
-    return "n" if isnan(part) else "x" if part <= 0 else str(len(_LEVELS) - bisect(_LEVELS, part))
+    """Return the color of a cell: a digit, 0 for the fastest; x failed, n not tested."""
+    if isnan(part):
+        return "n"
+    if part <= 0:
+        return "x"
+    return str(len(_LEVELS) - bisect(_LEVELS, part))

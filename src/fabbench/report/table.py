@@ -342,7 +342,12 @@ def _joined(lines: Iterable[str]) -> str:
 
 
 def folded(
-    text: str, width: int | None, *, first: str = "", indent: str = "", whole: bool = True
+    text: str,
+    width: int | None,
+    *,
+    first: str = "",
+    indent: str = "",
+    whole: bool = True,
 ) -> list[str]:
     """Return a text in lines of at most `width` columns, between words.
 
@@ -354,7 +359,8 @@ def folded(
     import textwrap
 
     # textwrap counts characters: a wide one is two, whose second may end up on the next line.
-    wide = "".join(char.ljust(_cell_width(char), "\0") for char in line.removeprefix(first))
+    rest = line.removeprefix(first)
+    wide = "".join(char.ljust(_cell_width(char), "\0") for char in rest)
     if "\0" in wide:
         width -= 1
     wrapper = textwrap.TextWrapper(
@@ -421,10 +427,11 @@ def align_decimals(table: Table) -> Table:
     """Pad the numbers of a table so that their decimal points are below each other."""
     if "r" not in table.align or not 0 < len(table.rows) <= LONG:
         return table
-    columns: list[Sequence[str]] = []
-    for cells, align in zip(zip(*table.rows, strict=True), table.align, strict=True):
-        columns.append(_padded(cells) if align == "r" else cells)
-    return replace(table, rows=list(zip(*columns, strict=True)))
+    aligned: list[Sequence[str]] = []
+    columns = zip(*table.rows, strict=True)
+    for cells, align in zip(columns, table.align, strict=True):
+        aligned.append(_padded(cells) if align == "r" else cells)
+    return replace(table, rows=list(zip(*aligned, strict=True)))
 
 
 def _padded(cells: Sequence[str]) -> Sequence[str]:

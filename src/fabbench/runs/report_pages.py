@@ -127,6 +127,15 @@ def logs_pages(
         if len(inputs) == 1:
             raise
         notify(f"{error} Each has its own section.")
+    return _page_of_each(inputs, page, notify)
+
+
+def _page_of_each(
+    inputs: Sequence[str],
+    page: Callable[[Sequence[str]], RunPage],
+    notify: Callable[[str], None],
+) -> list[RunPage]:
+    """Return the pages of those that can be shown; raise FabbenchError if none can."""
     pages: list[RunPage] = []
     for each in inputs:
         try:
@@ -230,7 +239,8 @@ def _command_line(command: Command) -> str:
 
 
 def _report(sweep: StoredSweep, left: str) -> SweepReport | None:
-    document, results = sweep.document, sweep.results
+    document = sweep.document
+    results = sweep.results
     if not any(each.figure for each in results):
         return None
     readings = readings_of(document)

@@ -84,7 +84,8 @@ class DiagnosePlanner(Planner):
         super().__init__(self._planned(screening))
         self.readings = Readings(metric, nodes, group_of=group_of)
         self.size = min(size, len(nodes))
-        self.confidence, self._tolerance = confidence, tolerance
+        self.confidence = confidence
+        self._tolerance = tolerance
         self.random = random.Random(seed)  # noqa: S311 - no secret
         self.screened = 0
 

@@ -436,15 +436,20 @@ class _Script:
         yield self._target.programs.get(program, program)
         for before, word in pairwise(command.argv):
             name = word.removeprefix("{folder}/")
-            if name != word and name in step.files and program == "python3":
+            is_file = name != word and name in step.files
+            if is_file and program == "python3":
                 yield "-c"
                 yield self._packed(name, step.files[name])
-            elif "{folder}" in word:
-                raise RequestError(f"A script does not make files ({word}).", hint=_ELSEWHERE)
-            elif before in {"-b", "-e"} and self._plan.benchmark == "nccl":
-                yield format_size(int(word)).replace(" ", "").removesuffix("B")
             else:
-                yield word.replace("{server}", self._address())
+                yield self._word(before, word)
+
+    def _word(self, before: str, word: str) -> str:
+        """Return a word of a command, which stands after another one, as the script has it."""
+        if "{folder}" in word:
+            raise RequestError(f"A script does not make files ({word}).", hint=_ELSEWHERE)
+        if before in {"-b", "-e"} and self._plan.benchmark == "nccl":
+            return format_size(int(word)).replace(" ", "").removesuffix("B")
+        return word.replace("{server}", self._address())
 
     def _packed(self, name: str, program: str) -> str:
         """Return the variable that holds a program in Python, packed."""

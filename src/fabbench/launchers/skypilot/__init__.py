@@ -96,7 +96,8 @@ class SkyPilotOptions(PodOptions, InstanceOptions):
     @override
     def node_image(self) -> str:
         """The image of the nodes; empty for the infrastructure's default."""
-        return self.image or (DEFAULT if self.node_kind is NodeKind.PODS else "")
+        default = DEFAULT if self.node_kind is NodeKind.PODS else ""
+        return self.image or default
 
     def __post_init__(self) -> None:
         known = declared(SkyPilotOptions)

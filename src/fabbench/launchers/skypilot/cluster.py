@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from io import TextIOBase
+from itertools import islice
 from threading import Thread
 from typing import Any, Self
 
@@ -30,10 +31,8 @@ _REQUESTS = frozenset({
     "ResourcesMismatchError",
 })  # fmt: skip
 """Names of SkyPilot errors that mean an invalid request."""
-_MIN_RELEASE = (
-    0,
-    14,
-)  # The oldest release that fabbench is tested with; earlier ones lack parts of the API
+_MIN_RELEASE = (0, 14)
+"""The oldest release that fabbench is tested with; earlier ones lack parts of the API."""
 _RELEASE = re.compile(r"(\d+)\.(\d+)")
 _MAX_CHARACTERS = 1500
 
@@ -110,7 +109,8 @@ def is_missing_cluster(error: BaseException | None) -> bool:
     return False
 
 
-_TRIES, _PAUSE_S = 3, 2.0
+_TRIES = 3
+_PAUSE_S = 2.0
 _ACTIVE = ("PENDING", "RUNNING")
 
 
@@ -186,9 +186,10 @@ class SkyCluster:
 
         Raises SkyPilot's errors.
         """
-        limit_s, answer = self.options.start_s, Future[Any]()
+        limit_s = self.options.start_s
         if limit_s is None:
             return sky.stream_and_get(request, output_stream=STDERR)
+        answer: Future[Any] = Future()
 
         def wait() -> None:
             try:
@@ -202,15 +203,10 @@ class SkyCluster:
         except TimeoutError:
             if answer.done():  # SkyPilot's own error
                 raise
+        name = self.options.name
         raise MachineError(
-            (
-                f"The cluster {self.options.name} cannot be launched: it was not up after "
-                f"{limit_s:g} s."
-            ),
-            hint=(
-                "Check the provisioning log while it is launched: sky logs --provision "
-                f"{self.options.name}."
-            ),
+            f"The cluster {name} cannot be launched: it was not up after {limit_s:g} s.",
+            hint=f"Check the provisioning log while it is launched: sky logs --provision {name}.",
         )
 
     def lines(self, job: int) -> Generator[str, None, str]:
@@ -237,13 +233,10 @@ class SkyCluster:
         """Follow the log of a job. Lines that came before a broken connection are not repeated."""
         yielded = 0
         for tries in range(_TRIES):
-            seen = 0
             try:
-                for line in self._stream(job):
-                    seen += 1
-                    if seen > yielded:
-                        yielded = seen
-                        yield line
+                for line in islice(self._stream(job), yielded, None):
+                    yielded += 1
+                    yield line
             except MachineError:
                 if tries == _TRIES - 1:
                     raise
@@ -265,13 +258,15 @@ class SkyCluster:
 
     def cancel(self) -> None:
         """Cancel the running job, if there is one. A failure is only reported."""
-        job, self._running = self._running, None
+        job = self._running
         if job is None:
             return
-        notify(f"Cancelling job {job} on {self.options.name}.")
+        self._running = None
+        name = self.options.name
+        notify(f"Cancelling job {job} on {name}.")
         try:
-            with sky_request(f"Job {job} on {self.options.name} could not be cancelled") as sky:
-                sky.get(sky.cancel(self.options.name, job_ids=[job]))
+            with sky_request(f"Job {job} on {name} could not be cancelled") as sky:
+                sky.get(sky.cancel(name, job_ids=[job]))
         except FabbenchError as error:
             notify(str(error))
 
@@ -286,18 +281,23 @@ class SkyCluster:
         # A job ends with its cluster: nothing that is closed later should cancel it.
         self._running = None
         notify(f"Tearing down the cluster {name}.")
+        self._tear_down()
+        self._touched = False
+
+    def _tear_down(self) -> None:
+        name = self.options.name
         for left in reversed(range(_TRIES)):
             try:
                 self._down()
-                break
             except MachineError as error:
                 if is_missing_cluster(error):
-                    break
+                    return
                 if not left:
                     hint = f"Run sky down {name}, and check sky status."
                     raise MachineError(f"{error} It may still be up.", hint=hint) from error
                 time.sleep(_PAUSE_S)
-        self._touched = False
+            else:
+                return
 
     def _down(self) -> None:
         """Cancel the API server's requests for the cluster, such as its launch, then tear it down."""
@@ -340,4 +340,5 @@ def failed(number: int, status: str, last: str) -> str:
 
     `last` is its last line.
     """
-    return f"fabbench: SkyPilot ended job {number} as {status}{f': {last}' if last else '.'}"
+    said = f": {last}" if last else "."
+    return f"fabbench: SkyPilot ended job {number} as {status}{said}"

@@ -8,7 +8,9 @@ import importlib
 import secrets
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.evidence.known_errors import fatal_message
@@ -40,33 +42,61 @@ def _follow(cluster: SkyCluster, document: str) -> Generator[str, None, None]:
     Raise MachineError if it started no step.
     """
     number = cluster.launch(document)
-    cut = Prefixes().cut
-    node, last, started, step_failed = "", "", False, False
+    seen = _Seen()
     with closing(cluster.lines(number)) as lines:
-        while True:
-            try:
-                line = next(lines)
-            except StopIteration as end:
-                ended = end.value
-                break
-            text = bounded(cut(line)[0])
-            node_prefix = prefix(line)
-            node = node_prefix or node
-            if not node_prefix and (echo(text) or fatal_message(text) is not None):
-                last = last if echo(text) else text
-                continue
-            marker = read_marker(text)
-            last = text if node_prefix and text.strip() and marker is None else last
-            started = started or marker is not None
-            step_failed = step_failed or bool(
-                marker and marker.kind == "end" and marker.status != 0
-            )
-            yield line
-    if not started:
-        raise MachineError(failed(number, ended, last).removeprefix("fabbench: "))
+        status = yield from _of_the_job(lines, seen)
+    said = failed(number, status, seen.last)
+    if not seen.started:
+        raise MachineError(said.removeprefix("fabbench: "))
     # A failed step explains that its job failed, and not that somebody cancelled it.
-    if ended != "SUCCEEDED" and not (step_failed and ended == "FAILED"):
-        yield f"{node}{failed(number, ended, last)}"
+    explained = seen.step_failed and status == "FAILED"
+    if status != "SUCCEEDED" and not explained:
+        yield f"{seen.node}{said}"
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the lines of a job have shown so far."""
+
+    node: str = ""  # SkyPilot's prefix of the node that printed last
+    last: str = ""  # The last text of a program, or SkyPilot's error
+    started: bool = False  # Whether a step has begun
+    step_failed: bool = False
+
+    def take(self, line: str, text: str) -> bool:
+        """Return whether a line is the job's: not if SkyPilot says only how the job ended."""
+        node = prefix(line)
+        if not node and echo(text):
+            return False
+        if not node and fatal_message(text) is not None:
+            self.last = text
+            return False
+        self.node = node or self.node
+        marker = read_marker(text)
+        if marker is not None:
+            self.started = True
+            failed_now = marker.kind == "end" and marker.status != 0
+            self.step_failed = self.step_failed or failed_now
+        elif node and text.strip():
+            self.last = text
+        return True
+
+
+Output: TypeAlias = Generator[str, None, str]
+"""The lines of a job; then its status."""
+
+
+def _of_the_job(lines: Output, seen: _Seen) -> Output:
+    """Yield the lines that are the job's own; return its status."""
+    cut = Prefixes().cut
+    while True:
+        try:
+            line = next(lines)
+        except StopIteration as end:
+            return str(end.value)
+        text, _ = cut(line)
+        if seen.take(line, bounded(text)):
+            yield line
 
 
 class SkyPilotLauncher(Launcher):
@@ -150,7 +180,11 @@ def _checks(infra: str) -> Iterator[Check]:
             host="skypilot", name="place", status=Status.FAIL, seen=str(error), advice=advice
         )
         return
-    enabled = any(clouds for clouds in clouds_of.values())
-    status, word = (Status.PASS, "enabled") if enabled else (Status.FAIL, "not enabled")
-    seen, advice = f"{infra}: {word}.", "" if enabled else f"Run sky check {cloud} for details."
+    status = Status.PASS
+    seen = f"{infra}: enabled."
+    advice = ""
+    if not any(clouds_of.values()):
+        status = Status.FAIL
+        seen = f"{infra}: not enabled."
+        advice = f"Run sky check {cloud} for details."
     yield Check(host="skypilot", name="place", status=status, seen=seen, advice=advice)

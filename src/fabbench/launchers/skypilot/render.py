@@ -133,7 +133,8 @@ def task(source: RenderInput, planned: Plan) -> Task:
 
 def _node_info(source: RenderInput) -> _Nodes:
     options = source.options_as(SkyPilotOptions)
-    where, image = options.node_kind, options.node_image
+    where = options.node_kind
+    image = options.node_image
     if image and where is NodeKind.SLURM:
         raise RequestError(
             "SkyPilot's containers on Slurm have no srun, which starts the ranks.",
@@ -160,26 +161,38 @@ def _node_info(source: RenderInput) -> _Nodes:
 
 
 def _resources(source: RenderInput, nodes: _Nodes) -> Task:
-    resources: Task = {"infra": nodes.infra}
-    instance, share = source.instance, nodes.share
-    if nodes.where is NodeKind.MACHINES and instance is not None:
-        resources["instance_type"] = instance.instance_type
-    elif instance is not None and share is not None and share.gpus:
-        resources["accelerators"] = f"{accelerator(instance)}:{share.gpus}"
-    elif instance is None and (other := system(source.inventory.hosts[0].instance_type)):
-        resources["accelerators"] = f"{other.gpu_model}:{nodes.gpus}"
-    if nodes.where is NodeKind.PODS and share is not None:
-        resources["cpus"] = f"{max(share.cpus // 1000, 1)}+"
-        resources["memory"] = f"{max(share.memory >> 30, 1)}+"
-    elif nodes.where is not NodeKind.MACHINES:
-        resources["cpus"] = "1+"
+    resources: Task = {"infra": nodes.infra, **_machine(source, nodes), **_cpus(nodes)}
     if nodes.image:
         resources["image_id"] = nodes.image
-    efa = any(configuration.fabric == "efa" for configuration in source.plan.configurations)
+    fabrics = {configuration.fabric for configuration in source.plan.configurations}
     # Machines need the best for EFA; pods request devices.
-    usual = "best" if nodes.where is NodeKind.MACHINES and efa else ""
+    usual = "best" if nodes.where is NodeKind.MACHINES and "efa" in fabrics else ""
     tier = source.options_as(SkyPilotOptions).network_tier or usual
-    return {**resources, "network_tier": tier} if tier else resources
+    if tier:
+        resources["network_tier"] = tier
+    return resources
+
+
+def _machine(source: RenderInput, nodes: _Nodes) -> Task:
+    """Return the type of machine, or else the GPUs that a node has."""
+    instance = source.instance
+    if instance is None:
+        other = system(source.inventory.hosts[0].instance_type)
+        return {"accelerators": f"{other.gpu_model}:{nodes.gpus}"} if other else {}
+    if nodes.where is NodeKind.MACHINES:
+        return {"instance_type": instance.instance_type}
+    gpus = nodes.share.gpus if nodes.share is not None else 0
+    return {"accelerators": f"{accelerator(instance)}:{gpus}"} if gpus else {}
+
+
+def _cpus(nodes: _Nodes) -> Task:
+    """Return the least CPUs, and memory in GiB, of a node that is a share of a machine."""
+    share = nodes.share
+    if nodes.where is NodeKind.PODS and share is not None:
+        cpus = max(share.cpus // 1000, 1)
+        memory = max(share.memory >> 30, 1)
+        return {"cpus": f"{cpus}+", "memory": f"{memory}+"}
+    return {} if nodes.where is NodeKind.MACHINES else {"cpus": "1+"}
 
 
 def _config(source: RenderInput, nodes: _Nodes) -> Task:

@@ -9,7 +9,7 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
@@ -31,12 +31,13 @@ from fabbench.remote.transport import ProcessStream
 GRACE_S = 20.0  # How long the script has to end what it started
 _WAKE_S = 0.25
 _POLL_S = 0.5
-_COMPLETING, _COMPLETING_S = "COMPLETING", 20.0
+_COMPLETING_S = 20.0
 """The state of a job that has ended, until its nodes are free.
 
 Only then Slurm reports how it ended.
 """
-_STEP, _EXIT = "#@step ", "#@exit "
+_STEP = "#@step "
+_EXIT = "#@exit "
 # The script comes on standard input, and what it starts must not read from there. srun itself would
 # report a status in a line that looks like one of the ranks'.
 _RUN = (
@@ -50,29 +51,33 @@ _RUN = (
 
 
 def srun_script(nodes: Sequence[str], tasks: int, *more: str) -> tuple[str, ...]:
-    """Return the command that runs its input as a script on the first of some nodes, with up to `tasks` ranks each."""
-    # srun sets these for the step, and srun inside it takes them for those of the whole job.
-    names, count = ",".join(nodes), len(nodes)
-    return (
-        *("env", "-u", "FABRIC", "srun", "--overlap", "--quiet"),
-        *(
-            "--nodes=1",
-            "--ntasks=1",
-            "--ntasks-per-node=1",
-            "--cpu-bind=none",
-            f"--nodelist={nodes[0]}",
-            *more,
-            "--",
-        ),
-        *("env", f"SLURM_NODELIST={names}", f"SLURM_JOB_NODELIST={names}", f"SLURM_NNODES={count}"),
-        *(
-            f"SLURM_JOB_NUM_NODES={count}",
-            f"SLURM_TASKS_PER_NODE={tasks}(x{count})",
-            "sh",
-            "-c",
-            _RUN,
-        ),
+    """Return the command that runs its input as a script on the first of some nodes.
+
+    The script may start up to `tasks` ranks on each.
+    """
+    names = ",".join(nodes)
+    count = len(nodes)
+    srun = (
+        "srun",
+        "--overlap",
+        "--quiet",
+        "--nodes=1",
+        "--ntasks=1",
+        "--ntasks-per-node=1",
+        "--cpu-bind=none",
+        f"--nodelist={nodes[0]}",
+        *more,
+        "--",
     )
+    # srun sets these for the step, and srun inside it takes them for those of the whole job.
+    whole_job = (
+        f"SLURM_NODELIST={names}",
+        f"SLURM_JOB_NODELIST={names}",
+        f"SLURM_NNODES={count}",
+        f"SLURM_JOB_NUM_NODES={count}",
+        f"SLURM_TASKS_PER_NODE={tasks}(x{count})",
+    )
+    return ("env", "-u", "FABRIC", *srun, "env", *whole_job, "sh", "-c", _RUN)
 
 
 class StepResult:
@@ -187,16 +192,14 @@ class JobSteps:
 
     def require_held(self) -> None:
         """Raise AllocationLostError if the job is over, or Slurm does not report its state."""
+        lines = self._scontrol_show()
+        state = _state_in(lines)
         deadline = time.monotonic() + _COMPLETING_S
-        while True:
-            with _as_allocation_lost():
-                lines = self._output(("scontrol", "show", "job", "--oneliner", self.job))
-            shown = next((line for line in lines if line.startswith("JobId=")), "")
-            state = job_state(shown) if shown else None
-            if state is None or state.state != _COMPLETING or time.monotonic() > deadline:
-                break
+        while _is_completing(state) and time.monotonic() <= deadline:
             time.sleep(_POLL_S)
-        if state is not None and state.runs and state.state != _COMPLETING:
+            lines = self._scontrol_show()
+            state = _state_in(lines)
+        if state is not None and state.runs and not _is_completing(state):
             return
         if state is None and not is_unknown_job(lines):
             text = shorten(" ".join(lines)) or "no output"
@@ -204,24 +207,38 @@ class JobSteps:
                 f"Slurm does not report whether job {self.job} still runs: {text}."
             )
         why = explain_end(state) if state is not None and state.over else None
-        text = why.text if why is not None else f"Job {self.job}, which held the nodes, has ended."
-        advice = (
-            why.advice
-            if why is not None
-            else "Check squeue. To submit a job instead, unset SLURM_JOB_ID."
+        if why is not None:
+            raise AllocationLostError(why.text, hint=why.advice)
+        raise AllocationLostError(
+            f"Job {self.job}, which held the nodes, has ended.",
+            hint="Check squeue. To submit a job instead, unset SLURM_JOB_ID.",
         )
-        raise AllocationLostError(text, hint=advice)
+
+    def _scontrol_show(self) -> list[str]:
+        with _as_allocation_lost():
+            return self._output(("scontrol", "show", "job", "--oneliner", self.job))
 
     def _output(self, argv: Sequence[str]) -> list[str]:
         with closing(self.login_node.start(argv)) as stream:
             return list(stream.lines())
 
 
+def _state_in(lines: Iterable[str]) -> JobState | None:
+    """Return what scontrol says of a job; None: nothing."""
+    shown = next((line for line in lines if line.startswith("JobId=")), "")
+    return job_state(shown) if shown else None
+
+
+def _is_completing(state: JobState | None) -> bool:
+    return state is not None and state.state == "COMPLETING"
+
+
 class StepOutput:
     """The lines of a stream, read by a thread, for callers that also wait for other things."""
 
     def __init__(self, stream: ProcessStream, ended: threading.Event) -> None:
-        self._stream, self._ended = stream, ended
+        self._stream = stream
+        self._ended = ended
         self._lines: queue.SimpleQueue[str | MachineError | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, name="fabbench step", daemon=True).start()
 
@@ -317,7 +334,9 @@ class JobPart(JobAllocation):
 
     def __init__(self, inventory: Inventory, steps: JobSteps, ended: threading.Event) -> None:
         names = [host.name for host in inventory.hosts]
-        self._steps, self._limit_s, self._left = steps, 0.0, 0
+        self._steps = steps
+        self._limit_s = 0.0
+        self._left = 0
         how = lambda document: steps.follow(document, names, ended, self._limit_s)  # noqa: E731 - one line
         super().__init__(inventory, rendering_named("slurm"), FILE, how)
 
@@ -329,7 +348,8 @@ class JobPart(JobAllocation):
     def submit(self, source: RenderInput) -> None:
         # The requested nodes are those of the whole job.
         target = replace(source.request.target, hosts=(), nodes=None)
-        self._limit_s, self._left = longest_s(source.plan), len(source.plan.executions)
+        self._limit_s = longest_s(source.plan)
+        self._left = len(source.plan.executions)
         super().submit(replace(source, request=replace(source.request, target=target)))
 
     @override

@@ -5,8 +5,9 @@ import re
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from importlib.resources import files
+from itertools import chain
 
 from fabbench.execution.process import LineDecoder
 from fabbench.execution.session import exports
@@ -26,7 +27,7 @@ from fabbench.launchers.slurm.scontrol import (
 from fabbench.model.errors import MachineError
 from fabbench.model.log import MARKER_SIGN
 from fabbench.model.messages import listed
-from fabbench.remote.transport import LostError
+from fabbench.remote.transport import Done, LostError
 
 COMMENT = (
     "fabbench:"  # The prefix of the comments of jobs that fabbench submitted; a unique id follows
@@ -133,29 +134,36 @@ class SubmittedJob:
 
     def submit(self, document: str) -> None:
         """Submit it. A connection that breaks meanwhile does not lead to a second job."""
-        unset = (word for name in ("FABRIC", *overruling(document)) for word in ("-u", name))
+        names = ("FABRIC", *overruling(document))
+        unset = chain.from_iterable(("-u", name) for name in names)
         # sbatch passes its environment on.
         argv: tuple[str, ...] = ("env", *unset, "sbatch", "--parsable", f"--comment={self._token}")
         argv, data = with_settings(self._inherited, argv, document.encode())
+        job_id = self._sbatch(argv, data)
+        self.job = JobState(id=job_id)
+        notify(f"Job {job_id} was submitted on {self._login.name}.")
+
+    def _sbatch(self, argv: Sequence[str], document: bytes) -> str:
+        """Return the id of the new job. One whose answer was lost is found by its comment."""
         self._sent = True
         for _ in range(_TRIES):
             try:
-                done = self._login.run(argv, stdin=data)
+                done = self._login.run(argv, stdin=document)
             except LostError:
                 if job_id := self._find():
-                    break
-                continue
-            if done.status:
-                self._sent = False
-                raise refused(done.err or done.out)
-            job_id = done.out[-1].partition(";")[0].strip() if done.out else ""
-            break
-        else:
-            raise MachineError(
-                f"Cannot submit a job on {self._login.name}: its connection keeps breaking."
-            )
-        self.job = JobState(id=job_id)
-        notify(f"Job {job_id} was submitted on {self._login.name}.")
+                    return job_id
+            else:
+                return self._job_id(done)
+        name = self._login.name
+        raise MachineError(f"Cannot submit a job on {name}: its connection keeps breaking.")
+
+    def _job_id(self, done: Done) -> str:
+        """Return the id of the job that sbatch printed, before the name of its cluster."""
+        if done.status:
+            self._sent = False
+            raise refused(done.err or done.out)
+        last = done.out[-1] if done.out else ""
+        return last.partition(";")[0].strip()
 
     def _find(self) -> str:
         """Return the id of the job with its comment; empty if not found."""
@@ -172,36 +180,52 @@ class SubmittedJob:
         """
         decoder = LineDecoder()
         started = looked = self._answered = time.monotonic()
-        look, settled = True, False
+        look = True
+        settled = False  # Whether it is over, and the last poll brought nothing
         while True:
             data, exists = self._poll(look=look)
             now = time.monotonic()
             if look:
                 looked = now
                 self._report_state(data, now - started)
-                if now - self._answered > _SILENT_S:
-                    raise MachineError(
-                        f"Slurm's controller has not answered for {_SILENT_S:.0f} s."
-                    )
-            for line in decoder.feed(data):
-                self._last = line if line and MARKER_SIGN not in line else self._last
-                yield line
+                self._require_answers(now)
+            yield from self._noting_last(decoder.feed(data))
             # A network file system may show the output with some delay.
-            if self._over and not data and settled and (exists or now - looked > _LATE_S):
+            is_complete = exists or now - looked > _LATE_S
+            nothing_new = self._over and not data
+            if nothing_new and settled and is_complete:
                 break
-            settled = self._over and not data
-            if not exists and not self._offset and self.job.runs and self.job.ran_s > _UNSEEN_S:
-                raise self._output_not_visible()
+            settled = nothing_new
+            self._require_output(exists=exists)
             time.sleep(_SETTLE_S if settled else _POLL_S)
-            look = not self._over and time.monotonic() - looked >= self._interval_s(
-                data, now - started
-            )
+            is_due = time.monotonic() - looked >= self._interval_s(data, now - started)
+            look = is_due and not self._over
         yield from decoder.rest()
 
+    def _noting_last(self, lines: Iterable[str]) -> Iterator[str]:
+        """Yield lines, and keep the last one that a program printed."""
+        for line in lines:
+            if line and MARKER_SIGN not in line:
+                self._last = line
+            yield line
+
+    def _require_answers(self, now: float) -> None:
+        if now - self._answered > _SILENT_S:
+            raise MachineError(f"Slurm's controller has not answered for {_SILENT_S:.0f} s.")
+
+    def _require_output(self, *, exists: bool) -> None:
+        """Raise MachineError if the job has run for long and its output was never seen."""
+        is_missing = not exists and not self._offset
+        if is_missing and self.job.runs and self.job.ran_s > _UNSEEN_S:
+            raise self._output_not_visible()
+
     def _interval_s(self, data: bytes, waited_s: float) -> float:
-        if not self.job.runs:
-            return 0.0 if waited_s < _RARELY_S else _LOOK_S if waited_s < _UNSEEN_S else _RARELY_S
-        return _RARELY_S if data else _LOOK_S
+        """Return how long to wait between questions to Slurm's controller."""
+        if self.job.runs:
+            return _RARELY_S if data else _LOOK_S
+        if waited_s < _RARELY_S:
+            return 0.0
+        return _LOOK_S if waited_s < _UNSEEN_S else _RARELY_S
 
     @property
     def _over(self) -> bool:
@@ -237,27 +261,23 @@ class SubmittedJob:
     def _report_state(self, data: bytes, waited_s: float) -> None:
         """Report the job's state to the user. Raise MachineError if the job cannot start."""
         if self.job.runs:
-            if not data and time.monotonic() > self._asked + _RARELY_S:
-                self._asked = (
-                    time.monotonic()
-                )  # for minutes, Slurm waits for nodes that do not answer
-                words = (
-                    "sinfo",
-                    "--noheader",
-                    "--Node",
-                    "--dead",
-                    f"--nodes={self.job.nodes}",
-                    "--format=%N",
-                )
-                self._dead = sorted({*self._login.run_idempotent(words).out})
-            dead = (
-                f"; Slurm gets no answer from {listed(self._dead)}: check scontrol show node"
-                if self._dead
-                else ""
-            )
-            self._report(f"Job {self.job.id} runs on {self.job.nodes}{dead}.")
+            self._report_running(has_printed=bool(data))
         elif self.job.pending and not self._unknown:
             self._wait(waited_s)
+
+    def _report_running(self, *, has_printed: bool) -> None:
+        """Report that the job runs, and the nodes that do not answer Slurm."""
+        job = self.job
+        # Slurm waits for these for minutes.
+        if not has_printed and time.monotonic() > self._asked + _RARELY_S:
+            self._asked = time.monotonic()
+            words = ("sinfo", "--noheader", "--Node", "--dead", "--format=%N")
+            done = self._login.run_idempotent((*words, f"--nodes={job.nodes}"))
+            self._dead = sorted(set(done.out))
+        dead = ""
+        if self._dead:
+            dead = f"; Slurm gets no answer from {listed(self._dead)}: check scontrol show node"
+        self._report(f"Job {job.id} runs on {job.nodes}{dead}.")
 
     def _wait(self, waited_s: float) -> None:
         why = explain_pending(self.job, self._position())
@@ -301,9 +321,8 @@ class SubmittedJob:
     def judge(self) -> None:
         """Raise MachineError if the job's script did not run to its end."""
         job: JobState | None = self.job
-        if (
-            self._unknown
-        ):  # Slurm's controller forgets a job some minutes after its end; accounting may not
+        # Slurm's controller forgets a job some minutes after its end; accounting may not.
+        if self._unknown:
             out = self._login.run_idempotent((*SACCT, f"--jobs={self.job.id}")).out
             job = accounted(out[-1], self.job) if out else None
         why = explain_end(job, self._last) if job else None
