@@ -136,7 +136,8 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, str, str, str]]:
     section = next(
         (each for each in comparison.sections if headline_row(each)), comparison.sections[0]
     )
-    row, label = headline_row(section), comparison.columns[0].label
+    row = headline_row(section)
+    label = comparison.columns[0].label
     figure, base = (row.figures[0], row.figures[-1]) if row and section.shown[0] else (None, None)
     if row and figure:
         what = " ".join(

@@ -27,10 +27,16 @@ if TYPE_CHECKING:
     from fabbench.analysis.expectations import Expectation
     from fabbench.analysis.history import Series
 
-WIDTH, WIDE, NARROW = 600, 1000, 360  # Of a plot beside its table, of a trend, of both on a phone
-_HEIGHT, _TOP, _BOTTOM = 330, 30, 32
-LETTER, _LINE = 7.6, 15  # Width and height of a letter, in the units of the picture
-_LONGEST, _MOST = 24, 18  # Letters of a label beside a line, and how many labels there are at most
+WIDTH = 600  # Of a plot beside its table
+WIDE = 1000  # Of a trend
+NARROW = 360  # Of both on a phone
+_HEIGHT = 330
+_TOP = 30
+_BOTTOM = 32
+LETTER = 7.6  # The width of a letter, in the units of the picture
+_LINE = 15  # Its height
+_LONGEST = 24  # Letters of a label beside a line
+_MOST = 18  # How many labels there are at most
 KINDS = 6  # Kinds of lines; plot.css has the color and the dashes of each
 # for a PNG, which knows no system-ui
 _FONTS = "Arial,Helvetica,'DejaVu Sans','Liberation Sans','Noto Sans',Roboto"
@@ -106,10 +112,13 @@ class Axis(NamedTuple):
 
     def place(self, value: float) -> float:
         """Return where a value is."""
-        low, high, at = self.low, self.high, min(max(value, self.low), self.high)
-        if not self.linear:
-            low, high, at = log2(low), log2(high), log2(at)
-        return self.start + (at - low) / (high - low) * (self.end - self.start)
+        inside = min(max(value, self.low), self.high)
+        if self.linear:
+            part = (inside - self.low) / (self.high - self.low)
+        else:
+            low = log2(self.low)
+            part = (log2(inside) - low) / (log2(self.high) - low)
+        return self.start + part * (self.end - self.start)
 
     def ticks(self) -> list[tuple[float, str]]:
         """Return the places of round values, with labels.
@@ -192,13 +201,18 @@ def _lines(
 
     Labels are beside the ends of the lines; on a phone they are above the plot.
     """
-    labels, beside = list(_labels(lines, ceilings, published)), width >= WIDTH
+    labels = list(_labels(lines, ceilings, published))
+    beside = width >= WIDTH
     values = [value for line in lines for _, value in line.points]
     values += [bound for line in lines for _, *bounds in line.band for bound in bounds if bound > 0]
     values += [*ceilings, *(bound for each in published for bound in each[1:3])]
-    low, high = min(values, default=1.0), max(values, default=10.0)
-    low, high = (low / 1.4, high * 1.4) if high < 2 * low else (low, high)
-    room, top = (high / low) ** 0.04, _TOP + (0 if beside else _LINE * len(labels))
+    low = min(values, default=1.0)
+    high = max(values, default=10.0)
+    if high < 2 * low:
+        low /= 1.4
+        high *= 1.4
+    room = (high / low) ** 0.04
+    top = _TOP if beside else _TOP + _LINE * len(labels)
     y = Axis(low / room, high * room, top + _HEIGHT - _TOP - _BOTTOM, top)
     right = (
         width - 28 - LETTER * max((len(each[-1]) for each in labels), default=0)
@@ -208,10 +222,16 @@ def _lines(
 
     sizes = sorted({size for line in lines for size, _ in line.points})
     ends = [*sizes, *(each.size for each in published)] or [1]
-    first, last = float(max(min(ends), 1)), float(max(ends))
-    first, last = (first / 2, last * 2) if first == last else (first, last)
-    least, most = ceil(log2(first)), floor(log2(last))
-    powers = range(most, least - 1, -(1 + (most - least) // (6 if beside else 4)))
+    first = float(max(min(ends), 1))
+    last = float(max(ends))
+    if first == last:
+        first /= 2
+        last *= 2
+    least = ceil(log2(first))
+    most = floor(log2(last))
+    labeled = 6 if beside else 4
+    step = 1 + (most - least) // labeled
+    powers = range(most, least - 1, -step)
     return {
         **_frame(width, (first, last), y, right, axis),
         "below": [(1 << power, format_size(1 << power)) for power in reversed(powers)],
@@ -273,7 +293,8 @@ def _apart(wanted: Sequence[float], y: Axis, *, beside: bool) -> list[float]:
     if not beside:
         return [10.0 + _LINE * number for number in range(len(wanted))]
     order = sorted(range(len(wanted)), key=lambda each: wanted[each])
-    placed, edge = [0.0] * len(wanted), y.end - _LINE / 2
+    placed = [0.0] * len(wanted)
+    edge = y.end - _LINE / 2
     for each in order:
         edge = placed[each] = max(wanted[each], edge + _LINE)
     edge = y.start + _LINE
@@ -295,9 +316,12 @@ def trend(series: "Series", axis: str, factor: float, title: str, description: s
 
 
 def _trend(series: "Series", axis: str, factor: float, width: int) -> dict[str, Any]:
-    points, values = series.points, [point.value / factor for point in series.points]
-    changes, count = [change.index for change in series.changes], len(values)
-    low, high = min(values), max(values)
+    points = series.points
+    values = [point.value / factor for point in points]
+    changes = [change.index for change in series.changes]
+    count = len(values)
+    low = min(values)
+    high = max(values)
     span = max(high - low, _SPAN * high)
     bottom = max((low + high - span) / 2 - 0.06 * span, 0.0)
     y = Axis(bottom, bottom + 1.12 * span, _HEIGHT - _BOTTOM, _TOP + 12, linear=True)

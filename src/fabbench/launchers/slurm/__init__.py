@@ -22,15 +22,16 @@ _RESERVED = frozenset({
 })  # fmt: skip
 """Options that fabbench sets itself, or with which it could not follow the job."""
 
-_LIMIT = (
-    r"^(\d+(:\d\d?)?|\d+:\d\d?:\d\d?|\d+-\d\d?(:\d\d?){0,2})$"  # Minutes, H:MM:SS or D-HH:MM:SS
-)
+# Minutes, H:MM:SS or D-HH:MM:SS.
+_LIMIT = r"^(\d+(:\d\d?)?|\d+:\d\d?:\d\d?|\d+-\d\d?(:\d\d?){0,2})$"
 
 
 def format_time_limit(limit_s: int) -> str:
     """Format seconds as a time limit: ``D-HH:MM:SS``, without days if there are none."""
-    days, rest = divmod(limit_s, 86400)
-    text = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    minutes, seconds = divmod(limit_s, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    text = f"{hours:02}:{minutes:02}:{seconds:02}"
     return f"{days}-{text}" if days else text
 
 

@@ -86,7 +86,8 @@ def probe_nodes(
 
 
 def _srun(name: str, requested: Sequence[SlurmNode], target: Target) -> tuple[str, ...]:
-    options, count = target.options_as(SlurmOptions), len(requested)
+    options = target.options_as(SlurmOptions)
+    count = len(requested)
     gpus = min(node.gpus for node in requested)
     return (
         *(
@@ -220,9 +221,10 @@ class SlurmLauncher(Launcher):
         """
         progress("reading the nodes", 0, 1)
         with login(target) as login_node:
-            seen, partition = _nodes(login_node), _partition(login_node, target)
-            members = [node for node in seen if partition.has(node)]
-            shown = [node for node in members if not target.hosts or node.name in target.hosts]
+            partition = _partition(login_node, target)
+            shown = [node for node in _nodes(login_node) if partition.has(node)]
+            if target.hosts:
+                shown = [node for node in shown if node.name in target.hosts]
             idle = [node for node in shown if node.idle][: target.nodes]
             probes: Mapping[str, Probe] = {}
             relations = HostRelations()
@@ -318,7 +320,8 @@ def _select_nodes(
 
     Raise MachineError.
     """
-    seen, partition = _nodes(login_node), _partition(login_node, target)
+    seen = _nodes(login_node)
+    partition = _partition(login_node, target)
     idle = needs.divided and not (target.hosts or target.nodes)
     named = _all_idle(seen, partition) if idle else target.hosts
     count = target.nodes or len(named) or NODES
@@ -343,10 +346,14 @@ def _held(target: Target, needs: Needs, login_node: LoginNode) -> Iterator[HeldJ
     inventory, named = _select_nodes(target, needs, login_node)
     needs.check(inventory)
     tasks = _max_ranks(inventory, needs)
-    nodes, gpus = len(inventory.hosts), inventory.hosts[0].gpus
     limit_s = None if needs.held_s is None else needs.held_s + _AROUND_S
     document = hold_script(
-        options, nodes=nodes, tasks=tasks, gpus=gpus, named=named, limit_s=limit_s
+        options,
+        nodes=len(inventory.hosts),
+        tasks=tasks,
+        gpus=inventory.hosts[0].gpus,
+        named=named,
+        limit_s=limit_s,
     )
     job = SubmittedJob(login_node, options.start_timeout)
     with held_nodes(job, document) as names:
@@ -358,12 +365,12 @@ def _held(target: Target, needs: Needs, login_node: LoginNode) -> Iterator[HeldJ
 
 def _all_idle(seen: Sequence[SlurmNode], partition: Partition) -> tuple[str, ...]:
     """Return the nodes of a sweep that names none, and report the choice. Raise MachineError."""
-    idle, total = idle_alike(seen, partition), sum(map(partition.has, seen))
+    idle = idle_alike(seen, partition)
+    total = sum(map(partition.has, seen))
     if len(idle) < NODES:
         raise MachineError(
             f"{len(idle)} of {total} nodes of the partition {partition.name} are idle and alike; "
-            "a sweep "
-            f"needs {NODES}.",
+            f"a sweep needs {NODES}.",
             hint="fabbench check shows them. To wait for busy ones, pass --nodes N.",
         )
     if len(idle) < total:

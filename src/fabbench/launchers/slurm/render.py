@@ -62,26 +62,35 @@ def _directives(  # noqa: PLR0913 - what a job requests
 
     `tasks` and `gpus` are per node; no limit: the partition's; `named` are the nodes to use.
     """
-    time = options.time or (format_time_limit(math.ceil(limit_s / 60) * 60) if limit_s else "")
-    lines = (
-        *(f"job-name={JOB_NAME}{name}", f"nodes={nodes}", f"ntasks-per-node={tasks}"),
-        *((f"gpus-per-node={gpus}",) if gpus and not options.no_gres else ()),
-        *("exclusive", "mem=0"),
-        *((f"time={time}",) if time else ()),
-        *(f"output={OUTPUT}", "no-requeue", *more),
-        *(f"{name}={value}" for name, value in given(options)),
-        *options.sbatch_options,
-        *((f"nodelist={','.join(named)}",) if named else ()),
-    )
+    lines = [f"job-name={JOB_NAME}{name}", f"nodes={nodes}", f"ntasks-per-node={tasks}"]
+    if gpus and not options.no_gres:
+        lines.append(f"gpus-per-node={gpus}")
+    lines += ("exclusive", "mem=0")
+    time = options.time
+    if limit_s and not time:
+        minutes = math.ceil(limit_s / 60)
+        time = format_time_limit(60 * minutes)
+    if time:
+        lines.append(f"time={time}")
+    lines += (f"output={OUTPUT}", "no-requeue", *more)
+    lines += [f"{name}={value}" for name, value in given(options)]
+    lines += options.sbatch_options
+    if named:
+        nodelist = ",".join(named)
+        lines.append(f"nodelist={nodelist}")
     return "".join(f"#SBATCH --{text}\n" for text in lines)
 
 
 def overruling(script: str) -> tuple[str, ...]:
     """Return the names of the variables that would override lines of a script for sbatch."""
-    set_here = (
-        _VARIABLES.get(name, name.upper().replace("-", "_")) for name in _DIRECTIVE.findall(script)
-    )
-    return tuple(f"SBATCH_{name}" for name in sorted({*_OVERRULING, *set_here}))
+    options = _DIRECTIVE.findall(script)
+    set_here = {_VARIABLES.get(name) or _as_variable(name) for name in options}
+    return tuple(f"SBATCH_{name}" for name in sorted(set_here.union(_OVERRULING)))
+
+
+def _as_variable(option: str) -> str:
+    """Return the end of the name of an option's variable: SBATCH_CPUS_PER_TASK."""
+    return option.upper().replace("-", "_")
 
 
 def _tasks(plan: Plan) -> int:
@@ -105,10 +114,8 @@ def hold_script(options: SlurmOptions, **requested: Any) -> str:
     `requested` is as for `_directives`.
     """
     body = (files("fabbench.launchers.slurm") / "hold.sh").read_text("utf-8")
-    return (
-        "#!/usr/bin/env "
-        f"bash\n{_directives(options, 'sweep', more=('no-kill',), **requested)}{body}"
-    )
+    directives = _directives(options, "sweep", more=("no-kill",), **requested)
+    return f"#!/usr/bin/env bash\n{directives}{body}"
 
 
 class SlurmRendering(Rendering):
@@ -132,7 +139,8 @@ class SlurmRendering(Rendering):
                 "--mpirun has no effect when srun starts the ranks.",
                 hint="Add --mpi mpirun, or drop it.",
             )
-        plan, gpus = source.plan, source.inventory.hosts[0].gpus
+        plan = source.plan
+        gpus = source.inventory.hosts[0].gpus
         sizes: dict[str, Any] = {
             "nodes": plan.hosts,
             "tasks": _tasks(plan),

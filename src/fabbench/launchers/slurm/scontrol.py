@@ -9,7 +9,7 @@ later versions add fields.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -30,12 +30,12 @@ _NOTHING = frozenset({"(null)", "N/A", "None", "Unknown"})
 
 def record(line: str) -> dict[str, str]:
     """Parse one record; empty if the line is not one."""
-    names = list(_NAME.finditer(line))
-    ends = [match.start() for match in names[1:]] + [len(line)]
-    values = {
-        match[1]: line[match.end() : end].strip() for match, end in zip(names, ends, strict=False)
-    }
-    return {name: "" if value in _NOTHING else value for name, value in values.items()}
+    _, *parts = _NAME.split(line)  # Names and values by turns
+    fields: dict[str, str] = {}
+    for name, text in zip(parts[::2], parts[1::2], strict=True):
+        value = text.strip()
+        fields[name] = "" if value in _NOTHING else value
+    return fields
 
 
 def records(lines: Iterable[str], first: str) -> list[dict[str, str]]:
@@ -59,9 +59,8 @@ class JobState:
     state: str = ""  # As Slurm writes it: `PENDING`, `RUNNING`, …; empty if not known
     reason: str = ""
     partition: str = ""
-    status: int | None = (
-        None  # Exit status of the script; None if it has not ended, or was ended by a signal
-    )
+    status: int | None = None
+    """Exit status of the script; None if it has not ended, or was ended by a signal."""
     signal: int = 0
     start: str = ""  # When it started, or when Slurm expects a pending job to start
     limit: str = ""
@@ -73,11 +72,9 @@ class JobState:
     @property
     def leaves(self) -> tuple[str, ...]:
         """The files that it leaves behind: its output, if fabbench chose it (and not /dev/null)."""
-        return (
-            (self.output,)
-            if self.output.rpartition("/")[2] == OUTPUT.replace("%j", self.id)
-            else ()
-        )
+        name = self.output.rpartition("/")[2]
+        is_own = name == OUTPUT.replace("%j", self.id)
+        return (self.output,) if is_own else ()
 
     @property
     def ran_s(self) -> int:
@@ -110,15 +107,18 @@ def is_unknown_job(lines: list[str]) -> bool:
 def job_state(line: str) -> JobState:
     """Parse the record of a job."""
     fields = record(line)
-    match = _EXIT.match(fields.get("ExitCode", ""))
     state = fields.get("JobState", "")
+    status: int | None = None
+    signal = 0
+    if match := _EXIT.match(fields.get("ExitCode", "")):
+        status, signal = map(int, match.groups())
     return JobState(
         id=fields.get("JobId", ""),
         state=state,
         reason=fields.get("Reason", ""),
         partition=fields.get("Partition", ""),
-        status=int(match[1]) if match and state in _ENDED and match[2] == "0" else None,
-        signal=int(match[2]) if match else 0,
+        status=None if signal or state not in _ENDED else status,
+        signal=signal,
         start=fields.get("StartTime", ""),
         limit=fields.get("TimeLimit", ""),
         run_time=fields.get("RunTime", ""),
@@ -133,14 +133,22 @@ def accounted(line: str, job: JobState) -> JobState | None:
 
     None if it has not ended.
     """
-    words, _, rest = line.partition("|")
+    shown, _, rest = line.partition("|")
+    state = shown.partition(" ")[0]
     code, nodes, limit = (*rest.split("|"), "", "", "")[:3]
-    state, match = words.partition(" ")[0], _EXIT.match(code)
+    match = _EXIT.match(code)
     if state not in _ENDED or match is None:
         return None
-    status = int(match[1]) if match[2] == "0" else None
-    ended = replace(job, state=state, reason="", status=status, signal=int(match[2]))
-    return replace(ended, nodes=nodes or job.nodes, limit=limit or job.limit)
+    status, signal = map(int, match.groups())
+    return replace(
+        job,
+        state=state,
+        reason="",
+        status=None if signal else status,
+        signal=signal,
+        nodes=nodes or job.nodes,
+        limit=limit or job.limit,
+    )
 
 
 _GPU = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
@@ -210,18 +218,25 @@ class Partition:
 
 def nodes(lines: Iterable[str]) -> tuple[SlurmNode, ...]:
     """Parse ``scontrol show node --oneliner``."""
-    return tuple(
-        SlurmNode(
-            name=fields["NodeName"],
-            states=frozenset(re.sub(r"[^A-Z_+]", "", fields.get("State", "")).split("+")) - {""},
-            reason=fields.get("Reason", ""),
-            partitions=frozenset(filter(None, fields.get("Partitions", "").split(","))),
-            gpus=sum(int(count) for count in _GPU.findall(fields.get("Gres", ""))),
-            features=tuple(filter(None, fields.get("AvailableFeatures", "").split(","))),
-            cpus=int(fields.get("CPUTot") or 0),
-        )
-        for fields in records(lines, "NodeName")
+    return tuple(map(_node, records(lines, "NodeName")))
+
+
+def _node(fields: Fields) -> SlurmNode:
+    state = re.sub(r"[^A-Z_+]", "", fields.get("State", ""))  # Marks such as the * of IDLE* too
+    return SlurmNode(
+        name=fields["NodeName"],
+        states=frozenset(filter(None, state.split("+"))),
+        reason=fields.get("Reason", ""),
+        partitions=frozenset(_words(fields, "Partitions")),
+        gpus=sum(map(int, _GPU.findall(fields.get("Gres", "")))),
+        features=tuple(_words(fields, "AvailableFeatures")),
+        cpus=int(fields.get("CPUTot") or 0),
     )
+
+
+def _words(fields: Fields, name: str) -> Iterator[str]:
+    """Return the words of a field, which stand with commas between them."""
+    return filter(None, fields.get(name, "").split(","))
 
 
 def partitions(lines: Iterable[str]) -> tuple[Partition, ...]:
@@ -242,11 +257,13 @@ def switches(lines: Iterable[str]) -> Mapping[str, str]:
     A tree (``SwitchName=s1 Level=0 … Nodes=node[0-3]``) gives its lowest level; topology/block has
     ``BlockName=b1 …``.
     """
+    known = tuple(lines)
     switch_of: dict[str, str] = {}
     for first in ("SwitchName", "BlockName"):
-        for fields in records(lines := tuple(lines), first):
+        for fields in records(known, first):
             if fields.get("Level", "0") == "0":
-                switch_of |= dict.fromkeys(expand_hostlist(fields.get("Nodes", "")), fields[first])
+                below = expand_hostlist(fields.get("Nodes", ""))
+                switch_of |= dict.fromkeys(below, fields[first])
     return switch_of
 
 
@@ -255,18 +272,17 @@ def select_partition(known: Sequence[Partition], name: str | None) -> Partition:
 
     Raise MachineError, which lists all, if not found.
     """
-    names = ", ".join(each.name for each in known) or "none"
     if name and "," in name:
         several = [select_partition(known, one) for one in name.split(",")]
-        best = next((each for each in several if each.state in {"UP", ""}), several[0])
+        usable = [each for each in several if each.state in {"UP", ""}]
+        best = (*usable, *several)[0]
         return replace(best, name=name)
-    partition = next(
-        (each for each in known if each.name == name or (name is None and each.default)), None
-    )
-    if partition is None:
-        what = f"Unknown partition {name}" if name else "This cluster has no default partition"
-        raise MachineError(f"{what}. Available: {names}.", hint="Pass one with --partition.")
-    return partition
+    for each in known:
+        if each.name == name or (name is None and each.default):
+            return each
+    what = f"Unknown partition {name}" if name else "This cluster has no default partition"
+    names = ", ".join(each.name for each in known) or "none"
+    raise MachineError(f"{what}. Available: {names}.", hint="Pass one with --partition.")
 
 
 def select_nodes(
@@ -304,22 +320,29 @@ def select_nodes(
 
 
 def idle_alike(seen: Sequence[SlurmNode], partition: Partition) -> tuple[str, ...]:
-    """Return the largest set of nodes of a partition that are idle and have the same type and GPUs."""
-    alike = defaultdict[tuple[int, str], list[str]](list)
+    """Return the largest set of idle nodes of a partition that have the same type and GPUs."""
+    alike: dict[tuple[int, str], list[str]] = defaultdict(list)
     for node in seen:
         if partition.has(node) and node.idle:
-            alike[node.gpus, node.entry.instance_type if node.entry else ""].append(node.name)
-    return max(map(tuple, alike.values()), key=len, default=())
+            alike[node.gpus, _type_name(node)].append(node.name)
+    largest = max(alike.values(), key=len, default=[])
+    return tuple(largest)
+
+
+def _type_name(node: SlurmNode) -> str:
+    """Return a node's instance type; empty: not known."""
+    return node.entry.instance_type if node.entry else ""
 
 
 def gpus_of(fit: Sequence[SlurmNode]) -> int:
     """Return the number of GPUs that Slurm counts on most of the nodes."""
-    return next((gpus for gpus, _ in Counter(node.gpus for node in fit).most_common(1)), 0)
+    numbers = Counter(node.gpus for node in fit)
+    return max(numbers, key=numbers.__getitem__, default=0)
 
 
 def type_of(fit: Sequence[SlurmNode]) -> str:
     """Return the instance type of the nodes; empty if it is not known, or if they differ."""
-    types = {node.entry.instance_type if node.entry else "" for node in fit}
+    types = set(map(_type_name, fit))
     return types.pop() if len(types) == 1 else ""
 
 
@@ -335,21 +358,21 @@ def check_nodes(
 
 
 def _state(node: SlurmNode) -> Check:
-    status, why, advice = Status.PASS, "", ""
+    status = Status.PASS
+    seen = node.state.capitalize()
+    advice = ""
     if not node.fit:
-        status, why = Status.FAIL, f": {node.reason.rstrip('.')}" if node.reason else ""
+        status = Status.FAIL
+        if node.reason:
+            reason = node.reason.rstrip(".")
+            seen = f"{seen}: {reason}"
         advice = (
             "Jobs cannot use it. scontrol update nodename=… state=resume returns it to service."
         )
     elif SILENT in node.states:
-        status, advice = Status.WARN, "Check again soon: Slurm marks it down if this persists."
-    return Check(
-        host=node.name,
-        name="state",
-        status=status,
-        seen=f"{node.state.capitalize()}{why}.",
-        advice=advice,
-    )
+        status = Status.WARN
+        advice = "Check again soon: Slurm marks it down if this persists."
+    return Check(host=node.name, name="state", status=status, seen=f"{seen}.", advice=advice)
 
 
 def _type(node: SlurmNode, entry: Instance | None) -> Check:
@@ -376,12 +399,17 @@ def _gpus(node: SlurmNode, entry: Instance | None) -> Check:
 
 def _partition(seen: Sequence[SlurmNode], partition: Partition, required: int | None) -> Check:
     fit = sum(node.fit for node in seen)
-    status, text, advice = Status.PASS, f"{fit} of {len(seen)} nodes can run jobs", ""
+    needed = required or 1
+    status = Status.PASS
+    text = f"{fit} of {len(seen)} nodes can run jobs"
+    advice = ""
     if partition.state not in {"UP", ""}:
-        status, text = Status.FAIL, f"It is {partition.state} and starts no jobs"
+        status = Status.FAIL
+        text = f"It is {partition.state} and starts no jobs"
         advice = "Pass another with --partition."
-    elif fit < (required or 1):
-        status, text = Status.FAIL, f"{text}, but {required or 1} requested"
+    elif fit < needed:
+        status = Status.FAIL
+        text = f"{text}, but {needed} requested"
         advice = "sinfo -R shows why the others cannot."
     return Check(
         host=partition.name, name="partition", status=status, seen=f"{text}.", advice=advice
@@ -404,14 +432,19 @@ def nodes_table(nodes: Iterable[SlurmNode]) -> Overview:
         }
         for node in nodes
     ]
-    rows = [tuple(map(_cell, list(each.values())[: len(header)])) for each in records]
+    rows: list[tuple[str, ...]] = []
+    for each in records:
+        shown = list(each.values())[: len(header)]
+        rows.append(tuple(map(_cell, shown)))
     notes = ["EFA: from the catalog, by instance type."]
     table = Table(header=header, rows=rows, align="llrrrll", notes=notes)
     return Overview(name="nodes", table=table, records=records)
 
 
 def _cell(value: object) -> str:
-    text = ",".join(value) if isinstance(value, list) else "" if value is None else str(value)
+    if isinstance(value, list):
+        value = ",".join(value)
+    text = "" if value is None else str(value)
     return text or "-"
 
 
@@ -419,21 +452,25 @@ _ROWS = tuple(rows_of("job_errors.csv", "fabbench.launchers.slurm"))
 
 
 def _known(table: str, said: str, **names: str) -> Explanation:
-    """Explain a message by the first row whose pattern it contains.
-
-    The last row's matches everything.
-    """
+    """Explain a message by the first row whose pattern it contains, or else by the last row."""
     rows = [row for row in _ROWS if row["table"] == table]
-    row = next((row for row in rows if re.search(row["pattern"], said, re.IGNORECASE)), rows[-1])
-    text, advice = (row[key].format(message=shorten(said), **names) for key in ("text", "advice"))
-    return Explanation(code=row["code"], text=text, advice=advice, final=row["final"] != "no")
+    matching = [row for row in rows if re.search(row["pattern"], said, re.IGNORECASE)]
+    row = matching[0] if matching else rows[-1]
+    message = shorten(said)
+    return Explanation(
+        code=row["code"],
+        text=row["text"].format(message=message, **names),
+        advice=row["advice"].format(message=message, **names),
+        final=row["final"] != "no",
+    )
 
 
 def refused(lines: Sequence[str]) -> MachineError:
     """Return the error for a job that sbatch rejected; `lines` are its messages."""
     for prefix in ("sbatch: ", "error: ", "Batch job submission failed: "):
         lines = [line.removeprefix(prefix) for line in lines]
-    text = "; ".join(dict.fromkeys(line.strip() for line in lines if line.strip()))
+    sentences = filter(None, map(str.strip, lines))
+    text = "; ".join(dict.fromkeys(sentences))
     explanation = _known("rejected", shorten(text) or "no output")
     return MachineError(f"sbatch rejected the job. {explanation.text}", hint=explanation.advice)
 
@@ -445,20 +482,24 @@ def explain_pending(job: JobState, position: int | None = None) -> Explanation:
     """
     reason = job.reason or job.state
     why = _known("pending", reason, partition=job.partition or "?", job=job.id)
-    parts = [f"{counted(position, 'waiting job')} ahead of it"] if position is not None else []
-    parts += [f"Slurm expects it to start at {job.start}"] if job.start else []
-    queue = f" {', and '.join(parts)}." if parts and why.code == "queue" else ""
-    return replace(why, text=f"Job {job.id}: {why.text} ({shorten(reason)}).{queue}")
+    text = f"Job {job.id}: {why.text} ({shorten(reason)})."
+    known: list[str] = []
+    if position is not None:
+        known.append(f"{counted(position, 'waiting job')} ahead of it")
+    if job.start:
+        known.append(f"Slurm expects it to start at {job.start}")
+    if known and why.code == "queue":
+        queue = ", and ".join(known)
+        text += f" {queue}."
+    return replace(why, text=text)
 
 
 SHARE = "Pass a directory shared by the login node and all nodes: --set chdir=DIRECTORY."
-_FINISHED_STATUSES = frozenset(
-    {0, 4}
-)  # Of a script that ran to its end; markers show what its steps did
+_FINISHED_STATUSES = frozenset({0, 4})
+"""Of a script that ran to its end; markers show what its steps did."""
 _UNWRITTEN = 74  # Exit status of a script whose output could not be written
-_NO_OUTPUT = (
-    53  # The signal that Slurm reports if the output file cannot be written (slurmd's req.c)
-)
+_NO_OUTPUT = 53
+"""The signal that Slurm reports if the output file cannot be written (slurmd's req.c)."""
 
 
 def explain_end(job: JobState, last: str = "") -> Explanation | None:
@@ -469,25 +510,32 @@ def explain_end(job: JobState, last: str = "") -> Explanation | None:
     if job.status in _FINISHED_STATUSES and job.state in {"COMPLETED", "FAILED"}:
         return None
     name = f"Job {job.id}"
+    nodes = job.nodes or "its nodes"
     if job.state == "TIMEOUT":
         text = f"{name} hit its time limit of {job.limit}."
         return Explanation(code="timeout", text=text, advice="Raise --time, or measure less.")
     if job.signal == _NO_OUTPUT:
-        text = f"{name} could not write its output {job.output} on {job.nodes or 'its nodes'}."
+        text = f"{name} could not write its output {job.output} on {nodes}."
         return Explanation(code="output", text=text, advice=SHARE)
     if job.status == _UNWRITTEN:
         text = f"{name} could not write its output {job.output} to the end."
         return Explanation(code="output", text=text, advice=f"The disk may be full. {SHARE}")
-    last_line = f" Its last line: {shorten(last)}." if last else ""
-    signal = f"by signal {job.signal}" if job.signal else "before its script did"
-    how = signal if job.status is None else f"with status {job.status}"
-    reason = (
-        f" Slurm reports: {job.reason}." if job.reason and job.reason != "NonZeroExitCode" else ""
-    )
-    nodes, state = job.nodes or "its nodes", job.state or "an unknown state"
-    why = _known("ended", job.state, how=how, nodes=nodes, state=state)
+    state = job.state or "an unknown state"
+    names = {"how": _how_it_ended(job), "nodes": nodes, "state": state}
+    why = _known("ended", job.state, **names)
+    text = f"{name} {why.text}."
+    if job.reason and job.reason != "NonZeroExitCode":
+        text += f" Slurm reports: {job.reason}."
+    if last:
+        text += f" Its last line: {shorten(last)}."
     if job.state == "FAILED" and job.status == 3:
         why = replace(
             why, advice="Check that line: hosts, a program or a directory is missing there."
         )
-    return replace(why, text=f"{name} {why.text}.{reason}{last_line}")
+    return replace(why, text=text)
+
+
+def _how_it_ended(job: JobState) -> str:
+    if job.status is not None:
+        return f"with status {job.status}"
+    return f"by signal {job.signal}" if job.signal else "before its script did"
