@@ -21,7 +21,7 @@ Aws, eksctl, gh, sbatch, srun, mpirun, kubectl, docker, pip, the benchmarks …
 
 
 def messages(path: Path) -> Iterator[str]:
-    """Yield the texts of a module that name an option, and are neither docstrings nor words of a command line."""
+    """Yield a module's texts that name an option, and are no docstrings or command lines."""
     if not OPTION.search(text_of(path)):
         return
     for node in ast.walk(tree_of(path)):

@@ -1,4 +1,4 @@
-"""`fabbench accept` on a real cluster: pods are checked, then made once, and each rung runs in them."""
+"""`fabbench accept` on a real cluster: pods are made once, and each rung runs in them."""
 
 import json
 from pathlib import Path

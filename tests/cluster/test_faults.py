@@ -1,4 +1,4 @@
-"""Runs on a real cluster, in pods and as an MPIJob, that are interrupted or killed, or lose a pod or the API."""
+"""Runs on a real cluster that are interrupted or killed, or lose a pod or the API."""
 
 import re
 import signal

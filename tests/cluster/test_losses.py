@@ -1,4 +1,4 @@
-"""Runs on a real cluster, in pods of a Job or MPIJob, that lose for good, or for a while, the API or a node."""
+"""Runs on a real cluster that lose the API or a node, for good or for a while."""
 
 import re
 from collections.abc import Callable, Iterator

@@ -32,7 +32,7 @@ def compare(*arguments: str | Path) -> Result:
 
 
 def rows_of(result: Result) -> list[str]:
-    """Return the lines of the first table of Markdown, without blanks around bars and zeros that end decimals."""
+    """Return the lines of the first table of Markdown, without padding and trailing zeros."""
     lines = [re.sub(r" *\| *", "|", line).strip("|") for line in result.stdout.splitlines()]
     lines = [re.sub(r"\.0+\b|(\.\d*[1-9])0+\b", r"\1", line) for line in lines]
     start = next(index for index, line in enumerate(lines) if line.startswith("Message Size|"))

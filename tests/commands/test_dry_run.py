@@ -75,7 +75,7 @@ def test_slurm_without_a_default_partition_needs_one(slurm: Path) -> None:
 
 
 def test_an_allocation_needs_no_partition(slurm: Path) -> None:
-    """That of a target of fabbench.yaml is for jobs that are submitted, and may be of another time."""
+    """That of a target of fabbench.yaml is for jobs, and may be of another time."""
     (slurm / "fabbench.yaml").write_text(
         "targets:\n  prod:\n    launcher: slurm\n    partition: gone\n"
     )

@@ -270,7 +270,7 @@ def test_a_tool_that_is_not_read_is_named_by_every_command(tmp_path: Path) -> No
 
 
 def codes(*words: str) -> list[list[str]]:
-    """Return the codes of the findings of each log that `explain` diagnoses, or column of `compare`."""
+    """Return the codes of the findings of each log of `explain`, or column of `compare`."""
     document = json.loads(fabbench(*words, "--format", "json").stdout)
     return [
         [each["code"] for each in found["findings"]]

@@ -1,4 +1,4 @@
-"""Failures of threads and of finalizers: those of the program end it with 70, others are not its."""
+"""Failures of threads and finalizers: those of the program end it with 70, others do not."""
 
 import gc
 import subprocess

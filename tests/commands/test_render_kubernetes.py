@@ -130,7 +130,7 @@ def test_the_api_server_takes_the_bytes_that_are_printed(cluster: Cluster, names
 
 @pytest.mark.cluster
 def test_the_api_server_reads_texts_as_texts(cluster: Cluster, namespace: str) -> None:
-    """Random ones of all kinds of characters that numbers have, and words that some take for truths."""
+    """Random ones of all characters that numbers have, and words that some take for truths."""
     random = Random(7)
     forms = (
         "0123456789abcdef",

@@ -91,7 +91,7 @@ def test_files_are_short_clean_and_say_how_they_were_made(
 )
 @pytest.mark.parametrize("form", ["kubernetes", "mpijob"])
 def test_a_file_for_another_cloud_is_short_too(form: str, profile: str, fabric: str) -> None:
-    """With eight interfaces, a side-car and what the cloud sets for NCCL, and a baseline beside it."""
+    """With eight interfaces, a side-car, what the cloud sets for NCCL, and a baseline."""
     where = ("--as", form, "--cluster-profile", profile, "--image", "example.com/bench:1")
     done = runner().invoke(cli, ["render", "nccl", *where, "--fabric", fabric, "--fabric", "tcp"])
     assert (done.exit_code, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""The benchmark image as far as package archives alone lead, and its sshd and scripts running in it.
+"""The benchmark image as far as package archives alone lead; its sshd and scripts run in it.
 
 setup/cluster builds the CPU image whole, by its own Dockerfile; the pods of tests/cluster run it.
 """
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 BENCHMARK = ROOT / "docker/benchmark"
 ALL = read(BENCHMARK / "Dockerfile")
 ELSEWHERE = ("--mount=", "--from=", 'fetch-efa "', "libcudart")
-"""In what takes NVIDIA's base images, the EFA installer, or what was compiled from sources of GitHub."""
+"""In what takes NVIDIA's base images, the EFA installer, or what GitHub's sources made."""
 NOT_REACHED = 69
 
 
@@ -34,7 +34,7 @@ def from_archives(stage: str) -> list[Instruction]:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
-    """Ubuntu 24.04 with what the first and the last stage bring from its archive and from this folder."""
+    """Ubuntu 24.04 with what the first and last stage bring from its archive and this folder."""
     if os.name != "posix" or os.geteuid() != 0:
         refuse("needs root: it makes a root of its own", fail=strict("FABBENCH_REQUIRE_LAB"))
     need("apt-get", "unshare", "ip")

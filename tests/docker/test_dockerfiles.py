@@ -1,4 +1,4 @@
-"""What hadolint does not check of the Dockerfiles, and their scripts. test_build.py builds what archives allow."""
+"""What hadolint does not check of the Dockerfiles, and their scripts; see test_build.py."""
 
 import os
 import re

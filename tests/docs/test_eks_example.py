@@ -1,4 +1,4 @@
-"""examples/eks-efa against the schemas of eksctl and Terraform's providers (tests/data/eks), offline."""
+"""examples/eks-efa against the schemas of eksctl and Terraform's providers, offline."""
 
 import json
 import re
@@ -106,7 +106,7 @@ def strings(value: Any) -> Iterator[str]:
 
 @cache
 def schemas() -> dict[str, dict[str, Any]]:
-    """Return the schema of every block that the example may have, by the first words of its address."""
+    """Return the schema of every block that the example may have, by its address's words."""
     providers = json.loads((DATA / "eks/terraform-providers.schema.json").read_text("utf-8"))
     found: dict[str, dict[str, Any]] = {}
     for source, provider in providers["provider_schemas"].items():

@@ -1,4 +1,4 @@
-"""The benchmark and the launcher of examples/plugins, added both ways that the docs tell, and run for real."""
+"""The plug-ins of examples/plugins, added both ways that the docs tell, and run for real."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The TAB key in real shells, which load what `fabbench completion` prints, and start fabbench by it."""
+"""The TAB key in real shells, which load what `fabbench completion` prints."""
 
 import os
 import subprocess

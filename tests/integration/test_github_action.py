@@ -98,7 +98,7 @@ def test_inputs_are_words_and_no_commands(
 
 @local
 def test_the_workflow_comments_and_keeps_the_results_of_a_failed_gate(tmp_path: Path) -> None:
-    """As it is in examples/, but for the measurement, and with a `gh` that writes down what it is asked."""
+    """As in examples/, but for the measurement, and with a `gh` that writes down its words."""
     folder, programs, logs = tmp_path / "workspace", tmp_path / "bin", tmp_path / "logs"
     for number in (1, 2, 3):
         for into, busbw in ((folder / "baseline", 4.7), (logs, 4.3)):
@@ -157,7 +157,7 @@ def test_shellcheck_reads_the_steps(tmp_path: Path) -> None:
 
 @pytest.mark.cluster  # for what setup/cluster compiles: it needs no cluster
 def test_actionlint_finds_nothing(tmp_path: Path) -> None:
-    """The action is a local one there, so that its inputs and outputs are checked against their use."""
+    """The action is a local one there, so that its inputs and outputs are checked."""
     program = ROOT / ".cluster/actionlint/actionlint"
     if not program.exists():
         refuse("no actionlint: run setup/cluster", fail=strict("FABBENCH_REQUIRE_CLUSTER"))

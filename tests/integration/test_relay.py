@@ -1,4 +1,4 @@
-"""What mpirun calls in place of ssh, and the agent that passes its requests on, as fabbench's relay calls it."""
+"""What mpirun calls in place of ssh, and the agent that passes its requests on."""
 
 import base64
 import subprocess

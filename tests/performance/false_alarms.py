@@ -217,7 +217,7 @@ class Verdicts(NamedTuple):
 
 
 def until_verdicts(draw: Draw, loss: float, looks: Mapping[int, float], tables: int) -> Verdicts:
-    """Look after each number of repeats, at its level, until the headline (the largest size) is decided."""
+    """Look after each number of repeats, at its level, until the headline is decided."""
     chance = random.Random(7)
     differs = slower = decided = used = 0
     most = max(looks)

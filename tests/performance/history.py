@@ -3,8 +3,8 @@
 How often one without a change has one reported, and after how many runs a step is found.
 
 `python -m tests.performance.history 2 1000` prints the tables of docs/honest-numbers.md: with 2
-processes, of 1,000 series a cell. Seeds are fixed. The limit of `change_points` was chosen so that no cell that is
-promised is above 5 %.
+processes, of 1,000 series a cell. Seeds are fixed. The limit of `change_points` was chosen so that
+no cell that is promised is above 5 %.
 """
 
 import math
@@ -124,7 +124,7 @@ def seen_as_said(step: Step, series: int) -> tuple[int, int]:
 
 
 def drifts_named(by: float, deviation: float, series: int) -> tuple[float, float]:
-    """Return the fractions of series with a drift over all runs for which a change, and a drift, is reported."""
+    """Return the fractions of drifting series with a reported change, and with a drift."""
     chance, changed, named = random.Random(13), 0, 0
     for _ in range(series):
         shifts = level_shifts(drifting(chance, 0.0, RUNS, by, deviation), ASSUMED)

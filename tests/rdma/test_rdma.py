@@ -104,7 +104,7 @@ def test_a_ping_pong_over_verbs(rdma: Machines, tmp_path: Path) -> None:
 
 
 def test_ucx_that_gets_no_answer_is_explained(rdma: Machines, tmp_path: Path) -> None:
-    """UCX 1.13 chooses the device, and its own messages to connect (UD) stay unanswered on soft-RoCE."""
+    """UCX 1.13 chooses the device; its own messages stay unanswered on soft-RoCE."""
     words = ("--fabric", "roce", "-e", "64", "--timeout", "200", "--bin-dir", str(OSU))
     with rdma.nothing_left():
         done = rdma.run(tmp_path, "osu", *words)

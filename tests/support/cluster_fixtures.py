@@ -10,7 +10,7 @@ from tests.support.needed import refuse, strict
 
 
 def need(*parts: str) -> None:
-    """Fail, or skip where that is noticed, if a cluster with these parts cannot be brought up here."""
+    """Fail, or skip where that is noticed, if no cluster with these parts can run here."""
     if reason := missing(*parts):
         refuse(reason, fail=strict("FABBENCH_REQUIRE_CLUSTER"))
 

@@ -84,7 +84,7 @@ BOTH_SSH_CLIENTS = pytest.mark.parametrize(
     indirect=True,
     scope="module",
 )
-"""What a test of a whole module does over ssh, it does with fabbench's own client and with the user's."""
+"""A whole module's tests over ssh are done with fabbench's own client and the user's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

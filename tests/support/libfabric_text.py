@@ -1,4 +1,4 @@
-"""Writes what fi_pingpong and the fabtests print, from the printf statements of their sources, for tests."""
+"""Writes what fi_pingpong and the fabtests print, by their printf statements, for tests."""
 
 from collections.abc import Iterable
 from typing import NamedTuple

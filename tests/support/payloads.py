@@ -1,4 +1,4 @@
-"""What somebody may have planted in a log, a name or a cluster, and what of it must not be in any output."""
+"""What somebody may have planted in a log or a name, and what no output may have of it."""
 
 import json
 import re

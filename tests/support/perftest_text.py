@@ -1,4 +1,4 @@
-"""Output of perftest as its printf statements write it (perftest_parameters.h and .c), with any numbers."""
+"""Output of perftest as its printf statements write it, with any numbers."""
 
 from dataclasses import dataclass
 from decimal import Decimal

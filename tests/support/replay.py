@@ -1,4 +1,4 @@
-"""Hosts for tests whose programs print a recorded log, and whose counters are directories like /sys."""
+"""Hosts for tests whose programs print a recorded log, with counters in directories."""
 
 import gzip
 import threading

@@ -1,4 +1,4 @@
-"""Clusters with known faults; their tests are drawn by other rules than `fabbench.sweep` assumes."""
+"""Clusters with known faults, drawn by other rules than `fabbench.sweep` assumes."""
 
 import math
 import random

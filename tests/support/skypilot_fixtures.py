@@ -146,7 +146,7 @@ class SkyLab:
         return self.left()
 
     def stop(self) -> None:
-        """Stop the API server, and see that nothing of it stays but connections that SkyPilot shares."""
+        """Stop the API server; nothing of it stays but connections that SkyPilot shares."""
         self.sky("api", "stop")
         assert processes.eventually(lambda: not self._own()), self._own()
         shutil.rmtree(f"/tmp/sky_ssh_{USER}", ignore_errors=True)

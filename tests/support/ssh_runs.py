@@ -28,7 +28,7 @@ def argv(*words: str) -> list[str]:
 
 
 def nccl(lab: Lab, *more: str, count: int | None = None) -> list[str]:
-    """The command line that runs the stand-in, one rank on each host unless `more` says otherwise."""
+    """The command line that runs the stand-in, one rank on each host by default."""
     own = () if "--gpus" in more else ("--gpus", "1")
     return argv(
         "run", "nccl", "--on", "ssh", *hosts(lab, count), "--bin-dir", str(STANDIN), *own, *more
@@ -51,7 +51,7 @@ def osu(lab: Lab, *more: str) -> list[str]:
 
 @contextmanager
 def nothing_left(lab: Lab, within_s: float = 60) -> Iterator[None]:
-    """Hold that what happens inside leaves nothing on any host, and nothing running on the client."""
+    """Hold that what happens inside leaves nothing on any host or running on the client."""
     before = lab.traces()
     yield
     dead = tuple(f"{host.name} " for host in lab.hosts if not processes.alive(host.pid))

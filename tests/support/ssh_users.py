@@ -1,4 +1,4 @@
-"""Users without privileges who run fabbench over ssh, each with a uid, a home and keys of their own."""
+"""Users without privileges who run fabbench over ssh, with uids, homes and keys of their own."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -117,7 +117,7 @@ def free_port() -> int:
 def running_sshd(
     folder: Path, *lines: str, kinds: tuple[str, ...] = ("ed25519",)
 ) -> Iterator[Sshd]:
-    """Start an sshd with further lines of configuration, and end it afterwards with all it serves."""
+    """Start an sshd with more lines of configuration, and end it with all that it serves."""
     if os.geteuid() != 0:
         refuse("an sshd needs root", fail=strict("FABBENCH_REQUIRE_LAB"))
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)

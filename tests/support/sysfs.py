@@ -15,7 +15,7 @@ def probe(folder: Path, changes: Mapping[str, str], *shell: str, path: str = "")
 
 
 def answer(folder: Path, changes: Mapping[str, str], *shell: str, path: str = "") -> list[str]:
-    """Probe this machine with the tree of tests/data/sysfs, and other texts for files whose names end as given."""
+    """Probe this machine with the tree of tests/data/sysfs, and other texts for some files."""
     text = script().replace("cd /sys", f"cd {made(folder / 'sys', changes)}")
     env = os.environ | ({"PATH": path} if path else {})
     done = subprocess.run(

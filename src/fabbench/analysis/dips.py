@@ -1,7 +1,7 @@
 """Dips of a curve: one to three sizes that take longer than those around them. Pure.
 
-A dip must exceed two expectations. One is Hockney's model (`start` + size / rate), fitted to the two
-sizes on each side. It may be wrong where the protocol changes between them, which costs nothing
+A dip must exceed two expectations. One is Hockney's model (`start` + size / rate), fitted to the
+two sizes on each side. It may be wrong where the protocol changes between them, which costs nothing
 that is healthy: then the rate is still not below that of the smaller sizes, and the time not above
 that of the larger ones, and that is the other expectation. Noise is that of the curve itself: how
 far each size is from the middle of its neighbors, in logarithms of time. A dip is also no smaller
@@ -108,7 +108,7 @@ def _noise(series: Curve) -> float:
 
 
 def _spread(width: int) -> float:
-    """Return the deviation of the mean of some sizes from the mean of two others, for noise of 1."""
+    """Return the deviation of the mean of some sizes from that of two others; of noise 1."""
     return math.sqrt(1 / width + 1 / _ANCHORS)
 
 

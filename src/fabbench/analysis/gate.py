@@ -55,8 +55,8 @@ def check(gates: Sequence[Gate], comparison: Comparison, *, strict: bool = False
 
     A gate that compared nothing is breached, and so is one whose range includes a size that only
     the baseline has. A column that is not ok passes no gate, and the status is that of its log. A
-    loss that is neither shown nor excluded is inconclusive, unless `strict`. Raise RequestError for a
-    tolerance without a baseline, and for an unknown ceiling.
+    loss that is neither shown nor excluded is inconclusive, unless `strict`. Raise RequestError for
+    a tolerance without a baseline, and for an unknown ceiling.
     """
     pair = list(comparison.inputs[:1])
     if len(comparison.inputs) > 1:

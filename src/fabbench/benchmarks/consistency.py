@@ -186,7 +186,7 @@ def gap(sizes: Sequence[int], *, once: bool = False) -> str:
 
 
 def stopped_early(largest: int, end: int) -> str:
-    """Return the sentence that a table without closing lines ends before the last size of its command line."""
+    """Return the sentence that a table ends before the last size of its command line."""
     return (
         f"The command measures up to {format_size(end)}, and the table ends at "
         f"{format_size(largest)}."

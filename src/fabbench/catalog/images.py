@@ -127,7 +127,7 @@ def _older_cuda(image: str, cuda: str) -> str:
 
 
 def require_fit(image: str, hosts: Iterable[Host]) -> None:
-    """Raise MachineError for hosts whose GPUs or driver do not work with the CUDA of their image."""
+    """Raise MachineError for hosts whose GPUs or driver do not work with the image's CUDA."""
     for host in hosts:
         driver = host.versions.get("nvidia_driver", "")
         why, advice = why_unfit(image, host.gpu_model, driver)

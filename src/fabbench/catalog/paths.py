@@ -1,4 +1,4 @@
-"""Which of several ways inside a fabric carried the data. The table is paths.toml, a record per fact.
+"""Which of several ways inside a fabric carried the data: paths.toml has a record per fact.
 
 A fabric that is proven may still be used the slow way: by a proxy on the processor instead of the
 GPU, over one channel of 24, through the host's memory.

@@ -173,7 +173,7 @@ def results(
 def _decide(
     formats: Sequence[str], ctx: click.Context, parameter: click.Parameter, value: str
 ) -> str:
-    """Return the format: that of --format or --json, else of the file's suffix, else the default."""
+    """Return the format: as given, else as the file's suffix says, else the default."""
     typed = ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
     path: Path | None = ctx.meta.get(OUTPUT_FILE)
     short = ctx.meta.get(_JSON)

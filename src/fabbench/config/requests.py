@@ -115,7 +115,7 @@ def options_of_command(launchers: Launchers, benchmark: str) -> Mapping[str, Opt
 
 
 def defaults_of_file(benchmark: str, config: Config) -> Mapping[str, Any]:
-    """Return the file's defaults of a benchmark's command by the long names of options, as typed."""
+    """Return the file's defaults of a benchmark's command, by long names of options."""
     defaults = config.defaults
     of_all: dict[str, Any] = {"repeat": defaults.repeat, "fabric": defaults.fabrics}
     set_ = {word: value for word, value in of_all.items() if value}

@@ -142,7 +142,7 @@ class Evidence:
     failed: str = ""
     """What ended NCCL: the warning above the first call that returned an error, or that call."""
     doomed: dict[str, str] = field(default_factory=dict)
-    """Process → its first warning below which NCCL returns an error, if it printed no progress since."""
+    """Process → its first warning before NCCL returned an error, if no progress came since."""
     _warned: str = ""
     endings: set[str] = field(default_factory=set)
     """Endings (`via NET/…`) of channel lines already read: another line with one adds nothing."""
@@ -379,7 +379,7 @@ def _process(origin: str) -> str:
 
 
 def _file(place: str) -> str:
-    """Return the name of the source file that printed a line, `net_ib.cc` of `transport/net_ib.cc:7`."""
+    """Return the source file that printed a line, `net_ib.cc` of `transport/net_ib.cc:7`."""
     path = place.partition(":")[0]
     return path.rpartition("/")[2].strip()
 

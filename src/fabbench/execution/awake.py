@@ -47,5 +47,5 @@ def _clock() -> AwakeClock:
 
 
 def awake_s() -> float:
-    """Return the seconds of the clock of this process, which is looked at from the first call on."""
+    """Return the seconds since the first call, by the clock of this process."""
     return _clock().now()

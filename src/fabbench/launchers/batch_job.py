@@ -67,7 +67,7 @@ class _Seen:
     """Why the script was stopped, in its own words."""
 
     def take(self, execution: Execution, marker: Marker | None, text: str) -> None:
-        """Record what a line of an execution says: a step begins or ends, the script was stopped."""
+        """Record what a line says: a step begins or ends, or why the script was stopped."""
         if marker is None:
             if match := _STOPPED.fullmatch(text):
                 self.stopped = match["why"]

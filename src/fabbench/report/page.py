@@ -155,7 +155,7 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _findings(comparison: Comparison) -> list[tuple[Cause, str]]:
-    """Return the causes of each column, the most likely first, then other findings, with the columns that have them."""
+    """Return the causes of each column, the likeliest first, then other findings, by columns."""
     known: dict[tuple[str, str], tuple[Cause, dict[str, None]]] = {}
     for label, log in [
         (column.label, log) for column, _ in comparison.inputs for log in column.logs

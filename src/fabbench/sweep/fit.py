@@ -253,7 +253,7 @@ def _fit(readings: Readings, groups: Grouping | None, tolerance: float) -> Fit:
 
 
 _CERTAIN = 0.999
-"""The chance that a pair is bad whose tests all fail alike, and whose nodes are fine with others."""
+"""The chance that a pair is bad whose tests all fail alike, and whose nodes are else fine."""
 
 
 def _never_connected(each: FittedClass, readings: Readings, bad: Floats) -> Ints:

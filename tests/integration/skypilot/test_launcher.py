@@ -1,4 +1,4 @@
-"""The launcher skypilot with a fake SkyPilot library that has faults (tests/support/fake_programs/sky)."""
+"""The launcher skypilot with a fake SkyPilot library that has faults."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Twelve faults of software, hosts and network, each injected several times: every verdict is right.
+"""Twelve faults of software, hosts and network, each injected several times, are judged right.
 
 What is only installed wrongly, crashes or hangs rejects nobody; what is broken is named.
 """

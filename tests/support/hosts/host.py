@@ -162,7 +162,7 @@ class Host:
             self.lab.run(["tc", *words], check=True)
 
     def wall(self, other: "Host") -> None:
-        """Lose without a word all that this host and another send each other, as security groups do."""
+        """Lose silently all that this host and another send each other, as security groups do."""
         self.lab.touched = True
         for one, two in ((self, other), (other, self)):
             for link, place in (("fab0", two.address), ("fab1", two.slow_address)):

@@ -51,7 +51,7 @@ class Lab:
         assert 1 <= options.hosts <= MAX_HOSTS, options.hosts
         self.folder, self.options = folder, options
         self.touched = False
-        """Whether anything was done to a host, or to its links, that the next test must not meet."""
+        """Whether anything was done to a host or its links that the next test must not meet."""
         self.ssh_client = ""
         """What fabbench is told to connect with (ssh-client); empty: nothing."""
         self.hosts: list[Host] = []
@@ -213,7 +213,7 @@ class Lab:
         return folder
 
     def new_host_key(self, number: int) -> None:
-        """Replace the key of a host by one that the client does not know, as after a new installation."""
+        """Replace a host's key by one that the client does not know, as a new installation."""
         self.touched = True
         host = self.hosts[number]
         host.sh(["rm", "-f", "/etc/ssh/ssh_host_ed25519_key", "/etc/ssh/ssh_host_ed25519_key.pub"])
@@ -268,7 +268,7 @@ class Lab:
         return traces.files(Path(f"/proc/{self.pid}/root"), f"{HOME}/.ssh")
 
     def left_since(self, before: Sequence[str], seconds: float = 30) -> list[str]:
-        """Say what is new (+) or missing (-) since an earlier `traces`, once what is ending has ended."""
+        """Say what is new (+) or missing (-) since earlier `traces`, once endings have ended."""
         lines: list[str] = []
 
         def settled() -> bool:

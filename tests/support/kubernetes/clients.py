@@ -11,7 +11,7 @@ _OURS = {"bash", "unshare", "nsenter"}
 
 
 def running(folder: Path) -> Iterator[str]:
-    """Command lines of those that name a kubeconfig file of this directory, there or in their environment."""
+    """Command lines of those that name a kubeconfig of this directory, or have it set."""
     mark = str(folder).encode()
     for pid in processes.inside("pid", processes.namespace(os.getpid(), "pid")):
         line = processes.command(pid)

@@ -366,7 +366,7 @@ class Cluster:
         ]
 
     def left_since(self, before: Sequence[str], seconds: float = 20) -> list[str]:
-        """Say what is new (+) or missing (-) since an earlier `traces`, once what is ending has ended."""
+        """Say what is new (+) or missing (-) since earlier `traces`, once endings have ended."""
         lines: list[str] = []
 
         def settled() -> bool:

@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 CPU = "localhost/cpu:test"
 """docker/cpu: sshd, Open MPI, libfabric; no nccl-tests."""
 NCCL = "localhost/nccl-tests:test"
-"""That, and stand-ins for nccl-tests where public.ecr.aws/hpc-cloud/nccl-tests has the real ones."""
+"""That, with stand-ins where public.ecr.aws/hpc-cloud/nccl-tests has the real programs."""
 OLDER = "localhost/nccl-tests:older"
 """That, with another NCCL in /opt/nccl-2.21.5."""
 NO_SSHD = "localhost/no-sshd:test"

@@ -1,4 +1,4 @@
-"""A printed figure stands for all that round to it: what its last digit explains is no difference."""
+"""A printed figure stands for all that round to it: its last digit is no difference."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as some

@@ -1,4 +1,4 @@
-"""What each fabric sets and unsets for programs on NCCL, besides what plans show (test_plans.py)."""
+"""What each fabric sets and unsets for programs on NCCL, besides what plans show."""
 
 import pytest
 from hypothesis import given

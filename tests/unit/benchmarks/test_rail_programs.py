@@ -1,4 +1,4 @@
-"""perftest and the fabtests over rails, from request to judged log, with whole stand-in programs."""
+"""perftest and the fabtests over rails, from request to judged log, with stand-ins."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Eight times as much of anything that a crafted log can have takes about eight times the work, not 64 times.
+"""Eight times as much of anything in a log takes about eight times the work, not 64 times.
 
 Work is counted in function calls, so that a busy machine changes nothing.
 """

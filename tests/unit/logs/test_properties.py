@@ -305,7 +305,7 @@ LINES_DAMAGED = (tear, tear, lose, swap, repeat, join, join, insert, prefix)
 
 
 def contradicts(point: Point, benchmark: str | None, factor: float | None) -> bool:
-    """Return whether a point's figures cannot be of one measurement, by another way than the readers'."""
+    """Return whether a point's figures cannot be of one measurement, by another way."""
     found = dict(zip(point.metrics, point.values, strict=True))
     if benchmark == "pingpong" and {"latency", "bandwidth"} <= found.keys():
         latency, rate = found["latency"], found["bandwidth"]
@@ -398,7 +398,7 @@ def figures(data: bytes) -> set[tuple[int, Any]]:
 def test_what_a_damaged_log_says_is_what_was_printed(
     seed: int, record_property: Callable[[str, object], None]
 ) -> None:
-    """As good is read what was printed, or, where a figure itself was altered, what nothing contradicts."""
+    """As good is read what was printed, or an altered figure that nothing contradicts."""
     chance, counts, bad = random.Random(seed), Counter[str](), list[str]()
     for number in range((1500 if seed else 200) * TIMES):
         data, other, damages, known = (

@@ -35,7 +35,7 @@ IT = It()
 
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with a distribution that offers broken things of all kinds, also by names of fabbench's."""
+    """A directory with a distribution that offers broken things, also by fabbench's names."""
     folder = tmp_path_factory.mktemp("site")
     offers = {f"fabbench.{group}": {**MODULES, name: "gone:IT"} for group, name in GROUPS.items()}
     modules = {"odd_raises": "IT = 1 / 0\n", "odd_bare": "IT = object()\n", "odd_liar": LIAR}

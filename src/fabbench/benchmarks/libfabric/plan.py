@@ -23,7 +23,7 @@ _LAYERS = (
     ";ofi_rxd",
 )  # possible suffixes of a provider's name: layers that add endpoint types
 EFA_ENV: Mapping[str, str] = {"FI_EFA_ENABLE_SHM_TRANSFER": "0"}
-"""Otherwise, libfabric's EFA uses shared memory between two programs of one host, but still reports efa."""
+"""Else libfabric's EFA uses shared memory between programs of one host, and reports efa."""
 _ENDPOINTS = {"rma": "rdm", "rdm": "rdm", "msg": "msg"}  # of the programs that are named after one
 # Guesses (one-way seconds for the smallest message, bytes per second), only for the number of
 # iterations.
@@ -134,7 +134,7 @@ class LibfabricWork(Work):
         return ""
 
     def is_by_domain(self, fabric: str) -> bool:
-        """Return whether each device is measured, as a domain of its own that is selected with ``-d``."""
+        """Return whether each device is measured, as a domain that ``-d`` selects."""
         return self.all_domains and provider(fabric) in {"efa", "verbs"}
 
     def domains(self, fabric: str, host: Host) -> tuple[str, ...]:

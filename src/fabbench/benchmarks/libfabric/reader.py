@@ -1,10 +1,12 @@
 """Reads a server and a client of libfabric's tools, whose tables are alike, by process and pair.
 
-Both print to one log: to streams of their own, one after the other, or in steps between fabbench's markers.
+Both print to one log: to streams of their own, one after the other, or in steps between fabbench's
+markers.
 
-Sizes and totals are 1024-based and truncated to one decimal digit, or none from 10 up: 1500 bytes are
-``1.4k`` (`size_str`). Counts are 1000-based and truncated (`cnt_str`). Times and rates have two decimals, and
-usec/xfer is a C float. The code is the same in util/pingpong.c and fabtests/common/shared.c.
+Sizes and totals are 1024-based and truncated to one decimal digit, or none from 10 up: 1500 bytes
+are ``1.4k`` (`size_str`). Counts are 1000-based and truncated (`cnt_str`). Times and rates have two
+decimals, and usec/xfer is a C float. The code is the same in util/pingpong.c and
+fabtests/common/shared.c.
 """
 
 import getopt
@@ -60,8 +62,10 @@ _NO_NAME = lazy(r"[\d.]+[kmg]?_(?:lat|bw)|custom")
 _ENDPOINT = re.compile(r"fi_(msg|rdm|dgram)_")
 
 Options: TypeAlias = tuple[str, str, str]
-"""The short and long options of programs, as getopt takes them, and the letters of those whose value may be omitted
-(``-E`` and ``-E=4000``)."""
+"""The short and long options of programs, as getopt takes them.
+
+Then the letters of those whose value may be omitted: ``-E`` and ``-E=4000``.
+"""
 
 
 def read_command(
@@ -100,7 +104,7 @@ def read_arguments(program: str, words: list[str], known: Options) -> Setting | 
 
 
 def error_lines(programs: str, sources: str) -> re.Pattern[str]:
-    """Return a pattern for error lines that name a source file, and for those of programs that cannot start."""
+    """Return a pattern for error lines with a source file, and of programs that cannot start."""
     return lazy(
         rf"\[error\] (?:\d+:)?(?:fabtests:)?(?:\S*/)?{sources}:\d+.*"
         rf"|[\w/]+(?:\([^()]*\))?(?:\(\))?: (?:\S*/)?{sources}:\d+ ?, ret=-?\d+.*"
@@ -149,7 +153,7 @@ LOG_SETTINGS: Mapping[str, str] = {
     "FI_LOG_PROV": "core,efa",
     "FI_LOG_SUBSYS": "core,ep_ctrl",
 }
-"""Environment that makes libfabric write these lines and few others, at set-up, which is not timed."""
+"""Environment that makes libfabric write these lines, at set-up, which is not timed."""
 
 _LOG_LINE = lazy(
     r"libfabric:\d+:(?:\d+:)?(?:[^:]*:)?(?:core:\w+:\S*<info> Opened fabric: (?P<fabric>\S+)"
@@ -242,7 +246,7 @@ _MANY, _ONCE, _TWICE = Range(1, 1 << 20), Range(1, 1), Range(2, 2)
 
 
 def transfers(program: str) -> Sequence[Range]:
-    """Return the fewest and the most transfers per iteration that a program may make, the likely ones first."""
+    """Return the fewest and the most transfers per iteration; the likely ones first."""
     if "pingpong" in program:
         return (_TWICE,)
     # Newer programs have options to send both ways; some send several messages per iteration.

@@ -1,14 +1,18 @@
-"""The names of perftests, the units and sizes of their figures by version, and findings about unreliable rows. Pure.
+"""The names of perftests, the units and sizes of their figures, and what makes rows unreliable.
 
-From the sources of 1.0.1 to 3.6 (perftest/common/utils.cu and the programs): point-to-point bandwidth is in
-2^30 bytes per second up to 3.1.7, and in 1e9 from 3.2.5 on. The size of alltoall, fcollect and reducescatter
-is one PE's block up to 3.0.6, the total in 3.1.7, the block again in the device programs of 3.2.5, and the
-total from 3.3.9 on.
+Pure.
 
-A title names the job: point-to-point ones are the program's name and the direction (`shmem_put_bw_uni`), device
-collectives have names of their own (`alltoall_device` of `alltoall_latency`, `device_reduction`).
+From the sources of 1.0.1 to 3.6 (perftest/common/utils.cu and the programs): point-to-point
+bandwidth is in 2^30 bytes per second up to 3.1.7, and in 1e9 from 3.2.5 on. The size of alltoall,
+fcollect and reducescatter is one PE's block up to 3.0.6, the total in 3.1.7, the block again in the
+device programs of 3.2.5, and the total from 3.3.9 on.
 
-Tables do not mention the network: the output of NVSHMEM_DEBUG=INFO shows which transport and provider are used.
+A title names the job: point-to-point ones are the program's name and the direction
+(`shmem_put_bw_uni`), device collectives have names of their own (`alltoall_device` of
+`alltoall_latency`, `device_reduction`).
+
+Tables do not mention the network: the output of NVSHMEM_DEBUG=INFO shows which transport and
+provider are used.
 """
 
 import math

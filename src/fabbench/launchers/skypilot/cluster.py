@@ -300,7 +300,7 @@ class SkyCluster:
                 return
 
     def _down(self) -> None:
-        """Cancel the API server's requests for the cluster, such as its launch, then tear it down."""
+        """Cancel the API server's requests for the cluster, such as its launch; tear it down."""
         name = self.options.name
         with sky_request(f"The cluster {name} could not be torn down") as sky:
             requests = sky.api_status(cluster_name=name)

@@ -180,7 +180,7 @@ class SlurmNode:
 
     @property
     def entry(self) -> Instance | None:
-        """The catalog's entry for its type, which ParallelCluster and HyperPod list among the features."""
+        """The catalog's entry for its type, if ParallelCluster or HyperPod list it as a feature."""
         return next((entry for feature in self.features if (entry := instance(feature))), None)
 
     @property

@@ -62,7 +62,7 @@ _LABEL = re.compile(r" *(\d+): ?(.*)")
 def with_settings(
     inherited: Sequence[str], argv: tuple[str, ...], data: bytes
 ) -> tuple[tuple[str, ...], bytes]:
-    """Return a command and its input, so that it inherits variables whose values no command line has."""
+    """Return a command and its input that inherit variables; no command line has their values."""
     if not inherited:
         return argv, data
     settings = exports(inherited).encode("utf-8", "surrogateescape")

@@ -122,7 +122,7 @@ def run(program: str, options: Arguments, out: Writer) -> int:
 
 
 def nodes(details: list[list[str]]) -> tuple[list[str], str]:
-    """Return each rank's node as NCCL counts them, a rack being one, and how GPUs of a node are reached."""
+    """Return each rank's node as NCCL counts them, a rack being one, and how its GPUs connect."""
     rack = setting("RACK") and os.environ.get("NCCL_MNNVL_ENABLE") != "0"
     return [(details[0] if rack else rank)[3] for rank in details], "MNNVL" if rack else "CUMEM"
 

@@ -1,4 +1,4 @@
-"""Which network NCCL would use, by the environment that this rank really has, and what it would say.
+"""Which network NCCL would use, by this rank's real environment, and what it would say.
 
 The texts lie in recordings/: see its README.md.
 """
@@ -35,7 +35,8 @@ class Choice:
 def choose(interfaces: list[tuple[str, str]]) -> Choice:
     """Do as NCCL 2.28 does, with aws-ofi-nccl where NCCL_NET, NCCL_NET_PLUGIN or FI_PROVIDER speak of it.
 
-    A network that is named is used, or the run fails. One that is not is looked for: plugin, IB, sockets.
+    A network that is named is used, or the run fails. One that is not is looked for: plugin, IB,
+    sockets.
     """
     wanted = os.environ.get("NCCL_NET", "")
     if not interfaces:
@@ -89,7 +90,7 @@ def nics() -> list[str]:
 
 
 def interfaces() -> list[tuple[str, str]]:
-    """Return the interfaces that NCCL's sockets would use, with their addresses, by NCCL_SOCKET_IFNAME."""
+    """Return the interfaces of NCCL's sockets, with addresses, by NCCL_SOCKET_IFNAME."""
     pattern = os.environ.get("NCCL_SOCKET_IFNAME", "")
     words = pattern.lstrip("^=").split(",")
     found = []

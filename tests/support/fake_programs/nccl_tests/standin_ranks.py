@@ -47,7 +47,9 @@ class Place:
             return os.environ["PMIX_NAMESPACE"]
         if "PMI_FD" in os.environ:
             return _kvs_name(int(os.environ["PMI_FD"]))
-        return f"{os.environ.get('SLURM_JOB_ID') or os.getppid()}.{os.environ.get('SLURM_STEP_ID', '')}"
+        job = os.environ.get("SLURM_JOB_ID") or os.getppid()
+        step = os.environ.get("SLURM_STEP_ID", "")
+        return f"{job}.{step}"
 
 
 def _kvs_name(wire: int) -> str:

@@ -1,4 +1,4 @@
-"""The benchmark's command line, its speed, and the rows that come of it, as nccl-tests 2.19 prints them."""
+"""The benchmark's command line, its speed, and its rows, as nccl-tests 2.19 prints them."""
 
 import math
 import os

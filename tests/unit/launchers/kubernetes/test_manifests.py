@@ -270,7 +270,7 @@ def test_a_script_that_fits_no_argument_is_refused() -> None:
 
 
 def expanded(text: str, known: dict[str, str]) -> str:
-    """Expand as Kubernetes does (k8s.io/kubernetes third_party/forked/golang/expansion/expand.go)."""
+    """Expand as Kubernetes does (third_party/forked/golang/expansion/expand.go)."""
     done, index = "", 0
     while index < len(text):
         if text[index] != "$" or index + 1 == len(text):

@@ -52,7 +52,8 @@ class MpiJobLauncher(KubernetesLauncher):
             raise MachineError(
                 f"The cluster of {api.context} has no MPIJobs (mpijobs.kubeflow.org, v2beta1).",
                 hint="Install the Kubeflow MPI Operator, 0.5 or later: kubectl apply "
-                f"--server-side -f {_INSTALL}. Or use --on kubernetes, which needs nothing installed.",
+                f"--server-side -f {_INSTALL}. Or use --on kubernetes, which needs nothing "
+                "installed.",
             )
         require_claims(api, options)
 
