@@ -203,9 +203,6 @@ def compare(
     )
     _refuse(summaries, allowed)
     require_metric(metric, readings, placement)
-    untrusted = [
-        log for column in columns for log in column.logs if is_hidden(log, unusable | partial)
-    ]
     level = _level(columns)
     counting = [
         rows
@@ -218,11 +215,30 @@ def compare(
         placement=placement if any(placement in reading.placements for reading in readings) else "",
         columns=summaries,
         sections=sections_of(pairs, metric, allowed, unusable, partial, level=level),
-        status=worst(*(log.status if only_ok else Exit.UNTRUSTED for log in untrusted)),
+        status=_status(columns, unusable | partial, only_ok=only_ok),
         inputs=tuple(zip(columns, counting, strict=True)),
         allowed=allowed,
         level=level,
     )
+
+
+def _status(columns: Sequence[Column], unusable: Collection[Outcome], *, only_ok: bool) -> Exit:
+    """Return the exit status for what was measured.
+
+    A baseline may be truncated; in question is a column before it, or a single one.
+    """
+    in_question = columns[:-1] or columns
+    statuses: list[Exit] = []
+    for column in columns:
+        doubtful = set(unusable)
+        if column in in_question:
+            doubtful.add(Outcome.TRUNCATED)
+        bad = [log for log in column.logs if is_hidden(log, doubtful)]
+        statuses += (log.status if only_ok else Exit.UNTRUSTED for log in bad)
+        empty = not any(log.points for log in column.logs)
+        if column in in_question and empty and not bad:
+            statuses.append(Exit.UNTRUSTED)
+    return worst(*statuses)
 
 
 def _level(columns: Sequence[Column]) -> float:

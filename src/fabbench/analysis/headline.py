@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSection, Plateau
 from fabbench.analysis.statistics import Difference, RowTest
+from fabbench.model.log import Outcome
 from fabbench.model.units import format_bounds, format_change, format_size, scale
 
 _MAX_QUOTED = 3  # columns besides the base that are quoted
@@ -209,15 +210,16 @@ def _figure(
     figure = row.figures[column]
     if not section.shown[column]:
         return f"{label} {section.outcomes[column]}"
+    outcome = section.outcomes[column]
+    doubt = "" if outcome is Outcome.OK else f" ({outcome})"
     if figure is None:
-        return f"{label} -"
+        return f"{label} -{doubt}"
     took = row.times[column] if row.times else None
     if took is not None and section.scale.text(figure.value) == "0":
         time = scale("s", took.value).quantity(took.value)
-        return f"{label} {time}"
-    cut = f" ({section.outcomes[column]})" if section.partial[column] else ""
+        return f"{label} {time}{doubt}"
     value = section.scale.quantity(figure.value)
-    return f"{label} {value}{cut}"
+    return f"{label} {value}{doubt}"
 
 
 def _times(row: ComparisonRow, column: int, *, mark: bool) -> str:

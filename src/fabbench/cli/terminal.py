@@ -353,7 +353,10 @@ def write_page(
     sizes: range | None = None,
     compared: "Sequence[RunPage]" = (),
 ) -> Exit:
-    """Write comparisons and then runs as a page to standard output; return the exit status."""
+    """Write comparisons and then runs as a page to standard output.
+
+    Return the exit status: that of `compare` for each comparison.
+    """
     from fabbench.report.page import page_of, run_section
     from fabbench.runs.report_pages import stored_sections
 
@@ -365,7 +368,7 @@ def write_page(
             read()
     sections += [each.section for each in written]
     sys.stdout.writelines(page_of(sections))
-    status = Exit.FINE
+    status = worst(*(found.status for page in compared for found in page.comparisons))
     for each in written:
         measured = Exit.FINE if each.measured else Exit.UNTRUSTED
         damaged = say_damage(each.path.name, each.damage)

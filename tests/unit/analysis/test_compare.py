@@ -366,15 +366,22 @@ def test_what_was_cut_on_another_network_has_no_figures(other: Outcome) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "alone"), [(Outcome.TRUNCATED, "2"), (Outcome.UNPROVEN, "unproven")]
+    ("outcome", "alone", "status"),
+    [
+        (Outcome.TRUNCATED, "2", Exit.UNTRUSTED),
+        (Outcome.UNPROVEN, "unproven", Exit.FINE),
+    ],
 )
-def test_truncated_and_unproven_are_compared_with_a_note(outcome: Outcome, alone: str) -> None:
+def test_truncated_and_unproven_are_compared_with_a_note(
+    outcome: Outcome, alone: str, status: Exit
+) -> None:
     columns = [
         column("a", log([(8, 2e9)], outcome=outcome, reason="Because.")),
         rates("b", [(8, 1)]),
     ]
     comparison, strict = compare(columns), compare(columns, only_ok=True)
-    assert (cells(comparison), comparison.status) == (["8 B|2|1|2 x"], Exit.FINE)
+    assert (cells(comparison), comparison.status) == (["8 B|2|1|2 x"], status)
+    assert compare(columns[::-1]).status is Exit.FINE  # as a baseline
     assert f"{outcome}: Because." in notes(comparison)
     assert (cells(strict), strict.status) == ([f"8 B|{alone}|1|-"], Exit.UNTRUSTED)
 
