@@ -8,15 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fabbench.counters.snapshot import (
-    RX,
     SNAPSHOT,
-    TX,
     NicKind,
     NicTraffic,
     Snapshot,
     Traffic,
     read_snapshot,
 )
+from fabbench.counters.vocabulary import RX, TX
 
 EFA_EVENT = "DRIVER=efa\nPCI_CLASS=20000\nPCI_ID=1D0F:EFA2\nPCI_SLOT_NAME=0000:4f:00.0\n"
 HEADING = """\

@@ -4,25 +4,22 @@ The limits of balance (1.25 times the mean, a tenth of the mean) are fabbench's 
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import pstdev
 from typing import NamedTuple
 
 from fabbench.catalog.instances import rows_of
-from fabbench.counters.snapshot import (
-    KINDS,
-    LOST,
+from fabbench.counters.congestion import Port, strains
+from fabbench.counters.snapshot import KINDS, NicKind, NicTraffic, Traffic, of_fabric
+from fabbench.counters.vocabulary import (
     RETRANSMITTED,
     RX,
     RX_PACKETS,
-    SERIOUS,
     TX,
     TX_PACKETS,
-    NicKind,
-    NicTraffic,
-    Traffic,
-    of_fabric,
+    Meaning,
+    names_of,
 )
 from fabbench.model.fabrics import NO_NETWORK
 from fabbench.model.log import Finding, Severity
@@ -47,7 +44,14 @@ _FEWEST_RETRANSMITTED = 5
 WITHOUT_ROWS = frozenset({"nic-down", "nic-errors", "tcp-retransmits"})
 """Findings that hold even if nothing was measured."""
 
+_SERIOUS = names_of(Meaning.SERIOUS)
+_LOST = names_of(Meaning.LOST, Meaning.RESENT)
 _ADVICE = {row["code"]: row["advice"] for row in rows_of("counted.csv")}
+
+
+def advice(code: str) -> str:
+    """Return what to do about what NICs counted."""
+    return _ADVICE[code]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +113,7 @@ def findings(
         _one("nic-excess", _excesses(requested, most) if across and most is not None else ()),
         _one("nic-imbalance-tx", _imbalances(requested, _SENT)),
         _one("nic-imbalance-rx", _imbalances(requested, _RECEIVED)),
+        *_congested(hosts if over_interfaces else requested, {kind, NicKind.TCP}),
         _errors(requested),
         _one("tcp-retransmits", _retransmitted(hosts) if over_interfaces else ()),
     )
@@ -133,7 +138,7 @@ def _one(
         severity=severity,
         meaning=f"{first.host}: {first.sentence}{others}.",
         line=first.line[:LONGEST_QUOTE],
-        advice=_ADVICE[code],
+        advice=advice(code),
     )
 
 
@@ -293,6 +298,33 @@ def _standing_out(counts: Mapping[str, int], mean: float) -> list[str]:
     return min(high, low, key=len)
 
 
+# ---------------------------------------------------------------- congestion
+
+
+def _congested(
+    hosts: Mapping[str, Traffic], kinds: Collection[NicKind | None]
+) -> Iterator[Finding | None]:
+    """Yield a finding for each sign of congestion that is above its limit, or stands out."""
+    ports: list[Port] = []
+    for host, traffic in hosts.items():
+        wanted = [nic for nic in traffic.nics if nic.kind in kinds]
+        ports += [Port(host, nic.name, nic.counters, traffic.seconds) for nic in wanted]
+    of_code: dict[str, dict[str, list[str]]] = {}
+    for strain in strains(ports):
+        if strain.is_heavy:
+            of_hosts = of_code.setdefault(strain.sign.code, {})
+            of_hosts.setdefault(strain.port.host, []).append(strain.sentence)
+    for code, of_hosts in of_code.items():
+        shown = [_Shown(host, _worst(of_hosts[host])) for host in of_hosts]
+        yield _one(code, shown)
+
+
+def _worst(sentences: Sequence[str]) -> str:
+    """Return the first sentence, and how many of its other NICs show the same."""
+    first, *rest = sentences
+    return f"{first}; {len(rest)} more of its NICs" if rest else first
+
+
 # ---------------------------------------------------------------- errors
 
 
@@ -312,7 +344,7 @@ def _errors(requested: Mapping[str, Traffic]) -> Finding | None:
     return _one("nic-errors", shown, severity)
 
 
-_ERRORS = SERIOUS | LOST
+_ERRORS = _SERIOUS | _LOST
 
 
 def _grown(nic: NicTraffic) -> dict[str, int]:
@@ -328,9 +360,9 @@ def _increases(errors: Mapping[str, int]) -> str:
 
 
 def _is_heavy(nic: NicTraffic) -> bool:
-    if any(nic.counters.get(name) for name in SERIOUS):
+    if any(nic.counters.get(name) for name in _SERIOUS):
         return True
-    return _growth(nic, LOST) > _MANY * _growth(nic, (TX_PACKETS, RX_PACKETS))
+    return _growth(nic, _LOST) > _MANY * _growth(nic, (TX_PACKETS, RX_PACKETS))
 
 
 def _growth(nic: NicTraffic, names: Iterable[str]) -> int:

@@ -9,20 +9,23 @@ packets only.
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from statistics import fmean
 
-from fabbench.catalog.instances import records, rows_of
+from fabbench.counters.vocabulary import (
+    RETRANSMITTED,
+    RX,
+    TX,
+    TX_PACKETS,
+    named,
+    net_columns,
+    port_files,
+    resolved,
+)
 from fabbench.model.patterns import lazy
 from fabbench.model.units import RATE_UNITS
-
-TX = "tx_bytes"
-RX = "rx_bytes"
-TX_PACKETS = "tx_packets"
-RX_PACKETS = "rx_packets"
-RETRANSMITTED = "retrans_segs"
 
 
 class NicKind(StrEnum):
@@ -73,34 +76,9 @@ class Snapshot:
     """Sentences: what in the text could not be understood."""
 
 
-class _Growth(StrEnum):
-    """What it means that a counter grows, other than traffic."""
-
-    SERIOUS = "serious"
-    LOST = "lost"
-    """Packets that were lost: a few of many are usual."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Counted:
-    """A counter of the kernel, as counters.csv documents it."""
-
-    file: str
-    name: str = ""
-    octets: int = 1
-    growth: _Growth | None = None
-
-
-_COUNTED = tuple(records(_Counted, rows_of("counters.csv", "fabbench.counters")))
-_PORT_COUNTERS = {each.file: each for each in _COUNTED if "counters/" in each.file}
-"""File below /sys/class/infiniband/DEVICE/ports/PORT → its counter. If a port has two files of one
-counter, the first is used: some RoCE drivers have both."""
-_COLUMNS = [each.name for each in _COUNTED if each.file.startswith("net/dev/")]
-SERIOUS = frozenset(each.name for each in _COUNTED if each.growth is _Growth.SERIOUS)
-LOST = frozenset(each.name for each in _COUNTED if each.growth is _Growth.LOST)
-
-_PORT_FILES = [f'"$port/{name}"' for name in ("rate", "state", "link_layer", *_PORT_COUNTERS)]
+_PORT_FILES = [f'"$port/{name}"' for name in ("rate", "state", "link_layer", *port_files())]
 _FILES_OF_PORT = " \\\n            ".join(textwrap.wrap(" ".join(_PORT_FILES), 88))
+_COUNTER_FOLDERS = frozenset({"counters", "hw_counters", "ethtool"})
 
 SNAPSHOT = f"""\
 fabbench_counters() (
@@ -109,16 +87,23 @@ fabbench_counters() (
     for port in sys/class/infiniband/*/ports/*; do
         set -- "$@" "${{port%/ports/*}}/device/uevent" \\
             {_FILES_OF_PORT}
+        for interface in "${{port%/ports/*}}"/device/net/*; do
+            ethtool -S "${{interface##*/}}" 2>/dev/null |
+                LC_ALL=C sed -n "s|^ *\\([a-z0-9_]*pause[a-z0-9_]*\\): |$port/ethtool/\\1:|p
+                    s|^ *\\([a-z0-9_]*p[fr][ci][a-z0-9_]*\\): |$port/ethtool/\\1:|p
+                    s|^ *\\([a-z0-9_]*discards*[a-z0-9_]*\\): |$port/ethtool/\\1:|p" || :
+        done
     done
-    LC_ALL=C grep -sH "" "$@" proc/net/dev proc/net/snmp sys/class/net/*/device/uevent \\
-        sys/class/net/*/operstate sys/class/net/*/speed proc/uptime 2>/dev/null || :
+    LC_ALL=C grep -sH "" "$@" proc/net/dev proc/net/snmp proc/net/netstat \\
+        sys/class/net/*/device/uevent sys/class/net/*/operstate sys/class/net/*/speed proc/uptime 2>/dev/null || :
 )
 """
 """A function for any POSIX shell.
 
 ``fabbench_counters [ROOT]`` prints ``FILE:TEXT`` for each line of files.
 
-It starts one process. Files that are missing or fail to be read (EOPNOTSUPP, EINVAL) are left out.
+It starts one process, and for each interface of an RDMA device another, if there is `ethtool`: what
+the network paused (PFC) is nowhere else. Files that are missing or fail to be read (EOPNOTSUPP, EINVAL) are left out.
 Ports are read one after another: EFA's driver queries the device for all counters of a port at once
 and caches them for 10 ms. Interfaces are read from /proc/net/dev, which belongs to the reader's own
 network namespace, while /sys may belong to another. ROOT is the directory that holds `sys` and
@@ -127,14 +112,16 @@ network namespace, while /sys may belong to another. ROOT is the directory that 
 
 
 _FILE = lazy(
-    r"sys/class/(infiniband/[^/:]+(?:/ports/[0-9]{1,9})?|net/[^/:]+)/([a-z_]+(?:/[a-z_]\w*)?):(.*)",
+    r"sys/class/(infiniband/[^/:]+(?:/ports/[0-9]{1,9})?|net/[^/:]+)/([a-z_]+(?:/[A-Za-z_]\w*)?):(.*)",
     re.ASCII,
 )
 _STATISTICS = lazy(r"proc/net/dev:\s*([^\s:|]+):((?:\s*\b[0-9]{1,19}\b){16})\s*", re.ASCII)
 _SEGMENTS = lazy(
     r"proc/net/snmp:(?:Tcp:(?: -?\d{1,19}){10} (\d{1,19}) (\d{1,19})(?: .*)?|.*)", re.ASCII
 )
-_HEADING = lazy(r"(?:proc/net/dev:.*\|.*\|.*)?")
+_IP_EXT = lazy(r"proc/net/netstat:IpExt:((?: -?\w{1,40}){1,100})", re.ASCII)
+"""Names, and below them numbers."""
+_HEADING = lazy(r"(?:proc/net/(?:dev:.*\|.*\||netstat:).*)?")
 _UPTIME = lazy(r"proc/uptime:([0-9]{1,12}(?:\.[0-9]{1,9})?)(?:\s.*)?", re.ASCII)
 _NUMBER = lazy(r"[0-9]{1,19}", re.ASCII)
 _RATE = lazy(r"([0-9]{1,6}(?:\.[0-9]{1,3})?) Gb/sec\b.*", re.ASCII)
@@ -167,19 +154,33 @@ class _SnapshotLines:
         self.statistics: dict[str, dict[str, int]] = {}
         """Interface → its counters."""
         self.segments: dict[str, int] = {}
+        self.ip_rows: list[list[str]] = []
 
     def take(self, text: str) -> None:
         """Read one line, without its newline."""
-        if match := _FILE.fullmatch(text):
-            self._add_file(*match.groups())
-        elif match := _STATISTICS.fullmatch(text):
-            self._add_interface(*match.groups())
-        elif match := _UPTIME.fullmatch(text):
-            self.uptimes.append(float(match[1]))
-        elif match := _SEGMENTS.fullmatch(text):
-            self._add_segments(*match.groups())
-        elif not _HEADING.fullmatch(text):
-            self.unread.append(f"Not understood: {text}")
+        adds: Mapping[re.Pattern[str], Callable[..., None]] = {
+            _FILE: self._add_file,
+            _STATISTICS: self._add_interface,
+            _UPTIME: self._add_uptime,
+            _SEGMENTS: self._add_segments,
+            _IP_EXT: self._add_ip_row,
+            _HEADING: self._skip,
+        }
+        for pattern, add in adds.items():
+            match = pattern.fullmatch(text)
+            if match is not None:
+                add(*match.groups())
+                return
+        self.unread.append(f"Not understood: {text}")
+
+    def _skip(self) -> None:
+        """Leave out a line of headings."""
+
+    def _add_uptime(self, seconds: str) -> None:
+        self.uptimes.append(float(seconds))
+
+    def _add_ip_row(self, cells: str) -> None:
+        self.ip_rows.append(cells.split())
 
     def _add_file(self, folder: str, name: str, text: str) -> None:
         texts = self.folders.setdefault(folder, {})
@@ -188,7 +189,7 @@ class _SnapshotLines:
 
     def _add_interface(self, name: str, cells: str) -> None:
         counts = map(int, cells.split())
-        columns = zip(_COLUMNS, counts, strict=True)
+        columns = zip(net_columns(), counts, strict=True)
         self.statistics[name] = {column: count for column, count in columns if column}
 
     def _add_segments(self, sent: str | None, retransmitted: str | None) -> None:
@@ -202,11 +203,24 @@ class _SnapshotLines:
             self.unread.append("The snapshot breaks off.")
         nics = [*self._ports(), *self._interfaces()]
         if self.segments:
-            nics.append(Nic(name="TCP", kind=NicKind.TCP, counters=self.segments))
+            counters = {**self._ip_packets(), **self.segments}
+            nics.append(Nic(name="TCP", kind=NicKind.TCP, counters=counters))
         first = self.unread[:20]
         unread = tuple(sentence[:200] for sentence in first)
         time = fmean(self.uptimes) if self.uptimes else None
         return Snapshot(time=time, nics=tuple(nics), unread=unread)
+
+    def _ip_packets(self) -> dict[str, int]:
+        """Return what IP counted of packets, and of those that a switch marked."""
+        if len(self.ip_rows) != 2:
+            return {}
+        names, numbers = self.ip_rows
+        counts = {
+            name: int(number)
+            for name, number in zip(names, numbers, strict=False)
+            if _NUMBER.fullmatch(number)
+        }
+        return resolved(counts)
 
     def _ports(self) -> Iterator[Nic]:
         for folder, texts in self.folders.items():
@@ -236,18 +250,18 @@ class _SnapshotLines:
         return _KIND_OF_LAYER.get(texts.get("link_layer", _NO_LAYER))
 
     def _port_counters(self, name: str, texts: Mapping[str, str]) -> dict[str, int]:
-        counters: dict[str, int] = {}
-        for file, counted in _PORT_COUNTERS.items():
-            text = texts.get(file)
-            if text is None or counted.name in counters:
+        counted: dict[str, int] = {}
+        for file, text in texts.items():
+            folder, _, counter = file.rpartition("/")
+            if folder not in _COUNTER_FOLDERS:
                 continue
             if not _NUMBER.fullmatch(text):
                 self.unread.append(f"{name}: {file} is not a counter: {text}")
-            elif counted.octets > 1 and int(text) == _SATURATED:
+            elif int(text) == _SATURATED and _is_in_words(counter):
                 self.unread.append(f"{name}: {file} is a 32-bit counter at its maximum.")
             else:
-                counters[counted.name] = int(text) * counted.octets
-        return counters
+                counted[counter] = int(text)
+        return resolved(counted)
 
     def _interfaces(self) -> Iterator[Nic]:
         for name, counters in self.statistics.items():
@@ -262,6 +276,12 @@ class _SnapshotLines:
                 device="device/uevent" in texts,
                 up={"up": True, "down": False}.get(texts.get("operstate", "")),
             )
+
+
+def _is_in_words(counter: str) -> bool:
+    """Return whether a counter is in units of 4 octets: old devices count with 32 bits."""
+    known = named(counter)
+    return known is not None and known.octets > 1
 
 
 def _link_rate(text: str) -> float | None:

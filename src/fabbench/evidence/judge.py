@@ -161,11 +161,18 @@ def _counters(record: Record) -> str:
     if record.benchmark is not None:
         return ""
     codes = {each.code for each in record.findings}
-    if not codes or codes - {"counters", "counted-errors"}:
+    if not codes or codes - _OF_COUNTERS:
         return ""
-    if "counted-errors" in codes:
+    if codes - {"counters", "counters-unjudged"}:
         return "NIC counters"
-    return "NIC counters, and none known to count errors is above 0"
+    return "NIC counters, and none known to count errors or congestion is above 0"
+
+
+_OF_COUNTERS = frozenset({
+    "counters", "counted-errors", "counters-unjudged",
+    "nic-paused", "nic-pausing", "nic-marked", "nic-slowed", "nic-waited",
+})  # fmt: skip
+"""What pasted counters show."""
 
 
 def _timeout(record: Record, ending: Ending | None) -> str:

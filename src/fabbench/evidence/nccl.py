@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from fabbench.catalog.paths import Way, beginnings, ways
 from fabbench.catalog.warnings import error_follows
+from fabbench.counters.pasted import PastedCounters, is_counted
 from fabbench.evidence.hangs import Hangs, is_sign
 from fabbench.evidence.known_errors import (
     NOT_THE_NETWORK,
@@ -139,6 +140,7 @@ class Evidence:
     """Whether ranks had channels for NVLS: one or both values."""
     known_errors: dict[str, Finding] = field(default_factory=dict)
     hangs: Hangs = field(default_factory=Hangs)
+    counted: PastedCounters = field(default_factory=PastedCounters)
     failed: str = ""
     """What ended NCCL: the warning above the first call that returned an error, or that call."""
     doomed: dict[str, str] = field(default_factory=dict)
@@ -155,7 +157,8 @@ class Evidence:
         errors = set(self.known_errors)
         if not alone:
             errors.discard("counters")
-        return self.debugging or bool(self.facts or errors) or self.hangs.is_shown()
+        shown = bool(self.facts or errors or self.counted.is_shown())
+        return self.debugging or shown or self.hangs.is_shown()
 
     def feed(
         self, message: str, origin: str = "", *, warning: bool = False, place: str = ""
@@ -205,6 +208,8 @@ class Evidence:
         if not self.requested and "FI_PROVIDER" in text and _REQUESTED.search(text):
             self.requested = text
         self.hangs.feed(text)
+        if is_counted(text):
+            self.counted.feed(text)
         self.debugging = self.debugging or self.hangs.report
         for error in matching_errors(text):
             self.known_errors.setdefault(error.code, error.finding(text))
@@ -365,12 +370,9 @@ class Evidence:
 
 def is_significant(text: str) -> bool:
     """Return whether a line that no benchmark knows shows an error, a status or a request."""
-    return (
-        "FI_PROVIDER" in text
-        or is_sign(text)
-        or exit_status(text) is not None
-        or any(matching_errors(text))
-    )
+    if "FI_PROVIDER" in text or is_counted(text) or is_sign(text):
+        return True
+    return exit_status(text) is not None or any(matching_errors(text))
 
 
 def _process(origin: str) -> str:

@@ -5,14 +5,19 @@ In order of weight: `via NET/…` on a channel, `Using network …`, `Selected p
 fails.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from fabbench.catalog.paths import PathFact, carrier, path_values
+from fabbench.counters.congestion import Strain
+from fabbench.counters.findings import advice
+from fabbench.counters.pasted import PastedCounters
 from fabbench.evidence.known_errors import PLUGIN_FAILED, finding, matching_errors
 from fabbench.evidence.nccl import Evidence
 from fabbench.model.fabrics import INTRA_HOST, natural_order
 from fabbench.model.log import Facts, Finding, Severity
+from fabbench.model.messages import counted as counted_noun
 from fabbench.model.messages import listed, merged, quoted
 from fabbench.model.patterns import lazy
 
@@ -348,8 +353,34 @@ def transport_findings(evidence: Evidence, hosts: int = 0) -> Iterator[Finding]:
         # Sockets never have GPUDirect RDMA: the line is about a network that was not used.
         if code != "gdr-disabled" or not carriers.isdisjoint({"efa", *VERBS}):
             yield error
+    yield from _counted(evidence.counted)
     for text, times in merged(_unknown_warnings(evidence))[:5]:
         yield finding("nccl-warning", text, times=times)
+
+
+def _counted(counted: PastedCounters) -> Iterator[Finding]:
+    """Yield what pasted counters of NICs show, and the names of those that nothing is known of."""
+    if counted.error:
+        yield finding("counted-errors", counted.error)
+    yield from map(_congestion, counted.strains())
+    if counted.unjudged:
+        count = counted_noun(len(counted.unjudged), "counter")
+        names = listed([*counted.unjudged], _SHOWN_NAMES)
+        yield finding("counters-unjudged", count=count, names=names)
+
+
+_SHOWN_NAMES = 8
+
+
+def _congestion(strain: Strain) -> Finding:
+    code = strain.sign.code
+    sentence = re.sub("^the ", "The ", strain.sentence)
+    return replace(
+        finding(code),
+        severity=Severity.WARNING if strain.is_heavy else Severity.NOTE,
+        meaning=f"{sentence}.",
+        advice=advice(code),
+    )
 
 
 def _carriers(evidence: Evidence) -> set[str]:

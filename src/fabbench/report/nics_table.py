@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from fabbench.counters.findings import amount, balance, rate
-from fabbench.counters.snapshot import RX, TX, NicTraffic, Traffic
+from fabbench.counters.snapshot import NicTraffic, Traffic
+from fabbench.counters.vocabulary import RX, TX
 from fabbench.model.units import RATE_UNITS, Scale, format_decimal, scale
 from fabbench.report.table import Table, cut, grid_pieces
 

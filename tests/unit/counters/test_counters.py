@@ -17,8 +17,6 @@ from hypothesis import strategies as st
 from fabbench.counters.execution_counters import ExecutionCounters, Pair, with_counter_findings
 from fabbench.counters.findings import FLOOR, Asked, balance, findings
 from fabbench.counters.snapshot import (
-    RX,
-    TX,
     Nic,
     NicKind,
     NicTraffic,
@@ -28,6 +26,7 @@ from fabbench.counters.snapshot import (
     of_fabric,
     read_snapshot,
 )
+from fabbench.counters.vocabulary import RX, TX
 from fabbench.evidence.judge import with_counters
 from fabbench.model.errors import MachineError
 from fabbench.model.log import Finding, Log, Outcome, Point, Proof, Severity

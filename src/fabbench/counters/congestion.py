@@ -1,0 +1,161 @@
+"""Congestion: what NICs counted of it, as ratios, against limits and against the other NICs.
+
+The table is congestion.csv. A switch that is full marks packets (ECN), the receiver tells the
+sender (CNP), which slows down; or it stops the sender (PFC), and data wait. Congestion is no error
+by itself: where many send to one, there is some.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import median
+from typing import NamedTuple
+
+from fabbench.catalog.instances import rows_of
+from fabbench.counters.vocabulary import most
+from fabbench.model.units import format_decimal, scale
+
+SECONDS = "seconds"
+_OUTSTANDING = 5
+"""How many times the median of the others stands out."""
+_FEWEST_OTHERS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sign:
+    """A row of congestion.csv."""
+
+    code: str
+    counter: str
+    of: str
+    times: float
+    limit: float
+    least: float
+    words: str
+    alone: str
+
+
+class Port(NamedTuple):
+    """What one NIC counted."""
+
+    host: str
+    nic: str
+    counters: Mapping[str, int]
+    seconds: float | None = None
+    """How long it took; None: not known."""
+
+
+class Strain(NamedTuple):
+    """What one NIC shows of one sign."""
+
+    sign: Sign
+    port: Port
+    ratio: float | None
+    """None: what it is compared with is not known."""
+    sentence: str
+    is_heavy: bool
+    """Whether it is above the limit, or far above the other NICs."""
+
+
+@cache
+def signs() -> Sequence[Sign]:
+    """Return the rows of congestion.csv."""
+    return [_sign(row) for row in rows_of("congestion.csv", "fabbench.counters")]
+
+
+def _sign(row: Mapping[str, str]) -> Sign:
+    return Sign(
+        code=row["code"],
+        counter=row["counter"],
+        of=row["of"],
+        times=float(row["times"]),
+        limit=float(row["limit"] or math.inf),
+        least=float(row["least"]),
+        words=row["words"],
+        alone=row["alone"],
+    )
+
+
+def strains(ports: Sequence[Port]) -> Iterator[Strain]:
+    """Yield what each NIC shows of congestion, one sign of each code, the heaviest first."""
+    for code in dict.fromkeys(sign.code for sign in signs()):
+        found: list[Strain] = []
+        for port in ports:
+            sign = _shown(port, code)
+            if sign is not None:
+                found.append(_strain(port, sign, ports))
+        yield from sorted(found, key=lambda strain: strain.ratio or 0, reverse=True)
+
+
+def _shown(port: Port, code: str) -> Sign | None:
+    """Return the first sign of a code that a NIC shows: one that can be compared, if any can."""
+    of_code = (sign for sign in signs() if sign.code == code)
+    grown = [sign for sign in of_code if _count(port, sign)]
+    comparable = [sign for sign in grown if _whole(port, sign)]
+    alone = [sign for sign in grown if sign.alone]
+    return next(iter([*comparable, *alone]), None)
+
+
+def _count(port: Port, sign: Sign) -> int:
+    return most(port.counters, sign.counter)
+
+
+def _whole(port: Port, sign: Sign) -> float:
+    """Return what a counter is compared with; 0: not known."""
+    if sign.of == SECONDS:
+        return port.seconds or 0
+    return port.counters.get(sign.of, 0)
+
+
+def _ratio(port: Port, sign: Sign) -> float | None:
+    whole = _whole(port, sign)
+    return sign.times * _count(port, sign) / whole if whole else None
+
+
+def _strain(port: Port, sign: Sign, ports: Sequence[Port]) -> Strain:
+    ratio = _ratio(port, sign)
+    if ratio is None:
+        alone = _words(sign.alone, port, sign, 0)
+        return Strain(sign, port, None, alone, is_heavy=False)
+    sentence = _words(sign.words, port, sign, ratio)
+    others = _ratios([other for other in ports if other is not port], sign)
+    stands_out = ratio >= sign.least and _stands_out(ratio, others)
+    if stands_out:
+        usual = _number(median(others))
+        count = len(others)
+        sentence += f"; the median of the other {count} NICs is {usual}"
+    return Strain(sign, port, ratio, sentence, is_heavy=stands_out or ratio >= sign.limit)
+
+
+def _ratios(ports: Sequence[Port], sign: Sign) -> list[float]:
+    """Return the ratios of the NICs for which they are known."""
+    known = (_ratio(port, sign) for port in ports)
+    return [ratio for ratio in known if ratio is not None]
+
+
+def _stands_out(ratio: float, others: Sequence[float]) -> bool:
+    return len(others) >= _FEWEST_OTHERS and ratio > _OUTSTANDING * median(others)
+
+
+def _words(text: str, port: Port, sign: Sign, ratio: float) -> str:
+    count = _count(port, sign)
+    said = f"{count:,}"
+    if sign.counter.endswith("_us"):
+        said = _time(count / 1e6)
+    period = _time(port.seconds or 0)
+    shown = _number(ratio)
+    return text.format(nic=port.nic, count=said, ratio=shown, period=period)
+
+
+def _number(ratio: float) -> str:
+    if ratio >= 100:
+        return format(ratio, ",.0f")
+    return format_decimal(ratio, 2 if ratio >= 0.1 else 4)
+
+
+def _time(seconds: float) -> str:
+    if seconds < 1:
+        return scale("s", seconds).quantity(seconds)
+    whole = round(seconds)
+    return f"{whole} s"

@@ -1,0 +1,147 @@
+"""Counters of NICs in text: of /sys, `rdma statistic`, `ethtool -S`, perfquery and node_exporter.
+
+They count since a driver was loaded: nothing tells of when they are.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from fabbench.counters.congestion import Port, Strain, strains
+from fabbench.counters.vocabulary import Meaning, named, resolved
+from fabbench.model.patterns import lazy
+
+_MOST = 4096
+"""Counters that are kept."""
+_ERRORS = {Meaning.LOST, Meaning.RESENT, Meaning.SERIOUS}
+_CONGESTION = {Meaning.PAUSED, Meaning.MARKED, Meaning.SLOWED, Meaning.WAITED}
+_VALUE = r"(\d{1,19})"
+_PATH = lazy(
+    rf"(?:.*infiniband/)?([\w.-]+)/ports/(\d+)/(?:hw_)?counters/(\w+)[:=\s]+{_VALUE}\s*", re.ASCII
+)
+_RDMA = lazy(r"(?:.* )?link ([\w.-]+/\d+) (\w+ \d+.*)", re.ASCII)
+_RDMA_PAIR = lazy(rf"(\w+) {_VALUE}(?!\S)", re.ASCII)
+_EXPORTED = lazy(
+    r'.*\bnode_(?:infiniband|amazonefa|ethtool)_(\w+)\{(?:[^}]*\bdevice="([\w.-]+)")?[^}]*\} '
+    r"([\d.]{1,20}(?:e\+\d{1,2})?)\s*",
+    re.ASCII,
+)
+_PAIR = lazy(rf"\s*\"?([A-Za-z]\w{{1,60}})\"?([\s:=.]{{1,80}}){_VALUE},?\s*", re.ASCII)
+_HEADING = lazy(
+    r".*(?:\bethtool -S ([\w.-]+)|# Port (?:extended )?counters: (Lid \d+ port \d+)"
+    r'|"ifname": "([\w.-]+)"|NIC statistics:).*',
+    re.ASCII,
+)
+
+
+_WORDS = ("ethtool -S ", "NIC statistics:", "# Port ", '"ifname"', "node_", "counters/")
+"""One of these is in each line with counters of which not all begins with a name."""
+
+
+class _Count(NamedTuple):
+    nic: str
+    name: str
+    value: int
+    is_certain: bool = True
+    """Whether it is a counter, known or not."""
+
+
+def is_counted(text: str) -> bool:
+    """Return whether a line may have counters, or names the NIC of those below."""
+    if any(word in text for word in _WORDS):
+        return True
+    if "link " in text and _RDMA.fullmatch(text):
+        return True
+    ends_in_number = text.rstrip(" ,")[-1:].isdigit()
+    return ends_in_number and _PAIR.fullmatch(text) is not None
+
+
+def _of_path(text: str) -> Iterator[_Count]:
+    match = _PATH.fullmatch(text)
+    if match is not None:
+        device, port, name, value = match.groups()
+        nic = device if port == "1" else f"{device}:{port}"
+        yield _Count(nic, name, int(value))
+
+
+def _of_rdma(text: str) -> Iterator[_Count]:
+    match = _RDMA.fullmatch(text)
+    if match is not None:
+        nic, pairs = match.groups()
+        for name, value in _RDMA_PAIR.findall(pairs):
+            yield _Count(nic.removesuffix("/1"), name, int(value))
+
+
+def _exported(text: str) -> Iterator[_Count]:
+    match = _EXPORTED.fullmatch(text)
+    if match is not None:
+        name, device, value = match.groups()
+        count = int(float(value))
+        yield _Count(device or "", name.removesuffix("_total"), count)
+
+
+class PastedCounters:
+    """The counters that lines state, by NIC."""
+
+    def __init__(self) -> None:
+        self._nics: dict[str, dict[str, int]] = {}
+        self._nic = ""
+        self._is_open = False
+        self.unjudged: dict[str, None] = {}
+        """Names above 0 that no source is known to have."""
+        self.error = ""
+        """The first line that counts an error."""
+        self._is_congested = False
+
+    def is_shown(self) -> bool:
+        """Return whether some line counts an error or congestion."""
+        return bool(self.error) or self._is_congested
+
+    def feed(self, text: str) -> None:
+        """Read a line that no benchmark knows."""
+        heading = _HEADING.fullmatch(text)
+        if heading is not None:
+            self._nic = next(filter(None, heading.groups()), self._nic)
+            self._is_open = True
+            return
+        for form in (_of_path, _of_rdma, _exported, self._pair):
+            counts = [*form(text)]
+            if counts:
+                for count in counts:
+                    self._add(count, text)
+                return
+
+    def _pair(self, text: str) -> Iterator[_Count]:
+        """Yield the counter of a line of ethtool, perfquery or JSON."""
+        match = _PAIR.fullmatch(text)
+        if match is not None:
+            name, gap, value = match.groups()
+            is_certain = self._is_open and ("_" in name or ".." in gap)
+            yield _Count(self._nic, name, int(value), is_certain)
+
+    def _add(self, count: _Count, text: str) -> None:
+        known = named(count.name)
+        if known is None:
+            self._add_unjudged(count)
+            return
+        meaning = known.counter.meaning
+        if count.value and meaning in _ERRORS:
+            self.error = self.error or text
+        if count.value and meaning in _CONGESTION:
+            self._is_congested = True
+        nic = self._nics.setdefault(count.nic, {})
+        is_full = max(len(nic), len(self._nics)) >= _MOST
+        if not is_full:
+            nic[count.name] = count.value
+
+    def _add_unjudged(self, count: _Count) -> None:
+        if count.is_certain and count.value and len(self.unjudged) < _MOST:
+            self.unjudged[count.name] = None
+
+    def strains(self) -> list[Strain]:
+        """Return what the counters show of congestion."""
+        ports: list[Port] = []
+        for nic, counted in self._nics.items():
+            port = Port("", nic or "the NIC", resolved(counted))
+            ports.append(port)
+        return [*strains(ports)]

@@ -1,0 +1,208 @@
+"""What the counters of NICs are called, by each driver and tool, and what it means that they grow.
+
+counters.csv is the table: one row per counter, one column per source.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from functools import cache
+from typing import NamedTuple
+
+from fabbench.catalog.instances import rows_of
+
+TX = "tx_bytes"
+RX = "rx_bytes"
+TX_PACKETS = "tx_packets"
+RX_PACKETS = "rx_packets"
+RETRANSMITTED = "retrans_segs"
+
+
+class Meaning(StrEnum):
+    """What it means that a counter grows."""
+
+    BYTES = "bytes"
+    PACKETS = "packets"
+    LOST = "lost"
+    """Packets that were lost: a few of many are usual."""
+    RESENT = "resent"
+    SERIOUS = "serious"
+    """A link or a command failed."""
+    PAUSED = "paused"
+    """Priority flow control: one side told the other to stop."""
+    MARKED = "marked"
+    """A switch was congested and marked packets (ECN)."""
+    SLOWED = "slowed"
+    """The sender was told so (CNP), and sent more slowly."""
+    WAITED = "waited"
+    """Data waited for the other side's buffers."""
+    KNOWN = "known"
+    """Nothing."""
+
+
+class Cell(NamedTuple):
+    """What one source calls a counter: the parts of a sum, or a pattern."""
+
+    names: tuple[str, ...]
+    octets: int
+    """The unit."""
+
+
+class Counter(NamedTuple):
+    """A row of counters.csv."""
+
+    name: str
+    meaning: Meaning
+    cells: Mapping[str, Sequence[Cell]]
+    """Source → alternatives, of which the first that is there counts."""
+
+
+DRIVERS = ("mlx5", "bnxt_re", "ionic", "efa", "irdma", "rxe")
+"""Sources whose counters are files in `hw_counters`."""
+_NOT_NAMES = {"name", "kind", "netdev"}
+_IN_WORDS = "*4"
+_PATTERN = re.compile(r"[*#\[]")
+
+
+@cache
+def vocabulary() -> Sequence[Counter]:
+    """Return the rows of counters.csv."""
+    return [_counter(row) for row in _rows()]
+
+
+@cache
+def _rows() -> Sequence[Mapping[str, str]]:
+    return [*rows_of("counters.csv", "fabbench.counters")]
+
+
+def _counter(row: Mapping[str, str]) -> Counter:
+    cells: dict[str, Sequence[Cell]] = {}
+    for source in row.keys() - _NOT_NAMES:
+        cells[source] = [_cell(text) for text in row[source].split()]
+    # The order of the columns is that of preference.
+    ordered = {source: cells[source] for source in row if source in cells}
+    return Counter(row["name"], Meaning(row["kind"]), ordered)
+
+
+def _cell(text: str) -> Cell:
+    names = text.removesuffix(_IN_WORDS)
+    octets = 4 if text.endswith(_IN_WORDS) else 1
+    return Cell(tuple(names.split("+")), octets)
+
+
+def net_columns() -> Sequence[str]:
+    """Return our names of the 16 columns of /proc/net/dev; empty for those that are not read."""
+    names = {row["netdev"]: row["name"] for row in _rows()}
+    return [names.get(str(number), "") for number in range(1, 17)]
+
+
+def port_files() -> Sequence[str]:
+    """Return the files of a port that runs read, below its folder."""
+    files: dict[str, None] = {}
+    for counter in vocabulary():
+        if counter.meaning is not Meaning.KNOWN:
+            files |= {f"counters/{name}": None for name in _plain(counter, "sysfs")}
+            for driver in DRIVERS:
+                files |= {f"hw_counters/{name}": None for name in _plain(counter, driver)}
+    return [*files]
+
+
+def _plain(counter: Counter, source: str) -> Iterator[str]:
+    for cell in counter.cells[source]:
+        yield from (name for name in cell.names if not _PATTERN.search(name))
+
+
+class Named(NamedTuple):
+    """A counter as a source names it."""
+
+    counter: Counter
+    octets: int
+    priority: str = ""
+
+    @property
+    def key(self) -> str:
+        """Our name, with the priority."""
+        name = self.counter.name
+        return f"{name}.{self.priority}" if self.priority else name
+
+
+def named(name: str) -> Named | None:
+    """Return what a name of any source counts; None: no source is known to have it."""
+    plain = _by_name().get(name)
+    if plain is not None:
+        return plain
+    for pattern, counter in _patterns():
+        match = pattern.fullmatch(name)
+        if match is not None:
+            priority = match.groupdict().get("priority", "")
+            return Named(counter, 1, priority)
+    return None
+
+
+@cache
+def _by_name() -> Mapping[str, Named]:
+    names: dict[str, Named] = {}
+    for counter, cell in _all_cells():
+        for name in cell.names:
+            names.setdefault(name, Named(counter, cell.octets))
+    return names
+
+
+@cache
+def _patterns() -> Sequence[tuple[re.Pattern[str], Counter]]:
+    patterns: list[tuple[re.Pattern[str], Counter]] = []
+    for counter, cell in _all_cells():
+        (*_, name) = cell.names
+        if _PATTERN.search(name):
+            expression = name.replace("*", r"\w*").replace("#", "(?P<priority>[0-7])")
+            patterns.append((re.compile(expression, re.ASCII), counter))
+    return patterns
+
+
+def _all_cells() -> Iterator[tuple[Counter, Cell]]:
+    for counter in vocabulary():
+        for cells in counter.cells.values():
+            yield from ((counter, cell) for cell in cells)
+
+
+def resolved(counted: Mapping[str, int]) -> dict[str, int]:
+    """Return counters by our names, in base units, from what sources call them.
+
+    Each priority counts apart, as `paused_us.3`. What means nothing is left out.
+    """
+    counters: dict[str, int] = {}
+    for counter in vocabulary():
+        if counter.meaning is not Meaning.KNOWN:
+            count = next(_counts(counter, counted), None)
+            if count is not None:
+                counters[counter.name] = count
+    for name in counted.keys() - _by_name().keys():
+        known = named(name)
+        if known is not None and known.counter.meaning is not Meaning.KNOWN:
+            before = counters.get(known.key, 0)
+            counters[known.key] = before + counted[name]
+    return counters
+
+
+def _counts(counter: Counter, counted: Mapping[str, int]) -> Iterator[int]:
+    """Yield what each source that is there counts."""
+    for cells in counter.cells.values():
+        for cell in cells:
+            parts = [counted[name] for name in cell.names if name in counted]
+            if parts:
+                yield sum(parts) * cell.octets
+
+
+def names_of(*meanings: Meaning) -> frozenset[str]:
+    """Return our names of the counters with one of these meanings."""
+    return frozenset(each.name for each in vocabulary() if each.meaning in meanings)
+
+
+def most(counters: Mapping[str, int], name: str) -> int:
+    """Return a counter, or that of the priority for which it is the largest; 0 without any."""
+    own = (counters[key] for key in counters if _without_priority(key) == name)
+    return max(own, default=0)
+
+
+def _without_priority(key: str) -> str:
+    return key.partition(".")[0]
