@@ -609,9 +609,9 @@ def _ceiling(system: System, case: str, nodes: int, fabric: str, nics: int = 0) 
         nodes=nodes,
         gpus=system.gpus,
         nics=nics or None,
-        fabric=fabric,
+        fabric="nvlink" if fabric == "nvls" else fabric,
         is_stated=True,
-        facts={},
+        facts={"nvls": "yes" if fabric == "nvls" else "no"},
         findings=frozenset(),
     )
     return setting.ceiling(METRICS["busbw"])

@@ -117,9 +117,9 @@ class Expectation:
         if self.size:
             text += f" at {format_size(self.size)}"
         if self.ceiling and self.share:
-            of = "NIC" if self.setting.one_nic else "NICs"
             percent = format_decimal(100 * self.share, 0)
-            text += f", {percent} % of the ceiling of the {of} ({write(self.ceiling)})"
+            of = self.setting.bound
+            text += f", {percent} % of the ceiling of {of} ({write(self.ceiling)})"
         text += f". {self._published()}" if self.figures else "."
         causes = "; ".join(self.causes)
         if causes:
@@ -212,6 +212,8 @@ def _above_ceiling(it: Expectation) -> Expectation:
     setting = it.setting
     if not setting.nodes and not setting.fabric:
         return replace(it, remark=_INSIDE)
+    if setting.link:
+        return replace(it, assessment=Assessment.ABOVE, remark=_IMPOSSIBLE)
     sharp = setting.collective and setting.fabric in {"ib", "roce"}
     return replace(it, assessment=Assessment.ABOVE, remark=_SHARP if sharp else _IMPOSSIBLE)
 
@@ -312,7 +314,7 @@ def _other_bound(it: Expectation) -> str:
     """Explain what bounds a rate besides the NICs, or why busbw may exceed their rate."""
     setting = it.setting
     write = it.scale.quantity
-    nvlink = NVLINK.get(setting.system.gpu_model)
+    nvlink = None if setting.link else NVLINK.get(setting.system.gpu_model)
     if setting.fabric == "tcp" and setting.system.is_ec2:
         return "Sockets are bounded by their flows (5 to 10 Gb/s each), not by the NICs."
     if it.metric is not METRICS["busbw"] or it.ceiling is None:
@@ -378,6 +380,8 @@ def _kind(setting: Setting, metric: Metric) -> str:
     """Return what is slow, as slow.csv names it."""
     if metric.lower_is_better:
         return "time"
+    if setting.link:
+        return "link"
     if setting.fabric == "tcp":
         return "sockets"
     return "one NIC" if setting.one_nic else "rate"

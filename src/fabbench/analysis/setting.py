@@ -9,7 +9,15 @@ from dataclasses import dataclass, replace
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import ComparisonSection
 from fabbench.benchmarks import benchmark_named
-from fabbench.catalog.expectations import CEILINGS, SAME_CASE, Published, System, system
+from fabbench.catalog.expectations import (
+    CEILINGS,
+    SAME_CASE,
+    GpuLink,
+    Published,
+    System,
+    gpu_links,
+    system,
+)
 from fabbench.model.fabrics import RDMA
 from fabbench.model.log import Facts, Log, Metric
 
@@ -19,6 +27,10 @@ _MAY_ADD = frozenset({"perftest", "imb", "ucx_perftest", "nixlbench"})
 """Benchmarks that may add both directions without showing it."""
 _ON_NCCL = frozenset({"nccl", "torch"})
 """Benchmarks that measure NCCL's collectives in the same way."""
+_INSIDE = frozenset({"nvlink", "nvls"})
+"""Fabrics of figures that GPUs inside a node have among themselves."""
+_OTHER_FIGURES = {"no": "nvls", "yes": "nvlink"}
+"""Whether switches reduced → the figures of the other case."""
 _WITHOUT_NICS = frozenset({"nvlink", "shm"})
 """Fabrics whose rates are not bounded by NICs."""
 _SHOWN = (*RDMA, "tcp", "ofi-tcp", "shm")
@@ -89,8 +101,29 @@ class Setting:
             return rate
         return rate * min(used, *nics) / min(nics)
 
+    @property
+    def link(self) -> GpuLink | None:
+        """What connects the GPUs, if nothing leaves the node; None: other things, or unknown."""
+        if not self._stays_inside or not self.collective or self.gpus == 1:
+            return None
+        link = gpu_links().get(self.system.gpu_model)
+        return link if link and link.rate else None
+
+    @property
+    def _stays_inside(self) -> bool:
+        return self.nodes == 1 and self.fabric in {"", "nvlink"}
+
+    @property
+    def bound(self) -> str:
+        """What bounds the rate, in words."""
+        if self.link:
+            return self.link.name
+        return "the NIC" if self.one_nic else "the NICs"
+
     def ceiling(self, metric: Metric) -> float | None:
-        """Return the upper limit of a rate; None: unknown, or not bounded by NICs."""
+        """Return the upper limit of a rate; None: unknown, or bounded by neither NICs nor links."""
+        if self.link:
+            return self._link_ceiling(self.link) if metric.name == "busbw" else None
         rate = self.nic_rate
         if rate is None or metric.unit != "B/s" or not self._is_bound_by_nics:
             return None
@@ -99,6 +132,14 @@ class Setting:
         if metric.name == "busbw" and self.collective:
             return self._collective_ceiling(rate)
         return None
+
+    def _link_ceiling(self, link: GpuLink) -> float:
+        """Return what GPUs can do among themselves: twice their parts, if switches reduce."""
+        may_reduce = link.reduces and self.facts.get("nvls") != "no"
+        if not may_reduce or self.collective != "all_reduce":
+            return link.rate
+        others = self.gpus - 1
+        return link.rate * 2 * others / self.gpus
 
     @property
     def _is_bound_by_nics(self) -> bool:
@@ -141,6 +182,8 @@ class Setting:
         other = system(figure.system)
         if other is None or not alike:
             return other == self.system
+        if figure.nodes == 1 and figure.fabric in _INSIDE:
+            return other.inside == self.system.inside
         return other == self.system or other.kind == self.system.kind
 
     def fits(self, figure: Published, metric: Metric) -> bool:
@@ -158,10 +201,13 @@ class Setting:
         return self.is_own(figure, alike=not self.one_nic)
 
     def _fits_fabric(self, figure: Published) -> bool:
+        if self._stays_inside and figure.fabric in _INSIDE:
+            nvls = str(self.facts.get("nvls"))
+            return figure.fabric != _OTHER_FIGURES.get(nvls)
         if figure.fabric in {"", self.fabric}:
             return True
         # A log that shows no fabric is compared with the best between nodes, or inside one.
-        others = {"tcp"} if self.nodes == 1 else {"tcp", "nvlink"}
+        others = {"tcp"} if self.nodes == 1 else {"tcp", *_INSIDE}
         return not self.fabric and figure.fabric not in others
 
     def _fits_nics(self, figure: Published) -> bool:

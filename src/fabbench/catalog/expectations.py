@@ -5,6 +5,7 @@ figures. Conflicting figures are kept.
 """
 
 import math
+import re
 from bisect import bisect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from fabbench.catalog.instances import (
 )
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import INTRA_HOST, networks, providers
+from fabbench.model.patterns import lazy
 from fabbench.model.units import RATE_UNITS, TIME_UNITS, parse_size
 
 NVLINK: Mapping[str, float] = {"H100": 480e9, "H200": 480e9, "B200": 840e9}
@@ -107,6 +109,11 @@ class System:
     is_ec2: bool = False
 
     @property
+    def inside(self) -> tuple[object, ...]:
+        """What it shares with systems whose GPUs are connected alike inside a node."""
+        return (self.gpus, NVLINK.get(self.gpu_model, self.gpu_model))
+
+    @property
     def kind(self) -> str | tuple[object, ...]:
         """What it shares with systems of the same GPUs and NICs, whose published figures count."""
         if not (self.gpus and self.rate and self.fabric):
@@ -146,8 +153,64 @@ def systems() -> Mapping[str, System]:
 
 
 def system(name: str) -> System | None:
-    """Return a system by name; None: not known."""
-    return systems().get(plain(name))
+    """Return a system by name, or one of `8xH100` that has no other; None: not known."""
+    return systems().get(plain(name)) or _of_gpus(name)
+
+
+def _of_gpus(name: str) -> System | None:
+    match = _GPUS.fullmatch(name.strip())
+    links = gpu_links()
+    model = match[2].upper() if match else ""
+    if match is None or model not in links:
+        return None
+    domain = connects_hosts(model)
+    return System(
+        name=f"{match[1]}x{model}",
+        gpus=int(match[1]),
+        gpu_model=model,
+        nics=(),
+        rate=None,
+        nvlink_domain=domain,
+    )
+
+
+_GPUS = lazy(r"([1-9]\d?)x(\w{2,10})", re.ASCII | re.IGNORECASE)
+
+
+class GpuLink(NamedTuple):
+    """What connects GPUs of one model inside a node: a row of gpus.csv."""
+
+    name: str
+    rate: float
+    """Of one GPU, one way, in bytes per second; 0: none is known."""
+    reduces: bool
+    system: str
+
+
+@cache
+def gpu_links() -> Mapping[str, GpuLink]:
+    """Return what connects GPUs inside a node, by model."""
+    links: dict[str, GpuLink] = {}
+    for row in rows_of("gpus.csv"):
+        rate = float(row["link_gbytes"] or 0) * 1e9
+        reduces = row["reduces"] == "yes"
+        link = GpuLink(row["link"], rate, reduces, row["system"])
+        links[row["gpu_model"]] = link
+    return links
+
+
+def system_of_gpus(gpu_model: str, gpus: int) -> str:
+    """Return the name of a system by its GPUs, as nvidia-smi names them; empty: not known.
+
+    Cards for PCIe have no link, or one to a neighbor only.
+    """
+    words = {*re.split(r"[\s-]+", gpu_model)}
+    if not gpus or words & {"PCIe", "NVL"}:
+        return ""
+    for model, link in gpu_links().items():
+        if model in words:
+            return link.system or f"{gpus}x{model}"
+    return ""
 
 
 def require_system(name: str) -> System:

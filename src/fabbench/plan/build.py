@@ -193,9 +193,26 @@ def _nodes(hosts: Sequence[Host]) -> dict[str, Any]:
     """Return the type and the number of nodes, if the hosts are whole machines of one type."""
     types = {host.instance_type for host in hosts}
     virtual = any(host.virtual for host in hosts)
+    if types == {""}:
+        types = {_type_by_gpus(hosts)}
     if len(types) > 1 or "" in types or virtual:
         return {}
     return {"instance_type": types.pop(), "nodes": len(hosts)}
+
+
+def _type_by_gpus(hosts: Sequence[Host]) -> str:
+    """Return what the catalog calls nodes of no instance type by their GPUs; empty: nothing.
+
+    Of one host that is enough; of several it has to say what their NICs are, too.
+    """
+    from fabbench.catalog.expectations import system, system_of_gpus  # here: --help needs none
+
+    host = hosts[0]
+    name = system_of_gpus(host.gpu_model, host.gpus)
+    known = system(name)
+    if known is None or (len(hosts) > 1 and not known.rate):
+        return ""
+    return name
 
 
 def require_measurable(request: RunRequest, hosts: Sequence[Host] = ()) -> tuple[Gate, ...]:

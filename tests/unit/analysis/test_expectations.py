@@ -1,6 +1,7 @@
 """Every published figure, entered as a log, gets the verdict that one would give by hand."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import pytest
 
@@ -13,7 +14,8 @@ from fabbench.catalog.expectations import (
     System,
     published,
     require_system,
-    systems,
+    system,
+    system_of_gpus,
 )
 from fabbench.catalog.instances import rows_of
 from fabbench.model.errors import RequestError
@@ -30,6 +32,7 @@ TRANSPORTS = {
     "ib": "ib",
     "roce": "ib",
     "nvlink": "p2p",
+    "nvls": "p2p",
     "": "unknown",
 }
 
@@ -157,7 +160,7 @@ ENTERED = [figure for figure in published() if figure.system and figure.metric !
     "figure", ENTERED, ids=lambda each: f"{each.system}-{each.nodes}-{each.case}-{each.value:g}"
 )
 def test_every_published_figure_gets_the_verdict_of_a_careful_reader(figure: Published) -> None:
-    assert one(entered(figure, systems()[figure.system])).assessment is by_hand(figure)
+    assert one(entered(figure, require_system(figure.system))).assessment is by_hand(figure)
 
 
 def test_figures_have_a_source_a_date_and_known_systems() -> None:
@@ -166,7 +169,7 @@ def test_figures_have_a_source_a_date_and_known_systems() -> None:
         assert figure.source
         assert figure.date
         assert figure.value > 0
-        assert figure.system in {"", *systems()}
+        assert not figure.system or system(figure.system)
     with pytest.raises(RequestError, match="no instance type p4d"):
         require_system("p4d.24xlrage")
 
@@ -248,3 +251,77 @@ def test_without_nodes_it_says_what_to_pass_and_without_a_type_nothing() -> None
     facts = {"instance_type": "p4d.24xlarge", "transport": "efa"}
     assert "pass --nodes" in one(log([(2 * GB, 40e9)], facts=facts)).sentence()
     assert judged(log([(2 * GB, 40e9)])) == ()
+
+
+@pytest.mark.parametrize(
+    ("gpu_model", "gpus", "name"),
+    [
+        ("NVIDIA H200", 2, "2xH200"),
+        ("NVIDIA H100 80GB HBM3", 8, "8xH100"),
+        ("NVIDIA A100-SXM4-80GB", 8, "8xA100"),
+        ("AMD Instinct MI300X", 8, "8xMI300X"),
+        ("NVIDIA GB10", 1, "dgx-spark"),
+        ("NVIDIA H100 PCIe", 8, ""),
+        ("NVIDIA GeForce RTX 4090", 8, ""),
+        ("", 8, ""),
+        ("NVIDIA H200", 0, ""),
+    ],
+)
+def test_a_node_without_a_name_is_known_by_its_gpus(gpu_model: str, gpus: int, name: str) -> None:
+    assert system_of_gpus(gpu_model, gpus) == name
+    if name:
+        assert require_system(name).gpus == gpus
+
+
+def inside(busbw: float, kind: str, **facts: str | int) -> Expectation:
+    gpus = require_system(kind).gpus
+    stated = {"instance_type": kind, "nodes": 1, "ranks": gpus, "transport": "p2p", **facts}
+    return one(log([(8 * GB, busbw * 1e9)], facts=stated))
+
+
+@pytest.mark.parametrize(
+    ("busbw", "kind", "nvls", "assessment"),
+    [
+        (479, "8xH100", "yes", Assessment.NORMAL),
+        (479, "8xH200", "yes", Assessment.NORMAL),
+        (370, "8xH100", "yes", Assessment.LOW),
+        (370, "8xH100", "no", Assessment.NORMAL),
+        (370, "p5.48xlarge", "no", Assessment.NORMAL),
+        (250, "8xH100", "no", Assessment.LOW),
+        (840, "8xB200", "yes", Assessment.NORMAL),
+        (690, "8xB300", "no", Assessment.NORMAL),
+        (231, "8xA100", "no", Assessment.NORMAL),
+        (470, "8xH100", "no", Assessment.ABOVE),
+        (300, "4xH100", "no", Assessment.UNKNOWN),
+    ],
+)
+def test_inside_a_node_its_gpus_and_their_switches_matter(
+    busbw: float, kind: str, nvls: str, assessment: Assessment
+) -> None:
+    assert inside(busbw, kind, nvls=nvls).assessment is assessment
+
+
+def test_without_a_published_figure_the_share_of_the_link_is_said() -> None:
+    found = inside(300.5, "2xH200", nvls="no")
+    assert found.sentence().startswith("no published figure for 1 x 2xH200, nvlink: 300.5 GB/s")
+    assert "67 % of the ceiling of NVLink (450 GB/s)" in found.sentence()
+    assert "of xGMI (448 GB/s)" in inside(300, "8xMI300X").sentence()
+
+
+def test_a_low_rate_inside_a_node_has_causes_inside_it() -> None:
+    causes = inside(200, "8xH100", nvls="no").causes
+    assert causes
+    assert not [cause for cause in causes if "TCP" in cause or "GPUDirect" in cause]
+
+
+def test_a_pair_of_small_systems_is_judged() -> None:
+    facts: Facts = {
+        "instance_type": "dgx-spark",
+        "nodes": 2,
+        "ranks": 2,
+        "transport": "ib",
+        "link": "RoCE",
+    }
+    gather = partial(log, facts=facts, case="all_gather")
+    assert one(gather([(16 * GB, 23e9)])).assessment is Assessment.NORMAL
+    assert one(gather([(16 * GB, 1.5e9)])).assessment is Assessment.LOW

@@ -250,3 +250,16 @@ def test_executions_know_what_the_nodes_are_where_all_are_of_one_type() -> None:
     ):
         proof = planned("efa", hosts=hosts).executions[0].proof
         assert (proof.instance_type, proof.nodes) == ("", None)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "gpu_model", "name"),
+    [(1, "NVIDIA H200", "8xH200"), (2, "NVIDIA H200", ""), (2, "NVIDIA GB10", "dgx-spark")],
+)
+def test_nodes_of_no_type_are_known_by_their_gpus(hosts: int, gpu_model: str, name: str) -> None:
+    gpus = 1 if "GB10" in gpu_model else 8
+    nodes = tuple(
+        replace(AWS, name=f"n{number}", instance_type="", gpus=gpus, gpu_model=gpu_model)
+        for number in range(hosts)
+    )
+    assert planned("tcp", hosts=nodes).executions[0].proof.instance_type == name
