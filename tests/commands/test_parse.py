@@ -251,6 +251,16 @@ def test_mpi_lines_alone_are_a_log_unless_others_of_their_directory_are(tmp_path
     assert runner().invoke(cli, ["compare", str(tmp_path)]).exit_code == 0
 
 
+def test_documents_that_quote_messages_are_no_runs_of_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "ok.log").write_text(Path(OK).read_text())
+    quoted = "It ended so:\n\ncommand terminated with exit code 1\n"
+    for name in ("notes.md", "died.log"):
+        (tmp_path / name).write_text(quoted)
+    found = document(str(tmp_path))["logs"]
+    assert [Path(log["source"]).name for log in found] == ["died.log", "ok.log"]
+    assert document(str(tmp_path / "notes.md"))["logs"][0]["outcome"] == "failed"
+
+
 def test_a_benchmarks_line_without_a_result_is_quoted(tmp_path: Path) -> None:
     (tmp_path / "ok.log").write_text(Path(OK).read_text())
     entry = '{"pages": [{"body": "# nThread 1 nGpus 1 minBytes 8 maxBytes 8"}]}'

@@ -115,6 +115,29 @@ def out_of_order(sizes: Sequence[int]) -> Iterator[int]:
             before = size
 
 
+def are_several(sizes: Sequence[int]) -> bool:
+    """Return whether the rows may be those of several sweeps: other sizes than the first repeat."""
+    others = [size for size in sizes if size != sizes[0]]
+    return len({*others}) < len(others)
+
+
+def are_in_turns(sizes: Sequence[int]) -> bool:
+    """Return whether the rows of several sweeps stand in turns, not one sweep after the other.
+
+    A sweep that begins again begins with the first size.
+    """
+    seen: set[int] = set()
+    repeated: set[int] = set()
+    is_resumed = False
+    for before, size in pairwise(sizes):
+        seen.add(before)
+        if size <= before:
+            is_resumed = size != sizes[0]
+        if is_resumed and size in seen:
+            repeated.add(size)
+    return len(repeated) > 1  # one may be the remains of a larger size
+
+
 def odd_rows(texts: Sequence[str]) -> set[int]:
     """Return the positions of rows that lost or gained characters.
 
@@ -185,12 +208,20 @@ def gap(sizes: Sequence[int], *, once: bool = False) -> str:
     )
 
 
-def stopped_early(largest: int, end: int) -> str:
-    """Return the sentence that a table ends before the last size of its command line."""
-    return (
-        f"The command measures up to {format_size(end)}, and the table ends at "
-        f"{format_size(largest)}."
-    )
+def missing_end(sizes: Sequence[int], first: int | None, last: int | None) -> str:
+    """Return the sentence that a table lacks its last sizes, or its first one; empty if not.
+
+    `first`, `last`: those of its program and command line; None, and 0 as the last: not known.
+    """
+    smallest = min(sizes, default=0)
+    largest = max(sizes, default=0)
+    if 0 < largest < (last or 0):
+        to, end = map(format_size, (last or 0, largest))
+        return f"The command measures up to {to}, and the table ends at {end}."
+    if first is not None and smallest > first:
+        start, begin = map(format_size, (first, smallest))
+        return f"The command measures from {start} on, and the table begins at {begin}."
+    return ""
 
 
 def warning(code: str, meaning: str, advice: str = "", *, line: str = "") -> Finding:

@@ -46,6 +46,8 @@ class Setting(NamedTuple):
     """The title of the rows below."""
     size: int | None = None
     """The size of rows that do not print theirs."""
+    first_size: int | None = None
+    """The first one of a whole table."""
     last_size: int | None = None
     """The last one of a whole table; 0: not known."""
     iterations: int | None = None

@@ -7,7 +7,7 @@ guessed.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 from operator import itemgetter
@@ -41,9 +41,11 @@ from fabbench.benchmarks.tables import (
     Cells,
     Layout,
     Row,
+    is_confirmed,
     is_left,
     read_figures,
     row_pattern,
+    row_texts,
 )
 from fabbench.model.compat import override
 from fabbench.model.log import Damaged, Facts, Finding, Labels, Line, Marker, Point, Record
@@ -147,18 +149,21 @@ def _row_event(table: Table, line: Line, execution: "Execution") -> RowLine | Ha
 
 
 def _whole_row(table: Table, line: Line, layouts: Sequence[Layout]) -> RowLine | None:
-    cells = table.cells(line.text)
-    for layout in layouts:
-        match = row_pattern(layout).fullmatch(cells.text)
-        if match is not None:
-            return RowLine(line, layout, match.groups(), cells.name, cells.final)
+    for text in row_texts(line.text):
+        cells = table.cells(text)
+        for layout in layouts:
+            match = row_pattern(layout).fullmatch(cells.text)
+            if match is not None:
+                return RowLine(line, layout, match.groups(), cells.name, cells.final)
     return None
 
 
 def _remains(table: Table, line: Line, layouts: Sequence[Layout]) -> Remains | None:
-    text = table.cells(line.text).text
-    is_left = any(table.remains(text, layout) for layout in layouts)
-    return Remains(line) if is_left else None
+    for text in row_texts(line.text):
+        cells = table.cells(text).text
+        if any(table.remains(cells, layout) for layout in layouts):
+            return Remains(line)
+    return None
 
 
 # ---------------------------------------------------------------- events → an execution
@@ -173,6 +178,7 @@ class Execution:
     layouts: Sequence[Layout] = ()
     labels: Labels = field(default_factory=dict)
     size: int | None = None
+    first_size: int | None = None
     last_size: int | None = None
     """That of a whole table; 0: not known to its command line."""
     iterations: int | None = None
@@ -185,6 +191,8 @@ class Execution:
     title: str = ""
     tables: int = 0
     """How many lines of column names were read."""
+    is_crowded: bool = False
+    """Whether the execution above it has no rows: some of these may be its rows."""
     notes: list[Note] = field(default_factory=list)
     between: list[Between] = field(default_factory=list)
     """What was said since the last row and may be about the next execution."""
@@ -232,6 +240,8 @@ class Execution:
             self.title = said.title
         if said.size is not None:
             self.size = said.size
+        if said.first_size is not None:
+            self.first_size = said.first_size
         if said.last_size is not None:
             self.last_size = said.last_size
         if said.iterations is not None:
@@ -346,9 +356,9 @@ class Execution:
         record.points = [*chain.from_iterable(self.checked())]
         record.damaged.sort()
         if self.table.settle is None:
-            largest = max((point.size for point in record.points), default=0)
-            if 0 < largest < (self.last_size or 0):
-                record.incomplete = consistency.stopped_early(largest, self.last_size or 0)
+            sizes = [point.size for point in record.points]
+            missing = consistency.missing_end(sizes, self.first_size, self.last_size)
+            record.incomplete = missing or record.incomplete
         return record
 
     def checked(self) -> Sequence[Sequence[Point]]:
@@ -373,13 +383,27 @@ class Execution:
 
     def _odd_rows(self, rows: Sequence[Row]) -> set[int]:
         """Return the positions of rows of one table that cannot be whole."""
+        if self.table.ascending and self.are_mixed(rows):
+            self.record.findings.append(MIXED_TABLES)
+            return {*range(len(rows))}
         sizes = [row.size for row in rows]
         odd: set[int] = set()
         if any(sizes):  # without sizes they are sentences
-            odd |= consistency.odd_rows([row.line.text for row in rows])
+            shifted = consistency.odd_rows([row.line.text for row in rows])
+            odd |= {at for at in shifted if not is_confirmed(rows[at])}
         if self.table.ascending:
             odd.update(consistency.out_of_order(sizes))
         return odd
+
+    def are_mixed(self, rows: Sequence[Row]) -> bool:
+        """Return whether the rows below one line of column names are those of several tables."""
+        sweeps: dict[Hashable, list[int]] = {}
+        for row in rows:
+            key = (row.line.stream, *sorted(row.labels.items()))
+            sweep = sweeps.setdefault(key, [])
+            sweep.append(row.size)
+        is_mixed = consistency.are_several if self.is_crowded else consistency.are_in_turns
+        return any(map(is_mixed, sweeps.values()))
 
 
 def points_by_line(executions: Iterable[Execution]) -> list[Point]:
@@ -392,6 +416,11 @@ def points_by_line(executions: Iterable[Execution]) -> list[Point]:
     return [point for _, of_row in points for point in of_row]
 
 
+MIXED_TABLES = consistency.warning(
+    "mixed-tables",
+    "The rows of several tables stand in turns: of which table each is, is not known.",
+    "Give each job a log of its own.",
+)
 _CONTRADICTION = "row-arithmetic"
 
 
@@ -528,11 +557,13 @@ class Assembler(Reader):
         """
         readings: Sequence[Reading] = ()
         between: list[Between] = []
+        is_crowded = self.execution is not None and not self.execution.rows
         if self.execution is not None:
             between = self.execution.between
             self.execution.between = []
             readings = self.close()
         self.execution = self._new(self._marked_facts)
+        self.execution.is_crowded = is_crowded
         for each in (*self._ahead, *between):
             for said in _statements(each):
                 self.execution.add(said)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from fabbench.benchmarks import OF_MPI, Signature
-from fabbench.benchmarks.consistency import Printed, stopped_early
+from fabbench.benchmarks.consistency import Printed, missing_end
 from fabbench.benchmarks.events import Ahead, Begin, Events, Header, Note, Setting, Stop, Wrong
 from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.mpi_transport import WORDS
@@ -51,14 +51,15 @@ _HEADING = lazy(
     r"|\( (?P<groups>\d{1,9}) groups of (?P<each>[1-9]\d{0,8}) processes each .*\)|window_size = "
     r"(?P<window_size>\d{1,9})"
     r"|MODE: (?P<mode>[\w-]+)|Intel ?\(R\) MPI Benchmark(?:s| Suite) V?(?P<imb>[^,]+),.*"
-    r"|Maximum message length in bytes: +(?P<largest>\d{1,18}))\s*"
+    r"|Maximum message length in bytes: +(?P<largest>\d{1,18})"
+    r"|Minimum message length in bytes: +(?P<smallest>\d{1,18})|(?P<own>IMB-\w+ .*-zero_size.*))\s*"
 )
-_COUNTS = ("ranks", "groups", "largest", "threads", "window_size")
+_COUNTS = ("ranks", "groups", "smallest", "largest", "threads", "window_size")
 _SKIPPED = lazy(
     r"(?:\d+\s+){1,2}(?:out-of-|time-out|int-overflow).*|(?P<wrong>CHECK FAILURES|\d+: Error "
     r"\w+,).*"
 )
-_ABOVE = frozenset({"imb", "largest"})
+_ABOVE = frozenset({"imb", "smallest", "largest"})
 """What stands above the first table and is about all."""
 
 
@@ -131,6 +132,8 @@ def _heading(match: re.Match[str]) -> Setting:
         facts["ranks"] = groups * each
     if match["imb"]:
         facts["imb"] = match["imb"].lower()
+    if match["own"]:
+        facts["smallest"] = -1  # not known
     labels = {"operation": match["mode"].lower()} if match["mode"] else {}
     return Setting(facts=facts, labels=labels)
 
@@ -157,6 +160,7 @@ def _moves(row: Row, units: _Units) -> bool | None:
 def _settle(execution: Execution) -> Sequence[Row]:
     """Return the rows in bytes per second; a bandwidth whose unit nothing shows is left out."""
     record = execution.record
+    smallest = int(record.facts.pop("smallest", -1))
     largest = int(record.facts.pop("largest", 0))
     release = str(record.facts.get("imb", ""))
     first, *_ = _UNITS
@@ -175,7 +179,10 @@ def _settle(execution: Execution) -> Sequence[Row]:
         return _in_bytes(row, usual.mb if moves or is_assumed else None)
 
     rows = execution.kept(read)
-    record.incomplete = _gap(execution, rows, largest) or record.incomplete
+    sizes = [row.size for row in rows]
+    missing = missing_end(sizes, smallest if smallest >= 0 else None, largest)
+    skipped = [f"IMB said: {note.value}" for note in execution.notes]
+    record.incomplete = next(filter(None, (*skipped, missing)), record.incomplete)
     return rows
 
 
@@ -193,14 +200,6 @@ def _in_bytes(row: Row, mb: float | None) -> Row:
 
 def _fitting(rows: Sequence[Row], units: _Units) -> int:
     return sum(_moves(row, units) is True for row in rows)
-
-
-def _gap(execution: Execution, rows: Sequence[Row], largest: int) -> str:
-    """Return what is missing; empty: nothing that shows."""
-    for each in execution.notes:
-        return f"IMB said: {each.value}"
-    end = max((row.size for row in rows), default=0)
-    return stopped_early(end, largest) if 0 < end < largest else ""
 
 
 TABLE = Table(benchmark="imb", program="IMB", events=_events, fits=is_ascending, settle=_settle)

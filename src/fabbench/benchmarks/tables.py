@@ -1,7 +1,7 @@
 """What tables have: columns, cells and rows, and how names of columns and rows are read. Pure."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from string import ascii_letters
@@ -222,6 +222,23 @@ def stat_labels(stat: str) -> Labels:
     return {name or "stat": value}
 
 
+def row_texts(text: str) -> Sequence[str]:
+    """Return the texts that may be a row: a line and, of a row of Markdown, its cells alone."""
+    row = text.strip()
+    if not row.startswith("|") or not row.endswith("|"):
+        return (text,)
+    return (text, row.strip("|").replace("|", " "))
+
+
+def is_confirmed(row: Row) -> bool:
+    """Return whether the bandwidth of a row is that of its size and message rate."""
+    bandwidth = row.main("bandwidth")
+    rate = row.main("message_rate")
+    if not row.size or bandwidth is None or rate is None:
+        return False
+    return bandwidth.agrees(rate.times(row.size))
+
+
 @lru_cache(maxsize=256)
 def row_pattern(layout: Layout) -> re.Pattern[str]:
     """Return the pattern of a whole row: one group per cell."""
@@ -241,6 +258,14 @@ def cell_patterns(layout: Layout) -> tuple[re.Pattern[str], ...]:
 def is_left(text: str, layout: Layout) -> bool:
     """Return whether a line that is not a row may be what is left of one."""
     return consistency.is_remains(text.split(), cell_patterns(layout))
+
+
+_PROSE = lazy(r"\s*\S+ (?!-?(?:nan?|inf?|[ni])(?:\s|$))[A-Za-z].*")
+
+
+def is_prose(text: str) -> bool:
+    """Return whether one blank and a word stand behind the first number, as in no table."""
+    return _PROSE.fullmatch(text) is not None
 
 
 _ASCENDING = (
@@ -270,6 +295,3 @@ def _in_order(stats: Sequence[str], of: Figures) -> bool:
         if not consistency.is_ordered(*values):
             return False
     return True
-
-
-Remains: TypeAlias = Callable[[str, Layout], bool]

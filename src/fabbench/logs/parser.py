@@ -255,7 +255,7 @@ class LogParser:
 
     def _unclaimed(self, group: StreamGroup, line: Line, known: Line) -> list[Result]:
         """Keep a line that no reader knows: it may be the cause that the next one lacks."""
-        group.unknown = line.text.strip()
+        group.leave(line)
         return [] if _kind(known.text).is_plain else self._unknown_line(group, known)
 
     def _claimed(self, group: StreamGroup, line: Line) -> list[Result] | None:

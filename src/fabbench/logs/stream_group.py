@@ -7,7 +7,8 @@ from fabbench.benchmarks import Reader
 from fabbench.evidence import transport
 from fabbench.evidence.known_errors import Kind, Message
 from fabbench.evidence.nccl import Evidence
-from fabbench.model.log import NCCL_DEBUG, Marker, Record
+from fabbench.model.log import NCCL_DEBUG, Damaged, Line, Marker, Record
+from fabbench.model.patterns import lazy
 
 _MAX_MESSAGES = 50
 
@@ -73,6 +74,20 @@ class StepEndings:
         return [record]
 
 
+_REAL_NUMBER = lazy(r"\d+\.\d+[a-z]?")
+_CELL = lazy(r"-?\d[\d.]*[a-z]?|-?inf|-?nan|N/A")
+
+
+def _looks_like_row(text: str) -> bool:
+    """Return whether a line can be a row of a table: a size, and figures."""
+    words = text.replace("|", " ").split()
+    if not words or not words[0].isdecimal():
+        return False
+    cells = [word for word in words[1:] if _CELL.fullmatch(word)]
+    are_most = len(cells) > len(words) / 2 - 1
+    return are_most and any(map(_REAL_NUMBER.fullmatch, cells))
+
+
 @dataclass(slots=True)
 class StreamGroup:
     """The state of one stream group (a SkyPilot node, a pod; usually there is just one)."""
@@ -89,6 +104,10 @@ class StreamGroup:
     ended: int | None = None
     """How many stood before the exit status of the open output; None: it has not been read."""
     unknown: str = ""  # The last line that no benchmark read, since the last one that one did
+    headless: list[Damaged] = field(default_factory=list)
+    """Rows with which the text begins: the head of their table is cut off."""
+    is_at_top: bool = True
+    """Whether nothing but such rows was read."""
     measured: bool = False  # Whether any record had rows
     steps: StepEndings = field(default_factory=StepEndings)
 
@@ -105,9 +124,17 @@ class StreamGroup:
         if is_new and len(self.messages) < _MAX_MESSAGES:
             self.messages.append(message)
 
+    def leave(self, line: Line) -> None:
+        """Note a line that no benchmark reads."""
+        self.unknown = line.text.strip()
+        self.is_at_top = self.is_at_top and _looks_like_row(line.text)
+        if self.is_at_top:
+            self.headless.append(Damaged(line.number, line.text))
+
     def claim(self) -> None:
         """Note that a benchmark read a line: a message that was being read ends there."""
         self.unknown = ""
+        self.is_at_top = False
         if self.messages:
             self.messages[-1].left = 0
             self.claimed = len(self.messages)
@@ -119,6 +146,9 @@ class StreamGroup:
         those between two tables without closing lines may belong to either, and count for both.
         """
         shown = self._attach_evidence(record) if self.evidence.seen(alone=True) else []
+        if record.benchmark is not None:
+            record.damaged = [*self.headless, *record.damaged]
+            self.headless = []
         self.measured = self.measured or bool(record.points)
         self._attach_messages(record, shown)
         left: list[Message] = []

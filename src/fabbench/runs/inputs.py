@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _ARCHIVES = (".tar", ".tgz", ".zip", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _MAY_BE_LOG = lazy(r"(?:^|/)[^./]*$|\.(?:txt|log|out|err|std\w+|[oe]?\d+)(?:\.(?:gz|bz2|xz|zst))?$")
+_DOCUMENT = lazy(r"\.(?:md|markdown|rst|adoc|org|tex|html?)$")
 PART = 2 << 20
 """Minimum bytes of a part: its overhead is negligible, and all cores end together."""
 _BOUNDARY = (
@@ -218,8 +219,7 @@ def read_source(
                 file, name, proof=proof, tables=tables, line=source.line
             ):
                 empty = False
-                # In a directory, another rank or a server may have written it.
-                if source.named or log.case != MPI_DEBUG:
+                if source.named or _is_of_run(log, name):
                     yield label, log
             begin = file.head.decode("utf-8", "replace") if empty else ""
         if markdown and source.named and begin:
@@ -239,6 +239,13 @@ def _opened(source: Source) -> AbstractContextManager[LogStream]:
     if isinstance(source.text, bytes):
         return nullcontext(LogStream(source.name, iter([source.text])))
     return nullcontext(source.text)
+
+
+def _is_of_run(log: Log, name: str) -> bool:
+    """Return whether a log in a directory is of a run: documents only quote what others printed."""
+    if log.case == MPI_DEBUG:  # another rank or a server may have written it
+        return False
+    return log.benchmark is not None or not _DOCUMENT.search(name)
 
 
 def _without_log(source: Source, begin: str) -> Iterator[tuple[str, Unread]]:

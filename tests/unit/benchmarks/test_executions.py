@@ -10,7 +10,7 @@ import pytest
 from fabbench.benchmarks import Reading, tables
 from fabbench.benchmarks.commands import read_command_line
 from fabbench.benchmarks.consistency import is_ordered
-from fabbench.benchmarks.events import Note
+from fabbench.benchmarks.events import Note, Setting
 from fabbench.benchmarks.executions import Assembler, Table
 from fabbench.benchmarks.tables import Column, Row
 from fabbench.model.log import Line, Point, Record, Stream, begin_marker, end_marker, read_marker
@@ -747,6 +747,80 @@ def test_a_table_of_defaults() -> None:
     record = execution("begin", "8 1.00 99.00", "", table=table)
     assert (record.case, record.finished, record.failures, sizes(record)) == (None, None, [], [8])
     assert [row.title for row in seen[0].rows] == [""]
+
+
+MIXED = ["mixed-tables"]
+
+
+@pytest.mark.parametrize(
+    ("sizes_", "codes"),
+    [
+        ((8, 8, 16, 16, 32, 32), MIXED),
+        ((8, 16, 16, 32), []),
+        ((8, 16, 32, 8, 16, 64, 32, 64), MIXED),
+        ((8, 16, 32, 8, 16, 32), []),
+        ((8, 8, 8, 8), []),
+        ((8, 16, 64, 16, 128), []),
+    ],
+)
+def test_rows_of_two_tables_in_turns(sizes_: tuple[int, ...], codes: list[str]) -> None:
+    record = execution(*START, *rows(*sizes_))
+    assert [each.code for each in record.findings] == codes
+    assert (record.points == []) == bool(codes)
+
+
+def test_rows_of_labels_of_their_own_are_no_turns() -> None:
+    lines = [f"{label} {size} 1.00 in" for size in (8, 16, 32) for label in ("half", "float")]
+    assert not execution(TITLE, "type size time(us) x", *lines).damaged
+
+
+def test_rows_of_ranks_that_their_lines_name_are_no_turns() -> None:
+    reader = Reader()
+    for line in START:
+        reader.line(line)
+    for size in (8, 16, 32):
+        for rank in ("0", "1"):
+            (text,) = rows(size)
+            reader.line(text, Stream(rank=rank))
+    (record,) = reader.close()
+    assert record.damaged == []
+
+
+def test_a_second_sweep_below_a_title_without_rows_may_be_of_that() -> None:
+    first, second = executions(TITLE, *START, *rows(8, 16, 8, 16))
+    assert (first.points, second.points) == ([], [])
+    assert [each.code for each in second.findings] == MIXED
+
+
+def test_rows_of_markdown_stand_below_a_plain_header() -> None:
+    record = execution(TITLE, "size time(us)", "| 8 | 1.00 |", "|16|2.00|", "| 32 | 3.0.0 |")
+    assert sizes(record) == [8, 16]
+    assert [each.line for each in record.damaged] == [5]
+
+
+def test_a_table_begins_with_the_first_size() -> None:
+    def says(text: str, _: Any) -> Any:
+        first = [Setting(first_size=8)] if text == "begin" else []
+        return [*(stated(text, (tables.SIZE, Column("time", 1e-6))) or ()), *first] or None
+
+    table = toy(says=says)
+    assert not execution("begin", "8 1.00", "16 1.00", table=table).incomplete
+    assert "8 B" in execution("begin", "16 1.00", "32 1.00", table=table).incomplete
+
+
+@pytest.mark.parametrize(
+    ("text", "is_prose"),
+    [
+        ("0 upgraded, 0 newly installed", True),
+        ("12 packages", True),
+        ("12 nan", False),
+        ("12 3.00", False),
+        ("12", False),
+        ("12      noise", False),
+    ],
+)
+def test_prose_has_a_word_behind_its_number(text: str, is_prose: bool) -> None:
+    assert tables.is_prose(text) == is_prose
 
 
 def test_a_note_is_what_it_says() -> None:

@@ -46,6 +46,7 @@ from fabbench.benchmarks.tables import (
     Row,
     cell_patterns,
     is_ascending,
+    is_prose,
     read_columns,
 )
 from fabbench.model.messages import LONGEST_QUOTE
@@ -381,7 +382,7 @@ def _is_begun_row(words: Sequence[str], layout: Layout, text: str) -> bool:
     second = words[1] if len(words) > 1 else ""
     if second.startswith(("None", "with")):
         return True
-    return len(layout) == 2 and "." in text
+    return len(layout) == 2 and "." in text and not is_prose(text)
 
 
 _MAY_MATTER = lazy(

@@ -26,6 +26,7 @@ from fabbench.benchmarks.tables import (
     Row,
     is_ascending,
     is_left,
+    is_prose,
     read_columns,
     unknown_columns,
 )
@@ -325,7 +326,8 @@ def _is_overlap(overlap: Printed, figures: Figures) -> bool:
 
 
 def _remains(text: str, layout: Layout) -> bool:
-    return _NUMBER.match(text) is not None or is_left(text, layout)
+    begins_with_number = _NUMBER.match(text) is not None
+    return (begins_with_number and not is_prose(text)) or is_left(text, layout)
 
 
 TABLE = Table(

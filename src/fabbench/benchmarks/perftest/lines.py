@@ -148,8 +148,9 @@ _MEANINGS: Mapping[str, str] = {
 }
 """ibv_wc_status → meaning."""
 
+_SMALLEST = 2
 _LARGEST = 1 << 23
-"""The last size of -a, where no message is a datagram."""
+"""The first size of -a, and the last, where no message is a datagram."""
 IWARP = "iWARP"
 """What the set-up of its devices is noted as."""
 _CONNECTED = frozenset({"RC", "UC", "XRC", "DC"})
@@ -298,6 +299,7 @@ def _command(command: "Command") -> Iterator[Event]:
     yield Setting(
         command.program,
         {"gpu": memories[0]} if memories else {},
+        first_size=_SMALLEST if is_all and command.program.startswith("ib_") else None,
         last_size=_LARGEST if is_all else None,
     )
 

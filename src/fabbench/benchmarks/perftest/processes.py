@@ -297,8 +297,15 @@ class Process(Execution):
     @override
     def fits(self, row: Row) -> bool:
         # The second half of a row that was torn within its size has no indent.
-        has_indent = row.line.text[:1].isspace()
-        return (has_indent or not self.indented) and Execution.fits(self, row)
+        begins_with_digit = row.line.text[:1].isdecimal()
+        return not (self.indented and begins_with_digit) and Execution.fits(self, row)
+
+    @override
+    def are_mixed(self, rows: Sequence[Row]) -> bool:
+        if self.copies > 1:  # client and server print into one text
+            return False
+        own = rows[: self._first_of_others(rows)]
+        return Execution.are_mixed(self, own)
 
     @override
     def finish(self) -> Record:
@@ -320,15 +327,20 @@ class Process(Execution):
 
     def _drop_rows_of_others(self) -> None:
         """Drop rows of a table that lost its header: below a title are the rows of one process."""
-        if not self.titled or self.copies > 1:
+        if self.copies > 1:
             return
-        for at, (row, below) in enumerate(pairwise(self.rows), 1):
-            if below.size < row.size:
-                for lost in self.rows[at:]:
-                    self.damage(lost.line)
-                del self.rows[at:]
-                del self.points[at:]
-                return
+        first = self._first_of_others(self.rows)
+        for lost in self.rows[first:]:
+            self.damage(lost.line)
+        del self.rows[first:]
+        del self.points[first:]
+
+    def _first_of_others(self, rows: Sequence[Row]) -> int:
+        """Return the position of the first row of another table; their number if there is none."""
+        for at, (row, below) in enumerate(pairwise(rows), 1):
+            if self.titled and below.size < row.size:
+                return at
+        return len(rows)
 
 
 def _events(text: str, execution: Execution | None) -> Events | None:
