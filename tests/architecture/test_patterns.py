@@ -67,7 +67,7 @@ def test_every_kind_of_pattern_is_gathered() -> None:
         "benchmarks/osu/reader.py",  # lazy
         "hosts/probe.py",  # compiled at import
         "launchers/kubernetes/objects.py",  # given to a function of re
-        "launchers/kubernetes/messages.csv",
+        "launchers/kubernetes/messages.toml",
     } <= places
     texts = {each.pattern for each in patterns()}
     assert any("BAD TERMINATION" in each for each in texts)

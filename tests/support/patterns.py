@@ -6,12 +6,12 @@ and each pattern that is compiled for a module of the program.
 """
 
 import ast
-import csv
 import json
 import pkgutil
 import re
 import subprocess
 import sys
+import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -209,14 +209,12 @@ def _add_written(notes: _Notes) -> None:
 
 
 def _add_tabled(notes: _Notes) -> None:
-    """Add the patterns of tables, which are searched for in messages."""
-    for path in PACKAGE.rglob("*.csv"):
-        lines = path.read_text("utf-8").splitlines()
-        rows = csv.DictReader(line for line in lines if not line.startswith("#"))
-        for row in rows:
-            if row.get("pattern") is not None:
-                place = str(path.relative_to(PACKAGE))
-                notes.state(row["pattern"], _OF_TABLES, place, "search")
+    """Add the patterns of launchers' tables, which are searched for in messages."""
+    for path in PACKAGE.glob("launchers/*/*.toml"):
+        place = str(path.relative_to(PACKAGE))
+        for record in tomllib.loads(path.read_text("utf-8"))["message"]:
+            if "pattern" in record:
+                notes.state(record["pattern"], _OF_TABLES, place, "search")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
-"""Why a pod does not run, or ended: in the cluster's words, with advice of messages.csv. Pure."""
+"""Why a pod does not run, or ended: in the cluster's words, with advice of messages.toml. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from itertools import chain
 
-from fabbench.catalog.instances import rows_of
 from fabbench.launchers import Explanation, shorten
+from fabbench.launchers.known_messages import KnownMessage
 from fabbench.launchers.kubernetes.nodes import Node, Object, requests, true_condition
+from fabbench.model import records
 
 OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 """Files in a pod that count OOM-killed programs, in cgroups v2 and v1.
@@ -16,7 +18,6 @@ not show it.
 """
 
 _MEMORY = "Shared memory counts too: use smaller sizes, fewer ranks, or more memory per pod."
-_TABLE = tuple(rows_of("messages.csv", "fabbench.launchers.kubernetes"))
 _DELETED = ("deleted", "It was deleted from outside: check the events of the Job and of the node.")
 _NO_PROGRAM = ("no-program", "A program is missing or not executable: pass an image with --image.")
 _EXITS = {  # Exit statuses that pod_watchdog.sh and shells give a meaning
@@ -35,20 +36,24 @@ _PREEMPTION = re.compile(r"\.? preemption: .*", re.DOTALL)
 _OOM_KILL = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 
+@cache
+def messages() -> tuple[KnownMessage, ...]:
+    """Return the records of messages.toml."""
+    return records.load("fabbench.launchers.kubernetes", "messages.toml", KnownMessage)
+
+
 def explain(subject: str, said: str, code: str, advice: str, *, final: bool = True) -> Explanation:
     """Return what the cluster `said` of a subject.
 
     Code, advice and finality are for a message that is not known.
     """
     text = f"{subject}: {shorten(said)}."
-    for row in _TABLE:
-        match = re.search(row["pattern"], said, re.IGNORECASE | re.DOTALL)
+    for message in messages():
+        match = message.match(said)
         if match:
-            code = row["code"]
-            final = row["final"] != "no"
-            advice = row["advice"].format(**match.groupdict())
+            advice = message.advice.format(**match.groupdict())
             advice = advice.replace("=.", ".")  # A taint without a value
-            break
+            return Explanation(code=message.code, text=text, advice=advice, final=message.final)
     return Explanation(code=code, text=text, advice=advice, final=final)
 
 

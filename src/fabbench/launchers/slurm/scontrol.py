@@ -1,6 +1,6 @@
-"""Output of ``scontrol show`` on jobs, nodes and partitions; checks, the nodes a job could get.
+"""Output of ``scontrol show`` on jobs, nodes and partitions: checks, and the nodes of a job. Pure.
 
-job_errors.csv. Pure.
+What Slurm says of a job is explained by job_errors.toml.
 
 A record is one line of ``Name=value`` words. Values may contain blanks (``Reason=Not responding
 [root@…]``): they end at the next name, which begins with a capital letter. Based on Slurm 22.05;
@@ -11,12 +11,15 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TypeAlias
 
-from fabbench.catalog.instances import Instance, instance, rows_of
+from fabbench.catalog.instances import Instance, instance
 from fabbench.hosts.check import Check, Status
 from fabbench.launchers import Explanation, shorten
+from fabbench.launchers.known_messages import KnownMessage
 from fabbench.launchers.slurm.render import OUTPUT
+from fabbench.model import records as tables
 from fabbench.model.errors import MachineError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.messages import counted, listed
@@ -448,20 +451,21 @@ def _cell(value: object) -> str:
     return text or "-"
 
 
-_ROWS = tuple(rows_of("job_errors.csv", "fabbench.launchers.slurm"))
+@cache
+def job_errors() -> tuple[KnownMessage, ...]:
+    """Return the records of job_errors.toml."""
+    return tables.load("fabbench.launchers.slurm", "job_errors.toml", KnownMessage)
 
 
-def _known(table: str, said: str, **names: str) -> Explanation:
-    """Explain a message by the first row whose pattern it contains, or else by the last row."""
-    rows = [row for row in _ROWS if row["table"] == table]
-    matching = [row for row in rows if re.search(row["pattern"], said, re.IGNORECASE)]
-    row = matching[0] if matching else rows[-1]
+def _known(on: str, said: str, **names: str) -> Explanation:
+    """Explain a message on something: that a job was rejected, is pending, or has ended."""
+    known = next(each for each in job_errors() if each.on == on and each.match(said))
     message = shorten(said)
     return Explanation(
-        code=row["code"],
-        text=row["text"].format(message=message, **names),
-        advice=row["advice"].format(message=message, **names),
-        final=row["final"] != "no",
+        code=known.code,
+        text=known.text.format(message=message, **names),
+        advice=known.advice.format(message=message, **names),
+        final=known.final,
     )
 
 
