@@ -8,32 +8,36 @@ IPC_LOCK, for registering memory, and no privilege. Others need more, and are de
 
 import math
 import re
-import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any
 
+import msgspec
+
 from fabbench.catalog.instances import instance, plain
+from fabbench.model import records
 from fabbench.model.errors import RequestError
 
 EFA = "vpc.amazonaws.com/efa"
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """One volume of a pod, and where it is mounted. `source` is the volume without its name."""
+class Mount(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One volume of a pod: a path of its node, and where it is mounted."""
 
     name: str
+    node_path: str
     path: str
-    source: Mapping[str, Any]
+
+    @property
+    def source(self) -> Mapping[str, Any]:
+        """The volume in a manifest, without its name."""
+        return {"hostPath": {"path": self.node_path}}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sidecar:
+class Sidecar(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A program of the platform that runs beside the benchmark in each pod."""
 
     name: str
@@ -42,14 +46,15 @@ class Sidecar:
     """What its shell runs."""
     capabilities: tuple[str, ...] = ()
     mounts: tuple[Mount, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
-    """What a pod requests to use a fabric."""
+class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a pod requests to use a fabric: a record of cluster_profiles.toml."""
 
     name: str
+    declared: bool = False
+    """Whether users declare it; else a resource of the nodes identifies it."""
     platform: str
     """A description for users."""
     resource: str = ""
@@ -64,9 +69,9 @@ class Profile:
     huge_pages: bool = False
     """Whether the fabric's library uses huge pages, where the node has some."""
     capabilities: tuple[str, ...] = ("IPC_LOCK",)
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = {}
     mounts: tuple[Mount, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
     plugin: str = ""
     """What advertises the resource on nodes, and is missing where they have none."""
     usual_devices: int = 0
@@ -80,35 +85,14 @@ class Profile:
     sidecar: Sidecar | None = None
     image: str = ""
     """The platform's published image, where AWS's does not work."""
-    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, str]] = {}
     """Fabric → the variables that the platform sets for NCCL on it."""
 
 
-def _profile(fields: Mapping[str, Any]) -> Profile:
-    values = _values(fields)
-    if "sidecar" in fields:
-        values["sidecar"] = Sidecar(**_values(fields["sidecar"]))
-    return Profile(**values)
-
-
-def _values(fields: Mapping[str, Any]) -> dict[str, Any]:
-    values = dict(fields)
-    for name, value in fields.items():
-        if isinstance(value, list):
-            values[name] = tuple(value)
-    mounts: Sequence[Sequence[str]] = fields.get("mounts", ())
-    values["mounts"] = tuple(_mount(*each) for each in mounts)
-    return values
-
-
-def _mount(name: str, source: str, path: str) -> Mount:
-    return Mount(name, path, {"hostPath": {"path": source}})
-
-
-_FILE = tomllib.loads((files("fabbench.catalog") / "cluster_profiles.toml").read_text("utf-8"))
-PROFILES = tuple(map(_profile, _FILE["recognized"]))
+_KNOWN = records.load("fabbench.catalog", "cluster_profiles.toml", Profile)
+PROFILES = tuple(each for each in _KNOWN if not each.declared)
 """Profiles that a resource of the nodes identifies, in the order in which they are tried."""
-DECLARED = tuple(map(_profile, _FILE["declared"]))
+DECLARED = tuple(each for each in _KNOWN if each.declared)
 """Profiles that users declare (``--cluster-profile``)."""
 
 
