@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -317,14 +317,34 @@ def told(failures: Iterable[str]) -> Iterator[Finding]:
         yield from (error.finding(text) for error in _told() if error.shown_by(text))
 
 
-PLUGIN_FAILED = lazy(
-    r"No eligible providers|initialization failed|Initializing plugin failed"
-    r"|Failed to initialize (?!NET plugin (?:IB|Socket)\b)|Unable to find a protocol"
-)
-"""Printed when the network plugin gives up, but also once per protocol it tries in healthy runs."""
+class PluginMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A message on a network plugin of NCCL: a record of plugins.toml."""
 
-NOT_THE_NETWORK = lazy(r"\bGIN\b|\bgin:")
-"""GPU-initiated networking, which NCCL 2.29+ tries besides the network: healthy runs have none."""
+    says: Literal["gave up", "of GIN"]
+    pattern: str
+    example: str
+    counterexample: str
+
+
+@cache
+def plugin_messages() -> tuple[PluginMessage, ...]:
+    """Return the records of plugins.toml."""
+    return records.load("fabbench.evidence", "plugins.toml", PluginMessage)
+
+
+def plugin_gave_up(message: str) -> bool:
+    """Return whether the network plugin gives up; in healthy runs it may, on some protocols."""
+    return _plugin_says("gave up", message)
+
+
+def is_of_gin(message: str) -> bool:
+    """Return whether a message is on GPU-initiated networking, and not on the network."""
+    return _plugin_says("of GIN", message)
+
+
+def _plugin_says(what: str, message: str) -> bool:
+    known = (each.pattern for each in plugin_messages() if each.says == what)
+    return any(_compiled(pattern).search(message) for pattern in known)
 
 
 class HarmlessWarning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -12,11 +12,11 @@ from fabbench.catalog.warnings import error_follows
 from fabbench.counters.pasted import PastedCounters, is_counted
 from fabbench.evidence.hangs import Hangs, is_sign
 from fabbench.evidence.known_errors import (
-    NOT_THE_NETWORK,
-    PLUGIN_FAILED,
     exit_status,
     is_harmless,
+    is_of_gin,
     matching_errors,
+    plugin_gave_up,
 )
 from fabbench.model.log import Finding
 from fabbench.model.patterns import lazy
@@ -192,8 +192,9 @@ class Evidence:
 
     def _doom(self, message: str, origin: str, place: str) -> None:
         """Keep a warning below which NCCL returns an error."""
-        tried = is_harmless(message) or PLUGIN_FAILED.search(message)
-        if tried or NOT_THE_NETWORK.search(message) or len(self.doomed) >= _MOST_WARNINGS:
+        if is_harmless(message) or plugin_gave_up(message) or is_of_gin(message):
+            return
+        if len(self.doomed) >= _MOST_WARNINGS:
             return
         if error_follows(message, _file(place)):
             self.doomed.setdefault(_process(origin), message)
@@ -235,11 +236,9 @@ class Evidence:
         A network plugin that gives up is kept as trouble.
         """
         self.other(place + message)
-        if (
-            PLUGIN_FAILED.search(message)
-            and len(self.trouble) < _MOST_WARNINGS
-            and not NOT_THE_NETWORK.search(message)
-        ):
+        if len(self.trouble) >= _MOST_WARNINGS:
+            return
+        if plugin_gave_up(message) and not is_of_gin(message):
             self.trouble.append(message)
 
     # -- by the first words of a message

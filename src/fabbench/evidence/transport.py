@@ -13,7 +13,7 @@ from fabbench.catalog.paths import PathFact, carrier, path_values
 from fabbench.counters.congestion import Strain
 from fabbench.counters.findings import advice
 from fabbench.counters.pasted import PastedCounters
-from fabbench.evidence.known_errors import PLUGIN_FAILED, finding, matching_errors
+from fabbench.evidence.known_errors import finding, matching_errors, plugin_gave_up
 from fabbench.evidence.nccl import Evidence
 from fabbench.model.fabrics import INTRA_HOST, natural_order
 from fabbench.model.log import Facts, Finding, Severity
@@ -396,7 +396,7 @@ def _carriers(evidence: Evidence) -> set[str]:
 def _unknown_warnings(evidence: Evidence) -> Iterator[tuple[str, int]]:
     """Yield warnings that no known error explains, with how often each was printed."""
     for text, times in evidence.warnings.items():
-        if not PLUGIN_FAILED.search(text) and not any(matching_errors(text)):
+        if not plugin_gave_up(text) and not any(matching_errors(text)):
             yield text, times
 
 
