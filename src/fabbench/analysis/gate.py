@@ -47,6 +47,11 @@ class _Remark(NamedTuple):
     compared: bool = False
     undecided: bool = False
 
+    @property
+    def answers(self) -> bool:
+        """Whether something was held against the gate."""
+        return self.compared or self.breach or self.undecided
+
 
 def check(gates: Sequence[Gate], comparison: Comparison, *, strict: bool = False) -> Verdict:
     """Check every gate on the first column, against the last one.
@@ -159,6 +164,11 @@ class _Compared(NamedTuple):
     new: Figure
     base: Figure
 
+    @property
+    def ratio(self) -> float:
+        """How many times better than the baseline; gates on it skip rows that have none."""
+        return self.row.ratios[0] or 0.0
+
 
 class _Tested(NamedTuple):
     compared: _Compared
@@ -201,7 +211,7 @@ class _Check:
         """Yield the results."""
         remarks = [each for section in self._sections for each in self._section(section)]
         yield from remarks
-        if not any(each.compared or each.breach for each in remarks):
+        if not any(each.answers for each in remarks):
             gate = self._gate
             what = f"no {_name_of(gate)} {gate.where} could be checked"
             yield _Remark(f"{gate.text} matched no data: {what}.", breach=True)
@@ -219,10 +229,10 @@ class _Check:
         if self._gate.needs_baseline:
             yield from self._relative(section, rows)
 
-    def _remark(self, text: str, *, breach: bool = False, compared: bool = False) -> _Remark:
+    def _remark(self, text: str, *, breach: bool = False, undecided: bool = False) -> _Remark:
         """Return a remark that begins with the gate."""
         gate = self._gate.text
-        return _Remark(f"{gate}: {text}", breach, compared)
+        return _Remark(f"{gate}: {text}", breach, undecided=undecided)
 
     def _vanished(self, section: ComparisonSection, row: ComparisonRow) -> Iterator[_Remark]:
         """Yield that only the baseline has a size, if it has."""
@@ -291,15 +301,14 @@ class _Check:
     def _plain(self, section: ComparisonSection, each: _Compared) -> _Remark:
         bound = self._gate.bound
         if self._gate.is_ratio:
-            ratio = each.row.ratios[0] or 0.0
-            lost = ratio < bound * (1 - 1e-9)
+            lost = each.ratio < bound * (1 - 1e-9)
         else:
             allowed = bound * each.base.value if self._gate.relative else bound
             rounded = (each.new.step + each.base.step) / 2
             lost = _loss(section, each) - rounded > allowed * (1 + 1e-9)
         if not lost:
             return _Remark(compared=True)
-        return self._remark(f"{self._difference(section, each)}.", breach=True, compared=True)
+        return self._remark(f"{self._difference(section, each)}.", breach=True)
 
     def _lowest_ratio(self, section: ComparisonSection, each: _Compared) -> float:
         """Return the logarithm of the lowest ratio that the gate allows; minus infinity: any."""
@@ -323,13 +332,12 @@ class _Check:
         for each in tested:
             shown = each.size in loss.shown
             if shown and each.is_shown:
-                yield self._remark(self._shown(section, each), breach=True, compared=True)
+                yield self._remark(self._shown(section, each), breach=True)
             elif shown or each.size in loss.possible:
                 unclear.append(each)
         if unclear:
             text = self._unclear(section, unclear)
-            remark = self._remark(text, breach=self._strict, compared=True)
-            yield remark._replace(undecided=True)
+            yield self._remark(text, breach=self._strict, undecided=True)
 
     def _shown(self, section: ComparisonSection, each: _Tested) -> str:
         difference = self._difference(section, each.compared)
@@ -364,7 +372,7 @@ class _Check:
         at = _where(section, each.row.size)
         allowed = self._allowed(section)
         if self._gate.is_ratio:
-            ratio = format_decimal(each.row.ratios[0] or 0.0, 2)
+            ratio = format_decimal(each.ratio, 2)
             than = f"{ratio} times as good as"
             expected = f"expected at least {allowed}"
         else:
@@ -403,12 +411,11 @@ class _Check:
         measured = f"{_where(section, size)} is {figure} in {self._name}"
         if beyond <= new.step / 2:
             why = "The limit is within half of its last printed digit, so it is undecided."
-            remark = self._remark(f"{measured}. {why}", breach=self._strict, compared=True)
-            return remark._replace(undecided=True)
+            return self._remark(f"{measured}. {why}", breach=self._strict, undecided=True)
         wanted = section.scale.quantity(bound)
         end = "least" if least else "most"
         text = f"{measured}; expected at {end} {wanted}{share}."
-        return self._remark(text, breach=True, compared=True)
+        return self._remark(text, breach=True)
 
     def _ceiling(self, section: ComparisonSection, size: int) -> float:
         """Return the ceiling at a size. Raise RequestError if it is not known."""

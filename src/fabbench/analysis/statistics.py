@@ -175,9 +175,9 @@ class RowTest:
     """The interval of the ratio."""
     high: float
     verdict: Difference
-    repeats: int | None = None
+    repeats: int | None
     """About how many repeats would decide; None: decided, more than `MAX_REPEATS`, or `once`."""
-    once: bool = False
+    once: bool
     """Whether a side was measured once, so that the noise is assumed."""
 
 
@@ -397,9 +397,9 @@ def overall(verdicts: Iterable[Difference]) -> Difference | None:
         return Difference.MIXED
     if differing:
         return differing.pop()
-    if len(found) == 1:
-        return found.pop()
-    return Difference.UNDECIDED if Difference.UNDECIDED in found else None
+    if Difference.UNDECIDED in found:
+        return Difference.UNDECIDED
+    return Difference.SAME if found else None
 
 
 def repeats_within(pair: TwoSamples, margin: float, level: float) -> int | None:
@@ -407,8 +407,6 @@ def repeats_within(pair: TwoSamples, margin: float, level: float) -> int | None:
 
     None: more than `MAX_REPEATS`.
     """
-    if margin <= 0:
-        return None
     error = min(found.error for found in pair.estimates)
     noise = error / _error_factor(len(pair.new), len(pair.base))
 

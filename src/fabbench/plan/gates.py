@@ -21,14 +21,16 @@ RATIO = Metric("ratio", "times")
 """The metric of a gate on how many times better than the baseline a column is."""
 CEILING = "%ceiling"
 AT_LEAST = ">="
-_UNITS: Mapping[str, tuple[dict[str, float], str]] = {
-    "B/s": (RATE_UNITS, ">=10GB/s"),
-    "s": (TIME_UNITS, "<=20us"),
-    "1/s": ({"1/s": 1.0, "K/s": 1e3, "M/s": 1e6}, ">=1M/s"),
-    "count": ({"": 1.0}, "<=0"),
-    "times": ({"": 1.0, "x": 1.0}, ">=10"),
+_UNITS: Mapping[str, dict[str, float]] = {
+    "B/s": RATE_UNITS,
+    "s": TIME_UNITS,
+    "1/s": {"1/s": 1.0, "K/s": 1e3, "M/s": 1e6},
+    "count": {"": 1.0},
+    RATIO.unit: {"": 1.0, "x": 1.0},
 }
-"""Unit of a metric → the units of a bound, and an example."""
+"""Unit of a metric → the units of a bound."""
+_LIMITS = {"B/s": ">=10GB/s", "s": "<=20us", "1/s": ">=1M/s", "count": "<=0"}
+"""Unit of a metric that benchmarks print → an example of a limit."""
 _GATE = lazy(
     r"(?P<metric>\w*)\s*+(?:@(?P<sizes>[^:<>]*))?(?P<kind>:|>=|<=)?\s*+(?P<bound>(?:.*?\S)??)\s*+",
     re.DOTALL,
@@ -46,8 +48,8 @@ class Gate:
     metric: Metric
     kind: str  # `:` (a tolerance), `>=` or `<=`
     bound: float
-    relative: bool = False
-    sizes: range | None = None  # In bytes; None: any
+    relative: bool
+    sizes: range | None  # In bytes; None: any
 
     @property
     def is_ratio(self) -> bool:
@@ -123,7 +125,7 @@ class _Parser:
 
     def limit(self, metric: Metric, kind: str) -> float:
         """Return a bound in the metric's base unit."""
-        units, _ = _UNITS[metric.unit]
+        units = _UNITS[metric.unit]
         try:
             return parse_quantity(self.parts["bound"], units)
         except ValueError:
@@ -169,5 +171,5 @@ def parse_gates(texts: Sequence[str], *, strict: bool = False) -> tuple[Gate, ..
 
 def limit_example(metric: str) -> str:
     """Return a gate with a limit on a metric, as an example."""
-    _, limit = _UNITS[METRICS[metric].unit]
+    limit = _LIMITS[METRICS[metric].unit]
     return f"{metric}{limit}"

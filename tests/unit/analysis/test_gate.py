@@ -40,7 +40,7 @@ def test_grammar(  # noqa: PLR0913, PLR0917 - every part of a gate
     gate = parse_gate(text)
     assert (gate.metric.name, gate.kind, gate.relative) == (metric, kind, relative)
     assert gate.sizes == (None if low is None or high is None else range(low, high + 1))
-    assert gate.bound == pytest.approx(bound)
+    assert gate.bound == pytest.approx(bound, rel=1e-9)
 
 
 @pytest.mark.parametrize(("text", "position", "wanted"), [*SAID["wrong"], HUGE])
@@ -140,7 +140,10 @@ HALF = {"dtype": "half"}
         ),
         ("latency@64:20us", SHORT, LONG, ""),
         ("latency@64:31us", LONG, SHORT, ""),
-        ("time:5%", SLOW, FAST, "30 % worse than 10 us in b"),
+        ("busbw:5%", thrice(rates("new", [(GB, 60)])), thrice(rates("old", [(GB, 90)])), "33.3 %"),
+        # No figure is worse by more than all of it.
+        ("busbw:100%", thrice(rates("new", [(GB, 1)])), HUNDRED, ""),
+        ("time:5%", SLOW, FAST, r"30 % worse than 10 us in b; .* \(95 % interval of the ratio 0.7"),
         ("time:1us", SLOW, FAST, "3 us worse"),
         ("time:5us", SLOW, FAST, ""),
         ("time:5%", FAST, SLOW, ""),
@@ -200,6 +203,14 @@ HALF = {"dtype": "half"}
             rates("b", [(GB, 1)]),
             "7 times as good as .* expected at least 10 x",
         ),
+        (
+            "ratio@1G>=2",
+            repeats("a", 150, 153, 147),
+            BASE,
+            "1.5 times as good as .* expected at least 2 x",
+        ),
+        ("ratio>=3", rates("a", [(GB, 7)]), rates("b", [(GB, 3)]), "2.33 times as good"),
+        ("ratio>=0", rates("a", [(GB, 1)]), rates("b", [(GB, 7)]), ""),
         ("ratio@1G>=5", repeats("a", 700, 714, 686), BASE, ""),
         ("ratio@1G>=5", rates("a", [(GB, 7)]), rates("b", [(GB, 1)]), ""),
         ("ratio>=6x", repeats("a", 700, 714, 686), BASE, ""),
@@ -281,6 +292,109 @@ def test_a_base_that_cannot_be_trusted_compares_nothing(outcome: Outcome) -> Non
     assert found.status is Exit.UNTRUSTED
 
 
+# ---------------------------------------------------------------- figures of exactly 0
+
+
+def unrounded(label: str, metric: str, *figures: float) -> Column:
+    """A column of executions of a program of which no printed step is known, at 8 B."""
+    made = (log([(8, value)], metric=metric, benchmark="unknown-tool") for value in figures)
+    return column(label, *made)
+
+
+@pytest.mark.parametrize(
+    ("gate", "metric", "new", "base", "holds"),
+    [
+        # Of 0 there is no logarithm: the figures themselves are compared.
+        ("bandwidth:60%", "bandwidth", (0.0,), (10e9,), False),
+        ("bandwidth:100%", "bandwidth", (0.0,), (10e9,), True),
+        ("bandwidth:9GB/s", "bandwidth", (0.0,), (10e9,), False),
+        ("bandwidth:10GB/s", "bandwidth", (0.0,), (10e9,), True),
+        # 30 us and 0.03 ms are one time, and two floating-point numbers.
+        ("latency:30us", "latency", (3e-5,), (0.0,), True),
+        ("latency:29us", "latency", (3e-5,), (0.0,), False),
+        ("ratio>=10", "bandwidth", (0.0, 10.0, 10.0), (1.0, 1.0, 1.0), True),
+        ("ratio>=12", "bandwidth", (0.0, 10.0, 10.0), (1.0, 1.0, 1.0), False),
+        ("ratio>=3", "bandwidth", (0.0, 0.3, 0.3), (0.1, 0.1, 0.1), True),
+    ],
+)
+def test_an_execution_that_measured_0_is_compared_by_its_figure(
+    gate: str, metric: str, new: tuple[float, ...], base: tuple[float, ...], holds: bool
+) -> None:
+    sides = unrounded("a", metric, *new), unrounded("b", metric, *base)
+    found = verdict(gate, *sides)
+    assert (found.status is Exit.FINE, len(found.breaches)) == (holds, 0 if holds else 1)
+    assert not any("matched no data" in breach for breach in found.breaches)
+
+
+@pytest.mark.parametrize(("longer", "holds"), [(5.01, True), (5.02, False)])
+def test_a_time_that_was_printed_as_0_may_be_half_of_the_last_digit(
+    longer: float, holds: bool
+) -> None:
+    """5 us are allowed. 5.01 us and 0.00 us, as printed, may be 5.005 us and 0.005 us."""
+    found = verdict("time:5us", times("a", longer), times("b", 0.0))
+    assert (found.status is Exit.FINE) is holds
+
+
+# ---------------------------------------------------------------- limits
+
+
+@pytest.mark.parametrize(
+    ("gate", "column", "decided"),
+    [
+        ("latency<=10.426us", latencies("a", [(64, 10.43)]), False),
+        ("latency<=10.424us", latencies("a", [(64, 10.43)]), True),
+        ("latency<=10.42us", latencies("a", [(64, 10.43)]), True),
+        ("latency<=30us", column("a", log([(8, 3e-5)], metric="latency", benchmark="osu")), True),
+        ("wrong<=0", column("a", log([(8, 0.0)], metric="wrong")), True),
+        ("busbw@1G>=80.005GB/s", OLD, False),
+        ("busbw@1G>=80.006GB/s", OLD, True),
+    ],
+)
+def test_a_limit_within_half_of_the_last_digit_is_undecided(
+    gate: str, column: Column, decided: bool
+) -> None:
+    assert bool(verdict(gate, column, None).undecided) is not decided
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_undecided_limit_passes_unless_strict(strict: bool) -> None:
+    comparison = compare([latencies("a", [(64, 10.43)])])
+    found = check([parse_gate("latency<=10.426us")], comparison, strict=strict)
+    assert found.status is (Exit.BAD_ANSWER if strict else Exit.FINE)
+    assert found.undecided == (found.breaches if strict else found.notes)
+
+
+# ---------------------------------------------------------------- which columns
+
+
+def test_a_gate_compares_the_first_column_with_the_last() -> None:
+    """One between them has no say: not with other figures, and not with sizes that it lacks."""
+    base = thrice(rates("old", [(MB, 10), (GB, 80)]))
+    other = thrice(rates("other", [(MB, 100)]))
+    lost = column("lost", log([(MB, 1e9)], outcome=Outcome.TIMEOUT, reason="Because."))
+    for middle in (other, lost):
+        found = check([parse_gate("busbw:5%")], compare([base, middle, base]))
+        assert (found.status, found.breaches, found.notes) == (Exit.FINE, (), ())
+        shorter = replace(LOST, label="new")
+        (breach,) = check([parse_gate("busbw:5%")], compare([shorter, middle, base])).breaches
+        assert re.search(GONE, breach)
+
+
+def test_a_limit_needs_no_figure_of_the_baseline() -> None:
+    base = column("old", log([(GB, 80e9)], outcome=Outcome.TIMEOUT, reason="Because."))
+    found = verdict("busbw>=70GB/s", rates("new", [(GB, 80)]), base)
+    assert (found.breaches, found.status) == ((), Exit.UNTRUSTED)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.UNPROVEN, Outcome.TIMEOUT])
+def test_what_is_wrong_with_one_column_is_said_once(outcome: Outcome) -> None:
+    alone = column("new", log([(GB, 80e9)], outcome=outcome, reason="Because."))
+    found = verdict("latency<=1us", alone, None)
+    of_outcome, of_metric = found.breaches
+    assert of_outcome.count("new is ") == of_metric.count("new") == 1
+    assert found.notes == ()
+
+
 # ---------------------------------------------------------------- laws
 
 sizes = st.sampled_from([8, KB, MB, GB])
@@ -358,6 +472,110 @@ def test_a_gate_fails_only_where_the_table_shows_a_loss() -> None:
     comparison = compare(sides)
     assert comparison.sections[0].verdict(0) is Difference.UNDECIDED
     assert check([parse_gate("busbw@1G:0%")], comparison).breaches == ()
+
+
+def test_a_size_of_a_table_that_shows_no_difference_breaches_no_gate() -> None:
+    """Alone it is slower: beyond its own interval, as one of thirteen sizes may be by chance."""
+    new, base = (
+        column(
+            label,
+            *(
+                log(
+                    [(1 << power, (alone if power == 10 else rest) * 1e9) for power in range(8, 21)]
+                )
+                for alone, rest in figures
+            ),
+        )
+        for label, figures in (
+            ("a", [(92, 100), (95, 104), (94, 98)]),
+            ("b", [(98, 103), (96.5, 99), (97, 101)]),
+        )
+    )
+    found = verdict("busbw@1K:0%", new, base)
+    assert (found.breaches, len(found.undecided)) == ((), 1)
+    (note,) = verdict("ratio@1K>=1.03", base, new).undecided
+    assert "A ratio of 1 at 1 KB" in note
+    alone = [
+        column(each.label, *(replace(one, points=[one.points[2]]) for one in each.logs))
+        for each in (new, base)
+    ]
+    assert len(verdict("busbw@1K:0%", *alone).breaches) == 1
+
+
+def test_tables_share_the_level_of_a_gate() -> None:
+    """A loss that one table shows just so is not shown where two tables could each be unlucky."""
+
+    def breaches(*dtypes: str) -> int:
+        new, base = (
+            column(
+                label,
+                *(
+                    log([(GB, figure * 1e9)], labels={"dtype": dtype})
+                    for dtype in dtypes
+                    for figure in figures
+                ),
+            )
+            for label, figures in (("a", (89, 91.67, 86.33)), ("b", (100, 103, 97)))
+        )
+        return len(verdict("busbw:5%", new, base).breaches)
+
+    assert (breaches("half"), breaches("half", "float")) == (1, 0)
+
+
+def test_a_size_that_may_lose_everything_takes_no_share_of_the_level() -> None:
+    """5 GB/s may be lost: all of the 4 GB/s at 1 MB."""
+    new, base = (
+        column(label, *(log([(MB, 4e9), (GB, figure * 1e9)]) for figure in figures))
+        for label, figures in (("a", (85, 87.5, 82.5)), ("b", (100, 103, 97)))
+    )
+    (breach,) = verdict("busbw:5GB/s", new, base).breaches
+    assert "1 GB is 85 GB/s" in breach
+
+
+@pytest.mark.parametrize(
+    ("gate", "new", "base", "said"),
+    [
+        # The size with the largest loss that is possible.
+        (
+            "busbw:5%",
+            column("a", *(log([(MB, one), (GB, one * one)]) for one in (8e9, 10e9, 12e9))),
+            column("b", *(log([(MB, one), (GB, one * one)]) for one in (8e9, 10e9, 12e9))),
+            r"excluded at 1 MB, 1 GB\. A loss of .* % at 1 GB",
+        ),
+        # 0.68 times as good: 46.2 % longer.
+        ("time:5%", times("a", 11, 13, 9), FAST, r"A loss of 46\.2 % at 8 B .* 0\.68 to 1\.24\)"),
+        # Better than the baseline, but hardly as much as is asked.
+        (
+            "ratio@1G>=2",
+            repeats("a", 300, 150, 200),
+            BASE,
+            r"a ratio below 2 x .*\. A ratio of 1\.19 at 1 GB .* 1\.19 to 3\.64\)",
+        ),
+    ],
+)
+def test_what_a_gate_cannot_exclude_is_written_as_it_is_asked(
+    gate: str, new: Column, base: Column, said: str
+) -> None:
+    found = verdict(gate, new, base)
+    (note,) = found.undecided
+    assert (found.breaches, found.notes) == ((), (note,))
+    assert re.search(said, note)
+
+
+def test_a_size_measured_once_is_decided_by_repeats_and_not_by_less_noise() -> None:
+    """Of the size that was repeated, more than 50 repeats would be needed."""
+    often = [(80, 85), (95, 101), (110, 115)]
+    new, base = (
+        column(
+            label,
+            log([(MB, first * 1e9), (GB, 100e9)]),
+            *(log([(MB, each * 1e9)]) for each in others),
+        )
+        for label, (first, *others) in zip("ab", zip(*often, strict=True), strict=True)
+    )
+    (note,) = verdict("busbw:5%", new, base).undecided
+    assert "excluded at 1 MB, 1 GB" in note
+    assert note.endswith("; repeats would decide.")
 
 
 def test_a_share_of_the_ceiling() -> None:

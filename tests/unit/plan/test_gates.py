@@ -16,7 +16,7 @@ from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host
 from fabbench.model.log import Log
 from fabbench.plan.build import require_measurable
-from fabbench.plan.gates import limit_example, parse_gate
+from fabbench.plan.gates import limit_example, parse_gate, parse_gates
 from fabbench.runs.inputs import expand, read_source
 from tests.support.paths import LOGS
 from tests.support.requests import request
@@ -146,3 +146,27 @@ def test_recorded_logs_have_no_metric_that_would_be_refused() -> None:
 @pytest.mark.parametrize("metric", ["busbw", "latency", "message_rate", "wrong"])
 def test_examples_are_gates(metric: str) -> None:
     assert parse_gate(limit_example(metric)).metric.name == metric
+
+
+@pytest.mark.parametrize(
+    ("text", "baseline", "ceiling"),
+    [
+        ("busbw:5%", True, False),
+        ("busbw:5GB/s", True, False),
+        ("ratio>=10", True, False),
+        ("busbw>=70GB/s", False, False),
+        ("busbw>=80%ceiling", False, True),
+    ],
+)
+def test_a_tolerance_and_a_ratio_need_a_baseline_and_a_share_needs_the_ceiling(
+    text: str, baseline: bool, ceiling: bool
+) -> None:
+    gate = parse_gate(text)
+    assert (gate.needs_baseline, gate.needs_ceiling) == (baseline, ceiling)
+
+
+def test_strict_without_a_gate_is_refused_and_nothing_else_is() -> None:
+    assert parse_gates(()) == ()
+    assert [gate.text for gate in parse_gates(("busbw:5%",), strict=True)] == ["busbw:5%"]
+    with pytest.raises(RequestError, match="--gate"):
+        parse_gates((), strict=True)
