@@ -30,7 +30,7 @@ help:
 	@echo 'make man    write man pages: dist/man'
 	@echo 'make reference  regenerate docs/cli.md and the figure from the program'
 	@echo 'make bench  benchmark fabbench itself: start-up, parsers, checks'
-	@echo 'make mutants  change what decides about figures, and see whether tests notice (half an hour; ARGS=engine: one module)'
+	@echo 'make mutants  change what decides about figures, and see whether tests notice (ten minutes; ARGS=gate: one module)'
 	@echo 'make score  read all logs in FOLDER=…: a line per log, and totals'
 	@echo 'make sbom   write a CycloneDX list of bundled packages: dist/fabbench.cdx.json'
 	@echo 'make lock   write uv.lock again after a change of pyproject.toml; ARGS=--upgrade takes the newest versions'

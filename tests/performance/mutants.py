@@ -245,7 +245,7 @@ def start(module: Module, tree: ast.Module, mutant: Mutant | None, limit_s: floa
         return pid
     signal.setitimer(signal.ITIMER_REAL, limit_s)
     null = os.open(os.devnull, os.O_RDWR)
-    for stream in () if mutant is None else (0, 1, 2):
+    for stream in (0, 1, 2):
         os.dup2(null, stream)
     if mutant is not None:
         mutant.apply()
@@ -303,7 +303,7 @@ def run(module: Module, score: Score, size: int, seed: int) -> None:
     begun = time.monotonic()
     _, status = os.waitpid(start(module, tree, None, 600), 0)
     if status:
-        raise SystemExit(f"the tests of {module.name} fail without any change")
+        raise SystemExit(f"the tests of {module.name} fail without any change: run them")
     limit_s = _SLOWER * (time.monotonic() - begun) + 5
     score.every, waiting = sample(module, tree, size, seed)
     running: dict[int, Mutant] = {}
