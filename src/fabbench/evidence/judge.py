@@ -298,26 +298,29 @@ def _nic_verdicts(record: Record, proof: Proof | None) -> Iterator[Verdict]:
     nics = record.facts.get("nics")
     if not isinstance(nics, int):
         return
-    wanted, requirement = _wanted_nics(record, proof)
+    required = _wanted_nics(record, proof)
+    if required is None:
+        return
+    wanted, requirement = required
     if nics < wanted:
         used = "1 was used" if nics == 1 else f"{nics} were used"
         yield Outcome.OFF_FABRIC, f"{requirement}, but {used}."
 
 
-def _wanted_nics(record: Record, proof: Proof | None) -> tuple[int, str]:
-    """Return how many NICs each rank must use, and who says so; 0 if nothing does.
+def _wanted_nics(record: Record, proof: Proof | None) -> tuple[int, str] | None:
+    """Return how many NICs each rank must use, and who says so; None: nothing does.
 
     Without a requested fabric the number matters only where EFA is used.
     """
-    fabric = proof.fabric if proof else ""
-    if not fabric and not _uses_efa(record):
-        return 0, ""
+    uses_efa = _uses_efa(record)
+    if not uses_efa and not (proof and proof.fabric):
+        return None
     if proof and proof.nics is not None:
-        required = f"{fabric} was requested with" if fabric else "The log must show"
+        required = f"{proof.fabric} was requested with" if proof.fabric else "The log must show"
         return proof.nics, f"{required} {proof.nics} NICs per rank"
-    kind = _system(record, proof) if _uses_efa(record) else None
+    kind = _system(record, proof) if uses_efa else None
     if kind is None:
-        return 0, ""
+        return None
     usual = min(kind.nics)
     return usual, f"{kind.name} has {usual} EFA interfaces"
 
@@ -339,7 +342,7 @@ def _device_verdicts(record: Record, proof: Proof | None) -> Iterator[Verdict]:
 
 
 def _uses_efa(record: Record) -> bool:
-    return str(record.facts.get("network", "")) == "efa"
+    return record.facts.get("network") == "efa"
 
 
 def _system(record: Record, proof: Proof | None) -> "System | None":

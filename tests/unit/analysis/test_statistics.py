@@ -16,9 +16,11 @@ from fabbench.analysis.statistics import (
     TwoSamples,
     any_above,
     compare_sizes,
+    compare_table,
     loss_test,
     median,
     overall,
+    pooled,
     repeats_within,
     standardized_sum,
     t_quantile,
@@ -222,6 +224,7 @@ def test_two_figures_may_be_one_if_each_is_half_a_step_off(shown: float, roundin
 def test_noise_of_both_sides_as_one_includes_what_rounding_hides() -> None:
     both = TwoSamples(new={0: 0.0, 1: 2.0}, base={0: 4.0, 1: 6.0}, rounding=0.5)
     assert both.spread == pytest.approx(math.hypot(stdev([0, 2, 4, 6]), 0.5))
+    assert both.estimates[0].deviation == pytest.approx(math.hypot(math.sqrt(2), 0.5))
 
 
 def test_what_is_exactly_at_a_limit_does_not_exceed_it() -> None:
@@ -333,6 +336,61 @@ def test_sizes_share_the_level(
 ) -> None:
     one = by_chance(chance * most * LEVEL)
     assert any_above(dict(enumerate(sizes(one))), LEVEL) is above
+
+
+@pytest.mark.parametrize(("chance", "above"), [(0.95, True), (1.05, False)])
+def test_a_plateau_has_30_percent_of_the_level_taken_from_the_sum(
+    chance: float, above: bool
+) -> None:
+    nothing, contrary = noisy(1.0), [by_chance(0.4), by_chance(0.4).mirrored()]
+    plateau = by_chance(chance * 0.3 * LEVEL)
+    assert any_above(dict(enumerate(contrary)), LEVEL, plateau) is above
+    alike = dict.fromkeys((1, 2), by_chance(chance * 0.5 * LEVEL))
+    assert any_above(alike, LEVEL, nothing) is above
+
+
+def test_a_plateau_is_the_mean_of_its_sizes_of_each_execution_that_has_all() -> None:
+    """An execution's sizes move together: their rounding and assumed noise become no smaller."""
+    first = TwoSamples(new={0: 1.0, 1: 2.0}, base={0: 0.0, 1: 1.0}, rounding=0.1, assumed=0.2)
+    second = TwoSamples(new={0: 3.0, 1: 5.0, 2: 9.0}, base={1: 4.0, 0: 2.0}, rounding=0.3)
+    together = pooled([first, second])
+    assert together is not None
+    assert (together.new, together.base) == ({0: 2.0, 1: 3.5}, {0: 1.0, 1: 2.5})
+    assert (together.rounding, together.assumed) == pytest.approx((0.2, 0.2))
+
+
+@pytest.mark.parametrize(
+    ("assumed", "known"), [((0.1, 0.3), 0.2), ((math.inf, 0.3), 0.3), ((math.inf, math.inf), None)]
+)
+def test_a_plateau_that_was_measured_once_is_as_noisy_as_assumed(
+    assumed: tuple[float, float], known: float | None
+) -> None:
+    once = [replace(pair((7,), (10,)), assumed=each) for each in assumed]
+    together = pooled(once)
+    assert (together and together.assumed) == (known and pytest.approx(known))
+
+
+def test_without_an_execution_of_all_sizes_there_is_no_plateau() -> None:
+    one = replace(noisy(1.0), assumed=0.1)
+    assert pooled([]) is None
+    assert pooled([one, later(one)]) is None
+
+
+def test_a_table_has_the_ratio_and_the_verdict_of_its_plateau() -> None:
+    table = {1: noisy(0.01, 0.1), 2: noisy(0.01, 0.3), 3: noisy(0.01, 0.5)}
+    found = compare_table(table, (2, 3, 4))
+    assert found.ratio == pytest.approx(math.exp(0.4))
+    assert (found.plateau and found.plateau.verdict) == "faster"
+    assert compare_table(table, ()).plateau is None
+
+
+@pytest.mark.parametrize(("rounding", "possible"), [(0.0, (1,)), (0.1, ())])
+def test_a_loss_that_is_shown_in_the_table_is_not_excluded_unless_it_is_rounding(
+    rounding: float, possible: tuple[int, ...]
+) -> None:
+    """The medians differ by more than the means."""
+    shown = TwoSamples(new={0: 1.0, 1: 1.0}, base={0: 0.0, 1: 0.0}, shown=-0.1, rounding=rounding)
+    assert loss_test({1: shown}, {1: -0.05}).possible == possible
 
 
 def test_no_size_is_above_where_there_is_none() -> None:

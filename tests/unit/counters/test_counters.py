@@ -636,3 +636,37 @@ def test_the_link_of_the_nics_is_the_ceiling_where_the_type_of_node_is_not_known
     (judged,) = with_counters([log], counted)
     assert share in "".join(each.sentence() for each in expectations_of_log(judged))
     assert bool(expectations_of_log(judged)) == bool(share)
+
+
+@pytest.mark.parametrize(
+    ("rate", "benchmark", "case", "link"),
+    [
+        ("100 Gb/sec (4X EDR)", "perftest", "ib_write_bw", "roce-100"),
+        ("100 Gb/sec (4X EDR)", "fabtests", "fi_rma_bw", "roce-100"),
+        # Nothing else is bounded by one link.
+        ("100 Gb/sec (4X EDR)", "perftest", "ib_write_lat", ""),
+        ("100 Gb/sec (4X EDR)", "perftest", None, ""),
+        ("100 Gb/sec (4X EDR)", "osu", "osu_bw", ""),
+        ("3 Gb/sec", "perftest", "ib_write_bw", ""),
+    ],
+)
+def test_the_link_of_the_nics_is_the_type_of_node_of_one_nics_bandwidth(
+    tree: Tree, rate: str, benchmark: str, case: str | None, link: str
+) -> None:
+    tree.port("mlx5_0", {"rate": rate, "hw_counters/tx_bytes": 1}, layer="Ethernet")
+    idle = Pair(tree.snapshot(), tree.snapshot())
+    asked = Asked(fabric="roce", chosen=("mlx5_0",), among=("a", "b"))
+    counted = ExecutionCounters(asked=asked, hosts={"a": idle, "b": idle})
+    log = Log(
+        source="x",
+        benchmark=benchmark,
+        case=case,
+        outcome=Outcome.OK,
+        reason=None,
+        facts={},
+    )
+    (judged,) = with_counters([log], counted)
+    assert judged.proof == (Proof(instance_type=link) if link else None)
+    asked_for = Proof(fabric="roce", nics=1)
+    (judged,) = with_counters([replace(log, proof=asked_for)], counted)
+    assert judged.proof == replace(asked_for, instance_type=link)
