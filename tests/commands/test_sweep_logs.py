@@ -1,5 +1,6 @@
 """``fabbench sweep --from``: logs of pairs that exist already."""
 
+import gzip
 import json
 import re
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ import pytest
 from click.testing import Result
 
 from fabbench.cli import cli
+from fabbench.runs.document import write
 from tests.support.command_line import runner
 from tests.support.nccl_text import nccl_text
 from tests.support.simulated_sweeps import named
@@ -163,3 +165,42 @@ def test_what_cannot_be_judged_is_reported(tmp_path: Path) -> None:
     done = sweep("--from", str(folder))
     assert done.exit_code == 3
     assert "Hint: " in done.stderr
+
+
+OF_PINGPONG = """\
+#@fabbench begin 000-tcp-r1/64 benchmark=pingpong endpoint=msg size=64 iterations=100
+[fabbench:server] bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec
+[fabbench:server] 64      100     =100     12k         3.22s      0.00   16083.15       0.00
+[fabbench:client] bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec
+[fabbench:client] 64      100     =100     12k         3.21s      0.00   16026.51       0.00
+#@fabbench end 000-tcp-r1/64 0
+"""
+
+
+def test_an_old_sweep_that_called_a_printed_0_failed_accuses_nobody(tmp_path: Path) -> None:
+    nodes = named(6)
+    document = {
+        "mode": "pairs",
+        "benchmark": "pingpong",
+        "fabric": "tcp",
+        "nodes": nodes,
+        "metric": "bandwidth",
+        "seed": 0,
+        "confidence": 0.99,
+        "tolerance": 0.1,
+    }
+    store = tmp_path / "20261128T222749Z-pingpong-9def74"
+    write(store / "request.json", {"format": 1, "sweep": document})
+    (store / "logs").mkdir()
+    for number, pair in enumerate(combinations(nodes, 2)):
+        measured = {"outcome": "ok", "value": 1e4}
+        if number % 2:
+            measured = {"outcome": "failed", "reason": "No bandwidth was measured."}
+            packed = store / "logs" / f"{number:06}.log.gz"
+            packed.write_bytes(gzip.compress(OF_PINGPONG.encode()))
+        test = {"number": number, "round": 1, "nodes": pair, **measured}
+        write(store / "tests" / f"{number:06}.json", test)
+    done = sweep("--from", str(store), "--format", "json")
+    said = json.loads(done.stdout)
+    assert (said["suspects"], done.exit_code) == ([], 4)
+    assert "too small" in said["contradiction"]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import sub, truediv
 from typing import NamedTuple, TypeAlias
 
+from fabbench.analysis.aggregate import printed_step
 from fabbench.analysis.statistics import mean, median, squares, t_quantile
 from fabbench.model.log import Labels, Log, Point
 from fabbench.model.units import format_size
@@ -39,6 +40,11 @@ class Curve(NamedTuple):
     sizes: tuple[int, ...]
     times: tuple[float, ...]  # seconds; of a bandwidth, those that a message takes at that rate
     rates: tuple[float, ...]  # bytes per second: busbw where there is one
+    step: float = 0.0  # in which the rates were printed; 0: not rounded, or not known
+
+    def rounded(self, rate: float) -> float:
+        """Return half of the last printed digit, as a part of a rate."""
+        return self.step / 2 / rate
 
     @property
     def rate_at(self) -> dict[int, float]:
@@ -109,7 +115,11 @@ def series_of(log: Log) -> list[Curve]:
             kind = _Kind(_words(point.labels), sample.metric)
             by_size = found.setdefault(kind, {})
             by_size.setdefault(point.size, []).append(sample)
-    curves = [_curve(*kind, by_size) for kind, by_size in found.items()]
+    curves: list[Curve] = []
+    for kind, by_size in found.items():
+        curve = _curve(*kind, by_size)
+        step = printed_step(str(log.benchmark), kind.metric, curve.rates)
+        curves.append(curve._replace(step=step))
     return sorted(curves, key=lambda curve: -len(curve.sizes))
 
 
@@ -402,14 +412,18 @@ class Fall(NamedTuple):
 
 
 def fall(series: Curve, noise: Callable[[int], float] | None = None) -> Fall | None:
-    """Return the deepest fall of the rate that noise does not explain, at sizes that matter."""
+    """Return the deepest fall of the rate that noise does not explain, at sizes that matter.
+
+    Nor do the last printed digits explain it.
+    """
     best = 0.0
     found: Fall | None = None
     for at, (size, rate) in enumerate(zip(series.sizes, series.rates, strict=True)):
         allowed = max(1 - math.exp(-_SIGMAS * noise(size)) if noise else 0.0, _SMALLEST_FALL)
-        fell = best > max(series.rates) / 10 and rate < best * (1 - allowed)
+        least = best * (1 - allowed) - series.step
+        fell = best > max(series.rates) / 10 and rate < least
         if fell and (found is None or rate / best < found.rate / found.before):
-            recovers = max(series.rates[at + 1 :], default=0.0) >= best * (1 - allowed)
+            recovers = max(series.rates[at + 1 :], default=0.0) >= least
             found = Fall(size, rate, best, recovers)
         best = max(best, rate)
     return found

@@ -172,7 +172,9 @@ def _sides(curves: Sequence[Curve], noise: Noise) -> Iterator[Finding]:
                 rates[side] = curve.rate_at
     if len(rates) < len(_SIDES):
         return
-    apart = _apart(*rates.values())
+    step = max(curve.step for curve in curves)
+    one, other = rates.values()
+    apart = _apart(one, other, step)
     significance: dict[int, float] = {}
     for size, times in apart.items():
         significance[size] = math.log(times) / noise(size)
@@ -190,11 +192,16 @@ _Rates: TypeAlias = Mapping[int, float]
 """Size → rate, in bytes per second."""
 
 
-def _apart(one: _Rates, other: _Rates) -> dict[int, float]:
-    """Return by what factor two series are apart at each size that both have."""
+def _apart(one: _Rates, other: _Rates, step: float) -> dict[int, float]:
+    """Return by what factor two series are apart at least, at each size that both have.
+
+    A rate stands for all that are printed alike, in such steps.
+    """
     apart: dict[int, float] = {}
     for size, rate in one.items():
         if size in other:
             pair = (rate, other[size])
-            apart[size] = max(pair) / min(pair)
+            lower = min(pair) + step / 2
+            higher = max(pair) - step / 2
+            apart[size] = max(higher / lower, 1.0)
     return apart

@@ -77,11 +77,18 @@ def dip(series: Curve, assumed: Noise = _nothing) -> Dip | None:
     found: _Place | None = None
     for place in _places(len(series.sizes)):
         least = max(_LEAST, assumed(series.sizes[place.first]))
+        least += _by_digits(series, place)
         significance = _significance(series, place, noise, least)
         if significance > max(1.0, most):
             most = significance
             found = place
     return None if found is None else _described(series, found)
+
+
+def _by_digits(series: Curve, place: _Place) -> float:
+    """Return what last printed digits can add to a dip, as a logarithm: its own, and a neighbor's."""
+    around = series.part(place.first - 1, place.end + 1)
+    return 2 * math.log1p(around.rounded(min(around.rates)))
 
 
 def _places(count: int) -> Iterator[_Place]:

@@ -257,7 +257,7 @@ def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exi
 
     document = sweep.document
     tests = sweep.tests
-    if not any(each.result.figure for each in tests):
+    if not any(each.result.is_measured for each in tests):
         reasons = (each.reason for each in tests if each.reason)
         raise MachineError(
             f"No test of this sweep succeeded, of {len(tests)}. {next(reasons, '')}".rstrip(),

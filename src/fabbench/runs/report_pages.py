@@ -241,7 +241,7 @@ def _command_line(command: Command) -> str:
 def _report(sweep: StoredSweep, left: str) -> SweepReport | None:
     document = sweep.document
     results = sweep.results
-    if not any(each.figure for each in results):
+    if not any(each.is_measured for each in results):
         return None
     readings = readings_of(document)
     how = picked(document, "tolerance", "confidence")

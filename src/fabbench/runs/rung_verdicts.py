@@ -189,14 +189,15 @@ def judge_sweep(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> Ru
     stored = ended.sweep
     blank = replace(blank, run=stored.path.name)
     failure = str(ended.failure or "")
-    if not any(each.result.figure for each in stored.tests):
+    if not any(each.result.is_measured for each in stored.tests):
         if failure:
             return judged(blank, doubts=[failure])
         return _unmeasured(blank, None, stored.tests)
     found = diagnosed(stored.document, stored.results)
     figures = tuple(_typical(found, stored.document.metric))
     proven = _is_proven(stored)
-    judgment = _judged_by_limits(figures, gates)
+    step = max((each.step for each in stored.tests), default=0.0)
+    judgment = _judged_by_limits(figures, gates, step)
     software = _without_program(found, stored.tests)
     doubts = (
         *software.values(),
@@ -229,8 +230,14 @@ def _typical(found: Diagnosis, metric: str) -> Iterator[RungFigure]:
         yield RungFigure(metric, None, worst(found.typicals.values()), found.tests)
 
 
-def _judged_by_limits(figures: Sequence[RungFigure], gates: Sequence[Gate]) -> Judgment:
-    """Judge the typical figure of a sweep by limits; one that nothing fits is a doubt."""
+def _judged_by_limits(
+    figures: Sequence[RungFigure], gates: Sequence[Gate], step: float
+) -> Judgment:
+    """Judge the typical figure of a sweep by limits; one that nothing fits is a doubt.
+
+    So is one that is missed by at most half of the last printed digit. `step`: in which figures are
+    printed.
+    """
     limits = list[str]()
     missed = list[str]()
     doubts = list[str]()
@@ -239,7 +246,10 @@ def _judged_by_limits(figures: Sequence[RungFigure], gates: Sequence[Gate]) -> J
             doubts.append(f"{gate.text}: nothing to compare was measured.")
             continue
         limits.append(gate.text)
-        if _misses(gate, figures[0].value):
+        beyond = _beyond(gate, figures[0].value)
+        if 0 < beyond <= step / 2:
+            doubts.append(f"{gate.text}: typical is {figures[0]}, within half of its last digit.")
+        elif beyond > 0:
             missed.append(f"{gate.text}: typical is {figures[0]}.")
     return Judgment(tuple(limits), tuple(missed), tuple(doubts))
 
@@ -250,8 +260,9 @@ def _fits(gate: Gate, figure: RungFigure) -> bool:
     return plain and gate.metric == METRICS[figure.metric]
 
 
-def _misses(gate: Gate, value: float) -> bool:
-    return value < gate.bound if gate.kind == AT_LEAST else value > gate.bound
+def _beyond(gate: Gate, value: float) -> float:
+    """Return by how much a value misses a limit; 0 or less: it keeps it."""
+    return gate.bound - value if gate.kind == AT_LEAST else value - gate.bound
 
 
 def _undecided(found: Diagnosis) -> str:

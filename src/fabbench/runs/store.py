@@ -170,7 +170,7 @@ class RunWriter:
         From any thread.
         """
         name = f"{measured.number:06}"
-        packed = self.path / SWEEP_LOGS / f"{name}.log.gz"
+        packed = _log_of(self.path, measured)
         output = self.path / EXECUTIONS / execution / OUTPUT
         with writing(packed):
             packed.parent.mkdir(exist_ok=True)
@@ -442,6 +442,12 @@ def nothing_read(benchmark: str, output: Path, proof: Proof | None, ending: Endi
     return judge(record, source=str(output), proof=proof, ending=ending)
 
 
+def _log_of(path: Path, test: TestResult) -> Path:
+    """Return the file with the output of a test of a sweep."""
+    number = format(test.number, "06")
+    return path / SWEEP_LOGS / f"{number}.log.gz"
+
+
 class StoredSweep(NamedTuple):
     """A sweep on disk."""
 
@@ -458,6 +464,10 @@ class StoredSweep(NamedTuple):
             unknown = SweepResult(SweepTest((name,)), SweepOutcome.UNUSABLE, reason=why)
             results.append(unknown)
         return results
+
+    def log_of(self, test: TestResult) -> Path:
+        """Return the file with the output of a test."""
+        return _log_of(self.path, test)
 
 
 def stored_sweep(run: StoredRun) -> StoredSweep:

@@ -44,11 +44,11 @@ from fabbench.runs.execute import RunningExecution, Stop, Watcher, on_machines
 from fabbench.runs.first_error import first_error
 from fabbench.runs.store import RunWriter, StoredRun, StoredSweep, stored_sweep, write_verdict
 from fabbench.runs.summary import write_summary
-from fabbench.sweep.analyze import analyze
+from fabbench.sweep.analyze import analyze, too_coarse
 from fabbench.sweep.diagnose import MAX_ROUNDS, SCREENING, DiagnosePlanner
 from fabbench.sweep.planner import Planner, all_pairs, rails, single
 from fabbench.sweep.readings import Readings
-from fabbench.sweep.values import MEASURED, Diagnosis, Round, SweepResult
+from fabbench.sweep.values import MEASURED, Diagnosis, Round, SweepResult, rounded_part
 
 Notify: TypeAlias = Callable[[str], None]
 Progress: TypeAlias = Callable[[Round, int | None, Sequence[TestResult], int], None]
@@ -200,6 +200,7 @@ def _measure(
         allocation=allocation,
         writer=writer,
         metric=document.metric,
+        tolerance=document.tolerance,
         deadline=time.monotonic() + (request.max_time or math.inf),
     )
     ended = stored.tests if stored else ()
@@ -353,7 +354,18 @@ def _carry_out(
                 progress(planned, planner.max_rounds, results, len(results) - before)
         if out_of_time:
             return True
+        if not before:
+            require_digits(results, tests.metric, tests.tolerance)
     return False
+
+
+def require_digits(results: Sequence[TestResult], metric: str, tolerance: float) -> None:
+    """Raise RequestError if the first tests print too few digits to tell slow nodes by them."""
+    measured = [each for each in results if each.result.is_measured]
+    rounded = [rounded_part(each.value or 0.0, each.step) for each in measured]
+    why = too_coarse(metric, rounded, tolerance)
+    if why:
+        raise RequestError(why, hint="No more tests were run. --size chooses another.")
 
 
 def _unmeasured(planned: Round, number: int) -> Iterator[TestResult]:
@@ -454,6 +466,7 @@ class SweepTests:
     allocation: DivisibleAllocation
     writer: RunWriter
     metric: str
+    tolerance: float
     deadline: float  # In time.monotonic() seconds: no test starts after it
     # Set when tests in progress must end
     ended: threading.Event = field(default_factory=threading.Event)
@@ -552,15 +565,27 @@ def with_figures(test: TestResult, logs: Sequence[Log], metric: str) -> TestResu
     values: dict[str, float] = {}
     for log in logs:
         values |= _largest_by_nic(log, metric)
-    if not any(values.values()):
+    values = values or printed_as_zero(worst, metric)
+    step = printed_step(str(worst.benchmark), metric, list(values.values()))
+    if not values or not (step or all(values.values())):
         # It ran, so that this is no failure of its nodes.
         reason = f"No {metric} was measured: it is too small to be printed, or the size is."
         return replace(test, outcome=Outcome.SKIPPED, reason=reason)
     slowest = max if METRICS[metric].lower_is_better else min
     value = slowest(values.values())
     nics = {name: each for name, each in values.items() if name}
-    step = printed_step(str(worst.benchmark), metric, list(values.values()))
     return replace(test, value=value, nics=nics, step=step)
+
+
+def printed_as_zero(log: Log, metric: str) -> dict[str, float]:
+    """Return the figure 0 of a log without any, if its rows print the metric, and readers drop 0.
+
+    It is what a step of the metric stands for, and no failure.
+    """
+    benchmark = benchmark_named(str(log.benchmark))
+    prints = metric in benchmark.metrics_of(log.case or "")
+    rows = [each for each in log.points if "stat" not in each.labels]
+    return {"": 0.0} if rows and prints else {}
 
 
 def _largest_by_nic(log: Log, metric: str) -> dict[str, float]:

@@ -6,7 +6,7 @@ of which nothing is known.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from operator import itemgetter
@@ -21,11 +21,12 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import natural_order
 from fabbench.model.log import METRICS, Log, Metric, Outcome, Point
 from fabbench.model.units import format_size
-from fabbench.runs.document import VERDICT
+from fabbench.runs.document import VERDICT, TestResult
 from fabbench.runs.inputs import Source, read_source, sources_of
 from fabbench.runs.load_columns import judged_together
+from fabbench.runs.parse_file import parse_file
 from fabbench.runs.store import StoredRun, StoredSweep, stored_sweep
-from fabbench.runs.sweep import unfinished, values_of
+from fabbench.runs.sweep import printed_as_zero, unfinished, values_of, with_figures
 from fabbench.sweep.node_names import NodeNames
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest, outcome_of_test
 
@@ -66,7 +67,7 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
         (source, each.reason) for source, each in read if each.outcome is SweepOutcome.UNUSABLE
     ]
     slow = _slow_nics(logs, known)
-    if not any(result.figure for result in results):
+    if not any(result.is_measured for result in results):
         whys = [meaning for _, meaning in slow]
         if len(left_out) == 1:
             whys.append(left_out[0][1])
@@ -85,7 +86,34 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
 
 def _sweeps(sources: Sequence[Source]) -> list[StoredSweep]:
     runs = [StoredRun(Path(each.name)) for each in sources if each.run]
-    return [stored_sweep(run) for run in runs if run.sweep is not None]
+    return [_judged_again(stored_sweep(run)) for run in runs if run.sweep is not None]
+
+
+def _judged_again(sweep: StoredSweep) -> StoredSweep:
+    """Return a sweep with its tests as this version reads them.
+
+    An older one did not store in which steps figures are printed, and called a 0 failed.
+    """
+    return sweep._replace(tests=[_test_again(sweep, test) for test in sweep.tests])
+
+
+def _test_again(sweep: StoredSweep, test: TestResult) -> TestResult:
+    metric = sweep.document.metric
+    if test.value and not test.step:
+        step = printed_step(sweep.document.benchmark, metric, [test.value])
+        return replace(test, step=step)
+    logs = _logs_again(sweep, test) if test.outcome == Outcome.FAILED else []
+    if logs and all(log.outcome is Outcome.OK for log in logs):
+        return with_figures(test, logs, metric)
+    return test
+
+
+def _logs_again(sweep: StoredSweep, test: TestResult) -> Sequence[Log]:
+    """Return the logs of a test; none where they cannot be read."""
+    try:
+        return list(parse_file(sweep.log_of(test)))
+    except MachineError:
+        return []
 
 
 def _entries(sources: Sequence[Source], sweeps: Sequence[StoredSweep]) -> list[Log | Unread]:
@@ -180,15 +208,24 @@ def _measured(entry: Log, metric: Metric, test: SweepTest, outcome: SweepOutcome
     """Return the result of a log with the figure that counts, if it has one."""
     rows = list(values_of(entry, metric.name))
     if not rows:
+        rows = list(_zeros(entry, metric.name))
+    if not rows:
         return SweepResult(test, SweepOutcome.UNUSABLE, reason=f"It has no {metric.name}.")
     point, value = _row_that_counts(rows, metric)
-    if not value:
-        reason = f"It prints {metric.name} as 0: the size is too small to measure."
-        return SweepResult(test, SweepOutcome.UNUSABLE, reason=reason)
     figures = [figure for _, figure in rows]
     step = printed_step(str(entry.benchmark), metric.name, figures)
+    if not (value or step):
+        reason = f"It prints {metric.name} as 0: the size is too small to measure."
+        return SweepResult(test, SweepOutcome.UNUSABLE, reason=reason)
     series = _series(entry, point)
     return SweepResult(test, outcome, value, series=series, step=step)
+
+
+def _zeros(entry: Log, metric: str) -> Iterator[_Row]:
+    """Yield the rows of a log whose figures are all printed as 0, with this figure."""
+    for zero in printed_as_zero(entry, metric).values():
+        for point in entry.points:
+            yield point, zero
 
 
 def _row_that_counts(rows: Sequence[_Row], metric: Metric) -> _Row:

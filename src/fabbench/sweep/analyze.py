@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,8 +82,9 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
     no_chance = [each for each in left if not each.by_chance]
     undecided += _odd(readings, fitted, confidence, no_chance)
     by_chance = _odd(readings, fitted, confidence, chance)
+    hidden = _too_coarse(readings, fitted)
     if not (suspects or undecided or contradiction):
-        contradiction = _too_noisy(fitted)
+        contradiction = hidden or _too_noisy(fitted)
     found = shown and fitted.groups is not None and not fitted.groups.given
     count = len(fitted.nodes)
     return Diagnosis(
@@ -98,7 +99,8 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         failed_once=any(each.tests.any_failed(each.row) for each in chance),
         differences=[each.suspect.evidence for each in slow_groups if each.known],
         required=confidence,
-        typicals=_typicals(readings, fitted) if shown else {},
+        typicals=_typicals(readings, fitted) if shown and not hidden else {},
+        too_coarse=contradiction == hidden != "",
         spread=fitted.noise,
         tests=readings.count,
         nodes=tuple(readings.nodes),
@@ -311,6 +313,41 @@ def _too_noisy(fitted: Fit) -> str:
     spread = round(100 * fitted.noise)
     tolerance = round(-100 * math.expm1(fitted.tolerated))
     return f"The tests differ by ± {spread}%: nodes that are {tolerance}% slower would not show."
+
+
+def _too_coarse(readings: Readings, fitted: Fit) -> str:
+    """Return that the printed digits are too few to find what is slower than the tolerance."""
+    rounded: list[float] = []
+    for each in fitted.classes:
+        parts = each.tests.rounded[~each.failed]
+        rounded += parts.tolist()
+    tolerance = -math.expm1(fitted.tolerated)
+    return too_coarse(readings.metric.name, rounded, tolerance)
+
+
+_EXACT = 1 + 1e-6
+"""Less is the precision of numbers."""
+
+
+def too_coarse(metric: str, rounded: Iterable[float], tolerance: float) -> str:
+    """Return that the last printed digit hides what is slower than a tolerance; empty: it does not.
+
+    `rounded`: of each test, half of this digit as a part of its figure.
+    """
+    parts = sorted(rounded)
+    typical = parts[len(parts) // 2] if parts else 0.0
+    if typical <= tolerance * _EXACT:
+        return ""
+    how = f"half of its last printed digit is {round(100 * typical)}%"
+    if typical > 1:
+        how = "most tests print it as 0"
+    percent = round(100 * tolerance)
+    doublings = math.ceil(math.log2(typical / tolerance))
+    times = 1 << doublings
+    return (
+        f"The size is too small: of {metric}, {how}, so that nodes that are {percent}% slower "
+        f"would not show. Test a size {times} times as large."
+    )
 
 
 def _groups(readings: Readings, fitted: Fit) -> Iterator[NodeGroup]:

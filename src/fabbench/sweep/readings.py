@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from fabbench.sweep.repeats import Endings
-from fabbench.sweep.values import SweepOutcome, SweepResult
+from fabbench.sweep.values import SweepOutcome, SweepResult, not_zero, rounded_part
 
 if TYPE_CHECKING:
     from fabbench.model.log import Metric
@@ -58,7 +58,8 @@ class TestClass:
         """
         apart = self.values - typical[self.series]
         of_typical = self.rounded * np.exp(apart * self.sign)
-        own = np.log1p(self.rounded)
+        # What is printed as 0 is between 0 and half of a digit.
+        own = np.log1p(np.minimum(self.rounded, 1.0))
         others = -np.log1p(-np.minimum(of_typical, _MOST_ROUNDED))
         left = np.maximum(np.abs(apart) - own - others, 0.0)
         return np.asarray(np.sign(apart) * left)
@@ -156,16 +157,18 @@ class Readings:
             self.unusable[tuple(members)] = result.reason
             return
         series = self._series.setdefault(result.series, len(self._series))
-        figure = result.figure if result.outcome is SweepOutcome.OK else None
-        figures = result.nics if figure and result.nics else {result.test.rail: figure}
+        measured = result.outcome is SweepOutcome.OK and result.is_measured
+        figures = {result.test.rail: (result.figure or 0.0) if measured else math.nan}
+        if measured and result.nics:
+            figures = {**result.nics}
         for rail, each in figures.items():
             rows = self._rows.setdefault((len(members), rail), _Rows())
             rows.members.extend(members)
             rows.server.append(roles[0])
             rows.series.append(series)
-            rows.values.append(self._value(each))
-            rows.rounded.append(result.step / 2 / each if each else 0.0)
-        if not figure:
+            rows.values.append(self._value(each, result.step))
+            rows.rounded.append(rounded_part(each, result.step))
+        if not measured:
             self.reasons[tuple(members)] = result.reason
         self.endings.add(tuple(members), result)
         self.count += 1
@@ -216,9 +219,10 @@ class Readings:
                     found.append(tests)
         return found
 
-    def _value(self, figure: float | None) -> float:
+    def _value(self, figure: float, step: float) -> float:
         """Return the value of a figure; NaN: the test has none."""
-        return self._sign * math.log(figure) if figure else math.nan
+        known = not_zero(figure, step)
+        return self._sign * math.log(known) if known else math.nan
 
     def figure(self, value: float) -> float:
         """Return the figure of a value."""

@@ -32,7 +32,7 @@ class Endings:
             return
         self._tests.update(pair)
         self._tests_of_pair[pair] += 1
-        if not result.figure:
+        if not result.is_measured:
             self._failed[_ending(result)].append(pair)
 
     def failed(self, node: int) -> Sequence[Pair]:

@@ -54,7 +54,7 @@ class SweepResult:
     test: SweepTest
     outcome: SweepOutcome
     figure: float | None = None
-    """In the metric's base unit; None unless the outcome is ok."""
+    """In the metric's base unit; 0: it was printed so, in steps. None unless the outcome is ok."""
     round: int = 0
     reason: str = ""
     """A sentence, where it failed or hung."""
@@ -64,6 +64,21 @@ class SweepResult:
     """What was measured, if tests differ in that: figures of one series can be compared."""
     step: float = 0.0
     """In which steps the figures were printed; 0: they were not rounded."""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it has a figure; 0 is one where it is known in which steps it was printed."""
+        return self.figure is not None and not_zero(self.figure, self.step) > 0
+
+
+def not_zero(figure: float, step: float) -> float:
+    """Return a figure, or the middle of all that is printed as 0 in such steps."""
+    return figure or step / 4
+
+
+def rounded_part(figure: float, step: float) -> float:
+    """Return half of the last printed digit, as a part of a figure; 2: it is printed as 0."""
+    return step / 2 / not_zero(figure, step) if step else 0.0
 
 
 # Nodes are compared even if the network is unproven.
@@ -153,6 +168,8 @@ class Diagnosis:
     """Pairs that were slow or failed once, and were not when they were tested again."""
     failed_once: bool = False
     """Whether one of these failed: that is no noise, so that the answer is in doubt."""
+    too_coarse: bool = False
+    """Whether that reason is that the figures have too few printed digits."""
     differences: Sequence[str] = ()
     """Groups that are slower than others by their type or by the user's word, as sentences."""
     required: float

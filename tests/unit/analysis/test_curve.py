@@ -122,3 +122,20 @@ def test_other_numbers_of_nodes_need_three_that_agree() -> None:
     assert predict_nodes(logs[:2], 1 << 30, 32).refused
     assert predict_nodes(logs, 1 << 30, 1024).refused
     assert predict_nodes([logs[0], between(4, 5e9), between(8, 46e9)], 1 << 30, 16).refused
+
+
+COARSE = (0.02, 0.02, 0.01, 0.02, 0.01, 0.01, 0.02, 0.01)
+"""GB/s that are printed with two decimals, and may all be 0.015."""
+
+
+@pytest.mark.parametrize("rate", [1e9, 100e9])
+def test_what_last_printed_digits_explain_is_no_finding(rate: float) -> None:
+    sides = {"out-of-place": COARSE, "in-place": COARSE[::-1]}
+    points = [
+        Point(size, {"placement": side}, ("time", "busbw"), (20e-6, figure * rate))
+        for side, rates in sides.items()
+        for size, figure in zip(SIZES[17:], rates, strict=False)
+    ]
+    coarse = replace(log_of(plain), points=points)
+    found = {*codes(coarse)}.intersection({"cliff", "dip", "sides-differ"})
+    assert bool(found) == (rate > 1e9)

@@ -1,17 +1,22 @@
 """What the logs of one test of a sweep say of its nodes."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
+import pytest
+
+from fabbench.model.errors import RequestError
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.runs.document import TestResult
-from fabbench.runs.sweep import with_figures
+from fabbench.runs.sweep import require_digits, with_figures
 from fabbench.sweep.values import SweepOutcome
 
 
 def log(*points: Point, outcome: Outcome = Outcome.OK, **more: Any) -> Log:
-    values: dict[str, Any] = {"reason": None, "facts": {}, "case": "all_reduce", **more}
-    return Log(source="x", benchmark="nccl", outcome=outcome, points=points, **values)
+    given: dict[str, Any] = {"reason": None, "facts": {}, "case": "all_reduce", "benchmark": "nccl"}
+    values: dict[str, Any] = {**given, **more}
+    return Log(source="x", outcome=outcome, points=points, **values)
 
 
 def point(
@@ -73,3 +78,25 @@ def test_a_metric_that_nothing_has_is_no_failure_of_the_nodes() -> None:
     assert (found.outcome, found.value) == (Outcome.SKIPPED, None)
     assert "latency" in found.reason
     assert found.result.outcome is SweepOutcome.UNUSABLE
+
+
+def test_a_figure_that_is_printed_as_0_is_measured_in_steps() -> None:
+    found = figures([log(point(8, 0.0))], "busbw")
+    assert (found.outcome, found.value, found.step) == (Outcome.OK, 0.0, 1e7)
+    assert found.result.is_measured
+    assert figures([log(point(8, 0.0, "wrong"))], "wrong").outcome == Outcome.SKIPPED
+
+
+def test_rows_whose_zeros_are_left_out_print_0() -> None:
+    rows = Point(64, {}, ("latency",), (16e-3,))
+    found = figures([log(rows, benchmark="pingpong", case="")], "bandwidth")
+    assert (found.outcome, found.value, found.step) == (Outcome.OK, 0.0, 1e4)
+
+
+@pytest.mark.parametrize(("figure", "refused"), [(0.0, True), (2e7, True), (1e8, False)])
+def test_too_few_printed_digits_end_a_sweep_after_its_first_tests(
+    figure: float, refused: bool
+) -> None:
+    tests = [figures([log(point(8, figure))], "busbw")] * 4
+    with pytest.raises(RequestError, match="too small") if refused else nullcontext():
+        require_digits(tests, "busbw", 0.1)
