@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.paths import path_facts
-from fabbench.evidence.known_errors import finding, told
+from fabbench.evidence.hangs import is_sign
+from fabbench.evidence.known_errors import DEAD, Cause, causes, finding, is_effect, told
 from fabbench.model.fabrics import NO_NETWORK, contradicts
 from fabbench.model.log import (
     MPI_DEBUG,
@@ -25,7 +26,7 @@ from fabbench.model.log import (
     Record,
     Severity,
 )
-from fabbench.model.messages import counted, listed
+from fabbench.model.messages import counted, listed, quoted
 from fabbench.model.units import format_size, scale
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ _LINKS = {"IB": "ib", "InfiniBand": "ib", "RoCE": "roce", "Ethernet": "roce"}
 
 _SETTLED = frozenset({"network", "nics", "devices"})
 """Facts that no longer change once a library has printed them."""
+
+_COMPARED = 150
+"""Characters in which two quotes of one line are alike."""
 
 _FAR = 3.0  # two logs of one test, each measured once, differ by noise, but not by this factor
 _CARRIERS = frozenset({"networks-disagree", "nics-disagree", "nics-unused", "mixed-provider"})
@@ -58,7 +62,7 @@ def judge(
     report = {"report": "NIC counters"} if _counters(record) else {}
     facts = {**record.facts, **report, "complete": _complete(record, ending)}
     lost = ending is not None and (ending.lost or record.lost)
-    return Log(
+    log = Log(
         source=source,
         benchmark=record.benchmark,
         case=record.case,
@@ -79,6 +83,53 @@ def judge(
         # A loss explains a failure and missing rows, but neither wrong data nor another network.
         lost=lost and outcome in {Outcome.FAILED, Outcome.TRUNCATED},
     )
+    return _with_first_error(log, record) if outcome in DEAD else log
+
+
+def _with_first_error(log: Log, record: Record) -> Log:
+    """Return the log of a run that died, with what explains its first error before other causes.
+
+    If no known cause explains the run, that error itself is the cause.
+    """
+    line = quoted(record.said)
+    quoting = [each for each in log.findings if line and _quotes(each, line)]
+    roots = [each for each in quoting if not is_effect(each)]
+    others = _without(log.findings, roots)
+    log = replace(log, findings=(*roots, *others))
+    known, _ = causes(log)
+    errors = [each for each in known if each.is_error]
+    unknown = [each for each in quoting if each.code == "nccl-warning"]
+    is_hang = errors and is_sign(record.said)
+    if is_hang or _has_root(errors) or _without(quoting, unknown):
+        return log
+    if not line and all(each.is_report for each in errors):
+        line = quoted(record.hint)
+    if errors and not line:
+        return log
+    known_ones = _without(log.findings, unknown)
+    return replace(log, findings=(*known_ones, _first_error(log, line)))
+
+
+def _has_root(errors: Sequence[Cause]) -> bool:
+    return any(each.is_root for each in errors)
+
+
+def _without(findings: Sequence[Finding], others: Sequence[Finding]) -> list[Finding]:
+    return [each for each in findings if each not in others]
+
+
+def _first_error(log: Log, line: str) -> Finding:
+    """Return the first error as a finding: what is known of it, or the line itself."""
+    if not line:
+        return finding("cause-not-shown", log.reason or "")
+    for each in told([line], log.facts):
+        if each.severity is Severity.ERROR:
+            return each
+    return finding("first-error", line)
+
+
+def _quotes(found: Finding, line: str) -> bool:
+    return line[:_COMPARED] in quoted(found.line)
 
 
 def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Iterator[Verdict]:
@@ -398,7 +449,7 @@ def _explanations(record: Record, ending: Ending | None) -> dict[str, Finding]:
     known = {each.code for each in record.findings}
     shown: dict[str, Finding] = {}
     by_status = [_by_status(ending)] if ending and ending.status else []
-    for each in told([*record.failures, *by_status]):
+    for each in told([*record.failures, *by_status], record.facts):
         if each.code not in known:
             shown.setdefault(each.code, each)
     return shown

@@ -9,9 +9,10 @@ knows is no row, and a run with one is never ok, wherever the line stands.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cache, lru_cache
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -19,7 +20,7 @@ import msgspec
 from fabbench.model import records
 from fabbench.model.errors import Fault, gravest
 from fabbench.model.literals import may_match, needed_texts, prefilter, required_literals
-from fabbench.model.log import Finding, Log, Severity
+from fabbench.model.log import Facts, Finding, Log, Outcome, Severity
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
 
@@ -67,6 +68,7 @@ class FatalText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     examples: tuple[str, ...]
     counterexamples: tuple[str, ...]
     lost: bool = False
+    report: bool = False
     lines: int = 1
 
     def __post_init__(self) -> None:
@@ -139,6 +141,8 @@ class Message:
     """How many lines may follow."""
     lost: bool = False
     """Whether a host or the job was lost: the environment ended the run."""
+    is_report: bool = False
+    """Whether it only reports that another program ended."""
 
     def takes(self, line: str) -> bool:
         """Add a line that no benchmark knows, if the message goes on; return whether it did."""
@@ -201,14 +205,31 @@ def fatal_message(text: str) -> Message | None:
         return None
     known = fatal_texts()[int(str(match.lastgroup)[1:])]
     told = " ".join(text.split()).removeprefix(f"{known.source}: ")
-    return Message(known.source, _KINDS[known.kind], told, known.lines - 1, known.lost)
+    kind = _KINDS[known.kind]
+    is_report = known.report or kind is Kind.STATUS
+    return Message(known.source, kind, told, known.lines - 1, known.lost, is_report)
 
 
-class Contradiction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A fact, and the values of it that contradict a cause."""
+class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A fact, and the values of it that speak for or against a cause."""
 
     fact: str
     values: tuple[str, ...]
+    without: str = ""
+    """A fact that must not be known; empty: any may be."""
+
+    def holds(self, facts: Facts) -> bool:
+        """Return whether the fact is known to have one of the values."""
+        if facts.get(self.without):
+            return False
+        return str(facts.get(self.fact, "")) in self.values
+
+
+class Guidance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to do about a cause on one network."""
+
+    advice: str = ""
+    decide: str = ""
 
 
 class KnownError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -222,8 +243,15 @@ class KnownError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """So does a line in which one of these is found."""
     meaning: str = ""
     advice: str = ""
-    against: Contradiction | None = None
+    against: tuple[Condition, ...] = ()
+    """What contradicts it."""
+    only: tuple[Condition, ...] = ()
+    """Where it may be the cause at all: all of these hold."""
+    never: tuple[Condition, ...] = ()
+    """Where it is not: one of these holds."""
     decide: str = ""
+    on: Mapping[str, Guidance] = {}
+    """Network → what to do there."""
     source: str = ""
     examples: tuple[str, ...] = ()
     counterexamples: tuple[str, ...] = ()
@@ -243,6 +271,12 @@ class KnownError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for pattern in self.patterns
         )
 
+    def applies(self, facts: Facts) -> bool:
+        """Return whether the facts allow it as a cause."""
+        if any(each.holds(facts) for each in self.never):
+            return False
+        return all(each.holds(facts) for each in self.only)
+
     @property
     def severity(self) -> Severity:
         """A warning, if none is stated; what a failure tells is an error."""
@@ -253,7 +287,7 @@ class KnownError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def fault(self) -> Fault | None:
         """What has to be mended; None: what follows from another cause, or explains nothing."""
-        if self.marks & {"effect", "remark"}:
+        if self.marks & {"effect", "remark", "last"}:
             return None
         for each in Fault:
             if each.value in self.marks:
@@ -310,11 +344,12 @@ def finding(code: str, line: str = "", **words: object) -> Finding:
     return by_code()[code].finding(line, **words)
 
 
-def told(failures: Iterable[str]) -> Iterator[Finding]:
+def told(failures: Iterable[str], facts: Facts = MappingProxyType({})) -> Iterator[Finding]:
     """Yield what the reasons of a failure, as programs state them, show."""
     for text in failures:
-        yield from (error.finding(text) for error in matching_errors(text))
-        yield from (error.finding(text) for error in _told() if error.shown_by(text))
+        shown = [*matching_errors(text)]
+        shown += (error for error in _told() if error.shown_by(text))
+        yield from (error.finding(text) for error in shown if error.applies(facts))
 
 
 class PluginMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -390,6 +425,8 @@ def exit_status(text: str) -> int | None:
     return int(match[1] or match[2]) if match else None
 
 
+DEAD = frozenset({Outcome.FAILED, Outcome.TIMEOUT})
+"""Outcomes of a run that died."""
 _RANKS = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 
 
@@ -401,6 +438,12 @@ def fault_of(log: Log) -> Fault | None:
     return gravest(error.fault for error in known if error)
 
 
+def is_effect(found: Finding) -> bool:
+    """Return whether a finding follows from another cause."""
+    error = by_code().get(found.code)
+    return error is not None and "effect" in error.marks
+
+
 class Cause(NamedTuple):
     """A finding that explains, with what speaks against it."""
 
@@ -410,17 +453,41 @@ class Cause(NamedTuple):
     decide: str
     """A command that would decide; empty: none is known."""
 
+    @property
+    def is_root(self) -> bool:
+        """Whether nothing is known from which it follows, and nothing contradicts it."""
+        return not self.against and not is_effect(self.found)
+
+    @property
+    def is_error(self) -> bool:
+        """Whether it is an error, and no warning."""
+        return self.found.severity is Severity.ERROR
+
+    @property
+    def may_end_a_run(self) -> bool:
+        """Whether it is an error, or follows from one: a warning alone is about speed."""
+        return self.is_error or is_effect(self.found)
+
+    @property
+    def is_report(self) -> bool:
+        """Whether it only says that a process ended."""
+        return "report" in by_code()[self.found.code].marks
+
 
 def causes(log: Log) -> tuple[list[Cause], list[Finding]]:
     """Return the causes that a log shows, the most likely first, and its other findings.
 
     Errors come before warnings, what starts a failure before what follows from one, what nothing
-    contradicts before what something does, and of the others the one that was printed first.
+    contradicts before what something does, and of the others the one that was printed first. What
+    only makes a run slow comes last in one that died.
     """
     explaining = [each for each in log.findings if _explains(each)]
     others = [each for each in log.findings if not _explains(each)]
     found = [_cause(each, log) for each in explaining]
-    return sorted(found, key=_rank), sorted(others, key=lambda each: _RANKS.index(each.severity))
+    found.sort(key=_rank)
+    if log.outcome in DEAD:
+        found.sort(key=lambda cause: not cause.may_end_a_run)
+    return found, sorted(others, key=lambda each: _RANKS.index(each.severity))
 
 
 def _explains(found: Finding) -> bool:
@@ -429,24 +496,32 @@ def _explains(found: Finding) -> bool:
 
 
 def _cause(found: Finding, log: Log) -> Cause:
-    against = _against(log, found.code)
-    return Cause(found, against, by_code()[found.code].decide)
+    error = by_code()[found.code]
+    against = _against(log, error)
+    there = error.on.get(_network(log.facts), _ANYWHERE)
+    advised = replace(found, advice=there.advice or found.advice)
+    return Cause(advised, against, there.decide or error.decide)
+
+
+_ANYWHERE = Guidance()
+
+
+def _network(facts: Facts) -> str:
+    """Return the network that advice is for, `efa`, `ib` or `cxi`; empty: it is not known."""
+    named = str(facts.get("network") or facts.get("transport", ""))
+    return named.removeprefix("libfabric-")
 
 
 def _rank(cause: Cause) -> tuple[int, bool, bool]:
     severity = _RANKS.index(cause.found.severity)
-    is_effect = "effect" in by_code()[cause.found.code].marks
-    return severity, is_effect, bool(cause.against)
+    return severity, is_effect(cause.found), bool(cause.against)
 
 
-def _against(log: Log, code: str) -> str:
+def _against(log: Log, error: KnownError) -> str:
     """Return the fact that contradicts a cause, and the line that proves it."""
-    against = by_code()[code].against
-    if against is None:
-        return ""
-    fact = against.fact
-    value = str(log.facts.get(fact, ""))
-    if value not in against.values:
-        return ""
-    line = log.evidence.get(fact, "").strip()[:120]
-    return f"{fact} {value} {line}" if line else f"{fact} {value}"
+    for each in error.against:
+        if each.holds(log.facts):
+            value = log.facts[each.fact]
+            line = log.evidence.get(each.fact, "").strip()[:120]
+            return f"{each.fact} {value} {line}".rstrip()
+    return ""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from fabbench.catalog.paths import Way, beginnings, ways
 from fabbench.catalog.warnings import error_follows
 from fabbench.counters.pasted import PastedCounters, is_counted
+from fabbench.evidence.first_error import FirstErrors
 from fabbench.evidence.hangs import Hangs, is_sign
 from fabbench.evidence.known_errors import (
     exit_status,
@@ -138,6 +139,8 @@ class Evidence:
     """Which of several ways inside the fabric lines show → the first such line."""
     nvls: set[bool] = field(default_factory=set)
     """Whether ranks had channels for NVLS: one or both values."""
+    mnnvl: str = ""
+    """Whether ranks may use NVLink between hosts: `yes`, `no`, or empty if none says so."""
     known_errors: dict[str, Finding] = field(default_factory=dict)
     hangs: Hangs = field(default_factory=Hangs)
     counted: PastedCounters = field(default_factory=PastedCounters)
@@ -145,6 +148,7 @@ class Evidence:
     """What ended NCCL: the warning above the first call that returned an error, or that call."""
     doomed: dict[str, str] = field(default_factory=dict)
     """Process → its first warning before NCCL returned an error, if no progress came since."""
+    errors: FirstErrors = field(default_factory=FirstErrors)
     _warned: str = ""
     endings: set[str] = field(default_factory=set)
     """Endings (`via NET/…`) of channel lines already read: another line with one adds nothing."""
@@ -160,6 +164,11 @@ class Evidence:
         shown = bool(self.facts or errors or self.counted.is_shown())
         return self.debugging or shown or self.hangs.is_shown()
 
+    @property
+    def is_debug_text(self) -> bool:
+        """Whether NCCL itself printed something: debug lines, or its version."""
+        return self.debugging or "nccl" in self.facts
+
     def feed(
         self, message: str, origin: str = "", *, warning: bool = False, place: str = ""
     ) -> None:
@@ -169,7 +178,7 @@ class Evidence:
         """
         self.debugging = True
         head = message[:HEAD]
-        if self.doomed and not warning:
+        if self.errors.warnings and not warning:
             self._went_on(message, head, origin)
         # 512 ranks print hundreds of thousands of these, with few distinct endings.
         if head == CHANNEL and _path(message) in self.endings:
@@ -178,11 +187,15 @@ class Evidence:
         handler(self, message, origin)
         if CHAIN in message and not self.failed and _CHAIN.match(message):
             self.failed = self._warned or message
+            if not self._warned:
+                self.errors.own(message)
         if warning:
             self._warned = message
             self._complaint(message, place=place)
             self._warning(message)
             self._doom(message, origin, place)
+            if not is_harmless(message):
+                self.errors.warn(_process(origin), message)
 
     def _warning(self, message: str) -> None:
         if message not in self.warnings and len(self.warnings) >= _MOST_WARNINGS:
@@ -203,6 +216,7 @@ class Evidence:
         """Forget what a process warned of if it prints what it only prints while it goes on."""
         if HANDLERS.get(head) in _PROGRESS and not _GIVES_UP.search(message):
             self.doomed.pop(_process(origin), None)
+            self.errors.went_on(_process(origin))
 
     def other(self, text: str) -> None:
         """Read a line that no other reader knows: it may show a known error, or a variable."""
@@ -326,6 +340,9 @@ class Evidence:
         if match := _COMM.search(message):
             if match[4] == "1":
                 self.channels.setdefault("mnnvl", message)
+                self.mnnvl = "yes"
+            elif match[4]:
+                self.mnnvl = self.mnnvl or "no"
             self.ranks = max(self.ranks, int(match[2]))
             self.nodes = max(self.nodes, int(match[3] or 0))
         if (match := _COMM_ID.search(message)) and len(self.jobs) < _MAX_ENTRIES:

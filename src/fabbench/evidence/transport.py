@@ -13,7 +13,7 @@ from fabbench.catalog.paths import PathFact, carrier, path_values
 from fabbench.counters.congestion import Strain
 from fabbench.counters.findings import advice
 from fabbench.counters.pasted import PastedCounters
-from fabbench.evidence.known_errors import finding, matching_errors, plugin_gave_up
+from fabbench.evidence.known_errors import by_code, finding, matching_errors, plugin_gave_up
 from fabbench.evidence.nccl import Evidence
 from fabbench.model.fabrics import INTRA_HOST, natural_order
 from fabbench.model.log import Facts, Finding, Severity
@@ -349,7 +349,7 @@ def transport_findings(evidence: Evidence, hosts: int = 0) -> Iterator[Finding]:
     yield from _interface(evidence, networks, hosts or evidence.nodes)
     carriers = _carriers(evidence)
     yield from evidence.hangs.findings()
-    for code, error in evidence.known_errors.items():
+    for code, error in _possible(evidence).items():
         # Sockets never have GPUDirect RDMA: the line is about a network that was not used.
         if code != "gdr-disabled" or not carriers.isdisjoint({"efa", *VERBS}):
             yield error
@@ -395,9 +395,32 @@ def _carriers(evidence: Evidence) -> set[str]:
 
 def _unknown_warnings(evidence: Evidence) -> Iterator[tuple[str, int]]:
     """Yield warnings that no known error explains, with how often each was printed."""
+    facts = _conditions(evidence)
     for text, times in evidence.warnings.items():
-        if not plugin_gave_up(text) and not any(matching_errors(text)):
+        known = any(each.applies(facts) for each in matching_errors(text))
+        if not known and not plugin_gave_up(text):
             yield text, times
+
+
+def _possible(evidence: Evidence) -> dict[str, Finding]:
+    """Return the known errors that the facts allow, by code."""
+    facts = _conditions(evidence)
+    possible = dict(evidence.known_errors)
+    for code in evidence.known_errors:
+        if not by_code()[code].applies(facts):
+            del possible[code]
+    return possible
+
+
+def _conditions(evidence: Evidence) -> Facts:
+    """Return the facts on which causes depend."""
+    links = {*evidence.ib_links.values()} - {""}
+    return {
+        **evidence.facts,
+        "nodes": evidence.nodes,
+        "mnnvl": evidence.mnnvl,
+        "links": "+".join(sorted(links)),
+    }
 
 
 _NOT_INSTEAD = frozenset({"unknown", "efa", "mnnvl", *INTRA_HOST})
@@ -422,7 +445,7 @@ def errors(evidence: Evidence, *, measured: bool) -> list[str]:
     Where nothing was `measured`, a warning is enough, if NCCL returns an error below it.
     """
     known: list[str] = []
-    for error in evidence.known_errors.values():
+    for error in _possible(evidence).values():
         if error.severity is Severity.ERROR:
             meaning = error.meaning.removesuffix(".")
             known.append(f"{meaning}: {quoted(error.line)}")

@@ -208,6 +208,7 @@ class LogParser:
     def _read(self, text: str, stream: Stream) -> list[Result]:
         """Read a line that is neither a plain row nor plain debug text of a known host."""
         group = self._group(stream)
+        group.evidence.errors.number = self._number
         text = bounded(text)
         marker = read_marker(text) if text.startswith(MARKER_SIGN) else None
         if marker is not None:
@@ -231,8 +232,7 @@ class LogParser:
         """Offer a line to the table of fatal texts, to the current reader, then to the others."""
         message = fatal_message(line.text)
         if message is not None and message.kind < Kind.NOT_STARTED:
-            group.add(message)
-            group.evidence.other(line.text)
+            group.add(message, line.text)
             return []
         if group.ended is not None and line.text not in _EMPTY:
             return self._after_status(group, line)
@@ -245,16 +245,17 @@ class LogParser:
                 group.evidence.other(line.text)
             return claimed
         if group.messages and group.messages[-1].takes(line.text):
+            group.evidence.errors.read(line.text)
             group.evidence.other(line.text)
         elif message is not None:
-            group.add(message)
-            group.evidence.other(line.text)
+            group.add(message, line.text)
         elif line.text not in _EMPTY:
             return self._unclaimed(group, line, known)
         return []
 
     def _unclaimed(self, group: StreamGroup, line: Line, known: Line) -> list[Result]:
         """Keep a line that no reader knows: it may be the cause that the next one lacks."""
+        group.evidence.errors.read(line.text)
         group.leave(line)
         return [] if _kind(known.text).is_plain else self._unknown_line(group, known)
 
@@ -317,9 +318,9 @@ class LogParser:
             return []
         if status == TIMEOUT_STATUS:
             sentence = f"The exit status was {status}: it timed out."
-            group.add(Message("", Kind.TIMEOUT, sentence))
+            group.add(Message("", Kind.TIMEOUT, sentence), "")
         elif status:
-            group.add(Message("", Kind.STATUS, f"The exit status was {status}."))
+            group.add(Message("", Kind.STATUS, f"The exit status was {status}."), "")
         # A launcher's last words may follow, unless they have an exit status of their own.
         group.ended = len(group.messages)
         return []
@@ -418,7 +419,7 @@ class LogParser:
             yield Record(benchmark=group.name)
         elif group.is_over() or group.evidence.seen(alone=self._transport is not None):
             named = group.name if group.steps.open else None
-            debugging = group.evidence.debugging and named is None
+            debugging = named is None and group.evidence.is_debug_text
             yield Record(benchmark=named, case=NCCL_DEBUG if debugging else None)
 
     def _judged(

@@ -111,11 +111,13 @@ class StreamGroup:
     measured: bool = False  # Whether any record had rows
     steps: StepEndings = field(default_factory=StepEndings)
 
-    def add(self, message: Message) -> None:
-        """Keep a text that shows the end of a run, once.
+    def add(self, message: Message, line: str) -> None:
+        """Keep a text that shows the end of a run, once; `line` shows it.
 
         It may be the next line of the last one.
         """
+        if line:
+            self._learn(message, line)
         if self.messages:
             last = self.messages[-1]
             if last.source == message.source and last.takes(message.text):
@@ -131,6 +133,15 @@ class StreamGroup:
         if self.is_at_top:
             self.headless.append(Damaged(line.number, line.text))
 
+    def _learn(self, message: Message, line: str) -> None:
+        """Read what the line of a message shows besides the end of a run."""
+        errors = self.evidence.errors
+        if message.is_report:
+            errors.report(line)
+        else:
+            errors.own(line)
+        self.evidence.other(line)
+
     def claim(self) -> None:
         """Note that a benchmark read a line: a message that was being read ends there."""
         self.unknown = ""
@@ -145,6 +156,9 @@ class StreamGroup:
         `another`: another table begins. mpirun prints errors before output that it holds back:
         those between two tables without closing lines may belong to either, and count for both.
         """
+        errors = self.evidence.errors
+        record.said = errors.first() or next(iter(record.failures), "")
+        record.hint = errors.hint()
         shown = self._attach_evidence(record) if self.evidence.seen(alone=True) else []
         if record.benchmark is not None:
             record.damaged = [*self.headless, *record.damaged]

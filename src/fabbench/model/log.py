@@ -123,6 +123,9 @@ class Record:
     damaged: list[Damaged] = field(default_factory=list)
     # Errors of the benchmark or its launcher, the reason first
     failures: list[str] = field(default_factory=list)
+    # The first line that says why the program gave up, and the first with words of an error
+    said: str = ""
+    hint: str = ""
     lost: bool = False  # Whether one of them says that a host or the job was lost
     # A sentence, when the benchmark's or the launcher's own time limit ended it
     timed_out: str = ""

@@ -20,13 +20,27 @@ OF_CURVES = {
 }
 KNOWN = by_code()
 COUNTEREXAMPLES = [(error, line) for error in KNOWN.values() for line in error.counterexamples]
-EXAMPLES = [(error.code, line) for error in KNOWN.values() for line in error.examples]
+EXAMPLES = [(error, line) for error in KNOWN.values() for line in error.examples]
 
 
-@pytest.mark.parametrize(("code", "line"), EXAMPLES)
-def test_a_line_shows_its_cause_and_what_follows_from_one(code: str, line: str) -> None:
-    found = [each.code for each in told([line])]
-    assert [each for each in found if "effect" not in KNOWN[each].marks or each == code] == [code]
+@pytest.mark.parametrize(
+    ("error", "line"), EXAMPLES, ids=[f"{error.code}-{line}" for error, line in EXAMPLES]
+)
+def test_a_line_shows_its_cause_and_what_follows_from_one(error: KnownError, line: str) -> None:
+    facts = {each.fact: each.values[0] for each in error.only}
+    found = [each.code for each in told([line], facts)]
+    roots = [each for each in found if "effect" not in KNOWN[each].marks or each == error.code]
+    assert roots == [error.code]
+
+
+def test_a_cause_needs_its_facts() -> None:
+    for error in KNOWN.values():
+        for needed in error.only:
+            assert not error.applies({})
+            assert error.applies({needed.fact: needed.values[0]})
+        for excluding in error.never:
+            assert error.applies({})
+            assert not error.applies({excluding.fact: excluding.values[0]})
 
 
 @pytest.mark.parametrize(

@@ -485,7 +485,9 @@ def test_a_reason_shows_its_cause_once_and_not_what_a_line_has_shown() -> None:
     assert repeated.meaning == "no-rdma-device is meant."
 
 
-@pytest.mark.parametrize(("status", "said"), [(127, ["program-missing"]), (1, []), (0, [])])
+@pytest.mark.parametrize(
+    ("status", "said"), [(127, ["program-missing"]), (1, ["cause-not-shown"]), (0, [])]
+)
 def test_an_exit_status_shows_its_cause(status: int, said: Sequence[str]) -> None:
     assert codes(judge(whole(), source="x", ending=Ending(status=status))) == said
 

@@ -1,0 +1,119 @@
+"""The first error of what died first: the cause of last resort. Pure.
+
+What a program says itself counts more than a line that only has the words of an error, and what
+others report of its end counts for nothing here.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fabbench.model.patterns import lazy
+
+_EXCEPTION = lazy(
+    r"^(?:\[\w++(?: \d++)?\]:? *)?"
+    r"[\w.]++(?:(?<=Error)|(?<=Exception)|(?<=Interrupt)|(?<=Failure))(?:: |$)|^\s*what\(\): "
+)
+"""The last line of an exception of Python or C++."""
+_LEVEL = lazy(
+    r"(?:^|[\s\[(])(?:ERROR|FATAL|CRITICAL)(?:[]:)|]| -)|(?:^|: )[EF] [\w./-]+:\d|^\[?[EF]\d{4} "
+    r"|: error: |\bPMI[Xx] ERROR: |^\s*Warning\s+Failed"
+)
+"""A line that its logger marks as an error, and an event of Kubernetes."""
+_REPORTS = lazy(
+    r"\b(?:ChildFailedError|CalledProcessError|DistBackendError|nccl[A-Z]\w*Error|RayTaskError"
+    r"|ActorDiedError|KeyboardInterrupt|exitcode)\b"
+    r"|\b(?:exit(?:ed|s|ing)?|return(?:ed)?)\b.{0,20}\b(?:code|status)\b"
+    r"|\berror code: -?\d+$|printing \w+ log|\bJob finished\b|\bbe(?:en)? aborted\b"
+)
+"""What reports the error of another process or library."""
+_ANNOUNCES = lazy(r"(?:Last error|what\(\)|Caused by):\s*$")
+"""Ends of lines below which an error stands."""
+_WORDS = lazy(
+    r"(?i:\b(?:error|fail(?:ed|ure|s)?|fatal|cannot|can't|could not|couldn't|unable|not found"
+    r"|no such|unknown|unrecognized|invalid|denied|refused|unreachable|illegal|abort(?:ed)?"
+    r"|exception|exceeded|mismatch|not enabled|not supported|timed out)\b)"
+)
+_QUIET = 200
+"""Lines without an error after which an earlier one is taken to be overcome."""
+_STACK = ("  ", "\t", "frame #", "Traceback", "#")
+_RULE = lazy(r"\s*[-=*+~]{10,}\s*")
+_MOST_PROCESSES = 100
+
+
+class Said(NamedTuple):
+    """A line about an error."""
+
+    number: int
+    text: str
+
+
+@dataclass(slots=True)
+class FirstErrors:
+    """The first errors that an execution printed since it last went on."""
+
+    number: int = 0
+    """That of the line that is being read."""
+    warnings: dict[str, Said] = field(default_factory=dict)
+    """Process → NCCL's first warning since its last progress."""
+    _own: Said | None = None
+    _words: Said | None = None
+    _is_announced: bool = False
+    _is_report: bool = False
+    _quiet: int = 0
+
+    def warn(self, process: str, message: str) -> None:
+        """Take a warning of NCCL."""
+        if len(self.warnings) < _MOST_PROCESSES:
+            self.warnings.setdefault(process, Said(self.number, message))
+
+    def went_on(self, process: str) -> None:
+        """Forget what a process warned of: it goes on."""
+        self.warnings.pop(process, None)
+
+    def own(self, text: str) -> None:
+        """Take a line that says why a program or library gave up."""
+        self._quiet = 0
+        if self._own is None and not _REPORTS.search(text):
+            self._own = Said(self.number, text)
+
+    def report(self, text: str) -> None:
+        """Read a report of another program's end; up to a rule, what follows only explains it."""
+        self._is_report = True
+        self.read(text)
+
+    def read(self, text: str) -> None:
+        """Read a line that no benchmark knows."""
+        if _RULE.fullmatch(text):
+            self._is_report = False
+        elif self._says_why(text):
+            self.own(text)
+        elif not self._is_report and not text.startswith(_STACK):
+            self._sentence(text)
+
+    def _says_why(self, text: str) -> bool:
+        is_announced = self._is_announced
+        self._is_announced = _ANNOUNCES.search(text) is not None
+        if is_announced or _EXCEPTION.search(text):
+            return True
+        return not self._is_report and _LEVEL.search(text) is not None
+
+    def _sentence(self, text: str) -> None:
+        """Read a line that is neither an error by its form nor part of one."""
+        if _WORDS.search(text):
+            self._quiet = 0
+            self._words = self._words or Said(self.number, text)
+            return
+        self._quiet += 1
+        if self._quiet > _QUIET:
+            self._own = self._words = None
+
+    def first(self) -> str:
+        """Return the first line that says why; empty: there is none."""
+        told = [*self.warnings.values()]
+        if self._own is not None:
+            told.append(self._own)
+        return min(told).text.strip() if told else ""
+
+    def hint(self) -> str:
+        """Return the first line that has words of an error; empty: there is none."""
+        return self._words.text.strip() if self._words is not None else ""

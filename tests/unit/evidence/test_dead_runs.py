@@ -1,0 +1,121 @@
+"""Runs that died: how often the outcome is right and the cause is first, and that there is one.
+
+`pytest -s` prints the rates.
+"""
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from fabbench.evidence.judge import judge
+from fabbench.evidence.known_errors import DEAD, Cause, by_code, causes
+from fabbench.model.log import Ending, Log, Record, Severity
+from tests.support.corpus import recorded
+from tests.support.paths import DATA
+from tests.support.read_logs import read
+
+FOLDER = DATA / "dead"
+
+
+def cases(name: str) -> list[dict[str, Any]]:
+    text = (FOLDER / f"{name}.toml").read_text("utf-8")
+    found: list[dict[str, Any]] = tomllib.loads(text)["case"]
+    return found
+
+
+CASES = [*cases("cases"), *cases("untried")]
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a case was read."""
+
+    name: str
+    is_outcome_right: bool
+    dead: bool
+    place: int
+    """Of the right cause; 0: it is not there."""
+    causes: int
+
+    @property
+    def is_wrong_first(self) -> bool:
+        return self.dead and self.place != 1 and self.causes > 0
+
+
+def is_right(cause: Cause, case: dict[str, Any]) -> bool:
+    said = f"{cause.found.line} {cause.found.meaning}"
+    wanted = case.get("cause", cause.found.code)
+    return cause.found.code == wanted and case.get("quote", "") in said
+
+
+def log_of(case: dict[str, Any]) -> Log:
+    (log,) = read(case["text"])
+    return log
+
+
+def score(case: dict[str, Any]) -> Score:
+    log = log_of(case)
+    found, _ = causes(log)
+    places = [place for place, cause in enumerate(found, start=1) if is_right(cause, case)]
+    dead = "cause" in case or "quote" in case
+    place = places[0] if places and dead else 0
+    return Score(case["name"], log.outcome == case["outcome"], dead, place, len(found))
+
+
+@pytest.mark.parametrize("name", ["cases", "untried"])
+def test_outcomes_are_right_and_causes_first(name: str) -> None:
+    scores = [score(case) for case in cases(name)]
+    dead = [each for each in scores if each.dead]
+    outcomes = sum(each.is_outcome_right for each in scores) / len(scores)
+    first = sum(each.place == 1 for each in dead) / len(dead)
+    among_two = sum(each.place in {1, 2} for each in dead) / len(dead)
+    wrong = [each.name for each in dead if each.is_wrong_first]
+    print(
+        f"\n{name}: {len(scores)} cases, outcome right {outcomes:.0%}; of {len(dead)} dead runs "
+        f"the cause first {first:.0%}, among two {among_two:.0%}, wrong one first: {wrong}"
+    )
+    assert outcomes >= 0.97
+    assert first >= 0.95
+    assert among_two >= 0.97
+    assert len(wrong) <= 1
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_a_healthy_run_has_no_cause(case: dict[str, Any]) -> None:
+    if score(case).dead:
+        return
+    log = log_of(case)
+    assert [each.code for each in log.findings if each.severity is Severity.ERROR] == []
+    assert causes(log)[0] == []
+
+
+def beginnings(case: dict[str, Any]) -> Iterator[str]:
+    lines = case["text"].split("\n")
+    for count in range(1, len(lines)):
+        yield "\n".join(lines[:count])
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_a_run_that_died_has_a_cause_wherever_its_log_ends(case: dict[str, Any]) -> None:
+    for text in beginnings(case):
+        for log in read(text):
+            if log.outcome in DEAD:
+                assert causes(log)[0], text
+
+
+def test_every_dead_run_of_the_corpus_has_a_cause() -> None:
+    known = by_code()
+    for name, logs in recorded().items():
+        for log in logs:
+            codes = [each.split()[0] for each in log.get("findings", ())]
+            explaining = [each for each in codes if each in known and known[each].advice]
+            assert log["outcome"] not in DEAD or explaining, name
+
+
+@pytest.mark.parametrize("ending", [Ending(status=3), Ending(timed_out="It took too long.")])
+def test_a_run_without_output_has_a_cause_too(ending: Ending) -> None:
+    log = judge(Record(benchmark="nccl"), source="x", ending=ending)
+    assert [each.found.code for each in causes(log)[0]] == ["cause-not-shown"]
