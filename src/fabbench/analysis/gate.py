@@ -185,7 +185,7 @@ class _Tested(NamedTuple):
     @property
     def ratio(self) -> float:
         """How many times better the new figure is."""
-        return self.compared.row.ratios[0] or math.exp(self.pair.middle)
+        return math.exp(self.pair.middle)
 
     @property
     def is_shown(self) -> bool:
