@@ -211,6 +211,25 @@ def test_a_log_of_no_benchmark_misses_no_result(
     assert said in reason
 
 
+@pytest.mark.parametrize(
+    ("code", "is_bad"),
+    [
+        ("counters", False),
+        ("counters-unjudged", False),
+        ("counted-errors", True),
+        ("nic-paused", True),
+        ("nic-pausing", True),
+        ("nic-marked", True),
+        ("nic-slowed", True),
+        ("nic-waited", True),
+    ],
+)
+def test_pasted_counters_are_a_report_whatever_they_show(code: str, is_bad: bool) -> None:
+    outcome, reason = judged(Record(benchmark=None, findings=[note("counters"), note(code)]))
+    assert outcome == "observed"
+    assert ("none known" in reason) is not is_bad
+
+
 def test_what_fabbench_started_is_a_benchmark_and_not_observed() -> None:
     debug = Record(benchmark=None, case=NCCL_DEBUG)
     assert judged(debug)[0] == "observed"
