@@ -18,7 +18,7 @@ from fabbench.cli.options import (
     takes,
 )
 from fabbench.model.errors import Exit, worst
-from fabbench.model.log import NCCL_DEBUG, Log, Outcome
+from fabbench.model.log import FLIGHT_RECORDER, NCCL_DEBUG, Log, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -114,9 +114,9 @@ def explain(
     For each benchmark execution: the outcome and its reason, the facts with the line that states
     each, and the findings with advice. A log without a benchmark, such as a training job's with
     NCCL_DEBUG=INFO, is diagnosed too: which network the job uses. Files that the processes of one
-    job wrote (NCCL_DEBUG_FILE) are read as one. LOG may be a directory, or compressed; - is
-    standard input. RUN is a directory, an id, `last`, or RUN:CONFIG, and is judged as it was
-    measured. Logs of one test are compared with the last.
+    job wrote (NCCL_DEBUG_FILE, dumps of PyTorch's flight recorder) are read as one. LOG may be a
+    directory, or compressed; - is standard input. RUN is a directory, an id, `last`, or RUN:CONFIG,
+    and is judged as it was measured. Logs of one test are compared with the last.
 
     The exit status is that of `parse`, and 0 for a log without a benchmark whose network is not
     contradicted.
@@ -188,12 +188,17 @@ class _Read(NamedTuple):
 
 
 def _job_of(name: str, found: "list[Log | Unread]") -> str:
-    """Return the communicator that all files of a job have in common; empty for other files."""
+    """Return what all files of a job have in common; empty for other files.
+
+    The communicator; for dumps of PyTorch's flight recorder, the directory.
+    """
     first, *others = found
     if others or not isinstance(first, Log) or name.startswith("-"):
         return ""
     if first.case != NCCL_DEBUG:
         return ""
+    if first.facts.get("report") == FLIGHT_RECORDER:
+        return str(Path(name).parent)
     return str(first.facts.get("communicator", ""))
 
 

@@ -1,7 +1,7 @@
 """One model of a hang: what each rank of each process group started, ended, and waits for. Pure.
 
 Its sources: PyTorch's watchdog, its heartbeat monitor and desync report (ProcessGroupNCCL.cpp, 1.12
-to 2.11), torchfrtrace, XLA's rendezvous (rendezvous.cc), and NCCL's RAS (2.24 to 2.30).
+to 2.11), its flight recorder, torchfrtrace, XLA's rendezvous (rendezvous.cc), and NCCL's RAS (2.24 to 2.30).
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from fabbench.evidence.known_errors import finding
 from fabbench.model.literals import prefilter
-from fabbench.model.log import Finding
+from fabbench.model.log import Finding, Severity
 from fabbench.model.messages import counted, listed
 from fabbench.model.patterns import lazy
 
@@ -156,6 +156,8 @@ class Hangs:
 
     report: bool = False
     """Whether there is a table of NCCL's RAS."""
+    may_go_on: bool = False
+    """Whether ranks that wait may be no error: nothing says that they gave up."""
     groups: dict[str, Ranks] = field(default_factory=dict)
     """Process group → what is known of its ranks."""
     job: Mapping[str, Ranks] = field(default_factory=dict)
@@ -309,16 +311,30 @@ class Hangs:
 
     def _timeout(self, groups: Mapping[str, Ranks], waiting: Sequence[str]) -> Finding:
         sentences = [each for name in waiting for each in _waits(name, groups[name])]
-        behind = _behind(groups[waiting[0]], self.laggards)
-        if not behind.sentence:
-            behind = _crossed(groups, waiting) or behind
-        return finding(
+        behind = self._who_is_behind(groups, waiting)
+        found = finding(
             "collective-timeout",
             self.line,
             waits="; ".join(sentences[:3]),
             late=behind.sentence,
             whom=behind.whom,
         )
+        if self.may_go_on and not behind.sentence:
+            return replace(found, severity=Severity.WARNING)
+        return found
+
+    def _who_is_behind(self, groups: Mapping[str, Ranks], waiting: Sequence[str]) -> "Behind":
+        """Return who is behind in the groups in which ranks wait; other calls say most."""
+        known = [_behind(groups[name], self.laggards) for name in waiting]
+        for each in known:
+            if each.is_program:
+                return each
+        first = known[0]
+        if first.sentence:
+            return first
+        crossed = _crossed(groups, waiting)
+        told = [each for each in known if each.sentence]
+        return crossed or (told or known)[0]
 
     def _no_heartbeat(self, groups: Mapping[str, Ranks]) -> Finding:
         queues = _queues(groups)
@@ -327,8 +343,8 @@ class Hangs:
             fewest = min(queues.values())
             few = [rank for rank, count in queues.items() if count == fewest]
             most = max(queues.values())
-            behind = f" {_named(few)} had queued {fewest} collectives, others {most}."
-        whom = _named(few if behind else self._beats).lower()
+            behind = f" {named(few)} had queued {fewest} collectives, others {most}."
+        whom = named(few if behind else self._beats).lower()
         time = f" for {self.stuck_s} s" if self.stuck_s else ""
         return finding("watchdog-stuck", self.line, time=time, behind=behind, whom=whom)
 
@@ -361,6 +377,8 @@ class Behind(NamedTuple):
     sentence: str
     whom: str
     """Whom to look at."""
+    is_program: bool = False
+    """Whether ranks called different collectives."""
 
 
 _NOBODY_NAMED = "the ranks that are not named"
@@ -370,14 +388,14 @@ def _behind(ranks: Ranks, laggards: Collection[int]) -> Behind:
     """Return who is behind: as PyTorch says, by what ranks called, or by how far they came."""
     number = min(_waiting(ranks))
     if laggards:
-        who = _named(laggards)
+        who = named(laggards)
         return Behind(f" {who} did not join it, as PyTorch's desync report says.", who.lower())
     calls = _calls(ranks, number)
     if len(set(calls.values())) > 1:
         return _different(calls)
     late = _not_started(ranks, number)
     if late:
-        who = _named(late)
+        who = named(late)
         numbers = {str(started) for started in late.values()}
         lasts = listed(sorted(numbers))
         return Behind(f" {who} had not started it (the last: {lasts}).", who.lower())
@@ -402,12 +420,13 @@ def _different(calls: Mapping[int, Call]) -> Behind:
             odd.setdefault(call, []).append(rank)
     each: list[str] = []
     for call, who in odd.items():
-        each.append(f"{_named(who)} called {call.phrase}")
+        each.append(f"{named(who)} called {call.phrase}")
     said = f" {listed(each, 3)} at that number, the others {usual.phrase}"
     others = [rank for who in odd.values() for rank in who]
     return Behind(
         f"{said}: the program differs between ranks, it is not the network.",
-        _named(others).lower(),
+        named(others).lower(),
+        is_program=True,
     )
 
 
@@ -419,7 +438,7 @@ def _crossed(groups: Mapping[str, Ranks], waiting: Sequence[str]) -> Behind | No
             busy = [rank for rank in held if _waits_in(groups[other], rank)]
             if busy:
                 verb = "waits" if len(busy) == 1 else "wait"
-                sentence = f" {_named(busy)}, for which {name} waits, {verb} in {other}."
+                sentence = f" {named(busy)}, for which {name} waits, {verb} in {other}."
                 return Behind(sentence, f"what {other} waits for")
     return None
 
@@ -482,8 +501,8 @@ def _members(ranks: Ranks, who: Sequence[int]) -> str:
     (first, *others) = who
     member = ranks[first].member
     if others or member is None or member == first:
-        return _named(who)
-    return f"{_named(who)} (rank {member} of the group)"
+        return named(who)
+    return f"{named(who)} (rank {member} of the group)"
 
 
 def _queue(state: RankState) -> str:
@@ -517,7 +536,7 @@ def _rank(text: str) -> int:
     return int(match[1] or match[2]) if match else -1
 
 
-def _named(ranks: Iterable[int]) -> str:
+def named(ranks: Iterable[int]) -> str:
     """Return `Rank 3` or `Ranks 0, 1 and 2`."""
     known = sorted({*ranks})
     names = [str(rank) for rank in known if rank >= 0]

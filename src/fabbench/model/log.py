@@ -150,6 +150,8 @@ class Record:
 # The case of a log of debug lines without a benchmark, such as a training job's
 NCCL_DEBUG = "nccl-debug"
 MPI_DEBUG = "mpi-debug"
+FLIGHT_RECORDER = "PyTorch's flight recorder"
+"""The fact `report` of its dumps."""
 
 
 class Outcome(StrEnum):

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from fabbench.benchmarks import benchmarks
 from fabbench.logs.signs import NO_KNOWN_OUTPUT, Unread, UnreadWarning, unread_reason
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
-from fabbench.model.log import MARKER_SIGN, MPI_DEBUG, Log, Outcome, Proof
+from fabbench.model.log import FLIGHT_RECORDER, MARKER_SIGN, MPI_DEBUG, Log, Outcome, Proof
 from fabbench.model.messages import did_you_mean, nearest
 from fabbench.model.patterns import lazy
 from fabbench.model.plugins import PluginWarning
@@ -245,6 +245,8 @@ def _is_of_run(log: Log, name: str) -> bool:
     """Return whether a log in a directory is of a run: documents only quote what others printed."""
     if log.case == MPI_DEBUG:  # another rank or a server may have written it
         return False
+    if log.facts.get("report") == FLIGHT_RECORDER:
+        return True
     return log.benchmark is not None or not _DOCUMENT.search(name)
 
 

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 from fabbench.benchmarks import benchmark_named, benchmarks
+from fabbench.evidence.flight_recorder import Dump, is_dump, read_dump, record_of
 from fabbench.evidence.judge import judge
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.logs.parser import LONGEST_ENTRY, LogParser, Result, logs
@@ -93,6 +94,9 @@ def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[
     others = len(names) - 1
     more = f" and {others} more" if others else ""
     source = f"{names[0]}{more}"
+    dumps = list(_dumps(names))
+    if dumps:
+        return [judge(record_of(dumps), source=source, proof=proof)]
     parser = LogParser(source, proof=proof, live=False)
     read: list[Log] = []
     for name in names:
@@ -101,6 +105,15 @@ def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[
             lines = chain.from_iterable(text.split("\n") for text in blocks)
             read += logs(parser.feed_lines(lines))
     return [*read, *logs(parser.close(None))]
+
+
+def _dumps(names: Sequence[str]) -> Iterator[Dump]:
+    """Yield the dumps of PyTorch's flight recorder among files."""
+    for name in names:
+        with open_log(name) as file:
+            block = file.read(BLOCK)
+            if is_dump(block):
+                yield read_dump(_whole_bytes(block, file), name)
 
 
 def within(log: Log, sizes: range | None) -> Log:
@@ -128,6 +141,11 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
     of a fabbench script names, and tables as columns.
     """
     block = file.read(BLOCK)
+    if is_dump(block):
+        dump = read_dump(_whole_bytes(block, file), source)
+        recorded = record_of([dump])
+        yield "", judge(recorded, source=source, proof=proof, ending=ending)
+        return
     candidates = [each for each in benchmarks().values() if each.is_document(block)]
     if candidates:
         text = _whole(block, file)
@@ -236,6 +254,10 @@ def _markers(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 def _whole(block: bytes, file: Bytes) -> str:
     """Read the rest of a document. Raise MachineError if it is too large for one."""
+    return _whole_bytes(block, file).decode("utf-8", "replace")
+
+
+def _whole_bytes(block: bytes, file: Bytes) -> bytes:
     whole = block + file.read(_MAX_DOCUMENT)
     if len(whole) > _MAX_DOCUMENT:
         limit = _MAX_DOCUMENT >> 20
@@ -243,7 +265,7 @@ def _whole(block: bytes, file: Bytes) -> str:
             f"It starts like a document, such as JSON, but is larger than {limit} MiB.",
             hint="Pass the text output of the program instead.",
         )
-    return whole.decode("utf-8", "replace")
+    return whole
 
 
 def _results(text: str) -> str:

@@ -1,0 +1,116 @@
+"""Dumps of PyTorch's flight recorder (TORCH_NCCL_DUMP_ON_TIMEOUT), a file per rank. Pure.
+
+Pickles (`_dump_nccl_trace`, versions 2.0 to 2.10) and JSON (`_dump_nccl_trace_json`) have the same
+fields; torch/csrc/distributed/c10d/FlightRecorderDetail.hpp writes them.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fabbench.evidence.hangs import Call, Hangs, RankState, named
+from fabbench.evidence.known_errors import finding
+from fabbench.evidence.plain_pickle import read_plain
+from fabbench.model.errors import MachineError
+from fabbench.model.log import FLIGHT_RECORDER, NCCL_DEBUG, Finding, Record
+from fabbench.model.patterns import lazy
+
+_PICKLE = b"\x80"
+_SIGN = re.compile(rb"pg_config|pg_status")
+_SEARCHED = 4096
+_RANK = lazy(r"(\d+)(?:\.(?:pkl|pickle|json))?$")
+_NUMBER = lazy(r"\d{1,9}")
+_PENDING = frozenset({"scheduled", "started"})
+
+
+class Dump(NamedTuple):
+    """What the recorder of one rank has."""
+
+    rank: int
+    content: Mapping[str, Any]
+
+
+def is_dump(head: bytes) -> bool:
+    """Return whether a file begins like a dump."""
+    begins = head.startswith(_PICKLE) or head.lstrip().startswith(b"{")
+    return begins and _SIGN.search(head[:_SEARCHED]) is not None
+
+
+def read_dump(data: bytes, name: str) -> Dump:
+    """Read a dump; its rank is the number at the end of its name. Raise MachineError."""
+    read = read_plain if data.startswith(_PICKLE) else json.loads
+    try:
+        content = read(data)
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(name, str(error)) from error
+    entries = content.get("entries") if isinstance(content, dict) else None
+    if not isinstance(entries, list):
+        raise _unreadable(name, "it has no list of entries")
+    rank = _RANK.search(name)
+    number = int(rank[1]) if rank else -1
+    return Dump(number, content)
+
+
+def _unreadable(name: str, why: str) -> MachineError:
+    return MachineError(
+        f"{name} is no readable dump of {FLIGHT_RECORDER}: {why}.",
+        hint="Dump again; a dump has plain data and no objects.",
+    )
+
+
+def record_of(dumps: Sequence[Dump]) -> Record:
+    """Return what the dumps of a job's ranks show. Raise MachineError for a damaged one."""
+    hangs = Hangs(may_go_on=True)
+    version = "unknown"
+    for dump in dumps:
+        try:
+            _add(hangs, dump)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            raise MachineError(f"The dump of rank {dump.rank} is damaged: {error}.") from error
+        version = str(dump.content.get("comm_lib_version") or version)
+    facts: dict[str, str | int] = {"report": FLIGHT_RECORDER, "nccl": version}
+    findings = [*hangs.findings(), *_absent(dumps)]
+    return Record(benchmark=None, case=NCCL_DEBUG, facts=facts, findings=findings)
+
+
+def _absent(dumps: Sequence[Dump]) -> Iterator[Finding]:
+    """Yield a finding if ranks of the job have no dump, where several are there."""
+    members: set[int] = set()
+    for dump in dumps:
+        for group in dump.content.get("pg_config", {}).values():
+            ranks = str(group["ranks"])
+            members.update(map(int, _NUMBER.findall(ranks)))
+    absent = members - {dump.rank for dump in dumps}
+    if absent and len(dumps) > 1:
+        line = f"{FLIGHT_RECORDER}: dumps of {len(dumps)} of {len(members)} ranks"
+        who = named(absent)
+        yield finding("ranks-missing", line, said=f"{who}: there is no dump")
+
+
+def _add(hangs: Hangs, dump: Dump) -> None:
+    """Add the state of one rank in each of its process groups."""
+    for entry in dump.content["entries"]:
+        if entry.get("is_p2p"):
+            continue
+        group, description = entry["process_group"]
+        ranks = hangs.groups.setdefault(str(description or group), {})
+        state = ranks.setdefault(dump.rank, RankState())
+        _started(state, entry)
+        if state.waits is not None:
+            hangs.line = (
+                hangs.line or f"{FLIGHT_RECORDER}: rank {dump.rank}, {entry['profiling_name']}"
+            )
+
+
+def _started(state: RankState, entry: Mapping[str, Any]) -> None:
+    """Add a collective that a rank has called, which it may wait for."""
+    number = int(entry["collective_seq_id"])
+    sizes = entry["input_sizes"]
+    elements = str(math.prod(sizes[0])) if sizes else ""
+    name = str(entry["profiling_name"])
+    state.calls[number] = Call(name.rpartition(":")[2], elements)
+    state.started = max(state.started or 0, number)
+    if entry["state"] in _PENDING and state.waits is None:
+        state.waits = number
