@@ -52,6 +52,7 @@ from fabbench.model.log import Damaged, Facts, Finding, Labels, Line, Marker, Po
 from fabbench.model.messages import LONGEST_QUOTE
 
 NEVER = re.compile("(?!)")
+_MOST_FAILURES = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,7 @@ class Table:
     """Its name in sentences about errors."""
     case: str | None = None
     """The case, unless an event names it."""
-    events: Callable[[str, "Execution | None"], Events | None]
+    events: Callable[[str, "Execution | None"], Events | None] = lambda text, execution: None  # noqa: ARG005
     """Return what a line other than a row means, given the open execution.
 
     None for a line of another program.
@@ -184,7 +185,7 @@ class Execution:
     iterations: int | None = None
     """Those of its command line."""
     rows: list[Row] = field(default_factory=list)
-    points: list[list[Point]] = field(default_factory=list)
+    points: list[Sequence[Point]] = field(default_factory=list)
     """Those of each row, where every row counts."""
     begun: Line | None = None
     """The first half of a row."""
@@ -248,8 +249,9 @@ class Execution:
             self.iterations = said.iterations
 
     def _fail(self, sentence: str) -> None:
-        if sentence not in self.record.failures:
-            self.record.failures.append(sentence)
+        failures = self.record.failures
+        if len(failures) < _MOST_FAILURES and sentence not in failures:
+            failures.append(sentence)
 
     def _begin_row(self, line: Line) -> None:
         if self.begun is not None:

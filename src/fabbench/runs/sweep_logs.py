@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeGuard
 
 from fabbench.analysis.aggregate import printed_step
 from fabbench.benchmarks import benchmark_named
-from fabbench.benchmarks.nccl.reader import MISMATCH
+from fabbench.benchmarks.nccl.collectives import MISMATCH
 from fabbench.logs.signs import Unread
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import natural_order

@@ -20,7 +20,10 @@ class Nccl(RunBenchmark):
 
     name = "nccl"
     network_shown = OF_NCCL
-    program_names = r"\b(?:all_reduce|all_gather|alltoallv?|broadcast|reduce|reduce_scatter|sendrecv)_perf(?:_mpi)?\b"
+    program_names = (
+        r"\b(?:all_reduce|all_gather|alltoallv?|broadcast|reduce|reduce_scatter|sendrecv)_perf"
+        r"(?:_mpi)?\b"
+    )
     signatures = (
         Signature("nThread", r"(?:# ?)?nThread \d+ nGpus \d+ minBytes \d"),
         Signature("ccl-tests version", r"# [nr]ccl-tests version \d"),
@@ -43,30 +46,39 @@ class Nccl(RunBenchmark):
             for dtype in ("float", "half", "double", "bfloat16", "int8", "uint8")
         ),
     )
+    # The words that `lines.read_line` looks for, names of programs, and types of rows.
     first_words = (
-        *("algbw", "nThread", "kernel num", "ccl-tests", "Collective", "Rank", "Reducing"),
-        *(
-            "Out of b",
-            "Avg bus",
-            "failure",
-            "imeout",
-            "error",
-            "nvalid",
-            "USAGE",
-            "option",
-            "nRanks",
-        ),
-        *(
-            "requires",
-            "not supported",
-            "Incompatible",
-            "requested GPUs",
-            "or later",
-            "in-place",
-            "_perf",
-        ),
-        *("int", "char", "half", "float", "double", "fp8_", "f8e"),
-    )  # the words that `reader.read_statement` looks for, names of programs, and the data types of rows
+        "algbw",
+        "nThread",
+        "kernel num",
+        "ccl-tests",
+        "Collective",
+        "Rank",
+        "Reducing",
+        "Out of b",
+        "Avg bus",
+        "failure",
+        "imeout",
+        "error",
+        "nvalid",
+        "USAGE",
+        "option",
+        "nRanks",
+        "requires",
+        "not supported",
+        "Incompatible",
+        "requested GPUs",
+        "or later",
+        "in-place",
+        "_perf",
+        "int",
+        "char",
+        "half",
+        "float",
+        "double",
+        "fp8_",
+        "f8e",
+    )
     one_scale = True
     default_metrics = ("busbw", "algbw", "time", "cpu_time", "wrong")
     cases_field = "collectives"
@@ -97,12 +109,10 @@ class Nccl(RunBenchmark):
 
     @override
     def advice(self, work: "NcclWork", fabrics: Sequence[str]) -> Sequence[str]:
-        large = work.sweep.last > 4 << 30 and {"tcp", AB} & set(fabrics)
-        return (
-            ("Sizes above 4G can take very long over tcp, or hang: -e 4G leaves them out.",)
-            if large
-            else ()
-        )
+        is_large = work.sweep.last > 4 << 30
+        if not is_large or {"tcp", AB}.isdisjoint(fabrics):
+            return ()
+        return ("Sizes above 4G can take very long over tcp, or hang: -e 4G leaves them out.",)
 
     @override
     def is_document(self, head: bytes) -> bool:

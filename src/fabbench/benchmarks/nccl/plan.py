@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fabbench.benchmarks import nccl_env, standard
-from fabbench.benchmarks.nccl.table import COLLECTIVES, DTYPE_BYTES
+from fabbench.benchmarks.nccl.collectives import COLLECTIVES
+from fabbench.benchmarks.nccl.rows import DTYPE_BYTES
 from fabbench.benchmarks.standard import Work
 from fabbench.catalog.nccl_environment import NIC_SELECTORS, environment
 from fabbench.model.compat import override

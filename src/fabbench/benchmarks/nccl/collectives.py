@@ -1,0 +1,281 @@
+"""The programs of nccl-tests, how their rates are computed, and what whole tables show. Pure."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from fabbench.benchmarks.consistency import (
+    ALL_REDUCE,
+    GATHERING,
+    SAME,
+    BandwidthFormula,
+    Formula,
+    Ratios,
+    choose_formula,
+    note,
+    ratios,
+    warning,
+)
+from fabbench.benchmarks.events import Note
+from fabbench.benchmarks.nccl.rows import Sample
+from fabbench.model.log import Finding, Point, Record
+from fabbench.model.units import format_size
+
+MISSING = "sizes-missing"
+MISMATCH = "average-mismatch"
+_INCOMPLETE = frozenset({MISSING, MISMATCH})
+"""Findings that prove that the log is incomplete."""
+
+_OLD = BandwidthFormula("n", "1")
+_UNSIZED = BandwidthFormula("", "n")
+
+
+class Collective(NamedTuple):
+    """The rows that a program prints."""
+
+    shapes: tuple[BandwidthFormula, ...]
+    reduces: bool = False
+    rooted: bool = False
+    in_place_checked: bool = True
+    """Or its data are checked out of place only (nccl-tests' reportErrors)."""
+
+
+COLLECTIVES: Mapping[str, Collective] = {
+    "all_reduce": Collective((ALL_REDUCE,), reduces=True),
+    # Up to 2.0.0 one rank's own share was not counted.
+    "all_gather": Collective((GATHERING, _OLD)),
+    "reduce_scatter": Collective((GATHERING, _OLD), reduces=True),
+    "alltoall": Collective((GATHERING,), in_place_checked=False),
+    # The bytes are those of the rank with the most data: the size does not determine them.
+    "alltoallv": Collective((_UNSIZED,)),
+    "broadcast": Collective((SAME,), rooted=True),
+    "reduce": Collective((SAME,), reduces=True, rooted=True),
+    "gather": Collective((GATHERING,), rooted=True),
+    "scatter": Collective((GATHERING,), rooted=True),
+    "sendrecv": Collective((SAME,), reduces=True, in_place_checked=False),
+    "hypercube": Collective((_OLD,)),
+}
+"""The programs; the source lines that define their formulas are in docs/formats.md."""
+_ANY = Collective((ALL_REDUCE, GATHERING, SAME, _OLD))
+
+
+def _shapes(case: str | None) -> Sequence[BandwidthFormula]:
+    return COLLECTIVES.get(case or "", _ANY).shapes
+
+
+class Arithmetic:
+    """How the figures of a table are computed."""
+
+    def __init__(self) -> None:
+        self.formula: Formula | None = None
+        """None: not settled, or the rows fit no known one."""
+        self._multiple: int | None = None
+        """The usual ratio of size to count; None: it is not known, or there is none."""
+
+    def settle(self, samples: Sequence[Sample], case: str | None, ranks: int | None) -> None:
+        """Choose the formula that most rows fit. `ranks`: as far as it is stated."""
+        is_sized = case != "alltoallv"
+        self._multiple = samples[0].multiple if is_sized else None
+        shapes = _shapes(case)
+        if ranks is not None and self._multiple != 0:
+            for shape in shapes:
+                self.formula = shape.of(ranks)
+                if all(map(self.fits, samples)):
+                    return  # as nearly always
+        if is_sized:
+            counts = Counter(each.multiple for each in samples if each.multiple > 0)
+            self._multiple = max(counts, key=lambda each: counts[each], default=0)
+        rows = [ratios(each.size, *side) for each in samples for side in each.sides]
+        self.formula = choose_formula(rows, shapes, ranks)
+
+    def fits(self, sample: Sample) -> bool:
+        """Return whether a row has the formula, and the usual ratio of size and count.
+
+        Unless both are zero.
+        """
+        usual = self._multiple
+        if usual and sample.size != sample.unit * usual:
+            return False
+        if usual == 0 and sample.multiple < 0:
+            return False
+        return self.formula is None or self.formula.agrees(sample.size, sample.sides)
+
+    # ---------------------------------------------------------------- what all rows show
+
+
+def conclude(
+    record: Record, formula: Formula | None, ranks: int | None, findings: Iterable[Finding]
+) -> None:
+    """Add what all rows together show. `ranks`: those of the table, if all are listed."""
+    if record.case is None and record.points and formula is not None:
+        record.case = _case_by_figures(record.points, formula, ranks)
+    record.findings += findings
+    if record.points and formula is None:
+        meaning = (
+            "The log does not name the collective, and the figures of its rows fit no known one."
+        )
+        advice = "Keep the command line, or the line `Collective test starting`, in the log."
+        record.findings.append(warning("row-arithmetic", meaning, advice))
+    missing = (each.meaning for each in record.findings if each.code in _INCOMPLETE)
+    record.incomplete = next(missing, "")
+    if ranks is None or formula is None or formula.bus is None:
+        return
+    known = [shape.of(ranks) for shape in _shapes(record.case)]
+    if formula not in known:
+        factor = format(formula.bus, ".4g")
+        record.incomplete = (
+            f"The busbw of the rows is {factor} x algbw, which is not that of {ranks} ranks: "
+            "they are rows of another run."
+        )
+
+
+def findings(record: Record, notes: Mapping[str, Note], *, exact: bool) -> Iterator[Finding]:
+    """Yield what rows and notes show. `exact`: whether figures are not rounded for a table."""
+    reducing = notes.get("reducing")
+    if reducing is not None:
+        yield _reduced(reducing)
+    rates = _rates(record.points)
+    is_alone = record.facts.get("ranks") == 1 or _is_alone(rates)
+    if record.points and is_alone:
+        meaning = "One rank only: busbw is 0 by definition, and nothing went over a fabric."
+        advice = "Start more ranks, and build nccl-tests with MPI=1 for more than one host."
+        yield warning("one-rank", meaning, advice)
+    if record.facts.get("checked") == "no":
+        meaning = "The data were not checked (-c 0): `0 OK` in the footer says nothing."
+        yield note("not-checked", meaning, "Run with -c 1 once.")
+    if record.finished and record.points and "sweep" in notes:
+        yield from _missing(record.points, notes["sweep"], reducing)
+    if "average" in notes:
+        printed = [bus / 1e9 for _, bus in rates]
+        yield from _average(printed, notes["average"], exact=exact)
+
+
+def _rates(points: Sequence[Point]) -> Sequence[tuple[float, float]]:
+    """Return algbw and busbw of the points that have them."""
+    return [
+        (point.values[1], point.values[2])
+        for point in points
+        if point.metrics[1:3] == ("algbw", "busbw")
+    ]
+
+
+def _is_alone(rates: Sequence[tuple[float, float]]) -> bool:
+    """Return whether the busbw of fast rows is 0, as the factor of collectives is for one rank."""
+    fastest = max((alg for alg, _ in rates), default=0.0)
+    return fastest >= 1e9 and not any(bus for _, bus in rates)
+
+
+def _reduced(reducing: Note) -> Finding:
+    size = format_size(int(reducing.value))
+    meaning = (
+        f"nccl-tests ended the sweep below {size}, less than requested because memory ran out."
+    )
+    advice = "Choose sizes that fit (-e), or free GPU memory; the exit status does not show this."
+    return warning("range-reduced", meaning, advice, line=reducing.line)
+
+
+_MOST_SIZES = 100_001
+
+
+def _missing(points: Sequence[Point], sweep: Note, reducing: Note | None) -> Iterator[Finding]:
+    """Yield a finding if there are fewer sizes than the sweep has.
+
+    Sizes of gather-like collectives are rounded to a multiple of the ranks: only their number is
+    certain. Sizes of 0 repeat, and two byte steps may be rounded to the same size.
+    """
+    *numbers, kind = sweep.value.split()
+    first, last, step = map(int, numbers)
+    if reducing is not None:
+        last = min(last, int(reducing.value))
+    by_factor = kind == "factor"
+    planned: Sequence[int] = range(first, last + 1, step or 1)
+    if by_factor:
+        planned = _powers(first, last, step)
+    expected = len(planned[:_MOST_SIZES])
+    sizes = [point.size for point in points]
+    found = len({*sizes} - {0})
+    is_short = found + sizes.count(0) < expected
+    if is_short and (by_factor or len(sizes) < expected):
+        meaning = f"The sweep should have {expected} sizes, but the log has rows of {found}."
+        advice = "Check whether a pipe, a terminal or an editor dropped lines."
+        yield warning(MISSING, meaning, advice)
+
+
+def _powers(first: int, last: int, factor: int) -> Sequence[int]:
+    """Return the sizes of a sweep by a factor; none if they are not known."""
+    sizes: list[int] = []
+    while first and factor > 1 and first <= last:
+        sizes.append(first)
+        first *= factor
+    return sizes
+
+
+def _average(known: Sequence[float], average: Note, *, exact: bool) -> Iterator[Finding]:
+    """Yield a finding if the printed average is not the mean of both busbw columns.
+
+    As far as their rounding shows.
+    """
+    stated = float(average.value)
+    if not known or not math.isfinite(stated):
+        return
+    mean = math.fsum(known) / len(known)
+    slack = 1e-6  # of the JSON: half of the sixth decimal of the rates, and that of the average
+    if not exact:
+        halves = math.fsum(map(_half_digit, known))
+        slack = halves / len(known) + _half_of_six_digits(stated)
+    if abs(mean - stated) > slack * 1.0001:
+        printed = format(stated, "g")
+        computed = format(mean, ".6g")
+        meaning = (
+            f"The printed average is {printed} GB/s, but that of the rows is {computed} GB/s: rows "
+            "are missing or were altered."
+        )
+        yield warning(MISMATCH, meaning, line=average.line)
+
+
+def _half_digit(rate: float) -> float:
+    """Return half of the last digit of a rate.
+
+    Two decimals as long as they fit, then four or five digits, and two from 1e6 on.
+    """
+    if rate < 999.995:
+        return 0.005
+    digit = 5e-5 if rate < 1e6 else 0.05
+    return rate * digit
+
+
+def _half_of_six_digits(stated: float) -> float:
+    """Return half of the last digit of the average, which has six (%g), without trailing zeros."""
+    if not stated:
+        return 1e-6
+    return 0.5 * 10.0 ** (math.floor(math.log10(stated)) - 5)
+
+
+def _case_by_figures(points: Sequence[Point], formula: Formula, ranks: int | None) -> str | None:
+    """Return the collective that a table's rows can only be of; None if there are several."""
+    labels = points[0].labels
+    reduces = labels.get("redop", "none") != "none"
+    rooted = labels.get("root", "-1") != "-1"
+    checked = {point.labels.get("placement"): "wrong" in point.metrics for point in points}
+    in_place = checked.get("in-place")
+    is_one_sided = bool(checked.get("out-of-place")) and in_place is False
+    fitting: list[str] = []
+    for case, known in COLLECTIVES.items():
+        is_kind = (known.reduces, known.rooted) == (reduces, rooted)
+        is_checked_otherwise = is_one_sided if known.in_place_checked else bool(in_place)
+        if is_kind and not is_checked_otherwise and _computes(known, formula, ranks):
+            fitting.append(case)
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _computes(collective: Collective, formula: Formula, ranks: int | None) -> bool:
+    """Return whether a collective has a formula on some number of ranks, or on the stated one."""
+    share = formula.share or 0.0
+    bus = formula.bus or 0.0
+    exact = Ratios(share, share, bus, bus)
+    for shape in collective.shapes:
+        numbers = shape.candidates(exact) if ranks is None else (ranks,)
+        if any(shape.of(number) == formula for number in numbers):
+            return True
+    return False

@@ -1,0 +1,112 @@
+"""The stage that tells copies of a program apart, which print side by side. Pure.
+
+Usually one program prints, maybe through the streams of several ranks. Built without MPI, each rank
+is a program of its own, with a table of its own.
+"""
+
+from collections import defaultdict
+
+from fabbench.benchmarks.nccl.lines import Device, Said, Stage
+from fabbench.model.log import Line
+from fabbench.model.patterns import lazy
+
+_MAY_BE_ROW = lazy(r"\s*\d{1,18}\s+\d{1,18}\s+[a-z]")
+_FOOTERS = frozenset({"bounds", "average"})
+_BEHIND_BANNER = _FOOTERS | {"device", "header", "concluded"}
+
+
+def may_be_row(text: str) -> bool:
+    """Return whether a line has the first cells of a row."""
+    return _MAY_BE_ROW.match(text) is not None
+
+
+class Copies:
+    """What each stream of one execution has printed, by rank, and whether several are copies."""
+
+    def __init__(self) -> None:
+        self.are_several = False
+        """Whether several programs print a table each, although one should."""
+        self.printer: str | None = None
+        """The rank whose stream has the table. None: there is no table."""
+        self.devices: dict[int, Device] = {}
+        self._said = defaultdict[str, set[str]](set)
+        """The kinds of lines that each rank printed."""
+        self._sizes: dict[tuple[str, ...], int] = {}
+        """Of the last row, by rank, type, redop and root: where there is no header."""
+        self._has_size_twice = False
+
+    def note(self, said: Said, rank: str) -> bool:
+        """Note what a rank says; return whether it is about the execution: not a second header."""
+        self._said[rank].add(said.kind)
+        if said.kind != "header":
+            return True
+        if self.printer is not None:
+            self.are_several = True
+            return False
+        self.printer = rank
+        return True
+
+    def note_device(self, device: Device) -> None:
+        """Note the device of a rank: those of copies are on several hosts, or have several pids."""
+        known = self.devices.get(device.rank, device)
+        if (known.host, known.pid) != (device.host, device.pid):
+            self.are_several = True
+        self.devices[device.rank] = device
+
+    def note_points(self) -> None:
+        """Note rows that count: below the footer they are another copy's."""
+        if "bounds" in self._said[self.printer or ""]:
+            self.are_several = True
+
+    def is_printer(self, rank: str) -> bool:
+        """Return whether a rank prints the table, or may do so."""
+        return self.printer is None or self.printer == rank
+
+    def is_other_row(self, line: Line) -> bool:
+        """Return whether a line is a row of a copy whose table is not read."""
+        if self.is_printer(line.stream.rank) or not may_be_row(line.text):
+            return False
+        self.are_several = True
+        return True
+
+    def is_closed(self, rank: str) -> bool:
+        """Return whether no row can follow in the table of a rank, unless a whole one."""
+        return not self.are_several and not self._said[rank].isdisjoint(_FOOTERS)
+
+    def is_inside_table(self, rank: str) -> bool:
+        """Return whether the next row of a rank is one more of its table."""
+        said = self._said[rank]
+        return rank == self.printer and "header" in said and "bounds" not in said
+
+    def begins_again(self, line: Line) -> bool:
+        """Return whether a row is of another run: below a footer, or a larger size without header."""
+        rank = line.stream.rank
+        said = self._said[rank]
+        if "header" in said or not may_be_row(line.text):
+            return False
+        cells = line.text.split()
+        size = int(cells[0])
+        kind = (rank, *cells[2:5])
+        before = self._sizes.get(kind, -1)
+        self._sizes[kind] = size
+        if not said.isdisjoint(_FOOTERS):
+            return not self._has_size_twice
+        self._has_size_twice = self._has_size_twice or size == before
+        return size < before
+
+    def is_behind(self, said: Said, rank: str, *, has_rows: bool, finished: bool) -> bool:
+        """Return whether a line can only be of a later execution.
+
+        `finished`: whether this one is; `has_rows`: whether its table has any.
+        """
+        before = self._said[rank]
+        # A launcher labels either all copies or none.
+        is_labeled_alike = bool(rank) == bool(self._said.get(""))
+        if not before and said.stage <= Stage.HEADER and is_labeled_alike:
+            return finished
+        if said.stage is Stage.BANNER:
+            # Copies of a program may print all of their banners first.
+            return not before.isdisjoint(_BEHIND_BANNER)
+        has_started = "bounds" in before or (rank == self.printer and has_rows)
+        is_above_rows = said.stage in {Stage.DEVICES, Stage.HEADER}
+        return is_above_rows and has_started and not self.are_several

@@ -1,0 +1,212 @@
+"""What the lines of nccl-tests mean other than rows: events. Pure.
+
+The formats by version, with the source lines that print them: docs/formats.md.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from enum import IntEnum
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+from fabbench.benchmarks.events import (
+    Command,
+    End,
+    Fail,
+    Header,
+    Note,
+    Setting,
+    Statement,
+    Wrong,
+)
+from fabbench.benchmarks.nccl import BENCHMARK
+from fabbench.benchmarks.nccl.rows import read_header
+from fabbench.model.messages import LONGEST_QUOTE
+from fabbench.model.patterns import lazy
+
+
+class Stage(IntEnum):
+    """In print order. A line of an earlier stage than the current one begins another run."""
+
+    BANNER = 0
+    DEVICES = 1
+    HEADER = 2
+    FOOTER = 3
+    AFTER = 4
+
+
+class Device(NamedTuple):
+    """The device of a rank."""
+
+    rank: int
+    group: str
+    host: str
+    pid: str
+
+
+NcclEvent: TypeAlias = Statement | Device
+
+
+class Said(NamedTuple):
+    """What a line says, and where in the output such lines stand."""
+
+    kind: str
+    stage: Stage
+    events: Sequence[NcclEvent] = ()
+
+
+# ---------------------------------------------------------------- what each kind of line says
+
+_Match: TypeAlias = re.Match[str]
+_Events: TypeAlias = Iterator[NcclEvent]
+
+
+def _device(match: _Match) -> _Events:
+    rank, group, pid, host = match.groups("")
+    yield Device(int(rank), group or "0", host, pid)
+
+
+def _version(match: _Match) -> _Events:
+    """Read the versions: 22809 is 2.28.9, and 2804 is 2.8.4, before 2.9."""
+    library, version, code = match.groups()
+    yield Setting(facts={f"{library}_tests": version})
+    if code is not None:
+        number = int(code)
+        major, rest = divmod(number, 10_000 if number >= 10_000 else 1000)
+        minor, patch = divmod(rest, 100)
+        yield Setting(facts={library: f"{major}.{minor}.{patch}"})
+
+
+def _rccl_tests(match: _Match) -> _Events:
+    """Read the version; a build outside of git has "Unknown" or ":+" for it."""
+    if match[1]:
+        yield Setting(facts={"rccl_tests": match[1]})
+
+
+def _case(match: _Match) -> _Events:
+    yield Setting(case=match[1])
+
+
+def _config(match: _Match) -> _Events:
+    *sweep, warmup, iterations = match.groups()
+    yield Note("sweep", " ".join(sweep))
+    yield Setting(facts={"iterations": int(iterations), "warmup": int(warmup)})
+
+
+def _in_place(_: _Match) -> _Events:
+    yield Setting(labels={"placement": "in-place"})
+
+
+def _bounds(match: _Match) -> _Events:
+    yield End()
+    if match[2] == "FAILED":
+        yield Wrong(int(match[1]))
+
+
+def _average(match: _Match) -> _Events:
+    yield End()
+    yield Note("average", match[1], match.string)
+    if match[2] == "FAILED":
+        stated = match.string.lstrip("# ")
+        yield Fail(f"The average bus bandwidth is below NCCL_TESTS_MIN_BW: {stated}")
+
+
+def _failure(match: _Match) -> _Events:
+    yield failure(match.string[:LONGEST_QUOTE])
+
+
+def failure(said: str) -> Fail:
+    """Return the event of an error that nccl-tests reports."""
+    return Fail(f"nccl-tests reported an error: {said}")
+
+
+# ---------------------------------------------------------------- the kinds of lines
+
+_N = r"(\d{1,18})"
+_NAME = r"(?:\S*/)?([\w.+-]+?)"
+_PROGRAM = rf"{_NAME}(?:_perf\S*)?(?!\S)"
+_DEVICE = (
+    r"#?\s*Rank\s+(\d{1,9})\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+(\d+)\s+)?"
+    r"on\s+(\S++(?:\s++\S++)*?)\s+device\s+\d+\s+\[[^][]*\]"
+)
+_VERSION = (
+    rf"# ([nr]ccl)-tests version (\S+)(?: \(\w+\))?(?: [nr]ccl-headers=\d+ [nr]ccl-library={_N})?"
+)
+_CONFIG = (
+    rf"#? ?nThread \d+ nGpus \d+ minBytes {_N} maxBytes {_N} step: {_N}\((factor|bytes)\) "
+    rf"warmup iters: {_N} iters: {_N}"
+)
+_MSCCLPP = r"# minBytes \d+ maxBytes \d.* kernel num: \d|#\s+size\s+count\s+time\s+algbw"
+"""mscclpp-test prints a table of its own between the same lines."""
+_AVERAGE = r"(?:# ?)?Avg bus bandwidth +: +(\d+(?:\.\d+)?(?:e[+-]\d+)?|-?nan|inf) *(OK|FAILED)?"
+_FAILURE = (
+    r"(?:\S+: )?(?:Test )?(?:NCCL|CUDA|CURAND) failure \S+:\d+|# error: "
+    r"|nRanks \d+ is not a power of 2, skipping"
+    r"|(?:\S*_perf\S*: )?(?:unrecognized option|invalid option|option requires) "
+    r"|invalid sizes? (?:specified|for)"
+    r"|(?:Invalid number of GPUs: |(?:Option )?-\w\S* .*(?:not supported|requires))"
+    r"(?!.*(?:Ignor|Default)ing)"
+    r"|Incompatible NCCL versions|[Dd]evice implementation "
+    r"|\[ERROR\] The number of requested GPUs|NCCL \S+ or later"
+)
+
+
+class _Kind(NamedTuple):
+    stage: Stage
+    pattern: re.Pattern[str]
+    """Of the beginning of a line."""
+    events: Callable[[_Match], _Events] | None = None
+    """What it says; None: a note."""
+
+
+_KINDS = {
+    "device": _Kind(Stage.DEVICES, lazy(_DEVICE), _device),
+    "version": _Kind(Stage.BANNER, lazy(_VERSION), _version),
+    "program": _Kind(Stage.BANNER, lazy(f"# Collective test starting: {_PROGRAM}"), _case),
+    "config": _Kind(Stage.BANNER, lazy(_CONFIG), _config),
+    "foreign": _Kind(Stage.BANNER, lazy(_MSCCLPP)),
+    "rccl_tests": _Kind(
+        Stage.DEVICES, lazy(r"rccl-tests: Version (?:(\w+:[0-9a-f]+\+?)|.*)"), _rccl_tests
+    ),
+    "in_place": _Kind(Stage.HEADER, lazy("# +in-place$"), _in_place),
+    "bounds": _Kind(
+        Stage.FOOTER, lazy(rf"(?:# ?)?Out of bounds values +: +{_N} (OK|FAILED)"), _bounds
+    ),
+    "average": _Kind(Stage.FOOTER, lazy(_AVERAGE), _average),
+    "reducing": _Kind(Stage.AFTER, lazy(f"# Reducing maxBytes to {_N} due to memory limitation")),
+    "concluded": _Kind(Stage.AFTER, lazy(f"# Collective test concluded: {_PROGRAM}"), _case),
+    "timeout": _Kind(Stage.AFTER, lazy(rf"(?:\S+: )?Test timeout \({_N}s\)")),
+    "chain": _Kind(Stage.AFTER, lazy(r"\.\. \S+ pid \d+: Test failure \S+:\d+")),
+    "usage": _Kind(Stage.AFTER, lazy(f"USAGE: {_NAME}_perf")),
+    "failure": _Kind(Stage.AFTER, lazy(_FAILURE), _failure),
+}
+
+
+@lru_cache(maxsize=512)  # most banners of the programs in one log are the same
+def read_line(text: str) -> Said | None:
+    """Read a line other than a row; None if it does not come from nccl-tests."""
+    if "algbw" in text:
+        layouts = read_header(text)
+        if layouts:
+            return Said("header", Stage.HEADER, (Header(layouts),))
+    if not BENCHMARK.may_begin(text):
+        return None
+    text = text.strip()
+    for name, kind in _KINDS.items():
+        match = kind.pattern.match(text)
+        if match is None:
+            continue
+        if kind.events is None:
+            note = Note(name, match[match.lastindex or 0], text)
+            return Said(name, kind.stage, (note,))
+        return Said(name, kind.stage, tuple(kind.events(match)))
+    return None
+
+
+_COMMAND = lazy(r"(?:^|[\s/'\"])([a-z]\w*)_perf(?:_mpi)?(?=[\s'\";]|$)")
+
+
+def read_command(text: str) -> Command | None:
+    """Read a line that names a program: it is about the execution that begins next."""
+    named = _COMMAND.search(text) if "_perf" in text else None
+    return Command(case=named[1]) if named is not None else None

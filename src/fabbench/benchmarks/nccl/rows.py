@@ -1,0 +1,334 @@
+"""Names of columns and rows of nccl-tests, v1.0 to 2.19. Pure.
+
+The layouts, with the source lines that print them, are in docs/formats.md. Numbers outgrow their
+columns: a row is read by its cells, which differ in their form.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import Final, NamedTuple, TypeAlias
+
+from fabbench.benchmarks.consistency import ANYTHING, Printed, ratios
+from fabbench.benchmarks.events import RowLine
+from fabbench.benchmarks.tables import (
+    COUNT,
+    SIZE,
+    UNKNOWN,
+    Column,
+    Figures,
+    Layout,
+    Row,
+    read_columns,
+    read_figures,
+    row_pattern,
+)
+from fabbench.model.log import Line, Point
+from fabbench.model.patterns import lazy
+
+DTYPE_BYTES: Mapping[str, int] = {
+    **dict.fromkeys(("int8", "char", "uint8", "fp8_e4m3", "fp8_e5m2", "f8e4m3", "f8e5m2"), 1),
+    **dict.fromkeys(("half", "bfloat16"), 2),
+    **dict.fromkeys(("int32", "int", "uint32", "float"), 4),
+    **dict.fromkeys(("int64", "uint64", "double"), 8),
+}
+"""Bytes of each type name that nccl-tests prints (its `test_typenames`)."""
+
+# ---------------------------------------------------------------- columns
+
+_EXPONENT = r"e[+-][0-2]?\d\d"
+_NUMBER = rf"(?:0|[1-9]\d{{0,17}})(?:\.\d+)?(?:{_EXPONENT})?"
+_WRONG_ELEMENTS = rf"0|[1-9]\d{{0,17}}|\d(?:\.\d+)?{_EXPONENT}"
+_RELATIVE_ERROR = rf"\d+{_EXPONENT}"
+_NO_NUMBER = "-?nan|-?inf"
+# Two decimals, except for numbers that do not fit with them.
+_FITTED_RATE = r"(?:0|[1-9]\d*)\.\d\d|[1-9]\d{3,17}(?:\.\d)?|[1-9](?:\.\d)?e\+[0-2]?\d\d"
+_FITTED_TIME = r"(?:0|[1-9]\d?)\.\d\d|[1-9]\d{2,17}(?:\.\d\d?)?|[1-9](?:\.\d)?e\+[0-2]?\d\d"
+
+_ELEMENTS = Column("elements", cell=COUNT)
+_DTYPE = Column(label="dtype", cell="|".join(DTYPE_BYTES))
+_REDOP = Column(label="redop", cell=r"[a-z][a-z_0-9]*")
+_ROOT = Column(label="root", cell=r"-?\d{1,4}")
+_TIME = Column("time", exponent=-6, cell=f"{_FITTED_TIME}|{_NO_NUMBER}")
+_MILLISECONDS = Column("time", exponent=-3, cell=f"{_NUMBER}|{_NO_NUMBER}")
+_ALGBW = Column("algbw", exponent=9, cell=f"{_FITTED_RATE}|{_NO_NUMBER}")
+_BUSBW = _ALGBW._replace(metric="busbw")
+_WRONG = Column("wrong elements", cell=f"{_WRONG_ELEMENTS}|N/A")
+_ERROR = Column("error", cell=f"{_RELATIVE_ERROR}|N/A|-?nan|inf")
+_WRONG_OR_ERROR = Column("error", cell=f"{_RELATIVE_ERROR}|{_WRONG_ELEMENTS}|N/A")
+"""Where no names of columns were seen."""
+_STATISTIC = Column("time", exponent=-6, cell=f"{_NUMBER}|{_NO_NUMBER}")
+_NOT_READ = _STATISTIC._replace(metric="")
+_CLOCK = Column(cell=r"\d\d:\d\d:\d\d")
+_TIMESTAMP = (Column(cell=r"\d{4}-\d\d-\d\d"), _CLOCK)
+_NAME = r"[A-Z][A-Za-z\d]*|N/A"
+_ALGORITHM = (
+    Column("algorithm", cell=_NAME),
+    Column("protocol", cell=_NAME),
+    Column("channels", cell=r"\d{1,3}|N/A"),
+)
+_COLUMNS: Mapping[str, Column] = {
+    "redop|op": _REDOP,
+    "root": _ROOT,
+    "time": _TIME,
+    "cputime": _TIME._replace(metric="cpu_time"),
+    "algbw": _ALGBW,
+    "busbw": _BUSBW,
+    "#wrong": _WRONG,
+    "error|res": _ERROR,
+    "i_(min|max|p99)": _STATISTIC._replace(stat="{}"),
+    "hipevt": _STATISTIC._replace(stat="hip_event"),
+}
+_ENDS = {"timestamp": _TIMESTAMP, "algo": _ALGORITHM}
+"""The name of the first column behind the figures → these columns, in the order of rows."""
+_CHECKS = frozenset({"wrong elements", "error"})
+_PLACEMENTS: Final = ("out-of-place", "in-place")
+
+
+def _layouts(
+    kinds: Sequence[Layout],
+    side: Layout,
+    placements: Sequence[str],
+    end: Sequence[Column] = (),
+) -> Sequence[Layout]:
+    """Return the columns of rows: one layout for each way to state what is reduced, and where to.
+
+    The statistic of a figure's column is `PLACEMENT/STATISTIC`; either may be empty.
+    """
+    figures: list[Column] = []
+    for placement in placements:
+        figures += (column._replace(stat=f"{placement}/{column.stat}") for column in side)
+    return [(SIZE, _ELEMENTS, _DTYPE, *kind, *figures, *end) for kind in kinds]
+
+
+UNNAMED = _layouts(
+    [(), (_REDOP,), (_ROOT,), (_REDOP, _ROOT)],
+    (_TIME, _ALGBW, _BUSBW, _WRONG_OR_ERROR),
+    _PLACEMENTS,
+)
+"""The columns where no names of columns were seen."""
+
+
+def read_header(text: str) -> Sequence[Layout]:
+    """Read a line of column names; empty for any other line."""
+    first, *names = text.lstrip("# \t").split() or ("",)
+    if first not in {"size", "bytes"} or "type" not in names:
+        return ()
+    behind_type = names[names.index("type") + 1 :]
+    kind, *sides = _by_side(behind_type)
+    kind_columns = read_columns(kind, _COLUMNS)
+    side = read_columns(sides[0] if sides else (), _COLUMNS)
+    metrics = {column.metric for column in side}
+    is_side = {"algbw", "busbw"} <= metrics and not metrics.isdisjoint(_CHECKS)
+    if not is_side or not {*kind_columns} <= {_REDOP, _ROOT}:
+        return ()
+    side = tuple(_NOT_READ if column == UNKNOWN else column for column in side)
+    if first == "bytes":
+        # v1 prints neither (us) nor (ms); its source divides by 1e3 less (all_reduce.cu of v1.0.0).
+        side = tuple(_MILLISECONDS if column == _TIME else column for column in side)
+    without_redop = tuple(column for column in kind_columns if column != _REDOP)
+    kinds = dict.fromkeys((kind_columns, without_redop))  # its cell may be blank
+    placements = _PLACEMENTS if len(sides) > 1 else ("",)
+    ends = [columns for name, columns in _ENDS.items() if name in names]
+    return _layouts([*kinds], side, placements, [*chain.from_iterable(ends)])
+
+
+def _by_side(names: Sequence[str]) -> Sequence[Sequence[str]]:
+    """Split names of columns: before the figures, then those of each side."""
+    parts: list[list[str]] = [[]]
+    for name in names:
+        if name in _ENDS:
+            break
+        if name in {"time", "cputime"}:
+            parts.append([])
+        parts[-1].append(name)
+    return parts
+
+
+_Words: TypeAlias = tuple[str, ...]
+
+
+@lru_cache(maxsize=64)
+def exact_layout(placements: _Words, time: str, statistics: _Words) -> Layout:
+    """Return the columns of the JSON, whose figures have six decimals."""
+    exact = Column(exponent=-6, cell=f"{_NUMBER}|{_NO_NUMBER}", decimals=6)
+    rate = exact._replace(exponent=9)
+    side = (
+        exact._replace(metric=time),
+        rate._replace(metric="algbw"),
+        rate._replace(metric="busbw"),
+        _WRONG._replace(cell=f"{_NUMBER}|N/A"),
+        *(_STATISTIC._replace(stat=stat) for stat in statistics),
+    )
+    (layout,) = _layouts([(_REDOP, _ROOT)], side, placements)
+    return layout
+
+
+# ---------------------------------------------------------------- rows
+
+
+class Check(NamedTuple):
+    """What a side of a row says of the check of its data."""
+
+    is_done: bool
+    is_wrong: bool = False
+    wrong: float | None = None
+    """Wrong elements. None: not stated."""
+
+
+def read_check(column: Column, cell: str) -> Check:
+    """Read the cell of a check: wrong elements, or a relative error."""
+    if cell == "N/A":
+        return Check(is_done=False)
+    if cell[-1] in "nf":  # of errors only nan and inf are wrong
+        return Check(is_done=True, is_wrong=True)
+    if column.metric == "error" and re.fullmatch(_RELATIVE_ERROR, cell):
+        return Check(is_done=True)
+    wrong = float(cell)
+    return Check(is_done=True, is_wrong=wrong > 0, wrong=wrong)
+
+
+Side: TypeAlias = tuple[Printed, Printed, Printed]
+"""Time (ANYTHING if it is not that of the rates), algbw and busbw."""
+
+
+class Sample(NamedTuple):
+    """What a row measured."""
+
+    size: int
+    unit: int
+    """Bytes of its count."""
+    sides: tuple[Side, ...]
+    points: Sequence[Point] = ()
+    checked: bool = False
+    """Whether a side states the result of a data check."""
+    wrong: int = 0
+    """Number of sides that report wrong data."""
+
+    @property
+    def multiple(self) -> int:
+        """The size as a multiple of `unit`; 0: both are zero; -1: it is not a multiple."""
+        if not self.size and not self.unit:
+            return 0
+        if not self.size or not self.unit or self.size % self.unit:
+            return -1
+        return self.size // self.unit
+
+    def is_plausible(self) -> bool:
+        """Return whether some formula on some number of ranks explains its figures."""
+        if self.multiple < 0:
+            return False
+        return all(_is_plausible(self.size, side) for side in self.sides)
+
+
+def _is_plausible(size: int, side: Side) -> bool:
+    low, high, bus_low, bus_high = ratios(size, *side)
+    _, _, bus = side
+    is_rate = low <= 1 and high >= 0.5
+    is_one_rank = bus.value == 0
+    return is_rate and bus_low <= 2 and (bus_high >= 0.5 or is_one_rank)
+
+
+def read_row(line: Line, layouts: Sequence[Layout]) -> RowLine | None:
+    """Return the row that a line is; None if it is not a whole one."""
+    cells = " ".join(line.text.split())
+    for layout in layouts:
+        match = row_pattern(layout).fullmatch(cells)
+        if match is not None:
+            return RowLine(line, layout, match.groups())
+    return None
+
+
+def sample(printed: RowLine, figures: Figures | None = None) -> Sample:
+    """Return what a row measured, without its points."""
+    if figures is None:
+        figures = read_figures(printed.layout, printed.cells)
+    sides = [
+        (side.get("time", ANYTHING), side["algbw"], side["busbw"])
+        for stat, side in figures.items()
+        if stat.endswith("/")
+    ]
+    size, count, dtype = printed.cells[:3]
+    checks = _checks(printed.layout, printed.cells).values()
+    return Sample(
+        int(size),
+        int(count) * DTYPE_BYTES[dtype],
+        tuple(sides),
+        checked=any(check.is_done for check in checks),
+        wrong=sum(check.is_wrong for check in checks),
+    )
+
+
+def _checks(layout: Layout, cells: Sequence[str]) -> Mapping[str, Check]:
+    """Return the checks of a row: of each side, by what its columns have for a statistic."""
+    return {
+        column.stat: read_check(column, cell)
+        for column, cell in zip(layout, cells, strict=True)
+        if column.metric in _CHECKS
+    }
+
+
+def points(row: Row) -> list[Point]:
+    """Return the points of a row: of each side one, and one per statistic (-I)."""
+    checks = _checks(row.layout, row.cells)
+    found: list[Point] = []
+    for stat, figures in row.figures.items():
+        placement, _, statistic = stat.partition("/")
+        labels = {"placement": "", **row.labels, "stat": statistic}
+        labels["placement"] = placement or labels["placement"]
+        known = _finite(figures)
+        wrong = checks[stat].wrong if stat in checks else None
+        if wrong is not None:
+            known["wrong"] = wrong
+        if known or not statistic:
+            kept = {name: label for name, label in labels.items() if label}
+            values = tuple(known.values())
+            found.append(Point(row.size, kept, tuple(known), values))
+    return found
+
+
+def _finite(figures: Mapping[str, Printed]) -> dict[str, float]:
+    """Return the figures of a side that are neither nan nor inf."""
+    known: dict[str, float] = {}
+    for name, figure in figures.items():
+        if figure.high < math.inf:
+            known[name] = figure.value
+    return known
+
+
+def has_open_end(printed: RowLine) -> bool:
+    """Return whether the last number may go on behind a tear.
+
+    Statistics have as many decimals as fit; the ends of a time of day, a 0 and N/A are unambiguous.
+    """
+    last = printed.layout[-1]
+    if last.metric in _CHECKS:
+        return read_check(last, printed.cells[-1]).is_wrong
+    return last != _CLOCK
+
+
+_CELL = lazy(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d\d+)?|N/A|[a-z]{3,6}|\d{4}-\d\d-\d\d", re.ASCII)
+_CUT_CELL = lazy(
+    r"-?(?:(?:0|[1-9]\d*)(?:\.\d*)?(?:e[+-]?\d*)?)?|N/?A?|[a-z]{1,6}|\d{4}-[\d-]*|\d\d?:[\d:]*",
+    re.ASCII,
+)
+_WHOLE = lazy(COUNT, re.ASCII)
+
+
+def begins_row(text: str, layouts: Sequence[Layout]) -> bool:
+    """Return whether a line may be the beginning of a torn row: its last cell may be cut."""
+    cells = text.split()
+    if not cells or len(cells) > max(map(len, layouts)):
+        return False
+    if not all(map(_WHOLE.fullmatch, cells[:2])):
+        return False
+    if len(cells) < 3:
+        return True
+    _, _, dtype, *figures = cells
+    if not figures:
+        return any(name.startswith(dtype) for name in DTYPE_BYTES)
+    *inner, last = figures
+    is_whole = dtype in DTYPE_BYTES and all(map(_CELL.fullmatch, inner))
+    return is_whole and _CUT_CELL.fullmatch(last) is not None

@@ -1,0 +1,137 @@
+"""The fast path for rows: in long logs they are nearly all lines.
+
+A row that differs only in size and finite figures from one that was read has the same labels,
+metrics and checks. Cells repeat, too: each is read once.
+"""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from fabbench.benchmarks import Shortcut
+from fabbench.benchmarks.consistency import Printed
+from fabbench.benchmarks.events import RowLine
+from fabbench.benchmarks.nccl.rows import DTYPE_BYTES, Sample, Side
+from fabbench.benchmarks.tables import COUNT, Column, Layout
+from fabbench.model.log import Point
+
+_MOST_CELLS = 1 << 17
+_FIGURES = ("time", "algbw", "busbw")
+
+
+class Model(NamedTuple):
+    """A clean row of two sides, without its figures."""
+
+    dtype_bytes: int
+    checked: bool
+    out_of_place: Point
+    in_place: Point
+
+
+class Models(dict[tuple[str, ...], Model]):
+    """Models of the rows of a table, by the cells for type, redop, root and both checks."""
+
+    def learn(self, printed: RowLine, row: Sample) -> None:
+        """Keep a row as a model for others, if it can be one."""
+        metrics = [column.metric for column in printed.layout[-8:]]
+        is_usual = metrics == [*_FIGURES, metrics[-1]] * 2
+        are_finite = {point.metrics[:3] for point in row.points} == {_FIGURES}
+        if row.wrong or not is_usual or not are_finite:
+            return
+        if len(self) >= _MOST_CELLS:
+            self.clear()
+        dtype, *kind = printed.cells[2:-8]
+        checks = printed.cells[-5::4]
+        out_of_place, in_place = map(_without_figures, row.points)
+        model = Model(DTYPE_BYTES[dtype], row.checked, out_of_place, in_place)
+        self[dtype, *kind, *checks] = model
+
+
+def _without_figures(point: Point) -> Point:
+    return point._replace(values=point.values[3:])
+
+
+@lru_cache(maxsize=16)
+def models_of(layout: Layout) -> Models:
+    """Return the models of the tables with a layout."""
+    del layout
+    return Models()
+
+
+_Read = TypeVar("_Read")
+
+
+class _Cells(dict[str, _Read]):
+    """Cells of a pattern → what they say; KeyError for any other text."""
+
+    def __init__(self, pattern: str, read: Callable[[str], _Read]) -> None:
+        super().__init__()
+        self._pattern = re.compile(pattern, re.ASCII)
+        self._read = read
+
+    def __missing__(self, cell: str) -> _Read:
+        if not self._pattern.fullmatch(cell):
+            raise KeyError(cell)
+        if len(self) >= _MOST_CELLS:
+            self.clear()
+        said = self[cell] = self._read(cell)
+        return said
+
+
+_COUNTS = _Cells(COUNT, int)
+
+
+@lru_cache(maxsize=16)
+def _figures(column: Column) -> _Cells[Printed]:
+    """Return the finite figures of a column."""
+
+    def read(cell: str) -> Printed:
+        figure = column.read(cell)
+        if figure.high == math.inf:
+            raise KeyError(cell)
+        return figure
+
+    return _Cells(column.pattern, read)
+
+
+Accept: TypeAlias = Callable[[int, str, Sample], Sequence[Point]]
+"""Takes a row, given its line's number and text; returns the points of one that counts."""
+
+
+def fast_rows(layout: Layout, models: Models, accept: Accept) -> Shortcut:
+    """Return a reader of rows that are like a model."""
+    _, time_column, rate_column, *_ = layout[-5:]
+    times = _figures(time_column._replace(stat=""))
+    rates = _figures(rate_column._replace(stat=""))
+    counts = _COUNTS
+    new = tuple.__new__  # at half the cost of a NamedTuple's own
+
+    def read(text: str, number: int) -> Sequence[Point] | None:
+        cells = text.split()
+        kind = cells[2:-8]
+        try:
+            time, algbw, busbw, check, *second = cells[-8:]
+            time2, algbw2, busbw2, check2 = second
+            model = models[*kind, check, check2]
+            size = counts[cells[0]]
+            unit = counts[cells[1]] * model.dtype_bytes
+            one = (times[time], rates[algbw], rates[busbw])
+            two = (times[time2], rates[algbw2], rates[busbw2])
+        except (KeyError, ValueError):
+            return None
+        out_of_place = _point(size, one, model.out_of_place)
+        in_place = _point(size, two, model.in_place)
+        points = (out_of_place, in_place)
+        row = (size, unit, (one, two), points, model.checked, 0)
+        return accept(number, text, new(Sample, row))
+
+    return read
+
+
+def _point(size: int, side: Side, model: Point) -> Point:
+    time, algbw, busbw = side
+    _, labels, metrics, rest = model
+    values = (time.value, algbw.value, busbw.value, *rest)
+    return tuple.__new__(Point, (size, labels, metrics, values))
