@@ -127,7 +127,8 @@ def cells(text: str) -> Cells:
 
 def endpoint_of(program: str) -> str:
     """Return the endpoint type that a program is named after; empty: it has several."""
-    return named[1] if (named := _ENDPOINT.match(program)) else ""
+    named = _ENDPOINT.match(program)
+    return named[1] if named is not None else ""
 
 
 def _whole(given: Mapping[str, str], name: str) -> int | None:
@@ -137,7 +138,8 @@ def _whole(given: Mapping[str, str], name: str) -> int | None:
 
 _INFO_LINE = lazy(r"\s++(\w++):\s*+((?:\S++\s++(?=\S))*\S*+)\s*+")
 _SECTION = lazy(r"\s*(fi_\w+_attr|nic|fi_info):.*")
-_ADDRESS, _ANY = r"fi_sockaddr_in6?://\[?([^\]]+?)\]?(?::\d+)?", r"(.+)"
+_ADDRESS = r"fi_sockaddr_in6?://\[?([^\]]+?)\]?(?::\d+)?"
+_ANY = r"(.+)"
 _INFO_FACTS = {
     ("fi_info", "src_addr"): ("source_address", _ADDRESS),
     ("fi_info", "dest_addr"): ("dest_address", _ADDRESS),
@@ -169,16 +171,28 @@ def logged_facts(text: str, requested: str) -> Iterator[tuple[str, str]]:
     opens `shm`. ``Opened fabric`` is from `fi_fabric` of src/fabric.c, ``QP enabled!`` from the
     provider efa (efa_base_ep.c).
     """
-    name, domain = line.groups("") if (line := _LOG_LINE.fullmatch(text)) else ("", "")
+    line = _LOG_LINE.fullmatch(text)
+    if line is None:
+        return
+    fabric, domain = line.groups("")
     if domain:
-        yield from (("provider", "efa"), ("domain", domain))
-    elif name and (name, requested) != ("shm", "efa"):
-        yield "fabric", name
-        provider = (
-            "efa" if name.lower().partition("-")[0] == "efa" else "shm" if name == "shm" else ""
-        )
-        if provider or (requested and requested != "efa"):
-            yield "provider", provider or requested
+        yield "provider", "efa"
+        yield "domain", domain
+    elif (fabric, requested) != ("shm", "efa"):
+        yield "fabric", fabric
+        provider = _provider_of(fabric, requested)
+        if provider:
+            yield "provider", provider
+
+
+def _provider_of(fabric: str, requested: str) -> str:
+    """Return the provider of an opened fabric; empty: not known."""
+    family, _, _ = fabric.lower().partition("-")
+    if family == "efa":
+        return "efa"
+    if fabric == "shm":
+        return "shm"
+    return "" if requested == "efa" else requested
 
 
 _REAL = r"(?:\d{1,18}\.\d\d|-?inf|-?nan)"
@@ -200,8 +214,18 @@ COLUMNS: Mapping[str, Column] = {
 }
 """Name in a header → column. What they print is no metric by itself: `measure` returns those."""
 
-_BINARY = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
+_KILO = 1 << 10
+_BINARY = {
+    "": 1,
+    "k": _KILO,
+    "m": _KILO**2,
+    "g": _KILO**3,
+}
+_DECIMAL = {"": 1, "k": 1_000, "m": 1_000_000, "b": 1_000_000_000}
+
+
+Given: TypeAlias = int | None
+"""A number of the command line; None: it is not stated."""
 
 
 class Range(NamedTuple):
@@ -211,113 +235,188 @@ class Range(NamedTuple):
     high: int
 
 
-def count_range(cell: str, requested: int | None) -> Range:
+def count_range(cell: str, requested: Given) -> Range:
     """Return the counts that print like this: only the one on the command line, if it does."""
     step = _DECIMAL[cell.lstrip("0123456789")]
     low = int(cell.rstrip("kmb")) * step
     return _requested(Range(low, low + step - 1), requested)
 
 
-def size_range(cell: str, requested: int | None = None) -> Range:
+def size_range(cell: str, requested: Given = None) -> Range:
     """Return the sizes in bytes that print like this.
 
     Only the one on the command line, if it does.
     """
-    base = _BINARY[cell[-1] if cell[-1] in _BINARY else ""]
+    base = _BINARY[cell.lstrip("0123456789.")]
     whole, _, digit = cell.rstrip("kmg").partition(".")
-    tenth, start = int(digit or 0), int(whole) * base
-    step = -(-(tenth + 1) * base // 10) if base > 1 and int(whole) < 10 else base
-    return _requested(Range(start + -(-tenth * base // 10), start + step - 1), requested)
+    units = int(whole)
+    tenths = units * 10 + int(digit or 0)
+    above = (units + 1) * 10
+    if base > 1 and units < 10:
+        above = tenths + 1
+    low = _ceiling(tenths * base, 10)
+    high = _ceiling(above * base, 10) - 1
+    return _requested(Range(low, high), requested)
 
 
-def _requested(printed_range: Range, requested: int | None) -> Range:
+def _ceiling(dividend: int, divisor: int) -> int:
+    return -(-dividend // divisor)
+
+
+def _requested(printed_range: Range, requested: Given) -> Range:
     low, high = printed_range
-    return (
-        Range(requested, requested)
-        if requested is not None and low <= requested <= high
-        else printed_range
-    )
+    if requested is None or not low <= requested <= high:
+        return printed_range
+    return Range(requested, requested)
 
 
-_ONE_WAY = lazy(
-    r"pingpong|_lat"
-)  # in names of programs that send one message at a time back and forth
-_MANY, _ONCE, _TWICE = Range(1, 1 << 20), Range(1, 1), Range(2, 2)
+_ONE_WAY = lazy(r"pingpong|_lat")
+"""In names of programs that send one message at a time back and forth."""
+_MANY = Range(1, 1 << 20)
+_ONCE = Range(1, 1)
+_TWICE = Range(2, 2)
 
 
 def transfers(program: str) -> Sequence[Range]:
     """Return the fewest and the most transfers per iteration; the likely ones first."""
     if "pingpong" in program:
         return (_TWICE,)
+    if not program:
+        return (_TWICE, _ONCE, _MANY)
     # Newer programs have options to send both ways; some send several messages per iteration.
-    several = (
-        (_MANY,)
-        if not program or program.endswith(("_mt", "ubertest")) or "_efa_" in program
-        else ()
-    )
-    return (_ONCE, _TWICE, *several) if program else (_TWICE, _ONCE, *several)
+    sends_several = program.endswith(("_mt", "ubertest")) or "_efa_" in program
+    return (_ONCE, _TWICE, _MANY) if sends_several else (_ONCE, _TWICE)
 
 
 class Measured(NamedTuple):
     """What a row measured."""
 
     size: int
-    exact: bool  # whether no other size prints like this
-    figures: Mapping[
-        str, Printed
-    ]  # the metrics in base units, without those that are rounded to zero or not numbers
+    exact: bool
+    """Whether no other size prints like this."""
+    figures: Mapping[str, Printed]
+    """Metrics in base units, without those that are rounded to zero or not numbers."""
 
 
-def measure(
-    cells: Mapping[str, str], size: int | None, count: int | None, program: str
-) -> Measured | None:
+_Cells: TypeAlias = Mapping[str, str]
+"""What a row prints, by the names of its columns."""
+
+
+class _PrintedRow(NamedTuple):
+    """What the cells of a row may stand for."""
+
+    sizes: Range
+    total: Range
+    counts: Range
+    time: Printed
+    """Of one transfer."""
+    elapsed: Printed
+    bandwidth: Printed
+    rate: Printed
+
+    def is_rate_of_time(self) -> bool:
+        """Return whether the rate is that of the time of one transfer."""
+        low, high = product(self.rate, self.time)
+        return low <= 1 <= high
+
+    def transfers(self, each: Range) -> Range:
+        """Return how many were made, with so many per iteration."""
+        fewest = self.counts.low * each.low
+        most = self.counts.high * each.high
+        return Range(fewest, most)
+
+    def lasts(self, transfers_each: Range) -> bool:
+        """Return whether so many transfers per iteration can have taken the elapsed time."""
+        if ANYTHING in {self.time, self.elapsed}:
+            return True
+        done = self.transfers(transfers_each)
+        low = self.time.low * done.low
+        high = self.time.high * done.high
+        return self.elapsed.overlaps(low, high)
+
+    def moved(self, transfers_each: Range) -> Range:
+        """Return the sizes with which so many transfers per iteration moved the total."""
+        done = self.transfers(transfers_each)
+        low, high = self.sizes_of_bandwidth()
+        least = _ceiling(self.total.low, max(done.high, 1))
+        most = self.total.high // done.low if done.low else high
+        return Range(max(low, least), min(high, most))
+
+    def sizes_of_bandwidth(self) -> Range:
+        """Return the sizes of which the bandwidth is that of the time."""
+        factors = (self.bandwidth, self.time)
+        are_finite = all(math.isfinite(each.value) for each in factors)
+        if ANYTHING in factors or not are_finite:
+            return self.sizes
+        low, high = product(*factors)
+        least = max(self.sizes.low, math.ceil(low))
+        most = min(self.sizes.high, math.floor(high))
+        return Range(least, most)
+
+
+def measure(cells: _Cells, size: Given, count: Given, program: str) -> Measured | None:
     """Return what a row measured; None if its figures contradict each other.
 
     `size` and `count` are those of the command line. The other columns narrow down a truncated
     size: total = count x size x transfers, and MB/sec x usec/xfer.
     """
-    sizes, total = size_range(cells["bytes"], size), size_range(cells["total"])
-    counts = count_range(cells["count"], count)
-    seconds, elapsed = printed(cells["us"], -6), printed(cells["elapsed"].removesuffix("s"))
-    bits, per_second = cells.get("gigabits"), printed(cells.get("rate", "nan"), 6)
-    bandwidth = printed(cells["megabytes"], 6) if bits is None else printed(bits, 9).times(0.125)
-    slack = abs(seconds.value) * 2.0**-23  # a C float has 24 bits, whatever decimals are printed
-    each, (low, high) = Printed(seconds.value, seconds.low - slack, seconds.high + slack), sizes
-    if (
-        ANYTHING not in {bandwidth, each}
-        and math.isfinite(bandwidth.value)
-        and math.isfinite(each.value)
-    ):
-        product_low, product_high = product(bandwidth, each)
-        low, high = max(low, math.ceil(product_low)), min(high, math.floor(product_high))
-    one = product(per_second, each)
-    if not one[0] <= 1 <= one[1]:
+    row = _read_cells(cells, size, count)
+    if not row.is_rate_of_time():
         return None
     for times in transfers(program):
-        fewest, most = counts.low * times.low, counts.high * times.high
-        least, greatest = (
-            max(low, -(-total.low // max(most, 1))),
-            min(high, total.high // fewest) if fewest else high,
-        )
-        lasting = ANYTHING in {each, elapsed} or elapsed.overlaps(
-            each.low * fewest, each.high * most
-        )
-        if lasting and least <= greatest:
-            break
+        sizes = row.moved(times)
+        if sizes.low <= sizes.high and row.lasts(times):
+            # usec/xfer is the latency of one way, or the time per transfer of many.
+            is_one_way = _ONE_WAY.search(program) if program else times == _TWICE
+            figures = dict(_figures(cells, row, "latency" if is_one_way else "time"))
+            is_only_one = sizes.low == sizes.high
+            is_exact = is_only_one or _is_plain(cells["bytes"], sizes, row)
+            return Measured(sizes.low, is_exact, figures)
+    return None
+
+
+def _is_plain(cell: str, sizes: Range, row: _PrintedRow) -> bool:
+    """Return whether a size is exact unless shown otherwise.
+
+    Such are ``64k``, or a half such as ``1.5m`` as in ``-S all``.
+    """
+    _, _, digit = cell.rstrip("kmg").partition(".")
+    return sizes.low == row.sizes.low and digit in {"", "5"}
+
+
+def _read_cells(cells: _Cells, size: Given, count: Given) -> _PrintedRow:
+    seconds = printed(cells["us"], -6)
+    slack = abs(seconds.value) * 2.0**-23  # a C float has 24 bits, whatever decimals are printed
+    if "gigabits" in cells:
+        bandwidth = printed(cells["gigabits"], 9).times(0.125)
     else:
-        return None
-    # ``64k``, or a half such as ``1.5m`` as in ``-S all``, is exact unless shown otherwise.
-    plain = least == sizes.low and cells["bytes"].rstrip("kmg").partition(".")[2] in {"", "5"}
-    # usec/xfer is the latency of one way, or the time per transfer of many.
-    time = "latency" if (_ONE_WAY.search(program) if program else times == _TWICE) else "time"
-    named = (
-        *((time, cells["us"], seconds), ("bandwidth", bits or cells["megabytes"], bandwidth)),
-        ("message_rate", cells.get("rate", "nan"), per_second),
+        bandwidth = printed(cells["megabytes"], 6)
+    return _PrintedRow(
+        sizes=size_range(cells["bytes"], size),
+        total=size_range(cells["total"]),
+        counts=count_range(cells["count"], count),
+        time=Printed(seconds.value, seconds.low - slack, seconds.high + slack),
+        elapsed=printed(cells["elapsed"].removesuffix("s")),
+        bandwidth=bandwidth,
+        rate=printed(cells.get("rate", "nan"), 6),
     )
+
+
+def _figures(cells: _Cells, row: _PrintedRow, time: str) -> Iterator[tuple[str, Printed]]:
+    """Yield the metrics that are neither rounded to zero nor not a number.
+
+    `time`: the metric of a transfer's time.
+    """
     figures = {
-        metric: value for metric, cell, value in named if cell[0].isdigit() and cell.strip("0.")
+        "us": (time, printed(cells["us"], -6)),
+        "gigabits": ("bandwidth", row.bandwidth),
+        "megabytes": ("bandwidth", row.bandwidth),
+        "rate": ("message_rate", row.rate),
     }
-    return Measured(least, plain or least == greatest, figures)
+    for name, figure in figures.items():
+        cell = cells.get(name, "")
+        if cell[:1].isdigit() and cell.strip("0."):
+            yield figure
 
 
 @dataclass(slots=True, eq=False)
@@ -359,7 +458,8 @@ class Process(Execution):
         """
         if side and side not in self.sides:
             self.sides.append(side)
-            self.side = side if len(self.sides) - self.tables == 1 else ""
+            tables_to_come = len(self.sides) - self.tables
+            self.side = side if tables_to_come == 1 else ""
         self.side = self.stream.side or self.side
 
 
@@ -632,7 +732,8 @@ class PairReader(Reader):
         row = process.read(printed)
         if row is None:
             return ()
-        cells = {column.metric: cell for column, cell in zip(row.layout, row.cells, strict=True)}
+        names = [column.metric for column in row.layout]
+        cells = dict(zip(names, row.cells, strict=True))
         program = process.record.case or ""
         measured = measure(cells, process.size, process.iterations, program)
         if measured is None:

@@ -17,12 +17,21 @@ provider are used.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import cache
-from itertools import groupby
+from itertools import chain, groupby
 
 from fabbench.benchmarks import consistency
-from fabbench.benchmarks.consistency import ALL_REDUCE, GATHERING, SAME, Ratios, note, warning
+from fabbench.benchmarks.consistency import (
+    ALL_REDUCE,
+    GATHERING,
+    SAME,
+    Printed,
+    Ratios,
+    note,
+    warning,
+)
 from fabbench.benchmarks.events import Note
 from fabbench.benchmarks.executions import Execution
 from fabbench.benchmarks.tables import Row
@@ -67,24 +76,41 @@ def case_of(job: str) -> str:
     """Return the program that prints a title; empty: unknown."""
     if job.lower() in HOST_TITLES:
         return HOST_TITLES[job.lower()]
-    if (match := _DEVICE.fullmatch(job)) is not None:
-        return f"{collective(job) or match[1] or match[2]}_latency"
+    device = _DEVICE.fullmatch(job)
+    if device is not None:
+        name = collective(job) or device[1] or device[2]
+        return f"{name}_latency"
     return DIRECTION.sub("", job).removesuffix("_msgrate")
 
 
-V1, V2, V31, V32, V33 = "1", "2.0-3.0", "3.1", "3.2", "3.3+"
-_SINCE = {(0, 0): V1, (2, 0): V2, (3, 1): V31, (3, 2): V32, (3, 3): V33}
-ALL = frozenset(
-    _SINCE.values()
-)  # versions with the same behavior, named after the releases whose sources were read
-UNNAMED = "?"  # the title of a collective of 1.x, which does not name it
-_BINARY, _DECIMAL = "GiB/s", "GB/s"  # values of the fact `unit`
-_TOTAL, _BLOCK = "total", "per-pe"  # values of the fact `size_means`
-_AMBIGUOUS = "ambiguous"  # of both
+V1 = "1"
+V2 = "2.0-3.0"
+V31 = "3.1"
+V32 = "3.2"
+V33 = "3.3+"
+_SINCE = {
+    (0, 0): V1,
+    (2, 0): V2,
+    (3, 1): V31,
+    (3, 2): V32,
+    (3, 3): V33,
+}
+ALL = frozenset(_SINCE.values())
+"""Versions with the same behavior, named after the releases whose sources were read."""
+_OF_BINARY_UNITS = frozenset({V1, V2, V31})
+UNNAMED = "?"
+"""The title of a collective of 1.x, which does not name it."""
+# Values of the fact `unit`, of the fact `size_means`, and of both.
+_BINARY = "GiB/s"
+_DECIMAL = "GB/s"
+_TOTAL = "total"
+_BLOCK = "per-pe"
+_AMBIGUOUS = "ambiguous"
 _LOG_VERSION = (
     "The log does not state the version: with NVSHMEM_VERSION=1 it has the line `NVSHMEM vX.Y.Z`."
 )
 _SCOPES = {"t": "thread", "w": "warp", "b": "block", "g": "warpgroup"}
+_NONE = frozenset({"none", "(null)", "null"})
 _OPTION = lazy(r"([a-z][a-z_ ]{0,60}?) ?: ?(\d{1,18})(?=[, ])")
 
 
@@ -99,87 +125,150 @@ def has_begun(notes: Iterable[Note]) -> bool:
 
 
 class _Said:
+    """What an execution says about itself."""
+
     def __init__(self, execution: Execution) -> None:
+        self.record = execution.record
+        self.rows = len(execution.rows)
         self.all = defaultdict[str, list[Note]](list)
         for each in execution.notes:
             self.all[each.kind].append(each)
-        self.record, self.rows = execution.record, len(execution.rows)
         self.options = printed_options(self.first("options").value)
-        self.pes = {int(each.value): int(each.line) for each in self.all["pe"]}
-        self.dumps, self.copies = len(self.all["options"]), len(self.all["copy"])
-        self.complete = bool(self.pes) and sorted(self.pes) == list(
-            range(self.dumps or len(self.pes))
-        )
+        self.pes = _node_pes(self.all["pe"])
+        self.copies = len(self.all["copy"])
+        self.dumps = len(self.all["options"])
         self.version = self.first("version").value
-        eras = ALL
-        for each in self.all["eras"]:
-            eras = eras.intersection(each.value.split()) or frozenset(each.value.split())
-        number = tuple(map(int, self.version.split(".")[:2])) if self.version else ()
-        self.eras = (
-            eras.intersection([era for since, era in _SINCE.items() if since <= number][-1:])
-            or eras
-        )
-        self.unit = _only(_BINARY if era in {V1, V2, V31} else _DECIMAL for era in self.eras)
+        self.eras = _eras(self.version, self.all["eras"])
+        self.unit = _only(map(_unit, self.eras))
 
     def first(self, kind: str) -> Note:
         return next(iter(self.all[kind]), Note(""))
 
+    def below_rows(self, kind: str) -> Sequence[Note]:
+        """Return those below the last row."""
+        return [each for each in self.all[kind] if each.rows >= self.rows]
+
+    @property
+    def names_all_pes(self) -> bool:
+        """Whether each PE has said which it is: each prints the options, too."""
+        expected = {*range(self.dumps or len(self.pes))}
+        return bool(self.pes) and self.pes.keys() == expected
+
+
+def _node_pes(notes: Iterable[Note]) -> dict[int, int]:
+    """Return each PE's number on its node."""
+    return {int(each.value): int(each.line) for each in notes}
+
+
+def _eras(version: str, stated: Iterable[Note]) -> frozenset[str]:
+    """Return the versions that the output may be of."""
+    eras = ALL
+    for each in stated:
+        named = frozenset(each.value.split())
+        eras = eras & named or named
+    if not version:
+        return eras
+    numbers = version.split(".")[:2]
+    release = tuple(map(int, numbers))
+    *_, latest = (_SINCE[since] for since in _SINCE if since <= release)
+    return eras & {latest} or eras
+
+
+def _unit(era: str) -> str:
+    return _BINARY if era in _OF_BINARY_UNITS else _DECIMAL
+
 
 def _only(values: Iterable[str]) -> str:
+    """Return what all values are; empty if there is none."""
     found = {*values}
-    return found.pop() if len(found) == 1 else _AMBIGUOUS if found else ""
+    if len(found) == 1:
+        return found.pop()
+    return _AMBIGUOUS if found else ""
+
+
+# ---------------------------------------------------------------- rows
 
 
 def settle(execution: Execution) -> Sequence[Row]:
     """Return the rows in base units, with what the whole output shows; add facts and findings."""
-    said, record, program = _Said(execution), execution.record, execution.record.case or ""
-    printed = (
-        *(row.title for row in execution.rows),
-        *(each.value for each in said.all["title"]),
-        execution.title,
-    )
-    titles = [title for each in printed if (title := each.strip(UNNAMED))]
-    record.case = program or case_of(next(iter(titles), "")) or None
-    announced = bool(titles) or has_begun(execution.notes)
-    rows = [
-        row._replace(title=row.title.strip(UNNAMED) or program)
-        for _, table in groupby(execution.rows, key=lambda row: row.table)
-        for row in _identified([*table], execution, said, announced=announced)
-    ]
-    for row in _contradictions(rows, len(said.pes) if said.complete and not said.copies else None):
-        execution.damage(row.line)
-        rows.remove(row)
+    said = _Said(execution)
+    record = execution.record
+    rows = _own_rows(execution, said)
     implied = _implied_ranks(rows)
-    ranks = max(max(said.pes, default=-1) + 1, len(said.pes), implied or 0)
+    highest = max(said.pes, default=-1)
+    ranks = max(highest + 1, len(said.pes), implied or 0)
     meanings = [_size_meaning(row, said.eras) for row in rows]
     meaning = _only({*meanings} - {""})
     # The highest PE seen may not be the last: sizes are multiplied only by a number that is
     # certain.
-    factor = ranks if meaning == _BLOCK and (implied or said.complete) else 1
-    paired = any("bandwidth" in of for row in rows for of in row.figures.values())
+    is_certain = bool(implied) or said.names_all_pes
+    factor = ranks if meaning == _BLOCK and is_certain else 1
     facts: dict[str, str | int | None] = {
         "iterations": said.options.get("iterations"),
         "nvshmem": said.version,
+        "warmup": said.options.get("warmup iterations"),
+        "ranks": 1 if said.copies else ranks,
+        "unit": said.unit if any(map(_has_bandwidth, rows)) else "",
+        "size_means": _TOTAL if factor > 1 else meaning,
+        **_hosts(said, ranks),
     }
-    facts |= {"warmup": said.options.get("warmup iterations"), "ranks": 1 if said.copies else ranks}
-    facts |= {"unit": said.unit if paired else "", "size_means": _TOTAL if factor > 1 else meaning}
-    if ranks and not said.copies and sorted(said.pes) == list(range(ranks)):
-        facts["hosts"] = hosts = [*said.pes.values()].count(
-            0
-        )  # every node has exactly one first PE
-        facts["gpus_per_host"] = ranks // hosts if hosts and ranks % hosts == 0 else 0
-    record.facts |= {
-        name: fact
-        for name, fact in facts.items()
-        if fact or (name == "warmup" and fact is not None)
-    }
+    _add_facts(record, facts)
     _add_network(record, said)
     _add_endings(record, said, execution)
     record.findings += _findings(rows, said, factor, meaning)
-    return [
-        _in_base_units(row, said, factor if each else 1)
-        for row, each in zip(rows, meanings, strict=True)
-    ]
+    scaled: list[Row] = []
+    for row, of_row in zip(rows, meanings, strict=True):
+        scaled.append(_in_base_units(row, said, factor if of_row else 1))
+    return scaled
+
+
+def _add_facts(record: Record, facts: Mapping[str, str | int | None]) -> None:
+    """Add what is known: no warm-up is known, too."""
+    for name, fact in facts.items():
+        if fact or (name == "warmup" and fact is not None):
+            record.facts[name] = fact
+
+
+def _has_bandwidth(row: Row) -> bool:
+    return any("bandwidth" in figures for figures in row.figures.values())
+
+
+def _hosts(said: _Said, ranks: int) -> dict[str, int]:
+    """Return the number of hosts, and of GPUs of each, if all PEs have said where they are."""
+    are_all_known = sorted(said.pes) == [*range(ranks)]
+    if not ranks or said.copies or not are_all_known:
+        return {}
+    hosts = [*said.pes.values()].count(0)  # every node has exactly one first PE
+    is_even = hosts > 0 and ranks % hosts == 0
+    return {"hosts": hosts, "gpus_per_host": ranks // hosts if is_even else 0}
+
+
+def _own_rows(execution: Execution, said: _Said) -> list[Row]:
+    """Return the rows that the program printed; others are damaged. Name the program."""
+    record = execution.record
+    program = record.case or ""
+    titles = [row.title for row in execution.rows]
+    titles += (note.value for note in said.all["title"])
+    titles.append(execution.title)
+    named = [title.strip(UNNAMED) for title in titles if title.strip(UNNAMED)]
+    first = named[0] if named else ""
+    record.case = program or case_of(first) or None
+    is_announced = bool(named) or has_begun(execution.notes)
+    own: list[Row] = []
+    for _, table in groupby(execution.rows, key=lambda row: row.table):
+        own += _identified([*table], execution, said, announced=is_announced)
+    rows = [_titled(row, program) for row in own]
+    is_certain = said.names_all_pes and not said.copies
+    for row in _contradictions(rows, len(said.pes) if is_certain else None):
+        execution.damage(row.line)
+        rows.remove(row)
+    return rows
+
+
+def _titled(row: Row, program: str) -> Row:
+    """Return a row whose title is the program if none is printed."""
+    title = row.title.strip(UNNAMED)
+    return row._replace(title=title or program)
 
 
 def _identified(
@@ -192,22 +281,32 @@ def _identified(
     An excerpt without any title (`announced`: it has one) is read. Each sweep, type, operation and
     scope has a header of its own: theirs is missing where sizes do not increase, or labels differ.
     """
-    size, labels, kept = (
-        -1,
-        {**table[0].labels, "threads": ""},
-        0 if announced and not table[0].title else len(table),
-    )
-    for at, row in enumerate(table[:kept]):
-        before, size = size, int(row.labels.get("threads", row.size))
-        if not said.copies and (size <= before or {**row.labels, "threads": ""} != labels):
-            kept = at
-            break
+    kept = len(table) if said.copies else _length_of_sweep(table)
+    if announced and not table[0].title:
+        kept = 0
     for row in table[kept:]:
         execution.damage(row.line)
     return table[:kept]
 
 
-_SHAPES = {"reduction": (ALL_REDUCE,), "bcast": (SAME,), **dict.fromkeys(_GATHERERS, (GATHERING,))}
+def _length_of_sweep(rows: Sequence[Row]) -> int:
+    """Return how many rows are of one sweep: sizes increase, and other labels are the same."""
+    largest = -1
+    labels = {**rows[0].labels, "threads": ""}
+    for at, row in enumerate(rows):
+        size = int(row.labels.get("threads", row.size))
+        if size <= largest or {**row.labels, "threads": ""} != labels:
+            return at
+        largest = size
+    return len(rows)
+
+
+_ANY_SHAPE = (ALL_REDUCE, GATHERING, SAME)
+_SHAPES = {
+    "reduction": (ALL_REDUCE,),
+    "bcast": (SAME,),
+    **dict.fromkeys(_GATHERERS, (GATHERING,)),
+}
 
 
 def _contradictions(rows: Sequence[Row], ranks: int | None) -> list[Row]:
@@ -215,41 +314,53 @@ def _contradictions(rows: Sequence[Row], ranks: int | None) -> list[Row]:
 
     `ranks`: the number of PEs, if it is certain.
     """
-    found = list[Row]()
-    for kind in {collective(row.title) for row in rows}:
-        checks = [
-            (row, each) for row in rows if collective(row.title) == kind and (each := _ratios(row))
-        ]
-        shapes = _SHAPES.get(kind, (ALL_REDUCE, GATHERING, SAME))
-        formula = consistency.choose_formula([each for _, each in checks], shapes, ranks)
-        found += [row for row, each in checks if formula is not None and not formula.fits(each)]
+    checks: dict[str, list[tuple[Row, Ratios]]] = {}
+    for row in rows:
+        ratios = _ratios(row)
+        if ratios is not None:
+            of_kind = checks.setdefault(collective(row.title), [])
+            of_kind.append((row, ratios))
+    found: list[Row] = []
+    for kind, of_kind in checks.items():
+        shapes = _SHAPES.get(kind, _ANY_SHAPE)
+        all_ratios = [ratios for _, ratios in of_kind]
+        formula = consistency.choose_formula(all_ratios, shapes, ranks)
+        if formula is not None:
+            found += (row for row, ratios in of_kind if not formula.fits(ratios))
     return found
 
 
 def _ratios(row: Row) -> Ratios | None:
-    latency, algbw, busbw = (row.main(metric) for metric in ("latency", "algbw", "busbw"))
+    latency = row.main("latency")
+    algbw = row.main("algbw")
+    busbw = row.main("busbw")
     if latency is None or algbw is None or busbw is None:
         return None
-    return consistency.ratios(
-        row.size, latency if latency.value else consistency.ANYTHING, algbw, busbw
-    )
+    time = latency if latency.value else consistency.ANYTHING
+    return consistency.ratios(row.size, time, algbw, busbw)
 
 
 def _implied_ranks(rows: Sequence[Row]) -> int | None:
     """Return the only number of PEs that explains busbw / algbw; None: several, or none."""
-    kind, found = (
-        _only(collective(row.title) for row in rows),
-        [each for row in rows if (each := _ratios(row))],
-    )
-    low, high = (
-        max((each.bus_low for each in found), default=0.0),
-        min((each.bus_high for each in found), default=1e9),
-    )
-    if not any(row.title for row in rows):
-        kind = "reduction" if low > 1 else "alltoall" if high < 1 else ""
+    ratios = [each for each in map(_ratios, rows) if each is not None]
+    low = max((each.bus_low for each in ratios), default=0.0)
+    high = min((each.bus_high for each in ratios), default=1e9)
+    if any(row.title for row in rows):
+        kind = _only(collective(row.title) for row in rows)
+    else:
+        kind = _kind_of_factor(low, high)
     (shape, *_) = _SHAPES.get(kind, (SAME,))
-    numbers = {*shape.candidates(Ratios(0.0, math.inf, low, high))} if shape is not SAME else set()
+    if shape is SAME:
+        return None
+    numbers = {*shape.candidates(Ratios(0.0, math.inf, low, high))}
     return numbers.pop() if len(numbers) == 1 else None
+
+
+def _kind_of_factor(low: float, high: float) -> str:
+    """Return a collective with such a factor busbw / algbw; empty: it may be any."""
+    if low > 1:
+        return "reduction"
+    return "alltoall" if high < 1 else ""
 
 
 def _size_meaning(row: Row, eras: Iterable[str]) -> str:
@@ -257,47 +368,78 @@ def _size_meaning(row: Row, eras: Iterable[str]) -> str:
 
     Empty: it is not.
     """
-    if not row.title and any(stat.startswith("scope=") for stat in row.figures):
+    of_scopes = any(stat.startswith("scope=") for stat in row.figures)
+    if not row.title and of_scopes:
         return _AMBIGUOUS  # an unknown collective of 1.x
-    found = None if row.title else _ratios(row)
-    if collective(row.title) not in _GATHERERS and (found is None or found.bus_low >= 1):
+    ratios = None if row.title else _ratios(row)
+    may_gather = ratios is not None and ratios.bus_low < 1
+    if collective(row.title) not in _GATHERERS and not may_gather:
         return ""
     blocks = {V1, V2} if "on_stream" in row.title else {V1, V2, V32}
     return _only(_BLOCK if era in blocks else _TOTAL for era in eras)
 
 
 def _in_base_units(row: Row, said: _Said, factor: int) -> Row:
-    figures = {
-        stat: {key: one for key, one in of.items() if one.high < math.inf}
-        for stat, of in row.figures.items()
-    }
-    for of in figures.values() if factor > 1 else ():
-        of |= {name: of[name].times(factor) for name in ("algbw", "busbw") if name in of}
-    for column, cell in zip(row.layout, row.cells, strict=True) if said.unit == _BINARY else ():
-        if column.metric == "bandwidth" and figures[column.stat]:
-            figures[column.stat]["bandwidth"] = consistency.printed(cell).times(2.0**30)
-    labels = {
-        name: "" if label.lower() in {"none", "(null)", "null"} else label
-        for name, label in row.labels.items()
-    }
-    scope = labels.get("scope", "").lower()
-    labels["scope"] = _SCOPES.get(scope, scope)
-    metrics = {name for of in figures.values() for name in of}
-    if not metrics.isdisjoint({"bandwidth", "message_rate"}):
-        both_ways, titled = said.options.get("bidirectional", -1), DIRECTION.search(row.title)
-        titled_ways = {"": both_ways, "_uni": 0}.get(titled[0] if titled is not None else "", 1)
-        labels["direction"] = {0: "uni", 1: "bi"}.get(titled_ways, "")
-    elif "latency" in metrics:  # the source of the others does not state it
-        title = row.title.lower()
-        labels["way"] = (
-            "round-trip" if "ping" in title else "one-way" if "put_latency" in title else ""
-        )
-    kept = {name: label for name, label in labels.items() if label}
+    figures = {stat: _finite(each) for stat, each in row.figures.items()}
+    if factor > 1:
+        for each in figures.values():
+            for name in each.keys() & {"algbw", "busbw"}:
+                each[name] = each[name].times(factor)
+    if said.unit == _BINARY:
+        _read_in_binary_units(row, figures)
+    labels = _labels(row, said, {*chain.from_iterable(figures.values())})
     return row._replace(
         size=row.size * factor,
-        labels=kept,
-        figures={stat: of for stat, of in figures.items() if of},
+        labels={name: label for name, label in labels.items() if label},
+        figures={stat: each for stat, each in figures.items() if each},
     )
+
+
+def _finite(figures: Mapping[str, Printed]) -> dict[str, Printed]:
+    kept = dict(figures)
+    for name, figure in figures.items():
+        if figure.high == math.inf:
+            del kept[name]
+    return kept
+
+
+def _read_in_binary_units(row: Row, figures: Mapping[str, dict[str, Printed]]) -> None:
+    for column, cell in zip(row.layout, row.cells, strict=True):
+        measured = figures.get(column.stat)
+        if column.metric == "bandwidth" and measured:
+            measured["bandwidth"] = consistency.printed(cell).times(2.0**30)
+
+
+def _labels(row: Row, said: _Said, metrics: AbstractSet[str]) -> dict[str, str]:
+    labels = dict(row.labels)
+    for name, label in row.labels.items():
+        if label.lower() in _NONE:
+            labels[name] = ""
+    scope = labels.get("scope", "").lower()
+    labels["scope"] = _SCOPES.get(scope, scope)
+    if not metrics.isdisjoint({"bandwidth", "message_rate"}):
+        labels["direction"] = _direction(row.title, said)
+    elif "latency" in metrics:
+        labels["way"] = _way(row.title.lower())
+    return labels
+
+
+def _direction(title: str, said: _Said) -> str:
+    titled = DIRECTION.search(title)
+    if titled is not None:
+        return "uni" if titled[0] == "_uni" else "bi"
+    both_ways = said.options.get("bidirectional", -1)
+    return {0: "uni", 1: "bi"}.get(both_ways, "")
+
+
+def _way(title: str) -> str:
+    if "ping" in title:
+        return "round-trip"
+    # The source of the others does not state it.
+    return "one-way" if "put_latency" in title else ""
+
+
+# ---------------------------------------------------------------- what else the output shows
 
 
 def _add_network(record: Record, said: _Said) -> None:
@@ -306,63 +448,87 @@ def _add_network(record: Record, said: _Said) -> None:
     With PEs on two or more hosts, the transport that NVSHMEM reports as initialized carried the
     data; on one host without any, PEs access each other's memory directly.
     """
-    transport, provider, found = said.first("transport"), said.first("provider"), dict[str, Note]()
-    name = transport.value
-    if name == "libfabric":
-        found = {"provider": provider, "fabric": said.first("fabric")}
-        name = (
-            "efa"
-            if provider.value in {"efa", "efa-direct"}
-            else f"{name}-{provider.value}".strip("-")
-        )
-    name = "ib" if name in {"ibrc", "ibdevx", "ibgda"} else name
-    if name == "none" and record.facts.get("hosts") == 1:
+    transport = said.first("transport")
+    hosts = int(record.facts.get("hosts", 0))
+    found: dict[str, Note] = {}
+    if transport.value == "libfabric":
+        found = {"provider": said.first("provider"), "fabric": said.first("fabric")}
+    if transport.value != "none":
+        network = _network(transport.value, said.first("provider").value)
+        found["network"] = transport._replace(value=network)
+        if hosts > 1:
+            found["transport"] = found["network"]
+    elif hosts == 1:
         found["transport"] = transport._replace(value="p2p")
-    elif name != "none":
-        found["network"] = transport._replace(value=name)
-        found |= {"transport": found["network"]} if int(record.facts.get("hosts", 0)) > 1 else {}
-    record.facts |= {name: each.value for name, each in found.items() if each.value}
-    record.evidence |= {name: each.line for name, each in found.items() if each.value}
+    for name, each in found.items():
+        if each.value:
+            record.facts[name] = each.value
+            record.evidence[name] = each.line
+
+
+def _network(transport: str, provider: str) -> str:
+    if transport in {"ibrc", "ibdevx", "ibgda"}:
+        return "ib"
+    if transport != "libfabric":
+        return transport
+    is_efa = provider in {"efa", "efa-direct"}
+    return "efa" if is_efa else f"libfabric-{provider}".strip("-")
 
 
 def _add_endings(record: Record, said: _Said, execution: Execution) -> None:
-    errors = dict.fromkeys(each.value for each in said.all["error"] if each.rows >= said.rows)
+    errors = [each.value for each in said.below_rows("error")]
     if said.copies:
         record.failures.insert(
             0, "Each process is PE 0 and measures alone: does NVSHMEM_BOOTSTRAP fit the launcher?"
         )
-    record.failures += (f"NVSHMEM reported: {error}" for error in errors)
-    below = sum(each.rows >= said.rows for each in said.all["options"])
-    if said.rows and below and said.dumps - below == len(said.pes):
+    record.failures += (f"NVSHMEM reported: {error}" for error in dict.fromkeys(errors))
+    if not said.rows:
+        return
+    below = len(said.below_rows("options"))
+    if below and said.dumps - below == len(said.pes):
         record.incomplete = (
             "Below the last row the options of another execution are printed, and it has no row."
         )
+    last = execution.rows[-1]
     # From 2.0 to 3.0 a rule follows each row.
-    boxed = (
-        bool(said.rows)
-        and "|" in execution.rows[-1].line.text
-        and len(execution.rows[-1].layout) == 2
-    )
-    if boxed and not any(each.rows >= said.rows for each in said.all["rule"]):
+    is_boxed = "|" in last.line.text and len(last.layout) == 2
+    if is_boxed and not said.below_rows("rule"):
         record.finished = False
 
 
+# ---------------------------------------------------------------- findings
+
+
 def _findings(rows: Sequence[Row], said: _Said, factor: int, meaning: str) -> Iterator[Finding]:
-    record, ranks = said.record, said.record.facts.get("ranks")
+    record = said.record
+    ranks = int(record.facts.get("ranks", 0))
     if rows and record.case is None:
         yield consistency.UNKNOWN_TEST
     yield from _ambiguities(said, factor, meaning)
-    figures = (
-        (row.size, each) for row in rows for of in row.figures.values() for each in of.values()
-    )
-    unread = [size for size, each in figures if each.high == math.inf]
     yield from consistency.unmeasured(
-        unread, "More than a million iterations make the bandwidth inf: run fewer (-n)."
+        _infinite_sizes(rows),
+        "More than a million iterations make the bandwidth inf: run fewer (-n).",
     )
     if "unit" in record.facts and not collective(record.case):
         yield from _of_pairs(rows, said)
-    types = {row.labels.get("dtype") for row in rows if collective(row.title) == "fcollect"}
-    smallest, least = said.options.get("min_size", 0), 4 * int(ranks or 0)
+    yield from _mislabelled(rows, said, ranks)
+    if ranks == 1 and rows:
+        yield warning("one-rank", "One PE only: nothing went over a fabric.", "Start more PEs.")
+    yield from _warnings(said)
+
+
+def _infinite_sizes(rows: Sequence[Row]) -> Iterator[int]:
+    for row in rows:
+        for figures in row.figures.values():
+            if len(_finite(figures)) < len(figures):
+                yield row.size
+
+
+def _mislabelled(rows: Sequence[Row], said: _Said, ranks: int) -> Iterator[Finding]:
+    gathered = [row for row in rows if collective(row.title) == "fcollect"]
+    types = {row.labels.get("dtype") for row in gathered}
+    smallest = said.options.get("min_size", 0)
+    least = 4 * ranks
     if "32-bit" in types and said.eras == {V33} and 0 < least < smallest:
         # Its 32-bit block table begins at one element.
         meaning = (
@@ -370,20 +536,26 @@ def _findings(rows: Sequence[Row], said: _Said, factor: int, meaning: str) -> It
             "4 bytes for each PE."
         )
         yield warning("sizes-mislabelled", meaning, f"Begin with -b {least} or less.")
-    if ranks == 1 and rows:
-        yield warning("one-rank", "One PE only: nothing went over a fabric.", "Start more PEs.")
-    passed = [*(each for each in said.all["error"] if each.rows < said.rows), *said.all["warning"]]
-    for words, times in merged(Counter(each.value for each in passed).items())[:5]:
-        line = words[max(words.find("NVSHMEM WARN"), 0) :]
-        make, advice = (
-            warning,
-            "Check whether it is about the transport that should have been used.",
-        )
-        if "Skipping NVLINK SHARP resource initialized" in line:
-            make, advice = note, "It does not use NVLink SHARP: collectives use NVLink without it."
-        yield make(
-            "nvshmem-warning", f"NVSHMEM warned{times}, but still printed rows.", advice, line=line
-        )
+
+
+_MOST_WARNINGS = 5
+
+
+def _warnings(said: _Said) -> Iterator[Finding]:
+    """Yield the program's warnings, and the errors that rows follow."""
+    passed = [each for each in said.all["error"] if each.rows < said.rows]
+    passed += said.all["warning"]
+    counts = Counter(each.value for each in passed)
+    for words, times in merged(counts.items())[:_MOST_WARNINGS]:
+        begin = max(words.find("NVSHMEM WARN"), 0)
+        meaning = f"NVSHMEM warned{times}, but still printed rows."
+        if "Skipping NVLINK SHARP resource initialized" in words:
+            make = note
+            advice = "It does not use NVLink SHARP: collectives use NVLink without it."
+        else:
+            make = warning
+            advice = "Check whether it is about the transport that should have been used."
+        yield make("nvshmem-warning", meaning, advice, line=words[begin:])
 
 
 def _ambiguities(said: _Said, factor: int, meaning: str) -> Iterator[Finding]:
@@ -417,42 +589,72 @@ def _ambiguities(said: _Said, factor: int, meaning: str) -> Iterator[Finding]:
 
 
 def _of_pairs(rows: Sequence[Row], said: _Said) -> Iterator[Finding]:
-    record, options, sizes = said.record, said.options, {row.size for row in rows}
-    iterations, base = options.get("iterations"), {_BINARY: 2**30, _DECIMAL: 10**9}.get(said.unit)
-    # `size / (ms * (GB / (iterations * 1000)))`: the inner division is an integer one.
-    if iterations and base and (whole := base // (iterations * 1000)):
-        excess = base / (iterations * 1000) / whole - 1
-        if excess >= 0.001:
-            meaning = (
-                f"With {iterations} iterations integer arithmetic makes bandwidths "
-                f"{excess * 100:.1f} % too high."
-            )
-            yield note(
-                "rounded-bandwidth", meaning, "Use a number of iterations that divides 1000000."
-            )
-    if (record.case or "").removeprefix("shmem_") not in {"put_bw", "get_bw"}:
+    sizes = {row.size for row in rows}
+    yield from _rounded(said)
+    program = said.record.case or ""
+    if program.removeprefix("shmem_") in {"put_bw", "get_bw"}:
+        yield from _unmoved(sizes, said)
+        yield from _missing(sizes, said)
+
+
+_BASES = {_BINARY: 1 << 30, _DECIMAL: 1_000_000_000}
+"""Unit → bytes."""
+
+
+def _rounded(said: _Said) -> Iterator[Finding]:
+    """Yield a finding if integer arithmetic makes bandwidths too high.
+
+    `size / (ms * (GB / (iterations * 1000)))`: the inner division is an integer one.
+    """
+    base = _BASES.get(said.unit, 0)
+    iterations = said.options.get("iterations", 0)
+    divisor = iterations * 1000
+    if not 0 < divisor <= base:
         return
-    # These divide a message among thread blocks, and print a row for each size.
-    least = 8 * (options.get("number of ctas", 0) or 32)
-    if small := {size for size in sizes if 0 < size < least}:
+    excess = base / divisor / (base // divisor) - 1
+    if excess >= 0.001:
+        percent = excess * 100
         meaning = (
-            f"Below {format_size(least)} no data is moved: the figures at "
-            f"{format_sizes(small)} say nothing."
+            f"With {iterations} iterations integer arithmetic makes bandwidths "
+            f"{percent:.1f} % too high."
         )
-        yield warning(
-            "moves-nothing", meaning, f"Begin with -b {least}, or use fewer thread blocks (-c)."
-        )
-    low, high, step = (options.get(name, 0) for name in ("min_size", "max_size", "step_factor"))
-    planned = (
-        {size for power in range(64) if (size := low * step**power) <= high}
-        if low and step > 1
-        else set()
-    )
-    if missing := planned - sizes:
-        meaning = f"The options request {format_sizes(planned)}; missing: {format_sizes(missing)}."
-        advice = (
-            "The program was stopped, or the symmetric heap is too small (NVSHMEM_SYMMETRIC_SIZE)."
-        )
-        yield warning("sizes-missing", meaning, advice)
-        if sizes <= planned:  # other sizes show that the options are not those of the table
-            record.incomplete = record.incomplete or meaning
+        advice = "Use a number of iterations that divides 1000000."
+        yield note("rounded-bandwidth", meaning, advice)
+
+
+def _unmoved(sizes: AbstractSet[int], said: _Said) -> Iterator[Finding]:
+    """Yield a finding for sizes below one element of each thread block.
+
+    These programs divide a message among thread blocks, and print a row for each size.
+    """
+    blocks = said.options.get("number of ctas", 0) or 32
+    least = 8 * blocks
+    unmoved = {size for size in sizes if 0 < size < least}
+    if unmoved:
+        smallest = format_size(least)
+        figures = f"the figures at {format_sizes(unmoved)} say nothing"
+        advice = f"Begin with -b {least}, or use fewer thread blocks (-c)."
+        yield warning("moves-nothing", f"Below {smallest} no data is moved: {figures}.", advice)
+
+
+def _missing(sizes: AbstractSet[int], said: _Said) -> Iterator[Finding]:
+    """Yield a finding for sizes that the options request."""
+    planned = {*_planned_sizes(said.options)}
+    missing = planned - sizes
+    if not missing:
+        return
+    meaning = f"The options request {format_sizes(planned)}; missing: {format_sizes(missing)}."
+    advice = "The program was stopped, or the symmetric heap is too small (NVSHMEM_SYMMETRIC_SIZE)."
+    yield warning("sizes-missing", meaning, advice)
+    if sizes <= planned:  # other sizes show that the options are not those of the table
+        said.record.incomplete = said.record.incomplete or meaning
+
+
+def _planned_sizes(options: Mapping[str, int]) -> Iterator[int]:
+    size = options.get("min_size", 0)
+    largest = options.get("max_size", 0)
+    step = options.get("step_factor", 0)
+    if size > 0 and step > 1:
+        while size <= largest:
+            yield size
+            size *= step
