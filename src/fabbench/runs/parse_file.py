@@ -32,10 +32,11 @@ from typing import Any, BinaryIO, TypeAlias, TypeVar
 from fabbench.benchmarks import benchmark_named, benchmarks
 from fabbench.evidence.flight_recorder import Dump, is_dump, read_dump, record_of
 from fabbench.evidence.judge import judge
+from fabbench.evidence.ras import SIGN, read_ras
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.logs.parser import LONGEST_ENTRY, LogParser, Result, logs
 from fabbench.model.errors import MachineError
-from fabbench.model.log import MARKER_SIGN, METRICS, Ending, Log, Outcome, Point, Proof
+from fabbench.model.log import MARKER_SIGN, METRICS, Ending, Log, Outcome, Point, Proof, Record
 from fabbench.model.patterns import lazy
 from fabbench.model.units import RATE_UNITS, TIME_UNITS, parse_size
 from fabbench.report.log_report import LABELS
@@ -146,11 +147,10 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
         recorded = record_of([dump])
         yield "", judge(recorded, source=source, proof=proof, ending=ending)
         return
-    candidates = [each for each in benchmarks().values() if each.is_document(block)]
-    if candidates:
+    readers = list(_documents(block))
+    if readers:
         text = _whole(block, file)
-        records = (benchmark.document(text) for benchmark in candidates)
-        record = next(filter(None, records), None)
+        record = next(filter(None, (read(text) for read in readers)), None)
         if record is not None:
             yield "", judge(record, source=source, proof=proof, ending=ending)
             return
@@ -164,6 +164,15 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
         return
     new_parser = partial(LogParser, source, proof=proof, live=False, line=line)
     yield from _ConfigurationLogs(new_parser, ending).read(block, file)
+
+
+def _documents(block: bytes) -> Iterator[Callable[[str], Record | None]]:
+    """Yield readers of the documents that a file may be, by its beginning."""
+    if SIGN in block:
+        yield read_ras
+    for benchmark in benchmarks().values():
+        if benchmark.is_document(block):
+            yield benchmark.document
 
 
 def _may_have_results(block: bytes) -> bool:

@@ -116,9 +116,7 @@ class Nccl(RunBenchmark):
 
     @override
     def is_document(self, head: bytes) -> bool:
-        return b'"communicators_count"' in head or (
-            b'"args"' in head and b"\n{" in b"\n" + head.lstrip()
-        )
+        return b'"args"' in head and b"\n{" in b"\n" + head.lstrip()
 
     @override
     def document(self, text: str) -> "Record | None":

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from fabbench.benchmarks.events import Remains, RowLine
-from fabbench.benchmarks.nccl import ras
 from fabbench.benchmarks.nccl.lines import failure, read_line
 from fabbench.benchmarks.nccl.reader import TABLE, NcclExecution
 from fabbench.benchmarks.nccl.rows import exact_layout, read_row
@@ -36,9 +35,7 @@ _STATISTICS = {
 
 
 def read_document(text: str) -> Record | None:
-    """Read the text of a file; None if it is neither nccl-tests' JSON nor that of NCCL's RAS."""
-    if ras.SIGN in text:
-        return ras.read_ras(text)
+    """Read the text of a file; None if it is not nccl-tests' JSON."""
     begin, results = _BEGIN.search(text), _RESULTS.search(text)
     if begin is None or results is None or "algbw" in text:  # a table of the same run tells more
         return None

@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from fabbench.model.log import NCCL_DEBUG, Finding, Record, Severity
+from fabbench.evidence.known_errors import finding
+from fabbench.model.log import NCCL_DEBUG, Finding, Record
 from fabbench.model.messages import listed
 from fabbench.model.patterns import lazy
 
-SIGN = '"communicators_count"'
+SIGN = b'"communicators_count"'
 """What is in every such report."""
-_LOOK = "Look at that process, and at its node (`dmesg`, `nvidia-smi`)."
 _NO_COMMA = lazy(r'(?<=[\d"])(\s*\n\s*)(?="status")')
 """NCCL 2.28 leaves out the comma there for ranks that do not answer."""
 _SOUND = frozenset({0, 7})
@@ -41,15 +41,14 @@ def _findings(report: Mapping[str, Any]) -> Iterator[Finding]:
         yield from _apart(name, communicator["ranks"])
     late = report["ras"]["timeouts_count"]
     if late:
-        yield _finding("ras-timeout", f"answers that did not come in time: {late}.", "Query again.")
+        yield finding("ras-timeout", said=f"answers that did not come in time: {late}")
 
 
 def _missing(name: str, ranks: list[Mapping[str, Any]]) -> Iterator[Finding]:
     """Yield a finding if ranks do not answer."""
     silent = ["{rank} ({host}, process {pid})".format_map(each) for each in ranks]
     if silent:
-        said = f"{name}: no answer from rank {listed(silent)}."
-        yield _finding("ras-incomplete", said, _LOOK, Severity.ERROR)
+        yield finding("ras-incomplete", said=f"{name}: no answer from rank {listed(silent)}")
 
 
 def _failed(name: str, ranks: list[Mapping[str, Any]]) -> Iterator[Finding]:
@@ -61,8 +60,7 @@ def _failed(name: str, ranks: list[Mapping[str, Any]]) -> Iterator[Finding]:
         if not states <= _SOUND:
             failed.append(str(each["rank"]))
     if failed:
-        said = f"{name}: rank {listed(failed)} reports an error."
-        yield _finding("ras-error", said, _LOOK, Severity.ERROR)
+        yield finding("ras-error", said=f"{name}: rank {listed(failed)} reports an error")
 
 
 def _apart(name: str, ranks: list[Mapping[str, Any]]) -> Iterator[Finding]:
@@ -76,16 +74,11 @@ def _apart(name: str, ranks: list[Mapping[str, Any]]) -> Iterator[Finding]:
         others = {rank: times for rank, times in by_rank.items() if times != usual}
         if others:
             counts = [f"{rank} {times}" for rank, times in others.items()]
-            said = f"{name}: {call} was launched {usual} times, but by rank {listed(counts)}."
-            advice = "Query again: counts that stay apart are a hang."
-            yield _finding("ras-mismatch", said, advice)
+            said = f"{name}: {call} was launched {usual} times, but by rank {listed(counts)}"
+            yield finding("ras-mismatch", said=said)
 
 
 def _usual(counts: Iterable[int]) -> int:
     """Return the most frequent count, which is that of most ranks."""
     ((usual, _),) = Counter(counts).most_common(1)
     return usual
-
-
-def _finding(code: str, said: str, advice: str, severity: Severity = Severity.WARNING) -> Finding:
-    return Finding(code=code, severity=severity, meaning=f"NCCL's RAS: {said}", advice=advice)
