@@ -242,7 +242,8 @@ def pooled(pairs: Sequence[TwoSamples]) -> TwoSamples | None:
         rounding=mean([pair.rounding for pair in pairs]),
         assumed=mean(known) if known else math.inf,
     )
-    return together if together.measured or (together.fewest and known) else None
+    has_noise = together.measured or bool(known)
+    return together if together.fewest and has_noise else None
 
 
 def _means(sides: Sequence[Values]) -> Values:

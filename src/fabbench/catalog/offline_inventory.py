@@ -169,8 +169,8 @@ def _gpus(name: str, resources: PodResources, target: Target, needs: Needs) -> i
 def _resources(known: System | None, profile: Profile | None) -> PodResources:
     if known is None:
         return resources_of_profile(profile) if profile else PodResources()
-    efa = known.nics[-1] if known.is_ec2 else 0
-    return PodResources(gpus=known.gpus, resource=EFA, devices=efa)
+    fewest = known.nics[-1] if known.is_ec2 else 0
+    return PodResources(gpus=known.gpus, resource=EFA, devices=fewest)
 
 
 def _devices(resources: PodResources, profile: Profile | None) -> tuple[str, int]:

@@ -105,13 +105,13 @@ def config_(file: Path | None, form: str, *, schema: bool) -> None:
     else:
         import yaml
 
-        targets = {name: _set(each) for name, each in document["targets"].items()}
-        found = _set({**document, "targets": targets})
+        targets = {name: _without_empty(each) for name, each in document["targets"].items()}
+        found = _without_empty({**document, "targets": targets})
         text = yaml.safe_dump(found, sort_keys=False, default_flow_style=None)
         click.echo(text, nl=False)
 
 
-def _set(values: Mapping[str, Any]) -> dict[str, Any]:
+def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries that have a value."""
     return {name: value for name, value in values.items() if value}
 

@@ -31,7 +31,10 @@ _PROVIDER = lazy(
     r"NET/OFI Selected [Pp]rovider is ([^\s,]+)(?:, fabric is (\S+))?(?: \(found (\d{1,9}) "
     r"nics?\))?"
 )
-_COMM = lazy(r"(?:rank|Rank) (\d+) n[Rr]anks (\d{1,9})(?: nNodes (\d{1,9}))?(?:.* MNNVL ([01]))?")
+_COMM = lazy(
+    r"(?:rank|Rank) \d+ n[Rr]anks (?P<ranks>\d{1,9})(?: nNodes (?P<nodes>\d{1,9}))?"
+    r"(?:.* MNNVL (?P<mnnvl>[01]))?"
+)
 _NETWORK = lazy(
     r"(?:Using (?:internal N|n)etwork|Assigned NET plugin) +((?:AWS |NCCL RDMA )?[A-Za-z][\w.+-]*)"
 )
@@ -338,13 +341,13 @@ class Evidence:
 
     def _comm(self, message: str, _origin: str) -> None:
         if match := _COMM.search(message):
-            if match[4] == "1":
+            if match["mnnvl"] == "1":
                 self.channels.setdefault("mnnvl", message)
                 self.mnnvl = "yes"
-            elif match[4]:
+            elif match["mnnvl"]:
                 self.mnnvl = self.mnnvl or "no"
-            self.ranks = max(self.ranks, int(match[2]))
-            self.nodes = max(self.nodes, int(match[3] or 0))
+            self.ranks = max(self.ranks, int(match["ranks"]))
+            self.nodes = max(self.nodes, int(match["nodes"] or 0))
         if (match := _COMM_ID.search(message)) and len(self.jobs) < _MAX_ENTRIES:
             self.jobs[match[1]] = None
 

@@ -65,6 +65,11 @@ class _Pair:
         """Return the status of the side that failed first; None if none has."""
         return next(filter(None, self._ended), None)
 
+    @property
+    def started_server(self) -> Program:
+        """The server, which is started first."""
+        return self.programs[0]
+
     def running(self) -> list[Program]:
         return [program for program in self.programs if program.status is None]
 
@@ -136,11 +141,11 @@ class Pairs:
 
     def _until_ready(self, session: Session, deadline: float) -> list[Output]:
         def ready() -> bool:
-            if any(pair.programs[0].status is not None for pair in self._pairs):
+            if any(pair.started_server.status is not None for pair in self._pairs):
                 return True
             for pair in self._pairs:
                 if not pair.listening:
-                    pair.listening = session.listens(pair.programs[0], pair.port)
+                    pair.listening = session.listens(pair.started_server, pair.port)
             return all(pair.listening for pair in self._pairs)
 
         early: list[Output] = []
@@ -162,8 +167,9 @@ class Pairs:
         if self.timed_out:
             return
         for pair in self._pairs:
-            if pair.programs[0].status is not None:
-                self.status = pair.status = pair.programs[0].status or 1
+            server_status = pair.started_server.status
+            if server_status is not None:
+                self.status = pair.status = server_status or 1
                 self._take(session.stop(self._running()))
                 return
         for pair in self._pairs:

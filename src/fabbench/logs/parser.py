@@ -414,13 +414,13 @@ class LogParser:
     def _record_without_table(self, group: StreamGroup, ending: Ending | None) -> Iterator[Record]:
         """Yield a record for what a group shows that has no table, if it shows anything."""
         if group.current is not None and ending is not None:
-            # A step that began and printed nothing: the overall ending is its own, not its
-            # predecessor's.
+            # A step that began and printed nothing: how the run ended is said of this one, and not
+            # of the step before it.
             yield Record(benchmark=group.name)
         elif group.is_over() or group.evidence.seen(alone=self._transport is not None):
-            named = group.name if group.steps.open else None
-            debugging = named is None and group.evidence.is_debug_text
-            yield Record(benchmark=named, case=NCCL_DEBUG if debugging else None)
+            benchmark = group.name if group.steps.open else None
+            is_debug_text = benchmark is None and group.evidence.is_debug_text
+            yield Record(benchmark=benchmark, case=NCCL_DEBUG if is_debug_text else None)
 
     def _judged(
         self,

@@ -213,6 +213,7 @@ class Environment(Type):
 
 
 def _fabric(text: str) -> str | None:
+    """Return the name of a fabric, or of a provider such as ``tcp;ofi_rxm``; None: it is none."""
     name = text.partition(";")[0]
     if name not in {*FABRICS, *PROVIDERS, AB, "auto"}:
         return None

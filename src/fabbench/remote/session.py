@@ -9,6 +9,7 @@ import re
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from types import TracebackType
 from typing import Self
@@ -345,22 +346,23 @@ class RemoteSession(Session):
     @override
     def listens(self, program: Program, port: int) -> bool:
         """Return whether the agent has seen the program listen for connections."""
-        remote = next(started for started in self._programs if started is program)
-        key = remote.number, port
+        (remote,) = (started for started in self._programs if started is program)
+        key = (remote.number, port)
         if key not in self._listening:
-            listening = self._listening[key] = threading.Event()
-
-            def watch() -> None:
-                words = ("listens", remote.number, f"{port:04X}")
-                stream = AgentStream(remote.host, *words, answers=False)
-                stream.open()
-                for _ in stream.batches():
-                    pass
-                if stream.pipe.status == 0:
-                    listening.set()
-
-            self._queue.follow(watch)
+            self._listening[key] = threading.Event()
+            self._queue.follow(partial(self._await_listening, remote, port))
         return self._listening[key].is_set()
+
+    def _await_listening(self, remote: RemoteProcess, port: int) -> None:
+        """Have the agent look for the program's port until it listens."""
+        as_in_proc = format(port, "04X")
+        words = ("listens", remote.number, as_in_proc)
+        stream = AgentStream(remote.host, *words, answers=False)
+        stream.open()
+        for _ in stream.batches():
+            pass
+        if stream.pipe.status == 0:
+            self._listening[remote.number, port].set()
 
     @override
     def lines(

@@ -8,7 +8,6 @@ of which nothing is known.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import TypeAlias, TypeGuard
@@ -169,17 +168,21 @@ def _unfinished(sweeps: Sequence[StoredSweep]) -> str:
 
 
 def _metric(logs: Sequence[Log], requested: str | None) -> Metric:
+    """Return the requested metric, or the one that most logs' benchmarks would show."""
     if requested is not None:
         if requested not in METRICS:
             known = ", ".join(METRICS)
             raise RequestError(f"Unknown metric {requested}.", hint=f"One of {known}.")
         return METRICS[requested]
-    counts: Counter[str] = Counter()
+    votes: Counter[str] = Counter()
     for log in logs:
         measured = {name for point in log.points for name in point.metrics}
         preferred = benchmark_named(log.benchmark or "").metrics_of(log.case or "")
-        counts.update(islice((name for name in preferred if name in measured), 1))
-    return METRICS[counts.most_common(1)[0][0] if counts else "busbw"]
+        first = next((name for name in preferred if name in measured), None)
+        if first is not None:
+            votes[first] += 1
+    most = max(votes, key=votes.__getitem__, default="busbw")
+    return METRICS[most]
 
 
 _Row: TypeAlias = tuple[Point, float]
