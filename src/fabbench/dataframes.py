@@ -1,6 +1,6 @@
 """Logs as pandas data frames, for notebooks. The only module that imports pandas."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -22,7 +22,7 @@ def frame(*sources: str | Path, fabric: str | None = None) -> pd.DataFrame:
     return rows.astype({"size": "int64", "value": "float64", "execution": "int64"})
 
 
-def _rows(sources: tuple[str | Path, ...], fabric: str | None) -> Iterator[dict[str, object]]:
+def _rows(sources: Iterable[str | Path], fabric: str | None) -> Iterator[dict[str, object]]:
     for execution, log in enumerate(parse(*sources, fabric=fabric)):
         for record in log_records(log):
             yield {"execution": execution, **record}
@@ -36,7 +36,8 @@ def pivot(rows: pd.DataFrame, metric: str = "busbw", *, by: str = "source") -> p
     Repeats are reduced to their median, as in `fabbench compare`; statistics other than a tool's
     main figure are left out. Raise ValueError if no row has the metric.
     """
-    chosen = rows[(rows["metric"] == metric) & rows["stat"].isna()]
+    is_main_figure = rows["stat"].isna()
+    chosen = rows[(rows["metric"] == metric) & is_main_figure]
     if chosen.empty:
         known = ", ".join(sorted(rows["metric"].unique())) or "none"
         raise ValueError(f"no row has the metric {metric}; available: {known}")

@@ -418,12 +418,22 @@ def fall(series: Curve, noise: Callable[[int], float] | None = None) -> Fall | N
     """
     best = 0.0
     found: Fall | None = None
-    for at, (size, rate) in enumerate(zip(series.sizes, series.rates, strict=True)):
-        allowed = max(1 - math.exp(-_SIGMAS * noise(size)) if noise else 0.0, _SMALLEST_FALL)
-        least = best * (1 - allowed) - series.step
-        fell = best > max(series.rates) / 10 and rate < least
+    rates = series.rates
+    matters_from = max(rates, default=0.0) / 10
+    for at, size in enumerate(series.sizes):
+        rate = rates[at]
+        least = best * (1 - _allowed_fall(size, noise)) - series.step
+        fell = best > matters_from and rate < least
         if fell and (found is None or rate / best < found.rate / found.before):
-            recovers = max(series.rates[at + 1 :], default=0.0) >= least
-            found = Fall(size, rate, best, recovers)
+            later = max(rates[at + 1 :], default=0.0)
+            found = Fall(size, rate, best, later >= least)
         best = max(best, rate)
     return found
+
+
+def _allowed_fall(size: int, noise: Callable[[int], float] | None) -> float:
+    """Return by what fraction a rate may fall that noise explains."""
+    if noise is None:
+        return _SMALLEST_FALL
+    by_noise = 1 - math.exp(-_SIGMAS * noise(size))
+    return max(by_noise, _SMALLEST_FALL)

@@ -90,7 +90,8 @@ class Rung:
         if self.mode or self.alone:
             given = {**benchmark.sweep_defaults, **given}
         known = declared(kind)
-        work: Work = kind(**{name: parsed(known[name], value) for name, value in given.items()})
+        values = {name: parsed(known[name], text) for name, text in given.items()}
+        work: Work = kind(**values)
         return benchmark.each_nic(work) if self.alone else work
 
 

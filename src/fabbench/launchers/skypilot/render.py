@@ -27,7 +27,7 @@ from fabbench.model.errors import FabbenchError, RequestError
 from fabbench.model.fabrics import RDMA
 from fabbench.model.hosts import Inventory
 from fabbench.model.options import declared
-from fabbench.model.plan import Execution, Plan
+from fabbench.model.plan import Execution, Plan, Step
 from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
 
@@ -80,9 +80,13 @@ def case_of_execution(planned: Plan) -> str:
 
 def _numbered(execution: Execution, number: int) -> Execution:
     """Return an execution with another number in its id and in those of its steps."""
-    name = f"{number:03}-{execution.configuration.label}-r{execution.repeat}"
-    steps = (replace(step, id=f"{name}/{step.id.partition('/')[2]}") for step in execution.steps)
-    return replace(execution, id=name, steps=tuple(steps))
+    label = execution.configuration.label
+    id_ = f"{number:03}-{label}-r{execution.repeat}"
+    steps: list[Step] = []
+    for step in execution.steps:
+        name = step.id.partition("/")[2]
+        steps.append(replace(step, id=f"{id_}/{name}"))
+    return replace(execution, id=id_, steps=tuple(steps))
 
 
 Task = dict[str, Any]

@@ -88,6 +88,7 @@ def probe_nodes(
 def _srun(name: str, requested: Sequence[SlurmNode], target: Target) -> tuple[str, ...]:
     options = target.options_as(SlurmOptions)
     count = len(requested)
+    names = ",".join(node.name for node in requested)
     gpus = min(node.gpus for node in requested)
     return (
         *(
@@ -99,7 +100,7 @@ def _srun(name: str, requested: Sequence[SlurmNode], target: Target) -> tuple[st
             "--mem=0",
         ),
         *(f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--cpu-bind=none"),
-        f"--nodelist={','.join(node.name for node in requested)}",
+        f"--nodelist={names}",
         *((f"--gpus-per-node={gpus}",) if gpus and not options.no_gres else ()),
         *(f"--{name}={value}" for name, value in given(options)),
         *("--quiet", "--label", "sh", "-s", "--"),
@@ -398,7 +399,7 @@ def _job_allocation(inventory: Inventory, how: Follow) -> JobAllocation:
 
 
 def _inventory(
-    target: Target, needs: Needs, fit: tuple[SlurmNode, ...], names: list[str] | tuple[str, ...]
+    target: Target, needs: Needs, fit: Sequence[SlurmNode], names: Sequence[str]
 ) -> Inventory:
     options = target.options_as(SlurmOptions)
     if target.gpus is None and needs.gpus:

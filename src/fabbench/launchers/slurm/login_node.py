@@ -63,7 +63,8 @@ class LoginNode:
 
         Raise MachineError.
         """
-        stream = self._connection.open(("sh", "-c", _FED, str(len(stdin)), *with_slurm_path(argv)))
+        command = with_slurm_path(argv)
+        stream = self._connection.open(("sh", "-c", _FED, str(len(stdin)), *command))
         stream.send(stdin)
         return stream
 

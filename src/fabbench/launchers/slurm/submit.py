@@ -111,6 +111,11 @@ def follow(job: "SubmittedJob", document: str) -> Generator[str, None, None]:
     job.judge()
 
 
+def _tagged(lines: Iterable[str], tag: str) -> list[str]:
+    """Return the lines of poll.sh with a tag, without it."""
+    return [line.removeprefix(tag) for line in lines if line.startswith(tag)]
+
+
 class SubmittedJob:
     """One job, from its submission to its end."""
 
@@ -248,8 +253,8 @@ class SubmittedJob:
             "look" if look else "",
         )
         out = self._login.run_idempotent(words, timeout_s=_ANSWER_S).out
-        lines = [line.removeprefix("job ") for line in out if line.startswith("job ")]
-        data = b"".join(base64.b64decode(line[5:]) for line in out if line.startswith("data "))
+        lines = _tagged(out, "job ")
+        data = b"".join(map(base64.b64decode, _tagged(out, "data ")))
         shown = next((line for line in lines if line.startswith("JobId=")), "")
         self._offset += len(data)
         self.job = job_state(shown) if shown else self.job
