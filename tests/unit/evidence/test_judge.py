@@ -511,6 +511,67 @@ def test_an_exit_status_shows_its_cause(status: int, said: Sequence[str]) -> Non
     assert codes(judge(whole(), source="x", ending=Ending(status=status))) == said
 
 
+# ---------------------------------------------------------------- the first error of what died
+
+STRANGE = "A strange thing"
+LONG = "A thing that is " + "very " * 40 + "strange"
+
+
+@pytest.mark.parametrize(
+    ("said", "hint", "findings", "first"),
+    [
+        # Nothing explains the run but what it said last, or that it ended.
+        ("", "", [], [("cause-not-shown", "It broke.")]),
+        (STRANGE, "", [], [("first-error", STRANGE)]),
+        ("", "A hint", [], [("first-error", "A hint")]),
+        (STRANGE, "A hint", [], [("first-error", STRANGE)]),
+        ("IB device mlx5_9 not found", "", [], [("no-rdma-device", "IB device mlx5_9 not found")]),
+        # A warning that no cause is known of gives way to the error that it is, and no other does.
+        (STRANGE, "", [finding("nccl-warning", STRANGE)], [("first-error", STRANGE)]),
+        (
+            STRANGE,
+            "",
+            [finding("nccl-warning", "Another")],
+            [("nccl-warning", "Another"), ("first-error", STRANGE)],
+        ),
+        # What quotes the first error is first, also where one of the two was cut.
+        (
+            STRANGE,
+            "",
+            [finding("xid", "NVRM"), finding("imex", STRANGE)],
+            [("imex", STRANGE), ("xid", "NVRM")],
+        ),
+        (LONG, "", [finding("xid", LONG[:170])], [("xid", LONG[:170])]),
+        # A known root explains the run; what follows from one, or that a process ended, does not.
+        (STRANGE, "", [finding("xid", "NVRM")], [("xid", "NVRM")]),
+        (
+            STRANGE,
+            "",
+            [finding("peer-closed", "closed")],
+            [("peer-closed", "closed"), ("first-error", STRANGE)],
+        ),
+        ("", "A hint", [finding("crashed", "ended")], [("crashed", "ended")]),
+        (
+            "",
+            "A hint",
+            [finding("process-ended", "ended")],
+            [("process-ended", "ended"), ("first-error", "A hint")],
+        ),
+        ("", "", [finding("process-ended", "ended")], [("process-ended", "ended")]),
+    ],
+)
+def test_what_explains_the_first_error_comes_first_and_else_that_error_is_the_cause(
+    said: str, hint: str, findings: list[Finding], first: list[tuple[str, str]]
+) -> None:
+    record = whole(failures=["It broke."], said=said, hint=hint, findings=findings)
+    log = judge(record, source="x")
+    assert [(each.code, each.line) for each in log.findings] == first
+
+
+def test_what_did_not_die_has_no_first_error() -> None:
+    assert judge(whole(said=STRANGE, hint="A hint"), source="x").findings == ()
+
+
 # ---------------------------------------------------------------- logs of one test
 
 
