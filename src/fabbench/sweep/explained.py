@@ -73,7 +73,7 @@ class _OddTests:
     def per_node(self, tests: Flags, nodes: int) -> Ints:
         """Return node → how many of some tests it takes part in."""
         members = self.of.tests.members[tests]
-        return np.bincount(members.reshape(-1), minlength=nodes)
+        return np.bincount(members.ravel(), minlength=nodes)
 
 
 def unexplained(fitted: Fit, suspects: Sequence[Suspect]) -> Iterator[Unexplained]:
@@ -185,7 +185,7 @@ def _of_odd_pairs(fitted: Fit, each: FittedClass) -> Flags:
     slow = slower < fitted.tolerated
     always = np.bincount(each.factor_of, slow, len(each.pairs)) == count
     odd = np.zeros(len(each.pairs), dtype=np.bool_)
-    for row in np.flatnonzero(always & (count > 1)).tolist():
+    for row in np.flatnonzero(always).tolist():
         tests = each.tests_of(row)
         odd[row] = np.median(slower[tests]) < limits[row]
     return np.asarray(odd[each.factor_of])
