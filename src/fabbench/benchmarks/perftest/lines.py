@@ -43,6 +43,12 @@ CYCLES = warning(
     "Times are left out: they are in CPU cycles of unknown length.",
     "Run without -C.",
 )
+LINK_AND_GID = warning(
+    "link-differs",
+    "perftest names an InfiniBand link, and its GID is an IPv4 address, as only RoCE has: one of the "
+    "two is not of this run.",
+    "Check whether parts of two logs were joined.",
+)
 BOTH_SIDES = note(
     "both-sides",
     "Client and server printed their rows into one text: each measurement is there twice.",
@@ -95,6 +101,7 @@ _ANYWHERE = (
 # Too common to begin an execution.
 _COMMON = (
     r"|(?P<rule>-{20,})|(?P<results>(?P<of>Local|Remote) results:)"
+    r"|(?P<gid>GID: (?:00:){10}255:255(?::\d{1,3}){4})"
     r"|(?P<cpu>Conflicting CPU frequency values detected: .*)"
     r"|(?:WARNING|Warning): (?P<warning>.*\S)"
     r"|(?P<wrong>.*VALIDATION: FAILED.*? - (?P<errors>\d+) error\(s\).*)"

@@ -187,6 +187,8 @@ class Process(Execution):
     def hear(self, said: Event) -> None:
         """Add what a line says."""
         match said:
+            case Note(kind="gid"):
+                self._check_link()
             case Note():
                 self._note(said)
             case Header():
@@ -234,6 +236,11 @@ class Process(Execution):
     def _check_device(self, device: str) -> None:
         if self.step is not None and not self.record.off_fabric:
             self.record.off_fabric = self.step.other("device", device, self.stream.side)
+
+    def _check_link(self) -> None:
+        """Hold the link to a GID that is an IPv4 address."""
+        if self.record.facts.get("link") == "IB":
+            self.add(lines.LINK_AND_GID)
 
     def _end_table(self) -> None:
         if not self.headed or not self.rows:
