@@ -40,6 +40,24 @@ _RULE = lazy(r"\s*[-=*+~]{10,}\s*")
 _MOST_PROCESSES = 100
 
 
+_STEMS = (
+    *("error", "fail", "fatal", "can", "couldn", "could not", "unable", "not found", "no such"),
+    *("unknown", "unrecognized", "invalid", "denied", "refused", "unreachable", "illegal", "abort"),
+    *("exce", "mismatch", "not enabled", "not supported", "timed out", "interrupt", "critical"),
+    *("what()", "caused by"),
+)
+"""What every line about an error has one of, in small letters, but for those of `_GLOG`."""
+_GLOG = lazy(r"(?:^|: )[EF] |^\[?[EF]\d{4} ")
+
+
+def _may_be_error(text: str) -> bool:
+    small = text.lower()
+    for stem in _STEMS:
+        if stem in small:
+            return True
+    return _GLOG.search(text) is not None
+
+
 class Said(NamedTuple):
     """A line about an error."""
 
@@ -85,7 +103,13 @@ class FirstErrors:
         """Read a line that no benchmark knows."""
         if _RULE.fullmatch(text):
             self._is_report = False
-        elif self._says_why(text):
+        elif self._is_announced or _may_be_error(text):
+            self._error(text)
+        else:
+            self._pass()
+
+    def _error(self, text: str) -> None:
+        if self._says_why(text):
             self.own(text)
         elif not self._is_report and not text.startswith(_STACK):
             self._sentence(text)
@@ -102,7 +126,11 @@ class FirstErrors:
         if _WORDS.search(text):
             self._quiet = 0
             self._words = self._words or Said(self.number, text)
-            return
+        else:
+            self._pass()
+
+    def _pass(self) -> None:
+        """Count a line without an error."""
         self._quiet += 1
         if self._quiet > _QUIET:
             self._own = self._words = None
