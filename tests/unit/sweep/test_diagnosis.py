@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from fabbench.model.log import METRICS
-from fabbench.sweep.analyze import analyze
+from fabbench.sweep.analyze import analyze, too_coarse
 from fabbench.sweep.planner import all_pairs, rails, single
 from fabbench.sweep.readings import Readings
 from fabbench.sweep.values import (
@@ -29,6 +29,7 @@ def swept(cluster: Cluster) -> Diagnosis:
 def test_what_was_tested_is_counted() -> None:
     cluster = Cluster(EIGHT, noise=0.03)
     said = cluster.diagnosed([*all_pairs(EIGHT), *[*all_pairs(EIGHT)][:2]])
+    assert (said.contradiction, said.undecided) == ("", [])
     assert (said.tests, said.links, said.nodes) == (28 + 8, (28, 28), tuple(EIGHT))
     assert said.spread == pytest.approx(0.03, rel=0.4)
     few = cluster.diagnosed([next(all_pairs(EIGHT))])
@@ -48,6 +49,12 @@ def test_suspects_come_by_their_confidence() -> None:
     confidences = [each.confidence for each in said.suspects]
     assert len(confidences) == 3
     assert confidences == sorted(confidences, reverse=True)
+
+
+def test_what_may_be_bad_comes_by_its_chance() -> None:
+    links = {frozenset(EIGHT[:2]): 0.5, frozenset(EIGHT[2:4]): 0.3}
+    said = swept(Cluster(EIGHT, bad_links=links, noise=0.02))
+    assert [each.name for each in said.undecided] == ["node-2 – node-3", "node-0 – node-1"]
 
 
 # ---------------------------------------------------------------- groups
@@ -72,6 +79,23 @@ def test_a_path_between_many_groups_is_named_by_the_first_and_the_last() -> None
         nodes = named(sum(sizes))
         said = swept(Cluster(nodes, islands=blocks(nodes, *sizes), between=0.6, noise=0.01))
         assert [each.name for each in said.suspects] == [name]
+
+
+def test_a_slow_path_is_a_hundred_times_as_likely_as_none() -> None:
+    nodes = named(12)
+    cluster = Cluster(nodes, islands=blocks(nodes, 8, 4), between=0.6, noise=0.01)
+    readings = cluster.readings(all_pairs(nodes))
+    # Another measurement, of one pair within a group: it shows nothing of the path.
+    readings.add(SweepResult(SweepTest((nodes[0], nodes[1])), SweepOutcome.OK, 1e9, series="x"))
+    (path,) = analyze(readings, confidence=0.5).suspects
+    assert (path.kind, path.nodes) == (SuspectKind.GROUP, ())
+    assert path.confidence == pytest.approx(0.99, abs=1e-3)
+
+
+def test_groups_of_two_types_have_no_slow_path_between_them() -> None:
+    nodes = named(12)
+    said = swept(Cluster(nodes, types=dict.fromkeys(nodes[:4], 0.5), noise=0.01))
+    assert (said.found, said.slow_path, said.suspects) == (True, False, [])
 
 
 def test_a_given_group_that_was_not_tested_has_no_figure() -> None:
@@ -123,6 +147,21 @@ def test_more_than_a_quarter_of_the_nodes_is_another_type(
     assert len(said.suspects) == (0 if contradicted else bad)
 
 
+@pytest.mark.parametrize(
+    ("count", "bad", "slow", "contradicted"),
+    [(16, 3, 0.55, True), (16, 2, 0.55, False), (16, 3, 0.9, False), (64, 3, 0.5, False)],
+)
+def test_several_nodes_that_are_slow_with_some_partners_have_a_slow_path(
+    count: int, bad: int, slow: float, contradicted: bool
+) -> None:
+    """More than two, and more than one node in twenty; and slow in less than 70 % of tests."""
+    nodes = named(count)
+    cluster = Cluster(nodes, dict.fromkeys(nodes[:bad], 0.5), flaky=slow, noise=0.01)
+    said = cluster.diagnosed([*all_pairs(nodes)] * 2)
+    assert (said.contradiction != "") is contradicted
+    assert len(said.suspects) == (0 if contradicted else bad)
+
+
 def test_tests_that_differ_more_than_the_tolerance_would_hide_a_slow_node() -> None:
     readings = Readings(METRICS["busbw"], EIGHT)
     for number, pair in enumerate(combinations(EIGHT, 2)):
@@ -133,6 +172,30 @@ def test_tests_that_differ_more_than_the_tolerance_would_hide_a_slow_node() -> N
     match = re.search(r"± (\d+)%: .* (\d+)% slower", said.contradiction)
     assert match is not None
     assert match.groups() == (str(round(100 * said.spread)), "10")
+
+
+@pytest.mark.parametrize(
+    ("rounded", "said"),
+    [
+        ([], ""),
+        ([0.05], ""),
+        # The tolerance itself, as precisely as figures are stored.
+        ([0.1], ""),
+        ([0.10000005], ""),
+        ([0.11], "is 11%.* 2 times"),
+        ([0.3], "is 30%.* 4 times"),
+        ([0.05, 0.05, 0.3], ""),
+        ([0.05, 0.3, 0.3], "is 30%.* 4 times"),
+        ([2.0], "as 0.* 32 times"),
+    ],
+)
+def test_a_last_digit_that_is_more_than_the_tolerance_hides_a_slow_node(
+    rounded: Sequence[float], said: str
+) -> None:
+    """`rounded`: half of the last digit as a part of the figure; that of the middle test counts."""
+    found = too_coarse("busbw", rounded, 0.1)
+    assert re.search(said, found)
+    assert bool(found) is bool(said)
 
 
 # ---------------------------------------------------------------- logs that say nothing
@@ -176,7 +239,8 @@ def readings_of(times: int, more: Mapping[tuple[int, ...], Sequence[float]]) -> 
     for nodes in combinations(range(8), size):
         for speed in (*([1.0] * times), *more.get(nodes, ())):
             test = SweepTest(tuple(EIGHT[node] for node in nodes))
-            readings.add(SweepResult(test, SweepOutcome.OK, speed * TYPICAL))
+            outcome = SweepOutcome.OK if speed else SweepOutcome.FAILED
+            readings.add(SweepResult(test, outcome, speed * TYPICAL or None))
     return readings
 
 
@@ -185,6 +249,28 @@ def test_one_slow_test_of_steady_nodes_is_chance_and_of_a_node_alone_one_of_a_no
     assert [(each.kind, each.nodes) for each in link] == [("link", ("node-0", "node-1"))]
     node = analyze(readings_of(20, {(0,): [0.5]})).by_chance
     assert [(each.kind, each.nodes) for each in node] == [("node", ("node-0",))]
+
+
+@pytest.mark.parametrize(
+    ("speeds", "failed_once"), [((0.5, 0.5), False), ((0.5, 0.0), True), ((0.0, 0.0), True)]
+)
+def test_one_of_what_was_chance_failed(speeds: tuple[float, float], failed_once: bool) -> None:
+    said = analyze(readings_of(3, {(0, 1): speeds[:1], (2, 3): speeds[1:]}))
+    assert (len(said.by_chance), said.failed_once) == (2, failed_once)
+
+
+def test_a_slow_group_beside_nodes_of_unknown_type_may_be_bad() -> None:
+    older = dict.fromkeys(EIGHT[:3], "older")
+    cluster = Cluster(EIGHT, types=dict.fromkeys(older, 0.5), noise=0.01)
+    for types, known in (older, False), ({**dict.fromkeys(EIGHT, "newer"), **older}, True):
+        readings = Readings(METRICS["busbw"], EIGHT, types=types)
+        for each in all_pairs(EIGHT):
+            for test in each.tests:
+                readings.add(cluster.measure(test))
+        said = analyze(readings)
+        kinds = [each.kind for each in said.undecided]
+        assert kinds == ([] if known else [SuspectKind.SLOW_GROUP])
+        assert bool(said.differences) is known
 
 
 def test_a_node_that_is_slow_now_and_then_is_undecided_and_not_its_links() -> None:
