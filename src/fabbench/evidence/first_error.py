@@ -105,7 +105,7 @@ class FirstErrors:
             self._is_report = False
         elif self._is_announced or _may_be_error(text):
             self._error(text)
-        else:
+        elif not text.startswith(_STACK):
             self._pass()
 
     def _error(self, text: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fabbench.evidence.first_error import FirstErrors
 from fabbench.evidence.judge import judge
 from fabbench.evidence.known_errors import DEAD, Cause, by_code, causes
 from fabbench.model.log import Ending, Log, Record, Severity
@@ -119,3 +120,12 @@ def test_every_dead_run_of_the_corpus_has_a_cause() -> None:
 def test_a_run_without_output_has_a_cause_too(ending: Ending) -> None:
     log = judge(Record(benchmark="nccl"), source="x", ending=ending)
     assert [each.found.code for each in causes(log)[0]] == ["cause-not-shown"]
+
+
+@pytest.mark.parametrize(("line", "is_kept"), [("frame #3: f()", True), ("step 3 done", False)])
+def test_an_error_is_overcome_by_what_follows_but_not_by_stacks(line: str, is_kept: bool) -> None:
+    errors = FirstErrors()
+    errors.read("[rank1]: KeyError: 'weights'")
+    for _ in range(300):
+        errors.read(line)
+    assert bool(errors.first()) == is_kept
