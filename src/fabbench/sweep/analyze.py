@@ -416,7 +416,7 @@ def _ones_of_many(fitted: Fit) -> Iterator[int]:
         chances = fitted.bad[each.pairs]
         someone = chances.sum(axis=1) >= _ONE_OF_MANY
         nobody = chances.max(axis=1, initial=0.0) < _REPORTABLE
-        yield from each.pairs[someone & nobody].reshape(-1).tolist()
+        yield from each.pairs[someone & nobody].ravel().tolist()
 
 
 def _suspects(readings: Readings, fitted: Fit, confidence: float) -> Iterator[Suspect]:

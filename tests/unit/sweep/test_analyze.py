@@ -61,7 +61,9 @@ def test_several_bad_nodes_at_once_are_named_and_nobody_else() -> None:
         said = Cluster(named(16), bad, seed=seed).diagnosed(all_pairs(named(16)))
         assert names(said) == {("node", name) for name in bad}
     evidence = {each.name: each.evidence for each in said.suspects}
-    assert evidence["node-02"].startswith("node-02 cannot run it: The test failed. All of its 15")
+    assert evidence["node-02"].startswith(
+        "node-02 cannot run it: The test failed. All of its 15 tests"
+    )
     assert evidence["node-01"].startswith("node-01 is slow in 13 of 13 pairs with healthy nodes (")
 
 
@@ -164,6 +166,8 @@ def test_a_slow_rack_is_named_whole() -> None:
     plan = list(grouped(group_of, 4))
     uplink = Cluster(named(64), bad_uplinks={"rack-3": 0.5}, group_of=group_of).diagnosed(plan)
     assert names(uplink) == {("group", "rack-3")}
+    rack = [name for name, group in group_of.items() if group == "rack-3"]
+    assert [*uplink.suspects[0].nodes] == rack
     assert uplink.suspects[0].evidence.startswith(
         "rack-3 is slow in 16 of 16 pairs with other groups ("
     )

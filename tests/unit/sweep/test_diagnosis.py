@@ -185,7 +185,7 @@ def test_tests_that_differ_more_than_the_tolerance_would_hide_a_slow_node() -> N
         ([0.11], "is 11%.* 2 times"),
         ([0.3], "is 30%.* 4 times"),
         ([0.05, 0.05, 0.3], ""),
-        ([0.05, 0.3, 0.3], "is 30%.* 4 times"),
+        ([0.05, 0.05, 0.3, 0.3], "is 30%.* 4 times"),
         ([2.0], "as 0.* 32 times"),
     ],
 )
