@@ -31,7 +31,7 @@ As many on each side tell what else changed.
 """
 _WINDOWS = (5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96)
 """How many of the last runs are compared with those before them."""
-_LIMIT = 3.95
+_LIMIT = 4.0
 _ASSUMED_FREEDOM = 6.0
 """Degrees of freedom of noise that is assumed."""
 _MEMORY = 200
@@ -48,6 +48,8 @@ _LOST = 0.9776
 """The fraction of a normal variance that is left by `_CLIP`."""
 _TO_DEVIATION = 1.4826
 """From the median distance of normal values to their standard deviation."""
+_TELLING = 8
+"""As many of the last runs tell correlation."""
 _UNSURE = 0.8
 """Standard errors by which the correlation is overstated."""
 _MOST_CORRELATED = 0.95
@@ -84,6 +86,8 @@ class _Noise(NamedTuple):
     correlation: float
     runs: int  # of this level
     freedom: float
+    lagged: float  # the likeliest correlation: `correlation` overstates it
+    seen: int  # runs that tell it
 
     def variance_of_step(self, after: int) -> float:
         """Return the variance of a step to the mean of so many runs more.
@@ -192,7 +196,8 @@ def _noise(logs: Values, start: int, end: int) -> _Noise:
     middle = median(seen)
     clipped = _clipped(seen, middle)
     apart = _without_drift(_centered(clipped))
-    correlation = _correlation(apart)
+    lagged = _lagged(apart)
+    correlation = _overstated(lagged, count)
     own = clipped[-min(end - start, count) :]
     return _Noise(
         level=middle + mean(own),
@@ -200,6 +205,8 @@ def _noise(logs: Values, start: int, end: int) -> _Noise:
         correlation=correlation,
         runs=len(own),
         freedom=max(_freedom(count, correlation), 2.0),
+        lagged=lagged,
+        seen=count,
     )
 
 
@@ -236,15 +243,19 @@ def _dot(left: Iterable[float], right: Iterable[float]) -> float:
     return sum(products)
 
 
-def _correlation(apart: Values) -> float:
-    """Return the correlation of neighbors without Kendall's bias, plus what is not known of it."""
+def _lagged(apart: Values) -> float:
+    """Return the correlation of neighbors without Kendall's bias."""
     variance = _dot(apart, apart)
     if not variance:
         return 0.0
-    count = len(apart)
     lagged = _dot(apart, apart[1:]) / variance
-    bias = (1 + 4 * max(lagged, 0.0)) / count
-    likely = min(max(lagged + bias, 0.0), _MOST_CORRELATED)
+    bias = (1 + 4 * max(lagged, 0.0)) / len(apart)
+    return lagged + bias
+
+
+def _overstated(lagged: float, count: int) -> float:
+    """Return a correlation of so many runs, plus what is not known of it."""
+    likely = min(max(lagged, 0.0), _MOST_CORRELATED)
     error = math.sqrt((1 - likely**2) / count)
     return min(likely + _UNSURE * error, _MOST_CORRELATED)
 
@@ -264,14 +275,26 @@ def _freedom(count: int, correlation: float) -> float:
 
 def _pooled(noise: _Noise, last: Values) -> _Noise:
     """Return the noise of both sides of a cut, each around its own level."""
-    of_last = max(_freedom(len(last), noise.correlation), 0.0)
     apart = _centered(_clipped(last, median(last)))
+    if len(last) >= _TELLING:
+        noise = _with_correlation_of(apart, noise)
+    of_last = max(_freedom(len(last), noise.correlation), 0.0)
     deviation = _deviation(apart, noise.correlation)
     freedom = noise.freedom + of_last
     share = of_last / freedom
     differs = deviation**2 - noise.deviation**2
     variance = noise.deviation**2 + share * differs
     return noise._replace(deviation=math.sqrt(variance), freedom=freedom)
+
+
+def _with_correlation_of(last: Values, noise: _Noise) -> _Noise:
+    """Return a noise whose correlation the last runs tell too, from distances to their own mean."""
+    seen = noise.seen + len(last)
+    of_last = len(last) * _lagged(last)
+    lagged = (noise.seen * noise.lagged + of_last) / seen
+    correlation = _overstated(lagged, seen)
+    freedom = max(_freedom(noise.seen, correlation), 2.0)
+    return noise._replace(correlation=correlation, freedom=freedom)
 
 
 def _strength_of_step(noise: _Noise, width: int, apart: float, assumed: float) -> float:

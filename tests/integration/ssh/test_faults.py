@@ -51,12 +51,14 @@ def test_a_connection_that_comes_back(lab: Labs, fault: str) -> None:
 def test_fabbench_itself_is_stopped_for_a_while(lab: Labs) -> None:
     """A laptop that sleeps.
 
-    Longer than a host may be silent, and not as long as hosts wait for fabbench.
+    Longer than a host may be silent and than a step may take, and not as long as hosts wait for
+    fabbench. The step goes on meanwhile, and ends.
     """
     site = lab(2)
-    with nothing_left(site), slow_run(site, "--set", "lost-after=5") as run:
+    limits = ("--set", "lost-after=10", "--timeout", "10")
+    with nothing_left(site), slow_run(site, *limits) as run:
         run.process.send_signal(signal.SIGSTOP)
-        time.sleep(7)
+        time.sleep(12)
         run.process.send_signal(signal.SIGCONT)
         assert run.ends() == 0, run.err
     assert run.rows() == SIZES
@@ -82,6 +84,19 @@ def test_a_host_that_does_not_come_back(lab: Labs, fault: str, number: int) -> N
         Outcome.FAILED if fault == "killed" else Outcome.TRUNCATED,
     }
     assert 1 <= len(sizes(log)) < 8
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5])
+def test_fabbench_killed_leaves_no_process_here(lab: Labs, rows: int) -> None:
+    """At any moment: while it connects, and while programs run."""
+    site = lab(2)
+    with nothing_left(site), slow_run(site, "--set", "lost-after=4", rows=rows) as run:
+        if not rows and site.ssh_client == "openssh":  # paramiko starts no program
+            run.until(lambda: processes.descendants(run.process.pid))
+        left = processes.descendants(run.process.pid)
+        run.process.kill()
+        run.process.wait()
+        assert processes.eventually(lambda: not any(map(processes.alive, left)), 2)
 
 
 def test_fabbench_killed(lab: Labs) -> None:

@@ -27,6 +27,19 @@ def children(pid: int) -> list[int]:
         return []
 
 
+def descendants(pid: int) -> list[int]:
+    """The processes that a process started, by any of its threads, and those that these did."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            _, _, fields = stat.read_text().rpartition(")")
+            parents[int(stat.parent.name)] = int(fields.split()[1])
+    found = [pid]
+    for parent in found:
+        found += [child for child, of in parents.items() if of == parent]
+    return found[1:]
+
+
 def namespace(pid: int, kind: str) -> str:
     """Name a process's namespace; empty if the process is gone."""
     try:
