@@ -17,7 +17,7 @@ from functools import partial
 from itertools import product
 from typing import NamedTuple, TypeAlias
 
-from fabbench.analysis.change_points import level_shifts, watched
+from fabbench.analysis.change_points import watched
 
 RUNS = 200
 CORRELATIONS = (0.0, 0.3, 0.5, 0.7, 0.8)
@@ -84,7 +84,7 @@ def false_alarms(noise: Noise, rho: float, series: int, runs: int = RUNS) -> flo
     """Return the fraction of series without a change that ever have one reported."""
     chance = random.Random(11)
     return (
-        sum(bool(level_shifts(noise(chance, rho, runs), ASSUMED)) for _ in range(series)) / series
+        sum(bool(watched(noise(chance, rho, runs), ASSUMED).shifts) for _ in range(series)) / series
     )
 
 
@@ -103,7 +103,7 @@ def runs_until_found(step: Step, series: int, *, latest: int = LATEST) -> list[f
     for _ in range(series):
         values = normal(chance, step.correlation, step.before + latest, step.deviation)
         values[step.before :] = [value * (1 - step.loss) for value in values[step.before :]]
-        shown = (each.shown - step.before for each in level_shifts(values, ASSUMED))
+        shown = (each.shown - step.before for each in watched(values, ASSUMED).shifts)
         found.append(next((runs for runs in shown if runs > 0), math.inf))
     return sorted(found)
 
@@ -119,7 +119,7 @@ def seen_as_said(step: Step, series: int) -> tuple[int, int]:
         said += 1
         after = normal(chance, step.correlation, runs, step.deviation)
         values += [value * (1 - step.loss) for value in after]
-        seen += any(each.shown > step.before for each in level_shifts(values, ASSUMED))
+        seen += any(each.shown > step.before for each in watched(values, ASSUMED).shifts)
     return said, seen
 
 
@@ -127,7 +127,7 @@ def drifts_named(by: float, deviation: float, series: int) -> tuple[float, float
     """Return the fractions of drifting series with a reported change, and with a drift."""
     chance, changed, named = random.Random(13), 0, 0
     for _ in range(series):
-        shifts = level_shifts(drifting(chance, 0.0, RUNS, by, deviation), ASSUMED)
+        shifts = watched(drifting(chance, 0.0, RUNS, by, deviation), ASSUMED).shifts
         changed += bool(shifts)
         named += any(shift.drift for shift in shifts)
     return changed / series, named / series

@@ -135,11 +135,6 @@ class Watched(NamedTuple):
         return None
 
 
-def level_shifts(values: Values, assumed: float) -> tuple[LevelShift, ...]:
-    """Return the changes of level of positive values, in order."""
-    return watched(values, assumed).shifts
-
-
 def watched(values: Values, assumed: float) -> Watched:
     """Look for changes of level of positive values after each of them.
 

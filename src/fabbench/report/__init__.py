@@ -52,9 +52,8 @@ def render_comparison(
 
 def closing_lines(comparison: "Comparison", **drawing: Any) -> str:
     """Write the headlines of a comparison again, for the end of a long text: up to four."""
-    from fabbench.analysis.headline import headline
+    from fabbench.analysis.headline import headlines
 
-    sections = range(len(comparison.sections))
-    lines = [headline(comparison, index) for index in sections[:4]]
-    tables = [Table(header=(), rows=(), title=line) for line in lines if line]
+    lines = headlines(comparison)[:4]
+    tables = [Table(header=(), rows=(), title=line) for line in lines]
     return "\n" + to_terminal(tables, **drawing)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fabbench.analysis.compare import Comparison
 from fabbench.analysis.curve_findings import with_curve
 from fabbench.analysis.footnotes import EVIDENCE, versions_of
-from fabbench.analysis.headline import headline, headline_row
+from fabbench.analysis.headline import headline_row, headlines
 from fabbench.evidence.known_errors import Cause, causes
 from fabbench.model.hosts import Host
 from fabbench.model.messages import counted
@@ -95,8 +95,9 @@ def page_of(runs: Sequence[RunSection]) -> Iterator[str]:
 def run_section(run: RunPage, number: int) -> RunSection:
     """Write one run: the part that takes time."""
     usual = run.comparisons[0] if run.comparisons else None
-    lines = [headline(usual, index) for index in range(len(usual.sections))] if usual else []
-    headlines = [sweep_headline(run.sweep)] if run.sweep else list(filter(None, lines))
+    lines = headlines(usual) if usual else []
+    if run.sweep:
+        lines = [sweep_headline(run.sweep)]
     named = f"Run {run.id}" if run.created else run.id
     html = rendered(
         "run.html",
@@ -104,7 +105,7 @@ def run_section(run: RunPage, number: int) -> RunSection:
         usual=usual,
         anchor=f"run-{number}",
         named=named,
-        headlines=headlines or ["No result."],
+        headlines=lines or ["No result."],
         figures=[each for comparison in run.comparisons for each in _figures(comparison)][:3],
         expected=expectations_of(usual) if usual else (),
         versions_of=versions_of,
@@ -114,7 +115,7 @@ def run_section(run: RunPage, number: int) -> RunSection:
         sweeps=sweep_report,
         proven=EVIDENCE,
     )
-    first = next(iter(headlines), "")
+    first = next(iter(lines), "")
     row = {
         "Result": first or "-",
         "Gates": run.gates or "-",

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from fabbench.analysis.compare import Comparison
 from fabbench.analysis.expectations import Assessment, Expectation, expectations
 from fabbench.analysis.gate_results import Verdict
-from fabbench.analysis.headline import headline, headline_row
+from fabbench.analysis.headline import headline_row, headlines
 from fabbench.evidence.known_errors import causes, fault_of
 from fabbench.hosts.check import Check, Status, fault_of_check
 from fabbench.model.errors import Fault, gravest
@@ -369,7 +369,7 @@ def judge_run(ended: RunResult, blank: RungResult) -> RungResult:
         fabric=ended.columns[0].label,
         figures=tuple(_figures(comparison)),
         limits=judgment.limits,
-        why="" if alone else _headlines(comparison),
+        why="" if alone else " ".join(headlines(comparison)),
     )
     return judged(result, judgment.missed, judgment.doubts)
 
@@ -413,8 +413,3 @@ def _figures(comparison: Comparison) -> Iterator[RungFigure]:
         first = row.figures[0] if row else None
         if row and first:
             yield RungFigure(section.metric.name, row.size, first.value, first.n)
-
-
-def _headlines(comparison: Comparison) -> str:
-    sections = range(len(comparison.sections))
-    return " ".join(headline(comparison, section) for section in sections)

@@ -36,6 +36,8 @@ _PARTLY = 0.3
 """An accused node is slow only partly if more than this part of its tests is fast."""
 _FEW_FLAKY = 0.05
 """More than this part of the nodes is not flaky."""
+_AS_LIKELY = 0.5
+"""Below this confidence, something is rather fine than bad."""
 
 
 def analyze(
@@ -71,7 +73,7 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         groups += _groups(readings, fitted)
         slow_groups += _slow_groups(readings, fitted, groups)
     undecided = [each.suspect for each in slow_groups if not each.known]
-    undecided += [each for each in rest if not explained.issuperset(each.nodes)]
+    undecided += [each for each in rest if not _is_explained(each, explained, suspects)]
     # Only a slow type that is known excuses its tests.
     accounted = [*suspects, *undecided, *(each.suspect for each in slow_groups)]
     others = [*unexplained(fitted, accounted)]
@@ -112,6 +114,19 @@ def _behind_uplinks(suspects: Sequence[Suspect]) -> set[str]:
     """Return the nodes of groups whose uplink is a suspect: no node is then to blame."""
     of_groups = [each.nodes for each in suspects if each.kind is SuspectKind.GROUP]
     return {node for nodes in of_groups for node in nodes}
+
+
+def _is_explained(suspect: Suspect, behind: Collection[str], suspects: Sequence[Suspect]) -> bool:
+    """Return whether what was found already says why something may be bad.
+
+    All of its nodes are behind a bad uplink, or it is rather fine, and a link of a bad node: tests
+    of a node that loses packets vary.
+    """
+    bad = {each.name for each in suspects if each.kind is SuspectKind.NODE}
+    of_bad_node = not bad.isdisjoint(suspect.nodes)
+    if suspect.kind is SuspectKind.LINK and of_bad_node and suspect.confidence < _AS_LIKELY:
+        return True
+    return set(behind).issuperset(suspect.nodes)
 
 
 def _groups_hold(fitted: Fit) -> bool:

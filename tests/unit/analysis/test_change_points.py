@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from fabbench.analysis.change_points import LevelShift, level_shifts, watched
+from fabbench.analysis.change_points import LevelShift, watched
 from tests.performance.history import (
     ASSUMED,
     LATEST,
@@ -28,7 +28,7 @@ SLOWER = (155.76, 155.55, 155.29, 155.26, 155.29, 155.29, 155.29, 155.88)
 
 
 def indices(values: list[float]) -> list[int]:
-    return [each.start for each in level_shifts(values, ASSUMED)]
+    return [each.start for each in watched(values, ASSUMED).shifts]
 
 
 def test_a_change_is_found_where_it_is() -> None:
@@ -44,7 +44,7 @@ def test_several_changes() -> None:
 def test_a_late_change_of_a_long_series_is_one_change() -> None:
     chance = random.Random(3)
     values = [chance.gauss(100, 2) * (1 if number < 1250 else 0.9) for number in range(1500)]
-    (found,) = level_shifts(values, ASSUMED)
+    (found,) = watched(values, ASSUMED).shifts
     assert abs(found.start - 1250) <= 1
 
 
@@ -72,7 +72,7 @@ def test_a_report_stays_and_does_not_depend_on_later_runs() -> None:
     chance = random.Random(5)
     values = [100 * value for value in normal(chance, 0.0, 90)]
     values[50:] = [0.8 * value for value in values[50:]]
-    looks = [level_shifts(values[:runs], ASSUMED) for runs in range(len(values) + 1)]
+    looks = [watched(values[:runs], ASSUMED).shifts for runs in range(len(values) + 1)]
     (found,) = looks[-1]
     assert abs(found.start - 50) <= 1
     assert not found.drift
@@ -81,9 +81,9 @@ def test_a_report_stays_and_does_not_depend_on_later_runs() -> None:
 
 
 def test_a_drift_is_named_and_counts_once() -> None:
-    (found,) = level_shifts(drifting(random.Random(1), 0.0, 200, -0.3, 0.001), ASSUMED)
+    (found,) = watched(drifting(random.Random(1), 0.0, 200, -0.3, 0.001), ASSUMED).shifts
     assert (found.rises, found.drift) == (False, True)
-    (found,) = level_shifts(drifting(random.Random(1), 0.0, 200, 0.3, 0.001), ASSUMED)
+    (found,) = watched(drifting(random.Random(1), 0.0, 200, 0.3, 0.001), ASSUMED).shifts
     assert (found.rises, found.drift) == (True, True)
     assert drifts_named(-0.1, 0.005, 20) == (1.0, 1.0)
 
@@ -93,7 +93,7 @@ def test_the_baseline_does_not_learn_from_what_is_slower() -> None:
     chance = random.Random(8)
     values = normal(chance, 0.0, 140, 0.05)
     values[100:] = [0.95 * value for value in values[100:]]
-    found = level_shifts(values, ASSUMED)
+    found = watched(values, ASSUMED).shifts
     assert found == (LevelShift(found[0].start, rises=False, drift=False, shown=found[0].shown),)
     assert found[0].shown - 100 > 6
     assert abs(found[0].start - 100) <= 8

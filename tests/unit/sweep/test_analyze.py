@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
@@ -37,6 +38,21 @@ def test_a_slow_node_is_named_with_its_evidence() -> None:
     assert said.suspects
     assert not said.undecided
     assert said.typicals[""] == pytest.approx(TYPICAL, rel=0.02)
+
+
+@pytest.mark.parametrize("seed", [0, 6, 37, 52])
+def test_tests_of_a_node_that_loses_packets_vary_and_say_nothing_of_its_links(seed: int) -> None:
+    chance = Random(seed)
+    cluster = Cluster(EIGHT, {"node-6": 0.5}, noise=0.05, seed=seed)
+    readings = cluster.readings([])
+    for test in [test for each in all_pairs(EIGHT) for test in each.tests] * 3:
+        result = cluster.measure(test)
+        if "node-6" in test.nodes and result.figure:
+            varied = result.figure * chance.choice((0.6, 0.9, 1, 1.2, 1.3))
+            result = replace(result, figure=varied)
+        readings.add(result)
+    said = analyze(readings, tolerance=0.3)
+    assert (names(said), said.undecided) == ({("node", "node-6")}, [])
 
 
 def test_a_node_without_a_figure_is_undecided() -> None:
