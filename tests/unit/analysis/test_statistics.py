@@ -60,6 +60,7 @@ def row(new: Sequence[float], base: Sequence[float], rounding: float = 0.0) -> R
         (0.025, 4, 2.77645),
         (0.005, 22, 2.81876),
         (0.0005, 5, 6.86883),
+        (0.3, 10, 0.541528),
     ],
 )
 def test_quantiles_of_t_are_those_of_tables(tail: float, freedom: int, value: float) -> None:
