@@ -20,7 +20,7 @@ _PATH = lazy(
     rf"(?:.*infiniband/)?([\w.-]+)/ports/(\d+)/(?:hw_)?counters/(\w+)[:=\s]+{_VALUE}\s*", re.ASCII
 )
 _RDMA = lazy(r"(?:.* )?link ([\w.-]+/\d+) (\w+ \d+.*)", re.ASCII)
-_RDMA_PAIR = lazy(rf"(\w+) {_VALUE}(?!\S)", re.ASCII)
+_RDMA_PAIR = lazy(rf"\b(\w{{1,60}}) {_VALUE}(?!\S)", re.ASCII)
 _EXPORTED = lazy(
     r'.*\bnode_(?:infiniband|amazonefa|ethtool)_(\w+)\{(?:[^}]*\bdevice="([\w.-]+)")?[^}]*\} '
     r"([\d.]{1,20}(?:e\+\d{1,2})?)\s*",

@@ -154,7 +154,7 @@ def _patterns() -> Sequence[tuple[re.Pattern[str], Counter]]:
     for counter, cell in _all_cells():
         (*_, name) = cell.names
         if _PATTERN.search(name):
-            expression = name.replace("*", r"\w*").replace("#", "(?P<priority>[0-7])")
+            expression = name.replace("*", r"\w{0,60}").replace("#", "(?P<priority>[0-7])")
             patterns.append((re.compile(expression, re.ASCII), counter))
     return patterns
 

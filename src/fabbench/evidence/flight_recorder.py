@@ -20,7 +20,7 @@ from fabbench.model.patterns import lazy
 _PICKLE = b"\x80"
 _SIGN = re.compile(rb"pg_config|pg_status")
 _SEARCHED = 4096
-_RANK = lazy(r"(\d+)(?:\.(?:pkl|pickle|json))?$")
+_RANK = lazy(r"(?<!\d)(\d{1,9})(?:\.(?:pkl|pickle|json))?$")
 _NUMBER = lazy(r"\d{1,9}")
 _PENDING = frozenset({"scheduled", "started"})
 
