@@ -9,6 +9,7 @@ import csv
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import stdev
 from typing import NamedTuple, TypeAlias
 
@@ -208,7 +209,7 @@ class Verdicts(NamedTuple):
     """What came of `--repeat auto` without a gate."""
 
     differs: float
-    """Share of tables in which some size is faster or slower."""
+    """Share of tables in which some size, or the plateau, is faster or slower."""
     slower: float
     decided: float
     """Share in which the headline was decided."""
@@ -225,9 +226,10 @@ def until_verdicts(draw: Draw, loss: float, looks: Mapping[int, float], tables: 
         executions = draw(chance, 2 * most)
         for count, level in looks.items():
             pairs = table(executions[:count] + executions[most : most + count], count, loss)
-            tests = compare_sizes(pairs, level)
-            verdicts = {row.verdict for row in tests.values()}
-            headline = tests[SIZES[-1]].verdict if SIZES[-1] in tests else Difference.UNDECIDED
+            found = compare_table(pairs, PLATEAU, level)
+            verdicts = {row.verdict for row in found.sizes.values()}
+            headline = found.plateau.verdict if found.plateau else Difference.UNDECIDED
+            verdicts.add(headline)
             if headline is not Difference.UNDECIDED:
                 break
         used += count
@@ -301,8 +303,45 @@ def single_logs(tables: int) -> None:
             )
 
 
+def losses_at_the_plateau(tables: int) -> None:
+    """Print how often a loss that only the largest sizes have is found: by sizes, with the plateau.
+
+    Noise of 1 % between executions and 2 % of each size.
+    """
+    print(f"a loss at the {len(PLATEAU)} largest of {len(SIZES)} sizes, {tables} tables each:")
+    for repeats in (3, 5):
+        for loss in (0.0, 0.05, 0.08):
+            chance = random.Random(5)
+            lost = math.log1p(-loss)
+            by_sizes = with_plateau = 0
+            for _ in range(tables):
+                pairs = dict(table(_quiet(chance, 2 * repeats), repeats))
+                for size in PLATEAU:
+                    values = {run: value + lost for run, value in pairs[size].new.items()}
+                    pairs[size] = replace(pairs[size], new=values)
+                by_sizes += _differs(row.verdict for row in compare_sizes(pairs).values())
+                found = compare_table(pairs, PLATEAU)
+                plateau = [found.plateau] if found.plateau else []
+                with_plateau += _differs(row.verdict for row in (*found.sizes.values(), *plateau))
+            print(
+                f"  {repeats} repeats, loss {loss:3.0%}: {by_sizes / tables:6.1%} by sizes, "
+                f"{with_plateau / tables:6.1%} with the plateau",
+                flush=True,
+            )
+
+
+def _quiet(chance: random.Random, count: int) -> list[Execution]:
+    deviations = [math.hypot(0.01, 0.02)] * len(SIZES)
+    return _executions(chance, count, _gauss, deviations, share=0.2)
+
+
+def _differs(verdicts: Iterable[Difference]) -> bool:
+    return not {Difference.FASTER, Difference.SLOWER}.isdisjoint(verdicts)
+
+
 def simulate(tables: int) -> None:
     """Print all of it."""
+    losses_at_the_plateau(tables)
     false_alarms(tables)
     single_logs(tables)
     adaptive_verdicts(max(tables // 4, 50))

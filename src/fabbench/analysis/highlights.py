@@ -211,8 +211,7 @@ def _text(comparison: Comparison, section: ComparisonSection, part: _Range) -> s
     once = any(test.once for test in tests)
     text = _trend_words(part, label)
     if part.ratios:
-        ends = map(format_change, (min(part.ratios), max(part.ratios)))
-        text += ": " + " to ".join(dict.fromkeys(ends))
+        text += f": {_range(part.ratios)}"
     if tests:
         noun = "intervals" if len(tests) > 1 else "interval"
         doubt = ", measured once" if once else ""
@@ -224,6 +223,15 @@ def _text(comparison: Comparison, section: ComparisonSection, part: _Range) -> s
     new = _best(section, part.rows, part.column, label)
     base = _best(section, part.rows, -1, comparison.base.label)
     return f"{text}. Best: {new} vs {base}."
+
+
+def _range(ratios: Collection[float]) -> str:
+    """Write the least and the largest change in one unit; once if they read alike."""
+    least = min(ratios)
+    largest = max(ratios)
+    if format_change(least) == format_change(largest):
+        return format_change(least)
+    return format_bounds(least, largest, ratios)
 
 
 def _trend_words(part: _Range, label: str) -> str:

@@ -8,6 +8,7 @@ and named only where they are large enough to matter.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from operator import mul, sub
 
 from fabbench.analysis.aggregate import UNUSABLE, Column
 from fabbench.analysis.compare import Comparison, ComparisonSection
@@ -124,10 +125,12 @@ def _drifts(scores: Sequence[float]) -> bool:
     count = len(scores)
     center = (count - 1) / 2
     middle = mean(scores)
-    points = [(number - center, score - middle) for number, score in enumerate(scores)]
+    places = [number - center for number in range(count)]
+    heights = [score - middle for score in scores]
     spread = squares(range(count))
-    slope = sum(place * height for place, height in points) / spread
-    residuals = [height - slope * place for place, height in points]
+    slope: float = sum(map(mul, places, heights)) / spread
+    fitted = [slope * place for place in places]
+    residuals = list(map(sub, heights, fitted))
     variance = sum(residual * residual for residual in residuals) / (count - 2)
     error = math.sqrt(variance / spread)
     critical = t_quantile(LEVEL / 2, count - 2)

@@ -41,8 +41,8 @@ from fabbench.benchmarks.tables import (
     Cells,
     Layout,
     Row,
-    is_confirmed,
     is_left,
+    rate_agrees,
     read_figures,
     row_pattern,
     row_texts,
@@ -392,7 +392,7 @@ class Execution:
         odd: set[int] = set()
         if any(sizes):  # without sizes they are sentences
             shifted = consistency.odd_rows([row.line.text for row in rows])
-            odd |= {at for at in shifted if not is_confirmed(rows[at])}
+            odd |= {at for at in shifted if not rate_agrees(rows[at])}
         if self.table.ascending:
             odd.update(consistency.out_of_order(sizes))
         return odd

@@ -230,12 +230,15 @@ def row_texts(text: str) -> Sequence[str]:
     return (text, row.strip("|").replace("|", " "))
 
 
-def is_confirmed(row: Row) -> bool:
-    """Return whether the bandwidth of a row is that of its size and message rate."""
+def rate_agrees(row: Row) -> bool | None:
+    """Return whether the bandwidth of a row is that of its size and message rate.
+
+    None: the row does not have both.
+    """
     bandwidth = row.main("bandwidth")
     rate = row.main("message_rate")
     if not row.size or bandwidth is None or rate is None:
-        return False
+        return None
     return bandwidth.agrees(rate.times(row.size))
 
 

@@ -352,53 +352,39 @@ def told(failures: Iterable[str], facts: Facts = MappingProxyType({})) -> Iterat
         yield from (error.finding(text) for error in shown if error.applies(facts))
 
 
-class PluginMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A message on a network plugin of NCCL: a record of plugins.toml."""
+class NcclMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A message of NCCL or of its network plugins: a record of nccl_messages.toml."""
 
-    says: Literal["gave up", "of GIN"]
+    says: Literal["gave up", "of GIN", "harmless"]
     pattern: str
     example: str
     counterexample: str
 
 
 @cache
-def plugin_messages() -> tuple[PluginMessage, ...]:
-    """Return the records of plugins.toml."""
-    return records.load("fabbench.evidence", "plugins.toml", PluginMessage)
+def nccl_messages() -> tuple[NcclMessage, ...]:
+    """Return the records of nccl_messages.toml."""
+    return records.load("fabbench.evidence", "nccl_messages.toml", NcclMessage)
 
 
 def plugin_gave_up(message: str) -> bool:
     """Return whether the network plugin gives up; in healthy runs it may, on some protocols."""
-    return _plugin_says("gave up", message)
+    return _says("gave up", message)
 
 
 def is_of_gin(message: str) -> bool:
     """Return whether a message is on GPU-initiated networking, and not on the network."""
-    return _plugin_says("of GIN", message)
+    return _says("of GIN", message)
 
 
-def _plugin_says(what: str, message: str) -> bool:
-    known = (each.pattern for each in plugin_messages() if each.says == what)
+def _says(what: str, message: str) -> bool:
+    known = (each.pattern for each in nccl_messages() if each.says == what)
     return any(_compiled(pattern).search(message) for pattern in known)
-
-
-class HarmlessWarning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A warning of NCCL that healthy runs print too: a record of harmless.toml."""
-
-    pattern: str
-    example: str
-    counterexample: str
-
-
-@cache
-def harmless_warnings() -> tuple[HarmlessWarning, ...]:
-    """Return the records of harmless.toml."""
-    return records.load("fabbench.evidence", "harmless.toml", HarmlessWarning)
 
 
 def is_harmless(message: str) -> bool:
     """Return whether a warning is one that healthy runs print too."""
-    return any(_compiled(each.pattern).search(message) for each in harmless_warnings())
+    return _says("harmless", message)
 
 
 @lru_cache(maxsize=256)  # ranks, and logs of one machine, print the same

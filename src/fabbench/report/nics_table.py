@@ -88,9 +88,11 @@ def _share(nics: Sequence[NicTraffic], value: float | None) -> str:
 
 def _notes(traffic: Traffic) -> Iterator[str]:
     parts = [*_balances(traffic)]
-    moved = {family: count for family, count in traffic.families().items() if count}
-    if moved:
-        amounts = [f"{family} {amount(count)}" for family, count in moved.items()]
+    amounts: list[str] = []
+    for family, count in traffic.families().items():
+        if count:
+            amounts.append(f"{family} {amount(count)}")
+    if amounts:
         parts.append("EFA " + ", ".join(amounts))
     if parts:
         yield "; ".join(parts) + "."

@@ -90,7 +90,9 @@ class Rung:
         if self.mode or self.alone:
             given = {**benchmark.sweep_defaults, **given}
         known = declared(kind)
-        values = {name: parsed(known[name], text) for name, text in given.items()}
+        values = {}
+        for name, text in given.items():
+            values[name] = parsed(known[name], text)
         work: Work = kind(**values)
         return benchmark.each_nic(work) if self.alone else work
 

@@ -6,7 +6,7 @@ The wording is from the source (perftest_parameters.c; perftest_resources.h).
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -251,7 +251,8 @@ def _failure(match: re.Match[str]) -> Iterator[Event]:
     yield Error(f"{words}{meaning}")
 
 
-_READ: Mapping[str, Callable[[re.Match[str]], Iterator[Event]]] = {
+_Read: TypeAlias = Callable[[re.Match[str]], Iterator[Event]]
+_READ: Mapping[str, _Read] = {
     "title": _title,
     "address": _address,
     "results": _results,

@@ -18,6 +18,7 @@ from fabbench.benchmarks.tables import (
     Layout,
     Row,
     is_ascending,
+    rate_agrees,
     read_columns,
     stat_labels,
 )
@@ -153,7 +154,8 @@ def _is_number_of_trips(trips: float, latency: Printed, rate: Printed) -> bool:
 def fits(row: Row) -> bool:
     """Return whether the figures of a row can be those of one measurement."""
     has_way = bool(_ways(row))
-    return has_way and _fits_peak(row) and _fits_rate(row) and is_ascending(row)
+    fits_rate = rate_agrees(row) is not False
+    return has_way and _fits_peak(row) and fits_rate and is_ascending(row)
 
 
 def _fits_peak(row: Row) -> bool:
@@ -162,14 +164,6 @@ def _fits_peak(row: Row) -> bool:
     if bandwidth is None or peak is None or not peak.value:
         return True
     return peak.high >= bandwidth.low
-
-
-def _fits_rate(row: Row) -> bool:
-    bandwidth = row.main("bandwidth")
-    rate = row.main("message_rate")
-    if not row.size or bandwidth is None or rate is None:
-        return True
-    return bandwidth.agrees(rate.times(row.size))
 
 
 def points(row: Row) -> list[Point]:

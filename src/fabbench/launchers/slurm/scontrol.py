@@ -324,10 +324,10 @@ def select_nodes(
 
 def idle_alike(seen: Sequence[SlurmNode], partition: Partition) -> tuple[str, ...]:
     """Return the largest set of idle nodes of a partition that have the same type and GPUs."""
-    alike: dict[tuple[int, str], list[str]] = defaultdict(list)
-    for node in seen:
-        if partition.has(node) and node.idle:
-            alike[node.gpus, _type_name(node)].append(node.name)
+    idle = [node for node in seen if partition.has(node) and node.idle]
+    alike = defaultdict(list)
+    for node in idle:
+        alike[node.gpus, _type_name(node)].append(node.name)
     largest = max(alike.values(), key=len, default=[])
     return tuple(largest)
 
@@ -459,7 +459,8 @@ def job_errors() -> tuple[KnownMessage, ...]:
 
 def _known(on: str, said: str, **names: str) -> Explanation:
     """Explain a message on something: that a job was rejected, is pending, or has ended."""
-    known = next(each for each in job_errors() if each.on == on and each.match(said))
+    on_this = (each for each in job_errors() if each.on == on)
+    known = next(each for each in on_this if each.match(said))
     message = shorten(said)
     return Explanation(
         code=known.code,
