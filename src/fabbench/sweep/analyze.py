@@ -14,7 +14,7 @@ from fabbench.model.messages import counted, listed, quoted
 from fabbench.model.units import format_decimal
 from fabbench.sweep.beliefs import DOUBTED, all_healthy
 from fabbench.sweep.evidence import EvidenceWriter
-from fabbench.sweep.explained import Unexplained, accounted_for, slow_now_and_then, unexplained
+from fabbench.sweep.explained import accounted_for, slow_now_and_then, unexplained
 from fabbench.sweep.fit import SURE, TOLERANCE, Fit, FittedClass, below_best, fit
 from fabbench.sweep.groups import FEW, Grouping, slower_of_two
 from fabbench.sweep.held_out import holds
@@ -49,7 +49,8 @@ def analyze(
 
 def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE) -> Diagnosis:
     """Name what a fit shows to be bad, or possibly bad."""
-    everything = [*_suspects(readings, fitted, confidence)]
+    writer = EvidenceWriter(readings, fitted, confidence)
+    everything = [*_suspects(readings, fitted, writer)]
     everything.sort(key=lambda each: -each.confidence)
     shown = _groups_hold(fitted)
     certain = [each for each in everything if each.confidence >= confidence]
@@ -60,7 +61,7 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         certain = []
     else:
         if shown:
-            path += _slow_path(readings, fitted, confidence)
+            path += _slow_path(fitted, writer, confidence)
         suspects += path
         suspects += slow_rails(fitted, confidence)
         suspects += joined_by_rail(certain)
@@ -78,12 +79,12 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
     accounted = [*suspects, *undecided, *(each.suspect for each in slow_groups)]
     others = [*unexplained(fitted, accounted)]
     flaky = slow_now_and_then(fitted, others)
-    undecided += _now_and_then(readings, fitted, confidence, flaky)
+    undecided += [_node(fitted, writer, node) for node in sorted(flaky)]
     left = [each for each in others if not each.is_of(flaky)]
     chance = [each for each in left if each.by_chance]
-    no_chance = [each for each in left if not each.by_chance]
-    undecided += _odd(readings, fitted, confidence, no_chance)
-    by_chance = _odd(readings, fitted, confidence, chance)
+    for each in left:
+        if not each.by_chance:
+            undecided.append(_pair(fitted, writer, each.tests, each.row))
     hidden = _too_coarse(readings, fitted)
     if not (suspects or undecided or contradiction):
         contradiction = hidden or _too_noisy(fitted)
@@ -97,7 +98,7 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         contradiction=contradiction,
         suspects=suspects,
         undecided=undecided,
-        by_chance=list(by_chance),
+        by_chance=[_pair(fitted, writer, each.tests, each.row) for each in chance],
         failed_once=any(each.tests.any_failed(each.row) for each in chance),
         differences=[each.suspect.evidence for each in slow_groups if each.known],
         required=confidence,
@@ -140,33 +141,21 @@ def _groups_hold(fitted: Fit) -> bool:
     return holds(fitted.groups, pairs, fitted.bad, fitted.slow, least)
 
 
-def _now_and_then(
-    readings: Readings, fitted: Fit, confidence: float, nodes: Collection[int]
-) -> Iterator[Suspect]:
-    """Yield nodes that are slow now and then as suspects."""
-    if not nodes:
-        return
-    writer = EvidenceWriter(readings, fitted, confidence)
-    for node in sorted(nodes):
-        name = fitted.nodes[node]
-        chance = float(fitted.bad[node])
-        yield Suspect(SuspectKind.NODE, name, (name,), chance, writer.of_node(node))
+def _node(fitted: Fit, writer: EvidenceWriter, node: int) -> Suspect:
+    """Return a node as a suspect."""
+    name = fitted.nodes[node]
+    chance = float(fitted.bad[node])
+    return Suspect(SuspectKind.NODE, name, (name,), chance, writer.of_node(node))
 
 
-def _odd(
-    readings: Readings, fitted: Fit, confidence: float, tests: Sequence[Unexplained]
-) -> Iterator[Suspect]:
-    """Yield what no suspect explains as suspects: links, or nodes that were tested alone."""
-    if not tests:
-        return
-    writer = EvidenceWriter(readings, fitted, confidence)
-    for each in tests:
-        rail = each.tests.tests.rail
-        nodes = _named(fitted.nodes, each.tests.pairs[each.row].tolist())
-        kind = SuspectKind.LINK if len(nodes) > 1 else SuspectKind.NODE
-        chance = float(each.tests.link[each.row])
-        evidence = writer.of_link(each.tests, each.row)
-        yield Suspect(kind, pair_text(nodes, rail), nodes, chance, evidence, rail)
+def _pair(fitted: Fit, writer: EvidenceWriter, each: FittedClass, row: int) -> Suspect:
+    """Return the nodes of a test as a suspect: a link, or a node that was tested alone."""
+    rail = each.tests.rail
+    nodes = _named(fitted.nodes, each.pairs[row].tolist())
+    kind = SuspectKind.LINK if len(nodes) > 1 else SuspectKind.NODE
+    chance = float(each.link[row])
+    evidence = writer.of_link(each, row)
+    return Suspect(kind, pair_text(nodes, rail), nodes, chance, evidence, rail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +198,7 @@ def _own_values(fitted: Fit, groups: Grouping) -> Mapping[int, float]:
     sums = defaultdict[int, list[float]](list)
     for each in fitted.of_two():
         slower = below_best(each, fitted.classes)
-        fine = all_healthy(fitted.bad, each.tests.members) & ~each.failed
+        fine = fitted.fine(each)
         first, second = groups.of[each.ends].T
         inside = fine & (first == second)
         for number, _ in enumerate(groups.names):
@@ -228,7 +217,7 @@ def _types_differ(readings: Readings, nodes: Sequence[str], others: Sequence[str
     return f"they are {own}, the others {listed(sorted(theirs))}"
 
 
-def _slow_path(readings: Readings, fitted: Fit, confidence: float) -> Iterator[Suspect]:
+def _slow_path(fitted: Fit, writer: EvidenceWriter, confidence: float) -> Iterator[Suspect]:
     """Yield the path between found groups, if it is slower than the slowest of them by itself."""
     groups = fitted.groups
     if groups is None or groups.given:
@@ -243,9 +232,9 @@ def _slow_path(readings: Readings, fitted: Fit, confidence: float) -> Iterator[S
             side[kind] = nearest(median, side.get(kind, median))
     changes = [between[kind] - inside[kind] for kind in inside.keys() & between.keys()]
     if changes and max(changes) < np.log1p(-TOLERANCE):
-        evidence = EvidenceWriter(readings, fitted, confidence).of_path()
         sure = max(confidence, 1 - np.exp(-SURE))
-        yield Suspect(SuspectKind.GROUP, _path_name(groups.names), (), sure, evidence)
+        name = _path_name(groups.names)
+        yield Suspect(SuspectKind.GROUP, name, (), sure, writer.of_path())
 
 
 def _path_name(groups: Sequence[str]) -> str:
@@ -258,7 +247,7 @@ def _path_name(groups: Sequence[str]) -> str:
 
 def _medians(each: FittedClass, fitted: Fit) -> Iterator[tuple[int, float]]:
     """Yield each series of a class, and the median of its tests of healthy nodes."""
-    fine = all_healthy(fitted.bad, each.tests.members) & ~each.failed
+    fine = fitted.fine(each)
     for series in each.tests.known_series():
         chosen = fine & (each.tests.series == series)
         if chosen.any():
@@ -434,12 +423,13 @@ def _ones_of_many(fitted: Fit) -> Iterator[int]:
         yield from each.pairs[someone & nobody].ravel().tolist()
 
 
-def _suspects(readings: Readings, fitted: Fit, confidence: float) -> Iterator[Suspect]:
+def _suspects(readings: Readings, fitted: Fit, writer: EvidenceWriter) -> Iterator[Suspect]:
     """Yield all that may be bad: nodes, their NICs, uplinks of given groups, and links."""
-    writer = EvidenceWriter(readings, fitted, confidence)
     untested = _without_figure(fitted).difference(fitted.broken)
     yield from _broken(readings, fitted)
-    yield from _nodes(fitted, writer, untested)
+    likely = np.flatnonzero(fitted.bad >= _REPORTABLE).tolist()
+    for node in sorted({*likely, *_ones_of_many(fitted), *untested}):
+        yield _node(fitted, writer, node)
     for (node, rail), chance in fitted.nics.items():
         if chance >= _REPORTABLE:
             name = fitted.nodes[node]
@@ -451,7 +441,7 @@ def _suspects(readings: Readings, fitted: Fit, confidence: float) -> Iterator[Su
         if chance >= _REPORTABLE and nodes:
             yield Suspect(SuspectKind.GROUP, group, nodes, chance, writer.of_uplink(group))
     for each in fitted.classes:
-        yield from _links(fitted, each, writer)
+        yield from (_pair(fitted, writer, each, row) for row in _reportable_links(fitted, each))
     yield from _unreadable(readings, fitted, untested)
 
 
@@ -476,25 +466,13 @@ def _without_figure(fitted: Fit) -> set[int]:
     return nodes
 
 
-def _nodes(fitted: Fit, writer: EvidenceWriter, untested: set[int]) -> Iterator[Suspect]:
-    likely = np.flatnonzero(fitted.bad >= _REPORTABLE).tolist()
-    for node in sorted({*likely, *_ones_of_many(fitted), *untested}):
-        name = fitted.nodes[node]
-        chance = float(fitted.bad[node])
-        yield Suspect(SuspectKind.NODE, name, (name,), chance, writer.of_node(node))
-
-
-def _links(fitted: Fit, each: FittedClass, writer: EvidenceWriter) -> Iterator[Suspect]:
+def _reportable_links(fitted: Fit, each: FittedClass) -> Sequence[int]:
+    """Return the rows of pairs whose link may be bad."""
     fast = each.slower >= fitted.slow
-    slow = np.bincount(each.factor_of, ~fast, len(each.pairs))
-    mostly = 2 * slow > each.tests_of_factors()
-    reportable = each.link >= np.where(mostly, _REPORTABLE_LINK, _REPORTABLE)
-    for row in np.flatnonzero(reportable).tolist():
-        nodes = _named(fitted.nodes, each.pairs[row].tolist())
-        name = pair_text(nodes, each.tests.rail)
-        chance = float(each.link[row])
-        evidence = writer.of_link(each, row)
-        yield Suspect(SuspectKind.LINK, name, nodes, chance, evidence, each.tests.rail)
+    mostly = 2 * each.per_factor(~fast) > each.tests_of_factors()
+    least = np.where(mostly, _REPORTABLE_LINK, _REPORTABLE)
+    rows: list[int] = np.flatnonzero(each.link >= least).tolist()
+    return rows
 
 
 def _unreadable(readings: Readings, fitted: Fit, untested: set[int]) -> Iterator[Suspect]:

@@ -369,11 +369,10 @@ def _slow_pairs(fitted: Fit, accused: Flags) -> Iterator[list[int]]:
         if each.tests.between and through_uplink:
             continue
         slow = each.slower < fitted.tolerated
-        count = each.tests_of_factors()
-        always = np.bincount(each.factor_of, slow, len(each.pairs)) == count
+        few = each.tests_of_factors() < _TELLING
         healthy = all_healthy(fitted.bad, each.pairs)
         healthy &= ~accused[each.pairs].any(axis=1)
-        open_pairs = each.pairs[always & healthy & (count < _TELLING)]
+        open_pairs = each.pairs[each.always(slow) & healthy & few]
         yield from open_pairs.tolist()
 
 

@@ -88,7 +88,7 @@ def unexplained(fitted: Fit, suspects: Sequence[Suspect]) -> Iterator[Unexplaine
         each = tests.of
         if not tests.odd.any():
             continue
-        count = np.bincount(each.factor_of, tests.odd, len(each.pairs))
+        count = each.per_factor(tests.odd)
         fine = each.tests_of_factors() - count
         once = (fine >= _AGAIN) & (count == 1)
         doubted = _maybe_now_and_then(fitted, judged, each.tests.rail)
@@ -178,14 +178,12 @@ def _of_odd_pairs(fitted: Fit, each: FittedClass) -> Flags:
 
     The median of several tests has less noise than one.
     """
-    count = each.tests_of_factors()
-    noise_of_median = surprising(fitted) / np.sqrt(count)
+    noise_of_median = surprising(fitted) / np.sqrt(each.tests_of_factors())
     limits = np.minimum(fitted.tolerated, noise_of_median)
     slower = np.nan_to_num(each.slower, nan=-np.inf)
     slow = slower < fitted.tolerated
-    always = np.bincount(each.factor_of, slow, len(each.pairs)) == count
     odd = np.zeros(len(each.pairs), dtype=np.bool_)
-    for row in np.flatnonzero(always).tolist():
+    for row in np.flatnonzero(each.always(slow)).tolist():
         tests = each.tests_of(row)
         odd[row] = np.median(slower[tests]) < limits[row]
     return np.asarray(odd[each.factor_of])

@@ -27,7 +27,7 @@ from fabbench.sweep.beliefs import (
     propagate,
 )
 from fabbench.sweep.groups import Grouping, given, proposals, ranked
-from fabbench.sweep.readings import Flags, Floats, Ints, Readings, TestClass
+from fabbench.sweep.readings import Flags, Floats, Ints, Readings, TestClass, by_key
 
 TOLERANCE = 0.10
 """The fraction by which a healthy node may be slower than others."""
@@ -74,6 +74,14 @@ class FittedClass:
     def tests_of_factors(self) -> Ints:
         """Return factor → the number of its tests."""
         return np.bincount(self.factor_of, minlength=len(self.pairs))
+
+    def per_factor(self, tests: Flags) -> Ints:
+        """Return factor → how many of some tests are its own."""
+        return np.bincount(self.factor_of, tests, len(self.pairs))
+
+    def always(self, tests: Flags) -> Flags:
+        """Return the factors whose tests are all among some."""
+        return np.asarray(self.per_factor(tests) == self.tests_of_factors())
 
     def any_failed(self, row: int) -> bool:
         """Return whether any test of a factor failed."""
@@ -125,6 +133,10 @@ class Fit:
     def pairs(self) -> PairTests:
         """Return all tests of two nodes."""
         return _pairs(self.classes)
+
+    def fine(self, each: FittedClass) -> Flags:
+        """Return which tests of a class succeeded, and have only members that are likely healthy."""
+        return all_healthy(self.bad, each.tests.members) & ~each.failed
 
     def of_two(self) -> Iterator[FittedClass]:
         """Yield the classes of tests of two nodes."""
@@ -429,13 +441,10 @@ def _typical_of(members: Ints, measured: Floats) -> float:
     chosen = _sample(len(measured))
     measured = measured[chosen]
     nodes = members[chosen].T.reshape(-1)
-    values = np.tile(measured, members.shape[1])
-    order = np.lexsort((values, nodes))
-    starts = np.flatnonzero(np.diff(nodes[order], prepend=-1))
-    lengths = np.diff(starts, append=len(nodes))
-    upper_quartile = 3 * lengths // 4
-    good = np.where(lengths < 9, lengths - 1, upper_quartile)
-    of_nodes = values[order][starts + good]
+    tests = by_key(nodes, np.tile(measured, members.shape[1]))
+    upper_quartile = 3 * tests.counts // 4
+    good = np.where(tests.counts < 9, tests.counts - 1, upper_quartile)
+    of_nodes = tests.values[tests.starts + good]
     typical = float(np.median(of_nodes))
     near = measured[np.abs(measured - typical) < 0.2]
     return float(np.median(near)) if len(near) else typical

@@ -12,7 +12,7 @@ import numpy as np
 
 from fabbench.model.fabrics import natural_order
 from fabbench.sweep.fit import Fit, below_best
-from fabbench.sweep.readings import Floats, Ints, Readings
+from fabbench.sweep.readings import Floats, Ints, Readings, by_key
 from fabbench.sweep.values import Diagnosis
 
 FAILED = 0.0
@@ -112,14 +112,9 @@ def _cells(fitted: Fit, row_of: Ints, count: int) -> Floats:
             values.append(np.nan_to_num(slower, nan=-np.inf))
     if not keys:
         return cells
-    key = np.concatenate(keys)
-    value = np.concatenate(values)
-    order = np.lexsort((value, key))
-    key = key[order]
-    starts = np.flatnonzero(np.diff(key, prepend=-1))
-    lengths = np.diff(starts, append=len(key))
-    quartile = value[order][starts + (lengths - 1) // 4]
-    rows, columns = np.divmod(key[starts], count)
+    tests = by_key(np.concatenate(keys), np.concatenate(values))
+    quartile = tests.values[tests.starts + (tests.counts - 1) // 4]
+    rows, columns = np.divmod(tests.keys, count)
     cells[rows, columns] = np.exp(quartile)
     cells[columns, rows] = cells[rows, columns]
     return cells

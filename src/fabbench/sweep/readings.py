@@ -4,7 +4,7 @@ import math
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -18,6 +18,27 @@ Shape: TypeAlias = tuple[int, ...]
 Floats: TypeAlias = np.ndarray[Shape, np.dtype[np.floating]]
 Ints: TypeAlias = np.ndarray[Shape, np.dtype[np.integer]]
 Flags: TypeAlias = np.ndarray[Shape, np.dtype[np.bool_]]
+
+
+class ByKey(NamedTuple):
+    """Values by their keys: those of one key are neighbors, ascending."""
+
+    keys: Ints
+    """Each key once, ascending."""
+    starts: Ints
+    """Key → its first value."""
+    counts: Ints
+    """Key → how many values it has."""
+    values: Floats
+
+
+def by_key(keys: Ints, values: Floats) -> ByKey:
+    """Return values sorted by their keys."""
+    order = np.lexsort((values, keys))
+    ordered = keys[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+    counts = np.diff(starts, append=len(ordered))
+    return ByKey(ordered[starts], starts, counts, values[order])
 
 
 _MOST_ROUNDED = 0.9
