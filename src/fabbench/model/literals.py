@@ -1,10 +1,9 @@
 """Which texts every match of a regular expression contains: a cheap filter before it."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
-from itertools import groupby
 from typing import Any, NamedTuple
 
 _LONG_ENOUGH = 12
@@ -150,66 +149,28 @@ def _rarity(literals: frozenset[Literal]) -> tuple[int, int, int]:
     return min(shortest, _LONG_ENOUGH), -len(literals), shortest
 
 
-class _Tail(NamedTuple):
-    """A literal from its rarest character on."""
+def _alternation(literals: Iterable[Literal]) -> str:
+    """Return a pattern that finds the literals, each from its rarest character on.
 
-    text: str
-    literal: str
-    """A pattern of the whole literal, which must end where the tail does; empty: it is that."""
-
-
-def _alternation(literals: Collection[Literal]) -> str:
-    """Return a pattern that finds the literals: each alternative begins with one character.
-
-    Where none of these characters is, such a pattern finds nothing, and fast.
+    Each alternative begins with one character: where none of these is, such a pattern finds
+    nothing, and fast.
     """
-    tails: list[_Tail] = []
-    patterns: list[str] = []
+    alternatives: list[str] = []
+    rests: dict[str, list[str]] = {}
     for text, any_case in sorted(literals):
         if any_case:
-            patterns += _spellings(text)
-        else:
-            tails.append(_tail(text))
-    return "|".join([*_branches(sorted(tails)), *patterns])
-
-
-def _tail(literal: str) -> _Tail:
-    rarest = min(literal, key=_RAREST_FIRST.find)
-    start = literal.index(rarest)
-    whole = re.escape(literal)
-    return _Tail(literal[start:], f"(?<={whole})" if start else "")
-
-
-def _branches(tails: Iterable[_Tail]) -> Iterator[str]:
-    """Yield patterns of sorted tails: one for each first character."""
-    for first, group in groupby(tails, key=_first_character):
-        same = list(group)
-        if not first:
-            yield from (tail.literal for tail in same)
-        elif len(same) == 1:
-            yield re.escape(same[0].text) + same[0].literal
-        else:
-            yield _shared_branch(same)
-
-
-def _first_character(tail: _Tail) -> str:
-    return tail.text[:1]
-
-
-def _shared_branch(tails: Sequence[_Tail]) -> str:
-    """Return a pattern of tails that begin alike."""
-    shared = _shared_beginning(tails[0].text, tails[-1].text)
-    rests = (_Tail(tail.text.removeprefix(shared), tail.literal) for tail in tails)
-    either = "|".join(_branches(rests))
-    return f"{re.escape(shared)}(?:{either})"
-
-
-def _shared_beginning(first: str, last: str) -> str:
-    """Return what both texts begin with; of sorted texts, all between do, too."""
-    for at, (one, other) in enumerate(zip(first, last, strict=False)):
-        if one != other:
-            return first[:at]
-    return first
+            alternatives += _spellings(text)
+            continue
+        rarest = min(text, key=_RAREST_FIRST.find)
+        before, _, after = text.partition(rarest)
+        rest = re.escape(after)
+        if before:
+            rest += f"(?<={re.escape(text)})"
+        rests.setdefault(rarest, []).append(rest)
+    for rarest, endings in rests.items():
+        either = "|".join(endings)
+        alternatives.append(f"{re.escape(rarest)}(?:{either})")
+    return "|".join(alternatives)
 
 
 def _spellings(text: str) -> Iterator[str]:
