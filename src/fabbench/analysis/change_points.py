@@ -14,11 +14,11 @@ promises it.
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from operator import mul, sub
+from collections.abc import Sequence
+from operator import sub
 from typing import NamedTuple, TypeAlias
 
-from fabbench.analysis.statistics import NEGLIGIBLE, mean, median
+from fabbench.analysis.statistics import NEGLIGIBLE, dot, mean, median
 
 Values: TypeAlias = Sequence[float]
 
@@ -224,26 +224,21 @@ def _without_drift(apart: list[float]) -> list[float]:
     if count < _LINE:
         return apart
     places = _centered(range(count))
-    along = _dot(apart, places)
-    spread = _dot(places, places)
-    if along * along <= _STEEP * spread * _dot(apart, apart):
+    along = dot(apart, places)
+    spread = dot(places, places)
+    if along * along <= _STEEP * spread * dot(apart, apart):
         return apart
     slope = along / spread
     drift = [slope * place for place in places]
     return list(map(sub, apart, drift))
 
 
-def _dot(left: Iterable[float], right: Iterable[float]) -> float:
-    products: Iterable[float] = map(mul, left, right)
-    return sum(products)
-
-
 def _lagged(apart: Values) -> float:
     """Return the correlation of neighbors without Kendall's bias."""
-    variance = _dot(apart, apart)
+    variance = dot(apart, apart)
     if not variance:
         return 0.0
-    lagged = _dot(apart, apart[1:]) / variance
+    lagged = dot(apart, apart[1:]) / variance
     bias = (1 + 4 * max(lagged, 0.0)) / len(apart)
     return lagged + bias
 
@@ -259,7 +254,7 @@ def _deviation(apart: Values, correlation: float) -> float:
     """Return the standard deviation of values from clipped distances to their own mean."""
     count = len(apart)
     left = _LOST * max(1 - _variance_of_mean(correlation, count), _LEAST_SCATTER)
-    return math.sqrt(_dot(apart, apart) / count / left)
+    return math.sqrt(dot(apart, apart) / count / left)
 
 
 def _freedom(count: int, correlation: float) -> float:

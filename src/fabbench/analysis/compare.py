@@ -139,6 +139,13 @@ class ComparisonSection:
     plateaus: tuple[Plateau | None, ...] = ()
     """For each column; None for the base, and where no execution has all of its sizes."""
 
+    def figures(self, column: int) -> Iterator[tuple[int, Figure]]:
+        """Yield the sizes that a column has, ascending, and its figures."""
+        for row in self.rows:
+            figure = row.figures[column]
+            if figure is not None:
+                yield row.size, figure
+
     def verdict(self, column: int) -> Difference | None:
         """Return the verdict on a column over all sizes; None: no size has one."""
         return overall(verdict for row in self.rows if (verdict := row.verdict(column)))

@@ -9,11 +9,10 @@ fitted to relative errors.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import sub, truediv
 from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.aggregate import printed_step
-from fabbench.analysis.statistics import mean, median, squares, t_quantile
+from fabbench.analysis.statistics import Regression, dot, median, regression, t_quantile
 from fabbench.model.log import Labels, Log, Point
 from fabbench.model.units import format_size
 
@@ -204,45 +203,24 @@ class TimeLine(NamedTuple):
         """Return the time of a size, in seconds."""
         return self.start + self.slope * size
 
+    def error(self, size: int, time: float) -> float:
+        """Return by which part of a measured time the line differs from it."""
+        return 1 - self.at(size) / time
+
 
 def line_of(points: Sequence[tuple[int, float]]) -> TimeLine:
-    """Return the line through sizes and times with the least relative errors."""
+    """Return the line through sizes and times with the least relative errors.
+
+    Of those that do not fall or begin below 0. That is least squares of 1 = start × inverse +
+    slope × speed: the time of the line over the time measured.
+    """
     inverses = [1 / time for _, time in points]
     speeds = [size / time for size, time in points]
-    return _line(inverses, speeds)
-
-
-def _segment(part: Curve) -> _Fit:
-    """Fit one regime to all points of a curve."""
-    inverses = [1 / time for time in part.times]
-    speeds = list(map(truediv, part.sizes, part.times))
-    line = _line(inverses, speeds)
-    cost = sum(
-        (1 - line.start * inverse - line.slope * speed) ** 2
-        for inverse, speed in zip(inverses, speeds, strict=True)
-    )
-    freedom = max(len(part.sizes) - 2, 1)
-    regime = Regime(
-        part.sizes[0],
-        part.sizes[-1],
-        line.start,
-        rate=_bus_factor(part) / line.slope if line.slope else math.inf,
-        error=max(math.sqrt(cost / freedom), _PRECISION),
-    )
-    return _Fit(cost, (regime,))
-
-
-def _line(inverses: Sequence[float], speeds: Sequence[float]) -> TimeLine:
-    """Return the line with the least relative errors, of those that do not fall or begin below 0.
-
-    That is least squares of 1 = start × inverse + slope × speed: the time of the line over the
-    time measured.
-    """
     inverse_sum = sum(inverses)
     speed_sum = sum(speeds)
-    inverse_squares = _dot(inverses, inverses)
-    speed_squares = _dot(speeds, speeds)
-    products = _dot(inverses, speeds)
+    inverse_squares = dot(inverses, inverses)
+    speed_squares = dot(speeds, speeds)
+    products = dot(inverses, speeds)
     line = TimeLine(0.0, speed_sum / speed_squares)
     determinant = inverse_squares * speed_squares - products * products
     if determinant > 1e-12 * inverse_squares * speed_squares:
@@ -254,9 +232,20 @@ def _line(inverses: Sequence[float], speeds: Sequence[float]) -> TimeLine:
     return line
 
 
-def _dot(left: Sequence[float], right: Sequence[float]) -> float:
-    pairs = zip(left, right, strict=True)
-    return sum(a * b for a, b in pairs)
+def _segment(part: Curve) -> _Fit:
+    """Fit one regime to all points of a curve."""
+    line = line_of(part.points)
+    errors = [line.error(*point) for point in part.points]
+    cost = dot(errors, errors)
+    freedom = max(len(part.sizes) - 2, 1)
+    regime = Regime(
+        part.sizes[0],
+        part.sizes[-1],
+        line.start,
+        rate=_bus_factor(part) / line.slope if line.slope else math.inf,
+        error=max(math.sqrt(cost / freedom), _PRECISION),
+    )
+    return _Fit(cost, (regime,))
 
 
 def _bus_factor(series: Curve) -> float:
@@ -318,38 +307,11 @@ def _has_leveled_off(last: Sequence[float]) -> bool:
     return max(last) - min(last) <= _LEVEL * max(last)
 
 
-class _Trend(NamedTuple):
-    """The straight line through points, by least squares."""
-
-    size: int  # how many points
-    middle: float  # of x
-    level: float  # of y, there
-    slope: float
-    spread: float  # the squared distances of x from the middle
-    variance: float  # of single points around it
-
-    def at(self, x: float) -> float:
-        """Return the line's y."""
-        return self.level + self.slope * (x - self.middle)
-
-    def error_at(self, x: float) -> float:
-        """Return the standard error of a further point."""
-        apart = (x - self.middle) ** 2 / self.spread
-        variance = max(self.variance, _PRECISION**2)
-        return math.sqrt(variance * (1 + 1 / self.size + apart))
-
-
-def _trend(x: Sequence[float], y: Sequence[float]) -> _Trend:
-    middle = mean(x)
-    level = mean(y)
-    spread = squares(x)
-    across = [each - middle for each in x]
-    up = [each - level for each in y]
-    slope = _dot(across, up) / spread
-    fitted = [slope * each for each in across]
-    residuals = list(map(sub, up, fitted))
-    variance = _dot(residuals, residuals) / (len(x) - 2)
-    return _Trend(len(x), middle, level, slope, spread, variance)
+def _error_at(trend: Regression, x: float) -> float:
+    """Return the standard error of a further point."""
+    apart = (x - trend.middle) ** 2 / trend.spread
+    variance = max(trend.variance, _PRECISION**2)
+    return math.sqrt(variance * (1 + 1 / trend.size + apart))
 
 
 def predict_nodes(logs: Sequence[Log], size: int, nodes: int) -> Prediction:
@@ -366,9 +328,9 @@ def predict_nodes(logs: Sequence[Log], size: int, nodes: int) -> Prediction:
         return Prediction(refused=why)
     doublings = [math.log2(count) for count in known]
     rates = map(median, known.values())
-    trend = _trend(doublings, list(map(math.log, rates)))
+    trend = regression(doublings, list(map(math.log, rates)))
     target = math.log2(nodes)
-    half = t_quantile(0.025, trend.size - 2) * trend.error_at(target)
+    half = t_quantile(0.025, trend.size - 2) * _error_at(trend, target)
     if half > _WIDEST:
         return Prediction(refused="the logs do not agree on a trend that would carry that far")
     return _between(math.exp(trend.at(target)), half / 2)
@@ -397,36 +359,33 @@ def _between(rate: float, error: float) -> Prediction:
 # ---------------------------------------------------------------- falls
 
 
-class Fall(NamedTuple):
-    """Where a rate is lower than at smaller sizes."""
+class Drop(NamedTuple):
+    """Sizes at which a rate is lower than it should be."""
 
-    size: int
-    rate: float
-    before: float  # the best rate at a smaller size
-    recovers: bool
-
-    @property
-    def factor(self) -> float:
-        """How many times lower it is."""
-        return self.before / self.rate
+    first: int  # In bytes
+    last: int
+    worst: int
+    rate: float  # At the worst size, in bytes per second
+    factor: float  # How many times lower it is, at least
+    recovers: bool = True  # Whether larger sizes have the rate that it should have
 
 
-def fall(series: Curve, noise: Callable[[int], float] | None = None) -> Fall | None:
+def fall(series: Curve, noise: Callable[[int], float] | None = None) -> Drop | None:
     """Return the deepest fall of the rate that noise does not explain, at sizes that matter.
 
     Nor do the last printed digits explain it.
     """
     best = 0.0
-    found: Fall | None = None
+    found: Drop | None = None
     rates = series.rates
     matters_from = max(rates, default=0.0) / 10
     for at, size in enumerate(series.sizes):
         rate = rates[at]
         least = best * (1 - _allowed_fall(size, noise)) - series.step
         fell = best > matters_from and rate < least
-        if fell and (found is None or rate / best < found.rate / found.before):
+        if fell and (found is None or best / rate > found.factor):
             later = max(rates[at + 1 :], default=0.0)
-            found = Fall(size, rate, best, later >= least)
+            found = Drop(size, size, size, rate, best / rate, later >= least)
         best = max(best, rate)
     return found
 

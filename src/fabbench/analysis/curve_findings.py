@@ -3,10 +3,10 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias
 
-from fabbench.analysis.curve import OF_TIME, Curve, Fall, fall, fit, series_of
-from fabbench.analysis.dips import Dip, Noise, dip
+from fabbench.analysis.curve import OF_TIME, Curve, Drop, fall, fit, series_of
+from fabbench.analysis.dips import Noise, dip
 from fabbench.catalog.expectations import PAIRS, assumed_noise, noise_kinds
 from fabbench.evidence.known_errors import finding
 from fabbench.model.log import Finding, Log
@@ -54,12 +54,11 @@ def curve_findings(log: Log) -> Iterator[Finding]:
     several = len(curves) > 1
     fell = _deepest(fall, curves, noise)
     dipped = _deepest(dip, curves, noise)
-    if fell is not None and not fell[1].recovers:
-        yield _fall_finding(*fell, several=several)
-    elif dipped is not None:
-        yield _dip_finding(*dipped, several=several)
-    elif fell is not None:
-        yield _fall_finding(*fell, several=several)
+    deepest = fell
+    if dipped is not None and (fell is None or fell.drop.recovers):
+        deepest = dipped
+    if deepest is not None:
+        yield _finding(*deepest, several=several)
     elif curves and _still_grows(curves[0]):
         largest = curves[0].sizes[-1]
         yield finding("still-grows", size=format_size(largest))
@@ -79,73 +78,43 @@ def _noise_of(log: Log, curves: Sequence[Curve]) -> Noise:
     return lambda size: assumed_noise(kinds, size)
 
 
-class _Deep(Protocol):
-    """What is lower than it should be, by a factor."""
-
-    @property
-    def factor(self) -> float: ...
+_Find: TypeAlias = Callable[[Curve, Noise], Drop | None]
 
 
-_DeepT = TypeVar("_DeepT", bound=_Deep)
+class _Place(NamedTuple):
+    """A drop, and the curve that has it."""
+
+    drop: Drop
+    curve: Curve
 
 
-_Find: TypeAlias = Callable[[Curve, Noise], _DeepT | None]
-
-
-def _deepest(
-    find: _Find[_DeepT], curves: Sequence[Curve], noise: Noise
-) -> tuple[Curve, _DeepT] | None:
-    """Return the deepest of what is found in curves, with its curve."""
-    found: list[tuple[Curve, _DeepT]] = []
+def _deepest(find: _Find, curves: Sequence[Curve], noise: Noise) -> _Place | None:
+    """Return the deepest drop that is found in curves."""
+    found: list[_Place] = []
     for curve in curves:
-        deep = find(curve, noise)
-        if deep is not None:
-            found.append((curve, deep))
-    return max(found, key=_depth, default=None)
+        drop = find(curve, noise)
+        if drop is not None:
+            found.append(_Place(drop, curve))
+    return max(found, key=lambda each: each.drop.factor, default=None)
 
 
-def _depth(found: tuple[Curve, _Deep]) -> float:
-    _, deep = found
-    return deep.factor
-
-
-def _fall_finding(curve: Curve, found: Fall, *, several: bool) -> Finding:
-    code = "dip" if found.recovers else "cliff"
+def _finding(drop: Drop, curve: Curve, *, several: bool) -> Finding:
+    code = "dip" if drop.recovers else "cliff"
     if curve.metric == OF_TIME:
         code = "latency-jump"
-    return _finding(
-        code,
-        curve,
-        found.size,
-        several=several,
-        size=format_size(found.size),
-        before=found.before,
-    )
-
-
-def _dip_finding(curve: Curve, found: Dip, *, several: bool) -> Finding:
-    code = "latency-jump" if curve.metric == OF_TIME else "dip"
-    sizes = format_size(found.first)
-    if found.last != found.first:
-        sizes = f"{sizes} to {format_size(found.last)}"
-    before = found.rate * found.factor
-    return _finding(code, curve, found.worst, several=several, size=sizes, before=before)
-
-
-def _finding(  # noqa: PLR0913 - the words of a finding
-    code: str, curve: Curve, at: int, *, several: bool, size: str, before: float
-) -> Finding:
-    """Return a finding on a size, of which a rate `before` was expected, in bytes per second."""
-    rate = curve.rate_at[at]
-    time = curve.times[curve.sizes.index(at)]
+    sizes = format_size(drop.first)
+    if drop.last != drop.first:
+        sizes = f"{sizes} to {format_size(drop.last)}"
+    before = drop.rate * drop.factor
     rates = scale("B/s", before)
+    time = curve.times[curve.sizes.index(drop.worst)]
     return finding(
         code,
-        size=size,
-        rate=rates.quantity(rate),
+        size=sizes,
+        rate=rates.quantity(drop.rate),
         before=rates.quantity(before),
         time=scale("s", 0).quantity(time),
-        factor=format(before / rate, ".2g"),
+        factor=format(drop.factor, ".2g"),
         which=f" ({curve.labels})" if several else "",
     )
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-from fabbench.analysis.curve import Curve, line_of
+from fabbench.analysis.curve import Curve, Drop, line_of
 from fabbench.analysis.statistics import mean, median
 
 _WIDEST = 3
@@ -38,20 +38,6 @@ Noise: TypeAlias = Callable[[int], float]
 """Size in bytes → the assumed deviation of the logarithm of a figure."""
 
 
-class Dip(NamedTuple):
-    """Sizes that take longer than those around them."""
-
-    first: int
-    """In bytes."""
-    last: int
-    worst: int
-    """The size that exceeds what is expected most."""
-    rate: float
-    """At the worst size, in bytes per second."""
-    factor: float
-    """How many times longer it takes at least."""
-
-
 class _Place(NamedTuple):
     """The positions from `first` to before `end`."""
 
@@ -67,7 +53,7 @@ def _nothing(_size: int) -> float:
     return 0.0
 
 
-def dip(series: Curve, assumed: Noise = _nothing) -> Dip | None:
+def dip(series: Curve, assumed: Noise = _nothing) -> Drop | None:
     """Return the most significant dip of a curve.
 
     `assumed` is the noise of a size between executions, as a deviation of logarithms.
@@ -175,14 +161,14 @@ def _typical(values: Sequence[float]) -> float:
     return mean([nearest, farther]) if farther < nearest else nearest
 
 
-def _described(series: Curve, place: _Place) -> Dip:
+def _described(series: Curve, place: _Place) -> Drop:
     """Return a dip with the factor that both expectations allow to claim."""
     over_model = _over_model(series, place)
     over_bound = _over_bound(series, place)
     excess = list(map(min, over_model, over_bound))
     most = max(excess)
     worst = place.first + excess.index(most)
-    return Dip(
+    return Drop(
         first=series.sizes[place.first],
         last=series.sizes[place.end - 1],
         worst=series.sizes[worst],

@@ -158,9 +158,7 @@ def expectations(comparison: Comparison) -> tuple[Expectation, ...]:
         better = min if section.metric.lower_is_better else max
         for index, (column, _) in enumerate(comparison.inputs):
             setting = setting_of(column, section) if section.shown[index] else None
-            figures = {
-                row.size: figure.value for row in section.rows if (figure := row.figures[index])
-            }
+            figures = {size: figure.value for size, figure in section.figures(index)}
             if setting is not None and any(figures.values()):
                 measured = Expectation(
                     column=column.label,

@@ -302,10 +302,9 @@ def _repeats(comparison: Comparison) -> str:
 def _spread(comparison: Comparison) -> Iterator[str]:
     for index, column in enumerate(comparison.columns):
         wide = [
-            _Repeats(row.size, figure, section.scale)
+            _Repeats(size, figure, section.scale)
             for section in comparison.sections
-            for row in section.rows
-            if (figure := row.figures[index])
+            for size, figure in section.figures(index)
         ]
         wide = [each for each in wide if each.is_noisy]
         if wide:

@@ -33,6 +33,7 @@ from fabbench.analysis.statistics import (
 )
 from fabbench.model.errors import Exit, RequestError, worst
 from fabbench.model.log import Log, Outcome
+from fabbench.model.messages import key_words
 from fabbench.model.units import format_decimal, format_size, format_sizes
 from fabbench.plan.gates import AT_LEAST, Gate
 
@@ -68,20 +69,13 @@ def check(gates: Sequence[Gate], comparison: Comparison, *, strict: bool = False
         pair.append(comparison.inputs[-1])
     remarks = [_remarks(gate, comparison, pair, strict=strict) for gate in gates]
     bad = list(_not_trusted([column for column, _ in pair]))
-    result = partial(_result, trusted=not bad)
-    results = tuple(map(result, gates, remarks))
-    breaches = tuple(text for result in results for text in result.breaches)
+    results = tuple(map(partial(_result, trusted=not bad), gates, remarks))
     statuses = [log.status for log in bad if gates]
-    if breaches:
+    if any(result.breaches for result in results):
         statuses.append(Exit.BAD_ANSWER)
     every = chain.from_iterable(remarks)
-    return Verdict(
-        breaches=breaches,
-        notes=tuple(text for result in results for text in result.notes),
-        status=worst(*statuses),
-        undecided=tuple(each.text for each in every if each.undecided),
-        results=results,
-    )
+    undecided = tuple(each.text for each in every if each.undecided)
+    return Verdict(status=worst(*statuses), undecided=undecided, results=results)
 
 
 def _not_trusted(columns: Sequence[Column]) -> Iterator[Log]:
@@ -437,10 +431,8 @@ class _Check:
 def _where(section: ComparisonSection, size: int | None = None) -> str:
     """Return the metric, the size if it is one, and what distinguishes a section."""
     at = "" if size is None else f" at {format_size(size)}"
-    words = [section.metric.name + at]
-    for name, value in section.key.items():
-        words.append(f"{name} {value}" if value else f"{name} unknown")
-    return ", ".join(words)
+    metric = section.metric.name + at
+    return ", ".join([metric, *key_words(section.key)])
 
 
 def _loss(section: ComparisonSection, each: _Compared) -> float:

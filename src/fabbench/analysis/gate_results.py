@@ -1,6 +1,6 @@
 """The results of gates: a sentence for each breach, and one state for each gate."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from fabbench.model.errors import Exit
@@ -32,13 +32,21 @@ class GateResult:
 class Verdict:
     """The findings of the gates, as sentences."""
 
-    breaches: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
     status: Exit = Exit.FINE
     undecided: tuple[str, ...] = ()
-    """The sentences among both about losses that are neither shown nor excluded."""
-    results: tuple[GateResult, ...] = field(default=(), compare=False)
-    """The same for each gate, in the order in which they were given."""
+    """The sentences about losses that are neither shown nor excluded."""
+    results: tuple[GateResult, ...] = ()
+    """In the order in which gates were given."""
+
+    @property
+    def breaches(self) -> tuple[str, ...]:
+        """The sentences of all breaches."""
+        return tuple(text for result in self.results for text in result.breaches)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The sentences that are no breaches."""
+        return tuple(text for result in self.results for text in result.notes)
 
     @property
     def passed(self) -> tuple[str, ...]:

@@ -289,12 +289,16 @@ def bounds(tests: Sequence[RowTest], ratios: Collection[float]) -> str:
 def _best(
     section: ComparisonSection, rows: Sequence[ComparisonRow], column: int, label: str
 ) -> str:
-    figures = dict(_values(rows, column))
+    figures: dict[int, float] = {}
+    for row in rows:
+        figure = row.figures[column]
+        if figure is not None:
+            figures[row.size] = figure.value
     choose = min if section.metric.lower_is_better else max
     value = choose(figures.values())
     size = max(size for size in figures if figures[size] == value)
-    figure = section.scale.quantity(value)
-    return f"{label} {figure} at {format_size(size)}"
+    quantity = section.scale.quantity(value)
+    return f"{label} {quantity} at {format_size(size)}"
 
 
 # ---------------------------------------------------------------- rails
@@ -355,8 +359,8 @@ def rails_of(comparison: Comparison) -> list[RailFigures]:
             if not is_own_rail or not is_ok:
                 continue
             label = _column_words(column, section)
-            for size, value in _values(section.rows, index):
-                rails[label, section.metric, size, together][device] = value
+            for size, figure in section.figures(index):
+                rails[label, section.metric, size, together][device] = figure.value
     found = [RailFigures(*key, figures) for key, figures in rails.items()]
     return [each for each in found if len(each.figures) > 1]
 
@@ -365,11 +369,3 @@ def _column_words(column: ColumnSummary, section: ComparisonSection) -> str:
     """Return a column's label, and what else than the rail distinguishes a section."""
     others = (value for name, value in section.key.items() if name != RAIL)
     return ", ".join(filter(None, (column.label, *others)))
-
-
-def _values(rows: Sequence[ComparisonRow], column: int) -> Iterator[tuple[int, float]]:
-    """Yield the sizes that a column has, and its figures."""
-    for row in rows:
-        figure = row.figures[column]
-        if figure is not None:
-            yield row.size, figure.value

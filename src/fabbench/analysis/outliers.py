@@ -8,12 +8,12 @@ and named only where they are large enough to matter.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from operator import mul, sub
 
 from fabbench.analysis.aggregate import UNUSABLE, Column
 from fabbench.analysis.compare import Comparison, ComparisonSection
-from fabbench.analysis.statistics import mean, median, squares, t_quantile
+from fabbench.analysis.statistics import mean, median, regression, squares, t_quantile
 from fabbench.model.log import Log, Severity
+from fabbench.model.messages import key_words
 from fabbench.model.units import format_decimal
 
 LEVEL = 0.01
@@ -29,21 +29,13 @@ def irregularities(comparison: Comparison) -> tuple[str, ...]:
     """Return a sentence for each outlier, warm-up and drift, of every column."""
     sentences: dict[str, None] = {}
     for section in comparison.sections:
-        where = _part_of_case(section)
+        # What distinguishes a section's figures from others', such as their data type
+        where = "".join(f", {words}" for words in key_words(section.key))
         for index, (column, _) in enumerate(comparison.inputs):
             if section.shown[index]:
                 found = _column(column, _deviations(section, index), where)
                 sentences |= dict.fromkeys(found)
     return tuple(sentences)
-
-
-def _part_of_case(section: ComparisonSection) -> str:
-    """Return what distinguishes a section's figures from others', such as their data type."""
-    where = ""
-    for name, value in section.key.items():
-        known = value or "unknown"
-        where += f", {name} {known}"
-    return where
 
 
 def _deviations(section: ComparisonSection, index: int) -> Mapping[int, list[float]]:
@@ -52,8 +44,7 @@ def _deviations(section: ComparisonSection, index: int) -> Mapping[int, list[flo
     Positive is better.
     """
     sign = -1 if section.metric.lower_is_better else 1
-    figures = [row.figures[index] for row in section.rows]
-    sizes = [dict(figure.executions) for figure in figures if figure]
+    sizes = [dict(figure.executions) for _, figure in section.figures(index)]
     everything = set().union(*sizes)
     found: dict[int, list[float]] = {execution: [] for execution in sorted(everything)}
     for values in sizes:
@@ -122,19 +113,10 @@ def _stands_apart(scores: Sequence[float], number: int) -> bool:
 
 def _drifts(scores: Sequence[float]) -> bool:
     """Return whether scores are shown to have a slope over their order."""
-    count = len(scores)
-    center = (count - 1) / 2
-    middle = mean(scores)
-    places = [number - center for number in range(count)]
-    heights = [score - middle for score in scores]
-    spread = squares(range(count))
-    slope: float = sum(map(mul, places, heights)) / spread
-    fitted = [slope * place for place in places]
-    residuals = list(map(sub, heights, fitted))
-    variance = sum(residual * residual for residual in residuals) / (count - 2)
-    error = math.sqrt(variance / spread)
-    critical = t_quantile(LEVEL / 2, count - 2)
-    return abs(slope) > critical * error
+    line = regression(range(len(scores)), scores)
+    error = math.sqrt(line.variance / line.spread)
+    critical = t_quantile(LEVEL / 2, line.size - 2)
+    return abs(line.slope) > critical * error
 
 
 def _outlier(column: Column, order: Sequence[int], number: int, effect: float, where: str) -> str:

@@ -15,7 +15,7 @@ is in no document at all.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -62,6 +62,16 @@ def listed(names: Sequence[str], limit: int = 4) -> str:
     first = ", ".join(names[:limit])
     more = len(names) - limit
     return f"{first} and {more} more" if more > 0 else first
+
+
+def key_words(key: Mapping[str, str], without: Collection[str] = ()) -> list[str]:
+    """Return what a key states, but for some of its fields: ``dtype float``, ``redop unknown``."""
+    words: list[str] = []
+    for name, value in key.items():
+        if name not in without:
+            known = value or "unknown"
+            words.append(f"{name} {known}")
+    return words
 
 
 def nearest(text: str, known: Iterable[str]) -> str:

@@ -27,6 +27,7 @@ from fabbench.analysis.highlights import (
 from fabbench.analysis.statistics import Difference
 from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
+from fabbench.model.messages import key_words
 from fabbench.model.units import Scale, format_change, format_size, scale
 from fabbench.report.expectations import expectation_record, expectations_of, of_key
 from fabbench.report.table import Table, TableColumn, picked, table_of
@@ -279,12 +280,7 @@ def _speedups(labels: Sequence[str]) -> list[str]:
 
 def title_of(section: ComparisonSection, without: Collection[str] = ()) -> str:
     """Return what distinguishes a section, but for some of its fields; empty for the only one."""
-    words: list[str] = []
-    for name, value in section.key.items():
-        if name not in without:
-            known = value or "unknown"
-            words.append(f"{name} {known}")
-    return ", ".join(words)
+    return ", ".join(key_words(section.key, without))
 
 
 def _mark(sections: Sequence[ComparisonSection], at: int) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fabbench.model.errors import RequestError
 from fabbench.model.log import Log
+from fabbench.model.messages import key_words
 from fabbench.report.table import picked
 
 if TYPE_CHECKING:
@@ -47,11 +48,7 @@ def expectations_of_log(log: Log) -> Sequence["Expectation"]:
 
 def of_key(expectation: "Expectation") -> str:
     """Return what an expectation is of, as the end of a label."""
-    words: list[str] = []
-    for name, value in expectation.key.items():
-        known = value or "unknown"
-        words.append(f", {name} {known}")
-    return "".join(words)
+    return "".join(f", {words}" for words in key_words(expectation.key))
 
 
 def expectation_record(expectation: "Expectation") -> dict[str, object]:

@@ -5,12 +5,12 @@ No script, nothing fetched.
 A content security policy also forbids scripts and all network access. `templates/` has the pages.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from fabbench.analysis.compare import Comparison
+from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSection
 from fabbench.analysis.curve_findings import with_curve
 from fabbench.analysis.footnotes import EVIDENCE, versions_of
 from fabbench.analysis.headline import headline_row, headlines
@@ -54,15 +54,20 @@ class RunPage:
 
 def comparison_page(comparison: Comparison, verdict: "Verdict | None" = None) -> RunPage:
     """Return the page of a comparison alone, of runs or files."""
-    counts = Counter(log.outcome for column, _ in comparison.inputs for log in column.logs)
+    counts: Counter[str] = Counter()
+    for column, _ in comparison.inputs:
+        counts.update(log.outcome for log in column.logs)
+    columns = comparison.columns
+    benchmarks = dict.fromkeys(name for each in columns for name in each.fields["benchmark"])
+    gates = ""
+    if verdict:
+        gates = "failed" if verdict.breaches else "passed"
     return RunPage(
-        id=" vs ".join(column.label for column in comparison.columns),
-        about=", ".join(
-            {str(name): None for each in comparison.columns for name in each.fields["benchmark"]}
-        ),
+        id=" vs ".join(column.label for column in columns),
+        about=", ".join(benchmarks),
         created="",
         outcomes=", ".join(f"{count} {each}" for each, count in counts.items()),
-        gates="" if verdict is None else "failed" if verdict.breaches else "passed",
+        gates=gates,
         breaches=verdict.breaches if verdict else (),
         comparisons=[comparison],
     )
@@ -76,18 +81,27 @@ class RunSection(NamedTuple):
     row: Mapping[str, str]  # Its row in an overview: column → text
     html: str
 
+    def cells(self, header: Sequence[str]) -> list[str]:
+        """Return its row in an overview, for some columns."""
+        return [self.id, *(self.row[name] for name in header)]
+
 
 def page_of(runs: Sequence[RunSection]) -> Iterator[str]:
     """Yield a page of sections, which are numbered from 1."""
     from markupsafe import Markup
 
-    header = [name for name in runs[0].row if name != "Name" or any(run.row[name] for run in runs)]
+    title = runs[0].title
+    header = list(runs[0].row)
+    if not any(run.row["Name"] for run in runs):
+        header.remove("Name")
+    rows: list[list[str]] = []
+    if len(runs) > 1:
+        title = counted(len(runs), "fabbench run")
+        rows = [run.cells(header) for run in runs]
     return template("report.html").generate(
-        title=runs[0].title if len(runs) == 1 else counted(len(runs), "fabbench run"),
+        title=title,
         header=("Run", *header),
-        rows=[[run.id, *(run.row[name] for name in header)] for run in runs]
-        if len(runs) > 1
-        else [],
+        rows=rows,
         sections=(Markup(run.html) for run in runs),  # noqa: S704 - made by `run_section`
     )
 
@@ -99,6 +113,7 @@ def run_section(run: RunPage, number: int) -> RunSection:
     if run.sweep:
         lines = [sweep_headline(run.sweep)]
     named = f"Run {run.id}" if run.created else run.id
+    figures = [each for comparison in run.comparisons for each in _figures(comparison)]
     html = rendered(
         "run.html",
         run=run,
@@ -106,7 +121,7 @@ def run_section(run: RunPage, number: int) -> RunSection:
         anchor=f"run-{number}",
         named=named,
         headlines=lines or ["No result."],
-        figures=[each for comparison in run.comparisons for each in _figures(comparison)][:3],
+        figures=figures[:3],
         expected=expectations_of(usual) if usual else (),
         versions_of=versions_of,
         findings=_findings(usual) if usual else [],
@@ -124,44 +139,64 @@ def run_section(run: RunPage, number: int) -> RunSection:
         "Created": run.created or "-",
         "Outcomes": run.outcomes,
     }
-    return RunSection(run.id, first or f"{run.about}: {named}", row, str(html))
+    title = first or f"{run.about}: {named}"
+    return RunSection(run.id, title, row, str(html))
 
 
-def _figures(comparison: Comparison) -> Iterator[tuple[str, str, str, str]]:
-    """Yield large numbers.
+class _Card(NamedTuple):
+    """A large number."""
 
-    The result that a headline quotes, how it compares, and its share of the NICs' ceiling.
+    what: str
+    number: str
+    unit: str
+    of: str  # What it is of, or compared with
 
-    Each is what it is, the number, its unit, and what it is compared with.
-    """
-    section = next(
-        (each for each in comparison.sections if headline_row(each)), comparison.sections[0]
-    )
-    row = headline_row(section)
+
+def _figures(comparison: Comparison) -> Iterator[_Card]:
+    """Yield the result that a headline quotes, how it compares, and its share of the ceiling."""
+    quoted = (each for each in comparison.sections if headline_row(each))
+    section = next(quoted, None)
+    row = headline_row(section) if section else None
+    if section and row and section.shown[0]:
+        yield from _cards(comparison, section, row)
+
+
+def _cards(
+    comparison: Comparison, section: ComparisonSection, row: ComparisonRow
+) -> Iterator[_Card]:
+    figure = row.figures[0]
+    base = row.figures[-1]
+    if figure is None:
+        return
     label = comparison.columns[0].label
-    figure, base = (row.figures[0], row.figures[-1]) if row and section.shown[0] else (None, None)
-    if row and figure:
-        what = " ".join(
-            (*filter(None, section.key.values()), section.metric.name, "at", format_size(row.size))
-        )
-        yield what, section.scale.text(figure.value), section.scale.unit, label
-        if base and (ratio := next(iter(row.ratios), None)) and row.figures[1:]:
-            of = f"{comparison.base.label}: {section.scale.quantity(base.value)}"
-            change, unit = format_change(ratio).split(" ")
-            yield f"speed-up over {comparison.base.label}", change, unit, of
-        for each in expectations_of(comparison):
-            if (each.column, each.key) == (label, section.key) and each.ceiling and each.share:
-                of = f"{label}: ceiling {each.scale.quantity(each.ceiling)}"
-                yield "of the NICs' ceiling", format_decimal(100 * each.share, 0), "%", of
+    size = format_size(row.size)
+    words = [*section.key.values(), section.metric.name, "at", size]
+    what = " ".join(filter(None, words))
+    scale = section.scale
+    yield _Card(what, scale.text(figure.value), scale.unit, label)
+    if base and row.ratios[0]:
+        other = comparison.base.label
+        change, unit = format_change(row.ratios[0]).split(" ")
+        value = scale.quantity(base.value)
+        yield _Card(f"speed-up over {other}", change, unit, f"{other}: {value}")
+    for each in expectations_of(comparison):
+        is_quoted = each.column == label and each.key == section.key
+        if is_quoted and each.ceiling and each.share:
+            percent = format_decimal(100 * each.share, 0)
+            ceiling = each.scale.quantity(each.ceiling)
+            yield _Card("of the NICs' ceiling", percent, "%", f"{label}: ceiling {ceiling}")
 
 
 def _findings(comparison: Comparison) -> list[tuple[Cause, str]]:
     """Return the causes of each column, the likeliest first, then other findings, by columns."""
-    known: dict[tuple[str, str], tuple[Cause, dict[str, None]]] = {}
-    for label, log in [
-        (column.label, log) for column, _ in comparison.inputs for log in column.logs
-    ]:
-        likely, others = causes(with_curve(log))
-        for cause in (*likely, *(Cause(each, "", "") for each in others)):
-            known.setdefault((cause.found.code, cause.found.meaning), (cause, {}))[1][label] = None
-    return [(cause, ", ".join(labels)) for cause, labels in known.values()]
+    known: dict[tuple[str, str], Cause] = {}
+    labels: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+    for column, _ in comparison.inputs:
+        for log in column.logs:
+            likely, others = causes(with_curve(log))
+            for cause in (*likely, *(Cause(each, "", "") for each in others)):
+                key = (cause.found.code, cause.found.meaning)
+                known.setdefault(key, cause)
+                labels[key][column.label] = None
+    where = map(", ".join, labels.values())
+    return list(zip(known.values(), where, strict=True))

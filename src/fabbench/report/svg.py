@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise, product
 from math import ceil, floor, log2, log10
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from fabbench.analysis.compare import Comparison, ComparisonSection
 from fabbench.analysis.headline import headline
@@ -66,14 +66,20 @@ def to_svg(picture: Picture, *, name: str = "plot") -> "Markup":
 
 def to_svg_file(pictures: Sequence[Picture]) -> str:
     """Write pictures one below the other as a standalone file. Ends with a newline."""
-    width = max([WIDTH, *(each.drawn[0]["width"] for each in pictures)])
-    parts = [
-        (each, textwrap.wrap(one_line(each.headline or each.title), width // 9)[:4])
-        for each in pictures
-    ]
-    height = sum(12 + 20 * len(lines) + each.drawn[0]["height"] for each, lines in parts)
-    title = "; ".join(each.title for each in pictures) or "no plot"
-    return str(rendered("file.svg", parts=parts, title=title, width=width, height=height or 44))
+    width = WIDTH
+    height = 0
+    titled: list[tuple[Picture, list[str]]] = []
+    for each in pictures:
+        width = max(width, each.drawn[0]["width"])
+    for each in pictures:
+        title = one_line(each.headline or each.title)
+        lines = textwrap.wrap(title, width // 9)[:4]
+        height += each.drawn[0]["height"]
+        height += 12 + 20 * len(lines)
+        titled.append((each, lines))
+    titles = "; ".join(each.title for each in pictures) or "no plot"
+    size = {"width": width, "height": height or 44}
+    return str(rendered("file.svg", parts=titled, title=titles, **size))
 
 
 def to_png(text: str) -> bytes:
@@ -86,19 +92,30 @@ def to_png(text: str) -> bytes:
     except ImportError as error:
         hint = "pip install 'fabbench[png]', or write a .svg file."
         raise MachineError("A PNG file needs the package resvg-py.", hint=hint) from error
-    blank, letter = (svg_to_bytes(svg_string=_LETTER.format(_FONTS, each)) for each in ("", "M"))
-    if blank == letter:
+    blank = svg_to_bytes(svg_string=_LETTER.format(_FONTS, ""))
+    if blank == svg_to_bytes(svg_string=_LETTER.format(_FONTS, "M")):
         hint = "Install one (fonts-dejavu-core), or write a .svg file."
         raise MachineError("No font was found to write a PNG file with.", hint=hint)
+    if not text:
+        return b""
     # CSS variables are ours to replace
-    light = dict(re.findall(r"(--\w+):([^;}]+)", text.partition("@media")[0]))
-    plain = re.sub(r"var\((--\w+)\)", lambda match: light[match[1]], text).replace(
-        "system-ui", _FONTS
-    )
-    return bytes(svg_to_bytes(svg_string=plain, background="#fff", zoom=2)) if text else b""
+    light_style, _, _ = text.partition("@media")
+    light = dict(re.findall(r"(--\w+):([^;}]+)", light_style))
+    plain = re.sub(r"var\((--\w+)\)", lambda match: light[match[1]], text)
+    in_fonts = plain.replace("system-ui", _FONTS)
+    return bytes(svg_to_bytes(svg_string=in_fonts, background="#fff", zoom=2))
 
 
 # ---------------------------------------------------------------- axes
+
+
+_MOST_TICKS = 8
+_DIGITS: Sequence[Sequence[float]] = (
+    (1,),
+    (1, 2, 5),
+    (1, 1.5, 2, 3, 4, 5, 6, 8),
+)
+"""With which the ticks of a logarithmic axis begin: the first that make three."""
 
 
 class Axis(NamedTuple):
@@ -121,49 +138,55 @@ class Axis(NamedTuple):
         return self.start + part * (self.end - self.start)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Return the places of round values, with labels.
+        """Return the places of round values, with labels: three or more if there are so many."""
+        values: list[float] = []
+        for tried in self._round_values():
+            values = [value for value in tried if self.low <= value <= self.high]
+            if len(values) > 2:
+                break
+        every = 1 + (len(values) - 1) // _MOST_TICKS
+        shown = values[::every]
+        return [(self.place(value), _figure(value)) for value in shown]
 
-        Steps or powers of ten, or parts of these if they are few.
-        """
+    def _round_values(self) -> Iterator[Sequence[float]]:
+        """Yield round values of about this axis, each time more of them."""
         if self.linear:
             power = floor(log10(self.high - self.low))
-            steps = [step * 10.0 ** (power - less) for less in (0, 1) for step in (5, 2, 1)]
-            tried = [
-                [number * each for number in range(floor(self.high / each) + 1)] for each in steps
-            ]
-        else:
-            powers = range(floor(log10(self.low)), ceil(log10(self.high)) + 1)
-            parts = ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8))
-            tried = [[part * 10.0**power for power in powers for part in each] for each in parts]
-        within = [[value for value in values if self.low <= value <= self.high] for values in tried]
-        values = next((each for each in within if len(each) > 2), within[-1])
-        return [
-            (self.place(value), _figure(value)) for value in values[:: 1 + (len(values) - 1) // 8]
-        ]
+            for exponent in (power, power - 1):
+                for digit in (5, 2, 1):
+                    step = digit * 10.0**exponent
+                    steps = range(floor(self.high / step) + 1)
+                    yield [number * step for number in steps]
+            return
+        lowest = floor(log10(self.low))
+        highest = ceil(log10(self.high))
+        powers = [10.0**exponent for exponent in range(lowest, highest + 1)]
+        for digits in _DIGITS:
+            yield [digit * power for power in powers for digit in digits]
 
 
 def _figure(value: float) -> str:
-    return format_decimal(
-        value, 0 if value >= 1e4 else 2 if value >= 0.1 or not value else 1 - floor(log10(value))
-    )
+    if value >= 1e4:
+        return format_decimal(value, 0)
+    if value >= 0.1 or not value:
+        return format_decimal(value, 2)
+    return format_decimal(value, 1 - floor(log10(value)))
 
 
-def _frame(
-    width: int, ends: tuple[float, float], y: Axis, right: float, caption: str
-) -> dict[str, Any]:
+def _axes(x: Axis, y: Axis, caption: str) -> dict[str, Any]:
     """Return what pictures with axes have in common.
 
-    On the left there is room for the labels of the ticks.
+    On the left of `x` there is room for the labels of the ticks.
     """
     ticks = y.ticks()
-    left = 18 + 7 * max((len(label) for _, label in ticks), default=0)
+    longest = max((len(label) for _, label in ticks), default=0)
+    left = 18 + 7 * longest
     return {
-        "width": width,
         "height": y.start + _BOTTOM,
-        "area": {"left": left, "top": y.end, "right": right, "bottom": y.start},
+        "area": {"left": left, "top": y.end, "right": x.end, "bottom": y.start},
         "caption": caption,
         "ticks": ticks,
-        "x": Axis(*ends, left, right, linear=y.linear).place,
+        "x": x._replace(start=left).place,
         "y": y.place,
     }
 
@@ -180,6 +203,12 @@ class PlotLine(NamedTuple):
     band: Sequence[tuple[int, float, float]] = ()  # Size, lower and upper bound
     kind: int = 0  # Selects the color, dashes and marker
 
+    @property
+    def last(self) -> float:
+        """The value at the largest size."""
+        _, value = self.points[-1]
+        return value
+
 
 class PublishedRange(NamedTuple):
     """What others measured at one size, for one line."""
@@ -190,116 +219,146 @@ class PublishedRange(NamedTuple):
     kind: int = 0
 
 
-def _lines(
-    width: int,
-    axis: str,
-    lines: Sequence[PlotLine],
-    ceilings: Sequence[float] = (),
-    published: Sequence[PublishedRange] = (),
-) -> dict[str, Any]:
-    """Draw values by message size; `ceilings`: levels that no value can exceed.
+class _Label(NamedTuple):
+    """What is written beside a plot, as near to a value as there is room."""
 
-    Labels are beside the ends of the lines; on a phone they are above the plot.
-    """
-    labels = list(_labels(lines, ceilings, published))
-    beside = width >= WIDTH
-    values = [value for line in lines for _, value in line.points]
-    values += [bound for line in lines for _, *bounds in line.band for bound in bounds if bound > 0]
-    values += [*ceilings, *(bound for each in published for bound in each[1:3])]
-    low = min(values, default=1.0)
-    high = max(values, default=10.0)
-    if high < 2 * low:
-        low /= 1.4
-        high *= 1.4
-    room = (high / low) ** 0.04
-    top = _TOP if beside else _TOP + _LINE * len(labels)
-    y = Axis(low / room, high * room, top + _HEIGHT - _TOP - _BOTTOM, top)
-    right = (
-        width - 28 - LETTER * max((len(each[-1]) for each in labels), default=0)
-        if beside
-        else width - 24
-    )
+    value: float
+    mark: str  # Of which the template draws a sample
+    kind: int  # Of the line
+    text: str
 
-    sizes = sorted({size for line in lines for size, _ in line.points})
-    ends = [*sizes, *(each.size for each in published)] or [1]
-    first = float(max(min(ends), 1))
-    last = float(max(ends))
-    if first == last:
-        first /= 2
-        last *= 2
-    least = ceil(log2(first))
-    most = floor(log2(last))
-    labeled = 6 if beside else 4
+
+class LinePlot(NamedTuple):
+    """Values by message size. `ceilings`: levels that no value can exceed."""
+
+    caption: str
+    lines: Sequence[PlotLine]
+    ceilings: Sequence[float] = ()
+    published: Sequence[PublishedRange] = ()
+
+    def drawn(self, width: int) -> dict[str, Any]:
+        """Return what the template takes.
+
+        Labels are beside the ends of the lines; on a phone they are above the plot.
+        """
+        labels = list(self._labels())
+        beside = width >= WIDTH
+        top = _TOP
+        right: float = width - 24
+        if beside:
+            longest = max((len(each.text) for each in labels), default=0)
+            right = width - 28 - LETTER * longest
+        else:
+            top += _LINE * len(labels)
+        y = self._y(top)
+        x = self._x(right)
+        wanted = [y.place(each.value) for each in labels]
+        places = _places(wanted, y, beside=beside)
+        return {
+            **_axes(x, y, self.caption),
+            "width": width,
+            "below": _powers_of_two(x, 6 if beside else 4),
+            "lines": self.lines,
+            "ceilings": self.ceilings,
+            "published": self.published,
+            "side": right if beside else 0,
+            "labels": list(zip(places, labels, strict=True)),
+            "told": list(self._told()) if beside else [],
+        }
+
+    def _y(self, top: float) -> Axis:
+        values = list(self._values())
+        low = min(values, default=1.0)
+        high = max(values, default=10.0)
+        if high < 2 * low:
+            low /= 1.4
+            high *= 1.4
+        room = (high / low) ** 0.04
+        bottom = top + _HEIGHT - _TOP - _BOTTOM
+        return Axis(low / room, high * room, bottom, top)
+
+    def _values(self) -> Iterator[float]:
+        """Yield all values that the plot must have room for."""
+        for line in self.lines:
+            yield from (value for _, value in line.points)
+            for _, low, high in line.band:
+                yield from (bound for bound in (low, high) if bound > 0)
+        yield from self.ceilings
+        for each in self.published:
+            yield from (each.low, each.high)
+
+    def _x(self, right: float) -> Axis:
+        published = [each.size for each in self.published]
+        sizes = [*self._sizes(), *published] or [1]
+        first = float(max(min(sizes), 1))
+        last = float(max(sizes))
+        if first == last:
+            first /= 2
+            last *= 2
+        return Axis(first, last, 0, right)
+
+    def _sizes(self) -> Sequence[int]:
+        return sorted({size for line in self.lines for size, _ in line.points})
+
+    def _labels(self) -> Iterator[_Label]:
+        """Yield the lines with their last value, the largest first, then what else is drawn."""
+        drawn = [each for each in self.lines if each.points]
+        drawn.sort(key=lambda each: -each.last)
+        for each in drawn[:_MOST]:
+            number = _figure(each.last)
+            name = cut(each.label, _LONGEST - len(number) - 1)
+            yield _Label(each.last, "line", each.kind, f"{name} {number}")
+        others = drawn[_MOST:]
+        if others:
+            more = f"and {len(others)} more"
+            yield _Label(others[0].last, "more", 0, more)
+        for level in self.ceilings:
+            yield _Label(level, "ceiling", 0, f"ceiling {_figure(level)}")
+        spans: dict[str, PublishedRange] = {}
+        for found in self.published:
+            ends = dict.fromkeys(map(_figure, (found.low, found.high)))
+            spans.setdefault("–".join(ends), found)
+        for span, found in spans.items():
+            yield _Label(found.high, "published", found.kind, f"published {span}")
+
+    def _told(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield each size, and what a reader is told who points there."""
+        for size in self._sizes():
+            told = [format_size(size)]
+            for line in self.lines[:_MOST]:
+                value = dict(line.points).get(size)
+                if value is not None:
+                    name = cut(line.label, _LONGEST)
+                    told.append(f"{name} {_figure(value)}")
+            yield size, told
+
+
+def _powers_of_two(x: Axis, labeled: int) -> list[tuple[int, str]]:
+    """Return sizes to label below a plot, at most about so many, the largest for certain."""
+    least = ceil(log2(x.low))
+    most = floor(log2(x.high))
     step = 1 + (most - least) // labeled
-    powers = range(most, least - 1, -step)
-    return {
-        **_frame(width, (first, last), y, right, axis),
-        "below": [(1 << power, format_size(1 << power)) for power in reversed(powers)],
-        "lines": lines,
-        "ceilings": ceilings,
-        "published": published,
-        "side": right if beside else 0,
-        "labels": list(
-            zip(
-                _apart([y.place(each[0]) for each in labels], y, beside=beside), labels, strict=True
-            )
-        ),
-        "told": list(_told(lines, sizes)) if beside else [],
-    }
+    powers = reversed(range(most, least - 1, -step))
+    return [(1 << power, format_size(1 << power)) for power in powers]
 
 
-def _labels(
-    lines: Sequence[PlotLine], ceilings: Sequence[float], published: Sequence[PublishedRange]
-) -> Iterator[tuple[float, str, int, str]]:
-    """Yield a value, what it is, the kind of its line, and its text.
-
-    Lines with their last value, the largest first.
-    """
-    ends = sorted(
-        ((each.points[-1][1], each) for each in lines if each.points), key=lambda end: -end[0]
-    )
-    for value, each in ends[:_MOST]:
-        number = _figure(value)
-        yield value, "line", each.kind, f"{cut(each.label, _LONGEST - len(number) - 1)} {number}"
-    if more := ends[_MOST:]:
-        yield more[0][0], "more", 0, f"and {len(more)} more"
-    for level in ceilings:
-        yield level, "ceiling", 0, f"ceiling {_figure(level)}"
-    spans = dict[str, PublishedRange]()
-    for found in published:
-        spans.setdefault("–".join(dict.fromkeys(map(_figure, found[1:3]))), found)
-    yield from (
-        (found.high, "published", found.kind, f"published {span}") for span, found in spans.items()
-    )
-
-
-def _told(lines: Sequence[PlotLine], sizes: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
-    named = [(cut(line.label, _LONGEST), dict(line.points)) for line in lines[:_MOST]]
-    for size in sizes:
-        yield (
-            size,
-            [
-                format_size(size),
-                *(f"{name} {_figure(known[size])}" for name, known in named if size in known),
-            ],
-        )
-
-
-def _apart(wanted: Sequence[float], y: Axis, *, beside: bool) -> list[float]:
+def _places(wanted: Sequence[float], y: Axis, *, beside: bool) -> list[float]:
     """Return places as near to the wanted ones as they can be without covering each other.
 
     Else one below the other.
     """
     if not beside:
         return [10.0 + _LINE * number for number in range(len(wanted))]
-    order = sorted(range(len(wanted)), key=lambda each: wanted[each])
-    placed = [0.0] * len(wanted)
+    order = sorted(range(len(wanted)), key=wanted.__getitem__)
+    placed = list(wanted)
     edge = y.end - _LINE / 2
     for each in order:
-        edge = placed[each] = max(wanted[each], edge + _LINE)
+        edge = max(placed[each], edge + _LINE)
+        placed[each] = edge
     edge = y.start + _LINE
     for each in reversed(order):
-        edge = placed[each] = min(placed[each], edge - _LINE)
+        edge = min(placed[each], edge - _LINE)
+        placed[each] = edge
     return placed
 
 
@@ -315,33 +374,49 @@ def trend(series: "Series", axis: str, factor: float, title: str, description: s
     return Picture("trend", drawn, title, description=description)
 
 
-def _trend(series: "Series", axis: str, factor: float, width: int) -> dict[str, Any]:
-    points = series.points
-    values = [point.value / factor for point in points]
-    changes = [change.index for change in series.changes]
+def _trend(series: "Series", caption: str, factor: float, width: int) -> dict[str, Any]:
+    values = [point.value / factor for point in series.points]
     count = len(values)
+    changes = [change.index for change in series.changes]
+    levels = [change.before / factor for change in series.changes]
+    level = series.level / factor
+    latest = f"level {_figure(level)}"
+    wide = width > NARROW
     low = min(values)
     high = max(values)
     span = max(high - low, _SPAN * high)
-    bottom = max((low + high - span) / 2 - 0.06 * span, 0.0)
-    y = Axis(bottom, bottom + 1.12 * span, _HEIGHT - _BOTTOM, _TOP + 12, linear=True)
-    levels = [
-        each / factor for each in (*(change.before for change in series.changes), series.level)
-    ]
-    latest = f"level {_figure(levels[-1])}"
-    told = [
-        (index, [point.run, point.created[:16].replace("T", " "), _figure(value)])
-        for index, (point, value) in enumerate(zip(points, values, strict=True))
-        if count <= _NAMED and value > 0 and width > NARROW
-    ]
+    middle = (low + high - span) / 2
+    least = max(middle - 0.06 * span, 0.0)
+    y = Axis(least, least + 1.12 * span, _HEIGHT - _BOTTOM, _TOP + 12, linear=True)
+    right = width - 12 - LETTER * len(latest)
+    x = Axis(-0.5, count - 0.5, 0, right, linear=True)
+    created = [point.created for point in series.points]
+    spans = pairwise([0, *changes, count])
     return {
-        **_frame(width, (-0.5, count - 0.5), y, width - 12 - LETTER * len(latest), axis),
-        "below": list(_moments([point.created for point in points], 4 if width > NARROW else 2)),
+        **_axes(x, y, caption),
+        "width": width,
+        "below": list(_moments(created, 4 if wide else 2)),
         "dots": values,
-        "levels": list(zip(pairwise([0, *changes, count]), levels, strict=True)),
+        "levels": list(zip(spans, [*levels, level], strict=True)),
         "latest": latest,
-        "told": told,
+        "told": list(_runs(series, values)) if wide and count <= _NAMED else [],
     }
+
+
+_Told: TypeAlias = tuple[int, list[str]]
+"""A value of x, and what a reader is told who points there."""
+
+
+def _runs(series: "Series", values: Sequence[float]) -> Iterator[_Told]:
+    """Yield each run with a value."""
+    for index, point in enumerate(series.points):
+        if values[index] > 0:
+            minute = point.created[:16].replace("T", " ")
+            yield index, [point.run, minute, _figure(values[index])]
+
+
+_PARTS_OF_TIME = ((0, 10), (5, 16), (11, 19))
+"""Of ``2026-01-02 03:04:05``: the day, day and minute, the second."""
 
 
 def _moments(created: Sequence[str], steps: int) -> Iterator[tuple[int, str]]:
@@ -349,12 +424,16 @@ def _moments(created: Sequence[str], steps: int) -> Iterator[tuple[int, str]]:
 
     As dates, or with the time where days are the same.
     """
-    shown = sorted({round(step * (len(created) - 1) / steps) for step in range(steps + 1)})
-    texts = [created[index].replace("T", " ") for index in shown]
-    tried = [[text[start:end] for text in texts] for start, end in ((0, 10), (5, 16), (11, 19))]
-    yield from zip(
-        shown, next((each for each in tried if len({*each}) == len(each)), tried[-1]), strict=True
-    )
+    last = len(created) - 1
+    places = [round(step * last / steps) for step in range(steps + 1)]
+    shown = list(dict.fromkeys(places))
+    times = [created[index].replace("T", " ") for index in shown]
+    texts: list[str] = []
+    for start, end in _PARTS_OF_TIME:
+        texts = [time[start:end] for time in times]
+        if len(set(texts)) == len(texts):
+            break
+    yield from zip(shown, texts, strict=True)
 
 
 # ---------------------------------------------------------------- plots of a comparison
@@ -366,47 +445,49 @@ _BEYOND = 4
 def plots(comparison: Comparison, sections: Sequence[ComparisonSection] = ()) -> Iterator[Picture]:
     """Yield the plots of sections, without any of all; none for a section without values."""
     for section in sections or comparison.sections:
-        factor = section.scale.factor
-        if lines := list(_values(comparison, section)):
-            expected = [each for each in expectations_of(comparison) if each.key == section.key]
-            ceilings = list(
-                dict.fromkeys(each.ceiling / factor for each in expected if each.ceiling)
-            )
-            published = list(_published(expected, lines, factor))
-            said = headline(comparison, comparison.sections.index(section))
-            axis = f"{section.metric.name} ({section.scale.unit})"
-            axis += "; shaded: range of repeats" if any(line.band for line in lines) else ""
-            yield Picture(
-                "lines",
-                [_lines(width, axis, lines, ceilings, published) for width in (WIDTH, NARROW)],
-                (
-                    f"{section.metric.name} by message "
-                    f"size{f': {title_of(section)}' if section.key else ''}"
-                ),
-                said,
-                " ".join([f"{said}.", *(f"{each.column}: {each.sentence()}" for each in expected)]),
-            )
+        lines = list(_values(comparison, section))
+        if lines:
+            yield _plot(comparison, section, lines)
+
+
+def _plot(comparison: Comparison, section: ComparisonSection, lines: Sequence[PlotLine]) -> Picture:
+    factor = section.scale.factor
+    metric = section.metric.name
+    expected = [each for each in expectations_of(comparison) if each.key == section.key]
+    ceilings = dict.fromkeys(each.ceiling / factor for each in expected if each.ceiling)
+    unit = section.scale.unit
+    caption = f"{metric} ({unit})"
+    if any(line.band for line in lines):
+        caption += "; shaded: range of repeats"
+    published = list(_published(expected, lines, factor))
+    plot = LinePlot(caption, lines, list(ceilings), published)
+    title = f"{metric} by message size"
+    if section.key:
+        title += f": {title_of(section)}"
+    result = headline(comparison, comparison.sections.index(section))
+    judged = [f"{each.column}: {each.sentence()}" for each in expected]
+    return Picture(
+        "lines",
+        [plot.drawn(width) for width in (WIDTH, NARROW)],
+        title,
+        result,
+        " ".join([f"{result}.", *judged]),
+    )
 
 
 def _values(comparison: Comparison, section: ComparisonSection) -> Iterator[PlotLine]:
     factor = section.scale.factor
     for index, column in enumerate(comparison.columns):
-        figures = [(row.size, row.figures[index]) for row in section.rows]
-        drawn = [
-            (size, figure) for size, figure in figures if figure is not None and figure.value > 0
-        ]
-        several = any(figure.n > 1 for _, figure in drawn)
-        if drawn:
-            yield PlotLine(
-                label=column.label,
-                points=[(size, figure.value / factor) for size, figure in drawn],
-                band=tuple(
-                    (size, figure.low / factor, figure.high / factor)
-                    for size, figure in drawn
-                    if several
-                ),
-                kind=index,
-            )
+        points: list[tuple[int, float]] = []
+        band: list[tuple[int, float, float]] = []
+        several = False
+        for size, figure in section.figures(index):
+            if figure.value > 0:
+                points.append((size, figure.value / factor))
+                band.append((size, figure.low / factor, figure.high / factor))
+                several |= figure.n > 1
+        if points:
+            yield PlotLine(column.label, points, tuple(band) if several else (), index)
 
 
 def _published(
@@ -415,9 +496,12 @@ def _published(
     """Yield the smallest and the largest published figure of each size and line."""
     largest = max(size for line in lines for size, _ in line.points)
     for line, each in product(lines, expected):
+        if each.column != line.label:
+            continue
         sizes: dict[int, list[float]] = {}
-        for figure in each.figures if each.column == line.label else ():
-            sizes.setdefault(figure.size or each.size, []).append(figure.value / factor)
+        for figure in each.figures:
+            of_size = sizes.setdefault(figure.size or each.size, [])
+            of_size.append(figure.value / factor)
         for size, values in sizes.items():
             if size <= largest * _BEYOND:
                 yield PublishedRange(size, min(values), max(values), line.kind)
@@ -429,6 +513,7 @@ def left_out(comparison: Comparison, section: ComparisonSection) -> Iterator[str
     A logarithmic axis cannot show values of 0.
     """
     for number, column in enumerate(comparison.columns):
-        figures = (row.figures[number] for row in section.rows)
-        if zeros := sum(figure is not None and figure.value <= 0 for figure in figures):
+        values = [figure.value for _, figure in section.figures(number)]
+        zeros = sum(value <= 0 for value in values)
+        if zeros:
             yield f"{counted(zeros, 'zero value')} of {column.label} not plotted."
