@@ -153,7 +153,7 @@ def hold(
             remotes = tuple(machines) * hosts_each
             yield RemoteAllocation(inventory=inventory, remotes=remotes, agent=agent)
     except BaseException as error:
-        for sentence in _clean_up(machines):
+        for sentence in clean_up(machines):
             error.add_note(sentence)
         raise
     _require_clean(machines)
@@ -161,7 +161,7 @@ def hold(
 
 def _require_clean(machines: Sequence[RemoteHost]) -> None:
     """Remove everything. Raise HostGoneError for a host that is gone, MachineError for the rest."""
-    leftovers = _clean_up(machines)
+    leftovers = clean_up(machines)
     for machine in machines:
         if isinstance(machine.lost, HostGoneError):
             raise machine.lost
@@ -179,7 +179,7 @@ def _start_agents(machines: Mapping[str, RemoteHost], needs: Needs) -> Mapping[s
     started = map_hosts(machines, RemoteHost.start)
     usable(started, needs)
     lost = failures(started)
-    _clean_up([machines[name] for name in lost])
+    clean_up([machines[name] for name in lost])
     return lost
 
 
@@ -214,7 +214,7 @@ def _agent(
     return contextlib.nullcontext(())
 
 
-def _clean_up(remotes: Sequence[RemoteHost]) -> list[str]:
+def clean_up(remotes: Sequence[RemoteHost]) -> list[str]:
     """Remove everything from all hosts, interrupted or not. Return sentences about what is left."""
 
     def clean_all() -> list[str]:

@@ -3,9 +3,6 @@
 Cancelled, requeued, out of time, a node dies.
 """
 
-import subprocess
-from pathlib import Path
-
 import pytest
 
 from fabbench.model.log import Outcome
@@ -40,26 +37,6 @@ def test_a_job_that_is_out_of_time(lab: Labs) -> None:
     assert "time limit of 00:01:00" in run.err
     assert "--time" in run.err
     assert sizes(the_log(hosts, "tcp")) == [8, 16, 32]
-
-
-@pytest.mark.parametrize("taken_kib", [24, 0])
-def test_a_disk_that_is_full_is_reported(lab: Labs, tmp_path: Path, taken_kib: int) -> None:
-    """From the start, or soon. Nobody can write, and so nothing goes on."""
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24k", "tmpfs", shared], check=True)
-    try:
-        hosts = lab(3, fresh=True, slurm=True, share=(shared,))
-        (shared / "more").write_bytes(bytes(taken_kib << 10))
-        words = nccl("--no-efa", "--fabric", "ofi-tcp", "--repeat", "5", "--set", f"chdir={shared}")
-        with nothing_left(hosts), running(hosts, words) as run:
-            assert run.ends() == 3
-        assert f"{shared}/fabbench-1.out" in run.err
-        assert "disk" in run.err
-        assert [path.name for path in shared.iterdir()] == ["more"]
-        hosts.down()
-    finally:
-        subprocess.run(["umount", "--lazy", shared], check=True)
 
 
 def test_a_node_that_is_drained_meanwhile_finishes_its_job(lab: Labs) -> None:

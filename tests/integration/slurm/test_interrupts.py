@@ -116,18 +116,3 @@ def test_what_a_killed_fabbench_left_is_found_and_cancelled(lab: Labs) -> None:
         assert "Removed 1 run." in removed.stderr
         assert processes.eventually(lambda: state(hosts[0], job) == "CANCELLED")
         assert "Nothing left to clean" in hosts.run(clean).stderr
-
-
-def test_a_job_survives_a_lost_laptop_and_its_output_is_read_later(lab: Labs) -> None:
-    hosts = site(lab)
-    with standin(*hosts.hosts, ROW_S=2), running(hosts, nccl(*SLOW)) as run:
-        run.until_rows(2)
-        run.process.kill()
-        job = the_job(hosts[0])
-        hosts[0].sh(["srun", "--quiet", "--partition=one", f"--dependency=afterany:{job}", "true"])
-    output = str(hosts[0].home / f"fabbench-{job}.out")
-    late = hosts.run(
-        [sys.executable, "-m", "fabbench", "show", output, "--format", "csv"], check=True
-    )
-    sizes = [line.split(",")[1] for line in late.stdout.splitlines()[1:]]
-    assert len(sizes) == 8, late.stdout

@@ -210,24 +210,16 @@ class SkyCluster:
         )
 
     def lines(self, job: int) -> Generator[str, None, str]:
-        """Yield a job's lines, prefixes included; return its status (``SUCCEEDED``).
-
-        Closing it cancels it.
-        """
-        last = ""
-        try:
-            for line in self._tail(job):
-                yield line
-                last = line if line.strip() else last
-                if (end := ended(line)) is not None:
-                    self._running = None
-                    return end
-            with sky_request(f"SkyPilot does not report the state of job {job}") as sky:
-                states = sky.get(sky.job_status(self.options.name, job_ids=[job]))
+        """Yield a job's lines, prefixes included; return its status (``SUCCEEDED``)."""
+        for line in self._tail(job):
+            yield line
+            if (end := ended(line)) is not None:
                 self._running = None
-                return str(getattr(states.get(job), "value", "gone"))
-        finally:
-            self.cancel()
+                return end
+        with sky_request(f"SkyPilot does not report the state of job {job}") as sky:
+            states = sky.get(sky.job_status(self.options.name, job_ids=[job]))
+            self._running = None
+            return str(getattr(states.get(job), "value", "gone"))
 
     def _tail(self, job: int) -> Iterator[str]:
         """Follow the log of a job. Lines that came before a broken connection are not repeated."""

@@ -17,6 +17,7 @@ from fabbench.evidence.known_errors import fatal_message
 from fabbench.hosts.check import Check, HostRelations, Progress, Status
 from fabbench.launchers import NODES, Examined, Launcher, rendering_named
 from fabbench.launchers.batch_job import JobAllocation
+from fabbench.launchers.jobs import Job, follow
 from fabbench.launchers.skypilot import IDLE_MINUTES, NodeKind, SkyPilotOptions
 from fabbench.launchers.skypilot.cluster import (
     ClusterOptions,
@@ -28,6 +29,7 @@ from fabbench.launchers.skypilot.cluster import (
     sky_request,
 )
 from fabbench.logs.launcher_prefixes import Prefixes
+from fabbench.model.compat import override
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
 from fabbench.model.hosts import Needs, Target
 from fabbench.model.log import read_marker
@@ -36,22 +38,44 @@ from fabbench.model.patterns import bounded
 FILE = "task.yaml"
 
 
-def _follow(cluster: SkyCluster, document: str) -> Generator[str, None, None]:
-    """Launch the cluster with a task and yield its lines. If it fails early, the last one says why.
+class SkyJob(Job):
+    """The job of a cluster: SkyPilot waits for its start itself."""
 
-    Raise MachineError if it started no step.
-    """
-    number = cluster.launch(document)
-    seen = _Seen()
-    with closing(cluster.lines(number)) as lines:
-        status = yield from _of_the_job(lines, seen)
-    said = failed(number, status, seen.last)
-    if not seen.started:
-        raise MachineError(said.removeprefix("fabbench: "))
-    # A failed step explains that its job failed, and not that somebody cancelled it.
-    explained = seen.step_failed and status == "FAILED"
-    if status != "SUCCEEDED" and not explained:
-        yield f"{seen.node}{said}"
+    system = "SkyPilot"
+
+    def __init__(self, cluster: SkyCluster) -> None:
+        self._cluster = cluster
+        self._number = 0
+        self._seen = _Seen()
+        self._status = ""
+
+    @override
+    def submit(self, document: str) -> None:
+        self._number = self._cluster.launch(document)
+
+    @override
+    def lines(self) -> Iterator[str]:
+        """Yield its lines. If it fails early, the last one says why."""
+        seen = self._seen
+        with closing(self._cluster.lines(self._number)) as lines:
+            self._status = yield from _of_the_job(lines, seen)
+        if not seen.started:
+            raise self.reason()
+        # A failed step explains that its job failed, and not that somebody cancelled it.
+        explained = seen.step_failed and self._status == "FAILED"
+        if self._status != "SUCCEEDED" and not explained:
+            yield f"{seen.node}{self._end_line()}"
+
+    @override
+    def cancel(self) -> None:
+        self._cluster.cancel()
+
+    @override
+    def reason(self) -> MachineError:
+        return MachineError(self._end_line().removeprefix("fabbench: "))
+
+    def _end_line(self) -> str:
+        return failed(self._number, self._status, self._seen.last)
 
 
 @dataclass(slots=True)
@@ -135,9 +159,9 @@ class SkyPilotLauncher(Launcher):
             inherited=target.inherited,
         )
         with SkyCluster(settings) as cluster:
-            follow = partial(_follow, cluster)
+            how = partial(follow, SkyJob(cluster))
             allocation = JobAllocation(
-                inventory, rendering_named(self.name), FILE, follow, waits_for_start=True
+                inventory, rendering_named(self.name), FILE, how, waits_for_start=True
             )
             with closing(allocation):
                 yield allocation

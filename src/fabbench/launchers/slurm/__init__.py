@@ -1,4 +1,4 @@
-"""The launcher ``slurm``: jobs submitted from a login node, or run in an allocation.
+"""The launcher ``slurm``: steps of a job submitted from a login node, or of an allocation.
 
 Its options.
 """
@@ -84,7 +84,7 @@ class SlurmOptions(SshOptions, InstanceOptions):
     )
     chdir: str | None = option(
         Text("a directory", "DIRECTORY", _WORD),
-        "Directory for the job's output, shared by the login node and all nodes.",
+        "Directory in which the job starts. A script of render writes its output there.",
         RARE,
     )
     sbatch_options: tuple[str, ...] = option(

@@ -1,10 +1,9 @@
 
-# Holds its nodes while fabbench tests parts of them, each in its own step. If there has been no step for three minutes,
-# fabbench has exited: the job ends, and nothing reads its output.
+# Holds its nodes while fabbench measures, in steps. If there has been no step for three minutes, fabbench has exited:
+# the job ends.
 set -u
 nap=
 trap 'kill $nap 2>/dev/null; exit 143' TERM INT HUP
-echo "fabbench: Held: $SLURM_JOB_NODELIST"
 idle=0
 while [ "$idle" -lt 12 ]; do
     sleep 15 &
@@ -17,4 +16,3 @@ while [ "$idle" -lt 12 ]; do
     *) idle=$((idle + 1)) ;;
     esac
 done
-rm -f "fabbench-$SLURM_JOB_ID.out"

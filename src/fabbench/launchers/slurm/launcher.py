@@ -1,12 +1,13 @@
-"""The launcher ``slurm``: a whole run as one Slurm job, submitted here or on a login node over ssh.
+"""The launcher ``slurm``: steps of one job, which holds nodes, or of the allocation around it.
 
-Inside an allocation (``SLURM_JOB_NODELIST``) the script runs there, by srun, and nothing is
-submitted.
+The job is submitted here, or on a login node over ssh.
 """
 
 import contextlib
 import os
+import re
 import secrets
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -30,16 +31,17 @@ from fabbench.launchers import (
     shorten,
 )
 from fabbench.launchers.batch_job import Follow, JobAllocation
+from fabbench.launchers.jobs import follow, held
 from fabbench.launchers.slurm import SlurmOptions
+from fabbench.launchers.slurm.job import COMMENT, SlurmJob
 from fabbench.launchers.slurm.login_node import LoginNode, inside, login
-from fabbench.launchers.slurm.render import JOB_NAME, given, hold_script
+from fabbench.launchers.slurm.render import JOB_NAME, directives, given, hold_script
 from fabbench.launchers.slurm.scontrol import (
     Partition,
     SlurmNode,
     check_nodes,
     gpus_of,
     idle_alike,
-    job_state,
     nodes,
     nodes_table,
     partitions,
@@ -48,8 +50,7 @@ from fabbench.launchers.slurm.scontrol import (
     switches,
     type_of,
 )
-from fabbench.launchers.slurm.steps import FILE, HeldJob, JobSteps, held_nodes
-from fabbench.launchers.slurm.submit import COMMENT, PRINT_NODE, SubmittedJob, by_node, follow
+from fabbench.launchers.slurm.steps import FILE, HeldNodes, JobSteps
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import expand_hostlist
@@ -60,6 +61,26 @@ from fabbench.model.plan import Step
 
 _WAIT_S = 30
 _ALL_S = 180.0
+# Prints the first line of programs under srun, for `by_node`
+_PRINT_NODE = 'echo "fabbench node $SLURMD_NODENAME"'
+_NODE = "fabbench node "
+_LABEL = re.compile(r" *(\d+): ?(.*)")
+
+
+def by_node(lines: Sequence[str]) -> dict[str, list[str]]:
+    """Return what each node printed.
+
+    With --label, srun prefixes each line with the number of the task.
+    """
+    outputs: dict[str, list[str]] = defaultdict(list)
+    for line in lines:
+        if match := _LABEL.fullmatch(line):
+            outputs[match[1]].append(match[2])
+    return {
+        output[0].removeprefix(_NODE): output[1:]
+        for output in outputs.values()
+        if output[0].startswith(_NODE)
+    }
 
 
 def probe_nodes(
@@ -70,7 +91,7 @@ def probe_nodes(
     Nodes that did not answer are unreachable, with Slurm's message as the reason.
     """
     name = f"fabbench-check-{secrets.token_hex(3)}"
-    text = f"{PRINT_NODE}\n{script()}".encode()
+    text = f"{_PRINT_NODE}\n{script()}".encode()
     arguments = probe_arguments(programs(needs), folders(target))
     try:
         done = login_node.run(
@@ -140,13 +161,8 @@ def find_jobs(login_node: LoginNode) -> tuple[Leftover, ...]:
 
 
 def cancel_jobs(login_node: LoginNode, chosen: Sequence[Leftover]) -> None:
-    """Cancel jobs, and remove the output of those that `fabbench run` followed."""
-    for each in chosen:
-        shown = login_node.run_idempotent(("scontrol", "show", "job", "--oneliner", each.run)).out
-        login_node.run_idempotent(("scancel", each.run))
-        job = job_state(next(iter(shown), ""))
-        if job.comment.startswith(COMMENT) and job.leaves:
-            login_node.run_idempotent(("rm", "-f", "--", *job.leaves))
+    """Cancel jobs."""
+    login_node.run_idempotent(("scancel", *(each.run for each in chosen)))
 
 
 _AROUND_S = 600  # For starting and ending a job that holds nodes, in addition to the measurements
@@ -167,25 +183,22 @@ class SlurmLauncher(Launcher):
 
         Leaving it leaves no job and no file.
         """
-        with login(target) as login_node:
+        with login(target, follows=True) as login_node:
             if needs.divided:
-                with _held(target, needs, login_node) as held:
-                    yield held
+                with _held(target, needs, login_node) as nodes_held:
+                    yield nodes_held
                 return
             if inside(target):
                 inventory = _allocated_nodes(target, needs, login_node)
                 names = [host.name for host in inventory.hosts]
-                steps = _steps_inside(inventory, needs, login_node)
-                allocation = _job_allocation(
-                    inventory, lambda document: steps.follow(document, names)
-                )
+                steps = _steps_inside(login_node, target)
+                how: Follow = partial(steps.follow, nodes=names)
             else:
-                job = SubmittedJob(
-                    login_node, target.options_as(SlurmOptions).start_timeout, target.inherited
-                )
-                allocation = _job_allocation(
-                    _select_nodes(target, needs, login_node)[0], partial(follow, job)
-                )
+                inventory, _ = _select_nodes(target, needs, login_node)
+                how = partial(follow, _job(target, login_node))
+            allocation = JobAllocation(
+                inventory, rendering_named("slurm"), FILE, how, waits_for_start=True
+            )
             with contextlib.closing(allocation):
                 yield allocation
 
@@ -337,31 +350,34 @@ def _select_nodes(
 
 
 @contextlib.contextmanager
-def _held(target: Target, needs: Needs, login_node: LoginNode) -> Iterator[HeldJob]:
+def _held(target: Target, needs: Needs, login_node: LoginNode) -> Iterator[HeldNodes]:
     """Hold nodes whose parts run executions independently, in a job or in this allocation."""
     if inside(target):
         inventory = _allocated_nodes(target, needs, login_node)
-        yield HeldJob(inventory, _steps_inside(inventory, needs, login_node), {})
+        yield HeldNodes(inventory, _steps_inside(login_node, target), {})
         return
-    options = target.options_as(SlurmOptions)
     inventory, named = _select_nodes(target, needs, login_node)
     needs.check(inventory)
-    tasks = _max_ranks(inventory, needs)
-    limit_s = None if needs.held_s is None else needs.held_s + _AROUND_S
-    document = hold_script(
-        options,
+    document = directives(
+        target.options_as(SlurmOptions),
+        "sweep",
         nodes=len(inventory.hosts),
-        tasks=tasks,
+        tasks=_max_ranks(inventory, needs),
         gpus=inventory.hosts[0].gpus,
         named=named,
-        limit_s=limit_s,
+        limit_s=None if needs.held_s is None else needs.held_s + _AROUND_S,
+        more=("no-kill",),
     )
-    job = SubmittedJob(login_node, options.start_timeout)
-    with held_nodes(job, document) as names:
-        steps = JobSteps(
-            login_node=login_node, job=job.job.id, tasks=tasks, inherited=target.inherited
-        )
-        yield HeldJob(inventory.named(names), steps, {FILE: document})
+    job = _job(target, login_node)
+    with held(job, document):
+        names = expand_hostlist(job.nodes())
+        yield HeldNodes(inventory.named(names), job.steps, {FILE: hold_script(document)})
+
+
+def _job(target: Target, login_node: LoginNode) -> SlurmJob:
+    """Return a job that is to be submitted."""
+    start_timeout_s = target.options_as(SlurmOptions).start_timeout
+    return SlurmJob(login_node, start_timeout_s, target.inherited)
 
 
 def _all_idle(seen: Sequence[SlurmNode], partition: Partition) -> tuple[str, ...]:
@@ -387,15 +403,10 @@ def _max_ranks(inventory: Inventory, needs: Needs) -> int:
     return max(inventory.hosts[0].gpus if needs.mpi else 0, 1)
 
 
-def _steps_inside(inventory: Inventory, needs: Needs, login_node: LoginNode) -> JobSteps:
+def _steps_inside(login_node: LoginNode, target: Target) -> JobSteps:
     """Return the steps of the allocation in which this program runs."""
-    return JobSteps(
-        login_node=login_node, job=os.environ["SLURM_JOB_ID"], tasks=_max_ranks(inventory, needs)
-    )
-
-
-def _job_allocation(inventory: Inventory, how: Follow) -> JobAllocation:
-    return JobAllocation(inventory, rendering_named("slurm"), FILE, how, waits_for_start=True)
+    job = os.environ["SLURM_JOB_ID"]
+    return JobSteps(login_node=login_node, job=job, inherited=target.inherited)
 
 
 def _inventory(

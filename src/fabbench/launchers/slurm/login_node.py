@@ -1,21 +1,20 @@
-"""Commands on a login node: on this machine, or over ssh, reconnecting when a connection breaks."""
+"""Commands on a login node: on this machine, or over ssh, going on when a connection breaks."""
 
 import contextlib
 import os
-import time
+import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from fabbench.execution.worker_pool import require_all
+from fabbench.launchers import notify
 from fabbench.launchers.slurm import SlurmOptions
-from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Target
-from fabbench.remote.allocation import connected
-from fabbench.remote.transport import Done, Here, LostError, ProcessStream, Transport
+from fabbench.remote.allocation import clean_up, connected
+from fabbench.remote.host import RemoteHost
+from fabbench.remote.transport import Done, Here, Transport
 
-_RETRY_S = 1.0
-# Passes a number of bytes of its input to a command, then end of file
-_FED = 'head -c "$0" | "$@" 2>&1'
 # Where cloud images install Slurm (AWS ParallelCluster and HyperPod: /opt/slurm). Only login shells
 # have it in their PATH, and a command over ssh does not run in one.
 _SLURM_FOLDERS = "/opt/slurm/bin:/usr/local/slurm/bin:/usr/local/bin:/usr/bin:/bin"
@@ -27,74 +26,82 @@ def with_slurm_path(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 class LoginNode:
-    """A machine that has Slurm's commands: this one, or one reached over ssh."""
+    """A machine that has Slurm's commands, and fabbench's agent where something is followed."""
 
-    def __init__(self, connection: Transport, *, lost_after_s: float) -> None:
+    def __init__(
+        self, connection: Transport, agent: RemoteHost | None = None, *, folder: str = ""
+    ) -> None:
+        """`folder` is the directory that programs start in; empty: the home directory."""
         self.name = connection.name
+        self.folder = folder
         self._connection = connection
-        self._lost_after_s = lost_after_s
+        self._agent = agent
+
+    @property
+    def agent(self) -> RemoteHost:
+        """Return the agent, which `login` starts where it is asked to."""
+        if self._agent is None:
+            raise AssertionError(f"no agent on {self.name}")
+        return self._agent
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> Done:
         """Run a command to its end.
 
         Raise LostError if the connection broke: it may or may not have run.
 
-        Raise MachineError if it takes longer than `timeout_s`, or the machine cannot be reached.
-        """
-        if not self._connection.alive:
-            self._reconnect()
-        return self._connection.run(with_slurm_path(argv), stdin=stdin, timeout_s=timeout_s)
-
-    def run_idempotent(self, argv: Sequence[str], *, timeout_s: float = 60) -> Done:
-        """Run a command that may run twice; retry if the connection broke. Raise MachineError."""
-        deadline = time.monotonic() + self._lost_after_s
-        while True:
-            try:
-                return self.run(argv, timeout_s=timeout_s)
-            except MachineError as error:
-                # A connection that silently loses all packets is detected only by a request.
-                lost = isinstance(error, LostError) or not self._connection.answers()
-                if not lost or time.monotonic() > deadline:
-                    raise
-                time.sleep(_RETRY_S)
-
-    def start(self, argv: Sequence[str], *, stdin: bytes = b"") -> ProcessStream:
-        """Start a command from any thread. Its output is both of the command's.
-
-        Raise MachineError.
+        Raise MachineError if it takes longer than `timeout_s`.
         """
         command = with_slurm_path(argv)
-        stream = self._connection.open(("sh", "-c", _FED, str(len(stdin)), *command))
-        stream.send(stdin)
-        return stream
+        return self._connection.run(command, stdin=stdin, timeout_s=timeout_s)
 
-    def _reconnect(self) -> None:
-        """Reconnect, for as long as a machine may be unreachable. Raise MachineError after that."""
-        deadline = time.monotonic() + self._lost_after_s
-        while True:
-            try:
-                self._connection.close()
-                self._connection.connect()
-            except MachineError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(_RETRY_S)
-            else:
-                return
+    def run_idempotent(self, argv: Sequence[str], *, timeout_s: float = 60) -> Done:
+        """Run a command that may run twice: again if the connection broke, with an agent."""
+
+        def work() -> Done:
+            return self.run(argv, timeout_s=timeout_s)
+
+        return work() if self._agent is None else self._agent.with_reconnect(work)
+
+    def scontrol_show(self, job: str) -> list[str]:
+        """Return what scontrol says of a job. A controller that is silent is not waited for."""
+        argv = ("timeout", "8", "scontrol", "show", "job", "--oneliner", job)
+        done = self.run_idempotent(argv)
+        return [*done.out, *done.err]
 
 
 @contextlib.contextmanager
-def login(target: Target) -> Iterator[LoginNode]:
-    """Connect to the login node. Raise MachineError if it cannot be reached."""
+def login(target: Target, *, follows: bool = False) -> Iterator[LoginNode]:
+    """Connect to the login node. Raise MachineError if it cannot be reached.
+
+    With `follows`, run the agent there: what it has started goes on when a connection breaks.
+    """
     options = target.options_as(SlurmOptions)
-    name = options.login
-    if not name:
-        with contextlib.closing(Here("this machine")) as here:
-            yield LoginNode(here, lost_after_s=options.lost_after)
-        return
-    named = replace(target, hosts=(name,), nodes=None)
-    with connected(named, named.hosts) as results:
-        yield LoginNode(require_all(results)[name], lost_after_s=options.lost_after)
+    with contextlib.ExitStack() as stack:
+        connection: Transport
+        if options.login:
+            named = replace(target, hosts=(options.login,), nodes=None)
+            results = stack.enter_context(connected(named, named.hosts))
+            connection = require_all(results)[options.login]
+        else:
+            connection = stack.enter_context(contextlib.closing(Here("this machine")))
+        here = not options.login
+        host = RemoteHost(
+            connection.name,
+            connection,
+            token=secrets.token_hex(6),
+            lost_after_s=options.lost_after,
+            parent=os.getpid() if here else None,
+        )
+        if follows:
+            stack.callback(_remove, host)
+            host.start()
+        folder = str(Path.cwd()) if here else ""
+        yield LoginNode(connection, host if follows else None, folder=folder)
+
+
+def _remove(host: RemoteHost) -> None:
+    for sentence in clean_up([host]):
+        notify(sentence)
 
 
 def inside(target: Target) -> bool:

@@ -37,6 +37,7 @@ _VARIABLES = {
     "time": "TIMELIMIT",
     "mem": "MEM_PER_NODE",
 }  # Options whose variables have different names
+_TASKS = re.compile(r"^#SBATCH --ntasks-per-node=(\d+)", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^#SBATCH --([a-z-]+)", re.MULTILINE)
 
 
@@ -47,7 +48,7 @@ def given(options: SlurmOptions) -> Iterator[tuple[str, str]]:
             yield name, value
 
 
-def _directives(  # noqa: PLR0913 - what a job requests
+def directives(  # noqa: PLR0913 - what a job requests
     options: SlurmOptions,
     name: str,
     *,
@@ -58,7 +59,7 @@ def _directives(  # noqa: PLR0913 - what a job requests
     limit_s: float | None,
     more: Sequence[str] = (),
 ) -> str:
-    """Return the lines.
+    """Return the lines that say what a job requests.
 
     `tasks` and `gpus` are per node; no limit: the partition's; `named` are the nodes to use.
     """
@@ -105,17 +106,18 @@ def _tasks(plan: Plan) -> int:
 
 
 _SCHEME = "docker://"
-HELD = "fabbench: Held: "  # The prefix of the line in which a job lists the nodes that it holds
 
 
-def hold_script(options: SlurmOptions, **requested: Any) -> str:
-    """Return the script of a job that holds nodes for steps.
-
-    `requested` is as for `_directives`.
-    """
+def hold_script(document: str) -> str:
+    """Return the script of a job that requests what a document does, and only holds its nodes."""
+    requested = [line for line in document.splitlines() if line.startswith("#SBATCH ")]
     body = (files("fabbench.launchers.slurm") / "hold.sh").read_text("utf-8")
-    directives = _directives(options, "sweep", more=("no-kill",), **requested)
-    return f"#!/usr/bin/env bash\n{directives}{body}"
+    return "\n".join(("#!/usr/bin/env bash", *requested, body))
+
+
+def tasks_per_node(document: str) -> int:
+    """Return the maximum number of ranks that a document starts per node."""
+    return int(_TASKS.findall(document)[0])
 
 
 class SlurmRendering(Rendering):
@@ -147,7 +149,7 @@ class SlurmRendering(Rendering):
             "gpus": gpus,
             "named": chosen,
         }
-        lines = _directives(options, plan.benchmark, limit_s=longest_s(plan), **sizes)
+        lines = directives(options, plan.benchmark, limit_s=longest_s(plan), **sizes)
         target = source.script_target(
             READ_SLURM,
             ranks_by_srun=options.mpi == "srun",

@@ -18,7 +18,6 @@ from fabbench.catalog.instances import Instance, instance
 from fabbench.hosts.check import Check, Status
 from fabbench.launchers import Explanation, shorten
 from fabbench.launchers.known_messages import KnownMessage
-from fabbench.launchers.slurm.render import OUTPUT
 from fabbench.model import records as tables
 from fabbench.model.errors import MachineError
 from fabbench.model.hostlist import expand_hostlist
@@ -67,24 +66,7 @@ class JobState:
     signal: int = 0
     start: str = ""  # When it started, or when Slurm expects a pending job to start
     limit: str = ""
-    run_time: str = ""
     nodes: str = ""  # A list such as ``node[0-1]``
-    output: str = ""  # The path of its output
-    comment: str = ""
-
-    @property
-    def leaves(self) -> tuple[str, ...]:
-        """The files that it leaves behind: its output, if fabbench chose it (and not /dev/null)."""
-        name = self.output.rpartition("/")[2]
-        is_own = name == OUTPUT.replace("%j", self.id)
-        return (self.output,) if is_own else ()
-
-    @property
-    def ran_s(self) -> int:
-        """For how many seconds it has run, without whole days."""
-        parts = self.run_time.rpartition("-")[2].split(":")
-        numbers = [int(part) for part in parts if part.isdecimal()]
-        return sum(number * 60**power for power, number in enumerate(reversed(numbers)))
 
     @property
     def over(self) -> bool:
@@ -102,7 +84,13 @@ class JobState:
         return not self.over and not self.runs and bool(self.state)
 
 
-def is_unknown_job(lines: list[str]) -> bool:
+def state_in(lines: Sequence[str]) -> JobState | None:
+    """Return the state that scontrol shows of a job; None: it shows none."""
+    shown = next((line for line in lines if line.startswith("JobId=")), "")
+    return job_state(shown) if shown else None
+
+
+def is_unknown_job(lines: Sequence[str]) -> bool:
     """Return whether Slurm reports that it does not, or no longer, know the job."""
     return any("Invalid job id" in line for line in lines)
 
@@ -124,10 +112,7 @@ def job_state(line: str) -> JobState:
         signal=signal,
         start=fields.get("StartTime", ""),
         limit=fields.get("TimeLimit", ""),
-        run_time=fields.get("RunTime", ""),
         nodes=fields.get("NodeList", ""),
-        output=fields.get("StdOut", "").replace("%j", fields.get("JobId", "")),
-        comment=fields.get("Comment", ""),
     )
 
 
@@ -499,12 +484,8 @@ def explain_pending(job: JobState, position: int | None = None) -> Explanation:
     return replace(why, text=text)
 
 
-SHARE = "Pass a directory shared by the login node and all nodes: --set chdir=DIRECTORY."
 _FINISHED_STATUSES = frozenset({0, 4})
 """Of a script that ran to its end; markers show what its steps did."""
-_UNWRITTEN = 74  # Exit status of a script whose output could not be written
-_NO_OUTPUT = 53
-"""The signal that Slurm reports if the output file cannot be written (slurmd's req.c)."""
 
 
 def explain_end(job: JobState, last: str = "") -> Explanation | None:
@@ -519,12 +500,6 @@ def explain_end(job: JobState, last: str = "") -> Explanation | None:
     if job.state == "TIMEOUT":
         text = f"{name} hit its time limit of {job.limit}."
         return Explanation(code="timeout", text=text, advice="Raise --time, or measure less.")
-    if job.signal == _NO_OUTPUT:
-        text = f"{name} could not write its output {job.output} on {nodes}."
-        return Explanation(code="output", text=text, advice=SHARE)
-    if job.status == _UNWRITTEN:
-        text = f"{name} could not write its output {job.output} to the end."
-        return Explanation(code="output", text=text, advice=f"The disk may be full. {SHARE}")
     state = job.state or "an unknown state"
     names = {"how": _how_it_ended(job), "nodes": nodes, "state": state}
     why = _known("ended", job.state, **names)

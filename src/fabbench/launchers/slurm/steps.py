@@ -1,35 +1,38 @@
-"""The script of a plan, run as a step of an allocation; and a job that holds nodes for a sweep.
+"""The script of a plan, run as a step on nodes that a job holds.
 
-A step runs on the allocation's first node, which reaches the others. Each test of a sweep is the
-script of one execution, a step on some of the nodes.
+A step runs on the first of its nodes, which reaches the others. Each test of a sweep is the script
+of one execution, a step on some of the nodes.
 """
 
 import contextlib
+import itertools
 import math
-import queue
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fabbench.execution.awake import awake_s
+from fabbench.execution.session import SOURCED, exports
+from fabbench.execution.worker_pool import OutputQueue
 from fabbench.launchers import AllocationLostError, RenderInput, rendering_named, shorten
 from fabbench.launchers.batch_job import JobAllocation, longest_s
-from fabbench.launchers.slurm.login_node import LoginNode
-from fabbench.launchers.slurm.render import HELD
-from fabbench.launchers.slurm.scontrol import JobState, explain_end, is_unknown_job, job_state
-from fabbench.launchers.slurm.submit import SubmittedJob, follow, with_settings
+from fabbench.launchers.slurm.login_node import LoginNode, with_slurm_path
+from fabbench.launchers.slurm.render import tasks_per_node
+from fabbench.launchers.slurm.scontrol import JobState, explain_end, is_unknown_job, state_in
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
-from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import Ending
 from fabbench.model.plan import Execution
-from fabbench.remote.transport import ProcessStream
+from fabbench.remote.session import MARK, RemoteProcess
 
 GRACE_S = 20.0  # How long the script has to end what it started
 _WAKE_S = 0.25
+_SILENT_S = 10.0
+_NUMBERS = itertools.count(1)
+# The agent runs programs in its own directory, which other machines do not have.
+_FROM = 'cd "${1:-$HOME}" && shift && exec "$@" <"$0"'
 _POLL_S = 0.5
 _COMPLETING_S = 20.0
 """The state of a job that has ended, until its nodes are free.
@@ -60,6 +63,8 @@ def srun_script(nodes: Sequence[str], tasks: int, *more: str) -> tuple[str, ...]
     srun = (
         "srun",
         "--overlap",
+        "--immediate=60",
+        "--export=ALL",
         "--quiet",
         "--nodes=1",
         "--ntasks=1",
@@ -137,75 +142,90 @@ def _as_allocation_lost() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSteps:
-    """Starts steps of a job, from any thread."""
+    """Starts steps of a job, from any thread; each is a script that `render` wrote."""
 
     login_node: LoginNode
     job: str  # Its id
-    tasks: int = 1  # The maximum number of ranks per node
     inherited: tuple[str, ...] = ()  # Variables that programs inherit from fabbench
-
-    def start(self, document: str, nodes: Sequence[str]) -> ProcessStream:
-        """Start a script on the first of some nodes. Raise AllocationLostError if that fails."""
-        argv = srun_script(nodes, self.tasks, f"--jobid={self.job}", "--immediate=60")
-        argv, data = with_settings(self.inherited, argv, document.encode())
-        with _as_allocation_lost():
-            return self.login_node.start(argv, stdin=data)
 
     def follow(
         self,
         document: str,
         nodes: Sequence[str],
+        *,
         ended: threading.Event | None = None,
         limit_s: float = math.inf,
+        on_silence: Callable[[], None] = lambda: None,
     ) -> Generator[str, None, None]:
-        """Run a script as a step, and yield its lines. Closing it ends it.
+        """Run a script as a step on the first of some nodes, and yield its lines.
 
-        Raise KeyboardInterrupt once `ended`.
+        Closing it ends it. `on_silence` is called while it prints nothing. Raise KeyboardInterrupt
+        once `ended`.
 
         Raise AllocationLostError, and MachineError if it did not start, was killed, or takes longer
         than `limit_s`.
         """
         result = StepResult()
-        output = StepOutput(self.start(document, nodes), ended or threading.Event())
+        queue = OutputQueue()
+        step = self._start(document, nodes, queue)
         try:
-            deadline = awake_s() + limit_s
-            while (text := output.next(deadline)) is not None:
+            for text in _texts(step, queue, ended, limit_s, on_silence):
                 if result.take(text):
                     yield text
         except BaseException:
             if result.step:  # the script ends what it started: srun would kill it too soon
                 self.signal(result.step, "--signal=TERM")
-                if not output.ends(GRACE_S):
+                if not _ends(step, queue):
                     self.signal(result.step)
             raise
         finally:
-            output.close()
+            queue.leave()
+            step.close()
         if result.status != 0:
             self.require_held()
         result.judge(self.job)
+
+    def _start(self, document: str, nodes: Sequence[str], queue: OutputQueue) -> RemoteProcess:
+        """Start srun on the login node, where it goes on when the connection breaks."""
+        agent = self.login_node.agent
+        number = f"step{next(_NUMBERS)}"
+        script = f"{agent.folder}/{number}.sh"
+        contents = {script: document.encode()}
+        srun = with_slurm_path(srun_script(nodes, tasks_per_node(document), f"--jobid={self.job}"))
+        words = ["sh", "-c", _FROM, script, self.login_node.folder, *srun]
+        if self.inherited:
+            settings = f"{agent.folder}/{number}.env"
+            contents[settings] = exports(self.inherited).encode("utf-8", "surrogateescape")
+            words = [*SOURCED, settings, *words]
+        marked = ("env", f"{MARK}={agent.token}", *words)
+        step = RemoteProcess(number, agent, number, marked)
+        with _as_allocation_lost():
+            agent.with_reconnect(lambda: agent.put(contents))
+            step.start(queue)
+        return step
 
     def signal(self, step: str, *options: str) -> None:
         """Send a signal to a step. A step that cannot be signaled ends with the job."""
         with contextlib.suppress(MachineError):
             # If the job has just ended, scancel would retry for minutes.
-            self._output(("timeout", "5", "scancel", *options, step))
+            self.login_node.run_idempotent(("timeout", "5", "scancel", *options, step))
 
     def require_held(self) -> None:
         """Raise AllocationLostError if the job is over, or Slurm does not report its state."""
-        lines = self._scontrol_show()
-        state = _state_in(lines)
-        deadline = time.monotonic() + _COMPLETING_S
-        while _is_completing(state) and time.monotonic() <= deadline:
-            time.sleep(_POLL_S)
-            lines = self._scontrol_show()
-            state = _state_in(lines)
-        if state is not None and state.runs and not _is_completing(state):
-            return
-        if state is None and not is_unknown_job(lines):
-            text = shorten(" ".join(lines)) or "no output"
+        with _as_allocation_lost():
+            said = self.login_node.scontrol_show(self.job)
+            deadline = time.monotonic() + _COMPLETING_S
+            while _is_completing(state_in(said)) and time.monotonic() <= deadline:
+                time.sleep(_POLL_S)
+                said = self.login_node.scontrol_show(self.job)
+        state = state_in(said)
+        if state is None and not is_unknown_job(said):
+            text = shorten(" ".join(said)) or "no output"
             raise AllocationLostError(
                 f"Slurm does not report whether job {self.job} still runs: {text}."
             )
+        if state is not None and state.runs and not _is_completing(state):
+            return
         why = explain_end(state) if state is not None and state.over else None
         if why is not None:
             raise AllocationLostError(why.text, hint=why.advice)
@@ -214,135 +234,85 @@ class JobSteps:
             hint="Check squeue. To submit a job instead, unset SLURM_JOB_ID.",
         )
 
-    def _scontrol_show(self) -> list[str]:
-        with _as_allocation_lost():
-            return self._output(("scontrol", "show", "job", "--oneliner", self.job))
-
-    def _output(self, argv: Sequence[str]) -> list[str]:
-        with closing(self.login_node.start(argv)) as stream:
-            return list(stream.lines())
-
-
-def _state_in(lines: Iterable[str]) -> JobState | None:
-    """Return what scontrol says of a job; None: nothing."""
-    shown = next((line for line in lines if line.startswith("JobId=")), "")
-    return job_state(shown) if shown else None
-
 
 def _is_completing(state: JobState | None) -> bool:
     return state is not None and state.state == "COMPLETING"
 
 
-class StepOutput:
-    """The lines of a stream, read by a thread, for callers that also wait for other things."""
+def _texts(
+    step: RemoteProcess,
+    queue: OutputQueue,
+    ended: threading.Event | None,
+    limit_s: float,
+    on_silence: Callable[[], None],
+) -> Iterator[str]:
+    """Yield the lines of a step to its end."""
+    heard = awake_s()
+    deadline = heard + limit_s
+    while step.status is None:
+        texts = _next_texts(step, queue, ended)
+        now = awake_s()
+        if texts:
+            heard = now
+            yield from texts
+        elif now > deadline:
+            raise MachineError("The step did not end in time.")
+        elif now - heard > _SILENT_S:
+            heard = now
+            on_silence()
 
-    def __init__(self, stream: ProcessStream, ended: threading.Event) -> None:
-        self._stream = stream
-        self._ended = ended
-        self._lines: queue.SimpleQueue[str | MachineError | None] = queue.SimpleQueue()
-        threading.Thread(target=self._read, name="fabbench step", daemon=True).start()
 
-    def next(self, deadline: float) -> str | None:
-        """Wait for a line; None: no more.
+def _next_texts(
+    step: RemoteProcess, queue: OutputQueue, ended: threading.Event | None
+) -> Sequence[str]:
+    """Wait a moment for lines, and record the end of the step."""
+    if ended is not None and ended.is_set():
+        raise KeyboardInterrupt
+    with _as_allocation_lost():
+        item = queue.get(_WAKE_S)
+    if item is None:
+        return ()
+    step.status = item.status
+    return item.texts
 
-        Raise KeyboardInterrupt once the event is set, and MachineError.
-        """
-        while True:
-            if self._ended.is_set():
-                raise KeyboardInterrupt
-            with contextlib.suppress(queue.Empty):
-                item = self._lines.get(timeout=_WAKE_S)
-                if isinstance(item, MachineError):
-                    raise AllocationLostError(str(item), hint=item.hint) from item
-                return item
-            if awake_s() > deadline:
-                raise MachineError("The step did not end in time.")
 
-    def ends(self, wait_s: float) -> bool:
-        """Wait until the stream ends; return whether it did."""
-        deadline = time.monotonic() + wait_s
-        with contextlib.suppress(queue.Empty):
-            while isinstance(self._lines.get(timeout=max(deadline - time.monotonic(), 0)), str):
-                pass
-            return True
-        return False
-
-    def close(self) -> None:
-        """Close the stream; see `ProcessStream.close`."""
-        self._stream.close()
-
-    def _read(self) -> None:
-        try:
-            for text in self._stream.lines():
-                self._lines.put(text)
-        except MachineError as error:
-            self._lines.put(error)
-        except (OSError, ValueError):
-            pass  # it was closed
-        finally:
-            self._lines.put(None)
+def _ends(step: RemoteProcess, queue: OutputQueue) -> bool:
+    """Wait until a step that was told to end has ended; return whether it has."""
+    with contextlib.suppress(MachineError):
+        for _ in _texts(step, queue, None, GRACE_S, lambda: None):
+            pass
+    return step.status is not None
 
 
 FILE = "job.sbatch"
 
 
-@contextmanager
-def held_nodes(job: SubmittedJob, document: str) -> Iterator[tuple[str, ...]]:
-    """Hold nodes with a job, and yield their names. Leaving it ends the job.
+class HeldNodes(JobAllocation):
+    """Nodes of a job that is held; see `fabbench.launchers.DivisibleAllocation`.
 
-    Raise MachineError if that ends first.
+    The script of what is measured runs on the first of them. Used in any thread.
     """
-    with closing(follow(job, document)) as lines:
-        for line in lines:
-            if line.startswith(HELD):
-                yield expand_hostlist(line.removeprefix(HELD))
-                return
-        raise MachineError(
-            f"Job {job.job.id} ended before it held any nodes.", hint="Check its output."
-        )
-
-
-class HeldJob(JobAllocation):
-    """A job that holds nodes; see `fabbench.launchers.DivisibleAllocation`."""
 
     concurrent = True
 
-    def __init__(self, inventory: Inventory, steps: JobSteps, documents: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        inventory: Inventory,
+        steps: JobSteps,
+        documents: Mapping[str, str],
+        ended: threading.Event | None = None,
+    ) -> None:
         """`documents` are what was submitted to get the nodes."""
-        names = [host.name for host in inventory.hosts]
-        super().__init__(
-            inventory,
-            rendering_named("slurm"),
-            FILE,
-            lambda document: steps.follow(document, names),
-        )
-        self._steps = steps
+        super().__init__(inventory, rendering_named("slurm"), FILE, self._run)
         self._documents = documents
-
-    def part(self, hosts: Sequence[int], ended: threading.Event) -> "JobPart":
-        """Return an allocation of some nodes.
-
-        The script of an execution runs on the first of them.
-        """
-        return JobPart(self.inventory.part(hosts), self._steps, ended)
-
-
-class JobPart(JobAllocation):
-    """Some nodes of a job. It can be used in any thread."""
-
-    concurrent = True
-
-    def __init__(self, inventory: Inventory, steps: JobSteps, ended: threading.Event) -> None:
-        names = [host.name for host in inventory.hosts]
         self._steps = steps
+        self._ended = ended
         self._limit_s = 0.0
         self._left = 0
-        how = lambda document: steps.follow(document, names, ended, self._limit_s)  # noqa: E731 - one line
-        super().__init__(inventory, rendering_named("slurm"), FILE, how)
 
-    def part(self, hosts: Sequence[int], ended: threading.Event) -> "JobPart":
+    def part(self, hosts: Sequence[int], ended: threading.Event) -> "HeldNodes":
         """Return an allocation of some of these nodes."""
-        return JobPart(self.inventory.part(hosts), self._steps, ended)
+        return HeldNodes(self.inventory.part(hosts), self._steps, {}, ended)
 
     @override
     def submit(self, source: RenderInput) -> None:
@@ -350,7 +320,8 @@ class JobPart(JobAllocation):
         target = replace(source.request.target, hosts=(), nodes=None)
         self._limit_s = longest_s(source.plan)
         self._left = len(source.plan.executions)
-        super().submit(replace(source, request=replace(source.request, target=target)))
+        request = replace(source.request, target=target)
+        super().submit(replace(source, request=request))
 
     @override
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
@@ -363,3 +334,7 @@ class JobPart(JobAllocation):
         finally:
             if not going_on:
                 self.close()
+
+    def _run(self, document: str) -> Generator[str, None, None]:
+        names = [host.name for host in self.inventory.hosts]
+        return self._steps.follow(document, names, ended=self._ended, limit_s=self._limit_s)

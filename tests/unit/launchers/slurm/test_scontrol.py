@@ -66,9 +66,6 @@ def test_a_job_that_runs() -> None:
         "node0",
     )
     assert (found.runs, found.pending, found.over, found.status) == (True, False, False, None)
-    assert (found.output, found.ran_s) == ("/root/slurm-4.out", 3)
-    assert job_state(job(RunTime="1-01:02:03")).ran_s == 3723
-    assert job_state(job(StdOut="/root/fabbench-%j.out")).output == "/root/fabbench-4.out"
 
 
 def test_a_job_that_slurm_has_forgotten() -> None:
@@ -84,15 +81,6 @@ def test_what_ended_a_job_is_reported(state: str, code: str, said: str) -> None:
     assert why is not None
     assert said in why.text
     assert why.advice
-
-
-@pytest.mark.parametrize(
-    ("output", "left"),
-    [("/home/a b x=y/fabbench-4.out", ("/home/a b x=y/fabbench-4.out",)), ("/dev/null", ())],
-)
-def test_only_files_of_its_own_are_what_a_job_leaves(output: str, left: tuple[str, ...]) -> None:
-    assert job_state(job(StdOut=output, WorkDir="/home/a b x=y")).leaves == left
-    assert job_state("JobId=4 JobState=PENDING").leaves == ()
 
 
 @pytest.mark.parametrize(("line", "said"), SAID["accounted"])

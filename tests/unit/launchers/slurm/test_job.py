@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from fabbench.launchers.slurm.job import SlurmJob
+from fabbench.launchers.slurm.launcher import by_node
 from fabbench.launchers.slurm.login_node import LoginNode
-from fabbench.launchers.slurm.submit import SubmittedJob, by_node
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.remote.transport import Done, Here, LostError
@@ -15,7 +16,7 @@ class BreakingLogin(LoginNode):
     """A login node whose connection breaks at the first sbatch, before it was run or after it."""
 
     def __init__(self, *, after: bool, breaks: int = 1) -> None:
-        super().__init__(Here("this machine"), lost_after_s=1)
+        super().__init__(Here("this machine"))
         self.after, self.breaks = after, breaks
         self.queue: list[str] = []
 
@@ -35,7 +36,7 @@ class BreakingLogin(LoginNode):
 @pytest.mark.parametrize("after", [True, False])
 def test_a_connection_that_breaks_makes_no_second_job(after: bool) -> None:
     login = BreakingLogin(after=after)
-    job = SubmittedJob(login, None)
+    job = SlurmJob(login, None)
     job.submit("#!/bin/sh\n")
     assert (job.job.id, len(login.queue)) == ("7", 1)
 
@@ -43,7 +44,7 @@ def test_a_connection_that_breaks_makes_no_second_job(after: bool) -> None:
 def test_a_connection_that_keeps_breaking_is_reported() -> None:
     login = BreakingLogin(after=False, breaks=9)
     with pytest.raises(MachineError, match="keeps breaking"):
-        SubmittedJob(login, None).submit("#!/bin/sh\n")
+        SlurmJob(login, None).submit("#!/bin/sh\n")
     assert login.queue == []
 
 

@@ -1,0 +1,155 @@
+"""The follower of batch jobs, which it submits, waits for, reads and ends; systems are `Job`s."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from enum import Enum, auto
+
+from fabbench.launchers import Explanation, notify
+from fabbench.model.errors import MachineError
+
+_LOOK_S = 0.5
+_SOON_S = 10.0  # How long a job is looked at often: one that starts at once, starts then
+_RARELY_S = 10.0
+_WAITING_S = 60.0  # After which a job that waits is looked at rarely
+_SILENT_S = 600
+_END_S = 120.0
+
+
+class Phase(Enum):
+    """What a job does."""
+
+    UNKNOWN = auto()  # The batch system does not answer
+    PENDING = auto()
+    RUNS = auto()
+    OVER = auto()
+
+
+class Job(ABC):
+    """One job of a batch system. What differs between systems."""
+
+    system: str
+    """The name of the system, for messages."""
+    start_timeout_s: float | None = None
+    """How long it may wait for its nodes; None: forever."""
+
+    @abstractmethod
+    def submit(self, document: str) -> None:
+        """Submit a document. Raise MachineError if it is rejected."""
+
+    def phase(self) -> Phase:
+        """Ask what the job does. A system whose `submit` waits for the start needs not be asked."""
+        return Phase.RUNS
+
+    def why_pending(self) -> Explanation | None:
+        """Return why it waits, as far as the system says."""
+        return None
+
+    def nodes(self) -> str:
+        """Return the nodes that it has, as the system writes them; empty: not told."""
+        return ""
+
+    @abstractmethod
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of its output as they come, to its end.
+
+        Raise MachineError if it ended early. An exception in it ends what the job runs.
+        """
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Have the system end it. Raise MachineError if it may still exist."""
+
+    @abstractmethod
+    def reason(self) -> MachineError:
+        """Return why it is over although it has not run to its end."""
+
+
+@contextmanager
+def held(job: Job, document: str) -> Iterator[None]:
+    """Submit a job, and wait until it runs; leaving it ends the job.
+
+    Raise MachineError for one that cannot start. One that could not be ended is a note of the
+    error.
+    """
+    try:
+        job.submit(document)
+        await_start(job)
+        yield
+    except BaseException as error:
+        try:
+            _end(job)
+        except MachineError as left:
+            if isinstance(error, GeneratorExit):
+                raise
+            error.add_note(str(left))
+        raise
+    _end(job)
+
+
+def follow(job: Job, document: str) -> Generator[str, None, None]:
+    """Submit a document as a job, and yield the lines of its output; closing it ends the job."""
+    with held(job, document):
+        yield from job.lines()
+
+
+def await_start(job: Job) -> None:
+    """Wait until a job runs, and report why it waits. Raise MachineError if it cannot start."""
+    started = answered = time.monotonic()
+    reported = ""
+    while (phase := job.phase()) is not Phase.RUNS:
+        if phase is Phase.OVER:
+            raise job.reason()
+        now = time.monotonic()
+        if phase is Phase.PENDING:
+            answered = now
+            reported = _report(job, now - started, reported)
+        if now - answered > _SILENT_S:
+            system = job.system
+            raise MachineError(f"{system} has not answered for {_SILENT_S} s.")
+        time.sleep(_interval_s(now - started))
+    if nodes := job.nodes():
+        notify(f"{job} runs on {nodes}.")
+
+
+def _report(job: Job, waited_s: float, reported: str) -> str:
+    """Report why a job waits, if that is news. Raise MachineError if that is pointless."""
+    why = job.why_pending()
+    if why is not None and why.final:
+        raise MachineError(why.text, hint=f"{why.advice} The job was cancelled.")
+    limit_s = job.start_timeout_s
+    if limit_s is not None and waited_s > limit_s:
+        text = why.text if why is not None else ""
+        raise MachineError(
+            f"The job had not started after {limit_s:g} s. {text}",
+            hint="It was cancelled. Raise --start-timeout, or request less.",
+        )
+    sentence = str(why) if why is not None else reported
+    if sentence != reported:
+        notify(sentence)
+    return sentence
+
+
+def _interval_s(waited_s: float) -> float:
+    """Return how long to wait until a job is looked at again."""
+    if waited_s < _SOON_S:
+        return _LOOK_S
+    return 4 * _LOOK_S if waited_s < _WAITING_S else _RARELY_S
+
+
+def _end(job: Job) -> None:
+    """End a job, interrupted or not. Raise MachineError if it may still exist."""
+    try:
+        job.cancel()
+    except KeyboardInterrupt:
+        job.cancel()
+
+
+def await_end(job: Job) -> None:
+    """Wait until a job that was cancelled is over. Raise MachineError if that takes long."""
+    deadline = time.monotonic() + _END_S
+    while job.phase() is not Phase.OVER:
+        if time.monotonic() > deadline:
+            raise MachineError(f"It was cancelled, and still exists after {_END_S:.0f} s.")
+        time.sleep(_LOOK_S)
