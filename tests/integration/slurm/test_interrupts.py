@@ -101,7 +101,8 @@ def test_what_a_killed_fabbench_left_is_found_and_cancelled(lab: Labs) -> None:
     hosts = site(lab)
     clean = [sys.executable, "-m", "fabbench", "clean", "--on", "slurm", "--login", "node0"]
     with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS), taken(hosts[0], "-p", "one"):
-        with running(hosts, nccl(*SLOW)) as run:
+        # The agent on the login node waits for twice as long.
+        with running(hosts, [*nccl(*SLOW), "--set", "lost-after=10"]) as run:
             run.until_rows(1)
             run.process.kill()
         job = the_job(hosts[0])
