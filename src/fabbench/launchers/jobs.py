@@ -117,12 +117,14 @@ def _report(job: Job, waited_s: float, reported: str) -> str:
     """Report why a job waits, if that is news. Raise MachineError if that is pointless."""
     why = job.why_pending()
     if why is not None and why.final:
-        raise MachineError(why.text, hint=f"{why.advice} The job was cancelled.")
+        advice = why.advice
+        raise MachineError(why.text, hint=f"{advice} The job was cancelled.")
     limit_s = job.start_timeout_s
     if limit_s is not None and waited_s > limit_s:
         text = why.text if why is not None else ""
+        limit = format(limit_s, "g")
         raise MachineError(
-            f"The job had not started after {limit_s:g} s. {text}",
+            f"The job had not started after {limit} s. {text}",
             hint="It was cancelled. Raise --start-timeout, or request less.",
         )
     sentence = str(why) if why is not None else reported

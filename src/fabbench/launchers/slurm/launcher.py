@@ -354,7 +354,8 @@ def _held(target: Target, needs: Needs, login_node: LoginNode) -> Iterator[HeldN
     """Hold nodes whose parts run executions independently, in a job or in this allocation."""
     if inside(target):
         inventory = _allocated_nodes(target, needs, login_node)
-        yield HeldNodes(inventory, _steps_inside(login_node, target), {})
+        steps = _steps_inside(login_node, target)
+        yield HeldNodes(inventory, steps, {})
         return
     inventory, named = _select_nodes(target, needs, login_node)
     needs.check(inventory)
@@ -370,8 +371,8 @@ def _held(target: Target, needs: Needs, login_node: LoginNode) -> Iterator[HeldN
     )
     job = _job(target, login_node)
     with held(job, document):
-        names = expand_hostlist(job.nodes())
-        yield HeldNodes(inventory.named(names), job.steps, {FILE: hold_script(document)})
+        inventory = inventory.named(expand_hostlist(job.nodes()))
+        yield HeldNodes(inventory, job.steps, {FILE: hold_script(document)})
 
 
 def _job(target: Target, login_node: LoginNode) -> SlurmJob:
