@@ -7,6 +7,7 @@ UCX_LOG_LEVEL=info or UCX_PROTO_INFO=y, Intel MPI with I_MPI_DEBUG, MPICH with
 MPIR_CVAR_DEBUG_SUMMARY=1, libfabric with FI_LOG_LEVEL=info.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -34,75 +35,100 @@ _UCX = lazy(
     r".*(?:UCX\s+INFO\s+|\|\s+)(?:\S+\s+)?(?:(inter|intra)-node cfg#\d+|(self) "
     r"cfg#\d+|ep_cfg\[\d+\]).*"
 )
-_UCX_LANES, _UCX_LANE = lazy(r"(?<=\w)\(([^()]+)\)"), lazy(r"(?:^|\s)(\w+)/")
+_UCX_LANES = lazy(r"(?<=\w)\(([^()]+)\)")
+_UCX_LANE = lazy(r"(?:^|\s)(\w+)/")
 _SIZES = r"\|\s+\d\w*(?:\.\.\w+)?\s+\|"
-_UCX_ROW = lazy(
-    rf"(?:(?!{_SIZES}).)*{_SIZES}.*\|([^|][^|/]*/[^|]+)\|\s*"
-)  # of UCX_PROTO_INFO, below its endpoint
+_UCX_ROW = lazy(rf"(?:(?!{_SIZES}).)*{_SIZES}.*\|([^|][^|/]*/[^|]+)\|\s*")
+"""Of UCX_PROTO_INFO, below its endpoint."""
 
 WORDS = (
-    *(
-        "btl for send",
-        "mtl:ofi:prov",
-        "UCX",
-        "MPI startup",
-        "libfabric provider",
-        "OFI provider",
-        "Opened fabric",
-    ),
-    *("-node cfg#", "_mlx5/", "_verbs/", "tcp/", "srd/", "/memory"),
-)  # each line that is read has one of them
+    "btl for send",
+    "mtl:ofi:prov",
+    "UCX",
+    "MPI startup",
+    "libfabric provider",
+    "OFI provider",
+    "Opened fabric",
+    "-node cfg#",
+    "_mlx5/",
+    "_verbs/",
+    "tcp/",
+    "srd/",
+    "/memory",
+)
+"""Each line that is read has one of them."""
 _NAMES: Mapping[str, str] = {
     "tcp": "socket",
     "srd": "efa",
     **dict.fromkeys(("vader", "sm", "smcuda", "sysv", "posix", "cma", "knem", "xpmem"), "shm"),
     **dict.fromkeys(("cuda_ipc", "rocm_ipc"), "p2p"),
     **dict.fromkeys(("self", "cuda_copy", "rocm_copy", "gdr_copy"), ""),
-}  # a BTL of Open MPI, or a transport of UCX → what it is called here
-_NEAR = {"shm", "p2p"}
+}
+"""A BTL of Open MPI, or a transport of UCX → what it is called here; empty: it carries nothing."""
+_NEAR = frozenset({"shm", "p2p"})
 _VERBS = lazy(r"openib|(?:rc|ud|dc)(?:_mlx5|_verbs|_x|_v)?|gga_mlx5")
+
+
+def _transport(name: str) -> str:
+    return "ib" if _VERBS.fullmatch(name) else _NAMES.get(name, name.lower())
 
 
 @dataclass(slots=True)
 class TransportLines:
     """The lines about transports so far."""
 
-    lines: dict[str, str] = field(
-        default_factory=dict
-    )  # transport → the first line that reported it
-    named: dict[str, str] = field(default_factory=dict)  # facts: `provider`, `domain`, `libfabric`
-    endpoint: str = ""  # of UCX, whose lanes are printed
-    operation: str = ""  # of UCX, of which the rows below are
+    lines: dict[str, str] = field(default_factory=dict)
+    """Transport → the first line that reported it."""
+    named: dict[str, str] = field(default_factory=dict)
+    """The facts `provider`, `domain` and `libfabric`."""
+    endpoint: str = ""
+    """That of UCX whose lanes are printed."""
+    operation: str = ""
+    """That of UCX which the rows below are of."""
     ways: "dict[Way, str]" = field(default_factory=dict)
     """Which of several ways inside the fabric rows show → the first such row."""
-    nodes: dict[str, None] = field(default_factory=dict)  # those of the processes that printed
+    nodes: dict[str, None] = field(default_factory=dict)
+    """Those of the processes that printed."""
 
     def read(self, text: str) -> bool:
         """Read a line; return whether it is about transports."""
-        if "btl for send" in text and (match := _BTL.fullmatch(text)):
+        for word, pattern, add in _KINDS:
+            if word in text:
+                match = pattern.fullmatch(text)
+                if match is not None:
+                    add(self, match)
+                    return True
+        return "|" in text and bool(self.endpoint) and self._read_row(text)
+
+    def add_btl(self, match: re.Match[str]) -> None:
+        """Add Open MPI's line about what carries data to a node."""
+        self.nodes[match[1]] = None
+        self._add_lanes(f"{match[2]}/", match.string)
+
+    def add_provider(self, match: re.Match[str]) -> None:
+        """Add a line about libfabric: a provider, a domain, shared memory or the version."""
+        if match[1]:
             self.nodes[match[1]] = None
-            self._add_lanes(f"{match[2]}/", text)
-        elif ("fabric" in text or "prov" in text) and (match := _OFI.fullmatch(text)):
-            self.nodes |= {match[1]: None} if match[1] else {}
-            told = {name: each for name, each in match.groupdict().items() if each}
-            self.named = {**({"provider": "efa"} if "domain" in told else {}), **self.named, **told}
-            name = (
-                told.get("provider", "efa" if told else "shm")
-                .partition(";")[0]
-                .removesuffix("-direct")
-            )
-            if "libfabric" not in told:
-                self.lines.setdefault(name if name in {"efa", "shm"} else f"libfabric-{name}", text)
-        elif "MPI startup" in text and (match := _NODE.fullmatch(text)):
-            self.nodes[match[1]] = None
-        elif "cfg" in text and (match := _UCX.fullmatch(text)):
-            self.endpoint = "self" if "(self/" in text else match[1] or match[2] or "any"
-            self._add_lanes(" ".join(_UCX_LANES.findall(text)), text)
-        elif self.endpoint and "|" in text:
-            return self._read_row(text)
-        else:
-            return False
-        return True
+        told = {name: each for name, each in match.groupdict().items() if each}
+        implied = {"provider": "efa"} if "domain" in told else {}
+        self.named = {**implied, **self.named, **told}
+        if "libfabric" in told:
+            return
+        provider = told.get("provider", "efa" if told else "shm")
+        name = provider.partition(";")[0].removesuffix("-direct")
+        transport = name if name in {"efa", "shm"} else f"libfabric-{name}"
+        self.lines.setdefault(transport, match.string)
+
+    def add_node(self, match: re.Match[str]) -> None:
+        """Add Intel MPI's line about the node of a rank."""
+        self.nodes[match[1]] = None
+
+    def add_endpoint(self, match: re.Match[str]) -> None:
+        """Add UCX's line about the lanes of an endpoint, whose rows follow."""
+        text = match.string
+        is_self = "(self/" in text
+        self.endpoint = "self" if is_self else match[1] or match[2] or "any"
+        self._add_lanes(" ".join(_UCX_LANES.findall(text)), text)
 
     def _read_row(self, text: str) -> bool:
         """Read a row of UCX_PROTO_INFO, or the name of the operation that rows below are of."""
@@ -120,14 +146,14 @@ class TransportLines:
         return True
 
     def _add_lanes(self, lanes: str, text: str) -> None:
-        names = _UCX_LANE.findall(lanes) if self.endpoint != "self" else []
-        kinds = {
-            "ib" if _VERBS.fullmatch(name) else _NAMES.get(name, name.lower()) for name in names
-        } - {""}
-        if (
-            self.endpoint == "intra" or "shm" in kinds
-        ):  # an endpoint within the node lists the network, too
-            kinds = kinds & _NEAR or (set() if _NEAR & self.lines.keys() else kinds)
+        if self.endpoint == "self":
+            return
+        kinds = {*map(_transport, _UCX_LANE.findall(lanes))} - {""}
+        near = kinds & _NEAR
+        # An endpoint within the node lists the network, too.
+        is_within_node = self.endpoint == "intra" or "shm" in kinds
+        if is_within_node and (near or not _NEAR.isdisjoint(self.lines)):
+            kinds = near
         for kind in kinds:
             self.lines.setdefault(kind, text)
 
@@ -141,15 +167,28 @@ class TransportLines:
             from fabbench.catalog.paths import path_values  # imported here: few logs need it
 
             facts |= path_values(self.ways)
-        facts |= (
-            {"transport": "+".join(sorted(self.lines.keys() - _NEAR or self.lines))}
-            if self.lines
-            else {}
-        )
-        return {**facts, "hosts": len(self.nodes)} if len(self.nodes) > 1 else facts
+        if self.lines:
+            between_nodes = self.lines.keys() - _NEAR
+            facts["transport"] = "+".join(sorted(between_nodes or self.lines))
+        if len(self.nodes) > 1:
+            facts["hosts"] = len(self.nodes)
+        return facts
 
     def evidence(self) -> dict[str, str]:
         """Return the lines that state the transport, and the way inside it."""
-        named = str(self.facts().get("transport", "")).split("+")[0]
+        transport = str(self.facts().get("transport", ""))
         quotes = {way.fact: line for way, line in self.ways.items()}
-        return {**quotes, "transport": self.lines[named]} if named in self.lines else quotes
+        named, _, _ = transport.partition("+")
+        if named in self.lines:
+            quotes["transport"] = self.lines[named]
+        return quotes
+
+
+_KINDS = (
+    ("btl for send", _BTL, TransportLines.add_btl),
+    ("fabric", _OFI, TransportLines.add_provider),
+    ("prov", _OFI, TransportLines.add_provider),
+    ("MPI startup", _NODE, TransportLines.add_node),
+    ("cfg", _UCX, TransportLines.add_endpoint),
+)
+"""A word of a line, its pattern, and what adds it."""

@@ -19,36 +19,46 @@ _GOOGLE_PROFILES = {"gib": "gke-gib", "tcpxo": "gke-tcpxo"}
 """Networks that no device reveals → the cluster profile that has each."""
 
 
+_DEVICES = {"efa": "EFA", "ib": "InfiniBand", "roce": "RoCE"}
+"""Networks of devices of their own → what the devices are called."""
+
+
 def why_unsupported(fabric: str, host: "Host") -> str:
     """Explain in a sentence why NCCL programs cannot use `fabric` on `host`; empty if they can."""
     if fabric in INTRA_HOST and host.gpus < 2 and not host.virtual:
         count = "1 was" if host.gpus == 1 else f"{host.gpus} were"
         return f"it takes two GPUs of one host, and {count} found."
-    if fabric == "nvlink" and host.virtual:
-        return "it is a part of one machine, whose NVLink is p2p."
-    if fabric == "nvlink" and host.gpu_model and not connects_hosts(host.gpu_model):
-        return (
-            f"its GPUs are {host.gpu_model}, and NVLink connects hosts only in racks of "
-            f"{' and '.join(RACKS)}."
-        )
+    if fabric == "nvlink":
+        return _why_no_nvlink(host)
     if fabric in {*NO_NETWORK, "tcp"}:
         return ""
-    if fabric in _GOOGLE_PROFILES:
-        profile = _GOOGLE_PROFILES[fabric]
-        return (
-            ""
-            if fabric in host.settings
-            else f"pods have it where --cluster-profile {profile} declares it."
-        )
-    name, device = provider(fabric), {"efa": "EFA", "ib": "InfiniBand", "roce": "RoCE"}.get(fabric)
-    available = any(full.partition(";")[0] == name for full in host.providers) and fabric not in {
-        "ib",
-        "roce",
-    }
-    missing = (
-        f"there is no {device} device." if device else f"libfabric has no provider {name} there."
-    )
-    return "" if available or (device and host.linked(fabric)) else missing
+    profile = _GOOGLE_PROFILES.get(fabric)
+    if profile is not None:
+        missing = f"pods have it where --cluster-profile {profile} declares it."
+        return "" if fabric in host.settings else missing
+    return _why_no_device(fabric, host)
+
+
+def _why_no_device(fabric: str, host: "Host") -> str:
+    device = _DEVICES.get(fabric)
+    if device is not None and host.linked(fabric):
+        return ""
+    name = provider(fabric)
+    providers = {full.partition(";")[0] for full in host.providers}
+    if name in providers and fabric not in {"ib", "roce"}:
+        return ""
+    if device is not None:
+        return f"there is no {device} device."
+    return f"libfabric has no provider {name} there."
+
+
+def _why_no_nvlink(host: "Host") -> str:
+    if host.virtual:
+        return "it is a part of one machine, whose NVLink is p2p."
+    if not host.gpu_model or connects_hosts(host.gpu_model):
+        return ""
+    racks = " and ".join(RACKS)
+    return f"its GPUs are {host.gpu_model}, and NVLink connects hosts only in racks of {racks}."
 
 
 def network_proof(
@@ -75,19 +85,21 @@ def gpus_per_host(hosts: Sequence["Host"]) -> int:
         hint = (
             "Check that nvidia-smi is installed and lists them, or pass --gpus N (GPUs per host)."
         )
-        raise MachineError(f"No GPU was found on {', '.join(without)}.", hint=hint)
+        names = ", ".join(without)
+        raise MachineError(f"No GPU was found on {names}.", hint=hint)
     counts = {host.gpus for host in hosts}
+    least = min(counts)
     if len(counts) > 1:
         numbers = ", ".join(f"{host.name} has {host.gpus}" for host in hosts)
-        hint = f"--gpus {min(counts)} uses that many on each."
+        hint = f"--gpus {least} uses that many on each."
         raise RequestError(f"The hosts have different numbers of GPUs: {numbers}.", hint=hint)
-    if len(hosts) * hosts[0].gpus < 2:
+    if len(hosts) * least < 2:
         alone = (
             f"Only one GPU was found, on {hosts[0].name}, so there is nothing to exchange "
             "data with."
         )
         raise MachineError(alone, hint="Specify more hosts.")
-    return hosts[0].gpus
+    return least
 
 
 def rank_commands(
@@ -100,16 +112,22 @@ def rank_commands(
     """
     from fabbench.model.plan import Command
 
-    started = []
+    started: list[Command] = []
     for host in hosts:
-        host_id = {"NCCL_HOSTID": host.name} if host.virtual and fabric not in INTRA_HOST else {}
-        unset = tuple(name for name in given.unset if name not in host_id)
+        is_apart = host.virtual and fabric not in INTRA_HOST
+        host_id = {"NCCL_HOSTID": host.name} if is_apart else {}
         program = host.programs.get(argv[0], argv[0])
-        started.append(
-            Command(argv=(program, *argv[1:]), env={**given.env, **host_id}, unset=unset)
+        command = Command(
+            argv=(program, *argv[1:]),
+            env={**given.env, **host_id},
+            unset=tuple(name for name in given.unset if name not in host_id),
         )
-    groups = [list(group) for _, group in groupby(started)]
-    return tuple(replace(group[0], ranks=each * len(group)) for group in groups)
+        started.append(command)
+    commands: list[Command] = []
+    for command, group in groupby(started):
+        ranks = each * len([*group])
+        commands.append(replace(command, ranks=ranks))
+    return tuple(commands)
 
 
 def rank_steps(
@@ -124,26 +142,28 @@ def rank_steps(
     """
     from fabbench.model.plan import Step
 
-    return tuple(
-        Step(
+    benchmark, *own = kinds
+    timeout_s, silence_s = limits
+    steps: list[Step] = []
+    for name, each in commands.items():
+        facts: dict[str, str | int] = {"benchmark": benchmark, **dict.fromkeys(own, name)}
+        facts["ranks"] = sum(one.ranks for one in each)
+        step = Step(
             id=f"{execution}/{name}",
             label=name,
             commands=each,
-            facts={
-                "benchmark": kinds[0],
-                **dict.fromkeys(kinds[1:], name),
-                "ranks": sum(one.ranks for one in each),
-            },
-            timeout_s=limits[0],
-            silence_s=limits[1],
+            facts=facts,
+            timeout_s=timeout_s,
+            silence_s=silence_s,
         )
-        for name, each in commands.items()
-    )
+        steps.append(step)
+    return tuple(steps)
 
 
 def reject_own_options(extra: Sequence[str], short: Sequence[str], long: Sequence[str]) -> None:
     """Raise RequestError for a word among the extra options that fabbench sets itself."""
     for word in extra:
-        if word.partition("=")[0] in long or (word[:2] in short and not word.startswith("--")):
+        is_short = word[:2] in short and not word.startswith("--")
+        if is_short or word.partition("=")[0] in long:
             hint = "Pass it before --: fabbench's own options have the same letters (see --help)."
             raise RequestError(f"{word} is after --, but fabbench must know its value.", hint=hint)

@@ -21,11 +21,14 @@ INSTALL = (
     "make MPI=1 in https://github.com/NVIDIA/nccl-tests, and pass its directory with --bin-dir; "
     f"in AWS's images it is {FOLDER}"
 )
-TYPES = tuple(
-    name for name in DTYPE_BYTES if name not in {"char", "int", "fp8_e4m3", "fp8_e5m2"}
-)  # that -d takes
-ALL = "all"  # stands for every type
+_ONLY_PRINTED = frozenset({"char", "int", "fp8_e4m3", "fp8_e5m2"})
+TYPES = tuple(name for name in DTYPE_BYTES if name not in _ONLY_PRINTED)
+"""Those that -d takes."""
+ALL = "all"
+"""Stands for every type."""
 OPS = ("sum", "prod", "max", "min", "avg", "mulsum", ALL)
+_COLLECTIVES = ", ".join(COLLECTIVES)
+_OPERATORS = ", ".join(OPS)
 
 # Each rank has a part of the size.
 _SPLIT = frozenset({"all_gather", "reduce_scatter", "alltoall", "gather", "scatter", "hypercube"})
@@ -34,23 +37,25 @@ _UNKNOWN = frozenset({"alltoallv"})  # the printed sizes depend on a pattern of 
 # knowledge.
 _OWN_SHORT = ("-b", "-e", "-i", "-f", "-d", "-g", "-t", "-n", "-w", "-c", "-o", "-r")
 _OWN_LONG = (
-    *(
-        "--minbytes",
-        "--maxbytes",
-        "--stepbytes",
-        "--stepfactor",
-        "--datatype",
-        "--ngpus",
-        "--nthreads",
-    ),
-    *("--iters", "--warmup_iters", "--check", "--op", "--root"),
+    "--minbytes",
+    "--maxbytes",
+    "--stepbytes",
+    "--stepfactor",
+    "--datatype",
+    "--ngpus",
+    "--nthreads",
+    "--iters",
+    "--warmup_iters",
+    "--check",
+    "--op",
+    "--root",
 )
 
 
 def _collective(text: str) -> str:
     name = text.removesuffix("_perf")
     if name not in COLLECTIVES:
-        raise ValueError(f"nccl-tests has no collective {name}. One of {', '.join(COLLECTIVES)}")
+        raise ValueError(f"nccl-tests has no collective {name}. One of {_COLLECTIVES}")
     return name
 
 
@@ -60,7 +65,7 @@ class NcclWork(Work):
 
     collectives: tuple[str, ...] = option(
         Type("a collective", "NAME", _collective, names=tuple(COLLECTIVES)),
-        f"Collective to run: {', '.join(COLLECTIVES)}. Can be given several times.",
+        f"Collective to run: {_COLLECTIVES}. Can be given several times.",
         "--collective",
         many=unique,
         default=("all_reduce",),
@@ -87,7 +92,7 @@ class NcclWork(Work):
         "--dtype",
         default="float",
     )
-    op: str = option(Choice(OPS, "OP"), f"Reduction: {', '.join(OPS)}.", "--op", default="sum")
+    op: str = option(Choice(OPS, "OP"), f"Reduction: {_OPERATORS}.", "--op", default="sum")
     root: int = option(Whole(-1), "Root rank; -1: every rank in turn.", "-r", "--root", default="0")
     nics: int | None = standard.nics()
     devices: tuple[str, ...] = standard.devices(
@@ -114,22 +119,26 @@ class NcclWork(Work):
     @property
     def sweep(self) -> Sweep:
         """The sizes. Raise RequestError if they are not a valid sweep."""
-        first, last, step = self.min_bytes, self.max_bytes, self.step_bytes
-        return Sweep(first=first, last=last, factor=self.factor, step=step, program="nccl-tests")
+        return Sweep(
+            first=self.min_bytes,
+            last=self.max_bytes,
+            factor=self.factor,
+            step=self.step_bytes,
+            program="nccl-tests",
+        )
 
     @property
     def needs(self) -> Needs:
         """The programs, and an mpirun."""
         programs = tuple(f"{name}_perf" for name in self.collectives)
-        folders, devices, nics = dict.fromkeys(programs, FOLDER), self.devices, self.nics or 0
         return Needs(
             programs=programs,
             install=INSTALL,
             mpi=True,
             gpus=True,
-            folders=folders,
-            devices=devices,
-            nics=nics,
+            folders=dict.fromkeys(programs, FOLDER),
+            devices=self.devices,
+            nics=self.nics or 0,
         )
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
@@ -137,29 +146,38 @@ class NcclWork(Work):
 
         Where a size is split between ranks, older releases round it differently from newer ones.
         """
-        common = [{old for old, new in pairs if old == new} for pairs in self._printed(hosts)]
-        return tuple(sorted(set.intersection(*common))) if common else ()
+        common: set[int] | None = None
+        for pairs in self._printed(hosts):
+            alike = {old for old, new in pairs if old == new}
+            common = alike if common is None else common & alike
+        return tuple(sorted(common or ()))
 
     def possible_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
         """Return the sizes that any collective prints, in whatever release; empty: unknown."""
-        if not (_UNKNOWN if hosts else _UNKNOWN | _SPLIT).isdisjoint(self.collectives):
+        unknown = _UNKNOWN if hosts else _UNKNOWN | _SPLIT
+        if not unknown.isdisjoint(self.collectives):
             return ()
-        return tuple(
-            sorted({size for pairs in self._printed(hosts) for pair in pairs for size in pair})
-        )
+        sizes: set[int] = set()
+        for pairs in self._printed(hosts):
+            sizes.update(*pairs)
+        return tuple(sorted(sizes))
 
     def _printed(self, hosts: Sequence[Host]) -> Iterator[Sequence[tuple[int, int]]]:
-        """Yield, by collective and type, what releases before 2.13.12, and later ones, print for each size.
+        """Yield what old and new releases print for each size, by collective and type.
 
-        They round a size down to whole elements. Where ranks share it, each rank's part is a multiple of an
-        element or, later, of 16 bytes (`setupArgs` in common.cu, `GetCollByteCount` of each program).
+        Old ones are those before 2.13.12. They round a size down to whole elements. Where ranks
+        share it, each rank's part is a multiple of an element or, later, of 16 bytes (`setupArgs`
+        in common.cu, `GetCollByteCount` of each program).
         """
         ranks = nccl_env.gpus_per_host(hosts) * len(hosts) if hosts else 0
+        widths = (1, 2, 4, 8) if self.dtype == ALL else (DTYPE_BYTES[self.dtype],)
         for name in self.collectives:
-            for width in (1, 2, 4, 8) if self.dtype == ALL else (DTYPE_BYTES[self.dtype],):
-                old, new = (width * ranks, 16 * ranks) if name in _SPLIT else (width, width)
-                if name not in _UNKNOWN:
-                    yield [(size // old * old, size // new * new) for size in self.sweep.sizes()]
+            if name in _UNKNOWN:
+                continue
+            for width in widths:
+                old = width * ranks if name in _SPLIT else width
+                new = 16 * ranks if name in _SPLIT else width
+                yield [(size // old * old, size // new * new) for size in self.sweep.sizes()]
 
     def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
@@ -168,12 +186,12 @@ class NcclWork(Work):
             return f"--device chooses NICs of {listed(tuple(NIC_SELECTORS))} alone."
         if not self.devices or (host.devices and not linked):
             return nccl_env.why_unsupported(fabric, host)
-        # Where none can be listed, as in some containers, NCCL itself reports whether there are
-        # any.
-        missing = [name for name in self.devices if linked and name not in linked]
-        return (
-            f"it has no {listed(missing)} of {fabric}, but {', '.join(linked)}." if missing else ""
-        )
+        missing = [name for name in self.devices if name not in linked]
+        # Where none can be listed, as in some containers, NCCL itself reports whether there are any.
+        if not linked or not missing:
+            return ""
+        found = ", ".join(linked)
+        return f"it has no {listed(missing)} of {fabric}, but {found}."
 
     def nics_of(self, fabric: str, host: Host) -> Sequence[str]:
         """Return the NICs of a host that can be measured one by one."""
@@ -181,7 +199,9 @@ class NcclWork(Work):
             raise RequestError(
                 "--nics has no effect where NICs are tested one by one.", hint="Leave it out."
             )
-        return (self.devices or host.linked(fabric)) if fabric in NIC_SELECTORS else ()
+        if fabric not in NIC_SELECTORS:
+            return ()
+        return self.devices or host.linked(fabric)
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return one step per collective."""
@@ -189,16 +209,21 @@ class NcclWork(Work):
         each = nccl_env.gpus_per_host(hosts)
         options = (
             *self.sweep.words(),
-            *("-g", "1", "-n", str(self.iterations), "-w", str(self.warmup), "-c", str(self.check)),
-            *("-d", self.dtype, "-o", self.op, "-r", str(self.root), *self.extra),
+            *("-g", "1"),
+            *("-n", str(self.iterations)),
+            *("-w", str(self.warmup)),
+            *("-c", str(self.check)),
+            *("-d", self.dtype),
+            *("-o", self.op),
+            *("-r", str(self.root)),
+            *self.extra,
         )
         commands = {
             name: nccl_env.rank_commands((f"{name}_perf", *options), fabric, hosts, given, each)
             for name in self.collectives
         }
-        return nccl_env.rank_steps(
-            execution, ("nccl", "collective"), commands, (self.timeout_s, self.silence_s)
-        )
+        limits = (self.timeout_s, self.silence_s)
+        return nccl_env.rank_steps(execution, ("nccl", "collective"), commands, limits)
 
     @override
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:

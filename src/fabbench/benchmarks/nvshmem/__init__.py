@@ -75,13 +75,15 @@ class Nvshmem(RunBenchmark):
 
     @override
     def may_begin(self, text: str) -> bool:
-        # Boxed tables, and titles: one word after a `#`, or with its unit.
-        return (
-            super().may_begin(text)
-            or text.lstrip()[:1] == "|"
-            or (text.lstrip()[:1] == "#" and text.strip("# \t").isidentifier())
-            or ("(GB/s)" in text and text.count("(") == 1)
-        )
+        if super().may_begin(text):
+            return True
+        first = text.lstrip()[:1]
+        if first == "#":
+            is_title = text.strip("# \t").isidentifier()
+        else:
+            is_title = first == "|"  # of a boxed table
+        is_with_unit = "(GB/s)" in text and text.count("(") == 1
+        return is_title or is_with_unit
 
     @override
     def advice(self, work: Any, fabrics: Sequence[str]) -> Sequence[str]:

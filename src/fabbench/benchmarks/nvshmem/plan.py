@@ -21,10 +21,11 @@ from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import AB, AUTO, INTRA_HOST
 from fabbench.model.hosts import Host, MpiKind, Needs
 from fabbench.model.options import Text, Whole, option, unique
-from fabbench.model.plan import Step
+from fabbench.model.plan import Command, Step
 from fabbench.model.units import Sweep
 
-TRANSPORT, PROVIDER = "NVSHMEM_REMOTE_TRANSPORT", "NVSHMEM_LIBFABRIC_PROVIDER"
+TRANSPORT = "NVSHMEM_REMOTE_TRANSPORT"
+PROVIDER = "NVSHMEM_LIBFABRIC_PROVIDER"
 _PERFTEST = "/opt/nvshmem/bin/perftest"
 INSTALL = (
     "NVSHMEM's perftests are in the directory perftest of https://github.com/NVIDIA/nvshmem; "
@@ -56,19 +57,17 @@ _TRANSPORTS: Mapping[str, Mapping[str, str]] = {
 }
 # If inherited, they would make a configuration measure something other than its name says.
 _MISLEADING = (
-    *(
-        PROVIDER,
-        "NVSHMEM_DISABLE_P2P",
-        "NVSHMEM_IB_ENABLE_IBGDA",
-        "NVSHMEM_LIBFABRIC_MAX_NIC_PER_PE",
-    ),
-    *(
-        "NVSHMEM_BOOTSTRAP",
-        "NVSHMEM_MACHINE_READABLE_OUTPUT",
-        "NVSHMEM_DEBUG_SUBSYS",
-        "FI_PROVIDER",
-    ),
-    *("FI_EFA_IFACE", "FI_EFA_USE_DEVICE_RDMA", "FI_EFA_ENABLE_SHM_TRANSFER"),
+    PROVIDER,
+    "NVSHMEM_DISABLE_P2P",
+    "NVSHMEM_IB_ENABLE_IBGDA",
+    "NVSHMEM_LIBFABRIC_MAX_NIC_PER_PE",
+    "NVSHMEM_BOOTSTRAP",
+    "NVSHMEM_MACHINE_READABLE_OUTPUT",
+    "NVSHMEM_DEBUG_SUBSYS",
+    "FI_PROVIDER",
+    "FI_EFA_IFACE",
+    "FI_EFA_USE_DEVICE_RDMA",
+    "FI_EFA_ENABLE_SHM_TRANSFER",
 )
 
 
@@ -121,10 +120,8 @@ class NvshmemWork(Work):
         folders = {}
         for name in self.tests:
             on_host = name in {"bw", "latency", "stream_latency"} or name.endswith("_on_stream")
-            where, kind = (
-                "host" if on_host else "device",
-                "coll" if collective(name) else "pt-to-pt",
-            )
+            where = "host" if on_host else "device"
+            kind = "coll" if collective(name) else "pt-to-pt"
             folders[name] = f"{_PERFTEST}/{where}/{kind}"
         return Needs(programs=self.tests, install=INSTALL, mpi=True, gpus=True, folders=folders)
 
@@ -139,7 +136,8 @@ class NvshmemWork(Work):
             if fabric not in {*_TRANSPORTS, AUTO}:
                 why = f"{fabric} cannot be measured with NVSHMEM: {_NO_SOCKETS}"
                 hint = " --ab compares with tcp." if fabric == AB else ""
-                raise RequestError(why, hint=f"One of {', '.join(_TRANSPORTS)}.{hint}")
+                supported = ", ".join(_TRANSPORTS)
+                raise RequestError(why, hint=f"One of {supported}.{hint}")
 
     def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
@@ -152,47 +150,49 @@ class NvshmemWork(Work):
         if any(host.virtual for host in hosts):
             hint = "Leave out --virtual-nodes; --fabric p2p measures inside one host."
             raise RequestError("NVSHMEM does not support --virtual-nodes.", hint=hint)
-        gpus, given, commands = nccl_env.gpus_per_host(hosts), self._environment(fabric, hosts), {}
+        gpus = nccl_env.gpus_per_host(hosts)
+        given = self._environment(fabric, hosts)
+        options = (
+            *self.sweep.words(),
+            *("-n", str(self.iterations)),
+            *("-w", str(self.warmup)),
+            *self.extra,
+        )
+        commands: dict[str, tuple[Command, ...]] = {}
         for name in self.tests:
-            if len(hosts) > 2 and not collective(name):
+            each = self.pes_per_host or gpus
+            if not collective(name):
+                each = 2 // len(hosts)
+            if not each:
                 many = f"{name} takes two PEs, but there are {len(hosts)} hosts."
                 raise RequestError(many, hint="Choose two: --nodes 2.")
-            each = self.pes_per_host or gpus if collective(name) else 2 // len(hosts)
-            words = (
-                name,
-                *self.sweep.words(),
-                "-n",
-                str(self.iterations),
-                "-w",
-                str(self.warmup),
-                *self.extra,
-            )
-            commands[name] = nccl_env.rank_commands(words, fabric, hosts, given, each)
-        return nccl_env.rank_steps(
-            execution, ("nvshmem", "test"), commands, (self.timeout_s, self.silence_s)
-        )
+            commands[name] = nccl_env.rank_commands((name, *options), fabric, hosts, given, each)
+        limits = (self.timeout_s, self.silence_s)
+        return nccl_env.rank_steps(execution, ("nvshmem", "test"), commands, limits)
 
     def _environment(self, fabric: str, hosts: Sequence[Host]) -> NcclEnvironment:
+        largest = self.sweep.last
         env = {
             **_TRANSPORTS[fabric],
             **gid_setting("NVSHMEM_IB_GID_INDEX", fabric, hosts),
             # NVSHMEM's report on its transport does not cover traffic over NCCL, or NVLink between
             # hosts.
             "NVSHMEM_DISABLE_NCCL": "1",
-            **({} if fabric in INTRA_HOST else {"NVSHMEM_DISABLE_MNNVL": "1"}),
             "NVSHMEM_DEBUG": "INFO",
             # Log the version of the loaded library.
             "NVSHMEM_VERSION": "1",
             "NVSHMEM_DEBUG_FILE": DEBUG_FILE,
             # The programs use up to two buffers of the largest size; the rest of the heap is for
             # NVSHMEM itself.
-            "NVSHMEM_SYMMETRIC_SIZE": str(max(1 << 30, 4 * self.sweep.last)),
+            "NVSHMEM_SYMMETRIC_SIZE": str(max(1 << 30, 4 * largest)),
         }
-        if hosts[0].mpi is None or hosts[0].mpi.kind is not MpiKind.HYDRA:
+        if fabric not in INTRA_HOST:
+            env["NVSHMEM_DISABLE_MNNVL"] = "1"
+        mpi = hosts[0].mpi
+        if mpi is None or mpi.kind is not MpiKind.HYDRA:
             # With Hydra the programs find each other through PMI, which Open MPI does not have.
             env["NVSHMEMTEST_USE_MPI_LAUNCHER"] = "1"
         if self.nics_per_pe is not None:
             env["NVSHMEM_LIBFABRIC_MAX_NIC_PER_PE"] = str(self.nics_per_pe)
-        return NcclEnvironment(
-            env=env, unset=tuple(name for name in _MISLEADING if name not in env)
-        )
+        unset = tuple(name for name in _MISLEADING if name not in env)
+        return NcclEnvironment(env=env, unset=unset)

@@ -23,48 +23,61 @@ from fabbench.model.plan import Command, Step
 from fabbench.model.units import Sweep
 
 PAIRS = (
-    *("osu_latency", "osu_bw", "osu_bibw", "osu_put_latency", "osu_put_bw", "osu_put_bibw"),
-    *(
-        "osu_get_latency",
-        "osu_get_bw",
-        "osu_acc_latency",
-        "osu_get_acc_latency",
-        "osu_fop_latency",
-        "osu_cas_latency",
-    ),
-)  # programs that take two ranks, the default first. All but these and HALVES are collectives.
-HALVES = (
-    "osu_mbw_mr",
-    "osu_multi_lat",
-)  # programs whose ranks form pairs: the first half with the second half
+    "osu_latency",
+    "osu_bw",
+    "osu_bibw",
+    "osu_put_latency",
+    "osu_put_bw",
+    "osu_put_bibw",
+    "osu_get_latency",
+    "osu_get_bw",
+    "osu_acc_latency",
+    "osu_get_acc_latency",
+    "osu_fop_latency",
+    "osu_cas_latency",
+)
+"""Programs that take two ranks, the default first. All but these and HALVES are collectives."""
+HALVES = ("osu_mbw_mr", "osu_multi_lat")
+"""Programs whose ranks form pairs: the first half with the second half."""
+_OF_TWO_SIDES = frozenset({*PAIRS, *HALVES})
 INSTALL = (
     "configure CC=mpicc and make in https://mvapich.cse.ohio-state.edu/benchmarks, pass "
     "its folder with --bin-dir"
 )
 SUBFOLDERS = (
-    *(
-        "",
-        "bin",
-        *(
-            f"libexec/osu-micro-benchmarks/mpi/{kind}"
-            for kind in ("pt2pt", "one-sided", "collective")
-        ),
-    ),
-    *("mpi/pt2pt", "mpi/one-sided", "mpi/collective", "pt2pt", "one-sided", "collective"),
-    *("pt2pt/standard", "collective/blocking", "collective/non_blocking"),
-)  # folders of the programs below their installation or build directory, in the various versions
+    "",
+    "bin",
+    "libexec/osu-micro-benchmarks/mpi/pt2pt",
+    "libexec/osu-micro-benchmarks/mpi/one-sided",
+    "libexec/osu-micro-benchmarks/mpi/collective",
+    "mpi/pt2pt",
+    "mpi/one-sided",
+    "mpi/collective",
+    "pt2pt",
+    "one-sided",
+    "collective",
+    "pt2pt/standard",
+    "collective/blocking",
+    "collective/non_blocking",
+)
+"""Of the programs below their installation or build directory, in the various versions."""
 # They print each power of two from the first size to the last, in any release.
 _POWERS_OF_TWO = frozenset({"osu_latency", "osu_bw", "osu_bibw", "osu_mbw_mr", "osu_multi_lat"})
 _SIZELESS = frozenset({"osu_barrier", "osu_ibarrier", "osu_fop_latency", "osu_cas_latency"})
-_BTLS = {
-    "tcp": "tcp,self",
-    "shm": "vader,self",
-}  # Open MPI 5 calls vader sm, and still accepts this name
-# If inherited, they would make a configuration measure something other than its name says
+_BTLS = {"tcp": "tcp,self", "shm": "vader,self"}
+"""Open MPI 5 calls vader sm, and still accepts this name."""
+# If inherited, they would make a configuration measure something other than its name says.
 _MISLEADING = (
-    *("OMPI_MCA_pml", "OMPI_MCA_btl", "OMPI_MCA_mtl", "OMPI_MCA_mtl_ofi_provider_include"),
-    *("OMPI_MCA_mtl_ofi_provider_exclude", "FI_PROVIDER", "FI_EFA_IFACE", "FI_EFA_USE_DEVICE_RDMA"),
-    *("UCX_TLS", "UCX_NET_DEVICES"),
+    "OMPI_MCA_pml",
+    "OMPI_MCA_btl",
+    "OMPI_MCA_mtl",
+    "OMPI_MCA_mtl_ofi_provider_include",
+    "OMPI_MCA_mtl_ofi_provider_exclude",
+    "FI_PROVIDER",
+    "FI_EFA_IFACE",
+    "FI_EFA_USE_DEVICE_RDMA",
+    "UCX_TLS",
+    "UCX_NET_DEVICES",
 )
 
 
@@ -110,13 +123,11 @@ class OsuWork(Work):
 
         Raise RequestError if they are not a valid range.
         """
+        if not self.min_bytes and not self.max_bytes:
+            return (0,)
         zero = () if self.min_bytes else (0,)
-        first, last = self.min_bytes or 1, self.max_bytes
-        return (
-            zero
-            if zero and not last
-            else (*zero, *Sweep(first=first, last=last, program="OSU").sizes())
-        )
+        sweep = Sweep(first=self.min_bytes or 1, last=self.max_bytes, program="OSU")
+        return (*zero, *sweep.sizes())
 
     @property
     def needs(self) -> Needs:
@@ -145,42 +156,57 @@ class OsuWork(Work):
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return one step per program."""
-        if hosts[0].mpi is not None and hosts[0].mpi.kind is MpiKind.HYDRA:
-            raise RequestError(
-                f"{hosts[0].mpi.program} is not Open MPI's: fabbench sets the transport of OSU's "
-                "programs "
-                "through Open MPI's parameters.",
-                hint=(
-                    "Pass Open MPI's mpirun with --mpirun, and programs built with it with "
-                    "--bin-dir."
-                ),
+        mpi = hosts[0].mpi
+        if mpi is not None and mpi.kind is MpiKind.HYDRA:
+            meaning = (
+                f"{mpi.program} is not Open MPI's: fabbench sets the transport of OSU's "
+                "programs through Open MPI's parameters."
             )
-        env, commands = environment(fabric), {}
+            hint = (
+                "Pass Open MPI's mpirun with --mpirun, and programs built with it with --bin-dir."
+            )
+            raise RequestError(meaning, hint=hint)
+        env = environment(fabric)
         unset = tuple(variable for variable in _MISLEADING if variable not in env)
+        commands: dict[str, tuple[Command, ...]] = {}
         for name in self.tests:
+            program = hosts[0].programs.get(name, name)
             ranks = self._ranks(name, len(hosts))
-            words = (
-                hosts[0].programs.get(name, name),
-                *(() if name in _SIZELESS else ("-m", f"{self.min_bytes}:{self.max_bytes}")),
-                *(() if self.iterations is None else ("-i", str(self.iterations))),
-                *(() if self.warmup is None else ("-x", str(self.warmup))),
-                *(("-c",) if self.check else ()),
-                *(("-d", "cuda") if self.memory == "cuda" else ()),
-                *self.extra,
-                *(("D", "D") if self.memory == "cuda" and name in {*PAIRS, *HALVES} else ()),
-            )
-            commands[name] = (Command(argv=words, env=env, unset=unset, ranks=ranks),)
-        return nccl_env.rank_steps(
-            execution, ("osu", "test"), commands, (self.timeout_s, self.silence_s)
-        )
+            argv = (program, *self._options(name))
+            commands[name] = (Command(argv=argv, env=env, unset=unset, ranks=ranks),)
+        limits = (self.timeout_s, self.silence_s)
+        return nccl_env.rank_steps(execution, ("osu", "test"), commands, limits)
+
+    def _options(self, name: str) -> Sequence[str]:
+        words: list[str] = []
+        if name not in _SIZELESS:
+            words += ("-m", f"{self.min_bytes}:{self.max_bytes}")
+        if self.iterations is not None:
+            words += ("-i", str(self.iterations))
+        if self.warmup is not None:
+            words += ("-x", str(self.warmup))
+        if self.check:
+            words.append("-c")
+        is_on_gpus = self.memory == "cuda"
+        if is_on_gpus:
+            words += ("-d", "cuda")
+        words += self.extra
+        if is_on_gpus and name in _OF_TWO_SIDES:
+            words += ("D", "D")
+        return words
 
     def _ranks(self, name: str, hosts: int) -> int:
-        ranks = 2 if name in PAIRS else self.ranks_per_host * hosts
-        if ranks < max(hosts, 2) or (name in HALVES and ranks % 2):
-            takes = (
-                "two" if name in PAIRS else "an even number of" if name in HALVES else "two or more"
-            )
-            hint = "Choose two: --nodes 2." if name in PAIRS else "Pass a larger --ranks-per-host."
+        ranks = self.ranks_per_host * hosts
+        takes = "two or more"
+        hint = "Pass a larger --ranks-per-host."
+        if name in PAIRS:
+            ranks = 2
+            takes = "two"
+            hint = "Choose two: --nodes 2."
+        is_odd_half = name in HALVES and ranks % 2
+        if name in HALVES:
+            takes = "an even number of"
+        if ranks < max(hosts, 2) or is_odd_half:
             given = f"there are {hosts} hosts, with {self.ranks_per_host} each"
             raise RequestError(f"{name} takes {takes} ranks, and {given}.", hint=hint)
         return ranks
@@ -202,12 +228,13 @@ def environment(fabric: str) -> Mapping[str, str]:
         }
         return {**ucx, "UCX_TLS": "rc,self", "UCX_LOG_LEVEL": "info"}
     name = provider(fabric)
-    return {
+    env = {
         "OMPI_MCA_pml": "cm",
         "OMPI_MCA_mtl": "ofi",
         "OMPI_MCA_mtl_ofi_provider_include": name,
         "FI_PROVIDER": name,
-        # Its shortcut within one host would be mistaken for the network.
-        **({"FI_EFA_ENABLE_SHM_TRANSFER": "0"} if fabric == "efa" else {}),
-        "OMPI_MCA_opal_common_ofi_verbose": "1",  # prints the provider
     }
+    if fabric == "efa":
+        # Its shortcut within one host would be mistaken for the network.
+        env["FI_EFA_ENABLE_SHM_TRANSFER"] = "0"
+    return {**env, "OMPI_MCA_opal_common_ofi_verbose": "1"}  # prints the provider

@@ -41,7 +41,8 @@ class Torch(RunBenchmark):
 
     @override
     def may_begin(self, text: str) -> bool:
-        return text.lstrip()[:1] == "|" or super().may_begin(text)  # a table in Markdown
+        is_markdown = text.lstrip().startswith("|")
+        return is_markdown or super().may_begin(text)
 
 
 BENCHMARK = Torch()

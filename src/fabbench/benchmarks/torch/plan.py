@@ -54,9 +54,10 @@ class TorchWork(Work):
 
     def __post_init__(self) -> None:
         width = WIDTHS[self.dtype]
-        if wrong := [size for size in self.sizes if size <= 0 or size % width]:
-            what = f"{wrong[0]} bytes are not a multiple of the element size of {self.dtype}."
-            raise RequestError(what, hint=f"Use a multiple of {width} bytes.")
+        for size in self.sizes:
+            if size <= 0 or size % width:
+                what = f"{size} bytes are not a multiple of the element size of {self.dtype}."
+                raise RequestError(what, hint=f"Use a multiple of {width} bytes.")
 
     @property
     def needs(self) -> Needs:
@@ -67,7 +68,8 @@ class TorchWork(Work):
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
         """Return the sizes, which are the same on any hosts."""
         del hosts
-        return self.sizes or (self.rows * self.columns * WIDTHS[self.dtype],)
+        elements = self.rows * self.columns
+        return self.sizes or (elements * WIDTHS[self.dtype],)
 
     def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
@@ -75,26 +77,28 @@ class TorchWork(Work):
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return the only step."""
-        each, one = (
-            nccl_env.gpus_per_host(hosts),
-            len(hosts) == 1 or all(host.virtual for host in hosts),
-        )
+        shape = ("--rows", str(self.rows), "--columns", str(self.columns))
+        if self.sizes:
+            sizes = map(str, self.sizes)
+            shape = tuple(word for size in sizes for word in ("--size", size))
+        first = hosts[0]
+        is_one_machine = len(hosts) == 1 or all(host.virtual for host in hosts)
+        master = "127.0.0.1" if is_one_machine else first.address or first.name
         words = (
-            *(self.python or PYTHON, f"{{folder}}/{FILE}"),
-            *(word for size in self.sizes for word in ("--size", str(size))),
-            *(() if self.sizes else ("--rows", str(self.rows), "--columns", str(self.columns))),
-            *("--dtype", self.dtype, "--trials", str(self.trials), "--warmup", str(self.warmup)),
-            *(
-                "--master",
-                "127.0.0.1" if one else hosts[0].address or hosts[0].name,
-                "--port",
-                str(self.port),
-            ),
+            self.python or PYTHON,
+            f"{{folder}}/{FILE}",
+            *shape,
+            *("--dtype", self.dtype),
+            *("--trials", str(self.trials)),
+            *("--warmup", str(self.warmup)),
+            *("--master", master),
+            *("--port", str(self.port)),
         )
-        commands = nccl_env.rank_commands(words, fabric, hosts, environment(fabric, hosts), each)
-        (step,) = nccl_env.rank_steps(
-            execution, ["torch"], {"all_reduce": commands}, (self.timeout_s, self.silence_s)
-        )
+        ranks = nccl_env.gpus_per_host(hosts)
+        given = environment(fabric, hosts)
+        commands = nccl_env.rank_commands(words, fabric, hosts, given, ranks)
+        limits = (self.timeout_s, self.silence_s)
+        (step,) = nccl_env.rank_steps(execution, ["torch"], {"all_reduce": commands}, limits)
         return (replace(step, files={FILE: self.program}),)
 
     @override

@@ -18,7 +18,7 @@ import importlib
 import math
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,20 +35,33 @@ _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
 _NO_TORCH = 3
 
 
-def read_process(environment: Mapping[str, str]) -> tuple[int, int, int]:
-    """Return the rank, the number of ranks and the local rank from the launcher's variables.
+class Process(NamedTuple):
+    """One process of the job."""
 
-    Without any, one rank.
-    """
+    rank: int
+    ranks: int
+    local: int
+    """Its rank on its host."""
+
+
+def read_process(environment: Mapping[str, str]) -> Process:
+    """Return what the launcher's variables say; without any, it is the only process."""
     for rank, ranks, local in _RANK_VARIABLES:
         if rank in environment and ranks in environment:
-            return int(environment[rank]), int(environment[ranks]), int(environment.get(local, "0"))
-    return 0, 1, 0
+            return Process(
+                int(environment[rank]),
+                int(environment[ranks]),
+                int(environment.get(local, "0")),
+            )
+    return Process(rank=0, ranks=1, local=0)
 
 
 def options(words: Sequence[str], environment: Mapping[str, str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    summary, *_ = (__doc__ or "").partition("\n")
+    master = environment.get("MASTER_ADDR", "127.0.0.1")
+    port = environment.get("MASTER_PORT", "29500")
+    parser = argparse.ArgumentParser(description=summary)
     parser.add_argument("--rows", type=int, default=500_000)
     parser.add_argument("--columns", type=int, default=2_000)
     parser.add_argument(
@@ -57,10 +70,8 @@ def options(words: Sequence[str], environment: Mapping[str, str]) -> argparse.Na
     parser.add_argument("--dtype", choices=sorted(WIDTHS), default="float32")
     parser.add_argument("--trials", type=int, default=50)
     parser.add_argument("--warmup", type=int, default=5)
-    parser.add_argument(
-        "--master", default=environment.get("MASTER_ADDR", "127.0.0.1"), help="of rank 0"
-    )
-    parser.add_argument("--port", type=int, default=int(environment.get("MASTER_PORT", "29500")))
+    parser.add_argument("--master", default=master, help="of rank 0")
+    parser.add_argument("--port", type=int, default=int(port))
     return parser.parse_args(words)
 
 
@@ -76,30 +87,40 @@ def header(trials: int, warmup: int, ranks: int) -> str:
 def row(size: int, ranks: int, algbw: float) -> str:
     """Return the row of one payload; `algbw` is in bytes per second."""
     unit, width = next(each for each in _UNITS if size % each[1] == 0)
-    rates = (algbw * 2 * (ranks - 1) / ranks, algbw)
-    shown = (f"{rate / 1e9:.3f}GBps" if rate >= 1e9 else f"{rate / 1e6:.3f}MBps" for rate in rates)
-    return f"| {size // width}{unit} | {' | '.join(shown)} |\n"
+    payload = size // width
+    factor = 2 * (ranks - 1) / ranks
+    return f"| {payload}{unit} | {shown(algbw * factor)} | {shown(algbw)} |\n"
+
+
+def shown(rate: float) -> str:
+    """Return a rate, given in bytes per second, as rows have it."""
+    giga = rate / 1e9
+    mega = rate / 1e6
+    return f"{giga:.3f}GBps" if giga >= 1 else f"{mega:.3f}MBps"
 
 
 def measured(torch: Any, distributed: Any, args: argparse.Namespace, shape: Sequence[int]) -> float:
     """Measure one payload; return algbw in bytes per second."""
-    data = torch.rand(*shape, dtype=torch.float32).to(getattr(torch, args.dtype)).to("cuda")
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+    dtype = getattr(torch, args.dtype)
+    data = torch.rand(*shape, dtype=torch.float32).to(dtype).to("cuda")
+    began = torch.cuda.Event(enable_timing=True)
+    ended = torch.cuda.Event(enable_timing=True)
     for _ in range(args.warmup):
         distributed.all_reduce(data)
     wait(torch, distributed)
-    events[0].record()
+    began.record()
     for _ in range(args.trials):
         distributed.all_reduce(data)
-    events[1].record()
+    ended.record()
     torch.cuda.synchronize()
-    seconds = float(events[0].elapsed_time(events[1])) / 1e3 / args.trials
+    milliseconds = float(began.elapsed_time(ended))
+    seconds = milliseconds / 1e3 / args.trials
     wait(torch, distributed)
-    mean = torch.tensor([data.numel() * WIDTHS[args.dtype] / seconds], dtype=torch.float64).to(
-        "cuda"
-    )
-    distributed.all_reduce(mean)
-    return float(mean.item()) / int(distributed.get_world_size())
+    payload = data.numel() * WIDTHS[args.dtype]
+    total = torch.tensor([payload / seconds], dtype=torch.float64).to("cuda")
+    distributed.all_reduce(total)
+    ranks = int(distributed.get_world_size())
+    return float(total.item()) / ranks
 
 
 def wait(torch: Any, distributed: Any) -> None:
@@ -110,7 +131,8 @@ def wait(torch: Any, distributed: Any) -> None:
 
 def main() -> int:
     """Run; return the exit status."""
-    args, (rank, ranks, local) = options(sys.argv[1:], os.environ), read_process(os.environ)
+    args = options(sys.argv[1:], os.environ)
+    rank, ranks, local = read_process(os.environ)
 
     def report(text: str) -> None:
         if rank == 0:
@@ -124,19 +146,19 @@ def main() -> int:
         return _NO_TORCH
     torch.cuda.set_device(local % max(torch.cuda.device_count(), 1))
     distributed = importlib.import_module("torch.distributed")
-    where = (
-        f"tcp://[{args.master}]:{args.port}"
-        if ":" in args.master
-        else f"tcp://{args.master}:{args.port}"
-    )
+    master = f"[{args.master}]" if ":" in args.master else args.master
+    where = f"tcp://{master}:{args.port}"
     distributed.init_process_group("nccl", init_method=where, rank=rank, world_size=ranks)
     nccl = ".".join(map(str, torch.cuda.nccl.version()))
-    report(f"- software: torch={torch.__version__}, cuda={torch.version.cuda}, nccl={nccl}\n")
+    cuda = torch.version.cuda
+    report(f"- software: torch={torch.__version__}, cuda={cuda}, nccl={nccl}\n")
     report(header(args.trials, args.warmup, ranks))
     width = WIDTHS[args.dtype]
     shapes: list[tuple[int, ...]] = [(size // width,) for size in args.sizes or ()]
     for shape in shapes or [(args.rows, args.columns)]:
-        report(row(math.prod(shape) * width, ranks, measured(torch, distributed, args, shape)))
+        size = math.prod(shape) * width
+        algbw = measured(torch, distributed, args, shape)
+        report(row(size, ranks, algbw))
     wait(torch, distributed)
     distributed.destroy_process_group()
     return 0
