@@ -16,7 +16,7 @@ from fabbench.benchmarks.consistency import Printed, is_ordered, note, printed, 
 from fabbench.benchmarks.events import Ahead, Begin, Events, Header, Setting
 from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.standard import ReadBenchmark
-from fabbench.benchmarks.tables import Column, Figures, Layout, Row, cell_patterns
+from fabbench.benchmarks.tables import Column, Figures, Layout, Row, cell_patterns, stated
 from fabbench.model.patterns import lazy
 
 _F = r"\d+\.\d\d"
@@ -78,8 +78,7 @@ def _read(row: Row) -> Row | None:
     for part in parts:
         labels |= {name: part[name] for name in ("dtype", "rank") if part[name]}
         figures |= _figures(part, is_nvl="(NVL)" in text)
-    labels = {name: label for name, label in labels.items() if label}
-    return row._replace(labels=labels, figures=figures) if figures else None
+    return row._replace(labels=stated(labels), figures=figures) if figures else None
 
 
 def _is_whole(part: re.Match[str]) -> bool:

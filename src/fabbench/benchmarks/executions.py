@@ -46,6 +46,7 @@ from fabbench.benchmarks.tables import (
     read_figures,
     row_pattern,
     row_texts,
+    stated,
 )
 from fabbench.model.compat import override
 from fabbench.model.log import Damaged, Facts, Finding, Labels, Line, Marker, Point, Record
@@ -235,8 +236,7 @@ class Execution:
         record.case = said.case or record.case
         record.facts |= said.facts
         if said.labels:
-            labels = {**self.labels, **said.labels}
-            self.labels = {name: label for name, label in labels.items() if label}
+            self.labels = stated({**self.labels, **said.labels})
         if said.title is not None:
             self.title = said.title
         if said.size is not None:

@@ -62,7 +62,10 @@ def _why_no_nvlink(host: "Host") -> str:
 
 
 def network_proof(
-    fabric: str, hosts: Sequence["Host"], nics: int | None, devices: tuple[str, ...] = ()
+    fabric: str,
+    hosts: Sequence["Host"],
+    nics: int | None,
+    devices: tuple[str, ...] = (),
 ) -> Proof:
     """Return what a log must show.
 
@@ -71,7 +74,8 @@ def network_proof(
     `nics`: how many NCCL has to list in every rank; None: those of the host that has the fewest.
     """
     if nics is None and fabric in {"efa", "ib"}:
-        nics = min(len(host.linked(fabric)) for host in hosts) or None
+        linked = [host.linked(fabric) for host in hosts]
+        nics = min(map(len, linked)) or None
     return Proof(fabric=fabric, nics=len(devices) or nics, devices=devices)
 
 

@@ -1,5 +1,6 @@
 """What tables have: columns, cells and rows, and how names of columns and rows are read. Pure."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -208,6 +209,16 @@ def read_figures(layout: Layout, cells: Sequence[str]) -> Figures:
         if column.metric in METRICS and not column.label:
             figures.setdefault(column.stat, {})[column.metric] = column.read(cell)
     return figures
+
+
+def finite(figures: Mapping[str, Printed]) -> dict[str, Printed]:
+    """Return the figures that are neither nan nor inf."""
+    return {name: figure for name, figure in figures.items() if figure.high < math.inf}
+
+
+def stated(labels: Labels) -> dict[str, str]:
+    """Return the labels that have a value."""
+    return {name: label for name, label in labels.items() if label}
 
 
 NO_LABELS: Labels = MappingProxyType({})

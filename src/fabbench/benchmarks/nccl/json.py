@@ -36,7 +36,8 @@ _STATISTICS = {
 
 def read_document(text: str) -> Record | None:
     """Read the text of a file; None if it is not nccl-tests' JSON."""
-    begin, results = _BEGIN.search(text), _RESULTS.search(text)
+    begin = _BEGIN.search(text)
+    results = _RESULTS.search(text)
     if begin is None or results is None or "algbw" in text:  # a table of the same run tells more
         return None
     decoder = json.JSONDecoder(parse_float=str, parse_int=str)

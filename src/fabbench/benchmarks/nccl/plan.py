@@ -35,7 +35,20 @@ _SPLIT = frozenset({"all_gather", "reduce_scatter", "alltoall", "gather", "scatt
 _UNKNOWN = frozenset({"alltoallv"})  # the printed sizes depend on a pattern of its own
 # Options that fabbench passes itself: given again, they would change what is measured without its
 # knowledge.
-_OWN_SHORT = ("-b", "-e", "-i", "-f", "-d", "-g", "-t", "-n", "-w", "-c", "-o", "-r")
+_OWN_SHORT = (
+    "-b",
+    "-e",
+    "-i",
+    "-f",
+    "-d",
+    "-g",
+    "-t",
+    "-n",
+    "-w",
+    "-c",
+    "-o",
+    "-r",
+)
 _OWN_LONG = (
     "--minbytes",
     "--maxbytes",
@@ -57,6 +70,11 @@ def _collective(text: str) -> str:
     if name not in COLLECTIVES:
         raise ValueError(f"nccl-tests has no collective {name}. One of {_COLLECTIVES}")
     return name
+
+
+def _multiple(unit: int, size: int) -> int:
+    """Return the largest multiple that is not above a size."""
+    return size // unit * unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,14 +188,16 @@ class NcclWork(Work):
         in common.cu, `GetCollByteCount` of each program).
         """
         ranks = nccl_env.gpus_per_host(hosts) * len(hosts) if hosts else 0
-        widths = (1, 2, 4, 8) if self.dtype == ALL else (DTYPE_BYTES[self.dtype],)
+        types = TYPES if self.dtype == ALL else (self.dtype,)
+        widths = {DTYPE_BYTES[name] for name in types}
         for name in self.collectives:
             if name in _UNKNOWN:
                 continue
             for width in widths:
                 old = width * ranks if name in _SPLIT else width
                 new = 16 * ranks if name in _SPLIT else width
-                yield [(size // old * old, size // new * new) for size in self.sweep.sizes()]
+                sizes = self.sweep.sizes()
+                yield [(_multiple(old, size), _multiple(new, size)) for size in sizes]
 
     def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""

@@ -4,7 +4,6 @@ The layouts, with the source lines that print them, are in docs/formats.md. Numb
 columns: a row is read by its cells, which differ in their form.
 """
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -21,9 +20,11 @@ from fabbench.benchmarks.tables import (
     Figures,
     Layout,
     Row,
+    finite,
     read_columns,
     read_figures,
     row_pattern,
+    stated,
 )
 from fabbench.model.log import Line, Point
 from fabbench.model.patterns import lazy
@@ -278,24 +279,14 @@ def points(row: Row) -> list[Point]:
         placement, _, statistic = stat.partition("/")
         labels = {"placement": "", **row.labels, "stat": statistic}
         labels["placement"] = placement or labels["placement"]
-        known = _finite(figures)
+        known = {name: each.value for name, each in finite(figures).items()}
         wrong = checks[stat].wrong if stat in checks else None
         if wrong is not None:
             known["wrong"] = wrong
         if known or not statistic:
-            kept = {name: label for name, label in labels.items() if label}
             values = tuple(known.values())
-            found.append(Point(row.size, kept, tuple(known), values))
+            found.append(Point(row.size, stated(labels), tuple(known), values))
     return found
-
-
-def _finite(figures: Mapping[str, Printed]) -> dict[str, float]:
-    """Return the figures of a side that are neither nan nor inf."""
-    known: dict[str, float] = {}
-    for name, figure in figures.items():
-        if figure.high < math.inf:
-            known[name] = figure.value
-    return known
 
 
 def has_open_end(printed: RowLine) -> bool:

@@ -8,10 +8,10 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias
 
 from fabbench.benchmarks import Shortcut
-from fabbench.benchmarks.consistency import Printed
+from fabbench.benchmarks.consistency import ANYTHING, Printed
 from fabbench.benchmarks.events import RowLine
 from fabbench.benchmarks.nccl.rows import DTYPE_BYTES, Sample, Side
 from fabbench.benchmarks.tables import COUNT, Column, Layout
@@ -60,40 +60,30 @@ def models_of(layout: Layout) -> Models:
     return Models()
 
 
-_Read = TypeVar("_Read")
+_COUNT = re.compile(COUNT, re.ASCII)
 
 
-class _Cells(dict[str, _Read]):
-    """Cells of a pattern → what they say; KeyError for any other text."""
-
-    def __init__(self, pattern: str, read: Callable[[str], _Read]) -> None:
-        super().__init__()
-        self._pattern = re.compile(pattern, re.ASCII)
-        self._read = read
-
-    def __missing__(self, cell: str) -> _Read:
-        if not self._pattern.fullmatch(cell):
-            raise KeyError(cell)
-        if len(self) >= _MOST_CELLS:
-            self.clear()
-        said = self[cell] = self._read(cell)
-        return said
-
-
-_COUNTS = _Cells(COUNT, int)
+@lru_cache(_MOST_CELLS)
+def _count(cell: str) -> int:
+    """Return what a cell counts; ValueError for any other text."""
+    if not _COUNT.fullmatch(cell):
+        raise ValueError(cell)
+    return int(cell)
 
 
 @lru_cache(maxsize=16)
-def _figures(column: Column) -> _Cells[Printed]:
-    """Return the finite figures of a column."""
+def _figures(column: Column) -> Callable[[str], Printed]:
+    """Return what reads the finite figures of a column; ValueError for any other text."""
+    pattern = re.compile(column.pattern, re.ASCII)
 
+    @lru_cache(_MOST_CELLS)
     def read(cell: str) -> Printed:
-        figure = column.read(cell)
+        figure = column.read(cell) if pattern.fullmatch(cell) else ANYTHING
         if figure.high == math.inf:
-            raise KeyError(cell)
+            raise ValueError(cell)
         return figure
 
-    return _Cells(column.pattern, read)
+    return read
 
 
 Accept: TypeAlias = Callable[[int, str, Sample], Sequence[Point]]
@@ -103,9 +93,8 @@ Accept: TypeAlias = Callable[[int, str, Sample], Sequence[Point]]
 def fast_rows(layout: Layout, models: Models, accept: Accept) -> Shortcut:
     """Return a reader of rows that are like a model."""
     _, time_column, rate_column, *_ = layout[-5:]
-    times = _figures(time_column._replace(stat=""))
-    rates = _figures(rate_column._replace(stat=""))
-    counts = _COUNTS
+    as_time = _figures(time_column._replace(stat=""))
+    as_rate = _figures(rate_column._replace(stat=""))
     new = tuple.__new__  # at half the cost of a NamedTuple's own
 
     def read(text: str, number: int) -> Sequence[Point] | None:
@@ -115,10 +104,10 @@ def fast_rows(layout: Layout, models: Models, accept: Accept) -> Shortcut:
             time, algbw, busbw, check, *second = cells[-8:]
             time2, algbw2, busbw2, check2 = second
             model = models[*kind, check, check2]
-            size = counts[cells[0]]
-            unit = counts[cells[1]] * model.dtype_bytes
-            one = (times[time], rates[algbw], rates[busbw])
-            two = (times[time2], rates[algbw2], rates[busbw2])
+            size = _count(cells[0])
+            unit = _count(cells[1]) * model.dtype_bytes
+            one = (as_time(time), as_rate(algbw), as_rate(busbw))
+            two = (as_time(time2), as_rate(algbw2), as_rate(busbw2))
         except (KeyError, ValueError):
             return None
         out_of_place = _point(size, one, model.out_of_place)

@@ -34,7 +34,7 @@ from fabbench.benchmarks.consistency import (
 )
 from fabbench.benchmarks.events import Note
 from fabbench.benchmarks.executions import Execution
-from fabbench.benchmarks.tables import Row
+from fabbench.benchmarks.tables import Row, finite, stated
 from fabbench.model.log import Finding, Record
 from fabbench.model.messages import merged
 from fabbench.model.patterns import lazy
@@ -380,7 +380,7 @@ def _size_meaning(row: Row, eras: Iterable[str]) -> str:
 
 
 def _in_base_units(row: Row, said: _Said, factor: int) -> Row:
-    figures = {stat: _finite(each) for stat, each in row.figures.items()}
+    figures = {stat: finite(each) for stat, each in row.figures.items()}
     if factor > 1:
         for each in figures.values():
             for name in each.keys() & {"algbw", "busbw"}:
@@ -390,17 +390,9 @@ def _in_base_units(row: Row, said: _Said, factor: int) -> Row:
     labels = _labels(row, said, {*chain.from_iterable(figures.values())})
     return row._replace(
         size=row.size * factor,
-        labels={name: label for name, label in labels.items() if label},
+        labels=stated(labels),
         figures={stat: each for stat, each in figures.items() if each},
     )
-
-
-def _finite(figures: Mapping[str, Printed]) -> dict[str, Printed]:
-    kept = dict(figures)
-    for name, figure in figures.items():
-        if figure.high == math.inf:
-            del kept[name]
-    return kept
 
 
 def _read_in_binary_units(row: Row, figures: Mapping[str, dict[str, Printed]]) -> None:
@@ -520,7 +512,7 @@ def _findings(rows: Sequence[Row], said: _Said, factor: int, meaning: str) -> It
 def _infinite_sizes(rows: Sequence[Row]) -> Iterator[int]:
     for row in rows:
         for figures in row.figures.values():
-            if len(_finite(figures)) < len(figures):
+            if len(finite(figures)) < len(figures):
                 yield row.size
 
 

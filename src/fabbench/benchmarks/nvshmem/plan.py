@@ -166,18 +166,21 @@ class NvshmemWork(Work):
             if not each:
                 many = f"{name} takes two PEs, but there are {len(hosts)} hosts."
                 raise RequestError(many, hint="Choose two: --nodes 2.")
-            commands[name] = nccl_env.rank_commands((name, *options), fabric, hosts, given, each)
+            argv = (name, *options)
+            commands[name] = nccl_env.rank_commands(argv, fabric, hosts, given, each)
         limits = (self.timeout_s, self.silence_s)
         return nccl_env.rank_steps(execution, ("nvshmem", "test"), commands, limits)
 
     def _environment(self, fabric: str, hosts: Sequence[Host]) -> NcclEnvironment:
         largest = self.sweep.last
+        without_mnnvl = {} if fabric in INTRA_HOST else {"NVSHMEM_DISABLE_MNNVL": "1"}
         env = {
             **_TRANSPORTS[fabric],
             **gid_setting("NVSHMEM_IB_GID_INDEX", fabric, hosts),
             # NVSHMEM's report on its transport does not cover traffic over NCCL, or NVLink between
             # hosts.
             "NVSHMEM_DISABLE_NCCL": "1",
+            **without_mnnvl,
             "NVSHMEM_DEBUG": "INFO",
             # Log the version of the loaded library.
             "NVSHMEM_VERSION": "1",
@@ -186,8 +189,6 @@ class NvshmemWork(Work):
             # NVSHMEM itself.
             "NVSHMEM_SYMMETRIC_SIZE": str(max(1 << 30, 4 * largest)),
         }
-        if fabric not in INTRA_HOST:
-            env["NVSHMEM_DISABLE_MNNVL"] = "1"
         mpi = hosts[0].mpi
         if mpi is None or mpi.kind is not MpiKind.HYDRA:
             # With Hydra the programs find each other through PMI, which Open MPI does not have.

@@ -8,7 +8,6 @@ cells.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from fabbench.benchmarks.consistency import is_remains
 from fabbench.benchmarks.events import (
@@ -40,7 +39,6 @@ from fabbench.benchmarks.tables import (
     GAP,
     SIZE,
     UNKNOWN,
-    Cells,
     Column,
     Layout,
     Row,
@@ -291,67 +289,57 @@ _SIGN = "&&&& PERF"
 _LONGEST_PERF = 400
 _NUMBER = r"\d{1,18}(?:\.\d{1,18})?|-?inf|-?nan"
 _PERF = lazy(
-    r"&&&& PERF(?P<stats>_STATS)? "
-    r"(?P<job>\S(?:(?!___)\S)*)___(?P<sub>.*?)___(?P<variable>[^_\s][^_]*?)__(?P<size>\d{1,18})___\S+"
-    rf"(?(stats)| (?P<value>{_real('{6}')})) [+-](?P<unit>[A-Za-z/]+)(?(stats) "
-    rf"mean=(?P<mean>{_NUMBER})"
-    rf" stddev=(?P<stdev>{_NUMBER}) min=(?P<min>{_NUMBER}) max=(?P<max>{_NUMBER}) "
-    r"repetitions=\d+)\s*"
+    r"(?P<start>&&&& PERF(?P<stats>_STATS)? "
+    r"(?P<job>\S(?:(?!___)\S)*)___(?P<sub>.*?)___(?P<variable>[^_\s][^_]*?)__)\d{1,18}___\S+ "
+    r"(?:\S+ )?[+-](?P<unit>[A-Za-z/]+)(?: .*)?"
 )
 _PERF_REST = lazy(
     r"___\w{1,100}?__\d{1,18}___\S++ \d|PERF(?:_STATS)? \S(?:(?!___)\S)*___\S*___\w{1,100}?__\d"
 )
+_PERF_STATISTICS = {"mean": "mean", "stddev": "stdev", "min": "min", "max": "max"}
 
 
-class _Perf(NamedTuple):
-    """A machine-readable row."""
-
-    cells: str
-    layouts: Sequence[Layout] = _TITLED
-    job: str = ""
-    said: Sequence[Statement] = ()
-
-
-@lru_cache(maxsize=4)
-def _perf(text: str) -> _Perf:
+def _perf(text: str, execution: Execution | None) -> Events | None:
+    """Read a machine-readable row: others of its job, and only these, have the same columns."""
     match = _PERF.fullmatch(text) if len(text) < _LONGEST_PERF else None
-    if match is None:
-        return _Perf(text)
+    layout = _perf_layout(match) if match is not None else None
+    layouts = _TITLED if layout is None else (layout,)
+    if execution is not None and execution.layouts == layouts:
+        return None
+    if match is None or layout is None:
+        begin = () if execution is not None else (Begin(),)
+        return (*begin, Header(_TITLED, is_row=True))
+    job = match["job"]
+    eras = figures.V33 if match["stats"] else " ".join(figures.ALL)
+    return (
+        *((Begin(),) if _begins(job, execution) else ()),
+        Setting(title=job, labels={**_NO_LABELS, **_sub_job(match["sub"])}),
+        Note("eras", eras),
+        Header(layouts, is_row=True),
+    )
+
+
+def _perf_layout(match: re.Match[str]) -> Layout | None:
+    """Return the columns of a machine-readable row; None if its unit is not known."""
     unit = match["unit"]
     (column,) = read_columns([f"x({unit})"], _COLUMNS)
     if not column.exponent:
-        return _Perf(text)
-    stats = ("mean", "stdev", "min", "max") if match["stats"] else ()
-    values = [column._replace(stat=stat, cell=_NUMBER) for stat in stats] or [column]
-    job, sub_job = match.group("job", "sub")
-    start = f"{job} {sub_job}"
-    name = Column("perf", cell=re.escape(start))
-    is_by_size = match["variable"].lower().startswith("size")
-    layout = (name, SIZE if is_by_size else _THREADS, *values)
-    printed = [match[stat] for stat in stats] or [match["value"]]
-    cells = " ".join((start, match["size"], *printed))
-    setting = Setting(title=job, labels={**_NO_LABELS, **_sub_job(sub_job)})
-    eras = figures.V33 if stats else " ".join(figures.ALL)
-    return _Perf(cells, (layout,), job, (setting, Note("eras", eras)))
-
-
-def _perf_events(perf: _Perf, execution: Execution | None) -> Events | None:
-    if execution is not None and execution.layouts == perf.layouts:
         return None
-    events = (*perf.said, Header(perf.layouts, is_row=True))
-    if execution is None or (perf.job and _begins(perf.job, execution)):
-        return (Begin(), *events)
-    return events
+    start = Column("perf", cell=re.escape(match["start"]))
+    is_by_size = match["variable"].lower().startswith("size")
+    counted = (SIZE if is_by_size else _THREADS)._replace(joined=True)
+    end = Column(cell=r"___\S+", joined=True)
+    unit_column = Column(cell=rf"[+-]{unit}")
+    if not match["stats"]:
+        return (start, counted, end, column._replace(cell=_real("{6}")), unit_column)
+    statistics: list[Column] = []
+    for name, stat in _PERF_STATISTICS.items():
+        figure = column._replace(stat=stat, cell=_NUMBER, joined=True)
+        statistics += (Column(cell=f"{name}="), figure)
+    repetitions = Column(cell=r"repetitions=\d+")
+    return (start, counted, end, unit_column, *statistics, repetitions)
 
 
-def _cells(text: str) -> Cells:
-    bare = text.strip()
-    if bare.startswith(_SIGN):
-        return Cells(_perf(bare).cells)
-    return Cells(bare[1:-1].replace("|", " ") if _BOXED.fullmatch(bare) else bare)
-
-
-_BOXED = lazy(r"\|(?:\s*[^\s|]+\s*\|)+")
 _ROW = lazy(r"\d{1,18}\s[^:=]*\s?\d{1,18}\.\d{2,6}\s*", re.ASCII)
 
 
@@ -490,7 +478,7 @@ def _pes(new: Sequence[Note], execution: Execution | None) -> Events:
 def _events(text: str, execution: Execution | None) -> Events | None:
     text = text[:_LONGEST_LINE].strip()
     if text.startswith(_SIGN):
-        return _perf_events(_perf(text), execution)
+        return _perf(text, execution)
     events = _of_table(text, execution)
     if events is None and _MAY_MATTER.search(text):
         return _around(text, execution)
@@ -508,7 +496,6 @@ TABLE = Table(
     failed=lazy(r"\s*[Uu]sage\s*:.*"),
     failing="\n",  # never outside of an execution
     fits=is_ascending,
-    cells=_cells,
     remains=_remains,
     settle=figures.settle,
     another=_another,

@@ -173,7 +173,8 @@ class OsuWork(Work):
             program = hosts[0].programs.get(name, name)
             ranks = self._ranks(name, len(hosts))
             argv = (program, *self._options(name))
-            commands[name] = (Command(argv=argv, env=env, unset=unset, ranks=ranks),)
+            command = Command(argv=argv, env=env, unset=unset, ranks=ranks)
+            commands[name] = (command,)
         limits = (self.timeout_s, self.silence_s)
         return nccl_env.rank_steps(execution, ("osu", "test"), commands, limits)
 

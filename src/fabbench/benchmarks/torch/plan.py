@@ -63,7 +63,13 @@ class TorchWork(Work):
     def needs(self) -> Needs:
         """Python, and an mpirun."""
         programs = () if self.python else (PYTHON,)
-        return Needs(programs=programs, install=INSTALL, mpi=True, gpus=True, nics=self.nics or 0)
+        return Needs(
+            programs=programs,
+            install=INSTALL,
+            mpi=True,
+            gpus=True,
+            nics=self.nics or 0,
+        )
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
         """Return the sizes, which are the same on any hosts."""
@@ -81,8 +87,8 @@ class TorchWork(Work):
         if self.sizes:
             sizes = map(str, self.sizes)
             shape = tuple(word for size in sizes for word in ("--size", size))
-        first = hosts[0]
-        is_one_machine = len(hosts) == 1 or all(host.virtual for host in hosts)
+        first, *others = hosts
+        is_one_machine = not others or all(host.virtual for host in hosts)
         master = "127.0.0.1" if is_one_machine else first.address or first.name
         words = (
             self.python or PYTHON,

@@ -31,7 +31,12 @@ _RANK_VARIABLES = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
     ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
 )
-_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1))
+_UNITS = {
+    "GiB": 1 << 30,
+    "MiB": 1 << 20,
+    "KiB": 1 << 10,
+    "B": 1,
+}
 _NO_TORCH = 3
 
 
@@ -86,10 +91,12 @@ def header(trials: int, warmup: int, ranks: int) -> str:
 
 def row(size: int, ranks: int, algbw: float) -> str:
     """Return the row of one payload; `algbw` is in bytes per second."""
-    unit, width = next(each for each in _UNITS if size % each[1] == 0)
-    payload = size // width
+    divisors = (unit for unit, width in _UNITS.items() if size % width == 0)
+    unit = next(divisors)
+    payload = size // _UNITS[unit]
     factor = 2 * (ranks - 1) / ranks
-    return f"| {payload}{unit} | {shown(algbw * factor)} | {shown(algbw)} |\n"
+    busbw = shown(algbw * factor)
+    return f"| {payload}{unit} | {busbw} | {shown(algbw)} |\n"
 
 
 def shown(rate: float) -> str:
@@ -102,7 +109,8 @@ def shown(rate: float) -> str:
 def measured(torch: Any, distributed: Any, args: argparse.Namespace, shape: Sequence[int]) -> float:
     """Measure one payload; return algbw in bytes per second."""
     dtype = getattr(torch, args.dtype)
-    data = torch.rand(*shape, dtype=torch.float32).to(dtype).to("cuda")
+    data = torch.rand(*shape, dtype=torch.float32)
+    data = data.to(dtype).to("cuda")
     began = torch.cuda.Event(enable_timing=True)
     ended = torch.cuda.Event(enable_timing=True)
     for _ in range(args.warmup):
@@ -117,7 +125,8 @@ def measured(torch: Any, distributed: Any, args: argparse.Namespace, shape: Sequ
     seconds = milliseconds / 1e3 / args.trials
     wait(torch, distributed)
     payload = data.numel() * WIDTHS[args.dtype]
-    total = torch.tensor([payload / seconds], dtype=torch.float64).to("cuda")
+    algbw = payload / seconds
+    total = torch.tensor([algbw], dtype=torch.float64).to("cuda")
     distributed.all_reduce(total)
     ranks = int(distributed.get_world_size())
     return float(total.item()) / ranks

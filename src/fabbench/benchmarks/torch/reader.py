@@ -54,16 +54,21 @@ _RESULT = r"(\d+\.\d+ ?[KMGT]?[bB]ps)(?: \(std: (\d+\.\d+)\))? \((\d+\.\d+ ?[KMG
 _FIRST = lazy(rf"(?:.*\s)?algbw: {_RESULT}\s*")
 _BOTH = lazy(rf"(?:.*\s)?algbw: {_RESULT} (?:(?:(?!algbw: ).)*\s)?busbw: {_RESULT}\s*")
 
-_PREFIXES = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
-"""Prefixes of units → powers of 1000, or of 1024."""
-_BINARY_SIZES = {
-    f"{prefix}iB" if prefix else "B": 1024.0**power for prefix, power in _PREFIXES.items()
-}
-_DECIMAL_SIZES = {f"{prefix}B": 1000.0**power for prefix, power in _PREFIXES.items()}
-_BYTE_RATES = {f"{prefix}Bps": 1000.0**power for prefix, power in _PREFIXES.items()}
-_BIT_RATES = {f"{prefix}bps": 1000.0**power / 8 for prefix, power in _PREFIXES.items()}
-_BYTES = {**_BINARY_SIZES, **_DECIMAL_SIZES}
-_RATES = (*_BYTE_RATES.items(), *_BIT_RATES.items())
+_PREFIXES = ("", "K", "M", "G", "T")
+
+
+def _units(name: str, base: float, bytes_each: float = 1.0) -> dict[str, float]:
+    """Return the units with prefixes → base units: bytes, or bytes per second."""
+    factors = (base**power * bytes_each for power in range(len(_PREFIXES)))
+    return {f"{prefix}{name}": factor for prefix, factor in zip(_PREFIXES, factors, strict=True)}
+
+
+_BINARY_SIZES = {"B": 1.0, **_units("iB", 1024.0)}
+_BYTES = {**_BINARY_SIZES, **_units("B", 1000.0)}
+_RATES = (
+    *_units("Bps", 1000.0).items(),
+    *_units("bps", 1000.0, 1 / 8).items(),
+)
 _RATE = Column(cell=r"\d+\.\d+", units=_RATES)
 _ALGBW = _RATE._replace(metric="algbw")
 _BUSBW = _RATE._replace(metric="busbw")
@@ -77,7 +82,6 @@ _COLUMNS: Mapping[str, Column] = {
     "mean": _TIME._replace(stat="mean"),
     "calls": Column(cell=COUNT),
 }
-_BAR = Column(cell=r"\|")
 
 
 def _result_lines(rate: Column) -> Iterator[Layout]:
@@ -158,12 +162,11 @@ def _layouts(text: str) -> Sequence[Layout]:
     is_known = {"busbw", "algbw"} <= {*names} <= _COLUMNS.keys()
     if not is_known or not bare.endswith("|"):
         return ()
-    columns = [_COLUMNS[name] for name in names]
-    whole = (_BAR, *columns, _BAR)
+    columns = tuple(_COLUMNS[name] for name in names)
     if not any(column.stat for column in columns):
-        return (whole,)
-    without_rates = [column for column in columns if column not in {_ALGBW, _BUSBW}]
-    return (whole, (_BAR, *without_rates, _BAR))
+        return (columns,)
+    without_rates = tuple(column for column in columns if column not in {_ALGBW, _BUSBW})
+    return (columns, without_rates)
 
 
 def _versions(environment: re.Match[str]) -> Ahead:
@@ -176,21 +179,11 @@ def _versions(environment: re.Match[str]) -> Ahead:
 
 
 def _cells(text: str) -> Cells:
-    if "|" in text:
-        return Cells(_between_bars(text.strip()))
     match = _BOTH.fullmatch(text)
     if match is None:
         return Cells(text)
     printed = [cell for cell in match.groups() if cell]
     return Cells(" ".join(cell.replace(" ", "") for cell in printed))
-
-
-def _between_bars(text: str) -> str:
-    """Return a row of a Markdown table with blanks for its inner bars."""
-    if not text.startswith("|") or not text.endswith("|"):
-        return text
-    cells = text[1:-1].replace("|", " ")
-    return f"| {cells} |"
 
 
 def _remains(text: str, layout: Layout) -> bool:
@@ -199,7 +192,7 @@ def _remains(text: str, layout: Layout) -> bool:
     if "|" not in text:
         return False
     words = text.replace("|", " ").split()
-    return is_remains(words, cell_patterns(layout)[1:-1])
+    return is_remains(words, cell_patterns(layout))
 
 
 def _begins_row(text: str) -> bool:
