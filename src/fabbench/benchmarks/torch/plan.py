@@ -83,10 +83,10 @@ class TorchWork(Work):
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return the only step."""
-        shape = ("--rows", str(self.rows), "--columns", str(self.columns))
+        shape = ["--rows", str(self.rows), "--columns", str(self.columns)]
         if self.sizes:
             sizes = map(str, self.sizes)
-            shape = tuple(word for size in sizes for word in ("--size", size))
+            shape = [word for size in sizes for word in ("--size", size)]
         first, *others = hosts
         is_one_machine = not others or all(host.virtual for host in hosts)
         master = "127.0.0.1" if is_one_machine else first.address or first.name
