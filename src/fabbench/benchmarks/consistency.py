@@ -208,6 +208,22 @@ def gap(sizes: Sequence[int], *, once: bool = False) -> str:
     )
 
 
+def powers(first: int, last: int, factor: int) -> Sequence[int]:
+    """Return the sizes of a sweep by a factor; none if they are not known."""
+    sizes: list[int] = []
+    while first > 0 and factor > 1 and first <= last:
+        sizes.append(first)
+        first *= factor
+    return sizes
+
+
+def ranks_of_hosts(ranks: int, hosts: int) -> dict[str, int]:
+    """Return the facts `hosts` and, if each has as many ranks, `gpus_per_host`."""
+    if not hosts or ranks % hosts:
+        return {"hosts": hosts}
+    return {"hosts": hosts, "gpus_per_host": ranks // hosts}
+
+
 def missing_end(sizes: Sequence[int], first: int | None, last: int | None) -> str:
     """Return the sentence that a table lacks its last sizes, or its first one; empty if not.
 

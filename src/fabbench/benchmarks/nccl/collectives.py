@@ -14,6 +14,7 @@ from fabbench.benchmarks.consistency import (
     Ratios,
     choose_formula,
     note,
+    powers,
     ratios,
     warning,
 )
@@ -191,7 +192,7 @@ def _missing(points: Sequence[Point], sweep: Note, reducing: Note | None) -> Ite
     by_factor = kind == "factor"
     planned: Sequence[int] = range(first, last + 1, step or 1)
     if by_factor:
-        planned = _powers(first, last, step)
+        planned = powers(first, last, step)
     expected = len(planned[:_MOST_SIZES])
     sizes = [point.size for point in points]
     found = len({*sizes} - {0})
@@ -200,15 +201,6 @@ def _missing(points: Sequence[Point], sweep: Note, reducing: Note | None) -> Ite
         meaning = f"The sweep should have {expected} sizes, but the log has rows of {found}."
         advice = "Check whether a pipe, a terminal or an editor dropped lines."
         yield warning(MISSING, meaning, advice)
-
-
-def _powers(first: int, last: int, factor: int) -> Sequence[int]:
-    """Return the sizes of a sweep by a factor; none if they are not known."""
-    sizes: list[int] = []
-    while first and factor > 1 and first <= last:
-        sizes.append(first)
-        first *= factor
-    return sizes
 
 
 def _average(known: Sequence[float], average: Note, *, exact: bool) -> Iterator[Finding]:

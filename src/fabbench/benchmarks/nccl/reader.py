@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fabbench.benchmarks import Reader, Reading, Shortcut
+from fabbench.benchmarks.consistency import ranks_of_hosts
 from fabbench.benchmarks.events import Command, Fail, Note, RowLine
 from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.nccl.collectives import Arithmetic, conclude, findings
@@ -213,15 +214,13 @@ class NcclExecution(Execution):
 
 
 def _facts_of_devices(devices: Sequence[Device]) -> Facts:
-    facts: dict[str, str | int] = {}
     if not devices:
-        return facts
-    ranks = facts["ranks"] = max(device.rank for device in devices) + 1
-    hosts = len({device.host for device in devices})
+        return {}
+    ranks = max(device.rank for device in devices) + 1
+    facts = {"ranks": ranks}
+    hosts = {device.host for device in devices}
     if len(devices) == ranks:
-        facts["hosts"] = hosts
-        if ranks % hosts == 0:
-            facts["gpus_per_host"] = ranks // hosts
+        facts |= ranks_of_hosts(ranks, len(hosts))
     groups = len({device.group for device in devices})
     if groups > 1:
         facts["groups"] = groups

@@ -239,8 +239,7 @@ def _hosts(said: _Said, ranks: int) -> dict[str, int]:
     if not ranks or said.copies or not are_all_known:
         return {}
     hosts = [*said.pes.values()].count(0)  # every node has exactly one first PE
-    is_even = hosts > 0 and ranks % hosts == 0
-    return {"hosts": hosts, "gpus_per_host": ranks // hosts if is_even else 0}
+    return consistency.ranks_of_hosts(ranks, hosts)
 
 
 def _own_rows(execution: Execution, said: _Said) -> list[Row]:
@@ -250,10 +249,10 @@ def _own_rows(execution: Execution, said: _Said) -> list[Row]:
     titles = [row.title for row in execution.rows]
     titles += (note.value for note in said.all["title"])
     titles.append(execution.title)
-    named = [title.strip(UNNAMED) for title in titles if title.strip(UNNAMED)]
-    first = named[0] if named else ""
+    named = (title.strip(UNNAMED) for title in titles)
+    first = next(filter(None, named), "")
     record.case = program or case_of(first) or None
-    is_announced = bool(named) or has_begun(execution.notes)
+    is_announced = bool(first) or has_begun(execution.notes)
     own: list[Row] = []
     for _, table in groupby(execution.rows, key=lambda row: row.table):
         own += _identified([*table], execution, said, announced=is_announced)
@@ -381,10 +380,9 @@ def _size_meaning(row: Row, eras: Iterable[str]) -> str:
 
 def _in_base_units(row: Row, said: _Said, factor: int) -> Row:
     figures = {stat: finite(each) for stat, each in row.figures.items()}
-    if factor > 1:
-        for each in figures.values():
-            for name in each.keys() & {"algbw", "busbw"}:
-                each[name] = each[name].times(factor)
+    for each in figures.values():
+        for name in each.keys() & {"algbw", "busbw"}:
+            each[name] = each[name].times(factor)
     if said.unit == _BINARY:
         _read_in_binary_units(row, figures)
     labels = _labels(row, said, {*chain.from_iterable(figures.values())})
@@ -631,7 +629,9 @@ def _unmoved(sizes: AbstractSet[int], said: _Said) -> Iterator[Finding]:
 
 def _missing(sizes: AbstractSet[int], said: _Said) -> Iterator[Finding]:
     """Yield a finding for sizes that the options request."""
-    planned = {*_planned_sizes(said.options)}
+    options = said.options
+    steps = (options.get(name, 0) for name in ("min_size", "max_size", "step_factor"))
+    planned = {*consistency.powers(*steps)}
     missing = planned - sizes
     if not missing:
         return
@@ -640,13 +640,3 @@ def _missing(sizes: AbstractSet[int], said: _Said) -> Iterator[Finding]:
     yield warning("sizes-missing", meaning, advice)
     if sizes <= planned:  # other sizes show that the options are not those of the table
         said.record.incomplete = said.record.incomplete or meaning
-
-
-def _planned_sizes(options: Mapping[str, int]) -> Iterator[int]:
-    size = options.get("min_size", 0)
-    largest = options.get("max_size", 0)
-    step = options.get("step_factor", 0)
-    if size > 0 and step > 1:
-        while size <= largest:
-            yield size
-            size *= step

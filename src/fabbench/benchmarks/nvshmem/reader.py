@@ -233,15 +233,20 @@ def _begins(job: str, execution: Execution | None) -> bool:
         return True
     if not execution.rows or case_of(execution.title) == case_of(job):
         return False
-    return not has_begun(execution.notes) or has_begun(_notes_between(execution))
+    return not _has_begun_once(execution)
+
+
+def _has_begun_once(execution: Execution) -> bool:
+    """Return whether the program prints text when it starts, and none has since the last row."""
+    return has_begun(execution.notes) and not has_begun(_notes_between(execution))
 
 
 def _another(execution: Execution, row: Row) -> bool:
     """Return whether a table repeats a row: a program prints each only once."""
     if any(note.kind == "copy" for note in execution.notes):
         return False
-    if has_begun(execution.notes) and not has_begun(_notes_between(execution)):
-        return False  # this program prints text when it starts, and no program has since
+    if _has_begun_once(execution):
+        return False
     key = _key(row)
     return any(_key(each) == key for each in execution.rows)
 
