@@ -44,7 +44,8 @@ _FAILED = lazy(
 _PROGRAM = lazy(r"(?:^|(?<=[\s/]))(nccom-test)(?=\s|$)")
 _RANKS = lazy(r"(?:^| )(?:-r|--nworkers)[ =](\d{1,9})(?= |$)")
 _COLLECTIVE = lazy(
-    r"(?:^| )(allr|allg|redsct|all_reduce|all_gather|reduce_scatter|alltoallv?|permute|sendrecv)(?= |$)"
+    r"(?:^| )(allr|allg|redsct|all_reduce|all_gather|reduce_scatter|alltoallv?|permute|sendrecv)"
+    r"(?= |$)"
 )
 _SHORT = {"all_reduce": "allr", "all_gather": "allg", "reduce_scatter": "redsct"}
 """Both names are its own."""

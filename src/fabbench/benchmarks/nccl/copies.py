@@ -79,7 +79,10 @@ class Copies:
         return rank == self.printer and "header" in said and "bounds" not in said
 
     def begins_again(self, line: Line) -> bool:
-        """Return whether a row is of another run: below a footer, or a larger size without header."""
+        """Return whether a row is of another run.
+
+        It stands below a footer, or is a smaller size without a header.
+        """
         rank = line.stream.rank
         said = self._said[rank]
         if "header" in said or not may_be_row(line.text):

@@ -207,7 +207,8 @@ class NcclWork(Work):
         if not self.devices or (host.devices and not linked):
             return nccl_env.why_unsupported(fabric, host)
         missing = [name for name in self.devices if name not in linked]
-        # Where none can be listed, as in some containers, NCCL itself reports whether there are any.
+        # Where none can be listed, as in some containers, NCCL itself reports whether there are
+        # any.
         if not linked or not missing:
             return ""
         found = ", ".join(linked)
