@@ -1,10 +1,10 @@
 """What tables have: columns, cells and rows, and how names of columns and rows are read. Pure."""
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
+from math import inf
 from string import ascii_letters
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
@@ -213,7 +213,7 @@ def read_figures(layout: Layout, cells: Sequence[str]) -> Figures:
 
 def finite(figures: Mapping[str, Printed]) -> dict[str, Printed]:
     """Return the figures that are neither nan nor inf."""
-    return {name: figure for name, figure in figures.items() if figure.high < math.inf}
+    return {name: figure for name, figure in figures.items() if figure.high < inf}
 
 
 def stated(labels: Labels) -> dict[str, str]:

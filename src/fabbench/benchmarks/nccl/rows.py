@@ -279,13 +279,16 @@ def points(row: Row) -> list[Point]:
         placement, _, statistic = stat.partition("/")
         labels = {"placement": "", **row.labels, "stat": statistic}
         labels["placement"] = placement or labels["placement"]
-        known = {name: each.value for name, each in finite(figures).items()}
+        known: dict[str, float] = {}
+        for name, figure in finite(figures).items():
+            known[name] = figure.value
         wrong = checks[stat].wrong if stat in checks else None
         if wrong is not None:
             known["wrong"] = wrong
         if known or not statistic:
             values = tuple(known.values())
-            found.append(Point(row.size, stated(labels), tuple(known), values))
+            point = Point(row.size, stated(labels), tuple(known), values)
+            found.append(point)
     return found
 
 
