@@ -7,7 +7,16 @@ from itertools import chain
 
 from fabbench.launchers import Explanation, shorten
 from fabbench.launchers.known_messages import KnownMessage
-from fabbench.launchers.kubernetes.nodes import Node, Object, requests, true_condition
+from fabbench.launchers.kubernetes.nodes import (
+    Node,
+    Object,
+    meta_of,
+    name_of,
+    requests,
+    spec_of,
+    status_of,
+    true_condition,
+)
 from fabbench.model import records
 
 OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
@@ -74,7 +83,7 @@ def explain_pod(
 
 def explain_owner(owner: Object, kind: str, events: Iterable[Object] = ()) -> Explanation | None:
     """Explain why a Job or MPIJob has failed, or has no pods yet."""
-    name = (owner.get("metadata") or {}).get("name", "")
+    name = name_of(owner)
     subject = f"The {kind} {name}"
     failed = true_condition(owner, "Failed")
     for event in _own(events, owner, reverse=True):
@@ -83,7 +92,7 @@ def explain_owner(owner: Object, kind: str, events: Iterable[Object] = ()) -> Ex
             return explain(subject, _said(event), "create", "Check its events.", final=False)
     if failed:
         return explain(f"{subject} has failed", _said(failed), "ended", "Check its pods.")
-    status = owner.get("status") or {}
+    status = status_of(owner)
     if kind == "MPIJob" and not status.get("conditions"):
         advice = "Check that the operator runs: kubectl get pods -A -l app=mpi-operator"
         text = f"The MPI operator has not picked up the MPIJob {name} yet."
@@ -96,7 +105,7 @@ def explain_killed(pod: Object, before: str, after: str) -> Explanation | None:
     if _oom_kills(after) <= _oom_kills(before):
         return None
     limit = requests(pod).get("memory", 0) / (1 << 30)
-    name = pod["metadata"]["name"]
+    name = name_of(pod)
     gibibytes = format(limit, ".3g")
     text = f"A program in the pod {name} was OOM-killed at the pod's limit of {gibibytes} GiB."
     return Explanation(code="oom-killed", text=text, advice=_MEMORY)
@@ -107,8 +116,8 @@ def _oom_kills(counters: str) -> int:
 
 
 def _subject(pod: Object) -> str:
-    name = (pod.get("metadata") or {}).get("name", "")
-    node = (pod.get("spec") or {}).get("nodeName")
+    name = name_of(pod)
+    node = spec_of(pod).get("nodeName")
     return f"The pod {name} on {node}" if node else f"The pod {name}"
 
 
@@ -138,7 +147,7 @@ def _ended(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
 
 def _announcements(pod: Object, events: Sequence[Object]) -> Iterator[str]:
     """Yield who says that a pod was ended, and why."""
-    status = pod.get("status") or {}
+    status = status_of(pod)
     if status.get("reason"):
         yield _said(status)
     if disrupted := true_condition(pod, "DisruptionTarget"):
@@ -159,7 +168,7 @@ def _exited(pod: Object, code: int, message: str) -> Explanation:
 
 
 def _lost(pod: Object, nodes: Sequence[Node]) -> Iterator[Explanation]:
-    name = (pod.get("spec") or {}).get("nodeName")
+    name = spec_of(pod).get("nodeName")
     node = next((each for each in nodes if each.name == name), None)
     advice = "Check the node, and measure without it."
     if name and nodes and node is None:
@@ -169,13 +178,13 @@ def _lost(pod: Object, nodes: Sequence[Node]) -> Iterator[Explanation]:
     elif node and not node.ready:
         text = f"{_subject(pod)}: the node is not ready: {shorten(node.why_not)}."
         yield Explanation(code="node-not-ready", text=text, advice=advice)
-    if (pod.get("metadata") or {}).get("deletionTimestamp"):
+    if meta_of(pod).get("deletionTimestamp"):
         code, advice = _DELETED
         yield Explanation(code=code, text=f"{_subject(pod)} is being deleted.", advice=advice)
 
 
 def _states(pod: Object, name: str) -> Iterator[Object]:
-    status = pod.get("status") or {}
+    status = status_of(pod)
     first = status.get("initContainerStatuses") or ()
     for container in (*first, *(status.get("containerStatuses") or ())):
         if state := (container.get("state") or {}).get(name):
@@ -206,9 +215,9 @@ def _image_failure(state: Object, events: Sequence[Object]) -> str:
 
 
 def _unscheduled(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
-    if (pod.get("spec") or {}).get("nodeName"):
+    if spec_of(pod).get("nodeName"):
         return
-    conditions = (pod.get("status") or {}).get("conditions") or ()
+    conditions = status_of(pod).get("conditions") or ()
     failed = (each for each in reversed(events) if each.get("reason") == "FailedScheduling")
     subject = f"{_subject(pod)} cannot be scheduled"
     advice = "Choose other nodes (fabbench check shows them all), or wait until these are free."
@@ -226,7 +235,7 @@ def _is_unscheduled(condition: Object) -> bool:
 
 def _setup(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
     """Explain a pod that has a node and no container yet."""
-    status = pod.get("status") or {}
+    status = status_of(pod)
     if status.get("phase") != "Pending" or not events:
         return
     last = events[-1]
@@ -242,7 +251,7 @@ def _setup(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
 
 def _own(events: Iterable[Object], thing: Object, *, reverse: bool = False) -> list[Object]:
     """Return the events of an object by time."""
-    uid = (thing.get("metadata") or {}).get("uid")
+    uid = meta_of(thing).get("uid")
     found = [event for event in events if _subject_uid(event) == uid]
     return sorted(found, key=_time, reverse=reverse)
 
@@ -254,7 +263,7 @@ def _subject_uid(event: Object) -> object:
 def _time(event: Object) -> str:
     """Return when an event last happened; times of the API sort as text."""
     series = event.get("series") or {}
-    meta = event.get("metadata") or {}
+    meta = meta_of(event)
     times = (
         series.get("lastObservedTime"),
         event.get("lastTimestamp"),

@@ -127,28 +127,28 @@ def read_nodes(
     """Read nodes, and what pods leave free on them. `all_pods`: whether `pods` are all pods."""
     pods_on: dict[str, list[Object]] = defaultdict(list)
     for pod in pods:
-        if _status(pod).get("phase") not in _ENDED:
-            pods_on[_spec(pod).get("nodeName", "")].append(pod)
+        if status_of(pod).get("phase") not in _ENDED:
+            pods_on[spec_of(pod).get("nodeName", "")].append(pod)
     read = partial(read_node, all_pods=all_pods)
-    return tuple(read(node, pods_on[_name(node)]) for node in nodes)
+    return tuple(read(node, pods_on[name_of(node)]) for node in nodes)
 
 
 def read_node(node: Object, pods: Sequence[Object] = (), *, all_pods: bool = True) -> Node:
     """Read one node, with the pods there. Raise ValueError for an amount that is not a quantity."""
-    labels = dict(_labels(node))
+    labels = dict(labels_of(node))
     amounts = _amounts(node, pods, all_pods=all_pods)
-    ready, why_not = _ready(_status(node).get("conditions") or ())
+    ready, why_not = _ready(status_of(node).get("conditions") or ())
     available = fabric_resource([name for name, amount in amounts.items() if amount.allocatable])
     resource = available or fabric_resource(amounts)
-    info = _status(node).get("nodeInfo") or {}
+    info = status_of(node).get("nodeInfo") or {}
     return Node(
-        name=_name(node),
+        name=name_of(node),
         label_type=_first(labels, _TYPE_LABELS),
         arch=labels.get("kubernetes.io/arch") or info.get("architecture", ""),
         ready=ready,
         why_not=why_not,
-        unschedulable=bool(_spec(node).get("unschedulable")),
-        taints=tuple(map(_taint, _spec(node).get("taints") or ())),
+        unschedulable=bool(spec_of(node).get("unschedulable")),
+        taints=tuple(map(_taint, spec_of(node).get("taints") or ())),
         labels=labels,
         gpus=amounts.get(GPU, _NONE),
         resource=resource,
@@ -178,7 +178,7 @@ def _amounts(
     for pod in pods:
         used.update(requests(pod))
     amounts: dict[str, Amount] = {}
-    allocatable = _status(node).get("allocatable") or {}
+    allocatable = status_of(node).get("allocatable") or {}
     for name, text in allocatable.items():
         number = _number(name, text)
         free = max(number - used[name], 0)
@@ -196,7 +196,7 @@ def _taint(each: Object) -> Taint:
 
 def _run(pod: Object) -> str:
     """Return fabbench's run that a pod belongs to; empty: none."""
-    return str(_labels(pod).get("fabbench/run") or "")
+    return str(labels_of(pod).get("fabbench/run") or "")
 
 
 def requests(pod: Object) -> Mapping[str, int]:
@@ -205,7 +205,7 @@ def requests(pod: Object) -> Mapping[str, int]:
     Containers and sidecars run together; other init containers one after another, each with the
     sidecars above it (k8s.io/component-helpers/resource, PodRequests).
     """
-    spec = _spec(pod)
+    spec = spec_of(pod)
     total = Counter[str]()
     for container in spec.get("containers") or ():
         total.update(_requested(container))
@@ -227,7 +227,7 @@ def values_of_label(nodes: Iterable[Object], names: Sequence[str], key: str) -> 
 
     Raise MachineError that names the nodes that lack it.
     """
-    labels = {_name(node): _labels(node) for node in nodes}
+    labels = {name_of(node): labels_of(node) for node in nodes}
     of_named = {name: labels.get(name, {}) for name in names}
     missing = [name for name, own in of_named.items() if not own.get(key)]
     if missing:
@@ -247,30 +247,35 @@ def fabric_name(node: Node) -> str:
 
 def true_condition(thing: Object, *types: str) -> Object | None:
     """Return the first condition of an object's status that has one of these types and is true."""
-    conditions: Iterable[Object] = _status(thing).get("conditions") or ()
+    conditions: Iterable[Object] = status_of(thing).get("conditions") or ()
     for condition in conditions:
         if condition.get("type") in types and condition.get("status") == "True":
             return condition
     return None
 
 
-def _meta(thing: Object) -> Object:
+def meta_of(thing: Object) -> Object:
+    """Return an object's metadata; the API leaves out fields that are empty."""
     return thing.get("metadata") or {}
 
 
-def _name(thing: Object) -> str:
-    return str(_meta(thing).get("name", ""))
+def name_of(thing: Object) -> str:
+    """Return an object's name; empty: it has none yet."""
+    return str(meta_of(thing).get("name", ""))
 
 
-def _labels(thing: Object) -> Mapping[str, str]:
-    return _meta(thing).get("labels") or {}
+def labels_of(thing: Object) -> Mapping[str, str]:
+    """Return an object's labels."""
+    return meta_of(thing).get("labels") or {}
 
 
-def _spec(thing: Object) -> Object:
+def spec_of(thing: Object) -> Object:
+    """Return what was asked for."""
     return thing.get("spec") or {}
 
 
-def _status(thing: Object) -> Object:
+def status_of(thing: Object) -> Object:
+    """Return what is reported."""
     return thing.get("status") or {}
 
 

@@ -33,7 +33,17 @@ from fabbench.launchers.kubernetes.manifests import (
     RunSpec,
     owned_by,
 )
-from fabbench.launchers.kubernetes.nodes import Node, Object, read_nodes, true_condition
+from fabbench.launchers.kubernetes.nodes import (
+    Node,
+    Object,
+    labels_of,
+    meta_of,
+    name_of,
+    read_nodes,
+    spec_of,
+    status_of,
+    true_condition,
+)
 from fabbench.model.errors import MachineError
 from fabbench.remote.transport import ProcessStream
 
@@ -125,9 +135,9 @@ class _Removal:
         remaining = self._left()
         lost = pods_on_lost_nodes(self._api, remaining)
         for pod in remaining:
-            if self._force and pod["metadata"]["name"] in lost:
+            if self._force and name_of(pod) in lost:
                 _delete(self._api, reference(pod), force=True)
-        self._names = [str(each["metadata"]["name"]) for each in remaining]
+        self._names = [name_of(each) for each in remaining]
         return lost
 
     def _is_stuck(self, lost: Mapping[str, str], now: float) -> bool:
@@ -165,8 +175,8 @@ def pods_on_lost_nodes(api: KubernetesApi, objects: Iterable[Object]) -> dict[st
     """Return the pods whose node is not ready or no longer exists: pod → node."""
     nodes: dict[str, str] = {}
     for each in objects:
-        if node := (each.get("spec") or {}).get("nodeName"):
-            nodes[str(each["metadata"]["name"])] = str(node)
+        if node := spec_of(each).get("nodeName"):
+            nodes[name_of(each)] = str(node)
     lost = {node: _lost(api, node) for node in set(nodes.values())}
     return {pod: node for pod, node in nodes.items() if lost[node]}
 
@@ -256,7 +266,7 @@ def remove_leftovers(
 
 def _run_of(thing: Object) -> tuple[str, str]:
     """Return the run and the namespace of an object."""
-    meta = thing["metadata"]
+    meta = meta_of(thing)
     return meta["labels"][RUN], meta["namespace"]
 
 
@@ -276,12 +286,12 @@ def _oldest_first(leftover: Leftover) -> tuple[timedelta, str, str]:
 
 
 def _leftover(run: str, namespace: str, things: Sequence[Object], now: datetime) -> Leftover:
-    metas = [thing["metadata"] for thing in things]
+    metas = [meta_of(thing) for thing in things]
     created = min(datetime.fromisoformat(meta["creationTimestamp"]) for meta in metas)
     own = {meta["uid"] for meta in metas}
     first: list[ObjectRef] = []
     for thing in things:
-        owners = thing["metadata"].get("ownerReferences") or ()
+        owners = meta_of(thing).get("ownerReferences") or ()
         if own.isdisjoint(each["uid"] for each in owners):
             first.append(reference(thing))
     first.sort(key=_owners_first)
@@ -304,18 +314,18 @@ def _runs(thing: Object) -> bool:
         return true_condition(thing, *_ENDS) is None
     # A pod being deleted no longer belongs to a run; if its node is lost it stays "Running"
     # forever.
-    deleted = thing["metadata"].get("deletionTimestamp")
+    deleted = meta_of(thing).get("deletionTimestamp")
     return _is_running(thing) and not deleted
 
 
 def _is_running(pod: Object) -> bool:
-    status = pod.get("status", {})
+    status = status_of(pod)
     return bool(status.get("phase") == "Running")
 
 
 def reference(thing: Object) -> ObjectRef:
     """Return the reference of an object as the API returns it."""
-    meta = thing["metadata"]
+    meta = meta_of(thing)
     return ObjectRef(
         kind=thing.get("kind") or "Pod",
         namespace=meta.get("namespace") or "",
@@ -371,7 +381,7 @@ class Heartbeat:
             with contextlib.suppress(MachineError):  # the next round tries again
                 self._extend_deadline(time.monotonic())
                 running = filter(_is_running, self._pods())
-                self._beat_each({pod["metadata"]["name"] for pod in running})
+                self._beat_each({name_of(pod) for pod in running})
 
     def _interval_s(self) -> float:
         """Return how long to wait until the next beats; until there is a pod, not for long."""
@@ -449,7 +459,7 @@ class PodWatch:
                     for pod in pods:
                         if self._closing.is_set():
                             return
-                        self.last[pod["metadata"]["uid"]] = pod
+                        self.last[meta_of(pod)["uid"]] = pod
             except MachineError:
                 pass  # the next round tries again
             self._closing.wait(_RETRY_S)
@@ -461,7 +471,7 @@ _ENDED_BY_JOB = "SuccessfulDelete"
 
 
 def _index(pod: Object) -> int:
-    labels = pod["metadata"]["labels"]
+    labels = labels_of(pod)
     for label in INDEX:
         if label in labels:
             return int(labels[label])
@@ -524,7 +534,7 @@ class _Reasons:
 
 
 def _uid(thing: Object) -> str:
-    return str(thing["metadata"]["uid"])
+    return str(meta_of(thing)["uid"])
 
 
 def _is_same(pod: Object | None, other: Object) -> bool:
@@ -532,7 +542,7 @@ def _is_same(pod: Object | None, other: Object) -> bool:
 
 
 def _is_worker(pod: Object) -> bool:
-    return bool(pod["metadata"]["labels"][ROLE] == WORKER)
+    return bool(labels_of(pod)[ROLE] == WORKER)
 
 
 class JobRun:
@@ -584,7 +594,7 @@ class JobRun:
                 pods = self._workers()
                 ready = all(true_condition(pod, "Ready") for pod in pods)
                 if ready and len(pods) == self._spec.count:
-                    self._ready = {pod["metadata"]["name"]: pod for pod in pods}
+                    self._ready = {name_of(pod): pod for pod in pods}
                     return pods
                 why = self._what_is_missing(pods, nodes)
             except UnansweredError as error:
@@ -613,10 +623,10 @@ class JobRun:
         return {
             str(pod["spec"]["nodeName"]): PodConnection(
                 self._api,
-                pod["metadata"]["name"],
+                name_of(pod),
                 CONTAINER,
                 self.explain_exit,
-                uid=pod["metadata"]["uid"],
+                uid=meta_of(pod)["uid"],
             )
             for pod in pods
         }
@@ -647,7 +657,7 @@ class JobRun:
 
     def _end_of(self, name: str) -> _End:
         """Return the end of the pod that ended first."""
-        pods = {pod["metadata"]["name"]: pod for pod in self.pods()}
+        pods = {name_of(pod): pod for pod in self.pods()}
         events = list(self._api.objects("Event"))
         first = self._first_ended(name, pods, events)
         end = self._explained(first, pods, events)
@@ -673,7 +683,7 @@ class JobRun:
             pod = self._watch.last.get(_uid(before), before)
         if not pod:
             return _End(name, None, exists=exists)
-        node = pod.get("spec", {}).get("nodeName")
+        node = spec_of(pod).get("nodeName")
         objects = [self._api.read("Node", node)] if node else []
         why = explain_pod(pod, events, read_nodes(objects))
         return _End(name, why, exists=exists)

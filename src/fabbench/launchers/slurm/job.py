@@ -14,7 +14,6 @@ from fabbench.launchers.slurm.login_node import LoginNode
 from fabbench.launchers.slurm.render import hold_script, overruling
 from fabbench.launchers.slurm.scontrol import (
     JobState,
-    accounted,
     explain_end,
     explain_pending,
     is_unknown_job,
@@ -34,13 +33,6 @@ _POLL_S = 0.5
 _TRIES = 3
 _FIND_S = 5.0
 _MINE = 'squeue --noheader --user="$(id -un)" --format="%A %k"'
-_SACCT = (
-    "sacct",
-    "--noheader",
-    "--parsable2",
-    "--allocations",
-    "--format=State,ExitCode,NodeList,Timelimit",
-)
 
 
 class SlurmJob(Job):
@@ -61,7 +53,6 @@ class SlurmJob(Job):
         self._inherited = inherited
         self._token = f"{COMMENT}{secrets.token_hex(6)}"
         self._document = ""
-        self._unknown = False  # Whether Slurm no longer knows the job
         self._sent = False
 
     def __str__(self) -> str:
@@ -122,8 +113,7 @@ class SlurmJob(Job):
     def phase(self) -> Phase:
         said = self._login.scontrol_show(self.job.id)
         shown = state_in(said)
-        self._unknown = self._unknown or is_unknown_job(said)
-        if self._unknown:
+        if is_unknown_job(said):
             return Phase.OVER
         if shown is None:
             return Phase.UNKNOWN
@@ -171,13 +161,7 @@ class SlurmJob(Job):
 
     @override
     def reason(self) -> MachineError:
-        job: JobState | None = self.job
-        # Slurm's controller forgets a job some minutes after its end; accounting may not.
-        if self._unknown:
-            job_id = self.job.id
-            out = self._login.run_idempotent((*_SACCT, f"--jobs={job_id}")).out
-            job = accounted(out[-1], self.job) if out else None
-        why = explain_end(job) if job else None
+        why = explain_end(self.job)
         if why is None:
             return MachineError(f"{self} ended before it held any nodes.", hint="Check squeue.")
         return MachineError(why.text, hint=why.advice)

@@ -37,7 +37,7 @@ _VARIABLES = {
     "time": "TIMELIMIT",
     "mem": "MEM_PER_NODE",
 }  # Options whose variables have different names
-_TASKS = re.compile(r"^#SBATCH \S{2}ntasks-per-node=(\d+)", re.MULTILINE)
+_TASKS = re.compile(r"^#SBATCH --ntasks-per-node=(\d+)", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^#SBATCH --([a-z-]+)", re.MULTILINE)
 
 

@@ -116,29 +116,6 @@ def job_state(line: str) -> JobState:
     )
 
 
-def accounted(line: str, job: JobState) -> JobState | None:
-    """Parse sacct's line on a job: ``CANCELLED by 1000|0:0|node[0-1]|01:00:00``.
-
-    None if it has not ended.
-    """
-    shown, _, rest = line.partition("|")
-    state = shown.partition(" ")[0]
-    code, nodes, limit = (*rest.split("|"), "", "", "")[:3]
-    match = _EXIT.match(code)
-    if state not in _ENDED or match is None:
-        return None
-    status, signal = map(int, match.groups())
-    return replace(
-        job,
-        state=state,
-        reason="",
-        status=None if signal else status,
-        signal=signal,
-        nodes=nodes or job.nodes,
-        limit=limit or job.limit,
-    )
-
-
 _GPU = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
 _UNFIT = frozenset(
     {"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "FUTURE", "INVAL", "INVALID_REG", "MAINT"}
@@ -497,11 +474,8 @@ def explain_end(job: JobState, last: str = "") -> Explanation | None:
         return None
     name = f"Job {job.id}"
     nodes = job.nodes or "its nodes"
-    if job.state == "TIMEOUT":
-        text = f"{name} hit its time limit of {job.limit}."
-        return Explanation(code="timeout", text=text, advice="Raise --time, or measure less.")
     state = job.state or "an unknown state"
-    names = {"how": _how_it_ended(job), "nodes": nodes, "state": state}
+    names = {"how": _how_it_ended(job), "nodes": nodes, "state": state, "limit": job.limit}
     why = _known("ended", job.state, **names)
     text = f"{name} {why.text}."
     if job.reason and job.reason != "NonZeroExitCode":

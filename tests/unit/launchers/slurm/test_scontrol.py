@@ -12,7 +12,6 @@ from fabbench.hosts.check import Status
 from fabbench.launchers.slurm.render import overruling
 from fabbench.launchers.slurm.scontrol import (
     SlurmNode,
-    accounted,
     check_nodes,
     explain_end,
     explain_pending,
@@ -81,22 +80,6 @@ def test_what_ended_a_job_is_reported(state: str, code: str, said: str) -> None:
     assert why is not None
     assert said in why.text
     assert why.advice
-
-
-@pytest.mark.parametrize(("line", "said"), SAID["accounted"])
-def test_what_accounting_says_of_an_end_is_read(line: str, said: str | None) -> None:
-    found = accounted(line, job_state("JobId=4 JobState=RUNNING"))
-    assert found is not None
-    why = explain_end(found)
-    assert (why is None) == (said is None)
-    assert why is None or (said or "") in why.text
-
-
-@pytest.mark.parametrize(
-    "line", ["", "RUNNING|0:0|node0|1", "Slurm accounting storage is disabled", "FAILED"]
-)
-def test_what_is_no_end_in_accounting_is_none(line: str) -> None:
-    assert accounted(line, job_state("JobId=4")) is None
 
 
 def test_variables_that_sbatch_would_believe_are_known() -> None:
