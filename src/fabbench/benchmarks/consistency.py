@@ -54,6 +54,10 @@ class Printed(NamedTuple):
         """Return whether one number could have been printed like both."""
         return self.overlaps(other.low, other.high)
 
+    def is_measured(self) -> bool:
+        """Return whether it is neither zero, as far as it is printed, nor inf or nan."""
+        return 0 < self.value < math.inf
+
 
 ANYTHING = Printed(0.0, 0.0, math.inf)  # no information: `nan`
 _HUGE = Printed(math.inf, 1e15, math.inf)
@@ -344,11 +348,9 @@ class BandwidthFormula(NamedTuple):
             yield 2
 
 
-ALL_REDUCE, GATHERING, SAME = (
-    BandwidthFormula("1", "2n"),
-    BandwidthFormula("1", "n"),
-    BandwidthFormula("1", "1"),
-)
+ALL_REDUCE = BandwidthFormula("1", "2n")
+GATHERING = BandwidthFormula("1", "n")
+SAME = BandwidthFormula("1", "1")
 
 
 def _ranks(low: float, high: float) -> Iterable[int]:

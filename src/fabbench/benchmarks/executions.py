@@ -121,6 +121,26 @@ def read_line(table: Table, line: Line, execution: "Execution | None") -> Events
     return events
 
 
+def read_any_line(
+    table: Table,
+    line: Line,
+    execution: "Execution | None",
+    transport: TransportLines,
+    *,
+    may_fail: bool,
+) -> Events | None:
+    """Return the same, and what MPI says of its transport, errors, and what is left of rows.
+
+    `may_fail`: whether an error here is one of the benchmark.
+    """
+    events = read_line(table, line, execution)
+    if not events and table.over_mpi and transport.read(line.text):
+        events = ()
+    elif events is None and may_fail:
+        events = read_other_line(table, line, execution)
+    return None if execution is None and not events else events
+
+
 def read_other_line(table: Table, line: Line, execution: "Execution | None") -> Events | None:
     """Return whether a line that means nothing is an error, or what is left of a row."""
     if table.failed.fullmatch(line.text):
@@ -454,16 +474,9 @@ class Assembler(Reader):
         execution = self.execution
         if execution is not None:
             execution.last_line = line.number
-        events = read_line(self._table, line, execution)
-        if events:
-            return self._assemble(events)
-        if self._table.over_mpi and self._transport.read(line.text):
-            events = ()
-        elif events is None and self._may_fail(line.text):
-            events = read_other_line(self._table, line, execution)
-        if events is None or (self.execution is None and not events):
-            return None
-        return self._assemble(events)
+        may_fail = self._may_fail(line.text)
+        events = read_any_line(self._table, line, execution, self._transport, may_fail=may_fail)
+        return None if events is None else self._assemble(events)
 
     def _may_fail(self, text: str) -> bool:
         return self.execution is not None or self._is_marked or self._table.failing in text

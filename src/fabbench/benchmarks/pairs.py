@@ -1,7 +1,14 @@
 """Programs in pairs: a server on one host, and a client on another."""
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
+from fabbench.benchmarks.standard import Work
+from fabbench.model.compat import override
+from fabbench.model.fabrics import Rail
+from fabbench.model.hosts import Host
+from fabbench.model.log import Facts
 from fabbench.model.plan import Command, Step
 from fabbench.model.units import format_size
 
@@ -33,3 +40,72 @@ def pair_step(
         timeout_s=timeout_s,
         facts=facts,
     )
+
+
+class Side(NamedTuple):
+    """One end of a rail, where a process of a pair runs."""
+
+    role: str
+    """`server` or `client`."""
+    at: int
+    """The position of its host."""
+    host: Host
+    device: str
+    """Empty: the program chooses."""
+    gpu: int | None
+    """The GPU that is nearest to the rail; None: buffers are in host memory."""
+
+
+class PairWork(Work):
+    """What is measured by a pair of processes per rail and size."""
+
+    __slots__ = ()
+    memory: str | None
+    """`host` or `cuda`; None: cuda if all hosts have GPUs."""
+    timeout_s: float
+
+    @property
+    @abstractmethod
+    def step_sizes(self) -> Sequence[int | None]:
+        """The sizes in bytes of the steps; None: all that the program has."""
+
+    @abstractmethod
+    def rails(self, fabric: str, hosts: Sequence[Host]) -> Sequence[Rail]:
+        """Return the rails between the first and the last host."""
+
+    @abstractmethod
+    def facts(self, fabric: str, rail: Rail, size: int | None) -> Facts:
+        """Return what the marker of a step states."""
+
+    @abstractmethod
+    def command(self, fabric: str, side: Side, size: int | None) -> Command:
+        """Return the command of one side."""
+
+    def why_no_memory(self, host: Host) -> str:
+        """Return why a host lacks the memory for the buffers; empty if it has it."""
+        if self.memory == "cuda" and not host.gpus:
+            return "it has no GPU, but GPU memory was requested."
+        return ""
+
+    @override
+    def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
+        """Return a step per rail and size: the server on the first host, the client on the last."""
+        steps: list[Step] = []
+        for rail in self.rails(fabric, hosts):
+            sides = [*self._sides(rail, hosts)]
+            for size in self.step_sizes:
+                facts = self.facts(fabric, rail, size)
+                commands = tuple(self.command(fabric, side, size) for side in sides)
+                steps.append(pair_step(execution, commands, facts, timeout_s=self.timeout_s))
+        return tuple(steps)
+
+    def _sides(self, rail: Rail, hosts: Sequence[Host]) -> Iterator[Side]:
+        is_on_gpus = self.memory == "cuda"
+        if self.memory is None:
+            is_on_gpus = all(host.gpus for host in hosts)
+        server = ("server", 0, rail.server)
+        client = ("client", len(hosts) - 1, rail.client)
+        for role, at, device in (server, client):
+            host = hosts[at]
+            gpu = rail.nearest_gpu(host.gpus) if is_on_gpus else None
+            yield Side(role, at, host, device, gpu)

@@ -214,16 +214,17 @@ class UcxPerftest(ReadBenchmark):
         Signature("Final:", r"Final:\s+\d+\s+\d+\.\d", begins=False),
     )
     first_words = (
-        *(
-            "(usec)",
-            "| API",
-            "| Test",
-            "| Data layout",
-            "| Send memory",
-            "| Recv memory",
-            "| Message size",
-        ),
-        *("| Window size", "overall_mr", "ucx_perftest", *WORDS),
+        "(usec)",
+        "| API",
+        "| Test",
+        "| Data layout",
+        "| Send memory",
+        "| Recv memory",
+        "| Message size",
+        "| Window size",
+        "overall_mr",
+        "ucx_perftest",
+        *WORDS,
     )
 
 

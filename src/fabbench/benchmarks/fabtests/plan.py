@@ -14,14 +14,13 @@ from fabbench.model.hosts import Host
 from fabbench.model.options import Choice, Flag, Whole, option
 
 PROGRAMS = (
-    *(
-        "fi_rma_bw",
-        "fi_rma_pingpong",
-        "fi_rdm_tagged_bw",
-        "fi_rdm_tagged_pingpong",
-        "fi_rdm_pingpong",
-    ),
-    *("fi_msg_bw", "fi_msg_pingpong"),
+    "fi_rma_bw",
+    "fi_rma_pingpong",
+    "fi_rdm_tagged_bw",
+    "fi_rdm_tagged_pingpong",
+    "fi_rdm_pingpong",
+    "fi_msg_bw",
+    "fi_msg_pingpong",
 )  # the default first
 INSTALL = (
     "on AWS they come with the EFA installer (/opt/amazon/efa/bin); elsewhere build fabtests of "
@@ -66,14 +65,14 @@ class FabtestsWork(LibfabricWork):
     )
     extra: tuple[str, ...] = extra()
 
-    benchmark, install = "fabtests", INSTALL
+    benchmark = "fabtests"
+    install = INSTALL
     env: ClassVar[Mapping[str, str]] = LOG_SETTINGS
 
     def __post_init__(self) -> None:
         if self.program not in PROGRAMS:
-            raise RequestError(
-                f"Unknown program {self.program}.", hint=f"One of {', '.join(PROGRAMS)}."
-            )
+            known = ", ".join(PROGRAMS)
+            raise RequestError(f"Unknown program {self.program}.", hint=f"One of {known}.")
         if not self.one_by_one and (self.all_sizes or len(self.sizes) > 1):
             why = (
                 "Domains are measured concurrently at one size: their programs would not stay "
@@ -102,16 +101,15 @@ class FabtestsWork(LibfabricWork):
                 f"{self.program} connects over {provider(fabric)} in a way that fabbench "
                 "cannot wait for."
             )
-        return (
-            "it has no GPU, but GPU memory was requested."
-            if self.memory == "cuda" and not host.gpus
-            else ""
-        )
+        return self.why_no_memory(host)
 
     @override
     def options(self, fabric: str) -> tuple[str, ...]:
-        return (
-            *(("-f", "efa-direct") if self.direct and provider(fabric) == "efa" else ()),
-            *(("-e", "rdm", "-o", self.operation) if self.program.startswith("fi_rma_") else ()),
-            *(("-W", str(self.window)) if self.window else ()),
-        )
+        options: list[str] = []
+        if self.direct and provider(fabric) == "efa":
+            options += ["-f", "efa-direct"]
+        if self.program.startswith("fi_rma_"):
+            options += ["-e", "rdm", "-o", self.operation]
+        if self.window:
+            options += ["-W", str(self.window)]
+        return tuple(options)

@@ -74,14 +74,12 @@ _COUNTS = tuple(Column(name, cell=COUNT) for name in ("bytes", "count", "total")
 
 def _machine_layouts() -> Iterator[Layout]:
     """Return the columns of machine-readable rows: with both units, with and without a rate."""
-    elapsed = Column("elapsed", cell=_FIGURE)
-    time = Column("us", cell=_FIGURE)
-    rate = Column("rate", cell=_FIGURE)
-    for unit, name in (("MB", "megabytes"), ("Gb", "gigabits")):
-        bandwidth = Column(name, cell=_FIGURE)
+    for unit in ("MB", "Gb"):
+        names = ("time", f"{unit.lower()}/sec", "usec/xfer", "mxfers/sec")
+        figures = [COLUMNS[name]._replace(cell=_FIGURE) for name in names]
         last = Column(cell=unit)
-        yield (*_COUNTS, elapsed, bandwidth, time, rate, last)
-        yield (*_COUNTS, elapsed, bandwidth, time, last)
+        yield (*_COUNTS, *figures, last)
+        yield (*_COUNTS, *figures[:-1], last)
 
 
 _MACHINE = tuple(_machine_layouts())
@@ -168,7 +166,7 @@ def _tests(text: str) -> Events:
         facts = {"tests_failed": 0, "report": _RUNFABTESTS, **counts}
     setting = Setting(_RUNFABTESTS, facts)
     if counts.get("tests_failed") or " error" in text:
-        return (setting, Error(text.strip("= ")))
+        return (Error(text.strip("= ")), setting)
     return (setting,)
 
 
@@ -188,7 +186,7 @@ def _program(text: str) -> Events | None:
     result = _RESULT.fullmatch(text)
     if result is not None:
         setting = Setting(_RUNFABTESTS)
-        return (setting, Error(text)) if result[1] == "Fail" else (setting,)
+        return (Error(text), setting) if result[1] == "Fail" else (setting,)
     command = _TEST_COMMAND.sub("$ ", text)
     return libfabric.read_command(command, _COMMAND, _OPTIONS)
 
@@ -200,14 +198,13 @@ def _total(text: str, outcome: str, printed: str) -> Events:
     if outcome != "Fail":
         return (Setting(_RUNFABTESTS, facts),)
     setting = Setting(_RUNFABTESTS, {**facts, "report": _RUNFABTESTS})
-    return (setting, Error(text)) if count else (setting,)
+    return (Error(text), setting) if count else (setting,)
 
 
 _TABLE = Table(
     benchmark="fabtests",
     events=_events,
     failed=_ERROR_INSIDE,
-    failing="\n",  # never outside of an execution
     fits=_fits,
     cells=_cells,
     remains=_remains,

@@ -6,37 +6,52 @@ A server on the first host and a client on the last, per rail and size.
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-from fabbench.benchmarks.pairs import PORT, SERVER, pair_step
-from fabbench.benchmarks.standard import Work
+from fabbench.benchmarks.pairs import PORT, SERVER, PairWork, Side
 from fabbench.model.compat import override
 from fabbench.model.fabrics import Rail, paired_devices, provider
 from fabbench.model.hosts import Host, Needs
-from fabbench.model.plan import Command, Step
+from fabbench.model.log import Facts
+from fabbench.model.plan import Command
 
 INTERFACE = {name: f"FI_{name.upper()}_IFACE" for name in ("tcp", "udp", "sockets", "net")}
 """Provider → the variable that sets its interface: libfabric 1.17 ignores ``-d`` for these."""
-_LAYERS = (
-    "",
-    ";ofi_rxm",
-    ";ofi_rxd",
-)  # possible suffixes of a provider's name: layers that add endpoint types
+_LAYERS = ("", ";ofi_rxm", ";ofi_rxd")
+"""Possible suffixes of a provider's name: layers that add endpoint types."""
 EFA_ENV: Mapping[str, str] = {"FI_EFA_ENABLE_SHM_TRANSFER": "0"}
 """Else libfabric's EFA uses shared memory between programs of one host, and reports efa."""
 _ENDPOINTS = {"rma": "rdm", "rdm": "rdm", "msg": "msg"}  # of the programs that are named after one
-# Guesses (one-way seconds for the smallest message, bytes per second), only for the number of
-# iterations.
-_SPEED: Mapping[str, tuple[float, float]] = {
-    "shm": (0.7e-6, 8e9),
-    "efa": (12e-6, 10e9),
-    "verbs": (3e-6, 10e9),
-    "tcp": (10e-6, 3e9),
-    "sockets": (1e-3, 0.2e9),
+_CONNECTING = frozenset({"tcp", "verbs", "sockets", "net"})
+"""Providers whose usual endpoints are connected ones."""
+_RDMA = frozenset({"efa", "verbs"})
+"""Providers with a domain per device."""
+_EFA_DOMAINS = {"rdm": "-rdm", "dgram": "-dgrm"}
+"""Endpoint type → how EFA's domains for it end."""
+_OTHER_DOMAINS = ("-xrc", "-dgram")
+"""How verbs domains end that belong to other endpoint types."""
+
+
+class _Speed(NamedTuple):
+    """A guess, only for the number of iterations."""
+
+    start_s: float
+    """One way, for the smallest message."""
+    rate: float
+    """Bytes per second."""
+
+
+_SPEEDS: Mapping[str, _Speed] = {
+    "shm": _Speed(0.7e-6, 8e9),
+    "efa": _Speed(12e-6, 10e9),
+    "verbs": _Speed(3e-6, 10e9),
+    "tcp": _Speed(10e-6, 3e9),
+    "sockets": _Speed(1e-3, 0.2e9),
 }
+_USUAL_SPEED = _Speed(10e-6, 1e9)
 
 
-class LibfabricWork(Work):
+class LibfabricWork(PairWork):
     """What the works of libfabric's programs share."""
 
     __slots__ = ()
@@ -46,23 +61,17 @@ class LibfabricWork(Work):
     endpoint: str = ""
     iterations: int | None
     extra: tuple[str, ...] = ()
-    timeout_s: float
     devices: tuple[str, ...] = ()  # the devices or domains to measure; empty: all
     domain: str | None = None  # the only domain to measure, on both hosts
     all_domains: bool = True  # whether the domain of each RDMA device is measured
     one_by_one: bool = True
-    memory: str | None = "host"  # `host` or `cuda`; None: cuda if all hosts have GPUs
+    memory: str | None = "host"
     env: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     @property
     @override
     def together(self) -> bool:
         return not self.one_by_one
-
-    @property
-    def step_sizes(self) -> Sequence[int | None]:
-        """The sizes in bytes of the steps; None: all that the program has."""
-        raise NotImplementedError
 
     def seconds_on(self, fabric: str) -> float:
         """Return the time that the messages of a size should take."""
@@ -87,13 +96,19 @@ class LibfabricWork(Work):
         del hosts
         return tuple(size for size in self.step_sizes if size is not None)
 
+    @property
+    def _named_endpoint(self) -> str:
+        """The endpoint type that the program is named after; empty: it has several."""
+        _, kind, *_ = self.program.split("_")
+        return _ENDPOINTS.get(kind, "")
+
     def endpoint_on(self, fabric: str) -> str:
         """Return the endpoint type on a fabric.
 
         Connected endpoints connect before timing starts.
         """
-        usual = "msg" if provider(fabric) in {"tcp", "verbs", "sockets", "net"} else "rdm"
-        return _ENDPOINTS.get(self.program.split("_")[1]) or self.endpoint or usual
+        usual = "msg" if provider(fabric) in _CONNECTING else "rdm"
+        return self._named_endpoint or self.endpoint or usual
 
     def iterations_on(self, fabric: str, size: int | None) -> int | None:
         """Return the iterations.
@@ -102,16 +117,14 @@ class LibfabricWork(Work):
         """
         if self.iterations or size is None:
             return self.iterations
-        start_s, rate = _SPEED.get(provider(fabric), (10e-6, 1e9))
-        # Bandwidth tests have many messages under way.
-        once_s = (
-            2 * (start_s + size / rate)
-            if "pingpong" in self.program
-            else start_s / 10 + size / rate
-        )
-        exact = min(max(self.seconds_on(fabric) / once_s, 10), 10_000_000)
-        digits = 10 ** (math.floor(math.log10(exact)) - 1)
-        return int(math.ceil(exact / digits) * digits)
+        speed = _SPEEDS.get(provider(fabric), _USUAL_SPEED)
+        one_way_s = speed.start_s + size / speed.rate
+        once_s = 2 * one_way_s
+        if "pingpong" not in self.program:  # many messages are under way
+            once_s = speed.start_s / 10 + size / speed.rate
+        fitting = self.seconds_on(fabric) / once_s
+        at_least = max(fitting, 10)
+        return _rounded_up(min(at_least, 10_000_000))
 
     def options(self, fabric: str) -> tuple[str, ...]:
         """Return the program's options besides the provider, the sizes, the port and the domain."""
@@ -119,15 +132,16 @@ class LibfabricWork(Work):
 
     def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
-        name, endpoint = provider(fabric), self.endpoint_on(fabric)
-        types = {kind for layer in _LAYERS for kind in host.providers.get(f"{name}{layer}", ())}
+        name = provider(fabric)
+        endpoint = self.endpoint_on(fabric)
+        types: set[str] = set()
+        for layer in _LAYERS:
+            types.update(host.providers.get(f"{name}{layer}", ()))
         if not types:
             return f"libfabric has no provider {name} there."
         if endpoint not in types:
-            return (
-                f"its provider {name} has no endpoint of type {endpoint}, but "
-                f"{', '.join(sorted(types))}."
-            )
+            others = ", ".join(sorted(types))
+            return f"its provider {name} has no endpoint of type {endpoint}, but {others}."
         if self.is_by_domain(fabric) and not self.domains(fabric, host):
             known = ", ".join(self._listed(fabric, host)) or "none"
             return f"libfabric lists no such domain of its provider {name} there, but {known}."
@@ -135,57 +149,50 @@ class LibfabricWork(Work):
 
     def is_by_domain(self, fabric: str) -> bool:
         """Return whether each device is measured, as a domain that ``-d`` selects."""
-        return self.all_domains and provider(fabric) in {"efa", "verbs"}
+        return self.all_domains and provider(fabric) in _RDMA
 
     def domains(self, fabric: str, host: Host) -> tuple[str, ...]:
         """Return the domains of a host's RDMA devices that are measured; empty on other fabrics."""
-        known, requested = self._listed(fabric, host), set(self.devices)
-        matching = tuple(
-            name for name in known if not requested or {name, _device(name)} & requested
-        )
-        return matching if not requested or len(matching) == len(requested) else ()
+        known = self._listed(fabric, host)
+        requested = set(self.devices)
+        if not requested:
+            return known
+        matching = tuple(name for name in known if {name, _device(name)} & requested)
+        return matching if len(matching) == len(requested) else ()
 
     def _listed(self, fabric: str, host: Host) -> tuple[str, ...]:
-        name, endpoint = provider(fabric), self.endpoint_on(fabric)
-        layers = _LAYERS if name in {"efa", "verbs"} else ()
-        known = [domain for layer in layers for domain in host.domains.get(f"{name}{layer}", ())]
-        suffix = {"rdm": "-rdm", "dgram": "-dgrm"}.get(endpoint, "") if name == "efa" else ""
-        others = ("-xrc", "-dgram")  # verbs domains that belong to other endpoint types
-        return tuple(
-            dict.fromkeys(
-                each for each in known if each.endswith(suffix) and not each.endswith(others)
-            )
-        )
+        name = provider(fabric)
+        if name not in _RDMA:
+            return ()
+        suffix = _EFA_DOMAINS.get(self.endpoint_on(fabric), "") if name == "efa" else ""
+        listed: dict[str, None] = {}
+        for layer in _LAYERS:
+            for domain in host.domains.get(f"{name}{layer}", ()):
+                if domain.endswith(suffix) and not domain.endswith(_OTHER_DOMAINS):
+                    listed[domain] = None
+        return tuple(listed)
 
+    @override
     def rails(self, fabric: str, hosts: Sequence[Host]) -> Sequence[Rail]:
         """Return the rails: by domain, or one between the interfaces that connect the hosts.
 
         libfabric would use the interface that it lists first, not the one with the server's
         address.
         """
-        first, last = hosts[0], hosts[-1]
+        first = hosts[0]
+        last = hosts[-1]
         if self.is_by_domain(fabric):
-            return paired_devices(
-                self.domains(fabric, first), self.domains(fabric, last), (first.name, last.name)
-            )
+            servers = self.domains(fabric, first)
+            clients = self.domains(fabric, last)
+            return paired_devices(servers, clients, (first.name, last.name))
         if self.domain:
             return (Rail(self.domain, self.domain),)
         if len(hosts) == 1 or provider(fabric) not in INTERFACE:
             return (Rail("", ""),)
         return (Rail(first.interface or "", last.interface or ""),)
 
-    def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
-        """Return a step per rail and size: the server on the first host, the client on the last."""
-        rails = self.rails(fabric, hosts)
-        return tuple(
-            self._step(execution, fabric, hosts, rail, size)
-            for rail in rails
-            for size in self.step_sizes
-        )
-
-    def _step(
-        self, execution: str, fabric: str, hosts: Sequence[Host], rail: Rail, size: int | None
-    ) -> Step:
+    @override
+    def facts(self, fabric: str, rail: Rail, size: int | None) -> Facts:
         facts: dict[str, str | int] = {"benchmark": self.benchmark}
         if self.benchmark != self.program.removeprefix("fi_"):
             facts |= {"program": self.program, "provider": provider(fabric)}
@@ -195,47 +202,62 @@ class LibfabricWork(Work):
             facts |= {"size": size, "iterations": iterations}
         if self.is_by_domain(fabric):
             facts |= {"device": _device(rail.client), "domain": rail.client}
-            facts |= {"server_domain": rail.server} if rail.server != rail.client else {}
-            facts |= {"together": "yes"} if self.together and rail.count > 1 else {}
-        commands = tuple(
-            self._command(fabric, hosts, rail, size, role) for role in ("server", "client")
-        )
-        return pair_step(execution, commands, facts, timeout_s=self.timeout_s)
+            if rail.server != rail.client:
+                facts["server_domain"] = rail.server
+            if self.together and rail.count > 1:
+                facts["together"] = "yes"
+        return facts
 
-    def _command(
-        self, fabric: str, hosts: Sequence[Host], rail: Rail, size: int | None, role: str
-    ) -> Command:
-        name, iterations, client = (
-            provider(fabric),
-            self.iterations_on(fabric, size),
-            role == "client",
-        )
-        at, domain = (len(hosts) - 1, rail.client) if client else (0, rail.server)
-        # Unconnected endpoints of the fabtests exchange addresses over TCP, for EFA has no other
-        # way.
-        over_tcp = _ENDPOINTS.get(self.program.split("_")[1]) == "rdm"
-        on_gpus = (
-            self.memory or ("cuda" if all(host.gpus for host in hosts) else "host")
-        ) == "cuda"
-        env = {**self.env, **(EFA_ENV if name == "efa" else {})}
+    @override
+    def command(self, fabric: str, side: Side, size: int | None) -> Command:
+        name = provider(fabric)
+        domain = side.device
+        env = dict(self.env)
+        if name == "efa":
+            env |= EFA_ENV
         if domain and name in INTERFACE:
-            env[INTERFACE[name]], domain = domain, ""
-        argv = (
-            *(
-                self.program,
-                "-p",
-                name,
-                *self.options(fabric),
-                "-S",
-                "all" if size is None else str(size),
-            ),
-            *(("-I", str(iterations)) if iterations else ()),
-            *(("-D", "cuda", "-i", str(rail.nearest_gpu(hosts[at].gpus))) if on_gpus else ()),
-            *((f"-E={PORT}",) if over_tcp else ("-P" if client else "-B", PORT)),
-            *(*self.extra, *(("-d", domain) if domain else ()), *((SERVER,) if client else ())),
-        )
+            env[INTERFACE[name]] = domain
+            domain = ""
+        sizes = "all" if size is None else str(size)
+        argv = [self.program, "-p", name]
+        argv += self.options(fabric)
+        argv += ["-S", sizes]
+        iterations = self.iterations_on(fabric, size)
+        if iterations:
+            argv += ["-I", str(iterations)]
+        if side.gpu is not None:
+            argv += ["-D", "cuda", "-i", str(side.gpu)]
+        argv += self._port(side.role)
+        argv += self.extra
+        if domain:
+            argv += ["-d", domain]
+        if side.role == "client":
+            argv.append(SERVER)
         # FI_PROVIDER would hide providers from the program, and cluster images set it.
-        return Command(argv=argv, role=role, host=at, env=env, unset=("FI_PROVIDER",))
+        unset = ("FI_PROVIDER",)
+        return Command(
+            argv=tuple(argv),
+            role=side.role,
+            host=side.at,
+            env=env,
+            unset=unset,
+        )
+
+    def _port(self, role: str) -> Sequence[str]:
+        """Return the option of the port of a side."""
+        if self._named_endpoint == "rdm":
+            # Unconnected endpoints of the fabtests exchange addresses over TCP, for EFA has no
+            # other way.
+            return (f"-E={PORT}",)
+        return ("-P" if role == "client" else "-B", PORT)
+
+
+def _rounded_up(count: float) -> int:
+    """Return the next count of two digits."""
+    magnitude = math.floor(math.log10(count))
+    step = 10 ** (magnitude - 1)
+    steps = math.ceil(count / step)
+    return int(steps * step)
 
 
 def _device(domain: str) -> str:

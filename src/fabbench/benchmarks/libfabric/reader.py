@@ -13,7 +13,7 @@ import getopt
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, cast
 
 from fabbench.benchmarks import Reader, Reading
@@ -24,6 +24,7 @@ from fabbench.benchmarks.events import (
     Ahead,
     Begin,
     Error,
+    Event,
     Events,
     Fail,
     Header,
@@ -36,8 +37,7 @@ from fabbench.benchmarks.executions import (
     Execution,
     Table,
     points_by_line,
-    read_line,
-    read_other_line,
+    read_any_line,
 )
 from fabbench.benchmarks.mpi_transport import TransportLines
 from fabbench.benchmarks.tables import Cells, Column, Layout, Row
@@ -207,12 +207,12 @@ COLUMNS: Mapping[str, Column] = {
     "#ack": Column("ack", cell=f"[=+-]{_COUNT}"),
     "total": Column("total", cell=_SIZE),
     "time": Column("elapsed", cell=f"{_REAL}s"),
-    "mb/sec": Column("megabytes", cell=_REAL),
-    "gb/sec": Column("gigabits", cell=_REAL),
-    "usec/xfer": Column("us", cell=_REAL),
-    "mxfers/sec": Column("rate", cell=_REAL),
+    "mb/sec": Column("bandwidth", cell=_REAL, exponent=6),
+    "gb/sec": Column("bandwidth", 0.125, cell=_REAL, exponent=9),
+    "usec/xfer": Column("time", cell=_REAL, exponent=-6),
+    "mxfers/sec": Column("message_rate", cell=_REAL, exponent=6),
 }
-"""Name in a header → column. What they print is no metric by itself: `measure` returns those."""
+"""Name in a header → column."""
 
 _KILO = 1 << 10
 _BINARY = {
@@ -298,10 +298,6 @@ class Measured(NamedTuple):
     """Metrics in base units, without those that are rounded to zero or not numbers."""
 
 
-_Cells: TypeAlias = Mapping[str, str]
-"""What a row prints, by the names of its columns."""
-
-
 class _PrintedRow(NamedTuple):
     """What the cells of a row may stand for."""
 
@@ -354,23 +350,24 @@ class _PrintedRow(NamedTuple):
         return Range(least, most)
 
 
-def measure(cells: _Cells, size: Given, count: Given, program: str) -> Measured | None:
+def measure(row: Row, size: Given, count: Given) -> Measured | None:
     """Return what a row measured; None if its figures contradict each other.
 
     `size` and `count` are those of the command line. The other columns narrow down a truncated
     size: total = count x size x transfers, and MB/sec x usec/xfer.
     """
-    row = _read_cells(cells, size, count)
-    if not row.is_rate_of_time():
+    program = row.record.case or ""
+    printed_row = _read_cells(row, size, count)
+    if not printed_row.is_rate_of_time():
         return None
     for times in transfers(program):
-        sizes = row.moved(times)
-        if sizes.low <= sizes.high and row.lasts(times):
+        sizes = printed_row.moved(times)
+        if sizes.low <= sizes.high and printed_row.lasts(times):
             # usec/xfer is the latency of one way, or the time per transfer of many.
             is_one_way = _ONE_WAY.search(program) if program else times == _TWICE
-            figures = dict(_figures(cells, row, "latency" if is_one_way else "time"))
+            figures = _figures(row, "latency" if is_one_way else "time")
             is_only_one = sizes.low == sizes.high
-            is_exact = is_only_one or _is_plain(cells["bytes"], sizes, row)
+            is_exact = is_only_one or _is_plain(row.cell("bytes"), sizes, printed_row)
             return Measured(sizes.low, is_exact, figures)
     return None
 
@@ -384,39 +381,29 @@ def _is_plain(cell: str, sizes: Range, row: _PrintedRow) -> bool:
     return sizes.low == row.sizes.low and digit in {"", "5"}
 
 
-def _read_cells(cells: _Cells, size: Given, count: Given) -> _PrintedRow:
-    seconds = printed(cells["us"], -6)
-    slack = abs(seconds.value) * 2.0**-23  # a C float has 24 bits, whatever decimals are printed
-    if "gigabits" in cells:
-        bandwidth = printed(cells["gigabits"], 9).times(0.125)
-    else:
-        bandwidth = printed(cells["megabytes"], 6)
+def _read_cells(row: Row, size: Given, count: Given) -> _PrintedRow:
+    time = row.main("time") or ANYTHING
+    slack = abs(time.value) * 2.0**-23  # a C float has 24 bits, whatever decimals are printed
     return _PrintedRow(
-        sizes=size_range(cells["bytes"], size),
-        total=size_range(cells["total"]),
-        counts=count_range(cells["count"], count),
-        time=Printed(seconds.value, seconds.low - slack, seconds.high + slack),
-        elapsed=printed(cells["elapsed"].removesuffix("s")),
-        bandwidth=bandwidth,
-        rate=printed(cells.get("rate", "nan"), 6),
+        sizes=size_range(row.cell("bytes"), size),
+        total=size_range(row.cell("total")),
+        counts=count_range(row.cell("count"), count),
+        time=Printed(time.value, time.low - slack, time.high + slack),
+        elapsed=printed(row.cell("elapsed").removesuffix("s")),
+        bandwidth=row.main("bandwidth") or ANYTHING,
+        rate=row.main("message_rate") or ANYTHING,
     )
 
 
-def _figures(cells: _Cells, row: _PrintedRow, time: str) -> Iterator[tuple[str, Printed]]:
-    """Yield the metrics that are neither rounded to zero nor not a number.
-
-    `time`: the metric of a transfer's time.
-    """
-    figures = {
-        "us": (time, printed(cells["us"], -6)),
-        "gigabits": ("bandwidth", row.bandwidth),
-        "megabytes": ("bandwidth", row.bandwidth),
-        "rate": ("message_rate", row.rate),
-    }
-    for name, figure in figures.items():
-        cell = cells.get(name, "")
-        if cell[:1].isdigit() and cell.strip("0."):
-            yield figure
+def _figures(row: Row, time: str) -> Mapping[str, Printed]:
+    """Return the metrics that were measured. `time`: the metric of a transfer's time."""
+    figures: dict[str, Printed] = {}
+    metrics = {"time": time, "bandwidth": "bandwidth", "message_rate": "message_rate"}
+    for name, metric in metrics.items():
+        figure = row.main(name)
+        if figure is not None and figure.is_measured():
+            figures[metric] = figure
+    return figures
 
 
 @dataclass(slots=True, eq=False)
@@ -437,19 +424,18 @@ class Process(Execution):
     held: tuple[()] | tuple[str, str] = ()
     """The fact of its last line, and the value."""
 
-    def takes(self, said: "_Said") -> bool:
+    def takes(self, said: Setting, *, has_header: bool, begins: bool) -> bool:
         """Return whether something is about it; if not, it is about another one in its stream."""
-        case = said.setting.case
-        if case and self.record.case and case != self.record.case:
+        if said.case and self.record.case and said.case != self.record.case:
             return False
-        side = said.side
+        side = said.facts.get("side")
         if side and side not in self.sides:
             is_first = not self.sides and not self.tables
             return is_first or (len(self.sides) == 1 and self.stream == NO_STREAM)
-        if not side and not said.has_header:
+        if not side and not has_header:
             return True
         is_due = self.tables < max(len(self.sides), 1)
-        return is_due and not (side and said.begins)
+        return is_due and not (side and begins)
 
     def expect(self, side: str) -> None:
         """Note the side of a table to come.
@@ -469,14 +455,17 @@ class Pair:
 
     table: Table
     record: Record
-    is_open: bool = False
     name: str = ""  # in fabbench's markers; empty without markers
     step: Marker | None = None
     processes: list[Process] = field(default_factory=list)
     current: dict[Stream, Process] = field(default_factory=dict)
-    counts: set[Range] = field(default_factory=set)  # the iterations of its rows
     reported: dict[str, dict[str, str]] = field(default_factory=dict)
     """Fact → value → the side that first reported it: both do, in every step."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything has begun it."""
+        return bool(self.name or self.processes)
 
     def at(self, stream: Stream, *, another: bool = False) -> Process:
         """Return the process that prints to a stream."""
@@ -504,24 +493,13 @@ class Pair:
         """Return the first value of a fact; empty: not reported."""
         return next(iter(self.reported.get(fact, {})), "")
 
-
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """What one line says about a process."""
-
-    setting: Setting
-    statements: Sequence[Statement]
-    begins: bool
-
-    @property
-    def side(self) -> str:
-        """The side of the process; empty: not stated."""
-        return str(self.setting.facts.get("side", ""))
-
-    @property
-    def has_header(self) -> bool:
-        """Whether rows of a table follow."""
-        return any(isinstance(each, Header) for each in self.statements)
+    def iterations(self) -> set[Range]:
+        """Return the iterations of its rows."""
+        return {
+            count_range(row.cell("count"), process.iterations)
+            for process in self.processes
+            for row in process.rows
+        }
 
 
 class _Heading(NamedTuple):
@@ -565,14 +543,9 @@ class PairReader(Reader):
         return readings
 
     def _read(self, line: Line, process: Process | None) -> Sequence[Reading] | None:
-        events = read_line(self._table, line, process)
-        if not events and self._transport.read(line.text):
-            events = ()
-        elif events is None and process is not None:
-            events = read_other_line(self._table, line, process)
-        if events is None or (process is None and not events):
-            return None
-        return self._assemble(events, line)
+        is_open = process is not None
+        events = read_any_line(self._table, line, process, self._transport, may_fail=is_open)
+        return None if events is None else self._assemble(events, line)
 
     def _is_stray(self, text: str, process: Process) -> bool:
         """Return whether a line is of a row without a header.
@@ -595,7 +568,6 @@ class PairReader(Reader):
         before = self.close() if begins and not (is_ours and is_same) else ()
         pair = self._pair
         if is_ours:
-            pair.is_open = True
             pair.name = marker.execution
             program = facts.get("program", "")
             pair.record.case = pair.record.case or facts.get("program")
@@ -615,78 +587,73 @@ class PairReader(Reader):
         if not pair.is_open:
             return ()
         record = pair.record
+        iterations = [*pair.iterations()]
         for process in pair.processes:
             process.checked()
         record.points = points_by_line(pair.processes)
         record.damaged.sort()
         self._judge(pair)
         _add_reported(pair)
-        if len(pair.counts) == 1:
-            count = pair.counts.pop()
-            if count.low == count.high:
-                record.facts["iterations"] = count.low
+        match iterations:
+            case [Range(low, high)] if low == high:
+                record.facts["iterations"] = low
         record.findings += unmeasured(point.size for point in record.points if not point.metrics)
         return (record,)
 
     # -- what a line means
 
     def _assemble(self, events: Events, line: Line) -> Sequence[Reading] | None:
+        match events:
+            case (Stop(),):
+                return self.close() or None
+            case (Ahead((Setting() as heading,)),):
+                self._heading = _Heading(line.number, heading.facts)
+                return None
+        has_header = any(isinstance(event, Header) for event in events)
+        if has_header:
+            events = [Setting(facts=self._take_heading(line)), *events]
+        settings = [event for event in events if isinstance(event, Setting)]
+        said = settings[0] if settings else Setting()
+        begins = any(isinstance(event, Begin) for event in events)
+        is_about_one = has_header or said.case is not None
         readings: list[Reading] = []
-        said: list[Statement] = []
-        rows: list[RowLine] = []
-        begins = False
+        if is_about_one and not self._pair.at(line.stream).takes(
+            said, has_header=has_header, begins=begins
+        ):
+            readings += self._begin_another(line.stream)
+        process = self._pair.at(line.stream)
+        process.expect(str(said.facts.get("side", "")))
         for event in events:
-            match event:
-                case Stop():
-                    return self.close() or None
-                case Ahead((Setting() as heading,)):
-                    self._heading = _Heading(line.number, heading.facts)
-                    return None
-                case Begin():
-                    begins = True
-                case RowLine():
-                    rows.append(event)
-                case _:
-                    said.append(cast("Statement", event))
-        if said:
-            readings += self._add(said, line, begins=begins)
-        for row in rows:
-            readings += self._take(row, self._pair.at(line.stream))
+            readings += self._add(event, process)
         return readings
 
-    def _add(self, statements: list[Statement], line: Line, *, begins: bool) -> Sequence[Reading]:
-        """Add what a line says to the process that it is about."""
-        settings = [each for each in statements if isinstance(each, Setting)]
-        others = [each for each in statements if not isinstance(each, Setting)]
-        said = _Said(settings[0] if settings else Setting(), others, begins)
-        if said.has_header:
-            said = self._below_heading(said, line)
-        before: Sequence[Reading] = ()
-        is_about_one = said.has_header or said.setting.case is not None
-        if is_about_one and not self._pair.at(line.stream).takes(said):
-            if self._pair.step is None:
-                before = self.close()
-            self._pair.at(line.stream, another=True)
-        process = self._pair.at(line.stream)
-        self._pair.is_open = True
-        process.expect(said.side)
-        for each in said.statements:
-            if isinstance(each, Error):
-                self._add_error(each.text, process)
-            else:
-                process.add(each)
-        self._add_setting(said.setting, process)
+    def _begin_another(self, stream: Stream) -> Sequence[Reading]:
+        """Begin another process, in a pair of its own unless a step has several."""
+        before = self.close() if self._pair.step is None else ()
+        self._pair.at(stream, another=True)
         return before
 
-    def _below_heading(self, said: _Said, line: Line) -> _Said:
-        """Add what the line above a table states: only a side is stated from farther away."""
+    def _take_heading(self, line: Line) -> Facts:
+        """Return what the line above a table states: only a side is stated from farther away."""
         heading = self._heading
         self._heading = _Heading()
         is_adjacent = heading.line + 1 == line.number
-        if "side" not in heading.facts and not is_adjacent:
-            return said
-        facts = {**heading.facts, **said.setting.facts}
-        return replace(said, setting=said.setting._replace(facts=facts))
+        return heading.facts if "side" in heading.facts or is_adjacent else NO_FACTS
+
+    def _add(self, said: Event, process: Process) -> Sequence[Reading]:
+        """Add what a line says to the process that it is about."""
+        match said:
+            case RowLine():
+                return self._take(said, process)
+            case Setting():
+                self._add_setting(said, process)
+            case Error():
+                self._add_error(said.text, process)
+            case Begin():
+                pass
+            case _:
+                process.add(cast("Statement", said))
+        return ()
 
     def _add_setting(self, setting: Setting, process: Process) -> None:
         """Add settings: what a process reports about itself is kept by its side."""
@@ -732,16 +699,12 @@ class PairReader(Reader):
         row = process.read(printed)
         if row is None:
             return ()
-        names = [column.metric for column in row.layout]
-        cells = dict(zip(names, row.cells, strict=True))
-        program = process.record.case or ""
-        measured = measure(cells, process.size, process.iterations, program)
+        measured = measure(row, process.size, process.iterations)
         if measured is None:
             process.damage(row.line)
             return ()
         if not measured.exact:
-            process.record.findings.append(_truncated_size(cells["bytes"], measured.size))
-        self._pair.counts.add(count_range(cells["count"], process.iterations))
+            process.record.findings.append(_truncated_size(row.cell("bytes"), measured.size))
         row = row._replace(
             size=measured.size,
             labels=dict(self._labels(row, process)),

@@ -3,13 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fabbench.benchmarks.pairs import PORT, SERVER, pair_step
-from fabbench.benchmarks.standard import MEMORY, Work, devices, extra, sizes, timeout
+from fabbench.benchmarks.pairs import PORT, SERVER, PairWork, Side
+from fabbench.benchmarks.standard import MEMORY, devices, extra, sizes, timeout
+from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import INTRA_HOST, Rail, paired_devices
 from fabbench.model.hosts import Host, Needs
+from fabbench.model.log import Facts
 from fabbench.model.options import Choice, Flag, Whole, option
-from fabbench.model.plan import Command, Step
+from fabbench.model.plan import Command
 
 TESTS = ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat")
 """The programs, the default first."""
@@ -26,11 +28,12 @@ LINKS: Mapping[str, str] = {
 TOGETHER_S = 10  # seconds that rails measure concurrently: programs do not start at the same moment
 
 _ALL_SIZES = tuple(1 << power for power in range(1, 24))  # of -a: powers of two up to 8 MiB
+_WITHOUT_RDMA = frozenset({*INTRA_HOST, "tcp", "ofi-tcp"})
 _EFA_GID = 0  # the only GID of an EFA device, by which packets are addressed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PerftestWork(Work):
+class PerftestWork(PairWork):
     """One test over the devices of a fabric."""
 
     test: str = option(Choice(TESTS), "The program to run.", default=TESTS[0])
@@ -64,9 +67,11 @@ class PerftestWork(Work):
     extra: tuple[str, ...] = extra()
 
     def __post_init__(self) -> None:
-        several, both_ways = self.all_sizes or len(self.sizes) > 1, self.test.endswith("_lat")
+        several = self.all_sizes or len(self.sizes) > 1
+        both_ways = self.test.endswith("_lat")
+        known = ", ".join(TESTS)
         for refused, why, hint in (
-            (self.test not in TESTS, f"Unknown test {self.test}.", f"One of {', '.join(TESTS)}."),
+            (self.test not in TESTS, f"Unknown test {self.test}.", f"One of {known}."),
             (
                 self.all_sizes and self.sizes,
                 "perftest takes no size with all sizes (-a).",
@@ -111,11 +116,15 @@ class PerftestWork(Work):
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
         """Return the sizes, which are the same on any hosts."""
         del hosts
-        return (
-            _ALL_SIZES
-            if self.all_sizes
-            else self.sizes or (65536 if self.test.endswith("_bw") else 2,)
-        )
+        if self.all_sizes:
+            return _ALL_SIZES
+        usual = 65536 if self.test.endswith("_bw") else 2
+        return self.sizes or (usual,)
+
+    @property
+    @override
+    def step_sizes(self) -> Sequence[int | None]:
+        return (None,) if self.all_sizes else self.planned_sizes(())
 
     def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`.
@@ -123,17 +132,11 @@ class PerftestWork(Work):
         Raise RequestError for a fabric without RDMA devices, or MachineError if the host has none
         either.
         """
-        if fabric in {*INTRA_HOST, "tcp", "ofi-tcp"}:
-            found = "; ".join(
-                f"{link}: {', '.join(names)}" for link in LINKS if (names := host.linked(link))
-            )
-            notes = "" if found else " ".join(("", *host.search_notes))
-            why = f"perftest measures RDMA devices only. {host.name} has {found or 'none'}.{notes}"
-            raise (RequestError if found else MachineError)(
-                why, hint="run pingpong measures tcp and shm."
-            )
+        if fabric in _WITHOUT_RDMA:
+            raise _without_rdma(host)
         if fabric not in LINKS:
-            return f"perftest measures {', '.join(LINKS)}."
+            known = ", ".join(LINKS)
+            return f"perftest measures {known}."
         linked = host.linked(fabric)
         if not linked and not self.devices:
             return f"it has no {fabric} device."
@@ -141,79 +144,82 @@ class PerftestWork(Work):
         # any.
         missing = [name for name in self.devices if host.devices and name not in linked]
         if missing:
-            return (
-                f"it has no {' and '.join(missing)} of {fabric}, but "
-                f"{', '.join(linked) or 'none of it'}."
-            )
-        without_gid = [
-            name for name in self.devices or linked if self._gid(fabric, name, host) is None
-        ]
+            names = " and ".join(missing)
+            others = ", ".join(linked) or "none of it"
+            return f"it has no {names} of {fabric}, but {others}."
+        measured = self.devices or linked
+        without_gid = [name for name in measured if self._gid(fabric, name, host) is None]
         if fabric == "roce" and without_gid:
-            return (
-                f"{' and '.join(without_gid)}: no RoCE v2 GID was found there; pass another "
-                "with --gid-index."
-            )
-        return (
-            "it has no GPU, but GPU memory was requested."
-            if self.memory == "cuda" and not host.gpus
-            else ""
-        )
+            names = " and ".join(without_gid)
+            return f"{names}: no RoCE v2 GID was found there; pass another with --gid-index."
+        return self.why_no_memory(host)
 
-    def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
-        """Return one step per rail and size.
+    @override
+    def rails(self, fabric: str, hosts: Sequence[Host]) -> Sequence[Rail]:
+        first = hosts[0]
+        last = hosts[-1]
+        servers = self.devices or first.linked(fabric)
+        clients = self.devices or last.linked(fabric)
+        return paired_devices(servers, clients, (first.name, last.name))
 
-        The server on the first host, the client on the last.
-        """
-        first, last = hosts[0], hosts[-1]
-        names = [self.devices or host.linked(fabric) for host in (first, last)]
-        sizes = (None,) if self.all_sizes else self.planned_sizes(hosts)
-        return tuple(
-            self._step(execution, fabric, hosts, rail, size)
-            for rail in paired_devices(names[0], names[1], (first.name, last.name))
-            for size in sizes
-        )
+    @override
+    def facts(self, fabric: str, rail: Rail, size: int | None) -> Facts:
+        del fabric
+        facts: dict[str, str | int] = {"benchmark": "perftest", "test": self.test}
+        facts["device"] = rail.client
+        if rail.server != rail.client:
+            facts["server_device"] = rail.server
+        if size is not None:
+            facts["size"] = size
+        if self.together:
+            facts["together"] = "yes"
+        return facts
 
     def _gid(self, fabric: str, device: str, host: Host) -> int | None:
-        found = _EFA_GID if fabric == "efa" else host.gids.get(device) if fabric == "roce" else None
-        return found if self.gid_index is None else self.gid_index
+        if self.gid_index is not None:
+            return self.gid_index
+        found = {"efa": _EFA_GID, "roce": host.gids.get(device)}
+        return found.get(fabric)
 
-    def _step(
-        self, execution: str, fabric: str, hosts: Sequence[Host], rail: Rail, size: int | None
-    ) -> Step:
-        facts: dict[str, str | int] = {
-            "benchmark": "perftest",
-            "test": self.test,
-            "device": rail.client,
-        }
-        facts |= {} if rail.server == rail.client else {"server_device": rail.server}
-        facts |= {} if size is None else {"size": size}
-        facts |= {"together": "yes"} if self.together else {}
-        last = len(hosts) - 1
-        server = Command(argv=self._words(fabric, hosts[0], rail.server, rail, size), role="server")
-        client = (*self._words(fabric, hosts[last], rail.client, rail, size), SERVER)
-        sides = server, Command(argv=client, role="client", host=last)
-        return pair_step(execution, sides, facts, timeout_s=self.timeout_s)
+    @override
+    def command(self, fabric: str, side: Side, size: int | None) -> Command:
+        argv = [self.test, "-c", LINKS[fabric], "-d", side.device]
+        argv += ["-i", str(self.ib_port)]
+        gid = self._gid(fabric, side.device, side.host)
+        if gid is not None:
+            argv += ["-x", str(gid)]
+        argv += ["-F", "-p", PORT]  # -F: measure even if the CPU frequency varies
+        if self.qps > 1:  # tests of latency refuse -q
+            argv += ["-q", str(self.qps)]
+        argv += ["-a"] if size is None else ["-s", str(size)]
+        argv += self._amount()
+        if self.bidirectional:
+            argv.append("-b")
+        if side.gpu is not None:
+            argv.append(f"--use_cuda={side.gpu}")
+        if self.dmabuf:
+            argv.append("--use_cuda_dmabuf")
+        argv += self.extra
+        if side.role == "client":
+            argv.append(SERVER)
+        return Command(argv=tuple(argv), role=side.role, host=side.at)
 
-    def _words(
-        self, fabric: str, host: Host, device: str, rail: Rail, size: int | None
-    ) -> tuple[str, ...]:
-        """Return the words of one side. `-F`: measure even if the CPU frequency varies."""
-        gid = self._gid(fabric, device, host)
-        duration = self.duration_s or (TOGETHER_S if self.together and not self.iterations else 0)
-        return (
-            *(self.test, "-c", LINKS[fabric], "-d", device, "-i", str(self.ib_port)),
-            *(("-x", str(gid)) if gid is not None else ()),
-            *(
-                "-F",
-                "-p",
-                PORT,
-                *(("-q", str(self.qps)) if self.qps > 1 else ()),
-            ),  # tests of latency refuse -q
-            *(("-a",) if size is None else ("-s", str(size))),
-            *(("-n", str(self.iterations)) if self.iterations else ()),
-            *(("-D", str(duration)) if duration else ()),
-            *(("-b",) if self.bidirectional else ()),
-            *((f"--use_cuda={rail.nearest_gpu(host.gpus)}",) if self.memory == "cuda" else ()),
-            *(("--use_cuda_dmabuf",) if self.dmabuf else ()),
-            *self.extra,
-        )
+    def _amount(self) -> Sequence[str]:
+        """Return the options of how many messages, or for how long."""
+        if self.iterations:
+            return ("-n", str(self.iterations))
+        usual = TOGETHER_S if self.together else 0
+        duration = self.duration_s or usual
+        return ("-D", str(duration)) if duration else ()
+
+
+def _without_rdma(host: Host) -> RequestError | MachineError:
+    """Return the error of a fabric without RDMA devices: which ones a host has instead."""
+    linked = {link: ", ".join(host.linked(link)) for link in LINKS}
+    named = [f"{link}: {devices}" for link, devices in linked.items() if devices]
+    found = "; ".join(named)
+    notes = "" if found else " ".join(("", *host.search_notes))
+    shown = found or "none"
+    why = f"perftest measures RDMA devices only. {host.name} has {shown}.{notes}"
+    kind = RequestError if found else MachineError
+    return kind(why, hint="run pingpong measures tcp and shm.")

@@ -5,7 +5,6 @@ REPORT_FMT since 2013): a number with fewer is cut off, and two numbers that los
 them can be separated. Bandwidth is size times message rate, also for sums of two directions.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
@@ -177,17 +176,13 @@ def points(row: Row) -> list[Point]:
     if row.cell("cycles"):
         figures = {"": {}, **figures}
     for stat, of_stat in figures.items():
-        metrics = tuple(metric for metric in of_stat if _is_measured(of_stat[metric]))
+        metrics = tuple(metric for metric in of_stat if of_stat[metric].is_measured())
         if metrics or not stat:
             way = _way_label(row) if "latency" in of_stat else {}
             labels = {**row.labels, **_level_label(row), **way, **stat_labels(stat)}
             values = tuple(of_stat[metric].value for metric in metrics)
             points.append(Point(row.size, labels, metrics, values))
     return points
-
-
-def _is_measured(figure: Printed) -> bool:
-    return 0 < figure.value < math.inf
 
 
 def _level_label(row: Row) -> Mapping[str, str]:

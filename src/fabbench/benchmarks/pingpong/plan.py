@@ -48,7 +48,8 @@ class PingpongWork(LibfabricWork):
             )
         _ = self.step_sizes
 
-    benchmark, program = "pingpong", PROGRAM
+    benchmark = "pingpong"
+    program = PROGRAM
     install = (
         "sudo apt-get install libfabric-bin (Debian, Ubuntu); the package libfabric on "
         "other systems"
@@ -57,23 +58,26 @@ class PingpongWork(LibfabricWork):
     @property
     @override
     def step_sizes(self) -> Sequence[int]:
-        return self.sizes or (
-            *Sweep(first=self.min_bytes, last=self.max_bytes, factor=self.factor).sizes(),
-        )
+        if self.sizes:
+            return self.sizes
+        sweep = Sweep(first=self.min_bytes, last=self.max_bytes, factor=self.factor)
+        return tuple(sweep.sizes())
 
     @override
     def seconds_on(self, fabric: str) -> float:
         # Set-up takes less than 1 % of it, and the first messages of a connection 1 ms; 1.3: the
         # speed is a guess.
-        return max(0.15, setup_s(self.endpoint_on(fabric), provider(fabric)) / SETUP_SHARE * 1.3)
+        setup = setup_s(self.endpoint_on(fabric), provider(fabric))
+        return max(0.15, setup / SETUP_SHARE * 1.3)
 
     @override
     def options(self, fabric: str) -> tuple[str, ...]:
-        return ("-e", self.endpoint_on(fabric), "-v", *(("-c",) if self.check else ()))
+        usual = ("-e", self.endpoint_on(fabric), "-v")
+        return (*usual, "-c") if self.check else usual
 
     @override
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        chosen = {
-            domain for rail in self.rails(fabric, hosts) for domain in (rail.server, rail.client)
-        }
-        return Proof(fabric=fabric, domain=(chosen.pop() or None) if len(chosen) == 1 else None)
+        rails = self.rails(fabric, hosts)
+        chosen = {rail.server for rail in rails} | {rail.client for rail in rails}
+        domain = chosen.pop() if len(chosen) == 1 else ""
+        return Proof(fabric=fabric, domain=domain or None)

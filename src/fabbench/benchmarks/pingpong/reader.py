@@ -104,7 +104,6 @@ _TABLE = Table(
     case="pingpong",
     events=_events,
     failed=_ERROR_INSIDE,
-    failing="\n",  # never outside of an execution
     fits=_is_acknowledged,
     cells=libfabric.cells,
     remains=_remains,
