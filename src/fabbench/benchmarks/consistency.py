@@ -12,9 +12,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from itertools import pairwise, takewhile
-from typing import NamedTuple
+from operator import add, sub
+from typing import NamedTuple, TypeAlias
 
 from fabbench.model.log import Finding, Severity
 from fabbench.model.patterns import lazy
@@ -30,9 +32,11 @@ _NAME = lazy(r"[A-Za-z_]{3}")
 _CELL = lazy(r"\S+")
 
 
-_halves = lru_cache(
-    lambda exponent: float(f"{0.5 * _TIES}e{exponent}")
-)  # half of a digit that stands for 10^exponent
+@lru_cache
+def _halves(exponent: int) -> float:
+    """Return half of a digit that stands for 10^exponent."""
+    half = 0.5 * _TIES
+    return float(f"{half}e{exponent}")
 
 
 class Printed(NamedTuple):
@@ -44,7 +48,8 @@ class Printed(NamedTuple):
 
     def times(self, factor: float) -> "Printed":
         """Return it converted to another unit."""
-        return Printed(self.value * factor, self.low * factor, self.high * factor)
+        value, low, high = self
+        return Printed(value * factor, low * factor, high * factor)
 
     def overlaps(self, low: float, high: float) -> bool:
         """Return whether a number in this range could have been printed like this."""
@@ -83,17 +88,23 @@ def printed_number(token: str, exponent: int, decimals: int | None) -> Printed:
     digits, _, power = token.lower().partition("e")
     exponent += int(power or 0)
     value = float(f"{digits}e{exponent}")
-    half = (
-        _halves(exponent - (len(digits.partition(".")[2]) if decimals is None else decimals))
-        + value * 1e-12
-    )
-    return tuple.__new__(Printed, (value, value - half if value > half else 0.0, value + half))
+    if decimals is None:
+        _, _, fraction = digits.partition(".")
+        decimals = len(fraction)
+    half = _halves(exponent - decimals) + value * 1e-12
+    low = value - half if value > half else 0.0
+    return tuple.__new__(Printed, (value, low, value + half))
 
 
 def product(first: Printed, second: Printed) -> tuple[float, float]:
     """Return the range of the product of two printed numbers."""
-    low, high = first.low * second.low, first.high * second.high
-    return (low if low == low else 0.0, high if high == high else math.inf)  # noqa: PLR0124 - inf * 0 is nan
+    low = first.low * second.low
+    high = first.high * second.high
+    if math.isnan(low):  # inf * 0
+        low = 0.0
+    if math.isnan(high):
+        high = math.inf
+    return low, high
 
 
 def is_ordered(*rising: Printed) -> bool:
@@ -108,11 +119,15 @@ def out_of_order(sizes: Sequence[int]) -> Iterator[int]:
 
     Such a size may be the remains of a larger one. Several sweeps, one after another, are in order.
     """
-    before, again = 0, False
-    for at, (size, after) in enumerate(zip(sizes, (*sizes[1:], None), strict=False)):
-        last = size < before and not again
-        wrong = last if after is None else before < after and not before <= size <= after
-        if at and wrong:
+    before = 0
+    again = False
+    following = (*sizes[1:], None)
+    for at, (size, after) in enumerate(zip(sizes, following, strict=False)):
+        if after is None:
+            is_wrong = size < before and not again
+        else:
+            is_wrong = before < after and not before <= size <= after
+        if at and is_wrong:
             yield at
         else:
             again = again or size < before
@@ -152,39 +167,81 @@ def odd_rows(texts: Sequence[str]) -> set[int]:
     """
     texts = [text.replace(" |", "") for text in texts]  # of Markdown
     rows = [[cell.span() for cell in _CELL.finditer(text)] for text in texts]
-    (cells_of_most, alike), most = Counter(map(len, rows)).most_common(1)[0], max(len(rows) // 2, 2)
-    found = {at for at, row in enumerate(rows) if len(row) != cells_of_most and alike > most}
-    wide, shifted = set[int](), False
-    for column in range(1, min(map(len, rows))):
-        cells = [row[column] for row in rows]
-        (start, left), (end, right) = (
-            Counter(each).most_common(1)[0] for each in zip(*cells, strict=True)
-        )
-        usual = {at for at, cell in enumerate(cells) if cell[1] == end}
-        blanks = [cell[0] - row[column - 1][1] for cell, row in zip(cells, rows, strict=True)]
-        tight = {at for at, few in enumerate(blanks) if few == min(blanks) < max(2, *blanks)}
-        wide, shifted = wide | tight, shifted or usual <= tight
-        by_end = right > most and len({cells[at][0] for at in usual}) > 1
-        if max(left, right) > most:
-            odd = {
-                at
-                for at, cell in enumerate(cells)
-                if cell[1] != end and (by_end or cell[0] != start)
-            }
-            found |= {at for at in odd if not (at in wide if cells[at][1] > end else shifted)}
-        whole = {at for at, cell in enumerate(cells) if "." not in texts[at][slice(*cell)]}
-        found |= whole if len(rows) - len(whole) > most else set()
-    ends, seconds = (
-        {row[0][1] for row in rows},
-        {row[min(1, len(row) - 1)][1] - row[0][1] for row in rows},
-    )
-    if found and len(seconds) == 1 < len(
-        ends
-    ):  # a table aligned on the right, without the blanks before its rows
-        return odd_rows(
-            [" " * (max(ends) - row[0][1]) + text for row, text in zip(rows, texts, strict=True)]
-        )
-    return found
+    everything = {*range(len(rows))}
+    most = max(len(rows) // 2, 2)
+    lengths = [len(row) for row in rows]
+    length, alike = _most_common(lengths)
+    found = everything - _positions(lengths, length) if alike > most else set()
+    wide: set[int] = set()
+    is_shifted = False
+    for before, cells in pairwise(zip(*rows, strict=False)):
+        ends = [cell[1] for cell in cells]
+        end, _ = _most_common(ends)
+        usual = _positions(ends, end)
+        tight = _tight(before, cells)
+        wide |= tight
+        is_shifted = is_shifted or usual <= tight
+        for at in _displaced(cells, usual, most):
+            is_explained = at in wide if ends[at] > end else is_shifted
+            if not is_explained:
+                found.add(at)
+        numbers = zip(texts, cells, strict=True)
+        decimals = ["." in text[slice(*cell)] for text, cell in numbers]
+        if sum(decimals) > most:
+            found |= _positions(decimals, 0)
+    indents = _lost_indents(rows)
+    if not found or not indents:
+        return found
+    return odd_rows([*map(add, indents, texts)])
+
+
+_Cells: TypeAlias = Sequence[tuple[int, int]]
+"""Where the cells of a column begin and end."""
+
+
+def _most_common(values: Sequence[int]) -> tuple[int, int]:
+    """Return the value that most have, and how many have it."""
+    return Counter(values).most_common(1)[0]
+
+
+def _positions(values: Sequence[int], value: int) -> set[int]:
+    return {at for at, each in enumerate(values) if each == value}
+
+
+def _tight(before: _Cells, cells: _Cells) -> set[int]:
+    """Return the positions of the cells with the fewest blanks before them, if others have more."""
+    columns = zip(before, cells, strict=True)
+    blanks = [cell[0] - left[1] for left, cell in columns]
+    fewest = min(blanks)
+    is_usual = fewest >= max(2, *blanks)
+    return set() if is_usual else _positions(blanks, fewest)
+
+
+def _displaced(cells: _Cells, usual: AbstractSet[int], most: int) -> set[int]:
+    """Return the positions of the cells that are not below most others.
+
+    `usual`: those that end where most do.
+    """
+    starts = [cell[0] for cell in cells]
+    start, alike = _most_common(starts)
+    others = {*range(len(cells))} - usual
+    if max(alike, len(usual)) <= most:
+        return set()
+    have_other_starts = len({starts[at] for at in usual}) > 1
+    if len(usual) > most and have_other_starts:
+        return others
+    return others - _positions(starts, start)
+
+
+def _lost_indents(rows: Sequence[_Cells]) -> Sequence[str]:
+    """Return the blanks that a table aligned on the right lost before its rows; empty: none."""
+    ends = [row[0][1] for row in rows]
+    seconds = [row[:2][-1][1] for row in rows]
+    distances = {*map(sub, seconds, ends)}
+    if len(distances) > 1 or len({*ends}) == 1:
+        return ()
+    width = max(ends)
+    return [" " * (width - end) for end in ends]
 
 
 def gap(sizes: Sequence[int], *, once: bool = False) -> str:
@@ -192,24 +249,23 @@ def gap(sizes: Sequence[int], *, once: bool = False) -> str:
 
     Empty if not.
     """
-    steps = [(before, after) for before, after in pairwise(sizes) if 0 < before <= after]
-    usual, count = (
-        Counter(after / before for before, after in steps).most_common(1)[0] if steps else (1.0, 0)
-    )
-    odd = [(before, after) for before, after in steps if after != before * usual]
-    odd = [
-        step for step in odd if step != steps[0] or step[0] == step[1]
-    ]  # the first one may be below a round size
-    if (
-        not odd
-        or usual <= 1
-        or (count < max(4, 0.75 * len(steps)) and not (once and any(a == b for a, b in odd)))
-    ):
+    steps = [step for step in pairwise(sizes) if 0 < step[0] <= step[1]]
+    if not steps:
         return ""
-    return (
-        f"The sizes of the table do not go on from {format_size(odd[0][0])} to "
-        f"{format_size(odd[0][1])}."
-    )
+    factors = Counter(after / before for before, after in steps)
+    ((usual, count),) = factors.most_common(1)
+    odd: list[tuple[int, int]] = []
+    for step in steps:
+        before, after = step
+        is_first = step == steps[0] and before != after  # it may be below a round size
+        if after != before * usual and not is_first:
+            odd.append(step)
+    is_regular = count >= max(4, 0.75 * len(steps))
+    is_twice = once and any(before == after for before, after in odd)
+    if not odd or usual <= 1 or not (is_regular or is_twice):
+        return ""
+    last, following = map(format_size, odd[0])
+    return f"The sizes of the table do not go on from {last} to {following}."
 
 
 def powers(first: int, last: int, factor: int) -> Sequence[int]:
@@ -334,7 +390,8 @@ class BandwidthFormula(NamedTuple):
 
     def of(self, ranks: int) -> Formula:
         """Return the formula for a number of ranks."""
-        factors = {"1": 1.0, "n": (ranks - 1) / ranks, "2n": 2 * (ranks - 1) / ranks}
+        share = (ranks - 1) / ranks
+        factors = {"1": 1.0, "n": share, "2n": 2 * share}
         return Formula(factors.get(self.share), factors.get(self.bus))
 
     def candidates(self, row: Ratios) -> Iterable[int]:
@@ -410,32 +467,39 @@ def is_remains(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool
     """
     if not cells or cells == ["-"]:  # of a list
         return False
-    before, behind = _matching(cells, columns), _matching(cells[::-1], columns[::-1])
-    whole, most = len(cells) - 1, max((len(columns) + 1) // 2, 2)
-    cut = (
-        whole <= before and whole < len(columns) and (whole == 2 or _CUT_CELL.fullmatch(cells[-1]))
-    )
-    if cut or min(before, whole) > 2:
+    before = _matching(cells, columns)
+    behind = _matching(cells[::-1], columns[::-1])
+    if _are_without_end(cells, columns, before):
         return True
     if len(cells) == len(columns) == 2:
         # With so few columns, half of them would match any two words.
-        numeric = all(re.search(r"\d", cell) for cell in cells) and any(
-            "." in cell for cell in cells
-        )
-        return numeric and any(
-            column.fullmatch(cell) for cell, column in zip(cells, columns, strict=True)
-        )
-    if len(cells) >= len(columns) and _NAME.match(cells[0]) and not columns[0].fullmatch(cells[0]):
+        are_numbers = all(re.search(r"\d", cell) for cell in cells)
+        return are_numbers and "." in "".join(cells) and before + behind > 0
+    most = max((len(columns) + 1) // 2, 2)
+    is_complete = len(cells) >= len(columns)
+    if is_complete and _NAME.match(cells[0]) and not columns[0].fullmatch(cells[0]):
         return False
-    many = (
-        before >= min(most, len(columns))
-        or behind >= most
-        or 2 < behind < len(cells) < len(columns)
-    )
-    return many or (abs(len(cells) - len(columns)) <= 1 and before + behind >= most)
+    has_many = before >= min(most, len(columns)) or behind >= most
+    if has_many or (not is_complete and 2 < behind < len(cells)):
+        return True
+    missing = abs(len(cells) - len(columns))
+    return missing <= 1 and before + behind >= most
+
+
+def _are_without_end(
+    cells: Sequence[str], columns: Sequence[re.Pattern[str]], matching: int
+) -> bool:
+    """Return whether all cells but the last match, which may be cut, or more than two of them."""
+    whole = len(cells) - 1
+    if min(matching, whole) > 2:
+        return True
+    if matching < whole or whole >= len(columns):
+        return False
+    return whole == 2 or _CUT_CELL.fullmatch(cells[-1]) is not None
 
 
 def _matching(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> int:
     """Return how many cells match before the first that does not."""
-    matches = (column.fullmatch(cell) for cell, column in zip(cells, columns, strict=False))
+    pairs = zip(cells, columns, strict=False)
+    matches = (column.fullmatch(cell) for cell, column in pairs)
     return len([*takewhile(bool, matches)])

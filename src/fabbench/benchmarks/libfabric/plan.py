@@ -157,14 +157,16 @@ class LibfabricWork(PairWork):
         requested = set(self.devices)
         if not requested:
             return known
-        matching = tuple(name for name in known if {name, _device(name)} & requested)
-        return matching if len(matching) == len(requested) else ()
+        matching = [name for name in known if requested & {name, _device(name)}]
+        return tuple(matching) if len(matching) == len(requested) else ()
 
     def _listed(self, fabric: str, host: Host) -> tuple[str, ...]:
         name = provider(fabric)
         if name not in _RDMA:
             return ()
-        suffix = _EFA_DOMAINS.get(self.endpoint_on(fabric), "") if name == "efa" else ""
+        suffix = ""
+        if name == "efa":
+            suffix = _EFA_DOMAINS.get(self.endpoint_on(fabric), "")
         listed: dict[str, None] = {}
         for layer in _LAYERS:
             for domain in host.domains.get(f"{name}{layer}", ()):

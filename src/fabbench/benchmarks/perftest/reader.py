@@ -162,12 +162,11 @@ def _facts(processes: Sequence[Process]) -> dict[str, str | int]:
         facts[name] = ", ".join(map(str, each)) if others else first
     # These make sense only with a single value.
     rows = [row for process in processes for row in process.rows]
-    iterations = {row.cell("iterations") for row in rows} - {""}
-    usages = {row.cell("cpu_util") for row in rows} - {""}
-    if len(iterations) == 1:
-        facts["iterations"] = int(iterations.pop())
-    if len(usages) == 1:
-        facts["cpu_util"] = usages.pop()
+    for name in ("iterations", "cpu_util"):
+        cells = {row.cell(name) for row in rows} - {""}
+        if len(cells) == 1:
+            cell = cells.pop()
+            facts[name] = int(cell) if cell.isdecimal() else cell
     return facts
 
 
