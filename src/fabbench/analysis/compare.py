@@ -205,9 +205,7 @@ def compare(
     unusable = frozenset(Outcome) - {Outcome.OK, Outcome.TRUNCATED} if only_ok else UNUSABLE
     partial = frozenset({Outcome.TRUNCATED} if only_ok else ())
     readings = [column_rows(column, placement=placement, unusable=unusable) for column in columns]
-    summaries = tuple(
-        _summary(column, reading) for column, reading in zip(columns, readings, strict=True)
-    )
+    summaries = tuple(map(_summary, columns, readings))
     _refuse(summaries, allowed)
     require_metric(metric, readings, placement)
     level = _level(columns)
@@ -217,7 +215,7 @@ def compare(
         else column_rows(column, placement=placement)
         for column, rows in zip(columns, readings, strict=True)
     ]
-    pairs = tuple(zip(columns, readings, strict=True))
+    pairs = list(zip(columns, readings, strict=True))
     return Comparison(
         placement=placement if any(placement in reading.placements for reading in readings) else "",
         columns=summaries,

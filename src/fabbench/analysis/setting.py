@@ -117,7 +117,7 @@ class Setting:
     def bound(self) -> str:
         """What bounds the rate, in words."""
         if self.link:
-            return self.link.name
+            return self.link.link
         return "the NIC" if self.one_nic else "the NICs"
 
     def ceiling(self, metric: Metric) -> float | None:

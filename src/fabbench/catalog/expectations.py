@@ -177,26 +177,28 @@ def _of_gpus(name: str) -> System | None:
 _GPUS = lazy(r"([1-9]\d?)x(\w{2,10})", re.ASCII | re.IGNORECASE)
 
 
-class GpuLink(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuLink:
     """What connects GPUs of one model inside a node: a row of gpus.csv."""
 
-    name: str
-    rate: float
-    """Of one GPU, one way, in bytes per second; 0: none is known."""
-    reduces: bool
-    system: str
+    gpu_model: str
+    link: str = ""
+    link_gbytes: float = 0.0
+    """Of one GPU, one way, in 10⁹ bytes per second; 0: none is known."""
+    reduces: bool = False
+    system: str = ""
+    source: str = ""
+
+    @property
+    def rate(self) -> float:
+        """The same in bytes per second."""
+        return self.link_gbytes * 1e9
 
 
 @cache
 def gpu_links() -> Mapping[str, GpuLink]:
     """Return what connects GPUs inside a node, by model."""
-    links: dict[str, GpuLink] = {}
-    for row in rows_of("gpus.csv"):
-        rate = float(row["link_gbytes"] or 0) * 1e9
-        reduces = row["reduces"] == "yes"
-        link = GpuLink(row["link"], rate, reduces, row["system"])
-        links[row["gpu_model"]] = link
-    return links
+    return {each.gpu_model: each for each in records(GpuLink, rows_of("gpus.csv"))}
 
 
 def system_of_gpus(gpu_model: str, gpus: int) -> str:

@@ -161,36 +161,18 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 REDACTED = "(redacted)"
-_NAMES = (
-    "SECRET",
-    "TOKEN(?!IZER)",
-    "PASSW(OR)?D",
-    "PASSPHRASE",
-    "PASSCODE",
-    "CREDENTIAL",
-    "PRIVATE",
-    "BEARER",
-    "AUTH(?!OR(S?(_|$)|ITY))",
-    "COOKIE",
-    "SIGNATURE",
-    "JWT",
-    "API_?KEYS?",
-    "ACCESS_?KEY",
-    "(^|_)KEYS?(_|$)",
-    "KEY_?ID",
-    "_PWD$",
-    "(^|_)PASS$",
-    "(^|_)PAT$",
-    "(^|_)(DSN|SAS|SIG)$",
-    "CONN(ECTION)?_?STR",
-    r"^AWS_(?!(DEFAULT_)?REGION$)",
-    "(^|_)[HT]?OTP(_|$)",
-    "(?<!I_MPI)(^|_)PIN(_?CODE|$)",
-    "(^|_)SALT(_|$)",
-    "LICEN[CS]E",
-    "WEBHOOK",
+_SECRET = lazy(
+    r"""
+      SECRET | TOKEN(?!IZER) | PASSW(OR)?D | PASSPHRASE | PASSCODE | _PWD$ | (^|_)PASS$
+    | CREDENTIAL | PRIVATE | BEARER | AUTH(?!OR(S?(_|$)|ITY)) | COOKIE | SIGNATURE | JWT
+    | API_?KEYS? | ACCESS_?KEY | (^|_)KEYS?(_|$) | KEY_?ID
+    | (^|_)PAT$ | (^|_)(DSN|SAS|SIG)$ | CONN(ECTION)?_?STR
+    | ^AWS_(?!(DEFAULT_)?REGION$)
+    | (^|_)[HT]?OTP(_|$) | (?<!I_MPI)(^|_)PIN(_?CODE|$) | (^|_)SALT(_|$)
+    | LICEN[CS]E | WEBHOOK
+    """,
+    re.IGNORECASE | re.VERBOSE,
 )
-_SECRET = lazy("|".join(_NAMES), re.IGNORECASE)
 _LOCATION = lazy(r"_(SOCK(ET)?|FILE|PATH|DIR)$", re.IGNORECASE)
 """A name that ends like this tells where a secret is, not what it is: ``SSH_AUTH_SOCK``."""
 _SETTING = lazy(

@@ -31,15 +31,22 @@ def table(hosts: Mapping[str, Traffic], *, title: str = "NICs") -> Table:
 
 def _cells(traffic: Traffic, line: "_Line") -> Iterator[str]:
     """Yield what a line says of its NICs."""
-    moved = [_moved(line.nics, direction) for direction in (TX, RX)]
     yield line.name
-    yield from map(amount, moved)
-    for count in moved:
-        per_second = traffic.rate(count)
+    for direction in _DIRECTIONS:
+        yield amount(_moved(line.nics, direction))
+    for per_second in _rates(traffic, line):
         share = _share(line.nics, per_second)
         text = rate(per_second)
         yield f"{text} ({share})" if share else text
     yield _link(line.nics)
+
+
+_DIRECTIONS = (TX, RX)
+
+
+def _rates(traffic: Traffic, line: "_Line") -> Sequence[float | None]:
+    """Return what a line's NICs sent and received per second."""
+    return [traffic.rate(_moved(line.nics, direction)) for direction in _DIRECTIONS]
 
 
 def _link(nics: Sequence[NicTraffic]) -> str:
@@ -122,10 +129,10 @@ def live(hosts: Mapping[str, Traffic], *, max_lines: int = 16) -> list[str]:
     most = MAX_NICS if nics < max_lines else 1
     lines: list[_LiveLine] = []
     for host, traffic in hosts.items():
-        lines += [_live_line(host, traffic, line) for line in _lines(traffic, most)]
+        lines += [_LiveLine(host, traffic, line) for line in _lines(traffic, most)]
     if not lines:
         return []
-    busiest = max(line.busier() or 0.0 for line in lines)
+    busiest = max(max(line.known, default=0.0) for line in lines)
     unit = scale("B/s", busiest)
     rows = [line.cells(unit.factor) for line in lines]
     room = max(1, max_lines - 1)
@@ -138,29 +145,29 @@ def live(hosts: Mapping[str, Traffic], *, max_lines: int = 16) -> list[str]:
     return "".join(grid_pieces(table)).splitlines()
 
 
-def _live_line(host: str, traffic: Traffic, line: _Line) -> "_LiveLine":
-    sent = traffic.rate(_moved(line.nics, TX))
-    received = traffic.rate(_moved(line.nics, RX))
-    return _LiveLine(host, line, (sent, received))
-
-
 class _LiveLine(NamedTuple):
     """A line of the live view."""
 
     host: str
+    traffic: Traffic
     line: _Line
-    rates: tuple[float | None, float | None]  # Sent and received, in bytes per second
 
-    def busier(self) -> float | None:
-        """Return the higher of the known rates."""
-        return max((each for each in self.rates if each is not None), default=None)
+    @property
+    def rates(self) -> Sequence[float | None]:
+        """Sent and received, in bytes per second."""
+        return _rates(self.traffic, self.line)
+
+    @property
+    def known(self) -> Sequence[float]:
+        """The rates that are known."""
+        return [each for each in self.rates if each is not None]
 
     def cells(self, factor: float) -> tuple[str, ...]:
         """Return the line's text, rates divided by a factor."""
         name = self.line.name
         host = cut(self.host, _NAMES - len(name) - 1)
         rates = (_fixed(each, factor) for each in self.rates)
-        share = _share(self.line.nics, self.busier())
+        share = _share(self.line.nics, max(self.known, default=None))
         return (f"{host} {name}"[:_NAMES], *rates, share)
 
 

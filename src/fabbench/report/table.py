@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
-from fabbench.model.messages import one_line, printable, unbroken
+from fabbench.model.messages import one_line, printable, quoted, unbroken
 from fabbench.model.patterns import lazy
 
 
@@ -520,10 +520,7 @@ def columns_of(table: Table, indices: Sequence[int]) -> Table:
 
 def cut(text: str, limit: int) -> str:
     """Return text on one line of at most `limit` characters."""
-    line = one_line(text)
-    if len(line) <= limit:
-        return line
-    return line[: limit - 1] + "…"
+    return quoted(one_line(text), limit)
 
 
 def _cell_text(text: str) -> str:
