@@ -35,7 +35,7 @@ from fabbench.launchers.jobs import follow, held
 from fabbench.launchers.slurm import SlurmOptions
 from fabbench.launchers.slurm.job import COMMENT, SlurmJob
 from fabbench.launchers.slurm.login_node import LoginNode, inside, login
-from fabbench.launchers.slurm.render import JOB_NAME, directives, given, hold_script
+from fabbench.launchers.slurm.render import JOB_NAME, directives, hold_script, requests
 from fabbench.launchers.slurm.scontrol import (
     Partition,
     SlurmNode,
@@ -61,6 +61,7 @@ from fabbench.model.plan import Step
 
 _WAIT_S = 30
 _ALL_S = 180.0
+_CHECK_S = 300
 # Prints the first line of programs under srun, for `by_node`
 _PRINT_NODE = 'echo "fabbench node $SLURMD_NODENAME"'
 _NODE = "fabbench node "
@@ -90,7 +91,8 @@ def probe_nodes(
 
     Nodes that did not answer are unreachable, with Slurm's message as the reason.
     """
-    name = f"fabbench-check-{secrets.token_hex(3)}"
+    token = secrets.token_hex(3)
+    name = f"check-{token}"
     text = f"{_PRINT_NODE}\n{script()}".encode()
     arguments = probe_arguments(programs(needs), folders(target))
     try:
@@ -98,7 +100,7 @@ def probe_nodes(
             (*_srun(name, requested, target), *arguments), stdin=text, timeout_s=_ALL_S
         )
     except BaseException:
-        login_node.run_idempotent(("scancel", f"--name={name}"))
+        login_node.run_idempotent(("scancel", f"--name={JOB_NAME}{name}"))
         raise
     probes = {name: read_probe(lines) for name, lines in by_node(done.out).items()}
     message = shorten(" ".join(done.err)) or "no output"
@@ -107,25 +109,18 @@ def probe_nodes(
 
 
 def _srun(name: str, requested: Sequence[SlurmNode], target: Target) -> tuple[str, ...]:
-    options = target.options_as(SlurmOptions)
-    count = len(requested)
-    names = ",".join(node.name for node in requested)
-    gpus = min(node.gpus for node in requested)
-    return (
-        *(
-            "srun",
-            f"--job-name={name}",
-            f"--immediate={_WAIT_S}",
-            "--time=5",
-            "--exclusive",
-            "--mem=0",
-        ),
-        *(f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--cpu-bind=none"),
-        f"--nodelist={names}",
-        *((f"--gpus-per-node={gpus}",) if gpus and not options.no_gres else ()),
-        *(f"--{name}={value}" for name, value in given(options)),
-        *("--quiet", "--label", "sh", "-s", "--"),
+    """Return the command that runs its input, a script, on each of some nodes at once."""
+    job = requests(
+        replace(target.options_as(SlurmOptions), time=None, sbatch_options=()),
+        name,
+        nodes=len(requested),
+        tasks=1,
+        gpus=min(node.gpus for node in requested),
+        named=[node.name for node in requested],
+        limit_s=_CHECK_S,
     )
+    options = (*job, f"immediate={_WAIT_S}", "cpu-bind=none", "quiet", "label")
+    return ("srun", *(f"--{option}" for option in options), "sh", "-s", "--")
 
 
 # The clock of the machine that prints the times.

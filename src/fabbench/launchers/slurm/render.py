@@ -41,14 +41,14 @@ _TASKS = re.compile(r"^#SBATCH --ntasks-per-node=(\d+)", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^#SBATCH --([a-z-]+)", re.MULTILINE)
 
 
-def given(options: SlurmOptions) -> Iterator[tuple[str, str]]:
+def _given(options: SlurmOptions) -> Iterator[tuple[str, str]]:
     """Yield the requested options that sbatch and srun have, too."""
     for name in ("partition", "account", "qos", "reservation", "constraint", "chdir"):
         if value := getattr(options, name):
             yield name, value
 
 
-def directives(  # noqa: PLR0913 - what a job requests
+def requests(  # noqa: PLR0913 - what a job requests
     options: SlurmOptions,
     name: str,
     *,
@@ -58,8 +58,8 @@ def directives(  # noqa: PLR0913 - what a job requests
     named: Sequence[str],
     limit_s: float | None,
     more: Sequence[str] = (),
-) -> str:
-    """Return the lines that say what a job requests.
+) -> list[str]:
+    """Return what sbatch or srun is to request for a job, without the dashes.
 
     `tasks` and `gpus` are per node; no limit: the partition's; `named` are the nodes to use.
     """
@@ -73,12 +73,21 @@ def directives(  # noqa: PLR0913 - what a job requests
         time = format_time_limit(60 * minutes)
     if time:
         lines.append(f"time={time}")
-    lines += (f"output={OUTPUT}", "no-requeue", *more)
-    lines += [f"{name}={value}" for name, value in given(options)]
+    lines += more
+    lines += [f"{name}={value}" for name, value in _given(options)]
     lines += options.sbatch_options
     if named:
         nodelist = ",".join(named)
         lines.append(f"nodelist={nodelist}")
+    return lines
+
+
+def directives(
+    options: SlurmOptions, name: str, *, more: Sequence[str] = (), **requested: Any
+) -> str:
+    """Return the lines that say what a job requests; `requested` is as for `requests`."""
+    of_scripts = (f"output={OUTPUT}", "no-requeue", *more)
+    lines = requests(options, name, more=of_scripts, **requested)
     return "".join(f"#SBATCH --{text}\n" for text in lines)
 
 
