@@ -11,12 +11,14 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NoReturn
 
 import click
 
 from fabbench import __version__
+from fabbench.catalog.instances import rows_of
 from fabbench.cli import terminal
 from fabbench.cli.commands import (
     RESUMED,
@@ -34,61 +36,8 @@ from fabbench.model.errors import Exit, FabbenchError, lacks_memory
 from fabbench.model.messages import unbroken, without_secrets
 from fabbench.model.plugins import PluginWarning
 
-
-@dataclass(frozen=True)
-class ListedCommand:
-    """A command before it is loaded: its own help is the docstring of its function."""
-
-    name: str
-    module: str  # Of this package
-    summary: str  # What `fabbench --help` says of it
-
-
-_SECTIONS = {
-    "Measure": (
-        ListedCommand(
-            "accept", "accept", "Test new nodes rung by rung, and answer: accepted or not."
-        ),
-        ListedCommand(
-            "check", "cluster", "Check hosts or clusters before a run, and suggest fixes."
-        ),
-        ListedCommand("run", "run_command", "Run a benchmark and compare configurations."),
-        ListedCommand("sweep", "sweep_command", "Find bad nodes, NICs and links of a cluster."),
-        ListedCommand("rerun", "run_command", "Repeat a past run."),
-        ListedCommand(
-            "render", "render", "Print a script or manifests that run the benchmark elsewhere."
-        ),
-    ),
-    "Read results": (
-        ListedCommand(
-            "compare", "read_results", "Compare runs and log files, and gate on the result."
-        ),
-        ListedCommand("parse", "read_results", "Read benchmark logs and print their results."),
-        ListedCommand(
-            "explain", "read_results", "Diagnose which network a log or run used, and why."
-        ),
-        ListedCommand(
-            "report", "read_results", "Write runs or logs as an HTML page, to read or to send."
-        ),
-    ),
-    "Past runs": (
-        ListedCommand("runs", "past_runs", "List past runs, or remove them."),
-        ListedCommand("show", "past_runs", "Print a past run."),
-        ListedCommand("history", "past_runs", "Show how a metric changed over past runs."),
-    ),
-    "Cluster and setup": (
-        ListedCommand(
-            "clean", "cluster", "Remove leftover pods and jobs from a cluster (not local runs)."
-        ),
-        ListedCommand(
-            "config", "config_file", "Show the targets and defaults of fabbench.yaml, and check it."
-        ),
-        ListedCommand(
-            "completion", "config_file", "Print the completion script for bash, zsh or fish."
-        ),
-    ),
-}
-COMMANDS = {each.name: each for commands in _SECTIONS.values() for each in commands}
+COMMANDS = {row["name"]: row for row in rows_of("commands.csv", "fabbench.cli")}
+"""The commands before they are loaded, by their names."""
 _TRY = (
     ("fabbench check --efa --on local", "is EFA ready on this machine?"),
     ("fabbench explain job.log", "which network did this job use?"),
@@ -113,8 +62,8 @@ class Commands(SuggestingGroup):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands, without importing them, and some to try."""
         del ctx
-        for title, commands in _SECTIONS.items():
-            _write_section(formatter, title, [(each.name, each.summary) for each in commands])
+        for title, commands in groupby(COMMANDS.values(), itemgetter("section")):
+            _write_section(formatter, title, [(each["name"], each["summary"]) for each in commands])
         _write_section(formatter, "Try", _TRY)
 
     @override
@@ -123,10 +72,10 @@ class Commands(SuggestingGroup):
         known = COMMANDS.get(cmd_name)
         if known is None:
             return None
-        module = importlib.import_module(f"{__name__}.{known.module}")
+        module = importlib.import_module(f"{__name__}.{known['module']}")
         for command in vars(module).values():
             if isinstance(command, click.Command) and command.name == cmd_name:
-                command.short_help = known.summary
+                command.short_help = known["summary"]
                 return command
         return None
 

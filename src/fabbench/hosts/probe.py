@@ -7,12 +7,14 @@ guesses.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from ipaddress import AddressValueError, IPv4Address
 from itertools import dropwhile, takewhile
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
 
 from fabbench.catalog.images import LIBRARY_FOLDERS, PROGRAM_FOLDERS
 from fabbench.hosts.probe_result import (
@@ -27,6 +29,7 @@ from fabbench.hosts.probe_result import (
     Link,
     Probe,
 )
+from fabbench.model import records
 from fabbench.model.fabrics import natural_order
 from fabbench.model.hosts import Mpi, MpiKind, NodeDevice
 
@@ -404,52 +407,28 @@ def read_fi_info(lines: Iterable[str]) -> Iterator[Domain]:
         yield Domain(provider=fields["provider"], name=fields["name"], endpoint=endpoint)
 
 
-_KIB = 1024
-_NUMBER = "([0-9]{1,18})$"
+class _Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a field of `Probe` stands in the answer: a record of facts.toml."""
 
-
-class _Fact(NamedTuple):
-    """Where a field of `Probe` stands in the answer."""
-
+    field: str
     section: str
     pattern: str
-    """What one of the section's lines begins with; its first group is the value."""
-    read: Callable[[str], object] = str
+    value: Literal["text", "number", "decimal", "KiB"] = "text"
+
+    def read(self, text: str) -> str | float:
+        """Return the value that a text is, in bytes where it is of memory."""
+        if self.value == "text":
+            return text
+        if text in _WORDS:
+            return _WORDS[text]
+        if self.value == "decimal":
+            return float(text)
+        return int(text) * _UNITS[self.value]
 
 
-def _kib(text: str) -> int:
-    return int(text) * _KIB
-
-
-def _limit(text: str) -> int:
-    return UNLIMITED if text == "unlimited" else _kib(text)
-
-
-def _count(text: str) -> int:
-    return 0 if text == "absent" else int(text)
-
-
-_FACTS = {
-    "hostname": _Fact("uname", r"\S+ (\S+) \S+ \S+$"),
-    "kernel": _Fact("uname", r"\S+ \S+ (\S+) \S+$"),
-    "identity": _Fact("identity", "(.*)"),
-    "cpus": _Fact("cpus", _NUMBER, int),
-    "huge_pages": _Fact("memory", f"HugePages_Total: +{_NUMBER}", int),
-    "huge_pages_free": _Fact("memory", f"HugePages_Free: +{_NUMBER}", int),
-    "huge_page_size": _Fact("memory", "Hugepagesize: +([0-9]{1,15}) kB", _kib),
-    "memlock": _Fact("memlock", "(unlimited|[0-9]{1,15})$", _limit),
-    "zone": _Fact("placement.zone", "(.*)"),
-    "load": _Fact("load", r"([0-9]{1,9}\.[0-9]+)?", float),
-    "temporary": _Fact("disk.path", "(.*)"),
-    "temporary_free": _Fact("disk", ".* ([0-9]{1,15}) +[0-9]+% ", _kib),
-    "ssh_address": _Fact("ssh", r"\S+ \S+ (\S+) \S+$|$"),
-    "verbs_there": _Fact("uverbs", "(absent|[0-9]{1,9}) ?", _count),
-    "verbs": _Fact("uverbs", "absent|[0-9]+ ([0-9]{1,9})$", int),
-    "fi_info_path": _Fact("fi_info.path", "(.*)"),
-    "efa_installer": _Fact("efa.installer", r"# EFA installer version: *(\S+)|"),
-    "nvidia_driver": _Fact("nvidia.driver", r".*?Module(?: +for \S+)? +([0-9][0-9.]*)|"),
-}
-"""By field of `Probe`."""
+_UNITS = {"number": 1, "KiB": 1024}
+_WORDS = {"unlimited": UNLIMITED, "absent": 0}
+_FACTS = records.load("fabbench.hosts", "facts.toml", _Fact)
 _SECTIONS = frozenset(
     {
         "probe",
@@ -472,7 +451,7 @@ _SECTIONS = frozenset(
         "file",
         "absent",
         "own",
-        *(fact.section for fact in _FACTS.values()),
+        *(fact.section for fact in _FACTS),
     }
 )
 _TYPE = re.compile(r"(?:ml\.)?([a-z0-9-]+\.[a-z0-9-]+)")
@@ -552,15 +531,14 @@ def _once(items: Iterable[_Item]) -> tuple[_Item, ...]:
 
 
 def _facts(answer: Answer) -> Iterator[tuple[str, Any]]:
-    for field, (section, pattern, read) in _FACTS.items():
-        lines = answer.all(section)
-        matches = [match for line in lines if (match := re.match(pattern, line))]
+    for fact in _FACTS:
+        lines = answer.all(fact.section)
+        matches = [match for line in lines if (match := re.match(fact.pattern, line))]
         text = next((match[1] for match in matches if match[1]), "")
         if text:
-            yield field, read(text)
-        # A pattern that matches without its group has an alternative for what is no error.
-        elif answer.first(section) and not matches:
-            answer.cannot_read(section, answer.first(section))
+            yield fact.field, fact.read(text)
+        elif answer.first(fact.section) and not matches:
+            answer.cannot_read(fact.section, answer.first(fact.section))
 
 
 def _libfabric(lines: Sequence[str]) -> str:

@@ -58,18 +58,16 @@ def check_hosts(
     ]
     found: list[Check] = []
     for each in hosts:
-        found.append(each.check("reachable", outcome("reachable.yes")))
-        for name, check in CHECKS.items():
-            found.append(each.check(name, check(each)))
+        results: dict[str, Check | None] = {"reachable": outcome("reachable.yes")}
+        results |= {name: check(each) for name, check in CHECKS.items()}
         if each.host in relations.openings:
-            for name, result in opened(relations.openings[each.host]).items():
-                found.append(each.check(name, result))
+            results |= opened(relations.openings[each.host])
         if each.host in relations.clocks:
-            found.append(each.check("clock", clock(each.host, relations.clocks)))
+            results["clock"] = clock(each.host, relations.clocks)
         others = [name for name in names if name != each.host]
         if others:
-            reached = connections(each.host, others, relations.connections)
-            found.append(each.check("connections", reached))
+            results["connections"] = connections(each.host, others, relations.connections)
+        found += (each.check(name, result) for name, result in results.items())
     for name, why in down.items():
         unreached = outcome("reachable.no", why=why.rstrip("."))
         found.append(replace(unreached, host=name, name="reachable"))
