@@ -63,7 +63,8 @@ class Commands(SuggestingGroup):
         """List the commands, without importing them, and some to try."""
         del ctx
         for title, commands in groupby(COMMANDS.values(), itemgetter("section")):
-            _write_section(formatter, title, [(each["name"], each["summary"]) for each in commands])
+            rows = list(map(itemgetter("name", "summary"), commands))
+            _write_section(formatter, title, rows)
         _write_section(formatter, "Try", _TRY)
 
     @override

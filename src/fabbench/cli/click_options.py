@@ -200,11 +200,11 @@ def launchers_by_option(launchers: "Launchers") -> Mapping[str, frozenset[str]]:
     """Return, for each option that not all launchers have, those that have it."""
     from fabbench.config.given import options_by_name
 
-    narrow: dict[str, frozenset[str]] = {}
-    for name, declarations in options_by_name(launchers).items():
-        if len(declarations) < len(launchers):
-            narrow[name] = frozenset(declarations)
-    return narrow
+    return {
+        name: frozenset(declarations)
+        for name, declarations in options_by_name(launchers).items()
+        if len(declarations) < len(launchers)
+    }
 
 
 def typed_flags(ctx: click.Context) -> dict[str, str]:

@@ -64,11 +64,11 @@ class ExecutionCounters:
 
     def traffic(self) -> dict[str, Traffic]:
         """Return what each host moved, without hosts that lack a snapshot."""
-        moved: dict[str, Traffic] = {}
-        for host, pair in self.hosts.items():
-            if pair.before and pair.after:
-                moved[host] = difference(pair.before, pair.after)
-        return moved
+        return {
+            host: difference(pair.before, pair.after)
+            for host, pair in self.hosts.items()
+            if pair.before and pair.after
+        }
 
     def of_fabric(self, traffic: Mapping[str, Traffic]) -> dict[str, Traffic]:
         """Return the traffic of the fabric's NICs per host, idle ones too.
@@ -97,12 +97,11 @@ class ExecutionCounters:
         return (*kept, *self._notes_on_missing())
 
     def _notes_on_missing(self) -> Iterator[Finding]:
-        missing: dict[str, list[str]] = {"before": [], "after": []}
-        for host, pair in self.hosts.items():
-            if pair.before is None:
-                missing["before"].append(host)
-            if pair.after is None:
-                missing["after"].append(host)
+        pairs = self.hosts.items()
+        missing = {
+            "before": [host for host, pair in pairs if pair.before is None],
+            "after": [host for host, pair in pairs if pair.after is None],
+        }
         why = " ".join(self.failures)
         for when, hosts in missing.items():
             if hosts:

@@ -404,11 +404,13 @@ def _behind(ranks: Ranks, laggards: Collection[int]) -> Behind:
 
 def _not_started(ranks: Ranks, number: int) -> dict[int, int]:
     """Return the ranks that had not started a collective, with the last that they had started."""
-    late: dict[int, int] = {}
-    for rank, state in ranks.items():
-        if number and state.started is not None and not state.has_started(number):
-            late[rank] = state.started
-    return late
+    if not number:
+        return {}
+    return {
+        rank: state.started
+        for rank, state in ranks.items()
+        if state.started is not None and not state.has_started(number)
+    }
 
 
 def _different(calls: Mapping[int, Call]) -> Behind:

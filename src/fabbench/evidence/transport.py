@@ -247,11 +247,11 @@ _GDR_CHANNELS = {"yes": "gdr", "no": "no-gdr", "partly": "no-gdr"}
 
 def _channel_lines(evidence: Evidence) -> dict[str, str]:
     """Return each network that channels use, with the first line that shows it."""
-    lines: dict[str, str] = {}
-    for key, line in evidence.channels.items():
-        if key.startswith("net:"):
-            lines[_classify(evidence, key.removeprefix("net:"))] = line
-    return lines
+    return {
+        _classify(evidence, key.removeprefix("net:")): line
+        for key, line in evidence.channels.items()
+        if key.startswith("net:")
+    }
 
 
 def _network_line(evidence: Evidence, network: str, over: Mapping[str, str]) -> str:

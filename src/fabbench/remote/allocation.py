@@ -114,11 +114,9 @@ def usable(results: Results[T], needs: Needs) -> dict[str, T]:
 
 def failures(results: Mapping[str, object]) -> dict[str, str]:
     """Return the hosts of which a step of opening them failed → why."""
-    lost: dict[str, str] = {}
-    for name, result in results.items():
-        if isinstance(result, MachineError):
-            lost[name] = str(result)
-    return lost
+    return {
+        name: str(result) for name, result in results.items() if isinstance(result, MachineError)
+    }
 
 
 @contextlib.contextmanager

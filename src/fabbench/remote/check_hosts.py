@@ -158,11 +158,9 @@ def host_relations(target: Target, probed: Mapping[str, ProbedHost]) -> HostRela
     addresses = {name: one for name, one in found.items() if isinstance(one, str)}
     known = {name: address for name, address in addresses.items() if address}
     connections = _try_connections(probed, known) if len(known) > 1 else {}
-    unreachable = [name for name in found if name not in known]
-    for name in unreachable:
+    for name in [name for name in found if name not in known]:
         failed = _without_address(name, found[name])
-        others = [other for other in probed if other != name]
-        for other in others:
+        for other in probed.keys() - {name}:
             connections |= dict.fromkeys(_both_ways(name, other), failed)
     clocks: dict[str, float] = {}
     for name, each in probed.items():

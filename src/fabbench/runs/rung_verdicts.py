@@ -1,6 +1,6 @@
 """What a rung of ``fabbench accept`` says about its nodes: one function per rule. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -238,20 +238,28 @@ def _judged_by_limits(
     So is one that is missed by at most half of the last printed digit. `step`: in which figures are
     printed.
     """
-    limits = list[str]()
-    missed = list[str]()
-    doubts = list[str]()
-    for gate in gates:
-        if not figures or not _fits(gate, figures[0]):
-            doubts.append(f"{gate.text}: nothing to compare was measured.")
-            continue
-        limits.append(gate.text)
-        beyond = _beyond(gate, figures[0].value)
-        if 0 < beyond <= step / 2:
-            doubts.append(f"{gate.text}: typical is {figures[0]}, within half of its last digit.")
-        elif beyond > 0:
-            missed.append(f"{gate.text}: typical is {figures[0]}.")
-    return Judgment(tuple(limits), tuple(missed), tuple(doubts))
+    return _together(_judged_by_limit(figures, gate, step) for gate in gates)
+
+
+def _judged_by_limit(figures: Sequence[RungFigure], gate: Gate, step: float) -> Judgment:
+    if not figures or not _fits(gate, figures[0]):
+        return Judgment(doubts=(f"{gate.text}: nothing to compare was measured.",))
+    typical = f"{gate.text}: typical is {figures[0]}"
+    beyond = _beyond(gate, figures[0].value)
+    if 0 < beyond <= step / 2:
+        return Judgment((gate.text,), doubts=(f"{typical}, within half of its last digit.",))
+    missed = (f"{typical}.",) if beyond > 0 else ()
+    return Judgment((gate.text,), missed)
+
+
+def _together(judgments: Iterable[Judgment]) -> Judgment:
+    """Return what all rules say."""
+    whole = Judgment()
+    for each in judgments:
+        limits = whole.limits + each.limits
+        missed = whole.missed + each.missed
+        whole = Judgment(limits, missed, whole.doubts + each.doubts)
+    return whole
 
 
 def _fits(gate: Gate, figure: RungFigure) -> bool:
@@ -381,12 +389,7 @@ def _judged_by_gates(verdict: Verdict) -> Judgment:
 
 def _judged_by_expectations(comparison: Comparison) -> Judgment:
     """Judge figures that no limit of the user judges."""
-    judgments = [_judged_by_expectation(each) for each in expectations(comparison)]
-    return Judgment(
-        limits=tuple(limit for each in judgments for limit in each.limits),
-        missed=tuple(sentence for each in judgments for sentence in each.missed),
-        doubts=tuple(sentence for each in judgments for sentence in each.doubts),
-    )
+    return _together(map(_judged_by_expectation, expectations(comparison)))
 
 
 def _judged_by_expectation(expected: Expectation) -> Judgment:

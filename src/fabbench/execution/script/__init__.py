@@ -611,9 +611,7 @@ def _unfilled(step: Step, names: Sequence[str]) -> Step:
     ]
     execution, _, name = step.id.partition("/")
     filled = values.get(name, name)
-    facts = dict(step.facts)
-    for fact in names:
-        facts[fact] = variable(fact)
+    facts = {**step.facts, **{fact: variable(fact) for fact in names}}
     return replace(
         step,
         id=f"{execution}/{filled}",
