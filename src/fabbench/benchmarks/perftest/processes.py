@@ -23,7 +23,7 @@ from fabbench.benchmarks.events import (
     Setting,
     Statement,
 )
-from fabbench.benchmarks.executions import Execution, Table, read_line, read_other_line
+from fabbench.benchmarks.executions import Execution, Table, read_any_line
 from fabbench.benchmarks.mpi_transport import TransportLines
 from fabbench.benchmarks.perftest import lines, rows
 from fabbench.benchmarks.perftest.json_text import from_json
@@ -396,7 +396,8 @@ class Terminal:
 
     def _read(self, line: Line) -> Sequence[Reading] | None:
         process = self.process
-        events = read_line(TABLE, line, process)
+        may_fail = process is not None
+        events = read_any_line(TABLE, line, process, self._transport, may_fail=may_fail)
         if process is not None:
             match events:
                 case (RowLine() as row,):
@@ -406,7 +407,7 @@ class Terminal:
         self._note_rule(line.text, notes)
         if notes:
             return self._add(line, notes, events or (), is_below_rule=is_below_rule)
-        return self._read_other(line, events)
+        return self._add_other(events)
 
     def _note_rule(self, text: str, notes: Sequence[Note]) -> None:
         is_passed_over = any(note.kind in _SAYS_NOTHING for note in notes)
@@ -416,21 +417,17 @@ class Terminal:
         is_below_rows = process is not None and process.headed and bool(process.rows)
         self._is_ruled = lines.RULE.fullmatch(text) is not None and not is_below_rows
 
-    def _read_other(self, line: Line, events: Events | None) -> Sequence[Reading] | None:
-        """Read a line without a kind: a fact, or what is left of a row."""
-        process = self.process
+    def _add_other(self, events: Events | None) -> Sequence[Reading] | None:
+        """Add a line without a kind: a fact, or what is left of a row."""
         match events:
             case (Ahead((Setting() as stated,)),):
                 self._ahead.append(stated)
                 return None
-        if events is None and self._transport.read(line.text):
-            return None if process is None else ()
-        if process is None:
+        if self.process is None or events is None:
             return None
-        events = events or read_other_line(TABLE, line, process)
-        for event in events or ():
-            process.hear(event)
-        return None if events is None else ()
+        for event in events:
+            self.process.hear(event)
+        return ()
 
     def _add(
         self, line: Line, notes: Sequence[Note], events: Events, *, is_below_rule: bool
