@@ -91,6 +91,11 @@ def islands(*shares: int) -> Fault:
     return fault
 
 
+def shared_path(chance: random.Random, cluster: Cluster) -> Collection[str]:
+    cluster.shared = True
+    return ()
+
+
 def links(count: int, severity_of: Callable[[random.Random], float]) -> Fault:
     def fault(chance: random.Random, cluster: Cluster) -> Collection[str]:
         pairs = [sorted(chance.sample(list(cluster.nodes), 2)) for _ in range(count)]
@@ -189,6 +194,7 @@ KINDS: Mapping[str, Kind] = {
     "a third slow, logs": Kind([a_third_slow], counts=(6, 7, 9, 12, 16), logs=True),
     "three types": Kind([three_types], counts=(8, 9, 16)),
     "islands 1:1": Kind([islands(1, 1)], counts=(8, 16, 32)),
+    "islands 5:3, shared path": Kind([islands(5, 3), shared_path], counts=(8, 16)),
     "islands 5:3, one bad": Kind([islands(5, 3), bad_nodes(1)], counts=(8, 16, 32)),
     "failed pair": Kind([links(1, failing)], counts=(4, 5, 6, 8), pairs=True),
     "failed pair, logs": Kind([links(1, failing)], counts=(4, 5, 6, 8, 16), logs=True),

@@ -44,6 +44,8 @@ class Cluster:
     """What nobody tells them: node → its switch."""
     between: float = 0.0
     """By which part tests between islands are slower."""
+    shared: bool = False
+    """Whether the tests of a round share what is between islands."""
     types: Mapping[str, float] = field(default_factory=dict)
     """Node → its speed, of 1."""
     flaky: float = 1.0
@@ -73,6 +75,7 @@ class Cluster:
         self.chance = random.Random(self.seed)
         self.tests = 0
         self.shown = 0
+        self._crossing = 1
         """How many tests a fault made slower, or failed."""
         self._speed = {node: math.exp(self.chance.gauss(0, self.spread)) for node in self.nodes}
 
@@ -127,11 +130,14 @@ class Cluster:
     def _path(self, test: SweepTest) -> float:
         """Return how much slower what is between the nodes makes a test."""
         faults = [self.bad_links.get(frozenset(test.nodes), 0.0)]
-        faults += [self.between] if len({self.islands.get(node) for node in test.nodes}) > 1 else []
+        faults += [1 - (1 - self.between) / self._crossing] if self._crosses(test) else []
         groups = {self.group_of.get(node, "") for node in test.nodes}
         return max(
             faults + [self.bad_uplinks.get(group, 0.0) for group in groups if len(groups) > 1]
         )
+
+    def _crosses(self, test: SweepTest) -> bool:
+        return len({self.islands.get(node) for node in test.nodes}) > 1
 
     def _nic(self, test: SweepTest, nic: str) -> float:
         return max(self.bad_nics.get((node, nic), 0.0) for node in test.nodes)
@@ -158,6 +164,8 @@ class Cluster:
         readings, count = Readings(METRICS["busbw"], self.nodes, group_of=self.group_of), 0
         while (each := planner.next_round()) is not None:
             count += 1
+            if self.shared:
+                self._crossing = max(sum(map(self._crosses, each.tests)), 1)
             for test in each.tests:
                 result = self.measure(test, each.number)
                 readings.add(result)

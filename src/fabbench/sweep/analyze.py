@@ -87,7 +87,7 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
             undecided.append(_pair(fitted, writer, each.tests, each.row))
     hidden = _too_coarse(readings, fitted)
     if not (suspects or undecided or contradiction):
-        contradiction = hidden or _too_noisy(fitted)
+        contradiction = hidden or _too_noisy(fitted) or _most_slow(fitted)
     found = shown and fitted.groups is not None and not fitted.groups.given
     count = len(fitted.nodes)
     return Diagnosis(
@@ -317,6 +317,27 @@ def _too_noisy(fitted: Fit) -> str:
     spread = round(100 * fitted.noise)
     tolerance = round(-100 * math.expm1(fitted.tolerated))
     return f"The tests differ by ± {spread}%: nodes that are {tolerance}% slower would not show."
+
+
+def _most_slow(fitted: Fit) -> str:
+    """Return that some tests are faster than most can be by chance; empty: there are none.
+
+    Faults make tests slower, never faster.
+    """
+    above = max(-1.5 * fitted.tolerated, _FASTER * fitted.noise)
+    of_two = [each.slower for each in fitted.of_two()]
+    slower = np.concatenate(of_two) if of_two else np.zeros(0)
+    faster = slower[slower > above]
+    if len(faster) < _FEW_FASTER:
+        return ""
+    factor = format_decimal(math.exp(float(np.median(faster))), 1)
+    return f"{len(faster)} of {len(slower)} tests are {factor}x faster than most: these are slow."
+
+
+_FASTER = 6.0
+"""So many standard deviations above what is typical, no healthy test is by chance."""
+_FEW_FASTER = 3
+"""Fewer tests are an error of measurement."""
 
 
 def _too_coarse(readings: Readings, fitted: Fit) -> str:

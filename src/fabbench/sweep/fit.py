@@ -26,7 +26,7 @@ from fabbench.sweep.beliefs import (
     nodes_not_by_chance,
     propagate,
 )
-from fabbench.sweep.groups import Grouping, given, proposals, ranked
+from fabbench.sweep.groups import Grouping, deviation_of_most, given, proposals, ranked
 from fabbench.sweep.readings import Flags, Floats, Ints, Readings, TestClass, by_key
 
 TOLERANCE = 0.10
@@ -63,9 +63,19 @@ class FittedClass:
     path: float = 0.0
     """The logarithm by which the path between groups makes these tests slower; negative."""
 
+    steady: float = 1.0
+    """The noise of all tests as a part of this class's: tests that share a path vary more."""
+
     def measure(self) -> None:
         """Compare each test with the typical figure."""
-        self.slower = self.tests.slower(self.typical)
+        self.slower = self.steady * self.tests.slower(self.typical)
+
+    def allow_sharing(self, noise: float) -> None:
+        """Allow tests through a slow path to vary: how many share it differs between rounds."""
+        measured = self.tests.slower(self.typical)[~self.failed]
+        if self.tests.between and len(measured):
+            spread = deviation_of_most(measured)
+            self.steady = noise / max(spread, noise)
 
     def among_healthy(self, bad: Floats) -> Flags:
         """Return which tests have only members that are likely healthy, by the chances of parts."""
@@ -166,8 +176,9 @@ def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
     if named is not None:
         possible = [each for each in possible if not each.merges(named)]
         possible.append(ranked(named, plain.pairs))
-    for groups in possible:
-        found = _fit(readings, groups, tolerance)
+    ways = [(groups, shared) for groups in possible for shared in (False, True)]
+    for groups, shared in ways:
+        found = _fit(readings, groups, tolerance, path_is_shared=shared)
         if found.score > max(best.score, known.score + SURE):
             best = found
     return best
@@ -187,6 +198,8 @@ class _Parts:
     nodes: int
     rails: Sequence[str]
     groups: Sequence[str]
+    path_is_shared: bool = False
+    """Whether the tests of a round share the path between groups."""
 
     @property
     def uplinks(self) -> int:
@@ -216,7 +229,13 @@ class _Settled:
     """Part → the chance that it is bad."""
 
 
-def _fit(readings: Readings, groups: Grouping | None, tolerance: float) -> Fit:
+def _fit(
+    readings: Readings,
+    groups: Grouping | None,
+    tolerance: float,
+    *,
+    path_is_shared: bool = False,
+) -> Fit:
     """Return the beliefs from all results, with these groups."""
     count = len(readings.nodes)
     own = None if groups is None else groups.of
@@ -224,7 +243,7 @@ def _fit(readings: Readings, groups: Grouping | None, tolerance: float) -> Fit:
     apart = groups is not None and groups.apart
     tested = readings.classes(own, apart=apart, without=broken)
     rails = sorted({each.rail for each in tested if each.rail})
-    parts = _Parts(count, rails, [] if groups is None else groups.names)
+    parts = _Parts(count, rails, [] if groups is None else groups.names, path_is_shared)
     classes = [_class(each, rails, groups, count) for each in tested]
     settled = _settled(classes, parts, States.of(tolerance))
     states = settled.states
@@ -286,6 +305,10 @@ def _settled(classes: Sequence[FittedClass], parts: _Parts, states: States) -> _
     _measure_paths(classes)
     rails = len({each.tests.rail for each in classes})
     states = replace(states, noise=_noise(classes, None))
+    if parts.path_is_shared:
+        for each in classes:
+            each.allow_sharing(states.noise)
+            each.measure()
     for _ in range(3):
         factors = [_factors(each, states, rails) for each in classes]
         beliefs = propagate(factors, parts.count, states)
@@ -339,7 +362,9 @@ def _score(classes: Sequence[FittedClass], settled: _Settled, groups: Grouping |
     each_way = [_joint(classes, states, settled.state, flaky) for flaky in (FLAKY, _STEADY)]
     tests = sum(len(each.slower) for each in classes)
     cost = 0.0 if groups is None else groups.cost(tests)
-    return max(each_way) - cost
+    # Densities are those of the figures, not of scaled ones.
+    scaled = sum(math.log(each.steady) * int((~each.failed).sum()) for each in classes)
+    return max(each_way) + scaled - cost
 
 
 def _pairs(classes: Iterable[FittedClass]) -> PairTests:

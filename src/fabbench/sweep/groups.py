@@ -209,7 +209,7 @@ def valley(values: Floats, slow: float, least: float) -> float:
     speeds = _two_speeds(values)
     if speeds is None:
         return slow
-    within = _spread(speeds.deviation)
+    within = deviation_of_most(speeds.deviation)
     if speeds.apart <= max(least, _APART * within):
         return slow
     return (speeds.low + speeds.high) / 2
@@ -233,7 +233,7 @@ def slower_of_two(values: Floats, least: float) -> int:
     return int((~speeds.fast).sum())
 
 
-def _spread(deviation: Floats) -> float:
+def deviation_of_most(deviation: Floats) -> float:
     """Return the standard deviation of most, from the median absolute deviation."""
     return 1.4826 * float(np.median(np.abs(deviation)))
 
@@ -368,7 +368,7 @@ def _gain_inside(slower: Floats, inside: Flags) -> Floats:
     """
     within = np.median(slower[inside])
     across = np.median(slower[~inside])
-    noise = max(_spread(slower[inside] - within), 0.02)
+    noise = max(deviation_of_most(slower[inside] - within), 0.02)
     one_group = _density(slower - within, noise)
     two_groups = _density(slower - across, noise)
     return np.asarray(np.log(one_group / two_groups))

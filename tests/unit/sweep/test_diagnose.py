@@ -68,6 +68,20 @@ def test_nodes_behind_slow_paths_are_groups_and_not_bad(
     assert {*said.groups[0].nodes} == {*names[: sizes[0]]}
 
 
+@pytest.mark.parametrize("sizes", [(5, 3), (4, 4), (8, 4), (3, 3, 3)])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_path_that_the_tests_of_a_round_share_is_slow_and_no_node(
+    sizes: tuple[int, ...], seed: int
+) -> None:
+    names = named(sum(sizes))
+    islands = blocks(names, *sizes)
+    cluster = Cluster(names, islands=islands, between=0.6, shared=True, noise=0.03, seed=seed)
+    screening = all_pairs(names)
+    planner = DiagnosePlanner(names, BUSBW, tolerance=0.3, seed=seed, screening=screening)
+    said = analyze(cluster.carried_out(planner)[0], tolerance=0.3)
+    assert ([each.kind for each in said.suspects], said.undecided) == (["group"], [])
+
+
 def test_an_older_type_is_a_group_and_not_bad() -> None:
     names = named(32)
     cluster = Cluster(names, types=dict.fromkeys(names[:11], 0.7), noise=0.04, congestion=0.02)

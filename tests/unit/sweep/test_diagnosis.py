@@ -6,6 +6,7 @@ from itertools import combinations
 
 import pytest
 
+from fabbench.model.errors import Exit
 from fabbench.model.log import METRICS
 from fabbench.sweep.analyze import analyze, too_coarse
 from fabbench.sweep.planner import all_pairs, rails, single
@@ -69,6 +70,18 @@ def test_groups_have_their_nodes_their_figures_and_how_many_pairs_showed_them() 
     for each in said.groups:
         assert each.inside == pytest.approx(TYPICAL, rel=0.02)
         assert each.between == pytest.approx(0.4 * TYPICAL, rel=0.02)
+
+
+def test_some_tests_that_are_far_faster_than_most_are_said() -> None:
+    """Faults make tests slower, never faster: most are slow, although nothing says by what."""
+    fast = {"node-0", "node-1", "node-2"}
+    readings = Readings(METRICS["busbw"], EIGHT)
+    for each in all_pairs(EIGHT):
+        for test in each.tests:
+            figure = TYPICAL if fast.issuperset(test.nodes) else 0.2 * TYPICAL
+            readings.add(SweepResult(test, SweepOutcome.OK, figure, each.number))
+    said = analyze(readings)
+    assert said.status is not Exit.FINE
 
 
 def test_a_path_between_many_groups_is_named_by_the_first_and_the_last() -> None:
