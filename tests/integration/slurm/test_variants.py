@@ -78,7 +78,7 @@ def test_the_published_comparison_of_nvshmem_is_one_job(lab: Labs) -> None:
         done = run(site, [*words_, *words(*variants), "--repeat", "2"])
     assert done.returncode == 0, done.stderr + done.stdout
     rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in done.stdout.splitlines()]
-    assert ["64 MB", "12.93", "10.60", "42.41", "0.3 x", "0.2 x"] in [row[:6] for row in rows]
+    assert ["64 MB", "12.93", "10.60", "42.41", "0.30 x", "0.25 x"] in [row[:6] for row in rows]
     stored = the_run(site)
     logs = [
         log for configuration in stored.configurations for log in stored.logs(configuration.label)

@@ -11,7 +11,7 @@ import pytest
 
 from fabbench.model.log import Outcome
 from tests.support.host_fixtures import BOTH_SSH_CLIENTS, Labs, standin
-from tests.support.hosts import Lab
+from tests.support.hosts import Lab, processes
 from tests.support.ssh_faults import SIZES, SLOW, RunningCommand, running, sizes, tcp
 from tests.support.ssh_runs import STORE, nccl, nothing_left, the_run
 
@@ -36,7 +36,8 @@ def test_in_the_middle_of_rows(lab: Labs, other: bool) -> None:
         run.until_rows()
         run.process.send_signal(number)
         if other:  # and once more, while it cleans up
-            run.until(lambda: not runs_somewhere(site, "all_reduce_perf"))
+            assert processes.eventually(lambda: not runs_somewhere(site, "all_reduce_perf"), 90)
+            # It may have ended already: then nothing hears it.
             run.process.send_signal(number)
         assert run.ends() == 130, run.err
     assert "Interrupted" in run.err
