@@ -45,6 +45,9 @@ os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 # A build on GitHub shows its own summary, not that of what tests run.
 os.environ.pop("GITHUB_STEP_SUMMARY", None)
 
+# Tests run beside each other on one machine: fabbench would say so in each.
+os.environ["FABBENCH_NEIGHBORS"] = "ignore"
+
 # No test may fail because the machine is busy. `make nightly` takes the profile `nightly`.
 for profile, examples in (("ci", 20), ("nightly", 100)):
     settings.register_profile(

@@ -20,7 +20,8 @@ alive, eventually = processes.alive, processes.eventually
 def environment(store: Path) -> dict[str, str]:
     """An environment that also marks every program of a run: they inherit it."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("FABBENCH_")}
-    return {**kept, "FABBENCH_STORE": str(store), "COLUMNS": "200"}
+    own = {"FABBENCH_STORE": str(store), "FABBENCH_NEIGHBORS": "ignore", "COLUMNS": "200"}
+    return {**kept, **own}
 
 
 def argv(*arguments: str) -> list[str]:

@@ -267,6 +267,9 @@ def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exi
     left = "" if whole else unfinished(sweep)
     readings = readings_of(document)
     answer = print_answer(sweep.results, readings, how, unfinished=left)
+    said = {each: None for test in tests for each in test.neighbors}
+    for sentence in said:
+        terminal.notify(f"Warning: {sentence}")
     unproven = sum(each.outcome == Outcome.UNPROVEN for each in tests)
     if unproven:
         terminal.notify(

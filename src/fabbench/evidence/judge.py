@@ -421,6 +421,8 @@ def _remarks(record: Record, proof: Proof | None, ending: Ending | None) -> Iter
     yield from explained.values()
     codes = explained.keys() | {each.code for each in record.findings}
     yield from _other_paths(record, codes)
+    if ending and ending.neighbors:
+        yield finding("neighbor", where=listed(ending.neighbors))
     if facts.get("iterations") == 1 and facts.get("warmup") == 0:
         yield finding("one-iteration")
     stated = facts.get("instance_type")

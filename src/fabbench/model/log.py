@@ -195,6 +195,7 @@ class Ending:
     # Whether it was stopped because a host or the job was lost, or a disk was full
     lost: bool = False
     planned_sizes: Collection[int] = ()  # Sizes that a complete run would have printed
+    neighbors: Sequence[str] = ()  # Where another run of fabbench was, and as whom
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

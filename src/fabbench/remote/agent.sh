@@ -43,6 +43,14 @@ require_room() {
     { has_room && [ ! -e "$folder/full" ]; } || fail no-room
 }
 
+# Print the users of other runs: a run writes to its directory every second.
+others() {
+    for other in "${folder%/*}"/fabbench-[0-9a-f]*; do
+        [ "$other" = "$folder" ] || [ $(($(date +%s) - $(stat -c %Y "$other" || echo 0))) -gt "$1" ] ||
+            echo "other $(stat -c %U "$other")"
+    done 2>/dev/null
+}
+
 # Anything printed before this is from the login shell.
 echo "fabbench-agent: here"
 
@@ -54,11 +62,7 @@ start) # LEASE PARENT NAME…: as for keep; variables to look for
     trap '' HUP
     setsid sh "$folder/agent" keep "$folder" "$token" "$1" "$2" </dev/null >/dev/null 2>&1 &
     echo "$!" >"$folder/keeper" || exit
-    # A run writes to its directory every second.
-    for other in "${folder%/*}"/fabbench-[0-9a-f]*; do
-        [ "$other" = "$folder" ] || [ $(($(date +%s) - $(stat -c %Y "$other" || echo 0))) -gt 15 ] ||
-            echo "other $(stat -c %U "$other")"
-    done 2>/dev/null
+    others 15
     shift 2
     for name; do
         eval "[ -z \"\${$name+set}\" ]" || echo "has $name"
@@ -83,7 +87,10 @@ keep) # LEASE PARENT: end everything after so many seconds without a heartbeat, 
     ;;
 
 beat) # for each line of standard input
-    while read -r _; do : >"$folder/beat" && echo beat; done
+    while read -r _; do
+        : >"$folder/beat" && echo beat
+        others 3
+    done
     ;;
 
 counters) fabbench_counters ;;

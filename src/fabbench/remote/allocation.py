@@ -193,10 +193,10 @@ def without(inventory: Inventory, lost: Mapping[str, str]) -> Inventory:
 
 def _warn_of_others(machines: Sequence[RemoteHost]) -> None:
     """Notify the user of other runs of fabbench on the machines."""
-    busy = [each for each in machines if each.others]
+    busy = [each for each in machines if each.others()]
     if busy:
         names = listed([each.name for each in busy])
-        others = set(chain.from_iterable(each.others for each in busy))
+        others = set(chain.from_iterable(each.others() for each in busy))
         users = ", ".join(sorted(others))
         logging.getLogger(__name__).warning(
             "Warning: fabbench already runs on %s (as %s): both get worse figures.", names, users

@@ -6,6 +6,7 @@ fabbench does not come back, the agent ends them.
 """
 
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -81,7 +82,8 @@ class RemoteHost:
         self.token = token
         self.folder = f"/tmp/fabbench-{token}"  # noqa: S108 - made by mkdir with a random name and mode 0700
         self.has: frozenset[str] = frozenset()  # The variables of `FORWARDED` that are set there
-        self.others: tuple[str, ...] = ()  # The users of other runs of fabbench that are there
+        self._others: dict[str, float] = {}
+        """User of another run of fabbench that is there → when it was last seen."""
         self.lost: MachineError | None = None  # Why the host was given up; None if it was not
         self.lease_s = max(math.ceil(_LEASES * lost_after_s), _MIN_LEASE_S)
         """Seconds without contact with fabbench after which the agent ends and removes all."""
@@ -117,11 +119,26 @@ class RemoteHost:
             self._started = not put.status
         said = [line.partition(" ")[::2] for line in self._done(put).out]
         self.has = frozenset(name for word, name in said if word == "has")
-        self.others = tuple(user for word, user in said if word == "other")
+        for line in said:
+            self._note_other(*line)
         self._last_answer = time.monotonic()
         self._up.set()
         for work in (self._keep_beating, self._watch):
             threading.Thread(target=work, name=f"fabbench {self.name}", daemon=True).start()
+
+    def _note_other(self, word: str, user: str) -> None:
+        """Take a line of the agent: another run is there, or something else."""
+        if word == "other" and os.environ.get("FABBENCH_NEIGHBORS") != "ignore":
+            self._others[user] = time.monotonic()
+
+    def others(self, since: float = 0.0) -> Sequence[str]:
+        """Return the users of other runs of fabbench that were there, in monotonic seconds.
+
+        Between two heartbeats nobody looks.
+        """
+        first = since - 2 * self._beat_s
+        seen = [*self._others.items()]
+        return sorted(user for user, when in seen if when >= first)
 
     def run(self, mode: str, *words: str, stdin: bytes = b"", timeout_s: float = 30) -> Done:
         """Run one mode of the agent to its end. Raise MachineError if it fails."""
@@ -237,6 +254,8 @@ class RemoteHost:
         pipe.send(b"\n")
         for line in pipe.lines():
             if line != "beat":
+                word, _, user = line.partition(" ")
+                self._note_other(word, user)
                 continue
             self._last_answer = time.monotonic()
             self._why = None

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import re
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -236,7 +237,17 @@ class RemoteAllocation:
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
         """Run an execution over the hosts."""
         variant = execution.configuration.variant
-        return run_steps(lambda step: RemoteSession(self, step, variant), execution)
+        begun = time.monotonic()
+        ending = yield from run_steps(lambda step: RemoteSession(self, step, variant), execution)
+        return replace(ending, neighbors=tuple(self._neighbors(begun)))
+
+    def _neighbors(self, since: float) -> Iterator[str]:
+        """Yield the machines on which fabbench ran at the same time, and as whom."""
+        for each in self.machines:
+            users = each.others(since)
+            if users:
+                who = ", ".join(users)
+                yield f"{each.name} (as {who})"
 
     def counters(self) -> Mapping[str, Sequence[str]]:
         """Read the NIC counters of every host that answers."""

@@ -94,6 +94,7 @@ class TestResult:
     step: float = 0.0  # In which steps the figures were printed; 0: not rounded, or not known
     notes: tuple[str, ...] = ()  # Warnings, such as those from NIC counters
     fault: Fault | None = None  # What has to be mended where it failed; None: nothing says it
+    neighbors: tuple[str, ...] = ()  # Sentences: another run of fabbench was on its nodes
     said: str = ""  # The program's own first line about an error, where it failed
     seconds: float = 0.0
 

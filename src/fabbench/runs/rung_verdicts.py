@@ -22,7 +22,7 @@ from fabbench.runs.document import TestResult
 from fabbench.runs.first_error import first_error
 from fabbench.runs.run import RunResult
 from fabbench.runs.store import StoredSweep
-from fabbench.runs.sweep import SweepRun, diagnosed, unfinished
+from fabbench.runs.sweep import SweepRun, diagnosed, neighbors, unfinished
 from fabbench.sweep.values import Diagnosis, NodeGroup, Suspect, SuspectKind
 
 _WRONG = {Outcome.CORRUPT: Fault.HARDWARE, Outcome.OFF_FABRIC: Fault.SOFTWARE}
@@ -205,6 +205,7 @@ def judge_sweep(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> Ru
         found.contradiction,
         _not_tested(ended),
         failure,
+        next(_neighbors(stored.tests), ""),
         "" if proven else _not_proven(stored.document.fabric),
         *judgment.doubts,
     )
@@ -271,6 +272,12 @@ def _fits(gate: Gate, figure: RungFigure) -> bool:
 def _beyond(gate: Gate, value: float) -> float:
     """Return by how much a value misses a limit; 0 or less: it keeps it."""
     return gate.bound - value if gate.kind == AT_LEAST else value - gate.bound
+
+
+def _neighbors(tests: Sequence[TestResult]) -> Iterator[str]:
+    """Yield what tests say of other runs of fabbench that were there at the same time."""
+    for each in tests:
+        yield from each.neighbors
 
 
 def _undecided(found: Diagnosis) -> str:
@@ -379,7 +386,8 @@ def judge_run(ended: RunResult, blank: RungResult) -> RungResult:
         limits=judgment.limits,
         why="" if alone else " ".join(headlines(comparison)),
     )
-    return judged(result, judgment.missed, judgment.doubts)
+    doubts = dict.fromkeys((*judgment.doubts, *neighbors(logs)))
+    return judged(result, judgment.missed, tuple(doubts))
 
 
 def _judged_by_gates(verdict: Verdict) -> Judgment:

@@ -506,6 +506,7 @@ class SweepTests:
             result,
             nics=result.nics if self._same_nics(inventory) else {},
             notes=_notes(logs),
+            neighbors=tuple(dict.fromkeys(neighbors(logs))),
             **_of_failure(result, logs),
             seconds=round(time.monotonic() - started, 3),
         )
@@ -531,6 +532,14 @@ def _of_failure(result: TestResult, logs: Sequence[Log]) -> Mapping[str, Any]:
         return {}
     said = first_error(Path(logs[0].source))
     return {"fault": gravest(map(fault_of, logs)), "said": said}
+
+
+def neighbors(logs: Iterable[Log]) -> Iterator[str]:
+    """Yield what logs say of other runs of fabbench that were there at the same time."""
+    for log in logs:
+        for each in log.findings:
+            if each.code == "neighbor":
+                yield each.meaning
 
 
 def _notes(logs: Sequence[Log]) -> tuple[str, ...]:

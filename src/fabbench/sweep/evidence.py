@@ -140,7 +140,19 @@ class EvidenceWriter:
         def of_row(other: FittedClass) -> Flags:
             return np.asarray((other.factor_of == row) & (other is each))
 
-        often = self._often(self._all(of_row), "tests", rest)
+        tests = self._all(of_row)
+        role = ""
+        if each.tests.size == 2:
+            role = self._direction(pair[0], tests)
+        if not role:
+            often = self._often(tests, "tests", rest)
+            return f"{name} {often}."
+        first_serves = role == _SERVER
+        server = pair[0] if first_serves else pair[1]
+        own = tests & (self._server == server)
+        name_of_server = self._fit.nodes[server]
+        what = f"tests with {name_of_server} {_SERVER}"
+        often = self._often(own, what, f", and is fine the other way{rest}")
         return f"{name} {often}."
 
     def _all(self, values: Callable[[FittedClass], Array]) -> Array:

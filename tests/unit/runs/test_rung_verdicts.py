@@ -214,3 +214,22 @@ def test_the_gravest_failure_of_a_node_counts() -> None:
 )
 def test_the_programs_own_first_line_about_an_error(lines: list[str], said: str) -> None:
     assert first_error_line(f"{line}\n" for line in lines) == said
+
+
+def test_a_neighbors_run_is_a_doubt() -> None:
+    """Of a sweep whose tests are else fine."""
+    for neighbors, state in (((), State.PASSED), (("Another run was on a.",), State.INCOMPLETE)):
+        tests = [
+            TestResult(
+                number=number,
+                round=1,
+                nodes=pair,
+                outcome="ok",
+                value=1e9,
+                neighbors=neighbors if number == 2 else (),
+            )
+            for number, pair in enumerate(combinations(NODES, 2))
+        ]
+        ended = replace(sweep_of(tests), out_of_time=False)
+        result = judge_sweep(ended, BLANK, ())
+        assert (result.state, *neighbors) == (state, *([result.why] if neighbors else []))

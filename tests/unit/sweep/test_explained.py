@@ -360,3 +360,15 @@ def test_a_node_that_is_slow_in_one_direction_is_named_with_it() -> None:
     (suspect,) = diagnosis(readings, fit(readings)).suspects
     assert suspect.name == "node-4"
     assert "as server, and is fine as client" in suspect.evidence
+
+
+def test_a_link_that_is_slow_in_one_direction_is_named_with_it() -> None:
+    cluster = Cluster(EIGHT, noise=0.01)
+    readings = cluster.readings(each for _ in range(3) for each in all_pairs(EIGHT))
+    for figure, server, client in ((40e9, "node-2", "node-1"), (77e9, "node-1", "node-2")):
+        for _ in range(4):
+            readings.add(SweepResult(SweepTest((server, client)), SweepOutcome.OK, figure))
+    said = diagnosis(readings, fit(readings))
+    (link,) = (*said.suspects, *said.undecided)
+    assert (link.kind, {*link.nodes}) == ("link", {"node-1", "node-2"})
+    assert "in 4 of 4 tests with node-2 as server, and is fine the other way" in link.evidence
