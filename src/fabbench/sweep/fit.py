@@ -77,6 +77,11 @@ class FittedClass:
             spread = deviation_of_most(measured)
             self.steady = noise / max(spread, noise)
 
+    def log_scale(self) -> float:
+        """Return by how much `steady` makes the density of all figures smaller, as a logarithm."""
+        measured = int((~self.failed).sum())
+        return measured * math.log(self.steady)
+
     def among_healthy(self, bad: Floats) -> Flags:
         """Return which tests have only members that are likely healthy, by the chances of parts."""
         return all_healthy(bad, self.members)[self.factor_of]
@@ -363,8 +368,8 @@ def _score(classes: Sequence[FittedClass], settled: _Settled, groups: Grouping |
     tests = sum(len(each.slower) for each in classes)
     cost = 0.0 if groups is None else groups.cost(tests)
     # Densities are those of the figures, not of scaled ones.
-    scaled = sum(math.log(each.steady) * int((~each.failed).sum()) for each in classes)
-    return max(each_way) + scaled - cost
+    scales = [each.log_scale() for each in classes]
+    return max(each_way) + sum(scales) - cost
 
 
 def _pairs(classes: Iterable[FittedClass]) -> PairTests:
