@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
 
-from fabbench.analysis.compare import Comparison
+from fabbench.analysis.compare import Comparison, ComparisonSection
 from fabbench.analysis.setting import Setting, setting_of
 from fabbench.catalog.expectations import NVLINK, Published, Role, deciding, published
 from fabbench.catalog.instances import rows_of
@@ -126,12 +126,19 @@ class Expectation:
             text += f" Likely causes: {causes}."
         return f"{text} {self.remark}".rstrip()
 
-    def _words(self) -> str:
+    @property
+    def judgement(self) -> str:
+        """The word beside an outcome: ``"low"``, ``"above the ceiling"``; ``"unknown"``."""
+        if self.assessment is Assessment.UNKNOWN:
+            return "unknown"
         if self.assessment is Assessment.ABOVE:
             return "above the ceiling"
+        return self.assessment.replace("-", " ")
+
+    def _words(self) -> str:
         words = self.assessment.replace("-", " ")
         if self.assessment is not Assessment.UNKNOWN:
-            return words
+            return self.judgement
         setting = self.setting
         return f"{words} to judge by" if self.figures else f"{words} for {setting.words}"
 
@@ -153,31 +160,39 @@ class Expectation:
 
 def expectations(comparison: Comparison) -> tuple[Expectation, ...]:
     """Return an expectation for each configuration whose instance type is known."""
-    found = []
+    found: list[Expectation] = []
     for section in comparison.sections:
-        better = min if section.metric.lower_is_better else max
-        for index, (column, _) in enumerate(comparison.inputs):
-            setting = setting_of(column, section) if section.shown[index] else None
-            figures = {size: figure.value for size, figure in section.figures(index)}
-            if setting is not None and any(figures.values()):
-                measured = Expectation(
-                    column=column.label,
-                    key=section.key,
-                    setting=setting,
-                    metric=section.metric,
-                    scale=section.scale,
-                    measured=figures,
-                    size=better(figures, key=figures.__getitem__),
-                )
-                found.append(
-                    _likeliest(
-                        [
-                            _judged(replace(measured, setting=each))
-                            for each in setting.alternatives()
-                        ]
-                    )
-                )
+        for column in range(len(comparison.inputs)):
+            expected = expectation_of(comparison, section, column)
+            if expected is not None:
+                found.append(expected)
     return tuple(found)
+
+
+def expectation_of(
+    comparison: Comparison, section: ComparisonSection, index: int
+) -> Expectation | None:
+    """Return the expectation of a column in a section.
+
+    None: its instance type is not known, or it has no figure.
+    """
+    column, _ = comparison.inputs[index]
+    setting = setting_of(column, section) if section.shown[index] else None
+    figures = {size: figure.value for size, figure in section.figures(index)}
+    if setting is None or not any(figures.values()):
+        return None
+    better = min if section.metric.lower_is_better else max
+    measured = Expectation(
+        column=column.label,
+        key=section.key,
+        setting=setting,
+        metric=section.metric,
+        scale=section.scale,
+        measured=figures,
+        size=better(figures, key=figures.__getitem__),
+    )
+    alternatives = [replace(measured, setting=each) for each in setting.alternatives()]
+    return _likeliest([_judged(each) for each in alternatives])
 
 
 def _likeliest(tried: Sequence[Expectation]) -> Expectation:

@@ -211,7 +211,10 @@ def _figure(
     if not section.shown[column]:
         return f"{label} {section.outcomes[column]}"
     outcome = section.outcomes[column]
-    doubt = "" if outcome is Outcome.OK else f" ({outcome})"
+    words = [] if outcome is Outcome.OK else [outcome.value]
+    words += _judgement(comparison, section, column)
+    judged = ", ".join(words)
+    doubt = f" ({judged})" if judged else ""
     if figure is None:
         return f"{label} -{doubt}"
     took = row.times[column] if row.times else None
@@ -220,6 +223,18 @@ def _figure(
         return f"{label} {time}{doubt}"
     value = section.scale.quantity(figure.value)
     return f"{label} {value}{doubt}"
+
+
+def _judgement(comparison: Comparison, section: ComparisonSection, column: int) -> Iterator[str]:
+    """Yield whether a figure is normal, if anything says what is."""
+    of_column, _ = comparison.inputs[column]
+    if not of_column.logs[0].instance_type:
+        return
+    from fabbench.analysis.expectations import expectation_of  # most logs do not name their nodes
+
+    expected = expectation_of(comparison, section, column)
+    if expected is not None and expected.judgement != "unknown":
+        yield expected.judgement
 
 
 def _times(row: ComparisonRow, column: int, *, mark: bool) -> str:
