@@ -106,7 +106,10 @@ def _sample(point: Point) -> _Sample | None:
 
 
 def series_of(log: Log) -> list[Curve]:
-    """Return the series of a log that have a rate, the longest first."""
+    """Return the series of a log that have a rate, the longest first.
+
+    Where only times are printed, the rate is size / time.
+    """
     found: dict[_Kind, _BySize] = {}
     for point in log.points:
         sample = _sample(point)
@@ -117,7 +120,9 @@ def series_of(log: Log) -> list[Curve]:
     curves: list[Curve] = []
     for kind, by_size in found.items():
         curve = _curve(*kind, by_size)
-        step = printed_step(str(log.benchmark), kind.metric, curve.rates)
+        # A median may lie between two printed figures.
+        printed = [sample.rate for samples in by_size.values() for sample in samples]
+        step = printed_step(str(log.benchmark), kind.metric, printed)
         curves.append(curve._replace(step=step))
     return sorted(curves, key=lambda curve: -len(curve.sizes))
 

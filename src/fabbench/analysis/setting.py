@@ -219,7 +219,10 @@ class Setting:
 
 
 def setting_of(column: Column, section: ComparisonSection) -> Setting | None:
-    """Return what a column's figures in a section were measured on; None: unknown instance type."""
+    """Return what a column's figures in a section were measured on.
+
+    None: its instance type is unknown, or none of its logs has figures of the section.
+    """
     for log in column.logs:
         case = section.key.get("case", log.case)
         found = system(log.instance_type)

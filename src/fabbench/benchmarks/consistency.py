@@ -217,18 +217,20 @@ def _tight(before: _Cells, cells: _Cells) -> set[int]:
     return set() if is_usual else _positions(blanks, fewest)
 
 
-def _displaced(cells: _Cells, usual: AbstractSet[int], most: int) -> set[int]:
-    """Return the positions of the cells that are not below most others.
+def _displaced(cells: _Cells, ending_alike: AbstractSet[int], half: int) -> set[int]:
+    """Return the positions of the cells that are not in line with more than half of the others.
 
-    `usual`: those that end where most do.
+    Where the ends of these agree and their starts do not, the column is aligned right, and only
+    ends count; else a cell may start or end where most do. `ending_alike`: those that end where
+    most do.
     """
     starts = [cell[0] for cell in cells]
-    start, alike = _most_common(starts)
-    others = {*range(len(cells))} - usual
-    if max(alike, len(usual)) <= most:
+    start, starting_alike = _most_common(starts)
+    others = {*range(len(cells))} - ending_alike
+    if max(starting_alike, len(ending_alike)) <= half:
         return set()
-    have_other_starts = len({starts[at] for at in usual}) > 1
-    if len(usual) > most and have_other_starts:
+    starts_vary = len({starts[at] for at in ending_alike}) > 1
+    if len(ending_alike) > half and starts_vary:
         return others
     return others - _positions(starts, start)
 

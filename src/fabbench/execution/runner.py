@@ -255,7 +255,7 @@ class Pairs:
 
     def _count(self, output: Output) -> None:
         if output.text is not None:
-            self._limit.count(output.text)
+            self._limit.count_or_flood(output.text)
 
     def _take(self, outputs: Iterable[Output]) -> None:
         """Hand each line to its pair; lines that belong to no pair go to the current one."""
@@ -350,13 +350,14 @@ class _Mpi:
             try:
                 for output in session.lines(deadline=deadline, silence_s=step.silence_s):
                     if output.text is not None:
-                        self._limit.count(output.text)
+                        self._limit.count_or_flood(output.text)
                         yield output.text
             except TimedOutError as late:
                 self.timed_out = f"{step.label} was aborted: {late}."
                 last = session.stop([launched])
                 yield from (output.text for output in last if output.text is not None)
                 if isinstance(late, FloodedError):
+                    # The log itself says why it ends: what was printed after is not kept.
                     yield own_line(self.timed_out)
                 return
             self.status = launched.status

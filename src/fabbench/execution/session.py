@@ -86,7 +86,7 @@ class OutputLimit:
         self._bytes = LONGEST_OUTPUT + above
         self._lines = MAX_LINES + above
 
-    def count(self, text: str) -> None:
+    def count_or_flood(self, text: str) -> None:
         """Count a line. Raise FloodedError if the limit is exceeded."""
         self._bytes -= len(text) + 1
         self._lines -= 1

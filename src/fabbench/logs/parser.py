@@ -99,11 +99,13 @@ class LogParser:
         cuts = _RepeatedCuts(self._prefixes)
         for raw in lines:
             number += 1
+            # What a channel line says from " via " on: its last character, where there is none.
             if raw[raw.rfind(" via ") :] in endings and raw.partition(_CHANNEL)[0] in origins:
                 continue
             if len(raw) > LONGEST_LINE:
                 self._number = number
                 out += self._read_long(raw)
+                # A log may have ended: the next one has evidence of its own.
                 endings = self._group(NO_STREAM).evidence.endings
                 continue
             text, stream = cuts.cut(raw)

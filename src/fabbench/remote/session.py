@@ -64,8 +64,8 @@ class AgentStream:
         self.pipe, self._batches = self.host.with_reconnect(self._open)
         self._opened = True
 
-    def again(self) -> None:
-        """Prepare for another start, after the connection broke."""
+    def resume(self) -> None:
+        """Prepare the next `open` to go on where the connection broke."""
 
     def batches(self) -> Iterator[Sequence[str]]:
         """Yield its lines in batches, to its end. Raise MachineError when the host is given up."""
@@ -76,8 +76,8 @@ class AgentStream:
                 if self._closed:
                     return
                 self.host.wait()
-                self.again()
-                self.open()
+                self.resume()
+                self.open()  # It replaces `_batches`.
             else:
                 return
 
@@ -129,7 +129,7 @@ class RemoteProcess(AgentStream):
         self._read = 0  # Lines read so far
 
     @override
-    def again(self) -> None:
+    def resume(self) -> None:
         self._words = ("follow", self.number, str(self._read + 1))
 
     def start(self, output: OutputQueue) -> None:

@@ -87,14 +87,15 @@ def _notes(title: str, notes: Sequence[str]) -> Table:
 
 
 def _stands_out(comparison: Comparison) -> Iterator[Table]:
-    """Yield what stands out in each section; a single column needs no name."""
-    first = 0 if len(comparison.columns) > 2 else 1
-    header = ("Column", "Range", "Observation")[first:]
+    """Yield what stands out in each section; a single column beside the baseline needs no name."""
+    compared = len(comparison.columns) - 1
+    skipped = 0 if compared > 1 else 1
+    header = ("Column", "Range", "Observation")[skipped:]
     found = highlights(comparison)
     for index, section in enumerate(comparison.sections):
         own = [each for each in found if each.section == index]
         cells = [(each.label, each.span, each.text) for each in own]
-        rows = [row[first:] for row in cells]
+        rows = [row[skipped:] for row in cells]
         title = "What stands out"
         if section.key:
             title = f"{title}: " + title_of(section)

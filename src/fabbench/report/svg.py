@@ -334,10 +334,13 @@ class LinePlot(NamedTuple):
 
 
 def _powers_of_two(x: Axis, labeled: int) -> list[tuple[int, str]]:
-    """Return sizes to label below a plot, at most about so many, the largest for certain."""
+    """Return sizes to label below a plot, at most so many, the largest power of two among them.
+
+    None: all sizes are between two powers of two.
+    """
     least = ceil(log2(x.low))
     most = floor(log2(x.high))
-    step = 1 + (most - least) // labeled
+    step = 1 + max(most - least, 0) // labeled
     powers = reversed(range(most, least - 1, -step))
     return [(1 << power, format_size(1 << power)) for power in powers]
 

@@ -206,7 +206,7 @@ class RunningExecution:
         while True:
             try:
                 line = next(lines)
-                limit.count(line)
+                limit.count_or_flood(line)
             except StopIteration as end:
                 ending: Ending = end.value
                 return ending

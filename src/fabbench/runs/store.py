@@ -71,7 +71,7 @@ class ExecutionWriter:
 
     def __init__(self, run: Path, execution: Execution) -> None:
         self.path = run / EXECUTIONS / execution.id
-        self._counters = _counters(run, execution.id)
+        self._counters = _counters_path(run, execution.id)
         self._started = time.time()
         with writing(self.path):
             self.path.mkdir(parents=True)
@@ -162,7 +162,7 @@ class RunWriter:
     def drop(self, execution: str) -> None:
         """Remove an execution that does not count, or is kept elsewhere."""
         shutil.rmtree(self.path / EXECUTIONS / execution, ignore_errors=True)
-        _counters(self.path, execution).unlink(missing_ok=True)
+        _counters_path(self.path, execution).unlink(missing_ok=True)
 
     def add_test(self, measured: TestResult, execution: str) -> None:
         """Keep the result and the log of a test of a sweep, instead of its execution.
@@ -268,7 +268,7 @@ def document_of(
     )
 
 
-def _counters(run: Path, name: str) -> Path:
+def _counters_path(run: Path, name: str) -> Path:
     return run / COUNTERS / f"{name}.json"
 
 
@@ -365,7 +365,7 @@ class StoredRun:
 
         Damaged ones are a finding of its logs.
         """
-        return readable(_counters(self.path, name), execution_counters.ExecutionCounters)
+        return readable(_counters_path(self.path, name), execution_counters.ExecutionCounters)
 
     # -- inside
 
@@ -383,7 +383,7 @@ class StoredRun:
             configuration=configuration,
             begun=started,
             finished=finished,
-            logs=self._with_counters(logs, _counters(self.path, name)),
+            logs=self._with_counters(logs, _counters_path(self.path, name)),
             damage=damage,
         )
 

@@ -15,7 +15,7 @@ from fabbench.model.units import format_decimal
 from fabbench.sweep.beliefs import DOUBTED, all_healthy
 from fabbench.sweep.evidence import EvidenceWriter
 from fabbench.sweep.explained import accounted_for, slow_now_and_then, unexplained
-from fabbench.sweep.fit import SURE, TOLERANCE, Fit, FittedClass, below_best, fit
+from fabbench.sweep.fit import TOLERANCE, Fit, FittedClass, below_best, certain, fit
 from fabbench.sweep.groups import FEW, Grouping, slower_of_two
 from fabbench.sweep.held_out import holds
 from fabbench.sweep.rails import joined_by_rail, slow_rails
@@ -232,7 +232,7 @@ def _slow_path(fitted: Fit, writer: EvidenceWriter, confidence: float) -> Iterat
             side[kind] = nearest(median, side.get(kind, median))
     changes = [between[kind] - inside[kind] for kind in inside.keys() & between.keys()]
     if changes and max(changes) < np.log1p(-TOLERANCE):
-        sure = max(confidence, 1 - np.exp(-SURE))
+        sure = certain(confidence)
         name = _path_name(groups.names)
         yield Suspect(SuspectKind.GROUP, name, (), sure, writer.of_path())
 

@@ -34,8 +34,10 @@ _SLOWEST = 3.2
 """The largest slowdown, as a logarithm: a factor of 25."""
 FREEDOM = 6.0
 """Degrees of freedom of Student's t, for the tails of noise."""
+_FIRST_SLOW = 1.5
+"""The first level of slowness, in tolerances: what is tolerated is then nearer to healthy."""
 _STEP = 1.4
-"""Each level of slowness is by so much slower than the one before, as a logarithm."""
+"""The logarithm of each level of slowness is so many times that of the one before."""
 _LEAST = 1e-30
 """The least likelihood, so that it has a logarithm."""
 _ROUNDS = 30
@@ -81,14 +83,17 @@ class States:
 
     @classmethod
     def of(cls, tolerance: float) -> "States":
-        """Return the states for a tolerance: the fraction by which healthy nodes may be slower."""
+        """Return the states for a tolerance: the fraction by which healthy nodes may be slower.
+
+        It is more than 0 and at most 0.8, as the command line has it.
+        """
         tolerated = float(np.log1p(-tolerance))
-        level = 1.5 * tolerated
+        level = _FIRST_SLOW * tolerated
         slow: list[float] = []
         while level > -_SLOWEST:
             slow.append(level)
             level *= _STEP
-        a_little = slow[0] / 3
+        a_little = tolerated / 2
         return cls(np.array([0.0, a_little, *slow]), tolerated)
 
     def learned(self, healthy: Floats) -> "States":

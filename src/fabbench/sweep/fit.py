@@ -184,16 +184,21 @@ def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
     ways = [(groups, shared) for groups in possible for shared in (False, True)]
     for groups, shared in ways:
         found = _fit(readings, groups, tolerance, path_is_shared=shared)
-        if found.score > max(best.score, known.score + SURE):
+        if found.score > max(best.score, known.score + _SURE):
             best = found
     return best
 
 
-SURE = 4.6
+_SURE = 4.6
 """By how much groups must explain tests better than what is known without.
 
 A hundred times as likely.
 """
+
+
+def certain(confidence: float) -> float:
+    """Return the confidence of a path or a rail that is bad: it counts, whatever is required."""
+    return max(confidence, 1 - math.exp(-_SURE))
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ class NodeNames:
         names = known_in(path, self._known)
         if len(names) > 1:
             return names
-        in_name = pair_in(path) or other_in(path, self._known, self._templates)
+        in_name = pair_in(path) or pair_by_template(path, self._known, self._templates)
         return in_name or tuple(hosts)
 
     def without_log(self, path: str) -> tuple[str, ...]:
@@ -100,10 +100,13 @@ def template_of(path: str, nodes: Collection[str]) -> Template | None:
     return text[:start], text[end:middle], text[rest:]
 
 
-def other_in(
+def pair_by_template(
     path: str, known: Collection[str], templates: Iterable[Template]
 ) -> tuple[str, str] | None:
-    """Return the nodes of a file that is named like others; the longest in `known` is one."""
+    """Return a known node, and its partner, by the name of a file that is named like others.
+
+    Of several known ones the longest; None: no template fits.
+    """
     text = _stem(path)
     longest_first = sorted(known, key=len, reverse=True)
     for before, between, after in templates:

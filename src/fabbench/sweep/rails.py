@@ -17,7 +17,7 @@ from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.messages import listed
 from fabbench.model.units import format_decimal
 from fabbench.sweep.beliefs import all_healthy
-from fabbench.sweep.fit import SURE, Fit
+from fabbench.sweep.fit import Fit, certain
 from fabbench.sweep.readings import Floats
 from fabbench.sweep.values import Suspect, SuspectKind
 
@@ -62,17 +62,16 @@ def slow_rails(fitted: Fit, confidence: float) -> Iterator[Suspect]:
     fastest = max(rails, key=_Rail.typical)
     slow = [rail for rail in rails if _is_slow(rail.slower_than(fastest), fitted)]
     others = [rail.name for rail in rails if rail not in slow]
-    sure = max(confidence, 1 - math.exp(-SURE))
     for rail in slow:
         numbers = sorted(rail.nodes())
         nodes = tuple(fitted.nodes[number] for number in numbers)
-        slower = float(np.median(rail.slower_than(fastest)))
-        how = _how_slow(slower, listed(others))
+        log_ratio = float(np.median(rail.slower_than(fastest)))
+        how = _how_slow(log_ratio, listed(others))
         yield Suspect(
             kind=SuspectKind.RAIL,
             name=rail.name,
             nodes=nodes,
-            confidence=sure,
+            confidence=certain(confidence),
             evidence=f"{rail.name} of all {len(nodes)} nodes {how}: look at its switch.",
             rail=rail.name,
             of_all=True,

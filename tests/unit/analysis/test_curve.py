@@ -139,3 +139,11 @@ def test_what_last_printed_digits_explain_is_no_finding(rate: float) -> None:
     coarse = replace(log_of(plain), points=points)
     found = {*codes(coarse)}.intersection({"cliff", "dip", "sides-differ"})
     assert bool(found) == (rate > 1e9)
+
+
+def test_a_median_between_two_printed_figures_is_as_coarse_as_they_are() -> None:
+    """Two rows of one size, one digit apart: 91.755 lies between two printed figures."""
+    points = [Point(1 << 30, ROW, ("busbw",), (rate,)) for rate in (91.75e9, 91.76e9)]
+    (series,) = series_of(replace(log_of(plain), points=points))
+    assert series.rates == (91.755e9,)
+    assert series.step == pytest.approx(0.01e9)

@@ -78,6 +78,12 @@ def test_both_axes_are_logarithmic() -> None:
         assert low > high  # downwards is less
 
 
+def test_sizes_between_two_powers_of_two_have_a_plot() -> None:
+    """None of them is labeled below it."""
+    (plot,) = plots(compare([rates("a", [(5 * MB, 1), (7 * MB, 1.1)])]))
+    assert [drawn["below"] for drawn in plot.drawn] == [[], []]
+
+
 def test_an_interval_is_drawn_where_there_are_repeats() -> None:
     def several(label: str, *values: float) -> list[Picture]:
         new = column(label, *(log([(GB, value * 1e9)]) for value in values))

@@ -570,11 +570,11 @@ class JobRun:
             self._created = self._api.create(self._kind, first)
             for each in owned_by(others, {**first, **self._created}):
                 self._api.create(each["kind"], each)
+            self._heartbeat.start()
+            self._watch.start()
         except BaseException as error:
             self._remove(error)
             raise
-        self._heartbeat.start()
-        self._watch.start()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
