@@ -89,7 +89,8 @@ def _not_trusted(columns: Sequence[Column]) -> Iterator[Log]:
 
 def _remarks(gate: Gate, comparison: Comparison, pair: _Inputs, *, strict: bool) -> list[_Remark]:
     _require(gate, comparison)
-    remarks = list(_untrusted(gate, [column for column, _ in pair]))
+    columns = [column for column, _ in pair]
+    remarks = list(_untrusted(gate, columns, strict=strict))
     lacking = _lacking(gate, pair)
     if lacking:
         where = " and ".join(lacking)
@@ -141,8 +142,11 @@ def _require(gate: Gate, comparison: Comparison) -> None:
         )
 
 
-def _untrusted(gate: Gate, columns: Sequence[Column]) -> Iterator[_Remark]:
-    """Yield a remark for each column that is not ok: the first column is the one under test."""
+def _untrusted(gate: Gate, columns: Sequence[Column], *, strict: bool) -> Iterator[_Remark]:
+    """Yield a remark for each column that is not ok, or may lack rows, as its end is not shown.
+
+    The first column is the one under test.
+    """
     for number, column in enumerate(columns):
         outcome = worst_of(column.logs, Outcome.SKIPPED)
         if outcome is not Outcome.OK:
@@ -151,6 +155,9 @@ def _untrusted(gate: Gate, columns: Sequence[Column]) -> Iterator[_Remark]:
             effect = ", and passes no gate" if number == 0 else ""
             text = f"{gate.text}: {column.label} is {outcome}{effect}: {reason}"
             yield _Remark(text, breach=number == 0)
+        elif not all(log.shows_end for log in column.logs):
+            text = f"{gate.text}: the end of {column.label} is not shown: it may lack sizes."
+            yield _Remark(text, breach=strict, undecided=True)
 
 
 class _Compared(NamedTuple):

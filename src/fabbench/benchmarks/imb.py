@@ -59,6 +59,7 @@ _SKIPPED = lazy(
     r"(?:\d+\s+){1,2}(?:out-of-|time-out|int-overflow).*|(?P<wrong>CHECK FAILURES|\d+: Error "
     r"\w+,).*"
 )
+_USUAL_END = 1 << 22
 _ABOVE = frozenset({"imb", "smallest", "largest"})
 """What stands above the first table and is about all."""
 
@@ -181,6 +182,7 @@ def _settle(execution: Execution) -> Sequence[Row]:
     rows = execution.kept(read)
     sizes = [row.size for row in rows]
     missing = missing_end(sizes, smallest if smallest >= 0 else None, largest)
+    record.is_at_end = max(sizes, default=-1) == (largest or _USUAL_END)
     skipped = [f"IMB said: {note.value}" for note in execution.notes]
     record.incomplete = next(filter(None, (*skipped, missing)), record.incomplete)
     return rows

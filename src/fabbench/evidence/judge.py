@@ -57,6 +57,7 @@ def judge(
     record: Record, *, source: str, proof: Proof | None = None, ending: Ending | None = None
 ) -> Log:
     """Decide the outcome of one execution, with the reason as a sentence (None for ok)."""
+    record = _by_exit_record(record, ending)
     verdicts = tuple(_verdicts(record, proof, ending))
     outcome, reason = verdicts[0] if verdicts else (Outcome.OK, None)
     report = {"report": "NIC counters"} if _counters(record) else {}
@@ -84,6 +85,20 @@ def judge(
         lost=lost and outcome in {Outcome.FAILED, Outcome.TRUNCATED},
     )
     return _with_first_error(log, record) if outcome in DEAD else log
+
+
+def _by_exit_record(record: Record, ending: Ending | None) -> Record:
+    """Return a record without the words of a failure that its exit status of 0 contradicts.
+
+    They are findings. Only of a whole table: without one, the words explain what is missing.
+    """
+    status = record.status if ending is None else ending.status
+    is_whole = record.finished is not False and not any(_gaps(record, ending))
+    if status != 0 or not record.alarms or not is_whole:
+        return record
+    failures = [each for each in record.failures if each not in record.alarms]
+    went_on = [finding("went-on", line) for line in record.alarms]
+    return replace(record, failures=failures, findings=[*record.findings, *went_on])
 
 
 def _with_first_error(log: Log, record: Record) -> Log:
@@ -496,7 +511,8 @@ def _complete(record: Record, ending: Ending | None) -> str:
     if _is_observed(record, ending):
         return "unknown"
     intact = record.points and not record.damaged and not record.incomplete
-    if record.finished is None and ending is None and intact:
+    is_end_shown = record.is_at_end or record.status is not None
+    if record.finished is None and ending is None and intact and not is_end_shown:
         return "unknown"
     if any(_gaps(record, ending)) or _timeout(record, ending):
         return "no"

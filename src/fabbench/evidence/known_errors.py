@@ -400,6 +400,8 @@ def matching_errors(text: str) -> Sequence[KnownError]:
 
 
 _STATUS = lazy(r"(?:\[exit status: (\d{1,9})\]|# exit status: (\d{1,9}))")
+_FLUX_STATUS = lazy(r'"name":"complete","context":\{"status":(\d{1,9})\}')
+"""The exit record of Flux's event log: a status as wait(2) returns it."""
 
 
 def exit_status(text: str) -> int | None:
@@ -407,8 +409,17 @@ def exit_status(text: str) -> int | None:
 
     None for any other line.
     """
+    if '"name":"complete"' in text:
+        ended = _FLUX_STATUS.search(text)
+        return _exit_code(int(ended[1])) if ended else None
     match = _STATUS.fullmatch(text.strip()) if "exit status: " in text else None
     return int(match[1] or match[2]) if match else None
+
+
+def _exit_code(status: int) -> int:
+    """Return the exit status that a shell makes of a status of wait(2)."""
+    code, signal = divmod(status, 256)
+    return 128 + signal if signal else code
 
 
 DEAD = frozenset({Outcome.FAILED, Outcome.TIMEOUT})

@@ -324,6 +324,7 @@ class LogParser:
         elif status:
             group.add(Message("", Kind.STATUS, f"The exit status was {status}."), "")
         # A launcher's last words may follow, unless they have an exit status of their own.
+        group.status = status
         group.ended = len(group.messages)
         return []
 

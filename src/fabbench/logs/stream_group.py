@@ -64,6 +64,8 @@ class StepEndings:
         record.failures += [text for text in self._failures if text not in record.failures]
         record.timed_out = record.timed_out or self._timed_out
         record.incomplete = record.incomplete or self._incomplete
+        if self.seen and not self._incomplete:
+            record.status = len(self._failures)
 
     def silent_step(self) -> list[Record]:
         """Return a record for a step without any output; empty if the step has a record already."""
@@ -103,6 +105,7 @@ class StreamGroup:
     """How many of them stood before the last line that a benchmark read."""
     ended: int | None = None
     """How many stood before the exit status of the open output; None: it has not been read."""
+    status: int | None = None  # What it stated, or an exit record of another program
     unknown: str = ""  # The last line that no benchmark read, since the last one that one did
     headless: list[Damaged] = field(default_factory=list)
     """Rows with which the text begins: the head of their table is cut off."""
@@ -165,6 +168,8 @@ class StreamGroup:
             self.headless = []
         self.measured = self.measured or bool(record.points)
         self._attach_messages(record, shown)
+        record.status = self.status
+        self.status = None
         left: list[Message] = []
         if another and record.finished is None:
             left = self.messages[self.claimed :]
@@ -203,6 +208,7 @@ class StreamGroup:
         timeouts = [message.sentence for message in told if message.kind is Kind.TIMEOUT]
         record.lost = any(message.lost for message in told)
         record.failures = [*killed, *errors, *record.failures, *rest]
+        record.alarms = [message.sentence for message in told if not message.is_report]
         if timeouts and not record.timed_out:
             record.timed_out = timeouts[0]
 

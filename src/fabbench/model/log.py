@@ -123,6 +123,8 @@ class Record:
     damaged: list[Damaged] = field(default_factory=list)
     # Errors of the benchmark or its launcher, the reason first
     failures: list[str] = field(default_factory=list)
+    # Those of them that are no exit record: an exit status of 0 contradicts them
+    alarms: list[str] = field(default_factory=list)
     # The first line that says why the program gave up, and the first with words of an error
     said: str = ""
     hint: str = ""
@@ -142,6 +144,10 @@ class Record:
     execution: str = ""  # The execution, as fabbench's own markers name it; empty: there are none
     # Whether the benchmark's final line was read; None: this benchmark has none
     finished: bool | None = False
+    # Whether its last size was read, which shows the end of a table without a final line
+    is_at_end: bool = False
+    # The exit status that the log states, or another number above 0; None: it states none
+    status: int | None = None
 
 
 # ---------------------------------------------------------------- judged
@@ -230,6 +236,11 @@ class Log:
         if self.outcome is Outcome.OK:
             return Exit.FINE
         return Exit.REFUSED if self.lost else Exit.UNTRUSTED
+
+    @property
+    def shows_end(self) -> bool:
+        """Whether it shows where its table ends; a run that died may print no more."""
+        return self.facts.get("complete") != "unknown"
 
     @property
     def instance_type(self) -> str:

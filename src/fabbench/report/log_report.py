@@ -339,13 +339,15 @@ def _grid(log: Log) -> _Grid:
 def _heading(log: Log) -> str:
     """Return the source, the case, the outcome, and whether the figures are normal.
 
-    Next to `ok` the codes of warnings and errors.
+    Next to `ok` whether the end of the table is not shown, and the codes of warnings and errors.
     """
     case = log.case or log.benchmark or "no benchmark"
     outcome = log.outcome.value
     for expected in expectations_of_log(log)[:1]:
         if expected.judgement != "unknown":
             outcome = f"{outcome}, {expected.judgement}"
+    if log.outcome is Outcome.OK and not log.shows_end:
+        outcome = f"{outcome}, its end is not shown"
     heading = f"{log.source}: {case}: {outcome}"
     serious = [found.code for found in log.findings if found.severity is not Severity.NOTE]
     if not serious or log.outcome is not Outcome.OK:

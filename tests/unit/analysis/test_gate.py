@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fabbench.analysis.compare import Column, compare
 from fabbench.analysis.gate import check
-from fabbench.analysis.gate_results import Verdict
+from fabbench.analysis.gate_results import GateState, Verdict
 from fabbench.analysis.statistics import Difference
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.log import METRICS, Outcome
@@ -364,6 +364,18 @@ def test_a_limit_within_half_of_the_last_digit_is_undecided(
     gate: str, column: Column, decided: bool
 ) -> None:
     assert bool(verdict(gate, column, None).undecided) is not decided
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_gate_on_a_log_that_does_not_show_its_end_is_inconclusive_and_fails_a_strict_check(
+    strict: bool,
+) -> None:
+    column = rates("new", [(GB, 80.0)], complete="unknown")
+    (gate,) = check([parse_gate("busbw@1G>=70GB/s")], compare([column]), strict=strict).results
+    assert gate.state is (GateState.FAILED if strict else GateState.INCONCLUSIVE)
+    whole = rates("new", [(GB, 80.0)], complete="yes")
+    (gate,) = check([parse_gate("busbw@1G>=70GB/s")], compare([whole]), strict=strict).results
+    assert gate.state is GateState.PASSED
 
 
 @pytest.mark.parametrize("strict", [False, True])

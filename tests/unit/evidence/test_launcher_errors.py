@@ -126,6 +126,10 @@ def test_other_words_are_no_failure(line: str) -> None:
         ("[exit status: 137]", 137),
         ("# exit status: 7", 7),
         ("exit status: 7", None),
+        ('{"timestamp":17.3,"name":"complete","context":{"status":0}}', 0),
+        ('{"timestamp":17.3,"name":"complete","context":{"status":256}}', 1),
+        ('{"timestamp":17.3,"name":"complete","context":{"status":9}}', 137),
+        ('{"timestamp":17.3,"name":"complete"}', None),
     ],
 )
 def test_the_status_that_a_recorder_wrote_is_read(line: str, status: int | None) -> None:

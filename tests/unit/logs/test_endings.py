@@ -64,3 +64,70 @@ def test_a_step_that_says_nothing_is_not_ok(status: int) -> None:
     first, second = read_lines(lines, ending=Ending(status=status, planned_sizes=(64, 256)))
     assert first.outcome is Outcome.OK
     assert second.outcome is (Outcome.FAILED if status else Outcome.TRUNCATED)
+
+
+# ---------------------------------------------------------------- whether the end is shown
+
+OSU = ["# OSU MPI Latency Test v7.4", "# Size       Avg Latency(us)"]
+ROWS = [f"{1 << power}              {power + 2}.50" for power in range(23)]
+CUT = [*OSU, *ROWS[:12]]
+IMB = ["# Benchmarking PingPong", "       #bytes #repetitions      t[usec]   Mbytes/sec"]
+IMB_ROWS = ["            0         1000         1.25         0.00"]
+FLUX = '{{"timestamp":1724210442.3,"name":"complete","context":{{"status":{}}}}}'
+
+
+@pytest.mark.parametrize(
+    ("lines", "complete"),
+    [
+        (CUT, "unknown"),
+        ([*OSU, *ROWS], "yes"),
+        (["$ mpirun -np 2 osu_latency -m 2048", *CUT], "yes"),
+        (["$ mpirun -np 2 osu_latency -m 1024:2048", *OSU, *ROWS[10:12]], "yes"),
+        (["$ mpirun -np 2 osu_latency", *CUT], "no"),
+        (["# OSU MPI Barrier Latency Test v7.4", "# Avg Latency(us)", "   12.50"], "yes"),
+        ([*CUT, "[exit status: 0]"], "yes"),
+        ([*CUT, FLUX.format(0)], "yes"),
+        (["# Maximum message length in bytes:   0", *IMB, *IMB_ROWS], "unknown"),
+        (["#@fabbench begin 0-a-r1/s benchmark=osu", *CUT, "#@fabbench end 0-a-r1/s 0"], "yes"),
+        (["#@fabbench begin 0-a-r1/s benchmark=osu", *CUT], "no"),
+    ],
+)
+def test_a_table_without_closing_lines_ends_where_something_shows_it(
+    lines: list[str], complete: str
+) -> None:
+    (log,) = read_lines(lines)
+    assert (log.facts["complete"], log.shows_end) == (complete, complete != "unknown")
+
+
+WORDS = "0.035s: flux-shell[1]: ERROR: host a: Could not change dir to /opt: Going to /tmp instead"
+KILLED = "srun: error: node0: task 1: Killed"
+
+
+@pytest.mark.parametrize(
+    ("lines", "outcome", "codes"),
+    [
+        ([WORDS, *CUT, FLUX.format(0)], Outcome.OK, ["went-on"]),
+        ([WORDS, *CUT, "[exit status: 0]"], Outcome.OK, ["went-on"]),
+        ([*CUT, WORDS, "[exit status: 0]"], Outcome.OK, ["went-on"]),
+        # Words alone, an exit record of another program, a signal, or no whole table.
+        ([WORDS, *CUT], Outcome.FAILED, ["first-error"]),
+        ([WORDS, *CUT, FLUX.format(256)], Outcome.FAILED, ["first-error"]),
+        ([*CUT, FLUX.format(9)], Outcome.FAILED, None),
+        ([*CUT, KILLED, "[exit status: 0]"], Outcome.FAILED, None),
+        ([WORDS, *OSU, FLUX.format(0)], Outcome.FAILED, ["first-error"]),
+        ([WORDS, *CUT, "4096   1.", FLUX.format(0)], Outcome.FAILED, ["first-error"]),
+    ],
+)
+def test_an_exit_record_counts_more_than_words(
+    lines: list[str], outcome: Outcome, codes: list[str] | None
+) -> None:
+    (log,) = read_lines(lines)
+    assert log.outcome is outcome
+    assert codes is None or [found.code for found in log.findings] == codes
+
+
+def test_an_exit_record_of_a_run_counts_more_than_words_too() -> None:
+    (log,) = read_lines([WORDS, *CUT], ending=Ending(status=0))
+    assert (log.outcome, [found.code for found in log.findings]) == (Outcome.OK, ["went-on"])
+    (log,) = read_lines([WORDS, *CUT], ending=Ending(status=1))
+    assert log.outcome is Outcome.FAILED

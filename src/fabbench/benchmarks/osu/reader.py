@@ -243,6 +243,7 @@ _LAUNCHER = lazy(r"\s*(?:\S*/)?(?:mpirun|mpiexec|srun)\s")
 _SETTING = lazy(r" --?(?:g?mca +|genv +|x +)((?:btl|mtl|pml|FI_|UCX_|I_MPI_)\w*)[ =]+\"?([^\s\"]+)")
 _MEMORIES = {"H": "host", "D": "device", "M": "managed"}
 _BETWEEN_TWO = lazy("lat|bw")
+_WITHOUT_SIZES = lazy("barrier|init")
 _MOST_RANKS_BY_DEFAULT = 128
 """With more, the memory of collectives may not suffice for their last size."""
 
@@ -285,7 +286,16 @@ def _default_last_size(program: str, text: str) -> int:
     ranks = _RANKS.search(text)
     if ranks is not None and int(ranks[1]) > _MOST_RANKS_BY_DEFAULT:
         return 0
-    return 1 << 22 if _BETWEEN_TWO.search(program) else 1 << 20
+    return _usual_end(program) or 0
+
+
+def _usual_end(case: str | None) -> int | None:
+    """Return the last size without -m; 0 for a program that has no sizes."""
+    if case is None:
+        return None
+    if _WITHOUT_SIZES.search(case):
+        return 0
+    return 1 << 22 if _BETWEEN_TWO.search(case) else 1 << 20
 
 
 # ---------------------------------------------------------------- rows
@@ -339,4 +349,5 @@ TABLE = Table(
     failing="osu_",
     fits=_fits,
     remains=_remains,
+    usual_end=_usual_end,
 )
