@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fabbench.benchmarks import Reader
+from fabbench.benchmarks import Reader, benchmark_named
 from fabbench.evidence import transport
 from fabbench.evidence.known_errors import Kind, Message
 from fabbench.evidence.nccl import Evidence
@@ -64,7 +64,9 @@ class StepEndings:
         record.failures += [text for text in self._failures if text not in record.failures]
         record.timed_out = record.timed_out or self._timed_out
         record.incomplete = record.incomplete or self._incomplete
-        if self.seen and not self._incomplete:
+        # Where an execution has several steps, more of them may follow.
+        is_last = self.seen and not benchmark_named(self.benchmark).joins_steps
+        if is_last and not self._incomplete:
             record.status = len(self._failures)
 
     def silent_step(self) -> list[Record]:
