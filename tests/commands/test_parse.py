@@ -63,6 +63,8 @@ def as_plain_data(logs: Sequence[Log]) -> list[dict[str, Any]]:
             "case": judged.case,
             "outcome": judged.outcome.value,
             "reason": judged.reason,
+            "judgement": None,
+            "peak": peak(judged),
             "facts": dict(judged.facts),
             "findings": [
                 {
@@ -76,21 +78,21 @@ def as_plain_data(logs: Sequence[Log]) -> list[dict[str, Any]]:
             ],
             "expectations": [],
             "damaged": [{"line": row.line, "text": row.text} for row in judged.damaged],
-            "samples": [
-                {
-                    "case": judged.case,
-                    "size": point.size,
-                    "labels": dict(point.labels),
-                    "metric": metric,
-                    "value": value,
-                    "unit": METRICS[metric].unit,
-                }
-                for point in judged.points
-                for metric, value in zip(point.metrics, point.values, strict=True)
-            ],
+            "samples": [each._asdict() for each in judged.samples],
         }
         for judged in logs
     ]
+
+
+def peak(log: Log) -> dict[str, Any] | None:
+    """Return the highest rate of a log, of busbw if it has any, out of place if both are there."""
+    outside = [each for each in log.samples if each.labels.get("placement") != "in-place"]
+    for metric in ("busbw", "bandwidth"):
+        found = [each for each in outside or log.samples if each.metric == metric]
+        best = max(found, key=lambda each: (each.value, each.size), default=None)
+        if best and best.value:
+            return {name: getattr(best, name) for name in ("metric", "unit", "value", "size")}
+    return None
 
 
 TEXT = st.text(max_size=20)

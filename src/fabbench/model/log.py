@@ -7,7 +7,7 @@ again. ``#@fabbench nics 000-tcp-r1 …``, about an execution, is described in
 `fabbench.counters.execution_counters`.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
@@ -80,6 +80,17 @@ class Point(NamedTuple):
     labels: Labels
     metrics: tuple[str, ...]
     values: tuple[float, ...]
+
+
+class Sample(NamedTuple):
+    """One measured number: an element of `samples` in the public contract."""
+
+    case: str | None
+    size: int
+    labels: Labels
+    metric: str
+    value: float
+    unit: str
 
 
 class Severity(StrEnum):
@@ -241,6 +252,13 @@ class Log:
     def shows_end(self) -> bool:
         """Whether it shows where its table ends; a run that died may print no more."""
         return self.facts.get("complete") != "unknown"
+
+    @property
+    def samples(self) -> Iterator[Sample]:
+        """Yield the measured numbers, in the order printed."""
+        for size, labels, metrics, values in self.points:
+            for metric, value in zip(metrics, values, strict=True):
+                yield Sample(self.case, size, labels, metric, value, METRICS[metric].unit)
 
     @property
     def instance_type(self) -> str:

@@ -29,7 +29,7 @@ from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
 from fabbench.model.messages import key_words
 from fabbench.model.units import Scale, format_change, format_size, scale
-from fabbench.report.expectations import expectation_record, expectations_of, of_key
+from fabbench.report.expectations import expectation_record, expectations_of, judgement, of_key
 from fabbench.report.table import Table, TableColumn, picked, table_of
 
 if TYPE_CHECKING:
@@ -408,6 +408,7 @@ def comparison_document(
     # Several metrics have nothing in common: each element of `rows` and `stands_out` has its own
     # metric.
     metric = comparison.metrics[0] if len(comparison.metrics) == 1 else None
+    expected = expectations_of(comparison)
     return {
         "format": 1,  # Changes when a name or a unit in the output changes
         "metric": metric and metric.name,
@@ -416,7 +417,14 @@ def comparison_document(
         "placement": comparison.placement or None,
         "base": comparison.base.label,
         "headline": next(iter(headlines(comparison)), None),
-        "columns": [_column(column) for column in comparison.columns],
+        "columns": [
+            {
+                **_column(column),
+                "judgement": judgement(each for each in expected if each.column == column.label),
+                "peak": _peak(comparison.sections, index),
+            }
+            for index, column in enumerate(comparison.columns)
+        ],
         "rows": comparison_rows(comparison),
         "stands_out": [
             {
@@ -449,14 +457,28 @@ def comparison_document(
             for index, column in enumerate(comparison.columns[:-1])
         ],
         "expectations": [
-            {"column": each.column, **expectation_record(each)}
-            for each in expectations_of(comparison)
+            {"column": each.column, **expectation_record(each)} for each in expected
         ],
         "notes": all_notes(comparison, verdict),
         "breaches": verdict and verdict.breaches,
         "gates": verdict and list(map(asdict, verdict.results)),
         "status": int(worst(comparison.status, verdict.status if verdict else Exit.FINE)),
     }
+
+
+def _peak(sections: Iterable[ComparisonSection], column: int) -> Mapping[str, object] | None:
+    """Return the highest rate of a column, with the key of its table; None without any."""
+    peak = None
+    highest = 0.0
+    for section in sections:
+        if section.metric.lower_is_better:
+            continue
+        for size, figure in section.figures(column):
+            if figure.value > highest:
+                highest = figure.value
+                measured = picked(section, metric="metric.name", unit="metric.unit")
+                peak = {**measured, "value": highest, "size": size, **section.key}
+    return peak
 
 
 def _plateau(plateau: Plateau | None) -> Mapping[str, object] | None:

@@ -3,7 +3,7 @@
 Without an instance type they cost nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fabbench.model.errors import RequestError
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fabbench.analysis.expectations import Expectation
 
 
+_GRAVEST = ("above the ceiling", "low", "suspiciously high", "normal", "unknown")
 _PUBLISHED = ("system", "nodes", "value", "size", "role", "conditions", "source", "date")
 
 
@@ -44,6 +45,12 @@ def expectations_of_log(log: Log) -> Sequence["Expectation"]:
         return expectations_of(compare([column]))
     except RequestError:
         return ()  # no row counts, for example if all are in-place
+
+
+def judgement(expected: Iterable["Expectation"]) -> str | None:
+    """Return the gravest word about figures; None where nothing was judged."""
+    words = {each.judgement for each in expected}
+    return next((word for word in _GRAVEST if word in words), None)
 
 
 def of_key(expectation: "Expectation") -> str:

@@ -21,7 +21,12 @@ from fabbench.model.log import (
     Severity,
 )
 from fabbench.model.units import Scale, format_size, parse_size, scale
-from fabbench.report.expectations import expectation_record, expectations_of_log, of_key
+from fabbench.report.expectations import (
+    expectation_record,
+    expectations_of_log,
+    judgement,
+    of_key,
+)
 from fabbench.report.table import (
     Table,
     TableColumn,
@@ -102,6 +107,8 @@ class _Largest(NamedTuple):
 
 _NOTHING = _Largest(0.0, 0)
 _NEXT = ",\n"
+_RATES = ("busbw", "bandwidth")
+"""Metrics that have a peak: a time has none."""
 _json = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
@@ -131,12 +138,30 @@ def _json_end(errors: Iterable[tuple[str, str]]) -> str:
 
 
 def _head(log: Log) -> dict[str, Any]:
+    expected = expectations_of_log(log)
     return {
         **picked(log, "source", "benchmark", "case", "outcome", "reason"),
+        "judgement": judgement(expected),
+        "peak": _peak(log),
         "facts": dict(log.facts),
         "findings": list(map(asdict, log.findings)),
-        "expectations": [expectation_record(found) for found in expectations_of_log(log)],
+        "expectations": [expectation_record(found) for found in expected],
     }
+
+
+def _peak(log: Log) -> Mapping[str, Any] | None:
+    """Return the highest rate of a log, out of place where both are measured; None without any."""
+    main = [point for point in log.points if "stat" not in point.labels]
+    out_of_place = [point for point in main if point.labels.get("placement") != "in-place"]
+    for metric in _RATES:
+        best = _NOTHING
+        for point in out_of_place or main:
+            if metric in point.metrics:
+                value = point.values[point.metrics.index(metric)]
+                best = max(best, _Largest(value, point.size))
+        if best.value:
+            return {"metric": metric, "unit": METRICS[metric].unit, **best._asdict()}
+    return None
 
 
 def _csv_pieces(log: Log) -> Iterator[str]:
@@ -197,16 +222,10 @@ def log_records(log: Log) -> Iterator[dict[str, object]]:
         "case": log.case,
         "outcome": log.outcome.value,
     }
-    for size, labels, metrics, values in log.points:
-        for metric, value in zip(metrics, values, strict=True):
-            yield {
-                **head,
-                "size": size,
-                **labels,
-                "metric": metric,
-                "value": value,
-                "unit": METRICS[metric].unit,
-            }
+    for sample in log.samples:
+        figure = sample._asdict()
+        labels = figure.pop("labels")
+        yield {**head, **figure, **labels}
 
 
 def log_tables(log: Log) -> list[Table]:
@@ -223,7 +242,11 @@ def log_tables(log: Log) -> list[Table]:
     same = ", ".join(grid.shared())
     if same:
         notes.insert(0, f"every row: {same}")
-    title = _heading(log) + _peak(grid.largest, scales)
+    title = _heading(log)
+    if peak := _peak(log):
+        rate = scales[peak["metric"]].quantity(peak["value"])
+        size = format_size(peak["size"])
+        title += f", peak {rate} at {size}"
     shown = columns if grid.lines else []
     return [table_of(shown, grid.lines, title=title, notes=notes)]
 
@@ -271,17 +294,6 @@ def _label(name: str, line: "_Line") -> str:
 
 def _figure(unit: Scale, key: _Key, line: "_Line") -> str:
     return unit.text(line.cells[key]) if key in line.cells else ""
-
-
-def _peak(largest: Mapping[str, _Largest], scales: Mapping[str, Scale]) -> str:
-    """Return the highest rate, as the end of a title; empty without any."""
-    for metric in ("busbw", "bandwidth"):
-        if metric in largest and largest[metric].value:
-            most = largest[metric]
-            peak = scales[metric].quantity(most.value)
-            size = format_size(most.size)
-            return f", peak {peak} at {size}"
-    return ""
 
 
 class _Line(NamedTuple):
@@ -343,9 +355,9 @@ def _heading(log: Log) -> str:
     """
     case = log.case or log.benchmark or "no benchmark"
     outcome = log.outcome.value
-    for expected in expectations_of_log(log)[:1]:
-        if expected.judgement != "unknown":
-            outcome = f"{outcome}, {expected.judgement}"
+    judged = judgement(expectations_of_log(log))
+    if judged not in {None, "unknown"}:
+        outcome = f"{outcome}, {judged}"
     if log.outcome is Outcome.OK and not log.shows_end:
         outcome = f"{outcome}, its end is not shown"
     heading = f"{log.source}: {case}: {outcome}"
