@@ -136,6 +136,18 @@ def test_a_run_is_repeated(tmp_path: Path) -> None:
     assert "fabbench run pingpong" in done.stderr
 
 
+def test_the_file_of_a_past_run_is_kept(tmp_path: Path) -> None:
+    page = tmp_path / "live.html"
+    page.write_text("first")
+    stored(tmp_path, command=("fabbench", "run", "pingpong", "--dry-run", "-o", str(page)))
+    done = fabbench(tmp_path, "rerun", "--fabric", "tcp")
+    assert (page.read_text(), "Wrote" in done.stderr) == ("first", False)
+    other = tmp_path / "other.txt"
+    done = fabbench(tmp_path, "rerun", "--fabric", "tcp", "-o", str(other))
+    assert (page.read_text(), other.exists()) == ("first", done.exit_code == 0)
+    assert (f"Wrote {other}" in done.stderr) == other.exists()
+
+
 @pytest.mark.parametrize("words", [("rerun", "last"), ("run", "--resume", "last")])
 def test_a_rung_is_not_run_alone(tmp_path: Path, words: tuple[str, ...]) -> None:
     stored(tmp_path, command=("fabbench", "accept", "--on", "local"))

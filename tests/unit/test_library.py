@@ -74,8 +74,10 @@ def test_logs_are_parsed_and_compared() -> None:
     assert "<script" not in fabbench.compare(files[0], labels=("<script>",))._repr_html_()
     with pytest.raises(RequestError, match="mixed"):
         fabbench.compare(files[0], fabbench.load(files[1]))
-    with pytest.raises(RequestError, match="1 --fabric for 2 inputs"):
-        fabbench.load(*files, fabrics=("tcp",))
+    with pytest.raises(RequestError, match="3 --fabric for 2 inputs"):
+        fabbench.load(*files, fabrics=("tcp", "efa", "ib"))
+    judged = fabbench.load(*files, fabrics=("efa",))
+    assert [log.outcome for each in judged for log in each.logs] == ["off-fabric", "off-fabric"]
 
 
 def test_a_request_is_made_of_plain_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

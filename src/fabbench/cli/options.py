@@ -5,7 +5,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -18,7 +18,9 @@ import click
 from click.core import ParameterSource
 
 from fabbench.cli.click_options import CommandT, OptionType, click_options, with_parameters
-from fabbench.cli.terminal import OUTPUT_FILE, SafeStream
+from fabbench.cli.commands import expanded
+from fabbench.cli.terminal import OUTPUT_FILE, SafeStream, notify
+from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.options import (
     Choice,
@@ -78,6 +80,8 @@ def _to_file(path: Path) -> Iterator[IO[str]]:
             elif written:
                 with path.open("w", **coded) as file:
                     copyfileobj(stream, file)
+            if written:
+                notify(f"Wrote {path}")
 
 
 def require_writable(path: Path | None, option: str) -> None:
@@ -290,9 +294,8 @@ class PastOptions:
     )
     fabric_of_each: tuple[str, ...] = option(
         Text("a fabric", "NAME"),
-        "Judge a log file against this fabric (efa, tcp, ...); once for each input, in order. "
-        "Use `any` "
-        "for one that should not be judged.",
+        "Judge log files as measured on this fabric (efa, tcp, ...): once for all, or once per "
+        "input, in order. Use `any` for one that should not be judged.",
         "--fabric",
         many=tuple,
     )
@@ -331,14 +334,34 @@ def takes(*names: str, **instead: str) -> Callable[[CommandT], CommandT]:
     return with_parameters(click_options(made))
 
 
-def known_proof(**known: Any) -> "Proof | None":
+_FABRIC_FLAGS = [
+    click.Option([flag], is_flag=True, expose_value=False, help=f"Short for --fabric {fabric}.")
+    for flag, fabric in (("--efa", "efa"), ("--no-efa", "tcp"))
+]
+
+
+class LogCommand(click.Command):
+    """A command that reads logs: all of them take the same about what was measured."""
+
+    def __init__(self, name: str, *, params: Sequence[click.Parameter], **more: Any) -> None:
+        known = declared(PastOptions)
+        shared = [*_FABRIC_FLAGS, *click_options(known[each] for each in ON_NODES)]
+        super().__init__(name, params=[*params, *shared], **more)
+
+    @override
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, expanded(args))
+
+
+def known_proof(known: Mapping[str, Any]) -> "Proof | None":
     """Return what logs are judged against; None: nothing.
 
     Raise RequestError for an unknown type.
     """
     from fabbench.model.log import Proof  # which --help does not need
 
-    given = {name: value for name, value in known.items() if value is not None}
+    wanted = {name: known.get(name) for name in ("fabric", *ON_NODES)}
+    given = {name: value for name, value in wanted.items() if value is not None}
     if "instance_type" in given:
         from fabbench.catalog.expectations import require_system
 

@@ -1,6 +1,7 @@
 """Commands that read results: ``parse``, ``explain``, ``compare``, ``report``."""
 
 import sys
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,13 +12,13 @@ from fabbench.cli import terminal
 from fabbench.cli.options import (
     COMPARED,
     LISTED,
-    ON_NODES,
+    LogCommand,
     known_proof,
     require_writable,
     results,
     takes,
 )
-from fabbench.model.errors import Exit, worst
+from fabbench.model.errors import Exit, RequestError, worst
 from fabbench.model.log import FLIGHT_RECORDER, NCCL_DEBUG, Log, Outcome
 
 if TYPE_CHECKING:
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
     from fabbench.runs.inputs import Source
 
 
-@click.command("parse")
+@click.command("parse", cls=LogCommand)
 @click.argument("inputs", metavar="LOG|RUN...", nargs=-1, required=True, type=click.Path())
 @results(LISTED, "Output format. `json` is the public contract (docs/formats.md).")
-@takes("sizes", "fabric", *ON_NODES, "store")
+@takes("sizes", "fabric", "store")
 @click.option(
     "--exit-zero",
     is_flag=True,
@@ -63,7 +64,7 @@ def parse(
     from fabbench.report.log_report import log_writer
     from fabbench.runs.inputs import ParseJob, read, sources_of
 
-    proof = known_proof(**known)
+    proof = known_proof(known)
     sources = sources_of(inputs, store, proof)
     job = ParseJob(
         form=form,
@@ -101,9 +102,9 @@ def parse(
     return worst(status, terminal.say_unread(unread))
 
 
-@click.command("explain")
+@click.command("explain", cls=LogCommand)
 @click.argument("inputs", metavar="LOG|RUN...", nargs=-1, required=True, type=click.Path())
-@takes("fabric", *ON_NODES, "store")
+@takes("fabric", "store")
 @results(("text", "json"), "How to write the diagnoses.")
 @takes("wanted")
 def explain(
@@ -124,7 +125,7 @@ def explain(
     from fabbench.report.log_report import diagnosis, diagnosis_record, predictions, read_wanted
     from fabbench.runs.inputs import sources_of
 
-    proof = known_proof(**known)
+    proof = known_proof(known)
     targets = [read_wanted(text) for text in wanted]
     logs, unread = _explained(sources_of(inputs, store, proof), proof)
     predicted = list(predictions([log for log in logs if log.points], targets))
@@ -202,7 +203,7 @@ def _job_of(name: str, found: "list[Log | Unread]") -> str:
     return str(first.facts.get("communicator", ""))
 
 
-@click.command("compare")
+@click.command("compare", cls=LogCommand)
 @click.argument(
     "inputs", nargs=-1, required=True, metavar="NEW [MORE]... BASELINE", type=click.Path()
 )
@@ -216,7 +217,7 @@ def _job_of(name: str, found: "list[Log | Unread]") -> str:
     gates="Fail (exit 1) unless this holds for the first column, such as busbw:5%, "
     "latency@64:20us or busbw@1G>=70GB/s. Can be given several times."
 )
-@takes("strict", *ON_NODES)
+@takes("strict")
 @results(COMPARED)
 @takes("junit", "store")
 def compare_inputs(
@@ -249,7 +250,7 @@ def compare_inputs(
         from fabbench.plan.gates import parse_gates
 
         parsed_gates = parse_gates(gates, strict=strict)
-    proof = known_proof(**{name: given[name] for name in ON_NODES})
+    proof = known_proof(given)
     columns = load(*inputs, store=store, fabrics=given["fabric_of_each"], known=proof)
     if baseline:
         label = columns[0].label
@@ -279,12 +280,17 @@ def _baseline_column(baseline: str, first: str, label: str, store: Path) -> "Col
     return matching_column(load(baseline, store=store), label)
 
 
-@click.command("report")
+@click.command("report", cls=LogCommand)
 @click.argument("inputs", metavar="[RUN|LOG]...", nargs=-1, type=click.Path())
-@takes("metric", "sizes", "store")
+@takes("labels", "metric", "sizes", "fabric_of_each", "store")
 @results(("html",))
 def write_report(
-    inputs: tuple[str, ...], metric: str | None, sizes: range | None, form: str, store: Path
+    inputs: tuple[str, ...],
+    metric: str | None,
+    sizes: range | None,
+    form: str,
+    store: Path,
+    **given: Any,
 ) -> Exit:
     """Write runs, or logs, as one HTML page: plots, tables, proof, NICs, nodes, commands and findings.
 
@@ -299,9 +305,15 @@ def write_report(
     Example: fabbench report efa.log tcp.log -o report.html
     """
     from fabbench.runs.inputs import whole_runs
-    from fabbench.runs.report_pages import logs_pages
+    from fabbench.runs.load_columns import load
+    from fabbench.runs.report_pages import logs_page, logs_pages
 
     del form
+    how = {
+        "fabrics": given["fabric_of_each"],
+        "labels": given["labels"],
+        "known": known_proof(given),
+    }
     others: list[str] = []
     stored: dict[Path, Path] = {}
     for each in inputs or ("last",):
@@ -310,5 +322,12 @@ def write_report(
             others.append(each)
         for path in runs:
             stored[path.resolve()] = path
-    compared = list(logs_pages(others, store, terminal.notify, metric, sizes))
+    if not others and any(how.values()):
+        raise RequestError(
+            "A run was judged when it was measured, and has its own labels.",
+            hint="--fabric, --instance-type, --nodes, --nics and --label are for logs.",
+        )
+    read = partial(load, store=store, **how)
+    page = partial(logs_page, read=read, metric=metric, sizes=sizes)
+    compared = logs_pages(others, page, terminal.notify)
     return terminal.write_page([*stored.values()], metric, sizes, compared)

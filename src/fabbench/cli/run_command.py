@@ -441,7 +441,8 @@ def rerun(run: str, more: tuple[str, ...], store: Path) -> Again:
     """Repeat a past run: the same command line, on the same target.
 
     RUN is a directory, an id, a name (run --name), the beginning or the end of one, or `last`.
-    Further options are those of `fabbench run`, and come after those of the past run.
+    Further options are those of `fabbench run`, and come after those of the past run, without its
+    --output.
 
     Example: fabbench rerun last --repeat 5
 
@@ -452,6 +453,7 @@ def rerun(run: str, more: tuple[str, ...], store: Path) -> Again:
     if run.startswith("-"):
         more = (run, *more)
         run = "last"
+    more = ("-o", "-", *more)  # The file that the past run wrote is kept
     return again(_not_a_rung(open_run(run, store)), store, more)
 
 

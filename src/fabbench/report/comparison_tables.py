@@ -456,9 +456,7 @@ def comparison_document(
             for section in comparison.sections
             for index, column in enumerate(comparison.columns[:-1])
         ],
-        "expectations": [
-            {"column": each.column, **expectation_record(each)} for each in expected
-        ],
+        "expectations": [{"column": each.column, **expectation_record(each)} for each in expected],
         "notes": all_notes(comparison, verdict),
         "breaches": verdict and verdict.breaches,
         "gates": verdict and list(map(asdict, verdict.results)),

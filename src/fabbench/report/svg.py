@@ -291,7 +291,7 @@ class LinePlot(NamedTuple):
         published = [each.size for each in self.published]
         sizes = [*self._sizes(), *published] or [1]
         first = float(max(min(sizes), 1))
-        last = float(max(sizes))
+        last = float(max(1, *sizes))
         if first == last:
             first /= 2
             last *= 2
@@ -338,7 +338,7 @@ def _powers_of_two(x: Axis, labeled: int) -> list[tuple[int, str]]:
 
     None: all sizes are between two powers of two.
     """
-    least = ceil(log2(x.low))
+    least = ceil(log2(max(x.low, 1.0)))
     most = floor(log2(x.high))
     step = 1 + max(most - least, 0) // labeled
     powers = reversed(range(most, least - 1, -step))

@@ -310,7 +310,7 @@ def open_run(ref: str, store: Path = STORE) -> "StoredRun":
         )
     hint = "fabbench runs lists them." if known else f"No runs in {store}; see --store."
     ids = [path.name.rpartition("-")[2] for path in known]
-    near = did_you_mean(nearest(ref, ("last", *ids)))
+    near = did_you_mean(nearest(ref, ["last", *ids] if ids else ids))
     raise RequestError(f"Run {ref} not found in {store}.{near}", hint=hint)
 
 

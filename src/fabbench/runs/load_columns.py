@@ -66,22 +66,24 @@ def load(
 
     Inputs are those of `sources_of`. A run has a column per configuration, ``RUN:CONFIG`` only that
     one, a log file, a directory or a list of log files one column, or one per configuration of a
-    script. `fabrics` judges log files as measured on these, one per input (``any``: not judged);
-    `labels` names the columns; `known` is what is known about the nodes of log files. Raise
-    MachineError for an input that cannot be read, RequestError for a wrong number of fabrics or
-    labels.
+    script. `fabrics` judges log files as measured on these, one for all or one per input (``any``:
+    not judged); `labels` names the columns; `known` is what is known about the nodes of log files.
+    Raise MachineError for an input that cannot be read, RequestError for a wrong number of fabrics
+    or labels.
     """
-    if fabrics and len(fabrics) != len(inputs):
+    if len(fabrics) not in {0, 1, len(inputs)}:
         number = counted(len(inputs), "input")
         raise RequestError(
             f"Got {len(fabrics)} --fabric for {number}.",
-            hint="Pass --fabric once per input, in order (`any`: not judged), or not at all.",
+            hint="Pass --fabric once for all, or once per input, in order (`any`: not judged).",
         )
     arguments = list(map(str, inputs))
     sources = [sources_of([argument], store) for argument in arguments]
     require_logs(list(chain.from_iterable(sources)), known)
     loaded = list[Column]()
-    judged_by = fabrics or ["any"] * len(inputs)
+    judged_by = list(fabrics or ["any"])
+    if len(judged_by) == 1:
+        judged_by *= len(inputs)
     for argument, own, fabric in zip(arguments, sources, judged_by, strict=True):
         proof = known
         if fabric not in _NO_FABRIC:

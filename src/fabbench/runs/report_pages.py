@@ -28,7 +28,7 @@ from fabbench.report.sweep_report import MAX_SVG_ROWS, SweepReport
 from fabbench.report.table import Table, picked
 from fabbench.runs.document import TestResult, readable
 from fabbench.runs.inputs import on_cores
-from fabbench.runs.load_columns import columns_within, load, stored_columns
+from fabbench.runs.load_columns import columns_within, stored_columns
 from fabbench.runs.store import PLAN, StoredRun, StoredSweep, stored_sweep
 from fabbench.runs.summary import outcomes_of
 from fabbench.runs.sweep import readings_of, unfinished
@@ -107,20 +107,17 @@ def _outcomes(run: StoredRun, ended: Iterable[Log | TestResult]) -> str:
 
 def logs_pages(
     inputs: Sequence[str],
-    store: Path,
+    page: Callable[[Sequence[str]], RunPage],
     notify: Callable[[str], None],
-    metric: str | None,
-    sizes: range | None,
 ) -> list[RunPage]:
     """Return the page that compares inputs, such as logs, as `fabbench compare` does.
 
-    One of each if they cannot be.
+    One of each if they cannot be. `page` is `logs_page` with all that is known of them.
 
     One that cannot be shown either is left out, unless nothing is left: raise FabbenchError.
     """
     if not inputs:
         return []
-    page = partial(_logs_page, store=store, metric=metric, sizes=sizes)
     try:
         return [page(inputs)]
     except RequestError as error:
@@ -147,10 +144,15 @@ def _page_of_each(
     return pages
 
 
-def _logs_page(
-    inputs: Sequence[str], *, store: Path, metric: str | None, sizes: range | None
+def logs_page(
+    inputs: Sequence[str],
+    *,
+    read: Callable[..., Sequence[Column]],
+    metric: str | None,
+    sizes: range | None,
 ) -> RunPage:
-    columns = columns_within(load(*inputs, store=store), sizes)
+    """Return the page that compares what is `read` of inputs."""
+    columns = columns_within(read(*inputs), sizes)
     how = partial(compare, allow=ALLOWED if len(inputs) == 1 else ())
     comparisons = _comparisons(columns, metric, how)
     nodes = list(_versions(comparisons[0].columns))

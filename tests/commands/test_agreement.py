@@ -1,0 +1,65 @@
+"""`parse`, `explain`, `compare` and `report` say the same of every log of the repository."""
+
+import json
+
+import pytest
+from click.testing import Result
+
+from fabbench.cli import cli
+from tests.support.command_line import runner
+from tests.support.corpus import FOLDERS, name_of, paths
+
+NO_OUT_OF_PLACE = "the-only-side-of-rccl-tests-has-its-name-in-place-in-place.txt"
+"""A comparison asks which half of the table it is about."""
+
+
+def fabbench(*words: str) -> Result:
+    return runner().invoke(cli, words)
+
+
+def outcomes(done: Result) -> list[str]:
+    return [log["outcome"] for log in json.loads(done.stdout)["logs"]]
+
+
+def kinds(done: Result) -> set[tuple[str, str, bool]]:
+    logs = json.loads(done.stdout)["logs"]
+    sizes = [[each["size"] for each in log["samples"]] for log in logs]
+    return {
+        (log["case"], log["outcome"], any(of_log)) for log, of_log in zip(logs, sizes, strict=True)
+    }
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_commands_agree_on_outcome_and_status_of_each_log(folder: object) -> None:
+    seen: set[tuple[str, str, bool]] = set()  # Pages take long: one of each kind
+    for path in paths():
+        if folder not in path.parents or path.name == NO_OUT_OF_PLACE:
+            continue
+        file = str(path)
+        parsed = fabbench("parse", file, "--json")
+        explained = fabbench("explain", file, "--json")
+        if parsed.exit_code == 3:
+            assert explained.exit_code == 3, name_of(path)
+            continue
+        found = outcomes(parsed)
+        assert outcomes(explained) == found, name_of(path)
+        status = 0 if {*found} == {"ok"} else 4
+        # Without a benchmark, `explain` answers which network a job uses.
+        of_diagnosis = 0 if {*found} <= {"ok", "observed"} else 4
+        assert (parsed.exit_code, explained.exit_code) == (status, of_diagnosis), name_of(path)
+        assert fabbench("compare", file, "--json").exit_code == status, name_of(path)
+        if not kinds(parsed) <= seen:
+            seen |= kinds(parsed)
+            page = fabbench("report", file, "--format", "html")
+            assert page.exit_code == status, name_of(path)
+
+
+@pytest.mark.parametrize("command", ["parse", "explain", "compare", "report"])
+def test_commands_take_the_same_about_what_was_measured(command: str) -> None:
+    done = fabbench(
+        command,
+        str(FOLDERS[4] / "published-p4d-efa.txt"),
+        *("--efa", "--instance-type", "p4d.24xlarge", "--nodes", "2", "--nics", "4"),
+        *(("--format", "html") if command == "report" else ()),
+    )
+    assert "unproven, normal" in done.stdout
