@@ -90,6 +90,23 @@ def test_changes_of_stored_certificates(tmp_path: Path) -> None:
     assert [found[each]["verdict"] for each in ("old", "new")] == ["incomplete", "incomplete"]
 
 
+@pytest.mark.parametrize(
+    ("words", "begins"),
+    [
+        (("show", "--json"), "{"),
+        (("show", "--format", "terminal"), "Incomplete: 0 nodes"),
+        (("report",), "<!DOCTYPE html>"),
+    ],
+)
+def test_a_stored_certificate_is_shown_later(
+    tmp_path: Path, words: tuple[str, ...], begins: str
+) -> None:
+    command, *how = words
+    done = runner().invoke(cli, [command, stored(tmp_path), "--store", str(tmp_path), *how])
+    assert (done.exit_code, done.stdout[: len(begins)]) == (4, begins)
+
+
 def test_a_damaged_certificate_is_no_crash(tmp_path: Path) -> None:
     certificate_path(tmp_path, stored(tmp_path)).write_text("{")
     assert accept(tmp_path, "--resume", "last").exit_code == 3
+    assert runner().invoke(cli, ["show", NEW.id, "--store", str(tmp_path)]).exit_code == 3

@@ -9,8 +9,9 @@ import click
 from fabbench.benchmarks import DEFAULT
 from fabbench.cli import terminal
 from fabbench.cli.click_options import CommandLine, pass_command_line, with_parameters
+from fabbench.cli.commands import CONFIGURATION_FLAGS
 from fabbench.cli.options import LISTED, results, takes, written_age
-from fabbench.cli.run_command import CONFIGURATION_FLAGS, TargetCommand, chosen_target
+from fabbench.cli.run_command import TargetCommand, chosen_target
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.fabrics import FABRICS
 from fabbench.model.messages import listed

@@ -42,11 +42,15 @@ SYNONYMS = {
 }  # fmt: skip
 """Names of options in other tools that mean just what ours mean: they are taken, too."""
 SHORT = {
-    "--efa": ("--fabric=efa", "Measure EFA (short for --fabric efa)."),
-    "--no-efa": ("--fabric=tcp", "Measure TCP (short for --fabric tcp)."),
+    "--efa": ("--fabric=efa", "EFA (short for --fabric efa)."),
+    "--no-efa": ("--fabric=tcp", "TCP (short for --fabric tcp)."),
     "--ab": ("--fabric=ab", "Compare the best RDMA fabric with TCP."),
 }
 """Flag → the option that it is short for, and its help."""
+CONFIGURATION_FLAGS = [
+    click.Option([flag], is_flag=True, expose_value=False, help=about)
+    for flag, (_, about) in SHORT.items()
+]
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import click
 from click.core import ParameterSource
 
 from fabbench.cli.click_options import CommandT, OptionType, click_options, with_parameters
-from fabbench.cli.commands import expanded
+from fabbench.cli.commands import CONFIGURATION_FLAGS, expanded
 from fabbench.cli.terminal import OUTPUT_FILE, SafeStream, notify
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
@@ -334,18 +334,13 @@ def takes(*names: str, **instead: str) -> Callable[[CommandT], CommandT]:
     return with_parameters(click_options(made))
 
 
-_FABRIC_FLAGS = [
-    click.Option([flag], is_flag=True, expose_value=False, help=f"Short for --fabric {fabric}.")
-    for flag, fabric in (("--efa", "efa"), ("--no-efa", "tcp"))
-]
-
-
 class LogCommand(click.Command):
     """A command that reads logs: all of them take the same about what was measured."""
 
     def __init__(self, name: str, *, params: Sequence[click.Parameter], **more: Any) -> None:
         known = declared(PastOptions)
-        shared = [*_FABRIC_FLAGS, *click_options(known[each] for each in ON_NODES)]
+        efa, tcp, _ = CONFIGURATION_FLAGS
+        shared = [efa, tcp, *click_options(known[each] for each in ON_NODES)]
         super().__init__(name, params=[*params, *shared], **more)
 
     @override

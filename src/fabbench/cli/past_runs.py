@@ -190,13 +190,11 @@ _ENDED = ("peak", "gate", "outcomes", "damaged")
 
 
 def _record(store: Path, run: "Summary") -> dict[str, object]:
+    from fabbench.report.table import picked
+
     path = str(store / run.path)
     record = {"id": run.id, "name": run.name, "path": path}
-    return record | _fields(run, *_RECORDED, *_ENDED)
-
-
-def _fields(values: object, *names: str) -> dict[str, Any]:
-    return {name: getattr(values, name) for name in names}
+    return record | picked(run, *_RECORDED, *_ENDED)
 
 
 @click.command("show")
@@ -207,14 +205,18 @@ def show(named: str, form: str, metric: str | None, sizes: range | None, store: 
     """Print a run: its request, executions, outcomes, comparison, nodes and NICs.
 
     RUN is a directory, an id, the beginning or the end of one, or `last` (the default). Results are
-    read again from the benchmark's own output, even if the run was stopped. Of anything else that
-    `compare` takes (a log, RUN:CONFIG, a table of results), the comparison is printed.
+    read again from the benchmark's own output, even if the run was stopped. The id of a certificate
+    prints what `fabbench accept` found. Of anything else that `compare` takes (a log, RUN:CONFIG, a
+    table of results), the comparison is printed.
     """
     from fabbench.analysis.compare import compare
     from fabbench.runs.inputs import whole_runs
     from fabbench.runs.load_columns import columns_within, load
     from fabbench.runs.store import StoredRun
 
+    status = terminal.show_certificate(named, store, form)
+    if status is not None:
+        return status
     runs = whole_runs(named, store)
     if len(runs) != 1:
         columns = columns_within(load(named, store=store), sizes)
@@ -272,9 +274,10 @@ def _write_readable(run: "StoredRun", comparison: "Comparison | None", form: str
 
 def _document(run: "StoredRun", comparison: "Comparison | None") -> dict[str, Any]:
     from fabbench.report import render_comparison
+    from fabbench.report.table import picked
     from fabbench.runs.document import plain
 
-    about = _fields(run, "created", "name", "command", "request")
+    about = picked(run, "created", "name", "command", "request")
     compared = None
     if comparison is not None:
         compared = json.loads(render_comparison(comparison, "json"))
@@ -309,10 +312,12 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | 
 
 
 def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
+    from fabbench.report.table import picked
+
     for execution in run.executions:
         counters = run.counters(execution.id)
         yield {
-            **_fields(execution, "id", "begun", "finished"),
+            **picked(execution, "id", "begun", "finished"),
             "arm": execution.configuration,
             "logs": [_log_record(log) for log in execution.logs],
             "nics": [] if counters is None else list(_nic_records(counters)),
@@ -320,9 +325,11 @@ def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
 
 
 def _log_record(log: "Log") -> dict[str, Any]:
+    from fabbench.report.table import picked
+
     findings = [f"{finding.severity}: {finding.meaning}" for finding in log.findings]
     sizes = {point.size for point in log.points}
-    about = _fields(log, "outcome", "reason", "facts")
+    about = picked(log, "outcome", "reason", "facts")
     return {**about, "sizes": len(sizes), "findings": findings}
 
 

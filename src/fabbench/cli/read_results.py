@@ -298,7 +298,8 @@ def write_report(
     a section, and several begin with an overview; 100 at most. Everything else that `compare` takes
     (logs, RUN:CONFIG, tables of results) is compared in one section, the last input being the
     baseline. The page is one file without scripts, and nothing in it is fetched from elsewhere. The
-    section of a sweep has its suspects and a heat map of all pairs.
+    section of a sweep has its suspects and a heat map of all pairs. The id of a certificate is a page
+    of its own.
 
     Example: fabbench report last -o report.html
 
@@ -308,12 +309,15 @@ def write_report(
     from fabbench.runs.load_columns import load
     from fabbench.runs.report_pages import logs_page, logs_pages
 
-    del form
     how = {
         "fabrics": given["fabric_of_each"],
         "labels": given["labels"],
         "known": known_proof(given),
     }
+    if len(inputs) == 1:
+        status = terminal.show_certificate(inputs[0], store, form)
+        if status is not None:
+            return status
     others: list[str] = []
     stored: dict[Path, Path] = {}
     for each in inputs or ("last",):

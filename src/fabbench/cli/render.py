@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import click
 
 from fabbench.cli.click_options import CommandLine, OptionType
+from fabbench.cli.commands import CONFIGURATION_FLAGS
 from fabbench.cli.options import output_option
-from fabbench.cli.run_command import CONFIGURATION_FLAGS, RunCommand, RunGroup
+from fabbench.cli.run_command import RunCommand, RunGroup
 from fabbench.launchers import options_of_formats
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, RequestError

@@ -25,7 +25,7 @@ from fabbench.cli.click_options import (
     started,
     typed_flags,
 )
-from fabbench.cli.commands import SHORT, Again, SectionedCommand, SuggestingGroup
+from fabbench.cli.commands import CONFIGURATION_FLAGS, Again, SectionedCommand, SuggestingGroup
 from fabbench.cli.config_file import config_option
 from fabbench.cli.options import COMPARED, require_writable, result_options, takes
 from fabbench.launchers import options_of_launchers
@@ -50,11 +50,6 @@ if TYPE_CHECKING:
 
 
 _HOST = ("name", "address", "instance_type", "gpus", "devices")  # What is shown of a host
-
-CONFIGURATION_FLAGS = [
-    click.Option([flag], is_flag=True, expose_value=False, help=about)
-    for flag, (_, about) in SHORT.items()
-]
 
 
 class TargetCommand(SectionedCommand):

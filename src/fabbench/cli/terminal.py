@@ -243,6 +243,19 @@ def show(render: Callable[..., str], *what: Any, **more: Any) -> None:
     write_drawn(drawn(render, *what, **more))
 
 
+def show_certificate(name: str, store: Path, form: str) -> Exit | None:
+    """Write a certificate of `fabbench accept`; None: the store has none of this name."""
+    path = store / f"certificates/{name}.json"
+    if not path.is_file():
+        return None
+    from fabbench.report.certificate import EXITS, Certificate, render_certificate
+    from fabbench.runs.document import read
+
+    certificate = read(path, Certificate)
+    show(render_certificate, certificate, form)
+    return EXITS[certificate.state]
+
+
 def print_table(table: "Table", spare: Sequence[str], *, wide: bool) -> None:
     """Write a table so that it fits on the terminal, without some columns that it can `spare`.
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from fabbench import __version__
 from fabbench.model.errors import Exit, Fault, gravest
+from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.hosts import Host
 from fabbench.model.log import METRICS
 from fabbench.model.messages import counted
@@ -199,16 +200,20 @@ class Certificate:
     def headline(self) -> str:
         """The answer and its main reason in one line."""
         verdict = self.verdict.capitalize()
-        nodes = counted(len(self.nodes), "node")
         reason = self._main_reason()
-        return f"{verdict}: {nodes}, {reason}."
+        return f"{verdict}: {reason}."
 
     def _main_reason(self) -> str:
+        nodes = counted(len(self.nodes), "node")
         if self.state is State.FAILED:
-            return "bad: " + ", ".join(self.bad)
+            bad = ", ".join(self.bad)
+            are = "are" if " " in bad else "is"
+            left = [each.name for each in self.nodes if each.name not in self.left_out]
+            others = f"; {compress_hostlist(left)} passed what was tested" if left else ""
+            return f"{bad} {are} bad{others}"
         if self.state is State.INCOMPLETE:
-            return "not settled: " + ", ".join(self.untested)
-        return f"level {self.level}, profile {self.profile}"
+            return f"{nodes}, not settled: " + ", ".join(self.untested)
+        return f"{nodes}, level {self.level}, profile {self.profile}"
 
 
 # ---------------------------------------------------------------- how it is written
@@ -274,7 +279,8 @@ def certificate_document(certificate: Certificate) -> dict[str, Any]:
 
     plain: dict[str, Any] = msgspec.to_builtins(certificate)
     answer = {
-        name: getattr(certificate, name) for name in ("verdict", "fault_class", "bad", "untested")
+        name: getattr(certificate, name)
+        for name in ("headline", "verdict", "fault_class", "bad", "untested")
     }
     return {"format": plain.pop("format"), **answer, **plain}
 

@@ -80,6 +80,14 @@ def test_one_node_without_limits_is_compared_with_nothing() -> None:
     assert replace(FINE, rungs=(CHECK, alone), nodes=FINE.nodes[:1]).state is State.INCOMPLETE
 
 
+def test_the_headline_says_what_is_bad_and_who_passed() -> None:
+    nodes = tuple(Host(name=f"node{number}") for number in range(1, 5))
+    found = replace(FINE, nodes=nodes, rungs=(CHECK, BAD))
+    assert found.headline == ("Rejected: node2 is bad; node[1,3-4] passed what was tested.")
+    everything = replace(BAD, bad={"all nodes": "slow"}, nodes={node.name: "" for node in nodes})
+    assert replace(found, rungs=(everything,)).headline == "Rejected: all nodes are bad."
+
+
 def test_what_is_in_progress_is_incomplete() -> None:
     assert replace(FINE, ended=None).state is State.INCOMPLETE
     assert replace(FINE, ended=None, rungs=(BAD,)).state is State.FAILED
