@@ -456,9 +456,10 @@ def _tested(
 ) -> ComparisonSection:
     """Add the statistics of each ratio.
 
-    Rails are one table, and all columns of a table share its level.
+    `level` is the chance that any verdict of a table is false (Bonferroni): its columns, and the
+    sections of its rails, share it.
     """
-    tables = [(each.metric, {**each.key, RAIL: ""}) for each in sections]
+    tables = [(other.metric, {**other.key, RAIL: ""}) for other in sections]
     columns = range(len(section.shown) - 1)
     rails = tables.count((section.metric, {**section.key, RAIL: ""}))
     column_level = level / max(len(columns) * rails, 1)
@@ -467,9 +468,9 @@ def _tested(
     for column in columns:
         pairs = _column_pairs(section, column)
         sizes = _plateau_sizes(section, column)
-        found = compare_table(pairs, sizes, column_level)
-        tests.append(found.sizes)
-        plateaus.append(_plateau(sizes, found))
+        tested = compare_table(pairs, sizes, column_level)
+        tests.append(tested.sizes)
+        plateaus.append(_plateau(sizes, tested))
     plateaus.append(None)  # of the base
     rows = []
     for row in section.rows:

@@ -143,11 +143,15 @@ def _transports(columns: Sequence[ColumnSummary]) -> Iterator[str]:
 
 
 def _silence(silent: Sequence[ColumnSummary]) -> str:
-    """Say which logs do not show the network, and where labels take its place."""
+    """Say which logs do not show the network, and where labels take its place.
+
+    Users label all columns or none.
+    """
     names = ", ".join(column.label for column in silent)
     several = len(silent) > 1
-    logs = "logs" if several or silent[0].executions > 1 else "log"
-    do = "do" if logs == "logs" else "does"
+    several_logs = several or silent[0].executions > 1
+    logs = "logs" if several_logs else "log"
+    do = "do" if several_logs else "does"
     what = "not state which network carried the data (transport unknown)"
     if any(column.label_given for column in silent):
         labels = "are labels" if several else "is a label"

@@ -143,13 +143,17 @@ class Setting:
 
     @property
     def _is_bound_by_nics(self) -> bool:
-        """Whether it is known that NICs carried everything, and which."""
+        """Whether it is known that NICs carried everything, and which.
+
+        Without a fabric, NVLink may have connected the nodes.
+        """
         if self.nodes == 1 or self.fabric in _WITHOUT_NICS:
             return False
         may_have_nvlink = self.system.nvlink_domain or self.benchmark == "nvshmem"
         if may_have_nvlink and not self.fabric:
             return False
-        # A system without GPUs is one NIC, of a node of which nothing else is known.
+        # The catalog has single NICs as systems without GPUs. A node may have more of them, so that
+        # they bound a rate of one NIC only.
         return self.one_nic or bool(self.system.gpus) or self.system.is_ec2
 
     def _collective_ceiling(self, rate: float) -> float | None:

@@ -331,7 +331,8 @@ def standardized_sum(pairs: Pairs) -> TwoSamples | None:
         _add_scores(base, pair.base, middle, spread)
     if not used:
         return None
-    # The deviation of each size includes its rounding already, where it is assumed.
+    # Where the deviation of a size is assumed, it includes rounding, and is 1 after the division:
+    # that of sizes that all move together is their number.
     rounding = math.sqrt(squared_rounding) if measured else 0.0
     return TwoSamples(new=new, base=base, rounding=rounding, assumed=float(used))
 

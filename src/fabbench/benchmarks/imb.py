@@ -52,7 +52,8 @@ _HEADING = lazy(
     r"(?P<window_size>\d{1,9})"
     r"|MODE: (?P<mode>[\w-]+)|Intel ?\(R\) MPI Benchmark(?:s| Suite) V?(?P<imb>[^,]+),.*"
     r"|Maximum message length in bytes: +(?P<largest>\d{1,18})"
-    r"|Minimum message length in bytes: +(?P<smallest>\d{1,18})|(?P<own>IMB-\w+ .*-zero_size.*))\s*"
+    r"|Minimum message length in bytes: +(?P<smallest>\d{1,18})"
+    r"|(?P<zero_size>IMB-\w+ .*-zero_size.*))\s*"
 )
 _COUNTS = ("ranks", "groups", "smallest", "largest", "threads", "window_size")
 _SKIPPED = lazy(
@@ -124,17 +125,18 @@ def _header(text: str, execution: Execution | None) -> Events:
 
 
 def _heading(match: re.Match[str]) -> Setting:
+    """Return what a line above a table says: it is of one of several kinds."""
     facts: dict[str, str | int] = {}
     for name in _COUNTS:
         if match[name]:
             facts[name] = int(match[name])
     if match["each"]:
-        groups, each = map(int, match.group("groups", "each"))
-        facts["ranks"] = groups * each
+        groups, processes = map(int, match.group("groups", "each"))
+        facts["ranks"] = groups * processes
     if match["imb"]:
         facts["imb"] = match["imb"].lower()
-    if match["own"]:
-        facts["smallest"] = -1  # not known
+    if match["zero_size"]:
+        facts["smallest"] = -1  # not known: the command line changes whether size 0 is measured
     labels = {"operation": match["mode"].lower()} if match["mode"] else {}
     return Setting(facts=facts, labels=labels)
 

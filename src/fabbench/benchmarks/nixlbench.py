@@ -15,6 +15,8 @@ from fabbench.benchmarks.standard import ReadBenchmark
 from fabbench.benchmarks.tables import COUNT, SIZE, Column, Row, read_columns, unknown_columns
 from fabbench.model.patterns import lazy
 
+_DIGITS = 6
+"""Significant digits of a figure without trailing zeros: one with fewer may be cut."""
 _SIX_DIGITS = r"\d{1,18}(?:\.\d{1,6})?(?:e[+-]\d\d)?"
 _RATE = r"\d{1,18}\.\d{6}"
 _TIME = r"\d{1,18}\.\d"
@@ -129,13 +131,14 @@ def _usual_threads(rows: Sequence[Row]) -> int:
 def _may_go_on(row: Row) -> bool:
     """Return whether a last figure of few digits may be a longer one that was cut.
 
-    Not if something follows it.
+    Not if a blank follows it. Only the older format, which has a column of MiB, omits trailing
+    zeros.
     """
     if not row.cell("mib") or row.line.text.endswith(" "):
         return False
     last = row.cells[-1]
     digits = last.replace(".", "").lstrip("0")
-    return len(digits) < 6
+    return len(digits) < _DIGITS
 
 
 TABLE = Table(

@@ -301,11 +301,14 @@ def is_ascending(row: Row) -> bool:
     return all(_in_order(stats, figures) for stats in orders)
 
 
-def _in_order(stats: Sequence[str], of: Figures) -> bool:
-    """Return whether what the first of some statistics has ascends in all of them."""
-    rising = [of[stat] for stat in stats if stat in of]
-    for metric in rising[0] if rising else ():
-        values = [figures[metric] for figures in rising if metric in figures]
+def _in_order(stats: Sequence[str], figures: Figures) -> bool:
+    """Return whether each metric of the first printed statistic ascends to the last one.
+
+    Statistics that are not printed are passed over.
+    """
+    ascending = [figures[stat] for stat in stats if stat in figures]
+    for metric in ascending[0] if ascending else ():
+        values = [of_stat[metric] for of_stat in ascending if metric in of_stat]
         if not consistency.is_ordered(*values):
             return False
     return True

@@ -146,6 +146,11 @@ class _Nics(NamedTuple):
 def _nics(
     known: System | None, profile: Profile | None, resources: PodResources, needs: Needs
 ) -> _Nics:
+    """Return the RDMA devices of a system, of the fabric that is asked for, or of pods.
+
+    A system of another provider has its largest number of NICs. Without a type or a profile, a node
+    with InfiniBand or RoCE is no machine of AWS.
+    """
     if known is not None and not known.is_ec2:
         return _Nics(known.fabric, known.nics[0], by_aws=False)
     if known is None and profile is None:

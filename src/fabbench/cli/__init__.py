@@ -118,6 +118,7 @@ class Commands(SuggestingGroup):
             ctx.exit(Exit.REFUSED)
 
     def _start(self, ctx: click.Context, again: Again) -> Any:
+        """Run the command line that a command returned in its place; return its status."""
         ctx.meta[RESUMED] = again.resumed
         if again.recorded is not None:
             ctx.meta[WORDS] = again.recorded

@@ -188,7 +188,7 @@ def _all_options(ctx: click.Context) -> Mapping[str, list[HelpRow]]:
         if record := option.get_help_record(ctx):
             flags, about = record
             section = _section_of(command, option)
-            if section == _SET:
+            if section == _SET:  # shown as it is typed after --set
                 flags = flags.removeprefix(RARE).replace(" ", "=", 1)
             sections[section].append((flags, about))
     return sections

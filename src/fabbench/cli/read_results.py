@@ -267,7 +267,10 @@ def compare_inputs(
 
 
 def _baseline_column(baseline: str, first: str, label: str, store: Path) -> "Column":
-    """Return the column that the `first` input, whose own has this label, is compared with."""
+    """Return the column of the baseline that is of the configuration `label`.
+
+    ``last-good`` is the latest good run like that of the `first` input.
+    """
     from fabbench.runs.inputs import open_run
     from fabbench.runs.load_columns import load, matching_column
     from fabbench.runs.summary import LAST_GOOD, last_good

@@ -13,7 +13,7 @@ from statistics import median
 from typing import NamedTuple
 
 from fabbench.catalog.instances import rows_of
-from fabbench.counters.vocabulary import most
+from fabbench.counters.vocabulary import largest_of_priorities
 from fabbench.model.units import format_decimal, scale
 
 SECONDS = "seconds"
@@ -98,7 +98,7 @@ def _shown(port: Port, code: str) -> Sign | None:
 
 
 def _count(port: Port, sign: Sign) -> int:
-    return most(port.counters, sign.counter)
+    return largest_of_priorities(port.counters, sign.counter)
 
 
 def _whole(port: Port, sign: Sign) -> float:

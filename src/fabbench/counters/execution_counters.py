@@ -82,16 +82,16 @@ class ExecutionCounters:
                 moved[host] = wanted
         return moved
 
-    def findings(self, *, measured: bool, most: float | None = None) -> tuple[Finding, ...]:
+    def findings(self, *, measured: bool, max_bytes: float | None = None) -> tuple[Finding, ...]:
         """Judge what the NICs moved.
 
-        `measured`: whether rows were; `most`: the bytes that each host moved at most.
+        `measured`: whether rows were; `max_bytes`: what each host can have moved; None: not known.
         """
         found: list[Finding] = []
         if len(self.asked.among) > 1:
             traffic = self.traffic()
             moved = {host: traffic[host] for host in traffic if host in self.asked.among}
-            found += findings(moved, self.asked, most)
+            found += findings(moved, self.asked, max_bytes)
         # Errors hold even if no row was measured; the other findings are about what was measured.
         kept = [finding for finding in found if measured or finding.code in WITHOUT_ROWS]
         return (*kept, *self._notes_on_missing())
@@ -168,22 +168,22 @@ def with_counter_findings(
     if counters is None:
         return known
     measured = any(log.points for log in known)
-    found = counters.findings(measured=measured, most=_most_together(known))
+    found = counters.findings(measured=measured, max_bytes=_max_bytes_together(known))
     return noted(known, found) if found else known
 
 
-def _most_together(logs: Iterable[Log]) -> float | None:
+def _max_bytes_together(logs: Iterable[Log]) -> float | None:
     """Return the bytes that the pairs of all logs sent at most; None if not known of one."""
     total = 0.0
     for log in logs:
-        sent = _most_sent(log)
+        sent = _max_bytes_sent(log)
         if sent is None:
             return None
         total += sent
     return total
 
 
-def _most_sent(log: Log) -> float | None:
+def _max_bytes_sent(log: Log) -> float | None:
     """Return the bytes that a pair sent at most, both directions and headers included.
 
     None if not known.

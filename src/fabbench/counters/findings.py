@@ -81,13 +81,13 @@ class _Shown(NamedTuple):
 
 
 def findings(
-    hosts: Mapping[str, Traffic], asked: Asked, most: float | None = None
+    hosts: Mapping[str, Traffic], asked: Asked, max_bytes: float | None = None
 ) -> tuple[Finding, ...]:
     """Judge what each host moved while rows were measured.
 
     One finding covers all hosts that show it.
 
-    `most`: the bytes that each host moved for it at most, in both directions together; None: not
+    `max_bytes`: what each host can have moved for them, in both directions together; None: not
     known.
 
     Fabrics inside a host are also judged by what RDMA devices moved; fabrics whose NICs have no
@@ -110,7 +110,10 @@ def findings(
         _one("nic-down", _down(requested) if asked.chosen else ()),
         _one("nic-wrong-network", wrong),
         _one("nic-idle", _idle(silent, asked.fabric)),
-        _one("nic-excess", _excesses(requested, most) if across and most is not None else ()),
+        _one(
+            "nic-excess",
+            _excesses(requested, max_bytes) if across and max_bytes is not None else (),
+        ),
         _one("nic-imbalance-tx", _imbalances(requested, _SENT)),
         _one("nic-imbalance-rx", _imbalances(requested, _RECEIVED)),
         *_congested(hosts if over_interfaces else requested, {kind, NicKind.TCP}),
@@ -209,16 +212,18 @@ def _idle(requested: Mapping[str, Traffic], fabric: str) -> Iterator[_Shown]:
             yield _Shown(host, sentence, _line(traffic.nics))
 
 
-def _excesses(requested: Mapping[str, Traffic], most: float) -> Iterator[_Shown]:
+def _excesses(requested: Mapping[str, Traffic], max_bytes: float) -> Iterator[_Shown]:
     """Find NICs that moved more than all that the benchmark can have sent.
 
     Packets that were lost and sent again are included.
     """
     for host, traffic in requested.items():
-        if traffic.total > EXCESS * most + FLOOR:
-            times = format_decimal(traffic.total / most, 1)
+        if traffic.total > EXCESS * max_bytes + FLOOR:
+            times = format_decimal(traffic.total / max_bytes, 1)
             moved = amount(traffic.total)
-            sentence = f"the NICs moved {moved}, {times} times the {amount(most)} of the benchmark"
+            sentence = (
+                f"the NICs moved {moved}, {times} times the {amount(max_bytes)} of the benchmark"
+            )
             yield _Shown(host, sentence, _line(traffic.nics))
 
 

@@ -471,5 +471,5 @@ def _busiest_interfaces(nics: Iterable[NicTraffic]) -> list[NicTraffic]:
     moving = [nic for nic in nics if nic.total]
     # Bridges and veths count the same data a second time.
     moving = [nic for nic in moving if nic.device] or moving
-    most = max((nic.total for nic in moving), default=0)
-    return [nic for nic in moving if 2 * nic.total >= most]
+    busiest = max((nic.total for nic in moving), default=0)
+    return [nic for nic in moving if 2 * nic.total >= busiest]

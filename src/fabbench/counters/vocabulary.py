@@ -198,10 +198,10 @@ def names_of(*meanings: Meaning) -> frozenset[str]:
     return frozenset(each.name for each in vocabulary() if each.meaning in meanings)
 
 
-def most(counters: Mapping[str, int], name: str) -> int:
+def largest_of_priorities(counters: Mapping[str, int], name: str) -> int:
     """Return a counter, or that of the priority for which it is the largest; 0 without any."""
-    own = (counters[key] for key in counters if _without_priority(key) == name)
-    return max(own, default=0)
+    priorities = (counters[key] for key in counters if _without_priority(key) == name)
+    return max(priorities, default=0)
 
 
 def _without_priority(key: str) -> str:

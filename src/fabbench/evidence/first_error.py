@@ -73,11 +73,16 @@ class FirstErrors:
     """That of the line that is being read."""
     warnings: dict[str, Said] = field(default_factory=dict)
     """Process → NCCL's first warning since its last progress."""
-    _own: Said | None = None
-    _words: Said | None = None
+    _reason: Said | None = None
+    """The first line that says why a program or library gave up."""
+    _hint: Said | None = None
+    """The first line that only has words of an error."""
     _is_announced: bool = False
+    """Whether the last line said that the next one is the error."""
     _is_report: bool = False
+    """Whether lines belong to a report of another program's end."""
     _quiet: int = 0
+    """Lines without an error since the last one with one."""
 
     def warn(self, process: str, message: str) -> None:
         """Take a warning of NCCL."""
@@ -91,8 +96,8 @@ class FirstErrors:
     def own(self, text: str) -> None:
         """Take a line that says why a program or library gave up."""
         self._quiet = 0
-        if self._own is None and not _REPORTS.search(text):
-            self._own = Said(self.number, text)
+        if self._reason is None and not _REPORTS.search(text):
+            self._reason = Said(self.number, text)
 
     def report(self, text: str) -> None:
         """Read a report of another program's end; up to a rule, what follows only explains it."""
@@ -125,7 +130,7 @@ class FirstErrors:
         """Read a line that is neither an error by its form nor part of one."""
         if _WORDS.search(text):
             self._quiet = 0
-            self._words = self._words or Said(self.number, text)
+            self._hint = self._hint or Said(self.number, text)
         else:
             self._pass()
 
@@ -133,15 +138,15 @@ class FirstErrors:
         """Count a line without an error."""
         self._quiet += 1
         if self._quiet > _QUIET:
-            self._own = self._words = None
+            self._reason = self._hint = None
 
     def first(self) -> str:
         """Return the first line that says why; empty: there is none."""
         told = [*self.warnings.values()]
-        if self._own is not None:
-            told.append(self._own)
+        if self._reason is not None:
+            told.append(self._reason)
         return min(told).text.strip() if told else ""
 
     def hint(self) -> str:
         """Return the first line that has words of an error; empty: there is none."""
-        return self._words.text.strip() if self._words is not None else ""
+        return self._hint.text.strip() if self._hint is not None else ""

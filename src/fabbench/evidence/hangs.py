@@ -88,6 +88,8 @@ _SIGNS = (
 _FILTER = prefilter(sign.pattern for sign in _SIGNS)
 _MOST_DETAILS = 6
 """Lines of a report that a finding quotes."""
+_MOST_WAITS = 3
+"""Sentences about ranks that wait, which a finding has: a job has many groups that wait alike."""
 _MOST_RANKS = 100_000
 """Ranks of a group that are kept: a log may be of any length."""
 _WRAPPED_AT = ("W", "Work")
@@ -173,7 +175,7 @@ class Hangs:
     line: str = ""
     """The first line that shows a rank that waits."""
     _beats: dict[int, None] = field(default_factory=dict)
-    """Ranks whose heartbeat monitor gave up."""
+    """Ranks whose heartbeat monitor gave up, in order of appearance."""
     _pending: dict[int, list[RankState]] = field(default_factory=dict)
     """What ranks wait for in groups that are not known yet."""
     _wrapped: str = ""
@@ -218,10 +220,9 @@ class Hangs:
 
     def _status(self, text: str, match: re.Match[str]) -> None:
         rank = _rank(text)
-        ranks = self._ranks(match["group"])
-        if len(ranks) >= _MOST_RANKS:
+        state = self._state(match["group"], rank)
+        if state is None:
             return
-        state = ranks.setdefault(rank, RankState())
         state.member = int(match["rank"])
         state.started = int(match["started"])
         alone = _AT_WORK.search(text)
@@ -245,9 +246,11 @@ class Hangs:
         self.line = self.line or text.strip()
         stuck_s = int(match["stuck"] or 0)
         self.stuck_s = max(self.stuck_s, stuck_s)
-        self._beats[_rank(text)] = None
-        ranks = self._ranks(match["group"])
-        state = ranks.setdefault(_rank(text), RankState())
+        rank = _rank(text)
+        state = self._state(match["group"], rank)
+        if state is None:
+            return
+        self._beats[rank] = None
         if match["queued"]:
             state.queued = int(match["queued"])
 
@@ -270,9 +273,13 @@ class Hangs:
             last = next(reversed(self.told))
             self.told[last][text.strip()] = None  # several ranks may report the same
 
-    def _ranks(self, group: str) -> Ranks:
+    def _state(self, group: str, rank: int) -> RankState | None:
+        """Return what is known of a rank of a group; None for one more than are kept."""
         named = _GROUP_NAME.search(group)
-        return self.groups.setdefault(named[1] if named else group, {})
+        ranks = self.groups.setdefault(named[1] if named else group, {})
+        if rank not in ranks and len(ranks) >= _MOST_RANKS:
+            return None
+        return ranks.setdefault(rank, RankState())
 
     # -- what follows from it
 
@@ -310,12 +317,12 @@ class Hangs:
         return groups
 
     def _timeout(self, groups: Mapping[str, Ranks], waiting: Sequence[str]) -> Finding:
-        sentences = [each for name in waiting for each in _waits(name, groups[name])]
+        sentences = [wait for name in waiting for wait in _waits(name, groups[name])]
         behind = self._who_is_behind(groups, waiting)
         found = finding(
             "collective-timeout",
             self.line,
-            waits="; ".join(sentences[:3]),
+            waits="; ".join(sentences[:_MOST_WAITS]),
             late=behind.sentence,
             whom=behind.whom,
         )
@@ -435,9 +442,9 @@ def _different(calls: Mapping[int, Call]) -> Behind:
 def _crossed(groups: Mapping[str, Ranks], waiting: Sequence[str]) -> Behind | None:
     """Return that a rank for which one group waits waits itself in another group, if one does."""
     for name in waiting:
-        held = _held(groups[name])
+        absent = _absent(groups[name])
         for other in waiting:
-            busy = [rank for rank in held if _waits_in(groups[other], rank)]
+            busy = [rank for rank in absent if _waits_in(groups[other], rank)]
             if busy:
                 verb = "waits" if len(busy) == 1 else "wait"
                 sentence = f" {named(busy)}, for which {name} waits, {verb} in {other}."
@@ -445,7 +452,7 @@ def _crossed(groups: Mapping[str, Ranks], waiting: Sequence[str]) -> Behind | No
     return None
 
 
-def _held(ranks: Ranks) -> list[int]:
+def _absent(ranks: Ranks) -> list[int]:
     """Return the ranks of a group that do not wait in it."""
     return [rank for rank, state in ranks.items() if state.waits is None]
 

@@ -323,12 +323,17 @@ def _libfabric(evidence: Evidence) -> str:
 
 
 def _transport(evidence: Evidence, network: str, hosts: int) -> str:
+    """Return what carried the data of collectives: networks, NVLink, or what is inside one host.
+
+    `network`: the one that was chosen, which counts where no channel shows another.
+    """
     nets = _channel_networks(evidence)
     intra_host = set(evidence.transports)
-    if "mnnvl" in evidence.channels and hosts > max(evidence.nodes, 1):
+    nvlink_domains = max(evidence.nodes, 1)
+    if "mnnvl" in evidence.channels and hosts > nvlink_domains:
         # No channel is printed for NVLS, which reduces in the switches. Between domains it takes a
         # network.
-        if evidence.nodes > 1 and network and not nets:
+        if nvlink_domains > 1 and network and not nets:
             nets.add(network)
         nets.add("mnnvl")
     if nets:

@@ -122,7 +122,10 @@ class PipedProcess:
             self._poll.register(number, select.POLLIN)
 
     def receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
-        """Return what came on both outputs, after a wait if necessary; None at the end."""
+        """Return what came on both outputs, after a wait if necessary; None at the end.
+
+        Both are empty if nothing came in time, or if one of them has just ended.
+        """
         with self._reading:
             if not self._outputs:
                 return None

@@ -153,7 +153,7 @@ def _alternation(literals: Iterable[Literal]) -> str:
     """Return a pattern that finds the literals, each from its rarest character on.
 
     Each alternative begins with one character: where none of these is, such a pattern finds
-    nothing, and fast.
+    nothing, and fast. What stands before it is checked backwards from the end of the literal.
     """
     alternatives: list[str] = []
     rests: dict[str, list[str]] = {}

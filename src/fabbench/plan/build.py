@@ -201,14 +201,16 @@ def _nodes(hosts: Sequence[Host]) -> dict[str, Any]:
 
 
 def _type_by_gpus(hosts: Sequence[Host]) -> str:
-    """Return what the catalog calls nodes of no instance type by their GPUs; empty: nothing.
+    """Return the catalog's name of nodes without an instance type, by their GPUs; empty: none.
 
-    Of one host that is enough; of several it has to say what their NICs are, too.
+    All have to have the same GPUs. Of several, the catalog has to know their NICs, too.
     """
     from fabbench.catalog.expectations import system, system_of_gpus  # here: --help needs none
 
-    host = hosts[0]
-    name = system_of_gpus(host.gpu_model, host.gpus)
+    names = {system_of_gpus(host.gpu_model, host.gpus) for host in hosts}
+    if len(names) > 1:
+        return ""
+    name = names.pop()
     known = system(name)
     if known is None or (len(hosts) > 1 and not known.rate):
         return ""

@@ -9,6 +9,7 @@ import re
 import shutil
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from fabbench.execution.process import PipedProcess, kept, private_folder
@@ -139,12 +140,11 @@ class OpenSsh(SshTransport):
     @override
     def _start(self, argv: Sequence[str]) -> ProcessStream:
         words = self.words("-o", "ControlMaster=no", *self._control)
-        program = argv[0]
         return PipedProgram(
             (*words, login_command(argv)),
             self,
             _NO_PROMPT,
-            lambda said: self.failed(program, said),
+            partial(self.failed, argv[0]),
         )
 
     def failed(self, program: str, said: Sequence[str]) -> MachineError | None:

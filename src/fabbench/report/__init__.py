@@ -50,10 +50,14 @@ def render_comparison(
     )
 
 
+_CLOSING = 4
+"""Headlines that end a long text: with more, the first would scroll away as the table did."""
+
+
 def closing_lines(comparison: "Comparison", **drawing: Any) -> str:
-    """Write the headlines of a comparison again, for the end of a long text: up to four."""
+    """Write the headlines of a comparison again, for the end of a long text: the first few."""
     from fabbench.analysis.headline import headlines
 
-    lines = headlines(comparison)[:4]
+    lines = headlines(comparison)[:_CLOSING]
     tables = [Table(header=(), rows=(), title=line) for line in lines]
     return "\n" + to_terminal(tables, **drawing)

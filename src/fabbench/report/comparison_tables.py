@@ -252,7 +252,7 @@ def section_table(
     if len(sections) == 1:
         alone = headline(comparison, comparison.sections.index(first))
     lines = [line for section in sections for line in _lines(section)]
-    keys = 0
+    keys = 0  # other formats are not split to a width
     if terminal:
         keys = 2 if rails else 1
     return table_of(columns, lines, title=title, headline=alone, keys=keys)

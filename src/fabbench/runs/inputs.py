@@ -394,9 +394,9 @@ def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) 
         yield from _results(waiting, 0)
 
 
-def _results(waiting: "deque[Future[list[Piece]]]", most: int) -> Iterator[Piece]:
-    """Yield the results of what was submitted first, until no more than so many wait."""
-    while len(waiting) > most:
+def _results(waiting: "deque[Future[list[Piece]]]", backlog: int) -> Iterator[Piece]:
+    """Yield the results of what was submitted first, until no more than `backlog` wait."""
+    while len(waiting) > backlog:
         yield from waiting.popleft().result()
 
 
@@ -420,7 +420,8 @@ def _is_read_in_parts(source: Source) -> bool:
 def parts(source: Source) -> Iterator[Source]:
     """Yield the parts of a large file.
 
-    The last may be the open file, to be read before the next is asked for.
+    The last may be the open file, to be read before the next is asked for. A file that cannot be
+    opened is one part: whoever reads it reports why.
     """
     with suppress(MachineError), open_log(source.name) as file:
         rest = yield from _whole_parts(source, file)

@@ -266,15 +266,18 @@ def _nic_tests(logs: Sequence[Log]) -> _NicTests:
     nics_of_files = Counter(source for source, _ in named)
     tests: _NicTests = {}
     for at, log in enumerate(logs):
-        loop = nics_of_files[log.source] > 1
-        for test, nic, value in _nic_figures(log, loop=loop):
+        shared = nics_of_files[log.source] > 1
+        for test, nic, value in _nic_figures(log, shared_file=shared):
             figures = tests.setdefault(test, {})
             figures.setdefault(nic, []).append(_NicFigure(at, value))
     return tests
 
 
-def _nic_figures(log: Log, *, loop: bool) -> Iterator[tuple[_NicTest, str, float]]:
-    """Yield the figure of the largest size of each NIC, with its test; loop: of several NICs."""
+def _nic_figures(log: Log, *, shared_file: bool) -> Iterator[tuple[_NicTest, str, float]]:
+    """Yield the test, NIC and figure of the largest size of each NIC of a log.
+
+    `shared_file`: whether its file has logs of several NICs, as a loop over them writes it.
+    """
     named = _nic(log)
     if not named:
         return
@@ -285,7 +288,7 @@ def _nic_figures(log: Log, *, loop: bool) -> Iterator[tuple[_NicTest, str, float
         sizes = [size for size, figure in figures.items() if figure.value]
         if sizes:
             nic = group.key[RAIL] or named
-            place = _place_of_nic(log.source, nic, loop=loop)
+            place = _place_of_nic(log.source, nic, shared_file=shared_file)
             test = _nic_test(log, group, sizes[-1], place)
             yield test, nic, figures[test.size].value
 
@@ -296,13 +299,13 @@ def _nic_test(log: Log, group: RowGroup, size: int, place: str) -> _NicTest:
     return _NicTest(group.metric, size, log.hosts, place, settings)
 
 
-def _place_of_nic(source: str, nic: str, *, loop: bool) -> str:
+def _place_of_nic(source: str, nic: str, *, shared_file: bool) -> str:
     """Return what the files of NICs that belong together have in common.
 
     A file of one NIC is named after it, or belongs with the others of its directory.
     """
-    before, found, after = source.rpartition(nic)
-    return before + after if found or loop else str(Path(source).parent)
+    before, name_in_path, after = source.rpartition(nic)
+    return before + after if name_in_path or shared_file else str(Path(source).parent)
 
 
 def _unrecognized(name: str, unread: Sequence[Unread]) -> MachineError:

@@ -50,6 +50,7 @@ BLOCK = 1 << 18
 MAX_BYTES = 16 << 30  # Limit of the decompressed bytes of one file
 _AT_ONCE = 1 << 10  # Bytes that are decompressed at once, as the result has no limit
 _HEAD = 512
+"""Bytes that show what a file is: the sign of a tar archive ends at 262."""
 _MAX_DOCUMENT = 1 << 27
 """Limit in bytes of a document, which is read whole; a larger file is not a document."""
 _COPIED: Mapping[int, str | None] = {
@@ -452,7 +453,7 @@ def _signed(kinds: Mapping[bytes, T], head: bytes) -> list[T]:
 
 
 def _begun(pieces: Pieces) -> tuple[bytes, Pieces]:
-    """Return the first bytes of pieces, and all of them."""
+    """Return the first `_HEAD` bytes, or more, and pieces that still begin with them."""
     head = b""
     for piece in pieces:
         head += piece

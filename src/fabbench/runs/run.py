@@ -247,8 +247,8 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
     for sentence in loaded(inventory, request.target.variants):
         notify(sentence)
     kept = f", {len(writer.kept)} of them kept" if resume else ""
-    most = "at most " if request.adaptive else ""
-    notify(f"{_of_plan(planned, most)}{kept}.")
+    bound = "at most " if request.adaptive else ""
+    notify(f"{_of_plan(planned, bound)}{kept}.")
     if isinstance(allocation, BatchAllocation):
         _submit(allocation, request, planned, writer)
     writer.rendered(allocation.documents)
@@ -281,10 +281,10 @@ def _one_job(launcher: str) -> RequestError:
     )
 
 
-def _of_plan(planned: Plan, most: str) -> str:
+def _of_plan(planned: Plan, bound: str) -> str:
     configurations = " and ".join(map(str, planned.configurations))
     executions = counted(len(planned.executions), "execution")
-    return f"{planned.benchmark} on {configurations}: {most}{executions}"
+    return f"{planned.benchmark} on {configurations}: {bound}{executions}"
 
 
 def _submit(

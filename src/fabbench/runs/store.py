@@ -221,12 +221,16 @@ def _new_path(store: Path, plan: Plan, document: RunDocument) -> Path:
 
 
 def require_same(run: "StoredRun", request: RunRequest, inventory: Inventory, plan: Plan) -> None:
-    """Raise RequestError if a run measures something else than what is requested now."""
+    """Raise RequestError if a run measures something else than what is requested now.
+
+    A sweep may name its nodes in another order; so may no other run, whose ranks follow it.
+    """
     now = document_of(request, inventory, plan, run.sweep)
     ordered = sorted if run.sweep else list
     for name, was, wanted in (
         ("nodes", ordered(run.hosts), ordered(host.name for host in now.hosts)),
         ("configurations", run.configurations, now.arms),
+        # As they are stored: JSON has lists for tuples.
         ("options", run.options, json.loads(json.dumps(now.request.options))),
         ("environment", run.request.env, now.request.env),
         ("executions", run.document.schedule, now.schedule),

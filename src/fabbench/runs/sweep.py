@@ -411,8 +411,9 @@ def planner_of(sweep: SweepDocument, tests: Sequence[TestResult]) -> Planner:
 
 def _rails_planner(sweep: SweepDocument) -> Planner:
     nodes = sweep.nodes
-    most = len(nodes) - 1 + len(nodes) % 2
-    partners = min(sweep.partners or PARTNERS["rails"], most)
+    # In as many rounds of pairs each node meets every other; of an odd number, one pauses in each.
+    all_rounds = len(nodes) - 1 + len(nodes) % 2
+    partners = min(sweep.partners or PARTNERS["rails"], all_rounds)
     rounds = rails(nodes, sweep.nics, rounds=partners, seed=sweep.seed)
     return Planner(rounds, max_rounds=partners * len(sweep.nics))
 

@@ -178,11 +178,11 @@ def _metric(logs: Sequence[Log], requested: str | None) -> Metric:
     for log in logs:
         measured = {name for point in log.points for name in point.metrics}
         preferred = benchmark_named(log.benchmark or "").metrics_of(log.case or "")
-        first = next((name for name in preferred if name in measured), None)
-        if first is not None:
-            votes[first] += 1
-    most = max(votes, key=votes.__getitem__, default="busbw")
-    return METRICS[most]
+        shown = next((name for name in preferred if name in measured), None)
+        if shown is not None:
+            votes[shown] += 1
+    shown_by_most = max(votes, key=votes.__getitem__, default="busbw")
+    return METRICS[shown_by_most]
 
 
 _Row: TypeAlias = tuple[Point, float]
@@ -208,7 +208,10 @@ def _result(entry: Log | Unread, metric: Metric, known: NodeNames) -> SweepResul
 
 
 def _measured(entry: Log, metric: Metric, test: SweepTest, outcome: SweepOutcome) -> SweepResult:
-    """Return the result of a log with the figure that counts, if it has one."""
+    """Return the result of a log with the figure that counts; without one it is unusable.
+
+    A figure of 0 counts where rounding to the printed step explains it.
+    """
     rows = list(values_of(entry, metric.name))
     if not rows:
         rows = list(_zeros(entry, metric.name))

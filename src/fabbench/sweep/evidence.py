@@ -243,7 +243,7 @@ class EvidenceWriter:
         return f"{lowest}%" if lowest == highest else f"{lowest}–{highest}%"
 
     def _reason(self, failed: Flags) -> str:
-        """Return why the first of these tests failed, if it is known."""
+        """Return why these tests failed: the first reason that is known, cut after a word."""
         nodes = self._nodes_of_tests()
         for test in np.flatnonzero(failed).tolist():
             reason = self._readings.reasons.get(nodes[test], "")

@@ -22,7 +22,7 @@ from fabbench.counters.vocabulary import (
     RX,
     TX,
     Meaning,
-    most,
+    largest_of_priorities,
     named,
     names_of,
     resolved,
@@ -79,7 +79,8 @@ def test_a_name_that_no_source_has_is_not_known() -> None:
 
 
 def test_of_priorities_the_one_that_was_paused_longest_counts() -> None:
-    assert most({"paused_us.3": 5, "paused_us.0": 7, "paused_frames.3": 9}, "paused_us") == 7
+    counters = {"paused_us.3": 5, "paused_us.0": 7, "paused_frames.3": 9}
+    assert largest_of_priorities(counters, "paused_us") == 7
 
 
 def nic(

@@ -108,6 +108,18 @@ def test_a_line_that_a_page_wrapped_is_read() -> None:
     assert meanings(hangs(whole[:at], whole[at:])) == meanings(hangs(whole))
 
 
+def test_ranks_that_are_too_many_to_keep_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fabbench.evidence.hangs._MOST_RANKS", 2)
+    stuck = (
+        f"[rank{rank}]: [PG ID 0 PG GUID 0(default_pg) Rank {rank}] ProcessGroupNCCL's watchdog got "
+        "stuck for 480 seconds without making progress"
+        for rank in range(4)
+    )
+    found = hangs(*stuck, status(1, 5, 4, group="default_pg"))
+    assert [*found.groups["default_pg"]] == [0, 1]
+    assert found.groups["default_pg"][1].started == 5
+
+
 def test_the_shorter_queue_is_behind() -> None:
     lines = [
         f"[rank{rank}]:[E] [PG 0 Rank {rank}] Heartbeat monitor timed out! workMetaList_.size()={queued}"

@@ -263,3 +263,13 @@ def test_nodes_of_no_type_are_known_by_their_gpus(hosts: int, gpu_model: str, na
         for number in range(hosts)
     )
     assert planned("tcp", hosts=nodes).executions[0].proof.instance_type == name
+
+
+def test_nodes_with_different_gpus_are_of_no_one_type() -> None:
+    models = {"a": "NVIDIA GB10", "b": "NVIDIA H200"}
+    nodes = tuple(
+        replace(AWS, name=name, instance_type="", gpus=1, gpu_model=model)
+        for name, model in models.items()
+    )
+    proof = planned("tcp", hosts=nodes).executions[0].proof
+    assert (proof.instance_type, proof.nodes) == ("", None)

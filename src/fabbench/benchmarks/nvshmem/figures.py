@@ -193,7 +193,7 @@ def settle(execution: Execution) -> Sequence[Row]:
     """Return the rows in base units, with what the whole output shows; add facts and findings."""
     said = _Said(execution)
     record = execution.record
-    rows = _own_rows(execution, said)
+    rows = _printed_rows(execution, said)
     implied = _implied_ranks(rows)
     highest = max(said.pes, default=-1)
     ranks = max(highest + 1, len(said.pes), implied or 0)
@@ -242,21 +242,24 @@ def _hosts(said: _Said, ranks: int) -> dict[str, int]:
     return consistency.ranks_of_hosts(ranks, hosts)
 
 
-def _own_rows(execution: Execution, said: _Said) -> list[Row]:
-    """Return the rows that the program printed; others are damaged. Name the program."""
+def _printed_rows(execution: Execution, said: _Said) -> list[Row]:
+    """Return the rows that the program printed; others are damaged. Name the program.
+
+    That is what started it, if a line shows that, else what prints the first title.
+    """
     record = execution.record
     program = record.case or ""
     titles = [row.title for row in execution.rows]
     titles += (note.value for note in said.all["title"])
     titles.append(execution.title)
     named = (title.strip(UNNAMED) for title in titles)
-    first = next(filter(None, named), "")
-    record.case = program or case_of(first) or None
-    is_announced = bool(first) or has_begun(execution.notes)
-    own: list[Row] = []
+    job = next(filter(None, named), "")
+    record.case = program or case_of(job) or None
+    is_announced = bool(job) or has_begun(execution.notes)
+    below_headers: list[Row] = []
     for _, table in groupby(execution.rows, key=lambda row: row.table):
-        own += _identified([*table], execution, said, announced=is_announced)
-    rows = [_titled(row, program) for row in own]
+        below_headers += _identified([*table], execution, said, announced=is_announced)
+    rows = [_titled(row, program) for row in below_headers]
     is_certain = said.names_all_pes and not said.copies
     for row in _contradictions(rows, len(said.pes) if is_certain else None):
         execution.damage(row.line)

@@ -182,13 +182,14 @@ def _facts_of_comment(text: str) -> Iterator[tuple[str, str | int]]:
 
 
 def _header(text: str, execution: Execution) -> Events | None:
+    """Return what a line of column names says; of osu_mbw_mr -V these are window sizes."""
     names = text.removeprefix("#").strip().replace("Gb/s", "Gbit/s")
     names = names.replace("[", "(").replace("]", ")")
     words = names.split()
     if len(words) > 1 and all(map(str.isdecimal, words)):
         return (Header([_window_sizes(words, execution)]),)
     layout = read_columns(GAP.split(names), _COLUMNS)
-    is_of_nccl_tests = GAP.split(names)[0].islower()
+    is_of_nccl_tests = GAP.split(names)[0].islower()  # `size`: OSU's names begin with a capital
     if layout[0] in {UNKNOWN, IGNORED} or is_of_nccl_tests:
         return None
     checked = {"checked": "yes"} if CHECK in layout else {}

@@ -196,6 +196,10 @@ def _name_transport(record: Record) -> None:
 
 
 def _add_doubts(record: Record) -> None:
+    """Add findings about what is unknown: the way of a time, the test, why a row has no figure.
+
+    Of times in CPU cycles that is known.
+    """
     latencies = [point for point in record.points if "latency" in point.metrics]
     if any("way" not in point.labels for point in latencies):
         record.facts["way"] = "ambiguous"

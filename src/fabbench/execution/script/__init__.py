@@ -154,18 +154,21 @@ class _Script:
     def __init__(self, plan: Plan, target: ScriptTarget) -> None:
         self._plan = plan
         self._usual = target
+        """How nodes are reached, without what variants change."""
         self._target = target
+        """The same for the variant whose execution is being written."""
         self._launches: dict[tuple[str, ...], str] = {}
         """The words that start ranks → the array that holds them."""
         self._programs: dict[str, str] = {}  # Text of a program → the variable that holds it
         self._steps = tuple(step for execution in plan.executions for step in execution.steps)
         self._pairs = any(step.pair for step in self._steps)
         ranks = {step.commands[0].ranks for step in self._steps}
-        # A collective takes the nodes that there are; other programs are for these.
-        self._each = ranks.pop() // plan.hosts if len(ranks) == 1 else 0
+        self._ranks_per_host = ranks.pop() // plan.hosts if len(ranks) == 1 else 0
         collective = all(map(self._is_collective, self._steps))
         self._scales = collective and not self._alone
+        """Whether it takes as many nodes as there are: programs other than a collective do not."""
         self._counts = target.inventory is not None and not self._alone
+        """Whether it prints the counters of NICs."""
         names = chain.from_iterable(map(inherited, self._steps))
         self.inherited = tuple(dict.fromkeys(names))
         self._refuse()
@@ -174,7 +177,7 @@ class _Script:
         """Return whether a step is one collective over the same number of ranks on all hosts."""
         if step.pair or len(step.commands) != 1:
             return False
-        everywhere = step.facts.get("ranks") == self._each * self._plan.hosts
+        everywhere = step.facts.get("ranks") == self._ranks_per_host * self._plan.hosts
         return everywhere and "collective" in step.facts
 
     def _refuse(self) -> None:
@@ -199,6 +202,7 @@ class _Script:
             )
 
     def texts(self) -> Iterator[str]:
+        """Yield its sections; the body is written first, as it fills what others declare."""
         clean, body = self._bodies()
         yield "set -um; exec 2>&1 # errors belong to the log\n"
         yield self._usual.opening
@@ -209,7 +213,7 @@ class _Script:
         if not self._alone and (names_hosts or self._pairs or self._scales or self._counts):
             fewest = 2 if self._scales else self._plan.hosts
             yield self._usual.hosts.replace("@HOSTS@", str(fewest))
-            yield self._count()
+            yield self._number_of_nodes()
         yield from (f'export {name}="${{{name}:?is not set}}"\n' for name in self.inherited)
         yield from self._exports()
         yield launches
@@ -219,20 +223,20 @@ class _Script:
         at_exit = "; ".join(filter(None, (_END, self._usual.at_exit)))
         yield _STEP.replace("@EXIT@", quote(at_exit))
         if self._pairs or self._counts:
-            yield self._on()
+            yield self._function_on()
         yield _NICS if self._counts else ""
         if self._pairs:
             look = _LOOK if self._usual.here else f"(on 0 {_LOOK})"
             yield _PAIR.replace("@LOOK@", look)
         yield self._loop(body)
 
-    def _count(self) -> str:
+    def _number_of_nodes(self) -> str:
         """Return the lines that take as many ranks as the hosts give, or refuse other hosts."""
         if self._scales:
-            each = self._each
-            where = f"where=$(printf ',%s:{each}' \"${{hosts[@]}}\") where=${{where:1}}"
+            per_host = self._ranks_per_host
+            where = f"where=$(printf ',%s:{per_host}' \"${{hosts[@]}}\") where=${{where:1}}"
             needed = "" if self._usual.ranks_by_srun else f" {where}"
-            return f"ranks=$(({each} * ${{#hosts[@]}})){needed} # {each} per node\n"
+            return f"ranks=$(({per_host} * ${{#hosts[@]}})){needed} # {per_host} per node\n"
         count = self._plan.hosts
         nodes = counted(count, "node")
         return (
@@ -252,14 +256,16 @@ class _Script:
             whole = quote(" ".join(agent))
             yield f"agent={whole}\n{_AGENT}"
 
-    def _on(self) -> str:
+    def _function_on(self) -> str:
+        """Return the bash function `on`, which starts a program on one node."""
         if self._alone:
             return _ON_ALONE
         if self._usual.programs_by_srun:
             container = ' "${container[@]}"' if self._pairs and self._usual.contained else ""
             srun_there = " ".join(("srun", *SRUN)) + container
             return _ON_NODE.replace("@SRUN@", srun_there)
-        ssh = " ".join(map(quote, ("ssh", "-n", *self._usual.ssh)))
+        words = ("ssh", "-n", *self._usual.ssh)
+        ssh = " ".join(map(quote, words))
         text = _ON_HOST if self._usual.here else _ON_HOST.replace(_HERE, "")
         return text.replace("@SSH@", ssh)
 
@@ -468,9 +474,9 @@ class _Script:
         else:
             start = [self._target.mpirun, *options(step, hosts), *self._target.extra]
         if self._scales:
-            places = ",".join(f"{name}:{self._each}" for name in hosts.addresses)
+            places = ",".join(f"{name}:{self._ranks_per_host}" for name in hosts.addresses)
             nodes = self._plan.hosts
-            ranks = self._each * nodes
+            ranks = self._ranks_per_host * nodes
             known = {
                 places: variable("where"),
                 f"--nodes={nodes}": "--nodes=" + variable("#hosts[@]"),
@@ -500,6 +506,7 @@ class _Script:
 
     @property
     def _alone(self) -> bool:
+        """Whether the script runs on the only node, which nothing has to reach."""
         return self._plan.hosts == 1 and self._usual.here
 
     def _address(self) -> str:

@@ -114,7 +114,10 @@ def case(arms: dict[str, str]) -> str:
 
 
 def _together(texts: Sequence[str]) -> Iterator[str]:
-    """Keep an option and its value on one line."""
+    """Keep an option and its value on one line.
+
+    A word after an option that takes none counts as its value: only the layout depends on it.
+    """
     option = ""
     for text in texts:
         if option and not text.startswith("-"):
@@ -137,11 +140,11 @@ def shared_environment(
     split = {label: _parts(words) for label, words in environments.items()}
     first, *others = split.values()
     shared = [part for part in first if all(part in parts for parts in others)]
-    own: dict[str, list[str]] = {}
+    differing: dict[str, list[str]] = {}
     for label, parts in split.items():
         rest = [part for part in parts if part not in shared or part == ("env",)]
-        own[label] = list(chain.from_iterable(rest))
-    return list(chain.from_iterable(shared)), own
+        differing[label] = list(chain.from_iterable(rest))
+    return list(chain.from_iterable(shared)), differing
 
 
 def _parts(words: Sequence[str]) -> list[tuple[str, ...]]:

@@ -292,7 +292,11 @@ class KubernetesLauncher(Launcher):
         seen: Sequence[Node],
         chosen: Sequence[Node],
     ) -> Iterator[RemoteAllocation]:
-        """Start a pod of one image on each of the chosen nodes, and probe them."""
+        """Start a pod of one image on each of the chosen nodes, and probe them.
+
+        Each variant is probed in these pods with its own view of the target. `seen`: all nodes,
+        which explain why pods do not start.
+        """
         options = target.options_as(ClusterPodOptions)
         resources = _resources(options, needs, chosen)
         spec = _spec(target, needs, resources, chosen)

@@ -102,6 +102,7 @@ class _Removal:
         self._started = self._answered = time.monotonic()
         self._note_at = self._started + _NOTE_S
         self._late_s = 0 if all(thing.uid for thing in things) else _LATE_S
+        """For how long finding nothing does not mean that nothing is left."""
         self._stuck_since: float | None = None
         self._names: list[str] = []
 
@@ -288,20 +289,20 @@ def _oldest_first(leftover: Leftover) -> tuple[timedelta, str, str]:
 def _leftover(run: str, namespace: str, things: Sequence[Object], now: datetime) -> Leftover:
     metas = [meta_of(thing) for thing in things]
     created = min(datetime.fromisoformat(meta["creationTimestamp"]) for meta in metas)
-    own = {meta["uid"] for meta in metas}
-    first: list[ObjectRef] = []
+    uids = {meta["uid"] for meta in metas}
+    not_owned: list[ObjectRef] = []
     for thing in things:
         owners = meta_of(thing).get("ownerReferences") or ()
-        if own.isdisjoint(each["uid"] for each in owners):
-            first.append(reference(thing))
-    first.sort(key=_owners_first)
+        if uids.isdisjoint(each["uid"] for each in owners):
+            not_owned.append(reference(thing))
+    not_owned.sort(key=_owners_first)
     return Leftover(
         run=run,
         namespace=namespace,
         age=max(now - created, timedelta(0)),
         running=any(map(_runs, things)),
         request="",
-        things=tuple(first),
+        things=tuple(not_owned),
     )
 
 
@@ -327,7 +328,7 @@ def reference(thing: Object) -> ObjectRef:
     """Return the reference of an object as the API returns it."""
     meta = meta_of(thing)
     return ObjectRef(
-        kind=thing.get("kind") or "Pod",
+        kind=thing.get("kind") or "Pod",  # lists omit it, and only pods come from one as they are
         namespace=meta.get("namespace") or "",
         name=meta["name"],
         uid=meta.get("uid") or "",

@@ -178,11 +178,14 @@ def _resources(source: RenderInput, nodes: _Nodes) -> Task:
 
 
 def _machine(source: RenderInput, nodes: _Nodes) -> Task:
-    """Return the type of machine, or else the GPUs that a node has."""
+    """Return the type of machine, or else the GPUs that a node has; nothing without GPUs.
+
+    Only machines have a type: pods and nodes of Slurm are chosen by their GPUs.
+    """
     instance = source.instance
     if instance is None:
-        other = system(source.inventory.hosts[0].instance_type)
-        return {"accelerators": f"{other.gpu_model}:{nodes.gpus}"} if other else {}
+        known = system(source.inventory.hosts[0].instance_type)
+        return {"accelerators": f"{known.gpu_model}:{nodes.gpus}"} if known else {}
     if nodes.where is NodeKind.MACHINES:
         return {"instance_type": instance.instance_type}
     gpus = nodes.share.gpus if nodes.share is not None else 0
