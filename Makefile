@@ -47,6 +47,8 @@ demo:
 	@echo
 	@echo '--- Which node is slow, from logs of pairs of nodes: sweep ends with status 1'
 	$(FABBENCH) sweep --from examples/pair-logs --metric bandwidth; [ $$? = 1 ]
+	@echo
+	@echo '--- Next, a log of your own: $(FABBENCH) explain YOUR.log'
 
 demo-local:
 	@$(PREPARE) local

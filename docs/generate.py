@@ -37,7 +37,7 @@ HEAD = """# Command line
 
 {about}
 
-`--help` of each command has examples. [Exit statuses](formats.md#exit-statuses) are the same for all.
+`--help` of each command has examples. [Exit statuses](exit-statuses.md) are the same for all.
 
 {own}
 

@@ -19,6 +19,11 @@ def test_every_command_has_a_man_page_that_man_can_read(tmp_path: Path) -> None:
     page = (tmp_path / "fabbench-run-nccl.1").read_text("utf-8")
     assert page.startswith('.TH "FABBENCH RUN NCCL" "1"')
     assert "\n\\fB\\-e,\\fP \\-\\-max\\-bytes SIZE\n" in page
+    assert ".SH SEE ALSO\n\\fBfabbench\\-run\\fP(1)\n" in page
+    page = (tmp_path / "fabbench-report.1").read_text("utf-8")
+    assert ".EX\nfabbench report last \\-o report.html\n.EE\n" in page
+    found = re.findall(r"^\.B (\d+)$", page.partition(".SH EXIT STATUS\n")[2], re.MULTILINE)
+    assert found == ["0", "1", "2", "3", "4", "70", "130"]
 
 
 def test_the_navigation_has_every_page_once_and_so_has_the_map_for_language_models() -> None:
