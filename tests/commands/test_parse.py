@@ -371,7 +371,7 @@ def test_fewer_nics_than_were_asked_for_are_off_fabric(tmp_path: Path) -> None:
     line = "NET/OFI Selected provider is efa, fabric is efa (found 1 nics)"
     log = tmp_path / "x.log"
     log.write_text(
-        f"node0:101:201 [0] NCCL INFO {line}\n{nccl_text([(1 << 20, 10.0), (1 << 21, 11.0)])}"
+        f"node0:100:201 [0] NCCL INFO {line}\n{nccl_text([(1 << 20, 10.0), (1 << 21, 11.0)])}"
     )
     assert parse(str(log)).exit_code == 0
     assert "nics-unchecked" in parse(str(log)).stdout

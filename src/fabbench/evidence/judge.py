@@ -510,13 +510,10 @@ def refusal(facts: Facts, proof: Proof, benchmark: str | None) -> str:
 def _complete(record: Record, ending: Ending | None) -> str:
     if _is_observed(record, ending):
         return "unknown"
-    intact = record.points and not record.damaged and not record.incomplete
-    is_end_shown = record.is_at_end or record.status is not None
-    if record.finished is None and ending is None and intact and not is_end_shown:
-        return "unknown"
     if any(_gaps(record, ending)) or _timeout(record, ending):
         return "no"
-    return "yes"
+    is_end_shown = record.finished or record.is_at_end or record.status is not None
+    return "yes" if ending or is_end_shown else "unknown"
 
 
 def with_counters(logs: Sequence[Log], counters: "ExecutionCounters | None") -> tuple[Log, ...]:

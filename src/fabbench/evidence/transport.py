@@ -16,7 +16,7 @@ from fabbench.counters.pasted import PastedCounters
 from fabbench.evidence.known_errors import by_code, finding, matching_errors, plugin_gave_up
 from fabbench.evidence.nccl import Evidence
 from fabbench.model.fabrics import INTRA_HOST, natural_order
-from fabbench.model.log import Facts, Finding, Severity
+from fabbench.model.log import Facts, Finding, Record, Severity
 from fabbench.model.messages import counted as counted_noun
 from fabbench.model.messages import listed, merged, quoted
 from fabbench.model.patterns import lazy
@@ -24,6 +24,22 @@ from fabbench.model.patterns import lazy
 VERBS = ("ib", "gib")
 """Networks that are InfiniBand or RoCE: NCCL's own, and Google's plugin."""
 _VIRTUAL = lazy(r"docker|veth|virbr|br-|cni|flannel|cali|tun|lo$")
+
+
+def is_of_others(evidence: Evidence, record: Record) -> bool:
+    """Return whether the lines prove nothing of a record.
+
+    They are of none of the processes that it lists, or of communicators of other numbers of ranks.
+    """
+    printed = {process.replace(" ", "") for process in _processes(evidence)}
+    if not record.processes or not printed:
+        return False
+    without_host = {process[process.rfind(":") :] for process in record.processes}
+    if printed.isdisjoint(record.processes | without_host):
+        return True
+    if "groups" in record.facts or not evidence.of_ranks:
+        return False
+    return record.facts["ranks"] not in evidence.of_ranks
 
 
 def transport_facts(evidence: Evidence, hosts: int = 0, program: str = "") -> Facts:

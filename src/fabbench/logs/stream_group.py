@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from fabbench.benchmarks import Reader, benchmark_named
 from fabbench.evidence import transport
-from fabbench.evidence.known_errors import Kind, Message
+from fabbench.evidence.known_errors import Kind, Message, finding
 from fabbench.evidence.nccl import Evidence
 from fabbench.model.log import NCCL_DEBUG, Damaged, Line, Marker, Record
 from fabbench.model.patterns import lazy
@@ -187,11 +187,14 @@ class StreamGroup:
         listed = record.facts.get("hosts")
         hosts = listed if isinstance(listed, int) else 0
         program = f"{record.benchmark} {record.case}"
+        record.findings += transport.transport_findings(self.evidence, hosts)
+        if transport.is_of_others(self.evidence, record):
+            record.findings.append(finding("evidence-of-others"))
+            return transport.errors(self.evidence, measured=bool(record.points))
         facts = transport.transport_facts(self.evidence, hosts, program)
         record.facts = {**facts, **record.facts}
         if record.case == NCCL_DEBUG and self.evidence.jobs:
             record.facts["communicator"] = next(iter(self.evidence.jobs))
-        record.findings += transport.transport_findings(self.evidence, hosts)
         record.lost_fabric = transport.lost_fabric(self.evidence, facts)
         for name, quote in transport.quoted_lines(self.evidence, facts, program).items():
             stated = record.facts.get(name)

@@ -152,6 +152,8 @@ class Record:
     evidence: dict[str, str] = field(default_factory=dict)
     # Names of the machines that took part, as far as the log states them
     hosts: frozenset[str] = frozenset()
+    # Its processes (`host:pid`, without blanks), as far as the log lists them
+    processes: frozenset[str] = frozenset()
     execution: str = ""  # The execution, as fabbench's own markers name it; empty: there are none
     # Whether the benchmark's final line was read; None: this benchmark has none
     finished: bool | None = False

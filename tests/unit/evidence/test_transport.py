@@ -36,7 +36,7 @@ def log_with(
 ) -> Log:
     """Read a table of two ranks behind NCCL's messages, each from another thread."""
     lines = [
-        f"node0:101:{tid} [0] NCCL {level} {message}"
+        f"node0:100:{tid} [0] NCCL {level} {message}"
         for tid, message in enumerate(messages, start=201)
     ]
     (log,) = read("\n".join([*lines, nccl_text(ROWS, ranks=2, hosts=hosts, footer=footer)]), proof)
@@ -79,7 +79,7 @@ def test_nvlink_between_hosts(
     for rank in range(8):
         own = ["Using network Socket", RACK.format(rank, domains, rank, mnnvl), *said]
         lines += [
-            f"tray{rank // 4}:10{rank}:200 [{rank % 4}] NCCL INFO {message}" for message in own
+            f"node{rank // 4}:{100 + rank}:200 [{rank % 4}] NCCL INFO {message}" for message in own
         ]
     (log,) = read("\n".join([*lines, nccl_text(ROWS, ranks=8, hosts=2)]), Proof(fabric="nvlink"))
     outcome = Outcome.OK if transport == "mnnvl" else Outcome.OFF_FABRIC
@@ -88,11 +88,12 @@ def test_nvlink_between_hosts(
 
 
 def test_racks_that_a_network_connects() -> None:
+    rack = RACK.replace("nRanks 8", "nRanks 4")
     lines = [
-        f"tray{rank}:10{rank}:200 [0] NCCL INFO {RACK.format(rank, 2, rank, 1)}"
+        f"node{rank}:{100 + rank}:200 [0] NCCL INFO {rack.format(rank, 2, rank, 1)}"
         for rank in range(4)
     ]
-    lines += [f"tray{rank}:10{rank}:200 [0] NCCL INFO Using network IB" for rank in range(4)]
+    lines += [f"node{rank}:{100 + rank}:200 [0] NCCL INFO Using network IB" for rank in range(4)]
     (log,) = read("\n".join([*lines, nccl_text(ROWS, ranks=4, hosts=4)]), Proof(fabric="ib"))
     assert (log.outcome, log.facts["transport"]) == (Outcome.OFF_FABRIC, "ib+mnnvl")
 
@@ -145,11 +146,42 @@ def test_gpudirect_is_read_from_the_channels(flags: list[str], gdr: str) -> None
 
 def several_processes(messages: list[str]) -> Log:
     lines = [
-        f"node{rank}:10{rank}:20{rank} [0] NCCL INFO {message}"
+        f"node{rank}:{100 + rank}:20{rank} [0] NCCL INFO {message}"
         for rank, message in enumerate(messages)
     ]
-    (log,) = read("\n".join([*lines, nccl_text(ROWS, ranks=4, hosts=4)]), Proof(fabric="efa"))
+    table = nccl_text(ROWS, ranks=len(lines), hosts=len(lines))
+    (log,) = read("\n".join([*lines, table]), Proof(fabric="efa"))
     return log
+
+
+COMMUNICATOR = "comm 0x9a39870 rank 0 nRanks {} nNodes 2 localRanks 1 localRank 0 MNNVL 0"
+
+
+@pytest.mark.parametrize(
+    ("process", "ranks", "outcome"),
+    [
+        ("node0:100", 2, Outcome.OK),
+        ("node1:101", 2, Outcome.OK),  # one of the ranks is enough
+        (":100", 2, Outcome.OK),  # what collected the lines lost the name of the host
+        ("node0 :100", 2, Outcome.OK),
+        ("node0:7101", 2, Outcome.UNPROVEN),  # an older run on the same hosts
+        ("ip-10-0-0-1:100", 2, Outcome.UNPROVEN),
+        ("node0:101", 2, Outcome.UNPROVEN),  # the process of another host
+        ("node0:100", 4, Outcome.UNPROVEN),
+    ],
+)
+def test_debug_lines_prove_nothing_of_processes_that_did_not_print_them(
+    process: str, ranks: int, outcome: Outcome
+) -> None:
+    messages = [OFI, NETWORK, COMMUNICATOR.format(ranks), CHANNEL]
+    lines = [f"{process}:201 [0] NCCL INFO {message}" for message in messages]
+    text = "\n".join([*lines, nccl_text(ROWS, ranks=2, hosts=2)])
+    (log,) = read(text, Proof(fabric="efa", nics=4))
+    is_proven = outcome is Outcome.OK
+    assert (log.outcome, "transport" in log.facts) == (outcome, is_proven)
+    assert ("evidence-of-others" not in codes(log)) == is_proven
+    (log,) = read(text.replace("Pid", "Rid"), Proof(fabric="efa", nics=4))
+    assert log.outcome is Outcome.OK  # without a list of processes nothing can be joined
 
 
 def test_ranks_that_disagree_are_named() -> None:
@@ -221,8 +253,8 @@ SEEN = {
 @pytest.mark.parametrize("code", SEEN)
 def test_a_known_error_is_a_finding_with_its_line_and_advice(code: str) -> None:
     """As NCCL's warning, and as a plain line of another library."""
-    ofi, table = f"node0:101:201 [0] NCCL INFO {OFI}\n", nccl_text(ROWS, ranks=2, hosts=2)
-    for text in (f"node0:101:101 [0] NCCL WARN {SEEN[code]}", SEEN[code]):
+    ofi, table = f"node0:100:201 [0] NCCL INFO {OFI}\n", nccl_text(ROWS, ranks=2, hosts=2)
+    for text in (f"node0:100:101 [0] NCCL WARN {SEEN[code]}", SEEN[code]):
         logs = read(f"{ofi}{text}\n{table}")
         (finding,) = (found for log in logs for found in log.findings if found.code == code)
         assert finding.line == SEEN[code]
@@ -262,7 +294,7 @@ def test_gpu_initiated_networking_says_nothing_of_the_network(text: str, level: 
     lines = ["NCCL INFO Assigned NET plugin IB to comm", f"NCCL {level} {text}"]
     log = read(
         "\n".join(
-            [*(f"node0:101:201 [0] {line}" for line in lines), nccl_text(ROWS, ranks=2, hosts=2)]
+            [*(f"node0:100:201 [0] {line}" for line in lines), nccl_text(ROWS, ranks=2, hosts=2)]
         )
     )[0]
     assert [code for code in codes(log) if code != "nccl-warning" or text == GIN] == []
@@ -277,7 +309,7 @@ def test_lines_that_are_findings(hosts: int, lines: list[str], found: list[str])
 
 def test_a_trace_line_is_no_warning() -> None:
     trace = "nccl_net_ofi_init:1396 NCCL TRACE NET/OFI Provider cxi does not require registration"
-    text = f"node0:101:201 [0] NCCL INFO {OFI}\nnode0:101:201 [1] 98.86 {trace}\n"
+    text = f"node0:100:201 [0] NCCL INFO {OFI}\nnode0:100:201 [1] 98.86 {trace}\n"
     assert codes(read(text + nccl_text(ROWS, ranks=2, hosts=2), Proof(nics=4))[0]) == []
 
 
@@ -285,7 +317,7 @@ def test_a_trace_line_is_no_warning() -> None:
     "code", ["network-not-found", "nic-unreachable", "nic-retries-exceeded", "endpoint-refused"]
 )
 def test_what_ends_nccl_is_a_failure_whatever_was_measured(code: str) -> None:
-    warning = f"node0:101:101 [0] NCCL WARN {SEEN[code]}\n"
+    warning = f"node0:100:101 [0] NCCL WARN {SEEN[code]}\n"
     for text in (warning, warning + nccl_text(ROWS, ranks=2, hosts=2)):
         (log,) = read(text)
         assert (log.outcome, log.reason) == (
@@ -298,7 +330,7 @@ def test_what_ends_nccl_is_a_failure_whatever_was_measured(code: str) -> None:
 def test_a_call_that_returned_an_error_is_a_failure_with_the_warning_above_it(code: int) -> None:
     said = ("net.cc:52 NCCL WARN The warning above", f"NCCL INFO transport/net.cc:753 -> {code}")
     text = "".join(
-        f"node0:101:201 [0] {each}\n"
+        f"node0:100:201 [0] {each}\n"
         for each in (*said, f"NCCL INFO group.cc:76 -> {code} [Async thread]")
     )
     for table in ("", nccl_text(ROWS, ranks=2, hosts=2)):
@@ -328,7 +360,7 @@ TRAINING = [
 def test_a_training_log_shows_its_network(fabric: str | None, outcome: Outcome) -> None:
     lines = [
         "Epoch 1",
-        *(f"node0:101:201 [0] NCCL INFO {message}" for message in TRAINING),
+        *(f"node0:100:201 [0] NCCL INFO {message}" for message in TRAINING),
         "Epoch 2",
     ]
     log = read_one(lines, Proof(fabric=fabric) if fabric else None)
@@ -338,7 +370,7 @@ def test_a_training_log_shows_its_network(fabric: str | None, outcome: Outcome) 
 
 
 def test_a_run_of_fabbench_that_printed_debug_lines_alone_is_cut() -> None:
-    log = read_one([f"node0:101:201 [0] NCCL INFO {OFI}"], ending=Ending(status=0))
+    log = read_one([f"node0:100:201 [0] NCCL INFO {OFI}"], ending=Ending(status=0))
     assert log.outcome is Outcome.TRUNCATED
 
 
@@ -374,7 +406,7 @@ def test_efa_that_a_log_asks_for_and_loses_is_off_fabric(
 ) -> None:
     lines = [plugin, "Using network Socket"]
     debug = "\n".join(
-        f"node0:101:{tid} [0] NCCL WARN {line}" for tid, line in enumerate(lines, start=201)
+        f"node0:100:{tid} [0] NCCL WARN {line}" for tid, line in enumerate(lines, start=201)
     )
     text = (
         f"$ mpirun -np 2 {words} all_reduce_perf -b 8\n{debug}\n{nccl_text(ROWS, ranks=2, hosts=2)}"

@@ -213,8 +213,10 @@ def test_runs_of_several_hosts_that_print_in_turn_are_told_apart_by_the_hosts_na
 
 
 def test_what_other_hosts_of_a_run_say_belongs_to_it() -> None:
-    debug = "gpu-node-02: b:7:8 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [send] via NET/Socket/0"
-    choice = "gpu-node-01: a:7:8 [0] NCCL INFO Using network Socket"
+    debug = (
+        "gpu-node-02: node1:108:8 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [send] via NET/Socket/0"
+    )
+    choice = "gpu-node-01: node0:100:8 [0] NCCL INFO Using network Socket"
     (log,) = parse(behind("pdsh", LINES[:3]) + f"{choice}\n{debug}\n" + behind("pdsh", LINES[3:]))
     assert (log.outcome, log.facts["transport"]) == ("ok", "socket")
 

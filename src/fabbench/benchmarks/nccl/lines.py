@@ -43,6 +43,11 @@ class Device(NamedTuple):
     host: str
     pid: str
 
+    @property
+    def process(self) -> str:
+        """Its process (`host:pid`), without blanks in the name of a host."""
+        return f"{self.host}:{self.pid}".replace(" ", "")
+
 
 NcclEvent: TypeAlias = Statement | Device
 

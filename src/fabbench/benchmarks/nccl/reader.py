@@ -185,8 +185,10 @@ class NcclExecution(Execution):
         # FAILED counts checks (row × side × rank); without a footer, the rows are the only source.
         record.wrong = record.wrong or self.wrong_sides
         self._add_failures(notes)
-        record.hosts = frozenset(device.host for device in self.copies.devices.values())
-        record.facts |= _facts_of_devices([*self.copies.devices.values()])
+        devices = self.copies.devices.values()
+        record.hosts = frozenset(device.host for device in devices)
+        record.processes = frozenset(each.process for each in devices if each.pid)
+        record.facts |= _facts_of_devices([*devices])
         if self.algorithms:
             channels = max(self.algorithms.values())
             record.facts |= {"algorithms": "+".join(sorted(self.algorithms)), "channels": channels}
