@@ -40,22 +40,17 @@ _RULE = lazy(r"\s*[-=*+~]{10,}\s*")
 _MOST_PROCESSES = 100
 
 
-_STEMS = (
-    *("error", "fail", "fatal", "can", "couldn", "could not", "unable", "not found", "no such"),
-    *("unknown", "unrecognized", "invalid", "denied", "refused", "unreachable", "illegal", "abort"),
-    *("exce", "mismatch", "not enabled", "not supported", "timed out", "interrupt", "critical"),
-    *("what()", "caused by"),
+_STEM = lazy(
+    "error|fail|fatal|can|couldn|could not|unable|not found|no such|unknown|unrecognized|invalid"
+    "|denied|refused|unreachable|illegal|abort|exce|mismatch|not enabled|not supported|timed out"
+    r"|interrupt|critical|what\(\)|caused by"
 )
-"""What every line about an error has one of, in small letters, but for those of `_GLOG`."""
+"""What every line about an error has, in small letters, but for those of `_GLOG`."""
 _GLOG = lazy(r"(?:^|: )[EF] |^\[?[EF]\d{4} ")
 
 
 def _may_be_error(text: str) -> bool:
-    small = text.lower()
-    for stem in _STEMS:
-        if stem in small:
-            return True
-    return _GLOG.search(text) is not None
+    return bool(_STEM.search(text.lower()) or _GLOG.search(text))
 
 
 class Said(NamedTuple):

@@ -113,8 +113,6 @@ class Evidence:
     """
     nodes: int = 0
     ranks: int = 0
-    of_ranks: set[int] = field(default_factory=set)
-    """How many ranks communicators have."""
     channel_count: int = 0  # Channels of a collective; 0: not printed
     ib_links: dict[str, str] = field(default_factory=dict)
     """Index of a NIC of NCCL's own verbs network → its link as printed, `IB` or `RoCE`."""
@@ -348,10 +346,7 @@ class Evidence:
                 self.mnnvl = "yes"
             elif match["mnnvl"]:
                 self.mnnvl = self.mnnvl or "no"
-            ranks = int(match["ranks"])
-            self.ranks = max(self.ranks, ranks)
-            if len(self.of_ranks) < _MAX_ENTRIES:
-                self.of_ranks.add(ranks)
+            self.ranks = max(self.ranks, int(match["ranks"]))
             self.nodes = max(self.nodes, int(match["nodes"] or 0))
         if (match := _COMM_ID.search(message)) and len(self.jobs) < _MAX_ENTRIES:
             self.jobs[match[1]] = None

@@ -29,7 +29,7 @@ _VIRTUAL = lazy(r"docker|veth|virbr|br-|cni|flannel|cali|tun|lo$")
 def is_of_others(evidence: Evidence, record: Record) -> bool:
     """Return whether the lines prove nothing of a record.
 
-    They are of none of the processes that it lists, or of communicators of other numbers of ranks.
+    They are of none of the processes that it lists, or of another number of ranks.
     """
     printed = {process.replace(" ", "") for process in _processes(evidence)}
     if not record.processes or not printed:
@@ -37,9 +37,8 @@ def is_of_others(evidence: Evidence, record: Record) -> bool:
     without_host = {process[process.rfind(":") :] for process in record.processes}
     if printed.isdisjoint(record.processes | without_host):
         return True
-    if "groups" in record.facts or not evidence.of_ranks:
-        return False
-    return record.facts["ranks"] not in evidence.of_ranks
+    has_groups = "groups" in record.facts
+    return not has_groups and evidence.ranks not in {0, record.facts["ranks"]}
 
 
 def transport_facts(evidence: Evidence, hosts: int = 0, program: str = "") -> Facts:
