@@ -98,8 +98,8 @@ class Table:
 
     None: this benchmark has no closing line.
     """
-    usual_end: Callable[[str | None], int | None] = lambda case: None  # noqa: ARG005
-    """Return the last size of a program's whole table by default; None: it is not known."""
+    usual_end: Callable[[str | None], int] = lambda case: 0  # noqa: ARG005
+    """Return the last size of a program's whole table by default; 0: it is not known."""
     ascending: bool = True
     """Whether its sizes ascend: one that does not is damaged."""
 
@@ -384,7 +384,7 @@ class Execution:
             missing = consistency.missing_end(sizes, self.first_size, self.last_size)
             record.incomplete = missing or record.incomplete
             last = self.last_size or self.table.usual_end(record.case)
-            record.is_at_end = max(sizes, default=-1) == last
+            record.is_at_end = bool(last) and last in sizes
         return record
 
     def checked(self) -> Sequence[Sequence[Point]]:

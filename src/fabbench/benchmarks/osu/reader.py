@@ -7,6 +7,7 @@ are 10⁶ bytes.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 
 from fabbench.benchmarks.commands import CommandLine, read_command_line
 from fabbench.benchmarks.consistency import Printed
@@ -30,6 +31,7 @@ from fabbench.benchmarks.tables import (
     read_columns,
     unknown_columns,
 )
+from fabbench.catalog.instances import rows_of
 from fabbench.model.patterns import lazy
 
 _TITLE = lazy(
@@ -49,27 +51,6 @@ _BUFFERS = lazy(
     r"(\w+) \("
 )
 
-_NAMES = (
-    (r" personalized exchange| world$|\W+$", ""),
-    ("all-to-all", "alltoall"),
-    ("multiple bandwidth(?: / message rate)?$", "mbw_mr"),
-    ("multiple bandwidth bandwidth", "mbw"),
-    ("bi-(?:directional )?bandwidth", "bibw"),
-    ("bandwidth", "bw"),
-    (r"multi-([tp])\w+ latency", r"latency_m\1"),
-    ("multi latency", "multi_lat"),
-    ("non-blocking ", "i"),
-    ("neighborhood ", "neighbor_"),
-    (r"^persistent (\w+?)(?: latency)?$", r"\1_persistent"),
-    ("broadcast", "bcast"),
-    ("accumulate", "acc"),
-    ("fetch_and_op", "fop"),
-    ("compare_and_swap", "cas"),
-    (r"^(?!mpi_|partitioned)(.+) latency$", r"\1"),
-    (r"^mpi_([a-z_]+)(?:-[a-z]+)?", r"\1"),
-    (r"\W+", "_"),
-)
-"""What leads from a title in lower case to the program's name, one after the other."""
 _FIGURE = r"\d{1,18}\.\d\d"
 """FLOAT_PRECISION: fewer decimals are the remains of a figure."""
 _SIX_DECIMALS = r"\d+\.\d{6}"
@@ -144,9 +125,14 @@ def _title(match: re.Match[str]) -> Events:
 
 
 def _program(title: str) -> str:
-    for pattern, name in _NAMES:
-        title = re.sub(pattern, name, title)
+    for row in _names():
+        title = re.sub(row["pattern"], row["name"], title)
     return title
+
+
+@cache
+def _names() -> Sequence[Mapping[str, str]]:
+    return [*rows_of("names.csv", "fabbench.benchmarks.osu")]
 
 
 def _facts_of_title(match: re.Match[str]) -> Iterator[tuple[str, str]]:
@@ -244,7 +230,6 @@ _LAUNCHER = lazy(r"\s*(?:\S*/)?(?:mpirun|mpiexec|srun)\s")
 _SETTING = lazy(r" --?(?:g?mca +|genv +|x +)((?:btl|mtl|pml|FI_|UCX_|I_MPI_)\w*)[ =]+\"?([^\s\"]+)")
 _MEMORIES = {"H": "host", "D": "device", "M": "managed"}
 _BETWEEN_TWO = lazy("lat|bw")
-_WITHOUT_SIZES = lazy("barrier|init")
 _MOST_RANKS_BY_DEFAULT = 128
 """With more, the memory of collectives may not suffice for their last size."""
 
@@ -287,16 +272,12 @@ def _default_last_size(program: str, text: str) -> int:
     ranks = _RANKS.search(text)
     if ranks is not None and int(ranks[1]) > _MOST_RANKS_BY_DEFAULT:
         return 0
-    return _usual_end(program) or 0
+    return _usual_end(program)
 
 
-def _usual_end(case: str | None) -> int | None:
-    """Return the last size without -m; 0 for a program that has no sizes."""
-    if case is None:
-        return None
-    if _WITHOUT_SIZES.search(case):
-        return 0
-    return 1 << 22 if _BETWEEN_TWO.search(case) else 1 << 20
+def _usual_end(case: str | None) -> int:
+    """Return the last size without -m."""
+    return 1 << 22 if _BETWEEN_TWO.search(case or "") else 1 << 20
 
 
 # ---------------------------------------------------------------- rows
