@@ -7,6 +7,7 @@ from click.testing import Result
 
 from fabbench.cli import cli
 from tests.support.command_line import runner
+from tests.support.paths import EXAMPLES
 
 
 def fabbench(store: Path, *words: str) -> Result:
@@ -41,3 +42,12 @@ def test_the_last_good_run(store: Path) -> None:
     assert sources(fabbench(store, *words)) == [f"run {newest}", f"run {first}"]
     none = fabbench(store, "compare", f"{first}:socket", "--baseline", "last-good")
     assert (none.exit_code, "No earlier run" in none.stderr) == (2, True)
+
+
+def test_a_baseline_that_is_named_twice_is_the_last_column_once(tmp_path: Path) -> None:
+    one, other = (str(EXAMPLES / "logs" / f"x-{name}.txt") for name in ("net-socket", "ofi-tcp"))
+    done = fabbench(tmp_path, "compare", one, other, "--baseline", one, "--json")
+    assert (sources(done), done.stderr) == ([other, one], "")
+    for words in ((one, one), (one, "--baseline", one)):
+        done = fabbench(tmp_path, "compare", *words, "--json")
+        assert (sources(done), "named twice" in done.stderr) == ([one, one], True)

@@ -285,7 +285,7 @@ def _document(run: "StoredRun", comparison: "Comparison | None") -> dict[str, An
         "format": 1,
         "id": run.id,
         "path": str(run.path),
-        **{name: plain(value) for name, value in about.items()},
+        **plain(about),
         "executions": list(_executions(run)),
         "damaged": list(run.damage),
         "comparison": compared,
@@ -334,15 +334,14 @@ def _log_record(log: "Log") -> dict[str, Any]:
 
 
 def _nic_records(counters: "ExecutionCounters") -> Iterator[dict[str, Any]]:
+    from fabbench.report.table import picked
+
     of_fabric = counters.of_fabric(counters.traffic())
     for host, traffic in of_fabric.items():
         for nic in traffic.nics:
             yield {
                 "host": host,
-                "nic": nic.name,
-                "kind": nic.kind,
-                "tx_bytes": nic.tx,
-                "rx_bytes": nic.rx,
+                **picked(nic, "kind", nic="name", tx_bytes="tx", rx_bytes="rx"),
                 "seconds": traffic.seconds,
             }
 

@@ -251,10 +251,14 @@ def compare_inputs(
 
         parsed_gates = parse_gates(gates, strict=strict)
     proof = known_proof(given)
-    columns = load(*inputs, store=store, fabrics=given["fabric_of_each"], known=proof)
+    # A baseline that is named among the others, too, is the last column, once.
+    others = [each for each in inputs if each != baseline] or inputs
+    if len({*others, baseline}) <= len(others):
+        terminal.notify("An input is named twice: it is compared with itself.")
+    columns = load(*others, store=store, fabrics=given["fabric_of_each"], known=proof)
     if baseline:
         label = columns[0].label
-        columns = [*columns, _baseline_column(baseline, inputs[0], label, store)]
+        columns = [*columns, _baseline_column(baseline, others[0], label, store)]
     columns = with_labels(columns, given["labels"])
     # Configurations that were planned together: each fabric has the endpoint that suits it.
     allow = (*given["allow"], "endpoint") if len(inputs) == 1 else given["allow"]

@@ -216,12 +216,7 @@ class _AroundRow:
 
 def log_records(log: Log) -> Iterator[dict[str, object]]:
     """Yield what applies of the columns of CSV, for each sample."""
-    head = {
-        "source": log.source,
-        "benchmark": log.benchmark,
-        "case": log.case,
-        "outcome": log.outcome.value,
-    }
+    head = picked(log, "source", "benchmark", outcome="outcome.value")
     for sample in log.samples:
         figure = sample._asdict()
         labels = figure.pop("labels")
