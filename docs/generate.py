@@ -1,4 +1,7 @@
-"""Writes docs/cli.md and parts of other pages (configuration, troubleshooting, normal-busbw) from the program."""  # noqa: INP001 - a script
+"""Writes docs/cli.md and parts of other pages from the program.
+
+These are configuration, troubleshooting and normal-busbw.
+"""  # noqa: INP001 - a script
 
 import inspect
 import re
@@ -43,10 +46,11 @@ HEAD = """# Command line
 
 ## Shared options
 
-An option that several commands have is described once, here or below `fabbench run`; commands name those that they
-have, with their own defaults. "Repeatable" options can be given several times. Sizes are 1024-based: 64, 4K, 1G.
-"With …" names the launchers with which an option has an effect; with any other, it is an error. In csv, an
-[apostrophe](formats.md#output-is-plain-text) keeps a spreadsheet from running a cell.
+An option that several commands have is described once, here or below `fabbench run`; commands
+name those that they have, with their own defaults. "Repeatable" options can be given several times.
+Sizes are 1024-based: 64, 4K, 1G. "With …" names the launchers with which an option has an effect;
+with any other, it is an error. In csv, an [apostrophe](formats.md#output-is-plain-text) keeps a
+spreadsheet from running a cell.
 """
 RENDERED = (
     "An option without an effect in the chosen format (`--as`) is an error that names the "
@@ -302,7 +306,7 @@ def _references(taken: list[Entry], sections: Mapping[str, list[Entry]]) -> Iter
 def _differences(
     commands: Mapping[str, click.Command], runs: Mapping[str, click.Command]
 ) -> Iterator[str]:
-    """Say which options the benchmarks have here, and where their defaults differ from those of run."""
+    """Say which options the benchmarks have here, and where defaults differ from those of run."""
     names = f" ({', '.join(commands)})" if len(commands) < len(runs) else ""
     yield (
         "\n"
@@ -436,7 +440,8 @@ def _signature(option: click.Option) -> str:
     names = ", ".join(option.opts) + "".join(f" / {name}" for name in option.secondary_opts)
     if option.is_flag or option.count:
         return names
-    return f"{names}{'=' if names.startswith(RARE) else ' '}{option.metavar or option.type.name.upper()}"
+    joint = "=" if names.startswith(RARE) else " "
+    return f"{names}{joint}{option.metavar or option.type.name.upper()}"
 
 
 def _notes(option: click.Option) -> str:

@@ -1,4 +1,4 @@
-"""Hook of mkdocs: files of the repository outside of docs/ that pages link to become part of the site.
+"""Hook of mkdocs: files outside of docs/ that pages link to become part of the site.
 
 The links stay as they are in the repository, where people read the same pages.
 """  # noqa: INP001 - mkdocs loads it by its path
@@ -16,7 +16,10 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)#\s]+)")
 FENCE = re.compile(r"^```(\w+) (?:no-run: .*|(\S+))$", re.MULTILINE)
-"""A block with the reason why the tests do not run it, which readers do not see, or with the name of its file."""
+"""A block with the reason why the tests do not run it, or with the name of its file.
+
+Readers do not see the reason.
+"""
 BEGINS = re.compile(r"# .*\n\n(?:<!--.*\n\n)?([\w`](?s:.+?))(?:[.:]\s|\n\n)")
 """The title of a page, and the first sentence below it."""
 ALWAYS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")

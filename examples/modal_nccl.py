@@ -44,22 +44,26 @@ def main(fabric: str = "all") -> None:
 
 SCRIPT = r"""#!/usr/bin/env bash
 # fabbench parse and compare read what this prints. FABRIC=LABEL runs one configuration alone.
-# shellcheck disable=SC2016,SC2034,SC2043,SC2046,SC2054,SC2154,SC2317,SC2329 # functions are arguments
+# Functions are arguments:
+# shellcheck disable=SC2016,SC2034,SC2043,SC2046,SC2054,SC2154,SC2317,SC2329
 set -um; exec 2>&1 # errors belong to the log
 read -ra hosts <<<"${HOSTS:-}"
-env | grep -E '^NCCL_(HOSTID|SOCKET_NTHREADS|NSOCKS_PERTHREAD)=' >~/.nccl.conf # what Modal sets, for all ranks
-# Everywhere: an sshd that passes on the image's environment, and a key that is also its host key.
+# What Modal sets, for all ranks:
+env | grep -E '^NCCL_(HOSTID|SOCKET_NTHREADS|NSOCKS_PERTHREAD)=' >~/.nccl.conf
+# Everywhere: an sshd that passes on the image's environment; its key logs in, too.
 mkdir -p /run/sshd ~/.ssh && chmod 700 ~/.ssh && cd ~/.ssh || exit
 ssh-keygen -q -t ed25519 -N '' -f id_ed25519 && env | grep '^\w*=' >environment
 printf '%s\n' 'Port 2222' 'StrictHostKeyChecking accept-new' 'LogLevel ERROR' >config
-sshd=(/usr/sbin/sshd -qf /dev/null -p 2222 -h ~/.ssh/id_ed25519 -o StrictModes=no -o PermitUserEnvironment=yes)
+sshd=(/usr/sbin/sshd -qf /dev/null -p 2222 -h ~/.ssh/id_ed25519)
+sshd+=(-o StrictModes=no -o PermitUserEnvironment=yes)
 if [ "${NUMBER:-0}" != 0 ]; then # the first one's key may log in to the others
     scan() { ssh-keyscan -p 2222 -t ed25519 "${hosts[0]}" | cut -d' ' -f2- | grep .; }
     until scan >authorized_keys; do sleep 1; done 2>/dev/null
     echo $BASHPID >pid && exec "${sshd[@]}" -D
 fi
-"${sshd[@]}" && for host in "${hosts[@]:1}"; do until ssh "$host" true; do sleep 1; done; done 2>/dev/null
-complete() { for host in "${hosts[@]:1}"; do ssh "$host" 'kill $(cat .ssh/pid)'; done; } # the others
+"${sshd[@]}" || exit
+for host in "${hosts[@]:1}"; do until ssh "$host" true; do sleep 1; done; done 2>/dev/null
+complete() { for host in "${hosts[@]:1}"; do ssh "$host" 'kill $(cat .ssh/pid)'; done; }
 interface=$(ip -brief address show to "${hosts[0]}") interface=${interface%%[@ ]*} # others may lead nowhere
 export OMPI_MCA_oob_tcp_if_include="$interface" PRTE_MCA_prte_if_include="$interface"
 ranks=$((8 * ${#hosts[@]})) where=$(printf ',%s:8' "${hosts[@]}") where=${where:1} # 8 per node
@@ -94,12 +98,15 @@ on() { # NUMBER WORD…: become a program on a host
     exec ssh -n -o BatchMode=yes -o ServerAliveInterval=15 "$host" "${words[*]@Q}"
 }
 
-counters='cd /; grep -sH "" proc/uptime proc/net/{dev,snmp} sys/class/net/*/{operstate,speed,device/uevent} \
-    sys/class/infiniband/*/{device/uevent,ports/*/{rate,state,link_layer,*counters/*}} proc/uptime'
+counters='cd /; grep -sH "" proc/uptime proc/net/{dev,snmp} \
+    sys/class/net/*/{operstate,speed,device/uevent} sys/class/infiniband/*/device/uevent \
+    sys/class/infiniband/*/ports/*/{rate,state,link_layer,*counters/*} proc/uptime'
 nics() { # WHEN: print what every host's NICs have counted, packed
     for number in "${!hosts[@]}"; do
-        packed=$(on "$number" timeout 10 bash -c "$counters" </dev/null 2>/dev/null | gzip | base64 -w 0)
-        echo "#@fabbench nics $execution when=$1 number=$number host=${hosts[number]} $facts packed=$packed"
+        local host=${hosts[number]}
+        packed=$(on "$number" timeout 10 bash -c "$counters" </dev/null 2>/dev/null |
+            gzip | base64 -w 0)
+        echo "#@fabbench nics $execution when=$1 number=$number host=$host $facts packed=$packed"
     done
 }
 

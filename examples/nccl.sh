@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # fabbench render nccl --ab --as script --instance-type p5.48xlarge
 # fabbench parse and compare read what this prints. FABRIC=LABEL runs one configuration alone.
-# shellcheck disable=SC2016,SC2034,SC2043,SC2046,SC2054,SC2154,SC2317,SC2329 # functions are arguments
+# Functions are arguments:
+# shellcheck disable=SC2016,SC2034,SC2043,SC2046,SC2054,SC2154,SC2317,SC2329
 set -um; exec 2>&1 # errors belong to the log
 read -ra hosts <<<"${*:-${HOSTS:-}}"
 [ "${#hosts[@]}" -ge 2 ] || { echo "usage: bash $0 HOST… (2 hosts)" >&2; exit 3; }
@@ -37,12 +38,15 @@ on() { # NUMBER WORD…: become a program on a host
     exec ssh -n -o BatchMode=yes -o ServerAliveInterval=15 "$host" "${words[*]@Q}"
 }
 
-counters='cd /; grep -sH "" proc/uptime proc/net/{dev,snmp} sys/class/net/*/{operstate,speed,device/uevent} \
-    sys/class/infiniband/*/{device/uevent,ports/*/{rate,state,link_layer,*counters/*}} proc/uptime'
+counters='cd /; grep -sH "" proc/uptime proc/net/{dev,snmp} \
+    sys/class/net/*/{operstate,speed,device/uevent} sys/class/infiniband/*/device/uevent \
+    sys/class/infiniband/*/ports/*/{rate,state,link_layer,*counters/*} proc/uptime'
 nics() { # WHEN: print what every host's NICs have counted, packed
     for number in "${!hosts[@]}"; do
-        packed=$(on "$number" timeout 10 bash -c "$counters" </dev/null 2>/dev/null | gzip | base64 -w 0)
-        echo "#@fabbench nics $execution when=$1 number=$number host=${hosts[number]} $facts packed=$packed"
+        local host=${hosts[number]}
+        packed=$(on "$number" timeout 10 bash -c "$counters" </dev/null 2>/dev/null |
+            gzip | base64 -w 0)
+        echo "#@fabbench nics $execution when=$1 number=$number host=$host $facts packed=$packed"
     done
 }
 

@@ -2,9 +2,9 @@
 
 `python setup/nccl_messages.py NCCL RCCL OFI > src/fabbench/catalog/warnings.csv`, where each
 argument is a git directory. A row: the program, the source file that prints the message (`*`: a
-macro, which any file may use; `NET/OFI`: the plug-in), words of the message that no other one has, whether an error
-return follows it (`yes`, `no`; `both`: in some places or releases), and the first and last release
-that has it. The sentences themselves are not copied.
+macro, which any file may use; `NET/OFI`: the plug-in), words of the message that no other one has,
+whether an error return follows it (`yes`, `no`; `both`: in some places or releases), and the first
+and last release that has it. The sentences themselves are not copied.
 """
 
 import csv
@@ -26,11 +26,11 @@ RELEASES = {
 """Program → the tags that are read."""
 
 HEADER = """\
-# What NCCL, RCCL (what NCCL does not have) and aws-ofi-nccl warn of, as an index of their sources. Written by
-# setup/nccl_messages.py from the releases of github.com/NVIDIA/nccl, ROCm/rccl and aws/aws-ofi-nccl. file: the
-# source file that prints the message; *: a macro, in any; NET/OFI: the plug-in, whose lines name functions.
-# words: what no message with another fate has. error: whether an error return follows (both: in some places or
-# releases, or where a library is only tried).
+# What NCCL, RCCL (what NCCL does not have) and aws-ofi-nccl warn of, as an index of their sources.
+# Written by setup/nccl_messages.py from the releases of github.com/NVIDIA/nccl, ROCm/rccl and
+# aws/aws-ofi-nccl. file: the source file that prints the message; *: a macro, in any; NET/OFI: the
+# plug-in, whose lines name functions. words: what no message with another fate has. error: whether
+# an error return follows (both: in some places or releases, or where a library is only tried).
 """
 
 _SOURCE = re.compile(r"(?:src|include|plugins)/.*\.(?:cc?|cpp|h|cu)")
@@ -38,7 +38,8 @@ _ELSEWHERE = re.compile(r"windows|/tests?/|contrib|examples?/")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _DIRECTIVE = re.compile(r"%[-+ #0-9.*]*(?:hh?|ll?|[zjtL])?[a-zA-Z%]|\\[nt]")
 _ERROR = re.compile(
-    r"return (?:nccl(?!Success|InProgress)\w+|-\w+|NULL|nullptr|false|re[st]\w*;|rc;|status;|err\w*;)"
+    r"return (?:nccl(?!Success|InProgress)\w+|-\w+|NULL|nullptr|false|re[st]\w*;"
+    r"|rc;|status;|err\w*;)"
     r"|\w = nccl\w+(?:Error|Usage|Argument)\b|\b(?:ret|res|rc|result|status)\w* = -\w+"
     r"|goto \w+|NCCLCHECKGOTO\(nccl|CUDACHECK\(res|\bexit\(|\babort\(|\bthrow\b"
 )

@@ -72,7 +72,8 @@ def test_a_log_pair_gives_the_published_table(efa: Path, tcp: Path) -> None:
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines[0].startswith(
-        "all_reduce, 2 × 8 GPUs: EFA 77.35 GB/s vs non-EFA 4.13 GB/s at 2 GB; plateau 18.3 x (13.9 to 24.2)"
+        "all_reduce, 2 × 8 GPUs: EFA 77.35 GB/s vs non-EFA 4.13 GB/s at 2 GB; "
+        "plateau 18.3 x (13.9 to 24.2)"
     )
     assert rows_of(result) == [
         "Message Size|busbw EFA (GB/s)|busbw non-EFA (GB/s)|Speed-up",
@@ -154,7 +155,7 @@ def test_a_breach_is_a_line_and_status_1(efa: Path, tcp: Path) -> None:
         one,
     )
     assert re.match(
-        r"Gate failed: busbw@2G..1T:5%: .* 4.13 .* 94.7 % worse than 77.35 .*0.040 to 0.071 x, meas",
+        r"Gate failed: busbw@2G..1T:5%: .* 4.13 .* 94.7 % worse than 77.35 .*0.040 to 0.071 x, ",
         other,
     )
     made = json.loads(compare(tcp, efa, "--gate", "busbw@1G:5%", "--format", "json").stdout)

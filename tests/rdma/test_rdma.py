@@ -185,8 +185,8 @@ def test_a_delay_is_named_beside_a_run_without_it(rdma: Machines, tmp_path: Path
 def test_memory_that_may_not_be_locked_is_named(rdma: Machines, tmp_path: Path) -> None:
     """As over a login without limits.conf: 64 KiB, and without root's right to more."""
     limited = "/root/limited"
-    script = """ulimit -l 64; exec setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock /usr/bin/ib_write_bw "$@" """
-    lines = shlex.join(["#!/bin/sh", script])
+    program = 'setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock /usr/bin/ib_write_bw "$@"'
+    lines = shlex.join(["#!/bin/sh", f"ulimit -l 64; exec {program}"])
     made = f"mkdir {limited}; printf '%s\\n' {lines} >{limited}/ib_write_bw; chmod +x {limited}/*"
     with ExitStack() as stack:
         for name in rdma.names:

@@ -35,8 +35,8 @@ def test_both_configurations_are_measured_by_one_job(skypilot: SkyLab) -> None:
     assert [f"Job submitted, ID: {number}" in done.stderr for number in (1, 2)] == [True, False]
     assert "Tearing down" in done.stderr
     printed = skypilot.site.run(
-        [VENV / "bin/python", "-m", "fabbench", "render", "pingpong", "--as", "skypilot", "--infra", "slurm",
-         "--bin-dir", "/usr/bin", *words[:-2]],
+        [VENV / "bin/python", "-m", "fabbench", "render", "pingpong", "--as", "skypilot",
+         "--infra", "slurm", "--bin-dir", "/usr/bin", *words[:-2]],
         env=skypilot.env, check=True,
     )  # fmt: skip
     # The first line is the command that made it.

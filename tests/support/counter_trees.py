@@ -18,10 +18,11 @@ from fabbench.counters.snapshot import (
 from fabbench.counters.vocabulary import RX, TX
 
 EFA_EVENT = "DRIVER=efa\nPCI_CLASS=20000\nPCI_ID=1D0F:EFA2\nPCI_SLOT_NAME=0000:4f:00.0\n"
-HEADING = """\
-Inter-|   Receive                                                |  Transmit
- face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier
-"""
+HEADING = (
+    "Inter-|   Receive                                                |  Transmit\n"
+    " face |bytes packets errs drop fifo frame compressed multicast"
+    "|bytes packets errs drop fifo colls carrier\n"
+)
 
 
 def write(path: Path, text: object) -> None:

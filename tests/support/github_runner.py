@@ -126,8 +126,9 @@ class Job:
 
 
 COMMANDS = frozenset({
-    *("add-mask", "add-matcher", "add-path", "debug", "echo", "endgroup", "error", "group", "notice"),
-    *("remove-matcher", "save-state", "set-env", "set-output", "stop-commands", "warning"),
+    *("add-mask", "add-matcher", "add-path", "debug", "echo", "endgroup", "error", "group"),
+    *("notice", "remove-matcher", "save-state", "set-env", "set-output", "stop-commands"),
+    "warning",
 })  # fmt: skip
 
 

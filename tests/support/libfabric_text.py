@@ -36,8 +36,8 @@ def fabtests_row(row: Measured, times: int) -> str:
     """Print a row as `show_perf` does. `times`: transfers in an iteration, 2 for a ping-pong."""
     total = row.size * row.iterations * times
     usec = row.us / row.iterations / times
-    text = f"{size_str(row.size):<8}{cnt_str(row.iterations):<8}{size_str(total):<8}{row.us / 1e6:8.2f}s"
-    return f"{text}{total / row.us:10.2f}{usec:11.2f}{1 / usec:11.2f}"
+    text = f"{size_str(row.size):<8}{cnt_str(row.iterations):<8}{size_str(total):<8}"
+    return f"{text}{row.us / 1e6:8.2f}s{total / row.us:10.2f}{usec:11.2f}{1 / usec:11.2f}"
 
 
 def fabtests_table(rows: Iterable[Measured], times: int = 1) -> list[str]:
@@ -50,8 +50,8 @@ def pingpong_row(size: int, sent: int, us: str) -> str:
     elapsed = float(us) * sent * 2
     count = cnt_str(sent)
     return (
-        f"{size_str(size):<8}{count:<8}={count:<8}{size_str(size * sent * 2):<8}{elapsed / 1e6:8.2f}s"
-        f"{size / float(us):10.2f}{float(us):11.2f}{1 / float(us):11.2f}"
+        f"{size_str(size):<8}{count:<8}={count:<8}{size_str(size * sent * 2):<8}"
+        f"{elapsed / 1e6:8.2f}s{size / float(us):10.2f}{float(us):11.2f}{1 / float(us):11.2f}"
     )
 
 

@@ -16,11 +16,13 @@ SIZES = [1 << power for power in range(3, 32)]
 EFA = [float(row.split("|")[1]) for row in PUBLISHED]
 NON_EFA = [float(row.split("|")[2]) for row in PUBLISHED]
 
-HEADER = """\
+_WAY = "     time   algbw   busbw #wrong"
+_UNITS = "(us)  (GB/s)  (GB/s)"
+HEADER = f"""\
 #
-#                                                              out-of-place                       in-place
-#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
-#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+#{"out-of-place":>74}{"in-place":>31}
+#       size         count      type   redop    root{_WAY}{_WAY}
+#        (B)    (elements)                               {_UNITS}            {_UNITS}
 """
 
 

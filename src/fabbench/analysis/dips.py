@@ -72,7 +72,7 @@ def dip(series: Curve, assumed: Noise = _nothing) -> Drop | None:
 
 
 def _by_digits(series: Curve, place: _Place) -> float:
-    """Return what last printed digits can add to a dip, as a logarithm: its own, and a neighbor's."""
+    """Return what its own last printed digit, and a neighbor's, can add to a dip: a logarithm."""
     around = series.part(place.first - 1, place.end + 1)
     return 2 * math.log1p(around.rounded(min(around.rates)))
 

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 _WORDS = """
     ls=runs list=runs rm=runs/rm export=show plot=compare diff=compare resume=run/--resume bench=run
-    init=config doctor=check nodes=check alltoall=nccl/--collective/alltoall all_reduce=nccl/--collective/all_reduce
+    init=config doctor=check nodes=check alltoall=nccl/--collective/alltoall
+    all_reduce=nccl/--collective/all_reduce
     srun=slurm bash=script prometheus=openmetrics github=comment md=markdown
     delete=runs/rm remove=runs/rm diagnose=explain analyze=explain validate=accept
 """
@@ -107,8 +108,8 @@ _SET = "Set with --set KEY=VALUE"
 _MAX_NAMED = 3  # Launchers that the title of a section names
 _PLACES = {_BENCHMARK: 0, _OPTIONS: 1, _WHERE: 2, _SET: 4}  # Those of launchers: 3
 _COMMON = frozenset({
-    *("collectives", "tests", "test", "program", "min_bytes", "max_bytes", "sizes", "iterations", "devices"),
-    *("fabrics", "efa", "ab", "repeats", "env", "dry_run", "mode", "resume"),
+    *("collectives", "tests", "test", "program", "min_bytes", "max_bytes", "sizes", "iterations"),
+    *("devices", "fabrics", "efa", "ab", "repeats", "env", "dry_run", "mode", "resume"),
     *("on", "as_form", "hosts", "hostfile", "nodes", "gpus", "instance_type", "rare"),
     *("gates", "baseline", "groups", "benchmarks", "deep", "form", "output"),
     *("older_than", "whole", "yes", "everywhere", "force"),

@@ -299,14 +299,14 @@ def write_report(
     store: Path,
     **given: Any,
 ) -> Exit:
-    """Write runs, or logs, as one HTML page: plots, tables, proof, NICs, nodes, commands and findings.
+    """Write runs, or logs, as one HTML page: plots, tables, proof, NICs, nodes, commands, findings.
 
     RUN is a directory, an id, the beginning or the end of one, or `last`, the default. Each run is
     a section, and several begin with an overview; 100 at most. Everything else that `compare` takes
     (logs, RUN:CONFIG, tables of results) is compared in one section, the last input being the
     baseline. The page is one file without scripts, and nothing in it is fetched from elsewhere. The
-    section of a sweep has its suspects and a heat map of all pairs. The id of a certificate is a page
-    of its own.
+    section of a sweep has its suspects and a heat map of all pairs. The id of a certificate is a
+    page of its own.
 
     Example: fabbench report last -o report.html
 

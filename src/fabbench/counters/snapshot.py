@@ -95,7 +95,8 @@ fabbench_counters() (
         done
     done
     LC_ALL=C grep -sH "" "$@" proc/net/dev proc/net/snmp proc/net/netstat \\
-        sys/class/net/*/device/uevent sys/class/net/*/operstate sys/class/net/*/speed proc/uptime 2>/dev/null || :
+        sys/class/net/*/device/uevent sys/class/net/*/operstate sys/class/net/*/speed \\
+        proc/uptime 2>/dev/null || :
 )
 """
 """A function for any POSIX shell.
@@ -103,11 +104,11 @@ fabbench_counters() (
 ``fabbench_counters [ROOT]`` prints ``FILE:TEXT`` for each line of files.
 
 It starts one process, and for each interface of an RDMA device another, if there is `ethtool`: what
-the network paused (PFC) is nowhere else. Files that are missing or fail to be read (EOPNOTSUPP, EINVAL) are left out.
-Ports are read one after another: EFA's driver queries the device for all counters of a port at once
-and caches them for 10 ms. Interfaces are read from /proc/net/dev, which belongs to the reader's own
-network namespace, while /sys may belong to another. ROOT is the directory that holds `sys` and
-`proc`.
+the network paused (PFC) is nowhere else. Files that are missing or fail to be read (EOPNOTSUPP,
+EINVAL) are left out. Ports are read one after another: EFA's driver queries the device for all
+counters of a port at once and caches them for 10 ms. Interfaces are read from /proc/net/dev, which
+belongs to the reader's own network namespace, while /sys may belong to another. ROOT is the
+directory that holds `sys` and `proc`.
 """
 
 

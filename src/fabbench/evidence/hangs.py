@@ -1,7 +1,8 @@
 """One model of a hang: what each rank of each process group started, ended, and waits for. Pure.
 
 Its sources: PyTorch's watchdog, its heartbeat monitor and desync report (ProcessGroupNCCL.cpp, 1.12
-to 2.11), its flight recorder, torchfrtrace, XLA's rendezvous (rendezvous.cc), and NCCL's RAS (2.24 to 2.30).
+to 2.11), its flight recorder, torchfrtrace, XLA's rendezvous (rendezvous.cc), and NCCL's RAS (2.24
+to 2.30).
 """
 
 import re
@@ -42,7 +43,8 @@ _RANK = lazy(r"\[rank(\d+)\]|\[(?:Rank |PG [^]]*Rank )(\d+)\]")
 _GROUP_NAME = lazy(r"\(([^)]+)\)")
 _RENDEZVOUS = lazy(
     r"(?:been waiting|Termination timeout) for `(?P<call>[a-z-]{1,40}) ?(?:RendezvousKey|\{)"
-    r".{0,200}Expected (?P<expected>\d+) threads to join the rendezvous, but (?:only )?(?P<arrived>\d+)"
+    r".{0,200}Expected (?P<expected>\d+) threads to join the rendezvous, "
+    r"but (?:only )?(?P<arrived>\d+)"
 )
 _NOT_JOINING = lazy(
     r"Not all ranks joining|Collective sequence number: \d+ has errors|best knowledge, .*lagging"

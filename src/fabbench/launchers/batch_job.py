@@ -24,18 +24,20 @@ _EACH_STEP_S = 30
 _STOPPED = lazy(r"fabbench: (?P<why>The script was stopped by .+)")
 
 
-_LOG_IN = r"""# Everywhere: an sshd that passes on the image's environment, and a key that is also its host key.
+_LOG_IN = r"""# Everywhere: an sshd that passes on the image's environment; its key logs in, too.
 mkdir -p /run/sshd ~/.ssh && chmod 700 ~/.ssh && cd ~/.ssh || exit
 ssh-keygen -q -t ed25519 -N '' -f id_ed25519 && env | grep '^\w*=' >environment
 printf '%s\n' 'Port @PORT@' 'StrictHostKeyChecking accept-new' 'LogLevel ERROR' >config
-sshd=(/usr/sbin/sshd @SSHD@ -p @PORT@ -h ~/.ssh/id_ed25519 -o StrictModes=no -o PermitUserEnvironment=yes)
+sshd=(/usr/sbin/sshd @SSHD@ -p @PORT@ -h ~/.ssh/id_ed25519)
+sshd+=(-o StrictModes=no -o PermitUserEnvironment=yes)
 if [ "@NUMBER@" != 0 ]; then # the first one's key may log in to the others
     scan() { ssh-keyscan -p @PORT@ -t ed25519 "${hosts[0]}" | cut -d' ' -f2- | grep .; }
     until scan >authorized_keys; do sleep 1; done 2>/dev/null
     echo $BASHPID >pid && exec "${sshd[@]}" -D
 fi
-"${sshd[@]}" && for host in "${hosts[@]:1}"; do until ssh "$host" true; do sleep 1; done; done 2>/dev/null
-complete() { for host in "${hosts[@]:1}"; do ssh "$host" 'kill $(cat .ssh/pid)'; done; } # the others
+"${sshd[@]}" || exit
+for host in "${hosts[@]:1}"; do until ssh "$host" true; do sleep 1; done; done 2>/dev/null
+complete() { for host in "${hosts[@]:1}"; do ssh "$host" 'kill $(cat .ssh/pid)'; done; }
 """
 
 

@@ -150,7 +150,7 @@ class Fit:
         return _pairs(self.classes)
 
     def fine(self, each: FittedClass) -> Flags:
-        """Return which tests of a class succeeded, and have only members that are likely healthy."""
+        """Return which tests of a class succeeded, with only members that are likely healthy."""
         return all_healthy(self.bad, each.tests.members) & ~each.failed
 
     def of_two(self) -> Iterator[FittedClass]:

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # fabbench parse and compare read what this prints.
-# shellcheck disable=SC2016,SC2034,SC2043,SC2046,SC2054,SC2154,SC2317,SC2329 # functions are arguments
+# Functions are arguments:
+# shellcheck disable=SC2016,SC2034,SC2043,SC2046,SC2054,SC2154,SC2317,SC2329
 set -um; exec 2>&1 # errors belong to the log
 read -ra hosts <<<"${*:-${HOSTS:-}}"
 [ "${#hosts[@]}" -ge 2 ] || { echo "usage: bash $0 HOST… (2 hosts)" >&2; exit 3; }
@@ -22,13 +23,15 @@ on() { # NUMBER WORD…: become a program on a host
 }
 
 side() { # ROLE NUMBER SECONDS WORD…: run one side of a pair
-    on "$2" timeout --foreground -k 10 "$3" "${@:4}" 2>&1 | sed -u "s/^/[fabbench:$1] /"
+    on "$2" timeout --foreground -k 10 "$3" "${@:4}" 2>&1 |
+        sed -u "s/^/[fabbench:$1] /"
 }
 
 pair() ( # HOST SECONDS: start the server on the first host and, once it listens, the client on HOST
     set -m -o pipefail
     trap 'exit 143' TERM
-    trap '{ for job in $(jobs -p); do kill -- "-$job"; done; wait; } 2>/dev/null' EXIT # whole process groups
+    # Whole process groups:
+    trap '{ for job in $(jobs -p); do kill -- "-$job"; done; wait; } 2>/dev/null' EXIT
     side server 0 "$2" "${server[@]}" &
     started=$!
     for _ in {1..100}; do

@@ -47,7 +47,9 @@ _MODULES = [
     "rdma_rxe",
     "sch_netem",
 ]
-_LOOK = """find /tmp /var/tmp /dev/shm /root/.ssh -mindepth 1; ps -eo args= | grep -v -e "^\\[" -e " args=" -e sshd"""
+_LOOK = """\
+find /tmp /var/tmp /dev/shm /root/.ssh -mindepth 1
+ps -eo args= | grep -v -e "^\\[" -e " args=" -e sshd"""
 
 
 class Machines:
@@ -172,16 +174,19 @@ def _start(
     # On a busy machine the emulated timer fails the kernel's check.
     given = "console=ttyS0 quiet no_timer_check panic=-1"
     given += f" vm.name=rdma{number} vm.addr=10.77.0.{number} vm.key={key.split()[1]}"
+    security = "security_model=passthrough"
+    mac = f"52:54:00:00:02:0{number}"
     # fmt: off
     argv = [
         # They end with this process, however it ends.
         "setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64",
         "-accel", "tcg", "-cpu", "max", "-m", "1024", "-nographic", "-no-reboot",
         "-kernel", kernel, "-initrd", folder / "initrd.img", "-append", given,
-        "-virtfs", "local,path=/,mount_tag=host,security_model=passthrough,readonly=on,multidevs=remap",
-        "-netdev", f"user,id=eth0,hostfwd=tcp:127.0.0.1:{port}-:22", "-device", "virtio-net-pci,romfile=,netdev=eth0",
+        "-virtfs", f"local,path=/,mount_tag=host,{security},readonly=on,multidevs=remap",
+        "-netdev", f"user,id=eth0,hostfwd=tcp:127.0.0.1:{port}-:22",
+        "-device", "virtio-net-pci,romfile=,netdev=eth0",
         "-netdev", f"socket,id=eth1,fd={wire.fileno()}",
-        "-device", f"virtio-net-pci,romfile=,netdev=eth1,mac=52:54:00:00:02:0{number},host_mtu=4200",
+        "-device", f"virtio-net-pci,romfile=,netdev=eth1,mac={mac},host_mtu=4200",
     ]
     # fmt: on
     with (folder / f"rdma{number}.log").open("wb") as log:

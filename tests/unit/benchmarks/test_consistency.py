@@ -37,10 +37,17 @@ def test_a_size_out_of_its_sweep(sizes: list[int], wrong: list[int]) -> None:
 
 @pytest.mark.parametrize(
     ("sizes", "damaged"),
-    [([1, 2, 4, 8, 16, 64], True), ([1, 2, 4, 8, 16, 1632], True), ([2, 2, 4, 8, 16, 32], True),
-     ([6, 8, 16, 32, 64, 128], False), ([0, 1, 2, 4, 8, 16, 1, 2, 4, 8], False), ([64, 256, 1024, 4096, 65536], False),
-     ([4, 8, 8, 16], True), ([8, 8, 8], False)],
-)  # fmt: skip
+    [
+        ([1, 2, 4, 8, 16, 64], True),
+        ([1, 2, 4, 8, 16, 1632], True),
+        ([2, 2, 4, 8, 16, 32], True),
+        ([6, 8, 16, 32, 64, 128], False),
+        ([0, 1, 2, 4, 8, 16, 1, 2, 4, 8], False),
+        ([64, 256, 1024, 4096, 65536], False),
+        ([4, 8, 8, 16], True),
+        ([8, 8, 8], False),
+    ],
+)
 def test_a_sweep_that_lost_rows(sizes: list[int], *, damaged: bool) -> None:
     assert bool(gap(sizes, once=True)) == damaged
     assert len(sizes) < 5 or bool(gap(sizes)) == damaged
@@ -48,9 +55,17 @@ def test_a_sweep_that_lost_rows(sizes: list[int], *, damaged: bool) -> None:
 
 @pytest.mark.parametrize(
     ("row", "odd"),
-    [("64       10.25", False), ("1048576  10.25", False), ("64        9.50", False), ("64     123456.25", False),
-     ("64      10.25", True), ("64            10.25", True), ("64        1025", True), ("64       10.25  1", True)],
-)  # fmt: skip
+    [
+        ("64       10.25", False),
+        ("1048576  10.25", False),
+        ("64        9.50", False),
+        ("64     123456.25", False),
+        ("64      10.25", True),
+        ("64            10.25", True),
+        ("64        1025", True),
+        ("64       10.25  1", True),
+    ],
+)
 def test_a_row_whose_cells_are_elsewhere(row: str, *, odd: bool) -> None:
     table = [f"{size:<7}{size / 7 + 1.25:>7.2f}" for size in (8, 16, 32, 128, 256)]
     assert odd_rows([*table, row]) == ({5} if odd else set())

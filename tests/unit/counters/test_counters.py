@@ -630,8 +630,8 @@ def test_the_link_of_the_nics_is_the_ceiling_where_the_type_of_node_is_not_known
     point = Point(10**6, {"direction": "uni"}, ("bandwidth",), (1e9,))
     facts = {"transport": "RC", "link": "Ethernet"}
     log = Log(
-        source="x", benchmark="perftest", case="ib_write_bw", outcome=Outcome.OK, reason=None, facts=facts,
-        points=[point], proof=Proof(fabric="roce", instance_type=stated),
+        source="x", benchmark="perftest", case="ib_write_bw", outcome=Outcome.OK, reason=None,
+        facts=facts, points=[point], proof=Proof(fabric="roce", instance_type=stated),
     )  # fmt: skip
     (judged,) = with_counters([log], counted)
     assert share in "".join(each.sentence() for each in expectations_of_log(judged))

@@ -8,8 +8,9 @@ from fabbench.evidence.hangs import Hangs, RankState, is_sign, join
 
 def watchdog(rank: int, number: int, call: str = "ALLREDUCE", elements: int = 8) -> str:
     return (
-        f"[rank{rank}]:[E1 ProcessGroupNCCL.cpp:689] [Rank {rank}] Watchdog caught collective operation "
-        f"timeout: WorkNCCL(SeqNum={number}, OpType={call}, NumelIn={elements}, NumelOut={elements}, "
+        f"[rank{rank}]:[E1 ProcessGroupNCCL.cpp:689] [Rank {rank}] Watchdog caught "
+        f"collective operation timeout: WorkNCCL(SeqNum={number}, OpType={call}, "
+        f"NumelIn={elements}, NumelOut={elements}, "
         "Timeout(ms)=10000) ran for 10026 milliseconds before timing out."
     )
 
@@ -17,8 +18,8 @@ def watchdog(rank: int, number: int, call: str = "ALLREDUCE", elements: int = 8)
 def status(rank: int, started: int, ended: int, at: int = 0, group: str = "tp") -> str:
     seen = f"failure detected by watchdog at work sequence id: {at} PG status:" if at else ""
     return (
-        f"[rank{rank}]:[E1 ProcessGroupNCCL.cpp:2303] [PG ID 1 PG GUID 1({group}) Rank {rank}]  {seen} last "
-        f"enqueued work: {started}, last completed work: {ended}"
+        f"[rank{rank}]:[E1 ProcessGroupNCCL.cpp:2303] [PG ID 1 PG GUID 1({group}) Rank {rank}]  "
+        f"{seen} last enqueued work: {started}, last completed work: {ended}"
     )
 
 
@@ -111,8 +112,8 @@ def test_a_line_that_a_page_wrapped_is_read() -> None:
 def test_ranks_that_are_too_many_to_keep_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fabbench.evidence.hangs._MOST_RANKS", 2)
     stuck = (
-        f"[rank{rank}]: [PG ID 0 PG GUID 0(default_pg) Rank {rank}] ProcessGroupNCCL's watchdog got "
-        "stuck for 480 seconds without making progress"
+        f"[rank{rank}]: [PG ID 0 PG GUID 0(default_pg) Rank {rank}] ProcessGroupNCCL's watchdog "
+        "got stuck for 480 seconds without making progress"
         for rank in range(4)
     )
     found = hangs(*stuck, status(1, 5, 4, group="default_pg"))
@@ -122,7 +123,8 @@ def test_ranks_that_are_too_many_to_keep_are_left_out(monkeypatch: pytest.Monkey
 
 def test_the_shorter_queue_is_behind() -> None:
     lines = [
-        f"[rank{rank}]:[E] [PG 0 Rank {rank}] Heartbeat monitor timed out! workMetaList_.size()={queued}"
+        f"[rank{rank}]:[E] [PG 0 Rank {rank}] Heartbeat monitor timed out! "
+        f"workMetaList_.size()={queued}"
         for rank, queued in ((0, 84), (1, 103), (2, 103))
     ]
     (finding,) = hangs(*lines).findings()
@@ -133,7 +135,8 @@ def test_the_shorter_queue_is_behind() -> None:
 def test_the_desync_report_comes_first() -> None:
     found = hangs(
         watchdog(0, 241),
-        "	 - To our best knowledge, the lagging/dead/mismatched ranks that caused the desync are:",
+        "	 - To our best knowledge, the lagging/dead/mismatched ranks that caused "
+        "the desync are:",
         "	     [7] finished collective #182, but didn't join collective #183 (count from 1)",
     )
     first, second = found.findings()

@@ -438,9 +438,10 @@ def test_what_a_damaged_log_says_is_what_was_printed(
 # ---------------------------------------------------------------- any bytes
 
 WORDS = """\
-# Rank Pid on device nThread nGpus minBytes maxBytes step: 2(factor) warmup iters: size count type redop root
-time algbw busbw #wrong error float half sum -1 0 8 1024 27.30 1e+06 N/A e+ NCCL INFO WARN vm:1:1 [0]
-[1,0]<stdout>: (head, pid=1) Out of bounds values : OK FAILED Avg bus bandwidth USAGE bytes #sent #ack =10 1k
+# Rank Pid on device nThread nGpus minBytes maxBytes step: 2(factor) warmup iters: size count type
+redop root time algbw busbw #wrong error float half sum -1 0 8 1024 27.30 1e+06 N/A e+ NCCL INFO
+WARN vm:1:1 [0] [1,0]<stdout>: (head, pid=1) Out of bounds values : OK FAILED Avg bus bandwidth
+USAGE bytes #sent #ack =10 1k
 0.00s fi_pingpong #@fabbench begin end x/1 0: \x1b[36m \x1b[0m \r \x00 \ufffd \t""".replace(
     "\n", " \n "
 ).split(" ")
@@ -502,7 +503,8 @@ def test_damaged_json_is_no_exception(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("digits", "texts"), [(19, TEXTS[::6]), (5000, TEXTS[:2]), pytest.param(5000, TEXTS, marks=pytest.mark.slow)],
+    ("digits", "texts"),
+    [(19, TEXTS[::6]), (5000, TEXTS[:2]), pytest.param(5000, TEXTS, marks=pytest.mark.slow)],
     ids=["19", "5000", "all"],
 )  # fmt: skip
 def test_numbers_of_any_length_are_no_exception(digits: int, texts: list[bytes]) -> None:
@@ -538,9 +540,10 @@ def test_a_line_of_50_mb_without_a_newline_takes_little_memory() -> None:
 
 
 PIECES = """\
-a|1|:| |a:|1:1 |[|<std|(|x\x1b[|\x1b[3|NCCL |vm:1:1 [0] | NCCL INFO |Rank 1 |8 2 float |e+|1.|_perf |error
-|Rank 1 Pid 1 on |fi_pingpong |\x00|\\n|a b|-|.|0:|/|#|1a|N/A |nThread 1 nGpus 1 minBytes 1 |via NET/|"a
-|a: |Device |server | busbw|size(B) latency |# size count type |{"a":|gpu-1: |[1,0]<stdout>: """
+a|1|:| |a:|1:1 |[|<std|(|x\x1b[|\x1b[3|NCCL |vm:1:1 [0] | NCCL INFO |Rank 1 |8 2 float |e+
+|1.|_perf |error|Rank 1 Pid 1 on |fi_pingpong |\x00|\\n|a b|-|.|0:|/|#|1a|N/A
+ |nThread 1 nGpus 1 minBytes 1 |via NET/|"a|a: |Device |server | busbw|size(B) latency
+ |# size count type |{"a":|gpu-1: |[1,0]<stdout>: """
 
 
 @pytest.mark.parametrize("piece", sampled(PIECES.replace("\n", "").split("|"), every=12))

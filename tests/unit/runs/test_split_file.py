@@ -10,15 +10,11 @@ from fabbench.model.log import Log
 from fabbench.runs import inputs
 from fabbench.runs.inputs import ParseJob, Source, parts, read, read_source
 from fabbench.runs.parse_file import parse_file
+from tests.support.nccl_text import HEADER
 
 DEVICES = (
     "# Using devices\n#  Rank  0 Group  0 Pid  871 on         vm device  0 [0x05] NVIDIA H100\n"
 )
-HEADER = """\
-#                                                              out-of-place                       in-place
-#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
-#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
-"""
 CLOSING = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 8.74\n#\n"
 CONCLUDED = "# Collective test concluded: all_reduce_perf\n#\n"
 SIZE = 1048576

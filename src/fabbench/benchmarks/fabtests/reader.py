@@ -66,7 +66,8 @@ _TEST = lazy(r"- name: +fi_")
 _TEST_COMMAND = lazy(r"(?:(?<!\s)\s++)?(?:server|client)_cmd: ")
 _FIGURE = r"(?:\d+\.\d{6}|-?inf|-?nan)"
 _MACHINE_ROW = lazy(
-    rf"\s*(?:- )?\{{ xfer_size: (\d+), iterations: (\d+), total: (\d+), time: ({_FIGURE}), (MB|Gb)/sec: ({_FIGURE}), "
+    rf"\s*(?:- )?\{{ xfer_size: (\d+), iterations: (\d+), total: (\d+), "
+    rf"time: ({_FIGURE}), (MB|Gb)/sec: ({_FIGURE}), "
     rf"usec/xfer: ({_FIGURE})(?:(?:, )?Mxfers/sec: ({_FIGURE}))? \}}\s*"
 )
 _COUNTS = tuple(Column(name, cell=COUNT) for name in ("bytes", "count", "total"))

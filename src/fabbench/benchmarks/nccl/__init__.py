@@ -92,9 +92,9 @@ class Nccl(RunBenchmark):
     help = """\
     Run nccl-tests with mpirun: one rank per GPU, one program per collective.
 
-    Every configuration names its network, so that NCCL fails instead of using another one, and NCCL's debug
-    lines have to show it: one file per rank, read while it grows. Options of the programs themselves go after
-    --.
+    Every configuration names its network, so that NCCL fails instead of using another one, and
+    NCCL's debug lines have to show it: one file per rank, read while it grows. Options of the
+    programs themselves go after --.
 
     Example: fabbench run nccl --ab --host node-1 --host node-2
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fabbench.model.hosts import Host
 
 EFA_DATAGRAMS = "EFA UD"
-"""The fact `transport` of unreliable datagrams over EFA, which perftest prints like InfiniBand's."""
+"""The fact `transport` of unreliable datagrams over EFA: perftest prints them like InfiniBand's."""
 _VERBS = frozenset(
     {"RC", "UC", "UD", "XRC", "DC"}
 )  # the fact `link` tells InfiniBand and RoCE apart

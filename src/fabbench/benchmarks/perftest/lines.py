@@ -45,8 +45,8 @@ CYCLES = warning(
 )
 LINK_AND_GID = warning(
     "link-differs",
-    "perftest names an InfiniBand link, and its GID is an IPv4 address, as only RoCE has: one of the "
-    "two is not of this run.",
+    "perftest names an InfiniBand link, and its GID is an IPv4 address, as only RoCE has: one of "
+    "the two is not of this run.",
     "Check whether parts of two logs were joined.",
 )
 BOTH_SIDES = note(
@@ -107,7 +107,7 @@ _COMMON = (
     r"|(?P<wrong>.*VALIDATION: FAILED.*? - (?P<errors>\d+) error\(s\).*)"
     rf"|(?P<error>{_error_pattern(alone=False)})"
 )
-# A line other than a row, outside and inside of an execution. Its kind is the name of the last group.
+# A line other than a row, outside and inside of an execution: the last group's name is its kind.
 _OUTSIDE = lazy(rf"\s*+(?:{_ANYWHERE})\s*")
 _INSIDE = lazy(rf"\s*+(?:{_ANYWHERE}{_COMMON})\s*")
 RULE = lazy(r"\s*-{20}.*")

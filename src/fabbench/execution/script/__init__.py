@@ -39,7 +39,8 @@ from fabbench.model.units import format_size
 
 _ABOUT = """\
 # fabbench parse and compare read what this prints.@TOGGLE@
-# shellcheck disable=SC2016,SC2034,SC2043,SC2046,SC2054,SC2154,SC2317,SC2329 # functions are arguments
+# Functions are arguments:
+# shellcheck disable=SC2016,SC2034,SC2043,SC2046,SC2054,SC2154,SC2317,SC2329
 """
 # mpirun gets one SIGTERM, and then ends its ranks: at a second one, it gives them up. Hence
 # --foreground.
@@ -55,24 +56,29 @@ step() {{ # NAME FACTS COMMAND…: run a command between marker lines
 }}
 """
 _NICS = f"""
-counters='cd /; grep -sH "" proc/uptime proc/net/{{dev,snmp}} sys/class/net/*/{{operstate,speed,device/uevent}} \\
-    sys/class/infiniband/*/{{device/uevent,ports/*/{{rate,state,link_layer,*counters/*}}}} proc/uptime'
+counters='cd /; grep -sH "" proc/uptime proc/net/{{dev,snmp}} \\
+    sys/class/net/*/{{operstate,speed,device/uevent}} sys/class/infiniband/*/device/uevent \\
+    sys/class/infiniband/*/ports/*/{{rate,state,link_layer,*counters/*}} proc/uptime'
 nics() {{ # WHEN: print what every host's NICs have counted, packed
     for number in "${{!hosts[@]}}"; do
-        packed=$(on "$number" timeout 10 bash -c "$counters" </dev/null 2>/dev/null | gzip | base64 -w 0)
-        echo "{MARKER_SIGN}nics $execution when=$1 number=$number host=${{hosts[number]}} $facts packed=$packed"
+        local host=${{hosts[number]}}
+        packed=$(on "$number" timeout 10 bash -c "$counters" </dev/null 2>/dev/null |
+            gzip | base64 -w 0)
+        echo "{MARKER_SIGN}nics $execution when=$1 number=$number host=$host $facts packed=$packed"
     done
 }}
 """
 _PAIR = f"""
 side() {{ # ROLE NUMBER SECONDS WORD…: run one side of a pair
-    on "$2" timeout --foreground -k 10 "$3" "${{@:4}}" 2>&1 | sed -u "s/^/{tag_line("$1", "")[:-1]} /"
+    on "$2" timeout --foreground -k 10 "$3" "${{@:4}}" 2>&1 |
+        sed -u "s/^/{tag_line("$1", "")[:-1]} /"
 }}
 
 pair() ( # HOST SECONDS: start the server on the first host and, once it listens, the client on HOST
     set -m -o pipefail
     trap 'exit 143' TERM
-    trap '{{ for job in $(jobs -p); do kill -- "-$job"; done; wait; }} 2>/dev/null' EXIT # whole process groups
+    # Whole process groups:
+    trap '{{ for job in $(jobs -p); do kill -- "-$job"; done; wait; }} 2>/dev/null' EXIT
     side server 0 "$2" "${{server[@]}}" &
     started=$!
     for _ in {{1..100}}; do

@@ -23,14 +23,17 @@ from fabbench.model.fabrics import may_use_rdma
 from fabbench.model.hosts import Inventory, Needs, Target
 
 _INDEXED = """\
-An Indexed Job for kubectl apply -f FILE. Private keys never leave the pod. The first pod's log has the results:
-kubectl logs -f -l batch.kubernetes.io/job-completion-index=0,job-name=@NAME@ --tail=-1 | fabbench compare -"""
+An Indexed Job for kubectl apply -f FILE. Private keys never leave the pod. The first one's log:
+kubectl logs -f -l batch.kubernetes.io/job-completion-index=0,job-name=@NAME@ --tail=-1 |
+  fabbench compare -"""
 _START = """\
 nodes=@NODES@ # the Job's completions and parallelism
 [ "$JOB_COMPLETION_INDEX" -lt "$nodes" ] || { echo "Set nodes to the number of pods."; exit 3; }
 mapfile -t hosts < <(seq -f '@NAME@-%g.@NAME@' 0 $((nodes - 1)))
-sed 's/^root:!/root:*/' /etc/shadow >/tmp/shadow && cat /tmp/shadow >/etc/shadow # sshd refuses locked accounts
-@LOG_IN@export OMPI_MCA_orte_keep_fqdn_hostnames=1 PRTE_MCA_prte_keep_fqdn_hostnames=1 # hostnames are Service FQDNs
+# sshd refuses locked accounts:
+sed 's/^root:!/root:*/' /etc/shadow >/tmp/shadow && cat /tmp/shadow >/etc/shadow
+@LOG_IN@\
+export OMPI_MCA_orte_keep_fqdn_hostnames=1 PRTE_MCA_prte_keep_fqdn_hostnames=1 # Service FQDNs
 """
 
 

@@ -28,7 +28,8 @@ _LONGEST_S = 24 * 3600  # The maximum timeout of a Modal function
 _INTERFACE = variable("interface")  # which the app finds
 _START = """\
 read -ra hosts <<<"${HOSTS:-}"
-env | grep -E '^NCCL_(HOSTID|SOCKET_NTHREADS|NSOCKS_PERTHREAD)=' >~/.nccl.conf # what Modal sets, for all ranks
+# What Modal sets, for all ranks:
+env | grep -E '^NCCL_(HOSTID|SOCKET_NTHREADS|NSOCKS_PERTHREAD)=' >~/.nccl.conf
 @LOG_IN@interface=@INTERFACE@
 export OMPI_MCA_oob_tcp_if_include="$interface" PRTE_MCA_prte_if_include="$interface"
 """

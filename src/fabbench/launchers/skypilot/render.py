@@ -255,14 +255,15 @@ def _script_target(source: RenderInput, nodes: _Nodes) -> ScriptTarget:
 
 
 _ABOUT = """\
-sky launch -c fabbench FILE runs it, and sky logs fabbench | fabbench parse - reads what it printed."""
+sky launch -c fabbench FILE runs it, and sky logs fabbench | fabbench parse - reads its output."""
 _TOGGLE = """
-envs.FABRIC chooses the configurations ({configurations}): sky launch -c fabbench --env FABRIC={other} FILE"""
+envs.FABRIC chooses one of {configurations}: sky launch -c fabbench --env FABRIC={other} FILE"""
 _ON_PODS = """
 SkyPilot itself mounts /dev/shm in memory. Request huge pages with --pod-request."""
 _ON_MACHINES = """
-SkyPilot gives a machine more than one EFA interface only with aws.use_internal_ips: true, and aws.use_ssm or
-aws.ssh_proxy_command, in ~/.sky/config.yaml. In a task's own config these keys are silently dropped."""
+SkyPilot gives a machine more than one EFA interface only with aws.use_internal_ips: true, and
+aws.use_ssm or aws.ssh_proxy_command, in ~/.sky/config.yaml. In a task's own config these keys are
+silently dropped."""
 
 
 class SkyPilotRendering(Rendering):

@@ -17,8 +17,8 @@ _WORD = r"^[^\s\"'`$\\#-][^\s\"'`$\\#]*$"
 _NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.,:@+-]*$"  # A name of something in Slurm
 _OPTION = re.compile(r"[a-z][a-z-]*(?:=[^\s\"'`$\\#]+)?")
 _RESERVED = frozenset({
-    *("array", "comment", "error", "input", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output"),
-    *("parsable", "test-only", "wait", "wrap"),
+    *("array", "comment", "error", "input", "nodes", "ntasks", "ntasks-per-node", "open-mode"),
+    *("output", "parsable", "test-only", "wait", "wrap"),
 })  # fmt: skip
 """Options that fabbench sets itself, or with which it could not follow the job."""
 

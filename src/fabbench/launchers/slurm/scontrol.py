@@ -118,8 +118,8 @@ def job_state(line: str) -> JobState:
 
 _GPU = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
 _UNFIT = frozenset(
-    {"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "FUTURE", "INVAL", "INVALID_REG", "MAINT"}
-    | {"UNKNOWN", "ERROR", "PERFCTRS", "REBOOT"}
+    {"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "FUTURE", "INVAL", "INVALID_REG"}
+    | {"MAINT", "UNKNOWN", "ERROR", "PERFCTRS", "REBOOT"}
 )  # fmt: skip
 # Accompanies other states for a while: Slurm waits for the node, or will soon mark it down
 SILENT = "NOT_RESPONDING"

@@ -14,8 +14,8 @@ the name of the file says. As with NCCL itself, ranks of several versions do not
 Faults and variations, by the environment or on one host by files (see standin_ranks.SETTINGS):
 STANDIN_HANG_AT=SIZE       print nothing more from this size on, and do not end
 STANDIN_WAIT_AT=SIZE       as a file: print nothing more from this size on while the file is there
-STANDIN_EXIT_AT=SIZE:RANK:CODE  that rank ends at this size; a negative code is a signal. As a file: * is
-                           every rank of this host
+STANDIN_EXIT_AT=SIZE:RANK:CODE  that rank ends at this size; a negative code is a signal. As a file:
+                           * is every rank of this host
 STANDIN_FLOOD=RATE         print lines without end instead of rows, so many MB/s
 STANDIN_WRONG=SIZE         wrong values in this row
 STANDIN_NO_MPI=1           every rank believes to be alone, as in a build without MPI

@@ -33,7 +33,9 @@ class Choice:
 
 
 def choose(interfaces: list[tuple[str, str]]) -> Choice:
-    """Do as NCCL 2.28 does, with aws-ofi-nccl where NCCL_NET, NCCL_NET_PLUGIN or FI_PROVIDER speak of it.
+    """Do as NCCL 2.28 does, with aws-ofi-nccl where one of its variables speaks of it.
+
+    These are NCCL_NET, NCCL_NET_PLUGIN and FI_PROVIDER.
 
     A network that is named is used, or the run fails. One that is not is looked for: plugin, IB,
     sockets.

@@ -128,8 +128,8 @@ def test_an_unknown_field_and_a_wrong_type_would_be_found() -> None:
     ]
 
 
-MPIJOB = {"slotsPerWorker", "runLauncherAsWorker", "runPolicy", "mpiReplicaSpecs", "sshAuthMountPath",
-          "launcherCreationPolicy", "mpiImplementation"}  # fmt: skip
+MPIJOB = {"slotsPerWorker", "runLauncherAsWorker", "runPolicy", "mpiReplicaSpecs",
+          "sshAuthMountPath", "launcherCreationPolicy", "mpiImplementation"}  # fmt: skip
 RUN_POLICY = {"cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit",
               "schedulingPolicy", "suspend", "managedBy"}  # fmt: skip
 

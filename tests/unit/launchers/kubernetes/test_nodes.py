@@ -34,8 +34,8 @@ PASS, WARN, FAIL, SKIP = Status.PASS, Status.WARN, Status.FAIL, Status.SKIP
     [
         ("8", 8), ("0", 0), (8, 8), ("500m", Fraction(1, 2)), ("5120Mi", 5120 << 20), ("1e3", 1000),
         ("1E3", 1000), ("1E", 10**18), ("1Ei", 1 << 60), ("1.5Gi", 3 << 29), (".5", Fraction(1, 2)),
-        ("2.", 2), ("+3k", 3000), ("100n", Fraction(1, 10**7)), ("1e-3", Fraction(1, 1000)), ("-1", -1),
-        ("2078396392Ki", 2078396392 << 10),
+        ("2.", 2), ("+3k", 3000), ("100n", Fraction(1, 10**7)), ("1e-3", Fraction(1, 1000)),
+        ("-1", -1), ("2078396392Ki", 2078396392 << 10),
     ],
 )  # fmt: skip
 def test_a_quantity_is_read_as_kubernetes_reads_it(text: str | int, value: Fraction) -> None:
@@ -88,7 +88,8 @@ def test_a_bare_object_is_a_node_that_says_nothing() -> None:
     ("resource", "profile"),
     [
         (EFA, "efa"), ("rdma/ib", "coreweave"), ("rdma/hca_shared_devices_a", "aks"),
-        ("rdma/rdma_shared_device_a", "rdma-shared"), ("nvidia.com/hostdev", "hostdev"), (GPU, None),
+        ("rdma/rdma_shared_device_a", "rdma-shared"), ("nvidia.com/hostdev", "hostdev"),
+        (GPU, None),
     ],
 )  # fmt: skip
 def test_a_profile_is_found_by_its_resource(resource: str, profile: str | None) -> None:

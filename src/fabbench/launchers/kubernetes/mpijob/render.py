@@ -110,7 +110,8 @@ def launcher_pod(spec: RunSpec, command: tuple[str, ...]) -> Object:
 
 
 _ABOUT = """\
-For Kubeflow's MPI operator, 0.5 or later. Its log: kubectl logs -l training.kubeflow.org/job-role=launcher --tail=-1"""
+For Kubeflow's MPI operator, 0.5 or later. Its log:
+kubectl logs -l training.kubeflow.org/job-role=launcher --tail=-1"""
 
 # Workers generate their host keys when they start, and the operator does not publish them. The
 # launcher logs in with this job's key, from its Secret.
