@@ -107,7 +107,11 @@ class Iperf3(Benchmark):
 
     name = "iperf3"
     summary = "TCP throughput of iperf3 between two processes."
-    help = "Run iperf3: a server and a client process.\n\nExample: fabbench run iperf3 --on local --seconds 1"
+    help = """\
+    Run iperf3: a server and a client process.
+
+    Example: fabbench run iperf3 --on local --seconds 1
+    """
     joins_groups = True
     between_two = True
     default_metrics = ("bandwidth",)

@@ -13,7 +13,7 @@ class LsfScript(Rendering):
 
     def render(self, source: RenderInput) -> str:
         """Write it. Raises RequestError for what it cannot express."""
-        # LSF runs it on the first host of that file, which lists each host once for each of its slots.
+        # LSF runs it on the first host of that file, which lists each host once per slot.
         text = script(
             source.plan, source.script_target('mapfile -t hosts < <(uniq "$LSB_DJOB_HOSTFILE")\n')
         )
