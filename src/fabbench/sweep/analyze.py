@@ -218,7 +218,10 @@ def _types_differ(readings: Readings, nodes: Sequence[str], others: Sequence[str
 
 
 def _slow_path(fitted: Fit, writer: EvidenceWriter, confidence: float) -> Iterator[Suspect]:
-    """Yield the path between found groups, if it is slower than the slowest of them by itself."""
+    """Yield the path between found groups, if tests through it are slower than those within.
+
+    Groups with figures of their own have none: their tests are as the slowest node is.
+    """
     groups = fitted.groups
     if groups is None or groups.given:
         return
@@ -226,10 +229,8 @@ def _slow_path(fitted: Fit, writer: EvidenceWriter, confidence: float) -> Iterat
     between: dict[tuple[str, int], float] = {}
     for each in fitted.of_two():
         side = between if each.tests.between else inside
-        nearest = max if each.tests.between else min
         for series, median in _medians(each, fitted):
-            kind = (each.tests.rail, series % each.tests.kinds)
-            side[kind] = nearest(median, side.get(kind, median))
+            side[each.tests.rail, series] = median
     changes = [between[kind] - inside[kind] for kind in inside.keys() & between.keys()]
     if changes and max(changes) < np.log1p(-TOLERANCE):
         sure = certain(confidence)
