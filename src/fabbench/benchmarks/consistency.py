@@ -416,9 +416,11 @@ def _ranks(low: float, high: float) -> Iterable[int]:
     """Yield the minimum and the maximum number of ranks n for which (n-1)/n is in a range."""
     if low >= 1:
         return
-    minimum = max(math.ceil(1 / (1 - low) - 1e-9), 1)
-    most = 1 << 20
-    maximum = math.floor(1 / (1 - high) + 1e-9) if high < 1 - 1 / most else most
+    fewest = 1 / (1 - low)
+    minimum = max(math.ceil(fewest - 1e-9), 1)
+    maximum = 1 << 20
+    if high < 1 - 1 / maximum:
+        maximum = math.floor(1 / (1 - high) + 1e-9)
     if minimum <= maximum:
         yield minimum
         yield maximum

@@ -145,7 +145,9 @@ class SectionedCommand(click.Command):
         about = "Set a rare option, by its key. Can be given several times. --help lists the keys."
         rare = click.Option(["--set", "rare"], metavar="KEY=VALUE", expose_value=False, help=about)
         has_rare = any(each.opts[0].startswith(RARE) for each in params)
-        super().__init__(name, params=[*params, rare] if has_rare else [*params], **more)
+        if has_rare:
+            params = [*params, rare]
+        super().__init__(name, params=[*params], **more)
 
     @override
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

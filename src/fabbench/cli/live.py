@@ -38,7 +38,10 @@ class _Screen:
     """How far something is: drawn every second where it can change, else written now and then."""
 
     def __init__(
-        self, show: terminal.Show | None = None, *, clock: Callable[[], float] = time.monotonic
+        self,
+        show: terminal.Show | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._show = show
         self._clock = clock
@@ -113,7 +116,11 @@ class RunScreen(_Screen, Watcher):
     """A line per execution; below them the last rows, as the final table will have them."""
 
     def __init__(
-        self, plan: Plan, *where: terminal.Show | None, metric: str | None = None, **more: Any
+        self,
+        plan: Plan,
+        *where: terminal.Show | None,
+        metric: str | None = None,
+        **more: Any,
     ) -> None:
         super().__init__(*where, **more)
         self._progress = RunProgress(plan, metric=metric)
@@ -144,8 +151,8 @@ class RunScreen(_Screen, Watcher):
             now = self._clock()
             self._traffic = {}
             took = self._progress.end(execution, logs, now)
-            ok = bool(logs) and all(log.outcome is Outcome.OK for log in logs)
-            peak = best(logs, self._metric) if ok else ""
+            outcomes = {log.outcome for log in logs}
+            peak = best(logs, self._metric) if outcomes == {Outcome.OK} else ""
             parts = [
                 summary(execution, logs).removesuffix("."),
                 peak,

@@ -219,7 +219,7 @@ def _require_picture(form: str) -> None:
 
 
 _AGE = lazy(r"([0-9]{1,9})([smhdw])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def _age(text: str) -> timedelta:

@@ -57,7 +57,14 @@ _SPARE = (
 @results(LISTED, "How to write the list.")
 @click.pass_context
 def runs(
-    ctx: click.Context, /, store: Path, limit: int | None, form: str, *, wide: bool, **filters: Any
+    ctx: click.Context,
+    /,
+    store: Path,
+    limit: int | None,
+    form: str,
+    *,
+    wide: bool,
+    **filters: Any,
 ) -> None:
     """List past runs, the newest first.
 
@@ -92,7 +99,12 @@ def runs(
 )
 @takes("older_than", "yes", "store")
 def remove(
-    refs: tuple[str, ...], keep: int | None, older_than: timedelta | None, store: Path, *, yes: bool
+    refs: tuple[str, ...],
+    keep: int | None,
+    older_than: timedelta | None,
+    store: Path,
+    *,
+    yes: bool,
 ) -> Exit:
     """Remove runs from the store: those named, or those that --keep and --older-than select.
 
@@ -112,7 +124,8 @@ def remove(
     if not refs:
         least = timedelta.min if older_than is None else older_than
         rest = islice(_chosen(store), keep or 0, None)
-        selected = [StoredRun(store / each.path) for each in rest if _age(each) > least]
+        old = [each.path for each in rest if _age(each) > least]
+        selected = [StoredRun(store / path) for path in old]
     paths = []
     distinct = {each.path: each for each in selected}
     for run in distinct.values():
@@ -201,7 +214,13 @@ def _record(store: Path, run: "Summary") -> dict[str, object]:
 @click.argument("named", metavar="[RUN|LOG]", default="last", type=click.Path())
 @results(COMPARED, "How to write its comparison; json also has the executions.")
 @takes("metric", "sizes", "store")
-def show(named: str, form: str, metric: str | None, sizes: range | None, store: Path) -> Exit:
+def show(
+    named: str,
+    form: str,
+    metric: str | None,
+    sizes: range | None,
+    store: Path,
+) -> Exit:
     """Print a run: its request, executions, outcomes, comparison, nodes and NICs.
 
     RUN is a directory, an id, the beginning or the end of one, or `last` (the default). Results are

@@ -108,7 +108,11 @@ def parse(
 @results(("text", "json"), "How to write the diagnoses.")
 @takes("wanted")
 def explain(
-    inputs: tuple[str, ...], form: str, store: Path, wanted: tuple[str, ...], **known: Any
+    inputs: tuple[str, ...],
+    form: str,
+    store: Path,
+    wanted: tuple[str, ...],
+    **known: Any,
 ) -> Exit:
     """Diagnose which network a log or run used, and why.
 
@@ -260,10 +264,17 @@ def compare_inputs(
         label = columns[0].label
         columns = [*columns, _baseline_column(baseline, others[0], label, store)]
     columns = with_labels(columns, given["labels"])
-    # Configurations that were planned together: each fabric has the endpoint that suits it.
-    allow = (*given["allow"], "endpoint") if len(inputs) == 1 else given["allow"]
+    allow = given["allow"]
+    if len(inputs) == 1:
+        # Configurations that were planned together: each fabric has the endpoint that suits it.
+        allow = (*allow, "endpoint")
     columns = columns_within(columns, given["sizes"])
-    comparison = compare(columns, metric=given["metric"], placement=given["placement"], allow=allow)
+    comparison = compare(
+        columns,
+        metric=given["metric"],
+        placement=given["placement"],
+        allow=allow,
+    )
     verdict = check(parsed_gates, comparison, strict=strict) if gates else None
     terminal.write_junit(given["junit"], comparison, verdict)
     terminal.print_comparison(comparison, form, verdict=verdict)

@@ -185,7 +185,9 @@ class RunGroup(SuggestingGroup):
 
     @override
     def resolve_command(
-        self, ctx: click.Context, args: list[str]
+        self,
+        ctx: click.Context,
+        args: list[str],
     ) -> tuple[str | None, click.Command | None, list[str]]:
         typed = {} if ctx.resilient_parsing else typed_flags(ctx)
         for name, flag in typed.items():
@@ -392,8 +394,10 @@ def _lines(execution: "Execution", inventory: "Inventory", request: "RunRequest"
             line = shlex.join(command.argv)
             yield f"Command:     {line}   ({where})"
     if others:
-        ends = others if len(others) == 1 else [others[0], others[-1]]
-        labels = " … ".join(each.label for each in ends)
+        labels = others[0].label
+        if len(others) > 1:
+            last = others[-1].label
+            labels += f" … {last}"
         more = counted(len(others), "more step")
         yield f"             and {more}: {labels}"
 

@@ -305,7 +305,11 @@ def _narrowest(table: "Table", names: Sequence[str]) -> int:
 
 
 def remove(
-    found: Sequence[T], remove_them: Callable[[Sequence[T]], object], hint: str, *, yes: bool
+    found: Sequence[T],
+    remove_them: Callable[[Sequence[T]], object],
+    hint: str,
+    *,
+    yes: bool,
 ) -> Exit:
     """Remove runs, unless the answer is no; without a terminal, `hint` says what removes them."""
     interactive = sys.stdin is not None and sys.stdin.isatty()
@@ -457,7 +461,8 @@ def changing(*, wanted: bool = True) -> Iterator[Show]:
     with Live(console=on, auto_refresh=False, transient=True, vertical_overflow="crop") as live:
 
         def show(what: str, done: float, total: float, lines: Sequence[str] = ()) -> None:
-            bar.update(task, description=cut(what, on.width - 12), completed=done, total=total)
+            fitting = cut(what, on.width - 12)
+            bar.update(task, description=fitting, completed=done, total=total)
             below = [one_line(unbroken(line)) for line in lines]
             live.update(Group(bar.get_renderable(), *below), refresh=True)
 

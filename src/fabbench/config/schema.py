@@ -18,7 +18,8 @@ from fabbench.plan.request import NAME, TAKEN
 
 
 def schema(
-    launchers: Mapping[str, type[LauncherOptions]], benchmarks: Mapping[str, Mapping[str, Option]]
+    launchers: Mapping[str, type[LauncherOptions]],
+    benchmarks: Mapping[str, Mapping[str, Option]],
 ) -> dict[str, Any]:
     """Return the JSON schema of `fabbench.yaml` (draft 7, which editors support best).
 

@@ -246,7 +246,12 @@ class Reader:
         self.mistakes.append(f"{where} {what} {name!r}.{near} Valid here: {known}.")
 
     def _section(
-        self, tree: Tree, path: str, known: Mapping[str, Read], *, what: str = "key"
+        self,
+        tree: Tree,
+        path: str,
+        known: Mapping[str, Read],
+        *,
+        what: str = "key",
     ) -> dict[str, Any]:
         """Return key → value of the valid entries. An empty section counts as absent."""
         if not isinstance(tree, dict):

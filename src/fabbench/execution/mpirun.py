@@ -45,7 +45,11 @@ def mpirun(step: Step, hosts: MpiHosts) -> Command:
     if hosts.agent and hosts.mpi.kind is MpiKind.HYDRA:
         # Where hydra takes the agent's options from.
         env["HYDRA_LAUNCHER_EXTRA_ARGS"] = " ".join(hosts.agent[1:])
-    argv = (hosts.mpi.program, *options(step, hosts), *contexts(step, hosts))
+    argv = (
+        hosts.mpi.program,
+        *options(step, hosts),
+        *contexts(step, hosts),
+    )
     return Command(argv=argv, env=env, inherited=names)
 
 

@@ -169,7 +169,9 @@ class _Script:
         self._steps = tuple(step for execution in plan.executions for step in execution.steps)
         self._pairs = any(step.pair for step in self._steps)
         ranks = {step.commands[0].ranks for step in self._steps}
-        self._ranks_per_host = ranks.pop() // plan.hosts if len(ranks) == 1 else 0
+        self._ranks_per_host = 0
+        if len(ranks) == 1:
+            self._ranks_per_host = ranks.pop() // plan.hosts
         collective = all(map(self._is_collective, self._steps))
         self._scales = collective and not self._alone
         """Whether it takes as many nodes as there are: programs other than a collective do not."""
@@ -307,15 +309,15 @@ class _Script:
         if all(environments.values()):
             arrays = ("clean", "env") if len(environments) > 1 else ("clean",)
         bodies = self._body_of_each(arrays)
-        facts = {each.configuration.label: self._facts(each) for each in self._plan.executions}
+        arms = {each.configuration.label: self._facts(each) for each in self._plan.executions}
         before = "    nics before\n" if self._counts else ""
         after = "    nics after\n" if self._counts else ""
         if not arrays:
             count = f"    {before}" if before else ""
-            arms = {label: facts[label] + count + body for label, body in bodies.items()}
+            for label, body in bodies.items():
+                arms[label] += count + body
             return "", self._arms(arms) + after
         clean, own = shared_environment(environments)
-        arms = dict(facts)
         if "env" in arrays:
             for label, words in own.items():
                 arms[label] += array("env", words, _INDENT)
@@ -478,7 +480,11 @@ class _Script:
             of_ranks = words.index("env")
             start = [words[0], *self._target.extra, *words[1:of_ranks]]
         else:
-            start = [self._target.mpirun, *options(step, hosts), *self._target.extra]
+            start = [
+                self._target.mpirun,
+                *options(step, hosts),
+                *self._target.extra,
+            ]
         if self._scales:
             places = ",".join(f"{name}:{self._ranks_per_host}" for name in hosts.addresses)
             nodes = self._plan.hosts
@@ -531,7 +537,9 @@ class _Script:
         names = _varying(execution.steps)
         template = self._template(execution.steps, names) if names else None
         if template is None:
-            return text + "".join(self._pair(step, len(shared)) for step in execution.steps)
+            for step in execution.steps:
+                text += self._pair(step, len(shared))
+            return text
         rows: list[str] = []
         for step in execution.steps:
             values = " ".join(str(step.facts[name]) for name in names)
