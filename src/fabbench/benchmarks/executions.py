@@ -425,7 +425,8 @@ class Execution:
         """Return whether the rows below one line of column names are those of several tables."""
         sweeps: dict[Hashable, list[int]] = {}
         for row in rows:
-            key = (row.line.stream, *sorted(row.labels.items()))
+            stream = None if self.is_crowded else row.line.stream  # any may be of the other one
+            key = (stream, *sorted(row.labels.items()))
             sweep = sweeps.setdefault(key, [])
             sweep.append(row.size)
         is_mixed = consistency.are_several if self.is_crowded else consistency.are_in_turns
