@@ -64,9 +64,9 @@ class StepEndings:
         record.failures += [text for text in self._failures if text not in record.failures]
         record.timed_out = record.timed_out or self._timed_out
         record.incomplete = record.incomplete or self._incomplete
-        # Where an execution has several steps, more of them may follow.
-        is_last = self.seen and not benchmark_named(self.benchmark).joins_steps
-        if is_last and not self._incomplete:
+        if self._incomplete or benchmark_named(self.benchmark).joins_steps:
+            return  # of an execution of several steps, more may follow
+        if self.seen:
             record.status = len(self._failures)
 
     def silent_step(self) -> list[Record]:
