@@ -481,7 +481,9 @@ def is_remains(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool
         return are_numbers and "." in "".join(cells) and before + behind > 0
     most = max((len(columns) + 1) // 2, 2)
     is_complete = len(cells) >= len(columns)
-    if is_complete and _NAME.match(cells[0]) and not columns[0].fullmatch(cells[0]):
+    first = cells[0]
+    begins_with_name = _NAME.match(first) and not columns[0].fullmatch(first)
+    if is_complete and begins_with_name:
         return False
     has_many = before >= min(most, len(columns)) or behind >= most
     if has_many or (not is_complete and 2 < behind < len(cells)):

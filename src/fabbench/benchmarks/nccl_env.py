@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fabbench.catalog.instances import RACKS, connects_hosts
 from fabbench.model.errors import MachineError, RequestError
@@ -134,31 +134,41 @@ def rank_commands(
     return tuple(commands)
 
 
+class Limits(NamedTuple):
+    """How long a step may take, and how long it may print nothing, in seconds."""
+
+    timeout_s: float
+    silence_s: float
+
+
 def rank_steps(
     execution: str,
-    kinds: Sequence[str],
+    benchmark: str,
     commands: Mapping[str, "tuple[Command, ...]"],
-    limits: tuple[float, float],
+    limits: Limits,
+    *,
+    called: str = "",
 ) -> "tuple[Step, ...]":
     """Return one step per program.
 
-    `kinds`: the benchmark, and what it calls one; `limits`: of its time and silence.
+    `called`: what the benchmark calls a program, such as `collective`, for a fact of its step;
+    empty: it has but one.
     """
     from fabbench.model.plan import Step
 
-    benchmark, *own = kinds
-    timeout_s, silence_s = limits
     steps: list[Step] = []
     for name, each in commands.items():
-        facts: dict[str, str | int] = {"benchmark": benchmark, **dict.fromkeys(own, name)}
+        facts: dict[str, str | int] = {"benchmark": benchmark}
+        if called:
+            facts[called] = name
         facts["ranks"] = sum(one.ranks for one in each)
         step = Step(
             id=f"{execution}/{name}",
             label=name,
             commands=each,
             facts=facts,
-            timeout_s=timeout_s,
-            silence_s=silence_s,
+            timeout_s=limits.timeout_s,
+            silence_s=limits.silence_s,
         )
         steps.append(step)
     return tuple(steps)

@@ -5,10 +5,10 @@ No script, nothing fetched.
 A content security policy also forbids scripts and all network access. `templates/` has the pages.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSection
 from fabbench.analysis.curve_findings import with_curve
@@ -187,16 +187,20 @@ def _cards(
             yield _Card("of the NICs' ceiling", percent, "%", f"{label}: ceiling {ceiling}")
 
 
+_FindingKey: TypeAlias = tuple[str, str]
+"""The code of a finding, and what it means."""
+
+
 def _findings(comparison: Comparison) -> list[tuple[Cause, str]]:
     """Return the causes of each column, the likeliest first, then other findings, by columns."""
-    known: dict[tuple[str, str], Cause] = {}
-    labels: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+    known: dict[_FindingKey, Cause] = {}
+    labels: dict[_FindingKey, dict[str, None]] = {}
     for column, _ in comparison.inputs:
         for log in column.logs:
             likely, others = causes(with_curve(log))
             for cause in (*likely, *(Cause(each, "", "") for each in others)):
                 key = (cause.found.code, cause.found.meaning)
                 known.setdefault(key, cause)
-                labels[key][column.label] = None
+                labels.setdefault(key, {})[column.label] = None
     where = map(", ".join, labels.values())
     return list(zip(known.values(), where, strict=True))

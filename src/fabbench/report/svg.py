@@ -428,8 +428,8 @@ def _moments(created: Sequence[str], steps: int) -> Iterator[tuple[int, str]]:
     As dates, or with the time where days are the same.
     """
     last = len(created) - 1
-    places = [round(step * last / steps) for step in range(steps + 1)]
-    shown = list(dict.fromkeys(places))
+    places = (step * last / steps for step in range(steps + 1))
+    shown = list(dict.fromkeys(map(round, places)))
     times = [created[index].replace("T", " ") for index in shown]
     texts: list[str] = []
     for start, end in _PARTS_OF_TIME:

@@ -243,8 +243,8 @@ class NcclWork(Work):
             name: nccl_env.rank_commands((f"{name}_perf", *options), fabric, hosts, given, each)
             for name in self.collectives
         }
-        limits = (self.timeout_s, self.silence_s)
-        return nccl_env.rank_steps(execution, ("nccl", "collective"), commands, limits)
+        limits = nccl_env.Limits(self.timeout_s, self.silence_s)
+        return nccl_env.rank_steps(execution, "nccl", commands, limits, called="collective")
 
     @override
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:

@@ -168,8 +168,8 @@ class NvshmemWork(Work):
                 raise RequestError(many, hint="Choose two: --nodes 2.")
             argv = (name, *options)
             commands[name] = nccl_env.rank_commands(argv, fabric, hosts, given, each)
-        limits = (self.timeout_s, self.silence_s)
-        return nccl_env.rank_steps(execution, ("nvshmem", "test"), commands, limits)
+        limits = nccl_env.Limits(self.timeout_s, self.silence_s)
+        return nccl_env.rank_steps(execution, "nvshmem", commands, limits, called="test")
 
     def _environment(self, fabric: str, hosts: Sequence[Host]) -> NcclEnvironment:
         largest = self.sweep.last

@@ -175,8 +175,8 @@ class OsuWork(Work):
             argv = (program, *self._options(name))
             command = Command(argv=argv, env=env, unset=unset, ranks=ranks)
             commands[name] = (command,)
-        limits = (self.timeout_s, self.silence_s)
-        return nccl_env.rank_steps(execution, ("osu", "test"), commands, limits)
+        limits = nccl_env.Limits(self.timeout_s, self.silence_s)
+        return nccl_env.rank_steps(execution, "osu", commands, limits, called="test")
 
     def _options(self, name: str) -> Sequence[str]:
         words: list[str] = []

@@ -215,8 +215,11 @@ class PerftestWork(PairWork):
 
 def _without_rdma(host: Host) -> RequestError | MachineError:
     """Return the error of a fabric without RDMA devices: which ones a host has instead."""
-    linked = {link: ", ".join(host.linked(link)) for link in LINKS}
-    named = [f"{link}: {devices}" for link, devices in linked.items() if devices]
+    named: list[str] = []
+    for link in LINKS:
+        devices = ", ".join(host.linked(link))
+        if devices:
+            named.append(f"{link}: {devices}")
     found = "; ".join(named)
     notes = "" if found else " ".join(("", *host.search_notes))
     shown = found or "none"

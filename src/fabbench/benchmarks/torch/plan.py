@@ -103,8 +103,8 @@ class TorchWork(Work):
         ranks = nccl_env.gpus_per_host(hosts)
         given = environment(fabric, hosts)
         commands = nccl_env.rank_commands(words, fabric, hosts, given, ranks)
-        limits = (self.timeout_s, self.silence_s)
-        (step,) = nccl_env.rank_steps(execution, ["torch"], {"all_reduce": commands}, limits)
+        limits = nccl_env.Limits(self.timeout_s, self.silence_s)
+        (step,) = nccl_env.rank_steps(execution, "torch", {"all_reduce": commands}, limits)
         return (replace(step, files={FILE: self.program}),)
 
     @override

@@ -59,8 +59,10 @@ _PREFIXES = ("", "K", "M", "G", "T")
 
 def _units(name: str, base: float, bytes_each: float = 1.0) -> dict[str, float]:
     """Return the units with prefixes → base units: bytes, or bytes per second."""
-    factors = (base**power * bytes_each for power in range(len(_PREFIXES)))
-    return {f"{prefix}{name}": factor for prefix, factor in zip(_PREFIXES, factors, strict=True)}
+    units: dict[str, float] = {}
+    for power, prefix in enumerate(_PREFIXES):
+        units[f"{prefix}{name}"] = base**power * bytes_each
+    return units
 
 
 _BINARY_SIZES = {"B": 1.0, **_units("iB", 1024.0)}
