@@ -92,6 +92,11 @@ def _looks_like_row(text: str) -> bool:
     return are_most and any(map(_REAL_NUMBER.fullmatch, cells))
 
 
+def _is_rest_of_head(text: str) -> bool:
+    """Return whether a line can be what is left of the head of a table: a comment, or a rule."""
+    return text.startswith("#") or not text.strip(" -=*")
+
+
 @dataclass(slots=True)
 class StreamGroup:
     """The state of one stream group (a SkyPilot node, a pod; usually there is just one)."""
@@ -134,8 +139,9 @@ class StreamGroup:
     def leave(self, line: Line) -> None:
         """Note a line that no benchmark reads."""
         self.unknown = line.text.strip()
-        self.is_at_top = self.is_at_top and _looks_like_row(line.text)
-        if self.is_at_top:
+        is_row = _looks_like_row(line.text)
+        self.is_at_top = self.is_at_top and (is_row or _is_rest_of_head(line.text))
+        if self.is_at_top and is_row:
             self.headless.append(Damaged(line.number, line.text))
 
     def _learn(self, message: Message, line: str) -> None:

@@ -105,11 +105,13 @@ class Copies:
         before = self._said[rank]
         # A launcher labels either all copies or none.
         is_labeled_alike = bool(rank) == bool(self._said.get(""))
+        prints_rows = rank == self.printer and has_rows
         if not before and said.stage <= Stage.HEADER and is_labeled_alike:
-            return finished
+            # Rows that nothing stands above: the head of their table is cut off.
+            return finished or prints_rows
         if said.stage is Stage.BANNER:
             # Copies of a program may print all of their banners first.
             return not before.isdisjoint(_BEHIND_BANNER)
-        has_started = "bounds" in before or (rank == self.printer and has_rows)
+        has_started = "bounds" in before or prints_rows
         is_above_rows = said.stage in {Stage.DEVICES, Stage.HEADER}
         return is_above_rows and has_started and not self.are_several
