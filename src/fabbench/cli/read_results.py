@@ -351,5 +351,8 @@ def write_report(
         )
     read = partial(load, store=store, **how)
     page = partial(logs_page, read=read, metric=metric, sizes=sizes)
-    compared = logs_pages(others, page, terminal.notify)
+    if given["labels"]:
+        compared = [page(others)]  # Labels are those of one comparison.
+    else:
+        compared = logs_pages(others, page, terminal.notify)
     return terminal.write_page([*stored.values()], metric, sizes, compared)

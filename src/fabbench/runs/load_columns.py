@@ -441,13 +441,15 @@ def with_labels(columns: Sequence[Column], labels: Sequence[str]) -> list[Column
     """
     if labels and len(labels) != len(columns):
         names = ", ".join(column.label for column in columns)
+        given = counted(len(labels), "label")
+        wanted = counted(len(columns), "column")
         raise RequestError(
-            f"Got {len(labels)} labels for {len(columns)} columns ({names}).",
+            f"Got {given} for {wanted} ({names}).",
             hint="Pass --label once per column, in order, or not at all.",
         )
     if labels:
-        given = zip(columns, labels, strict=True)
-        columns = [replace(each, label=label, label_given=True) for each, label in given]
+        pairs = zip(columns, labels, strict=True)
+        columns = [replace(each, label=label, label_given=True) for each, label in pairs]
     counts = Counter(column.label for column in columns)
     found: dict[str, Column] = {}
     for column in columns:

@@ -314,9 +314,3 @@ MPIJOB_RIGHTS = (
 
 CLAIM_RIGHT = Right("create", "resourceclaimtemplates", "resource.k8s.io")
 """For --cluster-profile efa-dra."""
-OPTIONAL_RIGHTS = (
-    Right("list", "pods", namespaced=False),
-    Right("delete", "pods"),
-    CLAIM_RIGHT,
-)
-"""What no run needs: each allows seeing or doing more than a run does."""

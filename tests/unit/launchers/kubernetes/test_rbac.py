@@ -7,9 +7,20 @@ import pytest
 import yaml
 from kubernetes.client import ApiClient
 
-from fabbench.launchers.kubernetes.checks import KUBERNETES_RIGHTS, MPIJOB_RIGHTS, OPTIONAL_RIGHTS
+from fabbench.launchers.kubernetes.checks import (
+    CLAIM_RIGHT,
+    KUBERNETES_RIGHTS,
+    MPIJOB_RIGHTS,
+    Right,
+)
 from tests.support.paths import EXAMPLES
 
+OPTIONAL_RIGHTS = (
+    Right("list", "pods", namespaced=False),
+    Right("delete", "pods"),
+    CLAIM_RIGHT,
+)
+"""What no run needs: each allows seeing or doing more than a run does."""
 NEEDED = {
     "rbac.yaml": KUBERNETES_RIGHTS,
     "rbac-mpijob.yaml": MPIJOB_RIGHTS,
