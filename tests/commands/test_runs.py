@@ -48,6 +48,19 @@ def listed(store: Path, *words: str) -> list[str]:
     return [run["id"] for run in found]
 
 
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [("inconclusive", "inconclusive"), ("not trusted", "not trusted"), ("", "passed")],
+)
+def test_the_state_of_gates_is_that_of_the_gravest(tmp_path: Path, state: str, shown: str) -> None:
+    """Runs of older versions say only whether they held."""
+    run = stored(tmp_path)
+    (path,) = tmp_path.iterdir()
+    write_verdict(path, Exit.FINE, state=state)
+    (found,) = json.loads(fabbench(tmp_path, "runs", "--json").stdout)["runs"]
+    assert (found["id"], found["gate"]) == (run, shown)
+
+
 def test_the_list_shows_where_a_run_was_and_whether_its_gates_held(tmp_path: Path) -> None:
     run = stored(tmp_path, "efa 1.48")
     head, row = fabbench(tmp_path, "runs").stdout.splitlines()

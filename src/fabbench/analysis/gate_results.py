@@ -7,14 +7,14 @@ from fabbench.model.errors import Exit
 
 
 class GateState(StrEnum):
-    """The result of one gate."""
+    """The result of one gate, the gravest first."""
 
-    PASSED = "passed"
     FAILED = "failed"
-    INCONCLUSIVE = "inconclusive"
-    """A loss beyond the tolerance is neither shown nor excluded; a strict check fails it."""
     UNTRUSTED = "not trusted"
     """Not breached, but a column that it compares cannot be trusted."""
+    INCONCLUSIVE = "inconclusive"
+    """A loss beyond the tolerance is neither shown nor excluded; a strict check fails it."""
+    PASSED = "passed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +37,12 @@ class Verdict:
     """The sentences about losses that are neither shown nor excluded."""
     results: tuple[GateResult, ...] = ()
     """In the order in which gates were given."""
+
+    @property
+    def state(self) -> GateState:
+        """The gravest result of a gate."""
+        states = {each.state for each in self.results}
+        return next(filter(states.__contains__, GateState), GateState.PASSED)
 
     @property
     def breaches(self) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ class RunPage:
     about: str  # Benchmark and target
     created: str  # Empty: no stored run
     outcomes: str
-    gates: str = ""  # `passed` or `failed`; empty: no gates, or an unfinished run
+    gates: str = ""  # The gravest result of a gate; empty: no gates, or an unfinished run
     breaches: Sequence[str] = ()
     damage: Sequence[str] = ()
     sweep: SweepReport | None = None  # The result of a sweep of nodes, which has no comparisons
@@ -59,15 +59,12 @@ def comparison_page(comparison: Comparison, verdict: "Verdict | None" = None) ->
         counts.update(log.outcome for log in column.logs)
     columns = comparison.columns
     benchmarks = dict.fromkeys(name for each in columns for name in each.fields["benchmark"])
-    gates = ""
-    if verdict:
-        gates = "failed" if verdict.breaches else "passed"
     return RunPage(
         id=" vs ".join(column.label for column in columns),
         about=", ".join(benchmarks),
         created="",
         outcomes=", ".join(f"{count} {each}" for each, count in counts.items()),
-        gates=gates,
+        gates=verdict.state if verdict else "",
         breaches=verdict.breaches if verdict else (),
         comparisons=[comparison],
     )

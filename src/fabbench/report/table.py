@@ -251,6 +251,7 @@ _DOUBTFUL = (
     "truncated",
     "unproven",
     "undecided",
+    "inconclusive",
     "suspiciously-high",
     "incomplete",
 )

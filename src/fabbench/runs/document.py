@@ -162,6 +162,8 @@ class VerdictDocument:
     format: Format = 1
     status: Exit
     breaches: tuple[str, ...] = ()
+    state: str = ""
+    """The gravest result of a gate; empty: there are none, or the run is of an older version."""
 
 
 def plain(document: Any) -> Any:

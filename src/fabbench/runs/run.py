@@ -334,7 +334,7 @@ def _compared(
             comparison, verdict = _judged(request, baseline, columns, gates=not result.interrupted)
             result = replace(result, comparison=comparison, verdict=verdict)
             if verdict is not None:
-                write_verdict(writer.path, verdict.status, verdict.breaches)
+                write_verdict(writer.path, verdict.status, verdict.breaches, verdict.state)
     except FabbenchError as error:
         result = replace(result, failure=error)
     write_summary(writer.path, measured.logs)

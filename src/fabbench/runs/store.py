@@ -210,9 +210,10 @@ class RunWriter:
         write(self.path / REQUEST, replace(self._document, schedule=schedule))
 
 
-def write_verdict(path: Path, status: Exit, breaches: Sequence[str] = ()) -> None:
+def write_verdict(path: Path, status: Exit, breaches: Sequence[str] = (), state: str = "") -> None:
     """Write whether the gates of a run held, or the result of a sweep, which marks its end."""
-    write(path / VERDICT, VerdictDocument(status=status, breaches=tuple(breaches)))
+    verdict = VerdictDocument(status=status, breaches=tuple(breaches), state=state)
+    write(path / VERDICT, verdict)
 
 
 def _new_path(store: Path, plan: Plan, document: RunDocument) -> Path:
@@ -346,10 +347,16 @@ class StoredRun:
 
     @property
     def gates(self) -> str:
-        """Whether its gates `passed` or `failed`; empty if there were none, or it did not end."""
-        if self.verdict is None:
+        """The gravest result of its gates, such as `passed`.
+
+        Empty if there were none, or it did not end.
+        """
+        verdict = self.verdict
+        if verdict is None:
             return ""
-        return "passed" if self.verdict.status == Exit.FINE else "failed"
+        if verdict.state:
+            return verdict.state
+        return "passed" if verdict.status == Exit.FINE else "failed"
 
     @cached_property
     def executions(self) -> tuple[StoredExecution, ...]:

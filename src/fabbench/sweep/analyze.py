@@ -326,8 +326,7 @@ def _most_slow(fitted: Fit) -> str:
     Faults make tests slower, never faster.
     """
     above = max(-1.5 * fitted.tolerated, _FASTER * fitted.noise)
-    of_two = [each.slower for each in fitted.of_two()]
-    slower = np.concatenate(of_two) if of_two else np.zeros(0)
+    slower = fitted.pairs.slower
     faster = slower[slower > above]
     if len(faster) < _FEW_FASTER:
         return ""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from math import log1p
 
 import numpy as np
@@ -76,11 +77,11 @@ class FittedClass:
         if self.tests.between and len(measured):
             spread = deviation_of_most(measured)
             self.steady = noise / max(spread, noise)
+            self.measure()
 
     def log_scale(self) -> float:
         """Return by how much `steady` makes the density of all figures smaller, as a logarithm."""
-        measured = int((~self.failed).sum())
-        return measured * math.log(self.steady)
+        return np.count_nonzero(~self.failed) * math.log(self.steady)
 
     def among_healthy(self, bad: Floats) -> Flags:
         """Return which tests have only members that are likely healthy, by the chances of parts."""
@@ -181,8 +182,7 @@ def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
     if named is not None:
         possible = [each for each in possible if not each.merges(named)]
         possible.append(ranked(named, plain.pairs))
-    ways = [(groups, shared) for groups in possible for shared in (False, True)]
-    for groups, shared in ways:
+    for groups, shared in product(possible, (False, True)):
         found = _fit(readings, groups, tolerance, path_is_shared=shared)
         if found.score > max(best.score, known.score + _SURE):
             best = found
@@ -318,7 +318,6 @@ def _settled(classes: Sequence[FittedClass], parts: _Parts, states: States) -> _
     if parts.path_is_shared:
         for each in classes:
             each.allow_sharing(states.noise)
-            each.measure()
     for _ in range(3):
         factors = [_factors(each, states, rails) for each in classes]
         beliefs = propagate(factors, parts.count, states)

@@ -15,6 +15,7 @@ from fabbench.analysis.statistics import Difference
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.log import METRICS, Outcome
 from fabbench.plan.gates import Gate, parse_gate
+from fabbench.report.page import comparison_page
 from tests.support.logs_by_hand import GB, KB, MB, column, latencies, log, rates
 from tests.support.paths import DATA
 
@@ -587,6 +588,7 @@ def test_what_a_gate_cannot_exclude_is_written_as_it_is_asked(
     found = verdict(gate, new, base)
     (note,) = found.undecided
     assert (found.breaches, found.notes, found.inconclusive) == ((), (note,), (gate,))
+    assert comparison_page(compare([new, base]), found).gates == "inconclusive"
     assert re.search(said, note)
 
 
