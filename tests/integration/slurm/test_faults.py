@@ -100,6 +100,20 @@ def test_the_controller_may_be_silent_for_a_while(lab: Labs) -> None:
     assert processes.eventually(lambda: queued(hosts[0]) == [])
 
 
+def test_a_disk_of_the_login_node_that_fills(lab: Labs) -> None:
+    """What a step printed and nobody could keep is not a short table."""
+    hosts = lab(3, fresh=True, slurm=True)
+    with standin(*hosts.hosts, ROW_S=0.5), running(hosts, nccl(*SLOW)) as run:
+        run.until_rows(1)
+        hosts[0].fill_disk()
+        assert run.ends() == 3, run.err
+        hosts[0].free_disk()
+    assert "No space left in /tmp/fabbench-" in run.err
+    assert "on node0" in run.err
+    assert the_log(hosts, "tcp").outcome is Outcome.TRUNCATED
+    assert processes.eventually(lambda: queued(hosts[0]) == [])
+
+
 def test_two_runs_at_a_time_share_nothing(lab: Labs) -> None:
     hosts = site(lab, 4)
     words = [*pingpong("--no-efa", *PAIRS)]
