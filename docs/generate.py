@@ -709,7 +709,8 @@ def _shown(error: KnownError, line: str) -> str:
 
     Of a line that shows the error the words that its pattern matches.
     """
-    found = re.search(error.expression, line)
+    expressions = [*map(re.escape, error.texts), *error.patterns]
+    found = re.search("|".join(expressions), line)
     first, last = found.span() if found else (0, len(line))
     first, last = line.rfind(" ", 0, first) + 1, line.find(" ", max(first, last - 1))
     shown = line[first : last if last > 0 else len(line)]

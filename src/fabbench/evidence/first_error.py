@@ -15,35 +15,43 @@ _EXCEPTION = lazy(
 )
 """The last line of an exception of Python or C++."""
 _LEVEL = lazy(
-    r"(?:^|[\s\[(])(?:ERROR|FATAL|CRITICAL)(?:[]:)|]| -)|(?:^|: )[EF] [\w./-]+:\d|^\[?[EF]\d{4} "
-    r"|: error: |\bPMI[Xx] ERROR: |^\s*Warning\s+Failed"
+    r"(?:^|[\s\[(])(?:ERROR|FATAL|CRITICAL)(?:[]:)|]| -)|(?:^|: |^\[)[EF] [\w./-]+:\d"
+    r"|^\[?[EF]\d{4} |: error: |\bPMI[Xx] ERROR: |^\s*Warning\s+(?:Failed|UnexpectedAdmissionError)"
+    r"|\.(?:cpp|cu|h):(?:\w+:\d+: |\d+: (?:non-zero status|NULL value) )"
 )
-"""A line that its logger marks as an error, and an event of Kubernetes."""
+"""A line that its logger marks as an error, an event of Kubernetes, and an error of NVSHMEM."""
 _REPORTS = lazy(
     r"\b(?:ChildFailedError|CalledProcessError|DistBackendError|nccl[A-Z]\w*Error|RayTaskError"
     r"|ActorDiedError|KeyboardInterrupt|exitcode)\b"
     r"|\b(?:exit(?:ed|s|ing)?|return(?:ed)?)\b.{0,20}\b(?:code|status)\b"
-    r"|\berror code: -?\d+$|printing \w+ log|\bJob finished\b|\bbe(?:en)? aborted\b"
+    r"|\berror code: -?\d+$|couldn't start container|\bspank\b"
+    r"|\bpyxis: {2,}(?! |\[ERROR\]|.{0,200}(?:error|[Ff]ail|denied|not found))"
+    r"|printing \w+ log|\bJob finished\b|\bbe(?:en)? aborted\b"
 )
-"""What reports the error of another process or library."""
-_ANNOUNCES = lazy(r"(?:Last error|what\(\)|Caused by):\s*$")
+"""What reports the error of another process or library.
+
+Of a log that pyxis quotes, every line has the level of an error, and few are one.
+"""
+_ANNOUNCES = lazy(r"(?:Last error|what\(\)|Caused by|\b[Ee]rror\(s\) in [\w-]{1,60}):\s*$")
 """Ends of lines below which an error stands."""
 _WORDS = lazy(
     r"(?i:\b(?:error|fail(?:ed|ure|s)?|fatal|cannot|can't|could not|couldn't|unable|not found"
     r"|no such|unknown|unrecognized|invalid|denied|refused|unreachable|illegal|abort(?:ed)?"
-    r"|exception|exceeded|mismatch|not enabled|not supported|timed out)\b)"
+    r"|exception|exceeded|mismatch|not enabled|not supported"
+    r"|not permitted|timed out)\b)"
 )
 _QUIET = 200
 """Lines without an error after which an earlier one is taken to be overcome."""
 _STACK = ("  ", "\t", "frame #", "Traceback", "#")
 _RULE = lazy(r"\s*[-=*+~]{10,}\s*")
 _MOST_PROCESSES = 100
+_PROGRAM = "program"
 
 
 _STEM = lazy(
     "error|fail|fatal|can|couldn|could not|unable|not found|no such|unknown|unrecognized|invalid"
-    "|denied|refused|unreachable|illegal|abort|exce|mismatch|not enabled|not supported|timed out"
-    r"|interrupt|critical|what\(\)|caused by"
+    "|denied|refused|unreachable|illegal|abort|exce|mismatch|not enabled|not supported"
+    r"|not permitted|timed out|interrupt|critical|what\(\)|caused by|non-zero status|null value"
 )
 """What every line about an error has, in small letters, but for those of `_GLOG`."""
 _GLOG = lazy(r"(?:^|: )[EF] |^\[?[EF]\d{4} ")
@@ -66,12 +74,13 @@ class FirstErrors:
 
     number: int = 0
     """That of the line that is being read."""
-    warnings: dict[str, Said] = field(default_factory=dict)
-    """Process → NCCL's first warning since its last progress."""
-    _reason: Said | None = None
-    """The first line that says why a program or library gave up."""
-    _hint: Said | None = None
-    """The first line that only has words of an error."""
+    reasons: dict[str, Said] = field(default_factory=dict)
+    """Process of NCCL → its first warning since its last progress.
+
+    Also of the program: the first line that says why it, or a library, gave up.
+    """
+    hint: str = ""
+    """The first line that only has words of an error; empty: there is none."""
     _is_announced: bool = False
     """Whether the last line said that the next one is the error."""
     _is_report: bool = False
@@ -81,18 +90,18 @@ class FirstErrors:
 
     def warn(self, process: str, message: str) -> None:
         """Take a warning of NCCL."""
-        if len(self.warnings) < _MOST_PROCESSES:
-            self.warnings.setdefault(process, Said(self.number, message))
+        if len(self.reasons) < _MOST_PROCESSES:
+            self.reasons.setdefault(process, Said(self.number, message))
 
     def went_on(self, process: str) -> None:
         """Forget what a process warned of: it goes on."""
-        self.warnings.pop(process, None)
+        self.reasons.pop(process, None)
 
     def own(self, text: str) -> None:
         """Take a line that says why a program or library gave up."""
         self._quiet = 0
-        if self._reason is None and not _REPORTS.search(text):
-            self._reason = Said(self.number, text)
+        if not _REPORTS.search(text):
+            self.reasons.setdefault(_PROGRAM, Said(self.number, text))
 
     def report(self, text: str) -> None:
         """Read a report of another program's end; up to a rule, what follows only explains it."""
@@ -125,7 +134,7 @@ class FirstErrors:
         """Read a line that is neither an error by its form nor part of one."""
         if _WORDS.search(text):
             self._quiet = 0
-            self._hint = self._hint or Said(self.number, text)
+            self.hint = self.hint or text.strip()
         else:
             self._pass()
 
@@ -133,15 +142,10 @@ class FirstErrors:
         """Count a line without an error."""
         self._quiet += 1
         if self._quiet > _QUIET:
-            self._reason = self._hint = None
+            self.went_on(_PROGRAM)
+            self.hint = ""
 
     def first(self) -> str:
         """Return the first line that says why; empty: there is none."""
-        told = [*self.warnings.values()]
-        if self._reason is not None:
-            told.append(self._reason)
+        told = self.reasons.values()
         return min(told).text.strip() if told else ""
-
-    def hint(self) -> str:
-        """Return the first line that has words of an error; empty: there is none."""
-        return self._hint.text.strip() if self._hint is not None else ""

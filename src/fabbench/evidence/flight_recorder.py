@@ -17,7 +17,7 @@ from fabbench.model.errors import MachineError
 from fabbench.model.log import FLIGHT_RECORDER, NCCL_DEBUG, Finding, Record
 from fabbench.model.patterns import lazy
 
-_PICKLE = b"\x80"
+_PICKLE = re.compile(rb"\x80[\x02-\x05]")  # no text begins like this
 _SIGN = re.compile(rb"pg_config|pg_status")
 _SEARCHED = 4096
 _RANK = lazy(r"(?<!\d)(\d{1,9})(?:\.(?:pkl|pickle|json))?$")
@@ -33,14 +33,15 @@ class Dump(NamedTuple):
 
 
 def is_dump(head: bytes) -> bool:
-    """Return whether a file begins like a dump."""
-    begins = head.startswith(_PICKLE) or head.lstrip().startswith(b"{")
-    return begins and _SIGN.search(head[:_SEARCHED]) is not None
+    """Return whether a file begins like a dump: any pickle does, and JSON with its fields."""
+    if not head.lstrip().startswith(b"{"):
+        return _PICKLE.match(head) is not None
+    return _SIGN.search(head, 0, _SEARCHED) is not None
 
 
 def read_dump(data: bytes, name: str) -> Dump:
     """Read a dump; its rank is the number at the end of its name. Raise MachineError."""
-    read = read_plain if data.startswith(_PICKLE) else json.loads
+    read = read_plain if _PICKLE.match(data) else json.loads
     try:
         content = read(data)
     except (ValueError, RecursionError) as error:

@@ -114,6 +114,9 @@ _CELLS = lazy(r" *\|.*\| *")
 _TAG = lazy(r"^\s*(?:\[[^\]]*\]:? ?)?(?:\*{3} *|=   ?)?")
 _RULE = lazy(r"[-=*+~]{10,}")
 _COUNTER = lazy(r"(?:==> )?((?:\S*/)?[a-z0-9]+_\w+)(?: <==)?[:=]?")  # its name, above its number
+_FRAME = lazy(r"\w+\(\d+\)\.*: *\S")
+"""A frame of MPICH's error stack with a reason; the innermost comes last."""
+_STACK = lazy(rf"(?:(?:: Other MPI error)?, error stack:|: {_FRAME.pattern}).*")
 _ABOVE = lazy(r"Parser function exited with Error")
 _FOLLOWS = lazy(
     rf"({_ABOVE.pattern}|Connection re(?:set by peer|fused)|Broken pipe|remote connection "
@@ -150,6 +153,8 @@ class Message:
         if not self.left or _RULE.fullmatch(body):
             self.left = 0
             return False
+        if _FRAME.match(body):
+            self.text = _STACK.sub(":", self.text)
         if body:
             words = " ".join(body.split())
             self.text = f"{self.text} {words}"
@@ -255,12 +260,6 @@ class KnownError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str = ""
     examples: tuple[str, ...] = ()
     counterexamples: tuple[str, ...] = ()
-
-    @property
-    def expression(self) -> str:
-        """The texts and patterns as one pattern; empty if no line shows it."""
-        texts = map(re.escape, self.texts)
-        return "|".join([*texts, *self.patterns])
 
     def shown_by(self, line: str) -> bool:
         """Return whether a line shows it."""

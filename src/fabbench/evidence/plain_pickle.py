@@ -11,6 +11,7 @@ from typing import Any
 _MOST_OPERATIONS = 10_000_000
 _DEEPEST = 20
 _MARK = object()
+_CONTAINERS = (dict, list, tuple)
 _LITERALS = frozenset(
     {
         "BINUNICODE",
@@ -172,7 +173,7 @@ def _is_deep(value: Any) -> bool:
 
 def _parts(value: Any) -> list[Any]:
     """Return the containers in a container."""
-    parts = value.values() if isinstance(value, dict) else value
-    if not isinstance(value, dict | list | tuple):
+    if not isinstance(value, _CONTAINERS):
         return []
-    return [part for part in parts if isinstance(part, dict | list | tuple)]
+    parts = value.values() if isinstance(value, dict) else value
+    return [part for part in parts if isinstance(part, _CONTAINERS)]

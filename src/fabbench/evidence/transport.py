@@ -364,8 +364,10 @@ def transport_findings(evidence: Evidence, hosts: int = 0) -> Iterator[Finding]:
     yield from _disagreement(evidence, networks)
     if hosts > 1 and _nodes(evidence, hosts) == 1 and _is_whole(evidence):
         yield finding("one-machine", hosts=hosts)
+    nodes = max(hosts, evidence.nodes)
     # NCCL before 2.6 does not print "Using network".
-    yield from _plugin(evidence, networks or {_network(evidence)} - {""})
+    used = networks or {_network(evidence)} - {""}
+    yield from _plugin(evidence, used, nodes)
     yield from _interface(evidence, networks, hosts or evidence.nodes)
     carriers = _carriers(evidence)
     yield from evidence.hangs.findings()
@@ -514,7 +516,7 @@ def _describe(processes: Collection[str]) -> str:
     return f"{len(processes)} {noun}{where}"
 
 
-def _plugin(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
+def _plugin(evidence: Evidence, networks: set[str], nodes: int) -> Iterator[Finding]:
     """Yield a finding if the plugin failed, or is missing where it was wanted."""
     if any(name.startswith(("efa", "libfabric")) for name in networks):
         return
@@ -527,9 +529,18 @@ def _plugin(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
     }
     if evidence.trouble:
         failed = finding("plugin-failed", evidence.trouble[0], **words)
-        yield failed if efa or not sockets else replace(failed, severity=Severity.NOTE)
-    elif evidence.missing and sockets:
+        yield replace(failed, severity=_gravity(evidence, is_wanted=efa or not sockets))
+    elif evidence.missing and sockets and nodes != 1:
         yield finding("plugin-missing", evidence.missing, **words)
+
+
+def _gravity(evidence: Evidence, *, is_wanted: bool) -> Severity:
+    """Return how grave it is that the plugin failed."""
+    if not is_wanted:
+        return Severity.NOTE
+    if "network-not-found" in evidence.known_errors:  # no other network may be used
+        return Severity.ERROR
+    return Severity.WARNING
 
 
 _CHECK_PLUGIN = (

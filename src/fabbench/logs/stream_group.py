@@ -169,7 +169,7 @@ class StreamGroup:
         """
         errors = self.evidence.errors
         record.said = errors.first() or next(iter(record.failures), "")
-        record.hint = errors.hint()
+        record.hint = errors.hint
         shown = self._attach_evidence(record) if self.evidence.seen(alone=True) else []
         if record.benchmark is not None:
             record.damaged = [*self.headless, *record.damaged]

@@ -27,7 +27,8 @@ def cases(name: str) -> list[dict[str, Any]]:
     return found
 
 
-CASES = [*cases("cases"), *cases("untried"), *cases("second")]
+SETS = ("cases", "untried", "second", "third")
+CASES = [case for name in SETS for case in cases(name)]
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def score(case: dict[str, Any]) -> Score:
     return Score(case["name"], log.outcome == case["outcome"], dead, place, len(found))
 
 
-@pytest.mark.parametrize("name", ["cases", "untried", "second"])
+@pytest.mark.parametrize("name", SETS)
 def test_outcomes_are_right_and_causes_first(name: str) -> None:
     scores = [score(case) for case in cases(name)]
     dead = [each for each in scores if each.dead]
@@ -82,6 +83,13 @@ def test_outcomes_are_right_and_causes_first(name: str) -> None:
     assert first >= 0.9
     assert among_two >= 0.97
     assert len(wrong) <= 1
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_what_only_follows_is_not_first(case: dict[str, Any]) -> None:
+    if "not" in case:
+        first, *_ = causes(log_of(case))[0]
+        assert case["not"] not in first.found.line
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])

@@ -59,6 +59,24 @@ def test_a_directory_of_dumps_is_one_job(tmp_path: Path) -> None:
     assert result.output.count("Rank 1 had not started it") == 2  # the reason and the finding
 
 
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (pickle.dumps({"pg_config": os.system}), "more than plain data"),
+        (pickle.dumps(os.system), "more than plain data"),
+        (pickle.dumps([1, 2]), "no list of entries"),
+    ],
+)
+def test_a_pickle_that_is_no_dump_is_refused_with_the_reason(
+    content: bytes, why: str, tmp_path: Path
+) -> None:
+    name = tmp_path / "fr-0"
+    name.write_bytes(content)
+    result = runner().invoke(cli, ["explain", str(name)])
+    assert result.exit_code == 3
+    assert why in result.output
+
+
 def test_one_dump_alone_accuses_nobody() -> None:
     (log,) = parse_file(dumps("sleep")[0])
     assert log.outcome == "observed"
