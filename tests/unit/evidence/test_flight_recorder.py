@@ -74,7 +74,7 @@ def test_a_pickle_that_is_no_dump_is_refused_with_the_reason(
     name.write_bytes(content)
     result = runner().invoke(cli, ["explain", str(name)])
     assert result.exit_code == 3
-    assert why in result.output
+    assert why in result.stderr
 
 
 def test_one_dump_alone_accuses_nobody() -> None:
