@@ -6,12 +6,12 @@ from typing import NamedTuple
 from fabbench.counters.findings import amount, balance, rate
 from fabbench.counters.snapshot import NicTraffic, Traffic
 from fabbench.counters.vocabulary import RX, TX
-from fabbench.model.units import RATE_UNITS, Scale, format_decimal, scale
+from fabbench.model.units import RATE_UNITS, Scale, format_decimal
 from fabbench.report.table import Table, cut, grid_pieces
 
 MAX_NICS = 8  # Maximum number of NICs of a host that are shown one by one; more are one line
-COLUMNS = 60  # Width of the live view
-_NAMES = COLUMNS - 30  # Width of the names in it
+COLUMNS = 64  # Width of the live view
+_NAMES = COLUMNS - 38  # Width of the names in it
 
 
 def table(hosts: Mapping[str, Traffic], *, title: str = "NICs") -> Table:
@@ -34,19 +34,20 @@ def _cells(traffic: Traffic, line: "_Line") -> Iterator[str]:
     yield line.name
     for direction in _DIRECTIONS:
         yield amount(_moved(line.nics, direction))
-    for per_second in _rates(traffic, line):
-        share = _share(line.nics, per_second)
-        text = rate(per_second)
-        yield f"{text} ({share})" if share else text
+    yield from _rate_cells(traffic, line)
     yield _link(line.nics)
 
 
 _DIRECTIONS = (TX, RX)
 
 
-def _rates(traffic: Traffic, line: "_Line") -> Sequence[float | None]:
-    """Return what a line's NICs sent and received per second."""
-    return [traffic.rate(_moved(line.nics, direction)) for direction in _DIRECTIONS]
+def _rate_cells(traffic: Traffic, line: "_Line") -> Iterator[str]:
+    """Yield what a line's NICs send and receive per second, and which part of their links it is."""
+    for direction in _DIRECTIONS:
+        per_second = traffic.rate(_moved(line.nics, direction))
+        share = _share(line.nics, per_second)
+        text = rate(per_second)
+        yield f"{text} ({share})" if share else text
 
 
 def _link(nics: Sequence[NicTraffic]) -> str:
@@ -119,58 +120,26 @@ def _balances(traffic: Traffic) -> Iterator[str]:
 
 
 def live(hosts: Mapping[str, Traffic], *, max_lines: int = 16) -> list[str]:
-    """Format the current traffic, from each host's last two snapshots.
+    """Format the current rates, from each host's last two snapshots.
 
-    There are at most `max_lines` lines of 60 columns. NICs are listed one by one if those of all
-    hosts fit, else there is one line per host; if there are more hosts than lines, only the first
-    are listed.
+    There are at most `max_lines` lines of `COLUMNS` columns. NICs are listed one by one if those of
+    all hosts fit, else there is one line per host; if there are more hosts than lines, only the
+    first are listed.
     """
     nics = sum(len(traffic.nics) for traffic in hosts.values())
     most = MAX_NICS if nics < max_lines else 1
-    lines: list[_LiveLine] = []
+    rows: list[tuple[str, ...]] = []
     for host, traffic in hosts.items():
-        lines += [_LiveLine(host, traffic, line) for line in _lines(traffic, most)]
-    if not lines:
+        for line in _lines(traffic, most):
+            short = cut(host, _NAMES - len(line.name) - 1)
+            name = f"{short} {line.name}"
+            rows.append((name[:_NAMES], *_rate_cells(traffic, line)))
+    if not rows:
         return []
-    busiest = max(max(line.known, default=0.0) for line in lines)
-    unit = scale("B/s", busiest)
-    rows = [line.cells(unit.factor) for line in lines]
     room = max(1, max_lines - 1)
-    if len(rows) > room:
-        shown = rows[: room - 1]
-        more = len(rows) - len(shown)
-        rows = [*shown, (f"and {more} more hosts", "", "", "")]
-    header = (" " * _NAMES, f"tx {unit.unit}", f"rx {unit.unit}", "of link")
-    table = Table(header=header, rows=rows, align="lrrr", ruled=False)
+    more = len(rows) - room + 1
+    if more > 1:
+        rows[room - 1 :] = [(f"and {more} more hosts", "", "")]
+    header = (" " * _NAMES, "tx rate", "rx rate")
+    table = Table(header=header, rows=rows, align="lrr", ruled=False)
     return "".join(grid_pieces(table)).splitlines()
-
-
-class _LiveLine(NamedTuple):
-    """A line of the live view."""
-
-    host: str
-    traffic: Traffic
-    line: _Line
-
-    @property
-    def rates(self) -> Sequence[float | None]:
-        """Sent and received, in bytes per second."""
-        return _rates(self.traffic, self.line)
-
-    @property
-    def known(self) -> Sequence[float]:
-        """The rates that are known."""
-        return [each for each in self.rates if each is not None]
-
-    def cells(self, factor: float) -> tuple[str, ...]:
-        """Return the line's text, rates divided by a factor."""
-        name = self.line.name
-        host = cut(self.host, _NAMES - len(name) - 1)
-        rates = (_fixed(each, factor) for each in self.rates)
-        share = _share(self.line.nics, max(self.known, default=None))
-        return (f"{host} {name}"[:_NAMES], *rates, share)
-
-
-def _fixed(per_second: float | None, factor: float) -> str:
-    """Write a rate with fixed decimals: numbers are aligned, and change while they are watched."""
-    return "-" if per_second is None else format(per_second / factor, ".2f")

@@ -8,7 +8,7 @@ import shlex
 from bisect import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, groupby
+from itertools import combinations
 from math import ceil, isnan
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -322,35 +322,22 @@ def heat_map(matrix: "Matrix", title: str) -> Picture:
 
 
 class _Rectangle(NamedTuple):
-    """A cell in a row of the picture, or neighbors of one color."""
+    """A cell of the picture."""
 
     level: str
     column: int
-    columns: int
     title: str  # What it is
     value: str  # What is written in it
 
 
 def _rectangles(matrix: "Matrix", row: int, *, written: bool) -> Iterator[_Rectangle]:
-    """Yield a row's rectangles; neighbors of one color are one, unless they have values."""
-    parts = list(map(float, matrix.cells[row]))
-    levels = list(map(_level, parts))
-    joined = {"n"} if written else {"n", "0", "1"}
-
-    def look(column: int) -> tuple[str, int | None]:
-        return levels[column], None if levels[column] in joined else column
-
-    for (level, alone), columns in groupby(range(len(parts)), look):
-        start, *more = columns
-        if level == "n":
-            continue
-        part = parts[start]
-        title = ""
-        if alone is not None:
-            nodes = f"{matrix.names[row]}, {matrix.names[start]}"
-            title = f"{nodes}: {part_words(part)}"
-        value = _percent(part) if written else ""
-        yield _Rectangle(level, start, 1 + len(more), title, value)
+    """Yield the cells of a row that were tested."""
+    node = matrix.names[row]
+    for column, part in enumerate(map(float, matrix.cells[row])):
+        if not isnan(part):
+            title = f"{node}, {matrix.names[column]}: {part_words(part)}"
+            value = _percent(part) if written else ""
+            yield _Rectangle(_level(part), column, title, value)
 
 
 def _percent(part: float) -> str:
@@ -367,9 +354,7 @@ def part_words(part: float) -> str:
 
 
 def _level(part: float) -> str:
-    """Return the color of a cell: a digit, 0 for the fastest; x failed, n not tested."""
-    if isnan(part):
-        return "n"
+    """Return the color of a cell that was tested: a digit, 0 for the fastest; x failed."""
     if part <= 0:
         return "x"
     return str(len(_LEVELS) - bisect(_LEVELS, part))
