@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fabbench.analysis.aggregate import Column
-from fabbench.analysis.compare import ColumnSummary, Comparison, compare
-from fabbench.analysis.footnotes import versions_of
+from fabbench.analysis.compare import Comparison, compare
 from fabbench.analysis.progress import ALLOWED
 from fabbench.counters.execution_counters import total
 from fabbench.hosts.check.one_host import FACTS
@@ -95,7 +94,7 @@ def run_page(run: StoredRun, metric: str | None = None, sizes: range | None = No
         damage=damage,
         comparisons=comparisons,
         nics=list(nic_tables(run)),
-        nodes=list(node_tables(run, comparisons[0].columns if comparisons else ())),
+        nodes=list(node_tables(run)),
         programs=_programs(run),
     )
 
@@ -155,8 +154,7 @@ def logs_page(
     columns = columns_within(read(*inputs), sizes)
     how = partial(compare, allow=ALLOWED if len(inputs) == 1 else ())
     comparisons = _comparisons(columns, metric, how)
-    nodes = list(_versions(comparisons[0].columns))
-    return replace(comparison_page(comparisons[0]), comparisons=comparisons, nodes=nodes)
+    return replace(comparison_page(comparisons[0]), comparisons=comparisons)
 
 
 def _comparisons(
@@ -175,25 +173,13 @@ def _comparisons(
     return [usual]
 
 
-def node_tables(run: StoredRun, columns: Sequence[ColumnSummary] = ()) -> Iterator[Table]:
-    """Yield what is recorded of a run's nodes, and the versions that its logs state."""
+def node_tables(run: StoredRun) -> Iterator[Table]:
+    """Yield what is recorded of a run's nodes."""
     hosts = [_node(host) for host in run.document.hosts]
     if hosts:
         image = [f"Image: {run.image}."] if run.image else []
         header = ("Node", "Type", "GPUs", "RDMA devices", "Topology", "Versions")
         yield Table(title="Nodes", header=header, rows=hosts, align="llrlll", notes=image)
-    yield from _versions(columns)
-
-
-def _versions(columns: Sequence[ColumnSummary]) -> Iterator[Table]:
-    versions: list[tuple[str, str, str]] = []
-    for column in columns:
-        for name in versions_of(column):
-            stated = "/".join(map(str, column.facts[name]))
-            versions.append((column.label, name, stated))
-    if versions:
-        header = ("Configuration", "Library", "Version")
-        yield Table(title="Versions, as the logs state them", header=header, rows=versions)
 
 
 def _node(host: Host) -> tuple[str, ...]:
