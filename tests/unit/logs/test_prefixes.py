@@ -44,7 +44,7 @@ OTHERS = (
     ),
     LOGS / "published/alltoall-3.5.21.txt",
     LOGS / "runs/nccl-shm.txt",
-    *(CORPUS / "imb/collectives.txt", CORPUS / "nvshmem/layout-machine.txt"),
+    CORPUS / "imb/collectives.txt",
 )
 COPIES: dict[str, Callable[[str], str]] = {
     "page": lambda text: f"<html><body><pre>\n{html.escape(text)}</pre>",

@@ -1,7 +1,7 @@
-"""The NVSHMEM perftests (`shmem_put_bw`, `alltoall_latency`, …) for device and host, 1.0 to 3.6.
+"""The NVSHMEM perftests (`shmem_put_bw`, `alltoall_latency`, …) for device and host, 3.2 to 3.6.
 
-One PE prints tables, whose layout, units and even meaning changed between versions, and most of
-them do not state the version. Formats by version: docs/formats.md.
+One PE prints tables. Older ones, whose units and sizes depend on a version that most logs do not
+state, are recognized and not read. Formats: docs/formats.md.
 """
 
 from collections.abc import Sequence

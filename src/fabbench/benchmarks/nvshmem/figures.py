@@ -1,11 +1,9 @@
-"""The names of perftests, the units and sizes of their figures, and what makes rows unreliable.
+"""The names of perftests, the sizes of their figures, and what makes rows unreliable.
 
 Pure.
 
-From the sources of 1.0.1 to 3.6 (perftest/common/utils.cu and the programs): point-to-point
-bandwidth is in 2^30 bytes per second up to 3.1.7, and in 1e9 from 3.2.5 on. The size of alltoall,
-fcollect and reducescatter is one PE's block up to 3.0.6, the total in 3.1.7, the block again in the
-device programs of 3.2.5, and the total from 3.3.9 on.
+From the sources of 3.2 to 3.6 (perftest/common/utils.cu and the programs): sizes are totals, and
+GB are 1e9 bytes.
 
 A title names the job: point-to-point ones are the program's name and the direction
 (`shmem_put_bw_uni`), device collectives have names of their own (`alltoall_device` of
@@ -27,7 +25,6 @@ from fabbench.benchmarks.consistency import (
     ALL_REDUCE,
     GATHERING,
     SAME,
-    Printed,
     Ratios,
     note,
     warning,
@@ -41,10 +38,16 @@ from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, format_sizes
 
 _COLLECTIVE = lazy(r"alltoall|fcollect|reducescatter|reduction|broadcast|bcast|barrier|sync")
-_GATHERERS = frozenset({"alltoall", "fcollect", "reducescatter"})
-"""Collectives whose printed size is one PE's block or the total, depending on the version."""
+OF_ONE_SIZE = frozenset({"reduction", "bcast"})
+"""Collectives whose printed size is the same in all releases.
+
+That of the others was one PE's block, or the total, before there was a column `count` (3.3).
+"""
 UNSIZED = frozenset({"barrier", "sync"})
 """Collectives that send no data: the column `size(B)` contains the threads of a block."""
+
+CUT_JOB = lazy(r"\w+_(?:un?|bid|de(?:v(?:ic?)?)?|on_?|on_s(?:t(?:r(?:ea?)?)?)?)")
+"""Jobs whose suffix is truncated: `_uni`, `_bidi`, `_device`, `_on_stream`."""
 
 HOST_TITLES = {"bandwidth": "bw", "latency": "latency", "stream_latency": "stream_latency"}
 """Titles of host programs, which other programs may print as well, and the programs."""
@@ -52,8 +55,6 @@ JOB = lazy(
     r"(?=\w+\Z)(?:shmem_\w+|device_[a-z]\w*|[a-z]\w*_(?:device|on_stream)"
     r"|(?:put|get|p|g|st|atomic\w*)_(?:bw|latency|ping_pong_latency)(?:_\w+)?)"
 )  # names that can only be those of an NVSHMEM job
-CUT_JOB = lazy(r"\w+_(?:un?|bid|de(?:v(?:ic?)?)?|on_?|on_s(?:t(?:r(?:ea?)?)?)?)")
-"""Jobs whose suffix is truncated: `_uni`, `_bidi`, `_device`, `_on_stream`."""
 PROGRAM = (
     r"(?:shmem_\w+|[a-z]\w*_on_stream|stream_latency"
     r"|(?:alltoall|bcast|broadcast|fcollect|reduction|reducescatter|barrier|barrier_all|sync|sync_all)_latency"
@@ -83,31 +84,10 @@ def case_of(job: str) -> str:
     return DIRECTION.sub("", job).removesuffix("_msgrate")
 
 
-V1 = "1"
-V2 = "2.0-3.0"
-V31 = "3.1"
-V32 = "3.2"
-V33 = "3.3+"
-_SINCE = {
-    (0, 0): V1,
-    (2, 0): V2,
-    (3, 1): V31,
-    (3, 2): V32,
-    (3, 3): V33,
-}
-ALL = frozenset(_SINCE.values())
-"""Versions with the same behavior, named after the releases whose sources were read."""
-_OF_BINARY_UNITS = frozenset({V1, V2, V31})
-UNNAMED = "?"
-"""The title of a collective of 1.x, which does not name it."""
-# Values of the fact `unit`, of the fact `size_means`, and of both.
-_BINARY = "GiB/s"
-_DECIMAL = "GB/s"
-_TOTAL = "total"
-_BLOCK = "per-pe"
-_AMBIGUOUS = "ambiguous"
-_LOG_VERSION = (
-    "The log does not state the version: with NVSHMEM_VERSION=1 it has the line `NVSHMEM vX.Y.Z`."
+NOT_READ = warning(
+    "layout-not-read",
+    "What the units and sizes of this layout mean depends on the release: its rows are not read.",
+    "Use NVSHMEM 3.3 or later, without NVSHMEM_MACHINE_READABLE_OUTPUT.",
 )
 _SCOPES = {"t": "thread", "w": "warp", "b": "block", "g": "warpgroup"}
 _NONE = frozenset({"none", "(null)", "null"})
@@ -136,10 +116,6 @@ class _Said:
         self.options = printed_options(self.first("options").value)
         self.pes = _node_pes(self.all["pe"])
         self.copies = len(self.all["copy"])
-        self.dumps = len(self.all["options"])
-        self.version = self.first("version").value
-        self.eras = _eras(self.version, self.all["eras"])
-        self.unit = _only(map(_unit, self.eras))
 
     def first(self, kind: str) -> Note:
         return next(iter(self.all[kind]), Note(""))
@@ -151,7 +127,8 @@ class _Said:
     @property
     def names_all_pes(self) -> bool:
         """Whether each PE has said which it is: each prints the options, too."""
-        expected = {*range(self.dumps or len(self.pes))}
+        lists_of_options = len(self.all["options"])
+        expected = {*range(lists_of_options or len(self.pes))}
         return bool(self.pes) and self.pes.keys() == expected
 
 
@@ -160,66 +137,28 @@ def _node_pes(notes: Iterable[Note]) -> dict[int, int]:
     return {int(each.value): int(each.line) for each in notes}
 
 
-def _eras(version: str, stated: Iterable[Note]) -> frozenset[str]:
-    """Return the versions that the output may be of."""
-    eras = ALL
-    for each in stated:
-        named = frozenset(each.value.split())
-        eras = eras & named or named
-    if not version:
-        return eras
-    numbers = version.split(".")[:2]
-    release = tuple(map(int, numbers))
-    *_, latest = (_SINCE[since] for since in _SINCE if since <= release)
-    return eras & {latest} or eras
-
-
-def _unit(era: str) -> str:
-    return _BINARY if era in _OF_BINARY_UNITS else _DECIMAL
-
-
-def _only(values: Iterable[str]) -> str:
-    """Return what all values are; empty if there is none."""
-    found = {*values}
-    if len(found) == 1:
-        return found.pop()
-    return _AMBIGUOUS if found else ""
-
-
 # ---------------------------------------------------------------- rows
 
 
 def settle(execution: Execution) -> Sequence[Row]:
-    """Return the rows in base units, with what the whole output shows; add facts and findings."""
+    """Return the rows with all labels; add the facts and findings that the whole output shows."""
     said = _Said(execution)
     record = execution.record
     rows = _printed_rows(execution, said)
-    implied = _implied_ranks(rows)
     highest = max(said.pes, default=-1)
-    ranks = max(highest + 1, len(said.pes), implied or 0)
-    meanings = [_size_meaning(row, said.eras) for row in rows]
-    meaning = _only({*meanings} - {""})
-    # The highest PE seen may not be the last: sizes are multiplied only by a number that is
-    # certain.
-    is_certain = bool(implied) or said.names_all_pes
-    factor = ranks if meaning == _BLOCK and is_certain else 1
+    ranks = max(highest + 1, _implied_ranks(rows))
     facts: dict[str, str | int | None] = {
         "iterations": said.options.get("iterations"),
-        "nvshmem": said.version,
+        "nvshmem": said.first("version").value,
         "warmup": said.options.get("warmup iterations"),
         "ranks": 1 if said.copies else ranks,
-        "unit": said.unit if any(map(_has_bandwidth, rows)) else "",
-        "size_means": _TOTAL if factor > 1 else meaning,
         **_hosts(said, ranks),
     }
     _add_facts(record, facts)
     _add_network(record, said)
-    _add_endings(record, said, execution)
-    record.findings += _findings(rows, said, factor, meaning)
-    scaled: list[Row] = []
-    for row, of_row in zip(rows, meanings, strict=True):
-        scaled.append(_in_base_units(row, said, factor if of_row else 1))
-    return scaled
+    _add_endings(record, said)
+    record.findings += _findings(rows, said)
+    return [_labeled(row, said) for row in rows]
 
 
 def _add_facts(record: Record, facts: Mapping[str, str | int | None]) -> None:
@@ -227,10 +166,6 @@ def _add_facts(record: Record, facts: Mapping[str, str | int | None]) -> None:
     for name, fact in facts.items():
         if fact or (name == "warmup" and fact is not None):
             record.facts[name] = fact
-
-
-def _has_bandwidth(row: Row) -> bool:
-    return any("bandwidth" in figures for figures in row.figures.values())
 
 
 def _hosts(said: _Said, ranks: int) -> dict[str, int]:
@@ -251,26 +186,18 @@ def _printed_rows(execution: Execution, said: _Said) -> list[Row]:
     program = record.case or ""
     titles = [row.title for row in execution.rows]
     titles += (note.value for note in said.all["title"])
-    titles.append(execution.title)
-    named = (title.strip(UNNAMED) for title in titles)
-    job = next(filter(None, named), "")
+    job = next(filter(None, (*titles, execution.title)), "")
     record.case = program or case_of(job) or None
     is_announced = bool(job) or has_begun(execution.notes)
-    below_headers: list[Row] = []
+    rows: list[Row] = []
     for _, table in groupby(execution.rows, key=lambda row: row.table):
-        below_headers += _identified([*table], execution, said, announced=is_announced)
-    rows = [_titled(row, program) for row in below_headers]
+        rows += _identified([*table], execution, said, announced=is_announced)
+    rows = [row._replace(title=row.title or program) for row in rows]
     is_certain = said.names_all_pes and not said.copies
     for row in _contradictions(rows, len(said.pes) if is_certain else None):
         execution.damage(row.line)
         rows.remove(row)
     return rows
-
-
-def _titled(row: Row, program: str) -> Row:
-    """Return a row whose title is the program if none is printed."""
-    title = row.title.strip(UNNAMED)
-    return row._replace(title=title or program)
 
 
 def _identified(
@@ -307,7 +234,7 @@ _ANY_SHAPE = (ALL_REDUCE, GATHERING, SAME)
 _SHAPES = {
     "reduction": (ALL_REDUCE,),
     "bcast": (SAME,),
-    **dict.fromkeys(_GATHERERS, (GATHERING,)),
+    **dict.fromkeys(("alltoall", "fcollect", "reducescatter"), (GATHERING,)),
 }
 
 
@@ -342,65 +269,23 @@ def _ratios(row: Row) -> Ratios | None:
     return consistency.ratios(row.size, time, algbw, busbw)
 
 
-def _implied_ranks(rows: Sequence[Row]) -> int | None:
-    """Return the only number of PEs that explains busbw / algbw; None: several, or none."""
+def _implied_ranks(rows: Sequence[Row]) -> int:
+    """Return the only number of PEs that explains busbw / algbw; 0: several, or none."""
     ratios = [each for each in map(_ratios, rows) if each is not None]
     low = max((each.bus_low for each in ratios), default=0.0)
-    high = min((each.bus_high for each in ratios), default=1e9)
-    if any(row.title for row in rows):
-        kind = _only(collective(row.title) for row in rows)
-    else:
-        kind = _kind_of_factor(low, high)
-    (shape, *_) = _SHAPES.get(kind, (SAME,))
-    if shape is SAME:
-        return None
+    high = min((each.bus_high for each in ratios), default=math.inf)
+    if low <= 1 <= high:
+        return 0
+    shape = ALL_REDUCE if low > 1 else GATHERING
     numbers = {*shape.candidates(Ratios(0.0, math.inf, low, high))}
-    return numbers.pop() if len(numbers) == 1 else None
+    return numbers.pop() if len(numbers) == 1 else 0
 
 
-def _kind_of_factor(low: float, high: float) -> str:
-    """Return a collective with such a factor busbw / algbw; empty: it may be any."""
-    if low > 1:
-        return "reduction"
-    return "alltoall" if high < 1 else ""
-
-
-def _size_meaning(row: Row, eras: Iterable[str]) -> str:
-    """Return the meaning of the size of a row that is, or may be, of a gathering collective.
-
-    Empty: it is not.
-    """
-    of_scopes = any(stat.startswith("scope=") for stat in row.figures)
-    if not row.title and of_scopes:
-        return _AMBIGUOUS  # an unknown collective of 1.x
-    ratios = None if row.title else _ratios(row)
-    may_gather = ratios is not None and ratios.bus_low < 1
-    if collective(row.title) not in _GATHERERS and not may_gather:
-        return ""
-    blocks = {V1, V2} if "on_stream" in row.title else {V1, V2, V32}
-    return _only(_BLOCK if era in blocks else _TOTAL for era in eras)
-
-
-def _in_base_units(row: Row, said: _Said, factor: int) -> Row:
+def _labeled(row: Row, said: _Said) -> Row:
     figures = {stat: finite(each) for stat, each in row.figures.items()}
-    for each in figures.values():
-        for name in each.keys() & {"algbw", "busbw"}:
-            each[name] = each[name].times(factor)
-    if said.unit == _BINARY:
-        _read_in_binary_units(row, figures)
     labels = _labels(row, said, {*chain.from_iterable(figures.values())})
-    return row._replace(
-        size=row.size * factor,
-        labels=stated(labels),
-        figures={stat: each for stat, each in figures.items() if each},
-    )
-
-
-def _read_in_binary_units(row: Row, figures: Mapping[str, dict[str, Printed]]) -> None:
-    for column, cell in zip(row.layout, row.cells, strict=True):
-        measured = figures.get(column.stat)
-        if column.metric == "bandwidth" and measured:
-            measured["bandwidth"] = consistency.printed(cell).times(2.0**30)
+    measured = {stat: each for stat, each in figures.items() if each}
+    return row._replace(labels=stated(labels), figures=measured)
 
 
 def _labels(row: Row, said: _Said, metrics: AbstractSet[str]) -> dict[str, str]:
@@ -468,41 +353,34 @@ def _network(transport: str, provider: str) -> str:
     return "efa" if is_efa else f"libfabric-{provider}".strip("-")
 
 
-def _add_endings(record: Record, said: _Said, execution: Execution) -> None:
+def _add_endings(record: Record, said: _Said) -> None:
     errors = [each.value for each in said.below_rows("error")]
     if said.copies:
         record.failures.insert(
             0, "Each process is PE 0 and measures alone: does NVSHMEM_BOOTSTRAP fit the launcher?"
         )
     record.failures += (f"NVSHMEM reported: {error}" for error in dict.fromkeys(errors))
-    if not said.rows:
-        return
     below = len(said.below_rows("options"))
-    if below and said.dumps - below == len(said.pes):
+    above = len(said.all["options"]) - below
+    if said.rows and below and above == len(said.pes):
         record.incomplete = (
             "Below the last row the options of another execution are printed, and it has no row."
         )
-    last = execution.rows[-1]
-    # From 2.0 to 3.0 a rule follows each row.
-    is_boxed = "|" in last.line.text and len(last.layout) == 2
-    if is_boxed and not said.below_rows("rule"):
-        record.finished = False
 
 
 # ---------------------------------------------------------------- findings
 
 
-def _findings(rows: Sequence[Row], said: _Said, factor: int, meaning: str) -> Iterator[Finding]:
+def _findings(rows: Sequence[Row], said: _Said) -> Iterator[Finding]:
     record = said.record
     ranks = int(record.facts.get("ranks", 0))
     if rows and record.case is None:
         yield consistency.UNKNOWN_TEST
-    yield from _ambiguities(said, factor, meaning)
     yield from consistency.unmeasured(
         _infinite_sizes(rows),
         "More than a million iterations make the bandwidth inf: run fewer (-n).",
     )
-    if "unit" in record.facts and not collective(record.case):
+    if any("bandwidth" in figures for row in rows for figures in row.figures.values()):
         yield from _of_pairs(rows, said)
     yield from _mislabelled(rows, said, ranks)
     if ranks == 1 and rows:
@@ -522,7 +400,7 @@ def _mislabelled(rows: Sequence[Row], said: _Said, ranks: int) -> Iterator[Findi
     types = {row.labels.get("dtype") for row in gathered}
     smallest = said.options.get("min_size", 0)
     least = 4 * ranks
-    if "32-bit" in types and said.eras == {V33} and 0 < least < smallest:
+    if "32-bit" in types and 0 < least < smallest:
         # Its 32-bit block table begins at one element.
         meaning = (
             f"fcollect_latency of 3.3 mislabels 32-bit block sizes: -b {smallest} is over "
@@ -531,6 +409,7 @@ def _mislabelled(rows: Sequence[Row], said: _Said, ranks: int) -> Iterator[Findi
         yield warning("sizes-mislabelled", meaning, f"Begin with -b {least} or less.")
 
 
+_MILLION = 1_000_000
 _MOST_WARNINGS = 5
 
 
@@ -551,36 +430,6 @@ def _warnings(said: _Said) -> Iterator[Finding]:
         yield make("nvshmem-warning", meaning, advice, line=words[begin:])
 
 
-def _ambiguities(said: _Said, factor: int, meaning: str) -> Iterator[Finding]:
-    if said.record.facts.get("unit") == _AMBIGUOUS:
-        what = (
-            "GB is 2^30 bytes up to NVSHMEM 3.1 and 1e9 from 3.2 on: 1e9 is assumed (2^30 is "
-            "7.4 % more)."
-        )
-        yield warning("unit-ambiguous", what, _LOG_VERSION)
-    if meaning == _AMBIGUOUS:
-        what = (
-            "The size is one PE's block up to NVSHMEM 3.0 and in device programs of 3.2, else "
-            "the total: as printed."
-        )
-        yield warning("size-ambiguous", what, _LOG_VERSION)
-    elif factor > 1:
-        what = (
-            "This version prints one PE's block: sizes and bandwidths are multiplied by "
-            f"{factor} PEs, to be totals."
-        )
-        yield note("size-per-pe", what)
-    elif meaning == _BLOCK:
-        what = (
-            "The printed size is one PE's block, not the total, and the log does not show the "
-            "number of PEs."
-        )
-        advice = (
-            "Multiply sizes and bandwidths by the number of PEs to compare with other versions."
-        )
-        yield warning("size-per-pe", what, advice)
-
-
 def _of_pairs(rows: Sequence[Row], said: _Said) -> Iterator[Finding]:
     sizes = {row.size for row in rows}
     yield from _rounded(said)
@@ -590,21 +439,15 @@ def _of_pairs(rows: Sequence[Row], said: _Said) -> Iterator[Finding]:
         yield from _missing(sizes, said)
 
 
-_BASES = {_BINARY: 1 << 30, _DECIMAL: 1_000_000_000}
-"""Unit → bytes."""
-
-
 def _rounded(said: _Said) -> Iterator[Finding]:
     """Yield a finding if integer arithmetic makes bandwidths too high.
 
-    `size / (ms * (GB / (iterations * 1000)))`: the inner division is an integer one.
+    `size / (ms * (1000000000 / (iterations * 1000)))`: the inner division is an integer one.
     """
-    base = _BASES.get(said.unit, 0)
     iterations = said.options.get("iterations", 0)
-    divisor = iterations * 1000
-    if not 0 < divisor <= base:
+    if not 0 < iterations <= _MILLION:
         return
-    excess = base / divisor / (base // divisor) - 1
+    excess = _MILLION / iterations / (_MILLION // iterations) - 1
     if excess >= 0.001:
         percent = excess * 100
         meaning = (

@@ -1,4 +1,4 @@
-"""The tables of the perftests, by version, and the text around them: what each line means.
+"""The tables of the perftests, and the text around them: what each line means.
 
 All PEs print their options when they start, one PE prints tables, and the output of the others may
 arrive in the middle of them. Every column has a fixed number of decimals, which reveals truncated
@@ -44,7 +44,6 @@ from fabbench.benchmarks.tables import (
     Row,
     cell_patterns,
     is_ascending,
-    is_prose,
     read_columns,
 )
 from fabbench.model.messages import LONGEST_QUOTE
@@ -57,15 +56,13 @@ def _real(decimals: str) -> str:
 
 _TIME = Column("latency", exponent=-6, cell=_real("{6,7}"))  # 7 in Python
 _RATE = Column("bandwidth", exponent=9, cell=_real("{6}"))
-"""GB is 2^30 bytes in some versions: see figures.py."""
-_MESSAGES = Column("message_rate", exponent=6, cell=_real("{6}"))
 _THREADS = Column(label="threads", cell=COUNT)
 _WORD = r"[A-Za-z(][\w()+-]*|\d+-bit"
 _COLUMNS: Mapping[str, Column] = {
-    r"size\(b(?:ytes)?\)": SIZE,
+    r"size\(b\)": SIZE,
     "threads.*": _THREADS,
-    "count": Column(cell=COUNT),
-    # A point-to-point test of 3.1 has no type: without its title, its metric is unknown.
+    "count": Column("count", cell=COUNT),
+    # A test between two PEs of 3.1 has no type, and another figure than its column says.
     "type": Column(label="dtype", cell=rf"(?!(?:None|\(null\))(?:\s|$))(?:{_WORD})"),
     "redop": Column(label="redop", cell=_WORD),
     "scope": Column(
@@ -75,80 +72,64 @@ _COLUMNS: Mapping[str, Column] = {
     r"(?:algbw)\(gb/s\)": Column("algbw", exponent=9, cell=_real("{3}")),
     r"(?:busbw)\(gb/s\)": Column("busbw", exponent=9, cell=_real("{3}")),
     r"(min|max)_lat\(us\)": _TIME._replace(stat="{}", cell=_real("{3}")),
-    r"(thread|warp|block)\(us\)": _TIME._replace(stat="scope={}", cell=_real("{2}")),
     r"[a-z_]+(?:us|\(us\)|\(usec\))": _TIME,
     r"[a-z_]+(?:gb/sec|\(gb(?:/s|/sec)?\))": _RATE,
-    r"[a-z_]+(?:mmps|\(mmps\))": _MESSAGES,
+    r"[a-z_]+(?:mmps|\(mmps\))": Column("message_rate", exponent=6, cell=_real("{6}")),
     r"pe(\d+)->pe(\d+)": _RATE._replace(stat="rank={}->{}", cell=_real("{2}")),
     "min|max|mean|stddev|repetitions": Column(cell=r"\S+"),
 }
 """Column name, in lower case and without blanks → column."""
-_NO_LABELS = {"dtype": "", "redop": "", "scope": ""}
-_TITLED: Sequence[Layout] = ((Column(cell="(?!)"),),)
-"""Below a title: the header that follows has not been read."""
+_NO_ROWS: Sequence[Layout] = ((Column(cell="(?!)"),),)
+"""Below a title, whose header has not been read, and below a header that is not read."""
 _HEADER = lazy(
     r"(?:#?\s*(?P<job>[A-Za-z]\w*)(?: \(GB/s\))?)??\s*"
-    r"(?P<names>(?:size ?\(B\)|Size\(Bytes\))\s(?:.*?\S)??)\s*+(?:\[\d+/\d+\])?"
-    r"|\|(?P<box>[^|\d][^|]*\|(?:\s*\w+ [\w/]+|(?:\s*(?:thread|warp) "
-    r"\(us\)\s*\|)*\s*(?:thread|warp|block) \(us\)))"
-    r"\s*\|"
+    r"(?P<names>size ?\(B\)\s(?:.*?\S)??)\s*+(?:\[\d+/\d+\])?"
 )
-_TITLE = lazy(
-    r"#\s*(?P<dtype>\d+-bit) operand|(?P<operation>Put|Get) with (?P<scope>thread|warp|block)"
-    r"|(?P<hash>#)?\s*(?P<job>[A-Za-z]\w*)(?:\.py| "
-    r"\(GB/s\))?|\|\s*(?P<box>[A-Za-z]\w*)\s*\|\s*(?P<sub>\S+)\s*\|"
-)
-_RULE = lazy(r"\+-[-+]*|#\s*-+")
-_FACTOR = lazy(r"\s*Job Name (\S+) bandwidth factor not set\. Using 1 values for bw\.\s*")
-_FOOTER = lazy(r"#? ?Avg bus bandwidth\s*:")
+_TITLE = lazy(r"(?P<hash>#)?\s*(?P<job>[A-Za-z]\w*)(?:\.py| \(GB/s\))?")
+_NOT_READ = lazy(r"(?P<row>&&&& PERF)|\| size \([Bb]ytes\) +\||Size\(Bytes\)\s")
+"""Machine-readable rows, and headers of releases before 3.1."""
+_BESIDE_ROWS = lazy(r"#? ?Avg bus bandwidth\s*:|Job Name \S+ bandwidth factor not set\.")
 
 
 def _of_table(text: str, execution: Execution | None) -> Events | None:
     """Return what a line of a table means; None for other lines."""
+    not_read = _NOT_READ.match(text)
+    if not_read is not None:
+        return _refused(execution, is_row=bool(not_read["row"]))
     header = _names_of_columns(text)
-    if header is not None:
-        layout = _layout(header["box"] or header["names"])
-        if _is_known(layout):
-            return _header(header["job"] or "", layout, _eras(text), execution)
-        is_of_nccom = "elems" in text  # `count(elems)`
-        if execution is not None and not header["box"] and not is_of_nccom:
-            return (Setting(title=""), Header(_TITLED))  # its rows cannot be read
-    title = _title(text, execution)
-    if title is not None or execution is None:
-        return title
-    return _beside_rows(text, execution)
+    if header is None:
+        return () if _BESIDE_ROWS.match(text) else _title(text, execution)
+    layout = _layout(header["names"])
+    if _is_known(layout):
+        events = _header(header["job"] or "", layout, execution)
+        if events is not None:
+            return events
+    is_of_nccom = "elems" in text  # `count(elems)`
+    if execution is None or is_of_nccom:
+        return None
+    return (Setting(title=""), Header(_NO_ROWS))
+
+
+def _refused(execution: Execution | None, *, is_row: bool = False) -> Events:
+    """Say once that such tables are not read: their rows are damaged."""
+    header = Header(_NO_ROWS, is_row=is_row)
+    if execution is None:
+        return (Begin(), header, figures.NOT_READ)
+    if figures.NOT_READ in execution.record.findings:
+        return (header,)
+    return (header, figures.NOT_READ)
 
 
 def _names_of_columns(text: str) -> re.Match[str] | None:
-    if "ize" not in text and not text.startswith("|"):
-        return None
-    header = _HEADER.fullmatch(text)
+    header = _HEADER.fullmatch(text) if "size" in text else None
     if header is None or not header["job"]:
         return header
     return header if JOB.fullmatch(header["job"]) else None
 
 
-def _beside_rows(text: str, execution: Execution) -> Events | None:
-    if _RULE.fullmatch(text):
-        return (Note("rule"),)
-    factor = _FACTOR.fullmatch(text)
-    if factor is not None:
-        return _without_factor(factor[1], execution)
-    return (Note("eras", figures.V31),) if _FOOTER.match(text) else None
-
-
-def _without_factor(job: str, execution: Execution) -> Events:
-    """Read what 3.1 prints before each row of a job that is not a collective."""
-    layouts = _misprinted(job)
-    if not layouts or execution.layouts == layouts:
-        return ()
-    return (Setting(title=job), Header(layouts), Note("eras", figures.V31))
-
-
 @lru_cache(maxsize=64)
 def _layout(names: str) -> Layout:
-    columns = names.split("|") if "|" in names else GAP.split(names)
-    return read_columns(columns, _COLUMNS)
+    return read_columns(GAP.split(names), _COLUMNS)
 
 
 def _is_known(layout: Layout) -> bool:
@@ -157,42 +138,29 @@ def _is_known(layout: Layout) -> bool:
     return any(column.exponent for column in layout)
 
 
-def _eras(header: str) -> str:
-    """Return the versions that print such names of columns."""
-    if header.startswith("|"):
-        return figures.V1 if "(us)" in header else figures.V2
-    if header.startswith("Size("):
-        return figures.V1
-    names = " ".join(header.split())
-    if " count " in names or " -> " in names:
-        return figures.V33
-    if "latency" not in names:
-        return f"{figures.V32} {figures.V33}"
-    # 3.1 prints only barriers like this, and everything between two PEs with the code for
-    # collectives.
-    return f"{figures.V31} {figures.V32} {figures.V33}"
+def _header(job: str, layout: Layout, execution: Execution | None) -> Events | None:
+    """Return what the names of columns mean below a title: their own, or that of the line before.
 
-
-def _header(job: str, layout: Layout, eras: str, execution: Execution | None) -> Events | None:
-    """Return what the names of columns mean below a title.
-
-    Their own, or that of the line before. None: the test of the rows is unknown, but there was a
-    title.
+    What columns mean is certain where sizes are counted, too. Without, 3.1 prints bandwidths
+    between two PEs in the columns of collectives.
     """
     title = job
-    if not job and execution is not None and execution.layouts == _TITLED:
+    if not job and execution is not None and execution.layouts == _NO_ROWS:
         title = execution.title
     kind = collective(title)
-    has_pairs = any(column.metric == _RATE.metric for column in layout)
-    if CUT_JOB.fullmatch(title) or (kind and has_pairs):
+    metrics = {column.metric for column in layout}
+    is_certain = "count" in metrics or "on_stream" in title or kind in figures.OF_ONE_SIZE
+    if "busbw" in metrics and not is_certain:
+        return _refused(execution)
+    if CUT_JOB.fullmatch(title) or (kind and "bandwidth" in metrics):
         return None
     if kind in figures.UNSIZED:
         layout = (_THREADS, *layout[1:])
     begins = _begins(job, execution) if job else execution is None
     events: list[Event] = [Begin()] if begins else []
     if job or (not title and execution is not None):
-        events.append(Setting(title=job, labels=_NO_LABELS))
-    return [*events, Header((layout,)), Note("eras", eras)]
+        events.append(Setting(title=job))
+    return [*events, Header((layout,))]
 
 
 def _title(text: str, execution: Execution | None) -> Events | None:
@@ -200,25 +168,16 @@ def _title(text: str, execution: Execution | None) -> Events | None:
     match = _TITLE.fullmatch(text)
     if match is None:
         return None
-    job = _job_of(match)
-    is_cut = match["hash"] and CUT_JOB.fullmatch(job)
-    is_certain = bool(JOB.fullmatch(job) or is_cut)
-    is_of_host = job.lower() in figures.HOST_TITLES and text != job
-    if match["dtype"] is None and not is_certain and not is_of_host:
-        return None
-    sub_job = match["sub"] or match["scope"] or match["dtype"] or ""
-    setting = Setting(title=job, labels={**_NO_LABELS, **_sub_job(sub_job)})
-    if execution is None and not is_certain:
-        return (Ahead((setting,)),)
-    events = (setting, Header(_TITLED), Note("title", job))
+    job = match["job"]
+    setting = Setting(title=job)
+    if not JOB.fullmatch(job):
+        is_of_host = match["hash"] and job.lower() in figures.HOST_TITLES
+        if not is_of_host:
+            return None
+        if execution is None:
+            return (Ahead((setting,)),)
+    events = (setting, Header(_NO_ROWS), Note("title", job))
     return (Begin(), *events) if _begins(job, execution) else events
-
-
-def _job_of(title: re.Match[str]) -> str:
-    if title["operation"]:
-        operation = title["operation"].lower()
-        return f"shmem_{operation}_bw"
-    return title["job"] or title["box"] or figures.UNNAMED
 
 
 def _notes_between(execution: Execution) -> list[Note]:
@@ -255,127 +214,19 @@ def _key(row: Row) -> tuple[str, int, Mapping[str, str]]:
     return (row.title, row.size, row.labels)
 
 
-_SIGNS = {"msgrate|message_rate": _MESSAGES, "_bw|^bw|bandwidth": _RATE, "lat|ping": _TIME}
-"""What names of jobs have → the column of their figure."""
-
-
-@lru_cache(maxsize=64)
-def _misprinted(job: str) -> Sequence[Layout]:
-    """Return the layouts of a job between two PEs in 3.1, whose figure is in `latency(us)`.
-
-    Empty: no such job.
-    """
-    name = job.lower()
-    signs = [sign for sign in _SIGNS if re.search(sign, name)]
-    if collective(job) or not signs:
-        return ()
-    column = _SIGNS[signs[0]]
-    none = Column(cell="None")
-    rate = Column(cell=r"1\.000")
-    figure = (column, rate, rate)
-    uninitialized = Column(cell=r"\S+")  # the scope
-    return ((SIZE, none, uninitialized, *figure), (SIZE, none, *figure))
-
-
-_OPERATIONS = ("sum", "prod", "and", "or", "xor", "min", "max")
-_SCOPES = ("thread", "warp", "block", "t", "w", "b")
-_KINDS = {**dict.fromkeys(_OPERATIONS, "redop"), **dict.fromkeys(_SCOPES, "scope")}
-
-
-def _sub_job(text: str) -> dict[str, str]:
-    words = re.findall(r"\d+-bit|[^-\s]+", text)
-    return {_KINDS.get(word.lower(), "dtype"): word for word in reversed(words)}
-
-
-# Machine-readable rows: a compile-time option up to 2.11, and NVSHMEM_MACHINE_READABLE_OUTPUT=1
-# from 3.0.6 on. The sign shows which direction is better. PERF_STATS, with the statistics of
-# repetitions, was added after 3.6.
-_SIGN = "&&&& PERF"
-_LONGEST_PERF = 400
-_NUMBER = r"\d{1,18}(?:\.\d{1,18})?|-?inf|-?nan"
-_PERF = lazy(
-    r"(?P<start>&&&& PERF(?P<stats>_STATS)? "
-    r"(?P<job>\S(?:(?!___)\S)*)___(?P<sub>.*?)___(?P<variable>[^_\s][^_]*?)__)\d{1,18}___\S+ "
-    r"(?:\S+ )?[+-](?P<unit>[A-Za-z/]+)(?: .*)?"
-)
-_PERF_REST = lazy(
-    r"___\w{1,100}?__\d{1,18}___\S++ \d|PERF(?:_STATS)? \S(?:(?!___)\S)*___\S*___\w{1,100}?__\d"
-)
-_PERF_STATISTICS = {"mean": "mean", "stddev": "stdev", "min": "min", "max": "max"}
-
-
-def _perf(text: str, execution: Execution | None) -> Events | None:
-    """Read a machine-readable row: others of its job, and only these, have the same columns."""
-    match = _PERF.fullmatch(text) if len(text) < _LONGEST_PERF else None
-    layout = _perf_layout(match) if match is not None else None
-    layouts = _TITLED if layout is None else (layout,)
-    if execution is not None and execution.layouts == layouts:
-        return None
-    if match is None or layout is None:
-        begin = () if execution is not None else (Begin(),)
-        return (*begin, Header(_TITLED, is_row=True))
-    job = match["job"]
-    eras = figures.V33 if match["stats"] else " ".join(figures.ALL)
-    return (
-        *((Begin(),) if _begins(job, execution) else ()),
-        Setting(title=job, labels={**_NO_LABELS, **_sub_job(match["sub"])}),
-        Note("eras", eras),
-        Header(layouts, is_row=True),
-    )
-
-
-def _perf_layout(match: re.Match[str]) -> Layout | None:
-    """Return the columns of a machine-readable row; None if its unit is not known."""
-    unit = match["unit"]
-    (column,) = read_columns([f"x({unit})"], _COLUMNS)
-    if not column.exponent:
-        return None
-    start = Column("perf", cell=re.escape(match["start"]))
-    is_by_size = match["variable"].lower().startswith("size")
-    counted = (SIZE if is_by_size else _THREADS)._replace(joined=True)
-    end = Column(cell=r"___\S+", joined=True)
-    unit_column = Column(cell=rf"[+-]{unit}")
-    if not match["stats"]:
-        return (start, counted, end, column._replace(cell=_real("{6}")), unit_column)
-    statistics: list[Column] = []
-    for name, stat in _PERF_STATISTICS.items():
-        figure = column._replace(stat=stat, cell=_NUMBER, joined=True)
-        statistics += (Column(cell=f"{name}="), figure)
-    repetitions = Column(cell=r"repetitions=\d+")
-    return (start, counted, end, unit_column, *statistics, repetitions)
-
-
+_BEGUN_ROW = lazy(r"\d{1,18}\s+(?:None|with(?:out)?)\b")
 _ROW = lazy(r"\d{1,18}\s[^:=]*\s?\d{1,18}\.\d{2,6}\s*", re.ASCII)
 
 
 def _remains(text: str, layout: Layout) -> bool:
     words = text.replace("|", " ").split()
-    is_of_perf = layout[0].metric == "perf" or text.startswith("&")
-    if layout is _TITLED[0] or is_of_perf:
-        return _is_left_of_any(text, words)
-    if _is_begun_row(words, layout, text):
-        return True
-    if text.startswith(("#", "+")):
+    if layout is _NO_ROWS[0]:
+        return _ROW.fullmatch(" ".join(words)) is not None
+    if text.startswith("#"):
         return False
-    return text.startswith("Job Name shmem_") or is_remains(words, cell_patterns(layout))
-
-
-def _is_left_of_any(text: str, words: Sequence[str]) -> bool:
-    """Return whether a line may be left of a row whose columns are not known."""
-    begun_sign = _SIGN[: len(text)]
-    if text.startswith("&") and text.startswith(begun_sign):
+    if _BEGUN_ROW.match(text):
         return True
-    row = _ROW.fullmatch(" ".join(words))
-    return bool(row or _PERF_REST.search(text))
-
-
-def _is_begun_row(words: Sequence[str], layout: Layout, text: str) -> bool:
-    if not words or not words[0].isdigit():
-        return False
-    second = words[1] if len(words) > 1 else ""
-    if second.startswith(("None", "with")):
-        return True
-    return len(layout) == 2 and "." in text and not is_prose(text)
+    return is_remains(words, cell_patterns(layout))
 
 
 _MAY_MATTER = lazy(
@@ -442,9 +293,9 @@ def _options(text: str, execution: Execution | None) -> Events:
     said = (Note("options", text),)
     if execution is None:
         return _begin_or_between(said, begins=True)
+    before = (note.value for note in execution.notes if note.kind == "options")
+    old = figures.printed_options(next(before, ""))
     new = figures.printed_options(text)
-    before = [note.value for note in execution.notes if note.kind == "options"]
-    old = figures.printed_options(before[0]) if before else {}
     both = new.keys() & old.keys()  # a truncated line may lack some
     differs = any(new[name] != old[name] for name in both)
     return _begin_or_between(said, begins=differs)
@@ -482,8 +333,6 @@ def _pes(new: Sequence[Note], execution: Execution | None) -> Events:
 
 def _events(text: str, execution: Execution | None) -> Events | None:
     text = text[:_LONGEST_LINE].strip()
-    if text.startswith(_SIGN):
-        return _perf(text, execution)
     events = _of_table(text, execution)
     if events is None and _MAY_MATTER.search(text):
         return _around(text, execution)
