@@ -97,9 +97,9 @@ class _Noise(NamedTuple):
         rho = self.correlation
         ends = (1 - rho**self.runs) * (1 - rho**after)
         pairs = (1 - rho) ** 2 * self.runs * after
-        own = _variance_of_mean(rho, after)
-        others = _variance_of_mean(rho, self.runs)
-        return own + others - 2 * rho * ends / pairs
+        of_later = _variance_of_mean(rho, after)
+        of_these = _variance_of_mean(rho, self.runs)
+        return of_later + of_these - 2 * rho * ends / pairs
 
 
 class _Cut(NamedTuple):
@@ -214,8 +214,8 @@ def _clipped(values: Values, middle: float) -> list[float]:
     """Return distances from the middle, of which outliers are as far as noise can be."""
     around = [value - middle for value in values]
     distance = median([abs(value) for value in around])
-    most = _CLIP * _TO_DEVIATION * distance
-    return [max(-most, min(value, most)) for value in around]
+    limit = _CLIP * _TO_DEVIATION * distance
+    return [max(-limit, min(value, limit)) for value in around]
 
 
 def _without_drift(apart: list[float]) -> list[float]:
@@ -328,9 +328,9 @@ def _distance_from(noise: _Noise, last: Values) -> float:
     sign = 1 if median(last) > noise.level else -1
     above = sorted(sign * (value - noise.level) for value in last)
     nearest = above[len(last) // 5]
-    most = _CLIP_LAST * noise.deviation
-    lowest = nearest - most
-    highest = nearest + most
+    limit = _CLIP_LAST * noise.deviation
+    lowest = nearest - limit
+    highest = nearest + limit
     clipped = [max(lowest, min(value, highest)) for value in above]
     return max(mean(clipped), 0.0)
 

@@ -59,16 +59,16 @@ def dip(series: Curve, assumed: Noise = _nothing) -> Drop | None:
     `assumed` is the noise of a size between executions, as a deviation of logarithms.
     """
     noise = _noise(series)
-    most = 0.0
-    found: _Place | None = None
+    highest = 0.0
+    most_significant: _Place | None = None
     for place in _places(len(series.sizes)):
         least = max(_LEAST, assumed(series.sizes[place.first]))
         least += _by_digits(series, place)
         significance = _significance(series, place, noise, least)
-        if significance > max(1.0, most):
-            most = significance
-            found = place
-    return None if found is None else _described(series, found)
+        if significance > max(1.0, highest):
+            highest = significance
+            most_significant = place
+    return None if most_significant is None else _described(series, most_significant)
 
 
 def _by_digits(series: Curve, place: _Place) -> float:
@@ -166,12 +166,12 @@ def _described(series: Curve, place: _Place) -> Drop:
     over_model = _over_model(series, place)
     over_bound = _over_bound(series, place)
     excess = list(map(min, over_model, over_bound))
-    most = max(excess)
-    worst = place.first + excess.index(most)
+    largest = max(excess)
+    worst = place.first + excess.index(largest)
     return Drop(
         first=series.sizes[place.first],
         last=series.sizes[place.end - 1],
         worst=series.sizes[worst],
         rate=series.rates[worst],
-        factor=math.exp(most),
+        factor=math.exp(largest),
     )

@@ -214,11 +214,11 @@ def _judged(it: Expectation) -> Expectation:
         return _above_ceiling(it)
     fitting = [figure for figure in published() if setting.fits(figure, it.metric)]
     same_nodes = (figure for figure in fitting if figure.nodes in {None, setting.nodes})
-    own = [figure for figure in same_nodes if setting.is_own(figure)]
-    known = deciding(own, setting.nodes) or deciding(fitting, setting.nodes)
+    of_system = [figure for figure in same_nodes if setting.is_own(figure)]
+    known = deciding(of_system, setting.nodes) or deciding(fitting, setting.nodes)
     if it.metric.lower_is_better:
         return _judged_time(it, known)
-    return _judged_rate(it, known) if known else _judged_alone(it, own)
+    return _judged_rate(it, known) if known else _judged_alone(it, of_system)
 
 
 def _above_ceiling(it: Expectation) -> Expectation:

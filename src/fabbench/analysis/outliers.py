@@ -33,8 +33,8 @@ def irregularities(comparison: Comparison) -> tuple[str, ...]:
         where = "".join(f", {words}" for words in key_words(section.key))
         for index, (column, _) in enumerate(comparison.inputs):
             if section.shown[index]:
-                found = _column(column, _deviations(section, index), where)
-                sentences |= dict.fromkeys(found)
+                irregular = _column(column, _deviations(section, index), where)
+                sentences |= dict.fromkeys(irregular)
     return tuple(sentences)
 
 
@@ -46,14 +46,14 @@ def _deviations(section: ComparisonSection, index: int) -> Mapping[int, list[flo
     sign = -1 if section.metric.lower_is_better else 1
     sizes = [dict(figure.executions) for _, figure in section.figures(index)]
     everything = set().union(*sizes)
-    found: dict[int, list[float]] = {execution: [] for execution in sorted(everything)}
+    deviations: dict[int, list[float]] = {execution: [] for execution in sorted(everything)}
     for values in sizes:
         if len(values) == len(everything) and min(values.values()) > 0:
             logarithms = {execution: sign * math.log(value) for execution, value in values.items()}
             middle = median(logarithms.values())
             for execution, value in logarithms.items():
-                found[execution].append(value - middle)
-    return found if all(found.values()) else {}
+                deviations[execution].append(value - middle)
+    return deviations if all(deviations.values()) else {}
 
 
 def _column(column: Column, deviations: Mapping[int, list[float]], where: str) -> Iterator[str]:

@@ -418,8 +418,8 @@ def repeats_within(pair: TwoSamples, margin: float, level: float) -> int | None:
         return quantile * noise * math.sqrt(2 / count) < margin
 
     counts = range(pair.fewest + 1, MAX_REPEATS + 1)
-    found = bisect_left(counts, True, key=enough)  # noqa: FBT003 - the value to find
-    return counts[found] if found < len(counts) else None
+    fewest = bisect_left(counts, True, key=enough)  # noqa: FBT003 - the value to find
+    return counts[fewest] if fewest < len(counts) else None
 
 
 def _error_factor(new: int, base: int) -> float:

@@ -168,10 +168,10 @@ def odd_rows(texts: Sequence[str]) -> set[int]:
     texts = [text.replace(" |", "") for text in texts]  # of Markdown
     rows = [[cell.span() for cell in _CELL.finditer(text)] for text in texts]
     everything = {*range(len(rows))}
-    most = max(len(rows) // 2, 2)
+    half = max(len(rows) // 2, 2)
     lengths = [len(row) for row in rows]
     length, alike = _most_common(lengths)
-    found = everything - _positions(lengths, length) if alike > most else set()
+    odd = everything - _positions(lengths, length) if alike > half else set()
     wide: set[int] = set()
     is_shifted = False
     for before, cells in pairwise(zip(*rows, strict=False)):
@@ -181,17 +181,17 @@ def odd_rows(texts: Sequence[str]) -> set[int]:
         tight = _tight(before, cells)
         wide |= tight
         is_shifted = is_shifted or usual <= tight
-        for at in _displaced(cells, usual, most):
+        for at in _displaced(cells, usual, half):
             is_explained = at in wide if ends[at] > end else is_shifted
             if not is_explained:
-                found.add(at)
+                odd.add(at)
         numbers = zip(texts, cells, strict=True)
         decimals = ["." in text[slice(*cell)] for text, cell in numbers]
-        if sum(decimals) > most:
-            found |= _positions(decimals, 0)
+        if sum(decimals) > half:
+            odd |= _positions(decimals, 0)
     indents = _lost_indents(rows)
-    if not found or not indents:
-        return found
+    if not odd or not indents:
+        return odd
     return odd_rows([*map(add, indents, texts)])
 
 
@@ -412,14 +412,18 @@ GATHERING = BandwidthFormula("1", "n")
 SAME = BandwidthFormula("1", "1")
 
 
+_MAX_RANKS = 1 << 20
+"""Ranks that no job has: where printed digits do not tell (n-1)/n from 1, the number is open."""
+
+
 def _ranks(low: float, high: float) -> Iterable[int]:
     """Yield the minimum and the maximum number of ranks n for which (n-1)/n is in a range."""
     if low >= 1:
         return
     fewest = 1 / (1 - low)
     minimum = max(math.ceil(fewest - 1e-9), 1)
-    maximum = 1 << 20
-    if high < 1 - 1 / maximum:
+    maximum = _MAX_RANKS
+    if high < 1 - 1 / _MAX_RANKS:
         maximum = math.floor(1 / (1 - high) + 1e-9)
     if minimum <= maximum:
         yield minimum
@@ -479,17 +483,17 @@ def is_remains(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool
         # With so few columns, half of them would match any two words.
         are_numbers = all(re.search(r"\d", cell) for cell in cells)
         return are_numbers and "." in "".join(cells) and before + behind > 0
-    most = max((len(columns) + 1) // 2, 2)
+    majority = max((len(columns) + 1) // 2, 2)
     is_complete = len(cells) >= len(columns)
     first = cells[0]
     begins_with_name = _NAME.match(first) and not columns[0].fullmatch(first)
     if is_complete and begins_with_name:
         return False
-    has_many = before >= min(most, len(columns)) or behind >= most
+    has_many = before >= min(majority, len(columns)) or behind >= majority
     if has_many or (not is_complete and 2 < behind < len(cells)):
         return True
     missing = abs(len(cells) - len(columns))
-    return missing <= 1 and before + behind >= most
+    return missing <= 1 and before + behind >= majority
 
 
 def _are_without_end(

@@ -195,8 +195,8 @@ class Row(NamedTuple):
         """Return its points: one per statistic."""
         points = []
         for stat, figures in self.figures.items():
-            own = stat_labels(stat)
-            labels = {**self.labels, **own} if self.labels else own
+            of_stat = stat_labels(stat)
+            labels = {**self.labels, **of_stat} if self.labels else of_stat
             values = tuple(each.value for each in figures.values())
             points.append(Point(self.size, labels, tuple(figures), values))
         return points

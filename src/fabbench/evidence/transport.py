@@ -200,13 +200,13 @@ def _used(evidence: Evidence, network: str) -> int:
     channel one: fewer than the smallest of these numbers on a host means that NICs were found and
     not used.
     """
-    found = _found(evidence, network)
+    nics_found = _found(evidence, network)
     used = len(_channel_devices(evidence, {network}))
-    if not (found and used and evidence.nodes > 1 and _is_whole(evidence)):
+    if not (nics_found and used and evidence.nodes > 1 and _is_whole(evidence)):
         return 0
     ranks = evidence.ranks // evidence.nodes
     channels = evidence.channel_count or evidence.ranks
-    return used if used < min(*found.values(), ranks, channels) else 0
+    return used if used < min(*nics_found.values(), ranks, channels) else 0
 
 
 def _is_whole(evidence: Evidence) -> bool:
@@ -495,12 +495,12 @@ def _disagreement(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
 
 def _different_nics(evidence: Evidence, network: str) -> Iterator[Finding]:
     """Yield a finding if processes did not find the same number of NICs."""
-    found = _found(evidence, network)
-    fewest = min(found.values(), default=0)
-    most = max(found.values(), default=0)
+    nics_found = _found(evidence, network)
+    fewest = min(nics_found.values(), default=0)
+    most = max(nics_found.values(), default=0)
     if fewest == most:
         return
-    fewer = [process for process, count in found.items() if count == fewest]
+    fewer = [process for process, count in nics_found.items() if count == fewest]
     line = evidence.lines.get("ib" if network in VERBS else "nics", "")
     command = "ibv_devices" if network in VERBS else "fi_info -p efa"
     yield finding(

@@ -380,8 +380,8 @@ def distance(one: Sequence[str], other: Sequence[str], *, same_numa: bool) -> st
     if shared == 1:
         return "PHB"
     # Below a switch there are its port to each device, and the device.
-    own = max(len(one), len(other)) - shared
-    return "PIX" if own <= 2 else "PXB"
+    below_switch = max(len(one), len(other)) - shared
+    return "PIX" if below_switch <= 2 else "PXB"
 
 
 # ---------------------------------------------------------------- what fi_info prints

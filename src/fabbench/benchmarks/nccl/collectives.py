@@ -195,10 +195,10 @@ def _missing(points: Sequence[Point], sweep: Note, reducing: Note | None) -> Ite
         planned = powers(first, last, step)
     expected = len(planned[:_MOST_SIZES])
     sizes = [point.size for point in points]
-    found = len({*sizes} - {0})
-    is_short = found + sizes.count(0) < expected
+    measured = len({*sizes} - {0})
+    is_short = measured + sizes.count(0) < expected
     if is_short and (by_factor or len(sizes) < expected):
-        meaning = f"The sweep should have {expected} sizes, but the log has rows of {found}."
+        meaning = f"The sweep should have {expected} sizes, but the log has rows of {measured}."
         advice = "Check whether a pipe, a terminal or an editor dropped lines."
         yield warning(MISSING, meaning, advice)
 

@@ -217,12 +217,12 @@ def _without_rdma(host: Host) -> RequestError | MachineError:
     """Return the error of a fabric without RDMA devices: which ones a host has instead."""
     named: list[str] = []
     for link in LINKS:
-        devices = ", ".join(host.linked(link))
-        if devices:
-            named.append(f"{link}: {devices}")
-    found = "; ".join(named)
-    notes = "" if found else " ".join(("", *host.search_notes))
-    shown = found or "none"
+        names = ", ".join(host.linked(link))
+        if names:
+            named.append(f"{link}: {names}")
+    devices = "; ".join(named)
+    notes = "" if devices else " ".join(("", *host.search_notes))
+    shown = devices or "none"
     why = f"perftest measures RDMA devices only. {host.name} has {shown}.{notes}"
-    kind = RequestError if found else MachineError
+    kind = RequestError if devices else MachineError
     return kind(why, hint="run pingpong measures tcp and shm.")

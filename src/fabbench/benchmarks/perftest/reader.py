@@ -94,21 +94,21 @@ class PerftestReader(Reader):
         last = max(self._runs, default=-1)
         if not stream.rank and not stream.side and self._step is None:
             # Of one terminal after the other, no later process is of an earlier run.
-            first = -1 if before is None or stream.group else before
-            return next(self._runs_of_peers(process, first), last + 1)
+            earliest = -1 if before is None or stream.group else before
+            return next(self._runs_of_peers(process, earliest), last + 1)
         if before is None:
             return max(last, 0)
         return before if self._step is not None else before + 1
 
-    def _runs_of_peers(self, process: Process, first: int) -> Iterator[int]:
+    def _runs_of_peers(self, process: Process, earliest: int) -> Iterator[int]:
         """Yield the runs of one process that is the other side of `process`.
 
-        `first`: the first one, where no addresses show it.
+        `earliest`: the first run that it may be of, where no addresses show it.
         """
         for run, processes in self._runs.items():
             if len(processes) == 1:
                 (peer,) = processes
-                if peer.is_peer(process) and (run >= first or peer.addresses):
+                if peer.is_peer(process) and (run >= earliest or peer.addresses):
                     yield run
 
     def _running(self) -> set[int]:
@@ -157,9 +157,9 @@ def _facts(processes: Sequence[Process]) -> dict[str, str | int]:
         for name, value in process.record.facts.items():
             values.setdefault(name, {})[value] = None
     facts: dict[str, str | int] = {}
-    for name, each in values.items():
-        first, *others = each
-        facts[name] = ", ".join(map(str, each)) if others else first
+    for name, different in values.items():
+        first, *others = different
+        facts[name] = ", ".join(map(str, different)) if others else first
     # These make sense only with a single value.
     rows = [row for process in processes for row in process.rows]
     for name in ("iterations", "cpu_util"):

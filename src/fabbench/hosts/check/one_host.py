@@ -171,14 +171,14 @@ def memlock(checks: HostChecks) -> Check | None:
     if limit == UNLIMITED:
         return outcome("memlock.enough", limit="Locked memory is unlimited.")
     if limit >= _MEMLOCK_ENOUGH:
-        found = "memlock.enough"
+        name = "memlock.enough"
     elif not checks.has_rdma:
-        found = "memlock.not-needed"
+        name = "memlock.not-needed"
     elif limit <= _MEMLOCK_TOO_LITTLE:
-        found = "memlock.little"
+        name = "memlock.little"
     else:
-        found = "memlock.below"
-    return outcome(found, limit=f"Locked memory is limited to {format_size(limit)}.")
+        name = "memlock.below"
+    return outcome(name, limit=f"Locked memory is limited to {format_size(limit)}.")
 
 
 def huge_pages(checks: HostChecks) -> Check | None:
@@ -189,13 +189,13 @@ def huge_pages(checks: HostChecks) -> Check | None:
     if total is None or free is None:
         return None
     if not checks.has_efa:
-        found = "huge-pages.not-needed"
+        name = "huge-pages.not-needed"
     elif not total:
-        found = "huge-pages.none"
+        name = "huge-pages.none"
     else:
-        found = "huge-pages.free" if free else "huge-pages.held"
+        name = "huge-pages.free" if free else "huge-pages.held"
     size = format_size(probe.huge_page_size) if probe.huge_page_size else "unknown size"
-    return outcome(found, pages=f"{free} of {total} huge pages ({size}) are free.")
+    return outcome(name, pages=f"{free} of {total} huge pages ({size}) are free.")
 
 
 def gpus(checks: HostChecks) -> Check | None:
@@ -237,8 +237,8 @@ def _no_gpus(checks: HostChecks) -> Check:
     expected = f" A {probe.instance_type} has {count} GPUs." if count else ""
     if status == _MISSING:
         needed = count or checks.needs.gpus
-        found = "gpus.missing" if needed else "gpus.not-needed"
-        return outcome(found, expected=expected)
+        name = "gpus.missing" if needed else "gpus.not-needed"
+        return outcome(name, expected=expected)
     if status in _TIMED_OUT:
         return outcome("gpus.hangs", expected=expected)
     line = probe.nvidia_smi.first_line or f"status {status}"
@@ -254,8 +254,8 @@ def gpu_work(checks: HostChecks) -> Check | None:
         return outcome("gpu-work.none")
     if probe.gpu_processes is None:
         return outcome("gpu-work.hidden")
-    found = "gpu-work.busy" if probe.gpu_processes else "gpu-work.idle"
-    return outcome(found, count=probe.gpu_processes)
+    name = "gpu-work.busy" if probe.gpu_processes else "gpu-work.idle"
+    return outcome(name, count=probe.gpu_processes)
 
 
 def plugin(checks: HostChecks) -> Check | None:
@@ -342,9 +342,9 @@ def disk(checks: HostChecks) -> Check | None:
     free = checks.probe.temporary_free
     if free is None:
         return None
-    found = "disk.little" if free < _DISK_WARN else "disk.free"
+    name = "disk.little" if free < _DISK_WARN else "disk.free"
     status = Status.FAIL if free < _DISK_FAIL else None
-    return outcome(found, status, folder=checks.probe.temporary, free=free / _GIB)
+    return outcome(name, status, folder=checks.probe.temporary, free=free / _GIB)
 
 
 def load(checks: HostChecks) -> Check | None:
@@ -352,8 +352,8 @@ def load(checks: HostChecks) -> Check | None:
     probe = checks.probe
     if probe.load is None or not probe.cpus:
         return None
-    found = "load.busy" if probe.load > _BUSY * probe.cpus else "load.idle"
-    return outcome(found, load=probe.load, cpus=probe.cpus)
+    name = "load.busy" if probe.load > _BUSY * probe.cpus else "load.idle"
+    return outcome(name, load=probe.load, cpus=probe.cpus)
 
 
 def interface_of(checks: HostChecks) -> str:

@@ -70,15 +70,15 @@ def explain_pod(
     pod: Object, events: Iterable[Object] = (), nodes: Sequence[Node] = ()
 ) -> Explanation | None:
     """Explain why a pod does not run; None: nothing is wrong or known yet."""
-    own = _own(events, pod)
-    found = (
-        _ended(pod, own),
+    of_pod = _events_of(events, pod)
+    explanations = (
+        _ended(pod, of_pod),
         _lost(pod, nodes),
-        _waiting(pod, own),
-        _unscheduled(pod, own),
-        _setup(pod, own),
+        _waiting(pod, of_pod),
+        _unscheduled(pod, of_pod),
+        _setup(pod, of_pod),
     )
-    return next(chain.from_iterable(found), None)
+    return next(chain.from_iterable(explanations), None)
 
 
 def explain_owner(owner: Object, kind: str, events: Iterable[Object] = ()) -> Explanation | None:
@@ -86,7 +86,7 @@ def explain_owner(owner: Object, kind: str, events: Iterable[Object] = ()) -> Ex
     name = name_of(owner)
     subject = f"The {kind} {name}"
     failed = true_condition(owner, "Failed")
-    for event in _own(events, owner, reverse=True):
+    for event in _events_of(events, owner, reverse=True):
         warns = event.get("type") == "Warning" and not failed
         if warns or event.get("reason") == "FailedCreate":
             return explain(subject, _said(event), "create", "Check its events.", final=False)
@@ -249,11 +249,11 @@ def _setup(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
         )
 
 
-def _own(events: Iterable[Object], thing: Object, *, reverse: bool = False) -> list[Object]:
+def _events_of(events: Iterable[Object], thing: Object, *, reverse: bool = False) -> list[Object]:
     """Return the events of an object by time."""
     uid = meta_of(thing).get("uid")
-    found = [event for event in events if _subject_uid(event) == uid]
-    return sorted(found, key=_time, reverse=reverse)
+    of_thing = [event for event in events if _subject_uid(event) == uid]
+    return sorted(of_thing, key=_time, reverse=reverse)
 
 
 def _subject_uid(event: Object) -> object:

@@ -61,8 +61,8 @@ def choose(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
     if not large:
         raise _too_few(needed, groups, left_out, criteria.labels)
     if criteria.takes_all:
-        most = max(map(len, large))
-        largest = [group for group in large if len(group) == most]
+        size = max(map(len, large))
+        largest = [group for group in large if len(group) == size]
         best = min(largest, key=_rank)
         return tuple(best)
     closest = [_closest(group, needed) for group in large]
