@@ -227,12 +227,16 @@ def copy_to_rails(pooled: _Pooled, at: int) -> None:
 
     railed = [key for key in pooled if key[at]]
     for bare in [key for key in pooled if not key[at]]:
-        _copy(pooled, bare, [key for key in railed if without_rail(key) == bare])
+        _move_to_rails(pooled, bare, [key for key in railed if without_rail(key) == bare])
         if not any(pooled[bare]):
             del pooled[bare]
 
 
-def _copy(pooled: _Pooled, bare: Key, rails: Sequence[Key]) -> None:
+def _move_to_rails(pooled: _Pooled, bare: Key, rails: Sequence[Key]) -> None:
+    """Move what a column has under a key without rail to each rail, unless it has rails itself.
+
+    Each rail of the other columns is then compared with it.
+    """
     for column, points in enumerate(pooled[bare]):
         has_rails = any(pooled[rail][column] for rail in rails)
         if points and rails and not has_rails:

@@ -509,7 +509,9 @@ class Assembler(Reader):
         record.facts = {**transport.facts(), **record.facts}
         record.hosts = frozenset(transport.nodes)
         record.evidence |= transport.evidence()
-        return (record,) if self._table.settle is None else (*record.points, record)
+        if self._table.settle is None:
+            return (record,)  # Its points were returned as they were read
+        return (*record.points, record)
 
     def _assemble(self, events: Events) -> Sequence[Reading] | None:
         """Add events to the executions that they are about; None if they are about the next one."""

@@ -93,14 +93,14 @@ def groups_from_cluster(groups: str | None) -> bool:
     return groups is not None and (groups == SWITCH or groups.startswith(LABEL))
 
 
-def groups_of(groups: str, nodes: Iterable[str] = ()) -> Mapping[str, str]:
-    """Return the group of each node, as listed in a file.
+def groups_of(file: str, nodes: Iterable[str] = ()) -> Mapping[str, str]:
+    """Return the group of each node, as listed in `file`.
 
     Raise FabbenchError if one of `nodes` is not.
     """
     from fabbench.sweep.node_names import read_groups
 
-    path = Path(groups).expanduser()
+    path = Path(file).expanduser()
     try:
         return read_groups(path.read_text("utf-8"), nodes)
     except OSError as error:

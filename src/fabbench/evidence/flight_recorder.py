@@ -99,7 +99,7 @@ def _add(hangs: Hangs, dump: Dump) -> None:
         ranks = hangs.groups.setdefault(str(description or group), {})
         state = ranks.setdefault(dump.rank, RankState())
         _started(state, entry)
-        if state.waits is not None:
+        if state.waits_for is not None:
             hangs.line = (
                 hangs.line or f"{FLIGHT_RECORDER}: rank {dump.rank}, {entry['profiling_name']}"
             )
@@ -113,5 +113,5 @@ def _started(state: RankState, entry: Mapping[str, Any]) -> None:
     name = str(entry["profiling_name"])
     state.calls[number] = Call(name.rpartition(":")[2], elements)
     state.started = max(state.started or 0, number)
-    if entry["state"] in _PENDING and state.waits is None:
-        state.waits = number
+    if entry["state"] in _PENDING and state.waits_for is None:
+        state.waits_for = number

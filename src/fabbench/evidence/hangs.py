@@ -130,8 +130,8 @@ class RankState:
 
     started: int | None = None
     """Number of the last collective that it started, in the sequence of its group."""
-    waits: int | None = None
-    """Number of the collective in which it gave up."""
+    waits_for: int | None = None
+    """Number of the collective in which it waits, or gave up."""
     waited_s: float | None = None
     calls: dict[int, Call] = field(default_factory=dict)
     """Number → what the rank called."""
@@ -142,7 +142,7 @@ class RankState:
 
     def has_started(self, number: int) -> bool:
         """Return whether the rank is known to have started a collective."""
-        known = (self.waits, self.started)
+        known = (self.waits_for, self.started)
         return any(each is not None and each >= number for each in known)
 
     def copy(self) -> "RankState":
@@ -204,6 +204,7 @@ class Hangs:
             self.report = _RAS_ROW.search(text) is not None
 
     def _watchdog(self, text: str) -> None:
+        """Keep what a rank waits for: of which group it is, only later lines may say."""
         match = _WAIT.search(text)
         if match is None:
             begun = text.rstrip()
@@ -212,7 +213,7 @@ class Hangs:
         self.line = self.line or text.strip()
         number = int(match["number"] or 0)
         waited = match["waited"] or match["limit"]
-        state = RankState(waits=number)
+        state = RankState(waits_for=number)
         elements = match["elements"] or ""
         state.calls[number] = Call(match["call"], elements)
         if waited:
@@ -230,7 +231,7 @@ class Hangs:
         alone = _AT_WORK.search(text)
         if alone is not None:
             self.line = self.line or text.strip()
-            state.waits = int(alone["number"])
+            state.waits_for = int(alone["number"])
         number = _NUMBER.search(text)
         if number is not None:
             self._found_group(rank, state, at=int(number[1]))
@@ -239,7 +240,7 @@ class Hangs:
         """Move what a rank waits for to its state in a group, if a line says so of its number."""
         pending = self._pending.get(rank, [])
         for each in pending:
-            if each.waits in {at, 0}:
+            if each.waits_for in {at, 0}:
                 _merge(state, each)
                 pending.remove(each)
                 return
@@ -456,11 +457,11 @@ def _crossed(groups: Mapping[str, Ranks], waiting: Sequence[str]) -> Behind | No
 
 def _absent(ranks: Ranks) -> list[int]:
     """Return the ranks of a group that do not wait in it."""
-    return [rank for rank, state in ranks.items() if state.waits is None]
+    return [rank for rank, state in ranks.items() if state.waits_for is None]
 
 
 def _waits_in(ranks: Ranks, rank: int) -> bool:
-    return rank in ranks and ranks[rank].waits is not None
+    return rank in ranks and ranks[rank].waits_for is not None
 
 
 def _copied(ranks: Ranks) -> Ranks:
@@ -469,7 +470,7 @@ def _copied(ranks: Ranks) -> Ranks:
 
 def _waiting(ranks: Ranks) -> list[int]:
     """Return the numbers of the collectives in which ranks wait."""
-    numbers = [state.waits for state in ranks.values()]
+    numbers = [state.waits_for for state in ranks.values()]
     return [number for number in numbers if number is not None]
 
 
@@ -486,9 +487,9 @@ def _waits(group: str, ranks: Ranks) -> Iterator[str]:
     """Yield which ranks waited, how long, and in what, as sentences without a full stop."""
     alike: dict[tuple[int, Call], list[int]] = {}
     for rank, state in ranks.items():
-        if state.waits is not None:
-            call = state.calls.get(state.waits, Call())
-            alike.setdefault((state.waits, call), []).append(rank)
+        if state.waits_for is not None:
+            call = state.calls.get(state.waits_for, Call())
+            alike.setdefault((state.waits_for, call), []).append(rank)
     where = f" of process group {group}" if group and not group.isdecimal() else ""
     for (number, call), who in alike.items():
         which = f", sequence number {number}" if number else ""
@@ -518,9 +519,9 @@ def _members(ranks: Ranks, who: Sequence[int]) -> str:
 
 def _queue(state: RankState) -> str:
     """Return how many collectives are behind the one in which a rank waits."""
-    if state.started is None or not state.waits:
+    if state.started is None or not state.waits_for:
         return ""
-    behind = state.started - state.waits
+    behind = state.started - state.waits_for
     return f", {behind} more are queued behind it" if behind > 0 else ""
 
 
@@ -536,7 +537,7 @@ def _queues(groups: Mapping[str, Ranks]) -> dict[int, int]:
 
 def _merge(state: RankState, other: RankState) -> None:
     """Add to what is known of a rank in which collective it waits."""
-    state.waits = other.waits
+    state.waits_for = other.waits_for
     state.waited_s = other.waited_s
     state.calls |= other.calls
 

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.paths import path_facts
 from fabbench.evidence.hangs import is_sign
-from fabbench.evidence.known_errors import DEAD, Cause, causes, finding, is_effect, told
+from fabbench.evidence.known_errors import (
+    DEAD,
+    Cause,
+    causes,
+    finding,
+    findings_of,
+    is_effect,
+)
 from fabbench.model.fabrics import NO_NETWORK, contradicts
 from fabbench.model.log import (
     MPI_DEBUG,
@@ -137,7 +144,7 @@ def _first_error(log: Log, line: str) -> Finding:
     """Return the first error as a finding: what is known of it, or the line itself."""
     if not line:
         return finding("cause-not-shown", log.reason or "")
-    for each in told([line], log.facts):
+    for each in findings_of([line], log.facts):
         if each.severity is Severity.ERROR:
             return each
     return finding("first-error", line)
@@ -466,7 +473,7 @@ def _explanations(record: Record, ending: Ending | None) -> dict[str, Finding]:
     known = {each.code for each in record.findings}
     shown: dict[str, Finding] = {}
     by_status = [_by_status(ending)] if ending and ending.status else []
-    for each in told([*record.failures, *by_status], record.facts):
+    for each in findings_of([*record.failures, *by_status], record.facts):
         if each.code not in known:
             shown.setdefault(each.code, each)
     return shown

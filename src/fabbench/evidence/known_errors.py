@@ -315,13 +315,13 @@ def by_code() -> dict[str, KnownError]:
 
 
 @cache
-def _told() -> Sequence[KnownError]:
+def _causes_in_reasons() -> Sequence[KnownError]:
     """Return what is looked for in the reason of a failure alone."""
     return [error for error in by_code().values() if "told" in error.marks]
 
 
 @cache
-def _shown() -> Sequence[KnownError]:
+def _causes_in_lines() -> Sequence[KnownError]:
     """Return what is looked for in every line."""
     known = by_code().values()
     return [error for error in known if "told" not in error.marks]
@@ -331,7 +331,7 @@ def _shown() -> Sequence[KnownError]:
 def _by_needed_text() -> Mapping[str, Sequence[int]]:
     """Return texts → the positions of the causes that need one of them in a line."""
     positions: dict[str, list[int]] = {}
-    for position, error in enumerate(_shown()):
+    for position, error in enumerate(_causes_in_lines()):
         needed = set(error.texts).union(*map(needed_texts, error.patterns))
         for text in needed:
             positions.setdefault(text, []).append(position)
@@ -343,11 +343,11 @@ def finding(code: str, line: str = "", **words: object) -> Finding:
     return by_code()[code].finding(line, **words)
 
 
-def told(failures: Iterable[str], facts: Facts = MappingProxyType({})) -> Iterator[Finding]:
+def findings_of(reasons: Iterable[str], facts: Facts = MappingProxyType({})) -> Iterator[Finding]:
     """Yield what the reasons of a failure, as programs state them, show."""
-    for text in failures:
+    for text in reasons:
         shown = [*matching_errors(text)]
-        shown += (error for error in _told() if error.shown_by(text))
+        shown += (error for error in _causes_in_reasons() if error.shown_by(text))
         yield from (error.finding(text) for error in shown if error.applies(facts))
 
 
@@ -393,7 +393,7 @@ def matching_errors(text: str) -> Sequence[KnownError]:
     found = [positions for word, positions in needed.items() if word in text]
     if not found:
         return ()
-    shown = _shown()
+    shown = _causes_in_lines()
     possible = sorted(set().union(*found))
     return [shown[position] for position in possible if shown[position].shown_by(text)]
 

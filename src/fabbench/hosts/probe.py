@@ -517,7 +517,7 @@ def read_probe(lines: Iterable[str]) -> Probe:
         mpi=_mpi(answer, found.get("mpirun")),
         mpirun_version=answer.result("mpi"),
         settings={name: value for name, _, value in settings},
-        files=tuple(answer.all("file")),
+        nccl_conf=tuple(answer.all("file")),
         **dict(_facts(answer)),
     )
     return replace(probe, unread=_once(answer.unread))

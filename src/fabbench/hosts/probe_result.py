@@ -142,7 +142,7 @@ class Probe:
     """`stdbuf`, `setsid`, `timeout`, `python3` → path."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Inherited variables of NCCL, libfabric, its plugin, MPI and NVSHMEM."""
-    files: tuple[str, ...] = ()  # From which NCCL reads more settings
+    nccl_conf: tuple[str, ...] = ()  # Files from which NCCL reads more settings
 
     @property
     def providers(self) -> Mapping[str, frozenset[str]]:

@@ -34,6 +34,7 @@ RATE_UNITS = {
 
 TIME_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 
+# `4 GB (4e9 B)`, as decimal sizes are written, is what stands in parentheses.
 _SIZE = lazy(
     r"(\d+ [MGT]B \()?(\d+(?:\.\d+)?(?:e\d\d?)?)\s*([kmgt]?)(?:i?b)?(?(1)\))", re.IGNORECASE
 )

@@ -81,7 +81,7 @@ class RemoteHost:
         self.connection = connection
         self.token = token
         self.folder = f"/tmp/fabbench-{token}"  # noqa: S108 - made by mkdir with a random name and mode 0700
-        self.has: frozenset[str] = frozenset()  # The variables of `FORWARDED` that are set there
+        self.forwarded: tuple[str, ...] = ()  # The variables of `FORWARDED` that are set there
         self._others: dict[str, float] = {}
         """User of another run of fabbench that is there → when it was last seen."""
         self.lost: MachineError | None = None  # Why the host was given up; None if it was not
@@ -117,9 +117,9 @@ class RemoteHost:
             argv = self._marked("sh", "-c", _PUT, "sh", size, *words)
             put = self.connection.run(argv, stdin=script, timeout_s=_STARTING_S)
             self._started = not put.status
-        said = [line.partition(" ")[::2] for line in self._done(put).out]
-        self.has = frozenset(name for word, name in said if word == "has")
-        for line in said:
+        replies = [line.partition(" ")[::2] for line in self._done(put).out]
+        self.forwarded = tuple(name for word, name in replies if word == "has")
+        for line in replies:
             self._note_other(*line)
         self._last_answer = time.monotonic()
         self._up.set()

@@ -312,7 +312,7 @@ class RemoteSession(Session):
             addresses=("localhost",) if alone else tuple(host.address for host in hosts),
             agent=() if alone else self._held.agent,
             interface=interfaces.pop() if len(interfaces) == 1 and not alone else "",
-            forward=tuple(sorted(first.has, reverse=True)),
+            forward=first.forwarded,
             programs=hosts[0].programs,
             env={MARK: first.token, RANK: first.token},
         )

@@ -511,11 +511,11 @@ def _require_programs(need: Needs, hosts: Sequence[Host]) -> None:
 
 def _warnings(counts: Counter[str], runs: int) -> str:
     """Return in how many runs each warning came; without any, how many runs there were."""
-    said = list[str]()
+    sentences: list[str] = []
     for meaning, count in counts.items():
         warned = counted(count, "run")
-        said.append(f"{warned} of {runs}: {meaning}")
-    return " ".join(said) if said else counted(runs, "run") + "."
+        sentences.append(f"{warned} of {runs}: {meaning}")
+    return " ".join(sentences) or counted(runs, "run") + "."
 
 
 def _require_end(ended: RunResult | SweepRun) -> None:

@@ -80,27 +80,27 @@ def load(
     arguments = list(map(str, inputs))
     sources = [sources_of([argument], store) for argument in arguments]
     require_logs(list(chain.from_iterable(sources)), known)
-    loaded = list[Column]()
+    loaded: list[Column] = []
     judged_by = list(fabrics or ["any"])
     if len(judged_by) == 1:
         judged_by *= len(inputs)
-    for argument, own, fabric in zip(arguments, sources, judged_by, strict=True):
+    for argument, of_argument, fabric in zip(arguments, sources, judged_by, strict=True):
         proof = known
         if fabric not in _NO_FABRIC:
-            require_logs(own, Proof(fabric=fabric))
+            require_logs(of_argument, Proof(fabric=fabric))
             proof = replace(known or Proof(), fabric=fabric)
-        loaded += _columns(argument, own, proof)
+        loaded += _columns(argument, of_argument, proof)
     return with_labels(_judged_columns(loaded), labels)
 
 
 def _judged_columns(columns: Sequence[Column]) -> list[Column]:
     """Return columns whose logs are judged beside those of all of them."""
     judged = iter(judged_together(_logs(columns)))
-    found = list[Column]()
+    judged_columns: list[Column] = []
     for column in columns:
         logs = tuple(islice(judged, len(column.logs)))
-        found.append(replace(column, logs=logs))
-    return found
+        judged_columns.append(replace(column, logs=logs))
+    return judged_columns
 
 
 def _logs(columns: Sequence[Column]) -> list[Log]:
@@ -114,19 +114,19 @@ def _columns(argument: str, sources: Sequence[Source], proof: Proof | None) -> l
         raise RequestError(
             f"{argument} holds runs, not only log files.", hint="Pass one of the runs."
         )
-    found: dict[str, list[Log]] = {}
+    logs_of: dict[str, list[Log]] = {}
     unread: list[Unread] = []
     for source in sources:
         parsed = _parsed(source, proof, unread, alone=len(sources) == 1)
         for configuration, logs in parsed.items():
             # The files of a list are one column, whatever their markers say.
             name = configuration if len(parsed) > 1 else ""
-            found.setdefault(name, []).extend(logs)
-    if not any(found.values()):
+            logs_of.setdefault(name, []).extend(logs)
+    if not any(logs_of.values()):
         raise _unrecognized(argument, unread)
     return [
         Column(label=label, logs=tuple(logs), source=argument)
-        for configuration, each in found.items()
+        for configuration, each in logs_of.items()
         for label, logs in _apart(configuration or _name(argument), each).items()
     ]
 
@@ -166,10 +166,10 @@ def _apart(name: str, logs: list[Log]) -> _ByLabel:
 
     A loop has no repeats.
     """
-    for told in (_nic, _settings):
+    for label_of in (_nic, _settings):
         groups: _ByLabel = {}
         for log in logs:
-            groups.setdefault(told(log), []).append(log)
+            groups.setdefault(label_of(log), []).append(log)
         if len(groups) > 1 and "" not in groups:
             return _labelled(name, groups)
     return {name: logs}
@@ -180,13 +180,13 @@ def _labelled(name: str, groups: _ByLabel) -> _ByLabel:
     common = set.intersection(*(set(words.split()) for words in groups))
     labelled: _ByLabel = {}
     for words, logs in groups.items():
-        own = [word for word in words.split() if word not in common]
-        labelled[" ".join([name, *own])] = logs
+        different = [word for word in words.split() if word not in common]
+        labelled[" ".join([name, *different])] = logs
     return labelled
 
 
 def _settings(log: Log) -> str:
-    words = list[str]()
+    words: list[str] = []
     for name in _SETTINGS:
         value = log.facts.get(name)
         if value is not None:
@@ -226,10 +226,10 @@ _NicTests: TypeAlias = dict[_NicTest, _NicFigures]
 
 
 def judged_together(logs: Sequence[Log]) -> list[Log]:
-    """Return logs with what shows only beside the others.
+    """Return logs with the findings that only a comparison of logs shows.
 
-    Of three NICs of the same nodes, one below 80 % of the median; a log far slower than the last of
-    its test.
+    A NIC below 80 % of the median of at least three NICs of the same nodes, and a log far slower
+    than the last log of the same test.
     """
     judged = slower_paths(logs)
     for test, figures in _nic_tests(logs).items():
@@ -377,7 +377,7 @@ def stored_columns(
     is left out. `logs`: those of each, if they are known.
     """
     read = run.logs if logs is None else logs.__getitem__
-    columns = list[Column]()
+    columns: list[Column] = []
     for each in run.configurations:
         if only and only != each.label:
             continue
@@ -399,16 +399,16 @@ def columns_within(columns: Sequence[Column], sizes: range | None) -> list[Colum
 
     Raise RequestError if none has any.
     """
-    found = list[Column]()
+    narrowed: list[Column] = []
     for column in columns:
         logs = tuple(within(log, sizes) for log in column.logs)
-        found.append(replace(column, logs=logs))
-    if sizes is not None and not _sizes(found):
+        narrowed.append(replace(column, logs=logs))
+    if sizes is not None and not _sizes(narrowed):
         known = format_sizes(_sizes(columns)) or "nothing"
         raise RequestError(
             "Nothing was measured at the sizes of --size.", hint=f"Measured: {known}."
         )
-    return found
+    return narrowed
 
 
 def _sizes(columns: Sequence[Column]) -> list[int]:
@@ -451,14 +451,14 @@ def with_labels(columns: Sequence[Column], labels: Sequence[str]) -> list[Column
         pairs = zip(columns, labels, strict=True)
         columns = [replace(each, label=label, label_given=True) for each, label in pairs]
     counts = Counter(column.label for column in columns)
-    found: dict[str, Column] = {}
+    by_label: dict[str, Column] = {}
     for column in columns:
         name = column.label
         if counts[name] > 1:
             name = f"{name} ({column.source})"
-        label = _unused(name, found)
-        found[label] = replace(column, label=label)
-    return list(found.values())
+        label = _unused(name, by_label)
+        by_label[label] = replace(column, label=label)
+    return list(by_label.values())
 
 
 def _unused(name: str, used: Container[str]) -> str:

@@ -410,7 +410,7 @@ class StoredRun:
     def _read_logs(self, path: Path, *, finished: bool) -> tuple[tuple[Log, ...], str]:
         """Read the log of an execution, and return the damage of its documents.
 
-        Then the log is truncated.
+        With damage, the execution is judged as one that was stopped.
         """
         ending = Ending(stopped=STOPPED)
         proof: Proof | None = None

@@ -3,7 +3,7 @@
 import pytest
 
 from fabbench.evidence.judge import slower_paths
-from fabbench.evidence.known_errors import KnownError, by_code, causes, finding, told
+from fabbench.evidence.known_errors import KnownError, by_code, causes, finding, findings_of
 from fabbench.model.literals import needed_texts
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.runs.inputs import parse
@@ -28,7 +28,7 @@ EXAMPLES = [(error, line) for error in KNOWN.values() for line in error.examples
 )
 def test_a_line_shows_its_cause_and_what_follows_from_one(error: KnownError, line: str) -> None:
     facts = {each.fact: each.values[0] for each in error.only}
-    found = [each.code for each in told([line], facts)]
+    found = [each.code for each in findings_of([line], facts)]
     roots = [each for each in found if "effect" not in KNOWN[each].marks or each == error.code]
     assert roots == [error.code]
 
@@ -47,7 +47,7 @@ def test_a_cause_needs_its_facts() -> None:
     ("error", "line"), COUNTEREXAMPLES, ids=[error.code for error, _ in COUNTEREXAMPLES]
 )
 def test_a_counterexample_does_not_show_the_cause(error: KnownError, line: str) -> None:
-    assert error.code not in {each.code for each in told([line])}
+    assert error.code not in {each.code for each in findings_of([line])}
 
 
 @pytest.mark.parametrize("error", KNOWN.values(), ids=KNOWN)

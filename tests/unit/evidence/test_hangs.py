@@ -154,5 +154,5 @@ def test_processes_of_one_job_know_each_other_and_only_one_that_waits_says_so() 
 
 
 def test_a_rank_has_started_what_it_waits_in() -> None:
-    waits = RankState(waits=4, calls={4: Collective("ALLREDUCE")})
+    waits = RankState(waits_for=4, calls={4: Collective("ALLREDUCE")})
     assert (waits.has_started(4), RankState(started=3).has_started(4)) == (True, False)

@@ -9,7 +9,14 @@ import re
 import pytest
 
 from fabbench.evidence import known_errors
-from fabbench.evidence.known_errors import FatalText, Kind, _fatal, fatal_message, fatal_texts, told
+from fabbench.evidence.known_errors import (
+    FatalText,
+    Kind,
+    _fatal,
+    fatal_message,
+    fatal_texts,
+    findings_of,
+)
 from fabbench.model.log import Outcome
 from fabbench.runs.inputs import parse
 from tests.support.paths import DATA
@@ -143,7 +150,7 @@ def test_a_program_that_is_missing_is_told_from_what_a_node_does(text: str) -> N
     message = fatal_message(text)
     assert message is not None
     assert message.kind is Kind.SHELL
-    assert [each.code for each in told([message.sentence])] == ["program-missing"]
-    assert [each.code for each in told(["Process name: [[17,1],0] Exit code: 127"])] == [
+    assert [each.code for each in findings_of([message.sentence])] == ["program-missing"]
+    assert [each.code for each in findings_of(["Process name: [[17,1],0] Exit code: 127"])] == [
         "program-missing"
     ]

@@ -97,7 +97,7 @@ class LibfabricWork(PairWork):
         return tuple(size for size in self.step_sizes if size is not None)
 
     @property
-    def _named_endpoint(self) -> str:
+    def _endpoint_of_program(self) -> str:
         """The endpoint type that the program is named after; empty: it has several."""
         _, kind, *_ = self.program.split("_")
         return _ENDPOINTS.get(kind, "")
@@ -108,7 +108,7 @@ class LibfabricWork(PairWork):
         Connected endpoints connect before timing starts.
         """
         usual = "msg" if provider(fabric) in _CONNECTING else "rdm"
-        return self._named_endpoint or self.endpoint or usual
+        return self._endpoint_of_program or self.endpoint or usual
 
     def iterations_on(self, fabric: str, size: int | None) -> int | None:
         """Return the iterations.
@@ -247,7 +247,7 @@ class LibfabricWork(PairWork):
 
     def _port(self, role: str) -> Sequence[str]:
         """Return the option of the port of a side."""
-        if self._named_endpoint == "rdm":
+        if self._endpoint_of_program == "rdm":
             # Unconnected endpoints of the fabtests exchange addresses over TCP, for EFA has no
             # other way.
             return (f"-E={PORT}",)

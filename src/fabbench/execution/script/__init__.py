@@ -371,7 +371,8 @@ class _Script:
     def _environment(self, execution: Execution) -> tuple[str, ...]:
         """Return the environment of the ranks of an execution, if all have the same.
 
-        Empty also if it has pairs, or containers, which have their own.
+        Empty also if it has pairs, or containers, which have their own. From here on `_target` is
+        that of the execution's variant.
         """
         self._target = self._usual.of(execution.configuration.variant)
         if self._usual.contained or any(step.pair for step in execution.steps):

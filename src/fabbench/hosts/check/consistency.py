@@ -159,8 +159,8 @@ def clock(host: str, clocks: Mapping[str, float]) -> Check:
     usual = max(values, key=alike)
     ahead = clocks[host] - usual
     how = "ahead of" if ahead > 0 else "behind"
-    found = "clock.off" if abs(ahead) > _CLOCK_S else "clock.right"
-    return outcome(found, seconds=abs(ahead), how=how)
+    name = "clock.off" if abs(ahead) > _CLOCK_S else "clock.right"
+    return outcome(name, seconds=abs(ahead), how=how)
 
 
 def connections(

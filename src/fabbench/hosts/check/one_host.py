@@ -320,7 +320,7 @@ def settings(checks: HostChecks) -> Check | None:
     """Check what programs on the host inherit: some variables change what is measured."""
     probe = checks.probe
     if not probe.whole and not probe.interfaces:
-        return None
+        return None  # A host prints its interfaces after its settings: these may not be all
     inherited = {f"{key}={value}" for key, value in probe.settings.items()}
     fatal = [" with ".join(each) for each in _ABORTS if inherited.issuperset(each)]
     without_rdma = checks.instance is not None and not checks.instance.rdma_read
@@ -331,7 +331,7 @@ def settings(checks: HostChecks) -> Check | None:
     known = [key for key in _CHANGES_RESULTS if key in probe.settings]
     changes = [f"{key}={probe.settings[key]}" for key in known]
     changes += inherited & {"FI_EFA_USE_DEVICE_RDMA=0"}
-    changes += probe.files
+    changes += probe.nccl_conf
     if changes:
         return outcome("settings.changes", names=", ".join(changes))
     return outcome("settings.fine", count=len(probe.settings))

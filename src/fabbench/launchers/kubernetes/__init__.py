@@ -146,11 +146,12 @@ def current_context(
     """
     if context:
         return context
-    names = (_read(path) for path in _files(environment, file))
+    names = (_read(path) for path in _kubeconfigs(environment, file))
     return next((name for name in names if name), None)
 
 
-def _files(environment: Mapping[str, str], file: Path | None) -> list[Path]:
+def _kubeconfigs(environment: Mapping[str, str], file: Path | None) -> list[Path]:
+    """Return the files of the kubeconfig, which kubectl merges: `file`, or else its usual ones."""
     if file:
         return [file]
     if named := environment.get("KUBECONFIG"):

@@ -690,7 +690,10 @@ class JobRun:
         return _End(name, why, exists=exists)
 
     def _first_ended(self, name: str, pods: Mapping[str, Object], events: Sequence[Object]) -> str:
-        """Return the name of the pod that made the Job fail and end the others."""
+        """Return the name of the pod that made the Job fail and end the others.
+
+        `name`: the first pod of which it was noticed.
+        """
         ended = [event["message"] for event in events if event.get("reason") == _ENDED_BY_JOB]
         if not any(name in message for message in ended):
             return name
