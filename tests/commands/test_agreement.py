@@ -7,10 +7,7 @@ from click.testing import Result
 
 from fabbench.cli import cli
 from tests.support.command_line import runner
-from tests.support.corpus import FOLDERS, name_of, paths
-
-NO_OUT_OF_PLACE = "the-only-side-of-rccl-tests-has-its-name-in-place-in-place.txt"
-"""A comparison asks which half of the table it is about."""
+from tests.support.corpus import CORPUS, FOLDERS, name_of, paths
 
 
 def fabbench(*words: str) -> Result:
@@ -33,7 +30,7 @@ def kinds(done: Result) -> set[tuple[str, str, bool]]:
 def test_commands_agree_on_outcome_and_status_of_each_log(folder: object) -> None:
     seen: set[tuple[str, str, bool]] = set()  # Pages take long: one of each kind
     for path in paths():
-        if folder not in path.parents or path.name == NO_OUT_OF_PLACE:
+        if folder not in path.parents:
             continue
         file = str(path)
         parsed = fabbench("parse", file, "--json")
@@ -54,7 +51,21 @@ def test_commands_agree_on_outcome_and_status_of_each_log(folder: object) -> Non
             assert page.exit_code == status, name_of(path)
 
 
-@pytest.mark.parametrize("command", ["parse", "explain", "compare", "report"])
+COMMANDS = ("parse", "explain", "compare", "report")
+
+
+@pytest.mark.parametrize("fabric", ["efa", "tcp", "ib"])
+def test_commands_agree_on_what_does_not_prove_a_fabric(fabric: str) -> None:
+    for path in sorted((CORPUS / "nccl").iterdir())[::12]:
+        found = set()
+        for command in COMMANDS:
+            page = ["--format", "html"] if command == "report" else []
+            done = fabbench(command, str(path), "--fabric", fabric, *page)
+            found.add(done.exit_code)
+        assert len(found) == 1, name_of(path)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_commands_take_the_same_about_what_was_measured(command: str) -> None:
     done = fabbench(
         command,

@@ -93,7 +93,7 @@ def test_what_is_not_there_is_named(run: str, command: str, named: str, status: 
 @pytest.mark.parametrize("form", ["json", "csv"])
 def test_own_tables_are_results_and_no_evidence(run: str, form: str) -> None:
     Path("own").write_text(fabbench("parse", run, "--format", form).stdout)
-    assert [fabbench(command, "own").exit_code for command in READERS] == [4, 3, 0, 0, 0]
+    assert [fabbench(command, "own").exit_code for command in READERS] == [4, 3, 4, 4, 4]
     for words in (("explain", "own"), ("sweep", "--from", "own")):
         assert "fabbench compare" in fabbench(*words).stderr
 
@@ -192,7 +192,8 @@ def test_an_input_without_the_sizes_does_not_take_the_others_with_it(run: str) -
     for log in stored.glob("exec/*/output.log"):
         log.write_text(nccl_text([(1 << 20, 3.0)]))
     two = fabbench("report", run, str(stored), "--size", "1M")
-    assert (two.exit_code, two.stdout.count("Nothing was measured at the sizes")) == (0, 1)
+    # The logs of the copy prove nothing any more.
+    assert (two.exit_code, two.stdout.count("Nothing was measured at the sizes")) == (4, 1)
 
 
 @pytest.mark.parametrize("named", ["a.log", "last", "last:tcp", "a.log,b.log"])

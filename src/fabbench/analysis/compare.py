@@ -42,7 +42,7 @@ from fabbench.analysis.statistics import (
 from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.expectations import PAIRS, assumed_noise, noise_kinds
 from fabbench.model.errors import Exit, RequestError, worst
-from fabbench.model.log import METRICS, Finding, Log, Metric, Outcome
+from fabbench.model.log import METRICS, Finding, Log, Metric, Outcome, status_of
 from fabbench.model.units import Scale
 
 if TYPE_CHECKING:
@@ -189,19 +189,21 @@ def compare(
     columns: Sequence[Column],
     *,
     metric: str | None = None,
-    placement: str = "out-of-place",
+    placement: str | None = None,
     allow: Collection[str] = (),
     only_ok: bool = False,
 ) -> Comparison:
     """Put columns side by side, size by size; repeats pool to the median.
 
-    `metric` is chosen per section unless given. `allow` names fields that may differ. With
+    `metric` is chosen per section unless given. `placement` is out-of-place unless given, or
+    in-place where nothing else was measured. `allow` names fields that may differ. With
     `only_ok`, a column that is not ok shows its outcome, even if it is only unproven; one that is
     only truncated shows the rows that it has, without a ratio; and the status tells a lost
     environment apart. Raise RequestError for columns that differ in fields that must match, and for
     an invalid request.
     """
-    allowed = _check_request(columns, metric, placement, allow)
+    allowed = _check_request(columns, metric, allow)
+    placement = placement or _only_placement(columns)
     unusable = frozenset(Outcome) - {Outcome.OK, Outcome.TRUNCATED} if only_ok else UNUSABLE
     partial = frozenset({Outcome.TRUNCATED} if only_ok else ())
     readings = [column_rows(column, placement=placement, unusable=unusable) for column in columns]
@@ -220,28 +222,36 @@ def compare(
         placement=placement if any(placement in reading.placements for reading in readings) else "",
         columns=summaries,
         sections=sections_of(pairs, metric, allowed, unusable, partial, level=level),
-        status=_status(columns, unusable | partial, only_ok=only_ok),
+        status=_status(columns, unusable, only_ok=only_ok),
         inputs=tuple(zip(columns, counting, strict=True)),
         allowed=allowed,
         level=level,
     )
 
 
-def _status(columns: Sequence[Column], unusable: Collection[Outcome], *, only_ok: bool) -> Exit:
-    """Return the exit status for what was measured.
+def _only_placement(columns: Sequence[Column]) -> str:
+    """Return in-place if nothing else was measured, else out-of-place."""
+    usual, other = PLACEMENTS
+    points = (point for column in columns for log in column.logs for point in log.points)
+    measured = (point.labels.get("placement", usual) for point in points)
+    return other if set(measured) == {other} else usual
 
-    A baseline may be truncated; in question is a column before it, or a single one.
+
+def _status(columns: Sequence[Column], unusable: frozenset[Outcome], *, only_ok: bool) -> Exit:
+    """Return the exit status for what was measured, which is that of its logs.
+
+    Only a baseline need not be ok: one whose figures are shown will do.
     """
-    in_question = columns[:-1] or columns
+    *others, base = columns
     statuses: list[Exit] = []
     for column in columns:
-        doubtful = set(unusable)
-        if column in in_question:
-            doubtful.add(Outcome.TRUNCATED)
-        bad = [log for log in column.logs if is_hidden(log, doubtful)]
-        statuses += (log.status if only_ok else Exit.UNTRUSTED for log in bad)
-        empty = not any(log.points for log in column.logs)
-        if column in in_question and empty and not bad:
+        is_baseline = column is base and bool(others) and not only_ok
+        allowed = frozenset(Outcome) - unusable if is_baseline else frozenset()
+        for log in column.logs:
+            found = status_of({log.outcome, *log.also}, allowed)
+            statuses.append(log.status if only_ok else found)
+        measured = any(log.points for log in column.logs)
+        if not (measured or is_baseline or any(statuses)):
             statuses.append(Exit.UNTRUSTED)
     return worst(*statuses)
 
@@ -293,7 +303,7 @@ def sections_of(  # noqa: PLR0913 - what is paired, and what of it counts
 
 
 def _check_request(
-    columns: Sequence[Column], metric: str | None, placement: str, allow: Collection[str]
+    columns: Sequence[Column], metric: str | None, allow: Collection[str]
 ) -> frozenset[str]:
     if not columns:
         raise RequestError("Nothing to compare.", hint="Pass a run, or two log files.")
@@ -302,8 +312,6 @@ def _check_request(
             raise RequestError(f"{column.label} ({column.source}) contains no benchmark output.")
     if metric is not None and metric not in METRICS:
         raise RequestError(f"Unknown metric {metric}.", hint=_one_of(METRICS))
-    if placement not in PLACEMENTS:
-        raise RequestError(f"Unknown placement {placement}.", hint=_one_of(PLACEMENTS))
     allowed = frozenset(name.replace("-", "_") for name in allow)
     for name in sorted(allowed - set(FIELDS)):
         raise RequestError(f"Unknown field: {name}.", hint=_one_of(FIELDS))

@@ -281,10 +281,9 @@ class PastOptions:
         "--label",
         many=tuple,
     )
-    placement: str = option(
+    placement: str | None = option(
         Choice(("out-of-place", "in-place")),
-        "Which half of an nccl-tests table to compare.",
-        default="out-of-place",
+        "Which half of an nccl-tests table to compare. Default: out-of-place, if it was measured.",
     )
     allow: tuple[str, ...] = option(
         Text("a field", "FIELD"),

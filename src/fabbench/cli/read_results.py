@@ -19,7 +19,7 @@ from fabbench.cli.options import (
     takes,
 )
 from fabbench.model.errors import Exit, RequestError, worst
-from fabbench.model.log import FLIGHT_RECORDER, NCCL_DEBUG, Log, Outcome
+from fabbench.model.log import FLIGHT_RECORDER, NCCL_DEBUG, Log, Outcome, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -75,7 +75,7 @@ def parse(
     )
     frame = log_writer(job.form)
     unread: list[Unread] = []
-    outcomes: set[Outcome | str] = set()
+    outcomes: set[Outcome] = set()
     separator = ""
     sys.stdout.write(frame.opening)
     with terminal.files_progress(len(sources)) as advance:
@@ -97,8 +97,7 @@ def parse(
     reasons = [(entry.source, entry.reason) for entry in failed]
     sys.stdout.write(frame.closing(reasons))
     sys.stdout.flush()
-    untrusted = outcomes - {Outcome.OK}
-    status = Exit.UNTRUSTED if untrusted and not exit_zero else Exit.FINE
+    status = Exit.FINE if exit_zero else status_of(outcomes)
     return worst(status, terminal.say_unread(unread))
 
 
@@ -142,8 +141,7 @@ def explain(
                 terminal.write_line(line)
         for each in predicted:
             terminal.write_line(str(each["text"]))
-    untrusted = {log.outcome for log in logs} - {Outcome.OK, Outcome.OBSERVED}
-    status = Exit.UNTRUSTED if untrusted else Exit.FINE
+    status = status_of([log.outcome for log in logs], [Outcome.OBSERVED])
     return worst(status, terminal.say_unread(unread))
 
 

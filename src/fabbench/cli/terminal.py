@@ -387,9 +387,8 @@ def write_page(
     sys.stdout.writelines(page_of(sections))
     status = worst(*(found.status for page in compared for found in page.comparisons))
     for each in written:
-        measured = Exit.FINE if each.measured else Exit.UNTRUSTED
         damaged = say_damage(each.path.name, each.damage)
-        status = worst(status, damaged or measured)
+        status = worst(status, damaged or each.status)
     return status
 
 

@@ -7,7 +7,7 @@ again. ``#@fabbench nics 000-tcp-r1 …``, about an execution, is described in
 `fabbench.counters.execution_counters`.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
@@ -188,6 +188,12 @@ class Outcome(StrEnum):
     OK = "ok"
 
 
+def status_of(outcomes: Iterable[Outcome], allowed: Collection[Outcome] = ()) -> Exit:
+    """Return the exit status for logs: each must be ok, or what a command allows besides."""
+    fine = {Outcome.OK, *allowed}
+    return Exit.FINE if fine.issuperset(outcomes) else Exit.UNTRUSTED
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
     """What a log must show to count as measured on a fabric, and what is known of its nodes."""
@@ -246,9 +252,7 @@ class Log:
     @property
     def status(self) -> Exit:
         """Return the exit status for it where fabbench itself ran it."""
-        if self.outcome is Outcome.OK:
-            return Exit.FINE
-        return Exit.REFUSED if self.lost else Exit.UNTRUSTED
+        return Exit.REFUSED if self.lost else status_of([self.outcome])
 
     @property
     def shows_end(self) -> bool:

@@ -8,7 +8,7 @@ from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.expectations import PAIRS, assumed_noise, noise_kinds
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS, Metric
-from fabbench.model.units import format_size, parse_size
+from fabbench.model.units import format_size, parse_sizes
 from fabbench.runs.summary import FullSummary, Measured, Pairs, Summary
 
 _LARGE = 1 << 30
@@ -16,22 +16,17 @@ _LARGE = 1 << 30
 
 
 def parse_metric(text: str, sizes: range | None = None) -> tuple[Metric, range | None]:
-    """Parse METRIC or METRIC@SIZE, besides the `sizes` of ``--size``. Raise RequestError."""
+    """Parse METRIC[@SIZE[..SIZE]], besides the `sizes` of ``--size``. Raise RequestError."""
     name, at, size = text.partition("@")
     if name not in METRICS:
         known = ", ".join(METRICS)
         raise RequestError(f"Unknown metric {name}.", hint=f"One of {known}.")
-    if not at:
-        return METRICS[name], sizes
-    if sizes is not None:
+    if at and sizes is not None:
         raise RequestError(f"Both {text} and --size give a size.", hint="Leave one out.")
     try:
-        wanted = parse_size(size)
+        return METRICS[name], parse_sizes(size) if at else sizes
     except ValueError as error:
-        raise RequestError(
-            f"Invalid size in {text!r}: {error}.", hint=f"Such as {name}@1G."
-        ) from None
-    return METRICS[name], range(wanted, wanted + 1)
+        raise RequestError(f"Invalid size in {text!r}: {error}.") from None
 
 
 def parse_where(texts: Sequence[str]) -> dict[str, str]:

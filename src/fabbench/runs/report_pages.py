@@ -15,9 +15,9 @@ from fabbench.analysis.compare import Comparison, compare
 from fabbench.analysis.progress import ALLOWED
 from fabbench.counters.execution_counters import total
 from fabbench.hosts.check.one_host import FACTS
-from fabbench.model.errors import FabbenchError, RequestError
+from fabbench.model.errors import Exit, FabbenchError, RequestError
 from fabbench.model.hosts import Host
-from fabbench.model.log import Log
+from fabbench.model.log import Log, status_of
 from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Command, Execution
 from fabbench.model.units import format_time
@@ -264,7 +264,7 @@ class StoredSection(NamedTuple):
     section: RunSection
     path: Path
     damage: Sequence[str]
-    measured: bool  # any log
+    status: Exit
 
 
 def stored_sections(
@@ -298,7 +298,9 @@ def _section(metric: str | None, sizes: range | None, path: Path, number: int) -
             f"{run.id} is a sweep: --metric and --size have no effect.", hint="Leave them out."
         )
     page = run_page(run, metric, sizes)
-    measured = page.sweep is not None or any(execution.logs for execution in run.executions)
+    outcomes = {log.outcome for execution in run.executions for log in execution.logs}
+    measured = outcomes or page.sweep
+    status = status_of(outcomes) if measured else Exit.UNTRUSTED
     # That its configurations cannot be compared is no damage of a run.
     damage = page.damage if run.sweep else run.damage
-    return StoredSection(run_section(page, number), path, damage, measured)
+    return StoredSection(run_section(page, number), path, damage, status)

@@ -12,14 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from itertools import chain
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
 from fabbench.model.errors import RequestError
-from fabbench.model.log import METRICS, Log, Metric, Outcome, Point
+from fabbench.model.log import METRICS, Log, Metric, Outcome
 from fabbench.model.plan import Configuration
 from fabbench.model.units import format_size, scale
 from fabbench.runs.directories import runs
@@ -276,8 +275,7 @@ def _versions(logs: Iterable[Log]) -> dict[str, str]:
 
 def _measured(run: "StoredRun", known: Mapping[str, Sequence[Log]]) -> Iterator[Measured]:
     """Yield the benchmark's main figures of each size, from executions that are ok."""
-    from fabbench.analysis.aggregate import FIELDS, Column, column_rows
-    from fabbench.analysis.statistics import median
+    from fabbench.analysis.aggregate import FIELDS, Column, column_rows, pooled_figures
 
     options = _options(run.options)
     nodes = _nodes(run)
@@ -288,10 +286,11 @@ def _measured(run: "StoredRun", known: Mapping[str, Sequence[Log]]) -> Iterator[
             about = {"benchmark": run.benchmark, "case": "", "configuration": label, **nodes}
             about |= {name: value for name, value in zip(FIELDS, fields, strict=False) if value}
             key = tuple({**about, **options, **about}.items())
-            for name, figures in _pooled(row.point for row in rows).items():
-                sizes = tuple(sorted(figures))
-                values = tuple(median(figures[size]) for size in sizes)
-                yield Measured(label, name, key, sizes, values)
+            for metric in METRICS.values():
+                figures = pooled_figures(rows, metric, run.benchmark)
+                values = tuple(figure.value for figure in figures.values())
+                if values and metric.name != "wrong":
+                    yield Measured(label, metric.name, key, tuple(figures), values)
 
 
 def _options(options: Mapping[str, Any]) -> dict[str, str]:
@@ -311,20 +310,6 @@ def _nodes(run: "StoredRun") -> dict[str, str]:
         "nodes": str(len(run.hosts)),
         "type": ", ".join(sorted(types)),
     }
-
-
-_Pooled: TypeAlias = dict[str, dict[int, list[float]]]
-
-
-def _pooled(points: Iterable[Point]) -> _Pooled:
-    """Return metric → size → the figures of all repeats."""
-    pooled: _Pooled = {}
-    for point in points:
-        for name, value in zip(point.metrics, point.values, strict=True):
-            if name != "wrong" and isfinite(value):
-                of_metric = pooled.setdefault(name, {})
-                of_metric.setdefault(point.size, []).append(value)
-    return pooled
 
 
 # ---------------------------------------------------------------- the last good run

@@ -41,6 +41,6 @@ def test_several_processes_write_what_one_writes(
     assert list(stored_sections(known, cores=2)) == alone
     assert [each.path for each in alone] == known
     assert [bool(each.damage) for each in alone] == [False, True, False, False, False]
-    assert [each.measured for each in alone] == [True, False, True, True, True]
+    assert [each.status for each in alone] == [0, 4, 0, 0, 0]
     page = "".join(page_of([each.section for each in alone]))
     assert [page.count(f'id="run-{number}"') for number in range(1, COUNT + 2)] == [1] * COUNT + [0]
