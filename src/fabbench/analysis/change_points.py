@@ -170,7 +170,7 @@ def _strongest_cut(
     logs: Values, start: int, end: int, assumed: float, noises: dict[int, _Noise]
 ) -> _Cut | None:
     """Return the most significant cut of the runs from `start` to before `end`."""
-    found = []
+    cuts = []
     for width in _WINDOWS:
         place = end - width
         if place < start + LEAST:
@@ -180,8 +180,8 @@ def _strongest_cut(
         before = noises[place]
         last = logs[place:end]
         strength = _strength(_pooled(before, last), last, assumed)
-        found.append(_Cut(strength, place, before))
-    return max(found, default=None)
+        cuts.append(_Cut(strength, place, before))
+    return max(cuts, default=None)
 
 
 def _noise(logs: Values, start: int, end: int) -> _Noise:
@@ -193,12 +193,12 @@ def _noise(logs: Values, start: int, end: int) -> _Noise:
     apart = _without_drift(_centered(clipped))
     lagged = _lagged(apart)
     correlation = _overstated(lagged, count)
-    own = clipped[-min(end - start, count) :]
+    at_level = clipped[-min(end - start, count) :]
     return _Noise(
-        level=middle + mean(own),
+        level=middle + mean(at_level),
         deviation=_deviation(apart, correlation),
         correlation=correlation,
-        runs=len(own),
+        runs=len(at_level),
         freedom=max(_freedom(count, correlation), 2.0),
         lagged=lagged,
         seen=count,

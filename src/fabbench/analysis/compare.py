@@ -527,10 +527,10 @@ def _level_of(row: ComparisonRow, column: int) -> float:
     return math.prod(figure.value for figure in figures if figure) ** 0.5
 
 
-def _plateau(sizes: Sequence[int], found: TableTest) -> Plateau | None:
-    if found.plateau is None or found.ratio is None:
+def _plateau(sizes: Sequence[int], test: TableTest) -> Plateau | None:
+    if test.plateau is None or test.ratio is None:
         return None
-    return Plateau(sizes=sizes, ratio=found.ratio, test=found.plateau)
+    return Plateau(sizes=sizes, ratio=test.ratio, test=test.plateau)
 
 
 def pair_of(section: ComparisonSection, row: ComparisonRow, column: int) -> TwoSamples | None:

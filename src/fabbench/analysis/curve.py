@@ -110,15 +110,15 @@ def series_of(log: Log) -> list[Curve]:
 
     Where only times are printed, the rate is size / time.
     """
-    found: dict[_Kind, _BySize] = {}
+    by_kind: dict[_Kind, _BySize] = {}
     for point in log.points:
         sample = _sample(point)
         if sample is not None:
             kind = _Kind(_words(point.labels), sample.metric)
-            by_size = found.setdefault(kind, {})
+            by_size = by_kind.setdefault(kind, {})
             by_size.setdefault(point.size, []).append(sample)
     curves: list[Curve] = []
-    for kind, by_size in found.items():
+    for kind, by_size in by_kind.items():
         curve = _curve(*kind, by_size)
         # A median may lie between two printed figures.
         printed = [sample.rate for samples in by_size.values() for sample in samples]
@@ -159,9 +159,9 @@ def fit(series: Curve) -> tuple[Regime, ...]:
     """Return the regimes of a series; none where no model fits, or too few sizes were measured."""
     count = len(series.sizes)
 
-    def information(found: _Fit) -> float:
-        variance = max(found.cost / count, _PRECISION**2)
-        parameters = 3 * len(found.regimes)
+    def information(candidate: _Fit) -> float:
+        variance = max(candidate.cost / count, _PRECISION**2)
+        parameters = 3 * len(candidate.regimes)
         return count * math.log(variance) + parameters * math.log(count)
 
     chosen = min(_fits(series), key=information, default=_NO_FIT)
@@ -178,12 +178,12 @@ def _fits(series: Curve) -> list[_Fit]:
         for end in range(first + _LEAST, count + 1)
     }
     best = {0: _Fit(0.0, ())}
-    found = []
+    best_fits = []
     for _ in range(_MOST):
         best = _extended(best, segments)
         if count in best:
-            found.append(best[count])
-    return found
+            best_fits.append(best[count])
+    return best_fits
 
 
 def _extended(before: Mapping[int, _Fit], segments: _Segments) -> dict[int, _Fit]:
@@ -349,9 +349,9 @@ def _rates_by_nodes(logs: Iterable[Log], size: int) -> dict[int, list[float]]:
         series = series_of(log)
         if not series or not isinstance(nodes, int):
             continue
-        found = predict(series[0], size)
-        if not found.refused:
-            known.setdefault(nodes, []).append(found.rate)
+        prediction = predict(series[0], size)
+        if not prediction.refused:
+            known.setdefault(nodes, []).append(prediction.rate)
     return known
 
 
@@ -381,18 +381,18 @@ def fall(series: Curve, noise: Callable[[int], float] | None = None) -> Drop | N
     Nor do the last printed digits explain it.
     """
     best = 0.0
-    found: Drop | None = None
+    deepest: Drop | None = None
     rates = series.rates
     matters_from = max(rates, default=0.0) / 10
     for at, size in enumerate(series.sizes):
         rate = rates[at]
         least = best * (1 - _allowed_fall(size, noise)) - series.step
         fell = best > matters_from and rate < least
-        if fell and (found is None or best / rate > found.factor):
+        if fell and (deepest is None or best / rate > deepest.factor):
             later = max(rates[at + 1 :], default=0.0)
-            found = Drop(size, size, size, rate, best / rate, later >= least)
+            deepest = Drop(size, size, size, rate, best / rate, later >= least)
         best = max(best, rate)
-    return found
+    return deepest
 
 
 def _allowed_fall(size: int, noise: Callable[[int], float] | None) -> float:

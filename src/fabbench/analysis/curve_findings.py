@@ -90,12 +90,12 @@ class _Place(NamedTuple):
 
 def _deepest(find: _Find, curves: Sequence[Curve], noise: Noise) -> _Place | None:
     """Return the deepest drop that is found in curves."""
-    found: list[_Place] = []
+    places: list[_Place] = []
     for curve in curves:
         drop = find(curve, noise)
         if drop is not None:
-            found.append(_Place(drop, curve))
-    return max(found, key=lambda each: each.drop.factor, default=None)
+            places.append(_Place(drop, curve))
+    return max(places, key=lambda each: each.drop.factor, default=None)
 
 
 def _finding(drop: Drop, curve: Curve, *, several: bool) -> Finding:

@@ -338,12 +338,12 @@ class RailFigures(NamedTuple):
         """
         sign = 1 if self.metric.lower_is_better else -1
         usual = self.mean
-        found = {}
+        worse_by = {}
         for device, value in self.figures.items():
             part = sign * (value / usual - 1)
             if part > LAGGING:
-                found[device] = part
-        return found
+                worse_by[device] = part
+        return worse_by
 
 
 def rails_of(comparison: Comparison) -> list[RailFigures]:

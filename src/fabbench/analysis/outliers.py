@@ -134,8 +134,8 @@ def _outlier(column: Column, order: Sequence[int], number: int, effect: float, w
 
 def _only(log: Log, others: Sequence[Log]) -> list[str]:
     """Return what one log shows and no other does: findings and facts."""
-    codes = {found.code for other in others for found in other.findings}
-    found = [
+    codes = {each.code for other in others for each in other.findings}
+    shown = [
         each.meaning.removesuffix(".")
         for each in log.findings
         if each.code not in codes and each.severity is not Severity.NOTE
@@ -144,8 +144,8 @@ def _only(log: Log, others: Sequence[Log]) -> list[str]:
         usual = {other.facts.get(name) for other in others}
         if len(usual) == 1 and value not in usual:
             theirs = usual.pop() or "not stated"
-            found.append(f"{name} {value} (others: {theirs})")
-    return found[:3]
+            shown.append(f"{name} {value} (others: {theirs})")
+    return shown[:3]
 
 
 def _percent(part: float) -> str:

@@ -27,7 +27,7 @@ def level_at(repeats: int, maximum: int, level: float = LEVEL) -> float:
 @lru_cache(maxsize=32)
 def spent_levels(maximum: int, level: float = LEVEL) -> tuple[float, ...]:
     """Return the level of each look, from `FIRST_LOOK` repeats to `maximum`."""
-    found: list[float] = []
+    levels: list[float] = []
     spent = 0.0
     before = 0.0
     grid = [0.0]
@@ -40,9 +40,9 @@ def spent_levels(maximum: int, level: float = LEVEL) -> tuple[float, ...]:
         bound = falls_to(partial(_outside, grid, density, step), allowed - spent, 1e-7)
         spent = allowed
         beyond = -bound / math.sqrt(time)
-        found.append(2 * _below(beyond))
+        levels.append(2 * _below(beyond))
         grid, density = _inside(grid, density, step, bound)
-    return tuple(found)
+    return tuple(levels)
 
 
 def _below(value: float) -> float:

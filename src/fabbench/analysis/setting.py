@@ -229,15 +229,17 @@ def setting_of(column: Column, section: ComparisonSection) -> Setting | None:
     """
     for log in column.logs:
         case = section.key.get("case", log.case)
-        found = system(log.instance_type)
-        if log.points and case == log.case and found is not None:
+        node_system = system(log.instance_type)
+        if log.points and case == log.case and node_system is not None:
             findings = (finding.code for each in column.logs for finding in each.findings)
             stated = section.key.get("direction")
-            return _setting(log, found, stated, frozenset(findings))
+            return _setting(log, node_system, stated, frozenset(findings))
     return None
 
 
-def _setting(log: Log, found: System, direction: str | None, findings: frozenset[str]) -> Setting:
+def _setting(
+    log: Log, node_system: System, direction: str | None, findings: frozenset[str]
+) -> Setting:
     """Return what a log was measured on; `direction` is that of the rows that count, if stated."""
     case = log.case or ""
     stated = direction or log.points[0].labels.get("direction")
@@ -246,11 +248,11 @@ def _setting(log: Log, found: System, direction: str | None, findings: frozenset
     ranks = _count(log, "ranks")
     sized = any(point.size for point in log.points)
     return Setting(
-        system=found,
+        system=node_system,
         benchmark=log.benchmark or "",
         case=f"{case} -b".strip() if stated == "bi" else case,
         nodes=nodes,
-        gpus=ranks // nodes if ranks and nodes else found.gpus,
+        gpus=ranks // nodes if ranks and nodes else node_system.gpus,
         nics=_count(log, "nics"),
         fabric=proven or _requested(log),
         is_stated=bool(proven),

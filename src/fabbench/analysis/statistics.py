@@ -394,15 +394,15 @@ def overall(verdicts: Iterable[Difference]) -> Difference | None:
 
     That of the sizes that differ, if they all differ alike.
     """
-    found = set(verdicts)
-    differing = found & {Difference.FASTER, Difference.SLOWER}
+    distinct = set(verdicts)
+    differing = distinct & {Difference.FASTER, Difference.SLOWER}
     if len(differing) > 1:
         return Difference.MIXED
     if differing:
         return differing.pop()
-    if Difference.UNDECIDED in found:
+    if Difference.UNDECIDED in distinct:
         return Difference.UNDECIDED
-    return Difference.SAME if found else None
+    return Difference.SAME if distinct else None
 
 
 def repeats_within(pair: TwoSamples, margin: float, level: float) -> int | None:

@@ -223,52 +223,52 @@ class Execution:
     last_line: int = 0
     """The number of its last line."""
 
-    def add(self, said: Statement) -> None:
+    def add(self, statement: Statement) -> None:
         """Add what a line says."""
         record = self.record
-        match said:
+        match statement:
             case Setting():
-                self._set(said)
+                self._set(statement)
             case Header():
-                self.layouts = said.layouts
+                self.layouts = statement.layouts
                 self.tables += 1
             case Half():
-                self._begin_row(said.line)
+                self._begin_row(statement.line)
             case Remains():
-                self.damage(said.line)
+                self.damage(statement.line)
             case Note():
-                self.notes.append(said._replace(rows=len(self.rows)))
+                self.notes.append(statement._replace(rows=len(self.rows)))
             case End():
-                record.finished = said.complete
+                record.finished = statement.complete
             case Error():
                 program = self.table.program
-                quote = said.text.strip()[:LONGEST_QUOTE]
+                quote = statement.text.strip()[:LONGEST_QUOTE]
                 self._fail(f"{program} said: {quote}")
             case Fail():
-                self._fail(said.sentence)
+                self._fail(statement.sentence)
             case Wrong():
-                record.wrong += said.checks
+                record.wrong += statement.checks
             case Finding():
-                record.findings.append(said)
+                record.findings.append(statement)
             case _:
-                assert_never(said)
+                assert_never(statement)
 
-    def _set(self, said: Setting) -> None:
+    def _set(self, setting: Setting) -> None:
         record = self.record
-        record.case = said.case or record.case
-        record.facts |= said.facts
-        if said.labels:
-            self.labels = stated({**self.labels, **said.labels})
-        if said.title is not None:
-            self.title = said.title
-        if said.size is not None:
-            self.size = said.size
-        if said.first_size is not None:
-            self.first_size = said.first_size
-        if said.last_size is not None:
-            self.last_size = said.last_size
-        if said.iterations is not None:
-            self.iterations = said.iterations
+        record.case = setting.case or record.case
+        record.facts |= setting.facts
+        if setting.labels:
+            self.labels = stated({**self.labels, **setting.labels})
+        if setting.title is not None:
+            self.title = setting.title
+        if setting.size is not None:
+            self.size = setting.size
+        if setting.first_size is not None:
+            self.first_size = setting.first_size
+        if setting.last_size is not None:
+            self.last_size = setting.last_size
+        if setting.iterations is not None:
+            self.iterations = setting.iterations
 
     def _fail(self, sentence: str) -> None:
         failures = self.record.failures
@@ -366,8 +366,8 @@ class Execution:
             return
         self.between = []
         for each in between:
-            for said in each.statements:
-                self.add(said)
+            for statement in each.statements:
+                self.add(statement)
 
     # -- the end
 
@@ -587,8 +587,8 @@ class Assembler(Reader):
         self.execution = self._new(self._marked_facts)
         self.execution.is_crowded = is_crowded
         for each in (*self._ahead, *between):
-            for said in _statements(each):
-                self.execution.add(said)
+            for statement in _statements(each):
+                self.execution.add(statement)
         self._ahead.clear()
         return readings
 
@@ -615,10 +615,10 @@ class Assembler(Reader):
         return Execution(table, record)
 
 
-def _statements(said: Command | Ahead | Between) -> Iterator[Statement]:
-    if isinstance(said, Command):
+def _statements(event: Command | Ahead | Between) -> Iterator[Statement]:
+    if isinstance(event, Command):
         yield Setting(
-            *said[:2], size=said.size, last_size=said.last_size, iterations=said.iterations
+            *event[:2], size=event.size, last_size=event.last_size, iterations=event.iterations
         )
     else:
-        yield from said.statements
+        yield from event.statements

@@ -102,16 +102,16 @@ def read_columns(names: Sequence[str], known: Mapping[str, Column]) -> Layout:
 
 def _named_columns(words: Sequence[str], known: Mapping[str, Column]) -> list[Column]:
     """Return the column of a name; several where the blanks between them are collapsed."""
-    found: list[Column] = []
+    columns: list[Column] = []
     name = ""
     for word in words if len(words) < _MOST_WORDS else ():
         name += word
         column = _column(name, known)
         if column != UNKNOWN:
-            found.append(column)
+            columns.append(column)
             name = ""
-    if found and not name:
-        return found
+    if columns and not name:
+        return columns
     return [_column("".join(words), known)]
 
 

@@ -305,7 +305,7 @@ def _narrowest(table: "Table", names: Sequence[str]) -> int:
 
 
 def remove(
-    found: Sequence[T],
+    runs: Sequence[T],
     remove_them: Callable[[Sequence[T]], object],
     hint: str,
     *,
@@ -313,14 +313,14 @@ def remove(
 ) -> Exit:
     """Remove runs, unless the answer is no; without a terminal, `hint` says what removes them."""
     interactive = sys.stdin is not None and sys.stdin.isatty()
-    what = counted(len(found), "run")
+    what = counted(len(runs), "run")
     if not yes and not interactive:
         say(f"Nothing was removed. {hint}")
         return Exit.BAD_ANSWER
     if not yes and not click.confirm(f"Remove {what}?", err=True):
         say("Nothing was removed.")
         return Exit.BAD_ANSWER
-    remove_them(found)
+    remove_them(runs)
     say(f"Removed {what}.")
     return Exit.FINE
 

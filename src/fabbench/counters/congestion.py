@@ -80,12 +80,12 @@ def _sign(row: Mapping[str, str]) -> Sign:
 def strains(ports: Sequence[Port]) -> Iterator[Strain]:
     """Yield what each NIC shows of congestion, one sign of each code, the heaviest first."""
     for code in dict.fromkeys(sign.code for sign in signs()):
-        found: list[Strain] = []
+        of_code: list[Strain] = []
         for port in ports:
             sign = _shown(port, code)
             if sign is not None:
-                found.append(_strain(port, sign, ports))
-        yield from sorted(found, key=lambda strain: strain.ratio or 0, reverse=True)
+                of_code.append(_strain(port, sign, ports))
+        yield from sorted(of_code, key=lambda strain: strain.ratio or 0, reverse=True)
 
 
 def _shown(port: Port, code: str) -> Sign | None:

@@ -87,13 +87,13 @@ class ExecutionCounters:
 
         `measured`: whether rows were; `max_bytes`: what each host can have moved; None: not known.
         """
-        found: list[Finding] = []
+        judged: list[Finding] = []
         if len(self.asked.among) > 1:
             traffic = self.traffic()
             moved = {host: traffic[host] for host in traffic if host in self.asked.among}
-            found += findings(moved, self.asked, max_bytes)
+            judged += findings(moved, self.asked, max_bytes)
         # Errors hold even if no row was measured; the other findings are about what was measured.
-        kept = [finding for finding in found if measured or finding.code in WITHOUT_ROWS]
+        kept = [finding for finding in judged if measured or finding.code in WITHOUT_ROWS]
         return (*kept, *self._notes_on_missing())
 
     def _notes_on_missing(self) -> Iterator[Finding]:

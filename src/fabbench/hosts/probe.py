@@ -65,10 +65,10 @@ class _Route(NamedTuple):
 def read_interfaces(answer: Answer) -> tuple[Interface, ...]:
     """Return every interface, once per address."""
     known = answer.sysfs.at("class", "net")
-    found = list(_addresses(answer))
-    with_address = {name for name, _ in found}
-    found += [(name, "") for name in known if name not in with_address]
-    return tuple(_interface(known, name, address) for name, address in found)
+    pairs = list(_addresses(answer))
+    with_address = {name for name, _ in pairs}
+    pairs += [(name, "") for name in known if name not in with_address]
+    return tuple(_interface(known, name, address) for name, address in pairs)
 
 
 _STATES = {"up": True, "down": False}
@@ -283,14 +283,14 @@ def _accelerators(places: _Places) -> dict[str, str]:
 
 def _places(answer: Answer) -> _Places:
     """Return every PCI function that was reported, by its address."""
-    found: dict[str, _Place] = {}
+    places: dict[str, _Place] = {}
     for folder in answer.folders:
         root, *names = folder.split("/")
         path = tuple(dropwhile(lambda name: not name.startswith("pci"), names))
         if root == "devices" and path:
             bus = path[-1]
-            found[bus] = _Place(path, answer.sysfs.at(root, *names))
-    return found
+            places[bus] = _Place(path, answer.sysfs.at(root, *names))
+    return places
 
 
 _IBV_DEVINFO = re.compile(r"hca_id:\s*(?P<device>\S+)|(?P<name>\b\w+_mtu):\s*(?P<mtu>[0-9]{3,5}) ")
@@ -298,15 +298,15 @@ _IBV_DEVINFO = re.compile(r"hca_id:\s*(?P<device>\S+)|(?P<name>\b\w+_mtu):\s*(?P
 
 def _verbs_mtus(lines: Iterable[str]) -> dict[str, dict[str, int]]:
     """Read ``ibv_devinfo``: device → `max_mtu` and `active_mtu` of its first port."""
-    found: dict[str, dict[str, int]] = {}
+    mtus: dict[str, dict[str, int]] = {}
     device = ""
     for match in _IBV_DEVINFO.finditer("\n".join(lines)):
         if match["device"]:
             device = match["device"]
         else:
-            of_device = found.setdefault(device, {})
+            of_device = mtus.setdefault(device, {})
             of_device.setdefault(match["name"], int(match["mtu"]))
-    return found
+    return mtus
 
 
 def _nic(sysfs: Entry, port: Device, place: _Place, mtus: Mapping[str, int]) -> NodeDevice:
@@ -489,7 +489,7 @@ def read_probe(lines: Iterable[str]) -> Probe:
     devices = tuple(read_devices(answer.sysfs))
     gpus = tuple(_gpus(answer))
     programs = dict(_programs(answer))
-    found = {name: program for name, program in programs.items() if program}
+    installed = {name: program for name, program in programs.items() if program}
     tools = (line.partition("\t") for line in answer.all("tool"))
     settings = (line.partition("=") for line in answer.all("setting"))
     libraries = (line for line in answer.all("library") if "*" not in line)
@@ -508,13 +508,13 @@ def read_probe(lines: Iterable[str]) -> Probe:
         gpus=gpus,
         nvidia_smi=answer.result("gpu"),
         gpu_processes=_gpu_processes(answer),
-        programs=found,
+        programs=installed,
         missing=tuple(name for name, program in programs.items() if not program),
         absent=_once(answer.all("absent")),
         variant_files=_once(answer.all("own")),
         tools={name: path for name, _, path in tools if path},
         libraries=_once(libraries),
-        mpi=_mpi(answer, found.get("mpirun")),
+        mpi=_mpi(answer, installed.get("mpirun")),
         mpirun_version=answer.result("mpi"),
         settings={name: value for name, _, value in settings},
         nccl_conf=tuple(answer.all("file")),
@@ -612,8 +612,8 @@ def _gpus(answer: Answer) -> Iterator[Gpu]:
 def _programs(answer: Answer) -> Iterator[tuple[str, InstalledProgram | None]]:
     """Yield the requested programs; None for one that was not found."""
     for line in answer.all("program"):
-        name, _, found = line.partition("\t")
-        path, _, size = found.partition("\t")
+        name, _, location = line.partition("\t")
+        path, _, size = location.partition("\t")
         if path:
             number = answer.number(f"size of {name}", size)
             yield name, InstalledProgram(path=path, size=number)

@@ -51,12 +51,12 @@ def pairs(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
     the next.
     """
     head, *others = names
-    found: dict[tuple[str, str], None] = {}
+    chosen: dict[tuple[str, str], None] = {}
     for other in others:
-        found |= dict.fromkeys(_both_ways(head, other))
+        chosen |= dict.fromkeys(_both_ways(head, other))
     if others:
-        found |= dict.fromkeys(zip(names, (*others, head), strict=True))
-    return tuple(found)
+        chosen |= dict.fromkeys(zip(names, (*others, head), strict=True))
+    return tuple(chosen)
 
 
 def _both_ways(one: str, other: str) -> tuple[tuple[str, str], ...]:
@@ -88,13 +88,13 @@ def _try_connections(
             requests += f"{number} {addresses[peer]} {ports[peer]} {tokens[peer]}\n"
         _send(shell, requests)
         lines = shell.answer(name, _TRY_S, last="tried ", count=len(peers))
-        found: dict[str, Connection] = {}
+        connections: dict[str, Connection] = {}
         for match in filter(None, map(_TRIED.fullmatch, lines)):
             number = int(match[1])
             why = match[2]
             if number < len(peers):
-                found[peers[number]] = Connection(made=not why, why=why)
-        return found
+                connections[peers[number]] = Connection(made=not why, why=why)
+        return connections
 
     attempts = map_hosts(listening, attempt, workers)
     return {pair: _outcome(pair, ports, attempts) for pair in requested}
@@ -151,15 +151,15 @@ def host_relations(target: Target, probed: Mapping[str, ProbedHost]) -> HostRela
         hosts = inventory(target, {name: probed[name].probe}, Needs()).hosts
         return hosts[0].address
 
-    found = map_hosts({name: name for name in probed}, address_of)
-    failures = [error for error in found.values() if isinstance(error, MachineError)]
-    if failures and len(failures) == len(found):
+    answers = map_hosts({name: name for name in probed}, address_of)
+    failures = [error for error in answers.values() if isinstance(error, MachineError)]
+    if failures and len(failures) == len(answers):
         raise failures[0]
-    addresses = {name: one for name, one in found.items() if isinstance(one, str)}
+    addresses = {name: one for name, one in answers.items() if isinstance(one, str)}
     known = {name: address for name, address in addresses.items() if address}
     connections = _try_connections(probed, known) if len(known) > 1 else {}
-    for name in [name for name in found if name not in known]:
-        failed = _without_address(name, found[name])
+    for name in [name for name in answers if name not in known]:
+        failed = _without_address(name, answers[name])
         for other in probed.keys() - {name}:
             connections |= dict.fromkeys(_both_ways(name, other), failed)
     clocks: dict[str, float] = {}
@@ -169,10 +169,10 @@ def host_relations(target: Target, probed: Mapping[str, ProbedHost]) -> HostRela
     return HostRelations(addresses=addresses, connections=connections, clocks=clocks)
 
 
-def _without_address(name: str, found: str | MachineError) -> Connection:
+def _without_address(name: str, answer: str | MachineError) -> Connection:
     """Return the result of all connections of a host that has no address."""
-    if isinstance(found, MachineError):
-        return Connection(made=False, why=in_one_line(found))
+    if isinstance(answer, MachineError):
+        return Connection(made=False, why=in_one_line(answer))
     return Connection(made=None, why=f"{name} did not report its address")
 
 

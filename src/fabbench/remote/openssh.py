@@ -147,7 +147,7 @@ class OpenSsh(SshTransport):
             partial(self.failed, argv[0]),
         )
 
-    def failed(self, program: str, said: Sequence[str]) -> MachineError | None:
+    def failed(self, program: str, stderr: Sequence[str]) -> MachineError | None:
         """Return why ssh ended with its status of failure; None if the status is the program's."""
         if self._closed.is_set():
             return self.lost("it is closed")
@@ -156,15 +156,15 @@ class OpenSsh(SshTransport):
             while not self._master.ended() and time.monotonic() < deadline:
                 time.sleep(_POLL_S)
         if self.alive and self._is_open():
-            if not any(_REFUSED in line for line in said):
+            if not any(_REFUSED in line for line in stderr):
                 return None
-            last = " ".join([*said][-2:])
+            last = " ".join([*stderr][-2:])
             return MachineError(
                 f"{self.name} did not start {program}: {last}",
                 hint="sshd's MaxSessions may be too low (default: 10 programs per connection).",
             )
         self._shared = False
-        return self.lost(" ".join([*said][-1:]))
+        return self.lost(" ".join([*stderr][-1:]))
 
     @override
     def _drop(self) -> None:
@@ -214,10 +214,10 @@ def failure(name: str, stderr: Sequence[str]) -> Exception:
     """Return the error of a master that could not log in, from its standard error."""
     lines = [line.strip() for line in stderr]
     reasons = [line for line in lines if not _NOISE.match(line)]
-    said = reasons or lines or ["it gave no reason"]
-    if all(map(_DROPPED.search, said)):
-        return DroppedError(said[-1])
-    last = " ".join(said[-3:])
+    sentences = reasons or lines or ["it gave no reason"]
+    if all(map(_DROPPED.search, sentences)):
+        return DroppedError(sentences[-1])
+    last = " ".join(sentences[-3:])
     last = last.removeprefix("ssh: ").rstrip(".")
     return MachineError(f"{name} cannot be reached by ssh: {last}.", hint=_hint(name, lines))
 

@@ -119,22 +119,22 @@ class Paramiko(SshTransport):
     ) -> "SSHClient":
         """Connect to a host and, before that, to its jump hosts. Raise paramiko's errors."""
         user, _, bare = name.rpartition("@")
-        found = config.lookup(bare) | given
+        settings = config.lookup(bare) | given
         if user:
-            found["user"] = user
-        address = found["hostname"]
-        port = int(found.get("port", _PORT))
-        carrier = self._carrier(config, found, (address, port), via)
-        client = self._knowing_hosts(found)
-        keys = [str(Path(file).expanduser()) for file in found.get("identityfile", ())]
+            settings["user"] = user
+        address = settings["hostname"]
+        port = int(settings.get("port", _PORT))
+        carrier = self._carrier(config, settings, (address, port), via)
+        client = self._knowing_hosts(settings)
+        keys = [str(Path(file).expanduser()) for file in settings.get("identityfile", ())]
         usable: Any = [key for key in keys if Path(key).exists()]  # Its types know one file only
         try:
             client.connect(
                 address,
                 port,
-                found.get("user") or getpass.getuser(),
+                settings.get("user") or getpass.getuser(),
                 key_filename=usable or None,
-                allow_agent=found.get("identitiesonly", "no") != "yes",
+                allow_agent=settings.get("identitiesonly", "no") != "yes",
                 look_for_keys=not keys,
                 sock=carrier,
                 timeout=CONNECT_S,
@@ -153,12 +153,12 @@ class Paramiko(SshTransport):
     def _carrier(
         self,
         config: Any,
-        found: dict[str, Any],
+        settings: dict[str, Any],
         place: tuple[str, int],
         via: "SSHClient | None",
     ) -> Any:
         """Return what carries a connection: a jump host, a proxy command; None: a socket."""
-        jumps = found.get("proxyjump", "none")
+        jumps = settings.get("proxyjump", "none")
         if via is None and jumps != "none":
             for jump in jumps.split(","):
                 name, _, port = jump.strip().partition(":")
@@ -169,14 +169,14 @@ class Paramiko(SshTransport):
             return transport.open_channel(
                 "direct-tcpip", place, ("127.0.0.1", 0), timeout=CONNECT_S
             )
-        command = found.get("proxycommand", "none")
+        command = settings.get("proxycommand", "none")
         return None if command == "none" else paramiko().ProxyCommand(command)
 
-    def _knowing_hosts(self, found: dict[str, Any]) -> "SSHClient":
+    def _knowing_hosts(self, settings: dict[str, Any]) -> "SSHClient":
         """Return a client that knows the keys of known hosts; it adds to the user's first file."""
         library = paramiko()
         client: SSHClient = library.SSHClient()
-        files = found.get("userknownhostsfile", "~/.ssh/known_hosts").split()
+        files = settings.get("userknownhostsfile", "~/.ssh/known_hosts").split()
         paths = [Path(file).expanduser() for file in (*files, "/etc/ssh/ssh_known_hosts")]
         first, *others = map(str, paths)
         for path in reversed(others):

@@ -24,7 +24,7 @@ _FAILED = 255  # ssh's exit status if it was not the command that failed
 
 @contextlib.contextmanager
 def relay(
-    found: Inventory, remotes: Sequence[RemoteHost], *, any_head: bool
+    inventory: Inventory, remotes: Sequence[RemoteHost], *, any_head: bool
 ) -> Iterator[tuple[str, ...]]:
     """Yield the command by which mpirun reaches the hosts; empty for one host.
 
@@ -35,7 +35,7 @@ def relay(
     if len(remotes) < 2:
         yield ()
         return
-    views = found.variants.values() or (found.hosts,)  # A variant may see other addresses
+    views = inventory.variants.values() or (inventory.hosts,)  # A variant may see other addresses
     by_address: dict[str, RemoteHost] = {}
     for hosts in views:
         addresses = (host.address for host in hosts)

@@ -321,13 +321,13 @@ class RemoteSession(Session):
     def address(self, host: int) -> str:
         if len(self._held.machines) == 1:
             return "127.0.0.1"
-        found = self._hosts[host]
-        if not found.address:
+        peer = self._hosts[host]
+        if not peer.address:
             raise MachineError(
-                f"{found.name} did not report the address at which other hosts reach it.",
+                f"{peer.name} did not report the address at which other hosts reach it.",
                 hint="Pass its network interface with --interface.",
             )
-        return found.address
+        return peer.address
 
     @override
     def exec(self, command: Command) -> RemoteProcess:

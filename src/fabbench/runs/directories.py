@@ -23,14 +23,14 @@ def runs(store: Path) -> Iterator[Path]:
 
     Of one second, by when a request was written.
     """
-    found: list[tuple[str, int, Path]] = []
+    dated: list[tuple[str, int, Path]] = []
     for path in _entries(store):
         with suppress(OSError):  # without a request, or removed meanwhile
             if RUN_NAME.fullmatch(path.name):
                 second = path.name[:16]
                 written_ns = (path / REQUEST).stat().st_mtime_ns
-                found.append((second, written_ns, path))
-    return (path for _, _, path in sorted(found, reverse=True))
+                dated.append((second, written_ns, path))
+    return (path for _, _, path in sorted(dated, reverse=True))
 
 
 def _entries(store: Path) -> Iterator[Path]:

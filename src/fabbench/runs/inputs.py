@@ -142,9 +142,9 @@ def sources_of(names: Iterable[str], store: Path, proof: Proof | None = None) ->
         raise RequestError(
             "An input has no name.", hint="Pass a file, a directory, - or a run of the store."
         )
-    found = [source for name in names for source in _sources(name, store)]
-    require_logs(found, proof)
-    return found
+    sources = [source for name in names for source in _sources(name, store)]
+    require_logs(sources, proof)
+    return sources
 
 
 def _sources(name: str, store: Path) -> Iterable[Source]:
@@ -333,14 +333,14 @@ def parse(*sources: str | Path, fabric: str | None = None, store: Path | None = 
     UnreadWarning if it is nevertheless a benchmark's output.
     """
     proof = None if fabric is None else Proof(fabric=fabric)
-    found: list[Log] = []
+    logs: list[Log] = []
     for source in sources_of(map(str, sources), store_here(store), proof):
         for _, entry in read_source(source, proof=proof, tables=True):
             if isinstance(entry, Log):
-                found.append(entry)
+                logs.append(entry)
             else:
                 _warn(entry)
-    return found
+    return logs
 
 
 def _warn(unread: Unread) -> None:

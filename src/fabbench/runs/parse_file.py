@@ -368,15 +368,15 @@ class LogStream:
 
         The data before a damage counts: the next read raises the error.
         """
-        found = [self._rest]
+        pieces = [self._rest]
         length = len(self._rest)
         while length < size:
             piece = self._next_piece()
             if piece is None:
                 break
-            found.append(piece)
+            pieces.append(piece)
             length += len(piece)
-        data = b"".join(found)
+        data = b"".join(pieces)
         self._rest = data[size:]
         data = data[:size]
         if self._damage is not None and not data:
@@ -468,13 +468,13 @@ def _unpacked(new: Callable[[], Any], pieces: Pieces) -> Pieces:
     `new` makes the decompressor of each.
     """
     left = MAX_BYTES
-    for found in _frames(new, pieces):
-        left -= len(found)
+    for piece in _frames(new, pieces):
+        left -= len(piece)
         if left < 0:
             limit = MAX_BYTES >> 30
             why = f"it decompresses to more than {limit} GB. If you trust it, unpack it."
             raise OSError(0, why)
-        yield found
+        yield piece
 
 
 def _frames(new: Callable[[], Any], pieces: Pieces) -> Pieces:
@@ -499,10 +499,10 @@ def _cut(pieces: Pieces) -> Pieces:
 
 def _decompress(frame: Any, data: bytes) -> bytes:
     try:
-        found: bytes = frame.decompress(data)
+        content: bytes = frame.decompress(data)
     except Exception as error:
         raise OSError(0, str(error)) from error  # each library has its own
-    return found
+    return content
 
 
 def _zstd() -> Any:
@@ -587,13 +587,13 @@ def table_logs(text: str, source: str, proof: Proof | None = None) -> list[tuple
     A text that is no table has none. Raise MachineError for a damaged one, and for Markdown with
     two rows of one size.
     """
-    own = is_table(text)
+    is_ours = is_table(text)
     columns: dict[str, dict[_About, list[_Rows]]] = {}
     try:
         for record in _records(text):
             about = tuple(_text(record, name) for name in _ABOUT)
             of_column = columns.setdefault(_column(record), {})
-            _add(record, of_column.setdefault(about, [{}]), once=not own)
+            _add(record, of_column.setdefault(about, [{}]), once=not is_ours)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as error:
         raise MachineError(f"{source} is a table of results, and damaged: {error}.") from error
     return [

@@ -200,13 +200,13 @@ def _node(host: Host) -> tuple[str, ...]:
 
 def _programs(run: StoredRun) -> dict[str, Sequence[str]]:
     """Return the command lines of each configuration. Damage is reported elsewhere."""
-    found: dict[str, Sequence[str]] = {}
+    commands: dict[str, Sequence[str]] = {}
     for execution in run.executions:
-        if execution.configuration not in found:
+        if execution.configuration not in commands:
             planned = readable(execution.path / PLAN, Execution)
             if planned:
-                found[execution.configuration] = _command_lines(planned)
-    return found
+                commands[execution.configuration] = _command_lines(planned)
+    return commands
 
 
 def _command_lines(execution: Execution) -> list[str]:
@@ -249,9 +249,9 @@ def sweep_report(
     for result in results:
         readings.add(result)
     fitted = fit(readings, tolerance=tolerance)
-    found = diagnosis(readings, fitted, confidence=confidence)
-    matrix = matrix_of(readings, fitted, found, max_rows=rows)
-    return SweepReport(diagnosis=found, metric=readings.metric, matrix=matrix, **more)
+    diagnosed = diagnosis(readings, fitted, confidence=confidence)
+    matrix = matrix_of(readings, fitted, diagnosed, max_rows=rows)
+    return SweepReport(diagnosis=diagnosed, metric=readings.metric, matrix=matrix, **more)
 
 
 _CHUNK = 8

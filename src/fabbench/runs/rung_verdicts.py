@@ -89,8 +89,8 @@ def judge_checks(checks: Sequence[Check], blank: RungResult, missing: Sentences 
     faults: dict[str, Fault] = {}
     for host, each in _gravest_checks(checks).items():
         faults[host] = fault_of_check(each.name)
-        found = left_out if faults[host] is Fault.SOFTWARE else bad
-        found[host] = f"{each.name}: {each.seen}"
+        reasons = left_out if faults[host] is Fault.SOFTWARE else bad
+        reasons[host] = f"{each.name}: {each.seen}"
     skipped = all(each.status is Status.SKIP for each in checks)
     doubts = [f"{name}: {why}" for name, why in left_out.items()]
     doubts += ["Nothing could be checked."] if skipped else []
@@ -104,15 +104,15 @@ def judge_checks(checks: Sequence[Check], blank: RungResult, missing: Sentences 
 def _gravest_checks(checks: Sequence[Check]) -> Mapping[str, Check]:
     """Return the failed check of each host whose fault is the gravest, the first of several."""
     order = [*Fault]
-    found: dict[str, Check] = {}
+    gravest_of: dict[str, Check] = {}
     for each in checks:
         if each.status is not Status.FAIL:
             continue
-        known = found.setdefault(each.host, each)
+        known = gravest_of.setdefault(each.host, each)
         grave = order.index(fault_of_check(each.name))
         if grave < order.index(fault_of_check(known.name)):
-            found[each.host] = each
-    return found
+            gravest_of[each.host] = each
+    return gravest_of
 
 
 # ---------------------------------------------------------------- without figures
@@ -151,10 +151,10 @@ def _fault_of_nodes(ended: Log | TestResult) -> Fault | None:
 
 def _fault(ended: Log | TestResult) -> Fault | None:
     """Return what has to be mended after a failure; of one that nothing explains, the program."""
-    found = fault_of(ended) if isinstance(ended, Log) else ended.fault
-    if found is None and ended.outcome in _BROKEN:
+    fault = fault_of(ended) if isinstance(ended, Log) else ended.fault
+    if fault is None and ended.outcome in _BROKEN:
         return Fault.SOFTWARE
-    return found
+    return fault
 
 
 def _why_wrong(wrong: Sequence[Log | TestResult]) -> str:
@@ -164,17 +164,17 @@ def _why_wrong(wrong: Sequence[Log | TestResult]) -> str:
     first = wrong[0]
     reason = (first.reason or "no reason was printed").rstrip(".")
     sentences = [f"{first.outcome}: {reason}."]
-    said = _said(first)
-    if said and said not in reason and first.outcome in _BROKEN:
-        sentences.append(f"The program said: {said}.")
-    found = causes(first)[0] if isinstance(first, Log) else []
-    if found:
-        likeliest = found[0].found
+    line = _first_error_line(first)
+    if line and line not in reason and first.outcome in _BROKEN:
+        sentences.append(f"The program said: {line}.")
+    likely = causes(first)[0] if isinstance(first, Log) else []
+    if likely:
+        likeliest = likely[0].found
         sentences += [likeliest.meaning, likeliest.advice]
     return " ".join(sentences).rstrip()
 
 
-def _said(ended: Log | TestResult) -> str:
+def _first_error_line(ended: Log | TestResult) -> str:
     """Return the first line about an error that the program of a failure printed."""
     if isinstance(ended, TestResult):
         return ended.said
@@ -193,30 +193,30 @@ def judge_sweep(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> Ru
         if failure:
             return judged(blank, doubts=[failure])
         return _unmeasured(blank, None, stored.tests)
-    found = diagnosed(stored.document, stored.results)
-    figures = tuple(_typical(found, stored.document.metric))
+    diagnosis = diagnosed(stored.document, stored.results)
+    figures = tuple(_typical(diagnosis, stored.document.metric))
     proven = _is_proven(stored)
     step = max((each.step for each in stored.tests), default=0.0)
     judgment = _judged_by_limits(figures, gates, step)
-    software = _without_program(found, stored.tests)
+    software = _without_program(diagnosis, stored.tests)
     doubts = (
         *software.values(),
-        _undecided(found),
-        found.contradiction,
+        _undecided(diagnosis),
+        diagnosis.contradiction,
         _not_tested(ended),
         failure,
         next(_neighbors(stored.tests), ""),
         "" if proven else _not_proven(stored.document.fabric),
         *judgment.doubts,
     )
-    bad = _without(_suspects(found), software)
-    nodes = _without(_bad_nodes(found), software)
+    bad = _without(_suspects(diagnosis), software)
+    nodes = _without(_bad_nodes(diagnosis), software)
     result = replace(
         blank,
         bad=bad,
         nodes=nodes,
         left_out=software,
-        fault_class=_fault_of_sweep(stored, found, software),
+        fault_class=_fault_of_sweep(stored, diagnosis, software),
         figures=figures,
         limits=judgment.limits,
         fabric=stored.document.fabric if proven else "",
@@ -224,11 +224,11 @@ def judge_sweep(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> Ru
     return judged(result, judgment.missed, doubts)
 
 
-def _typical(found: Diagnosis, metric: str) -> Iterator[RungFigure]:
+def _typical(diagnosis: Diagnosis, metric: str) -> Iterator[RungFigure]:
     """Yield the figure of healthy tests, of several kinds the worst; none where none compare."""
     worst = max if METRICS[metric].lower_is_better else min
-    if found.typicals:
-        yield RungFigure(metric, None, worst(found.typicals.values()), found.tests)
+    if diagnosis.typicals:
+        yield RungFigure(metric, None, worst(diagnosis.typicals.values()), diagnosis.tests)
 
 
 def _judged_by_limits(
@@ -280,8 +280,8 @@ def _neighbors(tests: Sequence[TestResult]) -> Iterator[str]:
         yield from each.neighbors
 
 
-def _undecided(found: Diagnosis) -> str:
-    names = [each.name for each in found.undecided]
+def _undecided(diagnosis: Diagnosis) -> str:
+    names = [each.name for each in diagnosis.undecided]
     return f"{listed(names)} may be bad." if names else ""
 
 
@@ -299,16 +299,16 @@ def _not_proven(fabric: str) -> str:
     return f"Not every test succeeded and proved that it used {fabric}."
 
 
-def _suspects(found: Diagnosis) -> Mapping[str, str]:
+def _suspects(diagnosis: Diagnosis) -> Mapping[str, str]:
     """Return what is bad → why; for a group also which nodes the groups have."""
-    groups = "; ".join(map(_members, found.groups))
+    groups = "; ".join(map(_members, diagnosis.groups))
 
     def why(suspect: Suspect) -> str:
         if suspect.kind is not SuspectKind.GROUP:
             return suspect.evidence
         return f"{suspect.evidence} {groups}."
 
-    return {each.name: why(each) for each in found.suspects}
+    return {each.name: why(each) for each in diagnosis.suspects}
 
 
 def _members(group: NodeGroup) -> str:
@@ -320,10 +320,10 @@ def _without(named: Reasons, others: Reasons) -> Reasons:
     return {name: why for name, why in named.items() if name not in others}
 
 
-def _without_program(found: Diagnosis, tests: Sequence[TestResult]) -> Mapping[str, str]:
+def _without_program(diagnosis: Diagnosis, tests: Sequence[TestResult]) -> Mapping[str, str]:
     """Return the suspects whose tests fail by what is installed there, and nothing else → why."""
     reasons: dict[str, str] = {}
-    for suspect in found.suspects:
+    for suspect in diagnosis.suspects:
         if suspect.kind is not SuspectKind.NODE:
             continue
         failed = [each for each in _broken(tests) if suspect.name in each.nodes]
@@ -338,10 +338,10 @@ def _broken(tests: Sequence[TestResult]) -> Iterator[TestResult]:
 
 
 def _fault_of_sweep(
-    stored: StoredSweep, found: Diagnosis, software: Mapping[str, str]
+    stored: StoredSweep, diagnosis: Diagnosis, software: Mapping[str, str]
 ) -> Fault | None:
     """Return what has to be mended: the way between nodes, a node, or what is installed there."""
-    bad = [each for each in found.suspects if each.name not in software]
+    bad = [each for each in diagnosis.suspects if each.name not in software]
     if not bad:
         return Fault.SOFTWARE if software else gravest(map(_fault, _broken(stored.tests)))
     if all(each.is_between for each in bad):
@@ -352,10 +352,10 @@ def _fault_of_sweep(
     return Fault.INFRASTRUCTURE if faults == {Fault.INFRASTRUCTURE} else Fault.HARDWARE
 
 
-def _bad_nodes(found: Diagnosis) -> Mapping[str, str]:
+def _bad_nodes(diagnosis: Diagnosis) -> Mapping[str, str]:
     """Return nodes that are bad, or have a bad NIC → why."""
     bad: dict[str, str] = {}
-    for suspect in found.suspects:
+    for suspect in diagnosis.suspects:
         if suspect.kind in _OF_NODES and not suspect.of_all:
             bad |= dict.fromkeys(suspect.nodes, suspect.evidence)
     return bad

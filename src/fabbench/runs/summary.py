@@ -108,12 +108,12 @@ def summaries(
 
     Missing ones are made, on all cores.
     """
-    found = {
+    stored = {
         path: readable(path / SUMMARY, FullSummary if figures else Summary) for path in runs(store)
     }
-    missing = [path for path, summary in found.items() if summary is None]
+    missing = [path for path, summary in stored.items() if summary is None]
     with closing(_made(missing)) as made, reading(len(missing)) as read:
-        for path, known in found.items():
+        for path, known in stored.items():
             summary = known
             if summary is None:
                 summary = next(made)
@@ -295,12 +295,12 @@ def _measured(run: "StoredRun", known: Mapping[str, Sequence[Log]]) -> Iterator[
 
 def _options(options: Mapping[str, Any]) -> dict[str, str]:
     """Return the options that are set, as text."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for name, value in options.items():
         if value not in (None, "", [], False):
             parts = value if isinstance(value, list) else [value]
-            found[name] = ",".join(map(str, parts))
-    return found
+            texts[name] = ",".join(map(str, parts))
+    return texts
 
 
 def _nodes(run: "StoredRun") -> dict[str, str]:

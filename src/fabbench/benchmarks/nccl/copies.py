@@ -6,7 +6,7 @@ is a program of its own, with a table of its own.
 
 from collections import defaultdict
 
-from fabbench.benchmarks.nccl.lines import Device, Said, Stage
+from fabbench.benchmarks.nccl.lines import Device, ParsedLine, Stage
 from fabbench.model.log import Line
 from fabbench.model.patterns import lazy
 
@@ -29,16 +29,16 @@ class Copies:
         self.printer: str | None = None
         """The rank whose stream has the table. None: there is no table."""
         self.devices: dict[int, Device] = {}
-        self._said = defaultdict[str, set[str]](set)
+        self._kinds = defaultdict[str, set[str]](set)
         """The kinds of lines that each rank printed."""
         self._sizes: dict[tuple[str, ...], int] = {}
         """Of the last row, by rank, type, redop and root: where there is no header."""
         self._has_size_twice = False
 
-    def note(self, said: Said, rank: str) -> bool:
+    def note(self, parsed: ParsedLine, rank: str) -> bool:
         """Note what a rank says; return whether it is about the execution: not a second header."""
-        self._said[rank].add(said.kind)
-        if said.kind != "header":
+        self._kinds[rank].add(parsed.kind)
+        if parsed.kind != "header":
             return True
         if self.printer is not None:
             self.are_several = True
@@ -55,7 +55,7 @@ class Copies:
 
     def note_points(self) -> None:
         """Note rows that count: below the footer they are another copy's."""
-        if "bounds" in self._said[self.printer or ""]:
+        if "bounds" in self._kinds[self.printer or ""]:
             self.are_several = True
 
     def is_printer(self, rank: str) -> bool:
@@ -71,12 +71,12 @@ class Copies:
 
     def is_closed(self, rank: str) -> bool:
         """Return whether no row can follow in the table of a rank, unless a whole one."""
-        return not self.are_several and not self._said[rank].isdisjoint(_FOOTERS)
+        return not self.are_several and not self._kinds[rank].isdisjoint(_FOOTERS)
 
     def is_inside_table(self, rank: str) -> bool:
         """Return whether the next row of a rank is one more of its table."""
-        said = self._said[rank]
-        return rank == self.printer and "header" in said and "bounds" not in said
+        kinds = self._kinds[rank]
+        return rank == self.printer and "header" in kinds and "bounds" not in kinds
 
     def begins_again(self, line: Line) -> bool:
         """Return whether a row is of another run.
@@ -84,34 +84,34 @@ class Copies:
         It stands below a footer, or is a smaller size without a header.
         """
         rank = line.stream.rank
-        said = self._said[rank]
-        if "header" in said or not may_be_row(line.text):
+        kinds = self._kinds[rank]
+        if "header" in kinds or not may_be_row(line.text):
             return False
         cells = line.text.split()
         size = int(cells[0])
         kind = (rank, *cells[2:5])
         before = self._sizes.get(kind, -1)
         self._sizes[kind] = size
-        if not said.isdisjoint(_FOOTERS):
+        if not kinds.isdisjoint(_FOOTERS):
             return not self._has_size_twice
         self._has_size_twice = self._has_size_twice or size == before
         return size < before
 
-    def is_behind(self, said: Said, rank: str, *, has_rows: bool, finished: bool) -> bool:
+    def is_behind(self, parsed: ParsedLine, rank: str, *, has_rows: bool, finished: bool) -> bool:
         """Return whether a line can only be of a later execution.
 
         `finished`: whether this one is; `has_rows`: whether its table has any.
         """
-        before = self._said[rank]
+        before = self._kinds[rank]
         # A launcher labels either all copies or none.
-        is_labeled_alike = bool(rank) == bool(self._said.get(""))
+        is_labeled_alike = bool(rank) == bool(self._kinds.get(""))
         prints_rows = rank == self.printer and has_rows
-        if not before and said.stage <= Stage.HEADER and is_labeled_alike:
+        if not before and parsed.stage <= Stage.HEADER and is_labeled_alike:
             # Rows that nothing stands above: the head of their table is cut off.
             return finished or prints_rows
-        if said.stage is Stage.BANNER:
+        if parsed.stage is Stage.BANNER:
             # Copies of a program may print all of their banners first.
             return not before.isdisjoint(_BEHIND_BANNER)
         has_started = "bounds" in before or prints_rows
-        is_above_rows = said.stage in {Stage.DEVICES, Stage.HEADER}
+        is_above_rows = parsed.stage in {Stage.DEVICES, Stage.HEADER}
         return is_above_rows and has_started and not self.are_several

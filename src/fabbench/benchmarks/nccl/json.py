@@ -50,12 +50,12 @@ def read_document(text: str) -> Record | None:
     if f"{library}_version" not in head or not isinstance(head.get("config"), dict):
         return None
     execution = NcclExecution(TABLE, Record(benchmark="nccl"))
-    _say(execution, _head(head, library))
+    _add_lines(execution, _head(head, library))
     execution.layouts = [_LAYOUT]
     execution.has_checks = False
     rest = _read_rows(execution, text, results.end(), decoder)
     footer = head | _read_footer(rest, decoder)  # jq -S sorts all keys
-    _say(execution, _foot(footer))
+    _add_lines(execution, _foot(footer))
     errors = footer.get("errors")
     for error in errors if isinstance(errors, list) else [errors]:
         if error and isinstance(error, str):
@@ -65,11 +65,11 @@ def read_document(text: str) -> Record | None:
     return record
 
 
-def _say(execution: NcclExecution, lines: Iterator[str]) -> None:
+def _add_lines(execution: NcclExecution, lines: Iterator[str]) -> None:
     for line in lines:
-        said = read_line(line)
-        if said is not None:
-            execution.say(said)
+        parsed = read_line(line)
+        if parsed is not None:
+            execution.add_line(parsed)
 
 
 def _read_footer(rest: str, decoder: json.JSONDecoder) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class Device(NamedTuple):
 NcclEvent: TypeAlias = Statement | Device
 
 
-class Said(NamedTuple):
+class ParsedLine(NamedTuple):
     """What a line says, and where in the output such lines stand."""
 
     kind: str
@@ -120,9 +120,9 @@ def _failure(match: _Match) -> _Events:
     yield failure(match.string[:LONGEST_QUOTE])
 
 
-def failure(said: str) -> Fail:
+def failure(message: str) -> Fail:
     """Return the event of an error that nccl-tests reports."""
-    return Fail(f"nccl-tests reported an error: {said}")
+    return Fail(f"nccl-tests reported an error: {message}")
 
 
 # ---------------------------------------------------------------- the kinds of lines
@@ -188,12 +188,12 @@ _KINDS = {
 
 
 @lru_cache(maxsize=512)  # most banners of the programs in one log are the same
-def read_line(text: str) -> Said | None:
+def read_line(text: str) -> ParsedLine | None:
     """Read a line other than a row; None if it does not come from nccl-tests."""
     if "algbw" in text:
         layouts = read_header(text)
         if layouts:
-            return Said("header", Stage.HEADER, (Header(layouts),))
+            return ParsedLine("header", Stage.HEADER, (Header(layouts),))
     if not BENCHMARK.may_begin(text):
         return None
     text = text.strip()
@@ -203,8 +203,8 @@ def read_line(text: str) -> Said | None:
             continue
         if kind.events is None:
             note = Note(name, match[match.lastindex or 0], text)
-            return Said(name, kind.stage, (note,))
-        return Said(name, kind.stage, tuple(kind.events(match)))
+            return ParsedLine(name, kind.stage, (note,))
+        return ParsedLine(name, kind.stage, tuple(kind.events(match)))
     return None
 
 

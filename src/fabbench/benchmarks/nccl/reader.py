@@ -13,7 +13,7 @@ from fabbench.benchmarks.events import Command, Fail, Note, RowLine
 from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.nccl.collectives import Arithmetic, conclude, findings
 from fabbench.benchmarks.nccl.copies import Copies, may_be_row
-from fabbench.benchmarks.nccl.lines import Device, Said, Stage, read_command, read_line
+from fabbench.benchmarks.nccl.lines import Device, ParsedLine, Stage, read_command, read_line
 from fabbench.benchmarks.nccl.rows import UNNAMED, Sample, points, sample
 from fabbench.benchmarks.nccl.shortcut import fast_rows, models_of
 from fabbench.benchmarks.nccl.torn import Rows, TornRows
@@ -53,16 +53,16 @@ class NcclExecution(Execution):
 
     # -- what lines say
 
-    def say(self, said: Said, rank: str = "") -> None:
-        """Add what a line of a rank says."""
-        if not self.copies.note(said, rank):
+    def add_line(self, parsed: ParsedLine, rank: str = "") -> None:
+        """Add what a line of a rank says, which is no row."""
+        if not self.copies.note(parsed, rank):
             return
-        for event in said.events:
+        for event in parsed.events:
             if isinstance(event, Device):
                 self.copies.note_device(event)
             else:
                 self.add(event)
-        if said.kind == "header":
+        if parsed.kind == "header":
             layout = self.layouts[0]
             self.torn = TornRows(self.layouts)
             self.shortcut = fast_rows(layout, models_of(layout), self.accept)
@@ -76,18 +76,18 @@ class NcclExecution(Execution):
 
     # -- rows
 
-    def is_above(self, said: Said, rank: str) -> bool:
+    def is_above(self, parsed: ParsedLine, rank: str) -> bool:
         """Return whether a line can only be of a later execution."""
         finished = self.record.finished is True
-        return self.copies.is_behind(said, rank, has_rows=bool(self.points), finished=finished)
+        return self.copies.is_behind(parsed, rank, has_rows=bool(self.points), finished=finished)
 
     def fast_path(self, rank: str) -> Shortcut | None:
         """Return a fast path for more rows of a rank; None if the next one may be special."""
         is_usual = self.torn.held is None and self.copies.is_inside_table(rank)
         return self.shortcut if is_usual else None
 
-    def is_told(self, text: str) -> bool:
-        """Return whether a line can only say something: it is neither a row nor part of one."""
+    def is_no_row(self, text: str) -> bool:
+        """Return whether a line is neither a row nor part of one."""
         if self.copies.printer is None:
             return not may_be_row(text)
         return self.torn.held is None and _COMMENT.match(text) is not None
@@ -114,22 +114,22 @@ class NcclExecution(Execution):
 
     def take(self, rows: Rows) -> Sequence[Point]:
         """Add rows; return the points of those that count."""
-        found: list[Point] = []
+        points: list[Point] = []
         for each in rows:
             if isinstance(each, RowLine):
-                found += self._take_row(each)
+                points += self._take_row(each)
             else:
                 self.damage(each.line)
-        if found:
+        if points:
             self.copies.note_points()
-        return found
+        return points
 
     def _take_row(self, printed: RowLine) -> Sequence[Point]:
         row = self.read(printed)
         if row is None:
             return ()
-        found = self.table.points(row)
-        measured = sample(printed, row.figures)._replace(points=found)
+        points = self.table.points(row)
+        measured = sample(printed, row.figures)._replace(points=points)
         models_of(self.layouts[0]).learn(printed, measured)
         channels = row.cell("channels")
         if channels.isdigit():
@@ -244,10 +244,10 @@ class NcclReader(Reader):
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
         if self._execution is None and not may_be_row(line.text):
-            return self._say(line)
+            return self._read_no_row(line)
         execution = self._execution or self._new()
-        if execution.is_told(line.text):
-            return self._say(line)
+        if execution.is_no_row(line.text):
+            return self._read_no_row(line)
         before: list[Reading] = []
         if execution.copies.begins_again(line):
             before += self._end()
@@ -256,32 +256,32 @@ class NcclReader(Reader):
         rows = execution.read_rows(line)
         if rows is None:
             before += execution.take(execution.torn.release_whole())
-            said = self._say(line)
-            return [*before, *(said or ())] if before else said
+            readings = self._read_no_row(line)
+            return [*before, *(readings or ())] if before else readings
         if execution is not self._execution:
             self._open(execution)
         return [*before, *execution.take(rows)]
 
-    def _say(self, line: Line) -> Sequence[Reading] | None:
+    def _read_no_row(self, line: Line) -> Sequence[Reading] | None:
         """Read a line that is no row."""
         text = line.text
-        said = read_line(text) or read_line(self._wrapped + text)
-        may_go_on = said is None and _LONG_COMMENT.match(text)
+        parsed = read_line(text) or read_line(self._wrapped + text)
+        may_go_on = parsed is None and _LONG_COMMENT.match(text)
         self._wrapped = text if may_go_on else ""
-        if said is None:
+        if parsed is None:
             self._command = read_command(text) or self._command
             return None
-        if said.stage is Stage.BANNER:
-            self._is_foreign = said.kind == "foreign"
+        if parsed.stage is Stage.BANNER:
+            self._is_foreign = parsed.kind == "foreign"
         if self._is_foreign:
             return self._end() or None
         rank = line.stream.rank
         execution = self._execution
         before: Sequence[Reading] = ()
-        if execution is not None and execution.is_above(said, rank):
+        if execution is not None and execution.is_above(parsed, rank):
             before = self._end()
         opened = self._execution or self._open(self._new())
-        opened.say(said, rank)
+        opened.add_line(parsed, rank)
         return before
 
     @override

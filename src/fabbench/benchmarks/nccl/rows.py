@@ -274,7 +274,7 @@ def _checks(layout: Layout, cells: Sequence[str]) -> Mapping[str, Check]:
 def points(row: Row) -> list[Point]:
     """Return the points of a row: of each side one, and one per statistic (-I)."""
     checks = _checks(row.layout, row.cells)
-    found: list[Point] = []
+    counted: list[Point] = []
     for stat, figures in row.figures.items():
         placement, _, statistic = stat.partition("/")
         labels = {"placement": "", **row.labels, "stat": statistic}
@@ -288,8 +288,8 @@ def points(row: Row) -> list[Point]:
         if known or not statistic:
             values = tuple(known.values())
             point = Point(row.size, stated(labels), tuple(known), values)
-            found.append(point)
-    return found
+            counted.append(point)
+    return counted
 
 
 def has_open_end(printed: RowLine) -> bool:

@@ -56,7 +56,7 @@ def check_hosts(
         for name, probe in probes.items()
         if name not in down
     ]
-    found: list[Check] = []
+    checks: list[Check] = []
     for each in hosts:
         results: dict[str, Check | None] = {"reachable": outcome("reachable.yes")}
         results |= {name: check(each) for name, check in CHECKS.items()}
@@ -67,11 +67,11 @@ def check_hosts(
         others = [name for name in names if name != each.host]
         if others:
             results["connections"] = connections(each.host, others, relations.connections)
-        found += (each.check(name, result) for name, result in results.items())
+        checks += (each.check(name, result) for name, result in results.items())
     for name, why in down.items():
         unreached = outcome("reachable.no", why=why.rstrip("."))
-        found.append(replace(unreached, host=name, name="reachable"))
-    return (*found, *among(hosts))
+        checks.append(replace(unreached, host=name, name="reachable"))
+    return (*checks, *among(hosts))
 
 
 _INFRASTRUCTURE = {"reachable", "answer", "connections", "files", "instance type", "zone"}

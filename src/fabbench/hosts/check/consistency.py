@@ -93,10 +93,10 @@ def _program(name: str) -> _Same:
     """Return the check of a program's build, for which the size of its file stands."""
 
     def build(checks: HostChecks) -> str:
-        found = checks.probe.programs.get(name)
-        if found is None or found.size is None:
+        program = checks.probe.programs.get(name)
+        if program is None or program.size is None:
             return ""
-        return f"{found.path}, {found.size} bytes"
+        return f"{program.path}, {program.size} bytes"
 
     def elsewhere(hosts: Sequence[HostChecks], usual: str, other: str) -> bool:
         usual_path, _, _ = usual.rpartition(",")

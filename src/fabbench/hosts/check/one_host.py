@@ -404,11 +404,11 @@ class Fact:
 
     def of(self, devices: Mapping[str, NodeDevice]) -> dict[str, list[str]]:
         """Return each thing known of devices, with the names of those that have it in common."""
-        found: dict[str, list[str]] = {}
+        names_of: dict[str, list[str]] = {}
         for name, device in devices.items():
             if shown := self.shown(device):
-                found.setdefault(shown, []).append(name)
-        return found
+                names_of.setdefault(shown, []).append(name)
+        return names_of
 
     def check(self, checks: HostChecks) -> Check | None:
         """Check a host: name the devices of which it costs bandwidth."""
@@ -431,8 +431,8 @@ class Fact:
         return ", ".join(sorted(parts))
 
 
-def _sentence(found: Mapping[str, Sequence[str]]) -> str:
-    named = {shown: listed(names, _NAMED) for shown, names in found.items()}
+def _sentence(names_of: Mapping[str, Sequence[str]]) -> str:
+    named = {shown: listed(names, _NAMED) for shown, names in names_of.items()}
     return "; ".join(f"{devices}: {shown}" for shown, devices in named.items())
 
 

@@ -31,7 +31,7 @@ def check_nodes(
     usual_zone = max(zones, key=zones.__getitem__, default="")
     checks: list[Check] = []
     for node in nodes:
-        found: dict[str, _Found] = {
+        results: dict[str, _Found] = {
             "ready": _ready(node),
             "health labels": _health(node),
             "taints": _taints(node, tolerations),
@@ -42,8 +42,8 @@ def check_nodes(
             "instance type": _type(node, usual_type),
         }
         if len(zones) > 1:
-            found["zone"] = _zone(node, usual_zone)
-        for name, result in found.items():
+            results["zone"] = _zone(node, usual_zone)
+        for name, result in results.items():
             checks.append(_check(node, name, *result))
     return tuple(checks)
 

@@ -79,22 +79,22 @@ def list_nodes(
         "nodes": lambda: api.objects("Node", labels=labels),
         "pods": lambda: api.objects("Pod", fields=_USING_NODES, everywhere=True),
     }
-    found = map_hosts(lists, lambda objects: list(objects()))
-    if labels and isinstance(refused := found["nodes"], InvalidError):
+    answers = map_hosts(lists, lambda objects: list(objects()))
+    if labels and isinstance(refused := answers["nodes"], InvalidError):
         raise RequestError(f"{labels!r} is not a valid label selector. {refused}", hint=_SYNTAX)
-    all_pods = not isinstance(found["pods"], ForbiddenError)
+    all_pods = not isinstance(answers["pods"], ForbiddenError)
     if not all_pods:
-        found["pods"] = list(api.objects("Pod", fields=_USING_NODES))
+        answers["pods"] = list(api.objects("Pod", fields=_USING_NODES))
         if report is not None:
             report(_UNSEEN)
-    results = _answered(found)
+    results = _answered(answers)
     return read_nodes(results["nodes"], results["pods"], all_pods=all_pods)
 
 
-def _answered(found: Mapping[str, T | MachineError]) -> dict[str, T]:
+def _answered(results: Mapping[str, T | MachineError]) -> dict[str, T]:
     """Return the results, or raise the first error: all requests go to the same cluster."""
     answers: dict[str, T] = {}
-    for name, answer in found.items():
+    for name, answer in results.items():
         if isinstance(answer, MachineError):
             raise answer
         answers[name] = answer

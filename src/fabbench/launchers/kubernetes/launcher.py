@@ -233,8 +233,8 @@ class KubernetesLauncher(Launcher):
         relations = HostRelations()
         groups = (choose(seen, criteria),) if criteria.count else usable_groups(seen, any_kind)
         for nodes in groups:
-            found, related = self._probe(api, target, needs, nodes)
-            results |= found
+            of_group, related = self._probe(api, target, needs, nodes)
+            results |= of_group
             relations = HostRelations(
                 addresses={**relations.addresses, **related.addresses},
                 connections={**relations.connections, **related.connections},
@@ -254,22 +254,22 @@ class KubernetesLauncher(Launcher):
         arguments = probe_arguments(programs(needs), folders(target))
         resources = resources_on(nodes, gpus=True, declared=options.profile)
         spec = _spec(target, needs, resources, nodes)
-        found: dict[str, ProbedHost | MachineError] = {}
+        results: dict[str, ProbedHost | MachineError] = {}
         relations = HostRelations()
         try:
             with JobRun(api, spec, self.workload(spec)) as job_run, contextlib.ExitStack() as stack:
                 pods = job_run.connections(job_run.wait(options.start_timeout, nodes))
                 for pod in pods.values():
                     stack.callback(pod.close)
-                found |= map_hosts(
+                results |= map_hosts(
                     pods, lambda pod: probe_in_shell(pod, f"The pod {pod.name}", arguments)
                 )
-                if answered := _answered(found):
+                if answered := _answered(results):
                     openings = try_to_open({name: pods[name] for name in answered})
                     relations = replace(host_relations(target, answered), openings=openings)
         except MachineError as error:
-            found = {**{node.name: error for node in nodes}, **found}
-        return found, relations
+            results = {**{node.name: error for node in nodes}, **results}
+        return results, relations
 
     @override
     @contextlib.contextmanager
@@ -344,8 +344,8 @@ def _with_profile(target: Target) -> Target:
 
 
 def _resources(options: ClusterPodOptions, needs: Needs, chosen: Sequence[Node]) -> PodResources:
-    found = resources_on(chosen, gpus=needs.mpi, declared=options.profile)
-    return override_resources(found, options.pod_requests)
+    resources = resources_on(chosen, gpus=needs.mpi, declared=options.profile)
+    return override_resources(resources, options.pod_requests)
 
 
 def _spec(target: Target, needs: Needs, resources: PodResources, chosen: Sequence[Node]) -> RunSpec:

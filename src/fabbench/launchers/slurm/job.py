@@ -111,9 +111,9 @@ class SlurmJob(Job):
 
     @override
     def phase(self) -> Phase:
-        said = self._login.scontrol_show(self.job.id)
-        shown = state_in(said)
-        if is_unknown_job(said):
+        answer = self._login.scontrol_show(self.job.id)
+        shown = state_in(answer)
+        if is_unknown_job(answer):
             return Phase.OVER
         if shown is None:
             return Phase.UNKNOWN

@@ -139,7 +139,7 @@ def find_jobs(login_node: LoginNode) -> tuple[Leftover, ...]:
             hint="Check that squeue is installed there.",
         )
     now = datetime.fromisoformat(done.out[0].removeprefix("now "))
-    found = []
+    jobs = []
     for line in done.out[1:]:
         columns = [*line.split("|", 4), "", "", "", ""]  # the last ones may be left out
         number, partition, submitted, name, comment = columns[:5]
@@ -147,12 +147,12 @@ def find_jobs(login_node: LoginNode) -> tuple[Leftover, ...]:
             age = (
                 now - datetime.fromisoformat(submitted) if submitted[:1].isdigit() else timedelta()
             )
-            found.append(
+            jobs.append(
                 Leftover(
                     run=number, namespace=partition, age=age, running=True, request=name, things=()
                 )
             )
-    return tuple(sorted(found, key=lambda each: -each.age))
+    return tuple(sorted(jobs, key=lambda each: -each.age))
 
 
 def cancel_jobs(login_node: LoginNode, chosen: Sequence[Leftover]) -> None:

@@ -213,14 +213,14 @@ class JobSteps:
     def require_held(self) -> None:
         """Raise AllocationLostError if the job is over, or Slurm does not report its state."""
         with _as_allocation_lost():
-            said = self.login_node.scontrol_show(self.job)
+            answer = self.login_node.scontrol_show(self.job)
             deadline = time.monotonic() + _COMPLETING_S
-            while _is_completing(state_in(said)) and time.monotonic() <= deadline:
+            while _is_completing(state_in(answer)) and time.monotonic() <= deadline:
                 time.sleep(_POLL_S)
-                said = self.login_node.scontrol_show(self.job)
-        state = state_in(said)
-        if state is None and not is_unknown_job(said):
-            text = shorten(" ".join(said)) or "no output"
+                answer = self.login_node.scontrol_show(self.job)
+        state = state_in(answer)
+        if state is None and not is_unknown_job(answer):
+            text = shorten(" ".join(answer)) or "no output"
             raise AllocationLostError(
                 f"Slurm does not report whether job {self.job} still runs: {text}."
             )
