@@ -22,7 +22,7 @@ FILES = {
     "nvshmem": ("bandwidth", LOGS / "nvshmem/shmem_put_bw.txt"),
     "perftest": ("bandwidth", CORPUS / "perftest/a-command-line-that-a-terminal-broke.txt"),
     "pingpong": ("latency", EXAMPLES / "pair-logs/node0_node1.log"),
-    "fabtests": ("time", CORPUS / "fabtests/an-odd-size-is-narrowed-by-the-other-columns-1.txt"),
+    "fabtests": ("time", CORPUS / "fabtests/an-odd-size-is-assumed-and-said-1.txt"),
     "osu": ("latency", CORPUS / "osu/a-title-names-the-program-10.txt"),
     "ucx_perftest": ("latency", CORPUS / "ucx_perftest/the-size-is-what-the-server-says.txt"),
     "nccom": ("time", LOGS / "nccom/allr.txt"),

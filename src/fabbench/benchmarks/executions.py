@@ -127,16 +127,17 @@ def read_any_line(
     table: Table,
     line: Line,
     execution: "Execution | None",
-    transport: TransportLines,
+    transport: TransportLines | None = None,
     *,
     may_fail: bool,
 ) -> Events | None:
     """Return the same, and what MPI says of its transport, errors, and what is left of rows.
 
-    `may_fail`: whether an error here is one of the benchmark.
+    `transport`: where it is kept; None: MPI does not carry the data. `may_fail`: whether an error
+    here is one of the benchmark.
     """
     events = read_line(table, line, execution)
-    if not events and table.over_mpi and transport.read(line.text):
+    if not events and transport is not None and transport.read(line.text):
         events = ()
     elif events is None and may_fail:
         events = read_other_line(table, line, execution)
@@ -480,7 +481,8 @@ class Assembler(Reader):
         if execution is not None:
             execution.last_line = line.number
         may_fail = self._may_fail(line.text)
-        events = read_any_line(self._table, line, execution, self._transport, may_fail=may_fail)
+        transport = self._transport if self._table.over_mpi else None
+        events = read_any_line(self._table, line, execution, transport, may_fail=may_fail)
         return None if events is None else self._assemble(events)
 
     def _may_fail(self, text: str) -> bool:

@@ -12,20 +12,22 @@ from types import MappingProxyType
 
 from fabbench.benchmarks import Signature
 from fabbench.benchmarks.commands import CommandLine, read_command_line
-from fabbench.benchmarks.consistency import Printed, note, printed, product
+from fabbench.benchmarks.consistency import Printed, note, printed, product, warning
 from fabbench.benchmarks.events import Ahead, Begin, Command, End, Events, Header, Setting
 from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.mpi_transport import WORDS
 from fabbench.benchmarks.standard import ReadBenchmark
 from fabbench.benchmarks.tables import COUNT, Cells, Column, Layout, Row
-from fabbench.model.log import Finding
 from fabbench.model.patterns import lazy
 
 _MIB = float(1 << 20)
 _HEADER = lazy(
     r"\|(?:\s+\|)?\s+\|\s+(overhead|latency) \(usec\)\s+\|\s+bandwidth \(MB/s\)\s+\|\s+message "
     r"rate .*"
-    r"|(?:[^,\s]+,)*iterations,[\w.]+_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr"
+)
+_CSV_HEADER = lazy(r"(?:[^,\s]+,)*iterations,[\w.]+_lat,avg_lat,overall_lat,.*")
+_CSV = warning(
+    "csv-unread", "Comma-separated rows of ucx_perftest (-v) are not read.", "Run it without -v."
 )
 _PARAMETER = lazy(
     r"\| (API|Test|Data layout|Send memory|Recv memory|Message size|Window size):\s+"
@@ -39,6 +41,11 @@ _NAME = lazy(r"\+(?![-+])(\S*[^\s+-])[-+]{8,}")
 _PROGRAM = lazy(r"(?:^|(?<=[\s/]))(ucx_perftest)(?=\s|$)")
 _OPTION = lazy(r"(?:^| )-([tsn])[ =]?([\w.]+)(?= |$)")
 _DEFAULT_ITERATIONS = 1_000_000
+_UNSTATED_SIZE = note(
+    "size-unstated",
+    "ucx_perftest printed no message size: it is given as 0.",
+    "Keep its command line, or the server's output, above the table.",
+)
 
 # The decimals tell the figures apart, and a cut one from a whole one.
 _COUNT = Column(cell=COUNT)
@@ -56,33 +63,24 @@ def _layouts(time_metric: str) -> Sequence[Layout]:
 
 
 _LAYOUTS = {"latency": _layouts("latency"), "overhead": _layouts("time")}
-_ROW = lazy(
-    r"\s*(?P<names>(?:[A-Za-z][^,\s]*,|[^,\s]+,(?=\S*(?:Final:|\[thread )))*)\s*"
-    r"(?:(?P<stage>\[thread \d+\]|Final:)|(?P<test>[A-Za-z]\S*)(?=\s))?(?P<rest>.*)"
-)
+_ROW = lazy(r"\s*(?:(\[thread \d+\]|Final:)|([A-Za-z]\S*)(?=\s))?(.*)")
 _NO_FIGURE = lazy(r"^((?:[\d.]+\s+){7}\d+)\s+(?![\d\s.-]).*|(?<=\d),(?=\d{3}(?:,\d{3}){0,6}(?!\S))")
 """With -e, the protocol behind the figures; with -N, a comma in a number."""
 
 
 def _cells(text: str) -> Cells:
-    names, stage, test, rest = _ROW.findall(text)[0]
-    rest = rest.strip()
-    is_csv = "," in rest and " " not in rest
-    figures = rest.split(",") if is_csv else [_NO_FIGURE.sub(r"\1", rest)]
-    # Some names are numbers.
-    named = figures[:-8]
-    if names:
-        named = [*names.removesuffix(",").split(","), *named]
-    name = "/".join(named) or test
+    stage, test, rest = _ROW.findall(text)[0]
     final = stage == "Final:" if stage else None
-    return Cells(" ".join(figures[-8:]), name, final)
+    return Cells(_NO_FIGURE.sub(r"\1", rest.strip()), test, final)
 
 
 def _events(text: str, execution: Execution | None) -> Events | None:
     stripped = text.strip()
     header = _HEADER.fullmatch(stripped)
     if header is not None:
-        return (Begin(), Header(_LAYOUTS[header[1] or "overhead"]))
+        return (Begin(), Header(_LAYOUTS[header[1]]))
+    if _CSV_HEADER.fullmatch(stripped):
+        return (Begin(), _CSV)
     if stripped.startswith("| "):
         parameter = _PARAMETER.fullmatch(stripped)
         if parameter is not None:
@@ -139,41 +137,17 @@ def _is_one_measurement(size: int, time: Printed, bandwidth: Printed, rate: Prin
     return not size or bandwidth.times(_MIB).agrees(rate.times(size))
 
 
-def _sized(row: Row) -> Row:
-    """Return a row with the size that its figures show: the one in its name, or the only one."""
-    bandwidth = row.main("bandwidth")
-    rate = row.main("message_rate")
-    if row.size or bandwidth is None or rate is None or rate.low <= 0:
-        return row
-    low = bandwidth.low / rate.high
-    high = bandwidth.high / rate.low
-    names = row.labels.get("operation", "").split("/")
-    likely = [int(name) for name in names if name.isdecimal()]
-    if high - low < 1:
-        likely.append(int(high))
-    size = next((size for size in likely if low <= size <= high), 0)
-    name = "/".join(name for name in names if name != str(size))
-    return row._replace(size=size, labels={"operation": name} if name else {})
-
-
 def _settle(execution: Execution) -> Sequence[Row]:
     last: dict[str, Row] = {}
     for row in execution.rows:
         name = row.labels.get("operation", "")
         if name not in last or row.final or not last[name].final:
             last[name] = row
-    results = [_sized(row) for row in last.values()]
-    if results:
+    if last:
         execution.record.finished = _is_finished(execution, last)
         if execution.size is None:
-            execution.record.findings.append(_unstated_size(results))
-    return results
-
-
-def _unstated_size(results: Sequence[Row]) -> Finding:
-    shown = "the rates show it" if all(row.size for row in results) else "it is given as 0"
-    meaning = f"ucx_perftest printed no message size: {shown}."
-    return note("size-unstated", meaning, line=results[0].line.text.strip())
+            execution.record.findings.append(_UNSTATED_SIZE)
+    return [*last.values()]
 
 
 def _is_finished(execution: Execution, last: dict[str, Row]) -> bool | None:

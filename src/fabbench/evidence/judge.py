@@ -222,8 +222,7 @@ def _is_observed(record: Record, ending: Ending | None) -> bool:
     """Return whether the log is of a program that is no benchmark, so that nothing is missing."""
     if ending is not None:
         return False
-    is_report = bool(_counters(record)) or "tests_failed" in record.facts
-    return is_report or record.case in {NCCL_DEBUG, MPI_DEBUG}
+    return bool(_counters(record)) or record.case in {NCCL_DEBUG, MPI_DEBUG}
 
 
 def _counters(record: Record) -> str:

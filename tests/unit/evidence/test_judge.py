@@ -185,11 +185,6 @@ def test_a_clock_that_the_program_could_not_measure_is_why_no_row_has_a_value() 
             "NCCL's debug lines show the network;",
         ),
         ({"case": MPI_DEBUG}, "observed", "MPI's, UCX's or libfabric's debug lines do not show"),
-        (
-            {"facts": {"tests_failed": 0, "report": "fabtests"}},
-            "observed",
-            "This is a report of fabtests.",
-        ),
         ({"findings": [note("counters")]}, "observed", "NIC counters, and none known to count"),
         (
             {"findings": [note("counters"), note("counted-errors")]},

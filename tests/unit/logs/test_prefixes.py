@@ -126,16 +126,6 @@ def test_what_pages_and_editors_make_of_a_log_is_undone(copy: str) -> None:
         assert found == expected, path
 
 
-@pytest.mark.parametrize("indent", ["  ", "\t", ""])
-@pytest.mark.parametrize("form", LEARNED)
-def test_json_that_perftest_prints_is_read_behind_a_prefix(form: str, indent: str) -> None:
-    text = (CORPUS / "perftest/the-unit-of-json-is-what-fits-1.txt").read_text().rstrip()
-    lines = [f"{indent}{line.lstrip()}" if line[:1] == " " else line for line in text.split("\n")]
-    (log,) = parse(behind(form, lines))
-    assert (log.case, log.outcome, len(log.points)) == ("ib_write_bw", "ok", 2)
-    assert contents([log]) == contents(parse(text))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["release-1.0-all_reduce", "release-2.19.6-all_reduce"])
 def test_any_two_tags_of_launchers_may_be_stacked(name: str) -> None:

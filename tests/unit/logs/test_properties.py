@@ -111,16 +111,6 @@ def test_a_json_file_cut_anywhere_gives_its_whole_rows(every: int) -> None:
         assert log.outcome == ("truncated" if cut < len(text.rstrip()) else "ok")
 
 
-def test_json_of_perftest_cut_anywhere_is_whole_or_truncated() -> None:
-    text = (CORPUS / "perftest/the-unit-of-json-is-what-fits-1.txt").read_bytes()
-    whole = read(text)
-    assert is_ok(whole)
-    for cut in range(text.index(b"test_info") + 12, len(text)):
-        closed = b"}" in text[text.index(b"results") : cut]
-        logs = read(text[:cut])
-        assert (is_ok(logs), rows(logs)) == (closed, rows(whole) if closed else Counter())
-
-
 # ---------------------------------------------------------------- rows that are damaged
 
 TABLES: Mapping[str, Path] = {

@@ -25,7 +25,7 @@ class Fabtests(LibfabricBenchmark):
         Signature("xfer_size", r"(?:- )?\{ xfer_size: \d"),
         Signature("Total BW", r"Total BW: [\d.]+ ?GB/s"),
     )
-    first_words = ("bytes", "xfer_size", "fi_", "fabtests:", "rovider:", "# Total ", "/fabtests/")
+    first_words = ("bytes", "xfer_size", "fi_", "fabtests:")
     default_metrics = ("bandwidth", "latency", "time", "message_rate")
     cases_field = "program"
     resolution = MappingProxyType(

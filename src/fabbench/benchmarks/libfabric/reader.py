@@ -10,7 +10,6 @@ fabtests/common/shared.c.
 """
 
 import getopt
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from typing import NamedTuple, TypeAlias, cast
 
 from fabbench.benchmarks import Reader, Reading
 from fabbench.benchmarks.commands import read_command_line
-from fabbench.benchmarks.consistency import ANYTHING, Printed, printed, product, unmeasured, warning
+from fabbench.benchmarks.consistency import ANYTHING, Printed, product, unmeasured, warning
 from fabbench.benchmarks.events import (
     NO_FACTS,
     Ahead,
@@ -31,7 +30,6 @@ from fabbench.benchmarks.events import (
     RowLine,
     Setting,
     Statement,
-    Stop,
 )
 from fabbench.benchmarks.executions import (
     Execution,
@@ -39,8 +37,7 @@ from fabbench.benchmarks.executions import (
     points_by_line,
     read_any_line,
 )
-from fabbench.benchmarks.mpi_transport import TransportLines
-from fabbench.benchmarks.tables import Cells, Column, Layout, Row
+from fabbench.benchmarks.tables import Cells, Column, Row
 from fabbench.model.compat import override
 from fabbench.model.log import (
     NO_STREAM,
@@ -272,20 +269,11 @@ def _requested(printed_range: Range, requested: Given) -> Range:
 
 _ONE_WAY = lazy(r"pingpong|_lat")
 """In names of programs that send one message at a time back and forth."""
-_MANY = Range(1, 1 << 20)
+_SEVERAL = lazy(r".*(?:_mt|ubertest)|fi_efa_.*")
+"""Names of programs that send several messages per iteration."""
 _ONCE = Range(1, 1)
 _TWICE = Range(2, 2)
-
-
-def transfers(program: str) -> Sequence[Range]:
-    """Return the fewest and the most transfers per iteration; the likely ones first."""
-    if "pingpong" in program:
-        return (_TWICE,)
-    if not program:
-        return (_TWICE, _ONCE, _MANY)
-    # Newer programs have options to send both ways; some send several messages per iteration.
-    sends_several = program.endswith(("_mt", "ubertest")) or "_efa_" in program
-    return (_ONCE, _TWICE, _MANY) if sends_several else (_ONCE, _TWICE)
+_MANY = Range(3, 1 << 20)
 
 
 class Measured(NamedTuple):
@@ -298,101 +286,60 @@ class Measured(NamedTuple):
     """Metrics in base units, without those that are rounded to zero or not numbers."""
 
 
-class _PrintedRow(NamedTuple):
-    """What the cells of a row may stand for."""
-
-    sizes: Range
-    total: Range
-    counts: Range
-    time: Printed
-    """Of one transfer."""
-    elapsed: Printed
-    bandwidth: Printed
-    rate: Printed
-
-    def is_rate_of_time(self) -> bool:
-        """Return whether the rate is that of the time of one transfer."""
-        low, high = product(self.rate, self.time)
-        return low <= 1 <= high
-
-    def transfers(self, each: Range) -> Range:
-        """Return how many were made, with so many per iteration."""
-        fewest = self.counts.low * each.low
-        most = self.counts.high * each.high
-        return Range(fewest, most)
-
-    def lasts(self, transfers_each: Range) -> bool:
-        """Return whether so many transfers per iteration can have taken the elapsed time."""
-        if ANYTHING in {self.time, self.elapsed}:
-            return True
-        done = self.transfers(transfers_each)
-        low = self.time.low * done.low
-        high = self.time.high * done.high
-        return self.elapsed.overlaps(low, high)
-
-    def moved(self, transfers_each: Range) -> Range:
-        """Return the sizes with which so many transfers per iteration moved the total."""
-        done = self.transfers(transfers_each)
-        low, high = self.sizes_of_bandwidth()
-        least = _ceiling(self.total.low, max(done.high, 1))
-        most = self.total.high // done.low if done.low else high
-        return Range(max(low, least), min(high, most))
-
-    def sizes_of_bandwidth(self) -> Range:
-        """Return the sizes of which the bandwidth is that of the time."""
-        factors = (self.bandwidth, self.time)
-        are_finite = all(math.isfinite(each.value) for each in factors)
-        if ANYTHING in factors or not are_finite:
-            return self.sizes
-        low, high = product(*factors)
-        least = max(self.sizes.low, math.ceil(low))
-        most = min(self.sizes.high, math.floor(high))
-        return Range(least, most)
-
-
 def measure(row: Row, size: Given, count: Given) -> Measured | None:
     """Return what a row measured; None if its figures contradict each other.
 
-    `size` and `count` are those of the command line. The other columns narrow down a truncated
-    size: total = count x size x transfers, and MB/sec x usec/xfer.
+    `size` and `count` are those of the command line.
     """
-    program = row.record.case or ""
-    printed_row = _read_cells(row, size, count)
-    if not printed_row.is_rate_of_time():
+    sizes = size_range(row.cell("bytes"), size)
+    counts = count_range(row.cell("count"), count)
+    transfers = _transfers(row, sizes, counts)
+    if not transfers or not _is_one_measurement(row, sizes):
         return None
-    for times in transfers(program):
-        sizes = printed_row.moved(times)
-        if sizes.low <= sizes.high and printed_row.lasts(times):
-            # usec/xfer is the latency of one way, or the time per transfer of many.
-            is_one_way = _ONE_WAY.search(program) if program else times == _TWICE
-            figures = _figures(row, "latency" if is_one_way else "time")
-            is_only_one = sizes.low == sizes.high
-            is_exact = is_only_one or _is_plain(row.cell("bytes"), sizes, printed_row)
-            return Measured(sizes.low, is_exact, figures)
-    return None
+    program = row.record.case or ""
+    # usec/xfer is the latency of one way, or the time per transfer of many.
+    is_one_way = _ONE_WAY.search(program) if program else 2 in transfers
+    is_exact = sizes.low == sizes.high or _is_plain(row, sizes.low, counts)
+    return Measured(sizes.low, is_exact, _figures(row, "latency" if is_one_way else "time"))
 
 
-def _is_plain(cell: str, sizes: Range, row: _PrintedRow) -> bool:
-    """Return whether a size is exact unless shown otherwise.
+def _is_plain(row: Row, size: int, counts: Range) -> bool:
+    """Return whether a size is what is printed unless the other columns show otherwise.
 
     Such are ``64k``, or a half such as ``1.5m`` as in ``-S all``.
     """
-    _, _, digit = cell.rstrip("kmg").partition(".")
-    return sizes.low == row.sizes.low and digit in {"", "5"}
+    number = row.cell("bytes").rstrip("kmg")
+    _, _, digit = number.partition(".")
+    only = Range(size, size)
+    if digit not in {"", "5"} or not _transfers(row, only, counts):
+        return False
+    return _is_one_measurement(row, only)
 
 
-def _read_cells(row: Row, size: Given, count: Given) -> _PrintedRow:
+def _transfers(row: Row, sizes: Range, counts: Range) -> Sequence[int]:
+    """Return how many transfers per iteration may have moved the printed total: 1, 2, or many."""
+    total = size_range(row.cell("total"))
+    possible = [_ONCE, _TWICE]
+    if _SEVERAL.fullmatch(row.record.case or ""):
+        possible.append(_MANY)
+    found: list[int] = []
+    for times in possible:
+        fewest = counts.low * sizes.low * times.low
+        most = counts.high * sizes.high * times.high
+        if fewest <= total.high and total.low <= most:
+            found.append(times.high)
+    return found
+
+
+def _is_one_measurement(row: Row, sizes: Range) -> bool:
+    """Return whether the rates can be those of the time of one transfer."""
     time = row.main("time") or ANYTHING
     slack = abs(time.value) * 2.0**-23  # a C float has 24 bits, whatever decimals are printed
-    return _PrintedRow(
-        sizes=size_range(row.cell("bytes"), size),
-        total=size_range(row.cell("total")),
-        counts=count_range(row.cell("count"), count),
-        time=Printed(time.value, time.low - slack, time.high + slack),
-        elapsed=printed(row.cell("elapsed").removesuffix("s")),
-        bandwidth=row.main("bandwidth") or ANYTHING,
-        rate=row.main("message_rate") or ANYTHING,
-    )
+    time = Printed(time.value, time.low - slack, time.high + slack)
+    least, most = product(row.main("bandwidth") or ANYTHING, time)
+    is_of_size = least <= sizes.high and sizes.low <= most
+    low, high = product(row.main("message_rate") or ANYTHING, time)
+    return is_of_size and low <= 1 <= high
 
 
 def _figures(row: Row, time: str) -> Mapping[str, Printed]:
@@ -421,8 +368,6 @@ class Process(Execution):
     """Those that command lines and headings name: a table of each."""
     section: str = ""
     """Of the open fi_info block."""
-    held: tuple[()] | tuple[str, str] = ()
-    """The fact of its last line, and the value."""
 
     def takes(self, said: Setting, *, has_header: bool, begins: bool) -> bool:
         """Return whether something is about it; if not, it is about another one in its stream."""
@@ -502,13 +447,6 @@ class Pair:
         }
 
 
-class _Heading(NamedTuple):
-    """What a line states about the table below it."""
-
-    line: int = 0
-    facts: Facts = NO_FACTS
-
-
 def _new_pair(table: Table) -> Pair:
     record = Record(benchmark=table.benchmark, case=table.case, facts={})
     record.finished = table.finished
@@ -518,14 +456,13 @@ def _new_pair(table: Table) -> Pair:
 class PairReader(Reader):
     """Reads the executions of one program or a family of programs."""
 
-    def __init__(self, table: Table, newest: Layout, judge: Callable[[Pair], None]) -> None:
-        """Take the tables, the columns of the newest version, and what judges a whole execution."""
+    def __init__(self, table: Table, judge: Callable[[Pair], None]) -> None:
+        """Take the tables, and what judges a whole execution."""
         self._table = table
-        self._newest = newest
         self._judge = judge
         self._pair = _new_pair(table)
-        self._transport = TransportLines()
-        self._heading = _Heading()
+        self._heading: Facts = NO_FACTS
+        """What a line above the next table states of it."""
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
@@ -533,31 +470,13 @@ class PairReader(Reader):
         process = pair.at(line.stream) if pair.is_open else None
         if process is not None and process.section and self._is_information(line.text, process):
             return ()
-        readings = self._read(line, process)
+        is_open = process is not None
+        events = read_any_line(self._table, line, process, may_fail=is_open)
+        readings = None if events is None else self._assemble(events, line)
         if line.text.endswith("fi_info:") and self._pair.is_open:
             self._pair.at(line.stream).section = "fi_info"
             return readings or ()
-        if readings is None and process is not None and self._is_stray(line.text, process):
-            process.damage(line)
-            return ()
         return readings
-
-    def _read(self, line: Line, process: Process | None) -> Sequence[Reading] | None:
-        is_open = process is not None
-        events = read_any_line(self._table, line, process, self._transport, may_fail=is_open)
-        return None if events is None else self._assemble(events, line)
-
-    def _is_stray(self, text: str, process: Process) -> bool:
-        """Return whether a line is of a row without a header.
-
-        Or its damaged tag does not identify the stream, and it may belong to any table.
-        """
-        if process.layouts:
-            return False
-        concurrent = [each for each in self._pair.processes if each.step == process.step]
-        layouts = [each.layouts[0] for each in concurrent if each.layouts]
-        remains = self._table.remains
-        return any(remains(text, layout) for layout in layouts or [self._newest])
 
     @override
     def mark(self, marker: Marker) -> Sequence[Reading]:
@@ -583,7 +502,7 @@ class PairReader(Reader):
     def close(self) -> Sequence[Reading]:
         pair = self._pair
         self._pair = _new_pair(self._table)
-        self._heading = _Heading()
+        self._heading = NO_FACTS
         if not pair.is_open:
             return ()
         record = pair.record
@@ -604,14 +523,13 @@ class PairReader(Reader):
 
     def _assemble(self, events: Events, line: Line) -> Sequence[Reading] | None:
         match events:
-            case (Stop(),):
-                return self.close() or None
             case (Ahead((Setting() as heading,)),):
-                self._heading = _Heading(line.number, heading.facts)
+                self._heading = heading.facts
                 return None
         has_header = any(isinstance(event, Header) for event in events)
         if has_header:
-            events = [Setting(facts=self._take_heading(line)), *events]
+            events = [Setting(facts=self._heading), *events]
+            self._heading = NO_FACTS
         settings = [event for event in events if isinstance(event, Setting)]
         said = settings[0] if settings else Setting()
         begins = any(isinstance(event, Begin) for event in events)
@@ -633,13 +551,6 @@ class PairReader(Reader):
         self._pair.at(stream, another=True)
         return before
 
-    def _take_heading(self, line: Line) -> Facts:
-        """Return what the line above a table states: only a side is stated from farther away."""
-        heading = self._heading
-        self._heading = _Heading()
-        is_adjacent = heading.line + 1 == line.number
-        return heading.facts if "side" in heading.facts or is_adjacent else NO_FACTS
-
     def _add(self, said: Event, process: Process) -> Sequence[Reading]:
         """Add what a line says to the process that it is about."""
         match said:
@@ -657,13 +568,10 @@ class PairReader(Reader):
 
     def _add_setting(self, setting: Setting, process: Process) -> None:
         """Add settings: what a process reports about itself is kept by its side."""
-        numbers: dict[str, str | int] = {}
         for name, value in setting.facts.items():
-            if isinstance(value, int):
-                numbers[name] = value
-            elif name != "side":
-                self._pair.report(name, value, process.side)
-        process.add(setting._replace(facts=numbers))
+            if name != "side":
+                self._pair.report(name, str(value), process.side)
+        process.add(setting._replace(facts=NO_FACTS))
 
     def _add_error(self, text: str, process: Process) -> None:
         record = self._pair.record
@@ -680,15 +588,13 @@ class PairReader(Reader):
 
     def _is_information(self, text: str, process: Process) -> bool:
         """Read a line of a block of fi_info; return whether it is one."""
-        if process.held:  # its line was complete
-            self._pair.report(*process.held, process.side)
-        process.held = ()
         section = _SECTION.fullmatch(text)
         information = _INFO_LINE.fullmatch(text)
         if section is not None:
             process.section = section[1]
         elif information is not None:
-            process.held = _information(process.section, *information.groups())
+            fact = _information(process.section, *information.groups())
+            self._pair.report(*fact, process.side)
         else:
             process.section = ""
         return bool(process.section)

@@ -35,8 +35,10 @@ CPU_FREQUENCY = note(
 AMBIGUOUS_WAY = note(
     "way-ambiguous", "Times may be of half a round trip or all of it.", "Keep the title in the log."
 )
-AMBIGUOUS_UNIT = warning(
-    "unit-ambiguous", "perftest's JSON states no unit of bandwidth.", "Keep the printed table."
+JSON = warning(
+    "json-unread",
+    "perftest's JSON is not read: it states no unit of bandwidth.",
+    "Keep the table that perftest prints in the log.",
 )
 CYCLES = warning(
     "unit-cycles",
@@ -48,10 +50,6 @@ LINK_AND_GID = warning(
     "perftest names an InfiniBand link, and its GID is an IPv4 address, as only RoCE has: one of "
     "the two is not of this run.",
     "Check whether parts of two logs were joined.",
-)
-BOTH_SIDES = note(
-    "both-sides",
-    "Client and server printed their rows into one text: each measurement is there twice.",
 )
 
 
@@ -118,10 +116,10 @@ _DISTINCT_SETUP = lazy(
     r"|CQ Moderation {3}|rdma_cm QPs\s+|Data ex\. method |ibv_wr\* API {5}): "
 )
 _SETUP = lazy(
-    r"(Device|Number of qps|(?:Transport|Connection|Link) type|Mtu|GID index|[TR]X depth|JSON "
-    r"\w+|Using SRQ|Dual-port"
+    r"(Device|Number of qps|(?:Transport|Connection|Link) type|Mtu|GID index|[TR]X depth|Using "
+    r"SRQ|Dual-port"
     r"|PCIe relax order|ibv_wr\* API|CQ Moderation|rdma_cm QPs|Data ex\. method|Max inline "
-    r"data)\s*: ?(\S+?)"
+    r"data)\s*: ?([^\s\"]\S*?)"
     r"(?=\s|$|Device +:|Transport type|Using |Lock-free)"
 )
 _FACTS: Mapping[str, str] = {
@@ -131,8 +129,6 @@ _FACTS: Mapping[str, str] = {
     "Number of qps": "qps",
     "Mtu": "mtu",
     "GID index": "gid_index",
-    "JSON unit": "unit",
-    "JSON size": "size",
 }
 """Name in the set-up text → fact."""
 
@@ -214,6 +210,11 @@ def _results(match: re.Match[str]) -> Iterator[Event]:
     yield Note("results", match["of"].lower())
 
 
+def _json(_: re.Match[str]) -> Iterator[Event]:
+    yield Note("json")
+    yield JSON
+
+
 def _summary(match: re.Match[str]) -> Iterator[Event]:
     yield Note("sum", "fabtests" if match["sum"].startswith("Total") else "")
     yield Header(rows.SUMMARIES, is_row=True)
@@ -256,6 +257,7 @@ _READ: Mapping[str, _Read] = {
     "title": _title,
     "address": _address,
     "results": _results,
+    "json": _json,
     "sum": _summary,
     "cpu": _cpu,
     "warning": _warning,
@@ -278,10 +280,6 @@ def _setup(setup: Mapping[str, str]) -> Iterator[Event]:
         if name in _FACTS:
             facts[_FACTS[name]] = _fact(value)
     yield Setting(facts=facts, last_size=None if is_connected else 0)
-    if "size" in facts:
-        yield NO_SIZE
-    elif facts.get("unit") == "ambiguous":
-        yield AMBIGUOUS_UNIT
 
 
 def _fact(printed: str) -> str | int:

@@ -6,7 +6,6 @@ Several may share a terminal.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from itertools import pairwise
 from typing import cast
 
 from fabbench.benchmarks import Reading
@@ -23,19 +22,14 @@ from fabbench.benchmarks.events import (
     Setting,
     Statement,
 )
-from fabbench.benchmarks.executions import Execution, Table, read_any_line
-from fabbench.benchmarks.mpi_transport import TransportLines
+from fabbench.benchmarks.executions import MIXED_TABLES, Execution, Table, read_any_line
 from fabbench.benchmarks.perftest import lines, rows
-from fabbench.benchmarks.perftest.json_text import from_json
 from fabbench.benchmarks.tables import Layout, Row
 from fabbench.model.compat import override
 from fabbench.model.log import NO_STREAM, Line, Marker, Record, Stream
 
 _OTHER = {"server": "client", "client": "server", "local": "remote", "remote": "local"}
-_UPPER_HALF = frozenset({"Device", "Number of qps", "Connection type"})
-"""Of the set-up: no rule is above the lower one."""
 _WHOLE_SETUP = frozenset({"Number of qps", "Connection type", "Mtu", "Link type"})
-_LONGEST_JSON = 20_000
 _SHOWS_SIDE = frozenset({"header", "sum", "failure"})
 """Above these stands all that shows the side of a process."""
 
@@ -56,7 +50,6 @@ class Stage(IntEnum):
 _STAGES: Mapping[str, Stage] = {
     "command": Stage.START,
     "banner": Stage.START,
-    "json": Stage.START,
     "title": Stage.TITLE,
     "setup": Stage.SETUP,
     "local": Stage.SETUP,
@@ -72,14 +65,12 @@ _STAGES: Mapping[str, Stage] = {
 class Process(Execution):
     """What one process printed.
 
-    Two processes that share a terminal without tags may print into one.
+    Where two print into one text in turns, nothing shows which row is whose: none is read.
     """
 
     stream: Stream = NO_STREAM
     step: Marker | None = None
     stage: Stage = Stage.START
-    has_preamble: bool = False
-    """Whether perftest, or the program that started it, printed anything above the set-up."""
     titled: bool = False
     headed: bool = False
     indented: bool = False
@@ -87,8 +78,8 @@ class Process(Execution):
     both: bool = False
     """Whether both sides send."""
     cycles: bool = False
-    copies: int = 1
-    """How many processes print into this text, as far as their titles and headers show."""
+    is_shared: bool = False
+    """Whether titles or headers show that two processes print into this text."""
     sides: list[str] = field(default_factory=list)
     """Those that the command line, banners and headings name."""
     setup: set[str] = field(default_factory=set)
@@ -96,8 +87,6 @@ class Process(Execution):
     """`local` or `remote` → queue pairs."""
     share: str = ""
     """`local` or `remote`: the table below is what one side sent."""
-    rules: int = 0
-    """Rules below rows."""
     is_known: bool = False
     """Whether all that shows its side has been read."""
     is_grouped: bool = False
@@ -119,7 +108,7 @@ class Process(Execution):
     def side(self) -> str:
         """`server` or `client`; empty if the text names neither or both."""
         named = {*self.sides, self.stream.side} - {""}
-        if self.copies > 1 or len(named) > 1:
+        if self.is_shared or len(named) > 1:
             return ""
         shown = self._shown_side()
         if named == {"server"} and shown == "client":
@@ -171,10 +160,9 @@ class Process(Execution):
         if stage is None or not has_begun:
             return False
         if kind == "header":
-            has_table = self.headed and bool(self.rows or self.record.damaged)
-            return has_table and self.copies == 1
+            return self.headed and bool(self.rows or self.record.damaged)
         if self.stage == Stage.TABLE:
-            return kind not in {"local", "remote"} or self.copies == 1
+            return True
         if kind == "title" and self.titled:
             return bool(self.record.failures)
         return stage == Stage.START < self.stage
@@ -221,14 +209,14 @@ class Process(Execution):
             case "results":
                 self.share = value
                 self.headed = False
-                self.rules = 0
             case "rule":
                 self._end_table()
             case "sum":
                 self.record.benchmark = value or self.record.benchmark
 
     def _add_title(self, program: str) -> None:
-        self.copies += self.titled
+        if self.titled:
+            self._share()
         self.titled = True
         if not self.case.startswith("raw_ethernet"):
             self.record.case = program
@@ -242,26 +230,32 @@ class Process(Execution):
         if self.record.facts.get("link") == "IB":
             self.add(lines.LINK_AND_GID)
 
+    def _share(self) -> None:
+        """Note that another process prints into this text."""
+        self.is_shared = True
+        self.add(MIXED_TABLES)
+
     def _end_table(self) -> None:
-        if not self.headed or not self.rows:
-            return
-        self.rules += 1
-        if self.copies == self.rules == 1:
-            # Rows that follow belong to another table, whose heading is missing.
-            self.layouts = [(*layout, rows.NEVER) for layout in self.layouts]
-        self.add(Setting(last_size=0))
-        if self.rules >= self.copies:
+        if self.headed and self.rows:
+            self._end_rows()
+            self.add(Setting(last_size=0))
             self.add(End())
+
+    def _end_rows(self) -> None:
+        """Read no more rows: those that follow are of a table whose heading is missing."""
+        self.layouts = [(*layout, rows.NEVER) for layout in self.layouts]
 
     def _add_header(self, header: Header) -> None:
         labels = {"rank": self.stream.rank}
         if not header.is_row:
-            self.copies = 2 if self.headed else self.copies
+            if self.headed and not self.is_shared:
+                self._share()
             self.headed = True
-            self.rules = 0
             labels |= self._table_labels(header.layouts)
         self.add(Setting(labels=labels))
         self.add(header)
+        if self.is_shared:
+            self._end_rows()
 
     def _table_labels(self, layouts: Sequence[Layout]) -> Mapping[str, str]:
         is_latency = not rows.printed_metrics(layouts).isdisjoint({"latency", "cycles"})
@@ -298,8 +292,16 @@ class Process(Execution):
 
     def take(self, printed: RowLine) -> Sequence[Reading]:
         """Add a row; return its points."""
-        row = self.consistent(printed)
-        return () if row is None else self.count(row)
+        row = self.read(printed)
+        if row is None:
+            return ()
+        above = self.rows[-1:]
+        if self.titled and above and row.size < above[0].size:
+            # Below a title are the rows of one process: this one's heading is missing.
+            self._end_rows()
+            self.damage(row.line)
+            return ()
+        return self.count(row) if self.accepts(row) else ()
 
     @override
     def fits(self, row: Row) -> bool:
@@ -308,46 +310,14 @@ class Process(Execution):
         return not (self.indented and begins_with_digit) and Execution.fits(self, row)
 
     @override
-    def are_mixed(self, rows: Sequence[Row]) -> bool:
-        if self.copies > 1:  # client and server print into one text
-            return False
-        own = rows[: self._first_of_others(rows)]
-        return Execution.are_mixed(self, own)
-
-    @override
     def finish(self) -> Record:
         record = Execution.finish(self)
-        self._drop_rows_of_others()
-        different = {row.cells for row in self.rows}
-        is_doubled = len(different) < len(self.rows)
-        if self.copies > 1 and is_doubled:
-            record.findings.append(lines.BOTH_SIDES)
-        is_cut = self.has_preamble and self.setup and not self.titled
-        if is_cut and self.rows and "burst" not in self.case:
-            record.incomplete = "The title above perftest's set-up is missing."
-        is_endless = len(self.rows) > 1 == self.copies == len(self.sizes)
+        is_endless = len(self.rows) > 1 == len(self.sizes)
         if is_endless:  # no end is expected
             record.finished = record.finished or None
         if lines.IWARP in self.setup:  # its connections are named as InfiniBand's are
             record.facts["transport"] = "iWARP"
         return record
-
-    def _drop_rows_of_others(self) -> None:
-        """Drop rows of a table that lost its header: below a title are the rows of one process."""
-        if self.copies > 1:
-            return
-        first = self._first_of_others(self.rows)
-        for lost in self.rows[first:]:
-            self.damage(lost.line)
-        del self.rows[first:]
-        del self.points[first:]
-
-    def _first_of_others(self, rows: Sequence[Row]) -> int:
-        """Return the position of the first row of another table; their number if there is none."""
-        for at, (row, below) in enumerate(pairwise(rows), 1):
-            if self.titled and below.size < row.size:
-                return at
-        return len(rows)
 
 
 def _events(text: str, execution: Execution | None) -> Events | None:
@@ -374,30 +344,16 @@ class Terminal:
         """What was said about the process that begins next."""
         self._is_ruled = False
         """Whether the last line was a rule, and not below rows."""
-        self._json = ""
-        self._transport = TransportLines()
 
     def feed(self, line: Line) -> Sequence[Reading] | None:
         """Return what a line completes; None if it is not of perftest."""
         blanks = line.text.replace("\xa0", " ").replace("&nbsp;", " ")
-        line = line._replace(text=lines.MARKS.sub("", blanks))
-        process = self.process
-        if process is not None and self._json:
-            return self._continue_json(line, process)
-        return self._read(line)
-
-    def close(self) -> None:
-        """End the open process."""
-        if self.process is not None:
-            record = self.process.record
-            record.facts = {**self._transport.facts(), **record.facts}
-        self.process = None
-        self._transport = TransportLines()
+        return self._read(line._replace(text=lines.MARKS.sub("", blanks)))
 
     def _read(self, line: Line) -> Sequence[Reading] | None:
         process = self.process
         may_fail = process is not None
-        events = read_any_line(TABLE, line, process, self._transport, may_fail=may_fail)
+        events = read_any_line(TABLE, line, process, may_fail=may_fail)
         if process is not None:
             match events:
                 case (RowLine() as row,):
@@ -432,8 +388,8 @@ class Terminal:
     def _add(
         self, line: Line, notes: Sequence[Note], events: Events, *, is_below_rule: bool
     ) -> Sequence[Reading]:
-        process = self._process_of(notes, is_below_rule=is_below_rule)
-        kind = notes[0].kind
+        kind, side, *_ = notes[0]
+        process = self._process_of(kind, side)
         process.reach(kind)
         if kind == "header":
             if not process.headed or is_below_rule:
@@ -445,24 +401,15 @@ class Terminal:
                 readings = process.take(event)
             else:
                 process.hear(event)
-        if kind == "json":
-            process.damage(line)  # until all has been read
-            self._json = "\n"
-            return self._continue_json(line, process)
         return readings
 
-    def _process_of(self, notes: Sequence[Note], *, is_below_rule: bool) -> Process:
-        """Return the process that a line is of, which may begin with it."""
+    def _process_of(self, kind: str, side: str) -> Process:
+        """Return the process that a kind of line is of, which may begin with it."""
         before = self.process
-        kind, side, *_ = notes[0]
         if before is not None and not before.ends_before(kind, side):
             return before
-        self.close()
-        setup = {note.value for note in notes if note.kind == "setup"}
-        has_title_above = is_below_rule and not _UPPER_HALF.isdisjoint(setup)
         record = Record(benchmark="perftest")
         process = Process(TABLE, record, stream=self._stream, step=self._step)
-        process.has_preamble = before is not None or kind in {"command", "json"} or has_title_above
         if self._step is not None and "together" in self._step.facts:
             record.facts["together"] = self._step.facts["together"]
         for stated in self._ahead:
@@ -470,18 +417,3 @@ class Terminal:
         self._ahead.clear()
         self.process = process
         return process
-
-    def _continue_json(self, line: Line, process: Process) -> Sequence[Reading]:
-        self._json += f"{line.text}\n"
-        told = [*from_json(self._json)] if "}" in line.text else []
-        if not told and len(self._json) <= _LONGEST_JSON:
-            return ()
-        self._json = ""
-        readings: list[Reading] = []
-        if told:
-            process.record.damaged.pop()
-        for text in told:
-            readings += self._read(line._replace(text=text)) or ()
-        if self.process is not None:
-            self.process.stage = Stage.TABLE
-        return readings

@@ -13,8 +13,6 @@ from fabbench.model.patterns import lazy
 
 # rdma-core names no other device like this: an InfiniBand device is ibp0s1, a RoCE device rocep0s1.
 _EFA_DEVICES = lazy(r"(?:rdmap\d+s\d+|efa_\d+)(?:, (?:rdmap\d+s\d+|efa_\d+))*")
-_MOST_SERVERS = 64
-"""Runs of a server alone whose client may be far below."""
 
 
 class PerftestReader(Reader):
@@ -65,8 +63,6 @@ class PerftestReader(Reader):
 
     def _end_terminals(self) -> Sequence[Record]:
         ended = self._group(*(terminal.process for terminal in self._terminals.values()))
-        for terminal in self._terminals.values():
-            terminal.close()
         self._terminals = {}
         self._run_of = {}
         return ended
@@ -113,13 +109,7 @@ class PerftestReader(Reader):
 
     def _running(self) -> set[int]:
         """Return the runs that more processes may be of."""
-        latest = [*self._runs.items()][-_MOST_SERVERS:]
-        servers = {run for run, processes in latest if _is_server_alone(processes)}
-        return {max(self._runs), *self._run_of.values(), *servers}
-
-
-def _is_server_alone(processes: Sequence[Process]) -> bool:
-    return [each.side for each in processes] == ["server"]
+        return {max(self._runs), *self._run_of.values()}
 
 
 # ---------------------------------------------------------------- processes → a record

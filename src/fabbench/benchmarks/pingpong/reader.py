@@ -159,4 +159,4 @@ class PingpongReader(PairReader):
     """Reads one stream group."""
 
     def __init__(self) -> None:
-        super().__init__(_TABLE, _LAYOUT, _judge)
+        super().__init__(_TABLE, _judge)
