@@ -1,14 +1,13 @@
 """NIXL's nixlbench: transfers of blocks between two agents. Read only: fabbench does not start it.
 
-Until August 2025 it printed six significant digits without trailing zeros, and rates in three
-units.
+Until August 2025 it printed six significant digits, without trailing zeros.
 """
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from fabbench.benchmarks import Signature
-from fabbench.benchmarks.consistency import Printed, printed, product
+from fabbench.benchmarks.consistency import product
 from fabbench.benchmarks.events import Ahead, Begin, Events, Header, Setting, Wrong
 from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.standard import ReadBenchmark
@@ -25,8 +24,7 @@ _COLUMNS: Mapping[str, Column] = {
     "batchsize": Column(label="batch", cell=COUNT),
     r"avglat\.\(us\)": Column("latency", 1e-6, cell=_TIME),
     r"b/w\(gb/sec\)": Column("bandwidth", 1e9, cell=_RATE),
-    r"b/w\(mib/sec\)": Column("mib"),
-    r"b/w\(gib/sec\)": Column("gib"),
+    r"b/w\([mg]ib/sec\)": Column("the same in another unit"),
     r"networkutil\(%\)": Column(cell=_RATE),
     r"aggregateb/w\(gb/sec\)": Column("bandwidth", 1e9, "aggregate", cell=_RATE),
     r"avg(prep|post|tx)\(us\)": Column("time", 1e-6, "{}", cell=_TIME),
@@ -68,14 +66,6 @@ def _setting(name: str, value: str) -> Mapping[str, str | int]:
     return {name.lower().replace(" ", "_").removeprefix("num_"): number}
 
 
-def _six_digits(cell: str, factor: float) -> Printed:
-    """Read a figure that was printed with six significant digits, without trailing zeros."""
-    if "e" in cell:
-        return printed(cell).times(factor)
-    _, _, exponent = f"{float(cell):.5e}".partition("e")
-    return printed(cell, decimals=5 - int(exponent)).times(factor)
-
-
 def _fits(row: Row, threads: int) -> bool:
     """Return whether the rate is that of the latency, which is of one block.
 
@@ -85,20 +75,6 @@ def _fits(row: Row, threads: int) -> bool:
     bandwidth = row.main("bandwidth")
     if latency is None or bandwidth is None or not row.size:
         return False
-    mib = row.cell("mib")
-    gib = row.cell("gib")
-    if mib and gib:
-        latency = _six_digits(row.cell("latency"), 1e-6)
-        rates = (
-            _six_digits(row.cell("bandwidth"), 1e9),
-            _six_digits(mib, 1 << 20),
-            _six_digits(gib, 1 << 30),
-        )
-        low = max(rate.low for rate in rates)
-        high = min(rate.high for rate in rates)
-        if low > high:
-            return False
-        bandwidth = Printed(bandwidth.value, low, high)
     low, high = product(latency, bandwidth)
     slack = 1.01 if threads > 1 else 1.0
     return low <= row.size * threads <= high * slack
@@ -134,7 +110,7 @@ def _may_go_on(row: Row) -> bool:
     Not if a blank follows it. Only the older format, which has a column of MiB, omits trailing
     zeros.
     """
-    if not row.cell("mib") or row.line.text.endswith(" "):
+    if not row.cell("the same in another unit") or row.line.text.endswith(" "):
         return False
     last = row.cells[-1]
     digits = last.replace(".", "").lstrip("0")

@@ -2,13 +2,13 @@
 
 Its figures are not rounded by a table. What stands around the rows is read as the text that says
 the same. The file contains the whole process environment of rank 0: none of it is kept. The file of
-an aborted run can end anywhere (before 2.18.4): rows are read up to that point.
+an aborted run can end anywhere (before 2.18.4): it is not read, as the table of the run has more.
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 from fabbench.benchmarks.events import Remains, RowLine
 from fabbench.benchmarks.nccl.lines import failure, read_line
@@ -21,9 +21,11 @@ from fabbench.model.patterns import lazy
 
 _MAX_DAMAGED = 2000  # characters of a damaged row that are kept
 _NO = ("false", False)
-_GAP = lazy(r"[ \n\t\r,]*")
 _BEGIN = lazy(r"(?m)^[ \t]*\{")  # A prompt or prose may stand above
-_RESULTS = lazy(r'"results"\s*:\s*\[')
+_CUT = (
+    "The JSON is not whole, and is not read: the run was aborted, or the file is a part. Its text "
+    "output has the rows."
+)
 _LAYOUT = exact_layout(("out-of-place", "in-place"), "time", ())
 _STATISTICS = {
     "min_us": "min",
@@ -37,27 +39,28 @@ _STATISTICS = {
 def read_document(text: str) -> Record | None:
     """Read the text of a file; None if it is not nccl-tests' JSON."""
     begin = _BEGIN.search(text)
-    results = _RESULTS.search(text)
-    if begin is None or results is None or "algbw" in text:  # a table of the same run tells more
+    is_result = '_version"' in text and '"results"' in text
+    if begin is None or not is_result or "algbw" in text:  # a table of the same run tells more
         return None
     decoder = json.JSONDecoder(parse_float=str, parse_int=str)
     try:
-        above_rows = text[begin.start() : results.end()]
-        head = decoder.decode(f"{above_rows}]}}")
+        document, _ = decoder.raw_decode(text, begin.end() - 1)
     except (ValueError, RecursionError):
-        return None
-    library = "rccl" if "rccl_version" in head else "nccl"
-    if f"{library}_version" not in head or not isinstance(head.get("config"), dict):
-        return None
+        return Record(benchmark="nccl", incomplete=_CUT)
+    library = "rccl" if "rccl_version" in document else "nccl"
+    is_known = f"{library}_version" in document and isinstance(document.get("config"), dict)
+    return _record(document, library) if is_known else None
+
+
+def _record(document: dict[str, Any], library: str) -> Record:
     execution = NcclExecution(TABLE, Record(benchmark="nccl"))
-    _add_lines(execution, _head(head, library))
+    _add_lines(execution, _head(document, library))
     execution.layouts = [_LAYOUT]
     execution.has_checks = False
-    rest = _read_rows(execution, text, results.end(), decoder)
-    footer = head | _read_footer(rest, decoder)  # jq -S sorts all keys
-    _add_lines(execution, _foot(footer))
-    errors = footer.get("errors")
-    for error in errors if isinstance(errors, list) else [errors]:
+    results = enumerate(_listed(document.get("results")), 1)
+    execution.take([_row(number, element) for number, element in results])
+    _add_lines(execution, _foot(document))
+    for error in _listed(document.get("errors")):
         if error and isinstance(error, str):
             execution.add(failure(quoted(error)))
     record = execution.finish()
@@ -65,21 +68,15 @@ def read_document(text: str) -> Record | None:
     return record
 
 
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
 def _add_lines(execution: NcclExecution, lines: Iterator[str]) -> None:
     for line in lines:
         parsed = read_line(line)
         if parsed is not None:
             execution.add_line(parsed)
-
-
-def _read_footer(rest: str, decoder: json.JSONDecoder) -> dict[str, Any]:
-    """Read what follows the rows; empty if the file ends before its last brace."""
-    keys = "" if '"results"' in rest else rest.strip().removeprefix(",")
-    try:
-        footer, _ = decoder.raw_decode("{" + keys)
-    except (ValueError, RecursionError):
-        return {}
-    return cast("dict[str, Any]", footer)
 
 
 _VERSION = "# {0}-tests version ? {0}-headers=0 {0}-library={1}"
@@ -92,15 +89,14 @@ _DEVICE = "Rank {rank} Group {group} Pid {pid} on {hostname} device 0 [{device_h
 
 def _head(head: dict[str, Any], library: str) -> Iterator[str]:
     config = defaultdict(str, head["config"])
-    args = head.get("args")
-    if isinstance(args, list) and args:
-        yield f"# Collective test starting: {args[0]}"
+    program, *_ = _listed(head.get("args")) or ("",)
+    if program:
+        yield f"# Collective test starting: {program}"
     yield _VERSION.format(library, head[f"{library}_version"])
     kind = "factor" if "step_factor" in config else "bytes"
     config["step"] = "{}({})".format(config[f"step_{kind}"], kind)
     yield _CONFIG.format_map(config)
-    devices = config["devices"]
-    for device in devices if isinstance(devices, list) else ():
+    for device in _listed(config["devices"]):
         if isinstance(device, dict):
             yield _DEVICE.format_map(defaultdict(str, device))
 
@@ -120,35 +116,15 @@ def _foot(footer: dict[str, Any]) -> Iterator[str]:
         yield f"Avg bus bandwidth : {stated} {result}"
 
 
-def _read_rows(execution: NcclExecution, text: str, at: int, decoder: json.JSONDecoder) -> str:
-    """Read the elements of `results`; return what follows them, if the list is closed."""
-    while True:
-        at = _end_of_gap(text, at)
-        if text[at : at + 1] == "]":
-            return text[at + 1 :]
-        number = 1 + text.count("\n", 0, at)
-        try:
-            element, end = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            return ""
-        shown = Line(number, text[at:end][:_MAX_DAMAGED])
-        execution.take([_row(element, shown)])
-        at = end
-
-
-def _end_of_gap(text: str, at: int) -> int:
-    gap = _GAP.match(text, at)
-    return gap.end() if gap is not None else at
-
-
-def _row(element: Any, shown: Line) -> RowLine | Remains:
-    """Read an element as the cells of a row."""
+def _row(number: int, element: Any) -> RowLine | Remains:
+    """Read an element, of this number, as the cells of a row."""
+    shown = Line(number, json.dumps(element)[:_MAX_DAMAGED])
     try:
         cells, layout = _cells(element)
         text = " ".join(cells)
     except (AttributeError, LookupError, TypeError):
         return Remains(shown)
-    row = read_row(Line(shown.number, text), [layout])
+    row = read_row(Line(number, text), [layout])
     return Remains(shown) if row is None else row._replace(line=shown)
 
 
