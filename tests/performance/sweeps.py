@@ -267,7 +267,7 @@ def sweep(name: str, count: int, noise: float, seed: int) -> Found:
     said = diagnosis(readings, fit(readings))
     sure = [each for each in said.suspects if each.confidence >= CONFIDENCE]
     right = [each for each in sure if is_right(each, cluster, bad)]
-    accused = {each.name for each in said.suspects}
+    accused = {name for each in said.suspects for name in names(each)}
     return Found(
         kind=name,
         nodes=count,
@@ -282,13 +282,18 @@ def sweep(name: str, count: int, noise: float, seed: int) -> Found:
     )
 
 
+def names(suspect: Suspect) -> Sequence[str]:
+    """Return the names of what is bad: several nodes may be one suspect."""
+    return suspect.nodes if suspect.kind is SuspectKind.NODE else (suspect.name,)
+
+
 def is_right(suspect: Suspect, cluster: Cluster, bad: Collection[str]) -> bool:
     """Return whether a suspect is bad, or a path between groups that there are."""
     if suspect.kind is SuspectKind.GROUP:
         return bool(cluster.islands)
     # Two slow nodes may as well be bad; three types are none.
     slow_nodes = cluster.types if len(set(cluster.types.values())) == 1 else {}
-    return suspect.name in bad or suspect.name in slow_nodes
+    return {*names(suspect)} <= {*bad, *slow_nodes}
 
 
 def all_sweeps(times: int, chosen: Sequence[str]) -> Iterator[Sequence[Found]]:

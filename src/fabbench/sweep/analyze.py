@@ -1,8 +1,6 @@
 """Results of a sweep → suspects, with evidence in words."""
 
 import math
-import statistics
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,10 +13,10 @@ from fabbench.model.units import format_decimal
 from fabbench.sweep.beliefs import DOUBTED, all_healthy
 from fabbench.sweep.evidence import EvidenceWriter
 from fabbench.sweep.explained import accounted_for, slow_now_and_then, unexplained
-from fabbench.sweep.fit import TOLERANCE, Fit, FittedClass, below_best, certain, fit
+from fabbench.sweep.fit import TOLERANCE, Fit, FittedClass, certain, fit
 from fabbench.sweep.groups import FEW, Grouping, slower_of_two
 from fabbench.sweep.held_out import holds
-from fabbench.sweep.rails import joined_by_rail, slow_rails
+from fabbench.sweep.rails import joined, slow_rails
 from fabbench.sweep.readings import Flags, Readings
 from fabbench.sweep.values import Diagnosis, NodeGroup, Suspect, SuspectKind, pair_text
 
@@ -64,7 +62,7 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
             path += _slow_path(fitted, writer, confidence)
         suspects += path
         suspects += slow_rails(fitted, confidence)
-        suspects += joined_by_rail(certain)
+        suspects += joined(certain)
     explained = _behind_uplinks(suspects)
     called_bad = {each.name for each in certain}
     rest = [each for each in everything if each.name not in called_bad]
@@ -99,7 +97,7 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         suspects=suspects,
         undecided=undecided,
         by_chance=[_pair(fitted, writer, each.tests, each.row) for each in chance],
-        failed_once=any(each.tests.any_failed(each.row) for each in chance),
+        failed_once=any(each.failed for each in chance),
         differences=[each.suspect.evidence for each in slow_groups if each.known],
         required=confidence,
         typicals=_typicals(readings, fitted) if shown and not hidden else {},
@@ -123,8 +121,8 @@ def _is_explained(suspect: Suspect, behind: Collection[str], suspects: Sequence[
     All of its nodes are behind a bad uplink, or it is rather fine, and a link of a bad node: tests
     of a node that loses packets vary.
     """
-    bad = {each.name for each in suspects if each.kind is SuspectKind.NODE}
-    of_bad_node = not bad.isdisjoint(suspect.nodes)
+    bad = [each.nodes for each in suspects if each.kind is SuspectKind.NODE]
+    of_bad_node = any(set(suspect.nodes).intersection(nodes) for nodes in bad)
     if suspect.kind is SuspectKind.LINK and of_bad_node and suspect.confidence < _AS_LIKELY:
         return True
     return set(behind).issuperset(suspect.nodes)
@@ -134,18 +132,17 @@ def _groups_hold(fitted: Fit) -> bool:
     """Return whether found groups also hold for pairs that they were not fitted to."""
     if fitted.groups is None or fitted.groups.given:
         return True
-    slower = [below_best(each, fitted.classes) for each in fitted.of_two()]
-    of_best = np.concatenate(slower)
-    pairs = fitted.pairs._replace(slower=of_best)
     least = -1.5 * fitted.tolerated
-    return holds(fitted.groups, pairs, fitted.bad, fitted.slow, least)
+    return holds(fitted.groups, fitted.pairs_below_best, fitted.bad, fitted.slow, least)
 
 
 def _node(fitted: Fit, writer: EvidenceWriter, node: int) -> Suspect:
     """Return a node as a suspect."""
     name = fitted.nodes[node]
     chance = float(fitted.bad[node])
-    return Suspect(SuspectKind.NODE, name, (name,), chance, writer.of_node(node))
+    evidence = writer.of_node(node)
+    shared = writer.shared_by(node)
+    return Suspect(SuspectKind.NODE, name, (name,), chance, evidence, shared=shared)
 
 
 def _pair(fitted: Fit, writer: EvidenceWriter, each: FittedClass, row: int) -> Suspect:
@@ -195,16 +192,15 @@ def _slow_groups(
 
 def _own_values(fitted: Fit, groups: Grouping) -> Mapping[int, float]:
     """Return group → the median logarithm of its own pairs, relative to the best group."""
-    sums = defaultdict[int, list[float]](list)
-    for each in fitted.of_two():
-        slower = below_best(each, fitted.classes)
-        fine = fitted.fine(each)
-        first, second = groups.of[each.ends].T
-        inside = fine & (first == second)
-        for number, _ in enumerate(groups.names):
-            own = inside & (first == number)
-            sums[number] += slower[own].tolist()
-    return {number: statistics.median(values) for number, values in sums.items() if values}
+    pairs = fitted.pairs_below_best
+    fine = all_healthy(fitted.bad, pairs.members) & np.isfinite(pairs.slower)
+    first, second = groups.of[pairs.members].T
+    own: dict[int, float] = {}
+    for number, _ in enumerate(groups.names):
+        inside = fine & (first == number) & (second == number)
+        if inside.any():
+            own[number] = float(np.median(pairs.slower[inside]))
+    return own
 
 
 def _types_differ(readings: Readings, nodes: Sequence[str], others: Sequence[str]) -> str:
@@ -225,14 +221,8 @@ def _slow_path(fitted: Fit, writer: EvidenceWriter, confidence: float) -> Iterat
     groups = fitted.groups
     if groups is None or groups.given:
         return
-    inside: dict[tuple[str, int], float] = {}
-    between: dict[tuple[str, int], float] = {}
-    for each in fitted.of_two():
-        side = between if each.tests.between else inside
-        for series, median in _medians(each, fitted):
-            side[each.tests.rail, series] = median
-    changes = [between[kind] - inside[kind] for kind in inside.keys() & between.keys()]
-    if changes and max(changes) < np.log1p(-TOLERANCE):
+    paths = [each.path for each in fitted.of_two() if each.tests.between]
+    if paths and max(paths) < np.log1p(-TOLERANCE):
         sure = certain(confidence)
         name = _path_name(groups.names)
         yield Suspect(SuspectKind.GROUP, name, (), sure, writer.of_path())
@@ -244,15 +234,6 @@ def _path_name(groups: Sequence[str]) -> str:
         return " – ".join(groups)
     first, *_, last = groups
     return f"{first} … {last}"
-
-
-def _medians(each: FittedClass, fitted: Fit) -> Iterator[tuple[int, float]]:
-    """Yield each series of a class, and the median of its tests of healthy nodes."""
-    fine = fitted.fine(each)
-    for series in each.tests.known_series():
-        chosen = fine & (each.tests.series == series)
-        if chosen.any():
-            yield series, float(np.median(each.tests.values[chosen]))
 
 
 def _contradiction(fitted: Fit, confidence: float, certain: Sequence[Suspect]) -> str:
@@ -455,7 +436,8 @@ def _suspects(readings: Readings, fitted: Fit, writer: EvidenceWriter) -> Iterat
         if chance >= _REPORTABLE:
             name = fitted.nodes[node]
             evidence = writer.of_nic(node, rail)
-            yield Suspect(SuspectKind.NIC, f"{name}:{rail}", (name,), chance, evidence, rail)
+            nic = f"{name}:{rail}"
+            yield Suspect(SuspectKind.NIC, nic, (name,), chance, evidence, rail, shared=rail)
     for group, chance in fitted.uplinks.items():
         # Of found groups, the path between them is a suspect.
         nodes = tuple(node for node in fitted.nodes if readings.group(node) == group)

@@ -13,7 +13,7 @@ each of its members a message about its state, given what other tests show about
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import exp, lgamma, log
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -272,8 +272,8 @@ def all_healthy(bad: Floats, members: Ints) -> Flags:
 
 _LOOKS = 10
 """How often each is looked at while tests go on, of which any may be by chance."""
-_PARTLY = 0.25
-"""The fraction of its tests in which a flaky node is slow."""
+_TAILS = 1.2
+"""A normal distribution that is so many times as wide has tails as heavy as those of noise."""
 
 
 class PairTests(NamedTuple):
@@ -309,42 +309,27 @@ class PairTests(NamedTuple):
 def by_chance(values: Floats, others: Floats, limit: float, noise: float) -> float:
     """Return the chance that so many of `values` or more are below a limit, at the rate of others.
 
-    The rate is no better known than these show: a beta-binomial distribution. Before any, it is
-    that of the noise.
+    The rate is no better known than these show: it may be a standard deviation higher. Before any,
+    it is that of the noise.
     """
-    usual = max(_tail(limit / noise), OUTLIERS)
-    slow = int((values <= limit).sum())
+    tail = NormalDist(sigma=_TAILS * noise).cdf(limit)
+    usual = max(tail, OUTLIERS)
+    known = len(others) + USUAL
     below = int((others <= limit).sum())
-    successes = below + USUAL * usual
-    failures = len(others) - below + USUAL * (1 - usual)
-    return _beta_binomial(slow, len(values), successes, failures)
+    mean = (below + USUAL * usual) / known
+    variance = mean * (1 - mean) / known
+    rate = min(mean + math.sqrt(variance), 1.0)
+    slow = int((values <= limit).sum())
+    return 1 - at_most(slow - 1, len(values), rate)
 
 
-def _tail(deviations: float) -> float:
-    """Return the chance of so many (negative) deviations or more, for Student's t."""
-    sine = 1.0
-    if np.isfinite(deviations):
-        sine = -deviations / math.hypot(deviations, math.sqrt(FREEDOM))
-    squared = 1 - sine**2
-    series = 1 + squared / 2 + 0.375 * squared**2
-    return (1 - sine * series) / 2
-
-
-def _beta_binomial(least: int, tests: int, successes: float, failures: float) -> float:
-    """Return the chance of at least so many of some tests, at a rate that others show."""
-
-    def weight(some: int) -> float:
-        rest = tests - some
-        ways = log(math.comb(tests, some))
-        return ways + _log_beta(some + successes, rest + failures) - whole
-
-    whole = _log_beta(successes, failures)
-    as_many_or_more = range(least, tests + 1)
-    return min(sum(exp(weight(some)) for some in as_many_or_more), 1.0)
-
-
-def _log_beta(first: float, second: float) -> float:
-    return lgamma(first) + lgamma(second) - lgamma(first + second)
+def at_most(slow: int, tests: int, rate: float) -> float:
+    """Return the chance of at most so many slow tests, at a rate: a binomial distribution."""
+    total = 0.0
+    for some in range(slow + 1):
+        fine = (1 - rate) ** (tests - some)
+        total += math.comb(tests, some) * rate**some * fine
+    return total
 
 
 def nodes_not_by_chance(
@@ -435,28 +420,3 @@ def links_not_by_chance(
         chance = by_chance(slower[mine], others, limit, states.noise)
         known[row] = _not_by_chance(chance, len(known))
     return known
-
-
-def flakiness(pairs: PairTests, bad: Floats, states: States, slow: float) -> Floats:
-    """Return how much better the tests of each node fit a flaky one than chance, as a logarithm.
-
-    Minus infinity: none of its tests was slow.
-    """
-    count = len(bad)
-    swapped = np.flip(pairs.members, axis=1)
-    both_ways = np.concatenate((pairs.members, swapped))
-    known = bad[both_ways[:, 1]] < DOUBTED
-    node, partner = both_ways[known].T
-    below = np.tile(pairs.slower < slow, 2)[known]
-    keys, numbers = np.unique(node * count + partner, return_inverse=True)
-    # Those with one partner may be the link's, if there are several.
-    worst = np.ones(count)
-    of_keys = keys // max(count, 1)
-    np.maximum.at(worst, of_keys, np.bincount(numbers, below))
-    spared = worst - 1
-    found = np.bincount(node, below, count) - spared
-    rest = np.bincount(node, minlength=count) - spared - found
-    rate = states.outliers + states.failures
-    if_slow = log(_PARTLY / rate)
-    if_not = log((1 - _PARTLY) / (1 - rate))
-    return np.where(found > 0, found * if_slow + rest * if_not, -np.inf)

@@ -7,8 +7,8 @@ every node and link is either bad or healthy with the requested confidence, or w
 the rest no longer help.
 """
 
+import math
 import random
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -19,9 +19,10 @@ from fabbench.model.messages import counted, listed
 from fabbench.sweep.analyze import CONFIDENCE
 from fabbench.sweep.beliefs import DOUBTED, all_healthy
 from fabbench.sweep.explained import maybe_now_and_then
-from fabbench.sweep.fit import TOLERANCE, Fit, fit
+from fabbench.sweep.fit import TOLERANCE, Fit, fit, judging
 from fabbench.sweep.planner import Planner, grouped, matchings
 from fabbench.sweep.readings import Flags, Ints, Readings
+from fabbench.sweep.repeats import Pair
 from fabbench.sweep.values import Round, SweepResult, SweepTest
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ _CLEAR = 0.008
 """Below this chance, a node or a link is healthy."""
 _SHOWN = 0.001
 """Below this chance, an end of a link was shown to be fine: the link itself is tested again."""
-_FLAKY = -1.0
-"""Above this, a node may be one that is slow now and then."""
 MAX_ROUNDS = 40
 """Maximum number of rounds after screening."""
 _MAX_REPEATS = 8
@@ -115,33 +114,21 @@ class _History:
     """How often nodes were tested, and with whom."""
 
     def __init__(self, fitted: Fit) -> None:
-        self._count = len(fitted.nodes)
-        keys: list[Ints] = [np.zeros(0, np.int64)]
-        times: list[Ints] = [np.zeros(0, np.int64)]
+        count = len(fitted.nodes)
+        self._served: Ints = np.zeros((count, count), dtype=np.int32)
+        """Server × client → the number of their tests; a node alone is both."""
         for each in fitted.classes:
-            pairs = each.pairs.astype(np.int64)
-            keys.append(pairs[:, 0] * self._count + pairs[:, -1])
-            times.append(each.tests_of_factors())
-        # Several NICs of one test count once.
-        self._keys, where = np.unique(np.concatenate(keys), return_inverse=True)
-        self._times = np.zeros(len(self._keys), dtype=np.int64)
-        np.maximum.at(self._times, where, np.concatenate(times))
-        first, second = np.divmod(self._keys, self._count)
-        both = second != first
-        ends = np.concatenate((first, second[both]))
-        counts = np.concatenate((self._times, self._times[both]))
-        self.tested: Ints = np.bincount(ends, counts, self._count)
+            server = each.tests.server
+            client = each.ends.sum(axis=1) - server
+            of_class = np.zeros_like(self._served)
+            np.add.at(of_class, (server, client), 1)
+            # Several NICs of one test count once.
+            self._served = np.maximum(self._served, of_class)
+        alone = np.diag(np.diag(self._served))
+        self.met: Ints = self._served + self._served.T - alone
+        """Node × node → the number of their tests."""
+        self.tested: Ints = self.met.sum(axis=1)
         """Node → number of its tests."""
-        self._served = Counter[int]()
-        """Node → in how many tests it was the server."""
-        self._pairs_served = Counter[tuple[int, int]]()
-        """Server and client → the number of their tests."""
-        for each in fitted.of_two():
-            servers = each.tests.server
-            clients = each.tests.members.sum(axis=1) - servers
-            roles = np.stack((servers, clients), axis=1)
-            self._served.update(servers.tolist())
-            self._pairs_served.update(map(tuple, roles.tolist()))
 
     def served_less(self, pair: Sequence[int]) -> Sequence[int]:
         """Return two nodes, first the one that was the server less often: a direction may be slow.
@@ -151,27 +138,11 @@ class _History:
 
         def times(node: int) -> tuple[int, float]:
             (other,) = {*pair} - {node}
-            of_pair = self._pairs_served[node, other]
-            tests = max(float(self.tested[node]), 1.0)
-            return of_pair, self._served[node] / tests
+            of_pair = int(self._served[node, other])
+            in_all = int(self._served[node].sum())
+            return of_pair, in_all / max(int(self.tested[node]), 1)
 
         return sorted(pair, key=times)
-
-    def partners(self, node: int) -> Mapping[int, int]:
-        """Return the nodes that a node was tested with, and how often."""
-        first, second = np.divmod(self._keys, self._count)
-        mine = (first == node) | (second == node)
-        others = (first + second - node)[mine]
-        times = self._times[mine]
-        return dict(zip(others.tolist(), times.tolist(), strict=True))
-
-    def met(self, pair: Sequence[int]) -> int:
-        """Return how often two nodes were tested together."""
-        key = min(pair) * self._count + max(pair)
-        index = int(np.searchsorted(self._keys, key))
-        if index == len(self._keys) or self._keys[index] != key:
-            return 0
-        return int(self._times[index])
 
 
 class _Plan:
@@ -183,15 +154,15 @@ class _Plan:
         self._history = _History(fitted)
         count = len(fitted.nodes)
         self._bad: Flags = fitted.bad >= planner.confidence
-        self._open_links = [*_open_links(fitted, planner.confidence)]
-        """Pairs whose link may be bad, and the chance of each."""
         beyond_screening = self._history.tested - planner.screened
-        accused = self._bad | self._with_bad_nic(planner.confidence)
-        self._slow_pairs = [*_slow_pairs(fitted, accused)]
-        """Pairs whose few tests are all slower than tolerated."""
-        doubted = self._doubted(planner.confidence)
-        doubted |= maybe_now_and_then(fitted, accused)
-        likely = (fitted.flaky > _FLAKY) | (fitted.bad >= DOUBTED)
+        accused = self._bad | self._with_nic(planner.confidence, math.inf)
+        open_links = dict(_open_links(fitted, planner.confidence))
+        self._again = dict.fromkeys(_slow_pairs(fitted, accused), _TELLING)
+        """Pairs whose link may be bad, or which were always slow → the maximum of their tests."""
+        self._again |= dict.fromkeys(open_links, _MAX_REPEATS)
+        now_and_then = maybe_now_and_then(fitted, accused)
+        doubted = now_and_then | self._doubted(planner.confidence, open_links)
+        likely = now_and_then | (fitted.bad >= DOUBTED)
         most = np.where(likely, _MAX_TESTS_LIKELY, _MAX_TESTS)
         doubted &= ~self._bad & (beyond_screening < most)
         doubted[[*fitted.broken]] = False
@@ -212,25 +183,23 @@ class _Plan:
         self._order = np.array(planner.random.sample(range(count), count))
         """Of nodes that are equally good partners."""
 
-    def _doubted(self, confidence: float) -> Flags:
+    def _doubted(self, confidence: float, open_links: Mapping[Pair, float]) -> Flags:
         """Return the nodes of which it is open whether they are bad, or where they belong."""
         bad = self._fit.bad
-        flaky = self._fit.flaky > _FLAKY
-        doubted: Flags = (bad >= _CLEAR) | flaky | self._unplaced()
-        for (node, _), chance in self._fit.nics.items():
-            if _CLEAR <= chance < confidence:
-                doubted[node] = True
+        doubted: Flags = self._with_nic(_CLEAR, confidence) | self._unplaced()
+        doubted |= bad >= _CLEAR
         # A link can be bad only where its ends are fine elsewhere: that must be shown.
-        for pair, chance in self._open_links:
-            if chance >= DOUBTED and self._history.met(pair) > 1:
-                doubted[pair] |= bad[pair] > _SHOWN
+        for pair, chance in open_links.items():
+            if chance >= DOUBTED and self._history.met[pair] > 1:
+                ends = [*pair]
+                doubted[ends] |= bad[ends] > _SHOWN
         return doubted
 
-    def _with_bad_nic(self, confidence: float) -> Flags:
-        """Return the nodes with a NIC that is bad, which explains why they are slow."""
+    def _with_nic(self, least: float, limit: float) -> Flags:
+        """Return the nodes with a NIC that is bad with at least a chance, and less than another."""
         found = np.zeros(len(self._fit.nodes), dtype=np.bool_)
         for (node, _), chance in self._fit.nics.items():
-            found[node] |= chance >= confidence
+            found[node] |= least <= chance < limit
         return found
 
     def _tests_left(self, most: Ints, beyond_screening: Ints) -> int:
@@ -239,10 +208,8 @@ class _Plan:
         of_accused = _TELLING - beyond_screening
         left = int(of_doubted[self._doubtful].sum())
         left += int(of_accused[self._unconfirmed].sum())
-        for pair, _ in self._open_links:
-            left += max(_MAX_REPEATS - self._history.met(pair), 0)
-        for pair in self._slow_pairs:
-            left += _TELLING - self._history.met(pair)
+        for pair, most_of_pair in self._again.items():
+            left += max(most_of_pair - int(self._history.met[pair]), 0)
         return left
 
     def purpose(self, count: int) -> str:
@@ -252,11 +219,9 @@ class _Plan:
             numbers: list[int] = np.flatnonzero(nodes).tolist()
             if numbers:
                 names = [self._fit.nodes[node] for node in numbers]
-                aims.append(f"{verb} {_few(names)}")
-        pairs = {tuple(pair) for pair, _ in self._open_links}
-        pairs.update(map(tuple, self._slow_pairs))
-        if pairs:
-            links = counted(len(pairs), "pair")
+                aims.append(f"{verb} {listed(names)}")
+        if self._again:
+            links = counted(len(self._again), "pair")
             aims.append(f"test {links} again")
         tests = counted(count, "test")
         most = counted(max(self._left - count, 0), "test")
@@ -303,24 +268,18 @@ class _Plan:
         bad: list[int] = np.flatnonzero(self._bad).tolist()
         used: set[int] = set()
         for node in bad:
-            met = self._history.partners(node).keys() & {*bad}
+            met = [other for other in bad if self._history.met[node, other]]
             fresh = [other for other in bad if other not in {node, *used, *met}]
             if node not in used and fresh and len(met) < _AMONG:
                 used |= {node, fresh[0]}
                 yield self._test(node, fresh[0])
 
     def _links(self, repeats: int) -> Iterator[SweepTest]:
-        """Yield pairs again whose link may be bad, and that have met less often than `repeats`."""
-        for pair, _ in self._open_links:
-            yield from self._again(pair, repeats)
-        for pair in self._slow_pairs:
-            yield from self._again(pair, _TELLING)
-
-    def _again(self, pair: Sequence[int], repeats: int) -> Iterator[SweepTest]:
-        """Yield a pair if it has met less often than `repeats`, and both nodes are free."""
-        again = self._history.met(pair) < repeats
-        if again and self._free[[*pair]].all():
-            yield self._test(*pair)
+        """Yield pairs again that met less often than `repeats`, and than they may at most."""
+        for pair, most in self._again.items():
+            again = self._history.met[pair] < min(most, repeats)
+            if again and self._free[[*pair]].all():
+                yield self._test(*pair)
 
     def _partner(self, suspect: int) -> int | None:
         """Return its best partner: one that is fine, and that it has not met.
@@ -332,9 +291,7 @@ class _Plan:
         """
         bad = self._fit.bad
         groups = self._group_of
-        met = np.zeros(len(self._order), dtype=np.int64)
-        for node, times in self._history.partners(suspect).items():
-            met[node] = times
+        met = self._history.met[suspect]
         often = np.bincount(groups, met)
         if often[groups[suspect]] < _TELLING:
             often[groups[suspect]] = -1
@@ -346,39 +303,24 @@ class _Plan:
         return int(best_free[0]) if len(best_free) else None
 
 
-def _few(names: Sequence[str]) -> str:
-    """Return names, or how many there are besides a few."""
-    more = len(names) - _NAMED
-    if more <= 0:
-        return listed(names)
-    first = ", ".join(names[:_NAMED])
-    return f"{first} and {more} more"
-
-
-_NAMED = 3
-"""Nodes that the purpose of a round names."""
-
-
-def _slow_pairs(fitted: Fit, accused: Flags) -> Iterator[list[int]]:
+def _slow_pairs(fitted: Fit, accused: Flags) -> Iterator[Pair]:
     """Yield the pairs of nodes that are not accused and whose tests are all slower than tolerated.
 
     More of them tell a slow link from noise. Through a slow uplink they tell nothing.
     """
-    through_uplink = max(fitted.uplinks.values(), default=0.0) >= DOUBTED
-    for each in fitted.of_two():
-        if each.tests.between and through_uplink:
-            continue
+    for each in judging(fitted.classes, fitted.uplinks):
         slow = each.slower < fitted.tolerated
         few = each.tests_of_factors() < _TELLING
         healthy = all_healthy(fitted.bad, each.pairs)
         healthy &= ~accused[each.pairs].any(axis=1)
         open_pairs = each.pairs[each.always(slow) & healthy & few]
-        yield from open_pairs.tolist()
+        yield from map(tuple, open_pairs.tolist())
 
 
-def _open_links(fitted: Fit, confidence: float) -> Iterator[tuple[list[int], float]]:
+def _open_links(fitted: Fit, confidence: float) -> Iterator[tuple[Pair, float]]:
     """Yield pairs of which it is open whether the link is bad, with the chance that it is."""
     for each in fitted.of_two():
         rows = np.flatnonzero((each.link >= _CLEAR) & (each.link < confidence))
         chances = each.link[rows].tolist()
-        yield from zip(each.pairs[rows].tolist(), chances, strict=True)
+        pairs = map(tuple, each.pairs[rows].tolist())
+        yield from zip(pairs, chances, strict=True)

@@ -59,32 +59,56 @@ class EvidenceWriter:
             alone = (self._sizes[mine] == 1).any()
             where = "alone" if alone else "in groups"
             return f"{name} {self._how(mine)} {where}{self._figures(mine)}."
-        others = self._bad.copy()
-        others[node] = False
-        among_bad = self._meeting(others)
-        what = "pairs with healthy nodes" if others.any() else "pairs"
-        shown = pairs & ~among_bad
+        met_bad = self._with_other_bad(node)
+        what = "pairs with healthy nodes" if met_bad.any() else "pairs"
+        shown = pairs & ~met_bad
         role = self._direction(node, shown)
         if not role:
             return f"{name} {self._often(shown, what)}."
-        as_server = self._server == node
-        in_role = as_server if role == _SERVER else ~as_server
-        own = shown & in_role
+        own = shown & self._in_role(node, role)
         other = _OTHER_ROLE[role]
         often = self._often(own, f"{what} {role}", f", and is fine {other}")
         return f"{name} {often}."
 
+    def shared_by(self, node: int) -> str:
+        """Return by what others may be slow, too: the direction, or its group.
+
+        Empty: nothing is known, or the node also fails.
+        """
+        mine = self._tests_of(node)
+        if (mine & self._failed).any():
+            return ""
+        pairs = mine & (self._sizes == 2)
+        direction = self._direction(node, pairs & ~self._with_other_bad(node))
+        groups = self._fit.groups
+        if direction or groups is None or groups.apart:
+            return direction
+        return groups.names[int(groups.of[node])]
+
+    def _with_other_bad(self, node: int) -> Flags:
+        """Return the tests in which a bad node is, but this one."""
+        others = self._bad.copy()
+        others[node] = False
+        return self._meeting(others)
+
+    def _in_role(self, node: int, role: str) -> Flags:
+        """Return the tests in which a node has a role, and those that it is not in."""
+        as_server: Flags = self._server == node
+        return as_server if role == _SERVER else ~as_server
+
     def _direction(self, node: int, tests: Flags) -> str:
-        """Return the role in which alone a node is slow; empty: in both, or too few tests show."""
-        as_server = self._server == node
-        slow_as_server = self._slow[tests & as_server]
-        slow_as_client = self._slow[tests & ~as_server]
-        if min(len(slow_as_server), len(slow_as_client)) < _TELLING:
+        """Return the role in which alone a node is slow in some tests."""
+        slow_in = {_SERVER: 0.0, _CLIENT: 0.0}
+        for role in slow_in:
+            slow = self._slow[tests & self._in_role(node, role)]
+            if len(slow) < _TELLING:
+                return ""
+            slow_in[role] = float(slow.mean())
+        worst = max(slow_in, key=slow_in.__getitem__)
+        rest = slow_in[_OTHER_ROLE[worst]]
+        if slow_in[worst] < _MOSTLY or rest > 1 - _MOSTLY:
             return ""
-        as_often = (float(slow_as_server.mean()), float(slow_as_client.mean()))
-        if max(as_often) < _MOSTLY or min(as_often) > 1 - _MOSTLY:
-            return ""
-        return _SERVER if as_often[0] > as_often[1] else _CLIENT
+        return worst
 
     def of_nic(self, node: int, rail: str) -> str:
         """Return the evidence against one NIC of a node."""
@@ -141,18 +165,15 @@ class EvidenceWriter:
             return np.asarray((other.factor_of == row) & (other is each))
 
         tests = self._all(of_row)
-        role = ""
-        if each.tests.size == 2:
-            role = self._direction(pair[0], tests)
-        if not role:
+        servers = [node for node in pair if self._direction(node, tests) == _SERVER]
+        if len(nodes) != 2 or not servers:
             often = self._often(tests, "tests", rest)
             return f"{name} {often}."
-        first_serves = role == _SERVER
-        server = pair[0] if first_serves else pair[1]
-        own = tests & (self._server == server)
-        name_of_server = self._fit.nodes[server]
-        what = f"tests with {name_of_server} {_SERVER}"
-        often = self._often(own, what, f", and is fine the other way{rest}")
+        server = self._fit.nodes[servers[0]]
+        own = tests & self._in_role(servers[0], _SERVER)
+        often = self._often(
+            own, f"tests with {server} {_SERVER}", f", and is fine the other way{rest}"
+        )
         return f"{name} {often}."
 
     def _all(self, values: Callable[[FittedClass], Array]) -> Array:
@@ -245,15 +266,14 @@ class EvidenceWriter:
     def _reason(self, failed: Flags) -> str:
         """Return why these tests failed: the first reason that is known, cut after a word."""
         nodes = self._nodes_of_tests()
-        for test in np.flatnonzero(failed).tolist():
-            reason = self._readings.reasons.get(nodes[test], "")
-            reason = quoted(reason).rstrip(".")
-            if len(reason) > _LONGEST:
-                whole_words, _, _ = reason[:_LONGEST].rpartition(" ")
-                reason = f"{whole_words} …"
-            if reason:
-                return f": {reason}"
-        return ""
+        tests = np.flatnonzero(failed).tolist()
+        reasons = (self._readings.reasons.get(nodes[test]) for test in tests)
+        known = next(filter(None, reasons), "")
+        reason = quoted(known).rstrip(".")
+        if len(reason) > _LONGEST:
+            whole_words, _, _ = reason[:_LONGEST].rpartition(" ")
+            reason = f"{whole_words} …"
+        return f": {reason}" if reason else ""
 
     def _nodes_of_tests(self) -> Sequence[tuple[int, ...]]:
         """Return the nodes of each test, ascending."""

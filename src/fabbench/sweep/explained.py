@@ -6,15 +6,14 @@ which were fine when they were tested again, and so often that neither is slow i
 tests. A test that failed is then not fine either.
 """
 
-import math
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 
-from fabbench.sweep.beliefs import by_chance
+from fabbench.sweep.beliefs import at_most, by_chance
 from fabbench.sweep.fit import Fit, FittedClass, below_best
 from fabbench.sweep.readings import Flags, Ints
 from fabbench.sweep.values import Suspect, SuspectKind
@@ -50,6 +49,12 @@ class Unexplained:
         return nodes
 
     @property
+    def failed(self) -> bool:
+        """Whether any of these tests failed."""
+        own = self.tests.tests_of(self.row)
+        return bool(self.tests.failed[own].any())
+
+    @property
     def by_chance(self) -> bool:
         """Whether it was chance, as far as such tests can show."""
         return self.once and self.steady
@@ -59,44 +64,24 @@ class Unexplained:
         return self.once and not set(flaky).isdisjoint(self.nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class _OddTests:
-    """The tests of one class, and which of them are odd: slow or failed, and no suspect's."""
-
-    of: FittedClass
-    odd: Flags
-
-    def fine(self, fitted: Fit) -> Flags:
-        """Return which tests are as fast as their like."""
-        return np.asarray(self.of.slower >= surprising(fitted))
-
-    def per_node(self, tests: Flags, nodes: int) -> Ints:
-        """Return node → how many of some tests it takes part in."""
-        members = self.of.tests.members[tests]
-        return np.bincount(members.ravel(), minlength=nodes)
-
-
 def unexplained(fitted: Fit, suspects: Sequence[Suspect]) -> Iterator[Unexplained]:
     """Yield what is slow or failed and has no suspect."""
-    judged: list[_OddTests] = []
-    for each in fitted.classes:
-        odd = odd_tests(fitted, each)
-        odd |= _of_odd_pairs(fitted, each)
-        odd &= ~accounted_for(fitted, each, suspects)
-        judged.append(_OddTests(each, odd))
-    for tests in judged:
-        each = tests.of
-        if not tests.odd.any():
-            continue
-        count = each.per_factor(tests.odd)
+    odd = [_odd(fitted, each, suspects) for each in fitted.classes]
+    doubted = _now_and_then(fitted, odd)
+    for each, of_class in zip(fitted.classes, odd, strict=True):
+        count = each.per_factor(of_class)
         fine = each.tests_of_factors() - count
-        once = (fine >= _AGAIN) & (count == 1)
-        doubted = _maybe_now_and_then(fitted, judged, each.tests.rail)
-        members = doubted[each.pairs]
-        unsteady: Flags = np.asarray(members.any(axis=1))
+        members = doubted[each.tests.rail][each.pairs]
+        unsteady = np.asarray(members.any(axis=1))
         for row in np.flatnonzero(count).tolist():
-            steady = not unsteady[row]
-            yield Unexplained(each, row, bool(once[row]), steady)
+            once = count[row] == 1 and fine[row] >= _AGAIN
+            yield Unexplained(each, row, bool(once), not unsteady[row])
+
+
+def _odd(fitted: Fit, each: FittedClass, suspects: Sequence[Suspect]) -> Flags:
+    """Return which tests of a class are slow or failed, and no suspect's."""
+    odd = odd_tests(fitted, each) | _of_odd_pairs(fitted, each)
+    return odd & ~accounted_for(fitted, each, suspects)
 
 
 def maybe_now_and_then(fitted: Fit, accused: Flags) -> Flags:
@@ -104,43 +89,45 @@ def maybe_now_and_then(fitted: Fit, accused: Flags) -> Flags:
 
     What is slow by those that are accused shows nothing of others.
     """
-    judged: list[_OddTests] = []
+    limit = surprising(fitted)
+    odd: list[Flags] = []
     for each in fitted.classes:
-        slow = each.slower < surprising(fitted)
         by_others = accused[each.tests.members].any(axis=1)
-        judged.append(_OddTests(each, np.asarray(slow & ~by_others)))
+        odd.append((each.slower < limit) & ~by_others)
     found = np.zeros(len(fitted.nodes), dtype=np.bool_)
-    for rail in {each.tests.rail for each in fitted.classes}:
-        found |= _maybe_now_and_then(fitted, judged, rail)
+    for of_rail in _now_and_then(fitted, odd).values():
+        found |= of_rail
     return found
 
 
-def _maybe_now_and_then(fitted: Fit, judged: Sequence[_OddTests], rail: str) -> Flags:
-    """Return the nodes whose tests on a rail do not exclude that they are slow now and then."""
+def _now_and_then(fitted: Fit, odd: Sequence[Flags]) -> Mapping[str, Flags]:
+    """Return rail → the nodes whose tests do not exclude that they are slow now and then.
+
+    `odd`: for each class, which tests are slow, or failed, and no suspect's.
+    """
     nodes = len(fitted.nodes)
-    odd = np.zeros(nodes, dtype=np.int64)
-    fine = np.zeros(nodes, dtype=np.int64)
-    for each in judged:
-        if each.of.tests.rail == rail:
-            odd += each.per_node(each.odd, nodes)
-            fine += each.per_node(each.fine(fitted), nodes)
-    found = odd > 0
+    limit = surprising(fitted)
+    slow: dict[str, Ints] = defaultdict(lambda: _none_of(nodes))
+    fine: dict[str, Ints] = defaultdict(lambda: _none_of(nodes))
+    for each, of_class in zip(fitted.classes, odd, strict=True):
+        rail = each.tests.rail
+        slow[rail] += each.per_node(of_class, nodes)
+        fine[rail] += each.per_node(each.slower >= limit, nodes)
+    return {rail: _not_excluded(slow[rail], fine[rail]) for rail in slow}
+
+
+def _none_of(nodes: int) -> Ints:
+    return np.zeros(nodes, dtype=np.int64)
+
+
+def _not_excluded(slow: Ints, fine: Ints) -> Flags:
+    """Return the nodes that may be slow now and then, by how many tests are slow, and fine."""
+    found = slow > 0
     for node in np.flatnonzero(found).tolist():
-        slow = int(odd[node])
-        tests = slow + int(fine[node])
-        found[node] = _at_most(slow, tests) >= _EXCLUDED
+        own = int(slow[node])
+        chance = at_most(own, own + int(fine[node]), _NOW_AND_THEN)
+        found[node] = chance >= _EXCLUDED
     return np.asarray(found)
-
-
-def _at_most(slow: int, tests: int) -> float:
-    """Return the chance of so few slow tests of a node that is slow now and then."""
-    return sum(_exactly(some, tests) for some in range(slow + 1))
-
-
-def _exactly(slow: int, tests: int) -> float:
-    """Return the chance of so many slow tests of such a node: a binomial distribution."""
-    fine = (1 - _NOW_AND_THEN) ** (tests - slow)
-    return float(math.comb(tests, slow) * _NOW_AND_THEN**slow * fine)
 
 
 def slow_now_and_then(fitted: Fit, tests: Sequence[Unexplained]) -> set[int]:
@@ -176,16 +163,15 @@ def odd_tests(fitted: Fit, each: FittedClass) -> Flags:
 def _of_odd_pairs(fitted: Fit, each: FittedClass) -> Flags:
     """Return the slow tests of pairs that are slower in all of their tests than noise allows.
 
-    The median of several tests has less noise than one.
+    The mean of several tests has less noise than one.
     """
-    noise_of_median = surprising(fitted) / np.sqrt(each.tests_of_factors())
-    limits = np.minimum(fitted.tolerated, noise_of_median)
+    counts = each.tests_of_factors()
     slower = np.nan_to_num(each.slower, nan=-np.inf)
-    slow = slower < fitted.tolerated
-    odd = np.zeros(len(each.pairs), dtype=np.bool_)
-    for row in np.flatnonzero(each.always(slow)).tolist():
-        tests = each.tests_of(row)
-        odd[row] = np.median(slower[tests]) < limits[row]
+    means = np.bincount(each.factor_of, slower, len(counts)) / counts
+    noise_of_mean = surprising(fitted) / np.sqrt(counts)
+    limits = np.minimum(fitted.tolerated, noise_of_mean)
+    always_slow = each.always(slower < fitted.tolerated)
+    odd = always_slow & (means < limits)
     return np.asarray(odd[each.factor_of])
 
 

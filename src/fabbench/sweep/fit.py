@@ -21,7 +21,6 @@ from fabbench.sweep.beliefs import (
     PairTests,
     States,
     all_healthy,
-    flakiness,
     links,
     links_not_by_chance,
     nodes_not_by_chance,
@@ -51,10 +50,6 @@ class FittedClass:
     """Test → row of `pairs`."""
     members: Ints
     """Factor × slot → a node, its NIC, or its group's uplink."""
-    order: Ints
-    """Tests by factor."""
-    first: Ints
-    """Factor → its first test in `order`; plus one element for the end of the last one."""
     link: Floats
     """Factor → the chance that the link between its nodes is bad."""
     typical: Floats
@@ -95,18 +90,18 @@ class FittedClass:
         """Return factor → how many of some tests are its own."""
         return np.bincount(self.factor_of, tests, len(self.pairs))
 
+    def per_node(self, tests: Flags, nodes: int) -> Ints:
+        """Return node → how many of some tests it takes part in."""
+        members = self.tests.members[tests]
+        return np.bincount(members.ravel(), minlength=nodes)
+
     def always(self, tests: Flags) -> Flags:
         """Return the factors whose tests are all among some."""
         return np.asarray(self.per_factor(tests) == self.tests_of_factors())
 
-    def any_failed(self, row: int) -> bool:
-        """Return whether any test of a factor failed."""
-        return bool(self.failed[self.tests_of(row)].any())
-
-    def tests_of(self, row: int) -> Ints:
-        """Return the tests of a factor."""
-        start, end = self.first[[row, row + 1]].tolist()
-        return self.order[start:end]
+    def tests_of(self, row: int) -> Flags:
+        """Return which tests are those of a factor."""
+        return np.asarray(self.factor_of == row)
 
     @property
     def ends(self) -> Ints:
@@ -126,8 +121,6 @@ class Fit:
     nodes: Sequence[str]
     bad: Floats
     """Node → the chance that it is bad."""
-    flaky: Floats
-    """Node → how much better its tests fit one that is slow in a quarter of them than chance."""
     nics: Mapping[tuple[int, str], float]
     """Node and rail → the chance that this NIC is bad."""
     uplinks: Mapping[str, float]
@@ -148,11 +141,13 @@ class Fit:
     @property
     def pairs(self) -> PairTests:
         """Return all tests of two nodes."""
-        return _pairs(self.classes)
+        return _pairs(self.of_two())
 
-    def fine(self, each: FittedClass) -> Flags:
-        """Return which tests of a class succeeded, with only members that are likely healthy."""
-        return all_healthy(self.bad, each.tests.members) & ~each.failed
+    @property
+    def pairs_below_best(self) -> PairTests:
+        """Return all tests of two nodes, relative to the best figure of the same measurement."""
+        slower = _joined([below_best(each, self.classes) for each in self.of_two()])
+        return self.pairs._replace(slower=slower)
 
     def of_two(self) -> Iterator[FittedClass]:
         """Yield the classes of tests of two nodes."""
@@ -251,27 +246,23 @@ def _fit(
     own = None if groups is None else groups.of
     broken = readings.endings.nodes()
     apart = groups is not None and groups.apart
-    tested = readings.classes(own, apart=apart, without=broken)
-    rails = sorted({each.rail for each in tested if each.rail})
+    tests = readings.classes(own, apart=apart, without=broken)
+    rails = sorted({each.rail for each in tests if each.rail})
     parts = _Parts(count, rails, [] if groups is None else groups.names, path_is_shared)
-    classes = [_class(each, rails, groups, count) for each in tested]
+    classes = [_class(each, rails, groups, count) for each in tests]
     settled = _settled(classes, parts, States.of(tolerance))
     states = settled.states
-    nics: dict[tuple[int, str], float] = {}
-    uplinks: dict[str, float] = {}
-    for part in _parts_tested(classes):
-        chance = float(settled.bad[part])
-        if part < parts.uplinks:
-            nics[parts.nic(part)] = chance
-        else:
-            uplinks[parts.groups[part - parts.uplinks]] = chance
+    chances: list[float] = settled.bad.tolist()
+    of_groups = chances[parts.uplinks :]
+    uplinks = dict(zip(parts.groups, of_groups, strict=True))
+    tested = _nics_tested(classes, parts)
     slow = min(states.tolerated, -2.5 * states.noise)
-    judging = _pairs(_judging(classes, uplinks))
+    judged = _pairs(judging(classes, uplinks))
     failing_too = np.append(states.levels, states.levels[-1])
     levels = failing_too[settled.state[:count]]
     bad = settled.bad[:count]
     found = groups is not None and not groups.given
-    known = nodes_not_by_chance(judging, bad, levels, states, found=found)
+    known = nodes_not_by_chance(judged, bad, levels, states, found=found)
     for each, messages in zip(classes, settled.beliefs.messages, strict=True):
         link = _links(each, settled.beliefs, messages, states)
         healthy = all_healthy(known, each.tests.members)
@@ -280,8 +271,7 @@ def _fit(
     return Fit(
         nodes=readings.nodes,
         bad=known,
-        flaky=flakiness(_not_of_links(judging, classes), bad, states, slow),
-        nics=nics,
+        nics={parts.nic(part): chances[part] for part in tested},
         uplinks=uplinks,
         groups=groups,
         score=_score(classes, settled, groups),
@@ -335,34 +325,20 @@ def _settled(classes: Sequence[FittedClass], parts: _Parts, states: States) -> _
     return _Settled(states, beliefs, chances.argmax(axis=1), bad)
 
 
-def _parts_tested(classes: Iterable[FittedClass]) -> Sequence[int]:
-    """Return the NICs and uplinks that took part in tests, ascending."""
-    parts: set[int] = set()
+def _nics_tested(classes: Iterable[FittedClass], parts: _Parts) -> Sequence[int]:
+    """Return the NICs that took part in tests, ascending."""
+    tested: set[int] = set()
     for each in classes:
-        beyond_nodes = each.members[:, each.tests.size :]
-        parts.update(np.unique(beyond_nodes).tolist())
-    return sorted(parts)
+        tested.update(np.unique(each.members).tolist())
+    return [part for part in sorted(tested) if parts.nodes <= part < parts.uplinks]
 
 
-def _judging(classes: Iterable[FittedClass], uplinks: Mapping[str, float]) -> Iterator[FittedClass]:
-    """Yield the tests that show something of nodes: none does through a slow uplink."""
+def judging(classes: Iterable[FittedClass], uplinks: Mapping[str, float]) -> Iterator[FittedClass]:
+    """Yield the tests of two nodes that show something of them: none through a slow uplink."""
     slow_uplink = max(uplinks.values(), default=0.0) >= DOUBTED
     for each in classes:
-        if not (each.tests.between and slow_uplink):
+        if each.tests.size == 2 and not (each.tests.between and slow_uplink):
             yield each
-
-
-def _not_of_links(pairs: PairTests, classes: Iterable[FittedClass]) -> PairTests:
-    """Return the tests of pairs whose link is not bad: a bad one shows nothing of its nodes."""
-    bad: set[tuple[int, ...]] = set()
-    for each in classes:
-        rows = each.link >= _CERTAIN
-        bad.update(map(tuple, each.pairs[rows].tolist()))
-    if not bad:
-        return pairs
-    members = map(tuple, pairs.members.tolist())
-    left = np.array([pair not in bad for pair in members])
-    return pairs.only(left)
 
 
 def _score(classes: Sequence[FittedClass], settled: _Settled, groups: Grouping | None) -> float:
@@ -377,8 +353,8 @@ def _score(classes: Sequence[FittedClass], settled: _Settled, groups: Grouping |
 
 
 def _pairs(classes: Iterable[FittedClass]) -> PairTests:
-    """Return the tests of two nodes among all."""
-    chosen = [each for each in classes if each.tests.size == 2]
+    """Return the tests of classes of two nodes."""
+    chosen = [*classes]
     nobody = np.zeros((0, 2), np.int64)
     members = [nobody, *(each.tests.members for each in chosen)]
     slower = _joined([each.slower for each in chosen])
@@ -426,15 +402,7 @@ def _joint(classes: Sequence[FittedClass], states: States, state: Ints, flaky: f
 def _class(
     tests: TestClass, rails: Sequence[str], groups: Grouping | None, nodes: int
 ) -> FittedClass:
-    order = np.lexsort(tests.members.T[::-1]).astype(np.int32)
-    ordered = tests.members[order]
-    changes = (ordered[1:] != ordered[:-1]).any(axis=1)
-    begins = np.concatenate(([True], changes))[: len(order)]
-    starts = np.flatnonzero(begins)
-    first = np.append(starts, len(order)).astype(np.int32)
-    factor_of = np.empty(len(order), dtype=np.int32)
-    factor_of[order] = np.cumsum(begins, dtype=np.int32) - 1
-    pairs = ordered[first[:-1]]
+    pairs, factor_of = np.unique(tests.members, axis=0, return_inverse=True)
     # NICs are numbered after all nodes, a rail after another; uplinks of groups after these.
     parts = [pairs]
     if tests.rail:
@@ -446,10 +414,8 @@ def _class(
     return FittedClass(
         tests=tests,
         pairs=pairs,
-        factor_of=factor_of,
+        factor_of=factor_of.reshape(-1),
         members=np.concatenate(parts, axis=1),
-        order=order,
-        first=first,
         link=np.zeros(len(pairs)),
         typical=_first_typical(tests),
     )
@@ -519,15 +485,14 @@ def _measure_paths(classes: Sequence[FittedClass]) -> None:
 
 def best_typical(each: FittedClass, others: Iterable[FittedClass]) -> Floats:
     """Return series → by how much the best figure of the same measurement is better."""
-    better = np.zeros(len(each.typical))
-    alike = [other for other in others if other.tests.is_like(each.tests)]
-    for series in each.tests.known_series():
-        for other in alike:
-            for number in other.tests.known_series():
-                if (number - series) % each.tests.kinds == 0:
-                    gain = other.typical[number] - each.typical[series]
-                    better[series] = max(better[series], gain)
-    return better
+    kinds = each.tests.kinds
+    best = np.full(kinds, -np.inf)
+    for other in others:
+        if other.tests.is_like(each.tests):
+            known = np.array(other.tests.known_series())
+            np.maximum.at(best, known % kinds, other.typical[known])
+    measured = np.arange(len(each.typical)) % kinds
+    return np.asarray(np.maximum(best[measured] - each.typical, 0.0))
 
 
 def below_best(each: FittedClass, others: Iterable[FittedClass]) -> Floats:
@@ -583,24 +548,18 @@ def _factors(each: FittedClass, states: States, rails: int) -> Factors:
 
 
 def _evidence(each: FittedClass, states: States, chosen: Ints, flaky: float = FLAKY) -> Floats:
-    """Return factor × state → the log-likelihood of the tests of chosen factors, ascending."""
-    starts = each.first[chosen]
-    counts = each.first[chosen + 1] - starts
-    rows = np.repeat(np.arange(len(chosen)), counts)
-    before = np.cumsum(counts) - counts
-    within = np.arange(counts.sum()) - np.repeat(before, counts)
-    tests = each.order[np.repeat(starts, counts) + within]
+    """Return factor × state → the log-likelihood of the tests of chosen factors."""
+    row_of = np.full(len(each.pairs), -1)
+    row_of[chosen] = np.arange(len(chosen))
+    rows = row_of[each.factor_of]
+    tests = rows >= 0
     if each.tests.size > 2:
         flaky = min(flaky, FLAKY_IN_GROUPS)
     likelihood = states.likelihood(each.slower[tests], flaky, each.path)
     logs = np.log(likelihood)
     evidence = np.zeros((len(chosen), states.count))
-    np.add.at(evidence, rows, logs)
+    np.add.at(evidence, rows[tests], logs)
     return evidence
-
-
-_AT_ONCE = 1 << 16
-"""Links that are judged at once, for memory."""
 
 
 def _links(each: FittedClass, beliefs: Beliefs, messages: Floats, states: States) -> Floats:
@@ -616,9 +575,7 @@ def _links(each: FittedClass, beliefs: Beliefs, messages: Floats, states: States
     slow = each.failed | (each.slower < nearly_slow)
     likely = np.unique(each.factor_of[slow])
     sampled = len(messages) < len(each.pairs)
-    for start in range(0, len(likely), _AT_ONCE):
-        chosen = likely[start : start + _AT_ONCE]
-        contributed = None if sampled else messages[chosen]
-        others = beliefs.without(each.members[chosen], contributed)
-        chances[chosen] = links(_evidence(each, states, chosen), others, states)
+    contributed = None if sampled else messages[likely]
+    others = beliefs.without(each.members[likely], contributed)
+    chances[likely] = links(_evidence(each, states, likely), others, states)
     return chances

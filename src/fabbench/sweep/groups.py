@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
-from typing import TypeAlias
 
 import numpy as np
 
@@ -19,10 +18,6 @@ from fabbench.sweep.readings import Flags, Floats, Ints
 
 FEW = 0.25
 """More than this part of the nodes is not bad, but different."""
-
-
-Clusters: TypeAlias = list[list[int]]
-"""Nodes of about one speed each, the fastest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +80,9 @@ def proposals(tests: PairTests, slow: float, least: float, count: int) -> Iterat
     types = _types(count, pairs, slower, least)
     if types is not None:
         yield types
-    for limit in dict.fromkeys((slow, valley(slower, slow, least))):
+    # There may be more slow pairs than fast ones.
+    middle = np.mean(_two_speeds(slower) or slow)
+    for limit in (slow, float(middle)):
         groups = _islands(count, pairs, slower >= limit)
         if groups is not None:
             yield _refined(groups, pairs, slower)
@@ -97,23 +94,15 @@ def _types(count: int, pairs: Ints, slower: Floats, least: float) -> Grouping | 
     Nodes that are alone with their speed, and few slow ones, are bad rather than another type.
     """
     speeds = _speeds(count, pairs, slower)
-    clusters: Clusters = []
-    before = math.inf
-    for node in np.argsort(-speeds, kind="stable").tolist():
-        speed = float(speeds[node])
-        if before - speed <= least / 2:
-            clusters[-1].append(node)
-        elif np.isfinite(speed):
-            clusters.append([node])
-        before = speed
-    types = _joined(clusters, speeds, least)
-    others = count - max(map(len, types))
-    if len(types) < 2 or others <= FEW * count:
+    typical = np.array(_typical_speeds(speeds, least))
+    if len(typical) < 2:
         return None
-    of = np.zeros(count, dtype=np.int64)
-    for number, members in enumerate(types):
-        of[members] = number
-    names = [_letter(number) for number in range(len(types))]
+    apart = np.abs(speeds[:, None] - typical)
+    of = apart.argmin(axis=1)
+    others = count - np.bincount(of).max()
+    if others <= FEW * count:
+        return None
+    names = [_letter(number) for number in range(len(typical))]
     return Grouping(of, names, apart=True)
 
 
@@ -125,38 +114,18 @@ def _speeds(count: int, pairs: Ints, slower: Floats) -> Floats:
     return speeds
 
 
-def _joined(clusters: Clusters, speeds: Floats, least: float) -> Clusters:
-    """Return clusters of which each has several nodes, and another speed than the one before."""
-    joined: Clusters = []
-    last: list[int] = []
-    median = math.inf
-    for members in _with_nearest(clusters, speeds, least):
-        own = float(np.median(speeds[members]))
-        near = median - own <= least
-        alone = len(members) == 1
-        if joined and (near or alone or len(last) == 1):
-            last += members
-        else:
-            last = [*members]
-            joined.append(last)
-        median = float(np.median(speeds[last]))
-    return joined
-
-
-def _with_nearest(clusters: Clusters, speeds: Floats, least: float) -> Iterator[list[int]]:
-    """Yield clusters, with nodes that are alone in the next slower one if that is the nearer."""
-    medians = [float(np.median(speeds[members])) for members in clusters]
-    differences: list[float] = (-np.diff(medians)).tolist()
-    apart = [math.inf, *differences, math.inf]
-    # Before each cluster, and after it: by how much the slower of two is slower.
-    waiting: list[int] = []
-    for number, members in enumerate(clusters):
-        from_faster, to_slower = apart[number : number + 2]
-        if len(members) == 1 and to_slower < min(from_faster, least):
-            waiting += members
+def _typical_speeds(speeds: Floats, least: float) -> list[float]:
+    """Return the medians of clusters of several nodes, descending, at least so far apart."""
+    ascending = np.sort(speeds[np.isfinite(speeds)])
+    gaps = np.flatnonzero(np.diff(ascending) > least / 2)
+    typical: list[float] = []
+    for cluster in reversed(np.split(ascending, gaps + 1)):
+        if len(cluster) < 2:
             continue
-        yield waiting + members
-        waiting = []
+        median = float(np.median(cluster))
+        if not typical or typical[-1] - median > least:
+            typical.append(median)
+    return typical
 
 
 def ranked(groups: Grouping, tests: PairTests) -> Grouping:
@@ -170,26 +139,8 @@ def ranked(groups: Grouping, tests: PairTests) -> Grouping:
     return Grouping(place[groups.of], names, apart=True, given=groups.given)
 
 
-@dataclass(frozen=True, slots=True)
-class _TwoSpeeds:
-    """Values, divided by the middle between the medians of both parts."""
-
-    fast: Flags
-    low: float
-    """The median of the slow ones."""
-    high: float
-    """The median of the fast ones."""
-    deviation: Floats
-    """Value → how far it is from the median of its part."""
-
-    @property
-    def apart(self) -> float:
-        """Return how far the two medians are apart."""
-        return self.high - self.low
-
-
-def _two_speeds(values: Floats) -> _TwoSpeeds | None:
-    """Return values in two parts; None: they have but one."""
+def _two_speeds(values: Floats) -> tuple[float, float] | None:
+    """Return the medians of values below and above the middle between both; None: they have one."""
     low, high = np.quantile(values, (0.1, 0.9))
     for _ in range(20):
         upper = values >= (low + high) / 2
@@ -197,22 +148,7 @@ def _two_speeds(values: Floats) -> _TwoSpeeds | None:
             return None
         low = np.median(values[~upper])
         high = np.median(values[upper])
-    deviation = np.where(upper, values - high, values - low)
-    return _TwoSpeeds(upper, float(low), float(high), deviation)
-
-
-def valley(values: Floats, slow: float, least: float) -> float:
-    """Return what separates fast values from slow ones, of which there may be more, by two medians.
-
-    Else `slow`.
-    """
-    speeds = _two_speeds(values)
-    if speeds is None:
-        return slow
-    within = deviation_of_most(speeds.deviation)
-    if speeds.apart <= max(least, _APART * within):
-        return slow
-    return (speeds.low + speeds.high) / 2
+    return float(low), float(high)
 
 
 def slower_of_two(values: Floats, least: float) -> int:
@@ -221,16 +157,20 @@ def slower_of_two(values: Floats, least: float) -> int:
     The fewer they are, the more often noise alone divides them. Thresholds are by simulation: at
     8 % of noise, 2 % of values of one speed pass for two.
     """
-    count = len(values)
     speeds = _two_speeds(values)
-    if speeds is None or speeds.apart <= least:
+    if speeds is None:
         return 0
+    low, high = speeds
+    slow = values < (low + high) / 2
+    deviation = values - np.where(slow, low, high)
+    count = len(values)
     usual = USUAL_WEIGHT * USUAL_NOISE**2
-    squares = float((speeds.deviation**2).sum()) + usual
+    squares = float((deviation**2).sum()) + usual
     within = math.sqrt(squares / (count - 2 + USUAL_WEIGHT))
-    if speeds.apart <= (_TWO_SPEEDS + _FEW_VALUES / count) * within:
+    by_noise = (_TWO_SPEEDS + _FEW_VALUES / count) * within
+    if high - low <= max(least, by_noise):
         return 0
-    return int((~speeds.fast).sum())
+    return int(slow.sum())
 
 
 def deviation_of_most(deviation: Floats) -> float:
@@ -238,13 +178,8 @@ def deviation_of_most(deviation: Floats) -> float:
     return 1.4826 * float(np.median(np.abs(deviation)))
 
 
-_APART = 3.5
-"""How many standard deviations separate two kinds of pairs.
-
-The halves of one normal distribution are 2.6 apart.
-"""
 _TWO_SPEEDS = 3.0
-"""The same of many healthy tests, from the root mean square of their deviations."""
+"""How many standard deviations separate two speeds of many tests."""
 _FEW_VALUES = 15.0
 """By how much more, divided by their number, few values must be apart."""
 
@@ -265,63 +200,16 @@ def _letter(number: int) -> str:
 
 
 def _islands(count: int, pairs: Ints, fast: Flags) -> Grouping | None:
-    """Return the sets of nodes that fast pairs connect, if several have two or more nodes."""
+    """Return the sets of nodes that fast pairs connect, if several have two or more nodes.
+
+    Single nodes, such as bad ones, are with the largest until they are moved.
+    """
     root = _connected(count, pairs[fast])
-    _, numbers, sizes = np.unique(root, return_inverse=True, return_counts=True)
+    sizes = np.bincount(root)
     if (sizes > 1).sum() < 2:
         return None
-    islands = _Islands(sizes, numbers[pairs[~fast]])
-    islands.join()
-    if len(islands.kept) < 2:
-        return None
-    return _grouping(islands.joined[numbers])
-
-
-class _Islands:
-    """Sets of nodes that fast pairs connect, of which some join others."""
-
-    def __init__(self, sizes: Ints, slow_pairs: Ints) -> None:
-        """`slow_pairs`: the sets of both nodes of each slow pair."""
-        count = len(sizes)
-        self.joined: Ints = np.arange(count)
-        """Set → the one that it joined, or itself."""
-        self.kept: list[int] = []
-        """Sets that joined no other, the largest first."""
-        self._sizes = sizes
-        self._slow: Ints = np.zeros((count, count), dtype=np.int64)
-        """Set × set → the number of slow pairs between them."""
-        first, second = slow_pairs.T
-        np.add.at(self._slow, (first, second), 1)
-        self._slow += self._slow.T
-        np.fill_diagonal(self._slow, 0)
-
-    def join(self) -> None:
-        """Let each set join the largest one to which it has no slow pair."""
-        for number in np.argsort(-self._sizes, kind="stable").tolist():
-            home = self._home(number)
-            if home is None:
-                self.kept.append(number)
-            else:
-                self._merge(number, home)
-
-    def _home(self, number: int) -> int | None:
-        """Return the set that another one joins, if there is one.
-
-        A single node that is slow with everybody, such as a bad one, joins where it is so least.
-        """
-        for other in self.kept:
-            if not self._slow[number, other]:
-                return other
-        if self._sizes[number] > 1:
-            return None
-        share: list[float] = (self._slow[number] / self._sizes).tolist()
-        return min(self.kept, key=lambda other: share[other], default=None)
-
-    def _merge(self, number: int, home: int) -> None:
-        self.joined[number] = home
-        self._slow[home] += self._slow[number]
-        self._slow[:, home] += self._slow[:, number]
-        self._sizes[home] += self._sizes[number]
+    root[sizes[root] == 1] = sizes.argmax()
+    return _grouping(root)
 
 
 def _connected(count: int, pairs: Ints) -> Ints:

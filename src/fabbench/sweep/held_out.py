@@ -1,6 +1,5 @@
 """Do groups hold for pairs that they were not fitted to? Else noise made them."""
 
-import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -45,18 +44,16 @@ def _gain(groups: Grouping, tests: PairTests, held_out: Flags, slow: float, leas
     if refitted is None:
         return 0.0
     is_slow = tests.slower < slow
-    path = _paths(refitted, tests.members)
+    paths = _paths(refitted, tests.members)
     rate = _rate(is_slow[~held_out])
-    gain = 0.0
-    for kind in np.unique(path).tolist():
-        of_kind = path == kind
-        predicted = _rate(is_slow[~held_out & of_kind])
-        measured = is_slow[held_out & of_kind]
-        slow_tests = int(measured.sum())
-        fast_tests = len(measured) - slow_tests
-        gain += slow_tests * math.log(predicted / rate)
-        gain += fast_tests * math.log((1 - predicted) / (1 - rate))
-    return gain
+    predicted = np.zeros(len(paths))
+    for path in np.unique(paths).tolist():
+        of_path = paths == path
+        predicted[of_path] = _rate(is_slow[~held_out & of_path])
+    slow_now = np.log(predicted / rate)
+    fast_now = np.log((1 - predicted) / (1 - rate))
+    gain = np.where(is_slow, slow_now, fast_now)
+    return float(gain[held_out].sum())
 
 
 def _like(groups: Grouping, found: Iterator[Grouping]) -> Grouping | None:

@@ -89,9 +89,8 @@ def _with_broken(readings: Readings, fitted: Fit, row_of: Ints, cells: Floats) -
     """Return the cells with the tests of nodes that cannot run the program."""
     for node in fitted.broken:
         for pair in readings.endings.failed(node):
-            row, column = row_of[[*pair]].tolist()
-            cells[row, column] = FAILED
-            cells[column, row] = FAILED
+            ends = row_of[[*pair]]
+            cells[ends, ends[::-1]] = FAILED
     return cells
 
 

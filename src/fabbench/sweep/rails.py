@@ -1,13 +1,13 @@
-"""Rails: the NICs of one name on all nodes, which share a switch.
+"""What suspects share: a rail, a direction or a group makes one suspect of several.
 
-All rails of a pair are measured by the same nodes, so that they are compared with each other: a
-rail that is slow everywhere is no node's fault. Slow NICs of one rail are one suspect.
+A rail is the NICs of one name on all nodes, which share a switch. All rails of a pair are measured
+by the same nodes, so that they are compared with each other: a rail that is slow everywhere is no
+node's fault.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import median
 from typing import TypeAlias
 
@@ -25,76 +25,71 @@ _ALWAYS = 0.8
 """A rail is slow if it is so in this part of its tests."""
 _TELLING = 3
 """As many tests tell."""
-Tests: TypeAlias = Mapping[tuple[int, ...], list[float]]
-"""What was measured and the nodes → the logarithms of the figures."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Rail:
-    """The tests of healthy nodes on one rail."""
-
-    name: str
-    tests: Tests = field(default_factory=lambda: defaultdict(list))
-
-    def typical(self) -> float:
-        """Return its median test; minus infinity: it fails."""
-        of_pairs = [median(values) for values in self.tests.values()]
-        return median(of_pairs)
-
-    def slower_than(self, other: "_Rail") -> Floats:
-        """Return the logarithms by which it differs from another rail between the same nodes."""
-        both = [key for key in self.tests if key in other.tests]
-        mine = np.array([median(self.tests[key]) for key in both])
-        theirs = np.array([median(other.tests[key]) for key in both])
-        measured = np.isfinite(theirs)
-        return np.asarray(mine[measured] - theirs[measured])
-
-    def nodes(self) -> set[int]:
-        """Return the nodes that it was tested on."""
-        return {node for _, *nodes in self.tests for node in nodes}
+Key: TypeAlias = tuple[int, ...]
+"""What was measured, and the nodes."""
+Figures: TypeAlias = Mapping[Key, float]
+"""The median logarithm of the tests of one key; minus infinity: they fail."""
 
 
 def slow_rails(fitted: Fit, confidence: float) -> Iterator[Suspect]:
     """Yield the rails that are slower than the fastest one between the same nodes."""
-    rails = _rails(fitted)
+    rails = _figures_of_rails(fitted)
     if len(rails) < 2:
         return
-    fastest = max(rails, key=_Rail.typical)
-    slow = [rail for rail in rails if _is_slow(rail.slower_than(fastest), fitted)]
-    others = [rail.name for rail in rails if rail not in slow]
-    for rail in slow:
-        numbers = sorted(rail.nodes())
-        nodes = tuple(fitted.nodes[number] for number in numbers)
-        log_ratio = float(np.median(rail.slower_than(fastest)))
-        how = _how_slow(log_ratio, listed(others))
+    fastest = max(rails.values(), key=_typical)
+    slow: dict[str, Floats] = {}
+    for name, figures in rails.items():
+        slower = _slower_than(fastest, figures)
+        if _is_slow(slower, fitted):
+            slow[name] = slower
+    others = [name for name in rails if name not in slow]
+    for name, slower in slow.items():
+        numbers = {node for _, *nodes in rails[name] for node in nodes}
+        nodes = tuple(fitted.nodes[number] for number in sorted(numbers))
+        how = _how_slow(float(np.median(slower)), listed(others))
         yield Suspect(
             kind=SuspectKind.RAIL,
-            name=rail.name,
+            name=name,
             nodes=nodes,
             confidence=certain(confidence),
-            evidence=f"{rail.name} of all {len(nodes)} nodes {how}: look at its switch.",
-            rail=rail.name,
+            evidence=f"{name} of all {len(nodes)} nodes {how}: look at its switch.",
+            rail=name,
             of_all=True,
         )
 
 
-def _rails(fitted: Fit) -> Sequence[_Rail]:
-    """Return the rails with the tests of healthy nodes."""
-    rails: dict[str, _Rail] = {}
+def _figures_of_rails(fitted: Fit) -> Mapping[str, Figures]:
+    """Return rail → the figures of healthy nodes."""
+    rails: dict[str, dict[Key, list[float]]] = {}
     for each in fitted.classes:
-        name = each.tests.rail
-        if not name:
-            continue
         healthy = all_healthy(fitted.bad, each.tests.members)
-        values = np.nan_to_num(each.tests.values, nan=-np.inf)
+        if not (each.tests.rail and healthy.any()):
+            continue
+        tests = rails.setdefault(each.tests.rail, defaultdict(list))
         kinds = each.tests.series % each.tests.kinds
-        rail = rails.setdefault(name, _Rail(name))
-        for test in np.flatnonzero(healthy).tolist():
-            nodes: list[int] = each.tests.members[test].tolist()
-            kind = int(kinds[test])
-            of_pair = rail.tests[kind, *nodes]
-            of_pair.append(float(values[test]))
-    return [rail for rail in rails.values() if rail.tests]
+        keys = np.column_stack((kinds, each.tests.members))[healthy]
+        values = np.nan_to_num(each.tests.values[healthy], nan=-np.inf)
+        for key, value in zip(keys.tolist(), values.tolist(), strict=True):
+            tests[tuple(key)].append(value)
+    return {name: _medians(tests) for name, tests in rails.items()}
+
+
+def _medians(tests: Mapping[Key, Sequence[float]]) -> Figures:
+    return {key: median(values) for key, values in tests.items()}
+
+
+def _typical(figures: Figures) -> float:
+    return median(figures.values())
+
+
+def _slower_than(fastest: Figures, figures: Figures) -> Floats:
+    """Return the logarithms by which a rail differs from the fastest between the same nodes."""
+    slower: list[float] = []
+    for key, figure in figures.items():
+        best = fastest.get(key, -math.inf)
+        if math.isfinite(best):
+            slower.append(figure - best)
+    return np.array(slower)
 
 
 def _is_slow(slower: Floats, fitted: Fit) -> bool:
@@ -114,30 +109,35 @@ def _how_slow(slower: float, others: str) -> str:
     return f"is {factor}x slower than {others}"
 
 
-def joined_by_rail(suspects: Sequence[Suspect]) -> Iterator[Suspect]:
-    """Yield suspects, with slow NICs of one rail as one."""
-    nics = defaultdict[str, list[Suspect]](list)
+def joined(suspects: Sequence[Suspect]) -> Iterator[Suspect]:
+    """Yield suspects, those that share a rail, a direction or a group as one."""
+    sharing: dict[tuple[str, str], list[Suspect]] = defaultdict(list)
     for each in suspects:
-        if each.kind is SuspectKind.NIC:
-            nics[each.rail].append(each)
+        sharing[each.kind, each.shared].append(each)
     for each in suspects:
-        of_rail = nics[each.rail] if each.kind is SuspectKind.NIC else [each]
-        if each is of_rail[0]:
-            yield each if len(of_rail) == 1 else _as_one(of_rail)
+        alike = sharing[each.kind, each.shared] if each.shared else [each]
+        if each is alike[0]:
+            yield each if len(alike) == 1 else _as_one(alike)
 
 
-def _as_one(nics: Sequence[Suspect]) -> Suspect:
-    """Return the slow NICs of one rail as one suspect."""
-    rail = nics[0].rail
-    nodes = [each.nodes[0] for each in nics]
+def _as_one(suspects: Sequence[Suspect]) -> Suspect:
+    """Return nodes, or NICs of one rail, as one suspect."""
+    first = suspects[0]
+    nodes = [each.nodes[0] for each in suspects]
     names = compress_hostlist(nodes)
-    evidence = f"{rail} of {names} are slow: look at what they share, such as its switch."
-    worst = nics[0].evidence
+    kind = first.kind
+    name = names
+    which = f"{names} ({first.shared})"
+    if first.rail:
+        kind = SuspectKind.RAIL
+        name = f"{names}:{first.rail}"
+        which = f"{first.rail} of {names}"
+    look = "look at what they share, such as a switch or a setting"
     return Suspect(
-        kind=SuspectKind.RAIL,
-        name=f"{names}:{rail}",
+        kind=kind,
+        name=name,
         nodes=tuple(nodes),
-        confidence=min(each.confidence for each in nics),
-        evidence=f"{evidence} {worst}",
-        rail=rail,
+        confidence=min(each.confidence for each in suspects),
+        evidence=f"{which} are slow: {look}. {first.evidence}",
+        rail=first.rail,
     )

@@ -4,7 +4,7 @@ import math
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -211,31 +211,27 @@ class Readings:
         for (size, rail), rows in self._rows.items():
             nodes: Ints = np.array(rows.members, dtype=np.int32)
             members = nodes.reshape(-1, size)
-            server: Ints = np.array(rows.server, dtype=np.int32)
             series: Ints = np.array(rows.series, dtype=np.int32)
-            values: Floats = np.array(rows.values, dtype=np.float32)
-            rounded: Floats = np.array(rows.rounded, dtype=np.float32)
             of = np.zeros_like(members) if groups is None else groups[members]
             across = (of != of[:, :1]).any(axis=1)
             if apart:
                 slowest = of.max(axis=1).astype(np.int32)
                 series = series + kinds * slowest
                 across[:] = False
+            columns: dict[str, Any] = {
+                "members": members,
+                "server": np.array(rows.server, dtype=np.int32),
+                "series": series,
+                "values": np.array(rows.values, dtype=np.float32),
+                "rounded": np.array(rows.rounded, dtype=np.float32),
+            }
             left = ~np.isin(members, list(without)).any(axis=1)
             for between in (False, True):
                 chosen = left & (across == between)
                 if chosen.any():
+                    own = {name: column[chosen] for name, column in columns.items()}
                     tests = TestClass(
-                        size=size,
-                        rail=rail,
-                        between=between,
-                        kinds=kinds,
-                        members=members[chosen],
-                        server=server[chosen],
-                        series=series[chosen],
-                        sign=self._sign,
-                        values=values[chosen],
-                        rounded=rounded[chosen],
+                        size=size, rail=rail, between=between, kinds=kinds, sign=self._sign, **own
                     )
                     found.append(tests)
         return found

@@ -114,13 +114,15 @@ class Suspect:
 
     kind: SuspectKind
     name: str
-    """A node; NODE:NIC; NODES:NIC or the NIC of all nodes; NODE – NODE; or a group."""
+    """A node, or several; NODE:NIC; NODES:NIC or the NIC of all nodes; NODE – NODE; or a group."""
     nodes: tuple[str, ...]
     confidence: float
     """The chance that it is bad, between 0 and 1."""
     evidence: str
     rail: str = ""
     """The NIC that a NIC or a link is of, if each was tested."""
+    shared: str = ""
+    """What others may be bad by, too: its rail, direction or group; empty: nothing is known."""
     cannot_run: bool = False
     """Whether it is a node that cannot run the program: nothing is known of its hardware."""
     of_all: bool = False

@@ -362,6 +362,32 @@ def test_a_node_that_is_slow_in_one_direction_is_named_with_it() -> None:
     assert "as server, and is fine as client" in suspect.evidence
 
 
+def test_nodes_that_are_slow_in_one_direction_are_one_suspect() -> None:
+    nodes = named(16)
+    cluster = Cluster(nodes, bad_servers={"node-04": 0.5, "node-11": 0.6}, noise=0.02)
+    said = cluster.diagnosed(each for _ in range(2) for each in all_pairs(nodes))
+    (suspect,) = said.suspects
+    assert (suspect.kind, suspect.name) == ("node", "node-[04,11]")
+    assert suspect.nodes == ("node-04", "node-11")
+    assert "(as server) are slow: look at what they share" in suspect.evidence
+
+
+def test_slow_nodes_of_one_group_are_one_suspect_and_failing_ones_are_not() -> None:
+    """What fails has an ending of its own: no program, or no way."""
+    nodes = named(32)
+    bad = {"node-03": 0.5, "node-05": 0.6, "node-07": 1.0, "node-20": 0.5}
+    cluster = Cluster(nodes, bad, group_of=blocks(nodes, 8, 8, 8, 8), noise=0.02)
+    said = cluster.diagnosed(all_pairs(nodes))
+    assert {each.nodes for each in said.suspects} == {
+        ("node-03", "node-05"),
+        ("node-07",),
+        ("node-20",),
+    }
+    (together,) = (each for each in said.suspects if len(each.nodes) > 1)
+    assert (together.kind, together.name) == ("node", "node-[03,05]")
+    assert "node-[03,05] (a) are slow: look at what they share" in together.evidence
+
+
 def test_a_link_that_is_slow_in_one_direction_is_named_with_it() -> None:
     cluster = Cluster(EIGHT, noise=0.01)
     readings = cluster.readings(each for _ in range(3) for each in all_pairs(EIGHT))
