@@ -30,7 +30,9 @@ _TRANSPORT = """\
 node0:100:100 [0] NCCL INFO NCCL version {nccl}+cuda12.8
 node0:100:100 [0] NCCL INFO Using network Socket
 node0:100:100 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0
-"""
+""" + "".join(
+    f"node{rank // 8}:{100 + rank}:1 [0] NCCL INFO Using network Socket\n" for rank in range(1, 16)
+)
 
 
 def write_store(store: Path, count: int, *, seed: int = 1, target: str = "prod") -> None:

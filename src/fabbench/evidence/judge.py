@@ -319,6 +319,7 @@ def _network_verdicts(
         verdicts += _domain_verdicts(record, proof)
     verdicts += _nic_verdicts(record, proof)
     verdicts += _device_verdicts(record, proof)
+    verdicts += _node_verdicts(record, proof)
     if record.lost_fabric and not (proof and proof.fabric):
         verdicts.append((Outcome.OFF_FABRIC, record.lost_fabric))
     verdicts.extend((Outcome.OFF_FABRIC, sentence) for sentence in contradictions)
@@ -353,6 +354,9 @@ def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
         )
     elif transport not in accepted:
         yield Outcome.UNPROVEN, f"{requirement}, and the log does not show what carried the data."
+    elif record.unshown_ranks:
+        of_some = f"the log shows what carried the data of {facts['evidence_of']} only"
+        yield Outcome.UNPROVEN, f"{requirement}, and {of_some}."
 
 
 def _domain_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
@@ -411,6 +415,16 @@ def _device_verdicts(record: Record, proof: Proof | None) -> Iterator[Verdict]:
         yield Outcome.OFF_FABRIC, f"{requirement}, but used {nics} NICs."
     elif not isinstance(nics, int):
         yield Outcome.UNPROVEN, f"{requirement}, and the log does not show which NICs were used."
+
+
+def _node_verdicts(record: Record, proof: Proof | None) -> Iterator[Verdict]:
+    """Judge the stated number of nodes: two names of hosts may be one node, and one a rack."""
+    if proof is None or proof.nodes is None:
+        return
+    hosts = record.facts.get("hosts")
+    nodes = record.facts.get("nodes", hosts)
+    if nodes and proof.nodes not in {hosts, nodes}:
+        yield Outcome.OFF_FABRIC, f"It was to be of {proof.nodes} nodes, and the log is of {nodes}."
 
 
 def _uses_efa(record: Record) -> bool:

@@ -26,19 +26,28 @@ VERBS = ("ib", "gib")
 _VIRTUAL = lazy(r"docker|veth|virbr|br-|cni|flannel|cali|tun|lo$")
 
 
+def joined_ranks(evidence: Evidence, record: Record) -> int | None:
+    """Return how many listed ranks say which network they use; None: none can be told by pid."""
+    printed = {process.replace(" ", "") for process in _processes(evidence)}
+    has_pids = any(process[-1:].isdecimal() for process in printed)
+    if not has_pids or not record.processes:
+        return None
+    joined = 0
+    for process in record.processes:
+        without_host = process[process.rfind(":") :]
+        joined += process in printed or without_host in printed
+    return joined
+
+
 def is_of_others(evidence: Evidence, record: Record) -> bool:
     """Return whether the lines prove nothing of a record.
 
     They are of none of the processes that it lists, or of another number of ranks.
     """
-    printed = {process.replace(" ", "") for process in _processes(evidence)}
-    if not record.processes or not printed:
-        return False
-    without_host = {process[process.rfind(":") :] for process in record.processes}
-    if printed.isdisjoint(record.processes | without_host):
+    if joined_ranks(evidence, record) == 0:
         return True
-    has_groups = "groups" in record.facts
-    return not has_groups and evidence.ranks not in {0, record.facts["ranks"]}
+    is_one_group = bool(record.processes) and "groups" not in record.facts
+    return is_one_group and evidence.ranks not in {0, record.facts["ranks"]}
 
 
 def transport_facts(evidence: Evidence, hosts: int = 0, program: str = "") -> Facts:

@@ -123,7 +123,7 @@ def _without_process(text: str) -> DebugText | None:
     rank = bare["rank"] or ""
     return DebugText(
         before="",
-        origin=f":{rank}",
+        origin=f":[{rank}]",
         level=bare["level"],
         message=text[bare.end() :],
         place=bare["place"] or "",

@@ -199,6 +199,7 @@ class StreamGroup:
             return transport.errors(self.evidence, measured=bool(record.points))
         facts = transport.transport_facts(self.evidence, hosts, program)
         record.facts = {**facts, **record.facts}
+        self._join(record)
         if record.case == NCCL_DEBUG and self.evidence.jobs:
             record.facts["communicator"] = next(iter(self.evidence.jobs))
         record.lost_fabric = transport.lost_fabric(self.evidence, facts)
@@ -208,6 +209,20 @@ class StreamGroup:
             if stated == facts.get(name, stated):
                 record.evidence[name] = quote
         return transport.errors(self.evidence, measured=bool(record.points))
+
+    def _join(self, record: Record) -> None:
+        """Add of how many ranks of a benchmark the debug lines say which network they use."""
+        if record.benchmark is None or not self.evidence.networks:
+            return
+        joined = transport.joined_ranks(self.evidence, record)
+        ranks = len(record.processes)
+        if joined is None or ranks != record.facts["ranks"]:
+            record.facts["evidence_of"] = "unlisted processes"
+            return
+        record.facts["evidence_of"] = f"{joined} of {ranks} ranks"
+        record.unshown_ranks = ranks - joined
+        if joined < ranks:
+            record.findings.append(finding("evidence-of-some", joined=joined, ranks=ranks))
 
     def _attach_messages(self, record: Record, errors: Sequence[str]) -> None:
         """Add the texts that show the end of the run to a record, and errors of debug lines."""

@@ -152,8 +152,10 @@ class Record:
     evidence: dict[str, str] = field(default_factory=dict)
     # Names of the machines that took part, as far as the log states them
     hosts: frozenset[str] = frozenset()
-    # Its processes (`host:pid`, without blanks), as far as the log lists them
-    processes: frozenset[str] = frozenset()
+    # The process (`host:pid`, without blanks) of each rank, as far as the log lists them
+    processes: Sequence[str] = ()
+    # Ranks whose network no line shows, where lines are joined with ranks
+    unshown_ranks: int = 0
     execution: str = ""  # The execution, as fabbench's own markers name it; empty: there are none
     # Whether the benchmark's final line was read; None: this benchmark has none
     finished: bool | None = False

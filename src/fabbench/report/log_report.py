@@ -57,9 +57,9 @@ _COARSE = 1e7  # Two decimals of GB/s: the scale of a benchmark that never print
 _SIDEWAYS = ("placement", "stat", "side")
 """Labels that become columns, like the metric; the others are on the left."""
 _DIAGNOSED = (
-    "transport", "network", "provider", "fabric", "domain", "nics", "link", "gdr", "protocol",
-    "gin", "rma", "pxn", "algorithms", "channels", "channels_used", "tuner", "tuner_file", "nvls",
-    "sharp", "interface", "plugin", "libfabric", "nccl", "nvshmem",
+    "transport", "evidence_of", "network", "provider", "fabric", "domain", "nics", "link", "gdr",
+    "protocol", "gin", "rma", "pxn", "algorithms", "channels", "channels_used", "tuner",
+    "tuner_file", "nvls", "sharp", "interface", "plugin", "libfabric", "nccl", "nvshmem",
 )  # fmt: skip
 """Facts that belong to a diagnosis, the most telling first."""
 

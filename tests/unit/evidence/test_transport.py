@@ -1,6 +1,7 @@
 """What carried the data: proven by lines, and by nothing else."""
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,6 +24,7 @@ ROWS = [(1 << 20, 10.0), (1 << 21, 11.0)]
 
 OFI = "NET/OFI Selected provider is efa, fabric is efa-direct (found 4 nics)"
 NETWORK = "Using network Libfabric"
+PID = r" Pid +\d+"
 CHANNEL = "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Libfabric/0/GDRDMA"
 
 
@@ -34,12 +36,16 @@ def log_with(
     level: str = "INFO",
     footer: bool = True,
 ) -> Log:
-    """Read a table of two ranks behind NCCL's messages, each from another thread."""
+    """Read a table of two ranks behind NCCL's messages, each from another thread.
+
+    The list of ranks has no pids: lines of one process are enough.
+    """
     lines = [
         f"node0:100:{tid} [0] NCCL {level} {message}"
         for tid, message in enumerate(messages, start=201)
     ]
-    (log,) = read("\n".join([*lines, nccl_text(ROWS, ranks=2, hosts=hosts, footer=footer)]), proof)
+    table = nccl_text(ROWS, ranks=2, hosts=hosts, footer=footer)
+    (log,) = read("\n".join([*lines, re.sub(PID, "", table)]), proof)
     return log
 
 
@@ -158,30 +164,58 @@ COMMUNICATOR = "comm 0x9a39870 rank 0 nRanks {} nNodes 2 localRanks 1 localRank 
 
 
 @pytest.mark.parametrize(
-    ("process", "ranks", "outcome"),
+    ("processes", "ranks", "joined"),
     [
-        ("node0:100", 2, Outcome.OK),
-        ("node1:101", 2, Outcome.OK),  # one of the ranks is enough
-        (":100", 2, Outcome.OK),  # what collected the lines lost the name of the host
-        ("node0 :100", 2, Outcome.OK),
-        ("node0:7101", 2, Outcome.UNPROVEN),  # an older run on the same hosts
-        ("ip-10-0-0-1:100", 2, Outcome.UNPROVEN),
-        ("node0:101", 2, Outcome.UNPROVEN),  # the process of another host
-        ("node0:100", 4, Outcome.UNPROVEN),
+        (["node0:100", "node1:101"], 2, 2),
+        ([":100", ":101"], 2, 2),  # what collected the lines lost the names of the hosts
+        (["node0 :100", "node1:101"], 2, 2),
+        (["node0:100"], 2, 1),
+        (["node1:101", "node1:100"], 2, 1),  # the second process is of another host
+        (["node0:7101"], 2, 0),  # an older run on the same hosts
+        (["ip-10-0-0-1:100"], 2, 0),
+        (["node0:101"], 2, 0),
+        (["node0:100", "node1:101"], 4, 0),
     ],
 )
-def test_debug_lines_prove_nothing_of_processes_that_did_not_print_them(
-    process: str, ranks: int, outcome: Outcome
+def test_debug_lines_prove_nothing_of_ranks_that_did_not_print_them(
+    processes: list[str], ranks: int, joined: int
 ) -> None:
     messages = [OFI, NETWORK, COMMUNICATOR.format(ranks), CHANNEL]
-    lines = [f"{process}:201 [0] NCCL INFO {message}" for message in messages]
+    lines = [
+        f"{process}:201 [0] NCCL INFO {message}" for process in processes for message in messages
+    ]
     text = "\n".join([*lines, nccl_text(ROWS, ranks=2, hosts=2)])
-    (log,) = read(text, Proof(fabric="efa", nics=4))
-    is_proven = outcome is Outcome.OK
-    assert (log.outcome, "transport" in log.facts) == (outcome, is_proven)
-    assert ("evidence-of-others" not in codes(log)) == is_proven
-    (log,) = read(text.replace("Pid", "Rid"), Proof(fabric="efa", nics=4))
-    assert log.outcome is Outcome.OK  # without a list of processes nothing can be joined
+    proof = Proof(fabric="efa", nics=4)
+    (log,) = read(text, proof)
+    assert (log.outcome is Outcome.OK) == (joined == 2)
+    assert log.outcome in {Outcome.OK, Outcome.UNPROVEN}
+    found = {0: ["evidence-of-others"], 1: ["evidence-of-some"], 2: []}
+    assert codes(log) == found[joined]
+    shown = f"{joined} of 2 ranks" if joined else None
+    assert (log.facts.get("evidence_of"), "transport" in log.facts) == (shown, joined > 0)
+    (log,) = read(text)
+    assert log.outcome is Outcome.OK
+
+
+@pytest.mark.parametrize("lost", [PID, "node0:100:201 "])
+def test_what_has_no_pids_proves_without_them(lost: str) -> None:
+    lines = [f"node0:100:201 [0] NCCL INFO {message}" for message in (OFI, NETWORK, CHANNEL)]
+    text = "\n".join([*lines, nccl_text(ROWS, ranks=2, hosts=2)])
+    (log,) = read(re.sub(lost, "", text), Proof(fabric="efa"))
+    assert (log.outcome, log.facts["evidence_of"]) == (Outcome.OK, "unlisted processes")
+
+
+@pytest.mark.parametrize(("nodes", "outcome"), [(2, Outcome.OK), (4, Outcome.OFF_FABRIC)])
+def test_the_stated_number_of_nodes_is_that_of_the_log(nodes: int, outcome: Outcome) -> None:
+    (log,) = read(nccl_text(ROWS, ranks=4, hosts=2), Proof(nodes=nodes))
+    assert log.outcome is outcome
+
+
+def test_several_hosts_of_one_node_are_its_number_of_nodes_too() -> None:
+    said = [NETWORK, COMMUNICATOR.format(2).replace("nNodes 2", "nNodes 1")]
+    logs = [log_with(said, Proof(nodes=nodes)) for nodes in (1, 2)]
+    assert [log.outcome for log in logs] == [Outcome.OK] * 2
+    assert (logs[0].facts["hosts"], logs[0].facts["nodes"]) == (2, 1)
 
 
 def test_ranks_that_disagree_are_named() -> None:
@@ -292,11 +326,8 @@ GIN = "Failed to initialize any GIN plugin"
 def test_gpu_initiated_networking_says_nothing_of_the_network(text: str, level: str) -> None:
     """NCCL 2.29 and later print it wherever there is none."""
     lines = ["NCCL INFO Assigned NET plugin IB to comm", f"NCCL {level} {text}"]
-    log = read(
-        "\n".join(
-            [*(f"node0:100:201 [0] {line}" for line in lines), nccl_text(ROWS, ranks=2, hosts=2)]
-        )
-    )[0]
+    table = re.sub(PID, "", nccl_text(ROWS, ranks=2, hosts=2))
+    (log,) = read("\n".join([*(f"node0:100:201 [0] {line}" for line in lines), table]))
     assert [code for code in codes(log) if code != "nccl-warning" or text == GIN] == []
 
 
@@ -408,8 +439,7 @@ def test_efa_that_a_log_asks_for_and_loses_is_off_fabric(
     debug = "\n".join(
         f"node0:100:{tid} [0] NCCL WARN {line}" for tid, line in enumerate(lines, start=201)
     )
-    text = (
-        f"$ mpirun -np 2 {words} all_reduce_perf -b 8\n{debug}\n{nccl_text(ROWS, ranks=2, hosts=2)}"
-    )
+    table = re.sub(PID, "", nccl_text(ROWS, ranks=2, hosts=2))
+    text = f"$ mpirun -np 2 {words} all_reduce_perf -b 8\n{debug}\n{table}"
     assert read(text)[0].outcome is outcome
     assert read(text, Proof(fabric="tcp"))[0].outcome is Outcome.OK

@@ -187,7 +187,7 @@ class NcclExecution(Execution):
         self._add_failures(notes)
         devices = self.copies.devices.values()
         record.hosts = frozenset(device.host for device in devices)
-        record.processes = frozenset(each.process for each in devices if each.pid)
+        record.processes = [each.process for each in devices if each.pid]
         record.facts |= _facts_of_devices([*devices])
         if self.algorithms:
             channels = max(self.algorithms.values())
