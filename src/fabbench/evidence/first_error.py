@@ -10,23 +10,25 @@ from typing import NamedTuple
 from fabbench.model.patterns import lazy
 
 _EXCEPTION = lazy(
-    r"^(?:\[\w++(?: \d++)?\]:? *)?"
+    r"^(?:\[\w++(?: \d++)?\]:? *|(?:ERROR|CRITICAL) [^\]]{0,80}\] )?"
     r"[\w.]++(?:(?<=Error)|(?<=Exception)|(?<=Interrupt)|(?<=Failure))(?:: |$)|^\s*what\(\): "
 )
 """The last line of an exception of Python or C++."""
 _LEVEL = lazy(
     r"(?:^|[\s\[(])(?:ERROR|FATAL|CRITICAL)(?:[]:)|]| -)|(?:^|: |^\[)[EF] [\w./-]+:\d"
     r"|^\[?[EF]\d{4} |: error: |\bPMI[Xx] ERROR: |^\s*Warning\s+(?:Failed|UnexpectedAdmissionError)"
-    r"|\.(?:cpp|cu|h):(?:\w+:\d+: |\d+: (?:non-zero status|NULL value) )"
+    r"|\.(?:cpp|cu|h):(?:\w+:\d+: (?!.*ignoring)|\d+: (?:non-zero status|NULL value) )"
+    r"|^WARN: .{0,200}\bSkipping\b|^\(raylet\) (?:A worker died|The node .{0,200} marked dead)"
 )
-"""A line that its logger marks as an error, an event of Kubernetes, and an error of NVSHMEM."""
+"""A line that its logger marks as an error; events of Kubernetes and Ray, errors of NVSHMEM."""
 _REPORTS = lazy(
     r"\b(?:ChildFailedError|CalledProcessError|DistBackendError|nccl[A-Z]\w*Error|RayTaskError"
     r"|ActorDiedError|KeyboardInterrupt|exitcode)\b"
-    r"|\b(?:exit(?:ed|s|ing)?|return(?:ed)?)\b.{0,20}\b(?:code|status)\b"
-    r"|\berror code: -?\d+$|couldn't start container|\bspank\b"
+    r"|\b(?:exit(?:ed|s|ing)?|return(?:ed)?)\b.{0,20}\b(?:code|status)\b(?!.*\bstderr: .*error)"
+    r"|\berror code: -?\d+$|couldn't start container|failed to import docker image|\bspank\b"
     r"|\bpyxis: {2,}(?! |\[ERROR\]|.{0,200}(?:error|[Ff]ail|denied|not found))"
-    r"|printing \w+ log|\bJob finished\b|\bbe(?:en)? aborted\b"
+    r"|printing (?:\w+|contents of) log|\bJob finished\b|\bbe(?:en)? aborted\b"
+    r"|\bfailed to start\.|\bhit an exception\b|\bSee (?:root cause|stack trace)\b"
 )
 """What reports the error of another process or library.
 
@@ -38,7 +40,7 @@ _WORDS = lazy(
     r"(?i:\b(?:error|fail(?:ed|ure|s)?|fatal|cannot|can't|could not|couldn't|unable|not found"
     r"|no such|unknown|unrecognized|invalid|denied|refused|unreachable|illegal|abort(?:ed)?"
     r"|exception|exceeded|mismatch|not enabled|not supported"
-    r"|not permitted|timed out)\b)"
+    r"|not permitted|timed out|died|no [\w ]{1,40}found)\b)"
 )
 _QUIET = 200
 """Lines without an error after which an earlier one is taken to be overcome."""
@@ -52,13 +54,13 @@ _STEM = lazy(
     "error|fail|fatal|can|couldn|could not|unable|not found|no such|unknown|unrecognized|invalid"
     "|denied|refused|unreachable|illegal|abort|exce|mismatch|not enabled|not supported"
     r"|not permitted|timed out|interrupt|critical|what\(\)|caused by|non-zero status|null value"
+    r"|no [\w ]{1,40}found|died|dead|(?:^|: )[ef] |^\[?[ef]\d{4} "
 )
-"""What every line about an error has, in small letters, but for those of `_GLOG`."""
-_GLOG = lazy(r"(?:^|: )[EF] |^\[?[EF]\d{4} ")
+"""What every line about an error has, in small letters."""
 
 
 def _may_be_error(text: str) -> bool:
-    return bool(_STEM.search(text.lower()) or _GLOG.search(text))
+    return _STEM.search(text.lower()) is not None
 
 
 class Said(NamedTuple):

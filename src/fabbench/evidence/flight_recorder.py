@@ -17,7 +17,7 @@ from fabbench.model.errors import MachineError
 from fabbench.model.log import FLIGHT_RECORDER, NCCL_DEBUG, Finding, Record
 from fabbench.model.patterns import lazy
 
-_PICKLE = re.compile(rb"\x80[\x02-\x05]")  # no text begins like this
+_PICKLE = re.compile(rb"\x80[\x02-\x05]|\(dp?\d|\}q\x00")  # protocols 2 to 5, 0 and 1
 _SIGN = re.compile(rb"pg_config|pg_status")
 _SEARCHED = 4096
 _RANK = lazy(r"(?<!\d)(\d{1,9})(?:\.(?:pkl|pickle|json))?$")

@@ -21,7 +21,7 @@ from fabbench.model import records
 from fabbench.model.errors import Fault, gravest
 from fabbench.model.literals import may_match, needed_texts, prefilter, required_literals
 from fabbench.model.log import Facts, Finding, Log, Outcome, Severity
-from fabbench.model.messages import LONGEST_QUOTE
+from fabbench.model.messages import quoted
 from fabbench.model.patterns import lazy
 
 
@@ -167,9 +167,7 @@ class Message:
     @property
     def sentence(self) -> str:
         """The message, and who printed it."""
-        text = self.text
-        if len(text) > _LONGEST:
-            text = text[:_LONGEST] + "…"
+        text = quoted(self.text, _LONGEST)
         return f"{self.source} reported: {text}" if self.source else text
 
 
@@ -298,9 +296,12 @@ class KnownError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         meaning, advice = (
             text.format(**words) if words else text for text in (self.meaning, self.advice)
         )
-        quote = line.strip()[:LONGEST_QUOTE]
         return Finding(
-            code=self.code, severity=self.severity, meaning=meaning, line=quote, advice=advice
+            code=self.code,
+            severity=self.severity,
+            meaning=meaning,
+            line=quoted(line),
+            advice=advice,
         )
 
 
@@ -398,7 +399,7 @@ def matching_errors(text: str) -> Sequence[KnownError]:
     return [shown[position] for position in possible if shown[position].shown_by(text)]
 
 
-_STATUS = lazy(r"(?:\[exit status: (\d{1,9})\]|# exit status: (\d{1,9}))")
+_STATUS = lazy(r"(?:\[|# )exit status: (\d{1,9})\]?")
 _FLUX_STATUS = lazy(r'"name":"complete","context":\{"status":(\d{1,9})\}')
 """The exit record of Flux's event log: a status as wait(2) returns it."""
 
@@ -412,7 +413,7 @@ def exit_status(text: str) -> int | None:
         ended = _FLUX_STATUS.search(text)
         return _exit_code(int(ended[1])) if ended else None
     match = _STATUS.fullmatch(text.strip()) if "exit status: " in text else None
-    return int(match[1] or match[2]) if match else None
+    return int(match[1]) if match else None
 
 
 def _exit_code(status: int) -> int:
@@ -474,8 +475,8 @@ def causes(log: Log) -> tuple[list[Cause], list[Finding]]:
     """Return the causes that a log shows, the most likely first, and its other findings.
 
     Errors come before warnings, what starts a failure before what follows from one, what nothing
-    contradicts before what something does, and of the others the one that was printed first. What
-    only makes a run slow comes last in one that died.
+    contradicts before what something does, what broke before what programs make of it, and of the
+    others the one that was printed first. What only makes a run slow comes last in one that died.
     """
     explaining = [each for each in log.findings if _explains(each)]
     others = [each for each in log.findings if not _explains(each)]
@@ -508,9 +509,10 @@ def _network(facts: Facts) -> str:
     return named.removeprefix("libfabric-")
 
 
-def _rank(cause: Cause) -> tuple[int, bool, bool]:
+def _rank(cause: Cause) -> tuple[int, bool, bool, bool]:
     severity = _RANKS.index(cause.found.severity)
-    return severity, is_effect(cause.found), bool(cause.against)
+    is_broken = "hardware" in by_code()[cause.found.code].marks
+    return severity, is_effect(cause.found), bool(cause.against), not is_broken
 
 
 def _against(log: Log, error: KnownError) -> str:

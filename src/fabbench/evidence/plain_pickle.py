@@ -67,7 +67,7 @@ class _Stack:
             return
         carry_out = _OPERATIONS.get(operation)
         if carry_out is None:
-            raise ValueError(f"it has more than plain data ({operation})")
+            raise ValueError(f"it has more than plain data in protocol 2 or later ({operation})")
         carry_out(self, argument)
 
     def nothing(self, _: Any) -> None:

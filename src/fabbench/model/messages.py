@@ -29,11 +29,16 @@ _NUMBER = lazy(r"0x[\da-fA-F]+|\d+")
 
 
 def quoted(text: str, limit: int = LONGEST_QUOTE) -> str:
-    """Return `text` as one line of at most so many characters."""
+    """Return `text` as one line of at most so many characters.
+
+    Of a longer one, its beginning and its end: errors that wrap others have the reason last.
+    """
     words = " ".join(text.split())
     if len(words) <= limit:
         return words
-    return words[: limit - 1] + "…"
+    end = limit // 3
+    beginning = words[: limit - 1 - end]
+    return beginning + "…" + words[-end:]
 
 
 def merged(counts: Iterable[tuple[str, int]]) -> list[tuple[str, str]]:

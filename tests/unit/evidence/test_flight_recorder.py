@@ -65,6 +65,8 @@ def test_a_directory_of_dumps_is_one_job(tmp_path: Path) -> None:
         (pickle.dumps({"pg_config": os.system}), "more than plain data"),
         (pickle.dumps(os.system), "more than plain data"),
         (pickle.dumps([1, 2]), "no list of entries"),
+        (pickle.dumps({"entries": []}, 0), "protocol 2 or later"),
+        (pickle.dumps({"entries": [True]}, 1), "protocol 2 or later"),
     ],
 )
 def test_a_pickle_that_is_no_dump_is_refused_with_the_reason(
