@@ -89,8 +89,6 @@ class Table:
 
     None: every row counts as soon as it is read.
     """
-    another: "Callable[[Execution, Row], bool]" = lambda execution, row: False  # noqa: ARG005
-    """Return whether the first row of a table is of another execution than the rows before it."""
     over_mpi: bool = True
     """Whether MPI carries its data, so that what MPI says of its transport counts."""
     finished: bool | None = None
@@ -550,29 +548,7 @@ class Assembler(Reader):
         row = execution.consistent(printed)
         if row is None:
             return ()
-        before: Sequence[Reading] = ()
-        is_new_table = execution.rows and execution.rows[-1].table != row.table
-        if is_new_table and self._table.another(execution, row):
-            before = self._split(execution, row)
-        return [*before, *self._opened().count(row)]
-
-    def _split(self, before: Execution, row: Row) -> Sequence[Reading]:
-        """End an execution above the table of a row, which begins another one."""
-        count = len(before.rows)
-        own = [note for note in before.notes if note.rows < count]
-        below = before.notes[len(own) :]
-        between = before.between
-        before.notes = own
-        before.between = []
-        readings = self.close()
-        new = self.execution = self._new(self._marked_facts)
-        new.layouts = before.layouts
-        new.labels = before.labels
-        new.title = row.title
-        new.tables = row.table
-        new.notes = [note._replace(rows=0) for note in below]
-        new.between = between
-        return readings
+        return execution.count(row)
 
     def _begin(self) -> Sequence[Reading]:
         """Begin an execution.

@@ -538,43 +538,6 @@ def test_what_a_server_says_above_the_rows_is_of_the_open_execution() -> None:
     assert (first.facts, second.facts) == ({"server": "a"}, {})
 
 
-def restarting(**changes: Any) -> Any:
-    """Return the table of a program whose sizes begin again with another execution."""
-    return toy(another=lambda found, row: found.rows[-1].size >= row.size, **changes)
-
-
-def test_a_table_that_can_only_be_of_another_execution() -> None:
-    lines = ("# label a=1", NAMES, *rows(1024, 2048), "# server s", "# title t", "# keep n", NAMES)
-    reader = Reader(restarting())
-    for line in (TITLE, *lines):
-        reader.line(line)
-    before, point = reader.line(rows(1024)[0]) or ()
-    assert isinstance(before, Record)
-    assert isinstance(point, Point)
-    assert (sizes(before), point.size, point.labels) == ([1024, 2048], 1024, {"a": "1"})
-    first, second = reader.close()
-    assert first is before
-    assert (first.facts, second.facts) == ({}, {"server": "s"})
-    assert (first.case, second.case) == ("copy", None)
-
-
-def test_notes_below_the_last_row_go_on_with_another_execution() -> None:
-    found: list[list[tuple[str, int]]] = []
-
-    def settle(read: Any) -> Any:
-        found.append([(each.kind, each.rows) for each in read.notes])
-        return read.rows
-
-    lines = ("# keep a", NAMES, *rows(1024), "# keep b", *rows(2048), "# keep c", NAMES)
-    executions(TITLE, *lines, *rows(1024), "# keep d", table=restarting(settle=settle))
-    assert found == [[("a", 0), ("b", 1)], [("c", 0), ("d", 1)]]
-
-
-def test_more_rows_of_the_same_table_are_of_the_same_execution() -> None:
-    (record,) = executions(*START, *rows(2048, 1024), NAMES, *rows(4096), table=restarting())
-    assert len(record.points) + len(record.damaged) == 3
-
-
 # ---------------------------------------------------------------- markers
 
 

@@ -3,15 +3,14 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from fabbench.benchmarks.consistency import (
     ALL_REDUCE,
     GATHERING,
     SAME,
+    UNKNOWN_TEST,
     BandwidthFormula,
     Formula,
-    Ratios,
     choose_formula,
     note,
     powers,
@@ -32,37 +31,27 @@ _OLD = BandwidthFormula("n", "1")
 _UNSIZED = BandwidthFormula("", "n")
 
 
-class Collective(NamedTuple):
-    """The rows that a program prints."""
-
-    shapes: tuple[BandwidthFormula, ...]
-    reduces: bool = False
-    rooted: bool = False
-    in_place_checked: bool = True
-    """Or its data are checked out of place only (nccl-tests' reportErrors)."""
-
-
-COLLECTIVES: Mapping[str, Collective] = {
-    "all_reduce": Collective((ALL_REDUCE,), reduces=True),
+COLLECTIVES: Mapping[str, Sequence[BandwidthFormula]] = {
+    "all_reduce": (ALL_REDUCE,),
     # Up to 2.0.0 one rank's own share was not counted.
-    "all_gather": Collective((GATHERING, _OLD)),
-    "reduce_scatter": Collective((GATHERING, _OLD), reduces=True),
-    "alltoall": Collective((GATHERING,), in_place_checked=False),
+    "all_gather": (GATHERING, _OLD),
+    "reduce_scatter": (GATHERING, _OLD),
+    "alltoall": (GATHERING,),
     # The bytes are those of the rank with the most data: the size does not determine them.
-    "alltoallv": Collective((_UNSIZED,)),
-    "broadcast": Collective((SAME,), rooted=True),
-    "reduce": Collective((SAME,), reduces=True, rooted=True),
-    "gather": Collective((GATHERING,), rooted=True),
-    "scatter": Collective((GATHERING,), rooted=True),
-    "sendrecv": Collective((SAME,), reduces=True, in_place_checked=False),
-    "hypercube": Collective((_OLD,)),
+    "alltoallv": (_UNSIZED,),
+    "broadcast": (SAME,),
+    "reduce": (SAME,),
+    "gather": (GATHERING,),
+    "scatter": (GATHERING,),
+    "sendrecv": (SAME,),
+    "hypercube": (_OLD,),
 }
-"""The programs; the source lines that define their formulas are in docs/formats.md."""
-_ANY = Collective((ALL_REDUCE, GATHERING, SAME, _OLD))
+"""How the programs compute rates; the source lines are in docs/formats.md."""
+_ANY = (ALL_REDUCE, GATHERING, SAME, _OLD)
 
 
 def _shapes(case: str | None) -> Sequence[BandwidthFormula]:
-    return COLLECTIVES.get(case or "", _ANY).shapes
+    return COLLECTIVES.get(case or "", _ANY)
 
 
 class Arithmetic:
@@ -109,8 +98,11 @@ def conclude(
     record: Record, formula: Formula | None, ranks: int | None, findings: Iterable[Finding]
 ) -> None:
     """Add what all rows together show. `ranks`: those of the table, if all are listed."""
-    if record.case is None and record.points and formula is not None:
-        record.case = _case_by_figures(record.points, formula, ranks)
+    if record.case is None and formula is not None and record.points:
+        if _are_of_all_reduce(record.points, formula, ranks):
+            record.case = "all_reduce"
+        else:
+            record.findings.append(UNKNOWN_TEST)
     record.findings += findings
     if record.points and formula is None:
         meaning = (
@@ -244,30 +236,18 @@ def _half_of_six_digits(stated: float) -> float:
     return 0.5 * 10.0 ** (math.floor(math.log10(stated)) - 5)
 
 
-def _case_by_figures(points: Sequence[Point], formula: Formula, ranks: int | None) -> str | None:
-    """Return the collective that a table's rows can only be of; None if there are several."""
-    labels = points[0].labels
-    reduces = labels.get("redop", "none") != "none"
-    rooted = labels.get("root", "-1") != "-1"
-    checked = {point.labels.get("placement"): "wrong" in point.metrics for point in points}
-    in_place = checked.get("in-place")
-    is_one_sided = bool(checked.get("out-of-place")) and in_place is False
-    fitting: list[str] = []
-    for case, known in COLLECTIVES.items():
-        is_kind = (known.reduces, known.rooted) == (reduces, rooted)
-        is_checked_otherwise = is_one_sided if known.in_place_checked else bool(in_place)
-        if is_kind and not is_checked_otherwise and _computes(known, formula, ranks):
-            fitting.append(case)
-    return fitting[0] if len(fitting) == 1 else None
+def _are_of_all_reduce(points: Sequence[Point], formula: Formula, ranks: int | None) -> bool:
+    """Return whether rows can only be those of all_reduce: no other busbw is above algbw.
 
-
-def _computes(collective: Collective, formula: Formula, ranks: int | None) -> bool:
-    """Return whether a collective has a formula on some number of ranks, or on the stated one."""
-    share = formula.share or 0.0
+    That of two ranks is equal, as in sendrecv, whose data are not checked in place.
+    """
     bus = formula.bus or 0.0
-    exact = Ratios(share, share, bus, bus)
-    for shape in collective.shapes:
-        numbers = shape.candidates(exact) if ranks is None else (ranks,)
-        if any(shape.of(number) == formula for number in numbers):
-            return True
-    return False
+    may_be_two_ranks = bus == formula.share == 1 and ranks in {None, 2}
+    if not may_be_two_ranks:
+        return bus > 1
+    labels = points[0].labels
+    is_rooted = labels.get("root", "-1") != "-1"
+    if is_rooted or labels.get("redop", "none") == "none":
+        return False
+    in_place = [point for point in points if point.labels.get("placement") == "in-place"]
+    return any("wrong" in point.metrics for point in in_place)

@@ -20,6 +20,7 @@ from fabbench.benchmarks.tables import (
     Figures,
     Layout,
     Row,
+    cell_patterns,
     finite,
     read_columns,
     read_figures,
@@ -303,7 +304,6 @@ def has_open_end(printed: RowLine) -> bool:
     return last != _CLOCK
 
 
-_CELL = lazy(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d\d+)?|N/A|[a-z]{3,6}|\d{4}-\d\d-\d\d", re.ASCII)
 _CUT_CELL = lazy(
     r"-?(?:(?:0|[1-9]\d*)(?:\.\d*)?(?:e[+-]?\d*)?)?|N/?A?|[a-z]{1,6}|\d{4}-[\d-]*|\d\d?:[\d:]*",
     re.ASCII,
@@ -313,16 +313,17 @@ _WHOLE = lazy(COUNT, re.ASCII)
 
 def begins_row(text: str, layouts: Sequence[Layout]) -> bool:
     """Return whether a line may be the beginning of a torn row: its last cell may be cut."""
-    cells = text.split()
-    if not cells or len(cells) > max(map(len, layouts)):
+    *whole, last = text.split() or ("",)
+    counts = (*whole, last)[:2]
+    if not all(map(_WHOLE.fullmatch, counts)):
         return False
-    if not all(map(_WHOLE.fullmatch, cells[:2])):
+    if not _CUT_CELL.fullmatch(last):
         return False
-    if len(cells) < 3:
-        return True
-    _, _, dtype, *figures = cells
-    if not figures:
-        return any(name.startswith(dtype) for name in DTYPE_BYTES)
-    *inner, last = figures
-    is_whole = dtype in DTYPE_BYTES and all(map(_CELL.fullmatch, inner))
-    return is_whole and _CUT_CELL.fullmatch(last) is not None
+    return any(_are_first_cells(whole, cell_patterns(layout)) for layout in layouts)
+
+
+def _are_first_cells(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool:
+    if len(cells) >= len(columns):
+        return False
+    pairs = zip(cells, columns, strict=False)
+    return all(column.fullmatch(cell) for cell, column in pairs)

@@ -84,6 +84,11 @@ def case_of(job: str) -> str:
     return DIRECTION.sub("", job).removesuffix("_msgrate")
 
 
+_REPEATED = warning(
+    "rows-repeated",
+    "A table is printed again: where another run begins is not shown, and its rows do not count.",
+    "Give each run a log of its own.",
+)
 NOT_READ = warning(
     "layout-not-read",
     "What the units and sizes of this layout mean depends on the release: its rows are not read.",
@@ -191,7 +196,10 @@ def _printed_rows(execution: Execution, said: _Said) -> list[Row]:
     is_announced = bool(job) or has_begun(execution.notes)
     rows: list[Row] = []
     for _, table in groupby(execution.rows, key=lambda row: row.table):
-        rows += _identified([*table], execution, said, announced=is_announced)
+        below_header = [*table]
+        if not said.copies:
+            below_header = _identified(below_header, rows, execution, announced=is_announced)
+        rows += below_header
     rows = [row._replace(title=row.title or program) for row in rows]
     is_certain = said.names_all_pes and not said.copies
     for row in _contradictions(rows, len(said.pes) if is_certain else None):
@@ -201,21 +209,30 @@ def _printed_rows(execution: Execution, said: _Said) -> list[Row]:
 
 
 def _identified(
-    table: Sequence[Row], execution: Execution, said: _Said, *, announced: bool
-) -> Sequence[Row]:
+    table: Sequence[Row], above: Sequence[Row], execution: Execution, *, announced: bool
+) -> list[Row]:
     """Return the rows below a title and a header, as every version prints them.
 
     The others are damaged.
 
     An excerpt without any title (`announced`: it has one) is read. Each sweep, type, operation and
     scope has a header of its own: theirs is missing where sizes do not increase, or labels differ.
+    A program prints each table once.
     """
-    kept = len(table) if said.copies else _length_of_sweep(table)
+    kept = _length_of_sweep(table)
     if announced and not table[0].title:
         kept = 0
+    first = _key(table[0])
+    if first in map(_key, above):
+        kept = 0
+        execution.record.findings.append(_REPEATED)
     for row in table[kept:]:
         execution.damage(row.line)
-    return table[:kept]
+    return [*table[:kept]]
+
+
+def _key(row: Row) -> tuple[str, int, Mapping[str, str]]:
+    return (row.title, row.size, row.labels)
 
 
 def _length_of_sweep(rows: Sequence[Row]) -> int:

@@ -41,7 +41,6 @@ from fabbench.benchmarks.tables import (
     UNKNOWN,
     Column,
     Layout,
-    Row,
     cell_patterns,
     is_ascending,
     read_columns,
@@ -200,20 +199,6 @@ def _has_begun_once(execution: Execution) -> bool:
     return has_begun(execution.notes) and not has_begun(_notes_between(execution))
 
 
-def _another(execution: Execution, row: Row) -> bool:
-    """Return whether a table repeats a row: a program prints each only once."""
-    if any(note.kind == "copy" for note in execution.notes):
-        return False
-    if _has_begun_once(execution):
-        return False
-    key = _key(row)
-    return any(_key(each) == key for each in execution.rows)
-
-
-def _key(row: Row) -> tuple[str, int, Mapping[str, str]]:
-    return (row.title, row.size, row.labels)
-
-
 _BEGUN_ROW = lazy(r"\d{1,18}\s+(?:None|with(?:out)?)\b")
 _ROW = lazy(r"\d{1,18}\s[^:=]*\s?\d{1,18}\.\d{2,6}\s*", re.ASCII)
 
@@ -352,6 +337,5 @@ TABLE = Table(
     fits=is_ascending,
     remains=_remains,
     settle=figures.settle,
-    another=_another,
     over_mpi=False,
 )
