@@ -212,7 +212,7 @@ class LogParser:
         group = self._group(stream)
         group.evidence.errors.number = self._number
         text = bounded(text)
-        marker = read_marker(text) if text.startswith(MARKER_SIGN) else None
+        marker = read_marker(text.strip()) if MARKER_SIGN in text else None
         if marker is not None:
             return self._mark(group, marker)
         may_be_debug = "NCCL " in text or " INFO " in text or " WARN " in text
