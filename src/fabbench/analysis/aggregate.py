@@ -246,6 +246,7 @@ def _move_to_rails(pooled: _Pooled, bare: Key, rails: Sequence[Key]) -> None:
 
 
 def _rows(log: Log, placement: str, reading: ColumnRows) -> Iterator[tuple[Key, Point]]:
+    """Yield the rows that count, each with its key; `reading` is told of the others."""
     # Labels are shared between points, so a log has few of them however many rows it has.
     keys: dict[int, Key | None] = {}
     sized = any(point.size for point in log.points)  # DeepEP and summaries print no sizes

@@ -312,6 +312,7 @@ def _strength(noise: _Noise, last: Values, assumed: float) -> float:
 
 
 def _errors_apart(noise: _Noise, last: Values) -> float:
+    """Return by how many standard errors the last values are apart from the level."""
     known = noise.deviation**2 * noise.variance_of_step(len(last))
     # A level that wanders by less than `NEGLIGIBLE` does not count, however small the noise. That
     # adds no doubt.

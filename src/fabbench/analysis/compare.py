@@ -305,6 +305,7 @@ def sections_of(  # noqa: PLR0913 - what is paired, and what of it counts
 def _check_request(
     columns: Sequence[Column], metric: str | None, allow: Collection[str]
 ) -> frozenset[str]:
+    """Return the fields that `allow` lets differ. Raise RequestError if nothing can be compared."""
     if not columns:
         raise RequestError("Nothing to compare.", hint="Pass a run, or two log files.")
     for column in columns:

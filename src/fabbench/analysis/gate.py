@@ -226,7 +226,7 @@ class _Check:
             if new is None:
                 yield from self._vanished(section, row)
             elif not self._gate.needs_baseline:
-                yield self._limit(section, row.size, new)
+                yield self._judged_by_limit(section, row.size, new)
         if self._gate.needs_baseline:
             yield from self._relative(section, rows)
 
@@ -262,7 +262,7 @@ class _Check:
         for compared in self._compared(rows, skipped):
             tested = self._tested(section, compared)
             if tested is None:
-                yield self._plain(section, compared)
+                yield self._judged_by_figures(section, compared)
                 continue
             yield _Remark(compared=True)
             if tested.limit > -math.inf:
@@ -299,7 +299,7 @@ class _Check:
             test = compare_sizes({size: pair}, section.level)[size]
         return _Tested(each, pair, test, self._lowest_ratio(section, each))
 
-    def _plain(self, section: ComparisonSection, each: _Compared) -> _Remark:
+    def _judged_by_figures(self, section: ComparisonSection, each: _Compared) -> _Remark:
         bound = self._gate.bound
         if self._gate.is_ratio:
             lost = each.ratio < bound * (1 - 1e-9)
@@ -398,7 +398,7 @@ class _Check:
             return f"{format_decimal(100 * bound, 2)} %"
         return section.scale.quantity(bound)
 
-    def _limit(self, section: ComparisonSection, size: int, new: Figure) -> _Remark:
+    def _judged_by_limit(self, section: ComparisonSection, size: int, new: Figure) -> _Remark:
         bound = self._gate.bound
         share = ""
         if self._gate.needs_ceiling:

@@ -119,7 +119,7 @@ def highlights(comparison: Comparison) -> tuple[Highlight, ...]:
         for index, section in enumerate(comparison.sections)
         for column in range(len(comparison.columns) - 1)
         if _has_ratios(section, column) and _has_ratios(section, -1)
-        for remark in _column(comparison, index, column)
+        for remark in _column_highlights(comparison, index, column)
     )
 
 
@@ -127,7 +127,7 @@ def _has_ratios(section: ComparisonSection, column: int) -> bool:
     return section.shown[column] and not section.partial[column]
 
 
-def _column(comparison: Comparison, index: int, column: int) -> Iterator[Highlight]:
+def _column_highlights(comparison: Comparison, index: int, column: int) -> Iterator[Highlight]:
     section = comparison.sections[index]
     ranges: list[_Range] = []
     for row in reversed(section.rows):

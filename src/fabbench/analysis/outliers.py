@@ -33,7 +33,7 @@ def irregularities(comparison: Comparison) -> tuple[str, ...]:
         where = "".join(f", {words}" for words in key_words(section.key))
         for index, (column, _) in enumerate(comparison.inputs):
             if section.shown[index]:
-                irregular = _column(column, _deviations(section, index), where)
+                irregular = _outliers_and_drift(column, _deviations(section, index), where)
                 sentences |= dict.fromkeys(irregular)
     return tuple(sentences)
 
@@ -56,7 +56,9 @@ def _deviations(section: ComparisonSection, index: int) -> Mapping[int, list[flo
     return deviations if all(deviations.values()) else {}
 
 
-def _column(column: Column, deviations: Mapping[int, list[float]], where: str) -> Iterator[str]:
+def _outliers_and_drift(
+    column: Column, deviations: Mapping[int, list[float]], where: str
+) -> Iterator[str]:
     if len(deviations) < LEAST:
         return
     scores = _scores(deviations)
@@ -69,7 +71,8 @@ def _column(column: Column, deviations: Mapping[int, list[float]], where: str) -
             yield _outlier(column, order, number, effect, where)
         else:
             steady.append(number)
-    if len(steady) > LEAST and _drifts([scores[number] for number in steady]):
+    steady_scores = [scores[number] for number in steady]
+    if len(steady) > LEAST and _drifts(steady_scores):
         change = _change_over([middles[number] for number in steady])
         if abs(change) >= DRIFT:
             direction = "worse" if change < 0 else "better"

@@ -93,7 +93,7 @@ class RunProgress:
         columns = [
             Column(label=label, logs=logs, source="")
             for label in labels
-            if (logs := self._of(label))
+            if (logs := self._logs_of(label))
         ]
         if not columns:
             return None
@@ -141,7 +141,7 @@ class RunProgress:
             return None
         return self.spent(now) * len(self._planned()) / measured
 
-    def _of(self, label: str) -> tuple[Log, ...]:
+    def _logs_of(self, label: str) -> tuple[Log, ...]:
         logs = list(self._logs.get(label, ()))
         if self.current is not None and self.current.configuration.label == label:
             logs += self._read

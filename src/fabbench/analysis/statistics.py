@@ -218,7 +218,7 @@ def compare_table(pairs: Pairs, plateau: Collection[int], level: float = LEVEL) 
     mirrored = together.mirrored() if together else None
     one_sided = _MARGIN * level / 2
     differs = any_above(known, one_sided, together) or any_above(opposite, one_sided, mirrored)
-    test = partial(_row, level=level, differs=differs)
+    test = partial(_row_test, level=level, differs=differs)
     sizes = {size: test(pair) for size, pair in known.items()}
     if together is None:
         return TableTest(sizes, None, None)
@@ -347,7 +347,7 @@ def _add_scores(totals: dict[int, float], side: Values, middle: float, spread: f
         totals[run] += (value - middle) / spread
 
 
-def _row(pair: TwoSamples, level: float, *, differs: bool) -> RowTest:
+def _row_test(pair: TwoSamples, level: float, *, differs: bool) -> RowTest:
     middle = pair.middle
     least = pair.least(level / 2)
     most = -pair.mirrored().least(level / 2)

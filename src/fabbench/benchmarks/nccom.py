@@ -111,7 +111,7 @@ def _fits(row: Row) -> bool:
     return formula is not None and is_ascending(row)
 
 
-def _is_in(unit: float, row: Row) -> bool:
+def _fits_unit(unit: float, row: Row) -> bool:
     time = row.main("time")
     if time is None:  # --stats without avg, of releases whose GB are 10⁹ bytes
         return unit == _GB
@@ -121,7 +121,7 @@ def _is_in(unit: float, row: Row) -> bool:
 
 
 def _explained(unit: float, rows: Sequence[Row]) -> int:
-    return sum(_is_in(unit, row) for row in rows)
+    return sum(_fits_unit(unit, row) for row in rows)
 
 
 def _settle(execution: Execution) -> Sequence[Row]:
@@ -133,7 +133,7 @@ def _settle(execution: Execution) -> Sequence[Row]:
     unit = _GIB if _explained(_GIB, rows) > _explained(_GB, rows) else _GB
 
     def read(row: Row) -> Row | None:
-        if not _is_in(unit, row):
+        if not _fits_unit(unit, row):
             return None
         main = {
             name: figure if name == "time" else figure.times(unit)

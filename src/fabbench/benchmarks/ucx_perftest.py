@@ -91,7 +91,7 @@ def _events(text: str, execution: Execution | None) -> Events | None:
         command = read_command_line(text, _PROGRAM)
         if command is not None:
             return (_command(command),)
-    return None if execution is None else _inside(stripped)
+    return None if execution is None else _frame_events(stripped)
 
 
 def _parameter(name: str, value: str) -> Setting:
@@ -111,7 +111,7 @@ def _command(command: CommandLine) -> Command:
     )
 
 
-def _inside(line: str) -> Events | None:
+def _frame_events(line: str) -> Events | None:
     name = _NAME.fullmatch(line)
     if name is not None:  # -b: several tests in one table
         return (Setting(labels={"operation": name[1]}),)

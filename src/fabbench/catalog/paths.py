@@ -113,12 +113,12 @@ def beginnings() -> frozenset[str]:
 def ways(text: str) -> Iterator[Way]:
     """Yield what a line shows: at most one value of each fact."""
     for path in path_facts():
-        shown = next(_values(path, text), None)
+        shown = next(_ways(path, text), None)
         if shown is not None:
             yield shown
 
 
-def _values(path: PathFact, text: str) -> Iterator[Way]:
+def _ways(path: PathFact, text: str) -> Iterator[Way]:
     for line in path.lines:
         if not text.startswith(line.begins):
             continue

@@ -144,7 +144,7 @@ def resolve(
         names[f"default of {config.path}"] = config.default
     for why, name in names.items():
         if name:
-            return _named(name, why, config, launchers)
+            return _target_named(name, why, config, launchers)
     if _names_ssh_hosts(given) and _SSH in launchers:
         return Resolved(_bare(_SSH, launchers[_SSH]), "implied by --host")
     return _implied(given, config, launchers, environment)
@@ -184,7 +184,7 @@ def _bare(name: str, kind: type[LauncherOptions]) -> Target:
     return Target(name=name, launcher=name, options=kind())
 
 
-def _named(name: str, why: str, config: Config | None, launchers: Launchers) -> Resolved:
+def _target_named(name: str, why: str, config: Config | None, launchers: Launchers) -> Resolved:
     if config and name in config.targets:
         return Resolved(config.targets[name], why)
     launcher = ALIASES.get(name, name)

@@ -407,9 +407,9 @@ class Reader:
                     f"{each.type.expected}."
                 )
         fields = _fields(self._section(entries, path, keys))
-        own = {each: fields.pop(each) for each in declared(kind) if each in fields}
+        of_launcher = {each: fields.pop(each) for each in declared(kind) if each in fields}
         try:
-            return Target(name=name, launcher=launcher, options=kind(**own), **fields)
+            return Target(name=name, launcher=launcher, options=kind(**of_launcher), **fields)
         except RequestError as error:
             self._refused(path, error)
             return None

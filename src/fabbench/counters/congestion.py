@@ -116,9 +116,9 @@ def _ratio(port: Port, sign: Sign) -> float | None:
 def _strain(port: Port, sign: Sign, ports: Sequence[Port]) -> Strain:
     ratio = _ratio(port, sign)
     if ratio is None:
-        alone = _words(sign.alone, port, sign, 0)
+        alone = _filled_in(sign.alone, port, sign, 0)
         return Strain(sign, port, None, alone, is_heavy=False)
-    sentence = _words(sign.words, port, sign, ratio)
+    sentence = _filled_in(sign.words, port, sign, ratio)
     others = _ratios([other for other in ports if other is not port], sign)
     stands_out = ratio >= sign.least and _stands_out(ratio, others)
     if stands_out:
@@ -138,14 +138,14 @@ def _stands_out(ratio: float, others: Sequence[float]) -> bool:
     return len(others) >= _FEWEST_OTHERS and ratio > _OUTSTANDING * median(others)
 
 
-def _words(text: str, port: Port, sign: Sign, ratio: float) -> str:
+def _filled_in(text: str, port: Port, sign: Sign, ratio: float) -> str:
     count = _count(port, sign)
-    said = f"{count:,}"
+    quantity = f"{count:,}"
     if sign.counter.endswith("_us"):
-        said = _time(count / 1e6)
+        quantity = _time(count / 1e6)
     period = _time(port.seconds or 0)
     shown = _number(ratio)
-    return text.format(nic=port.nic, count=said, ratio=shown, period=period)
+    return text.format(nic=port.nic, count=quantity, ratio=shown, period=period)
 
 
 def _number(ratio: float) -> str:

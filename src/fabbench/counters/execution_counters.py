@@ -249,7 +249,7 @@ def total(executions: Iterable[ExecutionCounters]) -> tuple[dict[str, Traffic], 
         for host, traffic in counters.of_fabric(counters.traffic()).items():
             moved.setdefault(host, []).append(traffic)
         notes += _notes(counters)
-    sums = {host: _sum(traffics) for host, traffics in moved.items()}
+    sums = {host: _sum_of_traffic(traffics) for host, traffics in moved.items()}
     return sums, list(dict.fromkeys(notes))
 
 
@@ -263,7 +263,7 @@ def _notes(counters: ExecutionCounters) -> Iterator[str]:
                 yield f"{host}: {sentence}"
 
 
-def _sum(traffics: Sequence[Traffic]) -> Traffic:
+def _sum_of_traffic(traffics: Sequence[Traffic]) -> Traffic:
     nics: dict[str, NicTraffic] = {}
     seconds: float | None = 0.0
     for traffic in traffics:

@@ -73,7 +73,7 @@ def contexts(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
     for command in step.commands:
         if words:
             words.append(":")
-        words += ["-np", str(command.ranks), *_rank(command, hosts)]
+        words += ["-np", str(command.ranks), *_words_of_rank(command, hosts)]
     return tuple(words)
 
 
@@ -99,11 +99,11 @@ def srun(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
         f"--ntasks-per-node={each}",
         "--cpu-bind=none",
         "--kill-on-bad-exit=1",
-        *_rank(command, hosts),
+        *_words_of_rank(command, hosts),
     )
 
 
-def _rank(command: Command, hosts: MpiHosts) -> Iterator[str]:
+def _words_of_rank(command: Command, hosts: MpiHosts) -> Iterator[str]:
     yield "env"
     for name in command.unset:
         yield from ("-u", name)

@@ -118,7 +118,7 @@ class Pairs:
             with open_session(replace(self._steps[0], files=files)) as session:
                 deadline = awake_s() + self._timeout_s
                 self._start_servers(session)
-                early = self._until_ready(session, deadline)
+                early = self._await_servers(session, deadline)
                 if any(map(_is_port_taken, early)):
                     continue
                 self._take(early)
@@ -139,7 +139,7 @@ class Pairs:
             server = pair.server.filled(session.folder, pair.known)
             pair.programs.append(session.exec(server))
 
-    def _until_ready(self, session: Session, deadline: float) -> list[Output]:
+    def _await_servers(self, session: Session, deadline: float) -> list[Output]:
         def ready() -> bool:
             if any(pair.started_server.status is not None for pair in self._pairs):
                 return True

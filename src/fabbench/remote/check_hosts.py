@@ -97,7 +97,7 @@ def _try_connections(
         return connections
 
     attempts = map_hosts(listening, attempt, workers)
-    return {pair: _outcome(pair, ports, attempts) for pair in requested}
+    return {pair: _result_of_pair(pair, ports, attempts) for pair in requested}
 
 
 def _listen(name: str, host: ProbedHost, address: str, token: str) -> str:
@@ -120,7 +120,7 @@ def _listen(name: str, host: ProbedHost, address: str, token: str) -> str:
     raise MachineError(f"{name} did not start to listen")
 
 
-def _outcome(
+def _result_of_pair(
     pair: tuple[str, str],
     ports: Mapping[str, str | MachineError],
     attempts: Mapping[str, dict[str, Connection] | MachineError],
@@ -158,8 +158,10 @@ def host_relations(target: Target, probed: Mapping[str, ProbedHost]) -> HostRela
     addresses = {name: one for name, one in answers.items() if isinstance(one, str)}
     known = {name: address for name, address in addresses.items() if address}
     connections = _try_connections(probed, known) if len(known) > 1 else {}
-    for name in [name for name in answers if name not in known]:
-        failed = _without_address(name, answers[name])
+    for name, answer in answers.items():
+        if name in known:
+            continue
+        failed = _without_address(name, answer)
         for other in probed.keys() - {name}:
             connections |= dict.fromkeys(_both_ways(name, other), failed)
     clocks: dict[str, float] = {}

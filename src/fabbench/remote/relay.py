@@ -82,9 +82,9 @@ class _Relay:
         with contextlib.suppress(MachineError):
             for lines in self._stream.batches():
                 for line in lines:
-                    self._take(line)
+                    self._handle_request(line)
 
-    def _take(self, line: str) -> None:
+    def _handle_request(self, line: str) -> None:
         _, name, text = line.split(" ", 2)
         if name in self._ended:
             self._send(name, f"ended {self._ended[name]}")
@@ -99,13 +99,13 @@ class _Relay:
         """Run a command, and send what it prints and how it ends."""
         status = _FAILED
         try:
-            status = self._run(name, address, command)
+            status = self._run_daemon(name, address, command)
         except MachineError as error:
             self._send(name, f"out fabbench: {error}")
         self._ended[name] = status
         self._send(name, f"ended {status}")
 
-    def _run(self, name: str, address: str, command: str) -> int:
+    def _run_daemon(self, name: str, address: str, command: str) -> int:
         remote = self._by_address.get(address)
         if remote is None:
             raise MachineError(f"mpirun requested {address}, which is not a host of this run.")

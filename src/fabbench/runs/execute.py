@@ -176,7 +176,7 @@ class RunningExecution:
                 ending = self._stopped(stops[-1])
             with _keeping(stops):
                 stored.counters(nics.end())
-            self._take(parser.close(ending))
+            self._pass_on(parser.close(ending))
             if not self._logs:
                 self._logs = [nothing_read(self._benchmark, output, execution.proof, ending)]
             with _keeping(stops):
@@ -213,12 +213,12 @@ class RunningExecution:
             except FloodedError as flood:
                 why = f"The execution was aborted: {flood}."
                 stored.write(own_line(why))
-                self._take(parser.feed(own_line(why)))
+                self._pass_on(parser.feed(own_line(why)))
                 return Ending(timed_out=why, planned_sizes=planned)
             if nics.printed(line):
                 continue
             stored.write(line)
-            self._take(parser.feed(line))
+            self._pass_on(parser.feed(line))
             if why := self._wrong_network(line, parser):
                 return Ending(refused=f"{why} fabbench then aborted it.", planned_sizes=planned)
 
@@ -228,7 +228,7 @@ class RunningExecution:
             return ""
         return refusal(parser.network_so_far(), self._execution.proof, self._benchmark)
 
-    def _take(self, results: Sequence[Result]) -> None:
+    def _pass_on(self, results: Sequence[Result]) -> None:
         for result in results:
             if isinstance(result, Log):
                 self._logs.append(result)

@@ -92,12 +92,12 @@ def expand(names: Iterable[str]) -> Iterator[Source]:
     """
     for name in chain.from_iterable(map(listed, names)):
         if name != "-" and Path(name).is_dir():
-            yield from _below(Path(name))
+            yield from _sources_below(Path(name))
         else:
             yield Source(name=name)
 
 
-def _below(directory: Path) -> Iterator[Source]:
+def _sources_below(directory: Path) -> Iterator[Source]:
     def refuse(error: OSError) -> None:
         raise MachineError(f"{error.filename} cannot be listed: {error.strerror}") from error
 

@@ -89,7 +89,7 @@ def load(
         if fabric not in _NO_FABRIC:
             require_logs(of_argument, Proof(fabric=fabric))
             proof = replace(known or Proof(), fabric=fabric)
-        loaded += _columns(argument, of_argument, proof)
+        loaded += _columns_of_input(argument, of_argument, proof)
     return with_labels(_judged_columns(loaded), labels)
 
 
@@ -107,8 +107,11 @@ def _logs(columns: Sequence[Column]) -> list[Log]:
     return [log for column in columns for log in column.logs]
 
 
-def _columns(argument: str, sources: Sequence[Source], proof: Proof | None) -> list[Column]:
-    if len(sources) == 1 and sources[0].run and sources[0].named:
+def _columns_of_input(
+    argument: str, sources: Sequence[Source], proof: Proof | None
+) -> list[Column]:
+    alone = len(sources) == 1
+    if alone and sources[0].run and sources[0].named:
         return _run(sources[0])
     if any(source.run for source in sources):
         raise RequestError(
@@ -117,7 +120,7 @@ def _columns(argument: str, sources: Sequence[Source], proof: Proof | None) -> l
     logs_of: dict[str, list[Log]] = {}
     unread: list[Unread] = []
     for source in sources:
-        parsed = _parsed(source, proof, unread, alone=len(sources) == 1)
+        parsed = _parsed(source, proof, unread, alone=alone)
         for configuration, logs in parsed.items():
             # The files of a list are one column, whatever their markers say.
             name = configuration if len(parsed) > 1 else ""
@@ -164,9 +167,9 @@ def _is_measurement(log: Log) -> bool:
 def _apart(name: str, logs: list[Log]) -> _ByLabel:
     """Return label → the logs of each NIC, or of each setting, where all state theirs.
 
-    A loop has no repeats.
+    They come from a loop over these, and are no repeats of one another.
     """
-    for label_of in (_nic, _settings):
+    for label_of in (_nic, _stated_settings):
         groups: _ByLabel = {}
         for log in logs:
             groups.setdefault(label_of(log), []).append(log)
@@ -185,7 +188,7 @@ def _labelled(name: str, groups: _ByLabel) -> _ByLabel:
     return labelled
 
 
-def _settings(log: Log) -> str:
+def _stated_settings(log: Log) -> str:
     words: list[str] = []
     for name in _SETTINGS:
         value = log.facts.get(name)

@@ -158,7 +158,7 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
         block = text.encode()
     elif _may_have_results(block):
         text = _whole(block, file)
-        block = (_results(text) or text).encode()
+        block = (_results_as_table(text) or text).encode()
     begin = block.decode("utf-8", "replace")
     if tables and is_table(begin):
         yield from table_logs(_whole(block, file), source, proof)
@@ -278,7 +278,11 @@ def _whole_bytes(block: bytes, file: Bytes) -> bytes:
     return whole
 
 
-def _results(text: str) -> str:
+_FLAT = (str, int, float)
+"""The types of a cell of a table."""
+
+
+def _results_as_table(text: str) -> str:
     """Return the results in a JSON document as a table, below a line of their names.
 
     Empty if they are no flat rows.
@@ -290,7 +294,7 @@ def _results(text: str) -> str:
     except (ValueError, KeyError, IndexError, TypeError, RecursionError):
         return ""
     cells = chain.from_iterable(table)
-    if not all(isinstance(cell, str | int | float) for cell in cells):
+    if not all(isinstance(cell, _FLAT) for cell in cells):
         return ""
     lines = ["    ".join(map(_cell, row)) for row in table]
     return "\n".join([*lines, ""])
@@ -597,7 +601,7 @@ def table_logs(text: str, source: str, proof: Proof | None = None) -> list[tuple
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as error:
         raise MachineError(f"{source} is a table of results, and damaged: {error}.") from error
     return [
-        (label, _log(about, rows, source, proof))
+        (label, _log_of_table(about, rows, source, proof))
         for label, of_column in columns.items()
         for about, tables in of_column.items()
         for rows in tables
@@ -610,7 +614,7 @@ def _text(record: Mapping[str, Any], name: str) -> str:
 
 def _records(text: str) -> Iterable[Mapping[str, Any]]:
     if _JSON.match(text):
-        return _json(text)
+        return _json_records(text)
     if is_table(text):
         return csv.DictReader(text.splitlines(keepends=True))
     return _markdown(text)
@@ -646,7 +650,7 @@ def _add(record: Mapping[str, Any], tables: list[_Rows], *, once: bool) -> None:
     tables[-1].setdefault((size, labels), {})[metric] = number
 
 
-def _log(about: _About, rows: _Rows, source: str, proof: Proof | None) -> Log:
+def _log_of_table(about: _About, rows: _Rows, source: str, proof: Proof | None) -> Log:
     known = dict(zip(_ABOUT, about, strict=True))
     outcome, reason = _outcome(known["outcome"])
     facts: dict[str, Any] = {}
@@ -679,7 +683,7 @@ def _outcome(written: str) -> tuple[Outcome, str]:
     return Outcome.UNPROVEN, "From a table, nothing proven."
 
 
-def _json(text: str) -> Iterator[Mapping[str, Any]]:
+def _json_records(text: str) -> Iterator[Mapping[str, Any]]:
     if '"run"' in text[:10]:  # of export
         yield from map(json.loads, text.splitlines())
         return

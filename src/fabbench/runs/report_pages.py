@@ -75,7 +75,7 @@ def run_page(run: StoredRun, metric: str | None = None, sizes: range | None = No
             about=f"Sweep of {what}, {run.sweep.fabric}",
             outcomes=_outcomes(run, sweep.tests),
             damage=sweep.damage,
-            sweep=_report(sweep, left),
+            sweep=_report_of_stored(sweep, left),
         )
     columns = stored_columns(run)
     comparisons: list[Comparison] = []
@@ -175,14 +175,14 @@ def _comparisons(
 
 def node_tables(run: StoredRun) -> Iterator[Table]:
     """Yield what is recorded of a run's nodes."""
-    hosts = [_node(host) for host in run.document.hosts]
+    hosts = [_node_cells(host) for host in run.document.hosts]
     if hosts:
         image = [f"Image: {run.image}."] if run.image else []
         header = ("Node", "Type", "GPUs", "RDMA devices", "Topology", "Versions")
         yield Table(title="Nodes", header=header, rows=hosts, align="llrlll", notes=image)
 
 
-def _node(host: Host) -> tuple[str, ...]:
+def _node_cells(host: Host) -> tuple[str, ...]:
     devices = [f"{name} ({kind})" for name, kind in host.devices.items()]
     versions = [f"{name} {version}" for name, version in host.versions.items()]
     summaries = [(fact.name, fact.summary(host.topology)) for fact in FACTS]
@@ -226,7 +226,7 @@ def _command_line(command: Command) -> str:
 # ---------------------------------------------------------------- sweeps, and sections of many runs
 
 
-def _report(sweep: StoredSweep, left: str) -> SweepReport | None:
+def _report_of_stored(sweep: StoredSweep, left: str) -> SweepReport | None:
     document = sweep.document
     results = sweep.results
     if not any(each.is_measured for each in results):

@@ -189,7 +189,7 @@ def run(
         request.target, needs, held, measure
     )
     with closing(writer):
-        return _compared(request, baseline, writer, measured, release_failure)
+        return _result(request, baseline, writer, measured, release_failure)
 
 
 def preview(request: RunRequest) -> tuple[Inventory, Plan]:
@@ -306,7 +306,7 @@ def _machines(request: RunRequest, inventory: Inventory) -> str:
     return f"{hosts}; image {named}" if named else hosts
 
 
-def _compared(
+def _result(
     request: RunRequest,
     baseline: Columns,
     writer: RunWriter,

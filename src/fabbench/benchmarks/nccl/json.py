@@ -54,12 +54,12 @@ def read_document(text: str) -> Record | None:
 
 def _record(document: dict[str, Any], library: str) -> Record:
     execution = NcclExecution(TABLE, Record(benchmark="nccl"))
-    _add_lines(execution, _head(document, library))
+    _add_lines(execution, _head_lines(document, library))
     execution.layouts = [_LAYOUT]
     execution.has_checks = False
     results = enumerate(_listed(document.get("results")), 1)
     execution.take([_row(number, element) for number, element in results])
-    _add_lines(execution, _foot(document))
+    _add_lines(execution, _foot_lines(document))
     for error in _listed(document.get("errors")):
         if error and isinstance(error, str):
             execution.add(failure(quoted(error)))
@@ -87,7 +87,7 @@ _CONFIG = (
 _DEVICE = "Rank {rank} Group {group} Pid {pid} on {hostname} device 0 [{device_hex}]"
 
 
-def _head(head: dict[str, Any], library: str) -> Iterator[str]:
+def _head_lines(head: dict[str, Any], library: str) -> Iterator[str]:
     config = defaultdict(str, head["config"])
     program, *_ = _listed(head.get("args")) or ("",)
     if program:
@@ -101,7 +101,7 @@ def _head(head: dict[str, Any], library: str) -> Iterator[str]:
             yield _DEVICE.format_map(defaultdict(str, device))
 
 
-def _foot(footer: dict[str, Any]) -> Iterator[str]:
+def _foot_lines(footer: dict[str, Any]) -> Iterator[str]:
     # Its key had a typo before 2.17.9.
     average = footer.get("average_bus_bandwidth", footer.get("average_bus_bandwidith"))
     bounds = footer.get("out_of_bounds")

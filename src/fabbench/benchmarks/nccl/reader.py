@@ -250,7 +250,7 @@ class NcclReader(Reader):
             return self._read_no_row(line)
         before: list[Reading] = []
         if execution.copies.begins_again(line):
-            before += self._end()
+            before += self._end_execution()
             execution = self._new()
             execution.copies.begins_again(line)
         rows = execution.read_rows(line)
@@ -274,12 +274,12 @@ class NcclReader(Reader):
         if parsed.stage is Stage.BANNER:
             self._is_foreign = parsed.kind == "foreign"
         if self._is_foreign:
-            return self._end() or None
+            return self._end_execution() or None
         rank = line.stream.rank
         execution = self._execution
         before: Sequence[Reading] = ()
         if execution is not None and execution.is_above(parsed, rank):
-            before = self._end()
+            before = self._end_execution()
         opened = self._execution or self._open(self._new())
         opened.add_line(parsed, rank)
         return before
@@ -290,7 +290,7 @@ class NcclReader(Reader):
 
     @override
     def close(self) -> Sequence[Reading]:
-        readings = self._end()
+        readings = self._end_execution()
         self._command = Command()
         self._is_foreign = False
         return readings
@@ -305,7 +305,7 @@ class NcclReader(Reader):
         self._command = Command()
         return execution
 
-    def _end(self) -> list[Reading]:
+    def _end_execution(self) -> list[Reading]:
         execution = self._execution
         self._execution = None
         if execution is None:

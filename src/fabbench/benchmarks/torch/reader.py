@@ -254,14 +254,14 @@ class TorchReader(Reader):
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
-        rank = self._rank(line.stream)
+        rank = self._assembler_of(line.stream)
         if rank.execution is None and TABLE.failed.fullmatch(line.text):
             # An error of any rank is the failure of a table that is open in another stream.
             with_tables = (each for each in self._ranks.values() if each.execution)
             rank = next(with_tables, rank)
         return rank.feed(line)
 
-    def _rank(self, stream: Stream) -> Assembler:
+    def _assembler_of(self, stream: Stream) -> Assembler:
         rank = self._ranks.get(stream)
         if rank is None:
             rank = self._ranks[stream] = Assembler(TABLE)

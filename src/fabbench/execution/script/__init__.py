@@ -390,16 +390,16 @@ class _Script:
         text = array("container", self._target.inside, _INDENT) if self._usual.contained else ""
         pairs = {step.pair for step in execution.steps}
         if pairs == {True}:
-            return text + self._of_pairs(execution)
+            return text + self._body_of_pairs(execution)
         if pairs != {False} or execution.together:
             raise RequestError("Ranks and pairs cannot be mixed in a script.")
         if not arrays:
-            return text + "".join(self._of_ranks(execution.steps))
+            return text + "".join(self._body_of_ranks(execution.steps))
         for step in execution.steps:
             text += self._ranks(step, arrays, "    ")
         return text
 
-    def _of_ranks(self, steps: Sequence[Step]) -> Iterator[str]:
+    def _body_of_ranks(self, steps: Sequence[Step]) -> Iterator[str]:
         """Yield the steps, each preceded by the environment of its ranks if that changes."""
         before: tuple[str, ...] = ()
         for step in steps:
@@ -525,15 +525,20 @@ class _Script:
     def _address(self) -> str:
         return "127.0.0.1" if self._alone else variable("hosts[0]")
 
-    def _of_pairs(self, execution: Execution) -> str:
-        sides = [self._side(step, command) for step in execution.steps for command in step.commands]
+    def _body_of_pairs(self, execution: Execution) -> str:
+        sides = [
+            self._words_of_side(step, command)
+            for step in execution.steps
+            for command in step.commands
+        ]
         columns = zip(*sides, strict=False)
         shared = [words[0] for words in takewhile(_are_alike, columns)]
         text = array("common", shared, _INDENT)
         if execution.together:
             text = f"{_INDENT}folder=$(mktemp -d)\n{text}"
             for number, step in enumerate(execution.steps):
-                text += self._pair(step, len(shared), concurrent=f' >"$folder/{number:03}" &')
+                name = format(number, "03")
+                text += self._pair(step, len(shared), concurrent=f' >"$folder/{name}" &')
             return text + _AFTER_TOGETHER
         names = _varying(execution.steps)
         template = self._template(execution.steps, names) if names else None
@@ -555,7 +560,7 @@ class _Script:
         """Return a pair; its first `shared` words are in `common`, `concurrent` redirects it."""
         text = f"{indent}port=$((port + 1))\n"
         for each in step.commands:
-            rest = self._side(step, each)[shared:]
+            rest = self._words_of_side(step, each)[shared:]
             text += array(each.role, [array_of("common"), *rest], indent)
         client = next(each for each in step.commands if each.role == "client")
         seconds = str(math.ceil(step.timeout_s))
@@ -572,8 +577,9 @@ class _Script:
         first, *others = (_unfilled(step, names) for step in steps)
         return first if all(step == first for step in others) else None
 
-    def _side(self, step: Step, command: Command) -> list[str]:
-        if step.files or any("{folder}" in word for word in command.argv):
+    def _words_of_side(self, step: Step, command: Command) -> list[str]:
+        needs_folder = any("{folder}" in word for word in command.argv)
+        if step.files or needs_folder:
             raise RequestError(f"A script does not make files ({step.label}).", hint=_ELSEWHERE)
         if command.role == "server" and command.host:
             raise RequestError(
@@ -581,8 +587,9 @@ class _Script:
             )
         known = {"{port}": variable("port"), "{server}": self._address()}
         ready = command.filled("", known)
-        program = self._target.programs.get(ready.argv[0], ready.argv[0])
-        return [*self._env(command), program, *ready.argv[1:]]
+        name, *arguments = ready.argv
+        program = self._target.programs.get(name, name)
+        return [*self._env(command), program, *arguments]
 
     def _named(self, step: Step) -> tuple[str, str]:
         if self._scales:

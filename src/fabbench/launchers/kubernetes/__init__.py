@@ -146,7 +146,7 @@ def current_context(
     """
     if context:
         return context
-    names = (_read(path) for path in _kubeconfigs(environment, file))
+    names = (_current_context(path) for path in _kubeconfigs(environment, file))
     return next((name for name in names if name), None)
 
 
@@ -160,7 +160,7 @@ def _kubeconfigs(environment: Mapping[str, str], file: Path | None) -> list[Path
     return [Path(home, ".kube", "config")] if home else []
 
 
-def _read(path: Path) -> str:
+def _current_context(path: Path) -> str:
     import yaml
 
     try:

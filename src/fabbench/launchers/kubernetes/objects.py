@@ -126,7 +126,7 @@ class _Removal:
         if not self._names and waited_s >= self._late_s:
             return True
         if self._is_stuck(lost, now) or waited_s > REMOVAL_S:
-            raise _remains(self._names, lost, waited_s)
+            raise _not_removed(self._names, lost, waited_s)
         return False
 
     def _delete_all(self) -> Mapping[str, str]:
@@ -156,7 +156,7 @@ def _named(things: Sequence[ObjectRef]) -> str:
     return ", ".join(f"{thing.kind} {thing.name}" for thing in things)
 
 
-def _remains(names: Sequence[str], lost: Mapping[str, str], waited_s: float) -> MachineError:
+def _not_removed(names: Sequence[str], lost: Mapping[str, str], waited_s: float) -> MachineError:
     if set(names) == set(lost):
         pods_on_nodes = [f"{pod} on {node}" for pod, node in lost.items()]
         pods = ", ".join(pods_on_nodes)
@@ -178,11 +178,11 @@ def pods_on_lost_nodes(api: KubernetesApi, objects: Iterable[Object]) -> dict[st
     for each in objects:
         if node := spec_of(each).get("nodeName"):
             nodes[name_of(each)] = str(node)
-    lost = {node: _lost(api, node) for node in set(nodes.values())}
+    lost = {node: _is_node_lost(api, node) for node in set(nodes.values())}
     return {pod: node for pod, node in nodes.items() if lost[node]}
 
 
-def _lost(api: KubernetesApi, node: str) -> bool:
+def _is_node_lost(api: KubernetesApi, node: str) -> bool:
     try:
         return true_condition(api.read("Node", node), "Ready") is None
     except AbsentError:
@@ -231,10 +231,10 @@ def remove_run(
 
 def find_leftovers(api: KubernetesApi, *, everywhere: bool) -> tuple[Leftover, ...]:
     """Find fabbench's objects of any run. Raise MachineError if the user may not list them."""
-    return group_leftovers(_objects(api, everywhere=everywhere), datetime.now(UTC))
+    return group_leftovers(_labeled_objects(api, everywhere=everywhere), datetime.now(UTC))
 
 
-def _objects(api: KubernetesApi, *, everywhere: bool) -> list[dict[str, Any]]:
+def _labeled_objects(api: KubernetesApi, *, everywhere: bool) -> list[dict[str, Any]]:
     objects: list[dict[str, Any]] = []
     unseen: dict[str, MachineError] = {}
     for kind in _KINDS:
@@ -259,7 +259,9 @@ def remove_leftovers(
     runs = {(leftover.run, leftover.namespace) for leftover in chosen}
 
     def left() -> list[dict[str, Any]]:
-        return [each for each in _objects(api, everywhere=everywhere) if _run_of(each) in runs]
+        return [
+            each for each in _labeled_objects(api, everywhere=everywhere) if _run_of(each) in runs
+        ]
 
     things = [*chain.from_iterable(leftover.things for leftover in chosen)]
     remove(api, things, left, force=force)
@@ -300,7 +302,7 @@ def _leftover(run: str, namespace: str, things: Sequence[Object], now: datetime)
         run=run,
         namespace=namespace,
         age=max(now - created, timedelta(0)),
-        running=any(map(_runs, things)),
+        running=any(map(_still_runs, things)),
         request="",
         things=tuple(not_owned),
     )
@@ -310,7 +312,7 @@ def _owners_first(thing: ObjectRef) -> tuple[int, str]:
     return _KINDS.index(thing.kind), thing.name
 
 
-def _runs(thing: Object) -> bool:
+def _still_runs(thing: Object) -> bool:
     if thing["kind"] in _JOBS:
         return true_condition(thing, *_ENDS) is None
     # A pod being deleted no longer belongs to a run; if its node is lost it stays "Running"

@@ -215,7 +215,7 @@ class SlurmLauncher(Launcher):
     def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> Mapping[str, str]:
         del by
         with login(target) as login_node:
-            switch_of = switches(_shown(login_node, "topology"))
+            switch_of = switches(_scontrol_show(login_node, "topology"))
         if missing := [node for node in nodes if node not in switch_of]:
             raise MachineError(
                 f"Slurm's topology has no switch for {listed(missing)} (scontrol show topology).",
@@ -264,16 +264,17 @@ LAUNCHER = SlurmLauncher()
 
 
 def _nodes(login_node: LoginNode) -> tuple[SlurmNode, ...]:
-    return nodes(_shown(login_node, "node"))
+    return nodes(_scontrol_show(login_node, "node"))
 
 
 def _partition(login_node: LoginNode, target: Target) -> Partition:
     return select_partition(
-        partitions(_shown(login_node, "partition")), target.options_as(SlurmOptions).partition
+        partitions(_scontrol_show(login_node, "partition")),
+        target.options_as(SlurmOptions).partition,
     )
 
 
-def _shown(login_node: LoginNode, what: str) -> list[str]:
+def _scontrol_show(login_node: LoginNode, what: str) -> list[str]:
     done = login_node.run_idempotent(("scontrol", "show", what, "--oneliner", "--all"))
     if done.status:
         message = " ".join((*done.err, *done.out)) or "no output"
