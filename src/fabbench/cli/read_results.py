@@ -233,7 +233,7 @@ def compare_inputs(
     """Compare runs and log files side by side; the last one is the baseline.
 
     Each input is a run (a directory, an id, or `last`), RUN:CONFIG, a log file, nccl-tests JSON, a
-    table of results (fabbench's JSON, CSV or Markdown; unproven), or several log files that are
+    table of results (fabbench's JSON or CSV; unproven), or several log files that are
     repeats: a directory, or a list such as a1.log,a2.log. A run stands for all its configurations,
     so one run alone compares its configurations. Repeats are reduced to their median. The ratio
     says how many times better a column is than the baseline. Runs that are not comparable

@@ -69,7 +69,10 @@ _OWN = lazy(
 )
 """The beginning of fabbench's own files, which quote lines of logs."""
 _LONGEST_QUOTE = 100
-_RESULTS = "This is a table of results and no log: fabbench compare and report read it."
+_RESULTS = (
+    "This is a table of results and no log: fabbench compare and report read those that fabbench "
+    "wrote as JSON or CSV."
+)
 
 
 class Unread(NamedTuple):

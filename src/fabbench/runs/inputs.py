@@ -30,7 +30,7 @@ from fabbench.model.plugins import PluginWarning
 from fabbench.plan import STORE
 from fabbench.report.log_report import log_writer
 from fabbench.runs.directories import REQUEST, SWEEP_LOGS, runs, store_here
-from fabbench.runs.parse_file import LogStream, open_log, parse_stream, table_logs, within
+from fabbench.runs.parse_file import LogStream, open_log, parse_stream, within
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
@@ -196,15 +196,15 @@ def whole_runs(name: str, store: Path) -> list[Path]:
 
 
 def read_source(
-    source: Source, *, proof: Proof | None = None, tables: bool = False, markdown: bool = False
+    source: Source, *, proof: Proof | None = None, tables: bool = False
 ) -> Iterator[tuple[str, Log | Unread]]:
     """Read a file or a run: yield its logs or, if it has no result, the reason.
 
     A run is judged as it was measured.
 
     Each log comes with its configuration, if the file has several, or its column of a table. With
-    `tables`, a file that was named may be fabbench's own JSON or CSV; with `markdown`, also a table
-    in it. A file in a directory that is unrelated to any benchmark is left out.
+    `tables`, a file that was named may be fabbench's own JSON or CSV. A file in a directory that is
+    unrelated to any benchmark is left out.
     """
     if source.run:
         yield from _read_run(source)
@@ -222,10 +222,6 @@ def read_source(
                 if source.named or _is_of_run(log, name):
                     yield label, log
             begin = file.head.decode("utf-8", "replace") if empty else ""
-        if markdown and source.named and begin:
-            of_table = table_logs(begin, name, proof)
-            yield from of_table
-            empty = not of_table
     except FabbenchError as error:
         yield "", Unread(name, str(error), damaged=True)
         return

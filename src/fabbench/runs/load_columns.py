@@ -143,7 +143,7 @@ def _parsed(
     """
     parsed: dict[str, list[Log]] = {}
     # A table of results that lies beside logs, and was made of them, is no repeat.
-    for configuration, entry in read_source(source, proof=proof, tables=True, markdown=True):
+    for configuration, entry in read_source(source, proof=proof, tables=True):
         if isinstance(entry, Unread):
             _require_readable(source, entry)
             unread.append(entry)

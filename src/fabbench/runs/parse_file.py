@@ -5,9 +5,8 @@ Memory is bounded by one execution, not by the file, and nothing is unpacked to 
 The first bytes of a file show its type: gzip, bzip2, xz, zstd, and UTF-16. A file has one layer of
 compression at most. A file that expands to more than logs do is refused; so are archives.
 
-Tables of results are logs, too: fabbench's own JSON and CSV, and comparisons in Markdown. Whatever
-the form, a table becomes records: size, metric and value in base units, labels, and conditions. No
-run: nothing is proven.
+Tables of results are logs, too: fabbench's own JSON and CSV. Whatever the form, a table becomes
+records: size, metric and value in base units, labels, and conditions. No run: nothing is proven.
 """
 
 import bz2
@@ -38,7 +37,6 @@ from fabbench.logs.parser import LONGEST_ENTRY, LogParser, Result, logs
 from fabbench.model.errors import MachineError
 from fabbench.model.log import MARKER_SIGN, METRICS, Ending, Log, Outcome, Point, Proof, Record
 from fabbench.model.patterns import lazy
-from fabbench.model.units import RATE_UNITS, TIME_UNITS, parse_size
 from fabbench.report.log_report import LABELS
 
 Pieces: TypeAlias = Iterator[bytes]
@@ -554,19 +552,8 @@ _ABOUT = (
     *_COUNTS,
     "versions",
 )
-_UNITS = {**RATE_UNITS, **TIME_UNITS, "M/s": 1e6}
 _JSON = lazy(r'\s*\{\s*"(?:format":\s*1\s*,\s*"(?:logs"|metric":[^{[]*"lower_is_better")|run":)')
 _NO_SAMPLE: Mapping[str, Any] = {"labels": {}, "size": 0, "metric": "time", "value": None}
-_CELL_END = lazy(r"(?<!\\)\|")
-_SIZE = "Message Size"
-_FIGURE = lazy(rf"({'|'.join(METRICS)})(?: (.+))? \(([^()]+)\)(?:, ([a-z-]+))?")
-_SAME = lazy(
-    r"(?m)^- (?:C[a-z ]+|\w+ column): (?P<benchmark>\w+), (?P<case>[\w.-]+)(?=, "
-    r"|\.$)(?P<more>.*)\.$"
-)
-_CONDITION = lazy(r"(?:^|, )([a-z_]+) ([^,]+)(?=,|$)")
-_HEADLINE = lazy(r"([\w.-]+): (?:(?! vs ).)* vs (?:(?! at ).)* at .*")
-
 _Labels: TypeAlias = tuple[tuple[str, str], ...]
 _RowKey: TypeAlias = tuple[int, _Labels]  # Size and labels
 _Rows: TypeAlias = dict[_RowKey, dict[str, float]]  # Row → metric → value
@@ -588,16 +575,14 @@ def table_logs(text: str, source: str, proof: Proof | None = None) -> list[tuple
 
     ``""`` for a column without a name.
 
-    A text that is no table has none. Raise MachineError for a damaged one, and for Markdown with
-    two rows of one size.
+    Raise MachineError for a damaged one.
     """
-    is_ours = is_table(text)
     columns: dict[str, dict[_About, list[_Rows]]] = {}
     try:
         for record in _records(text):
             about = tuple(_text(record, name) for name in _ABOUT)
             of_column = columns.setdefault(_column(record), {})
-            _add(record, of_column.setdefault(about, [{}]), once=not is_ours)
+            _add(record, of_column.setdefault(about, [{}]))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as error:
         raise MachineError(f"{source} is a table of results, and damaged: {error}.") from error
     return [
@@ -615,9 +600,7 @@ def _text(record: Mapping[str, Any], name: str) -> str:
 def _records(text: str) -> Iterable[Mapping[str, Any]]:
     if _JSON.match(text):
         return _json_records(text)
-    if is_table(text):
-        return csv.DictReader(text.splitlines(keepends=True))
-    return _markdown(text)
+    return csv.DictReader(text.splitlines(keepends=True))
 
 
 def _column(record: Mapping[str, Any]) -> str:
@@ -626,11 +609,8 @@ def _column(record: Mapping[str, Any]) -> str:
     return record.get("column") or ":".join(filter(None, parts))
 
 
-def _add(record: Mapping[str, Any], tables: list[_Rows], *, once: bool) -> None:
-    """Add a figure to the last table.
-
-    One that it has begins a repeat, unless a text has only one of each.
-    """
+def _add(record: Mapping[str, Any], tables: list[_Rows]) -> None:
+    """Add a figure to the last table. One that it has begins a repeat."""
     size = int(record["size"])
     given = [name for name in LABELS if record.get(name) not in {None, ""}]
     labels = tuple((name, str(record[name])) for name in given)
@@ -639,8 +619,6 @@ def _add(record: Mapping[str, Any], tables: list[_Rows], *, once: bool) -> None:
     if isinstance(record["size"], str) and None in record.values():
         raise ValueError(f"a row of {size} bytes was cut")
     if metric in tables[-1].get((size, labels), {}):
-        if once:
-            raise ValueError(f"{size} bytes are there twice; keep one table of them")
         tables.append({})
     if value in {None, ""}:
         return
@@ -708,69 +686,3 @@ def _about(log: Mapping[str, Any]) -> dict[str, Any]:
         "versions": ", ".join(versions),
         **{name: facts.get(name) for name in _COUNTS},
     }
-
-
-def _markdown(text: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the figures of tables with the headers of a comparison, such as published ones."""
-    shared = _shared(text)
-    section: dict[str, str] = {}
-    header: list[str] = []
-    for line in map(str.strip, text.splitlines()):
-        if line.startswith("|"):
-            cells = _cells(line)
-            for figure in _row_figures(header, cells, line):
-                yield {**shared, **section, **figure}
-            header = header or cells
-        elif not line:
-            header = []
-        elif match := _HEADLINE.fullmatch(line):
-            section["case"] = match[1]
-        elif line.startswith("### "):
-            section = dict(_CONDITION.findall(line[4:]))
-
-
-def _shared(text: str) -> dict[str, str]:
-    """Return what the only benchmark of a text is, and its conditions."""
-    stated = list(_SAME.finditer(text))
-    if len(stated) != 1:
-        return {}
-    same = stated[0]
-    return {**same.groupdict(), **dict(_CONDITION.findall(same["more"]))}
-
-
-def _cells(line: str) -> list[str]:
-    inner = line[1:].removesuffix("|")
-    return [cell.strip().replace("\\", "") for cell in _CELL_END.split(inner)]
-
-
-def _row_figures(
-    header: Sequence[str], cells: Sequence[str], line: str
-) -> Iterator[Mapping[str, Any]]:
-    """Yield the figures of a row; none without a size. Raise ValueError for one that was cut."""
-    whole = len(cells) == len(header) and line.endswith("|")
-    if _SIZE in header and not whole:
-        raise ValueError(f"a row was cut: {line}")
-    row = dict(zip(header, cells, strict=False))
-    size = row.get(_SIZE, "")
-    if not size[:1].isdecimal():
-        return
-    device = row.get("Device", "").strip("-")
-    for name, cell in row.items():
-        match = _FIGURE.fullmatch(name)
-        if match is not None:
-            metric, label, unit, mark = match.groups()
-            yield {
-                "column": label,
-                "outcome": mark,
-                "metric": metric,
-                "value": _value(cell, unit),
-                "size": parse_size(size),
-                "device": device,
-            }
-
-
-def _value(cell: str, unit: str) -> float | None:
-    """Return a figure in the base unit; None for anything else, such as a dash."""
-    if not cell[:1].isdecimal() or " " in cell:
-        return None
-    return float(cell) * _UNITS[unit]
