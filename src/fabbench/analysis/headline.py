@@ -234,7 +234,8 @@ def _judgement(comparison: Comparison, section: ComparisonSection, column: int) 
 
     expected = expectation_of(comparison, section, column)
     if expected is not None and expected.judgement != "unknown":
-        yield expected.judgement
+        assumed = of_column.logs[0].assumed_type
+        yield f"{expected.judgement}, {assumed} assumed" if assumed else expected.judgement
 
 
 def _times(row: ComparisonRow, column: int, *, mark: bool) -> str:

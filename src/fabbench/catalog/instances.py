@@ -7,7 +7,8 @@ MaximumEfaInterfaces; results are per region.
 
 import csv
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
@@ -50,6 +51,14 @@ class Instance:
         lower = self.k8s_efa_request_if_lower
         return (self.efa_interfaces,) if lower is None else (self.efa_interfaces, lower)
 
+    def has_gpu(self, name: str) -> bool:
+        """Return whether its GPUs have this name, such as ``NVIDIA A100-SXM4-40GB``."""
+        words = name.replace("-", " ").split()
+        sizes = [word for word in words if re.fullmatch(r"\d+GB", word)]
+        gigabytes = (self.gpu_memory_mib or 0) // 1024
+        memory = f"{gigabytes}GB"
+        return self.gpu_model in words and memory in (sizes or [memory])
+
 
 def plain(instance_type: str) -> str:
     """Write an instance type as EC2 does: without the ``ml.`` prefix of HyperPod."""
@@ -65,6 +74,16 @@ def instance(instance_type: str) -> Instance | None:
 def instance_catalog() -> Mapping[str, Instance]:
     """Return the whole catalog."""
     return {each.instance_type: each for each in records(Instance, rows_of("instances.csv"))}
+
+
+def types_with(gpus: Collection[str], gpus_per_host: object, nics: object) -> list[str]:
+    """Return the types that have such GPUs, by the names that nvidia-smi prints, and EFA NICs."""
+    found: list[str] = []
+    for each in instance_catalog().values():
+        as_many = each.gpus == gpus_per_host and nics in each.efa_counts
+        if as_many and all(map(each.has_gpu, gpus)):
+            found.append(each.instance_type)
+    return found
 
 
 def records(kind: type[T], rows: Iterable[Mapping[str, str]]) -> Iterator[T]:

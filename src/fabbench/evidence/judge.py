@@ -65,6 +65,7 @@ def judge(
 ) -> Log:
     """Decide the outcome of one execution, with the reason as a sentence (None for ok)."""
     record = _by_exit_record(record, ending)
+    record = _with_assumed_type(record, proof)
     verdicts = tuple(_verdicts(record, proof, ending))
     outcome, reason = verdicts[0] if verdicts else (Outcome.OK, None)
     report = {"report": "NIC counters"} if _counters(record) else {}
@@ -433,15 +434,30 @@ def _uses_efa(record: Record) -> bool:
 
 def _system(record: Record, proof: Proof | None) -> "System | None":
     """Return the instance type that the log or the user names, if its EFA interfaces are known."""
-    name = str(record.facts.get("instance_type", ""))
-    if not name and proof:
-        name = proof.instance_type
+    facts = record.facts
+    name = str(facts.get("instance_type", facts.get("assumed_type", "")))
+    if proof and "instance_type" not in facts:
+        name = proof.instance_type or name
     if not name:
         return None
     from fabbench.catalog.expectations import system  # imported here: other logs do not need it
 
     found = system(name)
     return found if found is not None and found.is_ec2 else None
+
+
+def _with_assumed_type(record: Record, proof: Proof | None) -> Record:
+    """Return a record with the only instance type that fits, if nothing states another."""
+    said = proof.instance_type if proof else ""
+    if said or not record.gpus or not _uses_efa(record) or "instance_type" in record.facts:
+        return record
+    from fabbench.catalog.instances import types_with  # imported here: other logs do not need it
+
+    per_host = record.facts.get("gpus_per_host")
+    found = types_with(record.gpus, per_host, record.facts.get("nics"))
+    if len(found) != 1:
+        return record
+    return replace(record, facts={**record.facts, "assumed_type": found[0]})
 
 
 def _remarks(record: Record, proof: Proof | None, ending: Ending | None) -> Iterator[Finding]:

@@ -156,6 +156,8 @@ class Record:
     processes: Sequence[str] = ()
     # Ranks whose network no line shows, where lines are joined with ranks
     unshown_ranks: int = 0
+    # Names of its GPUs, as far as the log lists them
+    gpus: frozenset[str] = frozenset()
     execution: str = ""  # The execution, as fabbench's own markers name it; empty: there are none
     # Whether the benchmark's final line was read; None: this benchmark has none
     finished: bool | None = False
@@ -270,11 +272,15 @@ class Log:
 
     @property
     def instance_type(self) -> str:
-        """The type of the nodes, as stated by the log, else by the user; empty: not known."""
+        """The type of the nodes: stated by the log, or the user, or assumed; empty: not known."""
         stated = str(self.facts.get("instance_type", ""))
-        if stated or self.proof is None:
-            return stated
-        return self.proof.instance_type
+        said = self.proof.instance_type if self.proof else ""
+        return stated or said or self.assumed_type
+
+    @property
+    def assumed_type(self) -> str:
+        """The only type that has the GPUs and NICs of the log, which states none; else empty."""
+        return str(self.facts.get("assumed_type", ""))
 
 
 MARKER_SIGN = "#@fabbench "

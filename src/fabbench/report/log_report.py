@@ -353,6 +353,8 @@ def _heading(log: Log) -> str:
     judged = judgement(expectations_of_log(log))
     if judged not in {None, "unknown"}:
         outcome = f"{outcome}, {judged}"
+        if log.assumed_type:
+            outcome = f"{outcome}, {log.assumed_type} assumed"
     if log.outcome is Outcome.OK and not log.shows_end:
         outcome = f"{outcome}, its end is not shown"
     heading = f"{log.source}: {case}: {outcome}"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fabbench.catalog.instances import efa_reaches, instance, instance_catalog
+from fabbench.catalog.instances import efa_reaches, instance, instance_catalog, types_with
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,22 @@ def test_gb200_may_have_fewer_interfaces_and_less_bandwidth_than_it_could() -> N
 def test_p4d_and_its_kin_reach_only_each_other(one: str, other: str, reaches: bool) -> None:
     assert efa_reaches(one, other) is reaches
     assert efa_reaches(other, one) is reaches
+
+
+@pytest.mark.parametrize(
+    ("gpu", "nics", "types"),
+    [
+        ("NVIDIA H100 80GB HBM3", 32, ["p5.48xlarge"]),
+        ("NVIDIA H100 80GB HBM3", 16, []),
+        ("NVIDIA H200", 32, ["p5e.48xlarge"]),
+        ("NVIDIA H200", 16, ["p5en.48xlarge"]),
+        ("NVIDIA A100-SXM4-40GB", 4, ["p4d.24xlarge"]),
+        ("NVIDIA A100-SXM4-80GB", 4, ["p4de.24xlarge"]),
+        ("NVIDIA A100", 4, ["p4d.24xlarge", "p4de.24xlarge"]),
+        ("NVIDIA GB200", 16, []),
+        ("Tesla V100-SXM2-16GB", 1, []),
+    ],
+)
+def test_gpus_and_nics_tell_types(gpu: str, nics: int, types: list[str]) -> None:
+    assert types_with([gpu], 8, nics) == types
+    assert types_with([gpu, "NVIDIA B200"], 8, nics) == []

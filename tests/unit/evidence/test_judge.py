@@ -678,3 +678,31 @@ def test_a_running_execution_is_refused_by_what_no_longer_changes(
     found = refusal(facts, proof, "nccl")
     assert said in found
     assert bool(found) is bool(said)
+
+
+H100 = frozenset({"NVIDIA H100 80GB HBM3"})
+P5 = {"network": "efa", "transport": "efa", "nics": 32, "gpus_per_host": 8}
+
+
+def test_the_only_type_that_fits_is_assumed() -> None:
+    found = judge(whole(gpus=H100, facts=P5), source="a.log")
+    assert (found.instance_type, found.assumed_type) == ("p5.48xlarge", "p5.48xlarge")
+    assert not found.findings  # and so it is known that no NIC is missing
+
+
+@pytest.mark.parametrize(
+    ("changes", "proof", "known"),
+    [
+        ({"facts": {**P5, "instance_type": "p5e.48xlarge"}}, None, "p5e.48xlarge"),
+        ({}, Proof(instance_type="p5e.48xlarge"), "p5e.48xlarge"),
+        ({"facts": {**P5, "nics": 16}}, None, ""),
+        ({"facts": {**P5, "network": "ib"}}, None, ""),
+        ({"gpus": frozenset()}, None, ""),
+    ],
+)
+def test_no_type_is_assumed_where_one_is_stated_or_none_fits(
+    changes: dict[str, Any], proof: Proof | None, known: str
+) -> None:
+    record = whole(**{"gpus": H100, "facts": P5, **changes})
+    found = judge(record, source="a.log", proof=proof)
+    assert (found.instance_type, found.assumed_type) == (known, "")

@@ -42,6 +42,8 @@ class Device(NamedTuple):
     group: str
     host: str
     pid: str
+    gpu: str = ""
+    """The name of the GPU, as printed."""
 
     @property
     def process(self) -> str:
@@ -67,8 +69,8 @@ _Events: TypeAlias = Iterator[NcclEvent]
 
 
 def _device(match: _Match) -> _Events:
-    rank, group, pid, host = match.groups("")
-    yield Device(int(rank), group or "0", host, pid)
+    rank, group, pid, host, gpu = match.groups("")
+    yield Device(int(rank), group or "0", host, pid, gpu)
 
 
 def _version(match: _Match) -> _Events:
@@ -132,7 +134,7 @@ _NAME = r"(?:\S*/)?([\w.+-]+?)"
 _PROGRAM = rf"{_NAME}(?:_perf\S*)?(?!\S)"
 _DEVICE = (
     r"#?\s*Rank\s+(\d{1,9})\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+(\d+)\s+)?"
-    r"on\s+(\S++(?:\s++\S++)*?)\s+device\s+\d+\s+\[[^][]*\]"
+    r"on\s+(\S++(?:\s++\S++)*?)\s+device\s+\d+\s+\[[^][]*\] ?(.{0,80})"
 )
 _VERSION = (
     rf"# ([nr]ccl)-tests version (\S+)(?: \(\w+\))?(?: [nr]ccl-headers=\d+ [nr]ccl-library={_N})?"

@@ -188,6 +188,7 @@ class NcclExecution(Execution):
         devices = self.copies.devices.values()
         record.hosts = frozenset(device.host for device in devices)
         record.processes = [each.process for each in devices if each.pid]
+        record.gpus = frozenset(device.gpu for device in devices)
         record.facts |= _facts_of_devices([*devices])
         if self.algorithms:
             channels = max(self.algorithms.values())
