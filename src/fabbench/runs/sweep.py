@@ -56,6 +56,7 @@ Progress: TypeAlias = Callable[[Round, int | None, Sequence[TestResult], int], N
 Watching: TypeAlias = Callable[[SweepDocument], AbstractContextManager[Progress]]
 PARTNERS = {"diagnose": SCREENING, "rails": 3}
 """Mode → random partners that each node, or each of its NICs, is tested with."""
+_MOST_IN_PAIRS = 1000
 _MIN_TIME_S = 1.0  # No test starts with less time than this left
 
 
@@ -183,7 +184,7 @@ def _measure(
     """Measure until the planner is done, the time is up, or an error or interrupt ends it."""
     inventory = allocation.inventory
     _announce(request.run, inventory, notify)
-    _require_nodes(inventory)
+    require_nodes(len(inventory.hosts), request.mode)
     whole = _whole_plan(request, inventory)
     fabrics = [each.fabric for each in whole.configurations]
     if len(fabrics) != 1:
@@ -234,8 +235,13 @@ def _announce(run: RunRequest, inventory: Inventory, notify: Notify) -> None:
         notify(f"{why} {node} is left out.")
 
 
-def _require_nodes(inventory: Inventory) -> None:
-    count = len(inventory.hosts)
+def require_nodes(count: int, mode: str) -> None:
+    """Raise RequestError for too few nodes, or more than all pairs can be judged of at once."""
+    if mode == "pairs" and count > _MOST_IN_PAIRS:
+        raise RequestError(
+            f"All pairs of {count} nodes are too many: the limit is {_MOST_IN_PAIRS} nodes.",
+            hint="Leave --mode out: it finds what stands out in some ten rounds.",
+        )
     if count < 2:
         raise RequestError(
             f"A sweep needs 2 nodes or more, not {count}.",

@@ -174,10 +174,9 @@ class Beliefs:
         """Return member × state → posterior chance."""
         return _normalized(self.logs)
 
-    def without(self, members: Ints, messages: Floats | None) -> Floats:
+    def without(self, members: Ints, messages: Floats) -> Floats:
         """Return the chances of members, without the contributions of their own factors."""
-        logs = self.logs[members]
-        return _normalized(logs if messages is None else logs - messages)
+        return _normalized(self.logs[members] - messages)
 
 
 def propagate(factors: Sequence[Factors], count: int, states: States) -> Beliefs:

@@ -43,10 +43,7 @@ MAX_ROUNDS = 40
 _MAX_REPEATS = 8
 """Maximum number of tests of one pair."""
 _TELLING = 3
-"""Tests that mostly tell what is bad from chance: of a pair, of a node after screening.
-
-And of a group from others.
-"""
+"""Tests that mostly tell what is bad from chance: of a pair, of a node after screening."""
 _AMONG = 2
 """Other bad nodes that a bad node is tested with."""
 _MAX_TESTS = 24
@@ -184,10 +181,9 @@ class _Plan:
         """Of nodes that are equally good partners."""
 
     def _doubted(self, confidence: float, open_links: Mapping[Pair, float]) -> Flags:
-        """Return the nodes of which it is open whether they are bad, or where they belong."""
+        """Return the nodes of which it is open whether they are bad."""
         bad = self._fit.bad
-        doubted: Flags = self._with_nic(_CLEAR, confidence) | self._unplaced()
-        doubted |= bad >= _CLEAR
+        doubted: Flags = self._with_nic(_CLEAR, confidence) | (bad >= _CLEAR)
         # A link can be bad only where its ends are fine elsewhere: that must be shown.
         for pair, chance in open_links.items():
             if chance >= DOUBTED and self._history.met[pair] > 1:
@@ -227,19 +223,6 @@ class _Plan:
         most = counted(max(self._left - count, 0), "test")
         what = ", ".join(aims) or "tell groups apart"
         return f"{tests} to {what}; at most {most} after these"
-
-    def _unplaced(self) -> Flags:
-        """Return the nodes of which too few tests show that they are as fast as their group."""
-        groups = self._fit.groups
-        count = len(self._fit.nodes)
-        if groups is None or groups.apart or groups.given:
-            return np.zeros(count, dtype=np.bool_)
-        pairs = self._fit.pairs
-        fast_inside = (pairs.slower >= self._fit.slow) & ~pairs.between
-        fast_pairs = np.unique(pairs.members[fast_inside], axis=0)
-        fast = np.bincount(fast_pairs.reshape(-1), minlength=count)
-        partners = np.bincount(groups.of)[groups.of] - 1
-        return np.asarray(fast < np.minimum(_TELLING, partners))
 
     def tests(self) -> Iterator[SweepTest]:
         """Yield tests that share no node."""

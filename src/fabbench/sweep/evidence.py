@@ -129,25 +129,21 @@ class EvidenceWriter:
         number = list(self._fit.groups.names).index(group)
         inside = self._fit.groups.of == number
 
-        def crossing(each: FittedClass) -> Flags:
-            ends_inside = inside[each.tests.members].sum(axis=1)
-            return np.asarray((ends_inside == 1) & each.tests.between)
-
-        often = self._often(self._all(crossing), "pairs with other groups")
+        crossing = self._meeting(inside) & self._meeting(~inside)
+        often = self._often(crossing, "pairs with other groups")
         return f"{group} {often}."
 
     def of_path(self) -> str:
         """Return the evidence against the path between found groups."""
         pairs = self._fit.pairs
-        measured = ~np.isnan(pairs.values)
-        fine = measured & all_healthy(self._fit.bad, pairs.members)
-        across = pairs.values[fine & pairs.between]
-        within = pairs.values[fine & ~pairs.between]
-        crossing = counted(len(across), "pair")
+        healthy = all_healthy(self._fit.bad, pairs.members)
+        fine = healthy & ~np.isnan(pairs.values)
+        crossing = int((fine & pairs.between).sum())
+        within = int(fine.sum()) - crossing
         paths = [each.path for each in self._fit.of_two()]
         factor = format_decimal(float(np.exp(-min(paths))), 1)
-        figures = self._compared(across, within)
-        return f"{crossing} between groups are {factor}x slower than {len(within)} within{figures}."
+        tests = counted(crossing, "pair")
+        return f"{tests} between groups are {factor}x slower than {within} within."
 
     def of_link(self, each: FittedClass, row: int) -> str:
         """Return the evidence against the link between the nodes of a pair."""
@@ -281,13 +277,6 @@ class EvidenceWriter:
         for each in self._fit.classes:
             nodes += map(tuple, each.tests.members.tolist())
         return nodes
-
-    def _compared(self, across: Floats, within: Floats) -> str:
-        """Return, in parentheses, the ranges of two kinds; empty if they cannot be compared."""
-        if self._fit.measurements() > 1:
-            return ""
-        unit = self._scale.unit
-        return f" ({self._range(across)} {unit}; within {self._range(within)})"
 
     def _range(self, values: Floats) -> str:
         """Return the range of figures to the two digits that noise allows."""

@@ -32,11 +32,6 @@ from fabbench.sweep.readings import Flags, Floats, Ints, Readings, TestClass, by
 TOLERANCE = 0.10
 """The fraction by which a healthy node may be slower than others."""
 _LEAST_NOISE = 0.01
-_MAX_FACTORS = 80_000
-"""Beliefs about nodes come from a sample of at most so many pairs.
-
-With 4,096 nodes, each has forty.
-"""
 
 
 @dataclass(slots=True)
@@ -152,14 +147,6 @@ class Fit:
     def of_two(self) -> Iterator[FittedClass]:
         """Yield the classes of tests of two nodes."""
         return (each for each in self.classes if each.tests.size == 2)
-
-    def measurements(self) -> int:
-        """Return how many different things were measured."""
-        found: set[int] = set()
-        for each in self.classes:
-            series = np.array(each.tests.known_series())
-            found.update((series % each.tests.kinds).tolist())
-        return len(found)
 
 
 def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
@@ -287,15 +274,11 @@ _CERTAIN = 0.999
 """The chance that a pair is bad whose tests all fail alike, and whose nodes are else fine."""
 
 
-def _never_connected(each: FittedClass, readings: Readings, bad: Floats) -> Ints:
-    """Return the pairs of healthy nodes whose tests all fail alike."""
+def _never_connected(each: FittedClass, readings: Readings, bad: Floats) -> Flags:
+    """Return which pairs of healthy nodes fail alike in all of their tests."""
     always = readings.endings.pairs()
-    if not always:
-        return np.zeros(0, np.int64)
-    healthy = np.flatnonzero(all_healthy(bad, each.pairs))
-    pairs = [tuple(pair) for pair in each.pairs[healthy].tolist()]
-    never = np.array([pair in always for pair in pairs], dtype=np.bool_)
-    return healthy[never]
+    never = [tuple(pair) in always for pair in each.pairs.tolist()]
+    return all_healthy(bad, each.pairs) & np.array(never, dtype=np.bool_)
 
 
 def _settled(classes: Sequence[FittedClass], parts: _Parts, states: States) -> _Settled:
@@ -385,17 +368,15 @@ def _joint(classes: Sequence[FittedClass], states: States, state: Ints, flaky: f
     total = float(prior[state].sum())
     link = np.log(states.prior(LINK_PRIOR))
     for each in classes:
-        chosen = _sample(len(each.pairs))
-        evidence = _evidence(each, states, chosen, flaky)
-        worst = state[each.members[chosen]].max(axis=1)
+        evidence = _evidence(each, states, flaky)
+        worst = state[each.members].max(axis=1)
         # The link is healthy, or in a worse state than its nodes.
         healthy = evidence[np.arange(len(worst)), worst]
         worst_fine = np.maximum(worst, states.healthy - 1)
         possible = np.arange(states.count) > worst_fine[:, None]
         worse = np.where(possible, evidence + link, -np.inf)
         likeliest = np.maximum(healthy, worse.max(axis=1))
-        sampled = len(chosen) / max(len(each.pairs), 1)
-        total += float(likeliest.sum()) / max(sampled, 1e-9)
+        total += float(likeliest.sum())
     return total
 
 
@@ -438,9 +419,7 @@ def _first_typical(tests: TestClass) -> Floats:
 
 
 def _typical_of(members: Ints, measured: Floats) -> float:
-    chosen = _sample(len(measured))
-    measured = measured[chosen]
-    nodes = members[chosen].T.reshape(-1)
+    nodes = members.T.reshape(-1)
     tests = by_key(nodes, np.tile(measured, members.shape[1]))
     upper_quartile = 3 * tests.counts // 4
     good = np.where(tests.counts < 9, tests.counts - 1, upper_quartile)
@@ -448,15 +427,6 @@ def _typical_of(members: Ints, measured: Floats) -> float:
     typical = float(np.median(of_nodes))
     near = measured[np.abs(measured - typical) < 0.2]
     return float(np.median(near)) if len(near) else typical
-
-
-def _sample(count: int) -> Ints:
-    """Return all numbers below a count, or a sample of them, ascending."""
-    every = np.arange(count)
-    if count <= _MAX_FACTORS:
-        return every
-    chance = np.random.default_rng(0)
-    return np.sort(chance.choice(every, _MAX_FACTORS, replace=False))
 
 
 def _center(each: FittedClass, bad: Floats) -> float:
@@ -532,41 +502,32 @@ def _shorth(values: Floats) -> float:
 
 
 def _factors(each: FittedClass, states: States, rails: int) -> Factors:
-    """Return the factors of a class, or a sample: for nodes, all NICs of a test are one test."""
-    chosen = _sample(len(each.pairs))
+    """Return the factors of a class: for nodes, all NICs of a test are one test."""
     size = each.tests.size
     # The NICs of a test share its noise.
     weights: Floats = np.full(each.members.shape[1], 1 / rails)
     if each.tests.rail:
         weights[size : 2 * size] = 1.0
     return Factors(
-        members=each.members[chosen],
-        evidence=_evidence(each, states, chosen),
+        members=each.members,
+        evidence=_evidence(each, states),
         link_prior=min(LINK_PRIOR * (size - 1), 0.05),  # of some link among so many nodes
         weights=weights,
     )
 
 
-def _evidence(each: FittedClass, states: States, chosen: Ints, flaky: float = FLAKY) -> Floats:
-    """Return factor × state → the log-likelihood of the tests of chosen factors."""
-    row_of = np.full(len(each.pairs), -1)
-    row_of[chosen] = np.arange(len(chosen))
-    rows = row_of[each.factor_of]
-    tests = rows >= 0
+def _evidence(each: FittedClass, states: States, flaky: float = FLAKY) -> Floats:
+    """Return factor × state → the log-likelihood of its tests."""
     if each.tests.size > 2:
         flaky = min(flaky, FLAKY_IN_GROUPS)
-    likelihood = states.likelihood(each.slower[tests], flaky, each.path)
-    logs = np.log(likelihood)
-    evidence = np.zeros((len(chosen), states.count))
-    np.add.at(evidence, rows[tests], logs)
+    likelihood = states.likelihood(each.slower, flaky, each.path)
+    evidence = np.zeros((len(each.pairs), states.count))
+    np.add.at(evidence, each.factor_of, np.log(likelihood))
     return evidence
 
 
 def _links(each: FittedClass, beliefs: Beliefs, messages: Floats, states: States) -> Floats:
-    """Return factor → the chance of its link.
-
-    If only a sample of pairs judged the nodes, one pair is negligible.
-    """
+    """Return factor → the chance of its link."""
     chances = np.zeros(len(each.pairs), dtype=np.float32)
     if each.tests.size < 2:
         return chances
@@ -574,8 +535,7 @@ def _links(each: FittedClass, beliefs: Beliefs, messages: Floats, states: States
     nearly_slow = min(states.levels[states.healthy] / 2, -states.noise)
     slow = each.failed | (each.slower < nearly_slow)
     likely = np.unique(each.factor_of[slow])
-    sampled = len(messages) < len(each.pairs)
-    contributed = None if sampled else messages[likely]
-    others = beliefs.without(each.members[likely], contributed)
-    chances[likely] = links(_evidence(each, states, likely), others, states)
+    others = beliefs.without(each.members[likely], messages[likely])
+    evidence = _evidence(each, states)
+    chances[likely] = links(evidence[likely], others, states)
     return chances

@@ -115,17 +115,22 @@ def _speeds(count: int, pairs: Ints, slower: Floats) -> Floats:
 
 
 def _typical_speeds(speeds: Floats, least: float) -> list[float]:
-    """Return the medians of clusters of several nodes, descending, at least so far apart."""
-    ascending = np.sort(speeds[np.isfinite(speeds)])
-    gaps = np.flatnonzero(np.diff(ascending) > least / 2)
-    typical: list[float] = []
-    for cluster in reversed(np.split(ascending, gaps + 1)):
-        if len(cluster) < 2:
-            continue
-        median = float(np.median(cluster))
-        if not typical or typical[-1] - median > least:
-            typical.append(median)
-    return typical
+    """Return the medians of clusters of several nodes, descending.
+
+    A node begins the next cluster if it is slower than the median of the last by at least so much.
+    """
+    ascending: list[float] = np.sort(speeds[np.isfinite(speeds)]).tolist()
+    clusters: list[list[float]] = []
+    for speed in reversed(ascending):
+        if clusters and _middle(clusters[-1]) - speed <= least:
+            clusters[-1].append(speed)
+        else:
+            clusters.append([speed])
+    return [_middle(each) for each in clusters if len(each) > 1]
+
+
+def _middle(ordered: Sequence[float]) -> float:
+    return ordered[len(ordered) // 2]
 
 
 def ranked(groups: Grouping, tests: PairTests) -> Grouping:

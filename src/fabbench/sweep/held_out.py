@@ -1,6 +1,6 @@
 """Do groups hold for pairs that they were not fitted to? Else noise made them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -58,8 +58,7 @@ def _gain(groups: Grouping, tests: PairTests, held_out: Flags, slow: float, leas
 
 def _like(groups: Grouping, found: Iterator[Grouping]) -> Grouping | None:
     """Return the groups of the same kind as others; None: there are none."""
-    alike: Sequence[Grouping] = [each for each in found if each.apart == groups.apart]
-    return alike[0] if alike else None
+    return next((each for each in found if each.apart == groups.apart), None)
 
 
 def _paths(groups: Grouping, members: Ints) -> Ints:

@@ -9,7 +9,7 @@ import pytest
 from fabbench.model.errors import RequestError
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.runs.document import TestResult
-from fabbench.runs.sweep import require_digits, with_figures
+from fabbench.runs.sweep import require_digits, require_nodes, with_figures
 from fabbench.sweep.values import SweepOutcome
 
 
@@ -29,6 +29,17 @@ def figures(logs: Sequence[Log], metric: str) -> TestResult:
     return with_figures(
         TestResult(number=0, round=1, nodes=("a", "b"), outcome="skipped"), logs, metric
     )
+
+
+@pytest.mark.parametrize(("count", "mode"), [(2, "pairs"), (1000, "pairs"), (1001, "diagnose")])
+def test_so_many_nodes_can_be_swept(count: int, mode: str) -> None:
+    require_nodes(count, mode)
+
+
+@pytest.mark.parametrize(("count", "mode"), [(1, "diagnose"), (1001, "pairs")])
+def test_too_few_nodes_and_too_many_pairs_are_refused(count: int, mode: str) -> None:
+    with pytest.raises(RequestError):
+        require_nodes(count, mode)
 
 
 def test_the_largest_size_counts() -> None:
