@@ -62,12 +62,16 @@ FORMS: Mapping[str, Form] = {
     "JSON, nested": _nested_json,
     "ansible stdout_lines": lambda _, text: f"        {json.dumps(text)},",
     "a cell of a table": lambda _, text: f"| {text} |",
+}
+NUMBERED: Mapping[str, Form] = {
     "cat -n": _numbered(6, "\t"),
     "nl, less -N": _numbered(7, " "),
+    "grep -n": _numbered(1, ":"),
 }
+"""Not read: a number before a row could be its size."""
 
 
 def behind(form: str, lines: Iterable[str]) -> str:
     """Write lines as they are found in a log of a form."""
-    write = FORMS[form]
+    write = FORMS.get(form) or NUMBERED[form]
     return "".join(f"{write(number, line)}\n" for number, line in enumerate(lines, start=1))

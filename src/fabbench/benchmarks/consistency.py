@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from itertools import pairwise, takewhile
-from operator import add, sub
 from typing import NamedTuple, TypeAlias
 
 from fabbench.model.log import Finding, Severity
@@ -189,10 +188,7 @@ def odd_rows(texts: Sequence[str]) -> set[int]:
         decimals = ["." in text[slice(*cell)] for text, cell in numbers]
         if sum(decimals) > half:
             odd |= _positions(decimals, 0)
-    indents = _lost_indents(rows)
-    if not odd or not indents:
-        return odd
-    return odd_rows([*map(add, indents, texts)])
+    return odd
 
 
 _Cells: TypeAlias = Sequence[tuple[int, int]]
@@ -233,17 +229,6 @@ def _displaced(cells: _Cells, ending_alike: AbstractSet[int], half: int) -> set[
     if len(ending_alike) > half and starts_vary:
         return others
     return others - _positions(starts, start)
-
-
-def _lost_indents(rows: Sequence[_Cells]) -> Sequence[str]:
-    """Return the blanks that a table aligned on the right lost before its rows; empty: none."""
-    ends = [row[0][1] for row in rows]
-    seconds = [row[:2][-1][1] for row in rows]
-    distances = {*map(sub, seconds, ends)}
-    if len(distances) > 1 or len({*ends}) == 1:
-        return ()
-    width = max(ends)
-    return [" " * (width - end) for end in ends]
 
 
 def gap(sizes: Sequence[int], *, once: bool = False) -> str:

@@ -8,7 +8,7 @@ text before a line that only a benchmark prints: ``gpu-01: # nThread 1 nGpus 8 â
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import takewhile
 from typing import Any, TypeAlias
@@ -70,12 +70,11 @@ _NO_ROW = lazy(r"\d{9}|[^\d.\s]")  # Part of any prefix that is not the beginnin
 _LONGEST_PREFIX = 160
 _LONGEST_KNOWN = 1024
 """Characters among which a known prefix ends, and what must follow it."""
-_LABEL = lazy(r" *(?:\d+:|\[\d+\]) |[ \t]*\d+\t")  # A rank, or the number of a line
+_LABEL = lazy(r" *(?:\d+:|\[\d+\]) ")  # A rank
 _DEBUG_LINE = lazy(r"[\w.-]+:\d+:\d+ \[-?\d+\] (?:\S+ )?NCCL (?:INFO|WARN) ")
 _JSON_STRING = lazy(r'\s*(?:"[\w.@-]+":\s*)?"')
 _ENDED = lazy(r"\bexit status ([1-9]\d{0,2})\b")
 _ROW = lazy(r" *\d+ +\d")
-_NUMBERED = lazy(r"\s*(?:#|\d+\s+\d+\s+[a-z])")  # Text after a number that is not the size of a row
 _NEARLY_ALL = 0.9
 _LINES_AGAIN = '"stdout_lines": ['
 _with = lru_cache(maxsize=1024)(Stream._replace)  # few prefixes recur on most lines
@@ -102,9 +101,6 @@ class Prefixes:
         signed = self._learn_before_signs(sample)
         if not self.forms:
             self._learn_label(sample, signed=signed)
-        for form in self.forms:
-            if isinstance(form, _Text):
-                form.last = 0
 
     def _learn_before_signs(self, sample: Sequence[str]) -> bool:
         """Learn what stands before lines that only a benchmark prints; return whether any is.
@@ -122,7 +118,7 @@ class Prefixes:
         return bool(signed)
 
     def _learn_label(self, sample: Sequence[str], *, signed: bool) -> None:
-        """Learn a rank or a number that stands before debug lines, or else before nearly all."""
+        """Learn a rank that stands before debug lines, or else before nearly all."""
         shown = _debug_lines(sample) if signed else sample
         cut = [self.cut(line)[0] for line in shown]
         texts = [f"{text} " for text in cut if text.strip()]
@@ -255,8 +251,6 @@ class _Text:
 
     pattern: re.Pattern[str]
     fenced: bool = False  # Whether the line is a cell of a table, and ends with `|`
-    last: int = field(default=0, compare=False)
-    """The number in the last line, if the lines are numbered."""
 
     def cut(self, text: str) -> _Cut | None:
         """Return the text without the prefix, and the prefix's fields.
@@ -268,11 +262,6 @@ class _Text:
             return None
         rest = text[match.end() :]
         fields = {name: value for name, value in match.groupdict().items() if value}
-        if "line" in fields:  # as `cat -n` and `nl` number it; any other number may be a row's size
-            number = int(fields.pop("line")[:18])
-            if number != self.last + 1 and not _NUMBERED.match(rest):
-                return None
-            self.last = number
         if match[0].rstrip().endswith('"'):
             rest = _unquoted(rest)
         elif self.fenced:
@@ -361,20 +350,15 @@ def _form(text: str, at: int) -> _Form | None:
     if not pattern:
         return None
     fenced = "|" in prefix and text.rstrip().endswith("|")
-    number = int(bare[:18]) if bare.isdigit() else 1
-    return _Text(re.compile(pattern), fenced, last=number - 1)
+    return _Text(re.compile(pattern), fenced)
 
 
 def _pattern(prefix: str) -> str:
     """Return a pattern of prefixes like this one; empty: it may be part of a row."""
     bare = prefix.strip(" \t")
     lead, _, blanks = prefix.partition(bare)
-    if bare.isdigit():
-        to_tab = blanks[: blanks.find("\t") + 1]
-        return r"[ \t]*(?P<line>\d+)" + re.escape(to_tab or blanks)
-    if not blanks and re.fullmatch(r"\d+:", bare):
-        return r"[ \t]*\d+[:-]"  # grep -n, and its context lines
-    if not _NO_ROW.search(bare):
+    is_number_of_line = not blanks and re.fullmatch(r"\d+:", bare)
+    if is_number_of_line or not _NO_ROW.search(bare):
         return ""
     # One blank is the prefix's own. The others align a row, whose columns show what it has lost.
     end = rf"(?:{blanks[0]}|[ \t]*$)" if blanks else ""

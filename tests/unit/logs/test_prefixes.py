@@ -17,7 +17,7 @@ from fabbench.testing import read
 from tests.support.corpus import CORPUS
 from tests.support.nccl_text import nccl_text
 from tests.support.paths import LOGS
-from tests.support.prefix_forms import FORMS, behind
+from tests.support.prefix_forms import FORMS, NUMBERED, behind
 
 SAMPLES = {
     "perftest": "layout-latency",
@@ -27,7 +27,7 @@ SAMPLES = {
     "nvshmem": "layout-collective_3_3",
     "nccl": "release-1.0-all_reduce",
 }
-LEARNED = ("pdsh", "grep -n", "PyTorch", "flux --label-io, jsrun, srun -l", "ts")
+LEARNED = ("pdsh", "PyTorch", "flux --label-io, jsrun, srun -l", "ts")
 """Forms of which nothing is known before the first line that only a benchmark prints."""
 SMALL = (LOGS / "nccl/opt-c0.txt", LOGS / "fi_pingpong/tcp-rdm.client.txt")
 OTHERS = (
@@ -149,7 +149,7 @@ def test_lines_without_the_prefix_stand_between_those_with_it(form: str) -> None
     assert contents([log]) == contents(parse("\n".join(LINES)))
 
 
-@pytest.mark.parametrize("form", sorted(set(FORMS) - {"cat -n", "nl, less -N"}))
+@pytest.mark.parametrize("form", FORMS)
 def test_rows_behind_a_prefix_are_known_by_themselves_or_by_their_footer(form: str) -> None:
     """An excerpt may have neither the banner nor the header."""
     rows = [line for line in LINES if " float " in line or line.startswith("# Out")]
@@ -173,17 +173,9 @@ def test_wrong_data_behind_a_label_are_corrupt_whatever_the_launcher_says() -> N
     assert len(log.points) == 2 * len(ROWS)
 
 
-def test_numbers_of_lines_are_no_ranks() -> None:
-    """`12:# Using devices` is not what srun's task 12 prints."""
-    (log,) = parse(behind("grep -n", LINES))
-    assert log.outcome == "ok"
-    assert "rank" not in log.points[0].labels
-
-
-def test_a_table_in_a_document_keeps_its_sizes_below_one_with_numbered_lines() -> None:
-    text = behind("nl, less -N", LINES) + "\nThe same without numbers:\n\n" + "\n".join(LINES)
-    first, second = parse(text)
-    assert contents([first]) == contents([second])
+@pytest.mark.parametrize("form", NUMBERED)
+def test_behind_numbers_of_lines_nothing_is_read(form: str) -> None:
+    assert parse(behind(form, LINES)) == []
 
 
 def test_runs_of_several_hosts_that_print_in_turn_are_told_apart_by_the_hosts_names() -> None:
@@ -255,7 +247,7 @@ def test_nothing_is_learned_from_a_row_that_debug_text_tore() -> None:
     ],
 )
 def test_what_only_resembles_a_learned_prefix_stays(line: str) -> None:
-    for form in ("pdsh", "nl, less -N", "ts", "docker's json-file", "python INFO", "stern"):
+    for form in ("pdsh", "ts", "docker's json-file", "python INFO", "stern"):
         assert Prefixes(behind(form, LINES).split("\n")).cut(line)[0] == line
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from fabbench.benchmarks.commands import CommandLine, read_command_line
-from fabbench.benchmarks.consistency import Printed
+from fabbench.benchmarks.consistency import Printed, warning
 from fabbench.benchmarks.events import Ahead, Begin, Command, Events, Header, Setting, Stop, Wrong
 from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.tables import (
@@ -53,8 +53,6 @@ _BUFFERS = lazy(
 
 _FIGURE = r"\d{1,18}\.\d\d"
 """FLOAT_PRECISION: fewer decimals are the remains of a figure."""
-_SIX_DECIMALS = r"\d+\.\d{6}"
-"""Of bandwidths in 2.x."""
 _TIME = Column("time", 1e-6, cell=_FIGURE)
 _RATE = Column("bandwidth", 1e6, cell=_FIGURE)
 _MESSAGES = Column("message_rate", cell=_FIGURE)
@@ -77,12 +75,11 @@ _COLUMNS: Mapping[str, Column] = {
     r"(?:coll\.|mpi_)?(?:init|test|wait)(?:avg)?\(us\)": IGNORED,
 }
 """Column name, in lower case and without blanks → column."""
-_PROFILES = {"irectional Bandwidth (MB": _RATE, "Message Rate Profile": _MESSAGES}
-"""What stands above the window sizes of osu_mbw_mr -V → their columns.
-
-These stand alone until the sizes are read.
-"""
-_NEVER = Column(cell="(?!)")
+_WINDOWS = warning(
+    "windows-unread",
+    "Tables with a column per window size (osu_mbw_mr -V) are not read.",
+    "Run it with one window size (-W).",
+)
 _MS = Column("time", 1e-3, cell=COUNT)
 _INIT: Layout = (
     Column(cell=r"nprocs: \d+, min:"),
@@ -153,9 +150,8 @@ def _comment(text: str, execution: Execution) -> Events | None:
         dtype = str(facts["datatype"])
         before = execution.record.facts.get("datatype", "")
         return (Setting(facts={"datatype": f"{before}, {dtype}"}, labels={"dtype": dtype}),)
-    for words, column in _PROFILES.items():
-        if words in text:
-            return (Header([(column,)]),)
+    if "window size: varied" in text:
+        return (_WINDOWS,)
     return (Setting(facts=facts),) if facts else _header(text, execution)
 
 
@@ -168,12 +164,9 @@ def _facts_of_comment(text: str) -> Iterator[tuple[str, str | int]]:
 
 
 def _header(text: str, execution: Execution) -> Events | None:
-    """Return what a line of column names says; of osu_mbw_mr -V these are window sizes."""
+    """Return what a line of column names says."""
     names = text.removeprefix("#").strip().replace("Gb/s", "Gbit/s")
     names = names.replace("[", "(").replace("]", ")")
-    words = names.split()
-    if len(words) > 1 and all(map(str.isdecimal, words)):
-        return (Header([_window_sizes(words, execution)]),)
     layout = read_columns(GAP.split(names), _COLUMNS)
     is_of_nccl_tests = GAP.split(names)[0].islower()  # `size`: OSU's names begin with a capital
     if layout[0] in {UNKNOWN, IGNORED} or is_of_nccl_tests:
@@ -186,21 +179,11 @@ def _header(text: str, execution: Execution) -> Events | None:
     )
 
 
-def _window_sizes(words: Sequence[str], execution: Execution) -> Layout:
-    """Return the columns of osu_mbw_mr -V: one per window size."""
-    (first, *_), *others = execution.layouts or ((_NEVER,),)
-    is_announced = not others and first in _PROFILES.values()
-    kind = first if is_announced else _NEVER
-    return (SIZE, *(kind._replace(stat=f"window {size}") for size in words))
-
-
 def _layouts(layout: Layout, names: str, execution: Execution) -> Sequence[Layout]:
     """Return how the rows below names of columns may look."""
     case = str(execution.record.case).removeprefix("osu_")
     if "lat" in case:  # no name of a collective has it
         layout = tuple(_as_latency(column) for column in layout)
-    if str(execution.record.facts.get("osu", "")).startswith("2."):
-        return [tuple(_with_six_decimals(column) for column in layout)]
     # osu_get_mbw prints a second number without a name, and -f its columns in some releases.
     if GAP.split(names)[-1].startswith("Avg"):
         average = layout[-1]
@@ -213,10 +196,6 @@ def _layouts(layout: Layout, names: str, execution: Execution) -> Sequence[Layou
 
 def _as_latency(column: Column) -> Column:
     return column._replace(metric="latency") if column.metric == "time" else column
-
-
-def _with_six_decimals(column: Column) -> Column:
-    return column._replace(cell=_SIX_DECIMALS) if column.metric == "bandwidth" else column
 
 
 # ---------------------------------------------------------------- command lines

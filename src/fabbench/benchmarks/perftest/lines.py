@@ -4,7 +4,7 @@ The wording is from the source (perftest_parameters.c; perftest_resources.h).
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import NamedTuple, TypeAlias
 
@@ -14,7 +14,6 @@ from fabbench.benchmarks.commands import read_command_line
 from fabbench.benchmarks.consistency import note, warning
 from fabbench.benchmarks.events import End, Error, Event, Events, Header, Note, Setting, Wrong
 from fabbench.benchmarks.perftest import rows
-from fabbench.benchmarks.tables import Layout
 from fabbench.model import records
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
@@ -42,8 +41,13 @@ JSON = warning(
 )
 CYCLES = warning(
     "unit-cycles",
-    "Times are left out: they are in CPU cycles of unknown length.",
+    "Times are not read: they are in CPU cycles of unknown length.",
     "Run without -C.",
+)
+SHARES = warning(
+    "shares-unread",
+    "The tables of what each side sent (--report-both) are not read.",
+    "Run without --report-both.",
 )
 LINK_AND_GID = warning(
     "link-differs",
@@ -98,7 +102,7 @@ _ANYWHERE = (
 )
 # Too common to begin an execution.
 _COMMON = (
-    r"|(?P<rule>-{20,})|(?P<results>(?P<of>Local|Remote) results:)"
+    r"|(?P<rule>-{20,})|(?P<results>(?:Local|Remote) results:)"
     r"|(?P<gid>GID: (?:00:){10}255:255(?::\d{1,3}){4})"
     r"|(?P<cpu>Conflicting CPU frequency values detected: .*)"
     r"|(?:WARNING|Warning): (?P<warning>.*\S)"
@@ -162,15 +166,16 @@ _CONNECTED = frozenset({"RC", "UC", "XRC", "DC"})
 # ---------------------------------------------------------------- what they mean
 
 
-def read(text: str, *, is_inside: bool, cycles: bool) -> Events | None:
+def read(text: str, *, is_inside: bool) -> Events | None:
     """Return what a line other than a row means; None for a line of another program.
 
     The first event is a note of its kind, unless it only states a fact. `is_inside`: whether an
-    execution is open; `cycles`: whether its times are CPU cycles.
+    execution is open.
     """
-    layouts = rows.read_header(text, cycles=cycles) if "#bytes" in text else ()
+    layouts = rows.read_header(text) if "#bytes" in text else ()
     if layouts:
-        return _header(layouts)
+        refused = (CYCLES,) if "[cycles]" in text else ()
+        return (Note("header"), Header(layouts), *refused)
     match = (_INSIDE if is_inside else _OUTSIDE).fullmatch(text)
     if match is not None:
         kind = match.lastgroup or ""
@@ -183,11 +188,6 @@ def read(text: str, *, is_inside: bool, cycles: bool) -> Events | None:
         if setup:
             return [*_setup(setup)]
     return _stated(text)
-
-
-def _header(layouts: Sequence[Layout]) -> Events:
-    events = (Note("header"), Header(layouts))
-    return (*events, CYCLES) if "cycles" in rows.printed_metrics(layouts) else events
 
 
 def _kind(match: re.Match[str]) -> Iterator[Event]:
@@ -204,10 +204,6 @@ def _title(match: re.Match[str]) -> Iterator[Event]:
 
 def _address(match: re.Match[str]) -> Iterator[Event]:
     yield Note(match["end"], match["pair"])
-
-
-def _results(match: re.Match[str]) -> Iterator[Event]:
-    yield Note("results", match["of"].lower())
 
 
 def _json(_: re.Match[str]) -> Iterator[Event]:
@@ -256,7 +252,6 @@ _Read: TypeAlias = Callable[[re.Match[str]], Iterator[Event]]
 _READ: Mapping[str, _Read] = {
     "title": _title,
     "address": _address,
-    "results": _results,
     "json": _json,
     "sum": _summary,
     "cpu": _cpu,

@@ -26,9 +26,9 @@ from fabbench.benchmarks.executions import MIXED_TABLES, Execution, Table, read_
 from fabbench.benchmarks.perftest import lines, rows
 from fabbench.benchmarks.tables import Layout, Row
 from fabbench.model.compat import override
-from fabbench.model.log import NO_STREAM, Line, Marker, Record, Stream
+from fabbench.model.log import NO_STREAM, Finding, Line, Marker, Record, Stream
 
-_OTHER = {"server": "client", "client": "server", "local": "remote", "remote": "local"}
+_OTHER = {"local": "remote", "remote": "local"}
 _WHOLE_SETUP = frozenset({"Number of qps", "Connection type", "Mtu", "Link type"})
 _SHOWS_SIDE = frozenset({"header", "sum", "failure"})
 """Above these stands all that shows the side of a process."""
@@ -78,15 +78,13 @@ class Process(Execution):
     both: bool = False
     """Whether both sides send."""
     cycles: bool = False
-    is_shared: bool = False
-    """Whether titles or headers show that two processes print into this text."""
+    is_refused: bool = False
+    """Whether its rows are not read."""
     sides: list[str] = field(default_factory=list)
     """Those that the command line, banners and headings name."""
     setup: set[str] = field(default_factory=set)
     addresses: dict[str, set[str]] = field(default_factory=dict)
     """`local` or `remote` → queue pairs."""
-    share: str = ""
-    """`local` or `remote`: the table below is what one side sent."""
     is_known: bool = False
     """Whether all that shows its side has been read."""
     is_grouped: bool = False
@@ -108,7 +106,7 @@ class Process(Execution):
     def side(self) -> str:
         """`server` or `client`; empty if the text names neither or both."""
         named = {*self.sides, self.stream.side} - {""}
-        if self.is_shared or len(named) > 1:
+        if len(named) > 1:
             return ""
         shown = self._shown_side()
         if named == {"server"} and shown == "client":
@@ -160,7 +158,8 @@ class Process(Execution):
         if stage is None or not has_begun:
             return False
         if kind == "header":
-            return self.headed and bool(self.rows or self.record.damaged)
+            has_table = self.headed and bool(self.rows or self.record.damaged)
+            return has_table and not self.is_refused
         if self.stage == Stage.TABLE:
             return True
         if kind == "title" and self.titled:
@@ -207,8 +206,7 @@ class Process(Execution):
             case "local" | "remote":
                 self.addresses.setdefault(said.kind, set()).add(value)
             case "results":
-                self.share = value
-                self.headed = False
+                self._refuse(lines.SHARES)
             case "rule":
                 self._end_table()
             case "sum":
@@ -216,7 +214,7 @@ class Process(Execution):
 
     def _add_title(self, program: str) -> None:
         if self.titled:
-            self._share()
+            self._refuse(MIXED_TABLES)
         self.titled = True
         if not self.case.startswith("raw_ethernet"):
             self.record.case = program
@@ -230,10 +228,11 @@ class Process(Execution):
         if self.record.facts.get("link") == "IB":
             self.add(lines.LINK_AND_GID)
 
-    def _share(self) -> None:
-        """Note that another process prints into this text."""
-        self.is_shared = True
-        self.add(MIXED_TABLES)
+    def _refuse(self, why: Finding) -> None:
+        """Read no rows: what they are is not known."""
+        if not self.is_refused:
+            self.add(why)
+        self.is_refused = True
 
     def _end_table(self) -> None:
         if self.headed and self.rows:
@@ -248,21 +247,23 @@ class Process(Execution):
     def _add_header(self, header: Header) -> None:
         labels = {"rank": self.stream.rank}
         if not header.is_row:
-            if self.headed and not self.is_shared:
-                self._share()
+            if self.headed:
+                self._refuse(MIXED_TABLES)
             self.headed = True
             labels |= self._table_labels(header.layouts)
         self.add(Setting(labels=labels))
         self.add(header)
-        if self.is_shared:
+        if self.is_refused:
             self._end_rows()
 
     def _table_labels(self, layouts: Sequence[Layout]) -> Mapping[str, str]:
-        is_latency = not rows.printed_metrics(layouts).isdisjoint({"latency", "cycles"})
+        is_latency = any(column.metric == "latency" for column in layouts[0])
+        if is_latency and self.cycles:
+            self._refuse(lines.CYCLES)
         return {
             "way": self._way() if is_latency else "",
             "direction": "" if is_latency else self._direction(),
-            "side": self._sender(),
+            "side": self.side,
             "device": self.step.facts.get("device", "") if self.step is not None else "",
         }
 
@@ -274,19 +275,11 @@ class Process(Execution):
         return "round-trip" if is_round else "one-way"
 
     def _direction(self) -> str:
-        if self.share:
-            return "uni"
         if not self.case.endswith("_bw"):
             return ""
         if self.both:
             return "bi"
         return "uni" if self.titled else ""
-
-    def _sender(self) -> str:
-        """Return the side that the table is about: where both send, the one that did."""
-        if self.share == "remote":
-            return _OTHER.get(self.side, "remote")
-        return self.side or self.share
 
     # -- rows
 
@@ -321,8 +314,7 @@ class Process(Execution):
 
 
 def _events(text: str, execution: Execution | None) -> Events | None:
-    cycles = isinstance(execution, Process) and execution.cycles
-    events = lines.read(text, is_inside=execution is not None, cycles=cycles)
+    events = lines.read(text, is_inside=execution is not None)
     is_about_next = execution is None or execution.rows
     match events:
         case (Setting() as stated,) if is_about_next:
@@ -358,12 +350,13 @@ class Terminal:
             match events:
                 case (RowLine() as row,):
                     return process.take(row)
-        is_below_rule = self._is_ruled
         notes = [event for event in events or () if isinstance(event, Note)]
-        self._note_rule(line.text, notes)
         if notes:
-            return self._add(line, notes, events or (), is_below_rule=is_below_rule)
-        return self._add_other(events)
+            readings: Sequence[Reading] | None = self._add(line, notes, events or ())
+        else:
+            readings = self._add_other(events)
+        self._note_rule(line.text, notes)
+        return readings
 
     def _note_rule(self, text: str, notes: Sequence[Note]) -> None:
         is_passed_over = any(note.kind in _SAYS_NOTHING for note in notes)
@@ -385,15 +378,13 @@ class Terminal:
             self.process.hear(event)
         return ()
 
-    def _add(
-        self, line: Line, notes: Sequence[Note], events: Events, *, is_below_rule: bool
-    ) -> Sequence[Reading]:
+    def _add(self, line: Line, notes: Sequence[Note], events: Events) -> Sequence[Reading]:
         kind, side, *_ = notes[0]
         process = self._process_of(kind, side)
         process.reach(kind)
         if kind == "header":
-            if not process.headed or is_below_rule:
-                process.record.finished = False if is_below_rule else None
+            if not process.headed or self._is_ruled:
+                process.record.finished = False if self._is_ruled else None
             process.indented = line.text[:1].isspace()
         readings: Sequence[Reading] = ()
         for event in events:

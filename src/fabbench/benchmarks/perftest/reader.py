@@ -89,23 +89,16 @@ class PerftestReader(Reader):
         before = self._run_of.get(stream)
         last = max(self._runs, default=-1)
         if not stream.rank and not stream.side and self._step is None:
-            # Of one terminal after the other, no later process is of an earlier run.
-            earliest = -1 if before is None or stream.group else before
-            return next(self._runs_of_peers(process, earliest), last + 1)
+            return next(self._runs_of_peers(process), last + 1)
         if before is None:
             return max(last, 0)
         return before if self._step is not None else before + 1
 
-    def _runs_of_peers(self, process: Process, earliest: int) -> Iterator[int]:
-        """Yield the runs of one process that is the other side of `process`.
-
-        `earliest`: the first run that it may be of, where no addresses show it.
-        """
+    def _runs_of_peers(self, process: Process) -> Iterator[int]:
+        """Yield the runs of one process that is the other side of `process`."""
         for run, processes in self._runs.items():
-            if len(processes) == 1:
-                (peer,) = processes
-                if peer.is_peer(process) and (run >= earliest or peer.addresses):
-                    yield run
+            if len(processes) == 1 and processes[0].is_peer(process):
+                yield run
 
     def _running(self) -> set[int]:
         """Return the runs that more processes may be of."""
@@ -161,18 +154,9 @@ def _facts(processes: Sequence[Process]) -> dict[str, str | int]:
 
 
 def _is_finished(processes: Sequence[Process]) -> bool | None:
-    """Return whether all processes with rows have finished; None: no end is expected.
-
-    One whose end is missing has finished if the other end of its connection has, with the same
-    sizes.
-    """
-    ended = [each for each in processes if each.record.finished]
+    """Return whether all processes with rows have finished; None: no end is expected."""
     expected = [each for each in processes if each.rows and each.record.finished is not None]
-    for process in expected:
-        sizes = [each.sizes for each in ended if each.is_other_end(process)]
-        if not process.record.finished and process.sizes not in sizes:
-            return False
-    return True if expected else None
+    return all(each.record.finished for each in expected) if expected else None
 
 
 def _name_transport(record: Record) -> None:
@@ -186,15 +170,11 @@ def _name_transport(record: Record) -> None:
 
 
 def _add_doubts(record: Record) -> None:
-    """Add findings about what is unknown: the way of a time, the test, why a row has no figure.
-
-    Of times in CPU cycles that is known.
-    """
+    """Add findings about what is unknown: the way of a time, the test, why a row has no figure."""
     latencies = [point for point in record.points if "latency" in point.metrics]
     if any("way" not in point.labels for point in latencies):
         record.facts["way"] = "ambiguous"
         record.findings.append(lines.AMBIGUOUS_WAY)
     elif record.points and record.case is None and "size" not in record.facts:
         record.findings.append(UNKNOWN_TEST)
-    if lines.CYCLES not in record.findings:
-        record.findings += unmeasured(point.size for point in record.points if not point.metrics)
+    record.findings += unmeasured(point.size for point in record.points if not point.metrics)

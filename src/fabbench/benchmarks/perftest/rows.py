@@ -61,7 +61,6 @@ _COLUMNS: Mapping[str, Column] = {
     r"t_(min|max|stdev)\[usec\]": _TIME._replace(stat="{}"),
     r"t_typical\[usec\]": _TIME._replace(stat="median"),
     r"t_avg\[usec\]": _TIME,
-    r"t_\w+\[cycles\]|99(?:\.9)?%percentile\[cycles\]": Column("cycles", cell=_TWO_DECIMALS),
     r"(99(?:\.9)?)%percentile\[usec\]": _TIME._replace(stat="p{}"),
     # round trips, whatever the latency beside it
     "tpsaverage": Column("message_rate", stat=_TRIPS, cell=_TWO_DECIMALS),
@@ -86,11 +85,8 @@ SUMMARIES: Sequence[Layout] = (_MEANS, _TOTAL)
 
 
 @lru_cache(maxsize=256)
-def read_header(text: str, *, cycles: bool) -> Sequence[Layout]:
-    """Return the layouts of the rows below a header; empty for any other line.
-
-    `cycles`: they are not usec (-C).
-    """
+def read_header(text: str) -> Sequence[Layout]:
+    """Return the layouts of the rows below a header; empty for any other line."""
     names = [name for name in _GAP.split(text) if name.strip()]
     layout = read_columns(names, _COLUMNS)
     begins_with_size = layout[:1] == (SIZE,)
@@ -101,8 +97,6 @@ def read_header(text: str, *, cycles: bool) -> Sequence[Layout]:
     figures = layout[first:]
     if UNKNOWN in figures:
         return ((*counts, NEVER),)  # it is cut off: no row below it can be read
-    if cycles:
-        figures = tuple(map(_in_cycles, figures))
     joined = (column._replace(joined=True) for column in figures[1:])
     usual = (*counts, *figures[:1], *joined)
     # Gb/sec below 0.1 have six decimals.
@@ -110,18 +104,9 @@ def read_header(text: str, *, cycles: bool) -> Sequence[Layout]:
     return tuple(dict.fromkeys((usual, small)))
 
 
-def _in_cycles(column: Column) -> Column:
-    return column._replace(metric="cycles") if column.metric == "latency" else column
-
-
 def _small_bandwidth(column: Column) -> Column:
     is_bandwidth = column.factor == UNITS["Gb/sec"]
     return column._replace(cell=_SIX_DECIMALS) if is_bandwidth else column
-
-
-def printed_metrics(layouts: Sequence[Layout]) -> set[str]:
-    """Return what the columns of a table are: `cycles` are times in CPU cycles."""
-    return {column.metric for column in layouts[0]}
 
 
 # ---------------------------------------------------------------- what a row measured
@@ -172,10 +157,7 @@ def points(row: Row) -> list[Point]:
     decimal.
     """
     points: list[Point] = []
-    figures = row.figures
-    if row.cell("cycles"):
-        figures = {"": {}, **figures}
-    for stat, of_stat in figures.items():
+    for stat, of_stat in row.figures.items():
         metrics = tuple(metric for metric in of_stat if of_stat[metric].is_measured())
         if metrics or not stat:
             way = _way_label(row) if "latency" in of_stat else {}
