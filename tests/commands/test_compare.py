@@ -23,7 +23,11 @@ from tests.support.nccl_text import EFA, NON_EFA, PUBLISHED, SIZES, nccl_text
 from tests.support.paths import ROOT
 from tests.support.requests import execution_by_hand, request
 
-SOCKET = "node0:100:100 [0] NCCL INFO Using network Socket\n"
+SOCKET = "".join(
+    f"node{rank // 8}:{100 + rank}:{100 + rank} [{rank % 8}] NCCL INFO Using network Socket\n"
+    for rank in range(16)
+)
+"""What each of the ranks of `nccl_text` prints."""
 CHANNEL = "node0:100:100 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0\n"
 
 
