@@ -381,10 +381,11 @@ def test_make_demo_shows_what_is_unique() -> None:
         words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    compared, explained, swept = done.stdout.split("\n--- ")
+    compared, explained, swept, following = done.stdout.split("\n--- ")
     assert "18.7 x" in compared
     assert ": off-fabric\n" in explained
     assert re.search(r"^\| bad +\| node \| node5 ", swept, flags=re.MULTILINE)
+    assert "explain YOUR.log" in following
 
 
 def test_the_make_targets_that_are_named_exist() -> None:
