@@ -338,9 +338,11 @@ def test_every_page_is_in_the_index(page: Path) -> None:
 
 
 def test_no_line_is_too_long_to_review() -> None:
+    """But headings, which cannot be wrapped."""
     pages = [*DOCS, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
     lines = [(name(page), line) for page in pages for line in page.read_text("utf-8").splitlines()]
-    assert [(page, line) for page, line in lines if len(line) > 120] == []
+    prose = [(page, line) for page, line in lines if not line.startswith("#")]
+    assert [(page, line) for page, line in prose if len(line) > 120] == []
 
 
 PRIVATE = (
