@@ -56,8 +56,8 @@ def _events(text: str, execution: Execution | None) -> Events | None:
             return (Begin(), Setting(case=case), Header([layout], is_row=True))
     dtype = _V2_DTYPE.fullmatch(text)
     if dtype is not None:
-        said = Setting(labels={"dtype": _DTYPES[dtype[1]]})
-        return (said,) if execution is not None else (Ahead((said,)),)
+        setting = Setting(labels={"dtype": _DTYPES[dtype[1]]})
+        return (setting,) if execution is not None else (Ahead((setting,)),)
     is_own = execution is not None and text.startswith(("[tuning] ", "Dispatch send"))
     return () if is_own else None
 

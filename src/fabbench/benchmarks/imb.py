@@ -92,8 +92,8 @@ def _events(text: str, execution: Execution | None) -> Events | None:
     if text[:1] == "#":
         begin = _BEGIN.fullmatch(text)
         if begin is not None:
-            said = Setting(begin[1], _kept_facts(execution))
-            return (Ahead((said,)), Stop())
+            setting = Setting(begin[1], _kept_facts(execution))
+            return (Ahead((setting,)), Stop())
     if execution is not None:
         skipped = _SKIPPED.fullmatch(text)
         if skipped is not None:
@@ -102,8 +102,8 @@ def _events(text: str, execution: Execution | None) -> Events | None:
     heading = _HEADING.fullmatch(text)
     if heading is None:
         return None
-    told = _heading(heading)
-    return (told,) if execution is not None else (Ahead((told,)),)
+    statement = _heading(heading)
+    return (statement,) if execution is not None else (Ahead((statement,)),)
 
 
 def _kept_facts(execution: Execution | None) -> Facts:

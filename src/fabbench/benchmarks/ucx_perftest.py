@@ -84,9 +84,9 @@ def _events(text: str, execution: Execution | None) -> Events | None:
     if stripped.startswith("| "):
         parameter = _PARAMETER.fullmatch(stripped)
         if parameter is not None:
-            said = _parameter(*parameter.groups())
+            statement = _parameter(*parameter.groups())
             is_ahead = execution is None or execution.rows
-            return (Ahead((said,)),) if is_ahead else (said,)
+            return (Ahead((statement,)),) if is_ahead else (statement,)
     if "ucx_perftest" in text:
         command = read_command_line(text, _PROGRAM)
         if command is not None:

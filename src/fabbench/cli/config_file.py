@@ -106,8 +106,8 @@ def config_(file: Path | None, form: str, *, schema: bool) -> None:
         import yaml
 
         targets = {name: _without_empty(each) for name, each in document["targets"].items()}
-        found = _without_empty({**document, "targets": targets})
-        text = yaml.safe_dump(found, sort_keys=False, default_flow_style=None)
+        shown = _without_empty({**document, "targets": targets})
+        text = yaml.safe_dump(shown, sort_keys=False, default_flow_style=None)
         click.echo(text, nl=False)
 
 

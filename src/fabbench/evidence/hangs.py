@@ -322,7 +322,7 @@ class Hangs:
     def _timeout(self, groups: Mapping[str, Ranks], waiting: Sequence[str]) -> Finding:
         sentences = [wait for name in waiting for wait in _waits(name, groups[name])]
         behind = self._who_is_behind(groups, waiting)
-        found = finding(
+        timeout = finding(
             "collective-timeout",
             self.line,
             waits="; ".join(sentences[:_MOST_WAITS]),
@@ -330,8 +330,8 @@ class Hangs:
             whom=behind.whom,
         )
         if self.may_go_on and not behind.sentence:
-            return replace(found, severity=Severity.WARNING)
-        return found
+            return replace(timeout, severity=Severity.WARNING)
+        return timeout
 
     def _who_is_behind(self, groups: Mapping[str, Ranks], waiting: Sequence[str]) -> "Behind":
         """Return who is behind in the groups in which ranks wait; other calls say most."""

@@ -108,18 +108,18 @@ class _Stack:
         """Put the last two values into the dictionary below them."""
         value = self.values.pop()
         key = self.values.pop()
-        self._update([key, value])
+        self._set_pairs([key, value])
 
     def set_items(self, _: Any) -> None:
         """Put the values above the last mark into the dictionary below it."""
-        self._update(self._above_mark())
+        self._set_pairs(self._above_mark())
 
     def _above_mark(self) -> list[Any]:
         """Remove and return the values above the last mark."""
-        found: list[Any] = []
+        popped: list[Any] = []
         while (value := self.values.pop()) is not _MARK:
-            found.append(value)
-        return found[::-1]
+            popped.append(value)
+        return popped[::-1]
 
     def _extend(self, values: list[Any]) -> None:
         target = self.values[-1]
@@ -127,7 +127,7 @@ class _Stack:
             raise TypeError
         target += values
 
-    def _update(self, pairs: list[Any]) -> None:
+    def _set_pairs(self, pairs: list[Any]) -> None:
         target = self.values[-1]
         if not isinstance(target, dict):
             raise TypeError

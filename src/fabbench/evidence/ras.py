@@ -25,12 +25,12 @@ def read_ras(text: str) -> Record | None:
     whole = _NO_COMMA.sub(r",\1", text[begin:end])
     try:
         report = json.loads(whole)
-        found = list(_findings(report))
+        findings = list(_findings(report))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     version = str(report.get("nccl_version", "unknown"))
     facts: dict[str, str | int] = {"report": "NCCL RAS", "nccl": version}
-    return Record(benchmark=None, case=NCCL_DEBUG, facts=facts, findings=found)
+    return Record(benchmark=None, case=NCCL_DEBUG, facts=facts, findings=findings)
 
 
 def _findings(report: Mapping[str, Any]) -> Iterator[Finding]:

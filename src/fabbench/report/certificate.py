@@ -267,10 +267,10 @@ def _tables(certificate: Certificate) -> Iterator[Table]:
 def _rung_row(rung: RungResult) -> tuple[str, ...]:
     figures = "; ".join(f"{figure.what}: {figure}" for figure in rung.figures)
     state = rung.state.value
-    found = figures or rung.why
+    result = figures or rung.why
     limits = "; ".join(rung.limits)
     took = format_duration(rung.seconds) if rung.seconds else ""
-    return (rung.name, state, rung.fabric, found, limits, took)
+    return (rung.name, state, rung.fabric, result, limits, took)
 
 
 def certificate_document(certificate: Certificate) -> dict[str, Any]:

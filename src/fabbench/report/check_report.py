@@ -81,11 +81,11 @@ _HostsOf: TypeAlias = dict[Status, list[str]]
 
 def _by_status(names: Iterable[str], checks: Iterable[Check]) -> Table:
     """Return a row for each status of each check, with its hosts; the checks in order of names."""
-    found: dict[str, _HostsOf] = {name: {} for name in names}
+    by_name: dict[str, _HostsOf] = {name: {} for name in names}
     for check in checks:
-        found[check.name].setdefault(check.status, []).append(check.host)
+        by_name[check.name].setdefault(check.status, []).append(check.host)
     rows: list[tuple[str, str, str, str]] = []
-    for name, by_status in found.items():
+    for name, by_status in by_name.items():
         for status, hosts in by_status.items():
             which = "" if status is Status.PASS else listed(hosts, _NAMED)
             rows.append((name, status, str(len(hosts)), which))

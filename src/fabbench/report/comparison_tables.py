@@ -91,10 +91,10 @@ def _stands_out(comparison: Comparison) -> Iterator[Table]:
     compared = len(comparison.columns) - 1
     skipped = 0 if compared > 1 else 1
     header = ("Column", "Range", "Observation")[skipped:]
-    found = highlights(comparison)
+    of_all_sections = highlights(comparison)
     for index, section in enumerate(comparison.sections):
-        own = [each for each in found if each.section == index]
-        cells = [(each.label, each.span, each.text) for each in own]
+        of_section = [each for each in of_all_sections if each.section == index]
+        cells = [(each.label, each.span, each.text) for each in of_section]
         rows = [row[skipped:] for row in cells]
         title = "What stands out"
         if section.key:

@@ -112,10 +112,10 @@ def _notes(traffic: Traffic) -> Iterator[str]:
 def _balances(traffic: Traffic) -> Iterator[str]:
     """Say for each direction how evenly the NICs shared the traffic."""
     for name, direction in (("tx", TX), ("rx", RX)):
-        found = balance(_counts(traffic.nics, direction))
-        if found:
-            ratio = format_decimal(found.max_over_mean, 2)
-            variation = format_decimal(found.cv, 2)
+        shares = balance(_counts(traffic.nics, direction))
+        if shares:
+            ratio = format_decimal(shares.max_over_mean, 2)
+            variation = format_decimal(shares.cv, 2)
             yield f"{name} max/mean {ratio}, cv {variation}"
 
 

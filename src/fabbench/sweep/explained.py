@@ -94,10 +94,10 @@ def maybe_now_and_then(fitted: Fit, accused: Flags) -> Flags:
     for each in fitted.classes:
         by_others = accused[each.tests.members].any(axis=1)
         odd.append((each.slower < limit) & ~by_others)
-    found = np.zeros(len(fitted.nodes), dtype=np.bool_)
+    not_excluded = np.zeros(len(fitted.nodes), dtype=np.bool_)
     for of_rail in _now_and_then(fitted, odd).values():
-        found |= of_rail
-    return found
+        not_excluded |= of_rail
+    return not_excluded
 
 
 def _now_and_then(fitted: Fit, odd: Sequence[Flags]) -> Mapping[str, Flags]:
@@ -122,12 +122,12 @@ def _none_of(nodes: int) -> Ints:
 
 def _not_excluded(slow: Ints, fine: Ints) -> Flags:
     """Return the nodes that may be slow now and then, by how many tests are slow, and fine."""
-    found = slow > 0
-    for node in np.flatnonzero(found).tolist():
+    flags = slow > 0
+    for node in np.flatnonzero(flags).tolist():
         own = int(slow[node])
         chance = at_most(own, own + int(fine[node]), _NOW_AND_THEN)
-        found[node] = chance >= _EXCLUDED
-    return np.asarray(found)
+        flags[node] = chance >= _EXCLUDED
+    return np.asarray(flags)
 
 
 def slow_now_and_then(fitted: Fit, tests: Sequence[Unexplained]) -> set[int]:
@@ -138,15 +138,15 @@ def slow_now_and_then(fitted: Fit, tests: Sequence[Unexplained]) -> set[int]:
         return set()
     of_two = fitted.pairs
     limit = surprising(fitted)
-    found: set[int] = set()
+    too_often: set[int] = set()
     for node in several:
         mine = (of_two.members == node).any(axis=1)
         own = of_two.slower[mine]
         others = of_two.slower[~mine]
         chance = by_chance(own, others, limit, fitted.noise)
         if chance * len(fitted.nodes) < _BY_CHANCE:
-            found.add(node)
-    return found
+            too_often.add(node)
+    return too_often
 
 
 def odd_tests(fitted: Fit, each: FittedClass) -> Flags:

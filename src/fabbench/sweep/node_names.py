@@ -60,15 +60,15 @@ class NodeNames:
 def known_in(path: str, known: Collection[str]) -> tuple[str, ...]:
     """Return the names in `known` that are words in the last two parts of a path; long ones win."""
     text = _stem(path)
-    found: list[str] = []
+    names: list[str] = []
     for name in sorted(known, key=len, reverse=True):
         match = re.search(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", text)
         if match:
-            found.append(name)
+            names.append(name)
             start, end = match.span()
             before = text[:start]
             text = f"{before}/{text[end:]}"
-    return tuple(sorted(found, key=natural_order))
+    return tuple(sorted(names, key=natural_order))
 
 
 def pair_in(path: str) -> tuple[str, str] | None:
@@ -89,10 +89,10 @@ def template_of(path: str, nodes: Collection[str]) -> Template | None:
     """Return how a file is named after the two nodes of its log; None if it is not."""
     text = _stem(path)
     named = [node for node in nodes if node in text]
-    found = sorted((text.find(node), node) for node in named)
-    if len(found) != 2:
+    places = sorted((text.find(node), node) for node in named)
+    if len(places) != 2:
         return None
-    (start, first), (middle, second) = found
+    (start, first), (middle, second) = places
     end = start + len(first)
     if end > middle:
         return None

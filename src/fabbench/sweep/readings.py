@@ -206,7 +206,7 @@ class Readings:
         `groups`: node → number of its group; `apart`: each of these has figures of its own, the
         fastest first. A test then has the figures of the slowest that takes part, and no path.
         """
-        found = []
+        classes_of_tests = []
         kinds = len(self._series)
         for (size, rail), rows in self._rows.items():
             nodes: Ints = np.array(rows.members, dtype=np.int32)
@@ -229,12 +229,17 @@ class Readings:
             for between in (False, True):
                 chosen = left & (across == between)
                 if chosen.any():
-                    own = {name: column[chosen] for name, column in columns.items()}
+                    chosen_rows = {name: column[chosen] for name, column in columns.items()}
                     tests = TestClass(
-                        size=size, rail=rail, between=between, kinds=kinds, sign=self._sign, **own
+                        size=size,
+                        rail=rail,
+                        between=between,
+                        kinds=kinds,
+                        sign=self._sign,
+                        **chosen_rows,
                     )
-                    found.append(tests)
-        return found
+                    classes_of_tests.append(tests)
+        return classes_of_tests
 
     def _value(self, figure: float, step: float) -> float:
         """Return the value of a figure; NaN: the test has none."""

@@ -44,24 +44,24 @@ class Endings:
 
     def nodes(self) -> set[int]:
         """Return the nodes that cannot run the program: all of their tests fail alike."""
-        found: set[int] = set()
+        cannot_run: set[int] = set()
         for ending, pairs in self._failed.items():
             if ending.startswith(SweepOutcome.HUNG):
                 continue
             nodes = self._without_other_tests(pairs)
-            own = all(nodes.intersection(pair) for pair in pairs)
-            if own and 2 * len(nodes) < len(self._tests):
-                found |= nodes
-        return found
+            are_in_all = all(nodes.intersection(pair) for pair in pairs)
+            if are_in_all and 2 * len(nodes) < len(self._tests):
+                cannot_run |= nodes
+        return cannot_run
 
     def pairs(self) -> set[Pair]:
         """Return the pairs that fail alike in all of their tests, and nobody else does."""
-        found: set[Pair] = set()
+        failing: set[Pair] = set()
         for pairs in self._failed.values():
             times = Counter(pairs)
             if all(self._always(*counted) for counted in times.items()):
-                found.update(times)
-        return found
+                failing.update(times)
+        return failing
 
     def _always(self, pair: Pair, count: int) -> bool:
         """Return whether a pair has no other tests than so many, and its nodes have others."""

@@ -369,11 +369,11 @@ class Process(Execution):
     section: str = ""
     """Of the open fi_info block."""
 
-    def takes(self, said: Setting, *, has_header: bool, begins: bool) -> bool:
+    def takes(self, setting: Setting, *, has_header: bool, begins: bool) -> bool:
         """Return whether something is about it; if not, it is about another one in its stream."""
-        if said.case and self.record.case and said.case != self.record.case:
+        if setting.case and self.record.case and setting.case != self.record.case:
             return False
-        side = said.facts.get("side")
+        side = setting.facts.get("side")
         if side and side not in self.sides:
             is_first = not self.sides and not self.tables
             return is_first or (len(self.sides) == 1 and self.stream == NO_STREAM)
@@ -531,16 +531,16 @@ class PairReader(Reader):
             events = [Setting(facts=self._heading), *events]
             self._heading = NO_FACTS
         settings = [event for event in events if isinstance(event, Setting)]
-        said = settings[0] if settings else Setting()
+        setting = settings[0] if settings else Setting()
         begins = any(isinstance(event, Begin) for event in events)
-        is_about_one = has_header or said.case is not None
+        is_about_one = has_header or setting.case is not None
         readings: list[Reading] = []
         if is_about_one and not self._pair.at(line.stream).takes(
-            said, has_header=has_header, begins=begins
+            setting, has_header=has_header, begins=begins
         ):
             readings += self._begin_another(line.stream)
         process = self._pair.at(line.stream)
-        process.expect(str(said.facts.get("side", "")))
+        process.expect(str(setting.facts.get("side", "")))
         for event in events:
             readings += self._add(event, process)
         return readings
@@ -551,19 +551,19 @@ class PairReader(Reader):
         self._pair.at(stream, another=True)
         return before
 
-    def _add(self, said: Event, process: Process) -> Sequence[Reading]:
+    def _add(self, event: Event, process: Process) -> Sequence[Reading]:
         """Add what a line says to the process that it is about."""
-        match said:
+        match event:
             case RowLine():
-                return self._take(said, process)
+                return self._points_of_row(event, process)
             case Setting():
-                self._add_setting(said, process)
+                self._add_setting(event, process)
             case Error():
-                self._add_error(said.text, process)
+                self._add_error(event.text, process)
             case Begin():
                 pass
             case _:
-                process.add(cast("Statement", said))
+                process.add(cast("Statement", event))
         return ()
 
     def _add_setting(self, setting: Setting, process: Process) -> None:
@@ -601,7 +601,7 @@ class PairReader(Reader):
 
     # -- rows
 
-    def _take(self, printed: RowLine, process: Process) -> Sequence[Point]:
+    def _points_of_row(self, printed: RowLine, process: Process) -> Sequence[Point]:
         row = process.read(printed)
         if row is None:
             return ()

@@ -109,8 +109,8 @@ def has_begun(notes: Iterable[Note]) -> bool:
     return any(note.kind in {"options", "pe", "version"} for note in notes)
 
 
-class _Said:
-    """What an execution says about itself."""
+class _Notes:
+    """What an execution says about itself: its notes, by their kind."""
 
     def __init__(self, execution: Execution) -> None:
         self.record = execution.record
@@ -147,23 +147,23 @@ def _node_pes(notes: Iterable[Note]) -> dict[int, int]:
 
 def settle(execution: Execution) -> Sequence[Row]:
     """Return the rows with all labels; add the facts and findings that the whole output shows."""
-    said = _Said(execution)
+    notes = _Notes(execution)
     record = execution.record
-    rows = _printed_rows(execution, said)
-    highest = max(said.pes, default=-1)
+    rows = _printed_rows(execution, notes)
+    highest = max(notes.pes, default=-1)
     ranks = max(highest + 1, _implied_ranks(rows))
     facts: dict[str, str | int | None] = {
-        "iterations": said.options.get("iterations"),
-        "nvshmem": said.first("version").value,
-        "warmup": said.options.get("warmup iterations"),
-        "ranks": 1 if said.copies else ranks,
-        **_hosts(said, ranks),
+        "iterations": notes.options.get("iterations"),
+        "nvshmem": notes.first("version").value,
+        "warmup": notes.options.get("warmup iterations"),
+        "ranks": 1 if notes.copies else ranks,
+        **_hosts(notes, ranks),
     }
     _add_facts(record, facts)
-    _add_network(record, said)
-    _add_endings(record, said)
-    record.findings += _findings(rows, said)
-    return [_labeled(row, said) for row in rows]
+    _add_network(record, notes)
+    _add_endings(record, notes)
+    record.findings += _findings(rows, notes)
+    return [_labeled(row, notes) for row in rows]
 
 
 def _add_facts(record: Record, facts: Mapping[str, str | int | None]) -> None:
@@ -173,16 +173,16 @@ def _add_facts(record: Record, facts: Mapping[str, str | int | None]) -> None:
             record.facts[name] = fact
 
 
-def _hosts(said: _Said, ranks: int) -> dict[str, int]:
+def _hosts(notes: _Notes, ranks: int) -> dict[str, int]:
     """Return the number of hosts, and of GPUs of each, if all PEs have said where they are."""
-    are_all_known = sorted(said.pes) == [*range(ranks)]
-    if not ranks or said.copies or not are_all_known:
+    are_all_known = sorted(notes.pes) == [*range(ranks)]
+    if not ranks or notes.copies or not are_all_known:
         return {}
-    hosts = [*said.pes.values()].count(0)  # every node has exactly one first PE
+    hosts = [*notes.pes.values()].count(0)  # every node has exactly one first PE
     return consistency.ranks_of_hosts(ranks, hosts)
 
 
-def _printed_rows(execution: Execution, said: _Said) -> list[Row]:
+def _printed_rows(execution: Execution, notes: _Notes) -> list[Row]:
     """Return the rows that the program printed; others are damaged. Name the program.
 
     That is what started it, if a line shows that, else what prints the first title.
@@ -190,19 +190,19 @@ def _printed_rows(execution: Execution, said: _Said) -> list[Row]:
     record = execution.record
     program = record.case or ""
     titles = [row.title for row in execution.rows]
-    titles += (note.value for note in said.all["title"])
+    titles += (note.value for note in notes.all["title"])
     job = next(filter(None, (*titles, execution.title)), "")
     record.case = program or case_of(job) or None
     is_announced = bool(job) or has_begun(execution.notes)
     rows: list[Row] = []
     for _, table in groupby(execution.rows, key=lambda row: row.table):
         below_header = [*table]
-        if not said.copies:
+        if not notes.copies:
             below_header = _identified(below_header, rows, execution, announced=is_announced)
         rows += below_header
     rows = [row._replace(title=row.title or program) for row in rows]
-    is_certain = said.names_all_pes and not said.copies
-    for row in _contradictions(rows, len(said.pes) if is_certain else None):
+    is_certain = notes.names_all_pes and not notes.copies
+    for row in _contradictions(rows, len(notes.pes) if is_certain else None):
         execution.damage(row.line)
         rows.remove(row)
     return rows
@@ -298,14 +298,14 @@ def _implied_ranks(rows: Sequence[Row]) -> int:
     return numbers.pop() if len(numbers) == 1 else 0
 
 
-def _labeled(row: Row, said: _Said) -> Row:
+def _labeled(row: Row, notes: _Notes) -> Row:
     figures = {stat: finite(each) for stat, each in row.figures.items()}
-    labels = _labels(row, said, {*chain.from_iterable(figures.values())})
+    labels = _labels(row, notes, {*chain.from_iterable(figures.values())})
     measured = {stat: each for stat, each in figures.items() if each}
     return row._replace(labels=stated(labels), figures=measured)
 
 
-def _labels(row: Row, said: _Said, metrics: AbstractSet[str]) -> dict[str, str]:
+def _labels(row: Row, notes: _Notes, metrics: AbstractSet[str]) -> dict[str, str]:
     labels = dict(row.labels)
     for name, label in row.labels.items():
         if label.lower() in _NONE:
@@ -313,17 +313,17 @@ def _labels(row: Row, said: _Said, metrics: AbstractSet[str]) -> dict[str, str]:
     scope = labels.get("scope", "").lower()
     labels["scope"] = _SCOPES.get(scope, scope)
     if not metrics.isdisjoint({"bandwidth", "message_rate"}):
-        labels["direction"] = _direction(row.title, said)
+        labels["direction"] = _direction(row.title, notes)
     elif "latency" in metrics:
         labels["way"] = _way(row.title.lower())
     return labels
 
 
-def _direction(title: str, said: _Said) -> str:
+def _direction(title: str, notes: _Notes) -> str:
     titled = DIRECTION.search(title)
     if titled is not None:
         return "uni" if titled[0] == "_uni" else "bi"
-    both_ways = said.options.get("bidirectional", -1)
+    both_ways = notes.options.get("bidirectional", -1)
     return {0: "uni", 1: "bi"}.get(both_ways, "")
 
 
@@ -337,19 +337,19 @@ def _way(title: str) -> str:
 # ---------------------------------------------------------------- what else the output shows
 
 
-def _add_network(record: Record, said: _Said) -> None:
+def _add_network(record: Record, notes: _Notes) -> None:
     """Add the network that debug text shows: settings prove nothing.
 
     With PEs on two or more hosts, the transport that NVSHMEM reports as initialized carried the
     data; on one host without any, PEs access each other's memory directly.
     """
-    transport = said.first("transport")
+    transport = notes.first("transport")
     hosts = int(record.facts.get("hosts", 0))
     found: dict[str, Note] = {}
     if transport.value == "libfabric":
-        found = {"provider": said.first("provider"), "fabric": said.first("fabric")}
+        found = {"provider": notes.first("provider"), "fabric": notes.first("fabric")}
     if transport.value != "none":
-        network = _network(transport.value, said.first("provider").value)
+        network = _network(transport.value, notes.first("provider").value)
         found["network"] = transport._replace(value=network)
         if hosts > 1:
             found["transport"] = found["network"]
@@ -370,16 +370,16 @@ def _network(transport: str, provider: str) -> str:
     return "efa" if is_efa else f"libfabric-{provider}".strip("-")
 
 
-def _add_endings(record: Record, said: _Said) -> None:
-    errors = [each.value for each in said.below_rows("error")]
-    if said.copies:
+def _add_endings(record: Record, notes: _Notes) -> None:
+    errors = [each.value for each in notes.below_rows("error")]
+    if notes.copies:
         record.failures.insert(
             0, "Each process is PE 0 and measures alone: does NVSHMEM_BOOTSTRAP fit the launcher?"
         )
     record.failures += (f"NVSHMEM reported: {error}" for error in dict.fromkeys(errors))
-    below = len(said.below_rows("options"))
-    above = len(said.all["options"]) - below
-    if said.rows and below and above == len(said.pes):
+    below = len(notes.below_rows("options"))
+    above = len(notes.all["options"]) - below
+    if notes.rows and below and above == len(notes.pes):
         record.incomplete = (
             "Below the last row the options of another execution are printed, and it has no row."
         )
@@ -388,8 +388,8 @@ def _add_endings(record: Record, said: _Said) -> None:
 # ---------------------------------------------------------------- findings
 
 
-def _findings(rows: Sequence[Row], said: _Said) -> Iterator[Finding]:
-    record = said.record
+def _findings(rows: Sequence[Row], notes: _Notes) -> Iterator[Finding]:
+    record = notes.record
     ranks = int(record.facts.get("ranks", 0))
     if rows and record.case is None:
         yield consistency.UNKNOWN_TEST
@@ -398,11 +398,11 @@ def _findings(rows: Sequence[Row], said: _Said) -> Iterator[Finding]:
         "More than a million iterations make the bandwidth inf: run fewer (-n).",
     )
     if any("bandwidth" in figures for row in rows for figures in row.figures.values()):
-        yield from _of_pairs(rows, said)
-    yield from _mislabelled(rows, said, ranks)
+        yield from _of_pairs(rows, notes)
+    yield from _mislabelled(rows, notes, ranks)
     if ranks == 1 and rows:
         yield warning("one-rank", "One PE only: nothing went over a fabric.", "Start more PEs.")
-    yield from _warnings(said)
+    yield from _warnings(notes)
 
 
 def _infinite_sizes(rows: Sequence[Row]) -> Iterator[int]:
@@ -412,10 +412,10 @@ def _infinite_sizes(rows: Sequence[Row]) -> Iterator[int]:
                 yield row.size
 
 
-def _mislabelled(rows: Sequence[Row], said: _Said, ranks: int) -> Iterator[Finding]:
+def _mislabelled(rows: Sequence[Row], notes: _Notes, ranks: int) -> Iterator[Finding]:
     gathered = [row for row in rows if collective(row.title) == "fcollect"]
     types = {row.labels.get("dtype") for row in gathered}
-    smallest = said.options.get("min_size", 0)
+    smallest = notes.options.get("min_size", 0)
     least = 4 * ranks
     if "32-bit" in types and 0 < least < smallest:
         # Its 32-bit block table begins at one element.
@@ -430,10 +430,10 @@ _MILLION = 1_000_000
 _MOST_WARNINGS = 5
 
 
-def _warnings(said: _Said) -> Iterator[Finding]:
+def _warnings(notes: _Notes) -> Iterator[Finding]:
     """Yield the program's warnings, and the errors that rows follow."""
-    passed = [each for each in said.all["error"] if each.rows < said.rows]
-    passed += said.all["warning"]
+    passed = [each for each in notes.all["error"] if each.rows < notes.rows]
+    passed += notes.all["warning"]
     counts = Counter(each.value for each in passed)
     for words, times in merged(counts.items())[:_MOST_WARNINGS]:
         begin = max(words.find("NVSHMEM WARN"), 0)
@@ -447,21 +447,21 @@ def _warnings(said: _Said) -> Iterator[Finding]:
         yield make("nvshmem-warning", meaning, advice, line=words[begin:])
 
 
-def _of_pairs(rows: Sequence[Row], said: _Said) -> Iterator[Finding]:
+def _of_pairs(rows: Sequence[Row], notes: _Notes) -> Iterator[Finding]:
     sizes = {row.size for row in rows}
-    yield from _rounded(said)
-    program = said.record.case or ""
+    yield from _rounded(notes)
+    program = notes.record.case or ""
     if program.removeprefix("shmem_") in {"put_bw", "get_bw"}:
-        yield from _unmoved(sizes, said)
-        yield from _missing(sizes, said)
+        yield from _unmoved(sizes, notes)
+        yield from _missing(sizes, notes)
 
 
-def _rounded(said: _Said) -> Iterator[Finding]:
+def _rounded(notes: _Notes) -> Iterator[Finding]:
     """Yield a finding if integer arithmetic makes bandwidths too high.
 
     `size / (ms * (1000000000 / (iterations * 1000)))`: the inner division is an integer one.
     """
-    iterations = said.options.get("iterations", 0)
+    iterations = notes.options.get("iterations", 0)
     if not 0 < iterations <= _MILLION:
         return
     excess = _MILLION / iterations / (_MILLION // iterations) - 1
@@ -475,12 +475,12 @@ def _rounded(said: _Said) -> Iterator[Finding]:
         yield note("rounded-bandwidth", meaning, advice)
 
 
-def _unmoved(sizes: AbstractSet[int], said: _Said) -> Iterator[Finding]:
+def _unmoved(sizes: AbstractSet[int], notes: _Notes) -> Iterator[Finding]:
     """Yield a finding for sizes below one element of each thread block.
 
     These programs divide a message among thread blocks, and print a row for each size.
     """
-    blocks = said.options.get("number of ctas", 0) or 32
+    blocks = notes.options.get("number of ctas", 0) or 32
     least = 8 * blocks
     unmoved = {size for size in sizes if 0 < size < least}
     if unmoved:
@@ -490,9 +490,9 @@ def _unmoved(sizes: AbstractSet[int], said: _Said) -> Iterator[Finding]:
         yield warning("moves-nothing", f"Below {smallest} no data is moved: {figures}.", advice)
 
 
-def _missing(sizes: AbstractSet[int], said: _Said) -> Iterator[Finding]:
+def _missing(sizes: AbstractSet[int], notes: _Notes) -> Iterator[Finding]:
     """Yield a finding for sizes that the options request."""
-    options = said.options
+    options = notes.options
     steps = (options.get(name, 0) for name in ("min_size", "max_size", "step_factor"))
     planned = {*consistency.powers(*steps)}
     missing = planned - sizes
@@ -502,4 +502,4 @@ def _missing(sizes: AbstractSet[int], said: _Said) -> Iterator[Finding]:
     advice = "The program was stopped, or the symmetric heap is too small (NVSHMEM_SYMMETRIC_SIZE)."
     yield warning("sizes-missing", meaning, advice)
     if sizes <= planned:  # other sizes show that the options are not those of the table
-        said.record.incomplete = said.record.incomplete or meaning
+        notes.record.incomplete = notes.record.incomplete or meaning

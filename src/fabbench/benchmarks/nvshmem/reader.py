@@ -181,8 +181,8 @@ def _title(text: str, execution: Execution | None) -> Events | None:
 
 def _notes_between(execution: Execution) -> list[Note]:
     """Return the notes of what was said since the last row."""
-    statements = [said for each in execution.between for said in each.statements]
-    return [said for said in statements if isinstance(said, Note)]
+    statements = [statement for each in execution.between for statement in each.statements]
+    return [statement for statement in statements if isinstance(statement, Note)]
 
 
 def _begins(job: str, execution: Execution | None) -> bool:
@@ -269,21 +269,21 @@ def _around(text: str, execution: Execution | None) -> Events | None:
     return (Ahead(notes),) if execution is None else (Between(notes),)
 
 
-def _begin_or_between(said: Sequence[Statement], *, begins: bool) -> Events:
-    return (Begin(), *said) if begins else (Between(said),)
+def _begin_or_between(statements: Sequence[Statement], *, begins: bool) -> Events:
+    return (Begin(), *statements) if begins else (Between(statements),)
 
 
 def _options(text: str, execution: Execution | None) -> Events:
     """Read the options that a PE prints: others begin an execution."""
-    said = (Note("options", text),)
+    statements = (Note("options", text),)
     if execution is None:
-        return _begin_or_between(said, begins=True)
+        return _begin_or_between(statements, begins=True)
     before = (note.value for note in execution.notes if note.kind == "options")
     old = figures.printed_options(next(before, ""))
     new = figures.printed_options(text)
     both = new.keys() & old.keys()  # a truncated line may lack some
     differs = any(new[name] != old[name] for name in both)
-    return _begin_or_between(said, begins=differs)
+    return _begin_or_between(statements, begins=differs)
 
 
 def _shown(text: str) -> Iterator[Note]:
