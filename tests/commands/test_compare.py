@@ -20,7 +20,7 @@ from fabbench.runs.store import RunWriter
 from tests.support.command_line import runner
 from tests.support.logs_by_hand import GB, KB, MB
 from tests.support.nccl_text import EFA, NON_EFA, PUBLISHED, SIZES, nccl_text
-from tests.support.paths import ROOT
+from tests.support.paths import EXAMPLES, ROOT
 from tests.support.requests import execution_by_hand, request
 
 SOCKET = "".join(
@@ -103,6 +103,22 @@ def test_executions_of_one_kind_in_one_file_are_repeats(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- exit statuses
 
 
+def test_names_that_differ_in_a_number_get_the_list_to_paste(tmp_path: Path, efa: Path) -> None:
+    after = [write(tmp_path / f"after-{number}.log", efa.read_text()) for number in (1, 2, 3)]
+    hint = f"{after[0]},{after[1]},{after[2]} {efa}"
+    assert hint in compare(*after, efa).stderr
+    assert "repeats" not in compare(after[0], after[1]).stderr
+    assert "repeats" not in compare(hint.split(maxsplit=1)[0], efa).stderr
+
+
+def test_what_one_column_does_not_state_is_not_common(efa: Path) -> None:
+    published = [str(EXAMPLES / f"logs/published-p4d-{name}.txt") for name in ("efa", "tcp")]
+    done = compare(*published, EXAMPLES / "logs/x-ofi-tcp.txt")
+    common = next(line for line in done.stdout.splitlines() if "Common to all columns" in line)
+    assert ("all_reduce" in common, "rank" in common, "GPU" in common) == (True, False, False)
+    assert done.stdout.startswith("all_reduce: published-p4d-efa")
+
+
 def test_differences_are_refused(tmp_path: Path, efa: Path) -> None:
     other = write(tmp_path / "b.log", nccl_text([(MB, 4)], ranks=8))
     result = compare(efa, other)
@@ -112,7 +128,12 @@ def test_differences_are_refused(tmp_path: Path, efa: Path) -> None:
     assert (allowed.exit_code, "(allowed): 16 in EFA, 8 in b." in allowed.stdout) == (0, True)
 
 
-ON_SOCKETS = nccl_text([(MB, 47.11)]).replace("#\n#      ", SOCKET + CHANNEL + "#\n#      ", 1)
+OF_EACH_RANK = "".join(
+    line.replace("node0:100:100 [0]", f"node{rank // 8}:{100 + rank}:{100 + rank} [{rank % 8}]")
+    for rank in range(16)
+    for line in (SOCKET, CHANNEL.replace("0[0] -> 8[0]", f"{rank}[0] -> {(rank + 8) % 16}[0]"))
+)
+ON_SOCKETS = nccl_text([(MB, 47.11)]).replace("#\n#      ", OF_EACH_RANK + "#\n#      ", 1)
 
 
 @pytest.mark.parametrize(

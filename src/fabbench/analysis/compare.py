@@ -82,6 +82,11 @@ class ColumnSummary:
     copies: int = 0
     measured: bool = True  # any row at all
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether figures of any of its logs are shown."""
+        return self.hidden < self.executions
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRow:
@@ -172,12 +177,15 @@ class Comparison:
         return self.columns[-1]
 
     def common(self, name: str) -> str:
-        """Return the value of a field that every column has.
+        """Return the value of a field that every column with figures states.
 
-        Empty where they differ, or none states it.
+        Empty where they differ, or one does not state it.
         """
-        values = {value for column in self.columns for value in column.fields[name]}
-        return values.pop() if len(values) == 1 else ""
+        shown = [column for column in self.columns if column.is_shown]
+        stated = [column.fields[name] for column in shown or self.columns]
+        values = set().union(*stated)
+        is_common = len(values) == 1 and all(stated)
+        return values.pop() if is_common else ""
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

@@ -1,5 +1,6 @@
 """Commands that read results: ``parse``, ``explain``, ``compare``, ``report``."""
 
+import shlex
 import sys
 from functools import partial
 from itertools import groupby
@@ -243,7 +244,7 @@ def compare_inputs(
     read, and 4 if one cannot be trusted.
     """
     from fabbench.analysis.compare import compare
-    from fabbench.runs.load_columns import columns_within, load, with_labels
+    from fabbench.runs.load_columns import columns_within, load, repeats_of, with_labels
 
     require_writable(given["junit"], "--junit")
     strict = given["strict"]
@@ -257,6 +258,10 @@ def compare_inputs(
     others = [each for each in inputs if each != baseline] or inputs
     if len({*others, baseline}) <= len(others):
         terminal.notify("An input is named twice: it is compared with itself.")
+    repeats = repeats_of(inputs)
+    if len(repeats) < len(inputs):
+        again = shlex.join(["fabbench", "compare", *repeats])
+        terminal.notify(f"These look like repeats. To compare them as such: {again}")
     columns = load(*others, store=store, fabrics=given["fabric_of_each"], known=proof)
     if baseline:
         label = columns[0].label

@@ -334,6 +334,26 @@ def _name(argument: str) -> str:
     return names[0]
 
 
+def repeats_of(arguments: Sequence[str]) -> Sequence[str]:
+    """Return files with those as one list whose names differ in numbers only.
+
+    Of fewer than three nothing can be told.
+    """
+    named_files = all(Path(each).is_file() for each in arguments)
+    if len(arguments) < 3 or not named_files:
+        return arguments
+    alike: dict[str, list[str]] = {}
+    for argument in arguments:
+        alike.setdefault(_without_number(argument), []).append(argument)
+    return list(map(",".join, alike.values()))
+
+
+def _without_number(name: str) -> str:
+    path = Path(name)
+    stem = _NUMBER.sub("", path.stem)
+    return str(path.with_stem(stem or path.stem))
+
+
 def _stem(name: str) -> str:
     path = Path("stdin" if name == "-" else name)
     if path.is_dir():
