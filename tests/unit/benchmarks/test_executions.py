@@ -11,7 +11,7 @@ from fabbench.benchmarks import Reading, tables
 from fabbench.benchmarks.commands import read_command_line
 from fabbench.benchmarks.consistency import is_ordered
 from fabbench.benchmarks.events import Note, Setting
-from fabbench.benchmarks.executions import Assembler, Table
+from fabbench.benchmarks.executions import Assembler, Table, points_by_line
 from fabbench.benchmarks.tables import Column, Row
 from fabbench.model.log import Line, Point, Record, Stream, begin_marker, end_marker, read_marker
 from tests.support.toy_tables import KNOWN, stated, toy
@@ -463,6 +463,15 @@ def test_a_table_ends_where_its_command_line_ends(end: str, missing: bool) -> No
     assert ("up to 4 KB" in record.incomplete) is missing
 
 
+@pytest.mark.parametrize(("end", "shown"), [("4096", False), ("2048", True), ("0", False)])
+def test_the_end_is_shown_by_a_row_of_the_last_size(end: str, shown: bool) -> None:
+    assert execution(f"$ toy end={end}", *START, *rows(1024, 2048)).is_at_end is shown
+
+
+def test_no_size_is_the_last_one_of_a_program_whose_usual_end_is_not_known() -> None:
+    assert not execution(*START, *rows(1)).is_at_end
+
+
 def test_a_table_without_rows_does_not_end_early() -> None:
     assert execution("$ toy end=4096", *START).incomplete == ""
     lines = ("$ toy end=4096", TITLE, "time(us) x", "1.00 a")
@@ -475,6 +484,29 @@ def test_a_settled_table_says_by_itself_what_is_missing() -> None:
 
 
 # ---------------------------------------------------------------- several executions
+
+
+def test_what_stands_between_rows_is_of_their_execution_and_what_follows_them_of_the_next() -> None:
+    failed = "# check failed"
+    first, second = executions(
+        *START, *rows(1024), failed, *rows(2048), "# toy other", NAMES, *rows(1024)
+    )
+    assert (first.wrong, second.wrong) == (1, 0)
+    first, second = executions(*START, *rows(1024), failed, "# toy other", NAMES, *rows(1024))
+    assert (first.wrong, second.wrong) == (0, 1)
+
+
+def test_points_of_two_processes_stand_in_the_order_of_their_lines() -> None:
+    one, other = Reader(), Reader()
+    for process in (one, other):
+        process.line(TITLE)
+        process.line(NAMES)
+    for number, (process, size) in enumerate([(other, 1024), (one, 2048), (other, 4096)]):
+        process.number = 10 + number
+        process.line(*rows(size))
+    opened = [one.reader.execution, other.reader.execution]
+    points = points_by_line([each for each in opened if each is not None])
+    assert [point.size for point in points] == [1024, 2048, 4096]
 
 
 def test_a_title_begins_an_execution() -> None:
