@@ -210,7 +210,7 @@ def _form_of(path: Path, formats: Sequence[str], command: str) -> str:
 
 
 def _require_picture(form: str) -> None:
-    """Raise FabbenchError for what a .png cannot have, before a run begins."""
+    """Raise FabbenchError, before a run begins, if its .png could not be drawn at the end."""
     from fabbench.report.svg import to_png
 
     if form != "svg":

@@ -358,6 +358,7 @@ class Evidence:
             self.nvls.add(match[1] != "0")
 
     def _choice(self, message: str, _origin: str) -> None:
+        """Read which algorithm NCCL chose for a size, and over which channels it spreads it."""
         match = _CHOICE.search(message)
         if match is not None and len(self.algorithms) < _MAX_ENTRIES:
             self.algorithms[_chosen(match)] = None
