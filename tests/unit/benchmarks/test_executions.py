@@ -503,7 +503,8 @@ def test_points_of_two_processes_stand_in_the_order_of_their_lines() -> None:
         process.line(NAMES)
     for number, (process, size) in enumerate([(other, 1024), (one, 2048), (other, 4096)]):
         process.number = 10 + number
-        process.line(*rows(size))
+        (row,) = rows(size)
+        process.line(row)
     opened = [one.reader.execution, other.reader.execution]
     points = points_by_line([each for each in opened if each is not None])
     assert [point.size for point in points] == [1024, 2048, 4096]
