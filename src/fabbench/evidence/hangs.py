@@ -158,7 +158,7 @@ Ranks = dict[int, RankState]
 class Hangs:
     """What one execution's lines say of ranks that wait."""
 
-    report: bool = False
+    has_ras_table: bool = False
     """Whether there is a table of NCCL's RAS."""
     may_go_on: bool = False
     """Whether ranks that wait may be no error: nothing says that they gave up."""
@@ -166,7 +166,7 @@ class Hangs:
     """Process group → what is known of its ranks."""
     job: Mapping[str, Ranks] = field(default_factory=dict)
     """The same of all processes of a job, where other outputs have some of them."""
-    told: dict[str, dict[str, None]] = field(default_factory=dict)
+    reports: dict[str, dict[str, None]] = field(default_factory=dict)
     """First line of what a report says → the lines below it."""
     stuck_s: int = 0
     """How long PyTorch's watchdog made no progress."""
@@ -199,9 +199,9 @@ class Hangs:
         elif match := _RENDEZVOUS.search(text):
             self._rendezvous(text, match)
         else:
-            self._told(text)
-        if not self.report:
-            self.report = _RAS_ROW.search(text) is not None
+            self._report_line(text)
+        if not self.has_ras_table:
+            self.has_ras_table = _RAS_ROW.search(text) is not None
 
     def _watchdog(self, text: str) -> None:
         """Keep what a rank waits for: of which group it is, only later lines may say."""
@@ -264,17 +264,17 @@ class Hangs:
             f"XLA: {match['arrived']} of {match['expected']} threads arrived at {call}"
         )
 
-    def _told(self, text: str) -> None:
+    def _report_line(self, text: str) -> None:
         """Read a line of a report."""
         laggard = _LAGGARD.search(text)
         if laggard is not None:
             for rank in laggard["ranks"].split(","):
                 self.laggards[int(rank)] = None
         if _RAS_HEAD.search(text) or _NOT_JOINING.search(text):
-            self.told.setdefault(text.strip(" \t-:"), {})
-        elif self.told and _DETAIL.search(text):
-            last = next(reversed(self.told))
-            self.told[last][text.strip()] = None  # several ranks may report the same
+            self.reports.setdefault(text.strip(" \t-:"), {})
+        elif self.reports and _DETAIL.search(text):
+            last = next(reversed(self.reports))
+            self.reports[last][text.strip()] = None  # several ranks may report the same
 
     def _state(self, group: str, rank: int) -> RankState | None:
         """Return what is known of a rank of a group; None for one more than are kept."""
@@ -288,7 +288,7 @@ class Hangs:
 
     def is_shown(self) -> bool:
         """Return whether any rank or report says that ranks wait."""
-        return bool(self.line or self.told)
+        return bool(self.line or self.reports)
 
     def findings(self) -> Iterator[Finding]:
         """Yield who waits for whom, then reports."""
@@ -343,8 +343,8 @@ class Hangs:
         if first.sentence:
             return first
         crossed = _crossed(groups, waiting)
-        told = [each for each in known if each.sentence]
-        return crossed or (told or known)[0]
+        explained = [each for each in known if each.sentence]
+        return crossed or (explained or known)[0]
 
     def _no_heartbeat(self, groups: Mapping[str, Ranks]) -> Finding:
         queues = _queues(groups)
@@ -359,7 +359,7 @@ class Hangs:
         return finding("watchdog-stuck", self.line, time=time, behind=behind, whom=whom)
 
     def _reports(self) -> Iterator[Finding]:
-        for head, details in self.told.items():
+        for head, details in self.reports.items():
             said = _report(head, details)
             ras = _RAS_HEAD.search(head)
             if ras is None:

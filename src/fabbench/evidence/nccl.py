@@ -228,7 +228,7 @@ class Evidence:
         self.hangs.feed(text)
         if is_counted(text):
             self.counted.feed(text)
-        self.debugging = self.debugging or self.hangs.report
+        self.debugging = self.debugging or self.hangs.has_ras_table
         for error in matching_errors(text):
             self.known_errors.setdefault(error.code, error.finding(text))
 

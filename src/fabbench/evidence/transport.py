@@ -129,7 +129,7 @@ def _explaining(evidence: Evidence, network: str) -> dict[str, str | int]:
     used = _channel_devices(evidence, {network})
     algorithms = "+".join(sorted(evidence.algorithms))
     facts: dict[str, str | int] = {
-        "report": "NCCL RAS" if evidence.hangs.report else "",
+        "report": "NCCL RAS" if evidence.hangs.has_ras_table else "",
         "algorithms": algorithms,
         "channels": evidence.channel_count,
         "channels_used": min(map(_extent, evidence.spread.values()), default=0),

@@ -26,7 +26,7 @@ def status(rank: int, started: int, ended: int, at: int = 0, group: str = "tp") 
 def hangs(*lines: str) -> Hangs:
     found = Hangs()
     for line in lines:
-        assert is_sign(line) or found.told
+        assert is_sign(line) or found.reports
         found.feed(line)
     return found
 
