@@ -12,7 +12,6 @@ from fabbench.benchmarks.consistency import product
 from fabbench.benchmarks.events import (
     Ahead,
     Begin,
-    Between,
     Command,
     End,
     Events,
@@ -58,10 +57,8 @@ def meaning(text: str, execution: Execution | None) -> Events | None:  # noqa: C
         case ["#", "best", name, _]:
             best = (Column(cell=f"# best {name}"), Column("time", 1.0))
             return (Begin(), Setting(case=name), Header((best,), is_row=True))
-        case ["#", "server", name]:
-            return (Between((Setting(facts={"server": name}),)),)
         case ["#", "check", "failed"]:
-            return (Between((Wrong(1),)),)
+            return (Wrong(1),)
         case ["#", "next"]:
             return (Ahead(()), Stop())
         case ["#", "end"]:

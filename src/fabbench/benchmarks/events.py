@@ -143,13 +143,7 @@ class Ahead(NamedTuple):
     statements: Sequence[Statement]
 
 
-class Between(NamedTuple):
-    """What is about the open execution if more of its rows follow, else about the next one."""
-
-    statements: Sequence[Statement]
-
-
-Turn: TypeAlias = Begin | Stop | Command | Ahead | Between
+Turn: TypeAlias = Begin | Stop | Command | Ahead
 """What says which execution the lines around it are about."""
 Event: TypeAlias = Turn | RowLine | Statement
 Events: TypeAlias = Sequence[Event]

@@ -17,7 +17,6 @@ from fabbench.benchmarks import Reader, Reading, consistency
 from fabbench.benchmarks.events import (
     Ahead,
     Begin,
-    Between,
     Command,
     End,
     Error,
@@ -89,6 +88,8 @@ class Table:
 
     None: every row counts as soon as it is read.
     """
+    notes_ahead: bool = False
+    """Whether notes below the last row are about the execution that begins there, if one does."""
     over_mpi: bool = True
     """Whether MPI carries its data, so that what MPI says of its transport counts."""
     finished: bool | None = None
@@ -217,8 +218,6 @@ class Execution:
     is_crowded: bool = False
     """Whether the execution above it has no rows: some of these may be its rows."""
     notes: list[Note] = field(default_factory=list)
-    between: list[Between] = field(default_factory=list)
-    """What was said since the last row and may be about the next execution."""
     last_line: int = 0
     """The number of its last line."""
 
@@ -349,7 +348,6 @@ class Execution:
 
     def count(self, row: Row) -> Sequence[Point]:
         """Add a row; return its points, where every row counts as soon as it is read."""
-        self.add_between()
         self.record.wrong += row.wrong
         self.rows.append(row)
         if self.table.settle is not None:
@@ -358,15 +356,12 @@ class Execution:
         self.points.append(points)
         return points
 
-    def add_between(self) -> None:
-        """Add what was said since the last row: it is about this execution."""
-        between = self.between
-        if not between:
-            return
-        self.between = []
-        for each in between:
-            for statement in each.statements:
-                self.add(statement)
+    def take_notes_below(self) -> list[Note]:
+        """Remove the notes below the last row; return them as those of the next execution."""
+        count = len(self.rows)
+        below = [note for note in self.notes if note.rows == count]
+        self.notes = [note for note in self.notes if note.rows < count]
+        return [note._replace(rows=0) for note in below]
 
     # -- the end
 
@@ -375,7 +370,6 @@ class Execution:
         record = self.record
         if self.begun is not None:
             self.damage(self.begun)
-        self.add_between()
         record.points = [*chain.from_iterable(self.checked())]
         record.damaged.sort()
         if self.table.settle is None:
@@ -537,8 +531,6 @@ class Assembler(Reader):
                 self._ahead.append(event)
             case Ahead():
                 self._ahead.append(event)
-            case Between():
-                self._postpone(event)
             case _:
                 self._opened().add(event)
         return ()
@@ -556,25 +548,20 @@ class Assembler(Reader):
         What was printed above it belongs to it, unless another table precedes.
         """
         readings: Sequence[Reading] = ()
-        between: list[Between] = []
-        is_crowded = self.execution is not None and not self.execution.rows
-        if self.execution is not None:
-            between = self.execution.between
-            self.execution.between = []
+        notes: list[Note] = []
+        before = self.execution
+        if before is not None:
+            if before.rows and self._table.notes_ahead:
+                notes = before.take_notes_below()
             readings = self.close()
         self.execution = self._new(self._marked_facts)
-        self.execution.is_crowded = is_crowded
-        for each in (*self._ahead, *between):
+        self.execution.is_crowded = before is not None and not before.rows
+        for each in self._ahead:
             for statement in _statements(each):
                 self.execution.add(statement)
+        self.execution.notes += notes
         self._ahead.clear()
         return readings
-
-    def _postpone(self, event: Between) -> None:
-        execution = self._opened()
-        execution.between.append(event)
-        if not execution.rows:
-            execution.add_between()
 
     def _opened(self) -> Execution:
         """Return the open execution: one of which only this is known, if there is none."""
@@ -593,7 +580,7 @@ class Assembler(Reader):
         return Execution(table, record)
 
 
-def _statements(event: Command | Ahead | Between) -> Iterator[Statement]:
+def _statements(event: Command | Ahead) -> Iterator[Statement]:
     if isinstance(event, Command):
         yield Setting(
             *event[:2], size=event.size, last_size=event.last_size, iterations=event.iterations

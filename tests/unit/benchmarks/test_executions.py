@@ -486,16 +486,6 @@ def test_a_settled_table_says_by_itself_what_is_missing() -> None:
 # ---------------------------------------------------------------- several executions
 
 
-def test_what_stands_between_rows_is_of_their_execution_and_what_follows_them_of_the_next() -> None:
-    failed = "# check failed"
-    first, second = executions(
-        *START, *rows(1024), failed, *rows(2048), "# toy other", NAMES, *rows(1024)
-    )
-    assert (first.wrong, second.wrong) == (1, 0)
-    first, second = executions(*START, *rows(1024), failed, "# toy other", NAMES, *rows(1024))
-    assert (first.wrong, second.wrong) == (0, 1)
-
-
 def test_points_of_two_processes_stand_in_the_order_of_their_lines() -> None:
     one, other = Reader(), Reader()
     for process in (one, other):
@@ -556,19 +546,27 @@ def test_a_line_that_ends_an_execution() -> None:
     assert reader.close() == [record]
 
 
-def test_what_a_server_says_below_the_rows_may_be_of_the_next_execution() -> None:
-    lines = (*START, *rows(1024), "# server a")
-    (alone,) = executions(*lines)
-    assert alone.facts == {"server": "a"}
-    (more,) = executions(*lines, *rows(2048))
-    assert more.facts == {"server": "a"}
-    first, second = executions(*lines, "# toy read")
-    assert (first.facts, second.facts) == ({}, {"server": "a"})
+def notes(*lines: str) -> list[list[tuple[str, int]]]:
+    """Return the notes of each execution with the number of rows above them."""
+    found: list[list[tuple[str, int]]] = []
+
+    def settle(read: Any) -> Any:
+        found.append([(each.kind, each.rows) for each in read.notes])
+        return read.rows
+
+    executions(*lines, table=toy(settle=settle, notes_ahead=True))
+    return found
 
 
-def test_what_a_server_says_above_the_rows_is_of_the_open_execution() -> None:
-    first, second = executions(TITLE, "# server a", "# toy read", NAMES, *rows(1024))
-    assert (first.facts, second.facts) == ({"server": "a"}, {})
+def test_a_note_below_the_rows_may_be_of_the_next_execution() -> None:
+    lines = (*START, "# keep a", *rows(1024), "# keep b")
+    assert notes(*lines) == [[("a", 0), ("b", 1)]]
+    assert notes(*lines, *rows(2048)) == [[("a", 0), ("b", 1)]]
+    assert notes(*lines, "# toy read", NAMES, *rows(2048)) == [[("a", 0)], [("b", 0)]]
+
+
+def test_a_note_above_the_rows_is_of_the_open_execution() -> None:
+    assert notes(TITLE, "# keep a", "# toy read", NAMES, *rows(1024)) == [[("a", 0)], []]
 
 
 # ---------------------------------------------------------------- markers
@@ -833,11 +831,6 @@ def test_what_is_left_of_a_row_of_any_layout_is_damaged() -> None:
 
 def test_names_of_columns_stand_apart() -> None:
     assert tables.GAP.split("size  time (us) rate\tx") == ["size", "time (us)", "rate", "x"]
-
-
-def test_what_is_said_late_is_said_once() -> None:
-    lines = (*START, *rows(1024), "# check failed", *rows(2048, 4096))
-    assert execution(*lines).wrong == 1
 
 
 def test_a_command_line_does_not_end_an_execution() -> None:

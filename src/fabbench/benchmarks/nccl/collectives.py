@@ -206,8 +206,9 @@ def _average(known: Sequence[float], average: Note, *, exact: bool) -> Iterator[
     mean = math.fsum(known) / len(known)
     slack = 1e-6  # of the JSON: half of the sixth decimal of the rates, and that of the average
     if not exact:
-        halves = math.fsum(map(_half_digit, known))
-        slack = halves / len(known) + _half_of_six_digits(stated)
+        # Rates have two decimals as long as they fit, then four digits or more; the average six.
+        half_of_a_rate = max(0.005, 5e-5 * max(known))
+        slack = half_of_a_rate + max(1e-6, 5e-6 * stated)
     if abs(mean - stated) > slack * 1.0001:
         printed = format(stated, "g")
         computed = format(mean, ".6g")
@@ -216,24 +217,6 @@ def _average(known: Sequence[float], average: Note, *, exact: bool) -> Iterator[
             "are missing or were altered."
         )
         yield warning(MISMATCH, meaning, line=average.line)
-
-
-def _half_digit(rate: float) -> float:
-    """Return half of the last digit of a rate.
-
-    Two decimals as long as they fit, then four or five digits, and two from 1e6 on.
-    """
-    if rate < 999.995:
-        return 0.005
-    digit = 5e-5 if rate < 1e6 else 0.05
-    return rate * digit
-
-
-def _half_of_six_digits(stated: float) -> float:
-    """Return half of the last digit of the average, which has six (%g), without trailing zeros."""
-    if not stated:
-        return 1e-6
-    return 0.5 * 10.0 ** (math.floor(math.log10(stated)) - 5)
 
 
 def _are_of_all_reduce(points: Sequence[Point], formula: Formula, ranks: int | None) -> bool:

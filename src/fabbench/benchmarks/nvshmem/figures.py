@@ -371,7 +371,8 @@ def _network(transport: str, provider: str) -> str:
 
 
 def _add_endings(record: Record, notes: _Notes) -> None:
-    errors = [each.value for each in notes.below_rows("error")]
+    grave = (*notes.all["fatal"], *notes.below_rows("error"))
+    errors = [each.value for each in grave]
     if notes.copies:
         record.failures.insert(
             0, "Each process is PE 0 and measures alone: does NVSHMEM_BOOTSTRAP fit the launcher?"

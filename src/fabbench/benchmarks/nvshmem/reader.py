@@ -13,15 +13,12 @@ from fabbench.benchmarks.consistency import is_remains
 from fabbench.benchmarks.events import (
     Ahead,
     Begin,
-    Between,
     Command,
     Event,
     Events,
-    Fail,
     Header,
     Note,
     Setting,
-    Statement,
     Stop,
 )
 from fabbench.benchmarks.executions import Execution, Table
@@ -179,12 +176,6 @@ def _title(text: str, execution: Execution | None) -> Events | None:
     return (Begin(), *events) if _begins(job, execution) else events
 
 
-def _notes_between(execution: Execution) -> list[Note]:
-    """Return the notes of what was said since the last row."""
-    statements = [statement for each in execution.between for statement in each.statements]
-    return [statement for statement in statements if isinstance(statement, Note)]
-
-
 def _begins(job: str, execution: Execution | None) -> bool:
     """Return whether a title is that of another program than the tables before it."""
     if execution is None:
@@ -196,7 +187,10 @@ def _begins(job: str, execution: Execution | None) -> bool:
 
 def _has_begun_once(execution: Execution) -> bool:
     """Return whether the program prints text when it starts, and none has since the last row."""
-    return has_begun(execution.notes) and not has_begun(_notes_between(execution))
+    count = len(execution.rows)
+    above = [note for note in execution.notes if note.rows < count]
+    below = execution.notes[len(above) :]
+    return has_begun(above) and not has_begun(below)
 
 
 _BEGUN_ROW = lazy(r"\d{1,18}\s+(?:None|with(?:out)?)\b")
@@ -261,29 +255,25 @@ def _around(text: str, execution: Execution | None) -> Events | None:
     notes = [*_shown(text)]
     quote = " ".join(text.split())[:LONGEST_QUOTE]
     if _FATAL.match(text):
-        failure = Fail(f"NVSHMEM reported: {quote}")
-        return _begin_or_between((failure, *notes), begins=execution is None)
+        notes.append(Note("fatal", quote))
+        return notes if execution is not None else (Begin(), *notes)
     notes += _message(text, quote, execution)
     if not notes:
         return None
-    return (Ahead(notes),) if execution is None else (Between(notes),)
-
-
-def _begin_or_between(statements: Sequence[Statement], *, begins: bool) -> Events:
-    return (Begin(), *statements) if begins else (Between(statements),)
+    return notes if execution is not None else (Ahead(notes),)
 
 
 def _options(text: str, execution: Execution | None) -> Events:
     """Read the options that a PE prints: others begin an execution."""
-    statements = (Note("options", text),)
+    note = Note("options", text)
     if execution is None:
-        return _begin_or_between(statements, begins=True)
+        return (Begin(), note)
     before = (note.value for note in execution.notes if note.kind == "options")
     old = figures.printed_options(next(before, ""))
     new = figures.printed_options(text)
     both = new.keys() & old.keys()  # a truncated line may lack some
     differs = any(new[name] != old[name] for name in both)
-    return _begin_or_between(statements, begins=differs)
+    return (Begin(), note) if differs else (note,)
 
 
 def _shown(text: str) -> Iterator[Note]:
@@ -306,14 +296,13 @@ def _message(text: str, quote: str, execution: Execution | None) -> Iterator[Not
 def _pes(new: Sequence[Note], execution: Execution | None) -> Events:
     """Read PEs that print their numbers: each does so once."""
     if execution is None:
-        return _begin_or_between(new, begins=True)
-    before = (*execution.notes, *_notes_between(execution))
-    old = {note.value for note in before if note.kind == "pe"}
+        return (Begin(), *new)
+    old = {note.value for note in execution.notes if note.kind == "pe"}
     pes = {note.value for note in new}
-    has_nothing = not execution.rows and not execution.record.failures
-    if old == pes == {"0"} and has_nothing:
+    has_failed = any(note.kind == "fatal" for note in execution.notes)
+    if old == pes == {"0"} and not execution.rows and not has_failed:
         return (Note("copy"),)
-    return _begin_or_between(new, begins=not old.isdisjoint(pes))
+    return new if old.isdisjoint(pes) else (Begin(), *new)
 
 
 def _events(text: str, execution: Execution | None) -> Events | None:
@@ -336,6 +325,7 @@ TABLE = Table(
     failing="\n",  # never outside of an execution
     fits=is_ascending,
     remains=_remains,
+    notes_ahead=True,
     settle=figures.settle,
     over_mpi=False,
 )
