@@ -1,6 +1,7 @@
 """`fabbench accept`: what is refused before anything starts."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,33 @@ def test_a_damaged_certificate_is_no_crash(tmp_path: Path) -> None:
     certificate_path(tmp_path, stored(tmp_path)).write_text("{")
     assert accept(tmp_path, "--resume", "last").exit_code == 3
     assert runner().invoke(cli, ["show", NEW.id, "--store", str(tmp_path)]).exit_code == 3
+
+
+def test_certificates_are_among_the_runs(tmp_path: Path) -> None:
+    name = stored(tmp_path)
+    done = runner().invoke(cli, ["runs", "--store", str(tmp_path), "--json"])
+    (run,) = json.loads(done.stdout)["runs"]
+    assert (run["id"], run["benchmark"], run["outcomes"]) == (name, "accept", {"incomplete": 1})
+    for words, count in ((["--benchmark", "nccl"], 0), (["--benchmark", "accept"], 1)):
+        done = runner().invoke(cli, ["runs", "--store", str(tmp_path), "--json", *words])
+        assert len(json.loads(done.stdout)["runs"]) == count
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (("--level", "quick"), 3),
+        (("--level=quick", "--host", "b.invalid", "--host", "a.invalid"), 3),
+        (("--level", "full"), 2),
+        (("--host", "c.invalid"), 2),
+        (("--background",), 2),
+    ],
+)
+def test_an_option_that_repeats_the_stored_command_line_is_no_error(
+    tmp_path: Path, words: tuple[str, ...], status: int
+) -> None:
+    hosts = ("--host", "a.invalid", "--host", "b.invalid")
+    begun = ("fabbench", "accept", "--on", "ssh", *hosts, "--level", "quick")
+    write(certificate_path(tmp_path, stored(tmp_path)), replace(NEW, target="ssh", command=begun))
+    done = accept(tmp_path, "--resume", "last", *words)
+    assert (done.exit_code, "has no effect" in done.stderr) == (status, status == 2), done.stderr

@@ -1,7 +1,7 @@
 """``fabbench accept``: one command, one verdict on nodes."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -93,12 +93,12 @@ def command(
     from fabbench.config.given import value_of, values_of
     from fabbench.runs.acceptance import Acceptance, go_on, open_certificate
 
-    _require_effect(line.typed)
+    certificate = open_certificate(resumed, store) if resumed is not None else None
+    _require_effect(line, certificate.command if certificate else ())
     if compared:
         terminal.show(render_changes, *(open_certificate(each, store) for each in compared), form)
         return Exit.FINE
-    if resumed is not None:
-        certificate = open_certificate(resumed, store)
+    if certificate is not None:
         if not certificate.open:
             raise RequestError(
                 f"{certificate.id} has ended: {certificate.verdict}.", hint="Run the command again."
@@ -126,15 +126,35 @@ def command(
     return EXITS[certificate.state]
 
 
-def _require_effect(typed: Mapping[str, str]) -> None:
-    """Raise RequestError for options that have no effect with one that says all."""
+def _require_effect(line: CommandLine, stored: Sequence[str]) -> None:
+    """Raise RequestError for options that have no effect with one that says all.
+
+    One that says what a `stored` command line does agrees with it.
+    """
     for name, others in _ALONE.items():
-        if name not in typed:
+        if name not in line.typed:
             continue
-        for idle in typed.keys() - {name, *others}:
-            raise RequestError(
-                f"{typed[idle]} has no effect with {typed[name]}.", hint="Leave it out."
-            )
+        for each in line.typed.keys() - {name, *others}:
+            flag = line.typed[each]
+            if not _repeats(flag, line.command, stored):
+                alone = line.typed[name]
+                raise RequestError(f"{flag} has no effect with {alone}.", hint="Leave it out.")
+
+
+def _repeats(flag: str, words: Sequence[str], stored: Sequence[str]) -> bool:
+    """Return whether an option is typed with values that a stored command line has."""
+    said = {option for option in _options_in(words) if option[0] == flag}
+    return bool(said) and said <= _options_in(stored)
+
+
+def _options_in(words: Sequence[str]) -> set[tuple[str, str]]:
+    """Return the flags of a command line, each with the word after it if that is no flag."""
+    plain: list[str] = []
+    for word in words:
+        plain += word.split("=", 1) if word.startswith("--") else [word]
+    following = [*plain[1:], ""]
+    values = ["" if word.startswith("-") else word for word in following]
+    return set(zip(plain, values, strict=False))
 
 
 def _write_thresholds(path: Path, certificate: "Certificate") -> None:

@@ -209,11 +209,13 @@ def launchers_by_option(launchers: "Launchers") -> Mapping[str, frozenset[str]]:
 
 def typed_flags(ctx: click.Context) -> dict[str, str]:
     """Return the options that were given on the command line, and how they are written."""
+    written = frozenset(_flags_in(ctx.meta.get(WORDS, ())))
     flags: dict[str, str] = {}
     for parameter in ctx.command.params:
         name = parameter.name or ""
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            flags[name] = parameter.opts[-1]
+            typed = filter(written.__contains__, parameter.opts)
+            flags[name] = next(typed, parameter.opts[-1])
     return flags
 
 

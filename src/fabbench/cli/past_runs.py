@@ -1,9 +1,10 @@
 """Commands about the runs of a store: ``runs``, ``show``, ``history``."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,16 +69,20 @@ def runs(
 ) -> None:
     """List past runs, the newest first.
 
-    `fabbench show ID` prints one, `fabbench runs rm` removes some. PEAK is the best value of the
-    first configuration.
+    `fabbench show ID` prints one, `fabbench runs rm` removes some. Certificates of `accept` are
+    among them. PEAK is the best value of the first configuration.
 
     Example: fabbench runs --benchmark nccl --since 7d
     """
     from fabbench.report.table import Overview, render_overview
+    from fabbench.runs.summary import certificate_summaries
 
     if ctx.invoked_subcommand is not None:
         return
-    chosen = list(islice(_chosen(store, **filters), limit))
+    known = list(_chosen(store, **filters))
+    known += _chosen(store, certificate_summaries(store), **filters)
+    known.sort(key=attrgetter("created"), reverse=True)
+    chosen = known[:limit]
     table = _table(chosen, form)
     if form != "table":
         records = [_record(store, run) for run in chosen]
@@ -143,13 +148,20 @@ def remove(
 
 
 def _chosen(
-    store: Path, *, since: timedelta | None = None, figures: bool = False, **wanted: str | None
+    store: Path,
+    among: Iterable["Summary"] | None = None,
+    *,
+    since: timedelta | None = None,
+    figures: bool = False,
+    **wanted: str | None,
 ) -> Iterator["Summary"]:
-    """Yield the runs of a store that match, newest first."""
+    """Yield the runs of a store that match, newest first; or those `among` some."""
     from fabbench.runs.summary import summaries
 
     given = {name: value for name, value in wanted.items() if value is not None}
-    for run in summaries(store, terminal.files_progress, figures=figures):
+    if among is None:
+        among = summaries(store, terminal.files_progress, figures=figures)
+    for run in among:
         named = all(getattr(run, name) == value for name, value in given.items())
         if named and (since is None or _age(run) <= since):
             yield run
@@ -157,7 +169,7 @@ def _chosen(
 
 def _age(run: "Summary") -> timedelta:
     """Return how old a run is, by the time in its name."""
-    begun, _, _ = run.path.partition("-")
+    begun, _, _ = Path(run.path).name.partition("-")
     return datetime.now(UTC) - datetime.fromisoformat(begun)
 
 
