@@ -18,6 +18,7 @@ _LEVEL = lazy(
     r"(?:^|[\s\[(])(?:ERROR|FATAL|CRITICAL)(?:[]:)|]| -)|(?:^|: |^\[)[EF] [\w./-]+:\d"
     r"|^\[?[EF]\d{4} |: error: |\bPMI[Xx] ERROR: |^\s*Warning\s+(?:Failed|UnexpectedAdmissionError)"
     r"|\.(?:cpp|cu|h):(?:\w+:\d+: (?!.*ignoring)|\d+: (?:non-zero status|NULL value) )"
+    r"|(?<!cuInit: )\bCUDA_ERROR_[A-Z_]{1,40}: "
     r"|^WARN: .{0,200}\bSkipping\b|^\(raylet\) (?:A worker died|The node .{0,200} marked dead)"
 )
 """A line that its logger marks as an error; events of Kubernetes and Ray, errors of NVSHMEM."""
@@ -57,10 +58,6 @@ _STEM = lazy(
     r"|no [\w ]{1,40}found|died|dead|(?:^|: )[ef] |^\[?[ef]\d{4} "
 )
 """What every line about an error has, in small letters."""
-
-
-def _may_be_error(text: str) -> bool:
-    return _STEM.search(text.lower()) is not None
 
 
 class Said(NamedTuple):
@@ -114,7 +111,7 @@ class FirstErrors:
         """Read a line that no benchmark knows."""
         if _RULE.fullmatch(text):
             self._is_report = False
-        elif self._is_announced or _may_be_error(text):
+        elif self._is_announced or _STEM.search(text.lower()):
             self._error(text)
         elif not text.startswith(_STACK):
             self._pass()

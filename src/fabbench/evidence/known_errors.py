@@ -55,7 +55,7 @@ _NAMES = {
         "(?:Terminated|Segmentation fault|Bus error|Aborted|Illegal instruction|Floating "
         "point exc\\w+)"
     ),
-    "ERROR": r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt)\b",
+    "ERROR": r"(?:\w+\.)*(?:[A-Z]\w*)?(?:Error|Exception|Interrupt)\b",
 }
 
 

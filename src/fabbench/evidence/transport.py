@@ -539,7 +539,7 @@ def _plugin(evidence: Evidence, networks: set[str], nodes: int) -> Iterator[Find
     if evidence.trouble:
         failed = finding("plugin-failed", evidence.trouble[0], **words)
         yield replace(failed, severity=_gravity(evidence, is_wanted=efa or not sockets))
-    elif evidence.missing and sockets and nodes != 1:
+    elif evidence.missing and networks == {"socket"} and nodes != 1:
         yield finding("plugin-missing", evidence.missing, **words)
 
 

@@ -27,7 +27,7 @@ def cases(name: str) -> list[dict[str, Any]]:
     return found
 
 
-SETS = ("cases", "untried", "second", "third", "fourth")
+SETS = ("cases", "untried", "second", "third", "fourth", "fifth")
 CASES = [case for name in SETS for case in cases(name)]
 
 

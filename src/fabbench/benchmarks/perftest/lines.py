@@ -96,8 +96,9 @@ _ANYWHERE = (
     r"rdma_cm QP to connect)"
     r"|(?P<json>.*\btest_info\"?\s*:.*)"
     r"|(?P<sum>Mean BW peak: [0-9.]+ Gb/s, Mean BW avg: [0-9.]+ Gb/s|Total BW: [0-9.]+ *GB/s)"
-    r"|(?P<failure>Failed status[- ](?:(?:.*) \()?(?P<status>\d{1,9})\)?: wr_id -?\d+ syndrom "
-    r"(?P<syndrome>0x[0-9a-f]+)"
+    r"|(?P<failure>(?:Completion with error at \w{6} )?"
+    r"Failed status[- ](?:(?:.*) \()?(?P<status>\d{1,9})\)?: wr_id -?\d+ syndrom "
+    r"(?P<syndrome>0x[0-9a-f]+)(?: scnt=\d{1,9}, ccnt=\d{1,9})?"
     rf"|{_error_pattern(alone=True)})"
 )
 # Too common to begin an execution.
