@@ -328,7 +328,7 @@ def write_report(
     """
     from fabbench.runs.inputs import whole_runs
     from fabbench.runs.load_columns import load
-    from fabbench.runs.report_pages import logs_page, logs_pages
+    from fabbench.runs.report_pages import logs_page
 
     how = {
         "fabrics": given["fabric_of_each"],
@@ -353,9 +353,7 @@ def write_report(
             hint="--fabric, --instance-type, --nodes, --nics and --label are for logs.",
         )
     read = partial(load, store=store, **how)
-    page = partial(logs_page, read=read, metric=metric, sizes=sizes)
-    if given["labels"]:
-        compared = [page(others)]  # Labels are those of one comparison.
-    else:
-        compared = logs_pages(others, page, terminal.notify)
+    compared = []
+    if others:
+        compared = [logs_page(others, read=read, metric=metric, sizes=sizes)]
     return terminal.write_page([*stored.values()], metric, sizes, compared)

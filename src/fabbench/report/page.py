@@ -78,27 +78,16 @@ class RunSection(NamedTuple):
     row: Mapping[str, str]  # Its row in an overview: column → text
     html: str
 
-    def cells(self, header: Sequence[str]) -> list[str]:
-        """Return its row in an overview, for some columns."""
-        return [self.id, *(self.row[name] for name in header)]
-
 
 def page_of(runs: Sequence[RunSection]) -> Iterator[str]:
     """Yield a page of sections, which are numbered from 1."""
     from markupsafe import Markup
 
-    title = runs[0].title
-    header = list(runs[0].row)
-    if not any(run.row["Name"] for run in runs):
-        header.remove("Name")
-    rows: list[list[str]] = []
-    if len(runs) > 1:
-        title = counted(len(runs), "fabbench run")
-        rows = [run.cells(header) for run in runs]
+    title = runs[0].title if len(runs) == 1 else counted(len(runs), "fabbench run")
     return template("report.html").generate(
         title=title,
-        header=("Run", *header),
-        rows=rows,
+        header=list(runs[0].row),
+        rows=[list(run.row.values()) for run in runs],
         sections=(Markup(run.html) for run in runs),  # noqa: S704 - made by `run_section`
     )
 
@@ -129,9 +118,10 @@ def run_section(run: RunPage, number: int) -> RunSection:
     )
     first = next(iter(lines), "")
     row = {
+        "Run": run.id,
         "Result": first or "-",
         "Gates": run.gates or "-",
-        "Name": run.name,
+        "Name": run.name or "-",
         "Benchmark": run.about,
         "Created": run.created or "-",
         "Outcomes": run.outcomes,

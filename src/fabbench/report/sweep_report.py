@@ -269,7 +269,6 @@ def cordon_command(program: str, node: str, reason: str) -> str:
 
 MAX_ROWS = 40
 MAX_SVG_ROWS = 64
-_WIDE = 900  # Of a picture, unless it has many rows
 _WRITTEN = 18  # Up to so many rows, cells have their value and columns their names
 _LEVELS = (0.25, 0.5, 0.75, 0.9, 0.95)
 _LEVEL_WORDS = ["≥ " + format(level, ".0%") for level in reversed(_LEVELS)]
@@ -295,9 +294,8 @@ def heat_map(matrix: "Matrix", title: str) -> Picture:
     letters = longest + 5 if has_groups else longest  # A group has its number of nodes too
     side = 24 + int(LETTER * letters)
     written = count <= _WRITTEN
-    fitting = (_WIDE - side - 20) // max(count, 1)
-    across = max(12, min(fitting, 36 if written else 28))
-    down = min(across, 30)
+    across = 36 if written else 14
+    down = 30 if written else 14
     margin = 60 if written else 20
     width = max(side + count * across + margin, NARROW)
     words_in_line = (width - 90) // 74

@@ -18,7 +18,7 @@ from fabbench.hosts.check.one_host import FACTS
 from fabbench.model.errors import Exit, FabbenchError, RequestError
 from fabbench.model.hosts import Host
 from fabbench.model.log import Log, status_of
-from fabbench.model.messages import counted, listed
+from fabbench.model.messages import listed
 from fabbench.model.plan import Command, Execution
 from fabbench.model.units import format_time
 from fabbench.report import nics_table
@@ -40,7 +40,6 @@ from fabbench.sweep.values import SweepResult
 _RATES = ("busbw", "bandwidth")
 _TIMES = ("latency", "time")
 """Metrics that a report plots besides the usual one: the first of each kind, a rate or a time."""
-_MAX_PROGRAMS = 12
 stored_comparison = partial(compare, allow=ALLOWED, only_ok=True)
 """Compares the configurations of one run."""
 
@@ -102,45 +101,6 @@ def run_page(run: StoredRun, metric: str | None = None, sizes: range | None = No
 def _outcomes(run: StoredRun, ended: Iterable[Log | TestResult]) -> str:
     counts = outcomes_of(run, ended).items()
     return ", ".join(f"{count} {outcome}" for outcome, count in counts) or "none"
-
-
-def logs_pages(
-    inputs: Sequence[str],
-    page: Callable[[Sequence[str]], RunPage],
-    notify: Callable[[str], None],
-) -> list[RunPage]:
-    """Return the page that compares inputs, such as logs, as `fabbench compare` does.
-
-    One of each if they cannot be. `page` is `logs_page` with all that is known of them.
-
-    One that cannot be shown either is left out, unless nothing is left: raise FabbenchError.
-    """
-    if not inputs:
-        return []
-    try:
-        return [page(inputs)]
-    except RequestError as error:
-        if len(inputs) == 1:
-            raise
-        notify(f"{error} Each has its own section.")
-    return _page_of_each(inputs, page, notify)
-
-
-def _page_of_each(
-    inputs: Sequence[str],
-    page: Callable[[Sequence[str]], RunPage],
-    notify: Callable[[str], None],
-) -> list[RunPage]:
-    """Return the pages of those that can be shown; raise FabbenchError if none can."""
-    pages: list[RunPage] = []
-    for each in inputs:
-        try:
-            pages.append(page([each]))
-        except RequestError as error:
-            if each is inputs[-1] and not pages:
-                raise
-            notify(f"Left out: {each}: {error}")
-    return pages
 
 
 def logs_page(
@@ -211,11 +171,7 @@ def _programs(run: StoredRun) -> dict[str, Sequence[str]]:
 
 def _command_lines(execution: Execution) -> list[str]:
     commands = [command for step in execution.steps for command in step.commands]
-    lines = list(dict.fromkeys(map(_command_line, commands)))
-    if len(lines) <= _MAX_PROGRAMS:
-        return lines
-    more = counted(len(lines) - _MAX_PROGRAMS, "more command")
-    return [*lines[:_MAX_PROGRAMS], f"# and {more}"]
+    return list(dict.fromkeys(map(_command_line, commands)))
 
 
 def _command_line(command: Command) -> str:
