@@ -21,7 +21,10 @@ def figure() -> str:
     best = comparison.sections[0].rows[-1]
     title = f"EFA against TCP: {best.ratios[0]:.1f}x at 2 GB"
     axis = "NCCL all_reduce on 2 × p4d.24xlarge, published by SkyPilot: busbw (GB/s)"
-    drawn = [{**each, "caption": axis} for each in plot.drawn]
+    first, *_ = plot.drawn
+    values, *changes = first["panels"]
+    panels = [values._replace(content=values.content._replace(caption=axis)), *changes]
+    drawn = [{**first, "panels": panels}]
     return to_svg_file([plot._replace(title=title, headline=title, drawn=drawn)])
 
 

@@ -14,6 +14,7 @@ from fabbench.cli import cli
 from fabbench.runs.document import write
 from tests.support.command_line import runner
 from tests.support.nccl_text import nccl_text
+from tests.support.pages import Page
 from tests.support.simulated_sweeps import named
 
 EIGHT = named(8)
@@ -47,6 +48,17 @@ def test_a_bad_node_is_found_in_a_directory(tmp_path: Path, own_names: bool) -> 
     assert suspect["evidence"] == "node-5 is slow in 7 of 7 pairs (31 GB/s; others 77–78)."
     assert [Path(each["source"]).name for each in document["left_out"]] == ["README.txt"]
     assert "README.txt: No recognized output" in done.stderr
+
+
+def test_logs_of_pairs_have_a_page(tmp_path: Path) -> None:
+    folder = pair_logs(tmp_path / "logs", {"node-5": 0.4})
+    target = tmp_path / "sweep.html"
+    done = sweep("--from", str(folder), "-o", str(target))
+    assert (done.exit_code, done.stdout) == (1, "")
+    found = Page(target.read_text("utf-8"))
+    assert "1 bad node: node-5" in found.text
+    assert {"run-1-suspects", "run-1-pairs"} <= {*found.ids}
+    assert "node-5 is slow in 7 of 7 pairs" in found.text
 
 
 @pytest.mark.parametrize("own_names", [True, False])

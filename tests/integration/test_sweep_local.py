@@ -35,6 +35,8 @@ def test_all_pairs_and_what_is_kept_of_them(tmp_path: Path) -> None:
     assert page.count("<svg") == 2  # the markers of plots, and the heat map
     assert "Tests: 3 ok" in page
     assert "No bad nodes found. 3 tests of 3 nodes" in page
+    shown = fabbench(tmp_path, "show", "--format", "html").stdout
+    assert shown.partition("<main")[2].partition("<footer")[0] in page
     assert (
         json.loads(fabbench(tmp_path, "runs", "--format", "json").stdout)["runs"][0]["gate"]
         == "passed"

@@ -161,6 +161,6 @@ def _tab(found: Browser) -> Browser:
     targets = found.ask("Target.getTargets")["targetInfos"]
     page = next(each["targetId"] for each in targets if each["type"] == "page")
     found.session = found.ask("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
-    for domain in ("Page", "Network", "Accessibility", "Log"):
+    for domain in ("Page", "Network", "Accessibility", "Log", "Runtime"):
         found.ask(f"{domain}.enable")
     return found

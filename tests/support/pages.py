@@ -1,6 +1,9 @@
 """Runs as `fabbench report` gets them, and its page as a parser reads it."""
 
+import re
+from base64 import b64encode
 from dataclasses import replace
+from hashlib import sha256
 from html.parser import HTMLParser
 
 from fabbench.analysis.compare import Comparison, compare
@@ -51,6 +54,7 @@ class Page(HTMLParser):
         self.ids: list[str] = []
         self.targets: list[str] = []
         self.text = ""
+        self.scripts: list[str] = []
         self._open: list[str] = []
         self.feed(text)
         self.close()
@@ -77,4 +81,19 @@ class Page(HTMLParser):
 
     @override
     def handle_data(self, data: str) -> None:
-        self.text += data
+        if self._open[-1:] == ["script"]:
+            self.scripts.append(data)
+        else:
+            self.text += data
+
+
+def assert_nothing_is_fetched(text: str) -> None:
+    """Raise AssertionError if a page can run anything but its own script, or load anything."""
+    found = Page(text)
+    assert not found.tags & {"link", "img", "iframe", "object", "base", "form"}
+    assert not {name for name in found.attributes if name.startswith("on") or name == "src"}
+    (script,) = found.scripts
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    assert f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" in text
+    assert not re.findall(r"\b(?:eval|Function|innerHTML|fetch|import|https?:)\b", script)
+    assert not [each for each in found.targets if not each.startswith("#")]

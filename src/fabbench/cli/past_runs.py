@@ -324,8 +324,7 @@ def _document(run: "StoredRun", comparison: "Comparison | None") -> dict[str, An
 
 
 def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | None) -> Exit:
-    from fabbench.cli.sweep_command import AnswerOptions, print_sweep
-    from fabbench.report.sweep_report import FORMATS
+    from fabbench.cli.sweep_command import FORMATS, AnswerOptions, print_sweep
     from fabbench.runs.store import stored_sweep
 
     if form not in FORMATS or metric or sizes:

@@ -318,9 +318,9 @@ def write_report(
     RUN is a directory, an id, the beginning or the end of one, or `last`, the default. Each run is
     a section, and several begin with an overview; 100 at most. Everything else that `compare` takes
     (logs, RUN:CONFIG, tables of results) is compared in one section, the last input being the
-    baseline. The page is one file without scripts, and nothing in it is fetched from elsewhere. The
-    section of a sweep has its suspects and a heat map of all pairs. The id of a certificate is a
-    page of its own.
+    baseline. The page is one file, and nothing in it is fetched from elsewhere. The section of a
+    sweep has its suspects and a heat map of all pairs. The id of a certificate is a page of its
+    own.
 
     Example: fabbench report last -o report.html
 
@@ -328,7 +328,7 @@ def write_report(
     """
     from fabbench.runs.inputs import whole_runs
     from fabbench.runs.load_columns import load
-    from fabbench.runs.report_pages import logs_page
+    from fabbench.runs.report_pages import logs_page, logs_pages
 
     how = {
         "fabrics": given["fabric_of_each"],
@@ -353,7 +353,9 @@ def write_report(
             hint="--fabric, --instance-type, --nodes, --nics and --label are for logs.",
         )
     read = partial(load, store=store, **how)
-    compared = []
-    if others:
-        compared = [logs_page(others, read=read, metric=metric, sizes=sizes)]
+    page = partial(logs_page, read=read, metric=metric, sizes=sizes)
+    if given["labels"]:
+        compared = [page(others)]  # Labels are those of one comparison.
+    else:
+        compared = logs_pages(others, page, terminal.notify)
     return terminal.write_page([*stored.values()], metric, sizes, compared)

@@ -26,14 +26,19 @@ from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.log import Outcome
 from fabbench.model.messages import counted
 from fabbench.model.options import Choice, Option, Seconds, Text, Type, Whole, declared, option
-from fabbench.report.sweep_report import CORDON, FORMATS
+from fabbench.report.sweep_report import CORDON
+from fabbench.report.sweep_report import FORMATS as TEXTS
 
 if TYPE_CHECKING:
     from fabbench.config.given import Launchers
+    from fabbench.report.page import RunPage
     from fabbench.runs.store import StoredRun, StoredSweep
     from fabbench.runs.sweep import SweepRequest, SweepRun
     from fabbench.sweep.readings import Readings
     from fabbench.sweep.values import SweepResult
+
+
+FORMATS = (*TEXTS, "html")
 
 
 def _percent(text: str, most: float = 1) -> float:
@@ -115,11 +120,14 @@ def print_answer(
     results: Iterable["SweepResult"],
     readings: "Readings",
     how: AnswerOptions,
-    *,
-    left_out: Sequence[tuple[str, str]] = (),
-    unfinished: str = "",
+    page: "RunPage | None" = None,
+    **more: Any,
 ) -> Exit:
-    """Write the diagnosis of results to standard output; return the matching exit status."""
+    """Write the diagnosis of results to standard output; return the matching exit status.
+
+    `page` has what a page says of a stored run besides; `more` is for `SweepReport`.
+    """
+    from fabbench.report.page import page_of, run_section, sweep_page
     from fabbench.report.sweep_report import MAX_ROWS, MAX_SVG_ROWS, cordon_commands, render_sweep
     from fabbench.runs.report_pages import sweep_report
 
@@ -128,18 +136,20 @@ def print_answer(
         results,
         tolerance=how.tolerance,
         confidence=how.confidence,
-        rows=MAX_SVG_ROWS if how.form == "svg" else MAX_ROWS,
-        left_out=left_out,
-        unfinished=unfinished,
+        rows=MAX_SVG_ROWS if how.form in {"svg", "html"} else MAX_ROWS,
+        **more,
     )
     diagnosis = report.diagnosis
     if how.print_cordon:
         text = "".join(f"{line}\n" for line in cordon_commands(diagnosis, how.print_cordon))
+    elif how.form == "html":
+        about = replace(page, sweep=report) if page else sweep_page(report)
+        text = "".join(page_of([run_section(about, 1)]))
     else:
         text = terminal.drawn(render_sweep, report, how.form)
     terminal.write_drawn(text)
     path_only = len(diagnosis.suspects) == diagnosis.slow_path
-    return Exit.UNTRUSTED if unfinished and path_only else diagnosis.status
+    return Exit.UNTRUSTED if report.unfinished and path_only else diagnosis.status
 
 
 MODES = ("diagnose", "pairs", "single", "rails")
@@ -253,6 +263,8 @@ def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exi
 
     Raise MachineError where there is nothing to judge.
     """
+    from fabbench.runs.report_pages import run_page
+    from fabbench.runs.store import StoredRun
     from fabbench.runs.sweep import readings_of, unfinished
 
     document = sweep.document
@@ -266,7 +278,8 @@ def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exi
     how = replace(how, confidence=document.confidence, tolerance=document.tolerance)
     left = "" if whole else unfinished(sweep)
     readings = readings_of(document)
-    answer = print_answer(sweep.results, readings, how, unfinished=left)
+    page = run_page(StoredRun(sweep.path)) if how.form == "html" else None
+    answer = print_answer(sweep.results, readings, how, page, unfinished=left)
     said = {each: None for test in tests for each in test.neighbors}
     for sentence in said:
         terminal.notify(f"Warning: {sentence}")

@@ -4,7 +4,6 @@ JUnit XML, a comment on a pull request, OpenMetrics.
 """
 
 import math
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -157,10 +156,7 @@ def _that_fit(parts: Sequence[str]) -> list[str]:
 
 
 def _without_paths(texts: Iterable[str], sources: Iterable[str]) -> list[str]:
-    """Name inputs that are paths by their last parts.
-
-    If these are the same, by the way from the directory that they share.
-    """
+    """Name inputs that are paths by their last part, or by as many as tell them apart."""
     names = _names_of_paths(_paths(sources))
     return [_renamed(text, names) for text in texts]
 
@@ -181,12 +177,16 @@ def _paths(sources: Iterable[str]) -> list[str]:
     return sorted(paths, key=len, reverse=True)
 
 
+def _last_parts(path: str, parts: int) -> str:
+    return "/".join(PurePath(path).parts[-parts:])
+
+
 def _names_of_paths(paths: Sequence[str]) -> dict[str, str]:
-    names = [PurePath(path).name for path in paths]
-    if len({*names}) < len(names):
-        shared = os.path.commonpath(map(os.path.abspath, paths))
-        names = [os.path.relpath(path, shared) for path in paths]
-    return dict(zip(paths, names, strict=True))
+    for parts in (1, 2, 3):
+        names = {path: _last_parts(path, parts) for path in paths}
+        if len({*names.values()}) == len(names):
+            break
+    return names
 
 
 # ---------------------------------------------------------------- OpenMetrics

@@ -6,7 +6,14 @@ from typing import Any
 
 from fabbench.analysis.history import NOTICED, History, LevelChange, Series
 from fabbench.model.messages import counted
-from fabbench.model.units import Scale, format_decimal, format_size, format_time, scale
+from fabbench.model.units import (
+    Scale,
+    format_change,
+    format_decimal,
+    format_size,
+    format_time,
+    scale,
+)
 from fabbench.report.svg import to_svg, trend
 from fabbench.report.table import Table, picked, records_to_csv, write_result
 from fabbench.report.templates import template
@@ -64,7 +71,7 @@ def _levels(history: History, series: Series) -> tuple[str, ...]:
     """Return the number of runs, the level, the newest figure, and the last change."""
     quantity = _scale(history, series).quantity
     newest = quantity(series.points[-1].value)
-    change = _percent(series.changes[-1]) if series.changes else "-"
+    change = format_change(series.changes[-1].ratio) if series.changes else "-"
     return str(len(series.points)), quantity(series.level), newest, change
 
 
@@ -100,12 +107,6 @@ def headline(history: History) -> str:
     return f"{metric}{where}: {runs} in {series} series, {found}."
 
 
-def _percent(change: LevelChange) -> str:
-    percent = 100 * (change.ratio - 1)
-    sign = "+" if percent > 0 else ""
-    return sign + format_decimal(percent, 1) + "%"
-
-
 def _sentences(history: History, series: Series) -> Iterator[str]:
     """Yield each change with its first run, and what else changed then."""
     quantity = _scale(history, series).quantity
@@ -113,7 +114,7 @@ def _sentences(history: History, series: Series) -> Iterator[str]:
         first = series.points[change.index]
         before = quantity(change.before)
         after = quantity(change.after)
-        levels = f"{_percent(change)} ({before} to {after})"
+        levels = f"{format_change(change.ratio)} ({before} to {after})"
         how = "in a slow drift, shown from" if change.drift else "with"
         moment = format_time(first.created)
         others = _changed_with(change)
@@ -179,7 +180,7 @@ def history_page(history: History) -> Iterator[str]:
         sentences_of=partial(_sentences, history),
         sensitivity=sensitivity,
         draw=lambda name, *what: to_svg(trend(*what), name=name),
-        percent=_percent,
+        change_of=format_change,
         counted=counted,
         time=format_time,
     )

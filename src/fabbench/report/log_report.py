@@ -17,7 +17,6 @@ from fabbench.model.log import (
     Labels,
     Log,
     Outcome,
-    Point,
     Severity,
 )
 from fabbench.model.units import Scale, format_size, parse_size, scale
@@ -185,33 +184,20 @@ def _sample_pieces(log: Log, begin: str, around: _Around, separator: str = "") -
 
     `begin`, the size, and the value with what is `around` it by its labels and metric.
     """
-    around_row = _AroundRow(around)
+    known: dict[tuple[int, tuple[str, ...]], list[tuple[str, str]]] = {}
     for start in range(0, len(log.points), _POINTS_A_PIECE):
         texts: list[str] = []
         for point in log.points[start : start + _POINTS_A_PIECE]:
             head = f"{begin}{point.size}"
-            ends = around_row.of(point)
+            key = (id(point.labels), point.metrics)  # Rows share their labels
+            if key not in known:
+                labels = point.labels
+                known[key] = [around(labels, metric) for metric in point.metrics]
+            ends = known[key]
             for (left, right), value in zip(ends, point.values, strict=True):
                 texts.append(f"{head}{left}{value!r}{right}")
         if texts:
             yield separator.join(texts)
-
-
-class _AroundRow:
-    """What is around the values of a row: rows that share their labels share it."""
-
-    def __init__(self, around: _Around) -> None:
-        self._around = around
-        self._known: dict[tuple[int, tuple[str, ...]], list[tuple[str, str]]] = {}
-
-    def of(self, point: Point) -> list[tuple[str, str]]:
-        """Return what is before and after each value of a row."""
-        key = (id(point.labels), point.metrics)
-        found = self._known.get(key)
-        if found is None:
-            found = [self._around(point.labels, metric) for metric in point.metrics]
-            self._known[key] = found
-        return found
 
 
 def log_records(log: Log) -> Iterator[dict[str, object]]:

@@ -1,31 +1,32 @@
 """Runs as one HTML page: readable without colors, in print and by screen readers.
 
-No script, nothing fetched.
+Nothing is fetched, and all of it can be read without its one script.
 
-A content security policy also forbids scripts and all network access. `templates/` has the pages.
+A content security policy forbids other scripts and all network access. `templates/` has the pages.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSection
+from fabbench.analysis.compare import Comparison
 from fabbench.analysis.curve_findings import with_curve
 from fabbench.analysis.footnotes import EVIDENCE, versions_of
 from fabbench.analysis.headline import headline_row, headlines
 from fabbench.evidence.known_errors import Cause, causes
 from fabbench.model.hosts import Host
-from fabbench.model.messages import counted
+from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_change, format_decimal, format_size
 from fabbench.report import comparison_tables, svg, sweep_report
 from fabbench.report.expectations import expectations_of
 from fabbench.report.sweep_report import SweepReport
 from fabbench.report.sweep_report import headline as sweep_headline
-from fabbench.report.table import Table
+from fabbench.report.table import Table, split_to_width, tone_of
 from fabbench.report.templates import rendered, template
 
 if TYPE_CHECKING:
+    from fabbench.analysis.expectations import Expectation
     from fabbench.analysis.gate_results import Verdict
 
 
@@ -57,11 +58,9 @@ def comparison_page(comparison: Comparison, verdict: "Verdict | None" = None) ->
     counts: Counter[str] = Counter()
     for column, _ in comparison.inputs:
         counts.update(log.outcome for log in column.logs)
-    columns = comparison.columns
-    benchmarks = dict.fromkeys(name for each in columns for name in each.fields["benchmark"])
     return RunPage(
-        id=" vs ".join(column.label for column in columns),
-        about=", ".join(benchmarks),
+        id=" vs ".join(column.label for column in comparison.columns),
+        about=comparison.common("benchmark") or "several benchmarks",
         created="",
         outcomes=", ".join(f"{count} {each}" for each, count in counts.items()),
         gates=verdict.state if verdict else "",
@@ -70,10 +69,16 @@ def comparison_page(comparison: Comparison, verdict: "Verdict | None" = None) ->
     )
 
 
+def sweep_page(report: SweepReport) -> RunPage:
+    """Return the page of a sweep alone, whose tests are from logs."""
+    metric = report.metric.name
+    tests = str(report.diagnosis.tests)
+    return RunPage(id="Sweep", about=metric, created="", outcomes=tests, sweep=report)
+
+
 class RunSection(NamedTuple):
     """One run as a section of a page."""
 
-    id: str
     title: str
     row: Mapping[str, str]  # Its row in an overview: column → text
     html: str
@@ -83,7 +88,9 @@ def page_of(runs: Sequence[RunSection]) -> Iterator[str]:
     """Yield a page of sections, which are numbered from 1."""
     from markupsafe import Markup
 
-    title = runs[0].title if len(runs) == 1 else counted(len(runs), "fabbench run")
+    title = runs[0].title
+    if len(runs) > 1:
+        title = counted(len(runs), "fabbench run")
     return template("report.html").generate(
         title=title,
         header=list(runs[0].row),
@@ -99,7 +106,7 @@ def run_section(run: RunPage, number: int) -> RunSection:
     if run.sweep:
         lines = [sweep_headline(run.sweep)]
     named = f"Run {run.id}" if run.created else run.id
-    figures = [each for comparison in run.comparisons for each in _figures(comparison)]
+    expected = expectations_of(usual) if usual else ()
     html = rendered(
         "run.html",
         run=run,
@@ -107,14 +114,16 @@ def run_section(run: RunPage, number: int) -> RunSection:
         anchor=f"run-{number}",
         named=named,
         headlines=lines or ["No result."],
-        figures=figures[:3],
-        expected=expectations_of(usual) if usual else (),
+        cards=list(_cards(usual, expected)) if usual else [],
+        expected=expected,
+        chips=_chips(usual, expected) if usual else [],
+        proofs=_proofs(usual) if usual else [],
         versions_of=versions_of,
         findings=_findings(usual) if usual else [],
         tables=comparison_tables,
         svg=svg,
         sweeps=sweep_report,
-        proven=EVIDENCE,
+        split_to_width=split_to_width,
     )
     first = next(iter(lines), "")
     row = {
@@ -127,51 +136,87 @@ def run_section(run: RunPage, number: int) -> RunSection:
         "Outcomes": run.outcomes,
     }
     title = first or f"{run.about}: {named}"
-    return RunSection(run.id, title, row, str(html))
+    return RunSection(title, row, str(html))
 
 
 class _Card(NamedTuple):
-    """A large number."""
+    """A large figure."""
 
     what: str
-    number: str
-    unit: str
+    figure: str
     of: str  # What it is of, or compared with
 
 
-def _figures(comparison: Comparison) -> Iterator[_Card]:
+def _cards(comparison: Comparison, expected: Sequence["Expectation"]) -> Iterator[_Card]:
     """Yield the result that a headline quotes, how it compares, and its share of the ceiling."""
-    quoted = (each for each in comparison.sections if headline_row(each))
-    section = next(quoted, None)
+    section = next(filter(headline_row, comparison.sections), None)
     row = headline_row(section) if section else None
-    if section and row and section.shown[0]:
-        yield from _cards(comparison, section, row)
-
-
-def _cards(
-    comparison: Comparison, section: ComparisonSection, row: ComparisonRow
-) -> Iterator[_Card]:
-    figure = row.figures[0]
-    base = row.figures[-1]
-    if figure is None:
+    figure = row.figures[0] if row else None
+    if not section or not row or not figure or not section.shown[0]:
         return
     label = comparison.columns[0].label
+    quantity = section.scale.quantity
     size = format_size(row.size)
     words = [*section.key.values(), section.metric.name, "at", size]
     what = " ".join(filter(None, words))
-    scale = section.scale
-    yield _Card(what, scale.text(figure.value), scale.unit, label)
+    yield _Card(what, quantity(figure.value), label)
+    base = row.figures[-1]
     if base and row.ratios[0]:
         other = comparison.base.label
-        change, unit = format_change(row.ratios[0]).split(" ")
-        value = scale.quantity(base.value)
-        yield _Card(f"speed-up over {other}", change, unit, f"{other}: {value}")
-    for each in expectations_of(comparison):
+        change = format_change(row.ratios[0])
+        was = quantity(base.value)
+        yield _Card(f"speed-up over {other}", change, f"{other}: {was}")
+    for each in expected:
         is_quoted = each.column == label and each.key == section.key
         if is_quoted and each.ceiling and each.share:
             percent = format_decimal(100 * each.share, 0)
             ceiling = each.scale.quantity(each.ceiling)
-            yield _Card("of the NICs' ceiling", percent, "%", f"{label}: ceiling {ceiling}")
+            yield _Card("of the NICs' ceiling", f"{percent} %", f"{label}: ceiling {ceiling}")
+
+
+def _chips(comparison: Comparison, expected: Sequence["Expectation"]) -> list[tuple[str, str]]:
+    """Return the outcome and the judgements of columns, and their tone; those alike share one."""
+    labels: dict[tuple[str, ...], list[str]] = {}
+    for column in comparison.columns:
+        words = (column.outcome.value, *_assessments(column.label, expected))
+        labels.setdefault(words, []).append(column.label)
+    chips: list[tuple[str, str]] = []
+    for known, some in labels.items():
+        text = ", ".join(known)
+        tone = tone_of(known[-1])
+        chips.append((f"{listed(some)}: {text}", tone))
+    return chips
+
+
+def _assessments(label: str, expected: Iterable["Expectation"]) -> Iterator[str]:
+    """Yield whether the figures of a column are normal, unless that differs by table."""
+    for each in expected:
+        if each.column == label and each.range and not each.key:
+            yield each.assessment.value
+
+
+class _Proof(NamedTuple):
+    """What the logs of a column show of the network that carried its data."""
+
+    outcome: str
+    reasons: tuple[str, ...]
+    shown: str
+    lines: tuple[str, ...]
+
+
+def _proofs(comparison: Comparison) -> list[tuple[_Proof, str]]:
+    """Return each proof, and the columns that have it."""
+    labels: dict[_Proof, list[str]] = {}
+    for summary, (column, _) in zip(comparison.columns, comparison.inputs, strict=True):
+        evidence: dict[str, str] = {}
+        for log in reversed(column.logs):
+            evidence.update(log.evidence)
+        shown = comparison_tables.stated(summary, filter(EVIDENCE.__contains__, summary.facts))
+        lines = tuple(dict.fromkeys(evidence.values()))
+        reasons = tuple(summary.reasons)
+        proof = _Proof(summary.outcome.value, reasons, shown or "no transport", lines)
+        labels.setdefault(proof, []).append(summary.label)
+    return [(proof, listed(some)) for proof, some in labels.items()]
 
 
 _FindingKey: TypeAlias = tuple[str, str]
@@ -181,13 +226,15 @@ _FindingKey: TypeAlias = tuple[str, str]
 def _findings(comparison: Comparison) -> list[tuple[Cause, str]]:
     """Return the causes of each column, the likeliest first, then other findings, by columns."""
     known: dict[_FindingKey, Cause] = {}
-    labels: dict[_FindingKey, dict[str, None]] = {}
+    labels: dict[_FindingKey, list[str]] = {}
     for column, _ in comparison.inputs:
         for log in column.logs:
             likely, others = causes(with_curve(log))
             for cause in (*likely, *(Cause(each, "", "") for each in others)):
                 key = (cause.found.code, cause.found.meaning)
                 known.setdefault(key, cause)
-                labels.setdefault(key, {})[column.label] = None
-    where = map(", ".join, labels.values())
+                of_columns = labels.setdefault(key, [])
+                if column.label not in of_columns:
+                    of_columns.append(column.label)
+    where = map(listed, labels.values())
     return list(zip(known.values(), where, strict=True))

@@ -6,16 +6,17 @@ markers or words too. Colors are classes: they follow the reader's light or dark
 
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise, product
 from math import ceil, floor, log2, log10
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from fabbench.analysis.compare import Comparison, ComparisonSection
+from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSection
 from fabbench.analysis.headline import headline
+from fabbench.analysis.highlights import bounds, confidence
 from fabbench.model.errors import MachineError
-from fabbench.model.messages import counted, one_line
-from fabbench.model.units import format_decimal, format_size
+from fabbench.model.messages import one_line
+from fabbench.model.units import format_change, format_decimal, format_size
 from fabbench.report.comparison_tables import title_of
 from fabbench.report.expectations import expectations_of
 from fabbench.report.table import cut
@@ -27,16 +28,25 @@ if TYPE_CHECKING:
     from fabbench.analysis.expectations import Expectation
     from fabbench.analysis.history import Series
 
-WIDTH = 600  # Of a plot beside its table
-WIDE = 1000  # Of a trend
-NARROW = 360  # Of both on a phone
-_HEIGHT = 330
+WIDTH = 720  # Of a picture in a file, on paper and in a window of medium width
+WIDE = 1100  # In a wide window
+NARROW = 360  # On a phone
+_WIDTHS = (WIDTH, WIDE, NARROW)
+_HEIGHT = 268  # Of the area of values
+_CHANGES = 140  # Of the area of changes below
+_LEAST_CHANGE = 1.02  # The least that its axis has room for, so that noise looks flat
 _TOP = 30
 _BOTTOM = 32
 LETTER = 7.6  # The width of a letter, in the units of the picture
 _LINE = 15  # Its height
+_ROOM = 72  # From one label below a plot to the next, at least
 _LONGEST = 24  # Letters of a label beside a line
 _MOST = 18  # How many labels there are at most
+_SHADED = 3  # Of how many lines intervals are shaded; more would cover each other
+_NOT_SHADED = (
+    f"Intervals of changes are shaded for up to {_SHADED} columns. "
+    "Point at a size to read those of all."
+)
 KINDS = 6  # Kinds of lines; plot.css has the color and the dashes of each
 # for a PNG, which knows no system-ui
 _FONTS = "Arial,Helvetica,'DejaVu Sans','Liberation Sans','Noto Sans',Roboto"
@@ -49,7 +59,7 @@ _LETTER = (
 class Picture(NamedTuple):
     """What is drawn.
 
-    Its macro in the template with what that takes, for wide windows and for phones.
+    Its macro in the template with what that takes: for each of `_WIDTHS`, or for all.
     """
 
     kind: str
@@ -57,20 +67,20 @@ class Picture(NamedTuple):
     title: str
     headline: str = ""  # The title where it stands alone
     description: str = ""  # Sentences for readers who cannot see it
+    notes: Sequence[str] = ()  # Sentences below it on a page
 
 
 def to_svg(picture: Picture, *, name: str = "plot") -> "Markup":
-    """Write a picture for a page, also as phones show it; `name` is unique there."""
+    """Write a picture for a page, in each of its widths; `name` is unique there."""
     return rendered("page.svg", picture=picture, name=name)
 
 
 def to_svg_file(pictures: Sequence[Picture]) -> str:
     """Write pictures one below the other as a standalone file. Ends with a newline."""
-    width = WIDTH
+    widths = [each.drawn[0]["width"] for each in pictures]
+    width = max(WIDTH, *widths) if widths else WIDTH
     height = 0
     titled: list[tuple[Picture, list[str]]] = []
-    for each in pictures:
-        width = max(width, each.drawn[0]["width"])
     for each in pictures:
         title = one_line(each.headline or each.title)
         lines = textwrap.wrap(title, width // 9)[:4]
@@ -118,6 +128,18 @@ _DIGITS: Sequence[Sequence[float]] = (
 """With which the ticks of a logarithmic axis begin: the first that make three."""
 
 
+def _figure(value: float) -> str:
+    if value >= 1e4:
+        return format_decimal(value, 0)
+    if value >= 0.1 or not value:
+        return format_decimal(value, 2)
+    return format_decimal(value, 1 - floor(log10(value)))
+
+
+_Tick: TypeAlias = tuple[float, str]
+"""A place on an axis, and its label."""
+
+
 class Axis(NamedTuple):
     """Values between two places; one outside is at the edge. A logarithmic axis has no 0."""
 
@@ -129,15 +151,13 @@ class Axis(NamedTuple):
 
     def place(self, value: float) -> float:
         """Return where a value is."""
-        inside = min(max(value, self.low), self.high)
-        if self.linear:
-            part = (inside - self.low) / (self.high - self.low)
-        else:
-            low = log2(self.low)
-            part = (log2(inside) - low) / (log2(self.high) - low)
+        scaled = float if self.linear else log2
+        inside = scaled(min(max(value, self.low), self.high))
+        low = scaled(self.low)
+        part = (inside - low) / (scaled(self.high) - low)
         return self.start + part * (self.end - self.start)
 
-    def ticks(self) -> list[tuple[float, str]]:
+    def ticks(self, written: Callable[[float], str] = _figure) -> list[_Tick]:
         """Return the places of round values, with labels: three or more if there are so many."""
         values: list[float] = []
         for tried in self._round_values():
@@ -146,17 +166,15 @@ class Axis(NamedTuple):
                 break
         every = 1 + (len(values) - 1) // _MOST_TICKS
         shown = values[::every]
-        return [(self.place(value), _figure(value)) for value in shown]
+        return [(self.place(value), written(value)) for value in shown]
 
     def _round_values(self) -> Iterator[Sequence[float]]:
         """Yield round values of about this axis, each time more of them."""
         if self.linear:
-            power = floor(log10(self.high - self.low))
-            for exponent in (power, power - 1):
-                for digit in (5, 2, 1):
-                    step = digit * 10.0**exponent
-                    steps = range(floor(self.high / step) + 1)
-                    yield [number * step for number in steps]
+            power = 10.0 ** floor(log10(self.high - self.low))
+            for parts in (1, 2, 5, 10):
+                steps = range(floor(self.high * parts / power) + 1)
+                yield [number * power / parts for number in steps]
             return
         lowest = floor(log10(self.low))
         highest = ceil(log10(self.high))
@@ -165,49 +183,36 @@ class Axis(NamedTuple):
             yield [digit * power for power in powers for digit in digits]
 
 
-def _figure(value: float) -> str:
-    if value >= 1e4:
-        return format_decimal(value, 0)
-    if value >= 0.1 or not value:
-        return format_decimal(value, 2)
-    return format_decimal(value, 1 - floor(log10(value)))
-
-
-def _axes(x: Axis, y: Axis, caption: str) -> dict[str, Any]:
-    """Return what pictures with axes have in common.
-
-    On the left of `x` there is room for the labels of the ticks.
-    """
-    ticks = y.ticks()
+def _room(ticks: Sequence[_Tick]) -> int:
+    """Return how much room the labels of ticks need on the left."""
     longest = max((len(label) for _, label in ticks), default=0)
-    left = 18 + 7 * longest
-    return {
-        "height": y.start + _BOTTOM,
-        "area": {"left": left, "top": y.end, "right": x.end, "bottom": y.start},
-        "caption": caption,
-        "ticks": ticks,
-        "x": x._replace(start=left).place,
-        "y": y.place,
-    }
+    return 18 + 7 * longest
 
 
 # ---------------------------------------------------------------- lines
+
+
+class PlotPoint(NamedTuple):
+    """A value, which is more than 0, and its bounds, in the unit of the axis."""
+
+    size: int
+    value: float
+    low: float
+    high: float
 
 
 class PlotLine(NamedTuple):
     """One line."""
 
     label: str
-    # Size and value, which is more than 0, in the unit of the axis
-    points: Sequence[tuple[int, float]]
-    band: Sequence[tuple[int, float, float]] = ()  # Size, lower and upper bound
-    kind: int = 0  # Selects the color, dashes and marker
+    points: Sequence[PlotPoint]
+    kind: int  # Selects the color, dashes and marker
+    shaded: bool  # Between the bounds
 
     @property
     def last(self) -> float:
         """The value at the largest size."""
-        _, value = self.points[-1]
-        return value
+        return self.points[-1].value
 
 
 class PublishedRange(NamedTuple):
@@ -216,7 +221,7 @@ class PublishedRange(NamedTuple):
     size: int
     low: float
     high: float
-    kind: int = 0
+    kind: int
 
 
 class _Label(NamedTuple):
@@ -228,109 +233,124 @@ class _Label(NamedTuple):
     text: str
 
 
-class LinePlot(NamedTuple):
-    """Values by message size. `ceilings`: levels that no value can exceed."""
+class Panel(NamedTuple):
+    """Lines by message size, on an axis from `low` to `high`.
+
+    `ceilings`: levels that no value can exceed. `changes`: the values say how many times better
+    than the baseline, and bounds are those of intervals.
+    """
 
     caption: str
     lines: Sequence[PlotLine]
+    low: float
+    high: float
     ceilings: Sequence[float] = ()
     published: Sequence[PublishedRange] = ()
+    changes: bool = False
 
-    def drawn(self, width: int) -> dict[str, Any]:
-        """Return what the template takes.
+    def written(self, value: float) -> str:
+        """Write a value of the axis."""
+        return format_change(value).replace(".0 ", " ") if self.changes else _figure(value)
 
-        Labels are beside the ends of the lines; on a phone they are above the plot.
-        """
-        labels = list(self._labels())
-        beside = width >= WIDTH
-        top = _TOP
-        right: float = width - 24
-        if beside:
-            longest = max((len(each.text) for each in labels), default=0)
-            right = width - 28 - LETTER * longest
-        else:
-            top += _LINE * len(labels)
-        y = self._y(top)
-        x = self._x(right)
-        wanted = [y.place(each.value) for each in labels]
-        places = _places(wanted, y, beside=beside)
-        return {
-            **_axes(x, y, self.caption),
-            "width": width,
-            "below": _powers_of_two(x, 6 if beside else 4),
-            "lines": self.lines,
-            "ceilings": self.ceilings,
-            "published": self.published,
-            "side": right if beside else 0,
-            "labels": list(zip(places, labels, strict=True)),
-            "told": list(self._told()) if beside else [],
-        }
-
-    def _y(self, top: float) -> Axis:
-        values = list(self._values())
-        low = min(values, default=1.0)
-        high = max(values, default=10.0)
-        if high < 2 * low:
-            low /= 1.4
-            high *= 1.4
-        room = (high / low) ** 0.04
-        bottom = top + _HEIGHT - _TOP - _BOTTOM
-        return Axis(low / room, high * room, bottom, top)
-
-    def _values(self) -> Iterator[float]:
-        """Yield all values that the plot must have room for."""
-        for line in self.lines:
-            yield from (value for _, value in line.points)
-            for _, low, high in line.band:
-                yield from (bound for bound in (low, high) if bound > 0)
-        yield from self.ceilings
-        for each in self.published:
-            yield from (each.low, each.high)
-
-    def _x(self, right: float) -> Axis:
-        published = [each.size for each in self.published]
-        sizes = [*self._sizes(), *published] or [1]
-        first = float(max(min(sizes), 1))
-        last = float(max(1, *sizes))
-        if first == last:
-            first /= 2
-            last *= 2
-        return Axis(first, last, 0, right)
-
-    def _sizes(self) -> Sequence[int]:
-        return sorted({size for line in self.lines for size, _ in line.points})
-
-    def _labels(self) -> Iterator[_Label]:
-        """Yield the lines with their last value, the largest first, then what else is drawn."""
-        drawn = [each for each in self.lines if each.points]
-        drawn.sort(key=lambda each: -each.last)
-        for each in drawn[:_MOST]:
-            number = _figure(each.last)
+    def labels(self) -> list[_Label]:
+        """Return the lines with their last value, the largest first, then what else is drawn."""
+        found: list[_Label] = []
+        lines = sorted(self.lines, key=lambda each: -each.last)
+        for each in lines[:_MOST]:
+            number = self.written(each.last)
             name = cut(each.label, _LONGEST - len(number) - 1)
-            yield _Label(each.last, "line", each.kind, f"{name} {number}")
-        others = drawn[_MOST:]
+            found.append(_Label(each.last, "line", each.kind, f"{name} {number}"))
+        others = lines[_MOST:]
         if others:
             more = f"and {len(others)} more"
-            yield _Label(others[0].last, "more", 0, more)
-        for level in self.ceilings:
-            yield _Label(level, "ceiling", 0, f"ceiling {_figure(level)}")
+            found.append(_Label(others[0].last, "more", 0, more))
+        if self.changes:
+            found.append(_Label(1.0, "reference", 0, "no change"))
+        found += (
+            _Label(level, "ceiling", 0, f"ceiling {_figure(level)}") for level in self.ceilings
+        )
         spans: dict[str, PublishedRange] = {}
-        for found in self.published:
-            ends = dict.fromkeys(map(_figure, (found.low, found.high)))
-            spans.setdefault("–".join(ends), found)
-        for span, found in spans.items():
-            yield _Label(found.high, "published", found.kind, f"published {span}")
+        for figures in self.published:
+            ends = dict.fromkeys(map(_figure, (figures.low, figures.high)))
+            spans.setdefault("–".join(ends), figures)
+        for span, figures in spans.items():
+            found.append(_Label(figures.high, "published", figures.kind, f"published {span}"))
+        return found
 
-    def _told(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield each size, and what a reader is told who points there."""
-        for size in self._sizes():
-            told = [format_size(size)]
-            for line in self.lines[:_MOST]:
-                value = dict(line.points).get(size)
-                if value is not None:
-                    name = cut(line.label, _LONGEST)
-                    told.append(f"{name} {_figure(value)}")
-            yield size, told
+    def drawn(self, above: float, *, beside: bool) -> "DrawnPanel":
+        """Return the panel below `above`, with room for its labels."""
+        labels = self.labels()
+        room = _LINE * len(labels)
+        top = above + _TOP
+        height = _CHANGES if self.changes else _HEIGHT
+        if beside:
+            height = max(height, room)
+        else:
+            top += room
+        is_percent = self.changes and self.high < 2 * self.low
+        y = Axis(self.low, self.high, top + height, top, is_percent)
+        linear = None if self.changes else y._replace(low=0.0, linear=True)
+        if beside:
+            return DrawnPanel(
+                self, y, linear, labels, _places(labels, y), _places(labels, linear or y)
+            )
+        first = top - 20 - room
+        stacked = [first + _LINE * number for number in range(len(labels))]
+        return DrawnPanel(self, y, linear, labels, stacked, stacked)
+
+
+class DrawnPanel(NamedTuple):
+    """A panel in its place."""
+
+    content: Panel
+    y: Axis
+    linear: Axis | None  # To which a reader may switch
+    labels: Sequence[_Label]
+    places: Sequence[float]  # Of the labels
+    linear_places: Sequence[float]
+
+
+_Told: TypeAlias = tuple[int, list[str]]
+"""A value of x, and what a reader is told who points there."""
+
+
+def line_plot(
+    panels: Sequence[Panel], told: Sequence[_Told], *, width: int
+) -> Mapping[str, object]:
+    """Return what the template takes: panels one below the other, with one axis of sizes.
+
+    Labels are beside the ends of the lines; on a phone they are above each panel.
+    """
+    beside = width > NARROW
+    drawn: list[DrawnPanel] = []
+    left = longest = 0
+    bottom = 0.0
+    for panel in panels:
+        each = panel.drawn(bottom, beside=beside)
+        drawn.append(each)
+        longest = max(longest, *(len(label.text) for label in each.labels))
+        left = max(left, _room(each.y.ticks(panel.written)))
+        bottom = each.y.start + _BOTTOM
+    right = width - 28 - LETTER * longest if beside else width - 24
+    sizes = [size for size, _ in told]
+    sizes += [each.size for each in panels[0].published]
+    x = _size_axis(sizes, left, right)
+    return {
+        "width": width,
+        "height": bottom,
+        "side": right if beside else 0,
+        "panels": drawn,
+        "x": x,
+        "below": _powers_of_two(x, int((right - left) / _ROOM)),
+        "told": told if beside else (),
+    }
+
+
+def _size_axis(sizes: Sequence[int], left: float, right: float) -> Axis:
+    first = max(min(sizes), 1)
+    last = max(1, *sizes)
+    single = 2 if first >= last else 1
+    return Axis(first / single, last * single, left, right)
 
 
 def _powers_of_two(x: Axis, labeled: int) -> list[tuple[int, str]]:
@@ -338,22 +358,18 @@ def _powers_of_two(x: Axis, labeled: int) -> list[tuple[int, str]]:
 
     None: all sizes are between two powers of two.
     """
-    least = ceil(log2(max(x.low, 1.0)))
-    most = floor(log2(x.high))
-    step = 1 + max(most - least, 0) // labeled
-    powers = reversed(range(most, least - 1, -step))
-    return [(1 << power, format_size(1 << power)) for power in powers]
+    largest = floor(log2(x.high))
+    smallest = max(ceil(log2(x.low)), 0)
+    powers = range(largest, smallest - 1, -1)
+    step = 1 + len(powers) // labeled
+    sizes = [1 << power for power in powers[::step]]
+    return [(size, format_size(size)) for size in sizes]
 
 
-def _places(wanted: Sequence[float], y: Axis, *, beside: bool) -> list[float]:
-    """Return places as near to the wanted ones as they can be without covering each other.
-
-    Else one below the other.
-    """
-    if not beside:
-        return [10.0 + _LINE * number for number in range(len(wanted))]
-    order = sorted(range(len(wanted)), key=wanted.__getitem__)
-    placed = list(wanted)
+def _places(labels: Sequence[_Label], y: Axis) -> list[float]:
+    """Return places as near to the values as they can be without labels covering each other."""
+    placed = [y.place(each.value) for each in labels]
+    order = sorted(range(len(labels)), key=placed.__getitem__)
     edge = y.end - _LINE / 2
     for each in order:
         edge = max(placed[each], edge + _LINE)
@@ -367,13 +383,13 @@ def _places(wanted: Sequence[float], y: Axis, *, beside: bool) -> list[float]:
 
 # ---------------------------------------------------------------- trends
 
-_SPAN = 0.1  # The smallest fraction of a value that the height covers, so that noise looks flat
+_ROOM_OF_LEVEL = 0.05  # Of a value, above and below it, so that noise looks flat
 _NAMED = 400  # Up to so many runs, each dot says which run it is
 
 
 def trend(series: "Series", axis: str, factor: float, title: str, description: str) -> Picture:
     """Return values by run: dots, the levels between changes, a number at each change."""
-    drawn = [_trend(series, axis, factor, width) for width in (WIDE, NARROW)]
+    drawn = [_trend(series, axis, factor, width) for width in _WIDTHS]
     return Picture("trend", drawn, title, description=description)
 
 
@@ -387,56 +403,45 @@ def _trend(series: "Series", caption: str, factor: float, width: int) -> dict[st
     wide = width > NARROW
     low = min(values)
     high = max(values)
-    span = max(high - low, _SPAN * high)
-    middle = (low + high - span) / 2
-    least = max(middle - 0.06 * span, 0.0)
-    y = Axis(least, least + 1.12 * span, _HEIGHT - _BOTTOM, _TOP + 12, linear=True)
+    room = max(0.06 * (high - low), _ROOM_OF_LEVEL * high)
+    least = max(low - room, 0.0)
+    y = Axis(least, high + room, _HEIGHT + _TOP, _TOP + 12, linear=True)
     right = width - 12 - LETTER * len(latest)
-    x = Axis(-0.5, count - 0.5, 0, right, linear=True)
-    created = [point.created for point in series.points]
+    left = _room(y.ticks())
+    x = Axis(-0.5, count - 0.5, left, right, linear=True)
     spans = pairwise([0, *changes, count])
     return {
-        **_axes(x, y, caption),
         "width": width,
-        "below": list(_moments(created, 4 if wide else 2)),
+        "height": y.start + _BOTTOM,
+        "caption": caption,
+        "x": x,
+        "y": y,
+        "below": _moments(series, 4 if wide else 1),
         "dots": values,
         "levels": list(zip(spans, [*levels, level], strict=True)),
         "latest": latest,
-        "told": list(_runs(series, values)) if wide and count <= _NAMED else [],
+        "told": list(_runs(series, values)) if wide and count <= _NAMED else (),
     }
-
-
-_Told: TypeAlias = tuple[int, list[str]]
-"""A value of x, and what a reader is told who points there."""
 
 
 def _runs(series: "Series", values: Sequence[float]) -> Iterator[_Told]:
     """Yield each run with a value."""
     for index, point in enumerate(series.points):
         if values[index] > 0:
-            minute = point.created[:16].replace("T", " ")
-            yield index, [point.run, minute, _figure(values[index])]
+            figure = _figure(values[index])
+            yield index, [point.run, _minute(point.created), figure]
 
 
-_PARTS_OF_TIME = ((0, 10), (5, 16), (11, 19))
-"""Of ``2026-01-02 03:04:05``: the day, day and minute, the second."""
+def _moments(series: "Series", steps: int) -> list[tuple[int, str]]:
+    """Return some of the runs with when they were."""
+    last = len(series.points) - 1
+    places = [step * last / steps for step in range(steps + 1)]
+    shown = dict.fromkeys(map(round, places))
+    return [(index, _minute(series.points[index].created)) for index in shown]
 
 
-def _moments(created: Sequence[str], steps: int) -> Iterator[tuple[int, str]]:
-    """Yield some of the runs with when they were.
-
-    As dates, or with the time where days are the same.
-    """
-    last = len(created) - 1
-    places = (step * last / steps for step in range(steps + 1))
-    shown = list(dict.fromkeys(map(round, places)))
-    times = [created[index].replace("T", " ") for index in shown]
-    texts: list[str] = []
-    for start, end in _PARTS_OF_TIME:
-        texts = [time[start:end] for time in times]
-        if len(set(texts)) == len(texts):
-            break
-    yield from zip(shown, texts, strict=True)
+def _minute(created: str) -> str:
+    return created[:16].replace("T", " ")
 
 
 # ---------------------------------------------------------------- plots of a comparison
@@ -460,44 +465,131 @@ def _plot(comparison: Comparison, section: ComparisonSection, lines: Sequence[Pl
     ceilings = dict.fromkeys(each.ceiling / factor for each in expected if each.ceiling)
     unit = section.scale.unit
     caption = f"{metric} ({unit})"
-    if any(line.band for line in lines):
+    if any(line.shaded for line in lines):
         caption += "; shaded: range of repeats"
     published = list(_published(expected, lines, factor))
-    plot = LinePlot(caption, lines, list(ceilings), published)
+    panels = [_values_panel(caption, lines, list(ceilings), published)]
+    notes: list[str] = []
+    shown = (figure for row in section.rows for figure in row.figures if figure)
+    if any(figure.value <= 0 for figure in shown):
+        notes.append("Values of 0 are not plotted: a logarithmic axis has no place for them.")
+    changes = list(_changes(comparison, section))
+    if changes:
+        panels.append(_changes_panel(comparison, section, changes))
+        if not changes[0].shaded:
+            notes.append(_NOT_SHADED)
     title = f"{metric} by message size"
     if section.key:
         title += f": {title_of(section)}"
     result = headline(comparison, comparison.sections.index(section))
     judged = [f"{each.column}: {each.sentence()}" for each in expected]
+    told = list(_told(comparison, section))
     return Picture(
         "lines",
-        [plot.drawn(width) for width in (WIDTH, NARROW)],
+        [line_plot(panels, told, width=width) for width in _WIDTHS],
         title,
         result,
         " ".join([f"{result}.", *judged]),
+        notes,
     )
+
+
+def _told(comparison: Comparison, section: ComparisonSection) -> Iterator[_Told]:
+    """Yield each size with values, and these with their changes and intervals."""
+    for row in section.rows:
+        told: list[str] = []
+        for index, column in enumerate(comparison.columns[:_MOST]):
+            figure = row.figures[index]
+            if figure and figure.value > 0:
+                name = cut(column.label, _LONGEST)
+                value = section.scale.text(figure.value)
+                change = _change(row, index)
+                told.append(f"{name} {value}{change}")
+        if told:
+            yield row.size, [format_size(row.size), *told]
+
+
+def _change(row: ComparisonRow, column: int) -> str:
+    ratio = row.ratios[column]
+    test = row.tests[column]
+    if not ratio or not test:
+        return ""
+    interval = bounds([test], [ratio])
+    return f", {format_change(ratio)} ({interval})"
 
 
 def _values(comparison: Comparison, section: ComparisonSection) -> Iterator[PlotLine]:
     factor = section.scale.factor
     for index, column in enumerate(comparison.columns):
-        points: list[tuple[int, float]] = []
-        band: list[tuple[int, float, float]] = []
+        points: list[PlotPoint] = []
         several = False
         for size, figure in section.figures(index):
             if figure.value > 0:
-                points.append((size, figure.value / factor))
-                band.append((size, figure.low / factor, figure.high / factor))
+                bounded = (figure.value, figure.low, figure.high)
+                points.append(PlotPoint(size, *(each / factor for each in bounded)))
                 several |= figure.n > 1
         if points:
-            yield PlotLine(column.label, points, tuple(band) if several else (), index)
+            yield PlotLine(column.label, points, index, several)
+
+
+def _values_panel(
+    caption: str,
+    lines: Sequence[PlotLine],
+    ceilings: Sequence[float],
+    published: Sequence[PublishedRange],
+) -> Panel:
+    """Return the panel of values, with room for all of them."""
+    values = [*ceilings]
+    for line in lines:
+        for point in line.points:
+            values += (point.value, point.low, point.high)
+    for each in published:
+        values += (each.low, each.high)
+    least = min(filter(None, values))
+    most = max(values)
+    room = 1.4 if most < 2 * least else (most / least) ** 0.04
+    return Panel(caption, lines, least / room, most * room, ceilings, published)
+
+
+def _changes(comparison: Comparison, section: ComparisonSection) -> Iterator[PlotLine]:
+    """Yield how many times better each column is than the baseline, with intervals."""
+    columns = comparison.columns[:-1]
+    for index, column in enumerate(columns):
+        points: list[PlotPoint] = []
+        for row in section.rows:
+            ratio = row.ratios[index]
+            test = row.tests[index]
+            if ratio and test:
+                points.append(PlotPoint(row.size, ratio, test.low, test.high))
+        if points:
+            yield PlotLine(column.label, points, index, len(columns) <= _SHADED)
+
+
+def _changes_panel(
+    comparison: Comparison, section: ComparisonSection, lines: Sequence[PlotLine]
+) -> Panel:
+    """Return the panel of changes.
+
+    It has room for the middle three quarters, and half as much again on both sides. What is beyond
+    is at its edge: the rare changes, as of sizes whose figures have few digits, and intervals that
+    reach much further than changes do.
+    """
+    ratios = sorted(point.value for line in lines for point in line.points)
+    rare = len(ratios) // 8
+    least = min(1.0, ratios[rare])
+    most = max(1.0, ratios[-1 - rare])
+    margin = max((most / least) ** 0.5, _LEAST_CHANGE)
+    caption = f"against {cut(comparison.base.label, 16)}, up is better"
+    if lines[0].shaded:
+        caption += f"; shaded: {confidence(section.level)} interval"
+    return Panel(caption, lines, least / margin, most * margin, changes=True)
 
 
 def _published(
     expected: Sequence["Expectation"], lines: Sequence[PlotLine], factor: float
 ) -> Iterator[PublishedRange]:
     """Yield the smallest and the largest published figure of each size and line."""
-    largest = max(size for line in lines for size, _ in line.points)
+    largest = max(line.points[-1].size for line in lines)
     for line, each in product(lines, expected):
         if each.column != line.label:
             continue
@@ -508,15 +600,3 @@ def _published(
         for size, values in sizes.items():
             if size <= largest * _BEYOND:
                 yield PublishedRange(size, min(values), max(values), line.kind)
-
-
-def left_out(comparison: Comparison, section: ComparisonSection) -> Iterator[str]:
-    """Describe what the plot of a section leaves out.
-
-    A logarithmic axis cannot show values of 0.
-    """
-    for number, column in enumerate(comparison.columns):
-        values = [figure.value for _, figure in section.figures(number)]
-        zeros = sum(value <= 0 for value in values)
-        if zeros:
-            yield f"{counted(zeros, 'zero value')} of {column.label} not plotted."

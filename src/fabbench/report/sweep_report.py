@@ -9,13 +9,13 @@ from bisect import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import ceil, isnan
+from math import isnan
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.messages import counted, listed, one_line
 from fabbench.model.units import Scale, format_decimal, scale
-from fabbench.report.svg import LETTER, NARROW, Picture, to_svg_file
+from fabbench.report.svg import LETTER, Picture, to_svg_file
 from fabbench.report.table import Table, cut, picked, to_csv, write_result
 from fabbench.report.templates import rendered
 from fabbench.sweep.values import Suspect, SuspectKind
@@ -269,6 +269,7 @@ def cordon_command(program: str, node: str, reason: str) -> str:
 
 MAX_ROWS = 40
 MAX_SVG_ROWS = 64
+_LEAST_WIDTH = 386  # Of a picture, for four words of the legend in each line
 _WRITTEN = 18  # Up to so many rows, cells have their value and columns their names
 _LEVELS = (0.25, 0.5, 0.75, 0.9, 0.95)
 _LEVEL_WORDS = ["≥ " + format(level, ".0%") for level in reversed(_LEVELS)]
@@ -290,18 +291,14 @@ def heat_map(matrix: "Matrix", title: str) -> Picture:
     count = len(matrix.names)
     names = [cut(name, 26) for name in matrix.names]
     longest = max(map(len, names), default=0)
-    has_groups = max(matrix.sizes, default=1) > 1
-    letters = longest + 5 if has_groups else longest  # A group has its number of nodes too
-    side = 24 + int(LETTER * letters)
+    side = 62 + int(LETTER * longest)  # A group has its number of nodes too
     written = count <= _WRITTEN
     across = 36 if written else 14
     down = 30 if written else 14
     margin = 60 if written else 20
-    width = max(side + count * across + margin, NARROW)
-    words_in_line = (width - 90) // 74
-    legend = 18 * ceil(len(_WORDS) / words_in_line)
+    width = max(side + count * across + margin, _LEAST_WIDTH)
     column_names = 12 + int(4.6 * longest) if written else 8
-    head = 16 + legend + column_names
+    head = 52 + column_names
     drawn = {
         "width": width,
         "height": head + count * down + 16,
@@ -310,7 +307,6 @@ def heat_map(matrix: "Matrix", title: str) -> Picture:
         "across": across,
         "down": down,
         "legend": zip("012345xn", _WORDS, strict=True),
-        "a_line": words_in_line,
         "names": names,
         "written": written,
         "matrix": matrix,

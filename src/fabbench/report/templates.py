@@ -3,11 +3,15 @@
 Text in markup is escaped, whatever its origin.
 """
 
+import time
+from base64 import b64encode
 from functools import cache
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, metadata
 from typing import TYPE_CHECKING
 
-from fabbench.model.messages import printable, unbroken
-from fabbench.report.table import tone_of
+from fabbench.model.messages import listed, printable, unbroken
+from fabbench.report.table import cut, tone_of
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -34,9 +38,29 @@ def template(name: str) -> "Template":
         trim_blocks=True,
         undefined=StrictUndefined,
     )
-    made.filters.update(tone=tone_of, unbroken=unbroken)
-    made.globals["version"] = __version__
+    made.filters.update(tone=tone_of, unbroken=unbroken, listed=listed)
+    made.filters.update(cut=cut, sha256=_sha256)
+    made.globals.update(version=__version__, project_url=project_url, now=_now)
     return made.get_template(name)
+
+
+def _sha256(script: str) -> str:
+    """Return what a content security policy calls the one script that may run."""
+    return b64encode(sha256(script.encode()).digest()).decode()
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+
+
+def project_url() -> str:
+    """Return the address of the project; empty: this installation does not know it."""
+    try:
+        named = metadata("fabbench")["Project-URL"] or ""
+    except PackageNotFoundError:
+        return ""
+    address = named.rpartition(" ")[2]
+    return "" if "/OWNER/" in address else address  # Nobody has said yet where the project is
 
 
 def _shown(value: object) -> object:

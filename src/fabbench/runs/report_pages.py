@@ -103,6 +103,45 @@ def _outcomes(run: StoredRun, ended: Iterable[Log | TestResult]) -> str:
     return ", ".join(f"{count} {outcome}" for outcome, count in counts) or "none"
 
 
+def logs_pages(
+    inputs: Sequence[str],
+    page: Callable[[Sequence[str]], RunPage],
+    notify: Callable[[str], None],
+) -> list[RunPage]:
+    """Return the page that compares inputs, such as logs, as `fabbench compare` does.
+
+    One of each if they cannot be. `page` is `logs_page` with all that is known of them.
+
+    One that cannot be shown either is left out, unless nothing is left: raise FabbenchError.
+    """
+    if not inputs:
+        return []
+    try:
+        return [page(inputs)]
+    except RequestError as error:
+        if len(inputs) == 1:
+            raise
+        notify(f"{error} Each has its own section.")
+    return _page_of_each(inputs, page, notify)
+
+
+def _page_of_each(
+    inputs: Sequence[str],
+    page: Callable[[Sequence[str]], RunPage],
+    notify: Callable[[str], None],
+) -> list[RunPage]:
+    """Return the pages of those that can be shown; raise FabbenchError if none can."""
+    pages: list[RunPage] = []
+    for each in inputs:
+        try:
+            pages.append(page([each]))
+        except RequestError as error:
+            if each is inputs[-1] and not pages:
+                raise
+            notify(f"Left out: {each}: {error}")
+    return pages
+
+
 def logs_page(
     inputs: Sequence[str],
     *,

@@ -8,7 +8,7 @@ import re
 from fabbench.analysis.history import History, HistoryPoint, Series, with_changes
 from fabbench.model.log import METRICS
 from fabbench.report.history_report import history_page
-from tests.support.pages import HOSTILE, Page
+from tests.support.pages import HOSTILE, Page, assert_nothing_is_fetched
 
 KEY = {"benchmark": "nccl", "case": "all_reduce", "configuration": "efa", "target": "prod"}
 
@@ -39,9 +39,9 @@ def test_a_change_is_in_the_plot_the_list_and_the_table() -> None:
     assert (
         "with run 00000f, 2026-01-16 00:00:00 UTC. Changed with it: nccl 2.26 → 2.27." in found.text
     )
-    assert text.count('class="level"') == 2 * 2  # before and after the change, and on phones
+    assert text.count('class="level"') == 2 * 3  # before and after the change, in each width
     assert re.search(r'<text x="[\d.]+" y="\d+" text-anchor="middle">1</text>', text)
-    dots, _ = re.findall(r'<path class="dots" stroke-width="6" d="([^"]*)"/>', text)
+    dots, *_ = re.findall(r'<path class="dots" stroke-width="6" d="([^"]*)"/>', text)
     assert dots.count("h0") == 20
     assert text.count('<tr><th scope="row"') == 20
     assert "Overview" not in found.text
@@ -51,7 +51,7 @@ def test_a_change_is_in_the_plot_the_list_and_the_table() -> None:
 
 def test_several_series_begin_with_an_overview_that_links_them() -> None:
     found = Page(written(series(), series(ranks="8"), series(5, configuration="tcp", ranks="4")))
-    assert found.targets == ["#main", "#series-1", "#series-2", "#series-3"]
+    assert found.targets[:4] == ["#main", "#series-1", "#series-2", "#series-3"]
     assert {"series-1", "series-2", "series-3"} < set(found.ids)
     assert len(found.ids) == len(set(found.ids))
     assert "nccl all_reduce on prod: efa, ranks 8" in found.text
@@ -60,7 +60,8 @@ def test_several_series_begin_with_an_overview_that_links_them() -> None:
 
 
 def test_hostile_text_is_no_markup() -> None:
-    plain, hostile = Page(written(series())), Page(written(series(target=HOSTILE)))
+    text = written(series(target=HOSTILE))
+    plain, hostile = Page(written(series())), Page(text)
     assert hostile.tags == plain.tags
     assert hostile.attributes == plain.attributes
-    assert not plain.tags & {"script", "link", "img", "iframe", "object", "base", "form"}
+    assert_nothing_is_fetched(text)

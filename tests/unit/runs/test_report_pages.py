@@ -23,7 +23,7 @@ def test_a_page_has_two_metrics_of_each_run_and_not_too_many_runs(
         2,
         2,
     ]
-    assert "<h3>Time</h3>" in next(stored_sections(known, "time", cores=1)).section.html
+    assert ">Time</a></h3>" in next(stored_sections(known, "time", cores=1)).section.html
     monkeypatch.setattr(report_pages, "_MAX_RUNS", 1)
     with pytest.raises(RequestError, match="1 runs at most, not 2"):
         stored_sections(known)
