@@ -117,15 +117,18 @@ def _speeds(count: int, pairs: Ints, slower: Floats) -> Floats:
 def _typical_speeds(speeds: Floats, least: float) -> list[float]:
     """Return the medians of clusters of several nodes, descending.
 
-    A node begins the next cluster if it is slower than the median of the last by at least so much.
+    A node that is slower than the median of the last by more than `least` begins the next cluster.
     """
     ascending: list[float] = np.sort(speeds[np.isfinite(speeds)]).tolist()
-    clusters: list[list[float]] = []
+    clusters: list[list[float]] = [[]]
     for speed in reversed(ascending):
-        if clusters and _middle(clusters[-1]) - speed <= least:
-            clusters[-1].append(speed)
-        else:
+        last = clusters[-1]
+        # Two single speeds differ more by noise than one does from a median.
+        near = least if len(last) > 1 else 1.5 * least
+        if last and _middle(last) - speed > near:
             clusters.append([speed])
+        else:
+            last.append(speed)
     return [_middle(each) for each in clusters if len(each) > 1]
 
 

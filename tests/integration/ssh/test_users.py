@@ -84,6 +84,7 @@ def test_two_at_once(lab: Labs) -> None:
     assert homes(site) == before
     for user in (ann, bob):
         assert (user.log().outcome, sizes(user.log())) == (Outcome.OK, SIZES)
+        assert "neighbor" in {each.code for each in user.log().findings}  # stored, of both
 
 
 def ended(started: Sequence["subprocess.Popen[str]"]) -> list["subprocess.Popen[str]"]:
