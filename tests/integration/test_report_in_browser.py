@@ -97,7 +97,7 @@ def test_a_curve_tells_its_values_where_a_reader_points(shown: Browser) -> None:
         ".map(each => each.textContent)"
     )
     assert told[0] == "1 GB"
-    assert told[1].startswith("EFA 80, 20 x (")
+    assert told[1].startswith("EFA 80, 20.0 x (")
     assert told[2] == "TCP 4"
 
 

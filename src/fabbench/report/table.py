@@ -48,10 +48,17 @@ class Table:
     # Whether text has a line below the header; lists, which programs may read, have none
     ruled: bool = True
 
+    @property
+    def folds(self) -> bool:
+        """Whether a page shows only its title at first."""
+        return bool(self.title) and len(self.rows) > _UNFOLDED
+
     def aligns(self) -> str:
         """Return one letter per column."""
         return self.align or "l" * len(self.header)
 
+
+_UNFOLDED = 12
 
 TableColumn: TypeAlias = tuple[str, str, Callable[..., str]]
 """Its header, its alignment, and what its cell has of an item."""
