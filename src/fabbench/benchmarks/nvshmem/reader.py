@@ -152,7 +152,7 @@ def _header(job: str, layout: Layout, execution: Execution | None) -> Events | N
         return None
     if kind in figures.UNSIZED:
         layout = (_THREADS, *layout[1:])
-    begins = _begins(job, execution) if job else execution is None
+    begins = _begins(job, execution) if job else _is_another(title, execution)
     events: list[Event] = [Begin()] if begins else []
     if job or (not title and execution is not None):
         events.append(Setting(title=job))
@@ -174,6 +174,14 @@ def _title(text: str, execution: Execution | None) -> Events | None:
             return (Ahead((setting,)),)
     events = (setting, Header(_NO_ROWS), Note("title", job))
     return (Begin(), *events) if _begins(job, execution) else events
+
+
+def _is_another(title: str, execution: Execution | None) -> bool:
+    """Return whether a header without a title is that of another run in an excerpt."""
+    if execution is None:
+        return True
+    is_excerpt = not execution.title and not has_begun(execution.notes)
+    return is_excerpt and not title and bool(execution.rows)
 
 
 def _begins(job: str, execution: Execution | None) -> bool:
