@@ -81,8 +81,8 @@ def proposals(tests: PairTests, slow: float, least: float, count: int) -> Iterat
     if types is not None:
         yield types
     # There may be more slow pairs than fast ones.
-    middle = np.mean(_two_speeds(slower) or slow)
-    for limit in (slow, float(middle)):
+    middle = between_two(slower, least)
+    for limit in (slow,) if middle is None else (slow, middle):
         groups = _islands(count, pairs, slower >= limit)
         if groups is not None:
             yield _refined(groups, pairs, slower)
@@ -147,38 +147,34 @@ def ranked(groups: Grouping, tests: PairTests) -> Grouping:
     return Grouping(place[groups.of], names, apart=True, given=groups.given)
 
 
-def _two_speeds(values: Floats) -> tuple[float, float] | None:
-    """Return the medians of values below and above the middle between both; None: they have one."""
-    low, high = np.quantile(values, (0.1, 0.9))
-    for _ in range(20):
-        upper = values >= (low + high) / 2
-        if upper.all() or not upper.any():
-            return None
-        low = np.median(values[~upper])
-        high = np.median(values[upper])
-    return float(low), float(high)
-
-
 def slower_of_two(values: Floats, least: float) -> int:
-    """Return how many values have the lower of two speeds; 0: noise may have made both.
+    """Return how many values have the lower of two speeds; 0: noise may have made both."""
+    limit = between_two(values, least)
+    return 0 if limit is None else int((values < limit).sum())
 
-    The fewer they are, the more often noise alone divides them. Thresholds are by simulation: at
+
+def between_two(values: Floats, least: float) -> float | None:
+    """Return the middle between two speeds, or None: they are less apart, or noise made both.
+
+    The fewer the values, the more often noise alone divides them. Thresholds are by simulation: at
     8 % of noise, 2 % of values of one speed pass for two.
     """
-    speeds = _two_speeds(values)
-    if speeds is None:
-        return 0
-    low, high = speeds
-    slow = values < (low + high) / 2
-    deviation = values - np.where(slow, low, high)
+    low, high = np.quantile(values, (0.1, 0.9))
+    for _ in range(20):
+        slow = values < (low + high) / 2
+        if slow.all() or not slow.any():
+            return None
+        low = np.median(values[slow])
+        high = np.median(values[~slow])
     count = len(values)
+    deviation = values - np.where(slow, low, high)
     usual = USUAL_WEIGHT * USUAL_NOISE**2
     squares = float((deviation**2).sum()) + usual
     within = math.sqrt(squares / (count - 2 + USUAL_WEIGHT))
     by_noise = (_TWO_SPEEDS + _FEW_VALUES / count) * within
     if high - low <= max(least, by_noise):
-        return 0
-    return int(slow.sum())
+        return None
+    return float(low + high) / 2
 
 
 def deviation_of_most(deviation: Floats) -> float:

@@ -60,3 +60,13 @@ def test_groups_have_figures_where_tests_measured_several_things() -> None:
         assert each.inside
         assert each.between
         assert each.inside / each.between == pytest.approx(4, rel=0.1)
+
+
+@pytest.mark.parametrize(("tolerance", "groups"), [(0.1, 2), (0.8, 0)])
+def test_groups_differ_by_more_than_the_tolerance(tolerance: float, groups: int) -> None:
+    """Of four nodes, too few pairs to hold any out."""
+    nodes = named(4)
+    cluster = Cluster(nodes, islands=blocks(nodes, 2, 2), between=0.5, noise=0.01)
+    rounds = [each for _ in range(3) for each in all_pairs(nodes)]
+    said = analyze(cluster.readings(rounds), tolerance=tolerance)
+    assert (len(said.groups), said.slow_path) == (groups, groups > 0)
