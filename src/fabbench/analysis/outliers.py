@@ -46,7 +46,8 @@ def _deviations(section: ComparisonSection, index: int) -> Mapping[int, list[flo
     sign = -1 if section.metric.lower_is_better else 1
     sizes = [dict(figure.executions) for _, figure in section.figures(index)]
     everything = set().union(*sizes)
-    deviations: dict[int, list[float]] = {execution: [] for execution in sorted(everything)}
+    in_order = sorted(everything)
+    deviations: dict[int, list[float]] = {execution: [] for execution in in_order}
     for values in sizes:
         if len(values) == len(everything) and min(values.values()) > 0:
             logarithms = {execution: sign * math.log(value) for execution, value in values.items()}

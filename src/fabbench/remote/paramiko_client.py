@@ -126,7 +126,8 @@ class Paramiko(SshTransport):
         port = int(settings.get("port", _PORT))
         carrier = self._carrier(config, settings, (address, port), via)
         client = self._knowing_hosts(settings)
-        keys = [str(Path(file).expanduser()) for file in settings.get("identityfile", ())]
+        files = settings.get("identityfile", ())
+        keys = [str(Path(file).expanduser()) for file in files]
         usable: Any = [key for key in keys if Path(key).exists()]  # Its types know one file only
         try:
             client.connect(

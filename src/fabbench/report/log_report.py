@@ -95,6 +95,8 @@ _Key: TypeAlias = tuple[str, ...]
 """A column: the values of `_SIDEWAYS`, and the metric."""
 _Around: TypeAlias = Callable[[Labels, str], tuple[str, str]]
 """What is before and after a value, by its labels and metric."""
+_RowKind: TypeAlias = tuple[int, tuple[str, ...]]
+"""Rows that share their labels (their id) and metrics."""
 
 
 class _Largest(NamedTuple):
@@ -184,12 +186,12 @@ def _sample_pieces(log: Log, begin: str, around: _Around, separator: str = "") -
 
     `begin`, the size, and the value with what is `around` it by its labels and metric.
     """
-    known: dict[tuple[int, tuple[str, ...]], list[tuple[str, str]]] = {}
+    known: dict[_RowKind, list[tuple[str, str]]] = {}
     for start in range(0, len(log.points), _POINTS_A_PIECE):
         texts: list[str] = []
         for point in log.points[start : start + _POINTS_A_PIECE]:
             head = f"{begin}{point.size}"
-            key = (id(point.labels), point.metrics)  # Rows share their labels
+            key = (id(point.labels), point.metrics)
             if key not in known:
                 labels = point.labels
                 known[key] = [around(labels, metric) for metric in point.metrics]

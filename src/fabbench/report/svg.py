@@ -254,19 +254,20 @@ class Panel(NamedTuple):
 
     def labels(self) -> list[_Label]:
         """Return the lines with their last value, the largest first, then what else is drawn."""
-        found: list[_Label] = []
+        labels: list[_Label] = []
         lines = sorted(self.lines, key=lambda each: -each.last)
         for each in lines[:_MOST]:
             number = self.written(each.last)
             name = cut(each.label, _LONGEST - len(number) - 1)
-            found.append(_Label(each.last, "line", each.kind, f"{name} {number}"))
+            text = f"{name} {number}"
+            labels.append(_Label(each.last, "line", each.kind, text))
         others = lines[_MOST:]
         if others:
             more = f"and {len(others)} more"
-            found.append(_Label(others[0].last, "more", 0, more))
+            labels.append(_Label(others[0].last, "more", 0, more))
         if self.changes:
-            found.append(_Label(1.0, "reference", 0, "no change"))
-        found += (
+            labels.append(_Label(1.0, "reference", 0, "no change"))
+        labels += (
             _Label(level, "ceiling", 0, f"ceiling {_figure(level)}") for level in self.ceilings
         )
         spans: dict[str, PublishedRange] = {}
@@ -274,8 +275,8 @@ class Panel(NamedTuple):
             ends = dict.fromkeys(map(_figure, (figures.low, figures.high)))
             spans.setdefault("–".join(ends), figures)
         for span, figures in spans.items():
-            found.append(_Label(figures.high, "published", figures.kind, f"published {span}"))
-        return found
+            labels.append(_Label(figures.high, "published", figures.kind, f"published {span}"))
+        return labels
 
     def drawn(self, above: float, *, beside: bool) -> "DrawnPanel":
         """Return the panel below `above`, with room for its labels."""

@@ -119,7 +119,8 @@ def _typical_speeds(speeds: Floats, least: float) -> list[float]:
 
     A node that is slower than the median of the last by more than `least` begins the next cluster.
     """
-    ascending: list[float] = np.sort(speeds[np.isfinite(speeds)]).tolist()
+    measured = speeds[np.isfinite(speeds)]
+    ascending: list[float] = np.sort(measured).tolist()
     clusters: list[list[float]] = [[]]
     for speed in reversed(ascending):
         last = clusters[-1]

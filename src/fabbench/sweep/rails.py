@@ -29,6 +29,8 @@ Key: TypeAlias = tuple[int, ...]
 """What was measured, and the nodes."""
 Figures: TypeAlias = Mapping[Key, float]
 """The median logarithm of the tests of one key; minus infinity: they fail."""
+Shared: TypeAlias = tuple[str, str]
+"""A kind of suspect, and the rail, direction or group of one."""
 
 
 def slow_rails(fitted: Fit, confidence: float) -> Iterator[Suspect]:
@@ -111,7 +113,7 @@ def _how_slow(slower: float, others: str) -> str:
 
 def joined(suspects: Sequence[Suspect]) -> Iterator[Suspect]:
     """Yield suspects, those that share a rail, a direction or a group as one."""
-    sharing: dict[tuple[str, str], list[Suspect]] = defaultdict(list)
+    sharing: dict[Shared, list[Suspect]] = defaultdict(list)
     for each in suspects:
         sharing[each.kind, each.shared].append(each)
     for each in suspects:
