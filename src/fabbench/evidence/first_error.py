@@ -1,10 +1,12 @@
 """The first error of what died first: the cause of last resort. Pure.
 
-What a program says itself counts more than a line that only has the words of an error, and what
-others report of its end counts for nothing here.
+A line is the origin of a death by its form: an exception's last line, or a level of a logger. One
+that only has the words of an error says less, and what follows from the end of another process is
+first only where nothing else stands. What reports an end counts for nothing here.
 """
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import NamedTuple
 
 from fabbench.model.patterns import lazy
@@ -20,6 +22,7 @@ _LEVEL = lazy(
     r"|\.(?:cpp|cu|h):(?:\w+:\d+: (?!.*ignoring)|\d+: (?:non-zero status|NULL value) )"
     r"|(?<!cuInit: )\bCUDA_ERROR_[A-Z_]{1,40}: "
     r"|^WARN: .{0,200}\bSkipping\b|^\(raylet\) (?:A worker died|The node .{0,200} marked dead)"
+    r'|[]>)] +(?:[Ee]rror|fatal): |^Error: |\blevel"?[=:] ?"?(?:error|fatal|panic|critical)\b'
 )
 """A line that its logger marks as an error; events of Kubernetes and Ray, errors of NVSHMEM."""
 _REPORTS = lazy(
@@ -35,16 +38,37 @@ _REPORTS = lazy(
 
 Of a log that pyxis quotes, every line has the level of an error, and few are one.
 """
+_FOLLOWS = lazy(
+    r"(?i:\bconnection (?:was )?(?:reset|aborted|closed|lost|terminated)\b|\bbroken pipe\b"
+    r"|\bclosed by (?:the )?(?:remote|peer|foreign|localrank)\b"
+    r"|\bremote (?:process|peer|end|side|connection)\b.{0,20}\b(?:exited|closed|disconnected|gone)"
+    r"|\bpeer\b.{0,40}\b(?:disconnected|exited|died|is gone)\b"
+    r"|\banother (?:task|process|rank|worker|node)\b.{0,20}\b(?:died|failed|exited)\b"
+    r"|\b(?:communicator|collective|operation|job|step) (?:was|is|has been) (?:aborted|cancell?ed)"
+    r"|\b(?:closing|received|caught|got|by) (?:signal )?sig(?:term|quit|kill|int)\b"
+    r"|\bwatchdog\b|\bheartbeat\b|\bprevious operation returned\b|\bsocket recv failed while\b"
+    r"|\b(?:taking|bringing|tearing) .{0,30}\bdown\b|\bshutting down\b|\bterminating\b"
+    r"|\bretcode \d+\b|->\s?\d+(?: \([^)]*\))?(?: \[[^\]]*\])?$"
+    r"|\bkilling (?:sub)?process|\bin a background process\b|\babove exception\b)"
+)
+"""What follows from the end of another process, or waits for one."""
+_GOES_ON = lazy(
+    r"(?i:\bwarn(?:ing)?\b(?!.*\bskipping\b)|\bignor(?:ed?|ing)\b|\bfall(?:ing|s)? ?back\b"
+    r"|\bretry(?:ing)?\b|\bcontinu(?:e|ing)\b|\bnon-?fatal\b|\bdeprecated\b|\binstead\b)"
+)
+"""What says itself that the program goes on."""
 _ANNOUNCES = lazy(r"(?:Last error|what\(\)|Caused by|\b[Ee]rror\(s\) in [\w-]{1,60}):\s*$")
 """Ends of lines below which an error stands."""
 _WORDS = lazy(
     r"(?i:\b(?:error|fail(?:ed|ure|s)?|fatal|cannot|can't|could not|couldn't|unable|not found"
     r"|no such|unknown|unrecognized|invalid|denied|refused|unreachable|illegal|abort(?:ed)?"
     r"|exception|exceeded|mismatch|not enabled|not supported"
-    r"|not permitted|timed out|died|no [\w ]{1,40}found)\b)"
+    r"|not permitted|timed out|died|no [\w ]{1,40}found)\b|^usage: )"
 )
 _QUIET = 200
 """Lines without an error after which an earlier one is taken to be overcome."""
+_LAST = 5
+"""Lines without an error that may follow the last words of what died."""
 _STACK = ("  ", "\t", "frame #", "Traceback", "#")
 _RULE = lazy(r"\s*[-=*+~]{10,}\s*")
 _MOST_PROCESSES = 100
@@ -55,9 +79,22 @@ _STEM = lazy(
     "error|fail|fatal|can|couldn|could not|unable|not found|no such|unknown|unrecognized|invalid"
     "|denied|refused|unreachable|illegal|abort|exce|mismatch|not enabled|not supported"
     r"|not permitted|timed out|interrupt|critical|what\(\)|caused by|non-zero status|null value"
-    r"|no [\w ]{1,40}found|died|dead|(?:^|: )[ef] |^\[?[ef]\d{4} "
+    r"|no [\w ]{1,40}found|died|dead|panic|^usage: |(?:^|: )[ef] |^\[?[ef]\d{4} "
 )
 """What every line about an error has, in small letters."""
+
+
+class Rank(IntEnum):
+    """What a line says of a death. Of several, the first in this order says most."""
+
+    ORIGIN = 0
+    """Why a program gave up, by its form."""
+    WORDS = 1
+    """It has the words of an error."""
+    FOLLOWS = 2
+    """It follows from the end of another process."""
+    GOES_ON = 3
+    """The program goes on, as it says itself."""
 
 
 class Said(NamedTuple):
@@ -78,8 +115,10 @@ class FirstErrors:
 
     Also of the program: the first line that says why it, or a library, gave up.
     """
-    hint: str = ""
-    """The first line that only has words of an error; empty: there is none."""
+    echoes: dict[str, Said] = field(default_factory=dict)
+    """The same of what only follows from the end of another process."""
+    _sentences: dict[Rank, Said] = field(default_factory=dict)
+    """The first lines that only have words of an error, by what they say."""
     _is_announced: bool = False
     """Whether the last line said that the next one is the error."""
     _is_report: bool = False
@@ -89,18 +128,29 @@ class FirstErrors:
 
     def warn(self, process: str, message: str) -> None:
         """Take a warning of NCCL."""
-        if len(self.reasons) < _MOST_PROCESSES:
-            self.reasons.setdefault(process, Said(self.number, message))
+        self._keep(process, message, is_echo=_FOLLOWS.search(message) is not None)
 
     def went_on(self, process: str) -> None:
-        """Forget what a process warned of: it goes on."""
+        """Forget what a process warned of: it goes on, and the program has not said its last."""
         self.reasons.pop(process, None)
+        self.echoes.pop(process, None)
+        self._quiet = max(self._quiet, _LAST + 1)
 
     def own(self, text: str) -> None:
         """Take a line that says why a program or library gave up."""
         self._quiet = 0
-        if not _REPORTS.search(text):
-            self.reasons.setdefault(_PROGRAM, Said(self.number, text))
+        if _REPORTS.search(text):
+            return
+        rank = _rank(text)
+        if rank is Rank.GOES_ON:
+            self._sentences.setdefault(rank, Said(self.number, text))
+        else:
+            self._keep(_PROGRAM, text, is_echo=rank is Rank.FOLLOWS)
+
+    def _keep(self, process: str, text: str, *, is_echo: bool) -> None:
+        kept = self.echoes if is_echo else self.reasons
+        if len(kept) < _MOST_PROCESSES:
+            kept.setdefault(process, Said(self.number, text))
 
     def report(self, text: str) -> None:
         """Read a report of another program's end; up to a rule, what follows only explains it."""
@@ -133,7 +183,8 @@ class FirstErrors:
         """Read a line that is neither an error by its form nor part of one."""
         if _WORDS.search(text):
             self._quiet = 0
-            self.hint = self.hint or text.strip()
+            rank = max(_rank(text), Rank.WORDS)
+            self._sentences.setdefault(rank, Said(self.number, text))
         else:
             self._pass()
 
@@ -142,9 +193,32 @@ class FirstErrors:
         self._quiet += 1
         if self._quiet > _QUIET:
             self.went_on(_PROGRAM)
-            self.hint = ""
+            self._sentences.clear()
+
+    @property
+    def hint(self) -> str:
+        """The first line that only has words of an error; empty: there is none."""
+        told = self._sentences
+        return told[min(told)].text.strip() if told else ""
 
     def first(self) -> str:
-        """Return the first line that says why; empty: there is none."""
-        told = self.reasons.values()
+        """Return the first line that says why; empty: there is none.
+
+        What follows from another process's end does not, unless nothing stands before it.
+        """
+        told = [*self.reasons.values()]
+        if not told and self.echoes:
+            words = self._sentences.get(Rank.WORDS)
+            told = [*self.echoes.values(), *([words] if words else [])]
         return min(told).text.strip() if told else ""
+
+    def is_last(self) -> bool:
+        """Return whether the text ends with what a program said of its end."""
+        return _PROGRAM in {*self.reasons, *self.echoes} and self._quiet <= _LAST
+
+
+def _rank(text: str) -> Rank:
+    """Return what a line that has the form of an error says of a death."""
+    if _FOLLOWS.search(text):
+        return Rank.FOLLOWS
+    return Rank.GOES_ON if _GOES_ON.search(text) else Rank.ORIGIN

@@ -181,7 +181,7 @@ class Evidence:
         """
         self.debugging = True
         head = message[:HEAD]
-        if self.errors.reasons and not warning:
+        if (self.errors.reasons or self.errors.echoes) and not warning:
             self._went_on(message, head, origin)
         # 512 ranks print hundreds of thousands of these, with few distinct endings.
         if head == CHANNEL and _path(message) in self.endings:

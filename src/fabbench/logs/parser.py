@@ -177,6 +177,8 @@ class LogParser:
             group.steps.end(group.steps.open, None)
             group.ended = None
         _give_to_tables(groups)
+        if self._transport is not None and ending is None:
+            _end_without_benchmark(groups)
         for group in groups:
             out += self._logs(group.steps.release())
             out += self._close_group(group, ending)
@@ -522,6 +524,16 @@ def _give_to_tables(groups: Sequence[StreamGroup]) -> None:
             for table in tables:
                 table.messages += group.messages
             group.messages = []
+
+
+def _end_without_benchmark(groups: Sequence[StreamGroup]) -> None:
+    """Take the last words of programs that died, in a text without any benchmark, as its end."""
+    if any(group.current is not None or group.is_over() for group in groups):
+        return
+    for group in groups:
+        errors = group.evidence.errors
+        if errors.is_last():
+            group.messages.append(Message("The program", Kind.DIED, errors.first()))
 
 
 class _LineKind(NamedTuple):

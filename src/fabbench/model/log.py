@@ -252,6 +252,8 @@ class Log:
     proof: Proof | None = field(default=None, compare=False)  # What it was judged against
     # Whether its environment failed: host, job or disk
     lost: bool = field(default=False, compare=False)
+    # The program's own first line about an error; empty: it printed none
+    said: str = field(default="", compare=False)
 
     @property
     def status(self) -> Exit:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TypeAlias
 
 from fabbench.analysis.compare import Comparison
@@ -19,7 +18,6 @@ from fabbench.plan.gates import AT_LEAST, Gate
 from fabbench.remote.transport import SilentHostError
 from fabbench.report.certificate import RungFigure, RungResult, State
 from fabbench.runs.document import TestResult
-from fabbench.runs.first_error import first_error
 from fabbench.runs.run import RunResult
 from fabbench.runs.store import StoredSweep
 from fabbench.runs.sweep import SweepRun, diagnosed, neighbors, unfinished
@@ -164,21 +162,13 @@ def _why_wrong(wrong: Sequence[Log | TestResult]) -> str:
     first = wrong[0]
     reason = (first.reason or "no reason was printed").rstrip(".")
     sentences = [f"{first.outcome}: {reason}."]
-    line = _first_error_line(first)
-    if line and line not in reason and first.outcome in _BROKEN:
-        sentences.append(f"The program said: {line}.")
+    if first.said and first.said not in reason and first.outcome in _BROKEN:
+        sentences.append(f"The program said: {first.said}.")
     likely = causes(first)[0] if isinstance(first, Log) else []
     if likely:
         likeliest = likely[0].found
         sentences += [likeliest.meaning, likeliest.advice]
     return " ".join(sentences).rstrip()
-
-
-def _first_error_line(ended: Log | TestResult) -> str:
-    """Return the first line about an error that the program of a failure printed."""
-    if isinstance(ended, TestResult):
-        return ended.said
-    return first_error(Path(ended.source))
 
 
 # ---------------------------------------------------------------- a sweep

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from fabbench.analysis.aggregate import printed_step
@@ -41,7 +40,6 @@ from fabbench.plan.request import RunRequest
 from fabbench.report.table import picked
 from fabbench.runs.document import StoreError, SweepDocument, TestResult
 from fabbench.runs.execute import RunningExecution, Stop, Watcher, on_machines
-from fabbench.runs.first_error import first_error
 from fabbench.runs.store import RunWriter, StoredRun, StoredSweep, stored_sweep, write_verdict
 from fabbench.runs.summary import write_summary
 from fabbench.sweep.analyze import analyze, too_coarse
@@ -537,8 +535,7 @@ def _of_failure(result: TestResult, logs: Sequence[Log]) -> Mapping[str, Any]:
     """Return what is kept of a test that failed: what has to be mended, and what it said."""
     if result.outcome in MEASURED:
         return {}
-    said = first_error(Path(logs[0].source))
-    return {"fault": gravest(map(fault_of, logs)), "said": said}
+    return {"fault": gravest(map(fault_of, logs)), "said": logs[0].said}
 
 
 def neighbors(logs: Iterable[Log]) -> Iterator[str]:

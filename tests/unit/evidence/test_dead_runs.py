@@ -13,7 +13,7 @@ import pytest
 from fabbench.evidence.first_error import FirstErrors
 from fabbench.evidence.judge import judge
 from fabbench.evidence.known_errors import DEAD, Cause, by_code, causes
-from fabbench.model.log import Ending, Log, Record, Severity
+from fabbench.model.log import Ending, Log, Outcome, Record, Severity
 from tests.support.corpus import recorded
 from tests.support.paths import DATA
 from tests.support.read_logs import read
@@ -27,7 +27,7 @@ def cases(name: str) -> list[dict[str, Any]]:
     return found
 
 
-SETS = ("cases", "untried", "second", "third", "fourth", "fifth")
+SETS = ("cases", "untried", "second", "third", "fourth", "fifth", "sixth")
 CASES = [case for name in SETS for case in cases(name)]
 
 
@@ -137,3 +137,46 @@ def test_an_error_is_overcome_by_what_follows_but_not_by_stacks(line: str, is_ke
     for _ in range(300):
         errors.read(line)
     assert bool(errors.first()) == is_kept
+
+
+@pytest.mark.parametrize(
+    ("lines", "first"),
+    [
+        (["ERROR: Connection reset by peer", "[rank3]: KeyError: 'a'"], "[rank3]: KeyError: 'a'"),
+        (["ERROR: x.so cannot be preloaded: ignored", "ValueError: b"], "ValueError: b"),
+        (["cannot open x", "ERROR: Broken pipe"], "cannot open x"),
+        (["ERROR: Broken pipe", "cannot open x"], "ERROR: Broken pipe"),
+        (["cannot open x: ignored", "ERROR: Broken pipe"], "ERROR: Broken pipe"),
+    ],
+)
+def test_what_follows_from_another_end_is_first_where_nothing_else_is(
+    lines: list[str], first: str
+) -> None:
+    errors = FirstErrors()
+    for errors.number, line in enumerate(lines, start=1):
+        errors.read(line)
+    assert errors.first() == first
+
+
+@pytest.mark.parametrize(
+    ("last", "count"),
+    [
+        ("KeyError: 'weights'", 1),
+        ("KeyError: 'weights'\nFor debugging, see the docs\n", 1),
+        ("KeyError: 'weights'\n" + "step\n" * 6, 0),
+        ("cannot open x", 0),
+        ("error: not what a launcher says", 0),
+    ],
+)
+def test_a_text_without_a_benchmark_that_ends_with_an_error_is_a_run_that_failed(
+    last: str, count: int
+) -> None:
+    logs = [*read(f"Traceback (most recent call last):\n  File 'a.py'\n{last}")]
+    assert [log.outcome for log in logs] == [Outcome.FAILED] * count
+    assert all("weights" in causes(log)[0][0].found.line for log in logs)
+
+
+def test_a_program_whose_nccl_goes_on_has_not_said_its_last() -> None:
+    ready = "n1:3:4 [0] NCCL INFO comm 0x7f rank 0 nranks 4 cudaDev 0 busId 1 - Init COMPLETE"
+    (log,) = read(f"ModuleNotFoundError: No module named 'apex'\n{ready}")
+    assert log.outcome is Outcome.OBSERVED

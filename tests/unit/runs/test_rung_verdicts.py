@@ -14,7 +14,6 @@ from fabbench.model.log import Finding, Log, Outcome, Severity
 from fabbench.remote.transport import SilentHostError
 from fabbench.report.certificate import RungResult, State
 from fabbench.runs.document import SweepDocument, TestResult
-from fabbench.runs.first_error import first_error_line
 from fabbench.runs.rung_verdicts import _unmeasured, judge_checks, judge_sweep
 from fabbench.runs.store import StoredSweep
 from fabbench.runs.sweep import SweepRun
@@ -195,25 +194,6 @@ def test_the_gravest_failure_of_a_node_counts() -> None:
         result = judge_checks(order, BLANK)
         assert (dict(result.nodes), result.left_out) == ({"a": "gpus: 7 of 8"}, {})
         assert (result.state, result.fault_class) == (State.FAILED, Fault.HARDWARE)
-
-
-@pytest.mark.parametrize(
-    ("lines", "said"),
-    [
-        (
-            ["#@fabbench begin x", "Primary job failed", "[1,0]<stderr>:Usage: osu [options]"],
-            "Usage: osu [options]",
-        ),
-        (["mpirun: command not found"], "mpirun: command not found"),
-        (["# OSU MPI Latency", "8   1.0"], ""),
-        (
-            ["[fabbench:client] Correlation coefficient r^2: 0.68 < 0.9", "[fabbench:client] x"],
-            "Correlation coefficient r^2: 0.68 < 0.9",
-        ),
-    ],
-)
-def test_the_programs_own_first_line_about_an_error(lines: list[str], said: str) -> None:
-    assert first_error_line(f"{line}\n" for line in lines) == said
 
 
 def test_a_neighbors_run_is_a_doubt() -> None:
