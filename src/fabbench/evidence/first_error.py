@@ -55,6 +55,7 @@ _FOLLOWS = lazy(
 _GOES_ON = lazy(
     r"(?i:\bwarn(?:ing)?\b(?!.*\bskipping\b)|\bignor(?:ed?|ing)\b|\bfall(?:ing|s)? ?back\b"
     r"|\bretry(?:ing)?\b|\bcontinu(?:e|ing)\b|\bnon-?fatal\b|\bdeprecated\b|\binstead\b)"
+    r"|(?:^|\[)[IW](?:\d{4})? |(?:^|[\s[(])INFO(?:[]:)]| \d)"
 )
 """What says itself that the program goes on."""
 _ANNOUNCES = lazy(r"(?:Last error|what\(\)|Caused by|\b[Ee]rror\(s\) in [\w-]{1,60}):\s*$")
@@ -70,6 +71,8 @@ _QUIET = 200
 _LAST = 5
 """Lines without an error that may follow the last words of what died."""
 _STACK = ("  ", "\t", "frame #", "Traceback", "#")
+_LOGGED = lazy(r"(?:ERROR|CRITICAL) [^]]{0,80}\] ")
+"""What a logger of Python prints before each line of a stack."""
 _RULE = lazy(r"\s*[-=*+~]{10,}\s*")
 _MOST_PROCESSES = 100
 _PROGRAM = "program"
@@ -123,6 +126,7 @@ class FirstErrors:
     """Whether the last line said that the next one is the error."""
     _is_report: bool = False
     """Whether lines belong to a report of another program's end."""
+    _incident: Said | None = None
     _quiet: int = 0
     """Lines without an error since the last one with one."""
 
@@ -136,14 +140,16 @@ class FirstErrors:
         self.echoes.pop(process, None)
         self._quiet = max(self._quiet, _LAST + 1)
 
-    def own(self, text: str) -> None:
+    def own(self, text: str, *, is_announced: bool = False) -> None:
         """Take a line that says why a program or library gave up."""
         self._quiet = 0
         if _REPORTS.search(text):
             return
-        rank = _rank(text)
+        rank = Rank.ORIGIN if is_announced else _rank(text)
         if rank is Rank.GOES_ON:
             self._sentences.setdefault(rank, Said(self.number, text))
+        elif rank is Rank.ORIGIN and self._incident and _PROGRAM not in self.reasons:
+            self.reasons[_PROGRAM] = self._incident
         else:
             self._keep(_PROGRAM, text, is_echo=rank is Rank.FOLLOWS)
 
@@ -163,13 +169,14 @@ class FirstErrors:
             self._is_report = False
         elif self._is_announced or _STEM.search(text.lower()):
             self._error(text)
-        elif not text.startswith(_STACK):
+        elif not _is_of_stack(text):
             self._pass()
 
     def _error(self, text: str) -> None:
+        is_announced = self._is_announced
         if self._says_why(text):
-            self.own(text)
-        elif not self._is_report and not text.startswith(_STACK):
+            self.own(text, is_announced=is_announced)
+        elif not self._is_report and not _is_of_stack(text):
             self._sentence(text)
 
     def _says_why(self, text: str) -> bool:
@@ -185,12 +192,16 @@ class FirstErrors:
             self._quiet = 0
             rank = max(_rank(text), Rank.WORDS)
             self._sentences.setdefault(rank, Said(self.number, text))
+            if rank is Rank.WORDS and not _REPORTS.search(text) and not text.rstrip().endswith(":"):
+                self._incident = self._incident or Said(self.number, text)
         else:
             self._pass()
 
     def _pass(self) -> None:
         """Count a line without an error."""
         self._quiet += 1
+        if self._quiet > 2:
+            self._incident = None
         if self._quiet > _QUIET:
             self.went_on(_PROGRAM)
             self._sentences.clear()
@@ -215,6 +226,11 @@ class FirstErrors:
     def is_last(self) -> bool:
         """Return whether the text ends with what a program said of its end."""
         return _PROGRAM in {*self.reasons, *self.echoes} and self._quiet <= _LAST
+
+
+def _is_of_stack(text: str) -> bool:
+    logged = _LOGGED.match(text)
+    return text.startswith(_STACK, logged.end() if logged else 0)
 
 
 def _rank(text: str) -> Rank:
