@@ -21,7 +21,8 @@ _LEVEL = lazy(
     r"|^\[?[EF]\d{4} |: error: |\bPMI[Xx] ERROR: |^\s*Warning\s+(?:Failed|UnexpectedAdmissionError)"
     r"|\.(?:cpp|cu|h):(?:\w+:\d+: (?!.*ignoring)|\d+: (?:non-zero status|NULL value) )"
     r"|(?<!cuInit: )\bCUDA_ERROR_[A-Z_]{1,40}: "
-    r"|^WARN: .{0,200}\bSkipping\b|^\(raylet\) (?:A worker died|The node .{0,200} marked dead)"
+    r"|\b[a-z]+\.(?:err|crit|alert|emerg)\[|^WARN: .{0,200}\bSkipping\b"
+    r"|^\(raylet\) (?:A worker died|The node .{0,200} marked dead)"
     r'|[]>)] +(?:[Ee]rror|fatal): |^Error: |\blevel"?[=:] ?"?(?:error|fatal|panic|critical)\b'
 )
 """A line that its logger marks as an error; events of Kubernetes and Ray, errors of NVSHMEM."""
@@ -64,16 +65,22 @@ _WORDS = lazy(
     r"(?i:\b(?:error|fail(?:ed|ure|s)?|fatal|cannot|can't|could not|couldn't|unable|not found"
     r"|no such|unknown|unrecognized|invalid|denied|refused|unreachable|illegal|abort(?:ed)?"
     r"|exception|exceeded|mismatch|not enabled|not supported"
-    r"|not permitted|timed out|died|no [\w ]{1,40}found)\b|^usage: )"
+    r"|not permitted|timed out|died|no [\w ]{1,40}found|undefined|missing|(?:does no|doesn')t exist"
+    r"|unavailable|not (?:available|installed|initialized|a [\w-]+ command)|rejected|corrupt(?:ed)?"
+    r"|crash(?:ed)?|no (?:route|space)|incompatible|insufficient|expired|forbidden|unauthorized"
+    r"|out of (?:memory|range|resources)|too many|violation)\b|^usage: )"
 )
 _QUIET = 200
 """Lines without an error after which an earlier one is taken to be overcome."""
+_NEAR = 2
+"""Lines without an error that may stand between errors of one incident."""
 _LAST = 5
 """Lines without an error that may follow the last words of what died."""
-_STACK = ("  ", "\t", "frame #", "Traceback", "#")
+_STACK = ("  ", "\t", "frame #", "Traceback", "#", "│", "╭", "╰")
 _LOGGED = lazy(r"(?:ERROR|CRITICAL) [^]]{0,80}\] ")
 """What a logger of Python prints before each line of a stack."""
-_RULE = lazy(r"\s*[-=*+~]{10,}\s*")
+_RULE = lazy(r"\s*[-=*+~]{10,}\s*|\|.*")
+"""A rule, or a row of a table, which may quote errors."""
 _MOST_PROCESSES = 100
 _PROGRAM = "program"
 
@@ -82,7 +89,10 @@ _STEM = lazy(
     "error|fail|fatal|can|couldn|could not|unable|not found|no such|unknown|unrecognized|invalid"
     "|denied|refused|unreachable|illegal|abort|exce|mismatch|not enabled|not supported"
     r"|not permitted|timed out|interrupt|critical|what\(\)|caused by|non-zero status|null value"
-    r"|no [\w ]{1,40}found|died|dead|panic|^usage: |(?:^|: )[ef] |^\[?[ef]\d{4} "
+    r"|no [\w ]{1,40}found|died|dead|panic|^usage: |(?:^|: )[ef] |^\[?[ef]\d{4} |undefined"
+    "|missing|not exist|n't exist|unavailable|not (?:available|installed|initialized|a )|reject"
+    "|corrupt|crash|no (?:route|space)|incompat|insufficient|expired|forbidden|unauthorized"
+    r"|out of |too many|violation|\.(?:err|crit|alert|emerg)\["
 )
 """What every line about an error has, in small letters."""
 
@@ -127,12 +137,17 @@ class FirstErrors:
     _is_report: bool = False
     """Whether lines belong to a report of another program's end."""
     _incident: Said | None = None
+    """The first words of an error among the lines that stand together."""
+    _near: int = 0
+    """Number of the last line of these, or of the stack below it."""
     _quiet: int = 0
     """Lines without an error since the last one with one."""
 
     def warn(self, process: str, message: str) -> None:
         """Take a warning of NCCL."""
-        self._keep(process, message, is_echo=_FOLLOWS.search(message) is not None)
+        kept = self.echoes if follows(message) else self.reasons
+        if len(kept) < _MOST_PROCESSES:
+            kept.setdefault(process, Said(self.number, message))
 
     def went_on(self, process: str) -> None:
         """Forget what a process warned of: it goes on, and the program has not said its last."""
@@ -143,20 +158,17 @@ class FirstErrors:
     def own(self, text: str, *, is_announced: bool = False) -> None:
         """Take a line that says why a program or library gave up."""
         self._quiet = 0
+        self._join_incident()
         if _REPORTS.search(text):
             return
         rank = Rank.ORIGIN if is_announced else _rank(text)
+        said = Said(self.number, text)
         if rank is Rank.GOES_ON:
-            self._sentences.setdefault(rank, Said(self.number, text))
-        elif rank is Rank.ORIGIN and self._incident and _PROGRAM not in self.reasons:
-            self.reasons[_PROGRAM] = self._incident
+            self._sentences.setdefault(rank, said)
+        elif rank is Rank.FOLLOWS:
+            self.echoes.setdefault(_PROGRAM, said)
         else:
-            self._keep(_PROGRAM, text, is_echo=rank is Rank.FOLLOWS)
-
-    def _keep(self, process: str, text: str, *, is_echo: bool) -> None:
-        kept = self.echoes if is_echo else self.reasons
-        if len(kept) < _MOST_PROCESSES:
-            kept.setdefault(process, Said(self.number, text))
+            self.reasons.setdefault(_PROGRAM, self._incident or said)
 
     def report(self, text: str) -> None:
         """Read a report of another program's end; up to a rule, what follows only explains it."""
@@ -169,39 +181,48 @@ class FirstErrors:
             self._is_report = False
         elif self._is_announced or _STEM.search(text.lower()):
             self._error(text)
-        elif not _is_of_stack(text):
+        elif _is_of_stack(text):
+            self._near = self.number
+        else:
             self._pass()
 
     def _error(self, text: str) -> None:
         is_announced = self._is_announced
-        if self._says_why(text):
+        self._is_announced = _ANNOUNCES.search(text) is not None
+        if is_announced or self._says_why(text):
             self.own(text, is_announced=is_announced)
-        elif not self._is_report and not _is_of_stack(text):
+        elif _is_of_stack(text):
+            self._near = self.number
+        elif not self._is_report:
             self._sentence(text)
 
     def _says_why(self, text: str) -> bool:
-        is_announced = self._is_announced
-        self._is_announced = _ANNOUNCES.search(text) is not None
-        if is_announced or _EXCEPTION.search(text):
-            return True
-        return not self._is_report and _LEVEL.search(text) is not None
+        is_logged = not self._is_report and _LEVEL.search(text)
+        return bool(is_logged or _EXCEPTION.search(text))
 
     def _sentence(self, text: str) -> None:
         """Read a line that is neither an error by its form nor part of one."""
         if _WORDS.search(text):
             self._quiet = 0
+            self._join_incident()
             rank = max(_rank(text), Rank.WORDS)
-            self._sentences.setdefault(rank, Said(self.number, text))
-            if rank is Rank.WORDS and not _REPORTS.search(text) and not text.rstrip().endswith(":"):
-                self._incident = self._incident or Said(self.number, text)
+            said = Said(self.number, text)
+            self._sentences.setdefault(rank, said)
+            is_report = _REPORTS.search(text) or text.rstrip().endswith(":")
+            if rank is Rank.WORDS and not is_report:
+                self._incident = self._incident or said
         else:
             self._pass()
+
+    def _join_incident(self) -> None:
+        """Note a line about an error; more than a few lines below the last it begins another."""
+        if self.number > self._near + _NEAR + 1:
+            self._incident = None
+        self._near = self.number
 
     def _pass(self) -> None:
         """Count a line without an error."""
         self._quiet += 1
-        if self._quiet > 2:
-            self._incident = None
         if self._quiet > _QUIET:
             self.went_on(_PROGRAM)
             self._sentences.clear()
@@ -219,22 +240,29 @@ class FirstErrors:
         """
         told = [*self.reasons.values()]
         if not told and self.echoes:
-            words = self._sentences.get(Rank.WORDS)
-            told = [*self.echoes.values(), *([words] if words else [])]
+            echo = min(self.echoes.values())
+            told = [echo, self._sentences.get(Rank.WORDS, echo)]
         return min(told).text.strip() if told else ""
 
     def is_last(self) -> bool:
         """Return whether the text ends with what a program said of its end."""
-        return _PROGRAM in {*self.reasons, *self.echoes} and self._quiet <= _LAST
+        has_said = _PROGRAM in self.reasons or _PROGRAM in self.echoes
+        return has_said and self._quiet <= _LAST
 
 
 def _is_of_stack(text: str) -> bool:
+    """Return whether a line is part of a stack, as it stands or behind a logger's words."""
     logged = _LOGGED.match(text)
     return text.startswith(_STACK, logged.end() if logged else 0)
 
 
+def follows(text: str) -> bool:
+    """Return whether a line about an error only follows from the end of another process."""
+    return _FOLLOWS.search(text) is not None
+
+
 def _rank(text: str) -> Rank:
     """Return what a line that has the form of an error says of a death."""
-    if _FOLLOWS.search(text):
+    if follows(text):
         return Rank.FOLLOWS
     return Rank.GOES_ON if _GOES_ON.search(text) else Rank.ORIGIN

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.paths import path_facts
+from fabbench.evidence.first_error import follows
 from fabbench.evidence.hangs import is_sign
 from fabbench.evidence.known_errors import (
     DEAD,
@@ -128,7 +129,7 @@ def _with_first_error(log: Log, record: Record) -> Log:
         return log
     if not line and all(each.is_report for each in errors):
         line = quoted(record.hint)
-    if errors and not line:
+    if errors and (not line or follows(line)):
         return log
     known_ones = _without(log.findings, unknown)
     return replace(log, findings=(*known_ones, _first_error(log, line)))

@@ -437,8 +437,15 @@ def fault_of(log: Log) -> Fault | None:
 
 def is_effect(found: Finding) -> bool:
     """Return whether a finding follows from another cause."""
+    return _lateness(found) > 1
+
+
+def _lateness(found: Finding) -> int:
+    """Return 0 for what starts a failure, 1 for how a process ended, 2 for what follows."""
     error = by_code().get(found.code)
-    return error is not None and "effect" in error.marks
+    if error is None:
+        return 0
+    return 2 if "effect" in error.marks else int("ended" in error.marks)
 
 
 class Cause(NamedTuple):
@@ -453,7 +460,7 @@ class Cause(NamedTuple):
     @property
     def is_root(self) -> bool:
         """Whether nothing is known from which it follows, and nothing contradicts it."""
-        return not self.against and not is_effect(self.found)
+        return not self.against and not _lateness(self.found)
 
     @property
     def is_error(self) -> bool:
@@ -509,10 +516,10 @@ def _network(facts: Facts) -> str:
     return named.removeprefix("libfabric-")
 
 
-def _rank(cause: Cause) -> tuple[int, bool, bool, bool]:
+def _rank(cause: Cause) -> tuple[int, int, bool, bool]:
     severity = _RANKS.index(cause.found.severity)
     is_broken = "hardware" in by_code()[cause.found.code].marks
-    return severity, is_effect(cause.found), bool(cause.against), not is_broken
+    return severity, _lateness(cause.found), bool(cause.against), not is_broken
 
 
 def _against(log: Log, error: KnownError) -> str:

@@ -177,8 +177,7 @@ class LogParser:
             group.steps.end(group.steps.open, None)
             group.ended = None
         _give_to_tables(groups)
-        if self._transport is not None and ending is None:
-            _end_without_benchmark(groups)
+        self._end_without_benchmark(groups, ending)
         for group in groups:
             out += self._logs(group.steps.release())
             out += self._close_group(group, ending)
@@ -189,6 +188,13 @@ class LogParser:
         if self._counted is not None:
             out += self._counted.close()
         return out
+
+    def _end_without_benchmark(self, groups: Sequence[StreamGroup], ending: Ending | None) -> None:
+        """Take the last words of a program that died, in a text with nothing else, as its end."""
+        may_be_bare = self._transport is not None and ending is None
+        if may_be_bare and not any(map(_is_read, groups)):
+            for group in groups:
+                group.take_last_words()
 
     def _mpi_debug(self) -> Iterator[Record]:
         """Yield what an MPI application without a benchmark tells, if it does."""
@@ -526,14 +532,9 @@ def _give_to_tables(groups: Sequence[StreamGroup]) -> None:
             group.messages = []
 
 
-def _end_without_benchmark(groups: Sequence[StreamGroup]) -> None:
-    """Take the last words of programs that died, in a text without any benchmark, as its end."""
-    if any(group.current is not None or group.is_over() for group in groups):
-        return
-    for group in groups:
-        errors = group.evidence.errors
-        if errors.is_last():
-            group.messages.append(Message("The program", Kind.DIED, errors.first()))
+def _is_read(group: StreamGroup) -> bool:
+    """Return whether a benchmark reads a group, or a launcher said how it ended."""
+    return group.current is not None or group.is_over()
 
 
 class _LineKind(NamedTuple):

@@ -241,6 +241,12 @@ class StreamGroup:
     def _counts(self, message: Message) -> bool:
         return message.kind is not Kind.SHELL or not self.measured
 
+    def take_last_words(self) -> None:
+        """Take what a program said of its end, if the text ends with it, as the end of a run."""
+        errors = self.evidence.errors
+        if errors.is_last():
+            self.messages.append(Message("The program", Kind.DIED, errors.first()))
+
     def is_over(self) -> bool:
         """Return whether what was printed shows the end of a run."""
         return any(map(self._counts, self.messages))

@@ -4,7 +4,7 @@
 """
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ def cases(name: str) -> list[dict[str, Any]]:
     return found
 
 
-SETS = ("cases", "untried", "second", "third", "fourth", "fifth", "sixth")
+SETS = ("cases", "untried", "second", "third", "fourth", "fifth", "sixth", "seventh")
 CASES = [case for name in SETS for case in cases(name)]
 
 
@@ -152,10 +152,54 @@ def test_an_error_is_overcome_by_what_follows_but_not_by_stacks(line: str, is_ke
 def test_what_follows_from_another_end_is_first_where_nothing_else_is(
     lines: list[str], first: str
 ) -> None:
+    assert first_of(lines) == first
+
+
+def first_of(lines: Sequence[str]) -> str:
     errors = FirstErrors()
     for errors.number, line in enumerate(lines, start=1):
         errors.read(line)
-    assert errors.first() == first
+    return errors.first()
+
+
+@pytest.mark.parametrize(
+    ("between", "is_one"),
+    [
+        ([], True),
+        (["+ python3 x.py", "start"], True),
+        (["Traceback (most recent call last):", *['  File "x.py"'] * 9], True),
+        (["step 1", "step 2", "step 3"], False),
+    ],
+)
+@pytest.mark.parametrize("words", ["cannot open x", "W 11-26 cannot open x", "Failed:", ""])
+def test_of_errors_that_stand_together_the_first_one_counts(
+    words: str, between: list[str], *, is_one: bool
+) -> None:
+    error = "RuntimeError: No GPUs"
+    first = words if is_one and words == "cannot open x" else error
+    assert first_of([words, *between, error]) == first
+
+
+def test_a_table_that_quotes_errors_has_none() -> None:
+    assert first_of(["| `KeyError: 'a'` | ERROR: b |", "| c | no such file |"]) == ""
+    assert [*read("| 3 | ERROR: `mpirun` was unable to launch | x |")] == []
+
+
+@pytest.mark.parametrize(
+    ("said", "first"),
+    [
+        ("KeyError: 'a'", "first-error"),
+        ("ERROR: Broken pipe", "killed"),
+        ("ERROR: x: Connection reset by peer", "killed"),
+    ],
+)
+def test_a_killed_process_comes_after_what_a_program_said_and_before_what_follows(
+    said: str, first: str
+) -> None:
+    (log,) = read(
+        f"{said}\nmpirun noticed that process rank 1 on node a exited on signal 9 (Killed)."
+    )
+    assert causes(log)[0][0].found.code == first
 
 
 @pytest.mark.parametrize(
