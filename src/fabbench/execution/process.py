@@ -2,7 +2,8 @@
 
 They end with fabbench, however that ends: their pipes break. One that does not notice that, as
 ssh's master, is `kept` by a shell, which waits for end of file on its standard input, then ends it
-and removes its folder.
+and removes its folder. Before that it has a second for what the file `WILL` there says, if there is
+one: fabbench removes it if it ends by itself.
 """
 
 import codecs
@@ -63,11 +64,26 @@ _MAX_FOLDER_PATH = 40
 _CHUNK = 1 << 16
 SEND_S = 30.0
 _GRACE_S = 2.0
-# Signals go to the group, so that a ProxyCommand ends too. Ctrl-C does not reach the group.
+WILL = "will"
+# Signals go to the group, so that a ProxyCommand ends too. Ctrl-C does not reach the group. ssh may
+# note a SIGTERM just before it waits for something: for up to 15 s then.
 _KEEPER = """\
 trap '' INT
 exec 3<&0
-(trap '' HUP TERM; read -r _ <&3; kill -TERM 0; rm -rf "$0") >/dev/null 2>&1 &
+(
+    trap '' HUP TERM
+    read -r _ <&3
+    if [ -e "$0/will" ]; then
+        sh "$0/will" 3<&- &
+        will=$!
+        (sleep 1; kill -KILL "$will") 3<&- &
+        wait "$will"
+    fi
+    kill -TERM 0
+    rm -rf "$0"
+    sleep 0.3
+    kill -KILL 0
+) >/dev/null 2>&1 &
 exec "$@" </dev/null 3<&- >/dev/null
 """
 

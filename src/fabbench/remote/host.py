@@ -105,6 +105,7 @@ class RemoteHost:
             if self._closing.is_set():
                 return
             self._started = True
+            self.connection.leave_will(self._agent("clean"))
             script = agent_script().encode()
             words = (
                 self.folder,

@@ -5,14 +5,16 @@ master's socket is in a private folder. It never prompts, and ends with the conn
 fabbench.
 """
 
+import contextlib
 import re
+import shlex
 import shutil
 import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from fabbench.execution.process import PipedProcess, kept, private_folder
+from fabbench.execution.process import WILL, PipedProcess, kept, private_folder
 from fabbench.execution.script.words import login_command
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
@@ -65,6 +67,7 @@ class OpenSsh(SshTransport):
         """The option that names our master's socket; empty: the user's configuration names it."""
         self._shared = False
         """Whether the connection is the user's own, which other programs may use too."""
+        self._will: Sequence[str] = ()
 
     @property
     @override
@@ -120,6 +123,7 @@ class OpenSsh(SshTransport):
             if why is not None:
                 self._drop()
                 raise why
+        self.leave_will(self._will)
 
     @staticmethod
     def _said(master: PipedProcess) -> list[str]:
@@ -137,15 +141,22 @@ class OpenSsh(SshTransport):
         check.close()
         return answers
 
+    def _ssh(self, argv: Sequence[str]) -> tuple[str, ...]:
+        """Return the ssh command that runs a program there through the master."""
+        words = self.words("-o", "ControlMaster=no", *self._control)
+        return (*words, login_command(argv))
+
     @override
     def _start(self, argv: Sequence[str]) -> ProcessStream:
-        words = self.words("-o", "ControlMaster=no", *self._control)
-        return PipedProgram(
-            (*words, login_command(argv)),
-            self,
-            _NO_PROMPT,
-            partial(self.failed, argv[0]),
-        )
+        failed = partial(self.failed, argv[0])
+        return PipedProgram(self._ssh(argv), self, _NO_PROMPT, failed)
+
+    @override
+    def leave_will(self, argv: Sequence[str]) -> None:
+        self._will = argv
+        if argv and self._master is not None:
+            with contextlib.suppress(OSError):  # then it is as if the machine had died
+                (self._folder / WILL).write_text(f"exec {shlex.join(self._ssh(argv))}\n")
 
     def failed(self, program: str, stderr: Sequence[str]) -> MachineError | None:
         """Return why ssh ended with its status of failure; None if the status is the program's."""
@@ -170,6 +181,7 @@ class OpenSsh(SshTransport):
     def _drop(self) -> None:
         self._shared = False
         if self._master is not None:
+            (self._folder / WILL).unlink(missing_ok=True)
             self._master.end_input()  # the shell ends it
             self._master.wait(_GRACE_S)
             self._master.close()

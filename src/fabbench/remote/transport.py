@@ -184,6 +184,9 @@ class Transport(ABC):
         status = -1 if stream.status is None else stream.status
         return Done(status, out, list(stream.err))
 
+    def leave_will(self, argv: Sequence[str]) -> None:  # noqa: B027 - not everywhere possible
+        """Have a program run there if fabbench is killed."""
+
     def answers(self) -> bool:
         """Check whether the machine runs programs. If not, the connection is broken, and closed."""
         try:

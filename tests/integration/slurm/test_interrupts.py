@@ -6,7 +6,7 @@ Ctrl-C and other signals at each stage, and who cancels the job.
 import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 
@@ -94,6 +94,49 @@ def test_somebody_else_cancels_it(lab: Labs) -> None:
         assert run.ends() == 3
     assert f"Job {job} was cancelled" in run.err
     assert the_log(hosts, "tcp").outcome in {Outcome.TRUNCATED, Outcome.FAILED}
+
+
+def ended_soon(pids: Iterable[int]) -> bool:
+    """Whether processes end within two seconds."""
+    left = list(pids)
+    return processes.eventually(lambda: not any(map(processes.alive, left)), 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["begins", "has a job", "measures"])
+def test_killed_leaves_no_process_here(lab: Labs, moment: str) -> None:
+    """The job on its nodes ends by itself, three minutes later."""
+    hosts = site(lab)
+    with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS), running(hosts, nccl(*SLOW)) as run:
+        when: Mapping[str, Callable[[], object]] = {
+            "begins": lambda: processes.descendants(run.process.pid),
+            "has a job": lambda: the_job(hosts[0]),
+            "measures": run.rows,
+        }
+        run.until(when[moment])
+        left = processes.descendants(run.process.pid)
+        run.process.kill()
+        run.process.wait()
+        assert ended_soon(left)
+        if job := the_job(hosts[0]):
+            hosts[0].sh(["scancel", job])
+
+
+@pytest.mark.slow
+def test_killed_on_the_login_node_leaves_no_process_there(lab: Labs) -> None:
+    hosts = site(lab)
+    words = [word for word in nccl(*SLOW) if word not in {"--login", "node0"}]
+    ours = f"exec env -C {HOME} PYTHONPATH={ROOT}/src {shlex.join(words)}"
+    with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS):
+        before = set(hosts[0].processes())
+        with hosts.popen(["ssh", "node0", ours]) as run:
+            assert processes.eventually(lambda: most_rows(hosts[0].path(STORE)) >= 1)
+            started = set(hosts[0].processes()) - before
+            hosts[0].sh(["pkill", "-9", "-f", f"^{sys.executable} -m fabbench run"])
+            assert ended_soon(started)
+            run.communicate(timeout=60)
+        hosts[0].sh(["scancel", the_job(hosts[0])])
+        hosts[0].sh(["rm", "-rf", STORE])
 
 
 @pytest.mark.slow

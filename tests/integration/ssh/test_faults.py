@@ -5,7 +5,7 @@ Over either client.
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from fabbench.model.log import Outcome
 from tests.support.host_fixtures import BOTH_SSH_CLIENTS, Labs, standin
 from tests.support.hosts import Host, Lab, processes
 from tests.support.ssh_faults import SIZES, SLOW, RunningCommand, running, sizes, slow_run, tcp
-from tests.support.ssh_runs import nccl, nothing_left, pingpong
+from tests.support.ssh_runs import STORE, nccl, nothing_left, pingpong
 from tests.support.ssh_runs import run as ssh_run
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, BOTH_SSH_CLIENTS]
@@ -86,27 +86,63 @@ def test_a_host_that_does_not_come_back(lab: Labs, fault: str, number: int) -> N
     assert 1 <= len(sizes(log)) < 8
 
 
-@pytest.mark.parametrize("rows", [0, 1, 5])
-def test_fabbench_killed_leaves_no_process_here(lab: Labs, rows: int) -> None:
-    """At any moment: while it connects, and while programs run."""
+def on_hosts(site: Lab, word: str) -> list[int]:
+    """Processes on hosts whose command lines have a word."""
+    return [
+        pid
+        for host in site.hosts
+        for pid, line in host.processes().items()
+        if any(word in each for each in line)
+    ]
+
+
+MOMENTS: Mapping[str, Callable[[RunningCommand], object]] = {
+    "begins": lambda run: processes.descendants(run.process.pid),
+    "connects": lambda run: on_hosts(run.lab, "sshd: root"),
+    "asks hosts": lambda run: on_hosts(run.lab, "fi_info"),
+    "agent": lambda run: on_hosts(run.lab, "keep"),
+    "mpirun": lambda run: on_hosts(run.lab, "mpirun"),
+    "first row": lambda run: run.rows(),
+    "later rows": lambda run: len(run.rows()) >= 5,
+    "between executions": lambda run: list(run.lab.path(STORE).glob("*/exec/000-*/run.json")),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_fabbench_killed_leaves_no_process(lab: Labs, moment: str) -> None:
+    """Here after two seconds; on hosts soon, where a connection of fabbench's own can say so."""
     site = lab(2)
-    with nothing_left(site), slow_run(site, "--set", "lost-after=4", rows=rows) as run:
-        if not rows and site.ssh_client == "openssh":  # paramiko starts no program
-            run.until(lambda: processes.descendants(run.process.pid))
+    again = ("-e", "1K", "--repeat", "2", "--no-efa", "--set", "lost-after=30")
+    with (
+        nothing_left(site, 120),
+        standin(*site.hosts, ROW_S=0.2),
+        running(site, nccl(site, *again)) as run,
+    ):
+        own = site.ssh_client == "openssh"  # paramiko starts no program
+        if own or moment != "begins":
+            run.until(lambda: MOMENTS[moment](run))
         left = processes.descendants(run.process.pid)
         run.process.kill()
         run.process.wait()
         assert processes.eventually(lambda: not any(map(processes.alive, left)), 2)
+        if own and moment in {"first row", "later rows"}:
+            # Programs have two seconds to end; the hosts' own lease is a minute here.
+            assert processes.eventually(lambda: not on_hosts(site, "fabbench-"), 20)
 
 
 def test_fabbench_killed(lab: Labs) -> None:
-    """Nobody is left to clean up: the hosts do it, and another run is not disturbed meanwhile."""
+    """Nobody is left to clean up: the hosts do it, and another run is not disturbed meanwhile.
+
+    So it is if a machine dies: no process of fabbench's is left to tell the hosts.
+    """
     site = lab(2, homes="own")
     with nothing_left(site), standin(*site.hosts, ROW_S=1):
         with slow_run(site, "--set", "lost-after=4", row_s=1) as run:
-            run.process.kill()
+            for pid in [*processes.descendants(run.process.pid), run.process.pid]:
+                processes.send(signal.SIGKILL, pid)
             run.process.wait()
             assert any("all_reduce_perf" in line for line in site.traces())
+            site.run(["sh", "-c", "rm -rf /tmp/fabbench-ssh-*"])
         done = ssh_run(site, nccl(site, *SLOW))
         assert done.returncode == 0, done.stderr
         assert sizes(tcp(site)) == SIZES

@@ -41,15 +41,17 @@ Only then Slurm reports how it ended.
 """
 _STEP = "#@step "
 _EXIT = "#@exit "
-# The script comes on standard input, and what it starts must not read from there. srun itself would
-# report a status in a line that looks like one of the ranks'.
+# The script comes on standard input, and what it starts must not read from there. Its file has no
+# name while it runs: nothing is left where the step is killed. srun itself would report a status in
+# a line that looks like one of the ranks'.
 _RUN = (
     f'echo "{_STEP}$SLURM_JOB_ID.$SLURM_STEP_ID"; '
-    'file=$(mktemp) && cat >"$file" && { bash "$file" </dev/null & child=$!; '
+    'file=$(mktemp) && cat >"$file" && exec 3<"$file" && rm "$file" && '
+    "{ bash /dev/fd/3 </dev/null & child=$!; "
     "trap 'kill -TERM $child 2>/dev/null' TERM INT HUP; "
     'wait "$child"; status=$?; while kill -0 "$child" 2>/dev/null; do wait "$child"; status=$?; '
     "done; "
-    f'rm -f "$file"; echo "{_EXIT}$status"; }}'
+    f'echo "{_EXIT}$status"; }}'
 )
 
 
