@@ -155,8 +155,9 @@ class OpenSsh(SshTransport):
     def leave_will(self, argv: Sequence[str]) -> None:
         self._will = argv
         if argv and self._master is not None:
+            command = shlex.join(self._ssh(argv))
             with contextlib.suppress(OSError):  # then it is as if the machine had died
-                (self._folder / WILL).write_text(f"exec {shlex.join(self._ssh(argv))}\n")
+                (self._folder / WILL).write_text(f"exec {command}\n")
 
     def failed(self, program: str, stderr: Sequence[str]) -> MachineError | None:
         """Return why ssh ended with its status of failure; None if the status is the program's."""

@@ -330,16 +330,19 @@ def _broken(tests: Sequence[TestResult]) -> Iterator[TestResult]:
 def _fault_of_sweep(
     stored: StoredSweep, diagnosis: Diagnosis, software: Mapping[str, str]
 ) -> Fault | None:
-    """Return what has to be mended: the way between nodes, a node, or what is installed there."""
+    """Return what has to be mended: the way between nodes, a node, or what is installed there.
+
+    A failure that says why outranks those that say nothing: a host that is lost times out, too.
+    """
     bad = [each for each in diagnosis.suspects if each.name not in software]
     if not bad:
         return Fault.SOFTWARE if software else gravest(map(_fault, _broken(stored.tests)))
     if all(each.is_between for each in bad):
         return Fault.INFRASTRUCTURE
     nodes = {node for each in bad for node in each.nodes}
-    broken = [each for each in _broken(stored.tests) if nodes.intersection(each.nodes)]
-    faults = {each.fault for each in broken}
-    return Fault.INFRASTRUCTURE if faults == {Fault.INFRASTRUCTURE} else Fault.HARDWARE
+    theirs = [each for each in stored.tests if nodes.intersection(each.nodes)]
+    fault = gravest(each.fault for each in theirs)
+    return fault if fault is Fault.INFRASTRUCTURE else Fault.HARDWARE
 
 
 def _bad_nodes(diagnosis: Diagnosis) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""Twelve faults of software, hosts and network, each injected several times, are judged right.
+"""Faults of software, hosts and network, each injected several times, are judged right.
 
 What is only installed wrongly, crashes or hangs rejects nobody; what is broken is named.
 """
@@ -7,14 +7,14 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import pytest
 
 from tests.support.host_fixtures import OSU, Labs
 from tests.support.hosts import Host, Lab
-from tests.support.ssh_runs import argv, hosts
+from tests.support.ssh_faults import running
+from tests.support.ssh_runs import STORE, argv, hosts
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -33,7 +33,11 @@ class Fault:
     fault_class: str
     bad: frozenset[str] = frozenset()
     said: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    network: bool = False
+    """Whether the tests have a network of their own, whose rates are set: fabbench keeps another.
+
+    The fault comes in the middle of the tests of pairs then.
+    """
 
 
 def program(host: Host, name: str, text: str) -> None:
@@ -77,6 +81,12 @@ def inodes(lab: Lab) -> None:
     lab[3].sh(["bash", "-c", "touch /tmp/a /tmp/b /tmp/c; true"])
 
 
+def blackhole(lab: Lab) -> None:
+    """Take the port of the last host out of the switch, which no link shows."""
+    lab.touched = True
+    lab.run(["ip", "link", "set", "sw3.1", "nomaster"], check=True)
+
+
 NODE = frozenset({"node3"})
 FAULTS: Mapping[str, Fault] = {
     "library": Fault(
@@ -104,8 +114,18 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "no-agent": Fault(shadowed("setsid", "exit 126"), "incomplete", "software", said="node3"),
     "down": Fault(lambda lab: lab[3].kill(), "rejected", "infrastructure", NODE),
+    "lossy": Fault(
+        lambda lab: lab[3].lose(3, rate="400mbit"), "rejected", "hardware", NODE, network=True
+    ),
+    "port-down": Fault(lambda lab: lab[3].cut("fab1"), "rejected", "hardware", NODE, network=True),
+    "blackhole": Fault(blackhole, "rejected", "infrastructure", NODE, network=True),
+    "cut-off": Fault(lambda lab: lab[3].cut(), "rejected", "infrastructure", NODE, network=True),
     "no-sshd": Fault(lambda lab: lab[3].kill_sshd(), "rejected", "infrastructure", NODE),
 }
+
+
+LIMITED = ("--interface", "fab1", "--tolerance", "30%")
+"""Options of tests that have a network of their own."""
 
 
 @pytest.mark.parametrize("time", range(TIMES))
@@ -116,11 +136,26 @@ def test_every_verdict_is_right(lab: Labs, name: str, time: int) -> None:
     with lab(4, fresh=True, tmp="64m") as site:
         for host in site.hosts:
             shutil.copytree(OSU, host.path(PROGRAMS), symlinks=True)
-        fault.inject(site)
-        own = ("--bin-dir", PROGRAMS, "--fabric", "tcp", "--tolerance", "80%", "--json")
-        done = site.run(argv("accept", "--on", "ssh", *hosts(site), *own), timeout=600)
-    assert done.stdout, done.stderr
-    found = json.loads(done.stdout)
+        how = LIMITED if fault.network else ("--tolerance", "80%")
+        own = ("--bin-dir", PROGRAMS, "--fabric", "tcp", "--json", *how)
+        out, err = accepted(site, fault, argv("accept", "--on", "ssh", *hosts(site), *own))
+    assert out, err
+    found = json.loads(out)
     assert (found["verdict"], found["fault_class"]) == (fault.answer, fault.fault_class), found
     assert frozenset(found["bad"]) == fault.bad, found["bad"]
     assert fault.said in json.dumps(found["untested"]), found["untested"]
+
+
+def accepted(site: Lab, fault: Fault, words: list[str]) -> tuple[str, str]:
+    """Return what a ladder prints, before or in the middle of which a fault comes."""
+    if not fault.network:
+        fault.inject(site)
+        done = site.run(words, timeout=600)
+        return done.stdout, done.stderr
+    for host in site.hosts:
+        host.rate("400mbit")
+    with running(site, words) as program:
+        program.until(lambda: list(site.path(STORE).glob("*/exec/*/output.log")))
+        fault.inject(site)
+        program.ends(1200)
+    return program.out, program.err

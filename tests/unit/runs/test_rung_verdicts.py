@@ -130,6 +130,18 @@ def test_a_node_whose_tests_fail_without_a_reason_is_rejected() -> None:
     )
 
 
+def test_a_host_that_is_lost_is_no_fault_of_its_hardware() -> None:
+    """Some of its tests time out, the others end when it is given up."""
+    ended = sweep_where("c", fault=Fault.INFRASTRUCTURE)
+    tests = [*ended.sweep.tests]
+    failed = [at for at, each in enumerate(tests) if each.fault]
+    tests[failed[0]] = replace(tests[failed[0]], outcome="timeout", fault=None)
+    for at in failed[1:]:
+        tests[at] = replace(tests[at], outcome="truncated")
+    result = judge_sweep(sweep_of(tests), BLANK, ())
+    assert (set(result.nodes), result.fault_class) == ({"c"}, Fault.INFRASTRUCTURE)
+
+
 @pytest.mark.parametrize(
     ("slow", "nodes", "fault"),
     [
