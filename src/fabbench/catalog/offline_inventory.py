@@ -139,8 +139,8 @@ class _Nics(NamedTuple):
 
     link: str
     number: int
-    by_aws: bool = True
-    """Whether it is a machine of AWS, or may be one."""
+    by_aws: bool
+    """Whether it is a machine of AWS: the type says so, or the fabric that is asked for."""
 
 
 def _nics(
@@ -148,8 +148,7 @@ def _nics(
 ) -> _Nics:
     """Return the RDMA devices of a system, of the fabric that is asked for, or of pods.
 
-    A system of another provider has its largest number of NICs. Without a type or a profile, a node
-    with InfiniBand or RoCE is no machine of AWS.
+    A system of another provider has its largest number of NICs.
     """
     if known is not None and not known.is_ec2:
         return _Nics(known.fabric, known.nics[0], by_aws=False)
@@ -157,7 +156,9 @@ def _nics(
         for fabric in needs.fabrics:
             if fabric in {"ib", "roce"}:
                 return _Nics(fabric, needs.nics, by_aws=False)
-    return _Nics(*_devices(resources, profile))
+    link, number = _devices(resources, profile)
+    by_aws = known is not None or profile is not None or "efa" in needs.fabrics
+    return _Nics(link, number, by_aws=by_aws)
 
 
 def _gpus(name: str, resources: PodResources, target: Target, needs: Needs) -> int:

@@ -223,3 +223,14 @@ def longest_s(plan: Plan) -> int:
         each = [step.timeout_s + _EACH_STEP_S for step in execution.steps]
         total += max(each, default=0) if execution.together else sum(each)
     return math.ceil(total / 60) * 60
+
+
+def most_ranks(plan: Plan) -> int:
+    """Return the maximum number of ranks per node that a step of a plan starts."""
+    ranks = (
+        sum(command.ranks for command in step.commands)
+        for execution in plan.executions
+        for step in execution.steps
+        if not step.pair
+    )
+    return math.ceil(max(ranks, default=1) / plan.hosts) or 1

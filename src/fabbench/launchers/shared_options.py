@@ -5,8 +5,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from fabbench.model.errors import RequestError
-from fabbench.model.options import INSTANCE_TYPE, LauncherOptions, Seconds, option
+from fabbench.model.options import (
+    HOST,
+    INSTANCE_TYPE,
+    RARE,
+    LauncherOptions,
+    Seconds,
+    Text,
+    option,
+)
 from fabbench.model.plugins import Plugins
+from fabbench.remote import SshOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +36,68 @@ class InstanceOptions(LauncherOptions):
         return ""
 
 
+# Minutes, H:MM:SS or D-HH:MM:SS.
+_LIMIT = r"^(\d+(:\d\d?)?|\d+:\d\d?:\d\d?|\d+-\d\d?(:\d\d?){0,2})$"
+_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.,:@+-]*$"  # A name of something in a batch system
+
+
+def name_in(system: str) -> Text:
+    """Return the type of the name of something in a batch system."""
+    return Text(f"a name in {system}", "NAME", _NAME)
+
+
 def start_timeout(what: str, default: str | None = None) -> Any:
     """Declare how long to wait for the start of `what`."""
     return option(Seconds(1), f"Give up on {what} after SECONDS.", default=default, only="run")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoginOptions(SshOptions):
+    """Options of the launchers that submit jobs to a batch system."""
+
+    login: str | None = option(
+        HOST,
+        "Login node of the batch system (ssh host). Default: this machine.",
+        only="run",
+        reaches=True,
+    )
+    account: str | None = option(
+        name_in("the batch system"), "Account (project, bank) to charge for the job."
+    )
+    time: str | None = option(
+        Text("a time limit: minutes, H:MM:SS or D-HH:MM:SS", "LIMIT", _LIMIT),
+        "Time limit of the job, such as 2:00:00. Default: estimated from the plan.",
+    )
+    lost_after: float = option(
+        Seconds(1),
+        "Abort if the login node is silent for SECONDS.",
+        RARE,
+        default="300",
+        only="run",
+    )
+    start_timeout: float | None = start_timeout("a job that has not started")
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueOptions(LoginOptions, InstanceOptions):
+    """Options of the launchers and formats that submit their script to a queue."""
+
+    without = ("hosts", "silence_s")  # The system chooses the hosts; a script has no silence limit
+
+    queue: str | None = option(
+        name_in("the batch system"), "Queue of the job. Default: the system's default."
+    )
+
+
+def seconds_of(limit: str) -> int:
+    """Return the seconds of a time limit: minutes, M:SS, H:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS."""
+    days, dash, clock = limit.rpartition("-")
+    numbers = [int(part) for part in clock.split(":")]
+    units = [3600, 60, 1]
+    if not dash and len(numbers) < len(units):
+        units = [60, 1]
+    of_the_day = sum(number * unit for number, unit in zip(numbers, units, strict=False))
+    return int(days or 0) * 86400 + of_the_day
 
 
 def declared_options(

@@ -7,23 +7,23 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fabbench.launchers.shared_options import InstanceOptions, start_timeout
+from fabbench.launchers.shared_options import (
+    InstanceOptions,
+    LoginOptions,
+    name_in,
+)
 from fabbench.model.compat import override
-from fabbench.model.options import HOST, IMAGE, RARE, Choice, Flag, Seconds, Text, Type, option
-from fabbench.remote import SshOptions
+from fabbench.model.options import IMAGE, RARE, Choice, Flag, Text, Type, option
 
 _WORD = r"^[^\s\"'`$\\#-][^\s\"'`$\\#]*$"
 """A value in an ``#SBATCH`` line: no blanks, no quotes, nothing that a shell expands."""
-_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.,:@+-]*$"  # A name of something in Slurm
+_SLURM_NAME = name_in("Slurm")
 _OPTION = re.compile(r"[a-z][a-z-]*(?:=[^\s\"'`$\\#]+)?")
 _RESERVED = frozenset({
     *("array", "comment", "error", "input", "nodes", "ntasks", "ntasks-per-node", "open-mode"),
     *("output", "parsable", "test-only", "wait", "wrap"),
 })  # fmt: skip
 """Options that fabbench sets itself, or with which it could not follow the job."""
-
-# Minutes, H:MM:SS or D-HH:MM:SS.
-_LIMIT = r"^(\d+(:\d\d?)?|\d+:\d\d?:\d\d?|\d+-\d\d?(:\d\d?){0,2})$"
 
 
 def format_time_limit(limit_s: int) -> str:
@@ -44,28 +44,16 @@ def _sbatch_option(text: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlurmOptions(SshOptions, InstanceOptions):
+class SlurmOptions(LoginOptions, InstanceOptions):
     """Options of the launcher and format ``slurm``."""
 
     order = 1
     divides = True
     without = ("silence_s",)  # A job's script has no silence limit
 
-    login: str | None = option(
-        HOST, "Slurm login node (ssh host). Default: this machine.", only="run", reaches=True
-    )
-    partition: str | None = option(
-        Text("a partition", "NAME", _NAME), "Slurm partition. Default: the cluster's default."
-    )
-    account: str | None = option(Text("an account", "NAME", _NAME), "Slurm account to charge.")
-    qos: str | None = option(
-        Text("a quality of service", "NAME", _NAME), "Slurm quality of service."
-    )
-    time: str | None = option(
-        Text("a time limit: minutes, H:MM:SS or D-HH:MM:SS", "LIMIT", _LIMIT),
-        "Time limit of the job, such as 2:00:00. Default: estimated from the plan.",
-    )
-    reservation: str | None = option(Text("a reservation", "NAME", _NAME), "Slurm reservation.")
+    partition: str | None = option(_SLURM_NAME, "Slurm partition. Default: the cluster's default.")
+    qos: str | None = option(_SLURM_NAME, "Slurm quality of service.")
+    reservation: str | None = option(_SLURM_NAME, "Slurm reservation.")
     constraint: str | None = option(
         Text("features", "FEATURES", _WORD), "Slurm node features to require."
     )
@@ -94,14 +82,6 @@ class SlurmOptions(SshOptions, InstanceOptions):
         many=tuple,
     )
     no_gres: bool = option(Flag(), "Do not request GPUs (for clusters without GRES).", RARE)
-    lost_after: float = option(
-        Seconds(1),
-        "Abort if the login node is silent for SECONDS.",
-        RARE,
-        default="300",
-        only="run",
-    )
-    start_timeout: float | None = start_timeout("a job that Slurm has not started")
 
     @override
     def surroundings(self, environment: Mapping[str, str]) -> tuple[bool, str]:

@@ -10,7 +10,7 @@ from itertools import chain
 
 from fabbench.launchers import Explanation, notify
 from fabbench.launchers.jobs import Job, Phase, await_end
-from fabbench.launchers.slurm.login_node import LoginNode
+from fabbench.launchers.login_node import LoginNode
 from fabbench.launchers.slurm.render import hold_script, overruling
 from fabbench.launchers.slurm.scontrol import (
     JobState,
@@ -20,7 +20,7 @@ from fabbench.launchers.slurm.scontrol import (
     refused,
     state_in,
 )
-from fabbench.launchers.slurm.steps import JobSteps
+from fabbench.launchers.slurm.steps import JobSteps, show_job
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hostlist import expand_hostlist
@@ -111,7 +111,7 @@ class SlurmJob(Job):
 
     @override
     def phase(self) -> Phase:
-        answer = self._login.scontrol_show(self.job.id)
+        answer = show_job(self._login, self.job.id)
         shown = state_in(answer)
         if is_unknown_job(answer):
             return Phase.OVER

@@ -32,9 +32,9 @@ from fabbench.launchers import (
 )
 from fabbench.launchers.batch_job import Follow, JobAllocation
 from fabbench.launchers.jobs import follow, held
+from fabbench.launchers.login_node import LoginNode, login
 from fabbench.launchers.slurm import SlurmOptions
 from fabbench.launchers.slurm.job import COMMENT, SlurmJob
-from fabbench.launchers.slurm.login_node import LoginNode, inside, login
 from fabbench.launchers.slurm.render import JOB_NAME, directives, hold_script, requests
 from fabbench.launchers.slurm.scontrol import (
     Partition,
@@ -183,7 +183,7 @@ class SlurmLauncher(Launcher):
                 with _held(target, needs, login_node) as nodes_held:
                     yield nodes_held
                 return
-            if inside(target):
+            if _inside(target):
                 inventory = _allocated_nodes(target, needs, login_node)
                 names = [host.name for host in inventory.hosts]
                 steps = _steps_inside(login_node, target)
@@ -200,7 +200,7 @@ class SlurmLauncher(Launcher):
     @override
     def preview(self, target: Target, needs: Needs) -> Inventory:
         with login(target) as login_node:
-            if inside(target):
+            if _inside(target):
                 return _allocated_nodes(target, needs, login_node)
             return _select_nodes(target, needs, login_node)[0]
 
@@ -261,6 +261,11 @@ class SlurmLauncher(Launcher):
 
 
 LAUNCHER = SlurmLauncher()
+
+
+def _inside(target: Target) -> bool:
+    """Return whether this program runs inside a Slurm allocation that is to be used."""
+    return "SLURM_JOB_ID" in os.environ and not target.options_as(SlurmOptions).login
 
 
 def _nodes(login_node: LoginNode) -> tuple[SlurmNode, ...]:
@@ -348,7 +353,7 @@ def _select_nodes(
 @contextlib.contextmanager
 def _held(target: Target, needs: Needs, login_node: LoginNode) -> Iterator[HeldNodes]:
     """Hold nodes whose parts run executions independently, in a job or in this allocation."""
-    if inside(target):
+    if _inside(target):
         inventory = _allocated_nodes(target, needs, login_node)
         steps = _steps_inside(login_node, target)
         yield HeldNodes(inventory, steps, {})

@@ -12,10 +12,9 @@ from typing import Any, Final
 from fabbench.execution.script import script
 from fabbench.execution.script.target import READ_SLURM
 from fabbench.launchers import Rendering, RenderInput
-from fabbench.launchers.batch_job import longest_s
+from fabbench.launchers.batch_job import longest_s, most_ranks
 from fabbench.launchers.slurm import SlurmOptions, format_time_limit
 from fabbench.model.errors import RequestError
-from fabbench.model.plan import Plan
 
 OUTPUT = "fabbench-%j.out"  # The output file; ``%j`` is the job's id
 JOB_NAME = "fabbench-"  # The prefix of job names
@@ -103,17 +102,6 @@ def _as_variable(option: str) -> str:
     return option.upper().replace("-", "_")
 
 
-def _tasks(plan: Plan) -> int:
-    """Return the maximum number of ranks per node."""
-    ranks = (
-        sum(command.ranks for command in step.commands)
-        for execution in plan.executions
-        for step in execution.steps
-        if not step.pair
-    )
-    return math.ceil(max(ranks, default=1) / plan.hosts) or 1
-
-
 _SCHEME = "docker://"
 
 
@@ -154,7 +142,7 @@ class SlurmRendering(Rendering):
         gpus = source.inventory.hosts[0].gpus
         sizes: dict[str, Any] = {
             "nodes": plan.hosts,
-            "tasks": _tasks(plan),
+            "tasks": most_ranks(plan),
             "gpus": gpus,
             "named": chosen,
         }

@@ -17,7 +17,7 @@ from fabbench.execution.session import SOURCED, exports
 from fabbench.execution.worker_pool import OutputQueue
 from fabbench.launchers import AllocationLostError, RenderInput, rendering_named, shorten
 from fabbench.launchers.batch_job import JobAllocation, longest_s
-from fabbench.launchers.slurm.login_node import LoginNode, with_slurm_path
+from fabbench.launchers.login_node import LoginNode, with_batch_path
 from fabbench.launchers.slurm.render import tasks_per_node
 from fabbench.launchers.slurm.scontrol import JobState, explain_end, is_unknown_job, state_in
 from fabbench.model.compat import override
@@ -193,7 +193,7 @@ class JobSteps:
         number = f"step{next(_NUMBERS)}"
         script = f"{agent.folder}/{number}.sh"
         contents = {script: document.encode()}
-        srun = with_slurm_path(srun_script(nodes, tasks_per_node(document), f"--jobid={self.job}"))
+        srun = with_batch_path(srun_script(nodes, tasks_per_node(document), f"--jobid={self.job}"))
         words = ["sh", "-c", _FROM, script, self.login_node.folder, *srun]
         if self.inherited:
             settings = f"{agent.folder}/{number}.env"
@@ -215,11 +215,11 @@ class JobSteps:
     def require_held(self) -> None:
         """Raise AllocationLostError if the job is over, or Slurm does not report its state."""
         with _as_allocation_lost():
-            answer = self.login_node.scontrol_show(self.job)
+            answer = show_job(self.login_node, self.job)
             deadline = time.monotonic() + _COMPLETING_S
             while _is_completing(state_in(answer)) and time.monotonic() <= deadline:
                 time.sleep(_POLL_S)
-                answer = self.login_node.scontrol_show(self.job)
+                answer = show_job(self.login_node, self.job)
         state = state_in(answer)
         if state is None and not is_unknown_job(answer):
             text = shorten(" ".join(answer)) or "no output"
@@ -235,6 +235,13 @@ class JobSteps:
             f"Job {self.job}, which held the nodes, has ended.",
             hint="Check squeue. To submit a job instead, unset SLURM_JOB_ID.",
         )
+
+
+def show_job(login: LoginNode, job: str) -> list[str]:
+    """Return what scontrol says of a job. A controller that is silent is not waited for."""
+    argv = ("timeout", "8", "scontrol", "show", "job", "--oneliner", job)
+    done = login.run_idempotent(argv)
+    return [*done.out, *done.err]
 
 
 def _is_completing(state: JobState | None) -> bool:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from fabbench.launchers.login_node import LoginNode
 from fabbench.launchers.slurm.job import SlurmJob
 from fabbench.launchers.slurm.launcher import by_node
-from fabbench.launchers.slurm.login_node import LoginNode
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.remote.transport import Done, Here, LostError

@@ -9,24 +9,24 @@ from pathlib import Path
 
 from fabbench.execution.worker_pool import require_all
 from fabbench.launchers import notify
-from fabbench.launchers.slurm import SlurmOptions
+from fabbench.launchers.shared_options import LoginOptions
 from fabbench.model.hosts import Target
 from fabbench.remote.allocation import clean_up, connected
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.transport import Done, Here, Transport
 
-# Where cloud images install Slurm (AWS ParallelCluster and HyperPod: /opt/slurm). Only login shells
-# have it in their PATH, and a command over ssh does not run in one.
-_SLURM_FOLDERS = "/opt/slurm/bin:/usr/local/slurm/bin:/usr/local/bin:/usr/bin:/bin"
+# Where batch systems are installed: Slurm by cloud images (AWS ParallelCluster and HyperPod), and
+# OpenPBS. Only login shells have them in their PATH, and a command over ssh does not run in one.
+_FOLDERS = "/opt/slurm/bin:/usr/local/slurm/bin:/opt/pbs/bin:/usr/local/bin:/usr/bin:/bin"
 
 
-def with_slurm_path(argv: Sequence[str]) -> tuple[str, ...]:
-    """Return a command that also finds Slurm's programs outside of PATH."""
-    return ("sh", "-c", f'PATH="$PATH:{_SLURM_FOLDERS}"; export PATH; exec "$@"', "sh", *argv)
+def with_batch_path(argv: Sequence[str]) -> tuple[str, ...]:
+    """Return a command that also finds a batch system's programs outside of PATH."""
+    return ("sh", "-c", f'PATH="$PATH:{_FOLDERS}"; export PATH; exec "$@"', "sh", *argv)
 
 
 class LoginNode:
-    """A machine that has Slurm's commands, and fabbench's agent where something is followed."""
+    """A machine that has a batch system's commands, and an agent where something is followed."""
 
     def __init__(
         self, connection: Transport, agent: RemoteHost | None = None, *, folder: str = ""
@@ -51,7 +51,7 @@ class LoginNode:
 
         Raise MachineError if it takes longer than `timeout_s`.
         """
-        command = with_slurm_path(argv)
+        command = with_batch_path(argv)
         return self._connection.run(command, stdin=stdin, timeout_s=timeout_s)
 
     def run_idempotent(self, argv: Sequence[str], *, timeout_s: float = 60) -> Done:
@@ -62,12 +62,6 @@ class LoginNode:
 
         return work() if self._agent is None else self._agent.with_reconnect(work)
 
-    def scontrol_show(self, job: str) -> list[str]:
-        """Return what scontrol says of a job. A controller that is silent is not waited for."""
-        argv = ("timeout", "8", "scontrol", "show", "job", "--oneliner", job)
-        done = self.run_idempotent(argv)
-        return [*done.out, *done.err]
-
 
 @contextlib.contextmanager
 def login(target: Target, *, follows: bool = False) -> Iterator[LoginNode]:
@@ -75,7 +69,7 @@ def login(target: Target, *, follows: bool = False) -> Iterator[LoginNode]:
 
     With `follows`, run the agent there: what it has started goes on when a connection breaks.
     """
-    options = target.options_as(SlurmOptions)
+    options = target.options_as(LoginOptions)
     with contextlib.ExitStack() as stack:
         connection: Transport
         if options.login:
@@ -102,8 +96,3 @@ def login(target: Target, *, follows: bool = False) -> Iterator[LoginNode]:
 def _remove(host: RemoteHost) -> None:
     for sentence in clean_up([host]):
         notify(sentence)
-
-
-def inside(target: Target) -> bool:
-    """Return whether this program runs inside a Slurm allocation that is to be used."""
-    return "SLURM_JOB_ID" in os.environ and not target.options_as(SlurmOptions).login

@@ -1,0 +1,5 @@
+"""The format ``lsf``."""
+
+from fabbench.launchers.queues import QueueRendering, batch_system
+
+RENDERING = QueueRendering(batch_system("lsf"))

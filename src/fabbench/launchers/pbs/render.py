@@ -1,0 +1,5 @@
+"""The format ``pbs``."""
+
+from fabbench.launchers.queues import QueueRendering, batch_system
+
+RENDERING = QueueRendering(batch_system("pbs"))

@@ -1,0 +1,294 @@
+"""Batch systems that get the whole plan as one script: PBS, LSF and Flux.
+
+What differs between them is a record of batch_systems.toml. A job's output is read from the file
+that its script writes, which the login node and the first of the job's nodes must share.
+"""
+
+import contextlib
+import re
+import secrets
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import cache, partial
+
+import msgspec
+
+from fabbench.catalog.offline_inventory import inventory_of
+from fabbench.execution.script import script
+from fabbench.hosts.check import Check, HostRelations, Progress, Status
+from fabbench.launchers import (
+    NODES,
+    Examined,
+    Explanation,
+    Launcher,
+    Rendering,
+    RenderInput,
+    notify,
+    rendering_named,
+    shorten,
+)
+from fabbench.launchers.batch_job import JobAllocation, longest_s, most_ranks
+from fabbench.launchers.jobs import Job, Phase, await_end, follow
+from fabbench.launchers.login_node import LoginNode, login
+from fabbench.launchers.shared_options import QueueOptions, seconds_of
+from fabbench.model import records
+from fabbench.model.compat import override
+from fabbench.model.errors import MachineError
+from fabbench.model.hosts import Needs, Target
+
+OUTPUT = "fabbench.out"
+"""The file that a rendered script writes; a submitted one writes another each time."""
+_POLL_S = 1.0
+_END = "."
+"""What is printed after the lines of a file: the last of them may lack its end."""
+_LINES = f'tail -n "+$1" "$2" 2>/dev/null; printf "%s\\n" {_END}'
+
+
+class BatchSystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One batch system: a record of batch_systems.toml, which describes the fields."""
+
+    name: str
+    title: str
+    directive: str
+    requests: tuple[str, ...]
+    gpus: str
+    queue: str
+    account: str
+    opening: str
+    hosts: str
+    submit: tuple[str, ...]
+    submitted: str
+    show: tuple[str, ...]
+    state: str
+    pending: tuple[str, ...]
+    runs: tuple[str, ...]
+    unknown: str
+    nodes: str
+    why: str
+    cancel: tuple[str, ...]
+
+
+@cache
+def batch_system(name: str) -> BatchSystem:
+    """Return the record of a batch system."""
+    known = records.load("fabbench.launchers", "batch_systems.toml", BatchSystem)
+    return next(system for system in known if system.name == name)
+
+
+class QueueJob(Job):
+    """One job, from its submission to its end."""
+
+    def __init__(
+        self, system: BatchSystem, login_node: LoginNode, start_timeout_s: float | None
+    ) -> None:
+        self.system = system.title
+        self.start_timeout_s = start_timeout_s
+        self._record = system
+        self._login = login_node
+        self._id = ""
+        self._shown = ""
+        """What the system showed of it last."""
+        self._output = f"fabbench-{secrets.token_hex(6)}.out"
+        self._awaited = True
+        """Whether its start is waited for: a short job may be over before it is looked at."""
+
+    def __str__(self) -> str:
+        return f"{self.system} job {self._id}"
+
+    @override
+    def submit(self, document: str) -> None:
+        # An interrupt waits for the answer: a job whose number is not known cannot be cancelled.
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(self._send, document).result()
+        notify(f"{self} was submitted on {self._login.name}.")
+
+    def _send(self, document: str) -> None:
+        text = document.replace(OUTPUT, self._output)
+        done = self._login.run(self._record.submit, stdin=text.encode())
+        printed = "\n".join(done.out)
+        match = re.search(self._record.submitted, printed, re.MULTILINE)
+        if done.status or match is None:
+            message = shorten(" ".join((*done.err, *done.out)) or "no output")
+            command = self._record.submit[0]
+            raise MachineError(
+                f"{self.system} rejected the job: {message}.", hint=f"See {command}."
+            )
+        self._id = match[1]
+
+    @override
+    def phase(self) -> Phase:
+        done = self._login.run_idempotent(self._command(self._record.show))
+        answer = "\n".join((*done.out, *done.err))
+        if state := _first(self._record.state, answer):
+            self._shown = answer
+        if state in self._record.pending:
+            return Phase.PENDING
+        if state in self._record.runs:
+            return Phase.RUNS
+        if not state and not re.search(self._record.unknown, answer):
+            return Phase.UNKNOWN
+        has_run = self._awaited and bool(self._lines_after(0, whole=False))
+        return Phase.RUNS if has_run else Phase.OVER
+
+    def _command(self, words: Sequence[str]) -> tuple[str, ...]:
+        return tuple(word.format(job=self._id) for word in words)
+
+    @override
+    def why_pending(self) -> Explanation | None:
+        why = _first(self._record.why, self._shown)
+        text = f"{self} waits: {shorten(why)}." if why else f"{self} waits in the queue."
+        return Explanation(code="queue", text=text, advice="", final=False)
+
+    @override
+    def nodes(self) -> str:
+        return _first(self._record.nodes, self._shown)
+
+    @override
+    def lines(self) -> Iterator[str]:
+        self._awaited = False
+        taken = 0
+        is_over = False
+        while not is_over:
+            is_over = self.phase() is Phase.OVER
+            fresh = self._lines_after(taken, whole=not is_over)
+            yield from fresh
+            taken += len(fresh)
+            if not fresh:
+                time.sleep(_POLL_S)
+        if not taken:
+            raise self.reason()
+
+    def _lines_after(self, count: int, *, whole: bool) -> list[str]:
+        """Return the lines of the output after the first `count`; `whole`: only ended ones."""
+        start = str(count + 1)
+        argv = ("sh", "-c", _LINES, "sh", start, self._output)
+        *lines, last = self._login.run_idempotent(argv).out
+        if last != _END and not whole:
+            lines.append(last.removesuffix(_END))
+        return lines
+
+    @override
+    def reason(self) -> MachineError:
+        command = shlex.join(self._command(self._record.show))
+        return MachineError(
+            f"{self} ended before its script printed anything.",
+            hint=f"Check {command} on {self._login.name}, and the job's own output.",
+        )
+
+    @override
+    def cancel(self) -> None:
+        self._awaited = False
+        try:
+            if self._id and self.phase() is not Phase.OVER:
+                self._login.run_idempotent(self._command(self._record.cancel))
+                await_end(self)
+            self._login.run_idempotent(("rm", "-f", self._output))
+        except MachineError as error:
+            command = shlex.join(self._command(self._record.cancel))
+            raise MachineError(
+                f"{self} may still exist: {error} Run {command} on {self._login.name}."
+            ) from error
+
+
+def _first(pattern: str, text: str) -> str:
+    match = re.search(pattern, text, re.MULTILINE)
+    return match[1].strip() if match else ""
+
+
+class QueueRendering(Rendering):
+    """A script with the directives of a batch system."""
+
+    options = QueueOptions
+
+    def __init__(self, system: BatchSystem) -> None:
+        self._system = system
+
+    @property
+    @override
+    def name(self) -> str:
+        return self._system.name
+
+    @override
+    def render(self, source: RenderInput) -> str:
+        requests = _requests(self._system, source)
+        directives = "".join(f"{self._system.directive}{request}\n" for request in requests)
+        opening = f"{self._system.opening}\n".lstrip()
+        target = source.script_target(
+            f"{self._system.hosts}\n",
+            head=source.command + directives,
+            opening=f"{opening}exec >{OUTPUT} # as it comes, and not when the job has ended\n",
+        )
+        return script(source.plan, target)
+
+
+def _requests(system: BatchSystem, source: RenderInput) -> Iterator[str]:
+    """Yield what the job of a plan requests."""
+    options = source.options_as(QueueOptions)
+    plan = source.plan
+    seconds = seconds_of(options.time) if options.time else longest_s(plan)
+    tasks = most_ranks(plan)
+    gpus = source.inventory.hosts[0].gpus
+    values = {
+        "name": f"fabbench-{plan.benchmark}",
+        "nodes": plan.hosts,
+        "tasks": tasks,
+        "ranks": tasks * plan.hosts,
+        "seconds": seconds,
+        "minutes": -(-seconds // 60),
+        "gpus": system.gpus.format(gpus=gpus) if gpus else "",
+        "queue": system.queue.format(queue=options.queue) if options.queue else "",
+        "account": system.account.format(account=options.account) if options.account else "",
+    }
+    for request in system.requests:
+        if text := request.format(**values):
+            yield text
+
+
+class QueueLauncher(Launcher):
+    """A launcher that submits a run to a batch system as one job, and follows it."""
+
+    options = QueueOptions
+    open_starts_nothing = True
+
+    def __init__(self, system: BatchSystem) -> None:
+        self._system = system
+
+    @property
+    @override
+    def name(self) -> str:
+        return self._system.name
+
+    @override
+    @contextlib.contextmanager
+    def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:
+        """Take the nodes from the catalog; the plan gets real ones. Leaving it ends the job."""
+        options = target.options_as(QueueOptions)
+        nodes = target.nodes or NODES
+        inventory = inventory_of(options.instance_type, nodes, target=target, needs=needs)
+        with login(target, follows=bool(options.login)) as login_node:
+            job = QueueJob(self._system, login_node, options.start_timeout)
+            allocation = JobAllocation(
+                inventory, rendering_named(self.name), "job.sh", partial(follow, job)
+            )
+            with closing(allocation):
+                yield allocation
+
+    @override
+    def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
+        """Check whether the system can be asked. No node is checked."""
+        del needs, deep
+        progress(f"querying {self._system.title}", 0, 1)
+        command = self._system.submit[0]
+        with login(target) as login_node:
+            found = login_node.run_idempotent(("sh", "-c", f"command -v {command}"))
+            where = login_node.name
+        status = Status.FAIL if found.status else Status.PASS
+        seen = f"{command} is not on {where}." if found.status else f"{command} is on {where}."
+        advice = "Pass another login node with --login HOST." if found.status else ""
+        check = Check(
+            host=self._system.title, name="programs", status=status, seen=seen, advice=advice
+        )
+        return Examined(probes={}, relations=HostRelations(), checks=(check,))

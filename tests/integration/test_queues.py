@@ -1,0 +1,124 @@
+"""Runs submitted to PBS, LSF and Flux: whole programs of theirs, which really run the script."""
+
+import json
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from fabbench.runs.store import runs
+from tests.support.local_runs import eventually, fabbench, start_program
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.local
+
+PROGRAMS = ROOT / "tests/support/fake_programs"
+CANCELS = {"pbs": "qdel 1.server", "lsf": "bkill 1", "flux": "flux cancel f1"}
+SYSTEMS = tuple(CANCELS)
+RUN = ("--nodes", "1", "--gpus", "2", "--fabric", "p2p", "-b", "8", "-e", "1K", "--repeat", "1")
+
+
+class Queue:
+    """A batch system, its folder, and the directory that jobs are submitted from."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self.folder = folder
+        self.store = folder / "runs"
+
+    def arguments(self, *more: str) -> Sequence[str]:
+        programs = str(PROGRAMS / "nccl_tests")
+        return ("run", "nccl", "--on", self.name, "--bin-dir", programs, *RUN, *more)
+
+    def calls(self) -> list[str]:
+        return (self.folder / "calls").read_text().splitlines()
+
+    def pid(self) -> int:
+        return int((self.folder / "1.pid").read_text())
+
+    def is_over(self) -> bool:
+        """Whether no program of the first job runs, and nothing of it is left."""
+        left = [*self.folder.glob("fabbench-*.out")]
+        return not left and (self.folder / "1.end").exists() and not group_runs(self.pid())
+
+
+def group_runs(leader: int) -> bool:
+    try:
+        os.killpg(leader, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.fixture(params=SYSTEMS)
+def queue(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BATCH", str(tmp_path))
+    path = os.environ["PATH"]
+    monkeypatch.setenv("PATH", f"{PROGRAMS / 'batch'}:{path}")
+    return Queue(request.param, tmp_path)
+
+
+def test_a_run_is_one_job(queue: Queue) -> None:
+    done = fabbench(queue.store, *queue.arguments("--format", "json"))
+    assert done.returncode == 0, done.stderr
+    (column,) = json.loads(done.stdout)["columns"]
+    assert column["outcome"] == "ok"
+    (run,) = runs(queue.store)
+    submitted = next(run.rglob("job.sh")).read_text()
+    assert "exec >fabbench.out" in submitted
+    assert eventually(queue.is_over)
+
+
+def test_what_is_rendered_is_what_runs(queue: Queue) -> None:
+    done = fabbench(queue.store, "render", "nccl", "--as", queue.name, *RUN[:6])
+    assert done.returncode == 0, done.stderr
+    directives = [line for line in done.stdout.splitlines() if line.startswith("#")]
+    assert any("fabbench-nccl" in line for line in directives)
+
+
+def test_a_rejected_job_has_the_words_of_the_system(queue: Queue) -> None:
+    (queue.folder / "reject").write_text("no such queue: gpu")
+    done = fabbench(queue.store, *queue.arguments("--queue", "gpu"))
+    assert done.returncode == 3
+    assert "no such queue: gpu" in done.stderr
+
+
+def test_one_that_waits_too_long_is_cancelled(queue: Queue) -> None:
+    (queue.folder / "hold").touch()
+    done = fabbench(queue.store, *queue.arguments("--start-timeout", "1"))
+    assert done.returncode == 3
+    assert "held" in done.stderr
+    assert CANCELS[queue.name] in queue.calls()
+    assert eventually(queue.is_over)
+
+
+def test_an_interrupted_run_leaves_no_job(queue: Queue) -> None:
+    (queue.folder / "hold").touch()
+    with start_program(queue.store, queue.arguments()) as process:
+        assert eventually((queue.folder / "1.pid").exists)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    assert CANCELS[queue.name] in queue.calls()
+    assert eventually(queue.is_over)
+
+
+def test_a_job_that_is_killed_is_no_result(queue: Queue) -> None:
+    slow = queue.arguments("-e", "1G", "--iterations", "100000")
+    with start_program(queue.store, slow) as process:
+        assert eventually(lambda: bool([*queue.folder.glob("fabbench-*.out")]))
+        os.killpg(queue.pid(), signal.SIGKILL)
+        (queue.folder / "1.end").write_text("137")
+        assert process.wait(60) == 4
+
+
+def test_without_the_system_the_check_says_so(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = fabbench(queue.store, "check", "--on", queue.name)
+    assert done.returncode == 0, done.stdout
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    done = fabbench(queue.store, "check", "--on", queue.name)
+    assert done.returncode == 3, done.stdout
