@@ -257,11 +257,22 @@ def test_mpi_lines_alone_are_a_log_unless_others_of_their_directory_are(tmp_path
 def test_documents_that_quote_messages_are_no_runs_of_a_directory(tmp_path: Path) -> None:
     (tmp_path / "ok.log").write_text(Path(OK).read_text())
     quoted = "It ended so:\n\ncommand terminated with exit code 1\n"
-    for name in ("notes.md", "died.log"):
+    died = ["died", "died.log", "died.node-12", "died.slurm-out", "died.stderr"]
+    for name in (*died, "notes.md", "run.sh", "run.py", "job.yaml"):
         (tmp_path / name).write_text(quoted)
     found = document(str(tmp_path))["logs"]
-    assert [Path(log["source"]).name for log in found] == ["died.log", "ok.log"]
+    assert [Path(log["source"]).name for log in found] == [*died, "ok.log"]
     assert document(str(tmp_path / "notes.md"))["logs"][0]["outcome"] == "failed"
+
+
+def test_a_document_counts_for_its_rows_and_no_banner(tmp_path: Path) -> None:
+    whole = Path(OK).read_text()
+    (tmp_path / "rows.md").write_text(whole)
+    (tmp_path / "banner.md").write_text(whole[: whole.index("# Using devices")])
+    (tmp_path / "banner.log").write_text(whole[: whole.index("# Using devices")])
+    found = document(str(tmp_path))["logs"]
+    said = {Path(log["source"]).name: log["outcome"] for log in found}
+    assert said == {"rows.md": "ok", "banner.log": "truncated"}
 
 
 def test_a_benchmarks_line_without_a_result_is_quoted(tmp_path: Path) -> None:

@@ -39,8 +39,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _ARCHIVES = (".tar", ".tgz", ".zip", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
-_MAY_BE_LOG = lazy(r"(?:^|/)[^./]*$|\.(?:txt|log|out|err|std\w+|[oe]?\d+)(?:\.(?:gz|bz2|xz|zst))?$")
-_DOCUMENT = lazy(r"\.(?:md|markdown|rst|adoc|org|tex|html?)$")
+_MAY_BE_LOG = lazy(
+    r"(?:^|/)[^./]*$|\.(?:[\w-]*(?:txt|log|out|err|\d)|std\w+)(?:\.(?:gz|bz2|xz|zst))?$"
+)
+"""No extension, one that ends like that of a log, or in the number of a host, rank, job or copy."""
 PART = 2 << 20
 """Minimum bytes of a part: its overhead is negligible, and all cores end together."""
 _BOUNDARY = (
@@ -238,12 +240,17 @@ def _opened(source: Source) -> AbstractContextManager[LogStream]:
 
 
 def _is_of_run(log: Log, name: str) -> bool:
-    """Return whether a log in a directory is of a run: documents only quote what others printed."""
+    """Return whether a log in a directory is of a run.
+
+    Documents and programs may quote what others printed: of these only rows count.
+    """
     if log.case == MPI_DEBUG:  # another rank or a server may have written it
         return False
     if log.facts.get("report") == FLIGHT_RECORDER:
         return True
-    return log.benchmark is not None or not _DOCUMENT.search(name)
+    if log.points or log.damaged or _MAY_BE_LOG.search(name):
+        return True
+    return log.benchmark is not None and ".json" in name
 
 
 def _without_log(source: Source, begin: str) -> Iterator[tuple[str, Unread]]:
