@@ -476,6 +476,8 @@ def _remarks(record: Record, proof: Proof | None, ending: Ending | None) -> Iter
     yield from _other_paths(record, codes)
     if ending and ending.neighbors:
         yield finding("neighbor", where=listed(ending.neighbors))
+    if record.points and facts.get("iterations") == 0:
+        yield finding("no-iterations")
     if facts.get("iterations") == 1 and facts.get("warmup") == 0:
         yield finding("one-iteration")
     stated = facts.get("instance_type")
@@ -483,6 +485,24 @@ def _remarks(record: Record, proof: Proof | None, ending: Ending | None) -> Iter
     if stated and said and stated != said:
         line = record.evidence.get("instance_type", "")
         yield finding("instance-type-differs", line, stated=stated, said=said)
+    yield from _other_hardware(record, str(stated or said))
+
+
+def _other_hardware(record: Record, name: str) -> Iterator[Finding]:
+    """Yield a finding if the GPUs or EFA NICs of a log are not those of its instance type."""
+    if not name:
+        return
+    from fabbench.catalog.instances import instance  # imported here: other logs do not need it
+
+    known = instance(name)
+    if known is None:
+        return
+    others = sorted(each for each in record.gpus if each and not known.has_gpu(each))
+    nics = record.facts.get("nics") if _uses_efa(record) else None
+    if isinstance(nics, int) and nics > known.efa_interfaces:
+        others.append(counted(nics, "EFA NIC"))
+    if others:
+        yield finding("other-hardware", seen=listed(others), type=name)
 
 
 def _knows_nics(record: Record, proof: Proof | None) -> bool:

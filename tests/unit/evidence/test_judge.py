@@ -440,6 +440,7 @@ def test_findings_about_what_carried_the_data_contradict_a_fabric(
         ({"iterations": 1, "warmup": 1}, None, []),
         ({"iterations": 20, "warmup": 0}, None, []),
         ({"iterations": 2, "warmup": 0}, None, []),
+        ({"iterations": 0, "warmup": 5}, None, ["no-iterations"]),
         (
             {"instance_type": "p5.48xlarge"},
             Proof(instance_type="p4d.24xlarge"),
@@ -457,6 +458,30 @@ def test_facts_that_a_reader_should_know(
     log = of(facts, proof)
     assert codes(log) == said
     assert not any(each.line for each in log.findings)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nics", "stated", "said", "differs"),
+    [
+        (["NVIDIA A100-SXM4-40GB"], 4, "p4d.24xlarge", "", False),
+        (["NVIDIA A100-SXM4-40GB"], 4, "", "p4d.24xlarge", False),
+        (["NVIDIA A100-SXM4-80GB"], 4, "p4d.24xlarge", "", True),
+        (["NVIDIA H100 80GB HBM3"], 32, "", "p4d.24xlarge", True),
+        (["NVIDIA A100-SXM4-40GB", "NVIDIA H100 80GB HBM3"], 4, "p4d.24xlarge", "", True),
+        (["NVIDIA A100-SXM4-40GB"], 4, "hpc6a.48xlarge", "", True),
+        ([""], 32, "p4d.24xlarge", "", True),
+        ([""], 1, "c5n.18xlarge", "", False),
+        (["NVIDIA H100 80GB HBM3"], 4, "", "", False),
+        (["NVIDIA H100 80GB HBM3"], 4, "", "roce-100", False),
+    ],
+)
+def test_an_instance_type_has_the_gpus_and_nics_of_the_log(
+    gpus: list[str], nics: int, stated: str, said: str, *, differs: bool
+) -> None:
+    facts = {"network": "efa", "nics": nics} | ({"instance_type": stated} if stated else {})
+    record = whole(facts=facts, gpus=frozenset(gpus))
+    log = judge(record, source="x", proof=Proof(instance_type=said))
+    assert ("other-hardware" in codes(log)) is differs
 
 
 @pytest.mark.parametrize(

@@ -38,14 +38,15 @@ def log_with(
 ) -> Log:
     """Read a table of two ranks behind NCCL's messages, each from another thread.
 
-    The list of ranks has no pids: lines of one process are enough.
+    The list of ranks has no pids (lines of one process are enough), and GPUs of any type.
     """
     lines = [
         f"node0:100:{tid} [0] NCCL {level} {message}"
         for tid, message in enumerate(messages, start=201)
     ]
     table = nccl_text(ROWS, ranks=2, hosts=hosts, footer=footer)
-    (log,) = read("\n".join([*lines, re.sub(PID, "", table)]), proof)
+    plain = re.sub(rf"{PID}|(?<=\]) NVIDIA.*", "", table)
+    (log,) = read("\n".join([*lines, plain]), proof)
     return log
 
 
