@@ -112,7 +112,8 @@ def read_line(table: Table, line: Line, execution: "Execution | None") -> Events
         row = _row_event(table, line, execution)
         if row is not None:
             return (row,)
-    events = table.events(line.text, execution)
+    meanings = (table.events(text, execution) for text in row_texts(line.text))
+    events = next((each for each in meanings if each is not None), None)
     if not events:
         return events
     for event in events:

@@ -238,7 +238,8 @@ def row_texts(text: str) -> Sequence[str]:
     row = text.strip()
     if not row.startswith("|") or not row.endswith("|"):
         return (text,)
-    return (text, row.strip("|").replace("|", " "))
+    cells = row[1:-1].split("|")
+    return (text, "\t".join(map(str.strip, cells)))
 
 
 def rate_agrees(row: Row) -> bool | None:

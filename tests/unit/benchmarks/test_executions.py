@@ -786,8 +786,9 @@ def test_a_second_sweep_below_a_title_without_rows_may_be_of_that() -> None:
     assert [each.code for each in second.findings] == MIXED
 
 
-def test_rows_of_markdown_stand_below_a_plain_header() -> None:
-    record = execution(TITLE, "size time(us)", "| 8 | 1.00 |", "|16|2.00|", "| 32 | 3.0.0 |")
+@pytest.mark.parametrize("header", ["size time(us)", "| size | time(us) |", "|size|time(us)|"])
+def test_rows_of_markdown_stand_below_a_header_of_any_form(header: str) -> None:
+    record = execution(TITLE, header, "| 8 | 1.00 |", "|16|2.00|", "| 32 | 3.0.0 |")
     assert sizes(record) == [8, 16]
     assert [each.line for each in record.damaged] == [5]
 

@@ -70,6 +70,7 @@ class Nccl(RunBenchmark):
         "requested GPUs",
         "or later",
         "in-place",
+        "(elements)",
         "_perf",
         "int",
         "char",

@@ -18,6 +18,7 @@ from fabbench.benchmarks.consistency import (
     warning,
 )
 from fabbench.benchmarks.events import Note
+from fabbench.benchmarks.nccl.lines import Device
 from fabbench.benchmarks.nccl.rows import Sample
 from fabbench.model.log import Finding, Point, Record
 from fabbench.model.units import format_size
@@ -135,13 +136,36 @@ def findings(record: Record, notes: Mapping[str, Note], *, exact: bool) -> Itera
         advice = "Start more ranks, and build nccl-tests with MPI=1 for more than one host."
         yield warning("one-rank", meaning, advice)
     if record.facts.get("checked") == "no":
-        meaning = "The data were not checked (-c 0): `0 OK` in the footer says nothing."
-        yield note("not-checked", meaning, "Run with -c 1 once.")
+        yield _not_checked(notes.get("validation"))
     if record.finished and record.points and "sweep" in notes:
         yield from _missing(record.points, notes["sweep"], reducing)
     if "average" in notes:
         printed = [bus / 1e9 for _, bus in rates]
         yield from _average(printed, notes["average"], exact=exact)
+
+
+def _not_checked(validation: Note | None) -> Finding:
+    if validation is not None and validation.value != "0":
+        meaning = "The header says that data are checked, and no row has a result of that."
+        return warning("checks-missing", meaning, line=validation.line)
+    meaning = "The data were not checked (-c 0): `0 OK` in the footer says nothing."
+    return note("not-checked", meaning, "Run with -c 1 once.")
+
+
+def gpu_shared(devices: Sequence[Device]) -> Iterator[Finding]:
+    """Yield a finding if two ranks have one GPU.
+
+    With one visible GPU per rank each is device 0, and the number of a bus is not unique then.
+    """
+    numbered = {each.host for each in devices if each.number != "0"}
+    ranks: dict[tuple[str, ...], int] = {}
+    for rank, _, host, _, number, bus, _ in devices:
+        other = ranks.setdefault((host, number, bus), rank)
+        if other != rank and (host in numbered or ":" in bus):
+            meaning = f"Ranks {other} and {rank} share a GPU: device {number} [{bus}] of {host}."
+            advice = "Start one rank per GPU: those of one GPU wait for each other."
+            yield warning("gpu-shared", meaning, advice)
+            return
 
 
 def _rates(points: Sequence[Point]) -> Sequence[tuple[float, float]]:

@@ -9,6 +9,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
+from fabbench.benchmarks.consistency import warning
 from fabbench.benchmarks.events import (
     Command,
     End,
@@ -20,7 +21,7 @@ from fabbench.benchmarks.events import (
     Wrong,
 )
 from fabbench.benchmarks.nccl import BENCHMARK
-from fabbench.benchmarks.nccl.rows import read_header
+from fabbench.benchmarks.nccl.rows import UNREADABLE_UNITS, read_header
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
 
@@ -42,6 +43,10 @@ class Device(NamedTuple):
     group: str
     host: str
     pid: str
+    number: str = ""
+    """Of the device, as its process counts."""
+    bus: str = ""
+    """Its PCI address; older releases print the bus alone: `0x0a`."""
     gpu: str = ""
     """The name of the GPU, as printed."""
 
@@ -69,8 +74,8 @@ _Events: TypeAlias = Iterator[NcclEvent]
 
 
 def _device(match: _Match) -> _Events:
-    rank, group, pid, host, gpu = match.groups("")
-    yield Device(int(rank), group or "0", host, pid, gpu)
+    rank, group, pid, host, *device = match.groups("")
+    yield Device(int(rank), group or "0", host, pid, *device)
 
 
 def _version(match: _Match) -> _Events:
@@ -95,9 +100,18 @@ def _case(match: _Match) -> _Events:
 
 
 def _config(match: _Match) -> _Events:
-    *sweep, warmup, iterations = match.groups()
+    *sweep, warmup, iterations, validation = match.groups("")
     yield Note("sweep", " ".join(sweep))
+    if validation:
+        yield Note("validation", validation, match.string)
     yield Setting(facts={"iterations": int(iterations), "warmup": int(warmup)})
+
+
+def _units(match: _Match) -> _Events:
+    units = " ".join(match[1].split())
+    yield Header([UNREADABLE_UNITS])
+    meaning = f"nccl-tests prints us and GB/s, and the units of this table are {units}."
+    yield warning("unit-unknown", meaning, "Check which program printed it: no row is read.")
 
 
 def _in_place(_: _Match) -> _Events:
@@ -134,15 +148,20 @@ _NAME = r"(?:\S*/)?([\w.+-]+?)"
 _PROGRAM = rf"{_NAME}(?:_perf\S*)?(?!\S)"
 _DEVICE = (
     r"#?\s*Rank\s+(\d{1,9})\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+(\d+)\s+)?"
-    r"on\s+(\S++(?:\s++\S++)*?)\s+device\s+\d+\s+\[[^][]*\] ?(.{0,80})"
+    r"on\s+(\S++(?:\s++\S++)*?)\s+device\s+(\d+)\s+\[([^][]*)\] ?(.{0,80})"
 )
 _VERSION = (
     rf"# ([nr]ccl)-tests version (\S+)(?: \(\w+\))?(?: [nr]ccl-headers=\d+ [nr]ccl-library={_N})?"
 )
 _CONFIG = (
     rf"#? ?nThread \d+ nGpus \d+ minBytes {_N} maxBytes {_N} step: {_N}\((factor|bytes)\) "
-    rf"warmup iters: {_N} iters: {_N}"
+    rf"warmup iters: {_N} iters: {_N}(?: agg iters: \d+)?(?: validation: {_N})?"
 )
+_OTHER_UNITS = (
+    r"#?\s*\(B\)\s+\(elements\)\s++(?!(?:\((?:us|GB/s|%)\)\s*)+$)"
+    r"((?:\([\w/%]{1,9}\)\s*)+)$"
+)
+"""Below the names of columns. A line that was torn or cut states none."""
 _MSCCLPP = r"# minBytes \d+ maxBytes \d.* kernel num: \d|#\s+size\s+count\s+time\s+algbw"
 """mscclpp-test prints a table of its own between the same lines."""
 _AVERAGE = r"(?:# ?)?Avg bus bandwidth +: +(\d+(?:\.\d+)?(?:e[+-]\d+)?|-?nan|inf) *(OK|FAILED)?"
@@ -175,6 +194,7 @@ _KINDS = {
     "rccl_tests": _Kind(
         Stage.DEVICES, lazy(r"rccl-tests: Version (?:(\w+:[0-9a-f]+\+?)|.*)"), _rccl_tests
     ),
+    "units": _Kind(Stage.HEADER, lazy(_OTHER_UNITS), _units),
     "in_place": _Kind(Stage.HEADER, lazy("# +in-place$"), _in_place),
     "bounds": _Kind(
         Stage.FOOTER, lazy(rf"(?:# ?)?Out of bounds values +: +{_N} (OK|FAILED)"), _bounds

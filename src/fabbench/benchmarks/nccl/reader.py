@@ -6,17 +6,26 @@ side by side, one is read (`copies`). The formats by version: docs/formats.md.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from fabbench.benchmarks import Reader, Reading, Shortcut
 from fabbench.benchmarks.consistency import ranks_of_hosts
 from fabbench.benchmarks.events import Command, Fail, Note, RowLine
 from fabbench.benchmarks.executions import Execution, Table
-from fabbench.benchmarks.nccl.collectives import Arithmetic, conclude, findings
+from fabbench.benchmarks.nccl.collectives import Arithmetic, conclude, findings, gpu_shared
 from fabbench.benchmarks.nccl.copies import Copies, may_be_row
 from fabbench.benchmarks.nccl.lines import Device, ParsedLine, Stage, read_command, read_line
-from fabbench.benchmarks.nccl.rows import UNNAMED, Sample, points, sample
+from fabbench.benchmarks.nccl.rows import (
+    UNNAMED,
+    Sample,
+    one_sided,
+    points,
+    read_row,
+    sample,
+)
 from fabbench.benchmarks.nccl.shortcut import fast_rows, models_of
 from fabbench.benchmarks.nccl.torn import Rows, TornRows
+from fabbench.benchmarks.tables import row_texts
 from fabbench.model.compat import override
 from fabbench.model.log import Facts, Line, Point, Record
 from fabbench.model.messages import LONGEST_QUOTE
@@ -24,6 +33,7 @@ from fabbench.model.patterns import lazy
 
 _COMMENT = lazy(r"#[\s#]*+(?!\d)")
 _ROWS_TO_SETTLE = 64
+_DIGIT = lazy(r"\d")
 _LONG_COMMENT = lazy("#.{70}")
 """One that may go on in the next line: a terminal ended it."""
 NO_MPI = (
@@ -43,6 +53,8 @@ class NcclExecution(Execution):
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
     unsettled: list[tuple[Line, Sample]] | None = field(default_factory=list)
     """The first rows, by which the arithmetic is settled. None: it is."""
+    remains: list[Line] = field(default_factory=list)
+    """Rows that could not be read."""
     wrong_sides: int = 0
     has_checks: bool | None = None
     """Whether rows state the result of a data check; None: there are no rows."""
@@ -62,7 +74,7 @@ class NcclExecution(Execution):
                 self.copies.note_device(event)
             else:
                 self.add(event)
-        if parsed.kind == "header":
+        if parsed.kind in {"header", "units"}:
             layout = self.layouts[0]
             self.torn = TornRows(self.layouts)
             self.shortcut = fast_rows(layout, models_of(layout), self.accept)
@@ -119,6 +131,7 @@ class NcclExecution(Execution):
             if isinstance(each, RowLine):
                 points += self._take_row(each)
             else:
+                self.remains.append(each.line)
                 self.damage(each.line)
         if points:
             self.copies.note_points()
@@ -171,6 +184,26 @@ class NcclExecution(Execution):
         text = " ".join(line.text.split())
         super().damage(line._replace(text=text))
 
+    def take_alike(self) -> Sequence[Point]:
+        """Add rows that are damaged alike, if no other was read: that is their layout, no damage.
+
+        All have one label before them, or the figures of one side. Return the points.
+        """
+        lines = self.remains
+        if self.points or len(lines) < max(2, len(self.record.damaged)):
+            return ()
+        label, *_ = _DIGIT.split(lines[0].text, maxsplit=1)
+        rows = [self._labelled(line, label) for line in lines]
+        whole = [row for row in rows if row is not None]
+        if len(whole) < len(rows) or len({row.layout for row in whole}) > 1:
+            return ()
+        self.record.damaged.clear()
+        return [*chain.from_iterable(map(self._take_row, whole))]
+
+    def _labelled(self, line: Line, label: str) -> RowLine | None:
+        row = line._replace(text=line.text.removeprefix(label))
+        return read_row(row, [*self.layouts, *one_sided(self.layouts, row.text)])
+
     # -- the end
 
     @override
@@ -185,11 +218,12 @@ class NcclExecution(Execution):
         # FAILED counts checks (row × side × rank); without a footer, the rows are the only source.
         record.wrong = record.wrong or self.wrong_sides
         self._add_failures(notes)
-        devices = self.copies.devices.values()
+        devices = [*self.copies.devices.values()]
         record.hosts = frozenset(device.host for device in devices)
         record.processes = [each.process for each in devices if each.pid]
         record.gpus = frozenset(device.gpu for device in devices)
-        record.facts |= _facts_of_devices([*devices])
+        record.facts |= _facts_of_devices(devices)
+        record.findings += gpu_shared(devices)
         if self.algorithms:
             channels = max(self.algorithms.values())
             record.facts |= {"algorithms": "+".join(sorted(self.algorithms)), "channels": channels}
@@ -244,6 +278,7 @@ class NcclReader(Reader):
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
+        line = line._replace(text=row_texts(line.text)[-1])
         if self._execution is None and not may_be_row(line.text):
             return self._read_no_row(line)
         execution = self._execution or self._new()
@@ -312,4 +347,4 @@ class NcclReader(Reader):
         if execution is None:
             return []
         rest = execution.take(execution.torn.release())
-        return [*rest, execution.finish()]
+        return [*rest, *execution.take_alike(), execution.finish()]

@@ -113,6 +113,10 @@ UNNAMED = _layouts(
 """The columns where no names of columns were seen."""
 
 
+UNREADABLE_UNITS: Layout = (SIZE, _ELEMENTS, _DTYPE, *[Column(cell="(?!)")] * 5)
+"""The columns where units are not the usual ones: no row can be read."""
+
+
 def read_header(text: str) -> Sequence[Layout]:
     """Read a line of column names; empty for any other line."""
     first, *names = text.lstrip("# \t").split() or ("",)
@@ -309,6 +313,24 @@ _CUT_CELL = lazy(
     re.ASCII,
 )
 _WHOLE = lazy(COUNT, re.ASCII)
+
+
+_NO_SIDE = " " * 32
+"""What is printed for the figures of a side that was not measured."""
+
+
+def one_sided(layouts: Sequence[Layout], text: str) -> Sequence[Layout]:
+    """Return layouts without the figures of the side that the blanks of a row show to be missing.
+
+    None where blanks were lost.
+    """
+    if "  " not in text:
+        return ()
+    missing = "out-of-place/" if _NO_SIDE in text.strip() else "in-place/"
+    return [
+        tuple(column for column in layout if not column.stat.startswith(missing))
+        for layout in layouts
+    ]
 
 
 def begins_row(text: str, layouts: Sequence[Layout]) -> bool:

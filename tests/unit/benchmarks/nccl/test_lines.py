@@ -18,7 +18,7 @@ CONFIG = "# nThread 1 nGpus 1 minBytes 8 maxBytes 64 step: 2(factor) warmup iter
     [
         (
             "#  Rank  3 Group  0 Pid   77 on  node-1 device  3 [0000:01:00] NVIDIA H100",
-            (Device(3, "0", "node-1", "77", "NVIDIA H100"),),
+            (Device(3, "0", "node-1", "77", "3", "0000:01:00", "NVIDIA H100"),),
         ),
         (LIBRARY, (Setting(facts={"nccl_tests": "2.17.8"}), Setting(facts={"nccl": "2.28.9"}))),
         (
