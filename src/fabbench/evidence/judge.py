@@ -497,7 +497,8 @@ def _other_hardware(record: Record, name: str) -> Iterator[Finding]:
     known = instance(name)
     if known is None:
         return
-    others = sorted(each for each in record.gpus if each and not known.has_gpu(each))
+    gpus = sorted(filter(None, record.gpus))
+    others = [each for each in gpus if not known.has_gpu(each)]
     nics = record.facts.get("nics") if _uses_efa(record) else None
     if isinstance(nics, int) and nics > known.efa_interfaces:
         others.append(counted(nics, "EFA NIC"))

@@ -190,19 +190,22 @@ class NcclExecution(Execution):
         All have one label before them, or the figures of one side. Return the points.
         """
         lines = self.remains
-        if self.points or len(lines) < max(2, len(self.record.damaged)):
+        are_all = len(lines) == len(self.record.damaged) and not self.points
+        if len(lines) < 2 or not are_all:
             return ()
         label, *_ = _DIGIT.split(lines[0].text, maxsplit=1)
         rows = [self._labelled(line, label) for line in lines]
         whole = [row for row in rows if row is not None]
-        if len(whole) < len(rows) or len({row.layout for row in whole}) > 1:
+        layouts = {row.layout for row in whole}
+        if len(whole) < len(rows) or len(layouts) > 1:
             return ()
         self.record.damaged.clear()
         return [*chain.from_iterable(map(self._take_row, whole))]
 
     def _labelled(self, line: Line, label: str) -> RowLine | None:
         row = line._replace(text=line.text.removeprefix(label))
-        return read_row(row, [*self.layouts, *one_sided(self.layouts, row.text)])
+        sides = one_sided(self.layouts, row.text)
+        return read_row(row, [*self.layouts, *sides])
 
     # -- the end
 
