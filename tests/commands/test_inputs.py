@@ -256,7 +256,7 @@ def test_a_sweep_is_judged_again_and_a_run_is_a_test(run: str) -> None:
     [
         ("perftest/a-loop-over-devices", "mlx5_2 mlx5_3"),
         ("osu/two-settings-of-mpi", "mtl_ofi_provider_include=sm2 mtl_ofi_provider_include=shm"),
-        ("nixlbench/two-backends", "UCX LIBFABRIC"),
+        ("nixl/two-backends", "UCX LIBFABRIC"),
     ],
 )
 def test_what_a_loop_changes_makes_columns_and_no_repeats(loop: str, changed: str) -> None:

@@ -27,7 +27,7 @@ FILES = {
     "ucx_perftest": ("latency", CORPUS / "ucx_perftest/the-size-is-what-the-server-says.txt"),
     "nccom": ("time", LOGS / "nccom/allr.txt"),
     "deepep": ("bandwidth", CORPUS / "deepep/inside-a-node.txt"),
-    "nixlbench": ("bandwidth", CORPUS / "nixlbench/the-times-of-phases.txt"),
+    "nixl": ("bandwidth", CORPUS / "nixl/the-times-of-phases.txt"),
     "imb": ("bandwidth", CORPUS / "imb/ping-pong.txt"),
     "torch": ("busbw", CORPUS / "torch/a-report.txt"),
 }

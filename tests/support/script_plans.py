@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fabbench.benchmarks.nccl.plan import NcclWork
+from fabbench.benchmarks.nixl.plan import NixlWork
 from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.counters.execution_counters import ExecutionCounters, PrintedCounters
 from fabbench.execution.script import script
@@ -14,13 +15,17 @@ from fabbench.model.plan import Command, Configuration, Plan, Step
 from fabbench.plan.build import plan
 from tests.support.host_fixtures import STANDIN
 from tests.support.hosts import HOME, Lab
+from tests.support.paths import FAKE_PROGRAMS
 from tests.support.read_logs import read_plan_output
 from tests.support.requests import execution_by_hand, request
 
 if TYPE_CHECKING:
     from subprocess import CompletedProcess
 
-PROGRAMS = {"all_reduce_perf": str(STANDIN / "all_reduce_perf")}
+PROGRAMS = {
+    "all_reduce_perf": str(STANDIN / "all_reduce_perf"),
+    "nixlbench": str(FAKE_PROGRAMS / "nixl/nixlbench"),
+}
 WAY = ScriptTarget(hosts=READ_NAMED, programs=PROGRAMS)
 
 
@@ -54,6 +59,11 @@ def nccl(
 def pingpong(*fabrics: str, repeats: int = 2, iterations: int = 10) -> Plan:
     work = PingpongWork(sizes=(64, 1024), iterations=iterations)
     return plan(request("pingpong", work, *fabrics, target="lab", repeats=repeats), inventory())
+
+
+def nixl(fabric: str) -> Plan:
+    work = NixlWork(min_bytes=16 << 10, max_bytes=64 << 10)
+    return plan(request("nixl", work, fabric, target="lab", repeats=1), inventory())
 
 
 def of_steps(*steps: Step, hosts: int = 2, together: bool = False) -> Plan:

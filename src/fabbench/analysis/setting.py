@@ -23,7 +23,7 @@ from fabbench.model.log import Facts, Log, Metric
 
 _PER_NIC = frozenset({"perftest", "pingpong", "fabtests"})
 """Benchmarks whose rows are of one NIC each."""
-_MAY_ADD = frozenset({"perftest", "imb", "ucx_perftest", "nixlbench"})
+_MAY_ADD = frozenset({"perftest", "imb", "ucx_perftest", "nixl"})
 """Benchmarks that may add both directions without showing it."""
 _ON_NCCL = frozenset({"nccl", "torch"})
 """Benchmarks that measure NCCL's collectives in the same way."""

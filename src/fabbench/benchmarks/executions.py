@@ -501,6 +501,7 @@ class Assembler(Reader):
         if execution is None:
             return ()
         record = execution.finish()
+        transport.keep(record.facts)
         record.facts = {**transport.facts(), **record.facts}
         record.hosts = frozenset(transport.nodes)
         record.evidence |= transport.evidence()

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fabbench.model.log import Facts
 from fabbench.model.patterns import lazy
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ _UCX_LANE = lazy(r"(?:^|\s)(\w+)/")
 _SIZES = r"\|\s+\d\w*(?:\.\.\w+)?\s+\|"
 _UCX_ROW = lazy(rf"(?:(?!{_SIZES}).)*{_SIZES}.*\|([^|][^|/]*/[^|]+)\|\s*")
 """Of UCX_PROTO_INFO, below its endpoint."""
+_RMA = "remote memory "
+_EMULATED = "software emulation"
 
 WORDS = (
     "btl for send",
@@ -89,6 +92,8 @@ class TransportLines:
     """Which of several ways inside the fabric rows show → the first such row."""
     nodes: dict[str, None] = field(default_factory=dict)
     """Those of the processes that printed."""
+    rma: list[tuple[str, str]] = field(default_factory=list)
+    """Reads and writes of remote memory between processes: the operation, and a row of it."""
 
     def read(self, text: str) -> bool:
         """Read a line; return whether it is about transports."""
@@ -143,7 +148,28 @@ class TransportLines:
 
             for way in ways(self.operation + text):
                 self.ways.setdefault(way, text)
+            if _RMA in self.operation:
+                self.rma.append((self.operation, text))
         return True
+
+    def keep(self, facts: Facts) -> None:
+        """Keep only what rows of the operation say, where a program states that: `op_type`.
+
+        UCX also prints what would carry operations that a program does not use. Each row says what
+        carries a range of sizes, also inside a node. Where the other processor copies the data, no
+        NIC and no shared memory did: TCP has nothing else.
+        """
+        from fabbench.catalog.paths import ways  # imported here: --help needs no table
+
+        operation = f"{_RMA}{facts.get('op_type')} by ".lower()
+        rows = [row for name, row in self.rma if operation in name]
+        if rows:
+            self.lines = {_transport(lane): row for row in rows for lane in _UCX_LANE.findall(row)}
+            self.lines.pop("", None)
+            self.ways = {way: row for row in rows for way in ways(operation + row)}
+        for row in rows:
+            if _EMULATED in row and "tcp/" not in row:
+                self.lines = {_EMULATED: row}
 
     def _add_lanes(self, lanes: str, text: str) -> None:
         if self.endpoint == "self":

@@ -16,6 +16,8 @@ PORT = "{port}"
 """A word of a command: a free port, when it runs."""
 SERVER = "{server}"
 """A word of a command: the server's address, when it runs."""
+ADDRESS = "{address}"
+"""The same for programs that know no names of hosts: a literal IPv4 address."""
 
 
 def pair_step(

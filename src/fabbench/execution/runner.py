@@ -135,7 +135,7 @@ class Pairs:
         for pair, port in zip(self._pairs, ports, strict=True):
             pair.port = port
             address = session.address(pair.server.host)
-            pair.known = {"{port}": str(port), "{server}": address}
+            pair.known = {"{port}": str(port), "{server}": address, "{address}": address}
             server = pair.server.filled(session.folder, pair.known)
             pair.programs.append(session.exec(server))
 

@@ -10,7 +10,7 @@ from fabbench.model.log import Outcome
 from fabbench.model.plan import Command, Step
 from tests.support.host_fixtures import Labs, standin
 from tests.support.hosts import HOME, Lab, processes
-from tests.support.script_plans import WAY, judged, nccl, of_steps, pair, pingpong, put, run
+from tests.support.script_plans import WAY, judged, nccl, nixl, of_steps, pair, pingpong, put, run
 
 pytestmark = pytest.mark.lab
 WORDS = ("a b", "it's", '"$HOME"', "`id`", "x\ny", "", "\\", "\u00fc", "*", "-u")
@@ -32,6 +32,14 @@ def test_both_configurations_of_pingpong_are_read_back(lab: Labs) -> None:
         "client",
     }
     assert left(site, before) == []
+
+
+def test_a_client_that_knows_no_names_gets_an_address(lab: Labs) -> None:
+    site, of = lab(2, trust=True), nixl("tcp")
+    done = run(site, of)
+    assert (done.returncode, done.stderr) == (0, "")
+    (log,) = judged(done, of).values()
+    assert (log.outcome, log.facts["transport"]) == (Outcome.OK, "socket")
 
 
 @pytest.mark.slow

@@ -121,7 +121,7 @@ TABLES: Mapping[str, Path] = {
     "perftest": CORPUS / "perftest/layout-mb-sec.txt",
     "nccom": LOGS / "nccom/allr.txt",
     "imb": CORPUS / "imb/ping-pong.txt",
-    "nixlbench": CORPUS / "nixlbench/the-times-of-phases.txt",
+    "nixl": CORPUS / "nixl/the-times-of-phases.txt",
     "osu": CORPUS / "osu/every-kind-of-table-5.txt",
     "torch": CORPUS / "torch/the-usual-table.txt",
 }

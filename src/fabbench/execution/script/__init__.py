@@ -563,6 +563,9 @@ class _Script:
             rest = self._words_of_side(step, each)[shared:]
             text += array(each.role, [array_of("common"), *rest], indent)
         client = next(each for each in step.commands if each.role == "client")
+        if "{address}" in str(client.argv):
+            look = f"on {client.host} getent ahostsv4 {quote(self._address())}"
+            text = f"{indent}address=$({look} </dev/null | head -n 1 | cut -d' ' -f1)\n{text}"
         seconds = str(math.ceil(step.timeout_s))
         named = self._named(step)
         words = ["step", *named, "pair", str(client.host), seconds]
@@ -586,6 +589,7 @@ class _Script:
                 f"The server of {step.label} runs on the host {command.host}, not the first."
             )
         known = {"{port}": variable("port"), "{server}": self._address()}
+        known["{address}"] = variable("address")
         ready = command.filled("", known)
         name, *arguments = ready.argv
         program = self._target.programs.get(name, name)

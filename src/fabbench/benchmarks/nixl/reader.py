@@ -1,16 +1,14 @@
-"""NIXL's nixlbench: transfers of blocks between two agents. Read only: fabbench does not start it.
+"""Reads nixlbench's settings and tables, and NIXL's line about libfabric.
 
 Until August 2025 it printed six significant digits, without trailing zeros.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
-from fabbench.benchmarks import Signature
-from fabbench.benchmarks.consistency import product
+from fabbench.benchmarks.consistency import Printed, note, product
 from fabbench.benchmarks.events import Ahead, Begin, Events, Header, Setting, Wrong
 from fabbench.benchmarks.executions import Execution, Table
-from fabbench.benchmarks.standard import ReadBenchmark
 from fabbench.benchmarks.tables import COUNT, SIZE, Column, Row, read_columns, unknown_columns
 from fabbench.model.patterns import lazy
 
@@ -33,7 +31,17 @@ _COLUMNS: Mapping[str, Column] = {
 _NAMES = lazy(r"Batch Size|\S[^()]{0,60}\([^()]*\)")
 _SETTING = lazy(
     r"(Backend|Enable pt|\w+ seg type|Op type|Num threads|Check consistency) \(--[^)]*\)\s*: *(\S+)"
+    r"|.*\] Created \d+ rails using (provider)=(\S+)"
 )
+_SLOW = note(
+    "nixl-defaults",
+    "One thread posted the requests, without a progress thread: nixlbench's defaults may be far "
+    "below what the network can.",
+    "Try --threads, --batch and --progress-thread (nixlbench: --num_threads, --start_batch_size, "
+    "--enable_pt).",
+)
+_NONE = Printed(0.0, 0.0, 0.0)
+_DEFAULTS = {"threads": 1, "enable_pt": 0}
 
 
 def _events(text: str, execution: Execution | None) -> Events | None:
@@ -41,7 +49,7 @@ def _events(text: str, execution: Execution | None) -> Events | None:
         return _header(text)
     setting = _SETTING.match(text)
     if setting is not None:
-        return (Ahead((Setting(facts=_setting(*setting.groups())),)),)
+        return (Ahead((Setting(facts=_setting(*filter(None, setting.groups()))),)),)
     if execution is None:
         return None
     if text.lstrip().startswith("Consistency check failed"):
@@ -60,48 +68,41 @@ def _header(text: str) -> Events:
 
 
 def _setting(name: str, value: str) -> Mapping[str, str | int]:
+    if name == "provider":
+        return {name: value, "transport": value if value == "efa" else f"libfabric-{value}"}
     number = int(value) if value.isdecimal() else value
     if name == "Check consistency":
         return {"checked": "yes" if number else "no"}
     return {name.lower().replace(" ", "_").removeprefix("num_"): number}
 
 
-def _fits(row: Row, threads: int) -> bool:
-    """Return whether the rate is that of the latency, which is of one block.
+def _blocks(row: Row) -> tuple[float, float]:
+    """Return the fewest and the most blocks that may be in flight at once.
 
-    Also where there are several pairs.
+    By the rate and the time of a block; also where there are several pairs.
     """
-    latency = row.main("latency")
-    bandwidth = row.main("bandwidth")
-    if latency is None or bandwidth is None or not row.size:
-        return False
-    low, high = product(latency, bandwidth)
-    slack = 1.01 if threads > 1 else 1.0
-    return low <= row.size * threads <= high * slack
+    latency = row.main("latency") or _NONE
+    low, high = product(latency, row.main("bandwidth") or _NONE)
+    size = row.size or math.inf
+    return low / size, high / size
 
 
 def _settle(execution: Execution) -> Sequence[Row]:
-    stated = execution.record.facts.get("threads", _usual_threads(execution.rows))
-    threads = max(int(stated), 1)
+    facts = execution.record.facts
+    seen = sorted(sum(_blocks(row)) / 2 for row in execution.rows)
+    usual = seen[len(seen) // 2] if seen else 1
+    threads = max(round(float(facts.get("threads", usual))), 1)
+    slack = 1.01 if threads > 1 else 1.0
 
     def read(row: Row) -> Row | None:
+        low, high = _blocks(row)
         is_last = row.line.number == execution.last_line
         may_be_cut = is_last and _may_go_on(row)
-        return row if _fits(row, threads) and not may_be_cut else None
+        return row if low <= threads <= high * slack and not may_be_cut else None
 
+    if _DEFAULTS.items() <= facts.items():
+        execution.record.findings.append(_SLOW)
     return execution.kept(read)
-
-
-def _usual_threads(rows: Sequence[Row]) -> int:
-    """Return how many blocks are in flight at once in most rows."""
-    in_flight: list[float] = []
-    for row in rows:
-        latency = row.main("latency")
-        rate = row.main("bandwidth")
-        if latency and rate and row.size:
-            in_flight.append(latency.value * rate.value / row.size)
-    in_flight.sort()
-    return round(in_flight[len(in_flight) // 2]) if in_flight else 1
 
 
 def _may_go_on(row: Row) -> bool:
@@ -118,27 +119,5 @@ def _may_go_on(row: Row) -> bool:
 
 
 TABLE = Table(
-    benchmark="nixlbench", program="nixlbench", case="nixlbench", events=_events, settle=_settle
+    benchmark="nixl", program="nixlbench", case="nixlbench", events=_events, settle=_settle
 )
-
-
-class Nixlbench(ReadBenchmark):
-    """The benchmark ``nixlbench``."""
-
-    name = "nixlbench"
-    network_shown = "UCX_LOG_LEVEL=info, UCX prints it"
-    between_two = True
-    default_metrics = ("bandwidth", "latency", "time")
-    resolution = MappingProxyType({"latency": (1e-7,)})
-    signatures = (Signature("Block Size (B)", r"Block Size \(B\)\s+Batch Size\s+"),)
-    first_words = (
-        "Block Size (B)",
-        "Backend (",
-        "seg type (",
-        "Op type (",
-        "Num threads (",
-        "Check consistency (",
-    )
-
-
-BENCHMARK = Nixlbench()

@@ -1,0 +1,157 @@
+"""How nixlbench is started: one pair of processes, which measures all sizes.
+
+The server is the initiator, which prints the table: it listens on all of its addresses, so that the
+client alone has to know one. Neither needs etcd (`--runtime_type=ASIO`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from fabbench.benchmarks.pairs import ADDRESS, PORT, PairWork, Side
+from fabbench.benchmarks.standard import (
+    MEMORY,
+    extra,
+    iterations,
+    max_bytes,
+    min_bytes,
+    timeout,
+)
+from fabbench.model.compat import override
+from fabbench.model.fabrics import INTRA_HOST, RDMA, Rail
+from fabbench.model.hosts import Host, Needs
+from fabbench.model.log import Facts
+from fabbench.model.options import Choice, Flag, Whole, option
+from fabbench.model.plan import Command
+from fabbench.model.units import Sweep
+
+PROGRAM = "nixlbench"
+INSTALL = (
+    "build benchmark/nixlbench of https://github.com/ai-dynamo/nixl, which no package has, and pass"
+    " its directory with --bin-dir"
+)
+_NETWORKS: Mapping[str, str] = {
+    "LIBFABRIC efa": "NIXL_LOG_LEVEL=INFO FI_PROVIDER=efa FI_EFA_ENABLE_SHM_TRANSFER=0",
+    "LIBFABRIC ofi-tcp": "NIXL_LOG_LEVEL=INFO FI_PROVIDER=tcp FI_TCP_IFACE={interface}",
+    "LIBFABRIC cxi": "NIXL_LOG_LEVEL=INFO FI_PROVIDER=cxi",
+    "UCX efa": "UCX_PROTO_INFO=y UCX_TLS=srd{cuda} UCX_NET_DEVICES={ports}",
+    "UCX ib": "UCX_PROTO_INFO=y UCX_TLS=rc{cuda} UCX_NET_DEVICES={ports}",
+    "UCX roce": "UCX_PROTO_INFO=y UCX_TLS=rc{cuda} UCX_NET_DEVICES={ports}",
+    "UCX tcp": "UCX_PROTO_INFO=y UCX_TLS=tcp{cuda} UCX_NET_DEVICES={interface}",
+    "UCX shm": "UCX_PROTO_INFO=y UCX_TLS=shm,tcp",
+    "UCX p2p": "UCX_PROTO_INFO=y UCX_TLS=cuda_ipc,tcp{cuda} CUDA_VISIBLE_DEVICES={gpu}",
+}
+"""Back end and fabric → variables: they allow nothing else, and make UCX and NIXL say what it is.
+
+The first back end of a fabric is its usual one.
+
+NIXL needs TCP for its messages inside a host: what else UCX has there reports no peer that fails.
+Of libfabric, it takes no other providers (src/utils/libfabric/libfabric_common.cpp).
+"""
+_CHOSEN = ("UCX_TLS", "UCX_NET_DEVICES", "FI_PROVIDER")
+"""Variables that choose a network: what an image sets must not."""
+_WORDS = (
+    "--runtime_type=ASIO --asio_address={address} --asio_port={port} --backend={library} "
+    "--op_type={way} --initiator_seg_type={kind} --target_seg_type={kind} "
+    "--start_block_size={min_bytes} --max_block_size={max_bytes} "
+    "--start_batch_size={batch} --max_batch_size={batch} --num_threads={threads} "
+    "--enable_pt={progress_thread} --check_consistency "
+    "--num_iter={iterations} --total_buffer_size={buffer}"
+)
+_ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - the interface that clients reach may not be known
+_MEMORY = {"host": "DRAM", "cuda": "VRAM"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NixlWork(PairWork):
+    """Blocks of a range of sizes."""
+
+    backend: str = option(
+        Choice(("ucx", "libfabric")),
+        "What NIXL moves data with. Default: libfabric on efa, ofi-tcp and cxi, else ucx.",
+        unset="",
+    )
+    operation: str = option(
+        Choice(("write", "read")), "Which way the first node moves blocks.", default="write"
+    )
+    min_bytes: int = min_bytes("64K")
+    max_bytes: int = max_bytes("64M", "The sizes double from the smallest to it.")
+    batch: int = option(Whole(1, 65_536), "Blocks per request.", default="1")
+    threads: int = option(Whole(1, 1024), "Threads that post requests.", default="1")
+    progress_thread: bool = option(Flag(), "Let NIXL's own thread make progress.")
+    memory: str = option(MEMORY, "Buffer location on both nodes.", default="host")
+    iterations: int = iterations("1000")
+    timeout_s: float = timeout("600", "Abort a run that takes longer.")
+    extra: tuple[str, ...] = extra()
+
+    @property
+    def needs(self) -> Needs:
+        """The program."""
+        folders = {PROGRAM: "/usr/local/nixlbench/bin"}
+        return Needs(programs=(PROGRAM,), install=INSTALL, folders=folders)
+
+    def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
+        """Return the sizes, which are the same on any hosts."""
+        del hosts
+        return (*Sweep(first=self.min_bytes, last=self.max_bytes, program=PROGRAM).sizes(),)
+
+    @property
+    @override
+    def step_sizes(self) -> Sequence[int | None]:
+        return (None,)
+
+    def _network(self, fabric: str) -> str:
+        """Return the key of `_NETWORKS`; empty: there is none."""
+        ending = f"{self.backend.upper()} {fabric}"
+        return next((name for name in _NETWORKS if name.endswith(ending)), "")
+
+    def why_unsupported(self, fabric: str, host: Host) -> str:
+        """Return why `fabric` cannot be measured on `host`."""
+        if not self._network(fabric):
+            return f"NIXL has {', '.join(_NETWORKS)}."
+        if fabric in RDMA and not host.linked(fabric) and fabric not in host.providers:
+            return f"it has no {fabric} device."
+        if fabric in INTRA_HOST and (fabric == "p2p") != (self.memory == "cuda"):
+            return "p2p takes --memory cuda, and shm --memory host."
+        return self.why_no_memory(host)
+
+    @override
+    def rails(self, fabric: str, hosts: Sequence[Host]) -> Sequence[Rail]:
+        """Return one rail: NIXL itself spreads blocks over the NICs."""
+        del fabric
+        return (Rail(hosts[0].interface, hosts[-1].interface),)
+
+    @override
+    def facts(self, fabric: str, rail: Rail, size: int | None) -> Facts:
+        del fabric, rail, size
+        return {"benchmark": "nixl"}
+
+    @override
+    def command(self, fabric: str, side: Side, size: int | None) -> Command:
+        del size
+        words = _WORDS.format(
+            **asdict(self),
+            address=_ANY_ADDRESS if side.role == "server" else ADDRESS,
+            port=PORT,
+            library=self._network(fabric).partition(" ")[0],
+            way=self.operation.upper(),
+            kind=_MEMORY[self.memory],
+            buffer=self.max_bytes * self.batch * self.threads,  # all of it is registered
+        )
+        env = self._env(fabric, side)
+        return Command(
+            argv=(PROGRAM, *words.split(), *self.extra),
+            role=side.role,
+            host=side.at,
+            env=env,
+            unset=tuple(name for name in _CHOSEN if name not in env),
+        )
+
+    def _env(self, fabric: str, side: Side) -> dict[str, str]:
+        text = _NETWORKS[self._network(fabric)].format(
+            cuda=",cuda_copy" if self.memory == "cuda" else "",
+            interface=side.device,
+            ports=",".join(f"{name}:1" for name in side.host.linked(fabric)),
+            gpu=int(side.role == "client"),  # each side sees its own alone
+        )
+        settings = (word.partition("=") for word in text.split())
+        return {name: value for name, _, value in settings if value}
