@@ -63,7 +63,7 @@ def render_sweep(report: SweepReport, form: str = "markdown", **drawing: Any) ->
 def headline(report: SweepReport) -> str:
     """Return the result in a sentence or two."""
     words = {"counted": counted, "listed": listed, "typical": _typical_figures(report)}
-    text = rendered("sweep_headline.txt", report=report, found=report.diagnosis, **words)
+    text = rendered("sweep_headline.txt", report=report, diagnosis=report.diagnosis, **words)
     return " ".join(str(text).split())
 
 
@@ -180,7 +180,7 @@ def sweep_document(report: SweepReport) -> dict[str, object]:
             {"of": kind, "figure": figure} for kind, figure in diagnosis.typicals.items() if kind
         ],
         "groups": [_group(each) for each in diagnosis.groups],
-        "groups_found": diagnosis.found,
+        "groups_found": diagnosis.groups_found,
         "suspects": [_record("bad", each) for each in diagnosis.suspects],
         "undecided": [_record("undecided", each) for each in diagnosis.undecided],
         "failed_once": diagnosis.failed_once,

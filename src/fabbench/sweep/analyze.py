@@ -46,62 +46,66 @@ def analyze(
 
 
 def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE) -> Diagnosis:
-    """Name what a fit shows to be bad, or possibly bad."""
+    """Name what a fit shows to be bad, or possibly bad.
+
+    Suspects that contradict each other are dropped: then nothing is called bad. A slow or failed
+    test that no suspect explains is left to a flaky node, or to chance, or is itself undecided.
+    """
     writer = EvidenceWriter(readings, fitted, confidence)
-    everything = [*_suspects(readings, fitted, writer)]
-    everything.sort(key=lambda each: -each.confidence)
-    shown = _groups_hold(fitted)
-    certain = [each for each in everything if each.confidence >= confidence]
-    contradiction = _contradiction(fitted, confidence, certain)
-    path: list[Suspect] = []
+    possible = [*_suspects(readings, fitted, writer)]
+    possible.sort(key=lambda each: -each.confidence)
+    groups_hold = _groups_hold(fitted)
+    accused = [each for each in possible if each.confidence >= confidence]
+    contradiction = _contradiction(fitted, confidence, accused)
+    slow_path: list[Suspect] = []
     suspects: list[Suspect] = []
     if contradiction:
-        certain = []
+        accused = []
     else:
-        if shown:
-            path += _slow_path(fitted, writer, confidence)
-        suspects += path
+        if groups_hold:
+            slow_path += _slow_path(fitted, writer, confidence)
+        suspects += slow_path
         suspects += slow_rails(fitted, confidence)
-        suspects += joined(certain)
-    explained = _behind_uplinks(suspects)
-    called_bad = {each.name for each in certain}
-    rest = [each for each in everything if each.name not in called_bad]
+        suspects += joined(accused)
+    behind_uplinks = _behind_uplinks(suspects)
+    names_of_accused = {each.name for each in accused}
+    doubtful = [each for each in possible if each.name not in names_of_accused]
     groups: list[NodeGroup] = []
     slow_groups: list[_SlowGroup] = []
-    if shown:
+    if groups_hold:
         groups += _groups(readings, fitted)
         slow_groups += _slow_groups(readings, fitted, groups)
     undecided = [each.suspect for each in slow_groups if not each.known]
-    undecided += [each for each in rest if not _is_explained(each, explained, suspects)]
+    undecided += [each for each in doubtful if not _is_explained(each, behind_uplinks, suspects)]
     # Only a slow type that is known excuses its tests.
-    accounted = [*suspects, *undecided, *(each.suspect for each in slow_groups)]
-    others = [*unexplained(fitted, accounted)]
-    flaky = slow_now_and_then(fitted, others)
+    explaining = [*suspects, *undecided, *(each.suspect for each in slow_groups)]
+    unexplained_tests = [*unexplained(fitted, explaining)]
+    flaky = slow_now_and_then(fitted, unexplained_tests)
     undecided += [_node(fitted, writer, node) for node in sorted(flaky)]
-    left = [each for each in others if not each.is_of(flaky)]
-    chance = [each for each in left if each.by_chance]
-    for each in left:
+    of_steady_nodes = [each for each in unexplained_tests if not each.is_of(flaky)]
+    by_chance = [each for each in of_steady_nodes if each.by_chance]
+    for each in of_steady_nodes:
         if not each.by_chance:
             undecided.append(_pair(fitted, writer, each.tests, each.row))
-    hidden = _too_coarse(readings, fitted)
+    why_too_coarse = _why_too_coarse(readings, fitted)
     if not (suspects or undecided or contradiction):
-        contradiction = hidden or _too_noisy(fitted) or _most_slow(fitted)
-    found = shown and fitted.groups is not None and not fitted.groups.given
+        contradiction = why_too_coarse or _too_noisy(fitted) or _most_slow(fitted)
+    are_found = groups_hold and fitted.groups is not None and not fitted.groups.given
     count = len(fitted.nodes)
     return Diagnosis(
         groups=groups,
-        found=found,
-        misgrouped=bool(readings.group_of) and found,
-        slow_path=bool(path),
+        groups_found=are_found,
+        misgrouped=bool(readings.group_of) and are_found,
+        slow_path=bool(slow_path),
         contradiction=contradiction,
         suspects=suspects,
         undecided=undecided,
-        by_chance=[_pair(fitted, writer, each.tests, each.row) for each in chance],
-        failed_once=any(each.failed for each in chance),
+        by_chance=[_pair(fitted, writer, each.tests, each.row) for each in by_chance],
+        failed_once=any(each.failed for each in by_chance),
         differences=[each.suspect.evidence for each in slow_groups if each.known],
         required=confidence,
-        typicals=_typicals(readings, fitted) if shown and not hidden else {},
-        too_coarse=contradiction == hidden != "",
+        typicals=_typicals(readings, fitted) if groups_hold and not why_too_coarse else {},
+        too_coarse=bool(why_too_coarse) and contradiction == why_too_coarse,
         spread=fitted.noise,
         tests=readings.count,
         nodes=tuple(readings.nodes),
@@ -115,8 +119,10 @@ def _behind_uplinks(suspects: Sequence[Suspect]) -> set[str]:
     return {node for nodes in of_groups for node in nodes}
 
 
-def _is_explained(suspect: Suspect, behind: Collection[str], suspects: Sequence[Suspect]) -> bool:
-    """Return whether what was found already says why something may be bad.
+def _is_explained(
+    suspect: Suspect, behind_uplinks: Collection[str], suspects: Sequence[Suspect]
+) -> bool:
+    """Return whether the suspects already say why something may be bad.
 
     All of its nodes are behind a bad uplink, or it is rather fine, and a link of a bad node: tests
     of a node that loses packets vary.
@@ -125,7 +131,7 @@ def _is_explained(suspect: Suspect, behind: Collection[str], suspects: Sequence[
     of_bad_node = any(set(suspect.nodes).intersection(nodes) for nodes in bad)
     if suspect.kind is SuspectKind.LINK and of_bad_node and suspect.confidence < _AS_LIKELY:
         return True
-    return set(behind).issuperset(suspect.nodes)
+    return set(behind_uplinks).issuperset(suspect.nodes)
 
 
 def _groups_hold(fitted: Fit) -> bool:
@@ -236,10 +242,10 @@ def _path_name(groups: Sequence[str]) -> str:
     return f"{first} … {last}"
 
 
-def _contradiction(fitted: Fit, confidence: float, certain: Sequence[Suspect]) -> str:
+def _contradiction(fitted: Fit, confidence: float, accused: Sequence[Suspect]) -> str:
     """Return why those who look bad cannot all be bad, as a sentence; empty if they can."""
-    accused = fitted.bad >= confidence
-    number = int(accused.sum())
+    looks_bad = fitted.bad >= confidence
+    number = int(looks_bad.sum())
     count = len(fitted.nodes)
     few = 2 if count >= _TWO_OF else 1
     if number > max(few, FEW * count):
@@ -247,11 +253,11 @@ def _contradiction(fitted: Fit, confidence: float, certain: Sequence[Suspect]) -
             f"{number} of {count} nodes are slow with the others: so many are of another "
             "type, switch or setting."
         )
-    if number and (speeds := _speeds_of_healthy(fitted, certain)):
+    if number and (speeds := _speeds_of_healthy(fitted, accused)):
         return speeds
     pairs = fitted.pairs
     fast = pairs.slower >= fitted.slow
-    among = accused[pairs.members].all(axis=1)
+    among = looks_bad[pairs.members].all(axis=1)
     fast_among = int(fast[among].sum())
     if 2 * fast_among > among.sum():
         tests = f"{fast_among} of {among.sum()} pairs"
@@ -260,7 +266,7 @@ def _contradiction(fitted: Fit, confidence: float, certain: Sequence[Suspect]) -
     nodes = pairs.members[inside].reshape(-1)
     tested = np.bincount(nodes, minlength=count)
     fast_tests = np.bincount(nodes, np.repeat(fast[inside], 2), count)
-    partly = int((accused & (fast_tests > _PARTLY * tested)).sum())
+    partly = int((looks_bad & (fast_tests > _PARTLY * tested)).sum())
     if partly > max(2, _FEW_FLAKY * count):
         return (
             f"{partly} of {count} nodes are slow with some partners, fast with others: a path "
@@ -269,14 +275,14 @@ def _contradiction(fitted: Fit, confidence: float, certain: Sequence[Suspect]) -
     return ""
 
 
-def _speeds_of_healthy(fitted: Fit, certain: Sequence[Suspect]) -> str:
+def _speeds_of_healthy(fitted: Fit, accused: Sequence[Suspect]) -> str:
     """Return that what does not look bad has two speeds; empty: it has one."""
     if fitted.groups is not None:
         return ""
     others: list[float] = []
     for each in fitted.of_two():
-        left = ~accounted_for(fitted, each, certain) & ~each.failed
-        others += each.slower[left].tolist()
+        of_others = ~accounted_for(fitted, each, accused) & ~each.failed
+        others += each.slower[of_others].tolist()
     if len(others) < _TWO_SPEEDS:
         return ""
     slow = slower_of_two(np.array(others), -1.5 * fitted.tolerated)
@@ -321,7 +327,7 @@ _FEW_FASTER = 3
 """Fewer tests are an error of measurement."""
 
 
-def _too_coarse(readings: Readings, fitted: Fit) -> str:
+def _why_too_coarse(readings: Readings, fitted: Fit) -> str:
     """Return that the printed digits are too few to find what is slower than the tolerance."""
     rounded: list[float] = []
     for each in fitted.classes:

@@ -154,7 +154,7 @@ class Diagnosis:
 
     groups: Sequence[NodeGroup] = ()
     """Those that the user named, or that the tests show; empty: one."""
-    found: bool = False
+    groups_found: bool = False
     """Whether the tests show the groups, and not the user."""
     misgrouped: bool = False
     """Whether they contradict those that the user named."""

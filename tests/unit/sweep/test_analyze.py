@@ -99,7 +99,7 @@ def test_groups_that_the_user_names_are_checked() -> None:
     assert (said.misgrouped, [len(each.nodes) for each in said.groups]) == (True, [7, 9])
     assert names(said) == {("group", "group A – group B")}
     right = replace(cluster, islands=said_of).diagnosed(all_pairs(nodes))
-    assert (right.misgrouped, right.found, names(right)) == (False, False, set())
+    assert (right.misgrouped, right.groups_found, names(right)) == (False, False, set())
     assert [(each.inside or 0) / (each.between or 1) for each in right.groups] == pytest.approx(
         [2.5, 2.5], rel=0.1
     )

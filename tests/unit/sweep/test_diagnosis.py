@@ -65,7 +65,7 @@ def test_groups_have_their_nodes_their_figures_and_how_many_pairs_showed_them() 
     nodes = named(12)
     cluster = Cluster(nodes, islands=blocks(nodes, 8, 4), between=0.6, noise=0.01)
     said = swept(cluster)
-    assert (said.found, said.slow_path, said.misgrouped) == (True, True, False)
+    assert (said.groups_found, said.slow_path, said.misgrouped) == (True, True, False)
     assert [(len(each.nodes), each.pairs) for each in said.groups] == [(8, (28, 32)), (4, (6, 32))]
     for each in said.groups:
         assert each.inside == pytest.approx(TYPICAL, rel=0.02)
@@ -108,7 +108,7 @@ def test_a_slow_path_is_a_hundred_times_as_likely_as_none() -> None:
 def test_groups_of_two_types_have_no_slow_path_between_them() -> None:
     nodes = named(12)
     said = swept(Cluster(nodes, types=dict.fromkeys(nodes[:4], 0.5), noise=0.01))
-    assert (said.found, said.slow_path, said.suspects) == (True, False, [])
+    assert (said.groups_found, said.slow_path, said.suspects) == (True, False, [])
 
 
 def test_a_given_group_that_was_not_tested_has_no_figure() -> None:
@@ -118,7 +118,7 @@ def test_a_given_group_that_was_not_tested_has_no_figure() -> None:
     first, second = said.groups
     assert (first.pairs, first.between) == ((6, 0), None)
     assert (second.nodes, second.pairs, second.inside) == (EIGHT[4:], (0, 0), None)
-    assert not said.found
+    assert not said.groups_found
 
 
 # ---------------------------------------------------------------- typical figures
