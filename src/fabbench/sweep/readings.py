@@ -151,6 +151,7 @@ class Readings:
         self._rows: dict[tuple[int, str], _Rows] = {}
         """Number of nodes and rail → its tests."""
         self._series: dict[str, int] = {}
+        """What was measured (`SweepResult.series`) → its number, in the order of arrival."""
         self._sign = -1.0 if metric.lower_is_better else 1.0
         for node in nodes:
             self.index(node)
@@ -171,7 +172,7 @@ class Readings:
         return self.types.get(node, "")
 
     def add(self, result: SweepResult) -> None:
-        """Add a result."""
+        """Add a result: a row for each NIC that has a figure, NaN where the test failed or hung."""
         roles = list(map(self.index, result.test.nodes))
         members = sorted(roles)
         if result.outcome is SweepOutcome.UNUSABLE:
@@ -182,13 +183,13 @@ class Readings:
         figures = {result.test.rail: (result.figure or 0.0) if measured else math.nan}
         if measured and result.nics:
             figures = {**result.nics}
-        for rail, each in figures.items():
+        for rail, figure in figures.items():
             rows = self._rows.setdefault((len(members), rail), _Rows())
             rows.members.extend(members)
             rows.server.append(roles[0])
             rows.series.append(series)
-            rows.values.append(self._value(each, result.step))
-            rows.rounded.append(rounded_part(each, result.step))
+            rows.values.append(self._value(figure, result.step))
+            rows.rounded.append(rounded_part(figure, result.step))
         if not measured:
             self.reasons[tuple(members)] = result.reason
         self.endings.add(tuple(members), result)
@@ -242,10 +243,13 @@ class Readings:
         return classes_of_tests
 
     def _value(self, figure: float, step: float) -> float:
-        """Return the value of a figure; NaN: the test has none."""
+        """Return the logarithm of a figure, larger is better; NaN: the test has none.
+
+        One that is printed as 0, in steps, is not zero.
+        """
         known = not_zero(figure, step)
         return self._sign * math.log(known) if known else math.nan
 
     def figure(self, value: float) -> float:
-        """Return the figure of a value."""
+        """Return the figure, in the metric's base unit, whose logarithm a value is."""
         return float(np.exp(self._sign * value))
