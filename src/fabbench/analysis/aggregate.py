@@ -54,7 +54,7 @@ _CASE = KEYS.index("case")
 Key = tuple[str, ...]
 """One value for each of `KEYS`; empty: unknown."""
 _Pooled: TypeAlias = "dict[Key, list[list[Row]]]"
-"""The rows of each column that have a key."""
+"""Key → for each column, its rows that have this key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,10 +214,10 @@ def pooled_figures(rows: Iterable[Row], metric: Metric, benchmark: str) -> dict[
     return figures
 
 
-def copy_to_rails(pooled: _Pooled, at: int) -> None:
-    """Copy the points of a column without rails to each rail of the others.
+def compare_with_each_rail(pooled: _Pooled, at: int) -> None:
+    """Move the rows of a column without rails to the key of each rail that other columns have.
 
-    Element `at` of a key is the rail.
+    Element `at` of a key is the rail. Keys that no column has rows of any more are removed.
     """
 
     def without_rail(key: Key) -> Key:
@@ -233,15 +233,12 @@ def copy_to_rails(pooled: _Pooled, at: int) -> None:
 
 
 def _move_to_rails(pooled: _Pooled, bare: Key, rails: Sequence[Key]) -> None:
-    """Move what a column has under a key without rail to each rail, unless it has rails itself.
-
-    Each rail of the other columns is then compared with it.
-    """
-    for column, points in enumerate(pooled[bare]):
+    """Move a column's rows from a key without rail to each rail, unless it has rails itself."""
+    for column, rows in enumerate(pooled[bare]):
         has_rails = any(pooled[rail][column] for rail in rails)
-        if points and rails and not has_rails:
+        if rows and rails and not has_rails:
             for rail in rails:
-                pooled[rail][column] = points
+                pooled[rail][column] = rows
             pooled[bare][column] = []
 
 
@@ -346,7 +343,7 @@ def row_groups(
             programs.setdefault(short, (key[_BENCHMARK], key[_CASE]))
             pooled.setdefault(short, [[] for _ in readings])[column].extend(rows)
     if RAIL in by:
-        copy_to_rails(pooled, by.index(RAIL))
+        compare_with_each_rail(pooled, by.index(RAIL))
     if not pooled:
         pooled[("",) * len(by)] = [[] for _ in readings]
     benchmarks = [_known([reading], "benchmark") for reading in readings]
