@@ -328,18 +328,19 @@ def remove(
 def print_comparison(
     comparison: "Comparison", form: str, *, verdict: "Verdict | None" = None
 ) -> None:
-    """Write a comparison to standard output, and the results of its gates to stderr.
+    """Write a comparison to standard output; if it is longer than the terminal, headlines again.
 
-    What does not fit on a terminal ends with its headlines again.
+    The results of its gates go to stderr, too, unless a terminal shows them in the comparison. With
+    --quiet failed ones go there in any case.
     """
     from fabbench.report import closing_lines, render_comparison
 
     text = drawn(render_comparison, comparison, form, verdict=verdict)
-    seen = form == "terminal" and sys.stdout.isatty()
-    if seen and text.count("\n") >= get_terminal_size().lines:
+    is_on_screen = form == "terminal" and sys.stdout.isatty()
+    if is_on_screen and text.count("\n") >= get_terminal_size().lines:
         text += drawn(closing_lines, comparison)
     write_drawn(text)
-    if not seen or is_quiet():
+    if not is_on_screen or is_quiet():
         print_verdict(verdict)
 
 
