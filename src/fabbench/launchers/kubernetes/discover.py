@@ -137,10 +137,10 @@ def check_pod(node: str, result: ProbedHost | MachineError) -> Check:
     return Check(host=node, name="pod", status=status, seen=seen, advice=advice)
 
 
-def require_profile(options: ClusterPodOptions, *, seen: bool) -> None:
-    """Raise RequestError for options that conflict with the profile.
+def reject_profile_conflicts(options: ClusterPodOptions, *, nodes_seen: bool) -> None:
+    """Raise RequestError for options that conflict with the declared profile of the cluster.
 
-    Unless nodes are `seen`, their type must be given to claim devices.
+    `nodes_seen`: whether the cluster tells what its nodes have; `render` contacts none.
     """
     profile = options.profile
     if profile is None:
@@ -151,8 +151,9 @@ def require_profile(options: ClusterPodOptions, *, seen: bool) -> None:
             hint=f"Pass --image: the platform publishes {profile.image}. --bin-dir and --mpirun "
             "say where it has the programs.",
         )
+    # Pods claim devices (DRA) on EKS only, so that nodes have a type of EC2.
     if profile.device_class:
-        if not seen and not options.instance_type:
+        if not nodes_seen and not options.instance_type:
             raise RequestError(
                 "The nodes' devices are unknown: a claim takes all that a node has.",
                 hint="Pass their type, such as --instance-type p5.48xlarge.",

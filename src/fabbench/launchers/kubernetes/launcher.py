@@ -24,8 +24,8 @@ from fabbench.launchers.kubernetes.discover import (
     list_nodes,
     notify_undeclared,
     pod_inventory,
+    reject_profile_conflicts,
     require_claims,
-    require_profile,
     require_rights,
     rights_of_profile,
 )
@@ -339,7 +339,7 @@ def _answered(results: Mapping[str, ProbedHost | MachineError]) -> dict[str, Pro
 def _with_profile(target: Target) -> Target:
     """Return the target with the network that its profile requires. Raise RequestError."""
     options = target.options_as(ClusterPodOptions)
-    require_profile(options, seen=True)
+    reject_profile_conflicts(options, nodes_seen=True)
     return replace(target, options=replace(options, host_network=options.on_host_network))
 
 

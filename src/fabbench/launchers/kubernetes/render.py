@@ -14,7 +14,7 @@ from fabbench.execution.script import script_body
 from fabbench.launchers import NODES, Rendering, RenderInput, refuse_images
 from fabbench.launchers.batch_job import log_in, longest_s
 from fabbench.launchers.kubernetes import PORT, ClusterPodOptions, KubernetesOptions
-from fabbench.launchers.kubernetes.discover import pod_inventory, require_profile
+from fabbench.launchers.kubernetes.discover import pod_inventory, reject_profile_conflicts
 from fabbench.launchers.kubernetes.manifests import RunSpec, indexed_job
 from fabbench.launchers.pod_options import yaml_documents
 from fabbench.model.compat import override
@@ -91,7 +91,7 @@ class KubernetesManifests(Rendering):
     @override
     def inventory(self, target: Target, needs: Needs) -> Inventory:
         options = target.options_as(ClusterPodOptions)
-        require_profile(options, seen=False)
+        reject_profile_conflicts(options, nodes_seen=False)
         nodes = target.nodes or len(target.hosts) or NODES
         return pod_inventory(target, needs, options.instance_type, nodes, options.pod_requests)
 

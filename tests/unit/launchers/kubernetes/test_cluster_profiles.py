@@ -23,7 +23,7 @@ from fabbench.catalog.kubernetes_resources import (
 from fabbench.catalog.nccl_environment import environment
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.launchers.kubernetes import CLUSTER_PROFILES, KubernetesOptions
-from fabbench.launchers.kubernetes.discover import require_profile
+from fabbench.launchers.kubernetes.discover import reject_profile_conflicts
 from fabbench.launchers.kubernetes.manifests import (
     RunSpec,
     escape_argument,
@@ -197,7 +197,7 @@ def test_options_that_a_profile_does_not_go_with_are_refused(
     options: dict[str, Any], expected: str
 ) -> None:
     with pytest.raises(RequestError, match=expected) as caught:
-        require_profile(KubernetesOptions(**options), seen=False)
+        reject_profile_conflicts(KubernetesOptions(**options), nodes_seen=False)
     assert caught.value.hint
 
 
