@@ -237,16 +237,17 @@ class SkyCluster:
                 return
 
     def _stream(self, job: int) -> Iterator[str]:
+        """Yield the lines of a job's log, from its beginning. SkyPilot yields whole lines."""
         failure = f"The log of job {job} on {self.options.name} cannot be followed"
         with sky_request(failure) as sky:
-            chunks = sky.tail_logs(self.options.name, job, follow=True, preload_content=False)
+            lines = sky.tail_logs(self.options.name, job, follow=True, preload_content=False)
         while True:
             # The redirection for SkyPilot must not be in force while the caller handles a line.
             with sky_request(failure):
-                chunk = next(chunks, None)
-            if chunk is None:
+                line = next(lines, None)
+            if line is None:
                 return
-            yield from strip_colors(chunk).splitlines()
+            yield from strip_colors(line).splitlines()  # none if it is empty, several at a \r
 
     def cancel(self) -> None:
         """Cancel the running job, if there is one. A failure is only reported."""
