@@ -216,7 +216,7 @@ class Execution:
     title: str = ""
     tables: int = 0
     """How many lines of column names were read."""
-    is_crowded: bool = False
+    may_mix_rows: bool = False
     """Whether the execution above it has no rows: some of these may be its rows."""
     notes: list[Note] = field(default_factory=list)
     last_line: int = 0
@@ -419,11 +419,11 @@ class Execution:
         """Return whether the rows below one line of column names are those of several tables."""
         sweeps: dict[Hashable, list[int]] = {}
         for row in rows:
-            stream = None if self.is_crowded else row.line.stream  # any may be of the other one
+            stream = None if self.may_mix_rows else row.line.stream  # any may be of the other one
             key = (stream, *sorted(row.labels.items()))
             sweep = sweeps.setdefault(key, [])
             sweep.append(row.size)
-        is_mixed = consistency.are_several if self.is_crowded else consistency.are_in_turns
+        is_mixed = consistency.are_several if self.may_mix_rows else consistency.are_in_turns
         return any(map(is_mixed, sweeps.values()))
 
 
@@ -545,9 +545,9 @@ class Assembler(Reader):
         return execution.count(row)
 
     def _begin(self) -> Sequence[Reading]:
-        """Begin an execution.
+        """Begin an execution, with what was said ahead of it.
 
-        What was printed above it belongs to it, unless another table precedes.
+        Of a table with notes ahead, that includes the notes below the rows of the one before.
         """
         readings: Sequence[Reading] = ()
         notes: list[Note] = []
@@ -557,7 +557,7 @@ class Assembler(Reader):
                 notes = before.take_notes_below()
             readings = self.close()
         self.execution = self._new(self._marked_facts)
-        self.execution.is_crowded = before is not None and not before.rows
+        self.execution.may_mix_rows = before is not None and not before.rows
         for each in self._ahead:
             for statement in _statements(each):
                 self.execution.add(statement)
