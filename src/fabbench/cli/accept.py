@@ -19,7 +19,7 @@ from fabbench.cli.run_command import (
     interruptible,
     warn_of_foreign_commands,
 )
-from fabbench.cli.sweep_command import AnswerOptions
+from fabbench.cli.sweep_command import DiagnosisOptions
 from fabbench.launchers import options_of_launchers
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.options import declared
@@ -36,7 +36,7 @@ _ALONE = {
     "resumed": {"store", "max_time", "verbose", "quiet"},
 }
 """Option that says all → the options that have an effect with it."""
-_JUDGED = [declared(AnswerOptions)[name] for name in ("tolerance", "confidence", "print_cordon")]
+_JUDGED = [declared(DiagnosisOptions)[name] for name in ("tolerance", "confidence", "print_cordon")]
 
 
 @click.command(

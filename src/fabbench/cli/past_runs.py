@@ -324,7 +324,7 @@ def _document(run: "StoredRun", comparison: "Comparison | None") -> dict[str, An
 
 
 def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | None) -> Exit:
-    from fabbench.cli.sweep_command import FORMATS, AnswerOptions, print_sweep
+    from fabbench.cli.sweep_command import FORMATS, DiagnosisOptions, print_sweep
     from fabbench.runs.store import stored_sweep
 
     if form not in FORMATS or metric or sizes:
@@ -337,7 +337,7 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | 
     if run.command and form in {"markdown", "terminal"}:
         terminal.write_line(f"$ {run.command_line}")
         click.echo()
-    print_sweep(sweep, AnswerOptions(form=form), whole=run.verdict is not None)
+    print_sweep(sweep, DiagnosisOptions(form=form), whole=run.verdict is not None)
     return terminal.say_damage(run.path.name, sweep.damage)
 
 

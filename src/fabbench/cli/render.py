@@ -33,7 +33,7 @@ class _RenderCommand(RunCommand):
         return f"Render a job that does what `fabbench run {self.benchmark.name}` does.\n\n{text}"
 
     @override
-    def shared_parameters(self) -> list[click.Parameter]:
+    def all_but_work_parameters(self) -> list[click.Parameter]:
         kind = Choice(sorted(options_of_formats()))
         form = click.Option(
             ["--as", "as_form"],
@@ -42,7 +42,7 @@ class _RenderCommand(RunCommand):
             metavar=kind.metavar,
             help="What to print.",
         )
-        return [form, *CONFIGURATION_FLAGS, *self.common_parameters(), output_option()]
+        return [form, *CONFIGURATION_FLAGS, *self.run_and_launcher_parameters(), output_option()]
 
     @override
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -97,7 +97,7 @@ class RunCommand(SectionedCommand):
         super().__init__(
             benchmark.name,
             callback=started(self.start),
-            params=[*self.shared_parameters(), *click_options(wanted)],
+            params=[*self.all_but_work_parameters(), *click_options(wanted)],
             launchers=launchers_by_option(self.choices()),
             own=self.work_options,
             help=self.about(),
@@ -112,8 +112,8 @@ class RunCommand(SectionedCommand):
         """Return the benchmark's own options."""
         return declared(work)
 
-    def common_parameters(self) -> list[click.Parameter]:
-        """Return the options of every benchmark that the command has, and those of launchers."""
+    def run_and_launcher_parameters(self) -> list[click.Parameter]:
+        """Return the options of runs that the command has, and those of its launchers."""
         from fabbench.plan.gates import limit_example
 
         first, *others = self.benchmark.default_metrics
@@ -127,10 +127,10 @@ class RunCommand(SectionedCommand):
         where = launcher_options(self.choices(), lambda each: each.only != self.unwanted)
         return [config_option(), *click_options(shared), *where]
 
-    def shared_parameters(self) -> list[click.Parameter]:
-        """Return all options but those of the benchmark itself."""
+    def all_but_work_parameters(self) -> list[click.Parameter]:
+        """Return the options of the command, but those of the benchmark's work."""
         results = result_options(COMPARED, declared(RunOptions)["form"].help)
-        return [*CONFIGURATION_FLAGS, *self.common_parameters(), *results]
+        return [*CONFIGURATION_FLAGS, *self.run_and_launcher_parameters(), *results]
 
     def start(self, line: CommandLine) -> Exit:
         """Run what is requested; return the matching exit status."""

@@ -49,8 +49,8 @@ def _percent(text: str, most: float = 1) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerOptions:
-    """How an answer is found and written."""
+class DiagnosisOptions:
+    """How sure a diagnosis must be, what it may use, and how it is written."""
 
     confidence: float = option(
         Type("a percentage between 0 and 100, such as 99%", "PERCENT", _percent),
@@ -78,19 +78,19 @@ class AnswerOptions:
     form: str = "markdown"
 
 
-def answer_parameters() -> list[click.Parameter]:
-    """Return the options of the answer."""
+def diagnosis_parameters() -> list[click.Parameter]:
+    """Return the options of the diagnosis, and those that say how and where it is written."""
     return [
-        *click_options(declared(AnswerOptions).values()),
+        *click_options(declared(DiagnosisOptions).values()),
         *result_options(FORMATS, "Output format."),
     ]
 
 
-def answer_options(line: CommandLine) -> AnswerOptions:
-    """Return the options of the answer that a command line has."""
+def diagnosis_options(line: CommandLine) -> DiagnosisOptions:
+    """Return the options of the diagnosis that a command line has."""
     from fabbench.config.given import values_of
 
-    return AnswerOptions(**values_of(line.given, (*declared(AnswerOptions), "form")))
+    return DiagnosisOptions(**values_of(line.given, (*declared(DiagnosisOptions), "form")))
 
 
 def groups_from_cluster(groups: str | None) -> bool:
@@ -119,7 +119,7 @@ def groups_of(file: str, nodes: Iterable[str] = ()) -> Mapping[str, str]:
 def print_answer(
     results: Iterable["SweepResult"],
     readings: "Readings",
-    how: AnswerOptions,
+    how: DiagnosisOptions,
     page: "RunPage | None" = None,
     **more: Any,
 ) -> Exit:
@@ -214,11 +214,11 @@ class SweepCommand(RunCommand):
         }
 
     @override
-    def shared_parameters(self) -> list[click.Parameter]:
+    def all_but_work_parameters(self) -> list[click.Parameter]:
         return [
-            *self.common_parameters(),
+            *self.run_and_launcher_parameters(),
             *click_options(declared(SweepOptions).values()),
-            *answer_parameters(),
+            *diagnosis_parameters(),
         ]
 
     @override
@@ -226,13 +226,13 @@ class SweepCommand(RunCommand):
         from fabbench.cli.live import watching_sweep
         from fabbench.runs.sweep import sweep
 
-        how = answer_options(line)
+        how = diagnosis_options(line)
         request = self.sweep_request(line, how)
         with interruptible():
             result = sweep(request, notify=terminal.notify, watching=watching_sweep)
         return _print(result, how)
 
-    def sweep_request(self, line: CommandLine, how: AnswerOptions) -> "SweepRequest":
+    def sweep_request(self, line: CommandLine, how: DiagnosisOptions) -> "SweepRequest":
         """Return the request that all options describe. Raise RequestError."""
         from fabbench.config.given import values_of, without
         from fabbench.runs.sweep import PARTNERS, SweepRequest
@@ -258,7 +258,7 @@ class SweepCommand(RunCommand):
         )
 
 
-def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exit:
+def print_sweep(sweep: "StoredSweep", how: DiagnosisOptions, *, whole: bool) -> Exit:
     """Write the diagnosis of a sweep's tests to standard output; return the matching exit status.
 
     Raise MachineError where there is nothing to judge.
@@ -292,7 +292,7 @@ def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exi
     return Exit.UNTRUSTED if unproven and answer is Exit.FINE else answer
 
 
-def _print(result: "SweepRun", how: AnswerOptions) -> Exit:
+def _print(result: "SweepRun", how: DiagnosisOptions) -> Exit:
     from fabbench.runs.sweep import end_sweep
 
     path = result.sweep.path
@@ -338,7 +338,7 @@ _MAX_NAMED = 20
     help="Go on with an interrupted sweep, as `run --resume` does.",
 )
 @takes("store", metric="Metric to judge by. Default: the benchmark's usual one.")
-@with_parameters(answer_parameters())
+@with_parameters(diagnosis_parameters())
 @pass_command_line
 def sweep_(
     line: CommandLine,
@@ -372,7 +372,7 @@ def sweep_(
     if ref is not None:
         return resume(ref, store)
     if sources:
-        how = answer_options(line)
+        how = diagnosis_options(line)
         return _read(sources, store, metric, how)
     raise RequestError(
         "Nothing to test and nothing to read: a benchmark or --from is missing.",
@@ -380,7 +380,7 @@ def sweep_(
     )
 
 
-def _read(sources: Sequence[str], store: Path, metric: str | None, how: AnswerOptions) -> Exit:
+def _read(sources: Sequence[str], store: Path, metric: str | None, how: DiagnosisOptions) -> Exit:
     from fabbench.runs.sweep_logs import read_sweep_logs
     from fabbench.sweep.readings import Readings
 
