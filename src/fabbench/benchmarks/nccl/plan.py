@@ -227,7 +227,7 @@ class NcclWork(Work):
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return one step per collective."""
         given = environment(fabric, hosts, debug=self.debug, devices=self.devices)
-        each = nccl_env.gpus_per_host(hosts)
+        per_host = nccl_env.gpus_per_host(hosts)
         options = (
             *self.sweep.words(),
             *("-g", "1"),
@@ -240,7 +240,7 @@ class NcclWork(Work):
             *self.extra,
         )
         commands = {
-            name: nccl_env.rank_commands((f"{name}_perf", *options), fabric, hosts, given, each)
+            name: nccl_env.rank_commands((f"{name}_perf", *options), fabric, hosts, given, per_host)
             for name in self.collectives
         }
         limits = nccl_env.Limits(self.timeout_s, self.silence_s)
