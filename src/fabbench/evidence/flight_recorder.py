@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fabbench.evidence.hangs import Call, Hangs, RankState, named
+from fabbench.evidence.hangs import Call, Group, Hangs, RankState, named
 from fabbench.evidence.known_errors import finding
 from fabbench.evidence.plain_pickle import read_plain
 from fabbench.model.errors import MachineError
@@ -93,10 +93,10 @@ def _absent(dumps: Sequence[Dump]) -> Iterator[Finding]:
 def _add(hangs: Hangs, dump: Dump) -> None:
     """Add the state of one rank in each of its process groups."""
     for entry in dump.content["entries"]:
-        if entry.get("is_p2p"):
-            continue
-        group, description = entry["process_group"]
-        ranks = hangs.groups.setdefault(str(description or group), {})
+        number, description = map(str, entry["process_group"])
+        is_peers = bool(entry.get("is_p2p"))
+        group = Group(description or number, number, is_peers)
+        ranks = hangs.groups.setdefault(group, {})
         state = ranks.setdefault(dump.rank, RankState())
         _started(state, entry)
         if state.waits_for is not None:
@@ -107,7 +107,7 @@ def _add(hangs: Hangs, dump: Dump) -> None:
 
 def _started(state: RankState, entry: Mapping[str, Any]) -> None:
     """Add a collective that a rank has called, which it may wait for."""
-    number = int(entry["collective_seq_id"])
+    number = int(entry["p2p_seq_id" if entry.get("is_p2p") else "collective_seq_id"])
     sizes = entry["input_sizes"]
     elements = str(math.prod(sizes[0])) if sizes else ""
     name = str(entry["profiling_name"])

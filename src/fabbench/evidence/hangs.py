@@ -5,8 +5,9 @@ to 2.11), its flight recorder, torchfrtrace, XLA's rendezvous (rendezvous.cc), a
 to 2.30).
 """
 
+import itertools
 import re
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -40,7 +41,9 @@ _HEARTBEAT = lazy(
 )
 _LAGGARD = lazy(r"\[(?P<ranks>[\d, ]+)\] finished collective #\d+, but didn't join collective #\d+")
 _RANK = lazy(r"\[rank(\d+)\]|\[(?:Rank |PG [^]]*Rank )(\d+)\]")
-_GROUP_NAME = lazy(r"\(([^)]+)\)")
+_GROUP = lazy(r"(?:PG GUID )?(\w*) ?\(([^)]+)\)$")
+_PEERS = frozenset({"SEND", "RECV"})
+"""What two ranks of a group do, in a sequence of its own."""
 _RENDEZVOUS = lazy(
     r"(?:been waiting|Termination timeout) for `(?P<call>[a-z-]{1,40}) ?(?:RendezvousKey|\{)"
     r".{0,200}Expected (?P<expected>\d+) threads to join the rendezvous, "
@@ -108,6 +111,15 @@ def is_sign(text: str) -> bool:
 # -- what is known
 
 
+class Group(NamedTuple):
+    """A process group; several have one name, as those of tensor parallelism."""
+
+    name: str = ""
+    number: str = ""
+    is_peers: bool = False
+    """Whether it stands for the sends and receives of the group, which have their own numbers."""
+
+
 class Call(NamedTuple):
     """A collective that a rank called; what is not printed is empty."""
 
@@ -140,6 +152,11 @@ class RankState:
     queued: int | None = None
     """Collectives that its watchdog has not seen end."""
 
+    @property
+    def is_peers(self) -> bool:
+        """Whether it waits for one rank, not for a group."""
+        return any(call.name in _PEERS for call in self.calls.values())
+
     def has_started(self, number: int) -> bool:
         """Return whether the rank is known to have started a collective."""
         known = (self.waits_for, self.started)
@@ -162,9 +179,9 @@ class Hangs:
     """Whether there is a table of NCCL's RAS."""
     may_go_on: bool = False
     """Whether ranks that wait may be no error: nothing says that they gave up."""
-    groups: dict[str, Ranks] = field(default_factory=dict)
+    groups: dict[Group, Ranks] = field(default_factory=dict)
     """Process group → what is known of its ranks."""
-    job: Mapping[str, Ranks] = field(default_factory=dict)
+    job: Mapping[Group, Ranks] = field(default_factory=dict)
     """The same of all processes of a job, where other outputs have some of them."""
     reports: dict[str, dict[str, None]] = field(default_factory=dict)
     """First line of what a report says → the lines below it."""
@@ -223,7 +240,10 @@ class Hangs:
 
     def _status(self, text: str, match: re.Match[str]) -> None:
         rank = _rank(text)
-        state = self._state(match["group"], rank)
+        number = _NUMBER.search(text)
+        wait = self._wait(rank, int(number[1])) if number else None
+        group = _group(match["group"])._replace(is_peers=wait is not None and wait.is_peers)
+        state = self._state(group, rank)
         if state is None:
             return
         state.member = int(match["rank"])
@@ -232,25 +252,24 @@ class Hangs:
         if alone is not None:
             self.line = self.line or text.strip()
             state.waits_for = int(alone["number"])
-        number = _NUMBER.search(text)
-        if number is not None:
-            self._found_group(rank, state, at=int(number[1]))
+        if wait is not None:
+            _merge(state, wait)
 
-    def _found_group(self, rank: int, state: RankState, at: int) -> None:
-        """Move what a rank waits for to its state in a group, if a line says so of its number."""
+    def _wait(self, rank: int, at: int) -> RankState | None:
+        """Take what a rank waits for at a number, of whose group a line says so."""
         pending = self._pending.get(rank, [])
         for each in pending:
             if each.waits_for in {at, 0}:
-                _merge(state, each)
                 pending.remove(each)
-                return
+                return each
+        return None
 
     def _heartbeat(self, text: str, match: re.Match[str]) -> None:
         self.line = self.line or text.strip()
         stuck_s = int(match["stuck"] or 0)
         self.stuck_s = max(self.stuck_s, stuck_s)
         rank = _rank(text)
-        state = self._state(match["group"], rank)
+        state = self._state(_group(match["group"]), rank)
         if state is None:
             return
         self._beats[rank] = None
@@ -276,10 +295,9 @@ class Hangs:
             last = next(reversed(self.reports))
             self.reports[last][text.strip()] = None  # several ranks may report the same
 
-    def _state(self, group: str, rank: int) -> RankState | None:
+    def _state(self, group: Group, rank: int) -> RankState | None:
         """Return what is known of a rank of a group; None for one more than are kept."""
-        named = _GROUP_NAME.search(group)
-        ranks = self.groups.setdefault(named[1] if named else group, {})
+        ranks = self.groups.setdefault(group, {})
         if rank not in ranks and len(ranks) >= _MOST_RANKS:
             return None
         return ranks.setdefault(rank, RankState())
@@ -308,19 +326,26 @@ class Hangs:
         if not self.laggards:
             yield from reports
 
-    def _complete(self) -> Mapping[str, Ranks]:
-        """Return the groups with the ranks whose group no line names: the only one, else `""`."""
+    def _complete(self) -> Mapping[Group, Ranks]:
+        """Return the groups with the ranks whose group no line names: the only one, else `""`.
+
+        What PyTorch says a second time when it ends a process is known.
+        """
         known = self.job or self.groups
         groups = {name: _copied(ranks) for name, ranks in known.items()}
-        unnamed = next(iter(groups)) if len(groups) == 1 else ""
+        unnamed = next(iter(groups)) if len(groups) == 1 else Group()
         for rank, pending in self._pending.items():
             for state in pending:
-                ranks = groups.setdefault(unnamed, {})
-                _merge(ranks.setdefault(rank, RankState()), state)
+                if not _is_known(groups, rank, state):
+                    ranks = groups.setdefault(unnamed, {})
+                    _merge(ranks.setdefault(rank, RankState()), state)
         return groups
 
-    def _timeout(self, groups: Mapping[str, Ranks], waiting: Sequence[str]) -> Finding:
-        sentences = [wait for name in waiting for wait in _waits(name, groups[name])]
+    def _timeout(self, groups: Mapping[Group, Ranks], waiting: Sequence[Group]) -> Finding:
+        alike: dict[Group, Ranks] = {}
+        for name in waiting:
+            alike.setdefault(name._replace(number=""), {}).update(groups[name])
+        sentences = [wait for name, ranks in alike.items() for wait in _waits(name, ranks)]
         behind = self._who_is_behind(groups, waiting)
         timeout = finding(
             "collective-timeout",
@@ -333,20 +358,21 @@ class Hangs:
             return replace(timeout, severity=Severity.WARNING)
         return timeout
 
-    def _who_is_behind(self, groups: Mapping[str, Ranks], waiting: Sequence[str]) -> "Behind":
-        """Return who is behind in the groups in which ranks wait; other calls say most."""
-        known = [_behind(groups[name], self.laggards) for name in waiting]
-        for each in known:
-            if each.is_program:
-                return each
-        first = known[0]
-        if first.sentence:
-            return first
-        crossed = _crossed(groups, waiting)
-        explained = [each for each in known if each.sentence]
-        return crossed or (explained or known)[0]
+    def _who_is_behind(self, groups: Mapping[Group, Ranks], waiting: Sequence[Group]) -> "Behind":
+        """Return who is behind in the groups in which ranks wait; other calls say most.
 
-    def _no_heartbeat(self, groups: Mapping[str, Ranks]) -> Finding:
+        Of the ranks that are behind, those that wait themselves, in whatever group, say least.
+        """
+        busy = {rank for name in waiting for rank in groups[name] if _waits_in(groups[name], rank)}
+        together = [name for name in waiting if not name.is_peers]
+        idle = [_behind(groups[name], self.laggards, busy) for name in together]
+        late = [_behind(groups[name], self.laggards, ()) for name in together]
+        known = [*idle, *_differed(groups), _crossed(groups, together), *late]
+        programs = [each for each in known if each.is_program]
+        explained = [each for each in known if each.sentence]
+        return (programs or explained or [Behind("", _NOBODY_NAMED)])[0]
+
+    def _no_heartbeat(self, groups: Mapping[Group, Ranks]) -> Finding:
         queues = _queues(groups)
         behind = ""
         if len(set(queues.values())) > 1:
@@ -370,12 +396,24 @@ class Hangs:
 
 def join(hangs: Sequence[Hangs]) -> None:
     """Let hangs of one job know what all its processes said: each pod's output has some of them."""
-    job: dict[str, Ranks] = {}
+    job: dict[Group, Ranks] = {}
     for each in hangs:
         for group, ranks in each.groups.items():
             job.setdefault(group, {}).update(_copied(ranks))
     for each in hangs:
         each.job = job
+
+
+def _group(text: str) -> Group:
+    """Return the group that PyTorch calls `ID 1 PG GUID 2(tensor_parallel)`, or by a number."""
+    match = _GROUP.search(text)
+    return Group(match[2], match[1]) if match else Group(text)
+
+
+def _is_known(groups: Mapping[Group, Ranks], rank: int, wait: RankState) -> bool:
+    """Return whether a rank is known to wait so in one of the groups."""
+    states = [ranks.get(rank, RankState()) for ranks in groups.values()]
+    return any(wait.calls.items() <= state.calls.items() for state in states)
 
 
 # -- one process group
@@ -392,10 +430,14 @@ class Behind(NamedTuple):
 
 
 _NOBODY_NAMED = "the ranks that are not named"
+_PROGRAM = "the program differs between ranks, it is not the network"
 
 
-def _behind(ranks: Ranks, laggards: Collection[int]) -> Behind:
-    """Return who is behind: as PyTorch says, by what ranks called, or by how far they came."""
+def _behind(ranks: Ranks, laggards: Collection[int], busy: Collection[int]) -> Behind:
+    """Return who is behind: as PyTorch says, by what ranks called, or by how far they came.
+
+    `busy` has the ranks that wait, in whatever group.
+    """
     number = min(_waiting(ranks))
     if laggards:
         who = named(laggards)
@@ -404,6 +446,8 @@ def _behind(ranks: Ranks, laggards: Collection[int]) -> Behind:
     if len(set(calls.values())) > 1:
         return _different(calls)
     late = _not_started(ranks, number)
+    for rank in busy:
+        late.pop(rank, None)
     if late:
         who = named(late)
         numbers = {str(started) for started in late.values()}
@@ -423,7 +467,7 @@ def _not_started(ranks: Ranks, number: int) -> dict[int, int]:
     }
 
 
-def _different(calls: Mapping[int, Call]) -> Behind:
+def _different(calls: Mapping[int, Call], where: str = "that number") -> Behind:
     """Return which ranks called what at one number of the sequence."""
     usual, _ = Counter(calls.values()).most_common(1)[0]
     odd: dict[Call, list[int]] = {}
@@ -433,26 +477,40 @@ def _different(calls: Mapping[int, Call]) -> Behind:
     each: list[str] = []
     for call, who in odd.items():
         each.append(f"{named(who)} called {call.phrase}")
-    said = f" {listed(each, 3)} at that number, the others {usual.phrase}"
+    said = f" {listed(each, 3)} at {where}, the others {usual.phrase}"
     others = [rank for who in odd.values() for rank in who]
-    return Behind(
-        f"{said}: the program differs between ranks, it is not the network.",
-        named(others).lower(),
-        is_program=True,
-    )
+    return Behind(f"{said}: {_PROGRAM}.", named(others).lower(), is_program=True)
 
 
-def _crossed(groups: Mapping[str, Ranks], waiting: Sequence[str]) -> Behind | None:
-    """Return that a rank for which one group waits waits itself in another group, if one does."""
-    for name in waiting:
-        absent = _absent(groups[name])
-        for other in waiting:
-            busy = [rank for rank in absent if _waits_in(groups[other], rank)]
-            if busy:
-                verb = "waits" if len(busy) == 1 else "wait"
-                sentence = f" {named(busy)}, for which {name} waits, {verb} in {other}."
-                return Behind(sentence, f"what {other} waits for")
-    return None
+def _differed(groups: Mapping[Group, Ranks]) -> Iterator[Behind]:
+    """Yield where ranks called other collectives before; sizes may differ between ranks."""
+    for group, ranks in groups.items():
+        numbers = {} if group.is_peers else dict(ChainMap(*(each.calls for each in ranks.values())))
+        for number in sorted(numbers):
+            calls = _calls(ranks, number)
+            if len({call.name for call in calls.values()}) > 1:
+                yield _different(calls, f"number {number} of {group.name or 'the group'}")
+
+
+def _crossed(groups: Mapping[Group, Ranks], waiting: Sequence[Group]) -> Behind:
+    """Return that a rank for which one group waits waits itself in another group, if one does.
+
+    Where both wait so for each other, ranks called them in another order.
+    """
+    said: dict[tuple[Group, Group], str] = {}
+    for pair in itertools.permutations(waiting, 2):
+        name, other = pair
+        busy = [rank for rank in _absent(groups[name]) if _waits_in(groups[other], rank)]
+        if busy:
+            verb = "waits" if len(busy) == 1 else "wait"
+            said[pair] = f" {named(busy)}, for which {name.name} waits, {verb} in {other.name}"
+    for pair, sentence in said.items():
+        back = said.get(pair[::-1])
+        if back:
+            return Behind(f"{sentence}.{back}: {_PROGRAM}.", "the order of both", is_program=True)
+    for (_, other), sentence in said.items():
+        return Behind(f"{sentence}.", f"what {other.name} waits for")
+    return Behind("", _NOBODY_NAMED)
 
 
 def _absent(ranks: Ranks) -> list[int]:
@@ -483,14 +541,15 @@ def _calls(ranks: Ranks, number: int) -> dict[int, Call]:
     return calls
 
 
-def _waits(group: str, ranks: Ranks) -> Iterator[str]:
+def _waits(group: Group, ranks: Ranks) -> Iterator[str]:
     """Yield which ranks waited, how long, and in what, as sentences without a full stop."""
     alike: dict[tuple[int, Call], list[int]] = {}
     for rank, state in ranks.items():
         if state.waits_for is not None:
             call = state.calls.get(state.waits_for, Call())
             alike.setdefault((state.waits_for, call), []).append(rank)
-    where = f" of process group {group}" if group and not group.isdecimal() else ""
+    name = group.name
+    where = f" of process group {name}" if name and not name.isdecimal() else ""
     for (number, call), who in alike.items():
         which = f", sequence number {number}" if number else ""
         members = _members(ranks, who)
@@ -525,7 +584,7 @@ def _queue(state: RankState) -> str:
     return f", {behind} more are queued behind it" if behind > 0 else ""
 
 
-def _queues(groups: Mapping[str, Ranks]) -> dict[int, int]:
+def _queues(groups: Mapping[Group, Ranks]) -> dict[int, int]:
     """Return the collectives in the queue of each rank's watchdog, where it is known."""
     return {
         rank: state.queued

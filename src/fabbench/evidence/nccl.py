@@ -80,6 +80,7 @@ _CHAIN = lazy(
 """A call that returned an error, up to the one of the application: INFO_LOC of NCCL's debug.h."""
 _GIVES_UP = lazy(r"\b(?:Abort|Destroy)\b")
 """A communicator that is taken down."""
+_ABORTS = "Abort START"
 _MISSING = lazy(r"NET/Plugin ?: (?:dlerror=.*)?(?:No plugin found|Could not find)")
 _ASKED = "NCCL_NET set by environment to "
 _MOST_WARNINGS = 100
@@ -153,6 +154,8 @@ class Evidence:
     """Process → its first warning before NCCL returned an error, if no progress came since."""
     errors: FirstErrors = field(default_factory=FirstErrors)
     _warned: str = ""
+    aborted: set[str] = field(default_factory=set)
+    """Processes whose program aborted a communicator: what waits there then returns an error."""
     endings: set[str] = field(default_factory=set)
     """Endings (`via NET/…`) of channel lines already read: another line with one adds nothing."""
 
@@ -188,10 +191,10 @@ class Evidence:
             return
         handler = HANDLERS.get(head, Evidence._choice)
         handler(self, message, origin)
-        if CHAIN in message and not self.failed and _CHAIN.match(message):
-            self.failed = self._warned or message
-            if not self._warned:
-                self.errors.own(message)
+        if _ABORTS in message:
+            self.aborted.add(_process(origin))
+        if CHAIN in message and _CHAIN.match(message):
+            self._returned(message, origin)
         if warning:
             self._warned = message
             self._complaint(message, place=place)
@@ -199,6 +202,14 @@ class Evidence:
             self._doom(message, origin, place)
             if not is_harmless(message):
                 self.errors.warn(_process(origin), message)
+
+    def _returned(self, message: str, origin: str) -> None:
+        """Read a call that returned an error; one that its own process aborts does so, too."""
+        if self.failed or _process(origin) in self.aborted:
+            return
+        self.failed = self._warned or message
+        if not self._warned:
+            self.errors.own(message)
 
     def _warning(self, message: str) -> None:
         if message not in self.warnings and len(self.warnings) >= _MOST_WARNINGS:

@@ -46,7 +46,7 @@ def _findings(report: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _missing(name: str, ranks: list[Mapping[str, Any]]) -> Iterator[Finding]:
     """Yield a finding if ranks do not answer."""
-    silent = ["{rank} ({host}, process {pid})".format_map(each) for each in ranks]
+    silent = [_who(each) for each in ranks]
     if silent:
         yield finding("ras-incomplete", said=f"{name}: no answer from rank {listed(silent)}")
 
@@ -65,10 +65,10 @@ def _failed(name: str, ranks: list[Mapping[str, Any]]) -> Iterator[Finding]:
 
 def _apart(name: str, ranks: list[Mapping[str, Any]]) -> Iterator[Finding]:
     """Yield a finding for each collective that ranks did not launch equally often."""
-    launched: dict[str, dict[int, int]] = {}
+    launched: dict[str, dict[str, int]] = {}
     for each in ranks:
         for call, times in each["collective_counts"].items():
-            launched.setdefault(call, {})[each["rank"]] = times
+            launched.setdefault(call, {})[_who(each)] = times
     for call, by_rank in launched.items():
         usual = _usual(by_rank.values())
         others = {rank: times for rank, times in by_rank.items() if times != usual}
@@ -79,6 +79,11 @@ def _apart(name: str, ranks: list[Mapping[str, Any]]) -> Iterator[Finding]:
 
 
 def _usual(counts: Iterable[int]) -> int:
-    """Return the most frequent count, which is that of most ranks."""
-    ((usual, _),) = Counter(counts).most_common(1)
-    return usual
+    """Return the count of most ranks; of two that are as frequent, the one that is further."""
+    frequent = Counter(counts)
+    return max(frequent, key=lambda count: (frequent[count], count))
+
+
+def _who(rank: Mapping[str, Any]) -> str:
+    """Return a rank of a communicator with its process, which has others in other ones."""
+    return "{rank} ({host}, process {pid})".format_map(rank)

@@ -3,7 +3,7 @@
 import pytest
 
 from fabbench.evidence.hangs import Call as Collective
-from fabbench.evidence.hangs import Hangs, RankState, is_sign, join
+from fabbench.evidence.hangs import Group, Hangs, RankState, is_sign, join
 
 
 def watchdog(rank: int, number: int, call: str = "ALLREDUCE", elements: int = 8) -> str:
@@ -15,10 +15,12 @@ def watchdog(rank: int, number: int, call: str = "ALLREDUCE", elements: int = 8)
     )
 
 
-def status(rank: int, started: int, ended: int, at: int = 0, group: str = "tp") -> str:
+def status(
+    rank: int, started: int, ended: int, at: int = 0, group: str = "tp", number: int = 1
+) -> str:
     seen = f"failure detected by watchdog at work sequence id: {at} PG status:" if at else ""
     return (
-        f"[rank{rank}]:[E1 ProcessGroupNCCL.cpp:2303] [PG ID 1 PG GUID 1({group}) Rank {rank}]  "
+        f"[rank{rank}]:[E1 ProcessGroupNCCL.cpp:2303] [PG ID 1 PG GUID {number}({group}) Rank {rank}]  "
         f"{seen} last enqueued work: {started}, last completed work: {ended}"
     )
 
@@ -116,9 +118,10 @@ def test_ranks_that_are_too_many_to_keep_are_left_out(monkeypatch: pytest.Monkey
         "got stuck for 480 seconds without making progress"
         for rank in range(4)
     )
-    found = hangs(*stuck, status(1, 5, 4, group="default_pg"))
-    assert [*found.groups["default_pg"]] == [0, 1]
-    assert found.groups["default_pg"][1].started == 5
+    found = hangs(*stuck, status(1, 5, 4, group="default_pg", number=0))
+    ranks = found.groups[Group("default_pg", "0")]
+    assert [*ranks] == [0, 1]
+    assert ranks[1].started == 5
 
 
 def test_the_shorter_queue_is_behind() -> None:
