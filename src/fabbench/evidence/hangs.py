@@ -5,7 +5,6 @@ to 2.11), its flight recorder, torchfrtrace, XLA's rendezvous (rendezvous.cc), a
 to 2.30).
 """
 
-import itertools
 import re
 from collections import ChainMap, Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -363,11 +362,11 @@ class Hangs:
 
         Of the ranks that are behind, those that wait themselves, in whatever group, say least.
         """
-        busy = {rank for name in waiting for rank in groups[name] if _waits_in(groups[name], rank)}
+        busy = {rank: name for name in reversed(waiting) for rank in _waiters(groups[name])}
         together = [name for name in waiting if not name.is_peers]
         idle = [_behind(groups[name], self.laggards, busy) for name in together]
         late = [_behind(groups[name], self.laggards, ()) for name in together]
-        known = [*idle, *_differed(groups), _crossed(groups, together), *late]
+        known = [*idle, *_differed(groups), _crossed(groups, together, busy), *late]
         programs = [each for each in known if each.is_program]
         explained = [each for each in known if each.sentence]
         return (programs or explained or [Behind("", _NOBODY_NAMED)])[0]
@@ -492,34 +491,35 @@ def _differed(groups: Mapping[Group, Ranks]) -> Iterator[Behind]:
                 yield _different(calls, f"number {number} of {group.name or 'the group'}")
 
 
-def _crossed(groups: Mapping[Group, Ranks], waiting: Sequence[Group]) -> Behind:
+def _crossed(
+    groups: Mapping[Group, Ranks], waiting: Sequence[Group], busy: Mapping[int, Group]
+) -> Behind:
     """Return that a rank for which one group waits waits itself in another group, if one does.
 
     Where both wait so for each other, ranks called them in another order.
     """
-    said: dict[tuple[Group, Group], str] = {}
-    for pair in itertools.permutations(waiting, 2):
-        name, other = pair
-        busy = [rank for rank in _absent(groups[name]) if _waits_in(groups[other], rank)]
-        if busy:
-            verb = "waits" if len(busy) == 1 else "wait"
-            said[pair] = f" {named(busy)}, for which {name.name} waits, {verb} in {other.name}"
-    for pair, sentence in said.items():
-        back = said.get(pair[::-1])
+    said: dict[tuple[Group, Group], list[int]] = {}
+    for name in waiting:
+        for rank in sorted(groups[name].keys() & busy.keys() - _waiters(groups[name])):
+            said.setdefault((name, busy[rank]), []).append(rank)
+    for (name, other), ranks in said.items():
+        back = said.get((other, name))
         if back:
-            return Behind(f"{sentence}.{back}: {_PROGRAM}.", "the order of both", is_program=True)
-    for (_, other), sentence in said.items():
-        return Behind(f"{sentence}.", f"what {other.name} waits for")
+            both = f"{_waits_elsewhere(name, other, ranks)}.{_waits_elsewhere(other, name, back)}"
+            return Behind(f"{both}: {_PROGRAM}.", "the order of both", is_program=True)
+    for (name, other), ranks in said.items():
+        return Behind(f"{_waits_elsewhere(name, other, ranks)}.", f"what {other.name} waits for")
     return Behind("", _NOBODY_NAMED)
 
 
-def _absent(ranks: Ranks) -> list[int]:
-    """Return the ranks of a group that do not wait in it."""
-    return [rank for rank, state in ranks.items() if state.waits_for is None]
+def _waits_elsewhere(group: Group, other: Group, ranks: Sequence[int]) -> str:
+    verb = "waits" if len(ranks) == 1 else "wait"
+    return f" {named(ranks)}, for which {group.name} waits, {verb} in {other.name}"
 
 
-def _waits_in(ranks: Ranks, rank: int) -> bool:
-    return rank in ranks and ranks[rank].waits_for is not None
+def _waiters(ranks: Ranks) -> set[int]:
+    """Return the ranks that wait."""
+    return {rank for rank, state in ranks.items() if state.waits_for is not None}
 
 
 def _copied(ranks: Ranks) -> Ranks:

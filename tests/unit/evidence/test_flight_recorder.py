@@ -25,8 +25,44 @@ BEHIND = {
 }
 
 
+PROGRAM = "the program differs between ranks, it is not the network"
+FOUR = {
+    "4-sleep": "process group tensor_parallel. Rank 3 had not started it (the last: 3).",
+    "4-mismatch": "Rank 3 called _all_gather_base of 1048576 elements at number 4 of tensor_para",
+    "4-order": f"Rank 3, for which tensor_parallel waits, waits in expert_parallel: {PROGRAM}.",
+    "4-pipeline": "more are queued behind it; Rank 3 waited in recv 3<-2 of 1048576 elements, "
+    "sequence number 2 of process group default_pg. Rank 1 had not started it (the last: 1).",
+    "order": f"Rank 0, for which expert_parallel waits, waits in tensor_parallel: {PROGRAM}.",
+    "pipeline": "Rank 1 had not started it (the last: 1).",
+    "fewer": f"Rank 1 called all_reduce_barrier of 1 element at that number, the others "
+    f"all_reduce of 1049600 elements: {PROGRAM}.",
+}
+
+
 def dumps(kind: str) -> list[str]:
-    return [str(FOLDER / f"fr-{kind}-{rank}") for rank in (0, 1)]
+    return [str(path) for path in sorted(FOLDER.glob(f"fr-{kind}-?"))]
+
+
+@pytest.mark.parametrize("kind", FOUR)
+def test_the_dumps_of_more_groups_accuse_nobody_who_waits_for_others(kind: str) -> None:
+    (log,) = parse_together(dumps(kind))
+    (found,) = log.findings
+    assert (found.code, found.severity) == ("collective-timeout", "error")
+    assert FOUR[kind] in found.meaning
+
+
+def test_a_rank_that_stopped_has_no_dump() -> None:
+    (log,) = parse_together(dumps("4-stop"))
+    (waits, missing) = log.findings
+    assert log.outcome == "failed"
+    assert waits.severity == "warning"
+    assert missing.meaning == "Rank 3: there is no dump."
+
+
+def test_dumps_of_a_healthy_job_show_nobody_who_waits() -> None:
+    (log,) = parse_together(dumps("4-dumped"))
+    assert log.outcome == "observed"
+    assert not log.findings
 
 
 @pytest.mark.parametrize("kind", BEHIND)

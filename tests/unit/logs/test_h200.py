@@ -35,6 +35,8 @@ def test_a_run_is_read_as_what_happened(name: str) -> None:
     found, _ = causes(log)
     if "cause" in truth:
         assert found[0].found.code == truth["cause"]
+        assert truth.get("says", "") in found[0].found.meaning
+        assert truth.get("never", "\n") not in found[0].found.meaning
     if truth["outcome"] in {"ok", "observed"}:
         assert [finding.code for finding in log.findings if finding.severity == "error"] == []
 
@@ -49,6 +51,14 @@ def test_a_ras_report_says_who_does_not_answer(name: str, outcome: str, form: st
     silent = [finding for finding in log.findings if finding.code == "ras-incomplete"]
     assert bool(silent) == (outcome == "failed")
     assert all("15267" in finding.meaning for finding in silent)
+
+
+@pytest.mark.parametrize("form", ["txt", "json"])
+def test_a_ras_report_names_the_process_that_is_behind_in_two_communicators(form: str) -> None:
+    (log,) = parse_file(FOLDER / f"ras-4-sleep.{form}")
+    behind = [each.meaning for each in log.findings if each.code == "ras-mismatch"]
+    assert len(behind) == 2
+    assert all("process 12625" in each for each in behind)
 
 
 def test_the_exception_that_ended_a_rank_is_the_reason() -> None:
