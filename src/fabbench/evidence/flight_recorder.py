@@ -22,6 +22,7 @@ _SIGN = re.compile(rb"pg_config|pg_status")
 _SEARCHED = 4096
 _RANK = lazy(r"(?<!\d)(\d{1,9})(?:\.(?:pkl|pickle|json))?$")
 _NUMBER = lazy(r"\d{1,9}")
+_NUMBERED_BY = ("collective_seq_id", "p2p_seq_id")
 _PENDING = frozenset({"scheduled", "started"})
 
 
@@ -91,27 +92,35 @@ def _absent(dumps: Sequence[Dump]) -> Iterator[Finding]:
 
 
 def _add(hangs: Hangs, dump: Dump) -> None:
-    """Add the state of one rank in each of its process groups."""
+    """Add the state of one rank in each of its process groups.
+
+    Of a batch, the entry `coalesced` below its sends and receives has their number and says how
+    they are: their own entries stay as they were scheduled.
+    """
+    last: dict[str, Mapping[str, Any]] = {}
     for entry in dump.content["entries"]:
         number, description = map(str, entry["process_group"])
-        is_peers = bool(entry.get("is_p2p"))
+        name = str(entry["profiling_name"]).rpartition(":")[2]
+        ends_batch = name == "coalesced" and last.get(number, {}).get("is_p2p")
+        is_peers = bool(entry.get("is_p2p") or ends_batch)
         group = Group(description or number, number, is_peers)
-        ranks = hangs.groups.setdefault(group, {})
-        state = ranks.setdefault(dump.rank, RankState())
-        _started(state, entry)
+        state = hangs.groups.setdefault(group, {}).setdefault(dump.rank, RankState())
+        _started(state, entry, name, int(entry[_NUMBERED_BY[is_peers]]))
+        last[number] = entry
         if state.waits_for is not None:
             hangs.line = (
                 hangs.line or f"{FLIGHT_RECORDER}: rank {dump.rank}, {entry['profiling_name']}"
             )
 
 
-def _started(state: RankState, entry: Mapping[str, Any]) -> None:
+def _started(state: RankState, entry: Mapping[str, Any], name: str, number: int) -> None:
     """Add a collective that a rank has called, which it may wait for."""
-    number = int(entry["p2p_seq_id" if entry.get("is_p2p") else "collective_seq_id"])
     sizes = entry["input_sizes"]
     elements = str(math.prod(sizes[0])) if sizes else ""
-    name = str(entry["profiling_name"])
-    state.calls[number] = Call(name.rpartition(":")[2], elements)
+    state.calls[number] = Call(name, elements)
     state.started = max(state.started or 0, number)
-    if entry["state"] in _PENDING and state.waits_for is None:
+    is_pending = entry["state"] in _PENDING
+    if is_pending and state.waits_for is None:
         state.waits_for = number
+    elif state.waits_for == number and not is_pending:
+        state.waits_for = None

@@ -41,7 +41,7 @@ _HEARTBEAT = lazy(
 _LAGGARD = lazy(r"\[(?P<ranks>[\d, ]+)\] finished collective #\d+, but didn't join collective #\d+")
 _RANK = lazy(r"\[rank(\d+)\]|\[(?:Rank |PG [^]]*Rank )(\d+)\]")
 _GROUP = lazy(r"(?:PG GUID )?(\w*) ?\(([^)]+)\)$")
-_PEERS = frozenset({"SEND", "RECV"})
+_PEERS = frozenset({"SEND", "RECV", "COALESCED"})
 """What two ranks of a group do, in a sequence of its own."""
 _RENDEZVOUS = lazy(
     r"(?:been waiting|Termination timeout) for `(?P<call>[a-z-]{1,40}) ?(?:RendezvousKey|\{)"
@@ -360,16 +360,15 @@ class Hangs:
     def _who_is_behind(self, groups: Mapping[Group, Ranks], waiting: Sequence[Group]) -> "Behind":
         """Return who is behind in the groups in which ranks wait; other calls say most.
 
-        Of the ranks that are behind, those that wait themselves, in whatever group, say least.
+        A rank that waits itself, in whatever group, is not behind.
         """
         busy = {rank: name for name in reversed(waiting) for rank in _waiters(groups[name])}
         together = [name for name in waiting if not name.is_peers]
         idle = [_behind(groups[name], self.laggards, busy) for name in together]
-        late = [_behind(groups[name], self.laggards, ()) for name in together]
-        known = [*idle, *_differed(groups), _crossed(groups, together, busy), *late]
+        known = [*idle, *_differed(groups), _crossed(groups, together, busy)]
         programs = [each for each in known if each.is_program]
         explained = [each for each in known if each.sentence]
-        return (programs or explained or [Behind("", _NOBODY_NAMED)])[0]
+        return (programs or explained or known)[0]
 
     def _no_heartbeat(self, groups: Mapping[Group, Ranks]) -> Finding:
         queues = _queues(groups)
@@ -467,18 +466,17 @@ def _not_started(ranks: Ranks, number: int) -> dict[int, int]:
 
 
 def _different(calls: Mapping[int, Call], where: str = "that number") -> Behind:
-    """Return which ranks called what at one number of the sequence."""
-    usual, _ = Counter(calls.values()).most_common(1)[0]
+    """Return which ranks called what at one number of the sequence; of equally many, all."""
+    (usual, most), (_, second) = Counter(calls.values()).most_common(2)
     odd: dict[Call, list[int]] = {}
     for rank, call in calls.items():
-        if call != usual:
+        if call != usual or most == second:
             odd.setdefault(call, []).append(rank)
-    each: list[str] = []
-    for call, who in odd.items():
-        each.append(f"{named(who)} called {call.phrase}")
-    said = f" {listed(each, 3)} at {where}, the others {usual.phrase}"
-    others = [rank for who in odd.values() for rank in who]
-    return Behind(f"{said}: {_PROGRAM}.", named(others).lower(), is_program=True)
+    each = [f"{named(who)} called {call.phrase}" for call, who in odd.items()]
+    others = f", the others {usual.phrase}" if most > second else ""
+    said = f" {listed(each, 3)} at {where}{others}"
+    whom = [rank for who in odd.values() for rank in who]
+    return Behind(f"{said}: {_PROGRAM}.", named(whom).lower(), is_program=True)
 
 
 def _differed(groups: Mapping[Group, Ranks]) -> Iterator[Behind]:
@@ -494,27 +492,25 @@ def _differed(groups: Mapping[Group, Ranks]) -> Iterator[Behind]:
 def _crossed(
     groups: Mapping[Group, Ranks], waiting: Sequence[Group], busy: Mapping[int, Group]
 ) -> Behind:
-    """Return that a rank for which one group waits waits itself in another group, if one does.
+    """Return that ranks for which one group waits wait themselves in another group, if they do.
 
     Where both wait so for each other, ranks called them in another order.
     """
-    said: dict[tuple[Group, Group], list[int]] = {}
+    absent: dict[tuple[Group, Group], list[int]] = {}
     for name in waiting:
         for rank in sorted(groups[name].keys() & busy.keys() - _waiters(groups[name])):
-            said.setdefault((name, busy[rank]), []).append(rank)
-    for (name, other), ranks in said.items():
-        back = said.get((other, name))
+            absent.setdefault((name, busy[rank]), []).append(rank)
+    said: dict[tuple[Group, Group], str] = {}
+    for pair, who in absent.items():
+        verb = "waits" if len(who) == 1 else "wait"
+        said[pair] = f" {named(who)}, for which {pair[0].name} waits, {verb} in {pair[1].name}"
+    for pair, sentence in said.items():
+        back = said.get(pair[::-1])
         if back:
-            both = f"{_waits_elsewhere(name, other, ranks)}.{_waits_elsewhere(other, name, back)}"
-            return Behind(f"{both}: {_PROGRAM}.", "the order of both", is_program=True)
-    for (name, other), ranks in said.items():
-        return Behind(f"{_waits_elsewhere(name, other, ranks)}.", f"what {other.name} waits for")
+            return Behind(f"{sentence}.{back}: {_PROGRAM}.", "the order of both", is_program=True)
+    for (_, other), sentence in said.items():
+        return Behind(f"{sentence}.", f"what {other.name} waits for")
     return Behind("", _NOBODY_NAMED)
-
-
-def _waits_elsewhere(group: Group, other: Group, ranks: Sequence[int]) -> str:
-    verb = "waits" if len(ranks) == 1 else "wait"
-    return f" {named(ranks)}, for which {group.name} waits, {verb} in {other.name}"
 
 
 def _waiters(ranks: Ranks) -> set[int]:

@@ -28,14 +28,18 @@ BEHIND = {
 PROGRAM = "the program differs between ranks, it is not the network"
 FOUR = {
     "4-sleep": "process group tensor_parallel. Rank 3 had not started it (the last: 3).",
-    "4-mismatch": "Rank 3 called _all_gather_base of 1048576 elements at number 4 of tensor_para",
+    "4-mismatch": "Rank 3 called _all_gather_base of 1048576 elements at number 4 of tensor_par",
     "4-order": f"Rank 3, for which tensor_parallel waits, waits in expert_parallel: {PROGRAM}.",
     "4-pipeline": "more are queued behind it; Rank 3 waited in recv 3<-2 of 1048576 elements, "
     "sequence number 2 of process group default_pg. Rank 1 had not started it (the last: 1).",
+    "8-batch": "Rank 3 waited in coalesced, sequence number 2 of process group default_pg. "
+    "Rank 2 had not started it (the last: 1).",
+    "8-caught": "Rank 6, for which default_pg waits, waits in data_parallel. Rank 4, for which "
+    f"data_parallel waits, waits in default_pg: {PROGRAM}.",
     "order": f"Rank 0, for which expert_parallel waits, waits in tensor_parallel: {PROGRAM}.",
     "pipeline": "Rank 1 had not started it (the last: 1).",
-    "fewer": f"Rank 1 called all_reduce_barrier of 1 element at that number, the others "
-    f"all_reduce of 1049600 elements: {PROGRAM}.",
+    "fewer": f"Rank 0 called all_reduce of 1049600 elements, Rank 1 called all_reduce_barrier "
+    f"of 1 element at that number: {PROGRAM}.",
 }
 
 
@@ -59,8 +63,10 @@ def test_a_rank_that_stopped_has_no_dump() -> None:
     assert missing.meaning == "Rank 3: there is no dump."
 
 
-def test_dumps_of_a_healthy_job_show_nobody_who_waits() -> None:
-    (log,) = parse_together(dumps("4-dumped"))
+@pytest.mark.parametrize("kind", ["4-dumped", "8-pipeline"])
+def test_dumps_of_a_healthy_job_show_nobody_who_waits(kind: str) -> None:
+    """Of a batch of sends and receives, each one's entry stays as it was scheduled."""
+    (log,) = parse_together(dumps(kind))
     assert log.outcome == "observed"
     assert not log.findings
 

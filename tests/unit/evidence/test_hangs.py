@@ -15,12 +15,10 @@ def watchdog(rank: int, number: int, call: str = "ALLREDUCE", elements: int = 8)
     )
 
 
-def status(
-    rank: int, started: int, ended: int, at: int = 0, group: str = "tp", number: int = 1
-) -> str:
+def status(rank: int, started: int, ended: int, at: int = 0, group: str = "tp") -> str:
     seen = f"failure detected by watchdog at work sequence id: {at} PG status:" if at else ""
     return (
-        f"[rank{rank}]:[E1 ProcessGroupNCCL.cpp:2303] [PG ID 1 PG GUID {number}({group}) Rank {rank}]  "
+        f"[rank{rank}]:[E1 ProcessGroupNCCL.cpp:2303] [PG ID 1 PG GUID 1({group}) Rank {rank}]  "
         f"{seen} last enqueued work: {started}, last completed work: {ended}"
     )
 
@@ -60,6 +58,29 @@ def test_a_rank_for_which_a_group_waits_may_wait_in_another() -> None:
     both = hangs(*first, *second, status(0, 1, 1, group="default_pg"))
     (finding,) = both.findings()
     assert "Rank 0, for which default_pg waits, waits in tp" in finding.meaning
+
+
+def test_groups_that_wait_for_each_other_were_called_in_another_order() -> None:
+    one = [watchdog(0, 4), status(0, 4, 3, at=4), status(1, 3, 3)]
+    other = [watchdog(1, 2), status(1, 2, 1, at=2, group="dp"), status(0, 1, 1, group="dp")]
+    (meaning,) = meanings(hangs(*one, *other))
+    assert (
+        "Rank 1, for which tp waits, waits in dp. Rank 0, for which dp waits, waits in" in meaning
+    )
+    assert "the program differs between ranks" in meaning
+
+
+def test_what_is_said_again_is_one_wait() -> None:
+    lines = [watchdog(0, 4), status(0, 4, 3, at=4), status(1, 1, 1, group="dp"), watchdog(0, 4)]
+    (meaning,) = meanings(hangs(*lines))
+    assert meaning.count("waited") == 1
+
+
+def test_sends_and_receives_have_their_own_numbers() -> None:
+    lines = [watchdog(0, 4), status(0, 4, 3, at=4), watchdog(1, 4, "RECV"), status(1, 4, 3, at=4)]
+    (meaning,) = meanings(hangs(*lines))
+    assert "Rank 1 waited 10.03 s in RECV" in meaning
+    assert "differs" not in meaning
 
 
 def test_a_rank_may_wait_in_two_groups() -> None:
@@ -114,12 +135,12 @@ def test_a_line_that_a_page_wrapped_is_read() -> None:
 def test_ranks_that_are_too_many_to_keep_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fabbench.evidence.hangs._MOST_RANKS", 2)
     stuck = (
-        f"[rank{rank}]: [PG ID 0 PG GUID 0(default_pg) Rank {rank}] ProcessGroupNCCL's watchdog "
+        f"[rank{rank}]: [PG ID 1 PG GUID 1(default_pg) Rank {rank}] ProcessGroupNCCL's watchdog "
         "got stuck for 480 seconds without making progress"
         for rank in range(4)
     )
-    found = hangs(*stuck, status(1, 5, 4, group="default_pg", number=0))
-    ranks = found.groups[Group("default_pg", "0")]
+    found = hangs(*stuck, status(1, 5, 4, group="default_pg"))
+    ranks = found.groups[Group("default_pg", "1")]
     assert [*ranks] == [0, 1]
     assert ranks[1].started == 5
 
