@@ -74,3 +74,44 @@ def test_commands_take_the_same_about_what_was_measured(command: str) -> None:
         *(("--format", "html") if command == "report" else ()),
     )
     assert "unproven, normal" in done.stdout
+
+
+def judged(command: str, *words: str) -> Result:
+    page = ("--format", "html") if command == "report" else ()
+    file = str(FOLDERS[4] / "published-p4d-efa.txt")
+    return fabbench(command, file, *words, *page)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_agree_on_gates_and_names(command: str) -> None:
+    """The peak of the log is 77.35 GB/s, at 2 GB."""
+    done = judged(command, "--label", "my log", "--gate", "busbw@2G>=77GB/s")
+    assert (done.exit_code, "my log" in done.stdout) == (0, True)
+    assert done.stderr == "Gate passed: busbw@2G>=77GB/s\n"
+    done = judged(command, "--label", "my log", "--gate", "busbw@2G>=78GB/s")
+    assert (done.exit_code, "my log" in done.stderr) == (1, True)
+    done = judged(command, "--gate", "busbw@2G>=77.352GB/s")
+    assert (done.exit_code, done.stderr.startswith("Gate inconclusive: busbw@2G")) == (0, True)
+    assert judged(command, "--gate", "busbw@2G>=77.352GB/s", "--strict").exit_code == 1
+    assert judged(command, "--gate", "busbw@64G>=1GB/s").exit_code == 1
+    refused = {
+        judged(command, *words).exit_code
+        for words in (
+            ("--gate", "busbw:5%"),
+            ("--gate", "busbw@2G>=80%ceiling"),
+            ("--strict",),
+            ("--label", "a", "--label", "b"),
+        )
+    }
+    assert refused == {2}
+
+
+@pytest.mark.parametrize("command", ["parse", "explain"])
+def test_a_gate_holds_only_if_it_does_for_all_logs(command: str) -> None:
+    files = [str(FOLDERS[4] / f"published-p4d-{each}.txt") for each in ("efa", "tcp")]
+    done = fabbench(command, *files, "--gate", "busbw@2G>=70GB/s", "--json")
+    logs = json.loads(done.stdout)["logs"]
+    assert [each["gates"][0]["state"] for each in logs] == ["passed", "failed"]
+    assert (done.exit_code, done.stderr.count("Gate passed")) == (1, 0)
+    done = fabbench(command, *files, "--gate", "busbw@2G>=4GB/s")
+    assert (done.exit_code, done.stderr) == (0, "Gate passed: busbw@2G>=4GB/s\n")

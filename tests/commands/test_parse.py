@@ -138,7 +138,7 @@ def judged_logs(draw: st.DrawFn) -> Log:
 @given(st.lists(judged_logs(), max_size=4), st.lists(st.tuples(TEXT, TEXT), max_size=2))
 def test_the_text_is_that_of_json_itself(logs: list[Log], errors: list[tuple[str, str]]) -> None:
     writer = log_writer("json")
-    text = writer.opening + writer.separator.join("".join(writer.log(judged)) for judged in logs)
+    text = writer.opening + writer.separator.join("".join(writer.log(each, None)) for each in logs)
     text += writer.closing(errors)
     expected = {
         "format": 1,

@@ -17,6 +17,7 @@ from fabbench.analysis.compare import (
     Comparison,
     ComparisonRow,
     ComparisonSection,
+    compare,
     pair_of,
     sections_of,
     worst_of,
@@ -35,7 +36,7 @@ from fabbench.model.errors import Exit, RequestError, worst
 from fabbench.model.log import Log, Outcome
 from fabbench.model.messages import key_words
 from fabbench.model.units import format_decimal, format_size, format_sizes
-from fabbench.plan.gates import AT_LEAST, Gate
+from fabbench.plan.gates import AT_LEAST, Gate, require_limits
 
 _Inputs: TypeAlias = Sequence[tuple[Column, ColumnRows]]
 
@@ -78,6 +79,12 @@ def check(gates: Sequence[Gate], comparison: Comparison, *, strict: bool = False
     return Verdict(status=worst(*statuses), undecided=undecided, results=results)
 
 
+def check_log(gates: Sequence[Gate], log: Log, *, strict: bool = False) -> Verdict:
+    """Check gates that need no baseline on one log alone."""
+    column = Column(label=log.source, logs=(log,), source=log.source)
+    return check(gates, compare([column]), strict=strict)
+
+
 def _not_trusted(columns: Sequence[Column]) -> Iterator[Log]:
     """Yield the logs for which no gate passes: those of the first column have to be ok."""
     for log in columns[0].logs:
@@ -88,7 +95,8 @@ def _not_trusted(columns: Sequence[Column]) -> Iterator[Log]:
 
 
 def _remarks(gate: Gate, comparison: Comparison, pair: _Inputs, *, strict: bool) -> list[_Remark]:
-    _require(gate, comparison)
+    if len(comparison.columns) == 1:
+        require_limits([gate])
     columns = [column for column, _ in pair]
     remarks = list(_untrusted(gate, columns, strict=strict))
     lacking = _lacking(gate, pair)
@@ -129,17 +137,6 @@ def _result(gate: Gate, remarks: Sequence[_Remark], *, trusted: bool) -> GateRes
         breaches=breaches,
         notes=tuple(filter(None, notes)),
     )
-
-
-def _require(gate: Gate, comparison: Comparison) -> None:
-    if gate.needs_baseline and len(comparison.columns) == 1:
-        kind = "is a ratio" if gate.is_ratio else "has a tolerance"
-        raise RequestError(
-            f"The gate {gate.text} {kind}, and there is no baseline to compare with.",
-            hint=(
-                "Specify a baseline as the last argument, or give a limit such as busbw@1G>=70GB/s."
-            ),
-        )
 
 
 def _untrusted(gate: Gate, columns: Sequence[Column], *, strict: bool) -> Iterator[_Remark]:

@@ -277,7 +277,8 @@ class PastOptions:
     )
     labels: tuple[str, ...] = option(
         Type("a name", "TEXT", str, any_lines=True),
-        "Name of a column; once per column, in order.",
+        "Name that a log has in the result, instead of its file's. Once per input, in order; in a "
+        "comparison once per column.",
         "--label",
         many=tuple,
     )
@@ -322,6 +323,12 @@ FILTERS = ("benchmark", "target", "name")
 """Which runs of a store."""
 ON_NODES = ("instance_type", "nodes", "nics")
 """What logs ran on: `known_proof` combines them."""
+_JUDGED = ("labels", "gates", "strict")
+_GATE = (
+    "Fail (exit 1) unless this holds for each log, or for the first column of a comparison, such "
+    "as busbw@1G>=70GB/s, busbw>=80%ceiling or latency@64<=20us; against a baseline also busbw:5% "
+    "or latency@64:20us. Can be given several times."
+)
 
 
 def takes(*names: str, **instead: str) -> Callable[[CommandT], CommandT]:
@@ -334,12 +341,16 @@ def takes(*names: str, **instead: str) -> Callable[[CommandT], CommandT]:
 
 
 class LogCommand(click.Command):
-    """A command that reads logs: all of them take the same about what was measured."""
+    """A command that reads logs.
+
+    All of them take the same about what was measured, what it is called, and what it has to reach.
+    """
 
     def __init__(self, name: str, *, params: Sequence[click.Parameter], **more: Any) -> None:
-        known = declared(PastOptions)
+        known = {**declared(RunOptions), **declared(PastOptions)}
+        known["gates"] = replace(known["gates"], help=_GATE)
         efa, tcp, _ = CONFIGURATION_FLAGS
-        shared = [efa, tcp, *click_options(known[each] for each in ON_NODES)]
+        shared = [efa, tcp, *click_options(map(known.__getitem__, (*ON_NODES, *_JUDGED)))]
         super().__init__(name, params=[*params, *shared], **more)
 
     @override

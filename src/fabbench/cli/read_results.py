@@ -23,11 +23,14 @@ from fabbench.model.errors import Exit, RequestError, worst
 from fabbench.model.log import FLIGHT_RECORDER, NCCL_DEBUG, Log, Outcome, status_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from fabbench.analysis.aggregate import Column
+    from fabbench.analysis.compare import Comparison
+    from fabbench.analysis.gate_results import Verdict
     from fabbench.logs.signs import Unread
     from fabbench.model.log import Proof
+    from fabbench.plan.gates import Gate
     from fabbench.runs.inputs import Source
 
 
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
 @click.option(
     "--exit-zero",
     is_flag=True,
-    help="Exit 0 regardless of the outcomes; unreadable files still exit 3.",
+    help="Exit 0 regardless of outcomes and gates; unreadable files still exit 3.",
 )
 def parse(
     inputs: tuple[str, ...],
@@ -58,25 +61,29 @@ def parse(
     RUN is a run's directory, an id, `last`, or RUN:CONFIG; it is judged as it was measured. Many
     files, and large ones, are read on all cores.
 
-    The exit status is 0 if every log is ok, 4 if one is not, and 3 if a file cannot be read or
-    nothing in it is recognized.
+    The exit status is 0 if every log is ok, 4 if one is not, 3 if a file cannot be read or
+    nothing in it is recognized, and 1 if a gate fails.
     """
+    from fabbench.analysis.gate_results import together
     from fabbench.logs.signs import Unread
     from fabbench.report.log_report import log_writer
     from fabbench.runs.inputs import ParseJob, read, sources_of
 
     proof = known_proof(known)
-    sources = sources_of(inputs, store, proof)
+    sources = sources_of(inputs, store, proof, known["labels"])
     job = ParseJob(
         form=form,
         sizes=sizes,
         proof=proof,
+        gates=_gates(known, alone=True),
+        strict=known["strict"],
         color=terminal.in_color(sys.stdout),
         width=terminal.width(),
     )
     frame = log_writer(job.form)
     unread: list[Unread] = []
     outcomes: set[Outcome] = set()
+    verdicts: list[Verdict] = []
     separator = ""
     sys.stdout.write(frame.opening)
     with terminal.files_progress(len(sources)) as advance:
@@ -90,6 +97,8 @@ def parse(
                 advance()
             if piece.outcome is not None:
                 outcomes.add(piece.outcome)
+            if piece.verdict is not None:
+                verdicts.append(piece.verdict)
     failed = [entry for entry in unread if not entry.remark]
     if not outcomes and not failed:
         nothing = Unread(", ".join(inputs), "No log found in it.")
@@ -98,8 +107,29 @@ def parse(
     reasons = [(entry.source, entry.reason) for entry in failed]
     sys.stdout.write(frame.closing(reasons))
     sys.stdout.flush()
-    status = Exit.FINE if exit_zero else status_of(outcomes)
+    judged = together(verdicts)
+    terminal.print_verdict(judged)
+    status = Exit.FINE if exit_zero else worst(status_of(outcomes), judged.status)
     return worst(status, terminal.say_unread(unread))
+
+
+def _judge(given: "Mapping[str, Any]") -> "Callable[[Comparison], Verdict | None]":
+    """Return what checks the gates of a command line on a comparison."""
+    gates = _gates(given)
+    if not gates:
+        return lambda _: None
+    from fabbench.analysis.gate import check
+
+    return partial(check, gates, strict=given["strict"])
+
+
+def _gates(given: "Mapping[str, Any]", *, alone: bool = False) -> "tuple[Gate, ...]":
+    """Return the gates of a command line; `alone`: there is nothing that they compare with."""
+    if not given["gates"] and not given["strict"]:
+        return ()
+    from fabbench.plan.gates import parse_gates  # which most command lines do not need
+
+    return parse_gates(given["gates"], strict=given["strict"], alone=alone)
 
 
 @click.command("explain", cls=LogCommand)
@@ -112,6 +142,7 @@ def explain(
     form: str,
     store: Path,
     wanted: tuple[str, ...],
+    labels: tuple[str, ...],
     **known: Any,
 ) -> Exit:
     """Diagnose which network a log or run used, and why.
@@ -126,15 +157,19 @@ def explain(
     The exit status is that of `parse`, and 0 for a log without a benchmark whose network is not
     contradicted.
     """
+    from fabbench.analysis.gate_results import together
     from fabbench.report.log_report import diagnosis, diagnosis_record, predictions, read_wanted
-    from fabbench.runs.inputs import sources_of
+    from fabbench.runs.inputs import ParseJob, gates_of, sources_of
 
     proof = known_proof(known)
+    gates = _gates(known, alone=True)
+    job = ParseJob(form=form, gates=gates, strict=known["strict"])
     targets = [read_wanted(text) for text in wanted]
-    logs, unread = _explained(sources_of(inputs, store, proof), proof)
+    logs, unread = _explained(sources_of(inputs, store, proof, labels), proof)
+    verdicts = [gates_of(log, job) for log in logs]
     predicted = list(predictions([log for log in logs if log.points], targets))
     if form == "json":
-        records = [diagnosis_record(log) for log in logs]
+        records = list(map(diagnosis_record, logs, verdicts))
         terminal.write_json({"format": 1, "logs": records, "predictions": predicted})
     else:
         for log in logs:
@@ -142,8 +177,10 @@ def explain(
                 terminal.write_line(line)
         for each in predicted:
             terminal.write_line(str(each["text"]))
+    judged = together(filter(None, verdicts))
+    terminal.print_verdict(judged)
     status = status_of([log.outcome for log in logs], [Outcome.OBSERVED])
-    return worst(status, terminal.say_unread(unread))
+    return worst(status, judged.status, terminal.say_unread(unread))
 
 
 def _explained(
@@ -157,12 +194,14 @@ def _explained(
     read: list[_Read] = []
     for source in sources:
         for _, entry in read_source(source, proof=proof):
-            read.append(_Read(source.run, entry))
+            read.append(_Read(source, entry))
     apart = [each.entry for each in read if isinstance(each.entry, Log)]
     together = iter(judged_together(apart))
 
     def judged(each: _Read) -> "Log | Unread":
-        return next(together) if isinstance(each.entry, Log) else each.entry
+        if isinstance(each.entry, Log):
+            return each.source.labeled(next(together))
+        return each.entry
 
     entries: list[Log | Unread] = []
     jobs: dict[str, list[str]] = {}
@@ -181,14 +220,14 @@ def _explained(
 
 
 class _Read(NamedTuple):
-    """A log, or why there is none, and whether it is of a run."""
+    """A log, or why there is none, and what it was read from."""
 
-    of_run: bool
+    source: "Source"
     entry: "Log | Unread"
 
     def origin(self) -> tuple[bool, str]:
         """Return what logs of one file share."""
-        return self.of_run, self.entry.source
+        return self.source.run, self.entry.source
 
 
 def _job_of(name: str, found: "list[Log | Unread]") -> str:
@@ -215,12 +254,7 @@ def _job_of(name: str, found: "list[Log | Unread]") -> str:
     "same benchmark, options, target, nodes and configuration that is good), a run, RUN:CONFIG, or "
     "log files."
 )
-@takes("labels", "metric", "sizes", "placement", "allow", "fabric_of_each")
-@takes(
-    gates="Fail (exit 1) unless this holds for the first column, such as busbw:5%, "
-    "latency@64:20us or busbw@1G>=70GB/s. Can be given several times."
-)
-@takes("strict")
+@takes("metric", "sizes", "placement", "allow", "fabric_of_each")
 @results(COMPARED)
 @takes("junit", "store")
 def compare_inputs(
@@ -228,7 +262,6 @@ def compare_inputs(
     form: str,
     store: Path,
     baseline: str | None,
-    gates: tuple[str, ...],
     **given: Any,
 ) -> Exit:
     """Compare runs and log files side by side; the last one is the baseline.
@@ -247,12 +280,7 @@ def compare_inputs(
     from fabbench.runs.load_columns import columns_within, load, repeats_of, with_labels
 
     require_writable(given["junit"], "--junit")
-    strict = given["strict"]
-    if gates or strict:
-        from fabbench.analysis.gate import check
-        from fabbench.plan.gates import parse_gates
-
-        parsed_gates = parse_gates(gates, strict=strict)
+    judge = _judge(given)
     proof = known_proof(given)
     # A baseline that is named among the others, too, is the last column, once.
     others = [each for each in inputs if each != baseline] or inputs
@@ -278,7 +306,7 @@ def compare_inputs(
         placement=given["placement"],
         allow=allow,
     )
-    verdict = check(parsed_gates, comparison, strict=strict) if gates else None
+    verdict = judge(comparison)
     terminal.write_junit(given["junit"], comparison, verdict)
     terminal.print_comparison(comparison, form, verdict=verdict)
     return comparison.status if verdict is None else worst(comparison.status, verdict.status)
@@ -303,7 +331,7 @@ def _baseline_column(baseline: str, first: str, label: str, store: Path) -> "Col
 
 @click.command("report", cls=LogCommand)
 @click.argument("inputs", metavar="[RUN|LOG]...", nargs=-1, type=click.Path())
-@takes("labels", "metric", "sizes", "fabric_of_each", "store")
+@takes("metric", "sizes", "fabric_of_each", "store")
 @results(("html",))
 def write_report(
     inputs: tuple[str, ...],
@@ -347,13 +375,15 @@ def write_report(
             others.append(each)
         for path in runs:
             stored[path.resolve()] = path
-    if not others and any(how.values()):
+    judge = _judge(given)
+    if not others and (given["gates"] or any(how.values())):
         raise RequestError(
             "A run was judged when it was measured, and has its own labels.",
-            hint="--fabric, --instance-type, --nodes, --nics and --label are for logs.",
+            hint="--fabric, --instance-type, --nodes, --nics, --label and --gate are for logs; "
+            "`fabbench compare RUN -o FILE.html` takes --label and --gate, too.",
         )
     read = partial(load, store=store, **how)
-    page = partial(logs_page, read=read, metric=metric, sizes=sizes)
+    page = partial(logs_page, read=read, metric=metric, sizes=sizes, judge=judge)
     if given["labels"]:
         compared = [page(others)]  # Labels are those of one comparison.
     else:

@@ -357,10 +357,14 @@ def print_verdict(verdict: "Verdict | None") -> None:
     """Write the results of gates to stderr."""
     if verdict is None:
         return
+    from fabbench.analysis.gate_results import GateState
+
     for breach in verdict.breaches:
         say(f"Gate failed: {breach}")
-    for gate in verdict.inconclusive:
-        say(f"Gate inconclusive: {gate}")
+    for result in verdict.results:
+        if result.state is GateState.INCONCLUSIVE:
+            for note in result.notes:
+                say(f"Gate inconclusive: {note}")
     for gate in verdict.passed:
         notify(f"Gate passed: {gate}")
 
@@ -387,6 +391,9 @@ def write_page(
     sections += [each.section for each in written]
     sys.stdout.writelines(page_of(sections))
     status = worst(*(found.status for page in compared for found in page.comparisons))
+    for page in compared:
+        print_verdict(page.verdict)
+        status = worst(status, page.verdict.status if page.verdict else Exit.FINE)
     for each in written:
         damaged = say_damage(each.path.name, each.damage)
         status = worst(status, damaged or each.status)

@@ -160,13 +160,33 @@ def parse_gate(text: str) -> Gate:
     return Gate(text=text, metric=metric, kind=kind, bound=bound, relative=relative, sizes=sizes)
 
 
-def parse_gates(texts: Sequence[str], *, strict: bool = False) -> tuple[Gate, ...]:
-    """Parse gates. Raise RequestError for an invalid one, and for `strict` without any."""
+def parse_gates(
+    texts: Sequence[str], *, strict: bool = False, alone: bool = False
+) -> tuple[Gate, ...]:
+    """Parse gates. Raise RequestError for an invalid one, and for `strict` without any.
+
+    `alone`: there is no baseline, and a gate that needs one is invalid.
+    """
     if strict and not texts:
         raise RequestError(
             "--strict has no effect without --gate.", hint="Add a gate, or leave it out."
         )
-    return tuple(map(parse_gate, texts))
+    gates = tuple(map(parse_gate, texts))
+    if alone:
+        require_limits(gates)
+    return gates
+
+
+def require_limits(gates: Sequence[Gate]) -> None:
+    """Raise RequestError if a gate compares with a baseline, where there is none."""
+    for gate in gates:
+        if gate.needs_baseline:
+            kind = "is a ratio" if gate.is_ratio else "has a tolerance"
+            raise RequestError(
+                f"The gate {gate.text} {kind}, and there is no baseline to compare with.",
+                hint="fabbench compare takes one as its last argument; or give a limit such as "
+                "busbw@1G>=70GB/s.",
+            )
 
 
 def limit_example(metric: str) -> str:

@@ -39,6 +39,7 @@ from fabbench.report.templates import rendered
 
 if TYPE_CHECKING:
     from fabbench.analysis.curve import Prediction
+    from fabbench.analysis.gate_results import Verdict
 
 FORMATS = ("table", "json", "csv", "markdown")
 
@@ -69,7 +70,7 @@ class LogWriter(NamedTuple):
     `closing` takes sources without a log, and why.
     """
 
-    log: Callable[[Log], Iterator[str]]
+    log: Callable[[Log, "Verdict | None"], Iterator[str]]
     opening: str = ""
     separator: str = ""
     closing: Callable[[Iterable[tuple[str, str]]], str] = lambda errors: ""  # noqa: ARG005
@@ -80,13 +81,12 @@ def log_writer(form: str, *, color: bool = False, width: int | None = None) -> L
     if form == "json":
         return LogWriter(_json_pieces, '{"format":1,"logs":[\n', _NEXT, _json_end)
     if form == "csv":
-        return LogWriter(_csv_pieces, opening=csv_text([CSV_HEADER]))
+        return LogWriter(lambda log, _: _csv_pieces(log), opening=csv_text([CSV_HEADER]))
     if form == "markdown":
-        return LogWriter(lambda log: map(to_markdown, log_tables(log)), separator="\n")
+        return LogWriter(lambda log, _: map(to_markdown, log_tables(log)), separator="\n")
     if form == "table":
-        return LogWriter(
-            lambda log: terminal_pieces(log_tables(log), color=color, width=width), separator="\n"
-        )
+        drawn = partial(terminal_pieces, color=color, width=width)
+        return LogWriter(lambda log, _: drawn(log_tables(log)), separator="\n")
     known = ", ".join(FORMATS)
     raise RequestError(f"Unknown format {form}.", hint=f"One of {known}.")
 
@@ -113,9 +113,9 @@ _RATES = ("busbw", "bandwidth")
 _json = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
-def _json_pieces(log: Log) -> Iterator[str]:
+def _json_pieces(log: Log, verdict: "Verdict | None" = None) -> Iterator[str]:
     """Write a log as an element of `logs` of the public contract (docs/formats.md)."""
-    head = {**_head(log), "damaged": [row._asdict() for row in log.damaged]}
+    head = {**_head(log, verdict), "damaged": [row._asdict() for row in log.damaged]}
     yield _json(head)[:-1] + ',"samples":['
     case = _json(log.case)
     begin = f'{{"case":{case},"size":'
@@ -138,12 +138,14 @@ def _json_end(errors: Iterable[tuple[str, str]]) -> str:
     return f'],\n"errors":{text}}}\n'
 
 
-def _head(log: Log) -> dict[str, Any]:
+def _head(log: Log, verdict: "Verdict | None") -> dict[str, Any]:
+    judged = {"gates": list(map(asdict, verdict.results))} if verdict else {}
     expected = expectations_of_log(log)
     return {
         **picked(log, "source", "benchmark", "case", "outcome", "reason"),
         "judgement": judgement(expected),
         "peak": _peak(log),
+        **judged,
         "facts": dict(log.facts),
         "findings": list(map(asdict, log.findings)),
         "expectations": [expectation_record(found) for found in expected],
@@ -377,16 +379,16 @@ def _finding(found: Finding) -> str:
     return " ".join(filter(None, words))
 
 
-def diagnosis_record(log: Log) -> dict[str, object]:
+def diagnosis_record(log: Log, verdict: "Verdict | None" = None) -> dict[str, object]:
     """Return a diagnosis as plain data.
 
-    The outcome, facts with the lines that prove them, findings.
+    The outcome, facts with the lines that prove them, findings, and results of gates.
     """
     from fabbench.analysis.curve_findings import curve_line, with_curve
 
     log = with_curve(log)
     return {
-        **_head(log),
+        **_head(log, verdict),
         "facts": {name: str(value) for name, value in log.facts.items()},
         "evidence": dict(log.evidence),
         "causes": [

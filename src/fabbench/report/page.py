@@ -41,6 +41,7 @@ class RunPage:
     outcomes: str
     gates: str = ""  # The gravest result of a gate; empty: no gates, or an unfinished run
     breaches: Sequence[str] = ()
+    verdict: "Verdict | None" = None  # Of a comparison that is not stored
     damage: Sequence[str] = ()
     sweep: SweepReport | None = None  # The result of a sweep of nodes, which has no comparisons
     # The comparison by the benchmark's usual metric, then those by others
@@ -65,6 +66,7 @@ def comparison_page(comparison: Comparison, verdict: "Verdict | None" = None) ->
         outcomes=", ".join(f"{count} {each}" for each, count in counts.items()),
         gates=verdict.state if verdict else "",
         breaches=verdict.breaches if verdict else (),
+        verdict=verdict,
         comparisons=[comparison],
     )
 

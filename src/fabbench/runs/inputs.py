@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, groupby, islice
+from itertools import chain, groupby, islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -24,10 +24,11 @@ from fabbench.benchmarks import benchmarks
 from fabbench.logs.signs import NO_KNOWN_OUTPUT, Unread, UnreadWarning, unread_reason
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
 from fabbench.model.log import FLIGHT_RECORDER, MARKER_SIGN, MPI_DEBUG, Log, Outcome, Proof
-from fabbench.model.messages import did_you_mean, nearest
+from fabbench.model.messages import counted, did_you_mean, nearest
 from fabbench.model.patterns import lazy
 from fabbench.model.plugins import PluginWarning
 from fabbench.plan import STORE
+from fabbench.plan.gates import Gate
 from fabbench.report.log_report import log_writer
 from fabbench.runs.directories import REQUEST, SWEEP_LOGS, runs, store_here
 from fabbench.runs.parse_file import LogStream, open_log, parse_stream, within
@@ -35,6 +36,7 @@ from fabbench.runs.parse_file import LogStream, open_log, parse_stream, within
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
 
+    from fabbench.analysis.gate_results import Verdict
     from fabbench.runs.store import StoredRun
 
 T = TypeVar("T")
@@ -70,6 +72,11 @@ class Source:
     text: bytes | LogStream | None = None  # What is read of a file; None: all
     line: int = 0  # The number of the line before the text
     more: bool = False  # Whether other parts follow
+    label: str = ""  # What it is called instead, by the user
+
+    def labeled(self, log: Log) -> Log:
+        """Return a log of it, as the user calls it."""
+        return replace(log, source=self.label) if self.label else log
 
 
 def listed(name: str) -> list[str]:
@@ -132,19 +139,30 @@ def _is_readable(file: str) -> bool:
     return False
 
 
-def sources_of(names: Iterable[str], store: Path, proof: Proof | None = None) -> list[Source]:
-    """List the log files and runs that inputs of a command stand for.
+def sources_of(
+    names: Iterable[str], store: Path, proof: Proof | None = None, labels: Sequence[str] = ()
+) -> list[Source]:
+    """List the log files and runs that inputs of a command stand for, with the labels of these.
 
     An input is one of `expand`, or a run of the store: an id, ``last``, a name, or ``RUN:CONFIG``.
-    Raise FabbenchError if it does not exist, or if logs are to be judged by `proof` and there are
-    only runs.
+    Raise FabbenchError if it does not exist, if logs are to be judged by `proof` and there are
+    only runs, or for a wrong number of labels.
     """
     names = list(names)
     if "" in names:  # which is no name of this directory: an unset variable of a script
         raise RequestError(
             "An input has no name.", hint="Pass a file, a directory, - or a run of the store."
         )
-    sources = [source for name in names for source in _sources(name, store)]
+    if labels and len(labels) != len(names):
+        given = counted(len(labels), "label")
+        wanted = counted(len(names), "input")
+        raise RequestError(
+            f"Got {given} for {wanted}.",
+            hint="Pass --label once per input, in order, or not at all.",
+        )
+    sources: list[Source] = []
+    for name, label in zip_longest(names, labels, fillvalue=""):
+        sources += (replace(each, label=label) for each in _sources(name, store))
     require_logs(sources, proof)
     return sources
 
@@ -362,6 +380,8 @@ class ParseJob(NamedTuple):
     form: str
     sizes: range | None = None
     proof: Proof | None = None
+    gates: tuple[Gate, ...] = ()
+    strict: bool = False
     color: bool = False
     width: int | None = None
 
@@ -371,6 +391,7 @@ class Piece(NamedTuple):
 
     text: str = ""
     outcome: Outcome | None = None
+    verdict: "Verdict | None" = None
     unread: Unread | None = None
     ends: bool = False  # Whether it is the end of a source, and no more
 
@@ -481,10 +502,21 @@ def _pieces(parts: Iterable[Source], job: ParseJob) -> Iterator[Piece]:
             if isinstance(entry, Unread):
                 yield Piece(unread=entry)
                 continue
-            text = "".join(write(within(entry, job.sizes)))
-            yield Piece(text=text, outcome=entry.outcome)
+            log = part.labeled(within(entry, job.sizes))
+            verdict = gates_of(log, job)
+            text = "".join(write(log, verdict))
+            yield Piece(text=text, outcome=entry.outcome, verdict=verdict)
         if not part.more:
             yield Piece(ends=True)
+
+
+def gates_of(log: Log, job: ParseJob) -> "Verdict | None":
+    """Check the gates of a job on one log; None: there are none."""
+    if not job.gates:
+        return None
+    from fabbench.analysis.gate import check_log  # costs time that few need
+
+    return check_log(job.gates, log, strict=job.strict)
 
 
 def on_cores(

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import Comparison, compare
+from fabbench.analysis.gate_results import Verdict
 from fabbench.analysis.progress import ALLOWED
 from fabbench.counters.execution_counters import total
 from fabbench.hosts.check.one_host import FACTS
@@ -148,12 +149,14 @@ def logs_page(
     read: Callable[..., Sequence[Column]],
     metric: str | None,
     sizes: range | None,
+    judge: Callable[[Comparison], Verdict | None],
 ) -> RunPage:
-    """Return the page that compares what is `read` of inputs."""
+    """Return the page that compares what is `read` of inputs, with what gates `judge` of it."""
     columns = columns_within(read(*inputs), sizes)
     how = partial(compare, allow=ALLOWED if len(inputs) == 1 else ())
     comparisons = _comparisons(columns, metric, how)
-    return replace(comparison_page(comparisons[0]), comparisons=comparisons)
+    page = comparison_page(comparisons[0], judge(comparisons[0]))
+    return replace(page, comparisons=comparisons)
 
 
 def _comparisons(

@@ -434,7 +434,7 @@ def written(logs: Sequence[Log]) -> str:
     writer = log_writer("json")
     return (
         writer.opening
-        + writer.separator.join("".join(writer.log(log)) for log in logs)
+        + writer.separator.join("".join(writer.log(log, None)) for log in logs)
         + writer.closing([])
     )
 
