@@ -5,9 +5,11 @@ k nodes, so busbw may exceed their rate with few nodes. A low figure comes with 
 that its log does not exclude.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
+from functools import partial
+from typing import TypeVar
 
 from fabbench.analysis.compare import Comparison, ComparisonSection
 from fabbench.analysis.setting import Setting, setting_of
@@ -16,6 +18,7 @@ from fabbench.catalog.instances import rows_of
 from fabbench.model.log import METRICS, Metric
 from fabbench.model.units import Scale, format_decimal, format_size
 
+_Value = TypeVar("_Value", int, float)
 SLACK = 1.03
 """More than this factor above the ceiling is impossible; less is rounding of nominal rates."""
 TOLERANCE = 0.9
@@ -110,21 +113,33 @@ class Expectation:
         values = [figure.value for figure in self.figures]
         return (min(values), max(values)) if values else None
 
-    def sentence(self) -> str:
-        """Return the assessment in one line, without the name of the configuration."""
-        write = self.scale.quantity
-        text = f"{self._words()}: {write(self.value)}"
+    def sentence(self, alike: Sequence["Expectation"] = ()) -> str:
+        """Return the assessment in one line, without the name of the configuration.
+
+        `alike`: those of others, of which all but the figures is the same.
+        """
+        known = (self, *alike)
+        figures = _ends([each.value for each in known], self.scale.text)
+        text = f"{self._words()}: {figures} {self.scale.unit}".rstrip()
         if self.size:
-            text += f" at {format_size(self.size)}"
+            text += f" at {_ends([each.size for each in known], format_size)}"
         if self.ceiling and self.share:
-            percent = format_decimal(100 * self.share, 0)
+            percent = _ends([100 * (each.share or 0.0) for each in known], _whole)
             of = self.setting.bound
-            text += f", {percent} % of the ceiling of {of} ({write(self.ceiling)})"
-        text += f". {self._published()}" if self.figures else "."
+            ceiling = self.scale.quantity(self.ceiling)
+            text += f", {percent} % of the ceiling of {of} ({ceiling})"
+        return f"{text}. {self.grounds}".rstrip()
+
+    @property
+    def grounds(self) -> str:
+        """What it is judged by: published figures, causes, a remark."""
         causes = "; ".join(self.causes)
-        if causes:
-            text += f" Likely causes: {causes}."
-        return f"{text} {self.remark}".rstrip()
+        sentences = (
+            self._published() if self.figures else "",
+            f"Likely causes: {causes}." if causes else "",
+            self.remark,
+        )
+        return " ".join(filter(None, sentences))
 
     @property
     def judgement(self) -> str:
@@ -143,11 +158,7 @@ class Expectation:
         return f"{words} to judge by" if self.figures else f"{words} for {setting.words}"
 
     def _published(self) -> str:
-        ends = dict.fromkeys(self.range or ())
-        figures = self.scale.quantity(max(ends))
-        if len(ends) > 1:
-            lowest = self.scale.text(min(ends))
-            figures = f"{lowest} to {figures}"
+        figures = _ends(self.range or (), self.scale.text) + f" {self.scale.unit}"
         sizes = {figure.size for figure in self.figures}
         if sizes != {self.size}:
             known = [format_size(size) for size in sorted(filter(None, sizes))]
@@ -156,6 +167,14 @@ class Expectation:
         systems = dict.fromkeys(figure.system for figure in self.figures)
         words = self.setting.described(nodes, systems)
         return f"Published for {words}: {figures}."
+
+
+def _ends(values: Sequence[_Value], write: Callable[[_Value], str]) -> str:
+    """Write the least and the greatest of values: ``"10 to 12"``, or ``"10"``."""
+    return " to ".join(dict.fromkeys(map(write, (min(values), max(values)))))
+
+
+_whole = partial(format_decimal, decimals=0)
 
 
 def expectations(comparison: Comparison) -> tuple[Expectation, ...]:

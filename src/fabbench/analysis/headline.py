@@ -36,7 +36,12 @@ def headline(comparison: Comparison, index: int) -> str:
     if row is None:
         return ""
     columns = range(len(comparison.columns))
-    figures = [_figure(comparison, section, row, column) for column in columns]
+    judged = [list(_judgement(comparison, section, column)) for column in columns]
+    shared = _shared(judged)
+    figures: list[str] = []
+    for column, words in enumerate(judged):
+        own = [word for word in words if word not in shared]
+        figures.append(_figure(comparison, section, row, column, own))
     subject = _subject(comparison, section)
     at = f" at {format_size(row.size)}"
     if len(figures) == 1:
@@ -48,6 +53,10 @@ def headline(comparison: Comparison, index: int) -> str:
         verdicts = _verdicts(section)
         text = f"{others[0]} vs {base}{at}{_change(section, row, verdicts)}"
         text += f"; {verdicts}" if verdicts else ""
+    if shared:
+        every = "both " if len(judged) == 2 else "all "
+        text += f"; {every}" if shared[0] == judged[0][0] else "; "
+        text += ", ".join(shared)
     return f"{subject}: {text}{_repeats(section)}"
 
 
@@ -203,8 +212,18 @@ def headline_row(section: ComparisonSection) -> ComparisonRow | None:
     return None
 
 
+def _shared(judged: Sequence[Sequence[str]]) -> Sequence[str]:
+    """Return what is said of all of several columns: whether they are normal, and the type."""
+    first, *others = judged
+    return [word for word in first if others and all(word in words for words in others)]
+
+
 def _figure(
-    comparison: Comparison, section: ComparisonSection, row: ComparisonRow, column: int
+    comparison: Comparison,
+    section: ComparisonSection,
+    row: ComparisonRow,
+    column: int,
+    judged: Sequence[str],
 ) -> str:
     label = comparison.columns[column].label
     figure = row.figures[column]
@@ -212,9 +231,8 @@ def _figure(
         return f"{label} {section.outcomes[column]}"
     outcome = section.outcomes[column]
     words = [] if outcome is Outcome.OK else [outcome.value]
-    words += _judgement(comparison, section, column)
-    judged = ", ".join(words)
-    doubt = f" ({judged})" if judged else ""
+    said = ", ".join([*words, *judged])
+    doubt = f" ({said})" if said else ""
     if figure is None:
         return f"{label} -{doubt}"
     took = row.times[column] if row.times else None
@@ -226,7 +244,7 @@ def _figure(
 
 
 def _judgement(comparison: Comparison, section: ComparisonSection, column: int) -> Iterator[str]:
-    """Yield whether a figure is normal, if anything says what is."""
+    """Yield whether a figure is normal, if anything says what is, and the type if assumed."""
     of_column, _ = comparison.inputs[column]
     if not of_column.logs[0].instance_type:
         return
@@ -235,7 +253,9 @@ def _judgement(comparison: Comparison, section: ComparisonSection, column: int) 
     expected = expectation_of(comparison, section, column)
     if expected is not None and expected.judgement != "unknown":
         assumed = of_column.logs[0].assumed_type
-        yield f"{expected.judgement}, {assumed} assumed" if assumed else expected.judgement
+        yield expected.judgement
+        if assumed:
+            yield f"{assumed} assumed"
 
 
 def _times(row: ComparisonRow, column: int, *, mark: bool) -> str:

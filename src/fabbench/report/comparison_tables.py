@@ -29,7 +29,7 @@ from fabbench.model.errors import Exit, worst
 from fabbench.model.log import Outcome
 from fabbench.model.messages import key_words
 from fabbench.model.units import Scale, format_change, format_size, scale
-from fabbench.report.expectations import expectation_record, expectations_of, judgement, of_key
+from fabbench.report.expectations import expectation_record, expectations_of, judgement, sentences
 from fabbench.report.table import Table, TableColumn, picked, table_of
 
 if TYPE_CHECKING:
@@ -63,9 +63,7 @@ def remarks(comparison: Comparison, verdict: "Verdict | None" = None) -> list[Ta
     Notes, what stands out, whether it is normal, rails, gates.
     """
     tables = [_notes("", all_notes(comparison, verdict)), *_stands_out(comparison)]
-    expected = [
-        f"{each.column}{of_key(each)}: {each.sentence()}" for each in expectations_of(comparison)
-    ]
+    expected = list(sentences(expectations_of(comparison)))
     if expected:
         tables.append(_notes("Is it normal?", expected))
     rails = rails_of(comparison)

@@ -3,12 +3,12 @@
 Without an instance type they cost nothing.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fabbench.model.errors import RequestError
 from fabbench.model.log import Log
-from fabbench.model.messages import key_words
+from fabbench.model.messages import key_words, listed
 from fabbench.report.table import picked
 
 if TYPE_CHECKING:
@@ -51,6 +51,17 @@ def judgement(expected: Iterable["Expectation"]) -> str | None:
     """Return the gravest word about figures; None where nothing was judged."""
     words = {each.judgement for each in expected}
     return next((word for word in _GRAVEST if word in words), None)
+
+
+def sentences(expected: Iterable["Expectation"]) -> Iterator[str]:
+    """Yield what is to say of figures: once for configurations of which it is the same."""
+    alike: dict[tuple[object, ...], list[Expectation]] = {}
+    for each in expected:
+        same = (of_key(each), each.judgement, each.ceiling, each.grounds)
+        alike.setdefault(same, []).append(each)
+    for (key, *_), (first, *others) in alike.items():
+        labels = [each.column for each in (first, *others)]
+        yield f"{listed(labels)}{key}: {first.sentence(others)}"
 
 
 def of_key(expectation: "Expectation") -> str:

@@ -18,7 +18,7 @@ from fabbench.model.errors import MachineError
 from fabbench.model.messages import one_line
 from fabbench.model.units import format_change, format_decimal, format_size
 from fabbench.report.comparison_tables import title_of
-from fabbench.report.expectations import expectations_of
+from fabbench.report.expectations import expectations_of, sentences
 from fabbench.report.table import cut
 from fabbench.report.templates import rendered
 
@@ -483,14 +483,13 @@ def _plot(comparison: Comparison, section: ComparisonSection, lines: Sequence[Pl
     if section.key:
         title += f": {title_of(section)}"
     result = headline(comparison, comparison.sections.index(section))
-    judged = [f"{each.column}: {each.sentence()}" for each in expected]
     told = list(_told(comparison, section))
     return Picture(
         "lines",
         [line_plot(panels, told, width=width) for width in _WIDTHS],
         title,
         result,
-        " ".join([f"{result}.", *judged]),
+        " ".join([f"{result}.", *sentences(expected)]),
         notes,
     )
 

@@ -8,6 +8,7 @@ import pytest
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import compare
 from fabbench.analysis.expectations import Assessment, Expectation, expectations
+from fabbench.analysis.headline import headline
 from fabbench.catalog.expectations import (
     Published,
     Role,
@@ -21,6 +22,7 @@ from fabbench.catalog.instances import rows_of
 from fabbench.model.errors import RequestError
 from fabbench.model.log import Facts, Log, Proof
 from fabbench.model.units import parse_size
+from fabbench.report.expectations import sentences
 from tests.support.logs_by_hand import GB, MB, log
 from tests.support.nccl_text import nccl_text
 from tests.support.paths import DATA
@@ -325,3 +327,18 @@ def test_a_pair_of_small_systems_is_judged() -> None:
     gather = partial(log, facts=facts, case="all_gather")
     assert one(gather([(16 * GB, 23e9)])).assessment is Assessment.NORMAL
     assert one(gather([(16 * GB, 1.5e9)])).assessment is Assessment.LOW
+
+
+def test_what_all_columns_share_is_said_once() -> None:
+    """p4d.24xlarge is assumed for two of the three; the figure of the last is low."""
+    normal = [p4d(busbw, instance_type="", assumed_type="p4d.24xlarge") for busbw in (77, 80)]
+    alike = compare(
+        [Column(label=f"{n}", logs=(each,), source="x") for n, each in enumerate(normal)]
+    )
+    assert "; both normal, p4d.24xlarge assumed" in headline(alike, 0)
+    assert headline(alike, 0).count("assumed") == 1
+    *_, lagging = judged(*normal, p4d(30))
+    assert [each.partition(". ")[0] for each in sentences([*judged(*normal), lagging])] == [
+        "0, 1: normal: 77 to 80 GB/s at 2 GB, 82 to 85 % of the ceiling of the NICs (93.75 GB/s)",
+        "2: low: 30 GB/s at 2 GB, 32 % of the ceiling of the NICs (93.75 GB/s)",
+    ]
