@@ -67,6 +67,22 @@ def test_slurm(slurm: Path) -> None:
     assert not (slurm / "runs").exists()
 
 
+def test_programs_need_not_be_installed_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("run", "osu", "--on", "local", "--test", "osu_none", "--ranks-per-host", "2")
+    done = runner().invoke(cli, [*words, "--dry-run", "--store", "runs"])
+    assert (done.exit_code, "mpirun " in done.stdout) == (0, True)
+    assert "osu_none" in done.stdout.splitlines()[-1]
+    assert "osu_none not found on " in done.stderr
+    assert "Install it: " in done.stderr
+    assert not (tmp_path / "runs").exists()
+    named = runner().invoke(cli, [*words, "--mpirun", "/opt/none/mpirun", "--dry-run"])
+    refused = runner().invoke(cli, [*words, "--store", "runs"])
+    assert (named.exit_code, refused.exit_code) == (3, 3)
+
+
 def test_slurm_without_a_default_partition_needs_one(slurm: Path) -> None:
     del slurm
     done = planned("--on", "slurm")

@@ -53,11 +53,8 @@ def headline(comparison: Comparison, index: int) -> str:
         verdicts = _verdicts(section)
         text = f"{others[0]} vs {base}{at}{_change(section, row, verdicts)}"
         text += f"; {verdicts}" if verdicts else ""
-    if shared:
-        every = "both " if len(judged) == 2 else "all "
-        text += f"; {every}" if shared[0] == judged[0][0] else "; "
-        text += ", ".join(shared)
-    return f"{subject}: {text}{_repeats(section)}"
+    of_all = ", ".join(["", *shared])
+    return f"{subject}: {text}{of_all}{_repeats(section)}"
 
 
 def headlines(comparison: Comparison) -> list[str]:

@@ -302,6 +302,7 @@ def interruptible() -> Iterator[None]:
 
 def _show_plan(request: "RunRequest", form: str | None) -> None:
     """Print what `fabbench run` would do. Raise FabbenchError for what it would refuse."""
+    from fabbench.hosts.discover import unmet
     from fabbench.launchers.batch_job import longest_s
     from fabbench.runs.run import preview
 
@@ -333,6 +334,8 @@ def _show_plan(request: "RunRequest", form: str | None) -> None:
         terminal.write_line(str(configuration))
         for line in _lines(first[configuration.label], inventory, request):
             terminal.write_line(f"  {line}")
+    for sentence in unmet(request.work.needs, inventory.hosts):
+        terminal.say(sentence)
     click.echo("\nDry run: nothing was started.", err=True)
 
 

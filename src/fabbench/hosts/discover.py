@@ -97,9 +97,21 @@ def missing_programs(probes: Probes, needed: Mapping[str, Needs]) -> list[str]:
     for name, needs in needed.items():
         lacking = [host for host, probe in probes.items() if name in probe.missing]
         if lacking:
-            where = compress_hostlist(lacking)
-            sentences.append(f"{name} not found on {where}. Install it: {needs.install}.")
+            sentences.append(not_found(name, lacking, needs))
     return sentences
+
+
+def unmet(needs: Needs, hosts: Sequence[Host]) -> Iterator[str]:
+    """Yield which programs hosts lack, as sentences."""
+    for program in needs.programs:
+        lacking = [host.name for host in hosts if program not in {*host.programs, *host.searched}]
+        if lacking:
+            yield not_found(program, lacking, needs)
+
+
+def not_found(program: str, hosts: Sequence[str], needs: Needs) -> str:
+    """Say that hosts lack a program, and how it is installed."""
+    return f"{program} not found on {compress_hostlist(hosts)}. Install it: {needs.install}."
 
 
 def inventory(target: Target, probes: Mapping[str, Probe], needs: Needs) -> Inventory:

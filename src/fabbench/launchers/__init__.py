@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_
 
 from fabbench.launchers.shared_options import InstanceOptions, declared_options
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.model.hosts import Host, Inventory, Needs, OptionsT, Target
+from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, OptionsT, Target
 from fabbench.model.messages import LONGEST_QUOTE, environment, redacted
 from fabbench.model.options import LauncherOptions
 from fabbench.model.plan import Execution, Plan, Step, Variant
@@ -342,8 +342,8 @@ class Launcher(ABC):
         from fabbench.execution.mpirun import MpiHosts, mpirun
 
         del target
-        assert hosts[0].mpi is not None  # noqa: S101 - the plan needs it
-        known = MpiHosts(mpi=hosts[0].mpi, programs=hosts[0].programs)
+        usual = Mpi(program="mpirun", kind=MpiKind.OPEN_MPI_5, version="")
+        known = MpiHosts(mpi=hosts[0].mpi or usual, programs=hosts[0].programs)
         if len(hosts) > 1 and not hosts[0].virtual:
             interfaces = {host.interface for host in hosts}
             known = replace(

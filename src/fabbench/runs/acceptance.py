@@ -22,7 +22,7 @@ from typing import Any, cast
 
 from fabbench.benchmarks import DEFAULT
 from fabbench.hosts.check import Progress, check_hosts
-from fabbench.hosts.discover import inventory, missing_programs
+from fabbench.hosts.discover import inventory, missing_programs, unmet
 from fabbench.launchers import (
     AllocationLostError,
     DivisibleAllocation,
@@ -32,9 +32,9 @@ from fabbench.launchers import (
     require_support,
 )
 from fabbench.model.errors import FabbenchError, Fault, MachineError, RequestError
-from fabbench.model.hosts import Host, Inventory, Needs, Target
+from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.log import Outcome, Severity
-from fabbench.model.messages import counted, listed, redacted
+from fabbench.model.messages import counted, redacted
 from fabbench.model.plan import Plan
 from fabbench.model.units import format_duration
 from fabbench.plan.build import plan
@@ -348,7 +348,9 @@ class Acceptance:
         if rung.half and not held.concurrent:
             raise RequestError("these nodes cannot be used at the same time.")
         if rung.benchmark:
-            _require_programs(rung.work.needs, held.inventory.hosts)
+            missing = " ".join(unmet(rung.work.needs, held.inventory.hosts))
+            if missing:
+                raise MachineError(missing)
 
     def _left(self) -> float:
         """Return the seconds that are left.
@@ -496,17 +498,6 @@ def _fault_of(error: FabbenchError) -> Fault | None:
     if isinstance(error, SilentHostError | UnwritableError):
         return Fault.INFRASTRUCTURE
     return Fault.SOFTWARE if isinstance(error, MachineError) else None
-
-
-def _require_programs(need: Needs, hosts: Sequence[Host]) -> None:
-    """Raise MachineError if a host lacks a program."""
-    for host in hosts:
-        known = {*host.programs, *host.searched}
-        missing = [each for each in need.programs if each not in known]
-        if missing:
-            raise MachineError(
-                f"{listed(missing)} not found on {host.name}.", hint=f"Install it: {need.install}."
-            )
 
 
 def _warnings(counts: Counter[str], runs: int) -> str:

@@ -195,13 +195,14 @@ def run(
 def preview(request: RunRequest) -> tuple[Inventory, Plan]:
     """Return the machines and the plan of a request, checked as by `run`. Nothing is started.
 
-    Raise FabbenchError if it could not start.
+    Programs need not be there yet, but for an mpirun that is named. Raise FabbenchError if it could
+    not start for another reason.
     """
     baseline = _checked(request)
     target = request.target
     launcher = launcher_named(target.launcher)
     require_support(launcher, target)
-    needs = replace(request.work.needs, fabrics=request.fabrics)
+    needs = replace(request.work.needs, fabrics=request.fabrics, optional=not target.mpirun)
     inventory = launcher.preview(target, needs)
     planned, _ = _planned(request, baseline, inventory)
     return inventory, planned
