@@ -6,7 +6,7 @@ neither shown nor excluded it is inconclusive, and fails a strict check.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import NamedTuple, TypeAlias
@@ -79,10 +79,9 @@ def check(gates: Sequence[Gate], comparison: Comparison, *, strict: bool = False
     return Verdict(status=worst(*statuses), undecided=undecided, results=results)
 
 
-def check_log(gates: Sequence[Gate], log: Log, *, strict: bool = False) -> Verdict:
-    """Check gates that need no baseline on one log alone."""
-    column = Column(label=log.source, logs=(log,), source=log.source)
-    return check(gates, compare([column]), strict=strict)
+def check_log(checked: Callable[[Comparison], Verdict], log: Log) -> Verdict:
+    """Check gates that need no baseline on one log alone; `checked`: `check` of these gates."""
+    return checked(compare([Column(label=log.source, logs=(log,), source=log.source)]))
 
 
 def _not_trusted(columns: Sequence[Column]) -> Iterator[Log]:

@@ -1,11 +1,9 @@
 """The results of gates: a sentence for each breach, and one state for each gate."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import chain
 
-from fabbench.model.errors import Exit, worst
+from fabbench.model.errors import Exit
 
 
 class GateState(StrEnum):
@@ -43,7 +41,8 @@ class Verdict:
     @property
     def state(self) -> GateState:
         """The gravest result of a gate."""
-        return _gravest(self.results)
+        states = {each.state for each in self.results}
+        return next(filter(states.__contains__, GateState), GateState.PASSED)
 
     @property
     def breaches(self) -> tuple[str, ...]:
@@ -66,22 +65,4 @@ class Verdict:
         return self._gates(GateState.INCONCLUSIVE)
 
     def _gates(self, state: GateState) -> tuple[str, ...]:
-        of_gates: dict[str, list[GateResult]] = {}
-        for each in self.results:
-            of_gates.setdefault(each.gate, []).append(each)
-        return tuple(gate for gate, some in of_gates.items() if _gravest(some) is state)
-
-
-def together(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the verdict on several logs, each checked alone: a gate holds if it does for all."""
-    verdicts = list(verdicts)
-    return Verdict(
-        status=worst(*(each.status for each in verdicts)),
-        undecided=tuple(chain.from_iterable(each.undecided for each in verdicts)),
-        results=tuple(chain.from_iterable(each.results for each in verdicts)),
-    )
-
-
-def _gravest(results: Iterable[GateResult]) -> GateState:
-    known = {each.state for each in results}
-    return next(filter(known.__contains__, GateState), GateState.PASSED)
+        return tuple(each.gate for each in self.results if each.state is state)

@@ -3,7 +3,7 @@
 import shlex
 import sys
 from functools import partial
-from itertools import groupby
+from itertools import groupby, starmap, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from fabbench.analysis.gate_results import Verdict
     from fabbench.logs.signs import Unread
     from fabbench.model.log import Proof
-    from fabbench.plan.gates import Gate
     from fabbench.runs.inputs import Source
 
 
@@ -64,7 +63,6 @@ def parse(
     The exit status is 0 if every log is ok, 4 if one is not, 3 if a file cannot be read or
     nothing in it is recognized, and 1 if a gate fails.
     """
-    from fabbench.analysis.gate_results import together
     from fabbench.logs.signs import Unread
     from fabbench.report.log_report import log_writer
     from fabbench.runs.inputs import ParseJob, read, sources_of
@@ -75,8 +73,7 @@ def parse(
         form=form,
         sizes=sizes,
         proof=proof,
-        gates=_gates(known, alone=True),
-        strict=known["strict"],
+        judge=_judge_of_logs(known),
         color=terminal.in_color(sys.stdout),
         width=terminal.width(),
     )
@@ -107,29 +104,31 @@ def parse(
     reasons = [(entry.source, entry.reason) for entry in failed]
     sys.stdout.write(frame.closing(reasons))
     sys.stdout.flush()
-    judged = together(verdicts)
-    terminal.print_verdict(judged)
-    status = Exit.FINE if exit_zero else worst(status_of(outcomes), judged.status)
-    return worst(status, terminal.say_unread(unread))
+    status = worst(status_of(outcomes), terminal.print_verdicts(verdicts))
+    return worst(Exit.FINE if exit_zero else status, terminal.say_unread(unread))
 
 
 def _judge(given: "Mapping[str, Any]") -> "Callable[[Comparison], Verdict | None]":
     """Return what checks the gates of a command line on a comparison."""
-    gates = _gates(given)
-    if not gates:
-        return lambda _: None
-    from fabbench.analysis.gate import check
-
-    return partial(check, gates, strict=given["strict"])
-
-
-def _gates(given: "Mapping[str, Any]", *, alone: bool = False) -> "tuple[Gate, ...]":
-    """Return the gates of a command line; `alone`: there is nothing that they compare with."""
     if not given["gates"] and not given["strict"]:
-        return ()
-    from fabbench.plan.gates import parse_gates  # which most command lines do not need
+        return lambda _: None
+    from fabbench.analysis.gate import check  # which most command lines do not need
+    from fabbench.plan.gates import parse_gates
 
-    return parse_gates(given["gates"], strict=given["strict"], alone=alone)
+    strict = given["strict"]
+    return partial(check, parse_gates(given["gates"], strict=strict), strict=strict)
+
+
+def _judge_of_logs(given: "Mapping[str, Any]") -> "Callable[[Log], Verdict] | None":
+    """Return what checks the gates of a command line on one log alone; None: there are none."""
+    judge = _judge(given)
+    if not isinstance(judge, partial):
+        return None
+    from fabbench.analysis.gate import check_log
+    from fabbench.plan.gates import require_limits
+
+    require_limits(*judge.args)
+    return partial(check_log, judge)
 
 
 @click.command("explain", cls=LogCommand)
@@ -157,19 +156,17 @@ def explain(
     The exit status is that of `parse`, and 0 for a log without a benchmark whose network is not
     contradicted.
     """
-    from fabbench.analysis.gate_results import together
     from fabbench.report.log_report import diagnosis, diagnosis_record, predictions, read_wanted
-    from fabbench.runs.inputs import ParseJob, gates_of, sources_of
+    from fabbench.runs.inputs import sources_of
 
     proof = known_proof(known)
-    gates = _gates(known, alone=True)
-    job = ParseJob(form=form, gates=gates, strict=known["strict"])
+    judge = _judge_of_logs(known)
     targets = [read_wanted(text) for text in wanted]
     logs, unread = _explained(sources_of(inputs, store, proof, labels), proof)
-    verdicts = [gates_of(log, job) for log in logs]
+    verdicts = list(map(judge, logs)) if judge else []
     predicted = list(predictions([log for log in logs if log.points], targets))
     if form == "json":
-        records = list(map(diagnosis_record, logs, verdicts))
+        records = list(starmap(diagnosis_record, zip_longest(logs, verdicts)))
         terminal.write_json({"format": 1, "logs": records, "predictions": predicted})
     else:
         for log in logs:
@@ -177,10 +174,9 @@ def explain(
                 terminal.write_line(line)
         for each in predicted:
             terminal.write_line(str(each["text"]))
-    judged = together(filter(None, verdicts))
-    terminal.print_verdict(judged)
+    judged = terminal.print_verdicts(verdicts)
     status = status_of([log.outcome for log in logs], [Outcome.OBSERVED])
-    return worst(status, judged.status, terminal.say_unread(unread))
+    return worst(status, judged, terminal.say_unread(unread))
 
 
 def _explained(

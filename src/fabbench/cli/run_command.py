@@ -242,7 +242,7 @@ def warn_of_foreign_commands(config: "Config | None", target: "Target") -> None:
 def _print(result: "RunResult", form: str, junit: Path | None) -> Exit:
     if form == "html":
         terminal.write_page([result.path])
-        terminal.print_verdict(result.verdict)
+        terminal.print_verdicts([result.verdict])
     elif result.comparison is not None:
         terminal.print_comparison(result.comparison, form, verdict=result.verdict)
     if result.comparison is not None:

@@ -341,7 +341,7 @@ def print_comparison(
         text += drawn(closing_lines, comparison)
     write_drawn(text)
     if not is_on_screen or is_quiet():
-        print_verdict(verdict)
+        print_verdicts([verdict])
 
 
 def write_junit(path: Path | None, comparison: "Comparison", verdict: "Verdict | None") -> None:
@@ -353,20 +353,18 @@ def write_junit(path: Path | None, comparison: "Comparison", verdict: "Verdict |
         path.write_text(text, "utf-8", errors="backslashreplace")
 
 
-def print_verdict(verdict: "Verdict | None") -> None:
-    """Write the results of gates to stderr."""
-    if verdict is None:
-        return
-    from fabbench.analysis.gate_results import GateState
-
-    for breach in verdict.breaches:
-        say(f"Gate failed: {breach}")
-    for result in verdict.results:
-        if result.state is GateState.INCONCLUSIVE:
-            for note in result.notes:
-                say(f"Gate inconclusive: {note}")
-    for gate in verdict.passed:
-        notify(f"Gate passed: {gate}")
+def print_verdicts(verdicts: "Sequence[Verdict | None]") -> Exit:
+    """Write the results of gates to stderr, and return the status; a gate holds if all say so."""
+    known = [each for each in verdicts if each]
+    for verdict in known:
+        for breach in verdict.breaches:
+            say(f"Gate failed: {breach}")
+        for doubt in verdict.undecided if verdict.inconclusive else ():
+            say(f"Gate inconclusive: {doubt}")
+    for gate in known[0].passed if known else ():
+        if all(gate in each.passed for each in known):
+            notify(f"Gate passed: {gate}")
+    return worst(*(each.status for each in known))
 
 
 def write_page(
@@ -392,8 +390,7 @@ def write_page(
     sys.stdout.writelines(page_of(sections))
     status = worst(*(found.status for page in compared for found in page.comparisons))
     for page in compared:
-        print_verdict(page.verdict)
-        status = worst(status, page.verdict.status if page.verdict else Exit.FINE)
+        status = worst(status, print_verdicts([page.verdict]))
     for each in written:
         damaged = say_damage(each.path.name, each.damage)
         status = worst(status, damaged or each.status)

@@ -160,21 +160,13 @@ def parse_gate(text: str) -> Gate:
     return Gate(text=text, metric=metric, kind=kind, bound=bound, relative=relative, sizes=sizes)
 
 
-def parse_gates(
-    texts: Sequence[str], *, strict: bool = False, alone: bool = False
-) -> tuple[Gate, ...]:
-    """Parse gates. Raise RequestError for an invalid one, and for `strict` without any.
-
-    `alone`: there is no baseline, and a gate that needs one is invalid.
-    """
+def parse_gates(texts: Sequence[str], *, strict: bool = False) -> tuple[Gate, ...]:
+    """Parse gates. Raise RequestError for an invalid one, and for `strict` without any."""
     if strict and not texts:
         raise RequestError(
             "--strict has no effect without --gate.", hint="Add a gate, or leave it out."
         )
-    gates = tuple(map(parse_gate, texts))
-    if alone:
-        require_limits(gates)
-    return gates
+    return tuple(map(parse_gate, texts))
 
 
 def require_limits(gates: Sequence[Gate]) -> None:

@@ -28,7 +28,6 @@ from fabbench.model.messages import counted, did_you_mean, nearest
 from fabbench.model.patterns import lazy
 from fabbench.model.plugins import PluginWarning
 from fabbench.plan import STORE
-from fabbench.plan.gates import Gate
 from fabbench.report.log_report import log_writer
 from fabbench.runs.directories import REQUEST, SWEEP_LOGS, runs, store_here
 from fabbench.runs.parse_file import LogStream, open_log, parse_stream, within
@@ -380,8 +379,7 @@ class ParseJob(NamedTuple):
     form: str
     sizes: range | None = None
     proof: Proof | None = None
-    gates: tuple[Gate, ...] = ()
-    strict: bool = False
+    judge: "Callable[[Log], Verdict] | None" = None  # Checks gates
     color: bool = False
     width: int | None = None
 
@@ -503,20 +501,11 @@ def _pieces(parts: Iterable[Source], job: ParseJob) -> Iterator[Piece]:
                 yield Piece(unread=entry)
                 continue
             log = part.labeled(within(entry, job.sizes))
-            verdict = gates_of(log, job)
+            verdict = job.judge(log) if job.judge else None
             text = "".join(write(log, verdict))
             yield Piece(text=text, outcome=entry.outcome, verdict=verdict)
         if not part.more:
             yield Piece(ends=True)
-
-
-def gates_of(log: Log, job: ParseJob) -> "Verdict | None":
-    """Check the gates of a job on one log; None: there are none."""
-    if not job.gates:
-        return None
-    from fabbench.analysis.gate import check_log  # costs time that few need
-
-    return check_log(job.gates, log, strict=job.strict)
 
 
 def on_cores(
