@@ -120,9 +120,10 @@ class Expectation:
         """
         known = (self, *alike)
         figures = _ends([each.value for each in known], self.scale.text)
-        text = f"{self._words()}: {figures} {self.scale.unit}".rstrip()
+        unit = self.scale.unit
+        text = f"{self._words()}: {figures} {unit}".rstrip()
         if self.size:
-            text += f" at {_ends([each.size for each in known], format_size)}"
+            text += " at " + _ends([each.size for each in known], format_size)
         if self.ceiling and self.share:
             percent = _ends([100 * (each.share or 0.0) for each in known], _whole)
             of = self.setting.bound
@@ -158,7 +159,9 @@ class Expectation:
         return f"{words} to judge by" if self.figures else f"{words} for {setting.words}"
 
     def _published(self) -> str:
-        figures = _ends(self.range or (), self.scale.text) + f" {self.scale.unit}"
+        unit = self.scale.unit
+        figures = _ends(self.range or (), self.scale.text)
+        figures = f"{figures} {unit}"
         sizes = {figure.size for figure in self.figures}
         if sizes != {self.size}:
             known = [format_size(size) for size in sorted(filter(None, sizes))]
@@ -171,7 +174,8 @@ class Expectation:
 
 def _ends(values: Sequence[_Value], write: Callable[[_Value], str]) -> str:
     """Write the least and the greatest of values: ``"10 to 12"``, or ``"10"``."""
-    return " to ".join(dict.fromkeys(map(write, (min(values), max(values)))))
+    ends = (min(values), max(values))
+    return " to ".join(dict.fromkeys(map(write, ends)))
 
 
 _whole = partial(format_decimal, decimals=0)

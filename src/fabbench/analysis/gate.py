@@ -81,7 +81,8 @@ def check(gates: Sequence[Gate], comparison: Comparison, *, strict: bool = False
 
 def check_log(checked: Callable[[Comparison], Verdict], log: Log) -> Verdict:
     """Check gates that need no baseline on one log alone; `checked`: `check` of these gates."""
-    return checked(compare([Column(label=log.source, logs=(log,), source=log.source)]))
+    column = Column(label=log.source, logs=(log,), source=log.source)
+    return checked(compare([column]))
 
 
 def _not_trusted(columns: Sequence[Column]) -> Iterator[Log]:

@@ -212,7 +212,10 @@ def headline_row(section: ComparisonSection) -> ComparisonRow | None:
 def _shared(judged: Sequence[Sequence[str]]) -> Sequence[str]:
     """Return what is said of all of several columns: whether they are normal, and the type."""
     first, *others = judged
-    return [word for word in first if others and all(word in words for words in others)]
+    if not others:
+        return []
+    common = set(first).intersection(*others)
+    return [word for word in first if word in common]
 
 
 def _figure(

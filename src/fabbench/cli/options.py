@@ -350,7 +350,8 @@ class LogCommand(click.Command):
         known = {**declared(RunOptions), **declared(PastOptions)}
         known["gates"] = replace(known["gates"], help=_GATE)
         efa, tcp, _ = CONFIGURATION_FLAGS
-        shared = [efa, tcp, *click_options(map(known.__getitem__, (*ON_NODES, *_JUDGED)))]
+        names = (*ON_NODES, *_JUDGED)
+        shared = [efa, tcp, *click_options(known[each] for each in names)]
         super().__init__(name, params=[*params, *shared], **more)
 
     @override

@@ -104,7 +104,8 @@ def missing_programs(probes: Probes, needed: Mapping[str, Needs]) -> list[str]:
 def unmet(needs: Needs, hosts: Sequence[Host]) -> Iterator[str]:
     """Yield which programs hosts lack, as sentences."""
     for program in needs.programs:
-        lacking = [host.name for host in hosts if program not in {*host.programs, *host.searched}]
+        without = [host for host in hosts if program not in host.programs]
+        lacking = [host.name for host in without if program not in host.searched]
         if lacking:
             yield not_found(program, lacking, needs)
 

@@ -342,8 +342,9 @@ class Launcher(ABC):
         from fabbench.execution.mpirun import MpiHosts, mpirun
 
         del target
+        first = hosts[0]
         usual = Mpi(program="mpirun", kind=MpiKind.OPEN_MPI_5, version="")
-        known = MpiHosts(mpi=hosts[0].mpi or usual, programs=hosts[0].programs)
+        known = MpiHosts(mpi=first.mpi or usual, programs=first.programs)
         if len(hosts) > 1 and not hosts[0].virtual:
             interfaces = {host.interface for host in hosts}
             known = replace(

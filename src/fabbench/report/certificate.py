@@ -1,6 +1,7 @@
 """The certificate of ``fabbench accept``: its values, and how it is written. Pure."""
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,7 +11,7 @@ from typing import Any
 
 from fabbench import __version__
 from fabbench.model.errors import Exit, Fault, gravest
-from fabbench.model.hostlist import compress_hostlist
+from fabbench.model.hostlist import compress_hostlist, expand_hostlist
 from fabbench.model.hosts import Host
 from fabbench.model.log import METRICS
 from fabbench.model.messages import counted
@@ -36,6 +37,9 @@ class State(StrEnum):
     NOT_APPLICABLE = "not applicable"  # The nodes do not have what it tests
 
 
+_CERTAIN = frozenset({State.PASSED, State.FAILED})
+_OF_NICS = frozenset({"nics", "rails"})
+"""Rungs that test each NIC."""
 VERDICTS = {
     State.PASSED: "accepted",
     State.FAILED: "rejected",
@@ -87,6 +91,8 @@ class RungResult:
     fault_class: Fault | None = None  # What has to be mended, unless it passed; None: not known
     figures: tuple[RungFigure, ...] = ()
     limits: tuple[str, ...] = ()  # What the figures were judged by, besides those of other nodes
+    sources: tuple[str, ...] = ()  # Where the limits are from
+    doubts: tuple[str, ...] = ()  # Sentences: what is not certain, whatever the state
     fabric: str = ""  # What carried the data, as proven
     run: str = ""  # The run of the store that has everything
     seconds: float = 0.0
@@ -95,6 +101,14 @@ class RungResult:
 _WRITE_LIMITS = (
     "Write them on good nodes with --write-thresholds FILE, and pass them with --thresholds FILE."
 )
+
+
+def _nics_of(node: str, suspects: Iterable[str]) -> Iterator[str]:
+    """Yield the NICs of a node among suspects, which are NODE:NIC or NODES:NIC."""
+    for suspect in suspects:
+        nodes, colon, nic = suspect.rpartition(":")
+        if colon and node in expand_hostlist(nodes):
+            yield nic
 
 
 def _new_id() -> str:
@@ -166,6 +180,28 @@ class Certificate:
         if unjudged:
             open_ends["limits"] = f"No limits say what is normal for {unjudged}. {_WRITE_LIMITS}"
         return open_ends
+
+    @property
+    def verdicts(self) -> Mapping[str, Mapping[str, Any]]:
+        """Each node → its `answer` (bad, not settled, passed, not tested), `why`, and `nics`."""
+        devices = {each.name: each.devices for each in self.nodes}
+        names = {**devices, **self.left_out}
+        return {name: self._verdict_on(name, devices.get(name, ())) for name in names}
+
+    def _verdict_on(self, node: str, devices: Iterable[str]) -> Mapping[str, Any]:
+        why = self.left_out.get(node) or self.bad.get("all nodes", "")
+        measured = any(each.figures for each in self.rungs)
+        answer = "passed" if measured else "not tested"
+        if why:
+            answer = "bad" if node in self.bad_nodes else "not settled"
+        nics = dict.fromkeys(devices, "not tested")
+        for rung in self.rungs:
+            if rung.name in _OF_NICS and rung.state in _CERTAIN:
+                nics = dict.fromkeys(devices, "passed")
+            if node in {**rung.nodes, **rung.left_out}:
+                break
+        bad = filter(nics.__contains__, _nics_of(node, self.bad))
+        return {"answer": answer, "why": why, "nics": nics | dict.fromkeys(bad, "bad")}
 
     def _incomplete(self) -> list[RungResult]:
         return [each for each in self.rungs if each.state is State.INCOMPLETE]
@@ -251,6 +287,11 @@ def _tables(certificate: Certificate) -> Iterator[Table]:
         headline=certificate.headline,
         notes=[f"Limits: {certificate.limits}."] if certificate.limits else [],
     )
+    yield Table(
+        title="Nodes and NICs",
+        header=("nodes", "answer", "NICs", "why"),
+        rows=list(_nodes_alike(certificate)),
+    )
     cordons: list[tuple[str, str]] = []
     for by in CORDON:
         for node, why in certificate.bad_nodes.items():
@@ -264,11 +305,25 @@ def _tables(certificate: Certificate) -> Iterator[Table]:
             yield Table(title=title, header=("what", name), rows=list(told))
 
 
+def _nodes_alike(certificate: Certificate) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each answer, with the nodes that have it, and the numbers of their NICs."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for node, found in certificate.verdicts.items():
+        counts = Counter(found["nics"].values()).items()
+        nics = ", ".join(f"{count} {word}" for word, count in counts)
+        row = (found["answer"], nics, found["why"])
+        alike.setdefault(row, []).append(node)
+    for row, nodes in alike.items():
+        yield (compress_hostlist(nodes), *row)
+
+
 def _rung_row(rung: RungResult) -> tuple[str, ...]:
     figures = "; ".join(f"{figure.what}: {figure}" for figure in rung.figures)
     state = rung.state.value
     result = figures or rung.why
     limits = "; ".join(rung.limits)
+    sources = ", ".join(rung.sources)
+    limits += f" ({sources})" if sources else ""
     took = format_duration(rung.seconds) if rung.seconds else ""
     return (rung.name, state, rung.fabric, result, limits, took)
 
@@ -278,10 +333,8 @@ def certificate_document(certificate: Certificate) -> dict[str, Any]:
     import msgspec
 
     plain: dict[str, Any] = msgspec.to_builtins(certificate)
-    answer = {
-        name: getattr(certificate, name)
-        for name in ("headline", "verdict", "fault_class", "bad", "untested")
-    }
+    names = ("headline", "verdict", "fault_class", "bad", "untested", "verdicts")
+    answer = {name: getattr(certificate, name) for name in names}
     return {"format": plain.pop("format"), **answer, **plain}
 
 

@@ -115,7 +115,8 @@ _json = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 def _json_pieces(log: Log, verdict: "Verdict | None" = None) -> Iterator[str]:
     """Write a log as an element of `logs` of the public contract (docs/formats.md)."""
-    head = {**_head(log, verdict), "damaged": [row._asdict() for row in log.damaged]}
+    damaged = [row._asdict() for row in log.damaged]
+    head = {**_head(log, verdict), "damaged": damaged}
     yield _json(head)[:-1] + ',"samples":['
     case = _json(log.case)
     begin = f'{{"case":{case},"size":'

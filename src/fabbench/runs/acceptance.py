@@ -254,6 +254,8 @@ class Acceptance:
         """Carry out one rung on the nodes that nothing speaks against."""
         if rung.absent:
             return replace(blank, state=State.NOT_APPLICABLE, why=rung.absent)
+        if rung.name in self._limits:
+            blank = replace(blank, sources=(str(self.how.thresholds),))
         left_out = self.certificate.left_out
         hosts = allocation.inventory.hosts
         chosen = [at for at, host in enumerate(hosts) if host.name not in left_out]

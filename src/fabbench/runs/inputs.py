@@ -139,7 +139,10 @@ def _is_readable(file: str) -> bool:
 
 
 def sources_of(
-    names: Iterable[str], store: Path, proof: Proof | None = None, labels: Sequence[str] = ()
+    names: Iterable[str],
+    store: Path,
+    proof: Proof | None = None,
+    labels: Sequence[str] = (),
 ) -> list[Source]:
     """List the log files and runs that inputs of a command stand for, with the labels of these.
 
@@ -161,7 +164,8 @@ def sources_of(
         )
     sources: list[Source] = []
     for name, label in zip_longest(names, labels, fillvalue=""):
-        sources += (replace(each, label=label) for each in _sources(name, store))
+        found = _sources(name, store)
+        sources += (replace(each, label=label) for each in found)
     require_logs(sources, proof)
     return sources
 

@@ -42,6 +42,7 @@ class Judgment:
     limits: tuple[str, ...] = ()  # What the figures were judged by
     missed: tuple[str, ...] = ()  # Sentences: which of them failed
     doubts: tuple[str, ...] = ()  # Sentences: why nothing is certain
+    sources: tuple[str, ...] = ()  # Where the limits are from; empty: the user knows
 
 
 Sentences: TypeAlias = Sequence[str]
@@ -55,23 +56,24 @@ def judged(result: RungResult, missed: Sentences = (), doubts: Sentences = ()) -
     It failed if something is bad or missed, and is incomplete if there are doubts.
     """
     bad = dict(result.bad)
+    doubted = tuple(filter(None, doubts))
     named = [f"Bad: {listed([*bad])}."] if bad else []
     if missed:
         bad["all nodes"] = " ".join(missed)
     if bad:
         state = State.FAILED
-    elif any(doubts):
+    elif doubted:
         state = State.INCOMPLETE
     else:
         state = State.PASSED
-    sentences = [*named, *missed, result.why, *doubts]
+    sentences = [*named, *missed, result.why, *doubted]
     why = " ".join(filter(None, sentences))
     fault = result.fault_class
     if state is State.FAILED:
         fault = fault or Fault.HARDWARE
     elif state is State.PASSED:
         fault = None
-    return replace(result, state=state, why=why, bad=bad, fault_class=fault)
+    return replace(result, state=state, why=why, bad=bad, fault_class=fault, doubts=doubted)
 
 
 # ---------------------------------------------------------------- checks
@@ -249,7 +251,8 @@ def _together(judgments: Iterable[Judgment]) -> Judgment:
     for each in judgments:
         limits = whole.limits + each.limits
         missed = whole.missed + each.missed
-        whole = Judgment(limits, missed, whole.doubts + each.doubts)
+        sources = tuple(dict.fromkeys(whole.sources + each.sources))
+        whole = Judgment(limits, missed, whole.doubts + each.doubts, sources)
     return whole
 
 
@@ -377,6 +380,7 @@ def judge_run(ended: RunResult, blank: RungResult) -> RungResult:
         fabric=ended.columns[0].label,
         figures=tuple(_figures(comparison)),
         limits=judgment.limits,
+        sources=judgment.sources or blank.sources,
         why="" if alone else " ".join(headlines(comparison)),
     )
     doubts = dict.fromkeys((*judgment.doubts, *neighbors(logs)))
@@ -397,9 +401,12 @@ def _judged_by_expectation(expected: Expectation) -> Judgment:
     """Judge a figure by published ones; without any, by the ceiling of its NICs."""
     if expected.assessment in _TOO_GOOD:
         return Judgment(doubts=(expected.sentence(),))
+    sources = tuple(dict.fromkeys(each.source for each in expected.figures))
     if expected.assessment in _PUBLISHED:
         like = expected.setting.words
-        limit = f"published for {like}"
+        low_end, _ = expected.range or (0.0, 0.0)
+        least = expected.scale.quantity(low_end)
+        limit = f"published for {like}: {least}"
         low = expected.assessment is Assessment.LOW
     elif expected.share is not None:
         percent = format(100 * _FLOOR, "g")
@@ -407,7 +414,8 @@ def _judged_by_expectation(expected: Expectation) -> Judgment:
         low = expected.share < _FLOOR
     else:
         return Judgment()
-    return Judgment((limit,), missed=(expected.sentence(),) if low else ())
+    missed = (expected.sentence(),) if low else ()
+    return Judgment((limit,), missed, sources=sources)
 
 
 def _figures(comparison: Comparison) -> Iterator[RungFigure]:

@@ -93,6 +93,41 @@ def test_what_is_in_progress_is_incomplete() -> None:
     assert replace(FINE, ended=None, rungs=(BAD,)).state is State.FAILED
 
 
+def test_every_node_and_nic_has_an_answer() -> None:
+    """The rails of nodes 2 and 3 are tested; node1 is left out before."""
+    nics = {"mlx5_0": "ib", "mlx5_1": "ib"}
+    nodes = tuple(Host(name=f"node{number}", devices=nics) for number in range(1, 5))
+    reasons = {"node1": "no GPU"}
+    check = replace(CHECK, state=State.FAILED, bad=reasons, nodes=reasons)
+    slow = {"node[2-3]:mlx5_1": "slow"}
+    bad = dict.fromkeys(("node2", "node3"), "slow")
+    rails = replace(BAD, name="rails", bad=slow, nodes=bad)
+    found = replace(FINE, nodes=nodes, rungs=(check, rails, ALL)).verdicts
+    assert {node: each["answer"] for node, each in found.items()} == {
+        "node1": "bad",
+        "node2": "bad",
+        "node3": "bad",
+        "node4": "passed",
+    }
+    assert [[*each["nics"].values()] for each in found.values()] == [
+        ["not tested", "not tested"],
+        ["passed", "bad"],
+        ["passed", "bad"],
+        ["passed", "passed"],
+    ]
+    together = replace(BAD, bad={"all nodes": "slow"}, nodes={})
+    answers = replace(FINE, nodes=nodes, rungs=(together, ALL)).verdicts.values()
+    assert {(each["answer"], each["why"]) for each in answers} == {("not settled", "slow")}
+    nothing = replace(FINE, nodes=nodes, rungs=(CHECK,)).verdicts.values()
+    assert {each["answer"] for each in nothing} == {"not tested"}
+
+
+def test_limits_have_their_sources() -> None:
+    judged = replace(ALL, sources=("limits.json",))
+    text = render_certificate(replace(FINE, rungs=(CHECK, judged)), "markdown")
+    assert "busbw@1GB>=360GB/s (limits.json)" in text
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_format_names_what_is_bad_and_what_was_not_tested(form: str) -> None:
     text = render_certificate(replace(FINE, rungs=(CHECK, OPEN, BAD, ABSENT, ALL)), form)
