@@ -311,8 +311,8 @@ def _nodes_alike(certificate: Certificate) -> Iterator[tuple[str, ...]]:
     for node, found in certificate.verdicts.items():
         counts = Counter(found["nics"].values()).items()
         nics = ", ".join(f"{count} {word}" for word, count in counts)
-        row = (found["answer"], nics, found["why"])
-        alike.setdefault(row, []).append(node)
+        answer = (found["answer"], nics, found["why"])
+        alike.setdefault(answer, []).append(node)
     for row, nodes in alike.items():
         yield (compress_hostlist(nodes), *row)
 
