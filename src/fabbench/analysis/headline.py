@@ -53,8 +53,9 @@ def headline(comparison: Comparison, index: int) -> str:
         verdicts = _verdicts(section)
         text = f"{others[0]} vs {base}{at}{_change(section, row, verdicts)}"
         text += f"; {verdicts}" if verdicts else ""
-    of_all = ", ".join(["", *shared])
-    return f"{subject}: {text}{of_all}{_repeats(section)}"
+    of_all = ", ".join(shared)
+    text += f"; all {of_all}" if of_all else ""
+    return f"{subject}: {text}{_repeats(section)}"
 
 
 def headlines(comparison: Comparison) -> list[str]:

@@ -335,7 +335,7 @@ def test_what_all_columns_share_is_said_once() -> None:
     alike = compare(
         [Column(label=f"{n}", logs=(each,), source="x") for n, each in enumerate(normal)]
     )
-    assert "; both normal, p4d.24xlarge assumed" in headline(alike, 0)
+    assert "; all normal, p4d.24xlarge assumed" in headline(alike, 0)
     assert headline(alike, 0).count("assumed") == 1
     *_, lagging = judged(*normal, p4d(30))
     assert [each.partition(". ")[0] for each in sentences([*judged(*normal), lagging])] == [
