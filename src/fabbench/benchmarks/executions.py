@@ -40,6 +40,7 @@ from fabbench.benchmarks.tables import (
     Cells,
     Layout,
     Row,
+    are_of_test,
     is_left,
     rate_agrees,
     read_figures,
@@ -101,6 +102,8 @@ class Table:
     """Return the last size of a program's whole table by default; 0: it is not known."""
     ascending: bool = True
     """Whether its sizes ascend: one that does not is damaged."""
+    doubles: bool = False
+    """Whether each size of a table is the first one, doubled several times."""
 
 
 # ---------------------------------------------------------------- a line → events
@@ -218,6 +221,8 @@ class Execution:
     """How many lines of column names were read."""
     may_mix_rows: bool = False
     """Whether the execution above it has no rows: some of these may be its rows."""
+    progress: list[Row] = field(default_factory=list)
+    """Rows on the way to the result. They do not count."""
     notes: list[Note] = field(default_factory=list)
     last_line: int = 0
     """The number of its last line."""
@@ -305,7 +310,11 @@ class Execution:
         """Return a row with its figures; None if it does not count: it is of progress."""
         if self.begun is not None and self.begun.number == printed.line.number:
             self.begun = None
-        return None if printed.final is False else self._figures_of(printed)
+        row = self._figures_of(printed)
+        if printed.final is False:
+            self.progress.append(row)
+            return None
+        return row
 
     def accepts(self, row: Row) -> bool:
         """Return whether the figures of a row are consistent; one of others is damaged."""
@@ -403,7 +412,8 @@ class Execution:
 
     def _odd_rows(self, rows: Sequence[Row]) -> set[int]:
         """Return the positions of rows of one table that cannot be whole."""
-        if self.table.ascending and self.are_mixed(rows):
+        is_of_test = are_of_test(rows[0].layout, self.record.case or "")
+        if self.table.ascending and (self.are_mixed(rows) or not is_of_test):
             self.record.findings.append(MIXED_TABLES)
             return {*range(len(rows))}
         sizes = [row.size for row in rows]
@@ -413,6 +423,8 @@ class Execution:
             odd |= {at for at in shifted if not rate_agrees(rows[at])}
         if self.table.ascending:
             odd.update(consistency.out_of_order(sizes))
+        if self.table.doubles:
+            odd.update(consistency.not_doubled(sizes))
         return odd
 
     def are_mixed(self, rows: Sequence[Row]) -> bool:

@@ -242,6 +242,19 @@ def row_texts(text: str) -> Sequence[str]:
     return (text, "\t".join(map(str.strip, cells)))
 
 
+_LATENCIES = frozenset({"lat", "latency"})
+_BANDWIDTHS = frozenset({"bw", "bibw", "mbw", "bandwidth"})
+
+
+def are_of_test(layout: Layout, test: str) -> bool:
+    """Return whether columns are of a test whose name says what it measures."""
+    words = {*re.findall(r"[a-z]+", test)}
+    metrics = {column.metric for column in layout}
+    if words & _LATENCIES:
+        return not metrics.isdisjoint({"latency", "time"})
+    return words.isdisjoint(_BANDWIDTHS) or ("bandwidth" in metrics and "latency" not in metrics)
+
+
 def rate_agrees(row: Row) -> bool | None:
     """Return whether the bandwidth of a row is that of its size and message rate.
 

@@ -17,7 +17,14 @@ from typing import NamedTuple, TypeAlias, cast
 
 from fabbench.benchmarks import Reader, Reading
 from fabbench.benchmarks.commands import read_command_line
-from fabbench.benchmarks.consistency import ANYTHING, Printed, product, unmeasured, warning
+from fabbench.benchmarks.consistency import (
+    ANYTHING,
+    Printed,
+    printed,
+    product,
+    unmeasured,
+    warning,
+)
 from fabbench.benchmarks.events import (
     NO_FACTS,
     Ahead,
@@ -319,16 +326,24 @@ def _is_plain(row: Row, size: int, counts: Range) -> bool:
 def _transfers(row: Row, sizes: Range, counts: Range) -> Sequence[int]:
     """Return how many transfers per iteration may have moved the printed total: 1, 2, or many."""
     total = size_range(row.cell("total"))
-    possible = [_ONCE, _TWICE]
-    if _SEVERAL.fullmatch(row.record.case or ""):
-        possible.append(_MANY)
+    elapsed = printed(row.cell("elapsed").removesuffix("s"))
+    time = row.main("time") or ANYTHING
     found: list[int] = []
-    for times in possible:
-        fewest = counts.low * sizes.low * times.low
-        most = counts.high * sizes.high * times.high
-        if fewest <= total.high and total.low <= most:
+    for times in _possible_transfers(row.record.case or ""):
+        fewest = counts.low * times.low
+        most = counts.high * times.high
+        moved = fewest * sizes.low <= total.high and total.low <= most * sizes.high
+        if moved and elapsed.overlaps(fewest * time.low, most * time.high):
             found.append(times.high)
     return found
+
+
+def _possible_transfers(program: str) -> Sequence[Range]:
+    if _ONE_WAY.search(program):
+        return (_TWICE,)
+    if _SEVERAL.fullmatch(program):
+        return (_ONCE, _TWICE, _MANY)
+    return (_ONCE,) if program.endswith("_bw") else (_ONCE, _TWICE)
 
 
 def _is_one_measurement(row: Row, sizes: Range) -> bool:

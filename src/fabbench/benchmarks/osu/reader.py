@@ -311,4 +311,5 @@ TABLE = Table(
     fits=_fits,
     remains=_remains,
     usual_end=_usual_end,
+    doubles=True,
 )
