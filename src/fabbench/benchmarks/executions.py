@@ -432,7 +432,7 @@ class Execution:
         sweeps: dict[Hashable, list[int]] = {}
         for row in rows:
             stream = None if self.may_mix_rows else row.line.stream  # any may be of the other one
-            key = (stream, *sorted(row.labels.items()))
+            key = (stream, *sorted(row.kind()))
             sweep = sweeps.setdefault(key, [])
             sweep.append(row.size)
         is_mixed = consistency.are_several if self.may_mix_rows else consistency.are_in_turns

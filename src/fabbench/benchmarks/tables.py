@@ -191,6 +191,13 @@ class Row(NamedTuple):
             if column.metric == name:
                 yield column, cell
 
+    def kind(self) -> Iterator[tuple[str, str]]:
+        """Yield the labels that tell it from rows of its size: not those that are figures, too."""
+        measured = {column.label for column in self.layout if column.metric}
+        for name, label in self.labels.items():
+            if name not in measured:
+                yield name, label
+
     def points(self) -> list[Point]:
         """Return its points: one per statistic."""
         points = []

@@ -53,6 +53,9 @@ _SETTLED = frozenset({"network", "nics", "devices"})
 _COMPARED = 150
 """Characters in which two quotes of one line are alike."""
 
+_REFUSED = ("-unread", "-not-read")
+"""Ends of the codes of findings on layouts that are not read."""
+
 _FAR = 3.0  # two logs of one test, each measured once, differ by noise, but not by this factor
 _CARRIERS = frozenset({"networks-disagree", "nics-disagree", "nics-unused", "mixed-provider"})
 """Findings that say what carried the data, and contradict a fabric.
@@ -264,6 +267,8 @@ def _timeout(record: Record, ending: Ending | None) -> str:
 def _gaps(record: Record, ending: Ending | None) -> Iterator[str]:
     if ending and ending.stopped:
         yield ending.stopped
+    if refused := _refused(record):
+        yield refused
     if record.damaged:
         yield _damage(record)
     if not record.points:
@@ -282,6 +287,14 @@ def _gaps(record: Record, ending: Ending | None) -> Iterator[str]:
     if missing := _unmeasured(record, ending):
         sizes = ", ".join(map(format_size, missing))
         yield f"Planned but not measured: {sizes}."
+
+
+def _refused(record: Record) -> str:
+    """Return why no row of a layout is read, as its finding says it; empty if it is read."""
+    if record.points:
+        return ""
+    refused = (each.meaning for each in record.findings if each.code.endswith(_REFUSED))
+    return next(refused, "")
 
 
 def _headline_points(points: Sequence[Point]) -> list[Point]:

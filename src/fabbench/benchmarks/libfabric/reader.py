@@ -98,7 +98,7 @@ def read_arguments(program: str, words: list[str], known: Options) -> Setting | 
         options, operands = getopt.gnu_getopt(kept, short, long.split())
     except getopt.GetoptError:
         return None
-    if len(operands) > 1:
+    if len(operands) > 1 or program in operands:
         return None
     given = dict(options)
     side = "client" if operands else "server"
@@ -269,15 +269,17 @@ def _ceiling(dividend: int, divisor: int) -> int:
 
 def _requested(printed_range: Range, requested: Given) -> Range:
     low, high = printed_range
-    if requested is None or not low <= requested <= high:
+    if requested is None:
         return printed_range
-    return Range(requested, requested)
+    return Range(requested, requested) if low <= requested <= high else _NEITHER
 
 
 _ONE_WAY = lazy(r"pingpong|_lat")
 """In names of programs that send one message at a time back and forth."""
 _SEVERAL = lazy(r".*(?:_mt|ubertest)|fi_efa_.*")
 """Names of programs that send several messages per iteration."""
+_NEITHER = Range(1, 0)
+"""No number prints like this, and is that of the command line, too."""
 _ONCE = Range(1, 1)
 _TWICE = Range(2, 2)
 _MANY = Range(3, 1 << 20)
