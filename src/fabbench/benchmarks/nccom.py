@@ -47,6 +47,7 @@ _COLLECTIVE = lazy(
     r"(?:^| )(allr|allg|redsct|all_reduce|all_gather|reduce_scatter|alltoallv?|permute|sendrecv)"
     r"(?= |$)"
 )
+_ALTERED = "The printed average is not that of the rows: rows are missing or were altered."
 _SHORT = {"all_reduce": "allr", "all_gather": "allg", "reduce_scatter": "redsct"}
 """Both names are its own."""
 _SHAPES = (consistency.ALL_REDUCE, consistency.GATHERING, consistency.SAME)
@@ -83,8 +84,7 @@ def _average(stated: str, text: str, execution: Execution) -> Events:
     high = sum(busbw.high for busbw in busbws) / count
     if consistency.printed(stated).overlaps(low, high):
         return (End(),)
-    meaning = "The printed average is not that of the rows: rows are missing or were altered."
-    return (End(None), consistency.warning("average-mismatch", meaning, line=text.strip()))
+    return (End(None), consistency.warning("average-mismatch", _ALTERED, line=text.strip()))
 
 
 def _command(command: CommandLine) -> Command:
@@ -141,6 +141,8 @@ def _settle(execution: Execution) -> Sequence[Row]:
         }
         return row._replace(figures={**row.figures, "": main})
 
+    if any(each.meaning == _ALTERED for each in execution.record.findings):
+        execution.record.incomplete = _ALTERED
     return execution.kept(read)
 
 

@@ -31,7 +31,7 @@ from fabbench.benchmarks.consistency import (
 )
 from fabbench.benchmarks.events import Note
 from fabbench.benchmarks.executions import Execution
-from fabbench.benchmarks.tables import Row, finite, stated
+from fabbench.benchmarks.tables import Row, are_of_test, finite, stated
 from fabbench.model.log import Finding, Record
 from fabbench.model.messages import merged
 from fabbench.model.patterns import lazy
@@ -261,12 +261,14 @@ def _contradictions(rows: Sequence[Row], ranks: int | None) -> list[Row]:
     `ranks`: the number of PEs, if it is certain.
     """
     checks: dict[str, list[tuple[Row, Ratios]]] = {}
+    found: list[Row] = []
     for row in rows:
         ratios = _ratios(row)
-        if ratios is not None:
+        if not are_of_test(row.layout, case_of(row.title)):
+            found.append(row)
+        elif ratios is not None:
             of_kind = checks.setdefault(collective(row.title), [])
             of_kind.append((row, ratios))
-    found: list[Row] = []
     for kind, of_kind in checks.items():
         shapes = _SHAPES.get(kind, _ANY_SHAPE)
         all_ratios = [ratios for _, ratios in of_kind]

@@ -145,10 +145,10 @@ def _facts_of_title(match: re.Match[str]) -> Iterator[tuple[str, str]]:
 
 def _comment(text: str, execution: Execution) -> Events | None:
     facts = dict(_facts_of_comment(text))
-    if "datatype" in facts and execution.rows:
+    dtype = str(facts.get("datatype", ""))
+    before = str(execution.record.facts.get("datatype", ""))
+    if dtype and execution.rows and not before.endswith(dtype):
         # -T prints a table per type below one title.
-        dtype = str(facts["datatype"])
-        before = execution.record.facts.get("datatype", "")
         return (Setting(facts={"datatype": f"{before}, {dtype}"}, labels={"dtype": dtype}),)
     if "window size: varied" in text:
         return (_WINDOWS,)
@@ -172,6 +172,9 @@ def _header(text: str, execution: Execution) -> Events | None:
     if layout[0] in {UNKNOWN, IGNORED} or is_of_nccl_tests:
         return None
     checked = {"checked": "yes"} if CHECK in layout else {}
+    dtypes = {row.labels.get("dtype") for row in execution.rows}
+    if execution.labels.get("dtype") in dtypes:
+        return (Begin(), Header([layout]))  # of a test whose title is lost
     return (
         Header(_layouts(layout, names, execution)),
         Setting(facts=checked),

@@ -24,7 +24,7 @@ from fabbench.benchmarks.events import (
 )
 from fabbench.benchmarks.executions import MIXED_TABLES, Execution, Table, read_any_line
 from fabbench.benchmarks.perftest import lines, rows
-from fabbench.benchmarks.tables import Layout, Row
+from fabbench.benchmarks.tables import Layout, Row, are_of_test
 from fabbench.model.compat import override
 from fabbench.model.log import NO_STREAM, Finding, Line, Marker, Record, Stream
 
@@ -135,9 +135,16 @@ class Process(Execution):
         ends = {_OTHER[end]: pairs for end, pairs in self.addresses.items()}
         return len(ends) > 1 and ends == other.addresses
 
+    def may_run_with(self, other: "Process") -> bool:
+        """Return whether the two may be of one program: one may not say of which it is."""
+        if self.case and other.case:
+            return self.case == other.case
+        case = self.case or other.case
+        return all(are_of_test(layout, case) for layout in (*self.layouts, *other.layouts))
+
     def is_peer(self, other: "Process") -> bool:
         """Return whether these two are the server and the client of one run."""
-        if self.case != other.case and self.case and other.case:
+        if not self.may_run_with(other):
             return False
         if len(self.addresses) == len(other.addresses) == 2:
             return self.is_other_end(other)

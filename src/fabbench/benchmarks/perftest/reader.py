@@ -90,9 +90,9 @@ class PerftestReader(Reader):
         last = max(self._runs, default=-1)
         if not stream.rank and not stream.side and self._step is None:
             return next(self._runs_of_peers(process), last + 1)
-        if before is None:
-            return max(last, 0)
-        return before if self._step is not None else before + 1
+        run = max(last, 0) if before is None else before + (self._step is None)
+        others = self._runs.get(run, ())
+        return run if all(map(process.may_run_with, others)) else last + 1
 
     def _runs_of_peers(self, process: Process) -> Iterator[int]:
         """Yield the runs of one process that is the other side of `process`."""
