@@ -123,7 +123,7 @@ class FirstErrors:
 
     number: int = 0
     """That of the line that is being read."""
-    reasons: dict[str, Said] = field(default_factory=dict)
+    reasons: dict[str, ErrorLine] = field(default_factory=dict)
     """Process of NCCL → its first warning since its last progress.
 
     Also of the program: the first line that says why it, or a library, gave up.

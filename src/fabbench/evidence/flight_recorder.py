@@ -88,7 +88,7 @@ def _absent(dumps: Sequence[Dump]) -> Iterator[Finding]:
     if absent and len(dumps) > 1:
         line = f"{FLIGHT_RECORDER}: dumps of {len(dumps)} of {len(members)} ranks"
         who = named(absent)
-        yield finding("ranks-missing", line, said=f"{who}: there is no dump")
+        yield finding("ranks-missing", line, report=f"{who}: there is no dump")
 
 
 def _add(hangs: Hangs, dump: Dump) -> None:

@@ -321,7 +321,7 @@ class Hangs:
         elif self._beats:
             yield self._no_heartbeat(groups)
         if self.rendezvous:
-            yield finding("ranks-missing", self.line, said=self.rendezvous)
+            yield finding("ranks-missing", self.line, report=self.rendezvous)
         if not self.laggards:
             yield from reports
 
@@ -384,12 +384,12 @@ class Hangs:
 
     def _reports(self) -> Iterator[Finding]:
         for head, details in self.reports.items():
-            said = _report(head, details)
+            report = _report(head, details)
             ras = _RAS_HEAD.search(head)
             if ras is None:
-                yield finding("ranks-missing", head, said=said)
+                yield finding("ranks-missing", head, report=report)
             elif details:  # the word alone may be another program's
-                yield finding(_RAS_CODES[ras[1]], head, said=said)
+                yield finding(_RAS_CODES[ras[1]], head, report=report)
 
 
 def join(hangs: Sequence[Hangs]) -> None:

@@ -119,7 +119,7 @@ def _with_first_error(log: Log, record: Record) -> Log:
 
     If no known cause explains the run, that error itself is the cause.
     """
-    line = quoted(record.said)
+    line = quoted(record.first_error)
     quoting = [each for each in log.findings if line and _quotes(each, line)]
     roots = [each for each in quoting if not is_effect(each)]
     others = _without(log.findings, roots)
@@ -127,7 +127,7 @@ def _with_first_error(log: Log, record: Record) -> Log:
     known, _ = causes(log)
     errors = [each for each in known if each.is_error]
     unknown = [each for each in quoting if each.code == "nccl-warning"]
-    is_hang = errors and is_sign(record.said)
+    is_hang = errors and is_sign(record.first_error)
     if is_hang or _has_root(errors) or _without(quoting, unknown):
         return log
     if not line and all(each.is_report for each in errors):
@@ -156,8 +156,8 @@ def _first_error(log: Log, line: str) -> Finding:
     return finding("first-error", line)
 
 
-def _quotes(found: Finding, line: str) -> bool:
-    return line[:_COMPARED] in quoted(found.line)
+def _quotes(cause: Finding, line: str) -> bool:
+    return line[:_COMPARED] in quoted(cause.line)
 
 
 def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Iterator[Verdict]:
@@ -305,8 +305,8 @@ def _headline_points(points: Sequence[Point]) -> list[Point]:
 
 def _why_unmeasured(record: Record) -> str:
     """Return what the program itself said of that, as the end of a sentence."""
-    said = [each.line for each in record.findings if each.code == "clock-unmeasured"]
-    return f": {said[0]}" if said else ""
+    lines = [each.line for each in record.findings if each.code == "clock-unmeasured"]
+    return f": {lines[0]}" if lines else ""
 
 
 def _damage(record: Record) -> str:
@@ -457,22 +457,22 @@ def _system(record: Record, proof: Proof | None) -> "System | None":
         return None
     from fabbench.catalog.expectations import system  # imported here: other logs do not need it
 
-    found = system(name)
-    return found if found is not None and found.is_ec2 else None
+    known = system(name)
+    return known if known is not None and known.is_ec2 else None
 
 
 def _with_assumed_type(record: Record, proof: Proof | None) -> Record:
     """Return a record with the only instance type that fits, if nothing states another."""
-    said = proof.instance_type if proof else ""
-    if said or not record.gpus or not _uses_efa(record) or "instance_type" in record.facts:
+    given = proof.instance_type if proof else ""
+    if given or not record.gpus or not _uses_efa(record) or "instance_type" in record.facts:
         return record
     from fabbench.catalog.instances import types_with  # imported here: other logs do not need it
 
     per_host = record.facts.get("gpus_per_host")
-    found = types_with(record.gpus, per_host, record.facts.get("nics"))
-    if len(found) != 1:
+    fitting = types_with(record.gpus, per_host, record.facts.get("nics"))
+    if len(fitting) != 1:
         return record
-    return replace(record, facts={**record.facts, "assumed_type": found[0]})
+    return replace(record, facts={**record.facts, "assumed_type": fitting[0]})
 
 
 def _remarks(record: Record, proof: Proof | None, ending: Ending | None) -> Iterator[Finding]:
@@ -494,8 +494,8 @@ def _remarks(record: Record, proof: Proof | None, ending: Ending | None) -> Iter
     if facts.get("iterations") == 1 and facts.get("warmup") == 0:
         yield finding("one-iteration")
     stated = facts.get("instance_type")
-    said = proof.instance_type if proof else ""
-    if stated and said and stated != said:
+    given = proof.instance_type if proof else ""
+    if stated and given and stated != given:
         line = record.evidence.get("instance_type", "")
         yield finding("instance-type-differs", line, stated=stated, said=said)
     yield from _other_hardware(record, str(stated or said))

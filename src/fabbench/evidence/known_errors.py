@@ -391,11 +391,11 @@ def is_harmless(message: str) -> bool:
 def matching_errors(text: str) -> Sequence[KnownError]:
     """Return the known errors that a line shows; usually none."""
     needed = _by_needed_text()
-    found = [positions for word, positions in needed.items() if word in text]
-    if not found:
+    by_word = [positions for word, positions in needed.items() if word in text]
+    if not by_word:
         return ()
     shown = _causes_in_lines()
-    possible = sorted(set().union(*found))
+    possible = sorted(set().union(*by_word))
     return [shown[position] for position in possible if shown[position].shown_by(text)]
 
 
@@ -451,7 +451,7 @@ def _lateness(found: Finding) -> int:
 class Cause(NamedTuple):
     """A finding that explains, with what speaks against it."""
 
-    found: Finding
+    finding: Finding
     against: str
     """The fact that contradicts it, with its line if there is one; empty: nothing does."""
     decide: str
@@ -465,17 +465,17 @@ class Cause(NamedTuple):
     @property
     def is_error(self) -> bool:
         """Whether it is an error, and no warning."""
-        return self.found.severity is Severity.ERROR
+        return self.finding.severity is Severity.ERROR
 
     @property
     def may_end_a_run(self) -> bool:
         """Whether it is an error, or follows from one: a warning alone is about speed."""
-        return self.is_error or is_effect(self.found)
+        return self.is_error or is_effect(self.finding)
 
     @property
     def is_report(self) -> bool:
         """Whether it only says that a process ended."""
-        return "report" in by_code()[self.found.code].marks
+        return "report" in by_code()[self.finding.code].marks
 
 
 def causes(log: Log) -> tuple[list[Cause], list[Finding]]:
@@ -487,11 +487,11 @@ def causes(log: Log) -> tuple[list[Cause], list[Finding]]:
     """
     explaining = [each for each in log.findings if _explains(each)]
     others = [each for each in log.findings if not _explains(each)]
-    found = [_cause(each, log) for each in explaining]
-    found.sort(key=_rank)
+    ranked = [_cause(each, log) for each in explaining]
+    ranked.sort(key=_rank)
     if log.outcome in DEAD:
-        found.sort(key=lambda cause: not cause.may_end_a_run)
-    return found, sorted(others, key=lambda each: _RANKS.index(each.severity))
+        ranked.sort(key=lambda cause: not cause.may_end_a_run)
+    return ranked, sorted(others, key=lambda each: _RANKS.index(each.severity))
 
 
 def _explains(found: Finding) -> bool:

@@ -159,7 +159,7 @@ class Evidence:
     endings: set[str] = field(default_factory=set)
     """Endings (`via NET/…`) of channel lines already read: another line with one adds nothing."""
 
-    def seen(self, *, alone: bool) -> bool:
+    def is_shown(self, *, alone: bool) -> bool:
         """Return whether any line of NCCL's, or a known error, was read.
 
         Counters of NICs are enough if `alone`.

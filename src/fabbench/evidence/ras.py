@@ -41,14 +41,14 @@ def _findings(report: Mapping[str, Any]) -> Iterator[Finding]:
         yield from _apart(name, communicator["ranks"])
     late = report["ras"]["timeouts_count"]
     if late:
-        yield finding("ras-timeout", said=f"answers that did not come in time: {late}")
+        yield finding("ras-timeout", report=f"answers that did not come in time: {late}")
 
 
 def _missing(name: str, ranks: list[Mapping[str, Any]]) -> Iterator[Finding]:
     """Yield a finding if ranks do not answer."""
     silent = [_who(each) for each in ranks]
     if silent:
-        yield finding("ras-incomplete", said=f"{name}: no answer from rank {listed(silent)}")
+        yield finding("ras-incomplete", report=f"{name}: no answer from rank {listed(silent)}")
 
 
 def _failed(name: str, ranks: list[Mapping[str, Any]]) -> Iterator[Finding]:
@@ -60,7 +60,7 @@ def _failed(name: str, ranks: list[Mapping[str, Any]]) -> Iterator[Finding]:
         if not states <= _SOUND:
             failed.append(str(each["rank"]))
     if failed:
-        yield finding("ras-error", said=f"{name}: rank {listed(failed)} reports an error")
+        yield finding("ras-error", report=f"{name}: rank {listed(failed)} reports an error")
 
 
 def _apart(name: str, ranks: list[Mapping[str, Any]]) -> Iterator[Finding]:
@@ -74,8 +74,8 @@ def _apart(name: str, ranks: list[Mapping[str, Any]]) -> Iterator[Finding]:
         others = {rank: times for rank, times in by_rank.items() if times != usual}
         if others:
             counts = [f"{rank} {times}" for rank, times in others.items()]
-            said = f"{name}: {call} was launched {usual} times, but by rank {listed(counts)}"
-            yield finding("ras-mismatch", said=said)
+            report = f"{name}: {call} was launched {usual} times, but by rank {listed(counts)}"
+            yield finding("ras-mismatch", report=report)
 
 
 def _usual(counts: Iterable[int]) -> int:

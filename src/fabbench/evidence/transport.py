@@ -185,8 +185,8 @@ def _host(process: str) -> str:
 
 def _devices(evidence: Evidence, network: str) -> Iterator[tuple[str, str | int]]:
     """Yield facts about the NICs or interfaces of a network: those used if known, else found."""
-    if found := _found(evidence, network):
-        yield "nics", _used(evidence, network) or min(found.values())
+    if nics := _nics_found(evidence, network):
+        yield "nics", _used(evidence, network) or min(nics.values())
     if network in VERBS and evidence.hcas:
         yield "devices", "+".join(sorted(evidence.ib_names, key=natural_order))
     if network in VERBS and (link := _link(evidence)):
@@ -195,7 +195,7 @@ def _devices(evidence: Evidence, network: str) -> Iterator[tuple[str, str | int]
         yield "interface", "+".join(evidence.interfaces)
 
 
-def _found(evidence: Evidence, network: str) -> dict[str, int]:
+def _nics_found(evidence: Evidence, network: str) -> dict[str, int]:
     """Return how many NICs of a network each process found."""
     if network.startswith(("efa", "libfabric")):
         return evidence.nics
@@ -209,7 +209,7 @@ def _used(evidence: Evidence, network: str) -> int:
     channel one: fewer than the smallest of these numbers on a host means that NICs were found and
     not used.
     """
-    nics_found = _found(evidence, network)
+    nics_found = _nics_found(evidence, network)
     used = len(_channel_devices(evidence, {network}))
     if not (nics_found and used and evidence.nodes > 1 and _is_whole(evidence)):
         return 0
@@ -497,14 +497,14 @@ def _disagreement(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
     network = _network(evidence)
     yield from _different_nics(evidence, network)
     if used := _used(evidence, network):
-        found = min(_found(evidence, network).values())
+        available = min(_nics_found(evidence, network).values())
         line = next(line for key, line in evidence.channels.items() if key.startswith("net:"))
-        yield finding("nics-unused", line, found=found, used=used)
+        yield finding("nics-unused", line, found=available, used=used)
 
 
 def _different_nics(evidence: Evidence, network: str) -> Iterator[Finding]:
     """Yield a finding if processes did not find the same number of NICs."""
-    nics_found = _found(evidence, network)
+    nics_found = _nics_found(evidence, network)
     fewest = min(nics_found.values(), default=0)
     most = max(nics_found.values(), default=0)
     if fewest == most:

@@ -395,9 +395,9 @@ def _numbers_vary(part: str) -> str:
     return re.sub(r"\d+", _any_number, re.escape(part))
 
 
-def _any_number(found: re.Match[str]) -> str:
+def _any_number(number: re.Match[str]) -> str:
     """Return a pattern of numbers like this one."""
-    digits = len(found[0])
+    digits = len(number[0])
     return rf"\d{{{digits}}}" if digits >= _LONG_NUMBER else r"\d+"
 
 

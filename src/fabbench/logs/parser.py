@@ -350,7 +350,7 @@ class LogParser:
             if self._counted is not None:
                 out += self._counted.begun(marker)
             return out
-        group.steps.seen = True
+        group.steps.has_markers = True
         out = self._read_marker(group, marker)
         group.steps.end(marker.name, marker.status)
         return out + self._logs(group.steps.release())
@@ -428,7 +428,7 @@ class LogParser:
             # A step that began and printed nothing: how the run ended is said of this one, and not
             # of the step before it.
             yield Record(benchmark=group.name)
-        elif group.is_over() or group.evidence.seen(alone=self._transport is not None):
+        elif group.is_over() or group.evidence.is_shown(alone=self._transport is not None):
             benchmark = group.name if group.steps.open else None
             is_debug_text = benchmark is None and group.evidence.is_debug_text
             yield Record(benchmark=benchmark, case=NCCL_DEBUG if is_debug_text else None)
@@ -457,8 +457,8 @@ class LogParser:
             group.steps.held += records
             return [reading for reading in batch if isinstance(reading, Point)]
         steps = [group.steps]
-        if not group.steps.seen:
-            steps = [each.steps for each in self._groups.values() if each.steps.seen]
+        if not group.steps.has_markers:
+            steps = [each.steps for each in self._groups.values() if each.steps.has_markers]
         return self._logs(batch, ending, steps)
 
     def _logs(

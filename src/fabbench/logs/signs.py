@@ -93,9 +93,9 @@ def unread_reason(text: str) -> tuple[str, bool]:
 
     The reason is empty if nothing in the text is related to a benchmark.
     """
-    own = _OWN.match(text)
-    if own is not None:
-        return _RESULTS if own[1] or own[2] else "", True
+    made_by_fabbench = _OWN.match(text)
+    if made_by_fabbench is not None:
+        return _RESULTS if made_by_fabbench[1] or made_by_fabbench[2] else "", True
     program = _foreign_program(text)
     if program:
         return f"This is output of {program}, which fabbench does not read.", False

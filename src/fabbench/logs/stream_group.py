@@ -20,7 +20,7 @@ TIMEOUT_STATUS = 124  # of coreutils' `timeout`, and of fabbench's scripts
 class StepEndings:
     """The steps that the next records belong to, and the records that wait for their end."""
 
-    seen: bool = False  # Whether there was any marker
+    has_markers: bool = False  # Whether there was any marker
     benchmark: str | None = None  # Of the step that began last
     execution: str = ""  # Of the step that began last
     open: str = ""  # The step that has started and not ended
@@ -35,7 +35,7 @@ class StepEndings:
         self.benchmark = benchmark
         self.open = marker.name
         self.execution = marker.execution
-        self.seen = self._silent = True
+        self.has_markers = self._silent = True
 
     def end(self, step: str, status: int | None) -> None:
         """Note that a step, if any, ended; without a status, that the log does not show how."""
@@ -66,7 +66,7 @@ class StepEndings:
         record.incomplete = record.incomplete or self._incomplete
         if self._incomplete or benchmark_named(self.benchmark).joins_steps:
             return  # of an execution of several steps, more may follow
-        if self.seen:
+        if self.has_markers:
             record.status = len(self._failures)
 
     def silent_step(self) -> list[Record]:
@@ -150,7 +150,7 @@ class StreamGroup:
         if message.is_report:
             errors.report(line)
         else:
-            errors.own(line)
+            errors.gave_up(line)
         self.evidence.other(line)
 
     def claim(self) -> None:
@@ -168,9 +168,9 @@ class StreamGroup:
         those between two tables without closing lines may belong to either, and count for both.
         """
         errors = self.evidence.errors
-        record.said = errors.first() or next(iter(record.failures), "")
+        record.first_error = errors.first() or next(iter(record.failures), "")
         record.hint = errors.hint
-        shown = self._attach_evidence(record) if self.evidence.seen(alone=True) else []
+        shown = self._attach_evidence(record) if self.evidence.is_shown(alone=True) else []
         if record.benchmark is not None:
             record.damaged = [*self.headless, *record.damaged]
             self.headless = []

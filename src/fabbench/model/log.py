@@ -137,7 +137,7 @@ class Record:
     # Those of them that are no exit record: an exit status of 0 contradicts them
     alarms: list[str] = field(default_factory=list)
     # The first line that says why the program gave up, and the first with words of an error
-    said: str = ""
+    first_error: str = ""
     hint: str = ""
     lost: bool = False  # Whether one of them says that a host or the job was lost
     # A sentence, when the benchmark's or the launcher's own time limit ended it
@@ -276,8 +276,8 @@ class Log:
     def instance_type(self) -> str:
         """The type of the nodes: stated by the log, or the user, or assumed; empty: not known."""
         stated = str(self.facts.get("instance_type", ""))
-        said = self.proof.instance_type if self.proof else ""
-        return stated or said or self.assumed_type
+        given = self.proof.instance_type if self.proof else ""
+        return stated or given or self.assumed_type
 
     @property
     def assumed_type(self) -> str:

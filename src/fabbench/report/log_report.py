@@ -371,11 +371,11 @@ def log_notes(log: Log) -> Iterator[str]:
         yield f"line {row.line} could not be read or trusted: {text}"
 
 
-def _finding(found: Finding) -> str:
-    severity = found.severity.value
-    words = [f"{severity}: {found.meaning}", found.advice]
-    if found.line:
-        line = found.line.strip()[:_MOST_OF_LINE]
+def _finding(finding: Finding) -> str:
+    severity = finding.severity.value
+    words = [f"{severity}: {finding.meaning}", finding.advice]
+    if finding.line:
+        line = finding.line.strip()[:_MOST_OF_LINE]
         words.append(f"[{line}]")
     return " ".join(filter(None, words))
 
@@ -393,7 +393,7 @@ def diagnosis_record(log: Log, verdict: "Verdict | None" = None) -> dict[str, ob
         "facts": {name: str(value) for name, value in log.facts.items()},
         "evidence": dict(log.evidence),
         "causes": [
-            picked(cause, "against", "decide", code="found.code") for cause in causes(log)[0]
+            picked(cause, "against", "decide", code="finding.code") for cause in causes(log)[0]
         ],
         "curve": curve_line(log),
     }
@@ -458,8 +458,8 @@ def _predictions_between(
         groups.setdefault(key, []).append(log)
     for some in groups.values():
         case = some[0].case or some[0].benchmark
-        found = predict_nodes(some, size, nodes)
-        yield _record(f"{case} between {nodes} nodes", size, nodes, found)
+        prediction = predict_nodes(some, size, nodes)
+        yield _record(f"{case} between {nodes} nodes", size, nodes, prediction)
 
 
 def _predictions_of_logs(logs: Sequence[Log], size: int) -> Iterator[Mapping[str, object]]:
@@ -471,22 +471,24 @@ def _predictions_of_logs(logs: Sequence[Log], size: int) -> Iterator[Mapping[str
             yield _record(f"{log.source}: {name}", size, None, predict(series, size))
 
 
-def _record(where: str, size: int, nodes: int | None, found: "Prediction") -> Mapping[str, object]:
+def _record(
+    where: str, size: int, nodes: int | None, prediction: "Prediction"
+) -> Mapping[str, object]:
     at = format_size(size)
     figures = {}
-    if found.refused:
-        said = f"no prediction at {at}: {found.refused}."
+    if prediction.refused:
+        sentence = f"no prediction at {at}: {prediction.refused}."
     else:
-        figures = picked(found, "rate", "low", "high")
-        rates = scale("B/s", found.rate)
-        rate = rates.quantity(found.rate)
-        low = rates.text(found.low)
-        high = rates.quantity(found.high)
-        said = f"predicted at {at}: {rate} (95 %: {low} to {high})."
+        figures = picked(prediction, "rate", "low", "high")
+        rates = scale("B/s", prediction.rate)
+        rate = rates.quantity(prediction.rate)
+        low = rates.text(prediction.low)
+        high = rates.quantity(prediction.high)
+        sentence = f"predicted at {at}: {rate} (95 %: {low} to {high})."
     return {
         "size": size,
         "nodes": nodes,
         **figures,
-        "refused": found.refused,
-        "text": f"{where}: {said}",
+        "refused": prediction.refused,
+        "text": f"{where}: {sentence}",
     }

@@ -233,7 +233,7 @@ def _findings(comparison: Comparison) -> list[tuple[Cause, str]]:
         for log in column.logs:
             likely, others = causes(with_curve(log))
             for cause in (*likely, *(Cause(each, "", "") for each in others)):
-                key = (cause.found.code, cause.found.meaning)
+                key = (cause.finding.code, cause.finding.meaning)
                 known.setdefault(key, cause)
                 of_columns = labels.setdefault(key, [])
                 if column.label not in of_columns:

@@ -168,7 +168,7 @@ def _why_wrong(wrong: Sequence[Log | TestResult]) -> str:
         sentences.append(f"The program said: {first.said}.")
     likely = causes(first)[0] if isinstance(first, Log) else []
     if likely:
-        likeliest = likely[0].found
+        likeliest = likely[0].finding
         sentences += [likeliest.meaning, likeliest.advice]
     return " ".join(sentences).rstrip()
 
@@ -321,8 +321,8 @@ def _without_program(diagnosis: Diagnosis, tests: Sequence[TestResult]) -> Mappi
             continue
         failed = [each for each in _broken(tests) if suspect.name in each.nodes]
         if {each.fault for each in failed} == {Fault.SOFTWARE}:
-            said = f" It said: {failed[0].said}" if failed[0].said else ""
-            reasons[suspect.name] = f"{suspect.evidence}{said}"
+            quote = f" It said: {failed[0].said}" if failed[0].said else ""
+            reasons[suspect.name] = f"{suspect.evidence}{quote}"
     return reasons
 
 

@@ -97,7 +97,7 @@ def test_what_starts_a_failure_comes_before_what_follows_and_a_contradicted_caus
         findings=found,
     )
     ranked, others = causes(log)
-    assert [each.found.code for each in ranked] == [
+    assert [each.finding.code for each in ranked] == [
         "memlock",
         "peer-reset",
         "p2p-disabled",
@@ -109,7 +109,7 @@ def test_what_starts_a_failure_comes_before_what_follows_and_a_contradicted_caus
 @pytest.mark.parametrize("name", ["verdicts/proof-05.txt", "verdicts/proof-06.txt"])
 def test_gpu_memory_that_goes_through_the_host_is_the_first_cause(name: str) -> None:
     (log,) = parse(DATA / name)
-    assert [each.found.code for each in causes(log)[0]][:1] == ["gdr-off"]
+    assert [each.finding.code for each in causes(log)[0]][:1] == ["gdr-off"]
 
 
 @pytest.mark.parametrize(

@@ -48,9 +48,9 @@ class Score:
 
 
 def is_right(cause: Cause, case: dict[str, Any]) -> bool:
-    said = f"{cause.found.line} {cause.found.meaning}"
-    wanted = case.get("cause", cause.found.code)
-    return cause.found.code == wanted and case.get("quote", "") in said
+    said = f"{cause.finding.line} {cause.finding.meaning}"
+    wanted = case.get("cause", cause.finding.code)
+    return cause.finding.code == wanted and case.get("quote", "") in said
 
 
 def log_of(case: dict[str, Any]) -> Log:
@@ -89,7 +89,7 @@ def test_outcomes_are_right_and_causes_first(name: str) -> None:
 def test_what_only_follows_is_not_first(case: dict[str, Any]) -> None:
     if "not" in case:
         first, *_ = causes(log_of(case))[0]
-        assert case["not"] not in first.found.line
+        assert case["not"] not in first.finding.line
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
@@ -127,7 +127,7 @@ def test_every_dead_run_of_the_corpus_has_a_cause() -> None:
 @pytest.mark.parametrize("ending", [Ending(status=3), Ending(timed_out="It took too long.")])
 def test_a_run_without_output_has_a_cause_too(ending: Ending) -> None:
     log = judge(Record(benchmark="nccl"), source="x", ending=ending)
-    assert [each.found.code for each in causes(log)[0]] == ["cause-not-shown"]
+    assert [each.finding.code for each in causes(log)[0]] == ["cause-not-shown"]
 
 
 @pytest.mark.parametrize(("line", "is_kept"), [("frame #3: f()", True), ("step 3 done", False)])

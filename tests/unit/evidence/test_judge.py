@@ -583,13 +583,13 @@ LONG = "A thing that is " + "very " * 40 + "strange"
 def test_what_explains_the_first_error_comes_first_and_else_that_error_is_the_cause(
     said: str, hint: str, findings: list[Finding], first: list[tuple[str, str]]
 ) -> None:
-    record = whole(failures=["It broke."], said=said, hint=hint, findings=findings)
+    record = whole(failures=["It broke."], first_error=said, hint=hint, findings=findings)
     log = judge(record, source="x")
     assert [(each.code, each.line) for each in log.findings] == first
 
 
 def test_what_did_not_die_has_no_first_error() -> None:
-    assert judge(whole(said=STRANGE, hint="A hint"), source="x").findings == ()
+    assert judge(whole(first_error=STRANGE, hint="A hint"), source="x").findings == ()
 
 
 # ---------------------------------------------------------------- logs of one test
