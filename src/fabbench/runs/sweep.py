@@ -548,8 +548,8 @@ def neighbors(logs: Iterable[Log]) -> Iterator[str]:
 
 def _notes(logs: Sequence[Log]) -> tuple[str, ...]:
     """Return what the logs warn of, each once."""
-    found = [finding for log in logs for finding in log.findings]
-    serious = [each.meaning for each in found if each.severity is not Severity.NOTE]
+    findings = [finding for log in logs for finding in log.findings]
+    serious = [each.meaning for each in findings if each.severity is not Severity.NOTE]
     return tuple(dict.fromkeys(serious))
 
 

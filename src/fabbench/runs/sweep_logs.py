@@ -129,8 +129,8 @@ def _is_result(entry: Log | Unread) -> TypeGuard[Log]:
 def _slow_nics(logs: Sequence[Log], known: NodeNames) -> list[tuple[str, str]]:
     """Return files, and a NIC far below the others of its nodes."""
     judged = judged_together([_with_nodes(log, known) for log in logs])
-    found = [(log.source, each) for log in judged for each in log.findings]
-    return [(source, each.meaning) for source, each in found if each.code == "slow-nic"]
+    findings = [(log.source, each) for log in judged for each in log.findings]
+    return [(source, each.meaning) for source, each in findings if each.code == "slow-nic"]
 
 
 def _with_nodes(log: Log, known: NodeNames) -> Log:

@@ -176,19 +176,19 @@ def _slow_groups(
     """Yield groups whose own pairs are slower than those of the fastest group."""
     if fitted.groups is None:
         return
-    own = _own_values(fitted, fitted.groups)
-    if len(own) < 2:
+    speeds = _own_values(fitted, fitted.groups)
+    if len(speeds) < 2:
         return
-    fastest = max(own, key=lambda number: own[number])
+    fastest = max(speeds, key=lambda number: speeds[number])
     best = groups[fastest]
-    which = "other" if len(own) == 2 else "fastest"
-    for number, value in own.items():
-        if value >= own[fastest] + fitted.tolerated:
+    which = "other" if len(speeds) == 2 else "fastest"
+    for number, value in speeds.items():
+        if value >= speeds[fastest] + fitted.tolerated:
             continue
         nodes = groups[number].nodes
         name = compress_hostlist(nodes)
         types = _types_differ(readings, nodes, best.nodes)
-        factor = format_decimal(math.exp(own[fastest] - value), 1)
+        factor = format_decimal(math.exp(speeds[fastest] - value), 1)
         text = f"{name} are {factor}x slower than the {which} {len(best.nodes)}"
         why = types or "another type, or bad"
         evidence = f"{text}, also among themselves: {why}."
@@ -201,12 +201,12 @@ def _own_values(fitted: Fit, groups: Grouping) -> Mapping[int, float]:
     pairs = fitted.pairs_below_best
     fine = all_healthy(fitted.bad, pairs.members) & np.isfinite(pairs.slower)
     first, second = groups.of[pairs.members].T
-    own: dict[int, float] = {}
+    speeds: dict[int, float] = {}
     for number, _ in enumerate(groups.names):
         inside = fine & (first == number) & (second == number)
         if inside.any():
-            own[number] = float(np.median(pairs.slower[inside]))
-    return own
+            speeds[number] = float(np.median(pairs.slower[inside]))
+    return speeds
 
 
 def _types_differ(readings: Readings, nodes: Sequence[str], others: Sequence[str]) -> str:
@@ -215,8 +215,8 @@ def _types_differ(readings: Readings, nodes: Sequence[str], others: Sequence[str
     theirs = {readings.type(node) for node in others}
     if "" in mine | theirs or mine & theirs:
         return ""
-    own = listed(sorted(mine))
-    return f"they are {own}, the others {listed(sorted(theirs))}"
+    named = listed(sorted(mine))
+    return f"they are {named}, the others {listed(sorted(theirs))}"
 
 
 def _slow_path(fitted: Fit, writer: EvidenceWriter, confidence: float) -> Iterator[Suspect]:
@@ -373,9 +373,9 @@ def _groups(readings: Readings, fitted: Fit) -> Iterator[NodeGroup]:
     healthy &= _of_most_measured(fitted)
     tested = np.unique(pairs.members[known])
     for number, name in enumerate(groups.names):
-        own = (groups.of[pairs.members] == number).sum(axis=1)
-        inside = healthy & (own == 2)
-        to_others = healthy & (own == 1)
+        of_group = (groups.of[pairs.members] == number).sum(axis=1)
+        inside = healthy & (of_group == 2)
+        to_others = healthy & (of_group == 1)
         members = np.flatnonzero(groups.of == number)
         if not groups.given:
             members = np.intersect1d(members, tested)

@@ -332,14 +332,14 @@ def at_most(slow: int, tests: int, rate: float) -> float:
 
 
 def nodes_not_by_chance(
-    pairs: PairTests, bad: Floats, levels: Floats, states: States, *, found: bool
+    pairs: PairTests, bad: Floats, levels: Floats, states: States, *, groups_found: bool
 ) -> Floats:
     """Return the chance that each node is bad, as far as this cluster's rate of slow tests allows.
 
     A node is slow in k of m tests with healthy partners, several of them of its own group. That any
     of all nodes is so by chance is at most their number times the chance of one, at the rate at
-    which healthy pairs are as slow. `levels`: node → the level of its likeliest state; `found`:
-    whether the tests show the groups.
+    which healthy pairs are as slow. `levels`: node → the level of its likeliest state;
+    `groups_found`: whether the tests show the groups.
     """
     known = bad.copy()
     if not len(pairs.members):
@@ -364,7 +364,7 @@ def nodes_not_by_chance(
         partners = np.unique(others[mine], return_inverse=True)[1]
         typical = np.median(slower[slow]) if slow.any() else 0.0
         # As slow as the path between found groups: it may be in none of them.
-        elsewhere = found and abs(typical - pairs.path.min()) < near
+        elsewhere = groups_found and abs(typical - pairs.path.min()) < near
         alone = _few_of_its_group(partners, slow, ~pairs.between[mine])
         if typical > states.tolerated or elsewhere or alone:
             known[node] = DOUBTED
@@ -396,10 +396,10 @@ def _mostly(pairs: PairTests, flags: Flags, count: int) -> Flags:
 
 def _few_of_its_group(partners: Ints, slow: Flags, inside: Flags) -> bool:
     """Return whether a node is slow with fewer than two partners of its group, if it has them."""
-    own = np.bincount(partners, inside) > 0
+    of_its_group = np.bincount(partners, inside) > 0
     slow_with = np.bincount(partners, slow) > 0
-    least = min(2, own.sum())
-    return bool((slow_with & own).sum() < least)
+    least = min(2, of_its_group.sum())
+    return bool((slow_with & of_its_group).sum() < least)
 
 
 def links_not_by_chance(

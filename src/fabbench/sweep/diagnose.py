@@ -193,10 +193,10 @@ class _Plan:
 
     def _with_nic(self, least: float, limit: float) -> Flags:
         """Return the nodes with a NIC that is bad with at least a chance, and less than another."""
-        found = np.zeros(len(self._fit.nodes), dtype=np.bool_)
+        flagged = np.zeros(len(self._fit.nodes), dtype=np.bool_)
         for (node, _), chance in self._fit.nics.items():
-            found[node] |= least <= chance < limit
-        return found
+            flagged[node] |= least <= chance < limit
+        return flagged
 
     def _tests_left(self, most: Ints, beyond_screening: Ints) -> int:
         """Return the most tests that may be needed, of nodes and of pairs."""

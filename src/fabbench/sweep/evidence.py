@@ -65,9 +65,9 @@ class EvidenceWriter:
         role = self._direction(node, shown)
         if not role:
             return f"{name} {self._often(shown, what)}."
-        own = shown & self._in_role(node, role)
+        in_role = shown & self._in_role(node, role)
         other = _OTHER_ROLE[role]
-        often = self._often(own, f"{what} {role}", f", and is fine {other}")
+        often = self._often(in_role, f"{what} {role}", f", and is fine {other}")
         return f"{name} {often}."
 
     def shared_by(self, node: int) -> str:
@@ -166,9 +166,9 @@ class EvidenceWriter:
             often = self._often(tests, "tests", rest)
             return f"{name} {often}."
         server = self._fit.nodes[servers[0]]
-        own = tests & self._in_role(servers[0], _SERVER)
+        in_role = tests & self._in_role(servers[0], _SERVER)
         often = self._often(
-            own, f"tests with {server} {_SERVER}", f", and is fine the other way{rest}"
+            in_role, f"tests with {server} {_SERVER}", f", and is fine the other way{rest}"
         )
         return f"{name} {often}."
 

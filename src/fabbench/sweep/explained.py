@@ -51,8 +51,8 @@ class Unexplained:
     @property
     def failed(self) -> bool:
         """Whether any of these tests failed."""
-        own = self.tests.tests_of(self.row)
-        return bool(self.tests.failed[own].any())
+        rows = self.tests.tests_of(self.row)
+        return bool(self.tests.failed[rows].any())
 
     @property
     def by_chance(self) -> bool:
@@ -124,8 +124,8 @@ def _not_excluded(slow: Ints, fine: Ints) -> Flags:
     """Return the nodes that may be slow now and then, by how many tests are slow, and fine."""
     flags = slow > 0
     for node in np.flatnonzero(flags).tolist():
-        own = int(slow[node])
-        chance = at_most(own, own + int(fine[node]), _NOW_AND_THEN)
+        slow_tests = int(slow[node])
+        chance = at_most(slow_tests, slow_tests + int(fine[node]), _NOW_AND_THEN)
         flags[node] = chance >= _EXCLUDED
     return np.asarray(flags)
 
@@ -141,9 +141,9 @@ def slow_now_and_then(fitted: Fit, tests: Sequence[Unexplained]) -> set[int]:
     too_often: set[int] = set()
     for node in several:
         mine = (of_two.members == node).any(axis=1)
-        own = of_two.slower[mine]
+        of_node = of_two.slower[mine]
         others = of_two.slower[~mine]
-        chance = by_chance(own, others, limit, fitted.noise)
+        chance = by_chance(of_node, others, limit, fitted.noise)
         if chance * len(fitted.nodes) < _BY_CHANCE:
             too_often.add(node)
     return too_often

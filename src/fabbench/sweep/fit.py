@@ -165,9 +165,9 @@ def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
         possible = [each for each in possible if not each.merges(named)]
         possible.append(ranked(named, plain.pairs))
     for groups, shared in product(possible, (False, True)):
-        found = _fit(readings, groups, tolerance, path_is_shared=shared)
-        if found.score > max(best.score, known.score + _SURE):
-            best = found
+        candidate = _fit(readings, groups, tolerance, path_is_shared=shared)
+        if candidate.score > max(best.score, known.score + _SURE):
+            best = candidate
     return best
 
 
@@ -230,10 +230,10 @@ def _fit(
 ) -> Fit:
     """Return the beliefs from all results, with these groups."""
     count = len(readings.nodes)
-    own = None if groups is None else groups.of
+    group_of = None if groups is None else groups.of
     broken = readings.endings.nodes()
     apart = groups is not None and groups.apart
-    tests = readings.classes(own, apart=apart, without=broken)
+    tests = readings.classes(group_of, apart=apart, without=broken)
     rails = sorted({each.rail for each in tests if each.rail})
     parts = _Parts(count, rails, [] if groups is None else groups.names, path_is_shared)
     classes = [_class(each, rails, groups, count) for each in tests]
@@ -248,8 +248,8 @@ def _fit(
     failing_too = np.append(states.levels, states.levels[-1])
     levels = failing_too[settled.state[:count]]
     bad = settled.bad[:count]
-    found = groups is not None and not groups.given
-    known = nodes_not_by_chance(judged, bad, levels, states, found=found)
+    groups_found = groups is not None and not groups.given
+    known = nodes_not_by_chance(judged, bad, levels, states, groups_found=groups_found)
     for each, messages in zip(classes, settled.beliefs.messages, strict=True):
         link = _links(each, settled.beliefs, messages, states)
         healthy = all_healthy(known, each.tests.members)

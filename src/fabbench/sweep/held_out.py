@@ -56,9 +56,9 @@ def _gain(groups: Grouping, tests: PairTests, held_out: Flags, slow: float, leas
     return float(gain[held_out].sum())
 
 
-def _like(groups: Grouping, found: Iterator[Grouping]) -> Grouping | None:
+def _like(groups: Grouping, proposed: Iterator[Grouping]) -> Grouping | None:
     """Return the groups of the same kind as others; None: there are none."""
-    return next((each for each in found if each.apart == groups.apart), None)
+    return next((each for each in proposed if each.apart == groups.apart), None)
 
 
 def _paths(groups: Grouping, members: Ints) -> Ints:

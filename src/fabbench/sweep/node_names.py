@@ -188,9 +188,9 @@ def read_groups(text: str, tested: Iterable[str] = ()) -> Mapping[str, str]:
 def _place(group_of: dict[str, str], words: str) -> None:
     """Place the nodes of a line of a file of groups."""
     separator = " " if " " in words else ","
-    nodes, found, group = words.rpartition(separator)
+    nodes, separated, group = words.rpartition(separator)
     nodes = nodes.strip(" ,\t")
-    if not (found and nodes and group.strip()):
+    if not (separated and nodes and group.strip()):
         raise ValueError(f"{words!r} is not nodes and their group, such as node[01-08] rack-1")
     for name in expand_hostlist(nodes):
         before = group_of.setdefault(name, group)

@@ -80,10 +80,10 @@ class TestClass:
         apart = self.values - typical[self.series]
         of_typical = self.rounded * np.exp(apart * self.sign)
         # What is printed as 0 is between 0 and half of a digit.
-        own = np.log1p(np.minimum(self.rounded, 1.0))
-        others = -np.log1p(-np.minimum(of_typical, _MOST_ROUNDED))
-        left = np.maximum(np.abs(apart) - own - others, 0.0)
-        return np.asarray(np.sign(apart) * left)
+        own_rounding = np.log1p(np.minimum(self.rounded, 1.0))
+        typical_rounding = -np.log1p(-np.minimum(of_typical, _MOST_ROUNDED))
+        unexplained = np.maximum(np.abs(apart) - own_rounding - typical_rounding, 0.0)
+        return np.asarray(np.sign(apart) * unexplained)
 
     def is_like(self, other: "TestClass") -> bool:
         """Return whether both have the same number of nodes, and the same rail."""
