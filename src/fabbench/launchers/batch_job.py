@@ -55,7 +55,7 @@ def log_in(number: str, *, port: int, sshd: str) -> str:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _ExecutionProgress:
     """What the lines of one execution show."""
 
     begun: bool = False
@@ -125,7 +125,7 @@ class Demux:
         Return how it ended.
         """
         self._requested.add(execution.id)
-        seen = _Seen()
+        progress = _ExecutionProgress()
         for raw in self._lines:
             text = self._without_prefix(raw)
             marker = _marker(text)
@@ -133,9 +133,9 @@ class Demux:
                 self._lines = chain((raw,), self._lines)
                 break
             if self._current in {"", execution.id}:
-                seen.take(execution, marker, text)
+                progress.take(execution, marker, text)
                 yield raw
-        return seen.ending(execution)
+        return progress.ending(execution)
 
     def _is_requested(self, marker: Marker | None) -> bool:
         """Return whether a line is of a requested execution; keep which one has begun."""

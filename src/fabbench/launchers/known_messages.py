@@ -22,6 +22,6 @@ class KnownMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     example: str
     counterexample: str = ""
 
-    def match(self, said: str) -> re.Match[str] | None:
+    def match(self, message: str) -> re.Match[str] | None:
         """Return where the pattern occurs in a message; an empty one does in all."""
-        return re.search(self.pattern, said, _FLAGS)
+        return re.search(self.pattern, message, _FLAGS)

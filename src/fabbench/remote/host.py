@@ -138,8 +138,8 @@ class RemoteHost:
         Between two heartbeats nobody looks.
         """
         first = since - 2 * self._beat_s
-        seen = [*self._others.items()]
-        return sorted(user for user, when in seen if when >= first)
+        users = [*self._others.items()]
+        return sorted(user for user, when in users if when >= first)
 
     def run(self, mode: str, *words: str, stdin: bytes = b"", timeout_s: float = 30) -> Done:
         """Run one mode of the agent to its end. Raise MachineError if it fails."""
@@ -322,5 +322,5 @@ class RemoteHost:
                 f"The folder /tmp on {self.name} runs no programs: it is mounted with noexec.",
                 hint=f"Allow it there: mount -o remount,exec /tmp on {self.name}.",
             )
-        said = words or "no output"
-        return MachineError(f"fabbench's agent on {self.name} exited {how}: {said}.")
+        output = words or "no output"
+        return MachineError(f"fabbench's agent on {self.name} exited {how}: {output}.")

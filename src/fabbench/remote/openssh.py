@@ -238,7 +238,7 @@ def failure(name: str, stderr: Sequence[str]) -> Exception:
 def _hint(name: str, lines: Sequence[str]) -> str:
     """Return what to do about a failure, in which ssh names the command that removes a host key."""
     commands = filter(None, map(_REMOVE.search, lines))
-    remove = next((found[0] for found in commands), f"ssh-keygen -R {name}")
+    remove = next((match[0] for match in commands), f"ssh-keygen -R {name}")
     text = " ".join(lines)
     for words, hint in _HINTS.items():
         if re.search(words, text):

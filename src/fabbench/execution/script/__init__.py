@@ -317,9 +317,9 @@ class _Script:
             for label, body in bodies.items():
                 arms[label] += count + body
             return "", self._arms(arms) + after
-        clean, own = shared_environment(environments)
+        clean, added = shared_environment(environments)
         if "env" in arrays:
-            for label, words in own.items():
+            for label, words in added.items():
                 arms[label] += array("env", words, _INDENT)
         shared = self._reasons(environments) + array("clean", clean, "")
         if len(set(bodies.values())) == 1:

@@ -161,6 +161,6 @@ class HostChecks:
         """Return whether there are RDMA devices, or should be."""
         return bool(self.probe.devices) or self.has_efa or self.fabric in RDMA_FABRICS
 
-    def check(self, name: str, found: Check | None) -> Check:
+    def check(self, name: str, result: Check | None) -> Check:
         """Return an outcome as a check of this host. None: its answer does not include it."""
-        return replace(found or outcome("answer.not-reported"), host=self.host, name=name)
+        return replace(result or outcome("answer.not-reported"), host=self.host, name=name)

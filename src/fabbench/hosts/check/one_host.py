@@ -207,26 +207,26 @@ def gpus(checks: HostChecks) -> Check | None:
         return _no_gpus(checks)
     models = ", ".join(dict.fromkeys(gpu.name for gpu in probe.gpus))
     count = len(probe.gpus)
-    seen = f"{count} GPUs ({models})."
+    described = f"{count} GPUs ({models})."
     expected = checks.expected_gpus
     if expected and count != expected:
-        return outcome("gpus.lost", gpus=seen, type=probe.instance_type, expected=expected)
+        return outcome("gpus.lost", gpus=described, type=probe.instance_type, expected=expected)
     waiting = [gpu.fabric for gpu in probe.gpus if gpu.fabric not in {"Completed", ""}]
     if waiting:
-        return outcome("gpus.fabric", gpus=seen, waiting=len(waiting), state=waiting[0])
-    return _models(checks, models, seen)
+        return outcome("gpus.fabric", gpus=described, waiting=len(waiting), state=waiting[0])
+    return _models(checks, models, described)
 
 
-def _models(checks: HostChecks, models: str, seen: str) -> Check:
+def _models(checks: HostChecks, models: str, described: str) -> Check:
     """Return the check of GPUs that are all there and ready: whether their models fit."""
     probe = checks.probe
     model = checks.instance.gpu_model if checks.instance else ""
     if model and model.split()[0] not in models:
-        return outcome("gpus.other", gpus=seen, type=probe.instance_type, model=model)
+        return outcome("gpus.other", gpus=described, type=probe.instance_type, model=model)
     why, advice = why_unfit(checks.image, models, probe.gpus[0].driver)
     if why:
-        return outcome("gpus.unfit", gpus=seen, why=why, advice=advice)
-    return outcome("gpus.ready", gpus=seen)
+        return outcome("gpus.unfit", gpus=described, why=why, advice=advice)
+    return outcome("gpus.ready", gpus=described)
 
 
 def _no_gpus(checks: HostChecks) -> Check:

@@ -363,10 +363,10 @@ def _refusal(status: int, body: str, what: str) -> MachineError:
         body = str(json.loads(body).get("message", body))
     message = _short(body)
     error = _ERRORS.get(status, UnansweredError if status >= 500 else MachineError)
-    seen = "" if status in _ERRORS else f", status {status}"
+    unusual = "" if status in _ERRORS else f", status {status}"
     known_cause = explain(what, message, "", "")
     hint = _HINTS.get(status) or known_cause.advice or None
-    return error(f"The cluster refuses {what}{seen}: {message}.", hint=hint)
+    return error(f"The cluster refuses {what}{unusual}: {message}.", hint=hint)
 
 
 def _short(text: str) -> str:
@@ -464,8 +464,8 @@ def _last_status(text: bytes, name: str) -> Object:
         raise lost(name, "it exited without a message") from error
     if isinstance(status, dict) and status.get("status") in {"Success", "Failure"}:
         return status
-    said = shorten(text.decode("utf-8", "replace"))
-    raise lost(name, f"it exited with {said}")
+    ending = shorten(text.decode("utf-8", "replace"))
+    raise lost(name, f"it exited with {ending}")
 
 
 def _exit_code(status: Object) -> str:

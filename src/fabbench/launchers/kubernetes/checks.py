@@ -18,7 +18,7 @@ _PASS = Status.PASS
 _WARN = Status.WARN
 _FAIL = Status.FAIL
 _SKIP = Status.SKIP
-_Found: TypeAlias = tuple[Status, str, str]  # The status of a check, what was seen, and advice
+_Result: TypeAlias = tuple[Status, str, str]  # The status of a check, what was seen, and advice
 
 
 def check_nodes(
@@ -31,7 +31,7 @@ def check_nodes(
     usual_zone = max(zones, key=zones.__getitem__, default="")
     checks: list[Check] = []
     for node in nodes:
-        results: dict[str, _Found] = {
+        results: dict[str, _Result] = {
             "ready": _ready(node),
             "health labels": _health(node),
             "taints": _taints(node, tolerations),
@@ -52,7 +52,7 @@ def _check(node: Node, name: str, status: Status, seen: str, advice: str) -> Che
     return Check(host=node.name, name=name, status=status, seen=seen, advice=advice)
 
 
-def _ready(node: Node) -> _Found:
+def _ready(node: Node) -> _Result:
     if not node.ready:
         why = node.why_not.rstrip(".")
         advice = "Check the node's events (kubectl describe node), or leave it out."
@@ -63,12 +63,12 @@ def _ready(node: Node) -> _Found:
     return _PASS, f"Ready: kubelet {node.kubelet}, {node.runtime}.", ""
 
 
-def _health(node: Node) -> _Found:
+def _health(node: Node) -> _Result:
     labels = {"node-health-status": node.health, "deep-health-check-status": node.deep_health}
-    said = [f"{key} {value}" for key, value in labels.items() if value]
-    if not said:
+    stated = [f"{key} {value}" for key, value in labels.items() if value]
+    if not stated:
         return _SKIP, "No health labels.", "Nothing to do: only HyperPod sets health labels."
-    seen = ", ".join(said) + "."
+    seen = ", ".join(stated) + "."
     if node.health not in {"", "Schedulable"}:
         advice = (
             "HyperPod marked it unhealthy and will reboot or replace it: leave it out until then."
@@ -80,7 +80,7 @@ def _health(node: Node) -> _Found:
     return _PASS, seen, ""
 
 
-def _taints(node: Node, tolerations: Sequence[Toleration]) -> _Found:
+def _taints(node: Node, tolerations: Sequence[Toleration]) -> _Result:
     def repels(taint: Taint) -> bool:
         if taint.effect not in KEEPS_AWAY or taint.key.startswith("node.kubernetes.io/"):
             return False  # Another check covers the latter
@@ -97,7 +97,7 @@ def _taints(node: Node, tolerations: Sequence[Toleration]) -> _Found:
     return _PASS, f"Tolerated: {tolerated}." if tolerated else "None.", ""
 
 
-def _fabric(node: Node) -> _Found:
+def _fabric(node: Node) -> _Result:
     entry = node.entry
     count = node.fabric.allocatable
     expected = ""
@@ -128,7 +128,7 @@ def _fabric(node: Node) -> _Found:
     return _WARN, seen, "Give the node group all EFA interfaces; otherwise you measure fewer."
 
 
-def _gpus(node: Node) -> _Found:
+def _gpus(node: Node) -> _Result:
     entry = node.entry
     count = node.gpus.allocatable
     expected = entry.gpus if entry else 0
@@ -145,7 +145,7 @@ def _gpus(node: Node) -> _Found:
     return _WARN if count else _FAIL, seen, advice
 
 
-def _huge_pages(node: Node) -> _Found:
+def _huge_pages(node: Node) -> _Result:
     if node.profile is None or not node.profile.huge_pages or not node.fabric.allocatable:
         return _SKIP, "Not used here.", "Nothing to do."
     pages = node.huge_pages.allocatable // (2 << 20)
@@ -159,7 +159,7 @@ def _huge_pages(node: Node) -> _Found:
     return _WARN, seen, advice
 
 
-def _free(node: Node) -> _Found:
+def _free(node: Node) -> _Result:
     amounts = {"GPUs": node.gpus, node.resource or "devices": node.fabric}
     amounts = {what: amount for what, amount in amounts.items() if amount.allocatable}
     if not amounts:
@@ -180,7 +180,7 @@ def _free(node: Node) -> _Found:
     return _SKIP, f"{capacity}; usage by others is unknown.", advice
 
 
-def _type(node: Node, common: str) -> _Found:
+def _type(node: Node, common: str) -> _Result:
     if not node.label_type:
         advice = "Choose nodes with --host: their instance types are unknown."
         return _SKIP, "The node has no instance type label.", advice
@@ -197,7 +197,7 @@ def _type(node: Node, common: str) -> _Found:
     return _WARN, f"{seen}, while most others are {common}.", advice
 
 
-def _zone(node: Node, common: str) -> _Found:
+def _zone(node: Node, common: str) -> _Result:
     if node.zone == common:
         return _PASS, f"{node.zone}.", ""
     if not node.zone:

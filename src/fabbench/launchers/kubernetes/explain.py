@@ -51,18 +51,20 @@ def messages() -> tuple[KnownMessage, ...]:
     return records.load("fabbench.launchers.kubernetes", "messages.toml", KnownMessage)
 
 
-def explain(subject: str, said: str, code: str, advice: str, *, final: bool = True) -> Explanation:
-    """Return what the cluster `said` of a subject.
+def explain(
+    subject: str, message: str, code: str, advice: str, *, final: bool = True
+) -> Explanation:
+    """Explain a message of the cluster about a subject.
 
     Code, advice and finality are for a message that is not known.
     """
-    text = f"{subject}: {shorten(said)}."
-    for message in messages():
-        match = message.match(said)
+    text = f"{subject}: {shorten(message)}."
+    for known in messages():
+        match = known.match(message)
         if match:
-            advice = message.advice.format(**match.groupdict())
+            advice = known.advice.format(**match.groupdict())
             advice = advice.replace("=.", ".")  # A taint without a value
-            return Explanation(code=message.code, text=text, advice=advice, final=message.final)
+            return Explanation(code=known.code, text=text, advice=advice, final=known.final)
     return Explanation(code=code, text=text, advice=advice, final=final)
 
 
@@ -132,8 +134,10 @@ def _in_one_line(text: object) -> str:
 
 
 def _ended(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
-    for said in _announcements(pod, events):
-        yield explain(_subject(pod), said, "ended", "Check the events of the pod and its node.")
+    for announcement in _announcements(pod, events):
+        yield explain(
+            _subject(pod), announcement, "ended", "Check the events of the pod and its node."
+        )
     for state in _states(pod, "terminated"):
         code = state.get("exitCode")
         reason = state.get("reason")
@@ -162,8 +166,8 @@ def _exited(pod: Object, code: int, message: str) -> Explanation:
     """Explain a container that exited by itself."""
     kind, advice = _EXITS.get(code, ("ended", "Check the pod's log."))
     text = f"{_subject(pod)} exited with status {code}"
-    if said := shorten(message):
-        text += f": {said}"
+    if why := shorten(message):
+        text += f": {why}"
     return Explanation(code=kind, text=f"{text}.", advice=advice)
 
 
@@ -196,8 +200,10 @@ def _waiting(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
         reason = state.get("reason", "")
         if reason in {"", "ContainerCreating", "PodInitializing"}:
             continue
-        said = _image_failure(state, events) if "Image" in reason else _said(state)
-        yield explain(_subject(pod), said, "start", "Check the pod's events: kubectl describe pod.")
+        message = _image_failure(state, events) if "Image" in reason else _said(state)
+        yield explain(
+            _subject(pod), message, "start", "Check the pod's events: kubectl describe pod."
+        )
 
 
 def _image_failure(state: Object, events: Sequence[Object]) -> str:
@@ -224,9 +230,9 @@ def _unscheduled(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]
     for each in chain(filter(_is_unscheduled, conditions), failed):
         # What preemption would not help with says nothing more.
         message = str(each.get("message") or "")
-        said = _PREEMPTION.sub("", message)
-        if said:
-            yield explain(subject, said, "no-node", advice, final=False)
+        reason = _PREEMPTION.sub("", message)
+        if reason:
+            yield explain(subject, reason, "no-node", advice, final=False)
 
 
 def _is_unscheduled(condition: Object) -> bool:
@@ -242,8 +248,8 @@ def _setup(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
     if last.get("reason") in {"FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"}:
         yield explain(_subject(pod), _said(last), "setup", "Check the node.", final=False)
     elif last.get("reason") == "Pulling":
-        said = shorten(last.get("message") or "")
-        text = f"{_subject(pod)}: {said}."
+        message = shorten(last.get("message") or "")
+        text = f"{_subject(pod)}: {message}."
         yield Explanation(
             code="pulling", text=text, advice="A large image takes minutes.", final=False
         )

@@ -163,17 +163,17 @@ class KubernetesLauncher(Launcher):
         self.require(api, options)
         self._require_rights(api, options)
         criteria = criteria_of(target, needs)
-        seen = list_nodes(api, notify, labels=criteria.labels)
-        chosen = choose(seen, criteria)
-        if criteria.takes_all and len(chosen) < len(seen):
+        all_nodes = list_nodes(api, notify, labels=criteria.labels)
+        chosen = choose(all_nodes, criteria)
+        if criteria.takes_all and len(chosen) < len(all_nodes):
             notify(
-                f"{len(chosen)} of {len(seen)} nodes are free and alike, and are tested: see "
+                f"{len(chosen)} of {len(all_nodes)} nodes are free and alike, and are tested: see "
                 "fabbench check."
             )
         notify_undeclared(options, chosen)
 
         def start(narrowed: Target) -> contextlib.AbstractContextManager[Allocation]:
-            return self._pods(narrowed, needs, api, seen, chosen)
+            return self._pods(narrowed, needs, api, all_nodes, chosen)
 
         with switching_pods(target, start) as allocation:
             yield allocation
@@ -213,12 +213,12 @@ class KubernetesLauncher(Launcher):
         options = target.options_as(ClusterPodOptions)
         progress("reading the nodes", 0, 1)
         criteria = criteria_of(target, needs)
-        seen = list_nodes(api, labels=criteria.labels)
+        all_nodes = list_nodes(api, labels=criteria.labels)
         any_kind = replace(criteria, needs_gpu=False)
-        shown = matching_nodes(seen, any_kind)
+        shown = matching_nodes(all_nodes, any_kind)
         checks = (
             *check_nodes(shown, criteria.tolerations),
-            check_choice(seen, criteria, api.context),
+            check_choice(all_nodes, criteria, api.context),
         )
         checks += self.cluster_checks(api, options)
         overviews = (nodes_table(shown),) if shown else ()
@@ -231,7 +231,9 @@ class KubernetesLauncher(Launcher):
         progress("probing pods", 0, 1)
         results: dict[str, ProbedHost | MachineError] = {}
         relations = HostRelations()
-        groups = (choose(seen, criteria),) if criteria.count else usable_groups(seen, any_kind)
+        groups = (
+            (choose(all_nodes, criteria),) if criteria.count else usable_groups(all_nodes, any_kind)
+        )
         for nodes in groups:
             of_group, related = self._probe(api, target, needs, nodes)
             results |= of_group
@@ -289,20 +291,20 @@ class KubernetesLauncher(Launcher):
         target: Target,
         needs: Needs,
         api: KubernetesApi,
-        seen: Sequence[Node],
+        all_nodes: Sequence[Node],
         chosen: Sequence[Node],
     ) -> Iterator[RemoteAllocation]:
         """Start a pod of one image on each of the chosen nodes, and probe them.
 
-        Each variant is probed in these pods with its own view of the target. `seen`: all nodes,
-        which explain why pods do not start.
+        Each variant is probed in these pods with its own view of the target. All nodes of the
+        cluster explain why pods do not start.
         """
         options = target.options_as(ClusterPodOptions)
         resources = _resources(options, needs, chosen)
         spec = _spec(target, needs, resources, chosen)
         objects = self.workload(spec)
         with JobRun(api, spec, objects) as job_run:
-            pods = job_run.wait(options.start_timeout, seen)
+            pods = job_run.wait(options.start_timeout, all_nodes)
             by_name = job_run.connections(pods)
             settings = options.profile.settings if options.profile else {}
 
@@ -390,5 +392,5 @@ def _oom_counters(remotes: Sequence[RemoteHost]) -> dict[str, str]:
         return "\n".join(done.out)
 
     reached = {remote.name: remote for remote in remotes if remote.lost is None}
-    found = map_hosts(reached, read)
-    return {name: text for name, text in found.items() if isinstance(text, str)}
+    answers = map_hosts(reached, read)
+    return {name: text for name, text in answers.items() if isinstance(text, str)}

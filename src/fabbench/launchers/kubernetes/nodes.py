@@ -229,7 +229,7 @@ def values_of_label(nodes: Iterable[Object], names: Sequence[str], key: str) -> 
     """
     labels = {name_of(node): labels_of(node) for node in nodes}
     of_named = {name: labels.get(name, {}) for name in names}
-    missing = [name for name, own in of_named.items() if not own.get(key)]
+    missing = [name for name, node_labels in of_named.items() if not node_labels.get(key)]
     if missing:
         shared = set[str].intersection(*map(set, of_named.values()))
         topology = sorted(each for each in shared if "topology" in each)
@@ -237,7 +237,7 @@ def values_of_label(nodes: Iterable[Object], names: Sequence[str], key: str) -> 
             f"Nodes without the label {key}: {listed(missing)}.",
             hint=f"All of them have {listed(topology)}." if topology else "Pass --groups FILE.",
         )
-    return {name: own[key] for name, own in of_named.items()}
+    return {name: node_labels[key] for name, node_labels in of_named.items()}
 
 
 def fabric_name(node: Node) -> str:

@@ -240,8 +240,8 @@ def _labeled_objects(api: KubernetesApi, *, everywhere: bool) -> list[dict[str, 
     for kind in _KINDS:
         try:
             objects += (
-                {**found, "kind": kind}
-                for found in api.objects(kind, labels=SELECTOR, everywhere=everywhere)
+                {**thing, "kind": kind}
+                for thing in api.objects(kind, labels=SELECTOR, everywhere=everywhere)
             )
         except (AbsentError, ForbiddenError) as error:
             unseen[kind] = error
@@ -655,8 +655,8 @@ class JobRun:
             return (
                 f"The pod {end.pod} on {node} was removed. Check its events to see who removed it."
             )
-        said = str(end.why)
-        return said if node in said else f"{said} It was on {node}."
+        why = str(end.why)
+        return why if node in why else f"{why} It was on {node}."
 
     def _end_of(self, name: str) -> _End:
         """Return the end of the pod that ended first."""

@@ -48,8 +48,10 @@ class ModalRendering(Rendering):
 
     @override
     def inventory(self, target: Target, needs: Needs) -> Inventory:
-        found = "" if target.nodes == 1 else _INTERFACE
-        return super().inventory(replace(target, interface=target.interface or found), needs)
+        between_hosts = "" if target.nodes == 1 else _INTERFACE
+        return super().inventory(
+            replace(target, interface=target.interface or between_hosts), needs
+        )
 
     def render(self, source: RenderInput) -> str:
         """Write the app. Raise RequestError for hosts that Modal does not offer."""
@@ -88,16 +90,16 @@ def _instance(source: RenderInput) -> Instance:
     """Return the type of the hosts, if Modal offers it."""
     instance = source.instance
     if instance is None:
-        seen = "the type of the hosts is unknown"
+        actual = "the type of the hosts is unknown"
     elif instance.gpu_model in _GPUS and instance.gpus == _GPUS_PER_HOST:
         return instance
     else:
         count = instance.gpus or "no"
         model = instance.gpu_model or "GPU"
-        seen = f"{instance.instance_type} has {count} {model}"
+        actual = f"{instance.instance_type} has {count} {model}"
     models = ", ".join(_GPUS)
     raise RequestError(
-        f"Modal's clusters have whole hosts with {_GPUS_PER_HOST} GPUs of {models}, but {seen}.",
+        f"Modal's clusters have whole hosts with {_GPUS_PER_HOST} GPUs of {models}, but {actual}.",
         hint="Pass their type, such as --instance-type p5.48xlarge.",
     )
 

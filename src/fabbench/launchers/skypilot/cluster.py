@@ -333,5 +333,5 @@ def failed(number: int, status: str, last: str) -> str:
 
     `last` is its last line.
     """
-    said = f": {last}" if last else "."
-    return f"fabbench: SkyPilot ended job {number} as {status}{said}"
+    reason = f": {last}" if last else "."
+    return f"fabbench: SkyPilot ended job {number} as {status}{reason}"

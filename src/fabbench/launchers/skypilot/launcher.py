@@ -46,7 +46,7 @@ class SkyJob(Job):
     def __init__(self, cluster: SkyCluster) -> None:
         self._cluster = cluster
         self._number = 0
-        self._seen = _Seen()
+        self._progress = _JobProgress()
         self._status = ""
 
     @override
@@ -56,15 +56,15 @@ class SkyJob(Job):
     @override
     def lines(self) -> Iterator[str]:
         """Yield its lines. If it fails early, the last one says why."""
-        seen = self._seen
+        progress = self._progress
         with closing(self._cluster.lines(self._number)) as lines:
-            self._status = yield from _of_the_job(lines, seen)
-        if not seen.started:
+            self._status = yield from _of_the_job(lines, progress)
+        if not progress.started:
             raise self.reason()
         # A failed step explains that its job failed, and not that somebody cancelled it.
-        explained = seen.step_failed and self._status == "FAILED"
+        explained = progress.step_failed and self._status == "FAILED"
         if self._status != "SUCCEEDED" and not explained:
-            yield f"{seen.node}{self._end_line()}"
+            yield f"{progress.node}{self._end_line()}"
 
     @override
     def cancel(self) -> None:
@@ -75,11 +75,11 @@ class SkyJob(Job):
         return MachineError(self._end_line().removeprefix("fabbench: "))
 
     def _end_line(self) -> str:
-        return failed(self._number, self._status, self._seen.last)
+        return failed(self._number, self._status, self._progress.last)
 
 
 @dataclass(slots=True)
-class _Seen:
+class _JobProgress:
     """What the lines of a job have shown so far."""
 
     node: str = ""  # SkyPilot's prefix of the node that printed last
@@ -110,7 +110,7 @@ Output: TypeAlias = Generator[str, None, str]
 """The lines of a job; then its status."""
 
 
-def _of_the_job(lines: Output, seen: _Seen) -> Output:
+def _of_the_job(lines: Output, progress: _JobProgress) -> Output:
     """Yield the lines that are the job's own; return its status."""
     cut = Prefixes().cut
     while True:
@@ -119,7 +119,7 @@ def _of_the_job(lines: Output, seen: _Seen) -> Output:
         except StopIteration as end:
             return str(end.value)
         text, _ = cut(line)
-        if seen.take(line, bounded(text)):
+        if progress.take(line, bounded(text)):
             yield line
 
 

@@ -335,16 +335,16 @@ def _select_nodes(
 
     Raise MachineError.
     """
-    seen = _nodes(login_node)
+    all_nodes = _nodes(login_node)
     partition = _partition(login_node, target)
     idle = needs.divided and not (target.hosts or target.nodes)
-    named = _all_idle(seen, partition) if idle else target.hosts
+    named = _all_idle(all_nodes, partition) if idle else target.hosts
     count = target.nodes or len(named) or NODES
     if len(named) > count:
         raise RequestError(
             f"{len(named)} nodes were given, but {count} are used.", hint="Drop --nodes."
         )
-    fit = select_nodes(seen, partition, count, named)
+    fit = select_nodes(all_nodes, partition, count, named)
     chosen_by_slurm = [f"node {number} of {partition.name}" for number in range(1, count + 1)]
     known = needs.divided and len(named) == count
     return _inventory(target, needs, fit, named if known else chosen_by_slurm), named
@@ -382,10 +382,10 @@ def _job(target: Target, login_node: LoginNode) -> SlurmJob:
     return SlurmJob(login_node, start_timeout_s, target.inherited)
 
 
-def _all_idle(seen: Sequence[SlurmNode], partition: Partition) -> tuple[str, ...]:
+def _all_idle(all_nodes: Sequence[SlurmNode], partition: Partition) -> tuple[str, ...]:
     """Return the nodes of a sweep that names none, and report the choice. Raise MachineError."""
-    idle = idle_alike(seen, partition)
-    total = sum(map(partition.has, seen))
+    idle = idle_alike(all_nodes, partition)
+    total = sum(map(partition.has, all_nodes))
     if len(idle) < NODES:
         raise MachineError(
             f"{len(idle)} of {total} nodes of the partition {partition.name} are idle and alike; "

@@ -251,13 +251,13 @@ def select_partition(known: Sequence[Partition], name: str | None) -> Partition:
 
 
 def select_nodes(
-    seen: Sequence[SlurmNode], partition: Partition, count: int, named: Sequence[str] = ()
+    all_nodes: Sequence[SlurmNode], partition: Partition, count: int, named: Sequence[str] = ()
 ) -> tuple[SlurmNode, ...]:
     """Return the nodes, only `named` ones if any, that a job could get, now or later.
 
     Raise MachineError.
     """
-    inside = [node for node in seen if partition.has(node)]
+    inside = [node for node in all_nodes if partition.has(node)]
     unknown = sorted(set(named) - {node.name for node in inside})
     if unknown:
         raise MachineError(f"The partition {partition.name} has no node {', '.join(unknown)}.")
@@ -284,9 +284,9 @@ def select_nodes(
     return fit
 
 
-def idle_alike(seen: Sequence[SlurmNode], partition: Partition) -> tuple[str, ...]:
+def idle_alike(all_nodes: Sequence[SlurmNode], partition: Partition) -> tuple[str, ...]:
     """Return the largest set of idle nodes of a partition that have the same type and GPUs."""
-    idle = [node for node in seen if partition.has(node) and node.idle]
+    idle = [node for node in all_nodes if partition.has(node) and node.idle]
     alike = defaultdict(list)
     for node in idle:
         alike[node.gpus, _type_name(node)].append(node.name)
@@ -312,14 +312,14 @@ def type_of(fit: Sequence[SlurmNode]) -> str:
 
 
 def check_nodes(
-    seen: Sequence[SlurmNode], partition: Partition, required: int | None, named_type: str = ""
+    all_nodes: Sequence[SlurmNode], partition: Partition, required: int | None, named_type: str = ""
 ) -> tuple[Check, ...]:
     """Check the nodes of a partition, and whether a run could get the required number of them."""
     checks: list[Check] = []
-    for node in seen:
+    for node in all_nodes:
         entry = instance(named_type) if named_type else node.entry
         checks += (_state(node), _type(node, entry), _gpus(node, entry))
-    return (*checks, _partition(seen, partition, required))
+    return (*checks, _partition(all_nodes, partition, required))
 
 
 def _state(node: SlurmNode) -> Check:
@@ -362,11 +362,11 @@ def _gpus(node: SlurmNode, entry: Instance | None) -> Check:
     return Check(host=node.name, name="GPUs", status=Status.WARN, seen=seen, advice=advice)
 
 
-def _partition(seen: Sequence[SlurmNode], partition: Partition, required: int | None) -> Check:
-    fit = sum(node.fit for node in seen)
+def _partition(all_nodes: Sequence[SlurmNode], partition: Partition, required: int | None) -> Check:
+    fit = sum(node.fit for node in all_nodes)
     needed = required or 1
     status = Status.PASS
-    text = f"{fit} of {len(seen)} nodes can run jobs"
+    text = f"{fit} of {len(all_nodes)} nodes can run jobs"
     advice = ""
     if partition.state not in {"UP", ""}:
         status = Status.FAIL
@@ -419,11 +419,11 @@ def job_errors() -> tuple[KnownMessage, ...]:
     return tables.load("fabbench.launchers.slurm", "job_errors.toml", KnownMessage)
 
 
-def _known(on: str, said: str, **names: str) -> Explanation:
+def _known(on: str, text: str, **names: str) -> Explanation:
     """Explain a message on something: that a job was rejected, is pending, or has ended."""
     on_this = (each for each in job_errors() if each.on == on)
-    known = next(each for each in on_this if each.match(said))
-    message = shorten(said)
+    known = next(each for each in on_this if each.match(text))
+    message = shorten(text)
     return Explanation(
         code=known.code,
         text=known.text.format(message=message, **names),

@@ -125,8 +125,8 @@ def _open(
         connections = {name: connections[name] for name in probes}
         return distinct(probes)
 
-    found = inventories(target, needs, probe_all)
-    return without(found, lost), connections
+    inventory = inventories(target, needs, probe_all)
+    return without(inventory, lost), connections
 
 
 def distinct(probes: Mapping[str, Probe]) -> Mapping[str, Probe]:
