@@ -318,13 +318,17 @@ def runnable(name: str) -> Benchmark:
 
 def runnable_names() -> Sequence[str]:
     """Return the names of the benchmarks that can be run, and of those that cannot be loaded."""
-    return sorted(name for name in _plugins() if (found := _loaded(name)) is None or _is_run(found))
+    return sorted(
+        name for name in _plugins() if (benchmark := _loaded(name)) is None or _is_run(benchmark)
+    )
 
 
 def swept_names() -> Sequence[str]:
     """Return the names of the benchmarks that `fabbench sweep` supports."""
     return sorted(
-        name for name in _plugins() if (found := _loaded(name)) is not None and found.sweep_defaults
+        name
+        for name in _plugins()
+        if (benchmark := _loaded(name)) is not None and benchmark.sweep_defaults
     )
 
 

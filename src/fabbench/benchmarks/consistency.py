@@ -151,14 +151,14 @@ def are_in_turns(sizes: Sequence[int]) -> bool:
 
     A sweep that begins again begins with the first size.
     """
-    seen: set[int] = set()
+    sizes_above: set[int] = set()
     repeated: set[int] = set()
     is_resumed = False
     for before, size in pairwise(sizes):
-        seen.add(before)
+        sizes_above.add(before)
         if size <= before:
             is_resumed = size != sizes[0]
-        if is_resumed and size in seen:
+        if is_resumed and size in sizes_above:
             repeated.add(size)
     return len(repeated) > 1  # one may be the remains of a larger size
 

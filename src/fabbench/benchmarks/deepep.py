@@ -132,8 +132,10 @@ def _settle(execution: Execution) -> Sequence[Row]:
         unstated = "DeepEP prints no number of bytes: it is given as 0."
         record.findings.append(note("size-unstated", unstated))
     if record.case == "test_internode":
-        own = "DeepEP counts what stays on the own node as RDMA traffic too: the NICs carried less."
-        record.findings.append(note("rdma-includes-own-node", own))
+        included = (
+            "DeepEP counts what stays on the own node as RDMA traffic too: the NICs carried less."
+        )
+        record.findings.append(note("rdma-includes-own-node", included))
     # Cut there, a line of the newer form looks like a whole one of the older form.
     last = execution.last_line
     is_last_cut = [*_may_be_cut(execution.rows)] == [last]

@@ -33,9 +33,9 @@ class ReadBenchmark(Benchmark):
         module = (
             import_module(f"{module.__name__}.reader") if hasattr(module, "__path__") else module
         )
-        own: type[Reader] | None = getattr(module, f"{type(self).__name__}Reader", None)
-        if own is not None:
-            return own()
+        reader_type: type[Reader] | None = getattr(module, f"{type(self).__name__}Reader", None)
+        if reader_type is not None:
+            return reader_type()
         return Assembler(module.TABLE)
 
 

@@ -46,8 +46,8 @@ class Image:
 
     def reaches(self, fabrics: Collection[str]) -> bool:
         """Return whether it measures these fabrics; if it has only some, there must be one."""
-        own = set(self.fabrics.split())
-        return not own or (bool(fabrics) and own.issuperset(fabrics))
+        fabrics_of_image = set(self.fabrics.split())
+        return not fabrics_of_image or (bool(fabrics) and fabrics_of_image.issuperset(fabrics))
 
 
 @cache

@@ -78,12 +78,12 @@ def instance_catalog() -> Mapping[str, Instance]:
 
 def types_with(gpus: Collection[str], gpus_per_host: object, nics: object) -> list[str]:
     """Return the types that have such GPUs, by the names that nvidia-smi prints, and EFA NICs."""
-    found: list[str] = []
+    fitting: list[str] = []
     for each in instance_catalog().values():
         as_many = each.gpus == gpus_per_host and nics in each.efa_counts
         if as_many and all(map(each.has_gpu, gpus)):
-            found.append(each.instance_type)
-    return found
+            fitting.append(each.instance_type)
+    return fitting
 
 
 def records(kind: type[T], rows: Iterable[Mapping[str, str]]) -> Iterator[T]:

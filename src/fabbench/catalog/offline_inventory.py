@@ -47,9 +47,9 @@ def require_instance(instance_type: str) -> Instance:
 
 def _known(name: str) -> System:
     """Return an instance type with EFA, or a system with InfiniBand or RoCE. Raise RequestError."""
-    found = system(name)
-    if found is not None and found.fabric:
-        return found
+    entry = system(name)
+    if entry is not None and entry.fabric:
+        return entry
     return systems()[require_instance(name).instance_type]
 
 
@@ -189,11 +189,11 @@ def _devices(resources: PodResources, profile: Profile | None) -> tuple[str, int
 
 def _as_seen(host: Host, variant: Variant, target: Target, needs: Needs) -> Host:
     """Return a host as a variant sees it: its programs are searched for when they are started."""
-    seen = replace(host, interface=variant.interface or host.interface)
+    view = replace(host, interface=variant.interface or host.interface)
     if variant.mpirun and host.mpi is not None:
-        seen = replace(seen, mpi=replace(host.mpi, program=variant.mpirun))
+        view = replace(view, mpi=replace(host.mpi, program=variant.mpirun))
     searched = {name: _searched(name, variant, target, needs) for name in needs.programs}
-    return replace(seen, programs={}, searched=searched) if variant.paths else seen
+    return replace(view, programs={}, searched=searched) if variant.paths else view
 
 
 def _searched(program: str, variant: Variant, target: Target, needs: Needs) -> tuple[str, ...]:

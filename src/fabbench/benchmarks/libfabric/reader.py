@@ -653,8 +653,8 @@ class PairReader(Reader):
 def _information(section: str, name: str, printed: str) -> tuple[str, str]:
     """Return the fact in a line of fi_info, and its value; empty: it is not read."""
     fact, pattern = _INFO_FACTS.get((section, name), ("", "(?!)"))
-    found = re.fullmatch(pattern, printed)
-    value = found[1] if found is not None else ""
+    match = re.fullmatch(pattern, printed)
+    value = match[1] if match is not None else ""
     if fact == "endpoint":
         return (fact, value.lower())
     if fact == "libfabric" and value:

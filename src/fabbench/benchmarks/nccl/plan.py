@@ -211,8 +211,8 @@ class NcclWork(Work):
         # any.
         if not linked or not missing:
             return ""
-        found = ", ".join(linked)
-        return f"it has no {listed(missing)} of {fabric}, but {found}."
+        available = ", ".join(linked)
+        return f"it has no {listed(missing)} of {fabric}, but {available}."
 
     def nics_of(self, fabric: str, host: Host) -> Sequence[str]:
         """Return the NICs of a host that can be measured one by one."""

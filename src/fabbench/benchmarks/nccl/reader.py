@@ -234,8 +234,8 @@ class NcclExecution(Execution):
             record.facts["checked"] = "yes" if self.has_checks else "no"
         is_listed = len(self.copies.devices) == record.facts.get("ranks")
         exact = any(column.decimals for layout in self.layouts for column in layout)
-        found = findings(record, notes, exact=exact)
-        conclude(record, self.arithmetic.formula, self.ranks() if is_listed else None, found)
+        of_figures = findings(record, notes, exact=exact)
+        conclude(record, self.arithmetic.formula, self.ranks() if is_listed else None, of_figures)
         return record
 
     def _add_failures(self, notes: Mapping[str, Note]) -> None:

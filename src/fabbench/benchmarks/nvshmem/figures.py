@@ -274,8 +274,8 @@ def _contradictions(rows: Sequence[Row], ranks: int | None) -> list[Row]:
         all_ratios = [ratios for _, ratios in of_kind]
         formula = consistency.choose_formula(all_ratios, shapes, ranks)
         if formula is not None:
-            found += (row for row, ratios in of_kind if not formula.fits(ratios))
-    return found
+            contradicting += (row for row, ratios in of_kind if not formula.fits(ratios))
+    return contradicting
 
 
 def _ratios(row: Row) -> Ratios | None:
@@ -347,17 +347,17 @@ def _add_network(record: Record, notes: _Notes) -> None:
     """
     transport = notes.first("transport")
     hosts = int(record.facts.get("hosts", 0))
-    found: dict[str, Note] = {}
+    network_facts: dict[str, Note] = {}
     if transport.value == "libfabric":
-        found = {"provider": notes.first("provider"), "fabric": notes.first("fabric")}
+        network_facts = {"provider": notes.first("provider"), "fabric": notes.first("fabric")}
     if transport.value != "none":
         network = _network(transport.value, notes.first("provider").value)
-        found["network"] = transport._replace(value=network)
+        network_facts["network"] = transport._replace(value=network)
         if hosts > 1:
-            found["transport"] = found["network"]
+            network_facts["transport"] = network_facts["network"]
     elif hosts == 1:
-        found["transport"] = transport._replace(value="p2p")
-    for name, each in found.items():
+        network_facts["transport"] = transport._replace(value="p2p")
+    for name, each in network_facts.items():
         if each.value:
             record.facts[name] = each.value
             record.evidence[name] = each.line

@@ -103,8 +103,8 @@ class NvshmemWork(Work):
     extra: tuple[str, ...] = extra()
 
     def __post_init__(self) -> None:
-        own = ("--min_size", "--max_size", "--step", "--iters", "--warmup_iters")
-        nccl_env.reject_own_options(self.extra, ("-b", "-e", "-f", "-n", "-w"), own)
+        long_options = ("--min_size", "--max_size", "--step", "--iters", "--warmup_iters")
+        nccl_env.reject_own_options(self.extra, ("-b", "-e", "-f", "-n", "-w"), long_options)
         _ = self.sweep
 
     @property

@@ -113,8 +113,14 @@ class OsuWork(Work):
     extra: tuple[str, ...] = extra()
 
     def __post_init__(self) -> None:
-        own = ("--message-size", "--iterations", "--warmup", "--validation", "--accelerator")
-        nccl_env.reject_own_options(self.extra, ("-m", "-i", "-x", "-c", "-d"), own)
+        long_options = (
+            "--message-size",
+            "--iterations",
+            "--warmup",
+            "--validation",
+            "--accelerator",
+        )
+        nccl_env.reject_own_options(self.extra, ("-m", "-i", "-x", "-c", "-d"), long_options)
         _ = self.sizes
 
     @property

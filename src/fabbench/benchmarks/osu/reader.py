@@ -113,12 +113,12 @@ def _events(text: str, execution: Execution | None) -> Events | None:
 def _title(match: re.Match[str]) -> Events:
     test = " ".join(match["test"].lower().split())
     case = _program(test)
-    said = Setting(f"osu_{case}", dict(_facts_of_title(match)))
+    setting = Setting(f"osu_{case}", dict(_facts_of_title(match)))
     if case == "hello":  # which measures nothing
-        return (Ahead((said,)), Stop())
+        return (Ahead((setting,)), Stop())
     if case == "init":
-        return (Begin(), said, Header([_INIT]))
-    return (Begin(), said)
+        return (Begin(), setting, Header([_INIT]))
+    return (Begin(), setting)
 
 
 def _program(title: str) -> str:

@@ -178,8 +178,8 @@ class PerftestWork(PairWork):
     def _gid(self, fabric: str, device: str, host: Host) -> int | None:
         if self.gid_index is not None:
             return self.gid_index
-        found = {"efa": _EFA_GID, "roce": host.gids.get(device)}
-        return found.get(fabric)
+        gids = {"efa": _EFA_GID, "roce": host.gids.get(device)}
+        return gids.get(fabric)
 
     @override
     def command(self, fabric: str, side: Side, size: int | None) -> Command:

@@ -178,24 +178,24 @@ class Process(Execution):
         self.stage = max(self.stage, _STAGES.get(kind, Stage.START))
         self.is_known = self.is_known or kind in _SHOWS_SIDE
 
-    def hear(self, said: Event) -> None:
+    def hear(self, event: Event) -> None:
         """Add what a line says."""
-        match said:
+        match event:
             case Note(kind="gid"):
                 self._check_link()
             case Note():
-                self._note(said)
+                self._note(event)
             case Header():
-                self._add_header(said)
+                self._add_header(event)
             case Error():
                 speaker = f"The {self.side}" if self.side else "perftest"
-                self.add(Fail(f"{speaker} said: {said.text}"))
+                self.add(Fail(f"{speaker} said: {event.text}"))
             case _:
-                self.add(cast("Statement", said))
+                self.add(cast("Statement", event))
 
-    def _note(self, said: Note) -> None:
-        value = said.value
-        match said.kind:
+    def _note(self, note: Note) -> None:
+        value = note.value
+        match note.kind:
             case "command":
                 self.sides = [value]
             case "banner" | "waiting":
@@ -211,7 +211,7 @@ class Process(Execution):
             case "device":
                 self._check_device(value)
             case "local" | "remote":
-                self.addresses.setdefault(said.kind, set()).add(value)
+                self.addresses.setdefault(note.kind, set()).add(value)
             case "results":
                 self._refuse(lines.SHARES)
             case "rule":
