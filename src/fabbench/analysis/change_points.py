@@ -87,7 +87,7 @@ class _Noise(NamedTuple):
     runs: int  # of this level
     freedom: float
     lagged: float  # the likeliest correlation: `correlation` overstates it
-    seen: int  # runs that tell it
+    sample: int  # how many runs tell it
 
     def variance_of_step(self, after: int) -> float:
         """Return the variance of a step to the mean of so many runs more.
@@ -186,10 +186,10 @@ def _strongest_cut(
 
 def _noise(logs: Values, start: int, end: int) -> _Noise:
     """Estimate the level from the values of this level, and the noise from all before `end`."""
-    seen = logs[max(0, end - _MEMORY) : end]
-    count = len(seen)
-    middle = median(seen)
-    clipped = _clipped(seen, middle)
+    recent = logs[max(0, end - _MEMORY) : end]
+    count = len(recent)
+    middle = median(recent)
+    clipped = _clipped(recent, middle)
     apart = _without_drift(_centered(clipped))
     lagged = _lagged(apart)
     correlation = _overstated(lagged, count)
@@ -201,7 +201,7 @@ def _noise(logs: Values, start: int, end: int) -> _Noise:
         runs=len(at_level),
         freedom=max(_freedom(count, correlation), 2.0),
         lagged=lagged,
-        seen=count,
+        sample=count,
     )
 
 
@@ -279,11 +279,11 @@ def _pooled(noise: _Noise, last: Values) -> _Noise:
 
 def _with_correlation_of(last: Values, noise: _Noise) -> _Noise:
     """Return a noise whose correlation the last runs tell too, from distances to their own mean."""
-    seen = noise.seen + len(last)
+    runs = noise.sample + len(last)
     of_last = len(last) * _lagged(last)
-    lagged = (noise.seen * noise.lagged + of_last) / seen
-    correlation = _overstated(lagged, seen)
-    freedom = max(_freedom(noise.seen, correlation), 2.0)
+    lagged = (noise.sample * noise.lagged + of_last) / runs
+    correlation = _overstated(lagged, runs)
+    freedom = max(_freedom(noise.sample, correlation), 2.0)
     return noise._replace(correlation=correlation, freedom=freedom)
 
 
@@ -295,8 +295,8 @@ def _strength_of_step(noise: _Noise, width: int, apart: float, assumed: float) -
     freedom = noise.freedom + max(_freedom(width, noise.correlation), 0.0)
     expected = noise._replace(deviation=deviation, freedom=freedom)
     error = deviation * math.sqrt(noise.variance_of_step(width))
-    seen = noise.level + max(apart - _PROBABLE * error, 0.0)
-    return _strength(expected, [seen] * width, assumed)
+    level = noise.level + max(apart - _PROBABLE * error, 0.0)
+    return _strength(expected, [level] * width, assumed)
 
 
 def _strength(noise: _Noise, last: Values, assumed: float) -> float:

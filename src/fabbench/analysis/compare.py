@@ -256,8 +256,8 @@ def _status(columns: Sequence[Column], unusable: frozenset[Outcome], *, only_ok:
         is_baseline = column is base and bool(others) and not only_ok
         allowed = frozenset(Outcome) - unusable if is_baseline else frozenset()
         for log in column.logs:
-            found = status_of({log.outcome, *log.also}, allowed)
-            statuses.append(log.status if only_ok else found)
+            of_outcomes = status_of({log.outcome, *log.also}, allowed)
+            statuses.append(log.status if only_ok else of_outcomes)
         measured = any(log.points for log in column.logs)
         if not (measured or is_baseline or any(statuses)):
             statuses.append(Exit.UNTRUSTED)
@@ -386,7 +386,7 @@ def _summary(column: Column, reading: ColumnRows) -> ColumnSummary:
         hidden=len(reading.hidden),
         findings=tuple(
             {
-                (found.code, found.meaning): found for log in column.logs for found in log.findings
+                (each.code, each.meaning): each for log in column.logs for each in log.findings
             }.values()
         ),
         variant=column.variant,

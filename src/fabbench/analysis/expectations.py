@@ -183,13 +183,13 @@ _whole = partial(format_decimal, decimals=0)
 
 def expectations(comparison: Comparison) -> tuple[Expectation, ...]:
     """Return an expectation for each configuration whose instance type is known."""
-    found: list[Expectation] = []
+    of_columns: list[Expectation] = []
     for section in comparison.sections:
         for column in range(len(comparison.inputs)):
             expected = expectation_of(comparison, section, column)
             if expected is not None:
-                found.append(expected)
-    return tuple(found)
+                of_columns.append(expected)
+    return tuple(of_columns)
 
 
 def expectation_of(
@@ -254,9 +254,9 @@ def _above_ceiling(it: Expectation) -> Expectation:
     return replace(it, assessment=Assessment.ABOVE, remark=_SHARP if sharp else _IMPOSSIBLE)
 
 
-def _judged_alone(it: Expectation, own: Sequence[Published]) -> Expectation:
+def _judged_alone(it: Expectation, of_system: Sequence[Published]) -> Expectation:
     """Judge a rate for which nothing good is published, by bad figures and the rate of its NIC."""
-    bad = [figure for figure in own if figure.role is Role.MISTUNED]
+    bad = [figure for figure in of_system if figure.role is Role.MISTUNED]
     if any(it.value <= figure.value / TOLERANCE for figure in bad):
         return replace(it, assessment=Assessment.LOW, figures=bad, remark=_MISTUNED)
     share = it.share or 0.0

@@ -163,9 +163,9 @@ def _findings(columns: Sequence[ColumnSummary]) -> Iterator[str]:
     """Yield what the logs show besides figures and notes, and what to do about it."""
     columns_with: dict[tuple[str, str], list[str]] = {}
     for column in columns:
-        for found in column.findings:
-            if found.severity is not Severity.NOTE:
-                columns_with.setdefault((found.meaning, found.advice), []).append(column.label)
+        for finding in column.findings:
+            if finding.severity is not Severity.NOTE:
+                columns_with.setdefault((finding.meaning, finding.advice), []).append(column.label)
     for (meaning, advice), labels in columns_with.items():
         where = ", ".join(labels)
         yield f"{where}: {meaning} {advice}".rstrip()

@@ -361,8 +361,8 @@ def rails_of(comparison: Comparison) -> list[RailFigures]:
             label = _column_words(column, section)
             for size, figure in section.figures(index):
                 rails[label, section.metric, size, together][device] = figure.value
-    found = [RailFigures(*key, figures) for key, figures in rails.items()]
-    return [each for each in found if len(each.figures) > 1]
+    of_rails = [RailFigures(*key, figures) for key, figures in rails.items()]
+    return [each for each in of_rails if len(each.figures) > 1]
 
 
 def _column_words(column: ColumnSummary, section: ComparisonSection) -> str:

@@ -111,10 +111,10 @@ def with_changes(key: Mapping[str, str], points: Sequence[HistoryPoint], assumed
     beforehand.
     """
     values = [point.value for point in points]
-    seen = watched(values, assumed)
-    starts = [0, *(shift.start for shift in seen.shifts), len(points)]
+    watch = watched(values, assumed)
+    starts = [0, *(shift.start for shift in watch.shifts), len(points)]
     changes = []
-    for shift, before, after in zip(seen.shifts, starts, starts[2:], strict=False):
+    for shift, before, after in zip(watch.shifts, starts, starts[2:], strict=False):
         index = shift.start
         level_from = max(index, after - LATEST) if shift.drift else index
         old = points[max(before, index - FEWEST) : index]
@@ -131,8 +131,8 @@ def with_changes(key: Mapping[str, str], points: Sequence[HistoryPoint], assumed
         key=key,
         points=points,
         changes=changes,
-        runs_needed=seen.needed,
-        runs_to_see=seen.runs_to_see(-NOTICED),
+        runs_needed=watch.needed,
+        runs_to_see=watch.runs_to_see(-NOTICED),
     )
 
 

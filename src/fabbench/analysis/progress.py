@@ -202,8 +202,8 @@ def summary(execution: Execution, logs: Sequence[Log]) -> str:
     results = "; ".join(
         f"{log.outcome}: {log.reason}" if log.reason else str(log.outcome) for log in logs
     )
-    found = _measured_sizes(set(execution.planned_sizes), logs)
-    sizes = counted_of(len(found), len(execution.planned_sizes))
+    measured = _measured_sizes(set(execution.planned_sizes), logs)
+    sizes = counted_of(len(measured), len(execution.planned_sizes))
     return f"{name_of(execution)}: {sizes}, {results}"
 
 

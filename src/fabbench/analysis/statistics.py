@@ -119,10 +119,10 @@ class TwoSamples:
     @property
     def estimates(self) -> list[Estimate]:
         """The difference of the means; with enough executions also that of the trimmed means."""
-        found = [self._estimate(0.0)]
+        estimates = [self._estimate(0.0)]
         if self.fewest >= _LEAST_TRIMMED:
-            found.append(self._estimate(_TRIMMED))
-        return found
+            estimates.append(self._estimate(_TRIMMED))
+        return estimates
 
     def _estimate(self, trimmed: float) -> Estimate:
         """Return the estimate without this fraction at each end (Yuen and Dixon).
@@ -145,7 +145,7 @@ class TwoSamples:
         estimates = self.estimates
         if len(estimates) > 1:
             level *= _EACH
-        return max(found.least(level) for found in estimates)
+        return max(each.least(level) for each in estimates)
 
     def exceeds(self, limit: float, level: float) -> bool:
         """Return whether the difference is shown to be larger than `limit`.
@@ -410,7 +410,7 @@ def repeats_within(pair: TwoSamples, margin: float, level: float) -> int | None:
 
     None: more than `MAX_REPEATS`.
     """
-    error = min(found.error for found in pair.estimates)
+    error = min(each.error for each in pair.estimates)
     noise = error / _error_factor(len(pair.new), len(pair.base))
 
     def enough(count: int) -> bool:

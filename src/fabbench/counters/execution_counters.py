@@ -168,8 +168,8 @@ def with_counter_findings(
     if counters is None:
         return known
     measured = any(log.points for log in known)
-    found = counters.findings(measured=measured, max_bytes=_max_bytes_together(known))
-    return noted(known, found) if found else known
+    shown = counters.findings(measured=measured, max_bytes=_max_bytes_together(known))
+    return noted(known, shown) if shown else known
 
 
 def _max_bytes_together(logs: Iterable[Log]) -> float | None:

@@ -273,9 +273,9 @@ def render_certificate(certificate: Certificate, form: str, **how: Any) -> str:
 
 def _open_ends(certificate: Certificate) -> Iterator[RungResult]:
     """Yield what is not certain, but what rungs say themselves, as a rung."""
-    said = {(each.name, each.why) for each in certificate.rungs}
+    stated = {(each.name, each.why) for each in certificate.rungs}
     for name, why in sorted(certificate.untested.items()):
-        if (name, why) not in said:
+        if (name, why) not in stated:
             yield RungResult(name=name, what="", state=State.INCOMPLETE, why=why)
 
 
@@ -397,7 +397,7 @@ def _compared(certificate: Certificate) -> dict[tuple[str, str], str | RungFigur
             **node.serials,
         }
     values: dict[tuple[str, str], str | RungFigure] = {}
-    for name, found in of.items():
-        for what, value in found.items():
+    for name, known in of.items():
+        for what, value in known.items():
             values[name, what] = value or "-"
     return values

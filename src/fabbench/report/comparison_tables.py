@@ -144,13 +144,13 @@ def _rail_notes(rails: Sequence[RailFigures]) -> Iterator[str]:
 
 
 def _lagging(rails: RailFigures, device: str, part: float) -> str:
-    seen = _of_rail(rails, rails.figures[device])
+    measured = _of_rail(rails, rails.figures[device])
     usual = _of_rail(rails, rails.mean)
     percent = format(100 * part, ".0f")
     marked = format(LAGGING, ".0%")
     at = format_size(rails.size)
     worse = f"{percent} % worse than the mean of {usual} (more than {marked} is marked)"
-    return f"{rails.column}: {device} stands out at {at}: {seen}, {worse}."
+    return f"{rails.column}: {device} stands out at {at}: {measured}, {worse}."
 
 
 GATES = "Gates"
@@ -284,8 +284,8 @@ def title_of(section: ComparisonSection, without: Collection[str] = ()) -> str:
 
 def _mark(sections: Sequence[ComparisonSection], at: int) -> str:
     """Return a suffix for a column's header: the outcome, where figures are shown but not ok."""
-    seen = (section.outcomes[at] for section in sections if section.shown[at])
-    return next((f", {outcome}" for outcome in seen if outcome is not Outcome.OK), "")
+    outcomes = (section.outcomes[at] for section in sections if section.shown[at])
+    return next((f", {outcome}" for outcome in outcomes if outcome is not Outcome.OK), "")
 
 
 def _verdict_header(comparison: Comparison, sections: Sequence[ComparisonSection]) -> list[str]:

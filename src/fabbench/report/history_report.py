@@ -99,12 +99,12 @@ def headline(history: History) -> str:
     if history.size is not None:
         where = f" at {format_size(history.size)}"
     changes = sum(len(each.changes) for each in history.series)
-    found = counted(changes, "change") if changes else "no change detected"
+    what_changed = counted(changes, "change") if changes else "no change detected"
     points = sum(len(each.points) for each in history.series)
     runs = counted(points, "run")
     series = len(history.series)
     metric = history.metric.name
-    return f"{metric}{where}: {runs} in {series} series, {found}."
+    return f"{metric}{where}: {runs} in {series} series, {what_changed}."
 
 
 def _sentences(history: History, series: Series) -> Iterator[str]:

@@ -283,8 +283,8 @@ def tone_of(text: str) -> str:
 
     Empty: it is none.
     """
-    found = _VERDICT.match(text)
-    return _TONES[found[1]] if found else ""
+    verdict = _VERDICT.match(text)
+    return _TONES[verdict[1]] if verdict else ""
 
 
 def bold(text: str) -> str:
@@ -298,9 +298,9 @@ def toned(text: str, *, everywhere: bool = False) -> str:
     return verdicts.sub(_colored, text)
 
 
-def _colored(found: re.Match[str]) -> str:
-    color = _COLORS[_TONES[found[0]]]
-    return f"\x1b[{color}m{found[0]}\x1b[39m"
+def _colored(verdict: re.Match[str]) -> str:
+    color = _COLORS[_TONES[verdict[0]]]
+    return f"\x1b[{color}m{verdict[0]}\x1b[39m"
 
 
 def to_terminal(tables: Iterable[Table], *, color: bool = False, width: int | None = None) -> str:

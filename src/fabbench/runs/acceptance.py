@@ -211,9 +211,9 @@ class Acceptance:
         if not examined.probes:
             return {}
         target = self.asked.run.target
-        found = inventory(target, examined.probes, Needs())
+        probed = inventory(target, examined.probes, Needs())
         needed: dict[str, Needs] = {}
-        for rung in ladder(found, self.how):
+        for rung in ladder(probed, self.how):
             if rung.benchmark and not rung.absent:
                 needs_of_rung = rung.work.needs
                 needed |= dict.fromkeys(needs_of_rung.programs, needs_of_rung)

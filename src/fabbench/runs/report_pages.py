@@ -49,8 +49,8 @@ def nic_tables(run: StoredRun) -> Iterator[Table]:
     """Yield a table of NIC traffic per configuration; none without counters."""
     for configuration in run.configurations:
         label = configuration.label
-        own = [each.id for each in run.executions if each.configuration == label]
-        known = list(filter(None, map(run.counters, own)))
+        executions = [each.id for each in run.executions if each.configuration == label]
+        known = list(filter(None, map(run.counters, executions)))
         moved, notes = total(known)
         if moved:
             several = f", {len(known)} executions" if len(known) > 1 else ""

@@ -368,8 +368,8 @@ class StoredRun:
 
         Executions that never started have none.
         """
-        own = [each for each in self.executions if each.configuration == configuration]
-        return tuple(log for execution in own for log in execution.logs)
+        executions = [each for each in self.executions if each.configuration == configuration]
+        return tuple(log for execution in executions for log in execution.logs)
 
     def counters(self, name: str) -> execution_counters.ExecutionCounters | None:
         """Read the NIC counters of one execution; None if there are none.
