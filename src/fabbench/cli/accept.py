@@ -143,8 +143,8 @@ def _require_effect(line: CommandLine, stored: Sequence[str]) -> None:
 
 def _repeats(flag: str, words: Sequence[str], stored: Sequence[str]) -> bool:
     """Return whether an option is typed with values that a stored command line has."""
-    said = {option for option in _options_in(words) if option[0] == flag}
-    return bool(said) and said <= _options_in(stored)
+    typed = {option for option in _options_in(words) if option[0] == flag}
+    return bool(typed) and typed <= _options_in(stored)
 
 
 def _options_in(words: Sequence[str]) -> set[tuple[str, str]]:

@@ -165,9 +165,9 @@ def launcher_options(
 
     common = [*declared(Target)]
     by_name = options_by_name(launchers)
-    own = [name for name in by_name if name not in common]
+    of_launchers = [name for name in by_name if name not in common]
     made = []
-    for name in (*common, *own):
+    for name in (*common, *of_launchers):
         declarations = by_name.get(name, {})
         wanted = {of: option for of, option in declarations.items() if selects(option)}
         if wanted:

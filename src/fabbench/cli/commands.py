@@ -128,10 +128,10 @@ class SectionedCommand(click.Command):
         *,
         params: Sequence[click.Parameter],
         launchers: Mapping[str, Collection[str]],
-        own: Iterable[str] = (),
+        work_options: Iterable[str] = (),
         **more: Any,
     ) -> None:
-        """`launchers`: option → those that have it, if not all do; `own`: of the benchmark."""
+        """`launchers`: option → those that have it, if not all do."""
         from fabbench.model.hosts import Target
         from fabbench.model.options import declared
 
@@ -141,7 +141,7 @@ class SectionedCommand(click.Command):
             if len(names) <= _MAX_NAMED:
                 listed = ", ".join(sorted(names))
                 self.sections[option] = f"With {listed}"
-        self.sections |= dict.fromkeys(own, _BENCHMARK)
+        self.sections |= dict.fromkeys(work_options, _BENCHMARK)
         about = "Set a rare option, by its key. Can be given several times. --help lists the keys."
         rare = click.Option(["--set", "rare"], metavar="KEY=VALUE", expose_value=False, help=about)
         has_rare = any(each.opts[0].startswith(RARE) for each in params)

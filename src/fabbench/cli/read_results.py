@@ -202,12 +202,12 @@ def _explained(
     entries: list[Log | Unread] = []
     jobs: dict[str, list[str]] = {}
     for (of_run, name), group in groupby(read, _Read.origin):
-        found = list(map(judged, group))
-        job = "" if of_run else _job_of(name, found)
+        of_file = list(map(judged, group))
+        job = "" if of_run else _job_of(name, of_file)
         if job:
             jobs.setdefault(job, []).append(name)
         else:
-            entries += found
+            entries += of_file
     for names in jobs.values():
         entries += parse_together(names, proof=proof)
     logs = [entry for entry in entries if isinstance(entry, Log)]
@@ -226,12 +226,12 @@ class _Read(NamedTuple):
         return self.source.run, self.entry.source
 
 
-def _job_of(name: str, found: "list[Log | Unread]") -> str:
+def _job_of(name: str, entries: "list[Log | Unread]") -> str:
     """Return what all files of a job have in common; empty for other files.
 
     The communicator; for dumps of PyTorch's flight recorder, the directory.
     """
-    first, *others = found
+    first, *others = entries
     if others or not isinstance(first, Log) or name.startswith("-"):
         return ""
     if first.case != NCCL_DEBUG:

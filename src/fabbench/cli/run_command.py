@@ -99,7 +99,7 @@ class RunCommand(SectionedCommand):
             callback=started(self.start),
             params=[*self.all_but_work_parameters(), *click_options(wanted)],
             launchers=launchers_by_option(self.choices()),
-            own=self.work_options,
+            work_options=self.work_options,
             help=self.about(),
             short_help=benchmark.summary,
         )

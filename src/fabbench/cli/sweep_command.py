@@ -237,13 +237,13 @@ class SweepCommand(RunCommand):
         from fabbench.config.given import values_of, without
         from fabbench.runs.sweep import PARTNERS, SweepRequest
 
-        own = values_of(line.given, (*declared(SweepOptions), "confidence", "tolerance"))
+        of_sweep = values_of(line.given, (*declared(SweepOptions), "confidence", "tolerance"))
         for name, modes in (
             ("seed", [each for each in MODES if each != "single"]),
             ("partners", PARTNERS),
         ):
-            if name in own and own["mode"] not in modes:
-                mode = own["mode"]
+            if name in of_sweep and of_sweep["mode"] not in modes:
+                mode = of_sweep["mode"]
                 valid = ", ".join(modes)
                 text = f"--{name} has no effect with --mode {mode}."
                 raise RequestError(text, hint=f"It is for {valid}.")
@@ -251,7 +251,7 @@ class SweepCommand(RunCommand):
         of_run = without(line.given, declared(SweepOptions))  # --max-time is the sweep's
         return SweepRequest(
             run=self.request(line._replace(given=of_run)),
-            **own,
+            **of_sweep,
             group_of=groups_of(how.groups) if how.groups and not from_cluster else {},
             groups_by=how.groups or "" if from_cluster else "",
             resume=cast("StoredRun | None", line.resumed),
@@ -280,8 +280,8 @@ def print_sweep(sweep: "StoredSweep", how: DiagnosisOptions, *, whole: bool) -> 
     readings = readings_of(document)
     page = run_page(StoredRun(sweep.path)) if how.form == "html" else None
     answer = print_answer(sweep.results, readings, how, page, unfinished=left)
-    said = {each: None for test in tests for each in test.neighbors}
-    for sentence in said:
+    warnings = {each: None for test in tests for each in test.neighbors}
+    for sentence in warnings:
         terminal.notify(f"Warning: {sentence}")
     unproven = sum(each.outcome == Outcome.UNPROVEN for each in tests)
     if unproven:

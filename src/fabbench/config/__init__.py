@@ -168,8 +168,8 @@ def _implied(
     tried = [f"no --on, no --host and no {TARGET_VARIABLE}", file]
     implied = [(name, kind) for name, kind in launchers.items() if kind.order]
     for name, kind in sorted(implied, key=lambda each: each[1].order):
-        found, sentence = own_options(kind, given).surroundings(environment)
-        if found:
+        is_implied, sentence = own_options(kind, given).surroundings(environment)
+        if is_implied:
             return Resolved(_bare(name, kind), sentence)
         tried.append(sentence)
     known = ", ".join(_known(config, launchers))

@@ -97,8 +97,8 @@ def _kubeconfig_commands(path: Path) -> Iterator[str]:
 
 def _entry(node: Any, key: str, kind: type[_KindT]) -> _KindT:
     """Return an entry of a mapping; empty if there is none of that kind."""
-    found = node.get(key) if isinstance(node, dict) else None
-    return found if isinstance(found, kind) else kind()
+    entry = node.get(key) if isinstance(node, dict) else None
+    return entry if isinstance(entry, kind) else kind()
 
 
 def _text(path: Path) -> str:

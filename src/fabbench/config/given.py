@@ -62,8 +62,8 @@ def own_options(kind: type[LauncherOptions], given: GivenOptions) -> LauncherOpt
     """Return a launcher's own options, from those that a user or the file gives."""
     defaults = from_origin(given, Origin.FILE)
     every = defaults | from_origin(given, Origin.USER)
-    own = declared(kind).keys() & every.keys()
-    return kind(**{name: every[name] for name in own})
+    names = declared(kind).keys() & every.keys()
+    return kind(**{name: every[name] for name in names})
 
 
 def options_by_name(launchers: Launchers) -> Mapping[str, Mapping[str, Option]]:

@@ -58,12 +58,12 @@ def request_of(
     which the document will be used. Raise RequestError.
     """
     work_type = _work_type(benchmark)
-    own = declared(work_type)
+    work_options = declared(work_type)
     adaptive = _adaptive(given)
-    work = cast("Work", work_type(**values_of(given, own)))
-    resolved = target_of(without(given, own), config, launchers, environment)
+    work = cast("Work", work_type(**values_of(given, work_options)))
+    resolved = target_of(without(given, work_options), config, launchers, environment)
     target = resolved.target
-    _require_effect(given, own, target, launchers)
+    _require_effect(given, work_options, target, launchers)
     variables = value_of(given, "env", {})
     passed = {name: value for name, value in variables.items() if value is not None}
     inherited = tuple(name for name in variables if name not in passed)
@@ -145,9 +145,9 @@ def default_work(benchmark: str, config: Config | None) -> "Work":
     Raise RequestError.
     """
     work_type = _work_type(benchmark)
-    own = declared(work_type)
-    given = given_of_file(benchmark, config, own)
-    return cast("Work", work_type(**values_of(given, own)))
+    options = declared(work_type)
+    given = given_of_file(benchmark, config, options)
+    return cast("Work", work_type(**values_of(given, options)))
 
 
 def with_options(target: Target, given: GivenOptions, launchers: Launchers, flag: str) -> Target:
@@ -167,10 +167,10 @@ def with_options(target: Target, given: GivenOptions, launchers: Launchers, flag
     of_file = from_origin(given, Origin.FILE)
     effective = of_file.keys() & known.keys()
     values = values_of(given, (*effective, *typed))
-    own: dict[str, Any] = {}
+    of_launcher: dict[str, Any] = {}
     for name in declared(kind).keys() & values.keys():
-        own[name] = values.pop(name)
-    options = replace(target.options, **own)
+        of_launcher[name] = values.pop(name)
+    options = replace(target.options, **of_launcher)
     return replace(target, options=options, typed=tuple(typed), **values)
 
 
@@ -213,14 +213,14 @@ def _require_set(inherited: Sequence[str], environment: Mapping[str, str]) -> No
 
 
 def _require_effect(
-    given: GivenOptions, own: Mapping[str, Option], target: Target, launchers: Launchers
+    given: GivenOptions, work_options: Mapping[str, Option], target: Target, launchers: Launchers
 ) -> None:
-    """Raise RequestError for one of a benchmark's `own` options that the launcher ignores."""
+    """Raise RequestError for one of a benchmark's options that the launcher ignores."""
     typed = from_origin(given, Origin.USER)
     for name in target.options.without:
-        if name in own and name in typed:
+        if name in work_options and name in typed:
             works = [name_ for name_, kind in launchers.items() if name not in kind.without]
-            raise _without_effect(target, dict.fromkeys(works, own[name]), "--on")
+            raise _without_effect(target, dict.fromkeys(works, work_options[name]), "--on")
 
 
 def _without_effect(target: Target, works: Mapping[str, Option], flag: str) -> RequestError:

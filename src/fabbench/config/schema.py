@@ -68,10 +68,12 @@ def _run_schema(benchmarks: Mapping[str, Mapping[str, Option]]) -> dict[str, Any
     shared = _shared_by_all([*benchmarks.values()])
     schemas: dict[str, Any] = {}
     for benchmark, options in benchmarks.items():
-        own = {name: _value_schema(each) for name, each in options.items() if name not in shared}
+        properties = {
+            name: _value_schema(each) for name, each in options.items() if name not in shared
+        }
         schemas[benchmark] = {
             "type": "object",
-            "properties": own,
+            "properties": properties,
             "additionalProperties": _SEVERAL,
         }
     return {"type": "object", "properties": schemas, "additionalProperties": {"type": "object"}}

@@ -231,8 +231,8 @@ class Reader:
 
     def _wrong(self, path: str, tree: Tree, expected: str) -> None:
         kinds = {type(None): "empty", list: "a list", dict: "a mapping"}
-        seen = kinds.get(type(tree), repr(tree))
-        self.mistakes.append(f"{path} is {seen}; expected {expected}.")
+        actual = kinds.get(type(tree), repr(tree))
+        self.mistakes.append(f"{path} is {actual}; expected {expected}.")
 
     def _refused(self, path: str, error: RequestError) -> None:
         hint = error.hint or ""
