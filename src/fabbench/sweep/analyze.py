@@ -151,13 +151,13 @@ def _node(fitted: Fit, writer: EvidenceWriter, node: int) -> Suspect:
     return Suspect(SuspectKind.NODE, name, (name,), chance, evidence, shared=shared)
 
 
-def _pair(fitted: Fit, writer: EvidenceWriter, each: FittedClass, row: int) -> Suspect:
+def _pair(fitted: Fit, writer: EvidenceWriter, fitted_class: FittedClass, row: int) -> Suspect:
     """Return the nodes of a test as a suspect: a link, or a node that was tested alone."""
-    rail = each.tests.rail
-    nodes = _named(fitted.nodes, each.pairs[row].tolist())
+    rail = fitted_class.tests.rail
+    nodes = _named(fitted.nodes, fitted_class.pairs[row].tolist())
     kind = SuspectKind.LINK if len(nodes) > 1 else SuspectKind.NODE
-    chance = float(each.link[row])
-    evidence = writer.of_link(each, row)
+    chance = float(fitted_class.link[row])
+    evidence = writer.of_link(fitted_class, row)
     return Suspect(kind, pair_text(nodes, rail), nodes, chance, evidence, rail)
 
 
@@ -475,12 +475,12 @@ def _without_figure(fitted: Fit) -> set[int]:
     return nodes
 
 
-def _reportable_links(fitted: Fit, each: FittedClass) -> Sequence[int]:
+def _reportable_links(fitted: Fit, fitted_class: FittedClass) -> Sequence[int]:
     """Return the rows of pairs whose link may be bad."""
-    fast = each.slower >= fitted.slow
-    mostly = 2 * each.per_factor(~fast) > each.tests_of_factors()
+    fast = fitted_class.slower >= fitted.slow
+    mostly = 2 * fitted_class.per_factor(~fast) > fitted_class.tests_of_factors()
     least = np.where(mostly, _REPORTABLE_LINK, _REPORTABLE)
-    rows: list[int] = np.flatnonzero(each.link >= least).tolist()
+    rows: list[int] = np.flatnonzero(fitted_class.link >= least).tolist()
     return rows
 
 

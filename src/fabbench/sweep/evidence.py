@@ -145,9 +145,9 @@ class EvidenceWriter:
         tests = counted(crossing, "pair")
         return f"{tests} between groups are {factor}x slower than {within} within."
 
-    def of_link(self, each: FittedClass, row: int) -> str:
+    def of_link(self, fitted_class: FittedClass, row: int) -> str:
         """Return the evidence against the link between the nodes of a pair."""
-        pair = each.pairs[row].tolist()
+        pair = fitted_class.pairs[row].tolist()
         nodes = [self._fit.nodes[node] for node in pair]
         name = " – ".join(nodes)
         if len(nodes) > 2:
@@ -158,7 +158,7 @@ class EvidenceWriter:
         rest = "; each node is fine with others" if fine_elsewhere else ""
 
         def of_row(other: FittedClass) -> Flags:
-            return np.asarray((other.factor_of == row) & (other is each))
+            return np.asarray((other.factor_of == row) & (other is fitted_class))
 
         tests = self._all(of_row)
         servers = [node for node in pair if self._direction(node, tests) == _SERVER]
@@ -180,8 +180,8 @@ class EvidenceWriter:
     def _of_classes(self, value: Callable[[FittedClass], Label]) -> "np.ndarray[Any, Any]":
         """Return for all tests what their classes have in common."""
 
-        def repeated(each: FittedClass) -> "np.ndarray[Any, Any]":
-            return np.full(len(each.slower), value(each))
+        def repeated(fitted_class: FittedClass) -> "np.ndarray[Any, Any]":
+            return np.full(len(fitted_class.slower), value(fitted_class))
 
         return self._all(repeated)
 
@@ -199,8 +199,8 @@ class EvidenceWriter:
     def _meeting(self, nodes: Flags) -> Flags:
         """Return the tests in which any of some nodes is."""
 
-        def meets(each: FittedClass) -> Flags:
-            return np.asarray(nodes[each.tests.members].any(axis=1))
+        def meets(fitted_class: FittedClass) -> Flags:
+            return np.asarray(nodes[fitted_class.tests.members].any(axis=1))
 
         return self._all(meets)
 

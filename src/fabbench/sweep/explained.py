@@ -78,10 +78,10 @@ def unexplained(fitted: Fit, suspects: Sequence[Suspect]) -> Iterator[Unexplaine
             yield Unexplained(each, row, bool(once), not unsteady[row])
 
 
-def _odd(fitted: Fit, each: FittedClass, suspects: Sequence[Suspect]) -> Flags:
+def _odd(fitted: Fit, fitted_class: FittedClass, suspects: Sequence[Suspect]) -> Flags:
     """Return which tests of a class are slow or failed, and no suspect's."""
-    odd = odd_tests(fitted, each) | _of_odd_pairs(fitted, each)
-    return odd & ~accounted_for(fitted, each, suspects)
+    odd = odd_tests(fitted, fitted_class) | _of_odd_pairs(fitted, fitted_class)
+    return odd & ~accounted_for(fitted, fitted_class, suspects)
 
 
 def maybe_now_and_then(fitted: Fit, accused: Flags) -> Flags:
@@ -149,30 +149,30 @@ def slow_now_and_then(fitted: Fit, tests: Sequence[Unexplained]) -> set[int]:
     return too_often
 
 
-def odd_tests(fitted: Fit, each: FittedClass) -> Flags:
+def odd_tests(fitted: Fit, fitted_class: FittedClass) -> Flags:
     """Return which tests failed, or are slower than tolerance and noise allow.
 
     Groups that the tests show are no excuse: these are slow compared with the fastest.
     """
-    slower = each.slower
+    slower = fitted_class.slower
     if fitted.groups is not None and not fitted.groups.given:
-        slower = below_best(each, fitted.classes)
-    return np.asarray(each.failed | (slower < surprising(fitted)))
+        slower = below_best(fitted_class, fitted.classes)
+    return np.asarray(fitted_class.failed | (slower < surprising(fitted)))
 
 
-def _of_odd_pairs(fitted: Fit, each: FittedClass) -> Flags:
+def _of_odd_pairs(fitted: Fit, fitted_class: FittedClass) -> Flags:
     """Return the slow tests of pairs that are slower in all of their tests than noise allows.
 
     The mean of several tests has less noise than one.
     """
-    counts = each.tests_of_factors()
-    slower = np.nan_to_num(each.slower, nan=-np.inf)
-    means = np.bincount(each.factor_of, slower, len(counts)) / counts
+    counts = fitted_class.tests_of_factors()
+    slower = np.nan_to_num(fitted_class.slower, nan=-np.inf)
+    means = np.bincount(fitted_class.factor_of, slower, len(counts)) / counts
     noise_of_mean = surprising(fitted) / np.sqrt(counts)
     limits = np.minimum(fitted.tolerated, noise_of_mean)
-    always_slow = each.always(slower < fitted.tolerated)
+    always_slow = fitted_class.always(slower < fitted.tolerated)
     odd = always_slow & (means < limits)
-    return np.asarray(odd[each.factor_of])
+    return np.asarray(odd[fitted_class.factor_of])
 
 
 def surprising(fitted: Fit) -> float:
@@ -182,24 +182,24 @@ def surprising(fitted: Fit) -> float:
     return min(fitted.tolerated, deviations * fitted.noise)
 
 
-def accounted_for(fitted: Fit, each: FittedClass, suspects: Sequence[Suspect]) -> Flags:
+def accounted_for(fitted: Fit, fitted_class: FittedClass, suspects: Sequence[Suspect]) -> Flags:
     """Return which tests any of some suspects can have made slow."""
     numbers = {name: number for number, name in enumerate(fitted.nodes)}
-    accounted = np.zeros(len(each.slower), dtype=np.bool_)
+    accounted = np.zeros(len(fitted_class.slower), dtype=np.bool_)
     for suspect in suspects:
-        accounted |= _accounts_for(suspect, each, numbers)
+        accounted |= _accounts_for(suspect, fitted_class, numbers)
     return accounted
 
 
-def _accounts_for(suspect: Suspect, each: FittedClass, numbers: dict[str, int]) -> Flags:
+def _accounts_for(suspect: Suspect, fitted_class: FittedClass, numbers: dict[str, int]) -> Flags:
     """Return which tests a suspect can have made slow."""
-    if suspect.rail and suspect.rail != each.tests.rail:
-        return np.zeros(len(each.slower), dtype=np.bool_)
+    if suspect.rail and suspect.rail != fitted_class.tests.rail:
+        return np.zeros(len(fitted_class.slower), dtype=np.bool_)
     nodes = [numbers[node] for node in suspect.nodes]
-    taking_part = np.isin(each.tests.members, nodes).sum(axis=1)
+    taking_part = np.isin(fitted_class.tests.members, nodes).sum(axis=1)
     if suspect.kind is SuspectKind.LINK:
-        return np.asarray(taking_part == each.tests.size)
+        return np.asarray(taking_part == fitted_class.tests.size)
     if suspect.kind is not SuspectKind.GROUP:
         return np.asarray(taking_part > 0)
-    crossing = np.full(len(each.slower), each.tests.between)
+    crossing = np.full(len(fitted_class.slower), fitted_class.tests.between)
     return crossing & (taking_part > 0) if nodes else crossing

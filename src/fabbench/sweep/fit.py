@@ -274,11 +274,11 @@ _CERTAIN = 0.999
 """The chance that a pair is bad whose tests all fail alike, and whose nodes are else fine."""
 
 
-def _never_connected(each: FittedClass, readings: Readings, bad: Floats) -> Flags:
+def _never_connected(fitted_class: FittedClass, readings: Readings, bad: Floats) -> Flags:
     """Return which pairs of healthy nodes fail alike in all of their tests."""
     always = readings.endings.pairs()
-    never = [tuple(pair) in always for pair in each.pairs.tolist()]
-    return all_healthy(bad, each.pairs) & np.array(never, dtype=np.bool_)
+    never = [tuple(pair) in always for pair in fitted_class.pairs.tolist()]
+    return all_healthy(bad, fitted_class.pairs) & np.array(never, dtype=np.bool_)
 
 
 def _settled(classes: Sequence[FittedClass], parts: _Parts, states: States) -> _Settled:
@@ -429,17 +429,17 @@ def _typical_of(members: Ints, measured: Floats) -> float:
     return float(np.median(near)) if len(near) else typical
 
 
-def _center(each: FittedClass, bad: Floats) -> float:
+def _center(fitted_class: FittedClass, bad: Floats) -> float:
     """Update the typical figures of a class from its healthy tests; return how far they moved."""
-    fine = _healthy(each, bad)
+    fine = _healthy(fitted_class, bad)
     moved = 0.0
-    for series in each.tests.known_series():
-        chosen = fine & (each.tests.series == series)
+    for series in fitted_class.tests.known_series():
+        chosen = fine & (fitted_class.tests.series == series)
         if chosen.any():
-            typical = float(np.median(each.tests.values[chosen]))
-            moved = max(moved, abs(typical - each.typical[series]))
-            each.typical[series] = typical
-    each.measure()
+            typical = float(np.median(fitted_class.tests.values[chosen]))
+            moved = max(moved, abs(typical - fitted_class.typical[series]))
+            fitted_class.typical[series] = typical
+    fitted_class.measure()
     return moved
 
 
@@ -453,28 +453,28 @@ def _measure_paths(classes: Sequence[FittedClass]) -> None:
             each.path = min(-float(np.median(known)), 0.0)
 
 
-def best_typical(each: FittedClass, others: Iterable[FittedClass]) -> Floats:
+def best_typical(fitted_class: FittedClass, others: Iterable[FittedClass]) -> Floats:
     """Return series → by how much the best figure of the same measurement is better."""
-    kinds = each.tests.kinds
+    kinds = fitted_class.tests.kinds
     best = np.full(kinds, -np.inf)
     for other in others:
-        if other.tests.is_like(each.tests):
+        if other.tests.is_like(fitted_class.tests):
             known = np.array(other.tests.known_series())
             np.maximum.at(best, known % kinds, other.typical[known])
-    measured = np.arange(len(each.typical)) % kinds
-    return np.asarray(np.maximum(best[measured] - each.typical, 0.0))
+    measured = np.arange(len(fitted_class.typical)) % kinds
+    return np.asarray(np.maximum(best[measured] - fitted_class.typical, 0.0))
 
 
-def below_best(each: FittedClass, others: Iterable[FittedClass]) -> Floats:
+def below_best(fitted_class: FittedClass, others: Iterable[FittedClass]) -> Floats:
     """Return test → its logarithm relative to the best figure of the same measurement."""
-    better = best_typical(each, others)
-    return np.asarray(each.slower - better[each.tests.series])
+    better = best_typical(fitted_class, others)
+    return np.asarray(fitted_class.slower - better[fitted_class.tests.series])
 
 
-def _healthy(each: FittedClass, bad: Floats | None) -> Flags:
+def _healthy(fitted_class: FittedClass, bad: Floats | None) -> Flags:
     """Return which tests are of likely healthy members, and not far from typical."""
-    near = np.abs(np.nan_to_num(each.slower, nan=9.0)) < 0.5
-    return near if bad is None else near & each.among_healthy(bad)
+    near = np.abs(np.nan_to_num(fitted_class.slower, nan=9.0)) < 0.5
+    return near if bad is None else near & fitted_class.among_healthy(bad)
 
 
 def _noise(classes: Sequence[FittedClass], bad: Floats | None) -> float:
@@ -501,41 +501,41 @@ def _shorth(values: Floats) -> float:
     return float(lengths.min() / 1.349 * small_sample)
 
 
-def _factors(each: FittedClass, states: States, rails: int) -> Factors:
+def _factors(fitted_class: FittedClass, states: States, rails: int) -> Factors:
     """Return the factors of a class: for nodes, all NICs of a test are one test."""
-    size = each.tests.size
+    size = fitted_class.tests.size
     # The NICs of a test share its noise.
-    weights: Floats = np.full(each.members.shape[1], 1 / rails)
-    if each.tests.rail:
+    weights: Floats = np.full(fitted_class.members.shape[1], 1 / rails)
+    if fitted_class.tests.rail:
         weights[size : 2 * size] = 1.0
     return Factors(
-        members=each.members,
-        evidence=_evidence(each, states),
+        members=fitted_class.members,
+        evidence=_evidence(fitted_class, states),
         link_prior=min(LINK_PRIOR * (size - 1), 0.05),  # of some link among so many nodes
         weights=weights,
     )
 
 
-def _evidence(each: FittedClass, states: States, flaky: float = FLAKY) -> Floats:
+def _evidence(fitted_class: FittedClass, states: States, flaky: float = FLAKY) -> Floats:
     """Return factor × state → the log-likelihood of its tests."""
-    if each.tests.size > 2:
+    if fitted_class.tests.size > 2:
         flaky = min(flaky, FLAKY_IN_GROUPS)
-    likelihood = states.likelihood(each.slower, flaky, each.path)
-    evidence = np.zeros((len(each.pairs), states.count))
-    np.add.at(evidence, each.factor_of, np.log(likelihood))
+    likelihood = states.likelihood(fitted_class.slower, flaky, fitted_class.path)
+    evidence = np.zeros((len(fitted_class.pairs), states.count))
+    np.add.at(evidence, fitted_class.factor_of, np.log(likelihood))
     return evidence
 
 
-def _links(each: FittedClass, beliefs: Beliefs, messages: Floats, states: States) -> Floats:
+def _links(fitted_class: FittedClass, beliefs: Beliefs, messages: Floats, states: States) -> Floats:
     """Return factor → the chance of its link."""
-    chances = np.zeros(len(each.pairs), dtype=np.float32)
-    if each.tests.size < 2:
+    chances = np.zeros(len(fitted_class.pairs), dtype=np.float32)
+    if fitted_class.tests.size < 2:
         return chances
     # Links without a test that is slow or failed, or nearly so, are fine.
     nearly_slow = min(states.levels[states.healthy] / 2, -states.noise)
-    slow = each.failed | (each.slower < nearly_slow)
-    likely = np.unique(each.factor_of[slow])
-    others = beliefs.without(each.members[likely], messages[likely])
-    evidence = _evidence(each, states)
+    slow = fitted_class.failed | (fitted_class.slower < nearly_slow)
+    likely = np.unique(fitted_class.factor_of[slow])
+    others = beliefs.without(fitted_class.members[likely], messages[likely])
+    evidence = _evidence(fitted_class, states)
     chances[likely] = links(evidence[likely], others, states)
     return chances

@@ -41,28 +41,28 @@ class Matrix:
 def matrix_of(readings: Readings, fitted: Fit, diagnosis: Diagnosis, *, max_rows: int) -> Matrix:
     """Return the matrix with about `max_rows` rows, or fewer."""
     names = readings.nodes
-    of = [0] * len(names)
+    group_of = [0] * len(names)
     if fitted.groups is not None:
-        of = fitted.groups.of.tolist()
+        group_of = fitted.groups.of.tolist()
     worst: dict[int, None] = {}
     for each in (*diagnosis.suspects, *diagnosis.undecided):
         worst |= {readings.index(node): None for node in each.nodes}
     alone = [*worst][: max(max_rows // 2, 1)]
-    rows = _rows(names, of, alone, max_rows)
+    rows = _rows(names, group_of, alone, max_rows)
     row_of = np.zeros(len(names), dtype=np.int64)
     for row, nodes in enumerate(rows):
         row_of[nodes] = row
     return Matrix(
         names=[_row_name(names, nodes) for nodes in rows],
         sizes=[len(nodes) for nodes in rows],
-        groups=[of[nodes[0]] for nodes in rows],
+        groups=[group_of[nodes[0]] for nodes in rows],
         cells=_with_broken(readings, fitted, row_of, _cells(fitted, row_of, len(rows))),
         suspects=[nodes[0] in worst for nodes in rows],
     )
 
 
 def _rows(
-    names: Sequence[str], of: Sequence[int], alone: Sequence[int], max_rows: int
+    names: Sequence[str], group_of: Sequence[int], alone: Sequence[int], max_rows: int
 ) -> Sequence[Sequence[int]]:
     """Return the nodes of each row, by group: first those that have a row each."""
     rest = set(range(len(names))).difference(alone)
@@ -70,9 +70,9 @@ def _rows(
     left = max(max_rows - len(alone), 1)
     shared = max(math.ceil(len(rest) / left), 1)
     rows: list[list[int]] = []
-    for group in sorted({*of}):
-        rows += [[node] for node in alone if of[node] == group]
-        members = [node for node in ordered if of[node] == group]
+    for group in sorted({*group_of}):
+        rows += [[node] for node in alone if group_of[node] == group]
+        members = [node for node in ordered if group_of[node] == group]
         starts = range(0, len(members), shared)
         rows += [members[start : start + shared] for start in starts]
     return rows
