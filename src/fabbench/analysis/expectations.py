@@ -231,41 +231,41 @@ def _likeliest(tried: Sequence[Expectation]) -> Expectation:
     return replace(chosen, remark=f"{chosen.remark} {faster}".strip())
 
 
-def _judged(it: Expectation) -> Expectation:
-    setting = it.setting
-    if it.share and it.share > SLACK:
-        return _above_ceiling(it)
-    fitting = [figure for figure in published() if setting.fits(figure, it.metric)]
+def _judged(expected: Expectation) -> Expectation:
+    setting = expected.setting
+    if expected.share and expected.share > SLACK:
+        return _above_ceiling(expected)
+    fitting = [figure for figure in published() if setting.fits(figure, expected.metric)]
     same_nodes = (figure for figure in fitting if figure.nodes in {None, setting.nodes})
     of_system = [figure for figure in same_nodes if setting.is_own(figure)]
     known = deciding(of_system, setting.nodes) or deciding(fitting, setting.nodes)
-    if it.metric.lower_is_better:
-        return _judged_time(it, known)
-    return _judged_rate(it, known) if known else _judged_alone(it, of_system)
+    if expected.metric.lower_is_better:
+        return _judged_time(expected, known)
+    return _judged_rate(expected, known) if known else _judged_alone(expected, of_system)
 
 
-def _above_ceiling(it: Expectation) -> Expectation:
-    setting = it.setting
+def _above_ceiling(expected: Expectation) -> Expectation:
+    setting = expected.setting
     if not setting.nodes and not setting.fabric:
-        return replace(it, remark=_INSIDE)
+        return replace(expected, remark=_INSIDE)
     if setting.link:
-        return replace(it, assessment=Assessment.ABOVE, remark=_IMPOSSIBLE)
+        return replace(expected, assessment=Assessment.ABOVE, remark=_IMPOSSIBLE)
     sharp = setting.collective and setting.fabric in {"ib", "roce"}
-    return replace(it, assessment=Assessment.ABOVE, remark=_SHARP if sharp else _IMPOSSIBLE)
+    return replace(expected, assessment=Assessment.ABOVE, remark=_SHARP if sharp else _IMPOSSIBLE)
 
 
-def _judged_alone(it: Expectation, of_system: Sequence[Published]) -> Expectation:
+def _judged_alone(expected: Expectation, of_system: Sequence[Published]) -> Expectation:
     """Judge a rate for which nothing good is published, by bad figures and the rate of its NIC."""
     bad = [figure for figure in of_system if figure.role is Role.MISTUNED]
-    if any(it.value <= figure.value / TOLERANCE for figure in bad):
-        return replace(it, assessment=Assessment.LOW, figures=bad, remark=_MISTUNED)
-    share = it.share or 0.0
-    if share and it.setting.is_bound_by_link and max(it.measured) >= _LINK_SIZE:
+    if any(expected.value <= figure.value / TOLERANCE for figure in bad):
+        return replace(expected, assessment=Assessment.LOW, figures=bad, remark=_MISTUNED)
+    share = expected.share or 0.0
+    if share and expected.setting.is_bound_by_link and max(expected.measured) >= _LINK_SIZE:
         if share < HALF:
-            return replace(it, assessment=Assessment.LOW)
+            return replace(expected, assessment=Assessment.LOW)
         if share >= SMALLER:
-            return replace(it, assessment=Assessment.NORMAL)
-    return replace(it, remark=_unstated(it.setting))
+            return replace(expected, assessment=Assessment.NORMAL)
+    return replace(expected, remark=_unstated(expected.setting))
 
 
 def _unstated(setting: Setting) -> str:
@@ -275,49 +275,52 @@ def _unstated(setting: Setting) -> str:
     return "" if setting.direction else _NO_DIRECTION
 
 
-def _judged_time(it: Expectation, known: Sequence[Published]) -> Expectation:
+def _judged_time(expected: Expectation, known: Sequence[Published]) -> Expectation:
     """Judge by the smallest measured size that is also published."""
     sizes = [each.size for each in known if each.size]
-    size = min((each for each in sizes if each in it.measured), default=None)
+    size = min((each for each in sizes if each in expected.measured), default=None)
     if size is None:
-        return it
+        return expected
     figures = [figure for figure in known if figure.size == size]
-    it = replace(it, size=size, figures=figures)
-    least, most = it.range or (0.0, 0.0)
-    if it.value < least / SUSPICIOUS:
-        return replace(it, assessment=Assessment.HIGH, remark=_FAR_OFF)
+    expected = replace(expected, size=size, figures=figures)
+    least, most = expected.range or (0.0, 0.0)
+    if expected.value < least / SUSPICIOUS:
+        return replace(expected, assessment=Assessment.HIGH, remark=_FAR_OFF)
     return replace(
-        it, assessment=Assessment.LOW if it.value > most / TOLERANCE else Assessment.NORMAL
+        expected,
+        assessment=Assessment.LOW if expected.value > most / TOLERANCE else Assessment.NORMAL,
     )
 
 
-def _judged_rate(it: Expectation, known: Sequence[Published]) -> Expectation:
+def _judged_rate(expected: Expectation, known: Sequence[Published]) -> Expectation:
     """Judge by the largest published size that was measured, of each number of nodes.
 
     Rates do not fall with size.
     """
-    least = _LARGE.get(it.metric.name, 1 << 20)
-    largest = max(it.measured) or least  # 0: a size that is not stated is large
+    least = _LARGE.get(expected.metric.name, 1 << 20)
+    largest = max(expected.measured) or least  # 0: a size that is not stated is large
     figures = _comparable(known, largest, least)
-    if it.value > SUSPICIOUS * max(figure.value for figure in known):
-        return replace(it, assessment=Assessment.HIGH, figures=figures, remark=_FAR_OFF)
+    if expected.value > SUSPICIOUS * max(figure.value for figure in known):
+        return replace(expected, assessment=Assessment.HIGH, figures=figures, remark=_FAR_OFF)
     wanted = max(figure.size or least for figure in figures)
-    reaching = [size for size in it.measured if (size or largest) >= wanted]
+    reaching = [size for size in expected.measured if (size or largest) >= wanted]
     size_is_stated = any(figure.size for figure in figures)
-    at = min(reaching) if reaching and size_is_stated else it.size
-    it = replace(it, size=at, figures=figures)
+    at = min(reaching) if reaching and size_is_stated else expected.size
+    expected = replace(expected, size=at, figures=figures)
     settled = [figure for figure in figures if figure.role is Role.REFERENCE]
     contested = "" if settled else _CONTESTED
     reach = _reach(largest, wanted)
     lowest = min(figure.value for figure in settled or figures)
-    low = it.value < lowest * _NORMAL_FROM[reach]
+    low = expected.value < lowest * _NORMAL_FROM[reach]
     # So far below the published size, only a low rate at a large size says something.
     too_early = reach is _Reach.FAR and (largest < least or not low)
     if too_early or (low and contested):
-        return replace(it, remark=contested or _TOO_EARLY)
+        return replace(expected, remark=contested or _TOO_EARLY)
     if low:
-        return replace(it, assessment=Assessment.LOW)
-    return replace(it, assessment=Assessment.NORMAL, remark=contested or _other_bound(it))
+        return replace(expected, assessment=Assessment.LOW)
+    return replace(
+        expected, assessment=Assessment.NORMAL, remark=contested or _other_bound(expected)
+    )
 
 
 def _comparable(known: Sequence[Published], largest: int, least: int) -> list[Published]:
@@ -346,19 +349,19 @@ def _reach(largest: int, wanted: int) -> _Reach:
     return _Reach.FAR if wanted > largest * NEAR else _Reach.NEAR
 
 
-def _other_bound(it: Expectation) -> str:
+def _other_bound(expected: Expectation) -> str:
     """Explain what bounds a rate besides the NICs, or why busbw may exceed their rate."""
-    setting = it.setting
-    write = it.scale.quantity
+    setting = expected.setting
+    write = expected.scale.quantity
     nvlink = None if setting.link else NVLINK.get(setting.system.gpu_model)
     if setting.fabric == "tcp" and setting.system.is_ec2:
         return "Sockets are bounded by their flows (5 to 10 Gb/s each), not by the NICs."
-    if it.metric is not METRICS["busbw"] or it.ceiling is None:
+    if expected.metric is not METRICS["busbw"] or expected.ceiling is None:
         return ""
-    if nvlink is not None and setting.gpus == 8 and nvlink < it.ceiling:
+    if nvlink is not None and setting.gpus == 8 and nvlink < expected.ceiling:
         return f"NVLink is the limit, at about {write(nvlink)}, before the NICs are."
     rate = setting.nic_rate
-    largest = max(it.measured.values())
+    largest = max(expected.measured.values())
     if rate is None or largest <= rate * SLACK:
         return ""
     return f"Between {setting.nodes} nodes busbw may exceed the rate of the NICs ({write(rate)})."

@@ -285,35 +285,35 @@ class _Check:
             else:
                 yield _Compared(row, new, base)
 
-    def _tested(self, section: ComparisonSection, each: _Compared) -> _Tested | None:
+    def _tested(self, section: ComparisonSection, compared: _Compared) -> _Tested | None:
         """Return what the statistics know of a row; None: a figure is exactly 0."""
-        pair = pair_of(section, each.row, 0)
-        if pair is None or each.base.value <= 0:
+        pair = pair_of(section, compared.row, 0)
+        if pair is None or compared.base.value <= 0:
             return None
-        size = each.row.size
-        test = each.row.tests[0]
+        size = compared.row.size
+        test = compared.row.tests[0]
         if test is None:
             test = compare_sizes({size: pair}, section.level)[size]
-        return _Tested(each, pair, test, self._lowest_ratio(section, each))
+        return _Tested(compared, pair, test, self._lowest_ratio(section, compared))
 
-    def _judged_by_figures(self, section: ComparisonSection, each: _Compared) -> _Remark:
+    def _judged_by_figures(self, section: ComparisonSection, compared: _Compared) -> _Remark:
         bound = self._gate.bound
         if self._gate.is_ratio:
-            lost = each.ratio < bound * (1 - 1e-9)
+            lost = compared.ratio < bound * (1 - 1e-9)
         else:
-            allowed = bound * each.base.value if self._gate.relative else bound
-            rounded = (each.new.step + each.base.step) / 2
-            lost = _loss(section, each) - rounded > allowed * (1 + 1e-9)
+            allowed = bound * compared.base.value if self._gate.relative else bound
+            rounded = (compared.new.step + compared.base.step) / 2
+            lost = _loss(section, compared) - rounded > allowed * (1 + 1e-9)
         if not lost:
             return _Remark(compared=True)
-        return self._remark(f"{self._difference(section, each)}.", breach=True)
+        return self._remark(f"{self._difference(section, compared)}.", breach=True)
 
-    def _lowest_ratio(self, section: ComparisonSection, each: _Compared) -> float:
+    def _lowest_ratio(self, section: ComparisonSection, compared: _Compared) -> float:
         """Return the logarithm of the lowest ratio that the gate allows; minus infinity: any."""
         bound = self._gate.bound
         if self._gate.is_ratio:
             return math.log(bound) if bound > 0 else -math.inf
-        allowed = bound if self._gate.relative else bound / each.base.value
+        allowed = bound if self._gate.relative else bound / compared.base.value
         if section.metric.lower_is_better:
             return -math.log1p(allowed)
         return math.log1p(-allowed) if allowed < 1 else -math.inf
@@ -337,11 +337,11 @@ class _Check:
             text = self._unclear(section, unclear)
             yield self._remark(text, breach=self._strict, undecided=True)
 
-    def _shown(self, section: ComparisonSection, each: _Tested) -> str:
-        difference = self._difference(section, each.compared)
-        pair = each.pair
+    def _shown(self, section: ComparisonSection, tested: _Tested) -> str:
+        difference = self._difference(section, tested.compared)
+        pair = tested.pair
         counts = f"{len(pair.new)} and {len(pair.base)} executions"
-        return f"{difference} ({_interval(section, each)}; {counts})."
+        return f"{difference} ({_interval(section, tested)}; {counts})."
 
     def _unclear(self, section: ComparisonSection, unclear: Sequence[_Tested]) -> str:
         worst = min(unclear, key=lambda each: each.test.low)
@@ -359,32 +359,32 @@ class _Check:
             f"{lost} cannot be excluded ({both}; {_interval(section, worst)}); {remedy}."
         )
 
-    def _repeats(self, each: _Tested) -> int | None:
+    def _repeats(self, tested: _Tested) -> int | None:
         """Return about how many repeats would decide."""
-        difference = each.pair.estimates[-1].difference
-        return repeats_within(each.pair, abs(difference - each.limit), self._level)
+        difference = tested.pair.estimates[-1].difference
+        return repeats_within(tested.pair, abs(difference - tested.limit), self._level)
 
-    def _difference(self, section: ComparisonSection, each: _Compared) -> str:
-        new = section.scale.quantity(each.new.value)
-        base = section.scale.quantity(each.base.value)
-        at = _where(section, each.row.size)
+    def _difference(self, section: ComparisonSection, compared: _Compared) -> str:
+        new = section.scale.quantity(compared.new.value)
+        base = section.scale.quantity(compared.base.value)
+        at = _where(section, compared.row.size)
         allowed = self._allowed(section)
         if self._gate.is_ratio:
-            ratio = format_decimal(each.ratio, 2)
+            ratio = format_decimal(compared.ratio, 2)
             than = f"{ratio} times as good as"
             expected = f"expected at least {allowed}"
         else:
-            than = f"{self._lost(section, each)} worse than"
+            than = f"{self._lost(section, compared)} worse than"
             expected = f"{allowed} is allowed"
         text = f"{at} is {new} in {self._name}, {than} {base}"
         return f"{text} in {self._base_name}; {expected}"
 
-    def _lost(self, section: ComparisonSection, each: _Compared) -> str:
+    def _lost(self, section: ComparisonSection, compared: _Compared) -> str:
         """Write a loss as the gate writes its tolerance."""
-        loss = _loss(section, each)
+        loss = _loss(section, compared)
         if not self._gate.relative:
             return section.scale.quantity(loss)
-        percent = format_decimal(100 * loss / each.base.value, 1)
+        percent = format_decimal(100 * loss / compared.base.value, 1)
         return f"{percent} %"
 
     def _allowed(self, section: ComparisonSection) -> str:
@@ -439,14 +439,14 @@ def _where(section: ComparisonSection, size: int | None = None) -> str:
     return ", ".join([metric, *key_words(section.key)])
 
 
-def _loss(section: ComparisonSection, each: _Compared) -> float:
-    worse = each.base.value - each.new.value
+def _loss(section: ComparisonSection, compared: _Compared) -> float:
+    worse = compared.base.value - compared.new.value
     return -worse if section.metric.lower_is_better else worse
 
 
-def _interval(section: ComparisonSection, each: _Tested) -> str:
-    once = ", measured once" if each.test.once else ""
-    interval = bounds([each.test], [each.ratio])
+def _interval(section: ComparisonSection, tested: _Tested) -> str:
+    once = ", measured once" if tested.test.once else ""
+    interval = bounds([tested.test], [tested.ratio])
     return f"{confidence(section.level)} interval {interval}{once}"
 
 
