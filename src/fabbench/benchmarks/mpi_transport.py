@@ -114,12 +114,12 @@ class TransportLines:
         """Add a line about libfabric: a provider, a domain, shared memory or the version."""
         if match[1]:
             self.nodes[match[1]] = None
-        told = {name: each for name, each in match.groupdict().items() if each}
-        implied = {"provider": "efa"} if "domain" in told else {}
-        self.named = {**implied, **self.named, **told}
-        if "libfabric" in told:
+        named = {name: each for name, each in match.groupdict().items() if each}
+        implied = {"provider": "efa"} if "domain" in named else {}
+        self.named = {**implied, **self.named, **named}
+        if "libfabric" in named:
             return
-        provider = told.get("provider", "efa" if told else "shm")
+        provider = named.get("provider", "efa" if named else "shm")
         name = provider.partition(";")[0].removesuffix("-direct")
         transport = name if name in {"efa", "shm"} else f"libfabric-{name}"
         self.lines.setdefault(transport, match.string)

@@ -107,9 +107,13 @@ def gpus_per_host(hosts: Sequence["Host"]) -> int:
 
 
 def rank_commands(
-    argv: Sequence[str], fabric: str, hosts: Sequence["Host"], given: "NcclEnvironment", each: int
+    argv: Sequence[str],
+    fabric: str,
+    hosts: Sequence["Host"],
+    given: "NcclEnvironment",
+    per_host: int,
 ) -> "tuple[Command, ...]":
-    """Return the commands that start `each` ranks on every host, from where the program is on each.
+    """Return the commands that start ranks, from where the program is on each host.
 
     Consecutive hosts with the same command share it. Parts of one machine that stand for hosts get
     different NCCL_HOSTIDs, except where they should exchange data as one host.
@@ -129,7 +133,7 @@ def rank_commands(
         started.append(command)
     commands: list[Command] = []
     for command, group in groupby(started):
-        ranks = each * len([*group])
+        ranks = per_host * len([*group])
         commands.append(replace(command, ranks=ranks))
     return tuple(commands)
 

@@ -73,18 +73,18 @@ class PathFact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         stated = facts.get(self.fact, "")
         if not isinstance(stated, int):
             return stated
-        of = facts.get(self.of)
+        total = facts.get(self.of)
         is_few = stated == 1 and self.only_with in facts
-        if isinstance(of, int):
-            is_few = stated < self.share * of
+        if isinstance(total, int):
+            is_few = stated < self.share * total
         return FEW if is_few else ""
 
     def shown(self, facts: Mapping[str, str | int]) -> str:
         """Return how a finding says what the facts say."""
         stated = str(facts[self.fact])
         if self.of in facts:
-            of = facts[self.of]
-            return f"{stated} of {of}"
+            total = facts[self.of]
+            return f"{stated} of {total}"
         return self.words.get(stated, stated)
 
 

@@ -276,10 +276,10 @@ def print_sweep(sweep: "StoredSweep", how: DiagnosisOptions, *, whole: bool) -> 
             hint=f"Run the benchmark on two of the nodes first: fabbench run {document.benchmark}",
         )
     how = replace(how, confidence=document.confidence, tolerance=document.tolerance)
-    left = "" if whole else unfinished(sweep)
+    not_tested = "" if whole else unfinished(sweep)
     readings = readings_of(document)
     page = run_page(StoredRun(sweep.path)) if how.form == "html" else None
-    answer = print_answer(sweep.results, readings, how, page, unfinished=left)
+    answer = print_answer(sweep.results, readings, how, page, unfinished=not_tested)
     warnings = {each: None for test in tests for each in test.neighbors}
     for sentence in warnings:
         terminal.notify(f"Warning: {sentence}")

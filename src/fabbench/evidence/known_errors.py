@@ -207,10 +207,10 @@ def fatal_message(text: str) -> Message | None:
     if match is None or not _PREFIX.fullmatch(text, 0, match.start()):
         return None
     known = fatal_texts()[int(str(match.lastgroup)[1:])]
-    told = " ".join(text.split()).removeprefix(f"{known.source}: ")
+    sentence = " ".join(text.split()).removeprefix(f"{known.source}: ")
     kind = _KINDS[known.kind]
     is_report = known.report or kind is Kind.STATUS
-    return Message(known.source, kind, told, known.lines - 1, known.lost, is_report)
+    return Message(known.source, kind, sentence, known.lines - 1, known.lost, is_report)
 
 
 class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -502,9 +502,9 @@ def _explains(found: Finding) -> bool:
 def _cause(found: Finding, log: Log) -> Cause:
     error = by_code()[found.code]
     against = _against(log, error)
-    there = error.on.get(_network(log.facts), _ANYWHERE)
-    advised = replace(found, advice=there.advice or found.advice)
-    return Cause(advised, against, there.decide or error.decide)
+    guidance = error.on.get(_network(log.facts), _ANYWHERE)
+    advised = replace(found, advice=guidance.advice or found.advice)
+    return Cause(advised, against, guidance.decide or error.decide)
 
 
 _ANYWHERE = Guidance()

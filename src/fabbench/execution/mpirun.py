@@ -90,13 +90,13 @@ def srun(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
         )
     (command,) = step.commands
     nodes = len(hosts.addresses)
-    each = _each(step, hosts)
+    per_host = _ranks_per_host(step, hosts)
     return (
         "srun",
         "--mpi=pmix",
         f"--nodes={nodes}",
         f"--ntasks={command.ranks}",
-        f"--ntasks-per-node={each}",
+        f"--ntasks-per-node={per_host}",
         "--cpu-bind=none",
         "--kill-on-bad-exit=1",
         *_words_of_rank(command, hosts),
@@ -117,10 +117,10 @@ def _open_mpi(step: Step, hosts: MpiHosts) -> Iterator[str]:
     # A host without slots counts as having one; without --bind-to none, ranks share a core in
     # containers.
     yield from ("--allow-run-as-root", "--tag-output", "--bind-to", "none")
-    each = _each(step, hosts)
-    yield from ("-H", ",".join(f"{host}:{each}" for host in hosts.addresses))
+    per_host = _ranks_per_host(step, hosts)
+    yield from ("-H", ",".join(f"{host}:{per_host}" for host in hosts.addresses))
     if len(step.commands) == 1:
-        yield from ("-N", str(each))
+        yield from ("-N", str(per_host))
     for name, value in _OPEN_MPI_TRANSPORT.items():
         yield from ("--mca", name, value)
     if hosts.interface:
@@ -140,17 +140,17 @@ def _open_mpi(step: Step, hosts: MpiHosts) -> Iterator[str]:
 
 
 def _hydra(step: Step, hosts: MpiHosts) -> Iterator[str]:
-    each = _each(step, hosts)
+    per_host = _ranks_per_host(step, hosts)
     if hosts.addresses != (_LOCAL,):
-        yield from ("-hosts", ",".join(f"{host}:{each}" for host in hosts.addresses))
-    yield from ("-ppn", str(each))
+        yield from ("-hosts", ",".join(f"{host}:{per_host}" for host in hosts.addresses))
+    yield from ("-ppn", str(per_host))
     if hosts.agent:
         yield from ("-launcher", "ssh", "-launcher-exec", hosts.agent[0])
     if hosts.forward:
         yield from ("-genvlist", ",".join(hosts.forward))
 
 
-def _each(step: Step, hosts: MpiHosts) -> int:
+def _ranks_per_host(step: Step, hosts: MpiHosts) -> int:
     """Return how many ranks a host has at most."""
     ranks = sum(command.ranks for command in step.commands)
     return math.ceil(ranks / len(hosts.addresses))

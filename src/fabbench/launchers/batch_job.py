@@ -220,8 +220,8 @@ def longest_s(plan: Plan) -> int:
     """Return how long a plan may take, in seconds, rounded up to minutes."""
     total: float = _AROUND_S
     for execution in plan.executions:
-        each = [step.timeout_s + _EACH_STEP_S for step in execution.steps]
-        total += max(each, default=0) if execution.together else sum(each)
+        limits_s = [step.timeout_s + _EACH_STEP_S for step in execution.steps]
+        total += max(limits_s, default=0) if execution.together else sum(limits_s)
     return math.ceil(total / 60) * 60
 
 

@@ -198,11 +198,11 @@ class LogParser:
 
     def _mpi_debug(self) -> Iterator[Record]:
         """Yield what an MPI application without a benchmark tells, if it does."""
-        told = self._transport
-        if told is not None and told.lines:
-            hosts = frozenset(told.nodes)
-            record = Record(benchmark=None, case=MPI_DEBUG, facts=told.facts(), hosts=hosts)
-            record.evidence = told.evidence()
+        mpi = self._transport
+        if mpi is not None and mpi.lines:
+            hosts = frozenset(mpi.nodes)
+            record = Record(benchmark=None, case=MPI_DEBUG, facts=mpi.facts(), hosts=hosts)
+            record.evidence = mpi.evidence()
             yield record
 
     def network_so_far(self) -> dict[str, str | int]:

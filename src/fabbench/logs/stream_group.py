@@ -227,14 +227,14 @@ class StreamGroup:
     def _attach_messages(self, record: Record, errors: Sequence[str]) -> None:
         """Add the texts that show the end of the run to a record, and errors of debug lines."""
         mine = self.messages[: self.ended]
-        told = [message for message in mine if self._counts(message)]
-        told.sort(key=lambda message: message.kind)
-        killed = [message.sentence for message in told if message.kind is Kind.KILLED]
-        rest = [message.sentence for message in told if message.kind > Kind.KILLED]
-        timeouts = [message.sentence for message in told if message.kind is Kind.TIMEOUT]
-        record.lost = any(message.lost for message in told)
+        counted = [message for message in mine if self._counts(message)]
+        counted.sort(key=lambda message: message.kind)
+        killed = [message.sentence for message in counted if message.kind is Kind.KILLED]
+        rest = [message.sentence for message in counted if message.kind > Kind.KILLED]
+        timeouts = [message.sentence for message in counted if message.kind is Kind.TIMEOUT]
+        record.lost = any(message.lost for message in counted)
         record.failures = [*killed, *errors, *record.failures, *rest]
-        record.alarms = [message.sentence for message in told if not message.is_report]
+        record.alarms = [message.sentence for message in counted if not message.is_report]
         if timeouts and not record.timed_out:
             record.timed_out = timeouts[0]
 

@@ -302,10 +302,10 @@ class Option:
 
     def schema(self) -> dict[str, Any]:
         """Return JSON Schema of its value, with what it means."""
-        each = dict(self.type.schema)
+        schema_of_value = dict(self.type.schema)
         if self.many and not self.type.lists:
-            each = {"type": "array", "items": each, "minItems": 1}
-        return {"description": self.help, **each}
+            schema_of_value = {"type": "array", "items": schema_of_value, "minItems": 1}
+        return {"description": self.help, **schema_of_value}
 
 
 def option(

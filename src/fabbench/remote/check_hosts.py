@@ -232,10 +232,10 @@ def _ahead_s(shell: ProcessStream, host: str) -> float | None:
     answer = shell.answer(host, _SHELL_S, last=_CLOCK)
     after = time.time()
     try:
-        there = float(answer[-1].removeprefix(_CLOCK))
+        clock_s = float(answer[-1].removeprefix(_CLOCK))
     except (IndexError, ValueError):
         return None
-    return max(there - after, 0.0) + min(there - before, 0.0)
+    return max(clock_s - after, 0.0) + min(clock_s - before, 0.0)
 
 
 def in_one_line(error: MachineError) -> str:

@@ -484,5 +484,5 @@ class RemoteSession(Session):
         started = {program.host for program in self._programs}
         others = set() if self._step.pair else set(self._held.machines) - started
         for remotes in (started, others):
-            there = {each.name: each for each in remotes if each.lost is None}
-            map_hosts(there, lambda each: each.run("stop", timeout_s=_STOP_S))
+            reachable = {each.name: each for each in remotes if each.lost is None}
+            map_hosts(reachable, lambda each: each.run("stop", timeout_s=_STOP_S))

@@ -363,10 +363,10 @@ def _changed_rows(old: Certificate, new: Certificate) -> Iterator[tuple[str, ...
     for key in {**before, **after}:
         was = before.get(key, "-")
         now = after.get(key, "-")
-        of, what = key
-        if was != now or of not in nodes:
+        subject, what = key
+        if was != now or subject not in nodes:
             ratio = _ratio(was, now)
-            yield (of, what, str(was), str(now), ratio)
+            yield (subject, what, str(was), str(now), ratio)
 
 
 def _ratio(old: str | RungFigure, new: str | RungFigure) -> str:
@@ -383,13 +383,13 @@ def _ratio(old: str | RungFigure, new: str | RungFigure) -> str:
 
 def _compared(certificate: Certificate) -> dict[tuple[str, str], str | RungFigure]:
     """Return all that may change: rung or node, and what of it → its value."""
-    of: dict[str, dict[str, str | RungFigure]] = {}
+    by_name: dict[str, dict[str, str | RungFigure]] = {}
     for rung in certificate.rungs:
-        of[rung.name] = {"result": rung.state.value}
+        by_name[rung.name] = {"result": rung.state.value}
         for figure in rung.figures:
-            of[rung.name][figure.what] = figure
+            by_name[rung.name][figure.what] = figure
     for node in certificate.nodes:
-        of[node.name] = {
+        by_name[node.name] = {
             "type": node.instance_type,
             "GPUs": f"{node.gpus} {node.gpu_model}".strip(),
             "NICs": ", ".join(node.devices),
@@ -397,7 +397,7 @@ def _compared(certificate: Certificate) -> dict[tuple[str, str], str | RungFigur
             **node.serials,
         }
     values: dict[tuple[str, str], str | RungFigure] = {}
-    for name, known in of.items():
+    for name, known in by_name.items():
         for what, value in known.items():
             values[name, what] = value or "-"
     return values

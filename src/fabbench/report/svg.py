@@ -316,7 +316,7 @@ _Told: TypeAlias = tuple[int, list[str]]
 
 
 def line_plot(
-    panels: Sequence[Panel], told: Sequence[_Told], *, width: int
+    panels: Sequence[Panel], readouts: Sequence[_Told], *, width: int
 ) -> Mapping[str, object]:
     """Return what the template takes: panels one below the other, with one axis of sizes.
 
@@ -333,7 +333,7 @@ def line_plot(
         left = max(left, _room(each.y.ticks(panel.written)))
         bottom = each.y.start + _BOTTOM
     right = width - 28 - LETTER * longest if beside else width - 24
-    sizes = [size for size, _ in told]
+    sizes = [size for size, _ in readouts]
     sizes += [each.size for each in panels[0].published]
     x = _size_axis(sizes, left, right)
     return {
@@ -343,7 +343,7 @@ def line_plot(
         "panels": drawn,
         "x": x,
         "below": _powers_of_two(x, int((right - left) / _ROOM)),
-        "told": told if beside else (),
+        "told": readouts if beside else (),
     }
 
 
@@ -369,16 +369,16 @@ def _powers_of_two(x: Axis, labeled: int) -> list[tuple[int, str]]:
 
 def _places(labels: Sequence[_Label], y: Axis) -> list[float]:
     """Return places as near to the values as they can be without labels covering each other."""
-    placed = [y.place(each.value) for each in labels]
+    placed = [y.place(label.value) for label in labels]
     order = sorted(range(len(labels)), key=placed.__getitem__)
     edge = y.end - _LINE / 2
-    for each in order:
-        edge = max(placed[each], edge + _LINE)
-        placed[each] = edge
+    for index in order:
+        edge = max(placed[index], edge + _LINE)
+        placed[index] = edge
     edge = y.start + _LINE
-    for each in reversed(order):
-        edge = min(placed[each], edge - _LINE)
-        placed[each] = edge
+    for index in reversed(order):
+        edge = min(placed[index], edge - _LINE)
+        placed[index] = edge
     return placed
 
 
@@ -497,16 +497,16 @@ def _plot(comparison: Comparison, section: ComparisonSection, lines: Sequence[Pl
 def _told(comparison: Comparison, section: ComparisonSection) -> Iterator[_Told]:
     """Yield each size with values, and these with their changes and intervals."""
     for row in section.rows:
-        told: list[str] = []
+        lines: list[str] = []
         for index, column in enumerate(comparison.columns[:_MOST]):
             figure = row.figures[index]
             if figure and figure.value > 0:
                 name = cut(column.label, _LONGEST)
                 value = section.scale.text(figure.value)
                 change = _change(row, index)
-                told.append(f"{name} {value}{change}")
-        if told:
-            yield row.size, [format_size(row.size), *told]
+                lines.append(f"{name} {value}{change}")
+        if lines:
+            yield row.size, [format_size(row.size), *lines]
 
 
 def _change(row: ComparisonRow, column: int) -> str:

@@ -343,10 +343,10 @@ class Acceptance:
         before = self.certificate.results.get(rung.after)
         if before is not None and before.state is State.FAILED and not before.nodes:
             raise RequestError(f"{rung.after} failed.")
-        left = len(held.inventory.hosts)
-        if left < _fewest_nodes(rung):
+        nodes = len(held.inventory.hosts)
+        if nodes < _fewest_nodes(rung):
             tested = len(self.certificate.nodes)
-            raise RequestError(f"{counted(left, 'node')} left of {tested}.")
+            raise RequestError(f"{counted(nodes, 'node')} left of {tested}.")
         if rung.half and not held.concurrent:
             raise RequestError("these nodes cannot be used at the same time.")
         if rung.benchmark:
@@ -359,9 +359,9 @@ class Acceptance:
 
         Raise RequestError if they are too few to measure anything.
         """
-        if (left := self._deadline - time.monotonic()) < _LEAST_S:
+        if (left_s := self._deadline - time.monotonic()) < _LEAST_S:
             raise RequestError("the time is up.")
-        return left
+        return left_s
 
     def _request_of(self, rung: Rung) -> RunRequest:
         """Return what a rung measures.

@@ -69,13 +69,13 @@ def run_page(run: StoredRun, metric: str | None = None, sizes: range | None = No
     known["created"] = format_time(run.created)
     if run.sweep is not None:
         sweep = stored_sweep(run)
-        left = "" if run.verdict is not None else unfinished(sweep)
+        not_tested = "" if run.verdict is not None else unfinished(sweep)
         return RunPage(
             **known,
             about=f"Sweep of {what}, {run.sweep.fabric}",
             outcomes=_outcomes(run, sweep.tests),
             damage=sweep.damage,
-            sweep=_report_of_stored(sweep, left),
+            sweep=_report_of_stored(sweep, not_tested),
         )
     columns = stored_columns(run)
     comparisons: list[Comparison] = []
@@ -224,14 +224,14 @@ def _command_line(command: Command) -> str:
 # ---------------------------------------------------------------- sweeps, and sections of many runs
 
 
-def _report_of_stored(sweep: StoredSweep, left: str) -> SweepReport | None:
+def _report_of_stored(sweep: StoredSweep, not_tested: str) -> SweepReport | None:
     document = sweep.document
     results = sweep.results
     if not any(each.is_measured for each in results):
         return None
     readings = readings_of(document)
     how = picked(document, "tolerance", "confidence")
-    return sweep_report(readings, results, rows=MAX_SVG_ROWS, unfinished=left, **how)
+    return sweep_report(readings, results, rows=MAX_SVG_ROWS, unfinished=not_tested, **how)
 
 
 def sweep_report(

@@ -120,8 +120,8 @@ def stop_condition(
             notify(f"Undecided after {repeats} repeats: {sentences}")
             return timed_out
         sentences = "; ".join(besides)
-        left = f" Left open: {sentences}." if besides else ""
-        notify(f"Decided after {repeats} repeats.{left}")
+        left_open_too = f" Left open: {sentences}." if besides else ""
+        notify(f"Decided after {repeats} repeats.{left_open_too}")
         return True
 
     return enough
@@ -292,8 +292,8 @@ def _submit(
     allocation: BatchAllocation, request: RunRequest, planned: Plan, writer: RunWriter
 ) -> None:
     """Submit the executions that are not kept, as one job."""
-    left = tuple(each for each in planned.executions if each.id not in writer.kept)
-    plan_left = replace(planned, executions=left)
+    executions = tuple(each for each in planned.executions if each.id not in writer.kept)
+    plan_left = replace(planned, executions=executions)
     inventory = allocation.inventory
     allocation.submit(RenderInput(plan=plan_left, request=request, inventory=inventory))
 

@@ -279,8 +279,8 @@ def _undecided(diagnosis: Diagnosis) -> str:
 
 
 def _not_tested(ended: SweepRun) -> str:
-    left = "" if ended.whole else unfinished(ended.sweep)
-    return f"Not tested: {left}." if left else ""
+    missing = "" if ended.whole else unfinished(ended.sweep)
+    return f"Not tested: {missing}." if missing else ""
 
 
 def _is_proven(stored: StoredSweep) -> bool:

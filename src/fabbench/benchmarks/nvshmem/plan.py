@@ -160,14 +160,14 @@ class NvshmemWork(Work):
         )
         commands: dict[str, tuple[Command, ...]] = {}
         for name in self.tests:
-            each = self.pes_per_host or gpus
+            per_host = self.pes_per_host or gpus
             if not collective(name):
-                each = 2 // len(hosts)
-            if not each:
+                per_host = 2 // len(hosts)
+            if not per_host:
                 many = f"{name} takes two PEs, but there are {len(hosts)} hosts."
                 raise RequestError(many, hint="Choose two: --nodes 2.")
             argv = (name, *options)
-            commands[name] = nccl_env.rank_commands(argv, fabric, hosts, given, each)
+            commands[name] = nccl_env.rank_commands(argv, fabric, hosts, given, per_host)
         limits = nccl_env.Limits(self.timeout_s, self.silence_s)
         return nccl_env.rank_steps(execution, "nvshmem", commands, limits, called="test")
 

@@ -82,9 +82,9 @@ def efa(checks: HostChecks) -> Check | None:
     if not checks.has_efa:
         return outcome("efa.none")
     offered = len(probe.efa_domains)
-    there = len(probe.devices_of(Link.EFA))
-    counts = f"fi_info lists {offered} EFA devices, and /sys has {there}{_usual_efa(checks)}."
-    return outcome(_efa_outcome(checks, offered, there), counts=counts)
+    in_sysfs = len(probe.devices_of(Link.EFA))
+    counts = f"fi_info lists {offered} EFA devices, and /sys has {in_sysfs}{_usual_efa(checks)}."
+    return outcome(_efa_outcome(checks, offered, in_sysfs), counts=counts)
 
 
 def _usual_efa(checks: HostChecks) -> str:
@@ -96,14 +96,14 @@ def _usual_efa(checks: HostChecks) -> str:
     return f"; a {entry.instance_type} has {usual}"
 
 
-def _efa_outcome(checks: HostChecks, offered: int, there: int) -> str:
+def _efa_outcome(checks: HostChecks, offered: int, in_sysfs: int) -> str:
     """Return the outcome, by how many EFA devices libfabric offers, and how many /sys has."""
-    if not offered and not there:
+    if not offered and not in_sysfs:
         return "efa.requested" if checks.fabric == "efa" else "efa.tcp"
     if not offered:
         return "efa.unchecked" if checks.probe.fi_info.status == _MISSING else "efa.unseen"
     entry = checks.instance
-    expected = entry.efa_counts if entry else (max(there, offered),)
+    expected = entry.efa_counts if entry else (max(in_sysfs, offered),)
     if offered in expected:
         return "efa.all"
     return "efa.more" if offered > max(expected) else "efa.fewer"
@@ -129,8 +129,8 @@ def rdma_ports(checks: HostChecks) -> Check | None:
     if without_gid:
         return outcome("rdma-ports.no-gid", names=", ".join(without_gid))
     rates = {f"{port.rate_gbps:g}" for port in ports if port.rate_gbps}
-    each = " and ".join(sorted(rates)) or "unknown"
-    return outcome("rdma-ports.active", kinds=kinds, rates=each)
+    rates_in_words = " and ".join(sorted(rates)) or "unknown"
+    return outcome("rdma-ports.active", kinds=kinds, rates=rates_in_words)
 
 
 def _kinds_of_devices(probe: Probe) -> str:
@@ -146,21 +146,21 @@ def _lacks_gid(port: Device) -> bool:
 def verbs(checks: HostChecks) -> Check | None:
     """Check that the device files exist, and that this user can open them."""
     probe = checks.probe
-    there = probe.verbs_there
-    if there is None:
+    device_files = probe.verbs_there
+    if device_files is None:
         return None
     if not checks.has_rdma:
         return outcome("verbs.none")
-    if not there:
+    if not device_files:
         needed = probe.devices or checks.fabric in RDMA_FABRICS
         return outcome("verbs.missing", None if needed else Status.WARN)
     usable = probe.verbs or 0
-    if usable < there:
-        return outcome("verbs.closed", there=there, usable=usable)
+    if usable < device_files:
+        return outcome("verbs.closed", there=device_files, usable=usable)
     devices = len({port.name for port in probe.devices})
-    if there < devices:
-        return outcome("verbs.fewer", there=there, devices=devices)
-    return outcome("verbs.usable", there=there)
+    if device_files < devices:
+        return outcome("verbs.fewer", there=device_files, devices=devices)
+    return outcome("verbs.usable", there=device_files)
 
 
 def memlock(checks: HostChecks) -> Check | None:

@@ -186,11 +186,11 @@ def _amounts(
     return amounts
 
 
-def _taint(each: Object) -> Taint:
+def _taint(taint: Object) -> Taint:
     return Taint(
-        key=each.get("key", ""),
-        value=each.get("value") or "",
-        effect=each.get("effect", ""),
+        key=taint.get("key", ""),
+        value=taint.get("value") or "",
+        effect=taint.get("effect", ""),
     )
 
 
