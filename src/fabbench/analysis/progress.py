@@ -29,9 +29,9 @@ class RunProgress:
         self.number = 0
         """The current or last execution; counts from 1."""
         self.current: Execution | None = None
-        self.newest: int | None = None
+        self.newest: int | None = None  # The size of the row read last
         self._metric = metric
-        self._started = 0.0
+        self._started = 0.0  # When the current execution began
         self._logs: dict[str, list[Log]] = {}
         self._read: list[Log] = []
         self._points: list[Point] = []

@@ -144,15 +144,15 @@ class _Nics(NamedTuple):
 
 
 def _nics(
-    known: System | None, profile: Profile | None, resources: PodResources, needs: Needs
+    of_type: System | None, profile: Profile | None, resources: PodResources, needs: Needs
 ) -> _Nics:
     """Return the RDMA devices of a system, of the fabric that is asked for, or of pods.
 
     A system of another provider has its largest number of NICs.
     """
-    if known is not None and not known.is_ec2:
-        return _Nics(known.fabric, known.nics[0], by_aws=False)
-    if known is None and profile is None:
+    if of_type is not None and not of_type.is_ec2:
+        return _Nics(of_type.fabric, of_type.nics[0], by_aws=False)
+    if of_type is None and profile is None:
         for fabric in needs.fabrics:
             if fabric in {"ib", "roce"}:
                 return _Nics(fabric, needs.nics, by_aws=False)

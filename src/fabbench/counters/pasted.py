@@ -84,14 +84,14 @@ class PastedCounters:
     """The counters that lines state, by NIC."""
 
     def __init__(self) -> None:
-        self._nics: dict[str, dict[str, int]] = {}
-        self._nic = ""
-        self._is_open = False
+        self._nics: dict[str, dict[str, int]] = {}  # NIC → its counters
+        self._nic = ""  # The NIC that the last heading names
+        self._is_below_heading = False
         self.unjudged: dict[str, None] = {}
         """Names above 0 that no source is known to have."""
         self.error = ""
         """The first line that counts an error."""
-        self._is_congested = False
+        self._is_congested = False  # Whether a counter of congestion is above 0
 
     def is_shown(self) -> bool:
         """Return whether some line counts an error or congestion."""
@@ -102,7 +102,7 @@ class PastedCounters:
         heading = _HEADING.fullmatch(text)
         if heading is not None:
             self._nic = next(filter(None, heading.groups()), self._nic)
-            self._is_open = True
+            self._is_below_heading = True
             return
         for form in (_of_path, _of_rdma, _exported, self._pair):
             counts = [*form(text)]
@@ -116,7 +116,7 @@ class PastedCounters:
         match = _PAIR.fullmatch(text)
         if match is not None:
             name, gap, value = match.groups()
-            is_certain = self._is_open and ("_" in name or ".." in gap)
+            is_certain = self._is_below_heading and ("_" in name or ".." in gap)
             yield _Count(self._nic, name, int(value), is_certain)
 
     def _add(self, count: _Count, text: str) -> None:

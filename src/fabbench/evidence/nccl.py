@@ -232,7 +232,7 @@ class Evidence:
             self.doomed.pop(_process(origin), None)
             self.errors.went_on(_process(origin))
 
-    def other(self, text: str) -> None:
+    def read_unclaimed(self, text: str) -> None:
         """Read a line that no other reader knows: it may show a known error, or a variable."""
         if not self.requested and "FI_PROVIDER" in text and _REQUESTED.search(text):
             self.requested = text
@@ -263,7 +263,7 @@ class Evidence:
 
         A network plugin that gives up is kept as trouble.
         """
-        self.other(place + message)
+        self.read_unclaimed(place + message)
         if len(self.trouble) >= _MOST_WARNINGS:
             return
         if plugin_gave_up(message) and not is_of_gin(message):
@@ -390,7 +390,7 @@ class Evidence:
             self.named_hosts[_process(origin)] = None
         else:
             self._way(message)
-            self.other(message)
+            self.read_unclaimed(message)
 
     def _connected(self, message: str, _origin: str) -> None:
         if match := _PXN.search(message):

@@ -18,8 +18,8 @@ class AwakeClock:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._looked = clock()
-        self._stopped_s = 0.0
+        self._looked = clock()  # When somebody last looked
+        self._stopped_s = 0.0  # In gaps in which the process was stopped
         self._looking = threading.Lock()
 
     def now(self) -> float:

@@ -29,7 +29,7 @@ class LineDecoder:
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._kept = ""
+        self._kept = ""  # The beginning of a line whose end has not come
 
     def feed(self, chunk: bytes) -> list[str]:
         """Decode some bytes and return the lines that are complete now."""

@@ -49,12 +49,12 @@ class _Pair:
         """Of the side that failed first; 0 if both ended well, None if aborted."""
         by_role = sorted(step.commands, key=lambda command: command.role != "server")
         self.server, self.client = by_role
-        self.known: Mapping[str, str] = {}
-        self.port = 0
+        self.known: Mapping[str, str] = {}  # Placeholder in commands → its value
+        self.port = 0  # Where the server listens
         self.programs: list[Program] = []
         self.listening = False
-        self.partner_deadline: float | None = None
-        self._ended: list[int] = []
+        self.partner_deadline: float | None = None  # When the side that still runs is ended
+        self._ended: list[int] = []  # Statuses, in the order in which the sides ended
 
     @property
     def over(self) -> bool:
@@ -100,7 +100,7 @@ class Pairs:
         self.status: int | None = None
         """Of the pair that failed first; 0 if all ended well, None if ended by the watchdog."""
         self._limit = limit
-        self.timed_out = ""
+        self.timed_out = ""  # Why the watchdog ended it, as a sentence; empty: it did not
         self._steps = steps
         self._pairs: list[_Pair] = []
         self._turn = 0  # The index of the pair whose lines are yielded
@@ -332,7 +332,7 @@ def _run(steps: Sequence[Step], limit: OutputLimit) -> "Pairs | _Mpi":
 class _Mpi:
     def __init__(self, step: Step, limit: OutputLimit) -> None:
         self.status: int | None = None  # The exit status of mpirun; None if ended by the watchdog
-        self.timed_out = ""
+        self.timed_out = ""  # Why the watchdog ended it, as a sentence; empty: it did not
         self._step = step
         self._limit = limit
 

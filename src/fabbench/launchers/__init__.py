@@ -41,7 +41,7 @@ NODES = 2
 
 
 Inside: TypeAlias = Callable[[str], tuple[str, ...]]
-"""Returns how programs are started in a variant's image, or in the usual one for ""."""
+"""Image of a variant, "" for the usual one → the words that start a program in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +114,7 @@ class RenderInput:
         return ScriptTarget(hosts=hosts, **(values | fields))
 
     def _overrides(self, variant: Variant, inside: Inside | None) -> "VariantOverrides":
+        """Return what differs in the steps of a variant. `inside`: None without images."""
         from fabbench.execution.script.target import VariantOverrides
 
         first = self.inventory.hosts_for_variant(variant.name)[0]

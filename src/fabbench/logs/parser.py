@@ -252,11 +252,11 @@ class LogParser:
         claimed = self._claimed(group, known)
         if claimed is not None:
             if " failure " in line.text:  # nccl-tests' own report of what may be a known error
-                group.evidence.other(line.text)
+                group.evidence.read_unclaimed(line.text)
             return claimed
         if group.messages and group.messages[-1].takes(line.text):
             group.evidence.errors.read(line.text)
-            group.evidence.other(line.text)
+            group.evidence.read_unclaimed(line.text)
         elif message is not None:
             group.add(message, line.text)
         elif line.text not in _EMPTY:
@@ -324,7 +324,7 @@ class LogParser:
             self._transport.read(line.text)
         status = known_errors.exit_status(line.text)
         if status is None:
-            group.evidence.other(line.text)
+            group.evidence.read_unclaimed(line.text)
             return []
         if status == TIMEOUT_STATUS:
             sentence = f"The exit status was {status}: it timed out."
@@ -494,7 +494,7 @@ class _RepeatedCuts:
 
     def __init__(self, prefixes: Prefixes) -> None:
         self._prefixes = prefixes
-        self._length = 0
+        self._length = 0  # Characters of the prefix of the last line
         self._streams = {"": NO_STREAM}
         """Prefixes, as long as that of the last line → the stream that they state."""
 

@@ -151,7 +151,7 @@ class StreamGroup:
             errors.report(line)
         else:
             errors.gave_up(line)
-        self.evidence.other(line)
+        self.evidence.read_unclaimed(line)
 
     def claim(self) -> None:
         """Note that a benchmark read a line: a message that was being read ends there."""

@@ -73,7 +73,7 @@ class _Needed:
 
     def __init__(self, *, any_case: bool) -> None:
         self._any_case = any_case
-        self._run = ""
+        self._run = ""  # Characters that every match has next to each other, so far
         self._candidates: list[frozenset[Literal]] = []
 
     def best(self) -> frozenset[Literal] | None:

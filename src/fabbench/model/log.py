@@ -308,7 +308,7 @@ class Marker(NamedTuple):
         """The step, without its execution."""
         return self.step.partition("/")[2] or self.step
 
-    def other(self, fact: str, used: str, side: str = "") -> str:
+    def contradiction(self, fact: str, used: str, side: str = "") -> str:
         """Return a sentence if a side used something other than stated, else "".
 
         For a server, ``server_FACT`` is stated.

@@ -94,8 +94,8 @@ class RemoteHost:
         self._why: MachineError | None = None  # Why it could not be reconnected
         self._up = threading.Event()
         self._closing = threading.Event()
-        self._started = False
-        self._leftovers: Sequence[str] | None = None
+        self._started = False  # Whether the agent may be there
+        self._leftovers: Sequence[str] | None = None  # What clean-up left; None: it was not done
         self._working = threading.Lock()
         """Held while the agent is installed or removed: a partial install could not be removed."""
 

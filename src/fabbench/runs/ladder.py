@@ -198,9 +198,9 @@ def _rungs_of_nodes(nodes: _Nodes, *, thorough: bool) -> Iterator[Rung]:
 
 
 def every_rung() -> Iterator[Rung]:
-    """Yield the rungs of any machines that measure, some of them several times.
+    """Yield the rungs with figures that any machines may have, before theirs are known.
 
-    For GPUs, and without.
+    One that machines with GPUs and those without have is there several times.
     """
     for gpus, profile in product((2, 0), _PROFILES):
         hosts = tuple(Host(name=name, gpus=gpus, devices={"nic": "ib"}) for name in "ab")

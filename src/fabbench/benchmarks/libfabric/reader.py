@@ -447,7 +447,7 @@ class Pair:
         if value:
             self.reported.setdefault(fact, {}).setdefault(value, side)
         if fact == "domain" and self.step is not None:
-            self.record.off_fabric = self.record.off_fabric or self.step.other(
+            self.record.off_fabric = self.record.off_fabric or self.step.contradiction(
                 "domain", value, side
             )
 

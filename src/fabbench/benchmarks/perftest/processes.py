@@ -228,7 +228,7 @@ class Process(Execution):
 
     def _check_device(self, device: str) -> None:
         if self.step is not None and not self.record.off_fabric:
-            self.record.off_fabric = self.step.other("device", device, self.stream.side)
+            self.record.off_fabric = self.step.contradiction("device", device, self.stream.side)
 
     def _check_link(self) -> None:
         """Hold the link to a GID that is an IPv4 address."""

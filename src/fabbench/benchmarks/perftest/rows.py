@@ -97,6 +97,7 @@ def read_header(text: str) -> Sequence[Layout]:
     figures = layout[first:]
     if UNKNOWN in figures:
         return ((*counts, NEVER),)  # it is cut off: no row below it can be read
+    # Wide figures leave no blank between them.
     joined = (column._replace(joined=True) for column in figures[1:])
     usual = (*counts, *figures[:1], *joined)
     # Gb/sec below 0.1 have six decimals.

@@ -104,7 +104,7 @@ class _Removal:
         self._late_s = 0 if all(thing.uid for thing in things) else _LATE_S
         """For how long finding nothing does not mean that nothing is left."""
         self._stuck_since: float | None = None
-        self._names: list[str] = []
+        self._names: list[str] = []  # What was left when it looked last
 
     def is_done(self) -> bool:
         """Return whether nothing is left. Raise MachineError once that is given up."""

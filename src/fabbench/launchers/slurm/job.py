@@ -52,8 +52,8 @@ class SlurmJob(Job):
         self._login = login
         self._inherited = inherited
         self._token = f"{COMMENT}{secrets.token_hex(6)}"
-        self._document = ""
-        self._sent = False
+        self._document = ""  # What was submitted
+        self._sent = False  # Whether Slurm may have the job, even if its id is not known
 
     def __str__(self) -> str:
         job_id = self.job.id

@@ -91,8 +91,8 @@ class StepResult:
     """The result of a step, read from srun's output."""
 
     def __init__(self) -> None:
-        self.step = ""
-        self.status: int | None = None
+        self.step = ""  # Its id; empty: the script has not started
+        self.status: int | None = None  # The script's; None: it has not ended
         self._last = ""
 
     def take(self, text: str) -> bool:
@@ -317,7 +317,7 @@ class HeldNodes(JobAllocation):
         self._steps = steps
         self._ended = ended
         self._limit_s = 0.0
-        self._left = 0
+        self._left = 0  # Executions that are not done
 
     def part(self, hosts: Sequence[int], ended: threading.Event) -> "HeldNodes":
         """Return an allocation of some of these nodes."""
