@@ -597,7 +597,11 @@ class Assembler(Reader):
 def _statements(event: Command | Ahead) -> Iterator[Statement]:
     if isinstance(event, Command):
         yield Setting(
-            *event[:2], size=event.size, last_size=event.last_size, iterations=event.iterations
+            case=event.case,
+            facts=event.facts,
+            size=event.size,
+            last_size=event.last_size,
+            iterations=event.iterations,
         )
     else:
         yield from event.statements

@@ -19,6 +19,9 @@ from fabbench.sweep.readings import Flags, Floats, Ints
 FEW = 0.25
 """More than this part of the nodes is not bad, but different."""
 
+_SUPPOSED = math.log(10)
+"""What tests must say for any groups that nobody named: a tenth as likely as none, beforehand."""
+
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
@@ -55,7 +58,7 @@ class Grouping:
         if self.given:
             return fitting
         entropy = float(-(shares * np.log(shares)).sum())
-        return len(self.of) * entropy + math.log(10) + fitting
+        return len(self.of) * entropy + _SUPPOSED + fitting
 
 
 def given(nodes: Sequence[str], group_of: Mapping[str, str]) -> Grouping | None:

@@ -181,6 +181,7 @@ def _versions(environment: re.Match[str]) -> Ahead:
 
 
 def _cells(text: str) -> Cells:
+    """Return the figures of a line that has both rates in a sentence; of any other, its words."""
     match = _BOTH.fullmatch(text)
     if match is None:
         return Cells(text)

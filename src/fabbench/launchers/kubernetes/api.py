@@ -264,13 +264,13 @@ def open_api(config_file: Path | None, context: str | None, namespace: str | Non
     library = client_library()
     file = None if config_file is None else str(config_file)
     settings = _client_settings()
-    known = library.config.ConfigException, yaml.YAMLError, OSError, ValueError
+    unusable = library.config.ConfigException, yaml.YAMLError, OSError, ValueError
     try:
         entry = _context_entry(file, context)
         library.config.load_kube_config(
             file, context=entry["name"], client_configuration=settings, persist_config=False
         )
-    except (*known, TypeError, KeyError, AttributeError) as error:  # the latter for other YAML
+    except (*unusable, TypeError, KeyError, AttributeError) as error:  # the latter for other YAML
         raise MachineError(
             f"No usable kubeconfig found: {_short(str(error))}.",
             hint="Set KUBECONFIG, or generate one: aws eks update-kubeconfig --name CLUSTER.",
