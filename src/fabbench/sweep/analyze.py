@@ -138,8 +138,8 @@ def _groups_hold(fitted: Fit) -> bool:
     """Return whether found groups also hold for pairs that they were not fitted to."""
     if fitted.groups is None or fitted.groups.given:
         return True
-    least = -1.5 * fitted.tolerated
-    return holds(fitted.groups, fitted.pairs_below_best, fitted.bad, fitted.slow, least)
+    pairs = fitted.pairs_below_best
+    return holds(fitted.groups, pairs, fitted.bad, fitted.slow, -fitted.least_apart)
 
 
 def _node(fitted: Fit, writer: EvidenceWriter, node: int) -> Suspect:
@@ -285,7 +285,7 @@ def _speeds_of_healthy(fitted: Fit, accused: Sequence[Suspect]) -> str:
         others += each.slower[of_others].tolist()
     if len(others) < _TWO_SPEEDS:
         return ""
-    slow = slower_of_two(np.array(others), -1.5 * fitted.tolerated)
+    slow = slower_of_two(np.array(others), -fitted.least_apart)
     if not slow:
         return ""
     return (
@@ -312,7 +312,7 @@ def _most_slow(fitted: Fit) -> str:
 
     Faults make tests slower, never faster.
     """
-    above = max(-1.5 * fitted.tolerated, _FASTER * fitted.noise)
+    above = max(-fitted.least_apart, _FASTER * fitted.noise)
     slower = fitted.pairs.slower
     faster = slower[slower > above]
     if len(faster) < _FEW_FASTER:

@@ -32,8 +32,16 @@ _MILD_PRIOR = 0.05
 """The chance that something is a little slower, within the tolerance."""
 _SLOWEST = 3.2
 """The largest slowdown, as a logarithm: a factor of 25."""
+_FAILING = 0.3
+"""The part of bad nodes, NICs and links that fail; the others are slow."""
+_ALSO_FAILS = 0.03
+"""The chance that a test of something slow fails."""
+_UNEVEN = 0.25
+"""The figures of something slow vary by this part of its slowness, if noise is less."""
 FREEDOM = 6.0
 """Degrees of freedom of Student's t, for the tails of noise."""
+_NORMALIZING = 0.383
+"""By this factor, the integral of Student's t is 1."""
 _FIRST_SLOW = 1.5
 """The first level of slowness, in tolerances: what is tolerated is then nearer to healthy."""
 _STEP = 1.4
@@ -110,11 +118,11 @@ class States:
         return len(self.levels) + 1
 
     def prior(self, bad: float) -> Floats:
-        """Return the chances of all states; those of bad ones sum to `bad`, 30 % failing."""
+        """Return the chances of all states; those of bad ones sum to `bad`."""
         slow = self.count - self.healthy - 1
         fine = (1 - bad) * np.array([1 - _MILD_PRIOR, _MILD_PRIOR])
-        each_slow = 0.7 * bad / slow
-        return np.concatenate((fine, np.full(slow, each_slow), [0.3 * bad]))
+        each_slow = (1 - _FAILING) * bad / slow
+        return np.concatenate((fine, np.full(slow, each_slow), [_FAILING * bad]))
 
     def likelihood(self, slower: Floats, flaky: float = FLAKY, path: float = 0.0) -> Floats:
         """Return test × state → the density of a result, given the worst state of its members.
@@ -126,7 +134,7 @@ class States:
         failed = np.isnan(slower)
         known = np.where(failed, 0.0, slower)
         levels = np.minimum(self.levels - path, 0.0)
-        spread = np.maximum(self.noise, 0.25 * np.abs(levels))
+        spread = np.maximum(self.noise, _UNEVEN * np.abs(levels))
         deviation = (known[:, None] - levels) / spread
         by_chance = self.outliers / (_SLOWEST + 0.5)
         density = (1 - self.outliers) * student(deviation) / spread + by_chance
@@ -134,7 +142,7 @@ class States:
         bad = density[:, self.healthy :]
         bad *= 1 - flaky
         bad += flaky * fine
-        fails = np.full(self.count, 0.03)
+        fails = np.full(self.count, _ALSO_FAILS)
         fails[: self.healthy] = self.failures
         fails[-1] = 1 - flaky
         whole = np.concatenate((density, fine), axis=1) * (1 - fails)
@@ -144,7 +152,7 @@ class States:
 def student(deviation: Floats) -> Floats:
     """Return the density of Student's t, per standard deviation."""
     squared = 1 + deviation**2 / FREEDOM
-    return np.asarray(0.383 * squared ** (-(FREEDOM + 1) / 2))
+    return np.asarray(_NORMALIZING * squared ** (-(FREEDOM + 1) / 2))
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,6 +134,11 @@ class Fit:
     """Nodes that cannot run the program; their tests say nothing else."""
 
     @property
+    def least_apart(self) -> float:
+        """The least difference of two speeds, as a logarithm; negative."""
+        return _APART * self.tolerated
+
+    @property
     def pairs(self) -> PairTests:
         """Return all tests of two nodes."""
         return _pairs(self.of_two())
@@ -157,7 +162,7 @@ def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
     named = given(readings.nodes, readings.group_of)
     known = _fit(readings, named, tolerance)
     plain = known if named is None else _fit(readings, None, tolerance)
-    least = -1.5 * log1p(-tolerance)
+    least = -_APART * log1p(-tolerance)
     best = known
     count = len(plain.nodes)
     possible = list(proposals(plain.pairs, plain.slow, least, count))
@@ -171,6 +176,8 @@ def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
     return best
 
 
+_APART = 1.5
+"""Two speeds differ by at least so many tolerances."""
 _SURE = 4.6
 """By how much groups must explain tests better than what is known without.
 

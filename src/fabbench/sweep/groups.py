@@ -13,12 +13,14 @@ from string import ascii_uppercase
 
 import numpy as np
 
-from fabbench.sweep.beliefs import USUAL_NOISE, USUAL_WEIGHT, PairTests
+from fabbench.sweep.beliefs import USUAL_NOISE, USUAL_WEIGHT, PairTests, student
 from fabbench.sweep.readings import Flags, Floats, Ints
 
 FEW = 0.25
 """More than this part of the nodes is not bad, but different."""
 
+_ANYTHING = 0.03
+"""The density of a figure that has nothing to do with its group."""
 _SUPPOSED = math.log(10)
 """What tests must say for any groups that nobody named: a tenth as likely as none, beforehand."""
 
@@ -280,6 +282,5 @@ def _fits(of: Ints, count: int, pairs: Ints, gain: Floats) -> Floats:
 
 
 def _density(deviation: Floats, noise: float) -> Floats:
-    """Return the density of Student's t with 6 degrees of freedom, and some of anything."""
-    tails = (1 + (deviation / noise) ** 2 / 6) ** -3.5
-    return np.asarray(tails * 0.383 / noise + 0.03)
+    """Return the density of Student's t, and some of anything."""
+    return np.asarray(student(deviation / noise) / noise + _ANYTHING)
