@@ -157,7 +157,7 @@ def _nics(
             if fabric in {"ib", "roce"}:
                 return _Nics(fabric, needs.nics, by_aws=False)
     link, number = _devices(resources, profile)
-    by_aws = known is not None or profile is not None or "efa" in needs.fabrics
+    by_aws = of_type is not None or profile is not None or "efa" in needs.fabrics
     return _Nics(link, number, by_aws=by_aws)
 
 

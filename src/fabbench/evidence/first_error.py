@@ -110,7 +110,7 @@ class Rank(IntEnum):
     """The program goes on, as it says itself."""
 
 
-class Said(NamedTuple):
+class ErrorLine(NamedTuple):
     """A line about an error."""
 
     number: int
@@ -128,15 +128,15 @@ class FirstErrors:
 
     Also of the program: the first line that says why it, or a library, gave up.
     """
-    echoes: dict[str, Said] = field(default_factory=dict)
+    echoes: dict[str, ErrorLine] = field(default_factory=dict)
     """The same of what only follows from the end of another process."""
-    _sentences: dict[Rank, Said] = field(default_factory=dict)
+    _sentences: dict[Rank, ErrorLine] = field(default_factory=dict)
     """The first lines that only have words of an error, by what they say."""
     _is_announced: bool = False
     """Whether the last line said that the next one is the error."""
     _is_report: bool = False
     """Whether lines belong to a report of another program's end."""
-    _incident: Said | None = None
+    _incident: ErrorLine | None = None
     """The first words of an error among the lines that stand together."""
     _near: int = 0
     """Number of the last line of these, or of the stack below it."""
@@ -147,7 +147,7 @@ class FirstErrors:
         """Take a warning of NCCL."""
         kept = self.echoes if follows(message) else self.reasons
         if len(kept) < _MOST_PROCESSES:
-            kept.setdefault(process, Said(self.number, message))
+            kept.setdefault(process, ErrorLine(self.number, message))
 
     def went_on(self, process: str) -> None:
         """Forget what a process warned of: it goes on, and the program has not said its last."""
@@ -155,14 +155,14 @@ class FirstErrors:
         self.echoes.pop(process, None)
         self._quiet = max(self._quiet, _LAST + 1)
 
-    def own(self, text: str, *, is_announced: bool = False) -> None:
+    def gave_up(self, text: str, *, is_announced: bool = False) -> None:
         """Take a line that says why a program or library gave up."""
         self._quiet = 0
         self._join_incident()
         if _REPORTS.search(text):
             return
         rank = Rank.ORIGIN if is_announced else _rank(text)
-        said = Said(self.number, text)
+        said = ErrorLine(self.number, text)
         if rank is Rank.GOES_ON:
             self._sentences.setdefault(rank, said)
         elif rank is Rank.FOLLOWS:
@@ -190,7 +190,7 @@ class FirstErrors:
         is_announced = self._is_announced
         self._is_announced = _ANNOUNCES.search(text) is not None
         if is_announced or self._says_why(text):
-            self.own(text, is_announced=is_announced)
+            self.gave_up(text, is_announced=is_announced)
         elif _is_of_stack(text):
             self._near = self.number
         elif not self._is_report:
@@ -206,7 +206,7 @@ class FirstErrors:
             self._quiet = 0
             self._join_incident()
             rank = max(_rank(text), Rank.WORDS)
-            said = Said(self.number, text)
+            said = ErrorLine(self.number, text)
             self._sentences.setdefault(rank, said)
             is_report = _REPORTS.search(text) or text.rstrip().endswith(":")
             if rank is Rank.WORDS and not is_report:

@@ -497,8 +497,8 @@ def _remarks(record: Record, proof: Proof | None, ending: Ending | None) -> Iter
     given = proof.instance_type if proof else ""
     if stated and given and stated != given:
         line = record.evidence.get("instance_type", "")
-        yield finding("instance-type-differs", line, stated=stated, said=said)
-    yield from _other_hardware(record, str(stated or said))
+        yield finding("instance-type-differs", line, stated=stated, said=given)
+    yield from _other_hardware(record, str(stated or given))
 
 
 def _other_hardware(record: Record, name: str) -> Iterator[Finding]:

@@ -460,7 +460,7 @@ class Cause(NamedTuple):
     @property
     def is_root(self) -> bool:
         """Whether nothing is known from which it follows, and nothing contradicts it."""
-        return not self.against and not _lateness(self.found)
+        return not self.against and not _lateness(self.finding)
 
     @property
     def is_error(self) -> bool:
@@ -517,9 +517,9 @@ def _network(facts: Facts) -> str:
 
 
 def _rank(cause: Cause) -> tuple[int, int, bool, bool]:
-    severity = _RANKS.index(cause.found.severity)
-    is_broken = "hardware" in by_code()[cause.found.code].marks
-    return severity, _lateness(cause.found), bool(cause.against), not is_broken
+    severity = _RANKS.index(cause.finding.severity)
+    is_broken = "hardware" in by_code()[cause.finding.code].marks
+    return severity, _lateness(cause.finding), bool(cause.against), not is_broken
 
 
 def _against(log: Log, error: KnownError) -> str:

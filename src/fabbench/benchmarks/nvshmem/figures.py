@@ -261,11 +261,11 @@ def _contradictions(rows: Sequence[Row], ranks: int | None) -> list[Row]:
     `ranks`: the number of PEs, if it is certain.
     """
     checks: dict[str, list[tuple[Row, Ratios]]] = {}
-    found: list[Row] = []
+    contradicting: list[Row] = []
     for row in rows:
         ratios = _ratios(row)
         if not are_of_test(row.layout, case_of(row.title)):
-            found.append(row)
+            contradicting.append(row)
         elif ratios is not None:
             of_kind = checks.setdefault(collective(row.title), [])
             of_kind.append((row, ratios))
