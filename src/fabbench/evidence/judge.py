@@ -95,7 +95,7 @@ def judge(
         proof=proof,
         # A loss explains a failure and missing rows, but neither wrong data nor another network.
         lost=lost and outcome in {Outcome.FAILED, Outcome.TRUNCATED},
-        said=quoted(record.said or record.hint),
+        said=quoted(record.first_error or record.hint),
     )
     return _with_first_error(log, record) if outcome in DEAD else log
 
