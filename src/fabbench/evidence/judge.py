@@ -497,7 +497,7 @@ def _remarks(record: Record, proof: Proof | None, ending: Ending | None) -> Iter
     given = proof.instance_type if proof else ""
     if stated and given and stated != given:
         line = record.evidence.get("instance_type", "")
-        yield finding("instance-type-differs", line, stated=stated, said=given)
+        yield finding("instance-type-differs", line, stated=stated, given=given)
     yield from _other_hardware(record, str(stated or given))
 
 

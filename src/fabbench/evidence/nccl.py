@@ -209,7 +209,7 @@ class Evidence:
             return
         self.failed = self._warned or message
         if not self._warned:
-            self.errors.own(message)
+            self.errors.gave_up(message)
 
     def _warning(self, message: str) -> None:
         if message not in self.warnings and len(self.warnings) >= _MOST_WARNINGS:

@@ -199,7 +199,7 @@ def test_a_killed_process_comes_after_what_a_program_said_and_before_what_follow
     (log,) = read(
         f"{said}\nmpirun noticed that process rank 1 on node a exited on signal 9 (Killed)."
     )
-    assert causes(log)[0][0].found.code == first
+    assert causes(log)[0][0].finding.code == first
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_a_text_without_a_benchmark_that_ends_with_an_error_is_a_run_that_failed
 ) -> None:
     logs = [*read(f"Traceback (most recent call last):\n  File 'a.py'\n{last}")]
     assert [log.outcome for log in logs] == [Outcome.FAILED] * count
-    assert all("weights" in causes(log)[0][0].found.line for log in logs)
+    assert all("weights" in causes(log)[0][0].finding.line for log in logs)
 
 
 def test_a_program_whose_nccl_goes_on_has_not_said_its_last() -> None:

@@ -34,9 +34,9 @@ def test_a_run_is_read_as_what_happened(name: str) -> None:
     assert {fact: str(log.facts.get(fact)) for fact in facts} == facts
     found, _ = causes(log)
     if "cause" in truth:
-        assert found[0].found.code == truth["cause"]
-        assert truth.get("says", "") in found[0].found.meaning
-        assert truth.get("never", "\n") not in found[0].found.meaning
+        assert found[0].finding.code == truth["cause"]
+        assert truth.get("says", "") in found[0].finding.meaning
+        assert truth.get("never", "\n") not in found[0].finding.meaning
     if truth["outcome"] in {"ok", "observed"}:
         assert [finding.code for finding in log.findings if finding.severity == "error"] == []
 
