@@ -103,7 +103,8 @@ class QueueJob(Job):
         # An interrupt waits for the answer: a job whose number is not known cannot be cancelled.
         with ThreadPoolExecutor(1) as pool:
             pool.submit(self._send, document).result()
-        notify(f"{self} was submitted on {self._login.name}.")
+        where = self._login.name
+        notify(f"{self} was submitted on {where}.")
 
     def _send(self, document: str) -> None:
         text = document.replace(OUTPUT, self._output)
@@ -173,9 +174,10 @@ class QueueJob(Job):
     @override
     def reason(self) -> MachineError:
         command = shlex.join(self._command(self._record.show))
+        where = self._login.name
         return MachineError(
             f"{self} ended before its script printed anything.",
-            hint=f"Check {command} on {self._login.name}, and the job's own output.",
+            hint=f"Check {command} on {where}, and the job's own output.",
         )
 
     @override
@@ -188,8 +190,9 @@ class QueueJob(Job):
             self._login.run_idempotent(("rm", "-f", self._output))
         except MachineError as error:
             command = shlex.join(self._command(self._record.cancel))
+            where = self._login.name
             raise MachineError(
-                f"{self} may still exist: {error} Run {command} on {self._login.name}."
+                f"{self} may still exist: {error} Run {command} on {where}."
             ) from error
 
 
