@@ -92,7 +92,8 @@ class NixlWork(PairWork):
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
         """Return the sizes, which are the same on any hosts."""
         del hosts
-        return (*Sweep(first=self.min_bytes, last=self.max_bytes, program=PROGRAM).sizes(),)
+        sweep = Sweep(first=self.min_bytes, last=self.max_bytes, program=PROGRAM)
+        return tuple(sweep.sizes())
 
     @property
     @override
@@ -101,13 +102,14 @@ class NixlWork(PairWork):
 
     def _network(self, fabric: str) -> str:
         """Return the key of `_NETWORKS`; empty: there is none."""
-        ending = f"{self.backend.upper()} {fabric}"
+        backend = self.backend.upper()
+        ending = f"{backend} {fabric}"
         return next((name for name in _NETWORKS if name.endswith(ending)), "")
 
     def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
         if not self._network(fabric):
-            return f"NIXL has {', '.join(_NETWORKS)}."
+            return "NIXL has " + ", ".join(_NETWORKS) + "."
         if fabric in RDMA and not host.linked(fabric) and fabric not in host.providers:
             return f"it has no {fabric} device."
         if fabric in INTRA_HOST and (fabric == "p2p") != (self.memory == "cuda"):

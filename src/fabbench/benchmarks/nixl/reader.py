@@ -5,6 +5,7 @@ Until August 2025 it printed six significant digits, without trailing zeros.
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import median_high
 
 from fabbench.benchmarks.consistency import Printed, note, product
 from fabbench.benchmarks.events import Ahead, Begin, Events, Header, Setting, Wrong
@@ -49,7 +50,9 @@ def _events(text: str, execution: Execution | None) -> Events | None:
         return _header(text)
     setting = _SETTING.match(text)
     if setting is not None:
-        return (Ahead((Setting(facts=_setting(*filter(None, setting.groups()))),)),)
+        name, value = filter(None, setting.groups())
+        stated = Setting(facts=_setting(name, value))
+        return (Ahead((stated,)),)
     if execution is None:
         return None
     if text.lstrip().startswith("Consistency check failed"):
@@ -89,9 +92,9 @@ def _blocks(row: Row) -> tuple[float, float]:
 
 def _settle(execution: Execution) -> Sequence[Row]:
     facts = execution.record.facts
-    seen = sorted(sum(_blocks(row)) / 2 for row in execution.rows)
-    usual = seen[len(seen) // 2] if seen else 1
-    threads = max(round(float(facts.get("threads", usual))), 1)
+    middles = [sum(_blocks(row)) / 2 for row in execution.rows]
+    stated = float(facts.get("threads", median_high(middles or (1.0,))))
+    threads = max(round(stated), 1)
     slack = 1.01 if threads > 1 else 1.0
 
     def read(row: Row) -> Row | None:
