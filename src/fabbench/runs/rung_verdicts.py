@@ -398,7 +398,7 @@ def _judged_by_expectations(comparison: Comparison) -> Judgment:
 
 
 def _judged_by_expectation(expected: Expectation) -> Judgment:
-    """Judge a figure by published ones; without any, by the ceiling of its NICs."""
+    """Judge a figure by published ones; without any, by its ceiling."""
     if expected.assessment in _TOO_GOOD:
         return Judgment(doubts=(expected.sentence(),))
     sources = tuple(dict.fromkeys(each.source for each in expected.figures))
@@ -410,7 +410,7 @@ def _judged_by_expectation(expected: Expectation) -> Judgment:
         low = expected.assessment is Assessment.LOW
     elif expected.share is not None:
         percent = format(100 * _FLOOR, "g")
-        limit = f"{percent} % of the ceiling of its NICs"
+        limit = f"{percent} % of the ceiling of {expected.setting.bound}"
         low = expected.share < _FLOOR
     else:
         return Judgment()
