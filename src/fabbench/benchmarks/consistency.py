@@ -133,13 +133,6 @@ def out_of_order(sizes: Sequence[int]) -> Iterator[int]:
             before = size
 
 
-def not_doubled(sizes: Sequence[int]) -> set[int]:
-    """Return the positions of sizes that are no multiple of most others, or part, by doubling."""
-    odd_factors = [size // (size & -size) if size else 0 for size in sizes]
-    usual, _ = _most_common([*filter(None, odd_factors)] or [0])
-    return {at for at, each in enumerate(odd_factors) if each not in {0, usual}}
-
-
 def are_several(sizes: Sequence[int]) -> bool:
     """Return whether the rows may be those of several sweeps: other sizes than the first repeat."""
     others = [size for size in sizes if size != sizes[0]]

@@ -102,8 +102,6 @@ class Table:
     """Return the last size of a program's whole table by default; 0: it is not known."""
     ascending: bool = True
     """Whether its sizes ascend: one that does not is damaged."""
-    doubles: bool = False
-    """Whether each size of a table is the first one, doubled several times."""
 
 
 # ---------------------------------------------------------------- a line → events
@@ -423,8 +421,6 @@ class Execution:
             odd |= {at for at in shifted if not rate_agrees(rows[at])}
         if self.table.ascending:
             odd.update(consistency.out_of_order(sizes))
-        if self.table.doubles:
-            odd.update(consistency.not_doubled(sizes))
         return odd
 
     def are_mixed(self, rows: Sequence[Row]) -> bool:
@@ -432,7 +428,10 @@ class Execution:
         sweeps: dict[Hashable, list[int]] = {}
         for row in rows:
             stream = None if self.may_mix_rows else row.line.stream  # any may be of the other one
-            key = (stream, *sorted(row.kind()))
+            measured = {column.label for column in row.layout if column.metric}
+            names = sorted(row.labels.keys() - measured)
+            labels = map(row.labels.get, names)
+            key = (stream, *names, *labels)
             sweep = sweeps.setdefault(key, [])
             sweep.append(row.size)
         is_mixed = consistency.are_several if self.may_mix_rows else consistency.are_in_turns
@@ -451,7 +450,7 @@ def points_by_line(executions: Iterable[Execution]) -> list[Point]:
 
 MIXED_TABLES = consistency.warning(
     "mixed-tables",
-    "The rows of several tables stand in turns: of which table each is, is not known.",
+    "Not all rows are those of one table: of which table each is, is not known.",
     "Give each job a log of its own.",
 )
 _CONTRADICTION = "row-arithmetic"

@@ -79,6 +79,8 @@ class Column(NamedTuple):
 SIZE: Final = Column("size", cell=COUNT)
 IGNORED: Final = Column()
 UNKNOWN: Final = Column(cell=WORD)
+NEVER: Final = Column(cell="(?!)")
+"""No row has such a cell."""
 CHECK: Final = Column("check", cell="Pass|Fail")
 PASSED = frozenset({"Pass", "0.00"})
 """Cells of a column `check` that report no wrong data."""
@@ -191,13 +193,6 @@ class Row(NamedTuple):
             if column.metric == name:
                 yield column, cell
 
-    def kind(self) -> Iterator[tuple[str, str]]:
-        """Yield the labels that tell it from rows of its size: not those that are figures, too."""
-        measured = {column.label for column in self.layout if column.metric}
-        for name, label in self.labels.items():
-            if name not in measured:
-                yield name, label
-
     def points(self) -> list[Point]:
         """Return its points: one per statistic."""
         points = []
@@ -249,17 +244,17 @@ def row_texts(text: str) -> Sequence[str]:
     return (text, "\t".join(map(str.strip, cells)))
 
 
-_LATENCIES = frozenset({"lat", "latency"})
-_BANDWIDTHS = frozenset({"bw", "bibw", "mbw", "bandwidth"})
+_MEASURES = lazy(r"(?<![a-z])(?:lat|latency|((?:bi|m)?bw))(?![a-z])")
+"""In the name of a test: what it measures."""
 
 
 def are_of_test(layout: Layout, test: str) -> bool:
-    """Return whether columns are of a test whose name says what it measures."""
-    words = {*re.findall(r"[a-z]+", test)}
-    metrics = {column.metric for column in layout}
-    if words & _LATENCIES:
-        return not metrics.isdisjoint({"latency", "time"})
-    return words.isdisjoint(_BANDWIDTHS) or ("bandwidth" in metrics and "latency" not in metrics)
+    """Return whether columns are of a test whose name says what it measures per size."""
+    named = _MEASURES.search(test)
+    if named is None or SIZE not in layout:
+        return True
+    wanted = "bandwidth" if named[1] else "latency"
+    return any(column.metric == wanted for column in layout)
 
 
 def rate_agrees(row: Row) -> bool | None:

@@ -7,9 +7,7 @@ the row `Final:` (since UCX 1.9), or the last row (before that, and with -f and 
 UCX_LOG_LEVEL=info makes UCX print its transport.
 """
 
-import math
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 from types import MappingProxyType
 
 from fabbench.benchmarks import Signature
@@ -40,7 +38,6 @@ _BYTES = lazy(r"[0-9]{1,18}")
 _FINAL_ONLY = lazy(r"\| +Test +\|")
 """With -f only the result is printed."""
 _NAME = lazy(r"\+(?![-+])(\S*[^\s+-])[-+]{8,}")
-_BANDWIDTH_TEST = lazy("bw|bandwidth")
 _PROGRAM = lazy(r"(?:^|(?<=[\s/]))(ucx_perftest)(?=\s|$)")
 _OPTION = lazy(r"(?:^| )-([tsn])[ =]?([\w.]+)(?= |$)")
 _DEFAULT_ITERATIONS = 1_000_000
@@ -140,52 +137,22 @@ def _is_one_measurement(size: int, time: Printed, bandwidth: Printed, rate: Prin
     return not size or bandwidth.times(_MIB).agrees(rate.times(size))
 
 
-def _test(row: Row) -> str:
-    return row.labels.get("operation", "")
-
-
-def _are_of_one(rows: Iterable[Row]) -> bool:
-    """Return whether iterations are counted on from row to row, and one size explains all rates."""
-    counts: list[int] = []
-    least = 0.0
-    most = math.inf
-    for row in rows:
-        counts.append(int(row.cells[0]))
-        bandwidth = row.main("bandwidth")
-        rate = row.main("message_rate")
-        if bandwidth and rate and rate.low:
-            least = max(least, bandwidth.low / rate.high)
-            most = min(most, bandwidth.high / rate.low)
-    return counts == sorted(counts) and least <= math.floor(most)
-
-
-def _is_as_named(row: Row) -> bool:
-    """Return whether the heading is that of the test: of a latency, or of another time.
-
-    A batch has one heading, and old releases, without a row `Final:`, have the same for all tests.
-    """
-    test = str(row.record.facts.get("test", ""))
-    is_latency = row.main("latency") is not None
-    if _test(row) or not row.final:
-        return True
-    return is_latency if "lat" in test else not (is_latency and _BANDWIDTH_TEST.search(test))
-
-
-def _are_whole(execution: Execution) -> bool:
-    """Return whether rows, with those of progress, can be what one program printed."""
-    rows = [*execution.progress, *execution.rows]
-    rows.sort(key=lambda row: (_test(row), row.line.number))
-    tests = groupby(rows, key=_test)
-    return all(map(_is_as_named, rows)) and all(_are_of_one(each) for _, each in tests)
+def _are_counted_on(execution: Execution) -> bool:
+    """Return whether each row states at least as many iterations as those above it."""
+    rows = [row for row in execution.progress if "[thread 0]" in row.line.text]
+    rows += execution.rows
+    counts = [int(row.cells[0]) for row in rows]
+    return counts == sorted(counts)
 
 
 def _settle(execution: Execution) -> Sequence[Row]:
-    if not _are_whole(execution):
+    is_batch = any(row.labels for row in execution.rows)
+    if not is_batch and not _are_counted_on(execution):
         execution.record.findings.append(MIXED_TABLES)
         return execution.kept(lambda row: None)  # noqa: ARG005
     last: dict[str, Row] = {}
     for row in execution.rows:
-        name = _test(row)
+        name = row.labels.get("operation", "")
         if name not in last or row.final or not last[name].final:
             last[name] = row
     if last:

@@ -328,14 +328,16 @@ def _is_plain(row: Row, size: int, counts: Range) -> bool:
 def _transfers(row: Row, sizes: Range, counts: Range) -> Sequence[int]:
     """Return how many transfers per iteration may have moved the printed total: 1, 2, or many."""
     total = size_range(row.cell("total"))
-    elapsed = printed(row.cell("elapsed").removesuffix("s"))
+    seconds = row.cell("elapsed").removesuffix("s")
+    elapsed = printed(seconds)
     time = row.main("time") or ANYTHING
     found: list[int] = []
     for times in _possible_transfers(row.record.case or ""):
         fewest = counts.low * times.low
         most = counts.high * times.high
-        moved = fewest * sizes.low <= total.high and total.low <= most * sizes.high
-        if moved and elapsed.overlaps(fewest * time.low, most * time.high):
+        has_moved = fewest * sizes.low <= total.high and total.low <= most * sizes.high
+        has_taken = elapsed.overlaps(fewest * time.low, most * time.high)
+        if has_moved and has_taken:
             found.append(times.high)
     return found
 

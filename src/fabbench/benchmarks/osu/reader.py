@@ -18,6 +18,7 @@ from fabbench.benchmarks.tables import (
     COUNT,
     GAP,
     IGNORED,
+    NEVER,
     SIZE,
     UNKNOWN,
     WORD,
@@ -28,6 +29,7 @@ from fabbench.benchmarks.tables import (
     is_ascending,
     is_left,
     is_prose,
+    rate_agrees,
     read_columns,
     unknown_columns,
 )
@@ -145,10 +147,10 @@ def _facts_of_title(match: re.Match[str]) -> Iterator[tuple[str, str]]:
 
 def _comment(text: str, execution: Execution) -> Events | None:
     facts = dict(_facts_of_comment(text))
-    dtype = str(facts.get("datatype", ""))
-    before = str(execution.record.facts.get("datatype", ""))
-    if dtype and execution.rows and not before.endswith(dtype):
+    if "datatype" in facts and execution.rows:
         # -T prints a table per type below one title.
+        dtype = str(facts["datatype"])
+        before = execution.record.facts.get("datatype", "")
         return (Setting(facts={"datatype": f"{before}, {dtype}"}, labels={"dtype": dtype}),)
     if "window size: varied" in text:
         return (_WINDOWS,)
@@ -172,9 +174,8 @@ def _header(text: str, execution: Execution) -> Events | None:
     if layout[0] in {UNKNOWN, IGNORED} or is_of_nccl_tests:
         return None
     checked = {"checked": "yes"} if CHECK in layout else {}
-    dtypes = {row.labels.get("dtype") for row in execution.rows}
-    if execution.labels.get("dtype") in dtypes:
-        return (Begin(), Header([layout]))  # of a test whose title is lost
+    if execution.rows and not execution.labels:
+        return (Header([(*layout, NEVER)]),)  # of a test whose title is lost
     return (
         Header(_layouts(layout, names, execution)),
         Setting(facts=checked),
@@ -276,9 +277,7 @@ _NUMBER = lazy(r"(?!\s*+(?:\d\s*+){3,}$|.*[|+])\s*+\d++(?:[.,]\d++)*(?:\s|$)")
 
 
 def _fits(row: Row) -> bool:
-    bandwidth = row.main("bandwidth")
-    rate = row.main("message_rate")
-    if bandwidth and rate and not bandwidth.agrees(rate.times(row.size)):
+    if rate_agrees(row) is False:
         return False
     overlap = row.read("overlap")
     if overlap is not None and not _is_overlap(overlap, row.figures):
@@ -314,5 +313,4 @@ TABLE = Table(
     fits=_fits,
     remains=_remains,
     usual_end=_usual_end,
-    doubles=True,
 )

@@ -24,7 +24,7 @@ from fabbench.benchmarks.events import (
 )
 from fabbench.benchmarks.executions import MIXED_TABLES, Execution, Table, read_any_line
 from fabbench.benchmarks.perftest import lines, rows
-from fabbench.benchmarks.tables import Layout, Row, are_of_test
+from fabbench.benchmarks.tables import NEVER, Layout, Row
 from fabbench.model.compat import override
 from fabbench.model.log import NO_STREAM, Finding, Line, Marker, Record, Stream
 
@@ -137,10 +137,7 @@ class Process(Execution):
 
     def may_run_with(self, other: "Process") -> bool:
         """Return whether the two may be of one program: one may not say of which it is."""
-        if self.case and other.case:
-            return self.case == other.case
-        case = self.case or other.case
-        return all(are_of_test(layout, case) for layout in (*self.layouts, *other.layouts))
+        return not self.case or not other.case or self.case == other.case
 
     def is_peer(self, other: "Process") -> bool:
         """Return whether these two are the server and the client of one run."""
@@ -249,7 +246,7 @@ class Process(Execution):
 
     def _end_rows(self) -> None:
         """Read no more rows: those that follow are of a table whose heading is missing."""
-        self.layouts = [(*layout, rows.NEVER) for layout in self.layouts]
+        self.layouts = [(*layout, NEVER) for layout in self.layouts]
 
     def _add_header(self, header: Header) -> None:
         labels = {"rank": self.stream.rank}

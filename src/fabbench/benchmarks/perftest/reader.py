@@ -90,7 +90,8 @@ class PerftestReader(Reader):
         last = max(self._runs, default=-1)
         if not stream.rank and not stream.side and self._step is None:
             return next(self._runs_of_peers(process), last + 1)
-        run = max(last, 0) if before is None else before + (self._step is None)
+        is_next = self._step is None
+        run = max(last, 0) if before is None else before + is_next
         others = self._runs.get(run, ())
         return run if all(map(process.may_run_with, others)) else last + 1
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from fabbench.benchmarks.consistency import Printed, product
 from fabbench.benchmarks.tables import (
     COUNT,
+    NEVER,
     SIZE,
     UNKNOWN,
     Column,
@@ -33,8 +34,6 @@ _TWO_DECIMALS = _REAL.format(2)
 _SIX_DECIMALS = _REAL.format(6)
 _TRIPS = "way=round-trip"
 
-NEVER = Column(cell="(?!)")
-"""No row has such a cell."""
 _BANDWIDTH = Column("bandwidth", cell=_TWO_DECIMALS)
 _RATE = Column("message_rate", 1e6, cell=_SIX_DECIMALS)
 _TIME = Column("latency", cell=_TWO_DECIMALS, exponent=-6)
