@@ -164,7 +164,8 @@ class TransportLines:
         operation = f"{_RMA}{facts.get('op_type')} by ".lower()
         rows = [row for name, row in self.rma if operation in name]
         if rows:
-            self.lines = {_transport(lane): row for row in rows for lane in _UCX_LANE.findall(row)}
+            lanes = [(lane, row) for row in rows for lane in _UCX_LANE.findall(row)]
+            self.lines = {_transport(lane): row for lane, row in lanes}
             self.lines.pop("", None)
             self.ways = {way: row for row in rows for way in ways(operation + row)}
         for row in rows:

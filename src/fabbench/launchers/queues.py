@@ -112,7 +112,8 @@ class QueueJob(Job):
         printed = "\n".join(done.out)
         match = re.search(self._record.submitted, printed, re.MULTILINE)
         if done.status or match is None:
-            message = shorten(" ".join((*done.err, *done.out)) or "no output")
+            everything = " ".join((*done.err, *done.out))
+            message = shorten(everything or "no output")
             command = self._record.submit[0]
             raise MachineError(
                 f"{self.system} rejected the job: {message}.", hint=f"See {command}."
@@ -216,11 +217,12 @@ class QueueRendering(Rendering):
 
     @override
     def render(self, source: RenderInput) -> str:
-        requests = _requests(self._system, source)
-        directives = "".join(f"{self._system.directive}{request}\n" for request in requests)
-        opening = f"{self._system.opening}\n".lstrip()
+        system = self._system
+        requests = _requests(system, source)
+        directives = "".join(f"{system.directive}{request}\n" for request in requests)
+        opening = f"{system.opening}\n".lstrip()
         target = source.script_target(
-            f"{self._system.hosts}\n",
+            f"{system.hosts}\n",
             head=source.command + directives,
             opening=f"{opening}exec >{OUTPUT} # as it comes, and not when the job has ended\n",
         )
@@ -283,7 +285,8 @@ class QueueLauncher(Launcher):
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
         """Check whether the system can be asked. No node is checked."""
         del needs, deep
-        progress(f"querying {self._system.title}", 0, 1)
+        title = self._system.title
+        progress(f"querying {title}", 0, 1)
         command = self._system.submit[0]
         with login(target) as login_node:
             found = login_node.run_idempotent(("sh", "-c", f"command -v {command}"))
@@ -291,7 +294,5 @@ class QueueLauncher(Launcher):
         status = Status.FAIL if found.status else Status.PASS
         seen = f"{command} is not on {where}." if found.status else f"{command} is on {where}."
         advice = "Pass another login node with --login HOST." if found.status else ""
-        check = Check(
-            host=self._system.title, name="programs", status=status, seen=seen, advice=advice
-        )
+        check = Check(host=title, name="programs", status=status, seen=seen, advice=advice)
         return Examined(probes={}, relations=HostRelations(), checks=(check,))

@@ -96,7 +96,8 @@ def seconds_of(limit: str) -> int:
     units = [3600, 60, 1]
     if not dash and len(numbers) < len(units):
         units = [60, 1]
-    of_the_day = sum(number * unit for number, unit in zip(numbers, units, strict=False))
+    pairs = zip(numbers, units, strict=False)
+    of_the_day = sum(number * unit for number, unit in pairs)
     return int(days or 0) * 86400 + of_the_day
 
 

@@ -190,8 +190,9 @@ class NcclExecution(Execution):
         All have one label before them, or the figures of one side. Return the points.
         """
         lines = self.remains
-        are_all = len(lines) == len(self.record.damaged) and not self.points
-        if len(lines) < 2 or not are_all:
+        damaged = self.record.damaged
+        are_all = len(lines) == len(damaged)
+        if self.points or not are_all or len(lines) < 2:
             return ()
         label, *_ = _DIGIT.split(lines[0].text, maxsplit=1)
         rows = [self._labelled(line, label) for line in lines]
@@ -199,7 +200,7 @@ class NcclExecution(Execution):
         layouts = {row.layout for row in whole}
         if len(whole) < len(rows) or len(layouts) > 1:
             return ()
-        self.record.damaged.clear()
+        damaged.clear()
         return [*chain.from_iterable(map(self._take_row, whole))]
 
     def _labelled(self, line: Line, label: str) -> RowLine | None:
