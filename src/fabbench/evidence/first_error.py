@@ -154,11 +154,11 @@ class FirstErrors:
         self.echoes.pop(process, None)
         self._quiet = max(self._quiet, _LAST + 1)
 
-    def gave_up(self, text: str, *, is_announced: bool = False) -> None:
+    def gave_up(self, text: str) -> None:
         """Take a line that says why a program or library gave up."""
         if not self._is_sought() or _REPORTS.search(text):
             return
-        rank = Rank.ORIGIN if is_announced else _rank(text)
+        rank = _rank(text)
         said = ErrorLine(self.number, text)
         if rank is Rank.GOES_ON:
             self._sentences.setdefault(rank, said)
@@ -187,8 +187,8 @@ class FirstErrors:
         is_announced = self._is_announced
         self._is_announced = _ANNOUNCES.search(text) is not None
         if is_announced or self._says_why(text):
-            self.gave_up(text, is_announced=is_announced)
-        elif _is_of_stack(text):
+            self.gave_up(text)
+        elif text.startswith(_STACK):
             self._near = self.number
         elif not self._is_report:
             self._sentence(text)
