@@ -34,9 +34,8 @@ _REPORTS = lazy(
     r"|\bpyxis: {2,}(?! |\[ERROR\]|.{0,200}(?:error|[Ff]ail|denied|not found))"
     r"|printing (?:\w+|contents of) log|\bJob finished\b|\bbe(?:en)? aborted\b"
     r"|\bfailed to start\.|\bhit an exception\b|\bSee (?:root cause|stack trace)\b"
-    r"|^(?:ERROR|CRITICAL) [^]]{0,80}\] {3}"
 )
-"""What reports the error of another process or library, and stacks behind a logger's words.
+"""What reports the error of another process or library.
 
 Of a log that pyxis quotes, every line has the level of an error, and few are one.
 """
@@ -57,7 +56,7 @@ _FOLLOWS = lazy(
 _GOES_ON = lazy(
     r"(?i:\bwarn(?:ing)?\b(?!.*\bskipping\b)|\bignor(?:ed?|ing)\b|\bfall(?:ing|s)? ?back\b"
     r"|\bretry(?:ing)?\b|\bcontinu(?:e|ing)\b|\bnon-?fatal\b|\bdeprecated\b|\binstead\b)"
-    r"|(?:^|\[)[IW]\d{3,4} |(?:^|[\s[(])INFO(?:[]:)]| \d)"
+    r"|(?:^|\[)[IW](?:\d{4})? |(?:^|[\s[(])INFO(?:[]:)]| \d)"
 )
 """What says itself that the program goes on."""
 _ANNOUNCES = lazy(r"(?:Last error|what\(\)|Caused by|\b[Ee]rror\(s\) in [\w-]{1,60}):\s*$")
@@ -78,22 +77,24 @@ _NEAR = 2
 _LAST = 5
 """Lines without an error that may follow the last words of what died."""
 _STACK = ("  ", "\t", "frame #", "Traceback", "#", "│", "╭", "╰")
+_LOGGED = lazy(r"(?:ERROR|CRITICAL) [^]]{0,80}\] ")
+"""What a logger of Python prints before each line of a stack."""
 _RULE = lazy(r"\s*[-=*+~]{10,}\s*|\|.*")
 """A rule, or a row of a table, which may quote errors."""
 _MOST_PROCESSES = 100
 _PROGRAM = "program"
 
 
-_STEMS = (  # noqa: SIM905 - words, as in the patterns above
-    "error|fail|fatal|can|could|unable|found|no such|unknown|unrecognized|invalid|denied|refused"
-    "|unreachable|illegal|abort|exce|mismatch|not enabled|not supported|not permitted|timed out"
-    "|interrupt|critical|what():|caused by|non-zero status|null value|died|dead|panic|usage: "
-    "|undefined|missing|exist|unavailable|not available|not installed|not initialized|not a "
-    "|reject|corrupt|crash|no route|no space|incompat|insufficient|expired|forbidden"
-    "|unauthorized|out of |too many|violation|.err[|.crit[|.alert[|.emerg["
-).split("|")
-"""Of which every line about an error has one, in small letters, unless it has a level of glog."""
-_GLOG = lazy(r"(?:.{0,200}: )?\[?[EF](?:\d{4})? ")
+_STEM = lazy(
+    "error|fail|fatal|can|couldn|could not|unable|not found|no such|unknown|unrecognized|invalid"
+    "|denied|refused|unreachable|illegal|abort|exce|mismatch|not enabled|not supported"
+    r"|not permitted|timed out|interrupt|critical|what\(\)|caused by|non-zero status|null value"
+    r"|no [\w ]{1,40}found|died|dead|panic|^usage: |(?:^|: )[ef] |^\[?[ef]\d{4} |undefined"
+    "|missing|not exist|n't exist|unavailable|not (?:available|installed|initialized|a )|reject"
+    "|corrupt|crash|no (?:route|space)|incompat|insufficient|expired|forbidden|unauthorized"
+    r"|out of |too many|violation|\.(?:err|crit|alert|emerg)\["
+)
+"""What every line about an error has, in small letters."""
 
 
 class Rank(IntEnum):
@@ -154,11 +155,13 @@ class FirstErrors:
         self.echoes.pop(process, None)
         self._quiet = max(self._quiet, _LAST + 1)
 
-    def gave_up(self, text: str) -> None:
+    def gave_up(self, text: str, *, is_announced: bool = False) -> None:
         """Take a line that says why a program or library gave up."""
-        if not self._is_sought() or _REPORTS.search(text):
+        self._quiet = 0
+        self._join_incident()
+        if _REPORTS.search(text):
             return
-        rank = _rank(text)
+        rank = Rank.ORIGIN if is_announced else _rank(text)
         said = ErrorLine(self.number, text)
         if rank is Rank.GOES_ON:
             self._sentences.setdefault(rank, said)
@@ -176,9 +179,9 @@ class FirstErrors:
         """Read a line that no benchmark knows."""
         if _RULE.fullmatch(text):
             self._is_report = False
-        elif self._is_announced or _may_be_error(text):
+        elif self._is_announced or _STEM.search(text.lower()):
             self._error(text)
-        elif text.startswith(_STACK):
+        elif _is_of_stack(text):
             self._near = self.number
         else:
             self._pass()
@@ -187,8 +190,8 @@ class FirstErrors:
         is_announced = self._is_announced
         self._is_announced = _ANNOUNCES.search(text) is not None
         if is_announced or self._says_why(text):
-            self.gave_up(text)
-        elif text.startswith(_STACK):
+            self.gave_up(text, is_announced=is_announced)
+        elif _is_of_stack(text):
             self._near = self.number
         elif not self._is_report:
             self._sentence(text)
@@ -199,26 +202,23 @@ class FirstErrors:
 
     def _sentence(self, text: str) -> None:
         """Read a line that is neither an error by its form nor part of one."""
-        if not _WORDS.search(text):
-            self._pass()
-        elif self._is_sought():
+        if _WORDS.search(text):
+            self._quiet = 0
+            self._join_incident()
             rank = max(_rank(text), Rank.WORDS)
             said = ErrorLine(self.number, text)
             self._sentences.setdefault(rank, said)
             is_report = _REPORTS.search(text) or text.rstrip().endswith(":")
             if rank is Rank.WORDS and not is_report:
                 self._incident = self._incident or said
+        else:
+            self._pass()
 
-    def _is_sought(self) -> bool:
-        """Note a line about an error; return whether the program's first is still to be found.
-
-        More than a few lines below the last one it begins another incident.
-        """
+    def _join_incident(self) -> None:
+        """Note a line about an error; more than a few lines below the last it begins another."""
         if self.number > self._near + _NEAR + 1:
             self._incident = None
         self._near = self.number
-        self._quiet = 0
-        return _PROGRAM not in self.reasons
 
     def _pass(self) -> None:
         """Count a line without an error."""
@@ -250,9 +250,10 @@ class FirstErrors:
         return has_said and self._quiet <= _LAST
 
 
-def _may_be_error(text: str) -> bool:
-    small = text.lower()
-    return any(stem in small for stem in _STEMS) or bool(_GLOG.match(text))
+def _is_of_stack(text: str) -> bool:
+    """Return whether a line is part of a stack, as it stands or behind a logger's words."""
+    logged = _LOGGED.match(text)
+    return text.startswith(_STACK, logged.end() if logged else 0)
 
 
 def follows(text: str) -> bool:
