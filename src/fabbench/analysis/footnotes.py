@@ -135,8 +135,14 @@ def _transports(columns: Sequence[ColumnSummary]) -> Iterator[str]:
     silent = [column for column in columns if not _transport(column)]
     if silent:
         yield _silence(silent)
-    shown = [(column.label, _transport(column)) for column in columns]
-    transports = [f"{label} = {transport}" for label, transport in shown if transport]
+    alike: dict[str, list[str]] = {}
+    for column in columns:
+        alike.setdefault(_transport(column), []).append(column.label)
+    alike.pop("", None)
+    transports: list[str] = []
+    for shown, labels in alike.items():
+        names = ", ".join(labels)
+        transports.append(f"{names} = {shown}")
     if transports:
         every = "; ".join(transports)
         yield f"Transport per the logs: {every}."

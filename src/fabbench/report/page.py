@@ -167,7 +167,7 @@ def _cards(comparison: Comparison, expected: Sequence["Expectation"]) -> Iterato
         other = comparison.base.label
         change = format_change(row.ratios[0])
         was = quantity(base.value)
-        yield _Card(f"speed-up over {other}", change, f"{other}: {was}")
+        yield _Card(f"change against {other}", change, f"{other}: {was}")
     for each in expected:
         is_quoted = each.column == label and each.key == section.key
         if is_quoted and each.ceiling and each.share:

@@ -272,6 +272,6 @@ def test_values_stand_beside_the_ceiling_and_published_figures() -> None:
         "2 GBEFA 77, 19.3 x (14.6 to 25.4 x)TCP 4",
     ]
     head = Page(written([comparison_page(compare([EFA_ON_P4D, TCP_ON_P4D]))])).text
-    figures = "busbwat2GB77GB/sEFAspeed-upoverTCP19.3xTCP:4GB/softheNICs'ceiling82%"
+    figures = "busbwat2GB77GB/sEFAchangeagainstTCP19.3xTCP:4GB/softheNICs'ceiling82%"
     assert figures in "".join(head.split())
     assert "2 × p4d.24xlarge, 8 × A100, 4 NICs" in head
