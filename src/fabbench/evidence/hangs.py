@@ -40,7 +40,7 @@ _HEARTBEAT = lazy(
 )
 _LAGGARD = lazy(r"\[(?P<ranks>[\d, ]+)\] finished collective #\d+, but didn't join collective #\d+")
 _RANK = lazy(r"\[rank(\d+)\]|\[(?:Rank |PG [^]]*Rank )(\d+)\]")
-_GROUP = lazy(r"(?:PG GUID )?(\w*) ?\(([^)]+)\)$")
+_GROUP = lazy(r"(?<!\w)(\w*) ?\(([^()]+)\)$")
 _PEERS = frozenset({"SEND", "RECV", "COALESCED"})
 """What two ranks of a group do, in a sequence of its own."""
 _RENDEZVOUS = lazy(
