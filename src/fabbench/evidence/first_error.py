@@ -33,7 +33,8 @@ _REPORTS = lazy(
     r"|\berror code: -?\d+$|couldn't start container|failed to import docker image|\bspank\b"
     r"|\bpyxis: {2,}(?! |\[ERROR\]|.{0,200}(?:error|[Ff]ail|denied|not found))"
     r"|printing (?:\w+|contents of) log|\bJob finished\b|\bbe(?:en)? aborted\b"
-    r"|\bfailed to start\.|\bhit an exception\b|\bSee (?:root cause|stack trace)\b|\bStack trace of the failed "
+    r"|\bfailed to start\.|\bhit an exception\b|\bSee (?:root cause|stack trace)\b"
+    r"|\bStack trace of the failed "
 )
 """What reports the error of another process or library.
 
