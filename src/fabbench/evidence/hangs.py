@@ -6,10 +6,10 @@ to 2.30).
 """
 
 import re
-from collections import ChainMap, Counter
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from fabbench.evidence.known_errors import finding
 from fabbench.model.literals import prefilter
@@ -241,7 +241,8 @@ class Hangs:
         rank = _rank(text)
         number = _NUMBER.search(text)
         wait = self._wait(rank, int(number[1])) if number else None
-        group = _group(match["group"])._replace(is_peers=wait is not None and wait.is_peers)
+        is_peers = wait is not None and wait.is_peers
+        group = _group(match["group"])._replace(is_peers=is_peers)
         state = self._state(group, rank)
         if state is None:
             return
@@ -332,7 +333,9 @@ class Hangs:
         """
         known = self.job or self.groups
         groups = {name: _copied(ranks) for name, ranks in known.items()}
-        unnamed = next(iter(groups)) if len(groups) == 1 else Group()
+        unnamed = Group()
+        if len(groups) == 1:
+            (unnamed,) = groups
         for rank, pending in self._pending.items():
             for state in pending:
                 if not _is_known(groups, rank, state):
@@ -343,8 +346,11 @@ class Hangs:
     def _timeout(self, groups: Mapping[Group, Ranks], waiting: Sequence[Group]) -> Finding:
         alike: dict[Group, Ranks] = {}
         for name in waiting:
-            alike.setdefault(name._replace(number=""), {}).update(groups[name])
-        sentences = [wait for name, ranks in alike.items() for wait in _waits(name, ranks)]
+            of_name = alike.setdefault(name._replace(number=""), {})
+            of_name.update(groups[name])
+        sentences: list[str] = []
+        for name, ranks in alike.items():
+            sentences += _waits(name, ranks)
         behind = self._who_is_behind(groups, waiting)
         timeout = finding(
             "collective-timeout",
@@ -362,7 +368,9 @@ class Hangs:
 
         A rank that waits itself, in whatever group, is not behind.
         """
-        busy = {rank: name for name in reversed(waiting) for rank in _waiters(groups[name])}
+        busy: dict[int, Group] = {}
+        for name in reversed(waiting):
+            busy |= dict.fromkeys(_waiters(groups[name]), name)
         together = [name for name in waiting if not name.is_peers]
         idle = [_behind(groups[name], self.laggards, busy) for name in together]
         known = [*idle, *_differed(groups), _crossed(groups, together, busy)]
@@ -411,7 +419,8 @@ def _group(text: str) -> Group:
 def _is_known(groups: Mapping[Group, Ranks], rank: int, wait: RankState) -> bool:
     """Return whether a rank is known to wait so in one of the groups."""
     states = [ranks.get(rank, RankState()) for ranks in groups.values()]
-    return any(wait.calls.items() <= state.calls.items() for state in states)
+    calls = wait.calls.items()
+    return any(calls <= state.calls.items() for state in states)
 
 
 # -- one process group
@@ -467,12 +476,15 @@ def _not_started(ranks: Ranks, number: int) -> dict[int, int]:
 
 def _different(calls: Mapping[int, Call], where: str = "that number") -> Behind:
     """Return which ranks called what at one number of the sequence; of equally many, all."""
-    (usual, most), (_, second) = Counter(calls.values()).most_common(2)
+    two = Counter(calls.values()).most_common(2)
+    (usual, most), (_, second) = two
     odd: dict[Call, list[int]] = {}
     for rank, call in calls.items():
         if call != usual or most == second:
             odd.setdefault(call, []).append(rank)
-    each = [f"{named(who)} called {call.phrase}" for call, who in odd.items()]
+    each: list[str] = []
+    for call, who in odd.items():
+        each.append(f"{named(who)} called {call.phrase}")
     others = f", the others {usual.phrase}" if most > second else ""
     said = f" {listed(each, 3)} at {where}{others}"
     whom = [rank for who in odd.values() for rank in who]
@@ -482,28 +494,38 @@ def _different(calls: Mapping[int, Call], where: str = "that number") -> Behind:
 def _differed(groups: Mapping[Group, Ranks]) -> Iterator[Behind]:
     """Yield where ranks called other collectives before; sizes may differ between ranks."""
     for group, ranks in groups.items():
-        numbers = {} if group.is_peers else dict(ChainMap(*(each.calls for each in ranks.values())))
-        for number in sorted(numbers):
+        if group.is_peers:
+            continue
+        calls_of_ranks = [state.calls for state in ranks.values()]
+        name = group.name or "the group"
+        for number in sorted(set().union(*calls_of_ranks)):
             calls = _calls(ranks, number)
             if len({call.name for call in calls.values()}) > 1:
-                yield _different(calls, f"number {number} of {group.name or 'the group'}")
+                yield _different(calls, f"number {number} of {name}")
 
 
-def _crossed(
-    groups: Mapping[Group, Ranks], waiting: Sequence[Group], busy: Mapping[int, Group]
-) -> Behind:
+Waiting: TypeAlias = Sequence[Group]
+Busy: TypeAlias = Mapping[int, Group]
+"""Rank → the group that it waits in."""
+
+
+def _crossed(groups: Mapping[Group, Ranks], waiting: Waiting, busy: Busy) -> Behind:
     """Return that ranks for which one group waits wait themselves in another group, if they do.
 
     Where both wait so for each other, ranks called them in another order.
     """
     absent: dict[tuple[Group, Group], list[int]] = {}
     for name in waiting:
-        for rank in sorted(groups[name].keys() & busy.keys() - _waiters(groups[name])):
+        ranks = groups[name]
+        absentees = ranks.keys() & busy.keys() - _waiters(ranks)
+        for rank in sorted(absentees):
             absent.setdefault((name, busy[rank]), []).append(rank)
     said: dict[tuple[Group, Group], str] = {}
-    for pair, who in absent.items():
+    for (asked, own), who in absent.items():
         verb = "waits" if len(who) == 1 else "wait"
-        said[pair] = f" {named(who)}, for which {pair[0].name} waits, {verb} in {pair[1].name}"
+        ranks_named = named(who)
+        elsewhere = f"{verb} in {own.name}"
+        said[asked, own] = f" {ranks_named}, for which {asked.name} waits, {elsewhere}"
     for pair, sentence in said.items():
         back = said.get(pair[::-1])
         if back:

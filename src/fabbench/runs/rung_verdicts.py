@@ -410,7 +410,8 @@ def _judged_by_expectation(expected: Expectation) -> Judgment:
         low = expected.assessment is Assessment.LOW
     elif expected.share is not None:
         percent = format(100 * _FLOOR, "g")
-        limit = f"{percent} % of the ceiling of {expected.setting.bound}"
+        bound = expected.setting.bound
+        limit = f"{percent} % of the ceiling of {bound}"
         low = expected.share < _FLOOR
     else:
         return Judgment()

@@ -335,7 +335,8 @@ def _transfers(row: Row, sizes: Range, counts: Range) -> Sequence[int]:
     for times in _possible_transfers(row.record.case or ""):
         fewest = counts.low * times.low
         most = counts.high * times.high
-        has_moved = fewest * sizes.low <= total.high and total.low <= most * sizes.high
+        moved = Range(fewest * sizes.low, most * sizes.high)
+        has_moved = moved.low <= total.high and total.low <= moved.high
         has_taken = elapsed.overlaps(fewest * time.low, most * time.high)
         if has_moved and has_taken:
             found.append(times.high)
