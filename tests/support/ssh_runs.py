@@ -3,10 +3,13 @@
 From the client, on its hosts, and nothing is left anywhere.
 """
 
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from fabbench.model.log import Log
 from fabbench.runs.store import StoredRun, runs
@@ -58,6 +61,18 @@ def nothing_left(lab: Lab, within_s: float = 60) -> Iterator[None]:
     before = [line for line in before if not line.startswith(dead)]
     left = [line for line in lab.left_since(before, within_s) if str(STORE) not in line]
     assert left == [], left[:20]
+
+
+def kill_all(process: "subprocess.Popen[str]") -> None:
+    """End fabbench and all that it has started here, as if its machine died."""
+    started = processes.descendants(process.pid)
+    words = [word for pid in started for word in processes.command(pid)]
+    for pid in (*started, process.pid):
+        processes.send(signal.SIGKILL, pid)
+    process.wait()
+    for word in words:
+        if Path(word).match("fabbench-ssh-*/m"):  # the socket of a master
+            shutil.rmtree(Path(word).parent, ignore_errors=True)
 
 
 def the_run(lab: Lab) -> StoredRun:

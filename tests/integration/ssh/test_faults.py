@@ -15,7 +15,7 @@ from fabbench.model.log import Outcome
 from tests.support.host_fixtures import BOTH_SSH_CLIENTS, Labs, standin
 from tests.support.hosts import Host, Lab, processes
 from tests.support.ssh_faults import SIZES, SLOW, RunningCommand, running, sizes, slow_run, tcp
-from tests.support.ssh_runs import STORE, nccl, nothing_left, pingpong
+from tests.support.ssh_runs import STORE, kill_all, nccl, nothing_left, pingpong
 from tests.support.ssh_runs import run as ssh_run
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, BOTH_SSH_CLIENTS]
@@ -138,11 +138,8 @@ def test_fabbench_killed(lab: Labs) -> None:
     site = lab(2, homes="own")
     with nothing_left(site), standin(*site.hosts, ROW_S=1):
         with slow_run(site, "--set", "lost-after=4", row_s=1) as run:
-            for pid in [*processes.descendants(run.process.pid), run.process.pid]:
-                processes.send(signal.SIGKILL, pid)
-            run.process.wait()
+            kill_all(run.process)
             assert any("all_reduce_perf" in line for line in site.traces())
-            site.run(["sh", "-c", "rm -rf /tmp/fabbench-ssh-*"])
         done = ssh_run(site, nccl(site, *SLOW))
         assert done.returncode == 0, done.stderr
         assert sizes(tcp(site)) == SIZES

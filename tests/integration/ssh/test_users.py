@@ -1,7 +1,6 @@
 """Several users of the same hosts: other uids, the same /tmp, and nobody in anybody's way."""
 
 import re
-import signal
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from fabbench.model.log import Outcome
 from tests.support.host_fixtures import Labs, standin
 from tests.support.hosts import Lab, processes, traces
 from tests.support.ssh_faults import SIZES, SLOW, sizes
-from tests.support.ssh_runs import nccl, nothing_left, pingpong
+from tests.support.ssh_runs import kill_all, nccl, nothing_left, pingpong
 from tests.support.ssh_users import OWN_CONNECTIONS, User
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ def test_after_a_crash_of_another_user_s(lab: Labs) -> None:
             run = ann.start(nccl(site, *SLOW))
             assert processes.eventually(lambda: rows(ann) >= 1 or run.poll() is not None, 60)
             assert run.poll() is None, run.communicate()
-            run.send_signal(signal.SIGKILL)
+            kill_all(run)
             run.communicate()
             for host in site.hosts:
                 host.sh(["pkill", "-KILL", "-u", ann.name], check=False)
