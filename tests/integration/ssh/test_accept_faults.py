@@ -155,7 +155,7 @@ def accepted(site: Lab, fault: Fault, words: list[str]) -> tuple[str, str]:
     for host in site.hosts:
         host.rate("400mbit")
     with running(site, words) as program:
-        program.until(lambda: list(site.path(STORE).glob("*/exec/*/output.log")))
+        program.until(lambda: list(site.path(STORE).glob("*/exec/*/output.log")), 600)
         fault.inject(site)
         program.ends(1200)
     return program.out, program.err
