@@ -38,6 +38,10 @@ class Queue:
     def pid(self) -> int:
         return int((self.folder / "1.pid").read_text())
 
+    def has_printed(self) -> bool:
+        """Whether the script has begun and printed something."""
+        return any(path.stat().st_size for path in self.folder.glob("fabbench-*.out"))
+
     def is_over(self) -> bool:
         """Whether no program of the first job runs, and nothing of it is left."""
         left = [*self.folder.glob("fabbench-*.out")]
@@ -108,7 +112,7 @@ def test_an_interrupted_run_leaves_no_job(queue: Queue) -> None:
 def test_a_job_that_is_killed_is_no_result(queue: Queue) -> None:
     slow = queue.arguments("-e", "1G", "--iterations", "100000")
     with start_program(queue.store, slow) as process:
-        assert eventually(lambda: bool([*queue.folder.glob("fabbench-*.out")]))
+        assert eventually(queue.has_printed)
         os.killpg(queue.pid(), signal.SIGKILL)
         (queue.folder / "1.end").write_text("137")
         assert process.wait(60) == 4
