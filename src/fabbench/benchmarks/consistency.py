@@ -90,7 +90,7 @@ def printed_number(token: str, exponent: int, decimals: int | None) -> Printed:
     if decimals is None:
         _, _, fraction = digits.partition(".")
         decimals = len(fraction)
-    half = _halves(exponent - decimals) + value * 1e-12
+    half = _halves(exponent - decimals) + value * 1e-12  # a float is not exact
     low = value - half if value > half else 0.0
     return tuple.__new__(Printed, (value, low, value + half))
 
@@ -116,20 +116,21 @@ def out_of_order(sizes: Sequence[int]) -> Iterator[int]:
 
     An ascending sweep has none.
 
-    Such a size may be the remains of a larger one. Several sweeps, one after another, are in order.
+    Such a size may be the remains of a larger one. Several sweeps, one after another, are in order:
+    a size that is smaller than both neighbors, or larger, is not, if these ascend.
     """
-    before = 0
-    again = False
+    before = 0  # the last size in order
+    has_restarted = False
     following = (*sizes[1:], None)
     for at, (size, after) in enumerate(zip(sizes, following, strict=False)):
-        if after is None:
-            is_wrong = size < before and not again
+        if after is None:  # the last one: it may begin a sweep only if another has before
+            is_wrong = size < before and not has_restarted
         else:
             is_wrong = before < after and not before <= size <= after
         if at and is_wrong:
             yield at
         else:
-            again = again or size < before
+            has_restarted = has_restarted or size < before
             before = size
 
 
@@ -159,20 +160,21 @@ def are_in_turns(sizes: Sequence[int]) -> bool:
 def odd_rows(texts: Sequence[str]) -> set[int]:
     """Return the positions of rows that lost or gained characters.
 
-    A cell is not below those of most others, or none.
+    They have another number of cells than most, or a cell is not below those of most others, or it
+    has no decimals where most have some.
 
-    A wide figure shifts the cells behind it, with fewer blanks between. Where most cells have
-    decimals, all have some.
+    A figure too wide for its column stands closer to the cell before it, and shifts those behind
+    it to the right: these are not odd.
     """
     texts = [text.replace(" |", "") for text in texts]  # of Markdown
     rows = [[cell.span() for cell in _CELL.finditer(text)] for text in texts]
     everything = {*range(len(rows))}
     half = max(len(rows) // 2, 2)
     lengths = [len(row) for row in rows]
-    length, alike = _most_common(lengths)
-    odd = everything - _positions(lengths, length) if alike > half else set()
-    wide: set[int] = set()
-    is_shifted = False
+    length, count = _most_common(lengths)
+    odd = everything - _positions(lengths, length) if count > half else set()
+    wide: set[int] = set()  # the rows that had a wide figure so far, from left to right
+    is_shifted = False  # whether all usual rows had one: others may end further left
     for before, cells in pairwise(zip(*rows, strict=False)):
         ends = [cell[1] for cell in cells]
         end, _ = _most_common(ends)
@@ -209,8 +211,9 @@ def _tight(before: _Cells, cells: _Cells) -> set[int]:
     columns = zip(before, cells, strict=True)
     blanks = [cell[0] - left[1] for left, cell in columns]
     fewest = min(blanks)
-    is_usual = fewest >= max(2, *blanks)
-    return set() if is_usual else _positions(blanks, fewest)
+    # With a single blank in every row, all figures may be too wide for their column.
+    are_alike = fewest >= max(2, *blanks)
+    return set() if are_alike else _positions(blanks, fewest)
 
 
 def _displaced(cells: _Cells, ending_alike: AbstractSet[int], half: int) -> set[int]:
@@ -389,7 +392,7 @@ class BandwidthFormula(NamedTuple):
         elif self.share == "n":
             yield from _ranks(row.share_low, row.share_high)
         else:
-            yield 2
+            yield 2  # the formula is the same for any number
 
 
 ALL_REDUCE = BandwidthFormula("1", "2n")
@@ -402,7 +405,10 @@ _MAX_RANKS = 1 << 20
 
 
 def _ranks(low: float, high: float) -> Iterable[int]:
-    """Yield the minimum and the maximum number of ranks n for which (n-1)/n is in a range."""
+    """Yield the minimum and the maximum number of ranks n for which (n-1)/n is in a range.
+
+    Ends are widened by 1e-9, as floats are not exact.
+    """
     if low >= 1:
         return
     fewest = 1 / (1 - low)
@@ -420,7 +426,7 @@ def choose_formula(
 ) -> Formula | None:
     """Return the formula that most rows fit.
 
-    If none fits half: the best for few shapes, None for many.
+    If none fits half: the best for few shapes (of a known collective), None for many.
 
     The stated number of ranks counts unless most rows contradict it: a log may list only some of
     the devices.
@@ -465,18 +471,20 @@ def is_remains(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool
     if _are_without_end(cells, columns, before):
         return True
     if len(cells) == len(columns) == 2:
-        # With so few columns, half of them would match any two words.
+        # Any two words may match one column: both need digits, and one of them decimals.
         are_numbers = all(re.search(r"\d", cell) for cell in cells)
         return are_numbers and "." in "".join(cells) and before + behind > 0
     majority = max((len(columns) + 1) // 2, 2)
-    is_complete = len(cells) >= len(columns)
+    is_complete = len(cells) >= len(columns)  # else a part of the row is missing
     first = cells[0]
     begins_with_name = _NAME.match(first) and not columns[0].fullmatch(first)
     if is_complete and begins_with_name:
         return False
     has_many = before >= min(majority, len(columns)) or behind >= majority
+    # Three cells of its end are enough behind other text.
     if has_many or (not is_complete and 2 < behind < len(cells)):
         return True
+    # A row that is damaged in the middle has about as many cells as there are columns.
     missing = abs(len(cells) - len(columns))
     return missing <= 1 and before + behind >= majority
 
@@ -484,7 +492,11 @@ def is_remains(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool
 def _are_without_end(
     cells: Sequence[str], columns: Sequence[re.Pattern[str]], matching: int
 ) -> bool:
-    """Return whether all cells but the last match, which may be cut, or more than two of them."""
+    """Return whether all cells but the last match, which may be cut, or more than two of them.
+
+    `matching`: how many cells match before the first that does not. Behind fewer than two whole
+    cells the last one has to look like a cut number.
+    """
     whole = len(cells) - 1
     if min(matching, whole) > 2:
         return True

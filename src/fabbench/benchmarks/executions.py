@@ -118,6 +118,7 @@ def read_line(table: Table, line: Line, execution: "Execution | None") -> Events
     if not events:
         return events
     for event in events:
+        # Where each row is a header too, a line that is no whole row is what is left of one.
         if isinstance(event, Header) and event.is_row:
             row = _whole_row(table, line, event.layouts)
             return [*events, row or Remains(line)]
@@ -132,26 +133,30 @@ def read_any_line(
     *,
     may_fail: bool,
 ) -> Events | None:
-    """Return the same, and what MPI says of its transport, errors, and what is left of rows.
+    """Return what a line means, also if it is an error, what is left of a row, or MPI's text.
 
-    `transport`: where it is kept; None: MPI does not carry the data. `may_fail`: whether an error
-    here is one of the benchmark.
+    None for a line of another program. `transport`: collects what MPI says of its transport; None:
+    MPI does not carry the data. `may_fail`: whether an error here is one of the benchmark.
     """
     events = read_line(table, line, execution)
     if not events and transport is not None and transport.read(line.text):
         events = ()
     elif events is None and may_fail:
         events = read_other_line(table, line, execution)
+    # A line that says nothing belongs to the benchmark only where an execution is open.
     return None if execution is None and not events else events
 
 
 def read_other_line(table: Table, line: Line, execution: "Execution | None") -> Events | None:
-    """Return whether a line that means nothing is an error, or what is left of a row."""
+    """Return the error, or what is left of a row, that a line is which means nothing else.
+
+    None: it is neither. Empty: it is what is left of a row that does not count.
+    """
     if table.failed.fullmatch(line.text):
         return (Error(line.text),)
     if execution is None:
         return None
-    left = _remains(table, line, execution.layouts)
+    left = _what_is_left(table, line, execution.layouts)
     if left is None:
         return None
     # Of a row of progress nothing is lost.
@@ -160,9 +165,9 @@ def read_other_line(table: Table, line: Line, execution: "Execution | None") -> 
 
 def _row_event(table: Table, line: Line, execution: "Execution") -> RowLine | Half | None:
     """Return the row that a line is, or that it completes, or of which it is the first half."""
-    begun = execution.begun
-    if begun is not None:
-        joined = Line(begun.number, f"{begun.text} {line.text}", line.stream)
+    half_row = execution.half_row
+    if half_row is not None:
+        joined = Line(half_row.number, f"{half_row.text} {line.text}", line.stream)
         row = _whole_row(table, joined, execution.layouts)
         if row is not None:
             return row
@@ -175,6 +180,7 @@ def _row_event(table: Table, line: Line, execution: "Execution") -> RowLine | Ha
 
 
 def _whole_row(table: Table, line: Line, layouts: Sequence[Layout]) -> RowLine | None:
+    """Return the row that a line is in the first layout that it fits; None: it is no row."""
     for text in row_texts(line.text):
         cells = table.cells(text)
         for layout in layouts:
@@ -184,7 +190,7 @@ def _whole_row(table: Table, line: Line, layouts: Sequence[Layout]) -> RowLine |
     return None
 
 
-def _remains(table: Table, line: Line, layouts: Sequence[Layout]) -> Remains | None:
+def _what_is_left(table: Table, line: Line, layouts: Sequence[Layout]) -> Remains | None:
     for text in row_texts(line.text):
         cells = table.cells(text).text
         if any(table.remains(cells, layout) for layout in layouts):
@@ -204,7 +210,9 @@ class Execution:
     layouts: Sequence[Layout] = ()
     labels: Labels = field(default_factory=dict)
     size: int | None = None
+    """That of rows that do not print theirs."""
     first_size: int | None = None
+    """That of a whole table, as the program states it."""
     last_size: int | None = None
     """That of a whole table; 0: not known to its command line."""
     iterations: int | None = None
@@ -212,9 +220,10 @@ class Execution:
     rows: list[Row] = field(default_factory=list)
     points: list[Sequence[Point]] = field(default_factory=list)
     """Those of each row, where every row counts."""
-    begun: Line | None = None
+    half_row: Line | None = None
     """The first half of a row."""
     title: str = ""
+    """That of the rows below."""
     tables: int = 0
     """How many lines of column names were read."""
     may_mix_rows: bool = False
@@ -230,7 +239,7 @@ class Execution:
         record = self.record
         match statement:
             case Setting():
-                self._set(statement)
+                self._apply_setting(statement)
             case Header():
                 self.layouts = statement.layouts
                 self.tables += 1
@@ -245,9 +254,9 @@ class Execution:
             case Error():
                 program = self.table.program
                 quote = statement.text.strip()[:LONGEST_QUOTE]
-                self._fail(f"{program} said: {quote}")
+                self._add_failure(f"{program} said: {quote}")
             case Fail():
-                self._fail(statement.sentence)
+                self._add_failure(statement.sentence)
             case Wrong():
                 record.wrong += statement.checks
             case Finding():
@@ -255,7 +264,8 @@ class Execution:
             case _:
                 assert_never(statement)
 
-    def _set(self, setting: Setting) -> None:
+    def _apply_setting(self, setting: Setting) -> None:
+        """Replace what the setting states; what it leaves out stays as it was."""
         record = self.record
         record.case = setting.case or record.case
         record.facts |= setting.facts
@@ -272,15 +282,16 @@ class Execution:
         if setting.iterations is not None:
             self.iterations = setting.iterations
 
-    def _fail(self, sentence: str) -> None:
+    def _add_failure(self, sentence: str) -> None:
         failures = self.record.failures
         if len(failures) < _MOST_FAILURES and sentence not in failures:
             failures.append(sentence)
 
     def _begin_row(self, line: Line) -> None:
-        if self.begun is not None:
-            self.damage(self.begun)
-        self.begun = line
+        """Keep the first half of a row; one whose other half has not come is damaged."""
+        if self.half_row is not None:
+            self.damage(self.half_row)
+        self.half_row = line
 
     def damage(self, line: Line) -> None:
         """Note a row that cannot be read."""
@@ -300,26 +311,28 @@ class Execution:
     # -- rows
 
     def consistent(self, printed: RowLine) -> Row | None:
-        """Return a row with its figures; None if they contradict each other, or do not count."""
+        """Return a row with its figures; None if it is damaged, or does not count."""
         row = self.read(printed)
         return row if row is not None and self.accepts(row) else None
 
     def read(self, printed: RowLine) -> Row | None:
         """Return a row with its figures; None if it does not count: it is of progress."""
-        if self.begun is not None and self.begun.number == printed.line.number:
-            self.begun = None
-        row = self._figures_of(printed)
+        # A row joined of two halves has the line number of the first.
+        if self.half_row is not None and self.half_row.number == printed.line.number:
+            self.half_row = None
+        row = self._with_figures(printed)
         if printed.final is False:
             self.progress.append(row)
             return None
         return row
 
     def accepts(self, row: Row) -> bool:
-        """Return whether the figures of a row are consistent; one of others is damaged."""
+        """Return whether the figures of a row are consistent; if not, add it as damaged."""
         if self.fits(row):
             return True
         self.damage(row.line)
-        if all(each.code != _CONTRADICTION for each in self.record.findings):
+        # One finding is enough for all rows of an execution.
+        if all(finding.code != _CONTRADICTION for finding in self.record.findings):
             self.record.findings.append(_contradiction(row.line))
         return False
 
@@ -327,8 +340,9 @@ class Execution:
         """Return whether a row can be what the program printed for one measurement."""
         return self.table.fits(row)
 
-    def _figures_of(self, printed: RowLine) -> Row:
-        size = self.size or 0
+    def _with_figures(self, printed: RowLine) -> Row:
+        """Return a row with what its cells say; what they do not say is that of the execution."""
+        size = self.size or 0  # as in rows whose size nothing states
         is_wrong = False
         labels = self.labels
         for column, cell in zip(printed.layout, printed.cells, strict=True):
@@ -346,16 +360,16 @@ class Execution:
             printed.cells,
             size,
             labels,
-            read_figures(printed.layout, printed.cells),
-            printed.final,
-            is_wrong,
-            self.record,
-            self.title,
-            self.tables,
+            figures=read_figures(printed.layout, printed.cells),
+            final=printed.final,
+            wrong=is_wrong,
+            record=self.record,
+            title=self.title,
+            table=self.tables,
         )
 
     def count(self, row: Row) -> Sequence[Point]:
-        """Add a row; return its points, where every row counts as soon as it is read."""
+        """Add a row; return its points, unless only the whole table shows which rows count."""
         self.record.wrong += row.wrong
         self.rows.append(row)
         if self.table.settle is not None:
@@ -365,7 +379,7 @@ class Execution:
         return points
 
     def take_notes_below(self) -> list[Note]:
-        """Remove the notes below the last row; return them as those of the next execution."""
+        """Remove the notes below the last row; return them as standing above the next rows."""
         count = len(self.rows)
         below = [note for note in self.notes if note.rows == count]
         self.notes = [note for note in self.notes if note.rows < count]
@@ -376,11 +390,11 @@ class Execution:
     def finish(self) -> Record:
         """Return the record of what was read."""
         record = self.record
-        if self.begun is not None:
-            self.damage(self.begun)
+        if self.half_row is not None:
+            self.damage(self.half_row)
         record.points = [*chain.from_iterable(self.checked())]
         record.damaged.sort()
-        if self.table.settle is None:
+        if self.table.settle is None:  # else that function judges how the table ends
             sizes = [point.size for point in record.points]
             missing = consistency.missing_end(sizes, self.first_size, self.last_size)
             record.incomplete = missing or record.incomplete
@@ -389,20 +403,23 @@ class Execution:
         return record
 
     def checked(self) -> Sequence[Sequence[Point]]:
-        """Return the points of each row that counts, after what only whole tables show."""
-        strays: list[int] = []
+        """Remove the rows that only a whole table shows to be damaged, and note missing sizes.
+
+        Return the points of each row that counts.
+        """
+        damaged: list[int] = []  # positions among the rows of all tables
         gaps: list[str] = []
         begin = 0
         for _, table in groupby(self.rows, key=lambda row: row.table):
             rows = [*table]
             odd = self._odd_rows(rows)
-            strays += (begin + at for at in odd)
+            damaged += (begin + at for at in odd)
             sizes = [row.size for at, row in enumerate(rows) if at not in odd]
             gaps.append(consistency.gap(sizes, once=self.table.ascending))
             begin += len(rows)
-        for at in sorted(strays, reverse=True):
+        for at in sorted(damaged, reverse=True):  # from the end: positions above stay the same
             self.damage(self.rows.pop(at).line)
-            del self.points[at : at + 1]
+            del self.points[at : at + 1]  # none where rows count only at the end
         self.record.incomplete = next(filter(None, gaps), "")
         if self.table.settle is None:
             return self.points
@@ -418,6 +435,7 @@ class Execution:
         odd: set[int] = set()
         if any(sizes):  # without sizes they are sentences
             shifted = consistency.odd_rows([row.line.text for row in rows])
+            # Two figures that agree prove a row, wherever its cells stand.
             odd |= {at for at in shifted if not rate_agrees(rows[at])}
         if self.table.ascending:
             odd.update(consistency.out_of_order(sizes))
@@ -428,12 +446,14 @@ class Execution:
         sweeps: dict[Hashable, list[int]] = {}
         for row in rows:
             stream = None if self.may_mix_rows else row.line.stream  # any may be of the other one
+            # Rows of one sweep may differ in what is measured, such as a count that is a label.
             measured = {column.label for column in row.layout if column.metric}
             names = sorted(row.labels.keys() - measured)
             labels = map(row.labels.get, names)
             key = (stream, *names, *labels)
             sweep = sweeps.setdefault(key, [])
             sweep.append(row.size)
+        # Sweeps one after another are usual, unless one of them may be that of the table above.
         is_mixed = consistency.are_several if self.may_mix_rows else consistency.are_in_turns
         return any(map(is_mixed, sweeps.values()))
 
@@ -490,6 +510,7 @@ class Assembler(Reader):
         return None if events is None else self._assemble(events)
 
     def _may_fail(self, text: str) -> bool:
+        """Return whether an error in a line can be one of this benchmark."""
         return self.execution is not None or self._is_marked or self._table.failing in text
 
     @override
@@ -512,8 +533,8 @@ class Assembler(Reader):
         if execution is None:
             return ()
         record = execution.finish()
-        transport.keep(record.facts)
-        record.facts = {**transport.facts(), **record.facts}
+        transport.keep_operation(record.facts)
+        record.facts = {**transport.facts(), **record.facts}  # the benchmark's own come first
         record.hosts = frozenset(transport.nodes)
         record.evidence |= transport.evidence()
         if self._table.settle is None:
@@ -521,22 +542,25 @@ class Assembler(Reader):
         return (*record.points, record)
 
     def _assemble(self, events: Events) -> Sequence[Reading] | None:
-        """Add events to the executions that they are about; None if they are about the next one."""
+        """Add events to the executions that they are about.
+
+        None if all are about the next one: another benchmark may read the line, too.
+        """
         readings: list[Reading] = []
-        is_claimed = not events
+        is_claimed = not events  # a line of the program that says nothing is its own, too
         for event in events:
-            readings += self._add(event)
+            readings += self._add_event(event)
             is_claimed = is_claimed or not isinstance(event, Command | Ahead | Stop)
         if readings:
             return readings
         return () if is_claimed else None
 
-    def _add(self, event: Event) -> Sequence[Reading]:
+    def _add_event(self, event: Event) -> Sequence[Reading]:
         match event:
             case RowLine():
                 return self._add_row(event)
             case Begin():
-                return self._begin()
+                return self._begin_execution()
             case Stop():
                 return self.close()
             case Command():
@@ -555,7 +579,7 @@ class Assembler(Reader):
             return ()
         return execution.count(row)
 
-    def _begin(self) -> Sequence[Reading]:
+    def _begin_execution(self) -> Sequence[Reading]:
         """Begin an execution, with what was said ahead of it.
 
         Of a table with notes ahead, that includes the notes below the rows of the one before.
@@ -567,22 +591,22 @@ class Assembler(Reader):
             if before.rows and self._table.notes_ahead:
                 notes = before.take_notes_below()
             readings = self.close()
-        self.execution = self._new(self._marked_facts)
+        self.execution = self._new_execution(self._marked_facts)
         self.execution.may_mix_rows = before is not None and not before.rows
-        for each in self._ahead:
-            for statement in _statements(each):
+        for event in self._ahead:
+            for statement in _statements(event):
                 self.execution.add(statement)
         self.execution.notes += notes
         self._ahead.clear()
         return readings
 
     def _opened(self) -> Execution:
-        """Return the open execution: one of which only this is known, if there is none."""
+        """Return the open execution; if there is none, one that begins without any facts."""
         if self.execution is None:
-            self.execution = self._new({})
+            self.execution = self._new_execution({})
         return self.execution
 
-    def _new(self, facts: Facts) -> Execution:
+    def _new_execution(self, facts: Facts) -> Execution:
         table = self._table
         record = Record(
             benchmark=table.benchmark,

@@ -69,6 +69,7 @@ class Column(NamedTuple):
         return int(self._with_unit(cell).value) if self.units else int(cell)
 
     def _with_unit(self, cell: str) -> Printed:
+        """Read a cell like `1.5GiB`; the value is exact, as sizes have to be."""
         digits = cell.rstrip(ascii_letters)
         unit = cell[len(digits) :]
         factor = dict(self.units)[unit]
@@ -105,7 +106,7 @@ def read_columns(names: Sequence[str], known: Mapping[str, Column]) -> Layout:
 def _named_columns(words: Sequence[str], known: Mapping[str, Column]) -> list[Column]:
     """Return the column of a name; several where the blanks between them are collapsed."""
     columns: list[Column] = []
-    name = ""
+    name = ""  # of the words since the last known column
     for word in words if len(words) < _MOST_WORDS else ():
         name += word
         column = _column(name, known)
@@ -114,10 +115,11 @@ def _named_columns(words: Sequence[str], known: Mapping[str, Column]) -> list[Co
             name = ""
     if columns and not name:
         return columns
-    return [_column("".join(words), known)]
+    return [_column("".join(words), known)]  # one name, or an unknown one
 
 
 def _column(name: str, known: Mapping[str, Column]) -> Column:
+    """Return the column whose pattern a name matches; UNKNOWN if there is none."""
     for pattern, column in known.items():
         match = re.fullmatch(pattern, name)
         if match is not None:
@@ -199,7 +201,7 @@ class Row(NamedTuple):
         for stat, figures in self.figures.items():
             of_stat = stat_labels(stat)
             labels = {**self.labels, **of_stat} if self.labels else of_stat
-            values = tuple(each.value for each in figures.values())
+            values = tuple(figure.value for figure in figures.values())
             points.append(Point(self.size, labels, tuple(figures), values))
         return points
 
@@ -249,7 +251,7 @@ _MEASURES = lazy(r"(?<![a-z])(?:lat|latency|((?:bi|m)?bw))(?![a-z])")
 
 
 def are_of_test(layout: Layout, test: str) -> bool:
-    """Return whether columns are of a test whose name says what it measures per size."""
+    """Return whether columns can be those of a test whose name says what it measures per size."""
     named = _MEASURES.search(test)
     if named is None or SIZE not in layout:
         return True
@@ -294,7 +296,10 @@ _PROSE = lazy(r"\s*\S+ (?!-?(?:nan?|inf?|[ni])(?:\s|$))[A-Za-z].*")
 
 
 def is_prose(text: str) -> bool:
-    """Return whether one blank and a word stand behind the first number, as in no table."""
+    """Return whether one blank and a word stand behind the first cell, as in no table.
+
+    The word is not a number that is `nan` or `inf`, even a cut one.
+    """
     return _PROSE.fullmatch(text) is not None
 
 
@@ -309,7 +314,7 @@ _ASCENDING_WITH_MEDIAN = ("min", "median", "p99", "p99.9", "max")
 
 
 def is_ascending(row: Row) -> bool:
-    """Return whether the statistics of a row can be those of one measurement."""
+    """Return whether the statistics of a row ascend, as those of one measurement do."""
     figures = row.figures
     if len(figures) < 2:
         return True
