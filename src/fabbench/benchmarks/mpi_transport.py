@@ -152,7 +152,7 @@ class TransportLines:
                 self.rma.append((self.operation, text))
         return True
 
-    def keep(self, facts: Facts) -> None:
+    def keep_operation(self, facts: Facts) -> None:
         """Keep only what rows of the operation say, where a program states that: `op_type`.
 
         UCX also prints what would carry operations that a program does not use. Each row says what

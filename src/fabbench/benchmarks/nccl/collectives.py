@@ -28,15 +28,15 @@ MISMATCH = "average-mismatch"
 _INCOMPLETE = frozenset({MISSING, MISMATCH})
 """Findings that prove that the log is incomplete."""
 
-_OLD = BandwidthFormula("n", "1")
+_UNSCALED = BandwidthFormula("n", "1")  # algbw does without the own share of a rank already
 _UNSIZED = BandwidthFormula("", "n")
 
 
 COLLECTIVES: Mapping[str, Sequence[BandwidthFormula]] = {
     "all_reduce": (ALL_REDUCE,),
     # Up to 2.0.0 one rank's own share was not counted.
-    "all_gather": (GATHERING, _OLD),
-    "reduce_scatter": (GATHERING, _OLD),
+    "all_gather": (GATHERING, _UNSCALED),
+    "reduce_scatter": (GATHERING, _UNSCALED),
     "alltoall": (GATHERING,),
     # The bytes are those of the rank with the most data: the size does not determine them.
     "alltoallv": (_UNSIZED,),
@@ -45,13 +45,14 @@ COLLECTIVES: Mapping[str, Sequence[BandwidthFormula]] = {
     "gather": (GATHERING,),
     "scatter": (GATHERING,),
     "sendrecv": (SAME,),
-    "hypercube": (_OLD,),
+    "hypercube": (_UNSCALED,),
 }
 """How the programs compute rates; the source lines are in docs/formats.md."""
-_ANY = (ALL_REDUCE, GATHERING, SAME, _OLD)
+_ANY = (ALL_REDUCE, GATHERING, SAME, _UNSCALED)
 
 
-def _shapes(case: str | None) -> Sequence[BandwidthFormula]:
+def _formulas_of(case: str | None) -> Sequence[BandwidthFormula]:
+    """Return the formulas that a case may have; those of all if it is not known."""
     return COLLECTIVES.get(case or "", _ANY)
 
 
@@ -62,43 +63,48 @@ class Arithmetic:
         self.formula: Formula | None = None
         """None: not settled, or the rows fit no known one."""
         self._multiple: int | None = None
-        """The usual ratio of size to count; None: it is not known, or there is none."""
+        """The usual `Sample.multiple`, of size to count; None: the size tells nothing.
+
+        0: every size is 0.
+        """
 
     def settle(self, samples: Sequence[Sample], case: str | None, ranks: int | None) -> None:
         """Choose the formula that most rows fit. `ranks`: as far as it is stated."""
-        is_sized = case != "alltoallv"
+        is_sized = case != "alltoallv"  # its counts are those of one rank
         self._multiple = samples[0].multiple if is_sized else None
-        shapes = _shapes(case)
+        shapes = _formulas_of(case)
         if ranks is not None and self._multiple != 0:
             for shape in shapes:
                 self.formula = shape.of(ranks)
                 if all(map(self.fits, samples)):
                     return  # as nearly always
+        # Not all rows fit, or the ranks are not stated: what most rows show counts.
         if is_sized:
-            counts = Counter(each.multiple for each in samples if each.multiple > 0)
-            self._multiple = max(counts, key=lambda each: counts[each], default=0)
-        rows = [ratios(each.size, *side) for each in samples for side in each.sides]
+            counts = Counter(row.multiple for row in samples if row.multiple > 0)
+            self._multiple = max(counts, key=lambda multiple: counts[multiple], default=0)
+        rows = [ratios(row.size, *side) for row in samples for side in row.sides]
         self.formula = choose_formula(rows, shapes, ranks)
 
     def fits(self, sample: Sample) -> bool:
-        """Return whether a row has the formula, and the usual ratio of size and count.
-
-        Unless both are zero.
-        """
+        """Return whether a row has the formula, and the usual ratio of size and count."""
         usual = self._multiple
         if usual and sample.size != sample.unit * usual:
             return False
-        if usual == 0 and sample.multiple < 0:
+        if usual == 0 and sample.multiple < 0:  # one of them is not 0, or they do not divide
             return False
         return self.formula is None or self.formula.agrees(sample.size, sample.sides)
 
-    # ---------------------------------------------------------------- what all rows show
+
+# ---------------------------------------------------------------- what all rows show
 
 
 def conclude(
     record: Record, formula: Formula | None, ranks: int | None, findings: Iterable[Finding]
 ) -> None:
-    """Add what all rows together show. `ranks`: those of the table, if all are listed."""
+    """Add what all rows together show: the case, findings, and whether rows are missing.
+
+    `formula`: None if the rows fit none. `ranks`: those of the table, if all are listed.
+    """
     if record.case is None and formula is not None and record.points:
         if _are_of_all_reduce(record.points, formula, ranks):
             record.case = "all_reduce"
@@ -111,11 +117,11 @@ def conclude(
         )
         advice = "Keep the command line, or the line `Collective test starting`, in the log."
         record.findings.append(warning("row-arithmetic", meaning, advice))
-    missing = (each.meaning for each in record.findings if each.code in _INCOMPLETE)
+    missing = (finding.meaning for finding in record.findings if finding.code in _INCOMPLETE)
     record.incomplete = next(missing, "")
     if ranks is None or formula is None or formula.bus is None:
         return
-    known = [shape.of(ranks) for shape in _shapes(record.case)]
+    known = [shape.of(ranks) for shape in _formulas_of(record.case)]
     if formula not in known:
         factor = format(formula.bus, ".4g")
         record.incomplete = (
@@ -125,27 +131,27 @@ def conclude(
 
 
 def findings(record: Record, notes: Mapping[str, Note], *, exact: bool) -> Iterator[Finding]:
-    """Yield what rows and notes show. `exact`: whether figures are not rounded for a table."""
+    """Yield what rows and notes (kind → note) show. `exact`: figures are not those of a table."""
     reducing = notes.get("reducing")
     if reducing is not None:
         yield _reduced(reducing)
     rates = _rates(record.points)
-    is_alone = record.facts.get("ranks") == 1 or _is_alone(rates)
-    if record.points and is_alone:
+    is_one_rank = record.facts.get("ranks") == 1 or _is_of_one_rank(rates)
+    if record.points and is_one_rank:
         meaning = "One rank only: busbw is 0 by definition, and nothing went over a fabric."
         advice = "Start more ranks, and build nccl-tests with MPI=1 for more than one host."
         yield warning("one-rank", meaning, advice)
     if record.facts.get("checked") == "no":
         yield _not_checked(notes.get("validation"))
     if record.finished and record.points and "sweep" in notes:
-        yield from _missing(record.points, notes["sweep"], reducing)
+        yield from _missing_sizes(record.points, notes["sweep"], reducing)
     if "average" in notes:
-        printed = [bus / 1e9 for _, bus in rates]
-        yield from _average(printed, notes["average"], exact=exact)
+        gigabytes = [busbw / 1e9 for _, busbw in rates]
+        yield from _check_average(gigabytes, notes["average"], exact=exact)
 
 
 def _not_checked(validation: Note | None) -> Finding:
-    if validation is not None and validation.value != "0":
+    if validation is not None and validation.value != "0":  # the iterations with a check (-c)
         meaning = "The header says that data are checked, and no row has a result of that."
         return warning("checks-missing", meaning, line=validation.line)
     meaning = "The data were not checked (-c 0): `0 OK` in the footer says nothing."
@@ -157,10 +163,11 @@ def gpu_shared(devices: Sequence[Device]) -> Iterator[Finding]:
 
     With one visible GPU per rank each is device 0, and the number of a bus is not unique then.
     """
-    numbered = {each.host for each in devices if each.number != "0"}
-    ranks: dict[tuple[str, ...], int] = {}
+    numbered = {device.host for device in devices if device.number != "0"}
+    rank_by_gpu: dict[tuple[str, ...], int] = {}
     for rank, _, host, _, number, bus, _ in devices:
-        other = ranks.setdefault((host, number, bus), rank)
+        other = rank_by_gpu.setdefault((host, number, bus), rank)
+        # A full PCI address is unique on its host; the bus alone only beside true numbers.
         if other != rank and (host in numbered or ":" in bus):
             meaning = f"Ranks {other} and {rank} share a GPU: device {number} [{bus}] of {host}."
             advice = "Start one rank per GPU: those of one GPU wait for each other."
@@ -169,7 +176,7 @@ def gpu_shared(devices: Sequence[Device]) -> Iterator[Finding]:
 
 
 def _rates(points: Sequence[Point]) -> Sequence[tuple[float, float]]:
-    """Return algbw and busbw of the points that have them."""
+    """Return algbw and busbw of the points that have them, behind their time, in bytes/s."""
     return [
         (point.values[1], point.values[2])
         for point in points
@@ -177,10 +184,13 @@ def _rates(points: Sequence[Point]) -> Sequence[tuple[float, float]]:
     ]
 
 
-def _is_alone(rates: Sequence[tuple[float, float]]) -> bool:
-    """Return whether the busbw of fast rows is 0, as the factor of collectives is for one rank."""
-    fastest = max((alg for alg, _ in rates), default=0.0)
-    return fastest >= 1e9 and not any(bus for _, bus in rates)
+def _is_of_one_rank(rates: Sequence[tuple[float, float]]) -> bool:
+    """Return whether the busbw of fast rows is 0, as the factor of collectives is for one rank.
+
+    That of slow ones may be rounded to 0.
+    """
+    fastest = max((algbw for algbw, _ in rates), default=0.0)
+    return fastest >= 1e9 and not any(busbw for _, busbw in rates)
 
 
 def _reduced(reducing: Note) -> Finding:
@@ -193,15 +203,18 @@ def _reduced(reducing: Note) -> Finding:
 
 
 _MOST_SIZES = 100_001
+"""Of a sweep: more are not counted."""
 
 
-def _missing(points: Sequence[Point], sweep: Note, reducing: Note | None) -> Iterator[Finding]:
+def _missing_sizes(
+    points: Sequence[Point], sweep: Note, reducing: Note | None
+) -> Iterator[Finding]:
     """Yield a finding if there are fewer sizes than the sweep has.
 
     Sizes of gather-like collectives are rounded to a multiple of the ranks: only their number is
     certain. Sizes of 0 repeat, and two byte steps may be rounded to the same size.
     """
-    *numbers, kind = sweep.value.split()
+    *numbers, kind = sweep.value.split()  # `8 128 2 factor`
     first, last, step = map(int, numbers)
     if reducing is not None:
         last = min(last, int(reducing.value))
@@ -213,25 +226,26 @@ def _missing(points: Sequence[Point], sweep: Note, reducing: Note | None) -> Ite
     sizes = [point.size for point in points]
     measured = len({*sizes} - {0})
     is_short = measured + sizes.count(0) < expected
+    # Of a sweep by bytes, rows (at least one point each) are counted, as sizes may repeat.
     if is_short and (by_factor or len(sizes) < expected):
         meaning = f"The sweep should have {expected} sizes, but the log has rows of {measured}."
         advice = "Check whether a pipe, a terminal or an editor dropped lines."
         yield warning(MISSING, meaning, advice)
 
 
-def _average(known: Sequence[float], average: Note, *, exact: bool) -> Iterator[Finding]:
-    """Yield a finding if the printed average is not the mean of both busbw columns.
+def _check_average(busbws: Sequence[float], average: Note, *, exact: bool) -> Iterator[Finding]:
+    """Yield a finding if the printed average is not the mean of both busbw columns, in GB/s.
 
     As far as their rounding shows.
     """
     stated = float(average.value)
-    if not known or not math.isfinite(stated):
+    if not busbws or not math.isfinite(stated):
         return
-    mean = math.fsum(known) / len(known)
+    mean = math.fsum(busbws) / len(busbws)
     slack = 1e-6  # of the JSON: half of the sixth decimal of the rates, and that of the average
     if not exact:
         # Rates have two decimals as long as they fit, then four digits or more; the average six.
-        half_of_a_rate = max(0.005, 5e-5 * max(known))
+        half_of_a_rate = max(0.005, 5e-5 * max(busbws))
         slack = half_of_a_rate + max(1e-6, 5e-6 * stated)
     if abs(mean - stated) > slack * 1.0001:
         printed = format(stated, "g")

@@ -25,7 +25,7 @@ class Copies:
 
     def __init__(self) -> None:
         self.are_several = False
-        """Whether several programs print a table each, although one should."""
+        """Whether several programs print a table each, although one should print for all ranks."""
         self.printer: str | None = None
         """The rank whose stream has the table. None: there is no table."""
         self.devices: dict[int, Device] = {}
@@ -34,13 +34,14 @@ class Copies:
         self._sizes: dict[tuple[str, ...], int] = {}
         """Of the last row, by rank, type, redop and root: where there is no header."""
         self._has_size_twice = False
+        """Whether two rows like each other have one size, as copies print."""
 
-    def note(self, parsed: ParsedLine, rank: str) -> bool:
+    def note_line(self, parsed: ParsedLine, rank: str) -> bool:
         """Note what a rank says; return whether it is about the execution: not a second header."""
         self._kinds[rank].add(parsed.kind)
         if parsed.kind != "header":
             return True
-        if self.printer is not None:
+        if self.printer is not None:  # one program prints a single header
             self.are_several = True
             return False
         self.printer = rank
@@ -53,17 +54,17 @@ class Copies:
             self.are_several = True
         self.devices[device.rank] = device
 
-    def note_points(self) -> None:
-        """Note rows that count: below the footer they are another copy's."""
+    def note_counted_rows(self) -> None:
+        """Note that rows of the printer count: below its footer they are another copy's."""
         if "bounds" in self._kinds[self.printer or ""]:
             self.are_several = True
 
     def is_printer(self, rank: str) -> bool:
-        """Return whether a rank prints the table, or may do so."""
+        """Return whether a rank prints the table, or may do so: none has begun."""
         return self.printer is None or self.printer == rank
 
-    def is_other_row(self, line: Line) -> bool:
-        """Return whether a line is a row of a copy whose table is not read."""
+    def is_row_of_other_copy(self, line: Line) -> bool:
+        """Return whether a line is a row of a copy whose table is not read; note that copy."""
         if self.is_printer(line.stream.rank) or not may_be_row(line.text):
             return False
         self.are_several = True
@@ -78,10 +79,11 @@ class Copies:
         kinds = self._kinds[rank]
         return rank == self.printer and "header" in kinds and "bounds" not in kinds
 
-    def begins_again(self, line: Line) -> bool:
-        """Return whether a row is of another run.
+    def begins_other_run(self, line: Line) -> bool:
+        """Note the size of a row; return whether it is the first one of another run.
 
-        It stands below a footer, or is a smaller size without a header.
+        It stands below a footer, or is a smaller size, and there are no headers that tell runs
+        apart. Where sizes came twice, rows below a footer are a copy's.
         """
         rank = line.stream.rank
         kinds = self._kinds[rank]
@@ -89,20 +91,20 @@ class Copies:
             return False
         cells = line.text.split()
         size = int(cells[0])
-        kind = (rank, *cells[2:5])
-        before = self._sizes.get(kind, -1)
-        self._sizes[kind] = size
+        row_kind = (rank, *cells[2:5])
+        before = self._sizes.get(row_kind, -1)
+        self._sizes[row_kind] = size
         if not kinds.isdisjoint(_FOOTERS):
             return not self._has_size_twice
         self._has_size_twice = self._has_size_twice or size == before
         return size < before
 
-    def is_behind(self, parsed: ParsedLine, rank: str, *, has_rows: bool, finished: bool) -> bool:
+    def is_of_later(self, parsed: ParsedLine, rank: str, *, has_rows: bool, finished: bool) -> bool:
         """Return whether a line can only be of a later execution.
 
         `finished`: whether this one is; `has_rows`: whether its table has any.
         """
-        before = self._kinds[rank]
+        before = self._kinds[rank]  # the kinds of lines above
         # A launcher labels either all copies or none.
         is_labeled_alike = bool(rank) == bool(self._kinds.get(""))
         prints_rows = rank == self.printer and has_rows
@@ -112,6 +114,7 @@ class Copies:
         if parsed.stage is Stage.BANNER:
             # Copies of a program may print all of their banners first.
             return not before.isdisjoint(_BEHIND_BANNER)
+        # A list of devices and a header stand above the rows of their own execution.
         has_started = "bounds" in before or prints_rows
         is_above_rows = parsed.stage in {Stage.DEVICES, Stage.HEADER}
         return is_above_rows and has_started and not self.are_several

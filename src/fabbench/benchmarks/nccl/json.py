@@ -53,14 +53,15 @@ def read_document(text: str) -> Record | None:
 
 
 def _record(document: dict[str, Any], library: str) -> Record:
+    """Return the record of a document: the lines and rows that say the same, read as text."""
     execution = NcclExecution(TABLE, Record(benchmark="nccl"))
-    _add_lines(execution, _head_lines(document, library))
+    _read_lines_into(execution, _head_lines(document, library))
     execution.layouts = [_LAYOUT]
-    execution.has_checks = False
-    results = enumerate(_listed(document.get("results")), 1)
-    execution.take([_row(number, element) for number, element in results])
-    _add_lines(execution, _foot_lines(document))
-    for error in _listed(document.get("errors")):
+    execution.has_checks = False  # unless a row has one
+    results = enumerate(_as_list(document.get("results")), 1)
+    execution.add_rows([_row(number, element) for number, element in results])
+    _read_lines_into(execution, _foot_lines(document))
+    for error in _as_list(document.get("errors")):
         if error and isinstance(error, str):
             execution.add(failure(quoted(error)))
     record = execution.finish()
@@ -68,11 +69,12 @@ def _record(document: dict[str, Any], library: str) -> Record:
     return record
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
+    """Return a list as it is, and any other value (of a damaged file) as a list of one."""
     return value if isinstance(value, list) else [value]
 
 
-def _add_lines(execution: NcclExecution, lines: Iterator[str]) -> None:
+def _read_lines_into(execution: NcclExecution, lines: Iterator[str]) -> None:
     for line in lines:
         parsed = read_line(line)
         if parsed is not None:
@@ -88,27 +90,29 @@ _DEVICE = "Rank {rank} Group {group} Pid {pid} on {hostname} device 0 [{device_h
 
 
 def _head_lines(head: dict[str, Any], library: str) -> Iterator[str]:
+    """Yield the lines above a table that say the same; a value that is missing is left blank."""
     config = defaultdict(str, head["config"])
-    program, *_ = _listed(head.get("args")) or ("",)
+    program, *_ = _as_list(head.get("args")) or ("",)
     if program:
         yield f"# Collective test starting: {program}"
     yield _VERSION.format(library, head[f"{library}_version"])
     kind = "factor" if "step_factor" in config else "bytes"
     config["step"] = "{}({})".format(config[f"step_{kind}"], kind)
     yield _CONFIG.format_map(config)
-    for device in _listed(config["devices"]):
+    for device in _as_list(config["devices"]):
         if isinstance(device, dict):
             yield _DEVICE.format_map(defaultdict(str, device))
 
 
 def _foot_lines(footer: dict[str, Any]) -> Iterator[str]:
+    """Yield both closing lines of a table; none if the document lacks either."""
     # Its key had a typo before 2.17.9.
     average = footer.get("average_bus_bandwidth", footer.get("average_bus_bandwidith"))
     bounds = footer.get("out_of_bounds")
     if isinstance(average, dict) and average and isinstance(bounds, dict):
         count = bounds.get("count")
         if count == "0" and bounds.get("okay") in _NO:
-            count = "1"
+            count = "1"  # a failure without a count is one at least
         result = "OK" if count == "0" else "FAILED"
         yield f"Out of bounds values : {count} {result}"
         stated = average.get("bandwidth", average.get("bandwidith"))
@@ -117,7 +121,7 @@ def _foot_lines(footer: dict[str, Any]) -> Iterator[str]:
 
 
 def _row(number: int, element: Any) -> RowLine | Remains:
-    """Read an element, of this number, as the cells of a row."""
+    """Read an element of the results as a row of a table. `number`: its position, from 1."""
     shown = Line(number, json.dumps(element)[:_MAX_DAMAGED])
     try:
         cells, layout = _cells(element)
@@ -129,11 +133,11 @@ def _row(number: int, element: Any) -> RowLine | Remains:
 
 
 def _cells(row: Any) -> tuple[list[str], Layout]:
-    """Return the cells of a row that says the same, and their columns.
+    """Return the cells of a row of a table that says the same, and their columns.
 
     Raise KeyError, AttributeError or TypeError where the element has another form.
     """
-    sides = [name for name in ("out_of_place", "in_place") if row[name] is not None]
+    sides = [name for name in ("out_of_place", "in_place") if row[name] is not None]  # measured
     is_timed = all("time" in row[name] for name in sides)
     time = "time" if is_timed else "cpu_time"
     given = row.get(f"{sides[0]}_per_iter") or {}

@@ -95,11 +95,12 @@ def _rccl_tests(match: _Match) -> _Events:
         yield Setting(facts={"rccl_tests": match[1]})
 
 
-def _case(match: _Match) -> _Events:
+def _case_of_program(match: _Match) -> _Events:
     yield Setting(case=match[1])
 
 
 def _config(match: _Match) -> _Events:
+    """Read the sweep (`FIRST LAST STEP factor|bytes`), and how often each size is measured."""
     *sweep, warmup, iterations, validation = match.groups("")
     yield Note("sweep", " ".join(sweep))
     if validation:
@@ -107,7 +108,8 @@ def _config(match: _Match) -> _Events:
     yield Setting(facts={"iterations": int(iterations), "warmup": int(warmup)})
 
 
-def _units(match: _Match) -> _Events:
+def _unknown_units(match: _Match) -> _Events:
+    """Read units other than us and GB/s: no row below them counts."""
     units = " ".join(match[1].split())
     yield Header([UNREADABLE_UNITS])
     meaning = f"nccl-tests prints us and GB/s, and the units of this table are {units}."
@@ -119,12 +121,14 @@ def _in_place(_: _Match) -> _Events:
 
 
 def _bounds(match: _Match) -> _Events:
+    """Read the footer with the number of failed checks, with which a table is finished."""
     yield End()
     if match[2] == "FAILED":
         yield Wrong(int(match[1]))
 
 
 def _average(match: _Match) -> _Events:
+    """Read the last line of a table; it fails if less bandwidth was measured than demanded."""
     yield End()
     yield Note("average", match[1], match.string)
     if match[2] == "FAILED":
@@ -182,26 +186,30 @@ class _Kind(NamedTuple):
     pattern: re.Pattern[str]
     """Of the beginning of a line."""
     events: Callable[[_Match], _Events] | None = None
-    """What it says; None: a note."""
+    """What it says; None: it is kept as a note of this kind."""
 
 
 _KINDS = {
     "device": _Kind(Stage.DEVICES, lazy(_DEVICE), _device),
     "version": _Kind(Stage.BANNER, lazy(_VERSION), _version),
-    "program": _Kind(Stage.BANNER, lazy(f"# Collective test starting: {_PROGRAM}"), _case),
+    "program": _Kind(
+        Stage.BANNER, lazy(f"# Collective test starting: {_PROGRAM}"), _case_of_program
+    ),
     "config": _Kind(Stage.BANNER, lazy(_CONFIG), _config),
     "foreign": _Kind(Stage.BANNER, lazy(_MSCCLPP)),
     "rccl_tests": _Kind(
         Stage.DEVICES, lazy(r"rccl-tests: Version (?:(\w+:[0-9a-f]+\+?)|.*)"), _rccl_tests
     ),
-    "units": _Kind(Stage.HEADER, lazy(_OTHER_UNITS), _units),
+    "units": _Kind(Stage.HEADER, lazy(_OTHER_UNITS), _unknown_units),
     "in_place": _Kind(Stage.HEADER, lazy("# +in-place$"), _in_place),
     "bounds": _Kind(
         Stage.FOOTER, lazy(rf"(?:# ?)?Out of bounds values +: +{_N} (OK|FAILED)"), _bounds
     ),
     "average": _Kind(Stage.FOOTER, lazy(_AVERAGE), _average),
     "reducing": _Kind(Stage.AFTER, lazy(f"# Reducing maxBytes to {_N} due to memory limitation")),
-    "concluded": _Kind(Stage.AFTER, lazy(f"# Collective test concluded: {_PROGRAM}"), _case),
+    "concluded": _Kind(
+        Stage.AFTER, lazy(f"# Collective test concluded: {_PROGRAM}"), _case_of_program
+    ),
     "timeout": _Kind(Stage.AFTER, lazy(rf"(?:\S+: )?Test timeout \({_N}s\)")),
     "chain": _Kind(Stage.AFTER, lazy(r"\.\. \S+ pid \d+: Test failure \S+:\d+")),
     "usage": _Kind(Stage.AFTER, lazy(f"USAGE: {_NAME}_perf")),
@@ -223,7 +231,7 @@ def read_line(text: str) -> ParsedLine | None:
         match = kind.pattern.match(text)
         if match is None:
             continue
-        if kind.events is None:
+        if kind.events is None:  # the last group is what the line says
             note = Note(name, match[match.lastindex or 0], text)
             return ParsedLine(name, kind.stage, (note,))
         return ParsedLine(name, kind.stage, tuple(kind.events(match)))

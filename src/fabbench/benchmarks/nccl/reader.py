@@ -56,10 +56,11 @@ class NcclExecution(Execution):
     remains: list[Line] = field(default_factory=list)
     """Rows that could not be read."""
     wrong_sides: int = 0
+    """Sides of rows (out-of-place, in-place) whose data failed the check."""
     has_checks: bool | None = None
     """Whether rows state the result of a data check; None: there are no rows."""
-    algorithms: dict[str, int] = field(default_factory=dict)
-    """With the channels of the last row of each."""
+    channels_by_algorithm: dict[str, int] = field(default_factory=dict)
+    """`ALGORITHM/PROTOCOL` → the channels of its last row."""
     shortcut: Shortcut | None = None
     """A fast path for more rows of its table."""
 
@@ -67,8 +68,8 @@ class NcclExecution(Execution):
 
     def add_line(self, parsed: ParsedLine, rank: str = "") -> None:
         """Add what a line of a rank says, which is no row."""
-        if not self.copies.note(parsed, rank):
-            return
+        if not self.copies.note_line(parsed, rank):
+            return  # the header of a copy's table, which is not read
         for event in parsed.events:
             if isinstance(event, Device):
                 self.copies.note_device(event)
@@ -77,10 +78,13 @@ class NcclExecution(Execution):
         if parsed.kind in {"header", "units"}:
             layout = self.layouts[0]
             self.torn = TornRows(self.layouts)
-            self.shortcut = fast_rows(layout, models_of(layout), self.accept)
+            self.shortcut = fast_rows(layout, models_of(layout), self.add_sample)
 
     def ranks(self) -> int | None:
-        """Return the ranks, as far as they are stated: with groups, those of a single one count."""
+        """Return the number of ranks, by the highest one that is listed.
+
+        None: no device is listed, or those of several groups or copies are.
+        """
         devices = self.copies.devices
         groups = {device.group for device in devices.values()}
         is_one_group = len(groups) == 1 and not self.copies.are_several
@@ -88,10 +92,11 @@ class NcclExecution(Execution):
 
     # -- rows
 
-    def is_above(self, parsed: ParsedLine, rank: str) -> bool:
-        """Return whether a line can only be of a later execution."""
+    def ended_above(self, parsed: ParsedLine, rank: str) -> bool:
+        """Return whether this execution ended above a line, which can only be of a later one."""
         finished = self.record.finished is True
-        return self.copies.is_behind(parsed, rank, has_rows=bool(self.points), finished=finished)
+        has_rows = bool(self.points)
+        return self.copies.is_of_later(parsed, rank, has_rows=has_rows, finished=finished)
 
     def fast_path(self, rank: str) -> Shortcut | None:
         """Return a fast path for more rows of a rank; None if the next one may be special."""
@@ -100,7 +105,7 @@ class NcclExecution(Execution):
 
     def is_no_row(self, text: str) -> bool:
         """Return whether a line is neither a row nor part of one."""
-        if self.copies.printer is None:
+        if self.copies.printer is None:  # no table has begun, so that no row can be torn
             return not may_be_row(text)
         return self.torn.held is None and _COMMENT.match(text) is not None
 
@@ -111,12 +116,12 @@ class NcclExecution(Execution):
         """
         rank = line.stream.rank
         copies = self.copies
-        if copies.is_other_row(line):
+        if copies.is_row_of_other_copy(line):
             return ()
         if not copies.is_printer(rank):
             return None
         rows = self.torn.feed(line, closed=copies.is_closed(rank))
-        if copies.printer is None:
+        if copies.printer is None:  # no header was seen
             if not self.torn.has_whole(rows or ()):
                 self.torn = TornRows(UNNAMED)
                 return None
@@ -124,34 +129,37 @@ class NcclExecution(Execution):
             copies.printer = rank
         return rows
 
-    def take(self, rows: Rows) -> Sequence[Point]:
-        """Add rows; return the points of those that count."""
+    def add_rows(self, rows: Rows) -> Sequence[Point]:
+        """Add rows, or what is left of some; return the points of those that count."""
         points: list[Point] = []
-        for each in rows:
-            if isinstance(each, RowLine):
-                points += self._take_row(each)
+        for row in rows:
+            if isinstance(row, RowLine):
+                points += self._add_row(row)
             else:
-                self.remains.append(each.line)
-                self.damage(each.line)
+                self.remains.append(row.line)
+                self.damage(row.line)
         if points:
-            self.copies.note_points()
+            self.copies.note_counted_rows()
         return points
 
-    def _take_row(self, printed: RowLine) -> Sequence[Point]:
+    def _add_row(self, printed: RowLine) -> Sequence[Point]:
         row = self.read(printed)
         if row is None:
             return ()
         points = self.table.points(row)
         measured = sample(printed, row.figures)._replace(points=points)
-        models_of(self.layouts[0]).learn(printed, measured)
+        models_of(self.layouts[0]).learn(printed, measured)  # for the fast path
         channels = row.cell("channels")
         if channels.isdigit():
             name = f"{row.cell('algorithm')}/{row.cell('protocol')}"
-            self.algorithms[name.upper()] = int(channels)
-        return self.accept(row.line.number, row.line.text, measured)
+            self.channels_by_algorithm[name.upper()] = int(channels)
+        return self.add_sample(row.line.number, row.line.text, measured)
 
-    def accept(self, number: int, text: str, row: Sample) -> Sequence[Point]:
-        """Add a whole row; return its points, unless it contradicts those above."""
+    def add_sample(self, number: int, text: str, row: Sample) -> Sequence[Point]:
+        """Add a whole row; return its points, unless it contradicts those above.
+
+        The first rows are collected, to choose the arithmetic that all have to fit.
+        """
         if self.unsettled is not None:
             self.unsettled.append((Line(number, text), row))
         elif not self.arithmetic.fits(row):
@@ -181,13 +189,15 @@ class NcclExecution(Execution):
 
     @override
     def damage(self, line: Line) -> None:
+        """Add a damaged row, with single blanks."""
         text = " ".join(line.text.split())
         super().damage(line._replace(text=text))
 
-    def take_alike(self) -> Sequence[Point]:
-        """Add rows that are damaged alike, if no other was read: that is their layout, no damage.
+    def add_rows_damaged_alike(self) -> Sequence[Point]:
+        """Add rows that seem damaged, if all are so alike that this is their layout, and no damage.
 
-        All have one label before them, or the figures of one side. Return the points.
+        All have one label before them, or the figures of one side. Return their points; none if a
+        row was read as usual, or they differ.
         """
         lines = self.remains
         damaged = self.record.damaged
@@ -195,15 +205,16 @@ class NcclExecution(Execution):
         if self.points or not are_all or len(lines) < 2:
             return ()
         label, *_ = _DIGIT.split(lines[0].text, maxsplit=1)
-        rows = [self._labelled(line, label) for line in lines]
+        rows = [self._row_behind(label, line) for line in lines]
         whole = [row for row in rows if row is not None]
         layouts = {row.layout for row in whole}
         if len(whole) < len(rows) or len(layouts) > 1:
             return ()
         damaged.clear()
-        return [*chain.from_iterable(map(self._take_row, whole))]
+        return [*chain.from_iterable(map(self._add_row, whole))]
 
-    def _labelled(self, line: Line, label: str) -> RowLine | None:
+    def _row_behind(self, label: str, line: Line) -> RowLine | None:
+        """Return the row behind a label, with both sides or a single one; None if it is none."""
         row = line._replace(text=line.text.removeprefix(label))
         sides = one_sided(self.layouts, row.text)
         return read_row(row, [*self.layouts, *sides])
@@ -228,12 +239,14 @@ class NcclExecution(Execution):
         record.gpus = frozenset(device.gpu for device in devices)
         record.facts |= _facts_of_devices(devices)
         record.findings += gpu_shared(devices)
-        if self.algorithms:
-            channels = max(self.algorithms.values())
-            record.facts |= {"algorithms": "+".join(sorted(self.algorithms)), "channels": channels}
+        if self.channels_by_algorithm:
+            channels = max(self.channels_by_algorithm.values())
+            algorithms = "+".join(sorted(self.channels_by_algorithm))
+            record.facts |= {"algorithms": algorithms, "channels": channels}
         if self.has_checks is not None:
             record.facts["checked"] = "yes" if self.has_checks else "no"
         is_listed = len(self.copies.devices) == record.facts.get("ranks")
+        # Only the columns of the JSON have a number of decimals.
         exact = any(column.decimals for layout in self.layouts for column in layout)
         of_figures = findings(record, notes, exact=exact)
         conclude(record, self.arithmetic.formula, self.ranks() if is_listed else None, of_figures)
@@ -247,6 +260,7 @@ class NcclExecution(Execution):
             limit = notes["timeout"]
             quote = limit.line[:200]
             record.timed_out = f"nccl-tests' own time limit of {limit.value} s expired: {quote}"
+        # The chain of calls that failed names no cause: it counts where nothing else does.
         if "chain" in notes and not record.failures and not record.wrong:
             chain = notes["chain"].line[:LONGEST_QUOTE]
             self.add(Fail(f"nccl-tests ended with an error: {chain}"))
@@ -255,6 +269,7 @@ class NcclExecution(Execution):
 
 
 def _facts_of_devices(devices: Sequence[Device]) -> Facts:
+    """Return `ranks`, `hosts` and `gpus_per_host` if every rank is listed, and several `groups`."""
     if not devices:
         return {}
     ranks = max(device.rank for device in devices) + 1
@@ -282,28 +297,28 @@ class NcclReader(Reader):
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
-        line = line._replace(text=row_texts(line.text)[-1])
+        line = line._replace(text=row_texts(line.text)[-1])  # of a table in Markdown, the cells
         if self._execution is None and not may_be_row(line.text):
             return self._read_no_row(line)
-        execution = self._execution or self._new()
+        execution = self._execution or self._new_execution()
         if execution.is_no_row(line.text):
             return self._read_no_row(line)
         before: list[Reading] = []
-        if execution.copies.begins_again(line):
+        if execution.copies.begins_other_run(line):
             before += self._end_execution()
-            execution = self._new()
-            execution.copies.begins_again(line)
+            execution = self._new_execution()
+            execution.copies.begins_other_run(line)  # notes its size
         rows = execution.read_rows(line)
-        if rows is None:
-            before += execution.take(execution.torn.release_whole())
+        if rows is None:  # no part of a table: what was held above it is complete
+            before += execution.add_rows(execution.torn.release_whole())
             readings = self._read_no_row(line)
             return [*before, *(readings or ())] if before else readings
-        if execution is not self._execution:
-            self._open(execution)
-        return [*before, *execution.take(rows)]
+        if execution is not self._execution:  # a new one begins with this row
+            self._open_execution(execution)
+        return [*before, *execution.add_rows(rows)]
 
     def _read_no_row(self, line: Line) -> Sequence[Reading] | None:
-        """Read a line that is no row."""
+        """Read a line that is no row; one that ends an execution returns what that measured."""
         text = line.text
         parsed = read_line(text) or read_line(self._wrapped + text)
         may_go_on = parsed is None and _LONG_COMMENT.match(text)
@@ -311,16 +326,16 @@ class NcclReader(Reader):
         if parsed is None:
             self._command = read_command(text) or self._command
             return None
-        if parsed.stage is Stage.BANNER:
+        if parsed.stage is Stage.BANNER:  # only a banner tells the programs apart
             self._is_foreign = parsed.kind == "foreign"
         if self._is_foreign:
             return self._end_execution() or None
         rank = line.stream.rank
         execution = self._execution
         before: Sequence[Reading] = ()
-        if execution is not None and execution.is_above(parsed, rank):
+        if execution is not None and execution.ended_above(parsed, rank):
             before = self._end_execution()
-        opened = self._execution or self._open(self._new())
+        opened = self._execution or self._open_execution(self._new_execution())
         opened.add_line(parsed, rank)
         return before
 
@@ -335,20 +350,22 @@ class NcclReader(Reader):
         self._is_foreign = False
         return readings
 
-    def _new(self) -> NcclExecution:
+    def _new_execution(self) -> NcclExecution:
+        """Return one that is not open yet: only a row or a line of nccl-tests opens it."""
         record = Record(benchmark="nccl", case=self._command.case)
         return NcclExecution(TABLE, record)
 
-    def _open(self, execution: NcclExecution) -> NcclExecution:
+    def _open_execution(self, execution: NcclExecution) -> NcclExecution:
         """Begin an execution: the command line was about it."""
         self._execution = execution
         self._command = Command()
         return execution
 
     def _end_execution(self) -> list[Reading]:
+        """Close the open execution; return the points of its last rows, and its record."""
         execution = self._execution
         self._execution = None
         if execution is None:
             return []
-        rest = execution.take(execution.torn.release())
-        return [*rest, *execution.take_alike(), execution.finish()]
+        rest = execution.add_rows(execution.torn.release())
+        return [*rest, *execution.add_rows_damaged_alike(), execution.finish()]

@@ -95,9 +95,10 @@ def _layouts(
     placements: Sequence[str],
     end: Sequence[Column] = (),
 ) -> Sequence[Layout]:
-    """Return the columns of rows: one layout for each way to state what is reduced, and where to.
+    """Return the columns of rows, one layout for each of `kinds`: the columns of redop and root.
 
-    The statistic of a figure's column is `PLACEMENT/STATISTIC`; either may be empty.
+    `side`: the columns of one placement. The statistic of a figure's column is
+    `PLACEMENT/STATISTIC`; either may be empty.
     """
     figures: list[Column] = []
     for placement in placements:
@@ -125,7 +126,7 @@ def read_header(text: str) -> Sequence[Layout]:
     behind_type = names[names.index("type") + 1 :]
     kind, *sides = _by_side(behind_type)
     kind_columns = read_columns(kind, _COLUMNS)
-    side = read_columns(sides[0] if sides else (), _COLUMNS)
+    side = read_columns(sides[0] if sides else (), _COLUMNS)  # both have the same
     metrics = {column.metric for column in side}
     is_side = {"algbw", "busbw"} <= metrics and not metrics.isdisjoint(_CHECKS)
     if not is_side or not {*kind_columns} <= {_REDOP, _ROOT}:
@@ -142,12 +143,12 @@ def read_header(text: str) -> Sequence[Layout]:
 
 
 def _by_side(names: Sequence[str]) -> Sequence[Sequence[str]]:
-    """Split names of columns: before the figures, then those of each side."""
+    """Split names of columns: before the figures (redop, root), then those of each side."""
     parts: list[list[str]] = [[]]
     for name in names:
         if name in _ENDS:
             break
-        if name in {"time", "cputime"}:
+        if name in {"time", "cputime"}:  # the first column of a side
             parts.append([])
         parts[-1].append(name)
     return parts
@@ -185,7 +186,7 @@ class Check(NamedTuple):
 
 
 def read_check(column: Column, cell: str) -> Check:
-    """Read the cell of a check: wrong elements, or a relative error."""
+    """Read the cell of a check: wrong elements, or a relative error, which may be any number."""
     if cell == "N/A":
         return Check(is_done=False)
     if cell[-1] in "nf":  # of errors only nan and inf are wrong
@@ -226,10 +227,14 @@ class Sample(NamedTuple):
         """Return whether some formula on some number of ranks explains its figures."""
         if self.multiple < 0:
             return False
-        return all(_is_plausible(self.size, side) for side in self.sides)
+        return all(_is_side_plausible(self.size, side) for side in self.sides)
 
 
-def _is_plausible(size: int, side: Side) -> bool:
+def _is_side_plausible(size: int, side: Side) -> bool:
+    """Return whether algbw x time is 0.5 to 1 times the size, and busbw 0.5 to 2 times algbw.
+
+    No formula leaves these ranges: (n-1)/n of two ranks is 0.5, and 2(n-1)/n is below 2.
+    """
     low, high, bus_low, bus_high = ratios(size, *side)
     _, _, bus = side
     is_rate = low <= 1 and high >= 0.5
@@ -254,7 +259,7 @@ def sample(printed: RowLine, figures: Figures | None = None) -> Sample:
     sides = [
         (side.get("time", ANYTHING), side["algbw"], side["busbw"])
         for stat, side in figures.items()
-        if stat.endswith("/")
+        if stat.endswith("/")  # the figures of a side itself, not one of its statistics
     ]
     size, count, dtype = printed.cells[:3]
     checks = _checks(printed.layout, printed.cells).values()
@@ -268,7 +273,7 @@ def sample(printed: RowLine, figures: Figures | None = None) -> Sample:
 
 
 def _checks(layout: Layout, cells: Sequence[str]) -> Mapping[str, Check]:
-    """Return the checks of a row: of each side, by what its columns have for a statistic."""
+    """Return the checks of a row, by the statistic of their column: `out-of-place/` and so on."""
     return {
         column.stat: read_check(column, cell)
         for column, cell in zip(layout, cells, strict=True)
@@ -277,30 +282,34 @@ def _checks(layout: Layout, cells: Sequence[str]) -> Mapping[str, Check]:
 
 
 def points(row: Row) -> list[Point]:
-    """Return the points of a row: of each side one, and one per statistic (-I)."""
+    """Return the points of a row: of each side one, and one per statistic (-I).
+
+    A side whose figures are not finite still has a point: it shows that the size was measured.
+    """
     checks = _checks(row.layout, row.cells)
     counted: list[Point] = []
     for stat, figures in row.figures.items():
         placement, _, statistic = stat.partition("/")
         labels = {"placement": "", **row.labels, "stat": statistic}
-        labels["placement"] = placement or labels["placement"]
-        known: dict[str, float] = {}
+        labels["placement"] = placement or labels["placement"]  # else a line above states it
+        values: dict[str, float] = {}
         for name, figure in finite(figures).items():
-            known[name] = figure.value
+            values[name] = figure.value
         wrong = checks[stat].wrong if stat in checks else None
         if wrong is not None:
-            known["wrong"] = wrong
-        if known or not statistic:
-            values = tuple(known.values())
-            point = Point(row.size, stated(labels), tuple(known), values)
+            values["wrong"] = wrong
+        if values or not statistic:
+            metrics = tuple(values)
+            point = Point(row.size, stated(labels), metrics, tuple(values.values()))
             counted.append(point)
     return counted
 
 
 def has_open_end(printed: RowLine) -> bool:
-    """Return whether the last number may go on behind a tear.
+    """Return whether the last cell may go on behind a tear.
 
-    Statistics have as many decimals as fit; the ends of a time of day, a 0 and N/A are unambiguous.
+    Statistics have as many decimals as fit. The ends of a time of day, and of a check that passed
+    (0, N/A), are unambiguous.
     """
     last = printed.layout[-1]
     if last.metric in _CHECKS:
@@ -322,7 +331,8 @@ _NO_SIDE = " " * 32
 def one_sided(layouts: Sequence[Layout], text: str) -> Sequence[Layout]:
     """Return layouts without the figures of the side that the blanks of a row show to be missing.
 
-    None where blanks were lost.
+    Blanks in the middle stand for out-of-place figures; else those at the end were stripped. No
+    layouts where blanks were lost.
     """
     if "  " not in text:
         return ()
@@ -336,8 +346,8 @@ def one_sided(layouts: Sequence[Layout], text: str) -> Sequence[Layout]:
 def begins_row(text: str, layouts: Sequence[Layout]) -> bool:
     """Return whether a line may be the beginning of a torn row: its last cell may be cut."""
     *whole, last = text.split() or ("",)
-    counts = (*whole, last)[:2]
-    if not all(map(_WHOLE.fullmatch, counts)):
+    size_and_count = (*whole, last)[:2]
+    if not all(map(_WHOLE.fullmatch, size_and_count)):
         return False
     if not _CUT_CELL.fullmatch(last):
         return False

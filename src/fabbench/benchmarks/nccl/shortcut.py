@@ -19,14 +19,17 @@ from fabbench.model.log import Point
 
 _MOST_CELLS = 1 << 17
 _FIGURES = ("time", "algbw", "busbw")
+_NO_WRONG = 0
+"""`Sample.wrong` of a row like a model: no model reports wrong data."""
 
 
 class Model(NamedTuple):
-    """A clean row of two sides, without its figures."""
+    """A row of two sides without wrong data: what rows like it have in common."""
 
     dtype_bytes: int
     checked: bool
     out_of_place: Point
+    """Without the values of time, algbw and busbw."""
     in_place: Point
 
 
@@ -34,29 +37,29 @@ class Models(dict[tuple[str, ...], Model]):
     """Models of the rows of a table, by the cells for type, redop, root and both checks."""
 
     def learn(self, printed: RowLine, row: Sample) -> None:
-        """Keep a row as a model for others, if it can be one."""
+        """Keep a row as a model for others, if it can be one: two sides, finite and not wrong."""
         metrics = [column.metric for column in printed.layout[-8:]]
-        is_usual = metrics == [*_FIGURES, metrics[-1]] * 2
+        is_usual = metrics == [*_FIGURES, metrics[-1]] * 2  # three figures and a check, twice
         are_finite = {point.metrics[:3] for point in row.points} == {_FIGURES}
         if row.wrong or not is_usual or not are_finite:
             return
         if len(self) >= _MOST_CELLS:
             self.clear()
         dtype, *kind = printed.cells[2:-8]
-        checks = printed.cells[-5::4]
+        checks = printed.cells[-5::4]  # the last cell of each side
         out_of_place, in_place = map(_without_figures, row.points)
         model = Model(DTYPE_BYTES[dtype], row.checked, out_of_place, in_place)
         self[dtype, *kind, *checks] = model
 
 
 def _without_figures(point: Point) -> Point:
-    return point._replace(values=point.values[3:])
+    return point._replace(values=point.values[len(_FIGURES) :])
 
 
 @lru_cache(maxsize=16)
 def models_of(layout: Layout) -> Models:
-    """Return the models of the tables with a layout."""
-    del layout
+    """Return the models of the tables with a layout, of all executions."""
+    del layout  # the key of the cache
     return Models()
 
 
@@ -65,15 +68,15 @@ _COUNT = re.compile(COUNT, re.ASCII)
 
 @lru_cache(_MOST_CELLS)
 def _count(cell: str) -> int:
-    """Return what a cell counts; ValueError for any other text."""
+    """Return what a cell counts; raise ValueError for any other text."""
     if not _COUNT.fullmatch(cell):
         raise ValueError(cell)
     return int(cell)
 
 
 @lru_cache(maxsize=16)
-def _figures(column: Column) -> Callable[[str], Printed]:
-    """Return what reads the finite figures of a column; ValueError for any other text."""
+def _reader_of_figures(column: Column) -> Callable[[str], Printed]:
+    """Return a function that reads figures of a column; it raises ValueError unless finite."""
     pattern = re.compile(column.pattern, re.ASCII)
 
     @lru_cache(_MOST_CELLS)
@@ -86,40 +89,44 @@ def _figures(column: Column) -> Callable[[str], Printed]:
     return read
 
 
-Accept: TypeAlias = Callable[[int, str, Sample], Sequence[Point]]
+AddSample: TypeAlias = Callable[[int, str, Sample], Sequence[Point]]
 """Takes a row, given its line's number and text; returns the points of one that counts."""
 
 
-def fast_rows(layout: Layout, models: Models, accept: Accept) -> Shortcut:
-    """Return a reader of rows that are like a model."""
-    _, time_column, rate_column, *_ = layout[-5:]
-    as_time = _figures(time_column._replace(stat=""))
-    as_rate = _figures(rate_column._replace(stat=""))
-    new = tuple.__new__  # at half the cost of a NamedTuple's own
+def fast_rows(layout: Layout, models: Models, add_sample: AddSample) -> Shortcut:
+    """Return a reader of rows that are like a model; it returns None for other lines.
+
+    For speed, tuples are made directly, at half the cost of a NamedTuple's own constructor.
+    """
+    _, time_column, rate_column, *_ = layout[-5:]  # both sides and both rates have the same form
+    as_time = _reader_of_figures(time_column._replace(stat=""))
+    as_rate = _reader_of_figures(rate_column._replace(stat=""))
+    new_tuple = tuple.__new__
 
     def read(text: str, number: int) -> Sequence[Point] | None:
         cells = text.split()
-        kind = cells[2:-8]
+        kind = cells[2:-8]  # type, redop and root, between the count and the two sides
         try:
             time, algbw, busbw, check, *second = cells[-8:]
             time2, algbw2, busbw2, check2 = second
             model = models[*kind, check, check2]
             size = _count(cells[0])
-            unit = _count(cells[1]) * model.dtype_bytes
+            count_bytes = _count(cells[1]) * model.dtype_bytes
             one = (as_time(time), as_rate(algbw), as_rate(busbw))
             two = (as_time(time2), as_rate(algbw2), as_rate(busbw2))
-        except (KeyError, ValueError):
+        except (KeyError, ValueError):  # no model, other numbers of cells, or no finite figures
             return None
-        out_of_place = _point(size, one, model.out_of_place)
-        in_place = _point(size, two, model.in_place)
+        out_of_place = _point_like(size, one, model.out_of_place)
+        in_place = _point_like(size, two, model.in_place)
         points = (out_of_place, in_place)
-        row = (size, unit, (one, two), points, model.checked, 0)
-        return accept(number, text, new(Sample, row))
+        row = (size, count_bytes, (one, two), points, model.checked, _NO_WRONG)
+        return add_sample(number, text, new_tuple(Sample, row))
 
     return read
 
 
-def _point(size: int, side: Side, model: Point) -> Point:
+def _point_like(size: int, side: Side, model: Point) -> Point:
+    """Return the point of a side: the labels and metrics are those of the model."""
     time, algbw, busbw = side
     _, labels, metrics, rest = model
     values = (time.value, algbw.value, busbw.value, *rest)

@@ -22,7 +22,7 @@ Rows: TypeAlias = Sequence[RowLine | Remains]
 
 
 class Held(NamedTuple):
-    """What may go on in the next line.
+    """A row, or the beginning of one, that may go on in the next line.
 
     Before UNREADABLE, the last characters of its text may belong to the name of a host.
     """
@@ -43,17 +43,19 @@ class TornRows:
     def feed(self, line: Line, *, closed: bool) -> Rows | None:
         """Read one line; None if it is no part of the table.
 
-        `closed`: whether the closing lines were read: what follows is no row, unless a whole one.
+        It is, in this order: what goes on from the line above, a whole row, the beginning of one,
+        or what is left of one. `closed`: whether the closing lines were read: what follows is no
+        row, unless a whole one.
         """
         row = self._whole(line)
         joined = self._joined(line, row)
         if joined is not None:
             return joined
         if row is not None:
-            return [*self.release(before=row), *self._hold(row)]
+            return [*self.release(before=row), *self._return_or_hold(row)]
         if closed:
             return None
-        if self._begins(line.text):
+        if self._may_begin_row(line.text):
             before = self.release()
             self.held = Held(line)
             return before
@@ -68,12 +70,18 @@ class TornRows:
         return any(isinstance(each, RowLine) for each in (*rows, *held))
 
     def release_whole(self) -> Rows:
-        """Return a whole row that did not go on: between two pieces may be lines of others."""
+        """Return the whole row that is held: it did not go on.
+
+        The beginning of one stays held: between two pieces may be lines of others.
+        """
         is_whole = self.held is not None and self.held.row is not None
         return self.release() if is_whole else ()
 
     def release(self, before: RowLine | None = None) -> Rows:
-        """End what is held: return it. `before`: the row that follows."""
+        """Return what is held, whole or damaged, and hold nothing. `before`: the row that follows.
+
+        A single word above a whole row may be the name of a host, and nothing of the table.
+        """
         held = self.held
         self.held = None
         if held is None:
@@ -86,15 +94,19 @@ class TornRows:
         return () if is_host else (Remains(held.line),)
 
     def _whole(self, line: Line) -> RowLine | None:
-        """Return the row that a line is by itself: the rest of a row may look like one."""
+        """Return the row that a line is by itself; None if it is none.
+
+        The rest of a row may look like one where numbers may belong to the name of a host: then
+        its figures have to be plausible.
+        """
         row = read_row(line, self._layouts)
         is_behind_name = self.held is not None and self.held.line.text.endswith(UNREADABLE)
         if row is not None and is_behind_name and not sample(row).is_plausible():
             return None
         return row
 
-    def _hold(self, row: RowLine) -> Rows:
-        """Return a row, unless what follows may be the rest of its last number."""
+    def _return_or_hold(self, row: RowLine) -> Rows:
+        """Return a row; hold it if what follows may be the rest of its last number."""
         is_open = has_open_end(row)
         self.held = Held(row.line, row) if is_open else None
         return () if is_open else (row,)
@@ -113,24 +125,25 @@ class TornRows:
         rows = [row for row in (read_row(each, self._layouts) for each in candidates) if row]
         whole = [row for row in rows if sample(row).is_plausible()]
         if len({row.cells for row in whole}) == 1:
-            return self._hold(whole[0])
+            return self._return_or_hold(whole[0])
+        # Several rows: which one was printed is not known.
         if whole or alone is not None or held.row is not None:
             return None
-        begun = next((each for each in candidates if self._begins(each.text)), None)
+        begun = next((each for each in candidates if self._may_begin_row(each.text)), None)
         if begun is None or len(begun.text) > _LONGEST:
             return None
-        self.held = Held(begun)
+        self.held = Held(begun)  # a row in three pieces or more
         return ()
 
     def _candidates(self, held: Held, text: str) -> Sequence[Line]:
-        """Return what is held with a line behind it: with a blank between them, if need be."""
+        """Return what is held with a line behind it; with a blank between them, too, if need be."""
         before = held.line.text
         glued = held.line._replace(text=before + text)
-        if held.row is not None or self._begins(glued.text):
+        if held.row is not None or self._may_begin_row(glued.text):
             return [glued]
         return [glued, held.line._replace(text=f"{before} {text}")]
 
-    def _begins(self, text: str) -> bool:
+    def _may_begin_row(self, text: str) -> bool:
         """Return whether a line may be the beginning of a torn row.
 
         The end of its last cell may be that of a name.
