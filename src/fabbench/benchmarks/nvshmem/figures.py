@@ -109,7 +109,7 @@ def has_begun(notes: Iterable[Note]) -> bool:
     return any(note.kind in {"options", "pe", "version"} for note in notes)
 
 
-class _Notes:
+class _NotesByKind:
     """What an execution says about itself: its notes, by their kind."""
 
     def __init__(self, execution: Execution) -> None:
@@ -120,9 +120,12 @@ class _Notes:
             self.all[each.kind].append(each)
         self.options = printed_options(self.first("options").value)
         self.pes = _node_pes(self.all["pe"])
+        """Each PE → its number on its node."""
         self.copies = len(self.all["copy"])
+        """How many more processes said that they are PE 0: each measures alone."""
 
     def first(self, kind: str) -> Note:
+        """Return the first note of a kind; an empty one if there is none."""
         return next(iter(self.all[kind]), Note(""))
 
     def below_rows(self, kind: str) -> Sequence[Note]:
@@ -138,8 +141,8 @@ class _Notes:
 
 
 def _node_pes(notes: Iterable[Note]) -> dict[int, int]:
-    """Return each PE's number on its node."""
-    return {int(each.value): int(each.line) for each in notes}
+    """Return each PE's number on its node: these notes have it in place of their line."""
+    return {int(pe.value): int(pe.line) for pe in notes}
 
 
 # ---------------------------------------------------------------- rows
@@ -147,7 +150,7 @@ def _node_pes(notes: Iterable[Note]) -> dict[int, int]:
 
 def settle(execution: Execution) -> Sequence[Row]:
     """Return the rows with all labels; add the facts and findings that the whole output shows."""
-    notes = _Notes(execution)
+    notes = _NotesByKind(execution)
     record = execution.record
     rows = _printed_rows(execution, notes)
     highest = max(notes.pes, default=-1)
@@ -161,7 +164,7 @@ def settle(execution: Execution) -> Sequence[Row]:
     }
     _add_facts(record, facts)
     _add_network(record, notes)
-    _add_endings(record, notes)
+    _add_failures(record, notes)
     record.findings += _findings(rows, notes)
     return [_labeled(row, notes) for row in rows]
 
@@ -169,11 +172,11 @@ def settle(execution: Execution) -> Sequence[Row]:
 def _add_facts(record: Record, facts: Mapping[str, str | int | None]) -> None:
     """Add what is known: no warm-up is known, too."""
     for name, fact in facts.items():
-        if fact or (name == "warmup" and fact is not None):
+        if fact or (name == "warmup" and fact is not None):  # 0 of others: not known
             record.facts[name] = fact
 
 
-def _hosts(notes: _Notes, ranks: int) -> dict[str, int]:
+def _hosts(notes: _NotesByKind, ranks: int) -> dict[str, int]:
     """Return the number of hosts, and of GPUs of each, if all PEs have said where they are."""
     are_all_known = sorted(notes.pes) == [*range(ranks)]
     if not ranks or notes.copies or not are_all_known:
@@ -182,10 +185,10 @@ def _hosts(notes: _Notes, ranks: int) -> dict[str, int]:
     return consistency.ranks_of_hosts(ranks, hosts)
 
 
-def _printed_rows(execution: Execution, notes: _Notes) -> list[Row]:
-    """Return the rows that the program printed; others are damaged. Name the program.
+def _printed_rows(execution: Execution, notes: _NotesByKind) -> list[Row]:
+    """Return the rows that the program printed; others are damaged. Set the record's case.
 
-    That is what started it, if a line shows that, else what prints the first title.
+    It is the program that a command line names, if there is one, else what prints the first title.
     """
     record = execution.record
     program = record.case or ""
@@ -198,26 +201,25 @@ def _printed_rows(execution: Execution, notes: _Notes) -> list[Row]:
     for _, table in groupby(execution.rows, key=lambda row: row.table):
         below_header = [*table]
         if not notes.copies:
-            below_header = _identified(below_header, rows, execution, announced=is_announced)
+            below_header = _rows_of_one_sweep(below_header, rows, execution, announced=is_announced)
         rows += below_header
     rows = [row._replace(title=row.title or program) for row in rows]
-    is_certain = notes.names_all_pes and not notes.copies
-    for row in _contradictions(rows, len(notes.pes) if is_certain else None):
+    are_pes_certain = notes.names_all_pes and not notes.copies
+    for row in _contradictions(rows, len(notes.pes) if are_pes_certain else None):
         execution.damage(row.line)
         rows.remove(row)
     return rows
 
 
-def _identified(
+def _rows_of_one_sweep(
     table: Sequence[Row], above: Sequence[Row], execution: Execution, *, announced: bool
 ) -> list[Row]:
-    """Return the rows below a title and a header, as every version prints them.
+    """Return the rows of a table that are of the sweep below its header; the others are damaged.
 
-    The others are damaged.
-
-    An excerpt without any title (`announced`: it has one) is read. Each sweep, type, operation and
-    scope has a header of its own: theirs is missing where sizes do not increase, or labels differ.
-    A program prints each table once.
+    Each sweep, type, operation and scope has a header of its own: theirs is missing where sizes do
+    not increase, or labels differ. None count below a header without a title, unless this is an
+    excerpt without any (`announced`: it is not), or if `above` has the table: a program prints
+    each once.
     """
     kept = _length_of_sweep(table)
     if announced and not table[0].title:
@@ -236,7 +238,10 @@ def _key(row: Row) -> tuple[str, int, Mapping[str, str]]:
 
 
 def _length_of_sweep(rows: Sequence[Row]) -> int:
-    """Return how many rows are of one sweep: sizes increase, and other labels are the same."""
+    """Return how many rows are of one sweep: sizes increase, and other labels are the same.
+
+    A barrier has no size: its sweep is over the threads of a block.
+    """
     largest = -1
     labels = {**rows[0].labels, "threads": ""}
     for at, row in enumerate(rows):
@@ -256,58 +261,61 @@ _SHAPES = {
 
 
 def _contradictions(rows: Sequence[Row], ranks: int | None) -> list[Row]:
-    """Return the rows whose figures contradict each other.
+    """Return the rows whose figures contradict each other, or the test that their title names.
 
-    `ranks`: the number of PEs, if it is certain.
+    `ranks`: the number of PEs, if it is certain; else the one that most rows of a collective fit.
     """
-    checks: dict[str, list[tuple[Row, Ratios]]] = {}
+    with_ratios: dict[str, list[tuple[Row, Ratios]]] = {}  # by collective
     contradicting: list[Row] = []
     for row in rows:
         ratios = _ratios(row)
         if not are_of_test(row.layout, case_of(row.title)):
             contradicting.append(row)
         elif ratios is not None:
-            of_kind = checks.setdefault(collective(row.title), [])
-            of_kind.append((row, ratios))
-    for kind, of_kind in checks.items():
-        shapes = _SHAPES.get(kind, _ANY_SHAPE)
-        all_ratios = [ratios for _, ratios in of_kind]
+            of_collective = with_ratios.setdefault(collective(row.title), [])
+            of_collective.append((row, ratios))
+    for name, of_collective in with_ratios.items():
+        shapes = _SHAPES.get(name, _ANY_SHAPE)
+        all_ratios = [ratios for _, ratios in of_collective]
         formula = consistency.choose_formula(all_ratios, shapes, ranks)
         if formula is not None:
-            contradicting += (row for row, ratios in of_kind if not formula.fits(ratios))
+            contradicting += (row for row, ratios in of_collective if not formula.fits(ratios))
     return contradicting
 
 
 def _ratios(row: Row) -> Ratios | None:
+    """Return the ratios that a row of a collective allows; None for one between two PEs."""
     latency = row.main("latency")
     algbw = row.main("algbw")
     busbw = row.main("busbw")
     if latency is None or algbw is None or busbw is None:
         return None
-    time = latency if latency.value else consistency.ANYTHING
+    time = latency if latency.value else consistency.ANYTHING  # 0: too short to be printed
     return consistency.ratios(row.size, time, algbw, busbw)
 
 
 def _implied_ranks(rows: Sequence[Row]) -> int:
     """Return the only number of PEs that explains busbw / algbw; 0: several, or none."""
-    ratios = [each for each in map(_ratios, rows) if each is not None]
-    low = max((each.bus_low for each in ratios), default=0.0)
-    high = min((each.bus_high for each in ratios), default=math.inf)
-    if low <= 1 <= high:
+    ratios = [ratio for ratio in map(_ratios, rows) if ratio is not None]
+    low = max((ratio.bus_low for ratio in ratios), default=0.0)
+    high = min((ratio.bus_high for ratio in ratios), default=math.inf)
+    if low <= 1 <= high:  # the factor of a broadcast by any number of PEs
         return 0
-    shape = ALL_REDUCE if low > 1 else GATHERING
+    shape = ALL_REDUCE if low > 1 else GATHERING  # 2(n-1)/n, or (n-1)/n
     numbers = {*shape.candidates(Ratios(0.0, math.inf, low, high))}
     return numbers.pop() if len(numbers) == 1 else 0
 
 
-def _labeled(row: Row, notes: _Notes) -> Row:
-    figures = {stat: finite(each) for stat, each in row.figures.items()}
-    labels = _labels(row, notes, {*chain.from_iterable(figures.values())})
-    measured = {stat: each for stat, each in figures.items() if each}
+def _labeled(row: Row, notes: _NotesByKind) -> Row:
+    """Return a row with all labels, without its nan and inf."""
+    finite_figures = {stat: finite(figures) for stat, figures in row.figures.items()}
+    labels = _labels(row, notes, {*chain.from_iterable(finite_figures.values())})
+    measured = {stat: figures for stat, figures in finite_figures.items() if figures}
     return row._replace(labels=stated(labels), figures=measured)
 
 
-def _labels(row: Row, notes: _Notes, metrics: AbstractSet[str]) -> dict[str, str]:
+def _labels(row: Row, notes: _NotesByKind, metrics: AbstractSet[str]) -> dict[str, str]:
+    """Return the labels of a row in the words of the contract; an empty one: it has none."""
     labels = dict(row.labels)
     for name, label in row.labels.items():
         if label.lower() in _NONE:
@@ -321,15 +329,16 @@ def _labels(row: Row, notes: _Notes, metrics: AbstractSet[str]) -> dict[str, str
     return labels
 
 
-def _direction(title: str, notes: _Notes) -> str:
+def _direction(title: str, notes: _NotesByKind) -> str:
     titled = DIRECTION.search(title)
     if titled is not None:
         return "uni" if titled[0] == "_uni" else "bi"
-    both_ways = notes.options.get("bidirectional", -1)
+    both_ways = notes.options.get("bidirectional", -1)  # -1: not printed, so not known
     return {0: "uni", 1: "bi"}.get(both_ways, "")
 
 
 def _way(title: str) -> str:
+    """Return the label that says which way a latency covers; empty: not known."""
     if "ping" in title:
         return "round-trip"
     # The source of the others does not state it.
@@ -339,14 +348,14 @@ def _way(title: str) -> str:
 # ---------------------------------------------------------------- what else the output shows
 
 
-def _add_network(record: Record, notes: _Notes) -> None:
+def _add_network(record: Record, notes: _NotesByKind) -> None:
     """Add the network that debug text shows: settings prove nothing.
 
     With PEs on two or more hosts, the transport that NVSHMEM reports as initialized carried the
     data; on one host without any, PEs access each other's memory directly.
     """
     transport = notes.first("transport")
-    hosts = int(record.facts.get("hosts", 0))
+    hosts = int(record.facts.get("hosts", 0))  # 0: not all PEs said where they are
     network_facts: dict[str, Note] = {}
     if transport.value == "libfabric":
         network_facts = {"provider": notes.first("provider"), "fabric": notes.first("fabric")}
@@ -357,13 +366,14 @@ def _add_network(record: Record, notes: _Notes) -> None:
             network_facts["transport"] = network_facts["network"]
     elif hosts == 1:
         network_facts["transport"] = transport._replace(value="p2p")
-    for name, each in network_facts.items():
-        if each.value:
-            record.facts[name] = each.value
-            record.evidence[name] = each.line
+    for name, fact in network_facts.items():
+        if fact.value:
+            record.facts[name] = fact.value
+            record.evidence[name] = fact.line
 
 
 def _network(transport: str, provider: str) -> str:
+    """Return what facts call NVSHMEM's transport; `provider`: that of libfabric, if it is used."""
     if transport in {"ibrc", "ibdevx", "ibgda"}:
         return "ib"
     if transport != "libfabric":
@@ -372,9 +382,10 @@ def _network(transport: str, provider: str) -> str:
     return "efa" if is_efa else f"libfabric-{provider}".strip("-")
 
 
-def _add_endings(record: Record, notes: _Notes) -> None:
+def _add_failures(record: Record, notes: _NotesByKind) -> None:
+    """Add why the execution failed: errors that no row follows; and that another one is cut off."""
     grave = (*notes.all["fatal"], *notes.below_rows("error"))
-    errors = [each.value for each in grave]
+    errors = [error.value for error in grave]
     if notes.copies:
         record.failures.insert(
             0, "Each process is PE 0 and measures alone: does NVSHMEM_BOOTSTRAP fit the launcher?"
@@ -382,6 +393,7 @@ def _add_endings(record: Record, notes: _Notes) -> None:
     record.failures += (f"NVSHMEM reported: {error}" for error in dict.fromkeys(errors))
     below = len(notes.below_rows("options"))
     above = len(notes.all["options"]) - below
+    # Each PE prints the options once: those below the rows are of PEs that start again.
     if notes.rows and below and above == len(notes.pes):
         record.incomplete = (
             "Below the last row the options of another execution are printed, and it has no row."
@@ -391,7 +403,7 @@ def _add_endings(record: Record, notes: _Notes) -> None:
 # ---------------------------------------------------------------- findings
 
 
-def _findings(rows: Sequence[Row], notes: _Notes) -> Iterator[Finding]:
+def _findings(rows: Sequence[Row], notes: _NotesByKind) -> Iterator[Finding]:
     record = notes.record
     ranks = int(record.facts.get("ranks", 0))
     if rows and record.case is None:
@@ -401,7 +413,7 @@ def _findings(rows: Sequence[Row], notes: _Notes) -> Iterator[Finding]:
         "More than a million iterations make the bandwidth inf: run fewer (-n).",
     )
     if any("bandwidth" in figures for row in rows for figures in row.figures.values()):
-        yield from _of_pairs(rows, notes)
+        yield from _of_point_to_point(rows, notes)
     yield from _mislabelled(rows, notes, ranks)
     if ranks == 1 and rows:
         yield warning("one-rank", "One PE only: nothing went over a fabric.", "Start more PEs.")
@@ -415,11 +427,15 @@ def _infinite_sizes(rows: Sequence[Row]) -> Iterator[int]:
                 yield row.size
 
 
-def _mislabelled(rows: Sequence[Row], notes: _Notes, ranks: int) -> Iterator[Finding]:
+def _mislabelled(rows: Sequence[Row], notes: _NotesByKind, ranks: int) -> Iterator[Finding]:
+    """Yield a finding if 32-bit rows of fcollect may have sizes that were not measured.
+
+    `ranks`: 0 if it is not known.
+    """
     gathered = [row for row in rows if collective(row.title) == "fcollect"]
     types = {row.labels.get("dtype") for row in gathered}
     smallest = notes.options.get("min_size", 0)
-    least = 4 * ranks
+    least = 4 * ranks  # bytes: one element of 32 bits for each PE
     if "32-bit" in types and 0 < least < smallest:
         # Its 32-bit block table begins at one element.
         meaning = (
@@ -433,11 +449,11 @@ _MILLION = 1_000_000
 _MOST_WARNINGS = 5
 
 
-def _warnings(notes: _Notes) -> Iterator[Finding]:
+def _warnings(notes: _NotesByKind) -> Iterator[Finding]:
     """Yield the program's warnings, and the errors that rows follow."""
-    passed = [each for each in notes.all["error"] if each.rows < notes.rows]
-    passed += notes.all["warning"]
-    counts = Counter(each.value for each in passed)
+    survived = [error for error in notes.all["error"] if error.rows < notes.rows]
+    survived += notes.all["warning"]
+    counts = Counter(message.value for message in survived)
     for words, times in merged(counts.items())[:_MOST_WARNINGS]:
         begin = max(words.find("NVSHMEM WARN"), 0)
         meaning = f"NVSHMEM warned{times}, but still printed rows."
@@ -450,7 +466,7 @@ def _warnings(notes: _Notes) -> Iterator[Finding]:
         yield make("nvshmem-warning", meaning, advice, line=words[begin:])
 
 
-def _of_pairs(rows: Sequence[Row], notes: _Notes) -> Iterator[Finding]:
+def _of_point_to_point(rows: Sequence[Row], notes: _NotesByKind) -> Iterator[Finding]:
     sizes = {row.size for row in rows}
     yield from _rounded(notes)
     program = notes.record.case or ""
@@ -459,7 +475,7 @@ def _of_pairs(rows: Sequence[Row], notes: _Notes) -> Iterator[Finding]:
         yield from _missing(sizes, notes)
 
 
-def _rounded(notes: _Notes) -> Iterator[Finding]:
+def _rounded(notes: _NotesByKind) -> Iterator[Finding]:
     """Yield a finding if integer arithmetic makes bandwidths too high.
 
     `size / (ms * (1000000000 / (iterations * 1000)))`: the inner division is an integer one.
@@ -478,13 +494,13 @@ def _rounded(notes: _Notes) -> Iterator[Finding]:
         yield note("rounded-bandwidth", meaning, advice)
 
 
-def _unmoved(sizes: AbstractSet[int], notes: _Notes) -> Iterator[Finding]:
+def _unmoved(sizes: AbstractSet[int], notes: _NotesByKind) -> Iterator[Finding]:
     """Yield a finding for sizes below one element of each thread block.
 
     These programs divide a message among thread blocks, and print a row for each size.
     """
-    blocks = notes.options.get("number of ctas", 0) or 32
-    least = 8 * blocks
+    blocks = notes.options.get("number of ctas", 0) or 32  # their default
+    least = 8 * blocks  # elements have 8 bytes
     unmoved = {size for size in sizes if 0 < size < least}
     if unmoved:
         smallest = format_size(least)
@@ -493,8 +509,8 @@ def _unmoved(sizes: AbstractSet[int], notes: _Notes) -> Iterator[Finding]:
         yield warning("moves-nothing", f"Below {smallest} no data is moved: {figures}.", advice)
 
 
-def _missing(sizes: AbstractSet[int], notes: _Notes) -> Iterator[Finding]:
-    """Yield a finding for sizes that the options request."""
+def _missing(sizes: AbstractSet[int], notes: _NotesByKind) -> Iterator[Finding]:
+    """Yield a finding for sizes that the options request, and the table lacks."""
     options = notes.options
     steps = (options.get(name, 0) for name in ("min_size", "max_size", "step_factor"))
     planned = {*consistency.powers(*steps)}

@@ -161,7 +161,7 @@ class NvshmemWork(Work):
         commands: dict[str, tuple[Command, ...]] = {}
         for name in self.tests:
             per_host = self.pes_per_host or gpus
-            if not collective(name):
+            if not collective(name):  # point-to-point: two PEs in total
                 per_host = 2 // len(hosts)
             if not per_host:
                 many = f"{name} takes two PEs, but there are {len(hosts)} hosts."
@@ -172,6 +172,7 @@ class NvshmemWork(Work):
         return nccl_env.rank_steps(execution, "nvshmem", commands, limits, called="test")
 
     def _environment(self, fabric: str, hosts: Sequence[Host]) -> NcclEnvironment:
+        """Return what makes NVSHMEM use the fabric alone, say so, and have memory enough."""
         largest = self.sweep.last
         without_mnnvl = {} if fabric in INTRA_HOST else {"NVSHMEM_DISABLE_MNNVL": "1"}
         env = {

@@ -91,23 +91,26 @@ def _of_table(text: str, execution: Execution | None) -> Events | None:
     """Return what a line of a table means; None for other lines."""
     not_read = _NOT_READ.match(text)
     if not_read is not None:
-        return _refused(execution, is_row=bool(not_read["row"]))
+        return _not_read_events(execution, is_row=bool(not_read["row"]))
     header = _names_of_columns(text)
     if header is None:
         return () if _BESIDE_ROWS.match(text) else _title(text, execution)
     layout = _layout(header["names"])
     if _is_known(layout):
-        events = _header(header["job"] or "", layout, execution)
+        events = _header_events(header["job"] or "", layout, execution)
         if events is not None:
             return events
     is_of_nccom = "elems" in text  # `count(elems)`
     if execution is None or is_of_nccom:
         return None
-    return (Setting(title=""), Header(_NO_ROWS))
+    return (Setting(title=""), Header(_NO_ROWS))  # rows below unknown columns are damaged
 
 
-def _refused(execution: Execution | None, *, is_row: bool = False) -> Events:
-    """Say once that such tables are not read: their rows are damaged."""
+def _not_read_events(execution: Execution | None, *, is_row: bool = False) -> Events:
+    """Say once in an execution that such tables are not read: their rows are damaged.
+
+    `is_row`: whether the line is a row itself, as all lines with `&&&& PERF` are.
+    """
     header = Header(_NO_ROWS, is_row=is_row)
     if execution is None:
         return (Begin(), header, figures.NOT_READ)
@@ -117,6 +120,7 @@ def _refused(execution: Execution | None, *, is_row: bool = False) -> Events:
 
 
 def _names_of_columns(text: str) -> re.Match[str] | None:
+    """Return the match of a line of column names, behind a job's name or alone."""
     header = _HEADER.fullmatch(text) if "size" in text else None
     if header is None or not header["job"]:
         return header
@@ -129,16 +133,18 @@ def _layout(names: str) -> Layout:
 
 
 def _is_known(layout: Layout) -> bool:
+    """Return whether all columns are known, and one of them is a figure: it has a unit."""
     if layout[0] not in {SIZE, _THREADS} or UNKNOWN in layout:
         return False
     return any(column.exponent for column in layout)
 
 
-def _header(job: str, layout: Layout, execution: Execution | None) -> Events | None:
+def _header_events(job: str, layout: Layout, execution: Execution | None) -> Events | None:
     """Return what the names of columns mean below a title: their own, or that of the line before.
 
     What columns mean is certain where sizes are counted, too. Without, 3.1 prints bandwidths
-    between two PEs in the columns of collectives.
+    between two PEs in the columns of collectives. None: the title is cut, or not that of such
+    columns.
     """
     title = job
     if not job and execution is not None and execution.layouts == _NO_ROWS:
@@ -147,13 +153,14 @@ def _header(job: str, layout: Layout, execution: Execution | None) -> Events | N
     metrics = {column.metric for column in layout}
     is_certain = "count" in metrics or "on_stream" in title or kind in figures.OF_ONE_SIZE
     if "busbw" in metrics and not is_certain:
-        return _refused(execution)
+        return _not_read_events(execution)
     if CUT_JOB.fullmatch(title) or (kind and "bandwidth" in metrics):
         return None
     if kind in figures.UNSIZED:
         layout = (_THREADS, *layout[1:])
-    begins = _begins(job, execution) if job else _is_another(title, execution)
+    begins = _begins_program(job, execution) if job else _begins_excerpt(title, execution)
     events: list[Event] = [Begin()] if begins else []
+    # The title of the line before is set already; one of an earlier table does not count.
     if job or (not title and execution is not None):
         events.append(Setting(title=job))
     return [*events, Header((layout,))]
@@ -170,26 +177,27 @@ def _title(text: str, execution: Execution | None) -> Events | None:
         is_of_host = match["hash"] and job.lower() in figures.HOST_TITLES
         if not is_of_host:
             return None
-        if execution is None:
+        if execution is None:  # other programs print such titles, too: its header decides
             return (Ahead((setting,)),)
     events = (setting, Header(_NO_ROWS), Note("title", job))
-    return (Begin(), *events) if _begins(job, execution) else events
+    return (Begin(), *events) if _begins_program(job, execution) else events
 
 
-def _is_another(title: str, execution: Execution | None) -> bool:
-    """Return whether a header without a title is that of another run in an excerpt."""
+def _begins_excerpt(title: str, execution: Execution | None) -> bool:
+    """Return whether a header begins an execution without a title, as in an excerpt of tables."""
     if execution is None:
         return True
     is_excerpt = not execution.title and not has_begun(execution.notes)
     return is_excerpt and not title and bool(execution.rows)
 
 
-def _begins(job: str, execution: Execution | None) -> bool:
+def _begins_program(job: str, execution: Execution | None) -> bool:
     """Return whether a title is that of another program than the tables before it."""
     if execution is None:
         return True
     if not execution.rows or case_of(execution.title) == case_of(job):
         return False
+    # Programs that print text when they start would have done so: it is a title of the same run.
     return not _has_begun_once(execution)
 
 
@@ -207,7 +215,7 @@ _ROW = lazy(r"\d{1,18}\s[^:=]*\s?\d{1,18}\.\d{2,6}\s*", re.ASCII)
 
 def _remains(text: str, layout: Layout) -> bool:
     words = text.replace("|", " ").split()
-    if layout is _NO_ROWS[0]:
+    if layout is _NO_ROWS[0]:  # any row counts, as its columns are not known
         return _ROW.fullmatch(" ".join(words)) is not None
     if text.startswith("#"):
         return False
@@ -251,7 +259,11 @@ _MESSAGE = lazy(
 )
 
 
-def _around(text: str, execution: Execution | None) -> Events | None:
+def _around_tables(text: str, execution: Execution | None) -> Events | None:
+    """Return what a line outside of tables means: options, PEs, a command, debug text, an error.
+
+    Only options, PEs and fatal errors begin an execution: other text is about the next one.
+    """
     if text.startswith("min_size:"):
         return _options(text, execution)
     pes = [Note("pe", *numbers) for numbers in _MYPE.findall(text)]
@@ -260,7 +272,7 @@ def _around(text: str, execution: Execution | None) -> Events | None:
     command = _COMMAND.fullmatch(text)
     if command is not None:
         return (Command(command["program"]), Stop())
-    notes = [*_shown(text)]
+    notes = [*_shown_by_debug_text(text)]
     quote = " ".join(text.split())[:LONGEST_QUOTE]
     if _FATAL.match(text):
         notes.append(Note("fatal", quote))
@@ -277,15 +289,15 @@ def _options(text: str, execution: Execution | None) -> Events:
     if execution is None:
         return (Begin(), note)
     before = (note.value for note in execution.notes if note.kind == "options")
-    old = figures.printed_options(next(before, ""))
+    old = figures.printed_options(next(before, ""))  # the first ones: all PEs print the same
     new = figures.printed_options(text)
     both = new.keys() & old.keys()  # a truncated line may lack some
     differs = any(new[name] != old[name] for name in both)
     return (Begin(), note) if differs else (note,)
 
 
-def _shown(text: str) -> Iterator[Note]:
-    """Return what debug text shows."""
+def _shown_by_debug_text(text: str) -> Iterator[Note]:
+    """Return what debug text shows: the version, the transport, the provider and its fabric."""
     shown = _SHOWN.search(text)
     named = {} if shown is None else shown.groupdict()
     for name, value in named.items():
@@ -295,14 +307,17 @@ def _shown(text: str) -> Iterator[Note]:
 
 
 def _message(text: str, quote: str, execution: Execution | None) -> Iterator[Note]:
-    """Return an error or, of an open execution, a warning."""
+    """Return an error or, of an open execution, a warning. `quote`: the text for users."""
     message = _MESSAGE.match(text)
     if message is not None and (message["error"] or execution is not None):
         yield Note("error" if message["error"] else "warning", quote)
 
 
 def _pes(new: Sequence[Note], execution: Execution | None) -> Events:
-    """Read PEs that print their numbers: each does so once."""
+    """Read PEs that print their numbers: each does so once, so that a second time begins a run.
+
+    A second PE 0 above all rows is a copy that measures alone, unless the first one has failed.
+    """
     if execution is None:
         return (Begin(), *new)
     old = {note.value for note in execution.notes if note.kind == "pe"}
@@ -317,7 +332,7 @@ def _events(text: str, execution: Execution | None) -> Events | None:
     text = text[:_LONGEST_LINE].strip()
     events = _of_table(text, execution)
     if events is None and _MAY_MATTER.search(text):
-        return _around(text, execution)
+        return _around_tables(text, execution)
     return events
 
 

@@ -106,15 +106,15 @@ def _events(text: str, execution: Execution | None) -> Events | None:
     if "The " in text:
         sentence = _SENTENCE.fullmatch(text)
         if sentence is not None:
-            return _sentence(text, sentence[1])
+            return _sentence_events(text, sentence[1])
     if "|" in text:
         layouts = _layouts(text)
         if layouts:
-            return _header(layouts, execution)
+            return _header_events(layouts, execution)
     if text.startswith("- software: "):
         environment = _ENVIRONMENT.fullmatch(text)
         if environment is not None:
-            return (_versions(environment),)
+            return (_versions_ahead(environment),)
     if execution is not None and _STOPPED.fullmatch(text):
         meaning = "The sweep ended early because memory ran out."
         advice = "Choose sizes that fit, or free GPU memory."
@@ -122,8 +122,11 @@ def _events(text: str, execution: Execution | None) -> Events | None:
     return None
 
 
-def _sentence(text: str, case: str) -> Events:
-    """Read the sentence above the two result lines of a payload."""
+def _sentence_events(text: str, case: str) -> Events:
+    """Read the sentence above the two result lines of a payload, or (with warm-ups) above a table.
+
+    A cut one begins an execution whose rows are damaged: no columns are known.
+    """
     facts: dict[str, str | int] = {name: int(count) for count, name in _COUNTS.findall(text)}
     is_whole = text.rstrip().endswith("):")
     if not is_whole or not {"ranks", "trials"} <= facts.keys():
@@ -134,13 +137,14 @@ def _sentence(text: str, case: str) -> Events:
     events: list[Event] = [Begin(), Setting(case, facts)]
     payload = _PAYLOAD.search(text)
     if payload is not None:
-        events += _payload(*payload.groups())
+        events += _payload_events(*payload.groups())
         is_above_results = "warmup" not in facts
         events += [Header(_IN_SENTENCES)] if is_above_results else []
     return events
 
 
-def _payload(number: str, unit: str) -> Iterator[Event]:
+def _payload_events(number: str, unit: str) -> Iterator[Event]:
+    """Yield the size of the rows below a sentence, and a note if its digits may be rounded."""
     exact = Decimal(number) * int(_BYTES[unit])
     size = int(exact.to_integral_value())
     yield Setting(size=size)
@@ -150,7 +154,8 @@ def _payload(number: str, unit: str) -> Iterator[Event]:
         yield note("size-truncated", meaning)
 
 
-def _header(layouts: Sequence[Layout], execution: Execution | None) -> Events:
+def _header_events(layouts: Sequence[Layout], execution: Execution | None) -> Events:
+    """Return what names of columns mean: they begin an execution, unless a sentence above did."""
     is_announced = execution is not None and not execution.layouts
     if is_announced:
         return (Header(layouts),)
@@ -158,7 +163,10 @@ def _header(layouts: Sequence[Layout], execution: Execution | None) -> Events:
 
 
 def _layouts(text: str) -> Sequence[Layout]:
-    """Return how rows below names of columns may look; none for another line."""
+    """Return how rows below names of columns may look; none for another line.
+
+    With columns of latency, rows may lack their rates.
+    """
     bare = text.strip()
     names = [name.strip() for name in bare.strip("|").split("|")]
     is_known = {"busbw", "algbw"} <= {*names} <= _COLUMNS.keys()
@@ -171,7 +179,7 @@ def _layouts(text: str) -> Sequence[Layout]:
     return (columns, without_rates)
 
 
-def _versions(environment: re.Match[str]) -> Ahead:
+def _versions_ahead(environment: re.Match[str]) -> Ahead:
     numbers = re.findall(r"\d+", environment["nccl"])
     facts = {**environment.groupdict(), "nccl": ".".join(numbers)}
     return Ahead((Setting(facts=facts),))
@@ -190,7 +198,7 @@ def _cells(text: str) -> Cells:
 
 
 def _remains(text: str, layout: Layout) -> bool:
-    if layout in _IN_SENTENCES:
+    if layout in _IN_SENTENCES:  # a result line whose other one is missing
         return text.lstrip().startswith(("algbw:", "busbw:"))
     if "|" not in text:
         return False
@@ -203,6 +211,7 @@ def _begins_row(text: str) -> bool:
 
 
 def _fits(row: Row) -> bool:
+    """Return whether times ascend, rates are the same in bits, and busbw is that of the ranks."""
     both = [row.figures.get(stat) for stat in ("median", "p99")]
     times = [figures["time"] for figures in both if figures]
     if not row.size or not is_ordered(*times):
@@ -212,6 +221,7 @@ def _fits(row: Row) -> bool:
 
 
 def _is_same_in_bits(row: Row, metric: str) -> bool:
+    """Return whether a rate is the same in bits per second, where the row has both."""
     rate = row.main(metric)
     bits = row.read(f"{metric} in bits")
     if rate is None or bits is None:
@@ -220,7 +230,7 @@ def _is_same_in_bits(row: Row, metric: str) -> bool:
 
 
 def _is_busbw(row: Row) -> bool:
-    """Return whether the bus bandwidth of an all-reduce is that of its ranks."""
+    """Return whether the bus bandwidth of an all-reduce is that of its ranks, if that is known."""
     ranks = row.record.facts.get("ranks")
     if row.record.case != "all_reduce" or not isinstance(ranks, int):
         return True
@@ -250,31 +260,34 @@ class TorchReader(Reader):
     """Reads the reports: each rank that prints has one of its own."""
 
     def __init__(self) -> None:
-        self._ranks: dict[Stream, Assembler] = {}
+        self._by_stream: dict[Stream, Assembler] = {}
         self._marker: Marker | None = None
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
-        rank = self._assembler_of(line.stream)
-        if rank.execution is None and TABLE.failed.fullmatch(line.text):
+        assembler = self._assembler_of(line.stream)
+        if assembler.execution is None and TABLE.failed.fullmatch(line.text):
             # An error of any rank is the failure of a table that is open in another stream.
-            with_tables = (each for each in self._ranks.values() if each.execution)
-            rank = next(with_tables, rank)
-        return rank.feed(line)
+            with_tables = (other for other in self._by_stream.values() if other.execution)
+            assembler = next(with_tables, assembler)
+        return assembler.feed(line)
 
     def _assembler_of(self, stream: Stream) -> Assembler:
-        rank = self._ranks.get(stream)
-        if rank is None:
-            rank = self._ranks[stream] = Assembler(TABLE)
+        """Return the assembler of a stream; a new one learns of the step that it is in."""
+        assembler = self._by_stream.get(stream)
+        if assembler is None:
+            assembler = self._by_stream[stream] = Assembler(TABLE)
             if self._marker is not None:
-                rank.mark(self._marker)
-        return rank
+                assembler.mark(self._marker)
+        return assembler
 
     @override
     def mark(self, marker: Marker) -> Sequence[Reading]:
         self._marker = marker
-        return [reading for rank in self._ranks.values() for reading in rank.mark(marker)]
+        assemblers = self._by_stream.values()
+        return [reading for assembler in assemblers for reading in assembler.mark(marker)]
 
     @override
     def close(self) -> Sequence[Reading]:
-        return [reading for rank in self._ranks.values() for reading in rank.close()]
+        assemblers = self._by_stream.values()
+        return [reading for assembler in assemblers for reading in assembler.close()]
