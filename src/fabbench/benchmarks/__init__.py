@@ -147,7 +147,7 @@ class Benchmark(ABC):
 
         Called for every line: it must be fast.
         """
-        for word in self.first_words:
+        for word in self.first_words:  # a loop is faster than any() here
             if word in text:
                 return True
         return not self.first_words
@@ -230,6 +230,7 @@ class Benchmark(ABC):
                 f"Pass one with --image{public and ': ' + public}. docs/images.md says what "
                 "it needs."
             )
+            # The last image of the table may be one that fabbench builds itself.
             built = (
                 " fabbench's docker/benchmark builds one."
                 if known and known[-1].startswith("docker/")
@@ -333,6 +334,7 @@ def swept_names() -> Sequence[str]:
 
 
 def _loaded(name: str) -> Benchmark | None:
+    # None: it cannot be loaded, as a plug-in may fail.
     try:
         return _plugins()[name]
     except RequestError:
@@ -340,6 +342,7 @@ def _loaded(name: str) -> Benchmark | None:
 
 
 def _is_run(benchmark: Benchmark) -> bool:
+    # Only benchmarks that can be run define their own work_type.
     return getattr(type(benchmark), "work_type", None) is not Benchmark.work_type
 
 

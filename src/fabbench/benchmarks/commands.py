@@ -36,14 +36,16 @@ def read_command_line(
     match = program.search(text)
     if match is None:
         return None
-    before = text[: match.start()]
+    before = text[: match.start()]  # a prompt, settings, or prose
     if before.startswith("##"):
         before = before.lstrip("# ")  # a heading in Markdown
     behind = text[match.end() :]
     end = stop.search(behind)
     words = behind[: end.start() if end else None].split()
+    # Without a prompt, only options behind the name tell a command from a sentence.
     if not _has_prompt(before) and (_is_prose(before) or not _has_option(words)):
         return None
+    # A synopsis names options, and starts nothing.
     if any(word.startswith(_PLACEHOLDERS) for word in words):
         return None
     return CommandLine(match[1], words)

@@ -62,17 +62,17 @@ def _events(text: str, execution: Execution | None) -> Events | None:
     return () if is_own else None
 
 
-def _read(row: Row) -> Row | None:
+def _with_figures(row: Row) -> Row | None:
     """Return a row with what its line says; None if it is not whole."""
     text = row.cells[0].strip()
     match = _V2.fullmatch(text)
     if match is not None:
-        return _read_v2(row, match)
+        return _with_figures_of_v2(row, match)
     figures: dict[str, Mapping[str, Printed]] = {}
     labels = {"rank": row.line.stream.rank}
     operations = text.split(" | ")
     parts = [*filter(None, map(_PART.fullmatch, operations))]
-    wanted = 2 if "Dispatch bandwidth" in text else 1
+    wanted = 2 if "Dispatch bandwidth" in text else 1  # one line for dispatch and combine
     if len(parts) != wanted or not all(map(_is_whole, parts)):
         return None
     for part in parts:
@@ -84,15 +84,18 @@ def _read(row: Row) -> Row | None:
 def _is_whole(part: re.Match[str]) -> bool:
     """Return whether the times of an operation can be those of one measurement."""
     least, mean, most = part.group("min", "avg", "max")
-    if "+" in part["name"] and not most:
+    if "+" in part["name"] and not most:  # `Dispatch + combine` always has three times
         return False
     times = [printed(time or "nan") for time in (least, mean, most)]
     return is_ordered(*times)
 
 
 def _figures(part: re.Match[str], *, is_nvl: bool) -> Figures:
-    """Return the figures of one operation, by the network that its bytes went over."""
-    stated = part.group("t", "transmit", "best", "avg")
+    """Return the figures of one operation, by the network that its bytes went over.
+
+    Rates of 0 are left out. `is_nvl`: whether an operation that names no network went over NVLink.
+    """
+    stated = part.group("t", "transmit", "best", "avg")  # a form of the line has one of them
     time = next(filter(None, stated), "")
     times = {"time": printed(time, -6)} if time else {}
     default_way = "NVL" if is_nvl else ""
@@ -108,7 +111,8 @@ def _figures(part: re.Match[str], *, is_nvl: bool) -> Figures:
     return figures
 
 
-def _read_v2(row: Row, match: re.Match[str]) -> Row | None:
+def _with_figures_of_v2(row: Row, match: re.Match[str]) -> Row | None:
+    # The bytes are those of scale-up (SU): its rate and the time have to agree with them.
     name = match["name"]
     size = int(match["size"])
     time = printed(match["t"], -6)
@@ -121,7 +125,7 @@ def _read_v2(row: Row, match: re.Match[str]) -> Row | None:
     if not figures or not low <= size <= high:
         return None
     labels = {**row.labels, "rank": match["rank"]}
-    if "dispatch" not in name:
+    if "dispatch" not in name:  # a line above states the type of dispatch alone
         labels["dtype"] = "BF16"
     return row._replace(size=size, labels=labels, figures=figures)
 
@@ -136,15 +140,16 @@ def _settle(execution: Execution) -> Sequence[Row]:
             "DeepEP counts what stays on the own node as RDMA traffic too: the NICs carried less."
         )
         record.findings.append(note("rdma-includes-own-node", included))
-    # Cut there, a line of the newer form looks like a whole one of the older form.
+    # Cut there, a line of the newer form looks like a whole one of the older form: the last line
+    # does not count if no other is like it.
     last = execution.last_line
-    is_last_cut = [*_may_be_cut(execution.rows)] == [last]
+    is_last_cut = [*_lines_that_may_be_cut(execution.rows)] == [last]
     return execution.kept(
-        lambda row: None if is_last_cut and row.line.number == last else _read(row)
+        lambda row: None if is_last_cut and row.line.number == last else _with_figures(row)
     )
 
 
-def _may_be_cut(rows: Sequence[Row]) -> Iterator[int]:
+def _lines_that_may_be_cut(rows: Sequence[Row]) -> Iterator[int]:
     for row in rows:
         if _MAY_GO_ON.fullmatch(row.cells[0]):
             yield row.line.number

@@ -180,7 +180,7 @@ def _row_event(table: Table, line: Line, execution: "Execution") -> RowLine | Ha
 
 
 def _whole_row(table: Table, line: Line, layouts: Sequence[Layout]) -> RowLine | None:
-    """Return the row that a line is in the first layout that it fits; None: it is no row."""
+    # The first layout that fits counts.
     for text in row_texts(line.text):
         cells = table.cells(text)
         for layout in layouts:

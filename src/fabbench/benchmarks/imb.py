@@ -61,7 +61,7 @@ _SKIPPED = lazy(
     r"\w+,).*"
 )
 _USUAL_END = 1 << 22
-_ABOVE = frozenset({"imb", "smallest", "largest"})
+_OF_ALL_TABLES = frozenset({"imb", "smallest", "largest"})
 """What stands above the first table and is about all."""
 
 
@@ -74,24 +74,18 @@ class _Units(NamedTuple):
     """Messages in the time of a row."""
 
 
-_UNITS = (
-    _Units(1e6, 1),
-    _Units(1e6, 2),
-    _Units(1e6, 4),
-    _Units(_MIB, 1),
-    _Units(_MIB, 2),
-    _Units(_MIB, 4),
-)
+_UNITS = [_Units(mb, messages) for mb in (1e6, _MIB) for messages in (1, 2, 4)]
 
 
 def _events(text: str, execution: Execution | None) -> Events | None:
-    text = text.strip().replace("#- ", "# ", 1)
+    text = text.strip().replace("#- ", "# ", 1)  # as some of them print it
     before_counts, repetitions, _ = text.partition("#repetitions")
     if repetitions and {"Group", "#bytes"}.issuperset(before_counts.split()):
-        return _header(text, execution)
+        return _header_events(text, execution)
     if text[:1] == "#":
         begin = _BEGIN.fullmatch(text)
         if begin is not None:
+            # The execution begins with the names of columns; lines until then are about it.
             setting = Setting(begin[1], _kept_facts(execution))
             return (Ahead((setting,)), Stop())
     if execution is not None:
@@ -102,18 +96,19 @@ def _events(text: str, execution: Execution | None) -> Events | None:
     heading = _HEADING.fullmatch(text)
     if heading is None:
         return None
-    statement = _heading(heading)
+    statement = _heading_setting(heading)
     return (statement,) if execution is not None else (Ahead((statement,)),)
 
 
 def _kept_facts(execution: Execution | None) -> Facts:
+    """Return the facts of an execution that are about the next one, too."""
     if execution is None:
         return {}
     facts = execution.record.facts
-    return {name: facts[name] for name in _ABOVE if name in facts}
+    return {name: facts[name] for name in _OF_ALL_TABLES if name in facts}
 
 
-def _header(text: str, execution: Execution | None) -> Events:
+def _header_events(text: str, execution: Execution | None) -> Events:
     layout = read_columns(text.split(), _COLUMNS)
     begins = execution is None or execution.layouts
     return (
@@ -124,7 +119,7 @@ def _header(text: str, execution: Execution | None) -> Events:
     )
 
 
-def _heading(match: re.Match[str]) -> Setting:
+def _heading_setting(match: re.Match[str]) -> Setting:
     """Return what a line above a table says: it is of one of several kinds."""
     facts: dict[str, str | int] = {}
     for name in _COUNTS:
@@ -141,45 +136,45 @@ def _heading(match: re.Match[str]) -> Setting:
     return Setting(facts=facts, labels=labels)
 
 
-def _moves(row: Row, units: _Units) -> bool | None:
+def _bandwidth_fits(row: Row, units: _Units) -> bool | None:
     """Return whether the bandwidth is that of the row's time or rate, in these units.
 
     None: it cannot be said.
     """
     bandwidth = row.main("bandwidth")
-    sent = row.main("message_rate")
+    rate = row.main("message_rate")
     slowest = row.figures.get("max", {})
     time = row.main("latency") or slowest.get("time")
-    if sent is None and time is not None and time.low:
+    if rate is None and time is not None and time.low:
         messages = units.messages
-        sent = Printed(0.0, messages / time.high, messages / time.low)
+        rate = Printed(0.0, messages / time.high, messages / time.low)  # only its range counts
     # Of threads, the bandwidth is that of the slowest, and the rate the mean.
     of_threads = "threads" in row.record.facts
-    if bandwidth is None or sent is None or not row.size or of_threads:
+    if bandwidth is None or rate is None or not row.size or of_threads:
         return None
-    return bandwidth.times(units.mb).agrees(sent.times(row.size))
+    return bandwidth.times(units.mb).agrees(rate.times(row.size))
 
 
 def _settle(execution: Execution) -> Sequence[Row]:
     """Return the rows in bytes per second; a bandwidth whose unit nothing shows is left out."""
     record = execution.record
-    smallest = int(record.facts.pop("smallest", -1))
+    smallest = int(record.facts.pop("smallest", -1))  # -1, and 0 as the largest: not known
     largest = int(record.facts.pop("largest", 0))
     release = str(record.facts.get("imb", ""))
     first, *_ = _UNITS
-    telling = [row for row in execution.rows if _moves(row, first) is not None]
-    usual = max(_UNITS, key=lambda units: _fitting(telling, units))
-    is_known = 0 < len(telling) <= _fitting(telling, usual) * 2
-    is_assumed = not telling and release[:4] >= "2018"
+    telling = [row for row in execution.rows if _bandwidth_fits(row, first) is not None]
+    usual = max(_UNITS, key=lambda units: _count_fitting(telling, units))
+    is_known = 0 < len(telling) <= _count_fitting(telling, usual) * 2  # half of them fit
+    is_assumed = not telling and release[:4] >= "2018"  # whose MB have 10⁶ bytes
 
     def read(row: Row) -> Row | None:
-        moves = _moves(row, usual) if is_known else None
+        fits = _bandwidth_fits(row, usual) if is_known else None
         is_last = row.line.number == execution.last_line
         # Where nothing contradicts a rate, the next line shows that it is whole.
-        may_be_cut = moves is None and is_last and row.main("message_rate")
-        if moves is False or may_be_cut:
+        may_be_cut = fits is None and is_last and row.main("message_rate")
+        if fits is False or may_be_cut:
             return None
-        return _in_bytes(row, usual.mb if moves or is_assumed else None)
+        return _in_bytes(row, usual.mb if fits or is_assumed else None)
 
     rows = execution.kept(read)
     sizes = [row.size for row in rows]
@@ -197,13 +192,13 @@ def _in_bytes(row: Row, mb: float | None) -> Row:
     if bandwidth is not None and mb is not None:
         main["bandwidth"] = bandwidth.times(mb)
     figures = {**row.figures, "": main}
-    if not main:
+    if not main:  # the bandwidth was all of it
         del figures[""]
     return row._replace(figures=figures)
 
 
-def _fitting(rows: Sequence[Row], units: _Units) -> int:
-    return sum(_moves(row, units) is True for row in rows)
+def _count_fitting(rows: Sequence[Row], units: _Units) -> int:
+    return sum(_bandwidth_fits(row, units) is True for row in rows)
 
 
 TABLE = Table(benchmark="imb", program="IMB", events=_events, fits=is_ascending, settle=_settle)

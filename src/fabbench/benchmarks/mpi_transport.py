@@ -68,11 +68,12 @@ _NAMES: Mapping[str, str] = {
     **dict.fromkeys(("self", "cuda_copy", "rocm_copy", "gdr_copy"), ""),
 }
 """A BTL of Open MPI, or a transport of UCX → what it is called here; empty: it carries nothing."""
-_NEAR = frozenset({"shm", "p2p"})
+_WITHIN_NODE = frozenset({"shm", "p2p"})
 _VERBS = lazy(r"openib|(?:rc|ud|dc)(?:_mlx5|_verbs|_x|_v)?|gga_mlx5")
 
 
 def _transport(name: str) -> str:
+    """Return what is called here what carries a lane or BTL; empty: nothing that counts."""
     return "ib" if _VERBS.fullmatch(name) else _NAMES.get(name, name.lower())
 
 
@@ -96,7 +97,10 @@ class TransportLines:
     """Reads and writes of remote memory between processes: the operation, and a row of it."""
 
     def read(self, text: str) -> bool:
-        """Read a line; return whether it is about transports."""
+        """Read a line; return whether it is about transports.
+
+        A row of a table counts only below the line about its endpoint.
+        """
         for word, pattern, add in _KINDS:
             if word in text:
                 match = pattern.fullmatch(text)
@@ -115,9 +119,9 @@ class TransportLines:
         if match[1]:
             self.nodes[match[1]] = None
         named = {name: each for name, each in match.groupdict().items() if each}
-        implied = {"provider": "efa"} if "domain" in named else {}
+        implied = {"provider": "efa"} if "domain" in named else {}  # only EFA's are read
         self.named = {**implied, **self.named, **named}
-        if "libfabric" in named:
+        if "libfabric" in named:  # the version alone
             return
         provider = named.get("provider", "efa" if named else "shm")
         name = provider.partition(";")[0].removesuffix("-direct")
@@ -136,7 +140,7 @@ class TransportLines:
         self._add_lanes(" ".join(_UCX_LANES.findall(text)), text)
 
     def _read_row(self, text: str) -> bool:
-        """Read a row of UCX_PROTO_INFO, or the name of the operation that rows below are of."""
+        """Read a row of UCX_PROTO_INFO; it may name the operation that the rows below are of."""
         if " by ucp_" in text:
             self.operation = text
         row = _UCX_ROW.fullmatch(text)
@@ -163,7 +167,7 @@ class TransportLines:
 
         operation = f"{_RMA}{facts.get('op_type')} by ".lower()
         rows = [row for name, row in self.rma if operation in name]
-        if rows:
+        if rows:  # replace what lines about endpoints said
             lanes = [(lane, row) for row in rows for lane in _UCX_LANE.findall(row)]
             self.lines = {_transport(lane): row for lane, row in lanes}
             self.lines.pop("", None)
@@ -173,21 +177,22 @@ class TransportLines:
                 self.lines = {_EMULATED: row}
 
     def _add_lanes(self, lanes: str, text: str) -> None:
-        if self.endpoint == "self":
+        """Add the transports of an endpoint's lanes (`rc_mlx5/mlx5_0 …`). `text`: their line."""
+        if self.endpoint == "self":  # a process and itself
             return
-        kinds = {*map(_transport, _UCX_LANE.findall(lanes))} - {""}
-        near = kinds & _NEAR
+        transports = {*map(_transport, _UCX_LANE.findall(lanes))} - {""}
+        within_node = transports & _WITHIN_NODE
         # An endpoint within the node lists the network, too.
-        is_within_node = self.endpoint == "intra" or "shm" in kinds
-        if is_within_node and (near or not _NEAR.isdisjoint(self.lines)):
-            kinds = near
-        for kind in kinds:
-            self.lines.setdefault(kind, text)
+        is_within_node = self.endpoint == "intra" or "shm" in transports
+        if is_within_node and (within_node or not _WITHIN_NODE.isdisjoint(self.lines)):
+            transports = within_node
+        for transport in transports:
+            self.lines.setdefault(transport, text)
 
     def facts(self) -> dict[str, str | int]:
-        """Return `transport`.
+        """Return what was named, the way inside the fabric, the hosts if several, and `transport`.
 
-        The one between nodes if there is one, else the one within the node.
+        That is the one between nodes if there is one, else the one within the node.
         """
         facts: dict[str, str | int] = {**self.named}
         if self.ways:
@@ -195,7 +200,7 @@ class TransportLines:
 
             facts |= path_values(self.ways)
         if self.lines:
-            between_nodes = self.lines.keys() - _NEAR
+            between_nodes = self.lines.keys() - _WITHIN_NODE
             facts["transport"] = "+".join(sorted(between_nodes or self.lines))
         if len(self.nodes) > 1:
             facts["hosts"] = len(self.nodes)

@@ -44,8 +44,8 @@ def _why_no_device(fabric: str, host: "Host") -> str:
     if device is not None and host.linked(fabric):
         return ""
     name = provider(fabric)
-    providers = {full.partition(";")[0] for full in host.providers}
-    if name in providers and fabric not in {"ib", "roce"}:
+    providers = {full.partition(";")[0] for full in host.providers}  # `tcp;ofi_rxm` is tcp
+    if name in providers and fabric not in {"ib", "roce"}:  # which NCCL uses without libfabric
         return ""
     if device is not None:
         return f"there is no {device} device."
@@ -55,7 +55,7 @@ def _why_no_device(fabric: str, host: "Host") -> str:
 def _why_no_nvlink(host: "Host") -> str:
     if host.virtual:
         return "it is a part of one machine, whose NVLink is p2p."
-    if not host.gpu_model or connects_hosts(host.gpu_model):
+    if not host.gpu_model or connects_hosts(host.gpu_model):  # an unknown model may connect them
         return ""
     racks = " and ".join(RACKS)
     return f"its GPUs are {host.gpu_model}, and NVLink connects hosts only in racks of {racks}."
@@ -120,7 +120,7 @@ def rank_commands(
     """
     from fabbench.model.plan import Command
 
-    started: list[Command] = []
+    by_host: list[Command] = []
     for host in hosts:
         is_apart = host.virtual and fabric not in INTRA_HOST
         host_id = {"NCCL_HOSTID": host.name} if is_apart else {}
@@ -130,10 +130,10 @@ def rank_commands(
             env={**given.env, **host_id},
             unset=tuple(name for name in given.unset if name not in host_id),
         )
-        started.append(command)
+        by_host.append(command)
     commands: list[Command] = []
-    for command, group in groupby(started):
-        ranks = per_host * len([*group])
+    for command, alike in groupby(by_host):
+        ranks = per_host * len([*alike])
         commands.append(replace(command, ranks=ranks))
     return tuple(commands)
 
@@ -153,7 +153,7 @@ def rank_steps(
     *,
     called: str = "",
 ) -> "tuple[Step, ...]":
-    """Return one step per program.
+    """Return one step per program. `commands`: each program's, by its name.
 
     `called`: what the benchmark calls a program, such as `collective`, for a fact of its step;
     empty: it has but one.
@@ -161,15 +161,15 @@ def rank_steps(
     from fabbench.model.plan import Step
 
     steps: list[Step] = []
-    for name, each in commands.items():
+    for name, of_program in commands.items():
         facts: dict[str, str | int] = {"benchmark": benchmark}
         if called:
             facts[called] = name
-        facts["ranks"] = sum(one.ranks for one in each)
+        facts["ranks"] = sum(command.ranks for command in of_program)
         step = Step(
             id=f"{execution}/{name}",
             label=name,
-            commands=each,
+            commands=of_program,
             facts=facts,
             timeout_s=limits.timeout_s,
             silence_s=limits.silence_s,
@@ -181,7 +181,7 @@ def rank_steps(
 def reject_own_options(extra: Sequence[str], short: Sequence[str], long: Sequence[str]) -> None:
     """Raise RequestError for a word among the extra options that fabbench sets itself."""
     for word in extra:
-        is_short = word[:2] in short and not word.startswith("--")
+        is_short = word[:2] in short and not word.startswith("--")  # `-b8` too
         if is_short or word.partition("=")[0] in long:
             hint = "Pass it before --: fabbench's own options have the same letters (see --help)."
             raise RequestError(f"{word} is after --, but fabbench must know its value.", hint=hint)

@@ -58,26 +58,29 @@ def _events(text: str, execution: Execution | None) -> Events | None:
     if "size(B)" in text:
         names = text.split()
         if names[:2] == ["size(B)", "count(elems)"]:
-            return _header(names, text)
+            return _header_events(names, text)
     if execution is not None:
         average = _AVERAGE.fullmatch(text)
         if average is not None:
-            return _average(average[1], text, execution)
+            return _average_events(average[1], text, execution)
     if "nccom-test" in text:
         command = read_command_line(text, _PROGRAM)
         return None if command is None else (_command(command),)
     return None
 
 
-def _header(names: Sequence[str], text: str) -> Events:
+def _header_events(names: Sequence[str], text: str) -> Events:
     layout = read_columns(names, _COLUMNS)
     events: Events = (Begin(), Header([layout]), *unknown_columns(layout, text))
-    is_json = layout[-1].metric == "time"  # which has no average
+    is_json = layout[-1].metric == "time"  # which has no average: its end is not known
     return (*events, End(None)) if is_json else events
 
 
-def _average(stated: str, text: str, execution: Execution) -> Events:
-    """Compare the mean with that of the rows: documents quote some of the rows."""
+def _average_events(stated: str, text: str, execution: Execution) -> Events:
+    """Compare the printed mean with that of the rows: documents quote some of the rows.
+
+    Only a mean that agrees proves that no row is missing.
+    """
     busbws = [row.figures[""]["busbw"] for row in execution.rows]
     count = max(len(busbws), 1)
     low = sum(busbw.low for busbw in busbws) / count
@@ -97,6 +100,7 @@ def _command(command: CommandLine) -> Command:
 
 
 def _fits(row: Row) -> bool:
+    """Return whether a row's elements have whole bytes, and its rates the ratio of a collective."""
     count = int(row.cell("count") or 0)
     bytes_beside_elements = row.size % count if count else row.size
     if bytes_beside_elements:
@@ -112,6 +116,7 @@ def _fits(row: Row) -> bool:
 
 
 def _fits_unit(unit: float, row: Row) -> bool:
+    """Return whether time x algbw is the size, if a printed GB has `unit` bytes."""
     time = row.main("time")
     if time is None:  # --stats without avg, of releases whose GB are 10⁹ bytes
         return unit == _GB
@@ -120,7 +125,7 @@ def _fits_unit(unit: float, row: Row) -> bool:
     return low <= row.size <= high
 
 
-def _explained(unit: float, rows: Sequence[Row]) -> int:
+def _count_explained(unit: float, rows: Sequence[Row]) -> int:
     return sum(_fits_unit(unit, row) for row in rows)
 
 
@@ -130,7 +135,7 @@ def _settle(execution: Execution) -> Sequence[Row]:
     A GB has the bytes that explain most rows, as one may fit either.
     """
     rows = execution.rows
-    unit = _GIB if _explained(_GIB, rows) > _explained(_GB, rows) else _GB
+    unit = _GIB if _count_explained(_GIB, rows) > _count_explained(_GB, rows) else _GB
 
     def read(row: Row) -> Row | None:
         if not _fits_unit(unit, row):
@@ -141,7 +146,7 @@ def _settle(execution: Execution) -> Sequence[Row]:
         }
         return row._replace(figures={**row.figures, "": main})
 
-    if any(each.meaning == _ALTERED for each in execution.record.findings):
+    if any(finding.meaning == _ALTERED for finding in execution.record.findings):
         execution.record.incomplete = _ALTERED
     return execution.kept(read)
 

@@ -33,7 +33,7 @@ def pair_step(
     """
     device = str(facts.get("device", ""))
     size = facts.get("size")
-    named = "all" if size is None else str(size)
+    named = "all" if size is None else str(size)  # in bytes: ids are for programs
     shown = "all sizes" if size is None else format_size(int(size))
     return Step(
         id=f"{execution}/{device}-{named}" if device else f"{execution}/{named}",
@@ -102,6 +102,7 @@ class PairWork(Work):
         return tuple(steps)
 
     def _sides(self, rail: Rail, hosts: Sequence[Host]) -> Iterator[Side]:
+        """Yield the server's side, on the first host, and the client's, on the last one."""
         is_on_gpus = self.memory == "cuda"
         if self.memory is None:
             is_on_gpus = all(host.gpus for host in hosts)

@@ -30,6 +30,7 @@ class ReadBenchmark(Benchmark):
         from fabbench.benchmarks.executions import Assembler
 
         module: Any = sys.modules[type(self).__module__]
+        # Only a package has a path; a benchmark that is a module has its reader in itself.
         module = (
             import_module(f"{module.__name__}.reader") if hasattr(module, "__path__") else module
         )

@@ -69,6 +69,7 @@ _NO_FIGURE = lazy(r"^((?:[\d.]+\s+){7}\d+)\s+(?![\d\s.-]).*|(?<=\d),(?=\d{3}(?:,
 
 
 def _cells(text: str) -> Cells:
+    # What stands before the cells: `Final:` or `[thread 0]`, else the name of a test in a batch.
     stage, test, rest = _ROW.findall(text)[0]
     final = stage == "Final:" if stage else None
     return Cells(_NO_FIGURE.sub(r"\1", rest.strip()), test, final)
@@ -84,23 +85,24 @@ def _events(text: str, execution: Execution | None) -> Events | None:
     if stripped.startswith("| "):
         parameter = _PARAMETER.fullmatch(stripped)
         if parameter is not None:
-            statement = _parameter(*parameter.groups())
+            statement = _parameter_setting(*parameter.groups())
+            # Parameters below rows are those of the next table.
             is_ahead = execution is None or execution.rows
             return (Ahead((statement,)),) if is_ahead else (statement,)
     if "ucx_perftest" in text:
         command = read_command_line(text, _PROGRAM)
         if command is not None:
-            return (_command(command),)
+            return (_command_event(command),)
     return None if execution is None else _frame_events(stripped)
 
 
-def _parameter(name: str, value: str) -> Setting:
+def _parameter_setting(name: str, value: str) -> Setting:
     is_size = name == "Message size" and _BYTES.fullmatch(value)
     facts = {_FACTS[name]: value} if name in _FACTS else {}
     return Setting(facts=facts, size=int(value) if is_size else None)
 
 
-def _command(command: CommandLine) -> Command:
+def _command_event(command: CommandLine) -> Command:
     given = dict(_OPTION.findall(command.arguments))
     size = given.get("s", "")
     iterations = given.get("n", "")
@@ -112,6 +114,7 @@ def _command(command: CommandLine) -> Command:
 
 
 def _frame_events(line: str) -> Events | None:
+    # The frame of a table means nothing; a heading `| Test |` shows that all rows are results.
     name = _NAME.fullmatch(line)
     if name is not None:  # -b: several tests in one table
         return (Setting(labels={"operation": name[1]}),)
@@ -122,7 +125,7 @@ def _frame_events(line: str) -> Events | None:
 
 def _fits(row: Row) -> bool:
     numbers = [printed(cell) for cell in row.cells]
-    if len(numbers) < 8:
+    if len(numbers) < 8:  # the four columns of several threads
         return _is_one_measurement(row.size, *numbers[1:])
     # Each figure twice: of the last interval, and overall.
     figures = (numbers[2::2], numbers[3::2])
@@ -131,7 +134,7 @@ def _fits(row: Row) -> bool:
 
 def _is_one_measurement(size: int, time: Printed, bandwidth: Printed, rate: Printed) -> bool:
     """Return whether one message was sent per printed time, or by several threads together."""
-    low, high = product(time.times(1e-6), rate)
+    low, high = product(time.times(1e-6), rate)  # messages sent in the printed time
     if high < 1 or (low > 1 and high < 2):
         return False
     return not size or bandwidth.times(_MIB).agrees(rate.times(size))
@@ -146,13 +149,14 @@ def _are_counted_on(execution: Execution) -> bool:
 
 
 def _settle(execution: Execution) -> Sequence[Row]:
-    is_batch = any(row.labels for row in execution.rows)
+    is_batch = any(row.labels for row in execution.rows)  # whose tests each count from the start
     if not is_batch and not _are_counted_on(execution):
         execution.record.findings.append(MIXED_TABLES)
         return execution.kept(lambda row: None)  # noqa: ARG005
-    last: dict[str, Row] = {}
+    last: dict[str, Row] = {}  # the result of each test; the name of a single one is empty
     for row in execution.rows:
         name = row.labels.get("operation", "")
+        # A later row counts, but none takes the place of a row `Final:` unless it is one, too.
         if name not in last or row.final or not last[name].final:
             last[name] = row
     if last:
@@ -165,8 +169,10 @@ def _settle(execution: Execution) -> Sequence[Row]:
 def _is_finished(execution: Execution, last: dict[str, Row]) -> bool | None:
     """Return whether the last row of each test is its result; None: how many tests is not known."""
     first, *others = last.values()
+    # Without a row `Final:`, the last row is the result if it counts all iterations.
     if not others and not first.final and execution.iterations:
         return int(first.cells[0]) >= execution.iterations
+    # A test of a batch has begun, and has no row.
     if execution.labels and execution.labels["operation"] not in last:
         return False
     has_result = bool(execution.record.finished or first.final)

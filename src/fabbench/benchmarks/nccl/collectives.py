@@ -202,8 +202,7 @@ def _reduced(reducing: Note) -> Finding:
     return warning("range-reduced", meaning, advice, line=reducing.line)
 
 
-_MOST_SIZES = 100_001
-"""Of a sweep: more are not counted."""
+_MOST_SIZES = 100_001  # of a sweep: more are not counted
 
 
 def _missing_sizes(

@@ -33,8 +33,8 @@ class Copies:
         """The kinds of lines that each rank printed."""
         self._sizes: dict[tuple[str, ...], int] = {}
         """Of the last row, by rank, type, redop and root: where there is no header."""
+        # Whether two rows of one type, redop and root have the same size, as copies print.
         self._has_size_twice = False
-        """Whether two rows like each other have one size, as copies print."""
 
     def note_line(self, parsed: ParsedLine, rank: str) -> bool:
         """Note what a rank says; return whether it is about the execution: not a second header."""

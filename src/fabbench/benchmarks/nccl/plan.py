@@ -72,7 +72,7 @@ def _collective(text: str) -> str:
     return name
 
 
-def _multiple(unit: int, size: int) -> int:
+def _round_down(unit: int, size: int) -> int:
     """Return the largest multiple that is not above a size."""
     return size // unit * unit
 
@@ -164,24 +164,24 @@ class NcclWork(Work):
 
         Where a size is split between ranks, older releases round it differently from newer ones.
         """
-        common: set[int] | None = None
-        for pairs in self._printed(hosts):
+        common: set[int] | None = None  # None: no collective's sizes are known so far
+        for pairs in self._printed_sizes(hosts):
             alike = {old for old, new in pairs if old == new}
             common = alike if common is None else common & alike
         return tuple(sorted(common or ()))
 
     def possible_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
         """Return the sizes that any collective prints, in whatever release; empty: unknown."""
-        unknown = _UNKNOWN if hosts else _UNKNOWN | _SPLIT
+        unknown = _UNKNOWN if hosts else _UNKNOWN | _SPLIT  # without hosts, ranks are not known
         if not unknown.isdisjoint(self.collectives):
             return ()
         sizes: set[int] = set()
-        for pairs in self._printed(hosts):
+        for pairs in self._printed_sizes(hosts):
             sizes.update(*pairs)
         return tuple(sorted(sizes))
 
-    def _printed(self, hosts: Sequence[Host]) -> Iterator[Sequence[tuple[int, int]]]:
-        """Yield what old and new releases print for each size, by collective and type.
+    def _printed_sizes(self, hosts: Sequence[Host]) -> Iterator[Sequence[tuple[int, int]]]:
+        """Yield what old and new releases print for each size, by collective and type's width.
 
         Old ones are those before 2.13.12. They round a size down to whole elements. Where ranks
         share it, each rank's part is a multiple of an element or, later, of 16 bytes (`setupArgs`
@@ -194,16 +194,18 @@ class NcclWork(Work):
             if name in _UNKNOWN:
                 continue
             for width in widths:
+                # The bytes of which a printed size is a multiple.
                 old = width * ranks if name in _SPLIT else width
                 new = 16 * ranks if name in _SPLIT else width
                 sizes = self.sweep.sizes()
-                yield [(_multiple(old, size), _multiple(new, size)) for size in sizes]
+                yield [(_round_down(old, size), _round_down(new, size)) for size in sizes]
 
     def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
         linked = host.linked(fabric)
         if self.devices and fabric not in NIC_SELECTORS:
             return f"--device chooses NICs of {listed(tuple(NIC_SELECTORS))} alone."
+        # No NIC is asked for, or the host's are known and none is of the fabric.
         if not self.devices or (host.devices and not linked):
             return nccl_env.why_unsupported(fabric, host)
         missing = [name for name in self.devices if name not in linked]

@@ -189,7 +189,6 @@ class NcclExecution(Execution):
 
     @override
     def damage(self, line: Line) -> None:
-        """Add a damaged row, with single blanks."""
         text = " ".join(line.text.split())
         super().damage(line._replace(text=text))
 

@@ -19,8 +19,7 @@ from fabbench.model.log import Point
 
 _MOST_CELLS = 1 << 17
 _FIGURES = ("time", "algbw", "busbw")
-_NO_WRONG = 0
-"""`Sample.wrong` of a row like a model: no model reports wrong data."""
+_NO_WRONG = 0  # `Sample.wrong` of a row like a model: no model reports wrong data
 
 
 class Model(NamedTuple):
@@ -28,8 +27,8 @@ class Model(NamedTuple):
 
     dtype_bytes: int
     checked: bool
+    # Without the values of time, algbw and busbw:
     out_of_place: Point
-    """Without the values of time, algbw and busbw."""
     in_place: Point
 
 

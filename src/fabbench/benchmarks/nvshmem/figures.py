@@ -120,9 +120,8 @@ class _NotesByKind:
             self.all[each.kind].append(each)
         self.options = printed_options(self.first("options").value)
         self.pes = _node_pes(self.all["pe"])
-        """Each PE → its number on its node."""
+        # How many more processes said that they are PE 0: each measures alone.
         self.copies = len(self.all["copy"])
-        """How many more processes said that they are PE 0: each measures alone."""
 
     def first(self, kind: str) -> Note:
         """Return the first note of a kind; an empty one if there is none."""

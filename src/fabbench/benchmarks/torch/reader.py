@@ -284,10 +284,8 @@ class TorchReader(Reader):
     @override
     def mark(self, marker: Marker) -> Sequence[Reading]:
         self._marker = marker
-        assemblers = self._by_stream.values()
-        return [reading for assembler in assemblers for reading in assembler.mark(marker)]
+        return [reading for rank in self._by_stream.values() for reading in rank.mark(marker)]
 
     @override
     def close(self) -> Sequence[Reading]:
-        assemblers = self._by_stream.values()
-        return [reading for assembler in assemblers for reading in assembler.close()]
+        return [reading for rank in self._by_stream.values() for reading in rank.close()]
