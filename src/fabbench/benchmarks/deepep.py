@@ -52,12 +52,14 @@ _MAY_GO_ON = lazy(r"\[tuning\](?!.*RDMA).*\(NVL\)\s*")
 def _events(text: str, execution: Execution | None) -> Events | None:
     text = text.strip()
     for case, layout in _LINES.items():
+        # The first row of a test; those that follow are read by its layout, without a new header.
         if cell_patterns(layout)[0].fullmatch(text):
             return (Begin(), Setting(case=case), Header([layout], is_row=True))
     dtype = _V2_DTYPE.fullmatch(text)
     if dtype is not None:
         setting = Setting(labels={"dtype": _DTYPES[dtype[1]]})
         return (setting,) if execution is not None else (Ahead((setting,)),)
+    # Figures that are not read.
     is_own = execution is not None and text.startswith(("[tuning] ", "Dispatch send"))
     return () if is_own else None
 

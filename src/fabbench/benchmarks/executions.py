@@ -519,7 +519,7 @@ class Assembler(Reader):
         self._ahead.clear()
         begins = marker.kind == "begin"
         self._is_marked = begins and marker.facts.get("benchmark") == self._table.benchmark
-        ranks = marker.facts.get("ranks", "")
+        ranks = marker.facts.get("ranks", "")  # how many fabbench itself started
         is_stated = self._is_marked and re.fullmatch(COUNT, ranks)
         self._marked_facts = {"ranks": int(ranks)} if is_stated else {}
         return before
@@ -564,7 +564,8 @@ class Assembler(Reader):
             case Stop():
                 return self.close()
             case Command():
-                self._ahead = [each for each in self._ahead if not isinstance(each, Command)]
+                # The program of an earlier command line printed no table.
+                self._ahead = [event for event in self._ahead if not isinstance(event, Command)]
                 self._ahead.append(event)
             case Ahead():
                 self._ahead.append(event)

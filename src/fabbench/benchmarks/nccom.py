@@ -65,7 +65,7 @@ def _events(text: str, execution: Execution | None) -> Events | None:
             return _average_events(average[1], text, execution)
     if "nccom-test" in text:
         command = read_command_line(text, _PROGRAM)
-        return None if command is None else (_command(command),)
+        return None if command is None else (_command_event(command),)
     return None
 
 
@@ -90,7 +90,7 @@ def _average_events(stated: str, text: str, execution: Execution) -> Events:
     return (End(None), consistency.warning("average-mismatch", _ALTERED, line=text.strip()))
 
 
-def _command(command: CommandLine) -> Command:
+def _command_event(command: CommandLine) -> Command:
     ranks = _RANKS.search(command.arguments)
     facts = {"ranks": int(ranks[1])} if ranks is not None else {}
     collective = _COLLECTIVE.search(command.arguments)
@@ -140,7 +140,7 @@ def _settle(execution: Execution) -> Sequence[Row]:
     def read(row: Row) -> Row | None:
         if not _fits_unit(unit, row):
             return None
-        main = {
+        main = {  # all but the time are rates, in GB/s as printed
             name: figure if name == "time" else figure.times(unit)
             for name, figure in row.figures[""].items()
         }

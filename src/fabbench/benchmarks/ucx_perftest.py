@@ -103,7 +103,7 @@ def _parameter_setting(name: str, value: str) -> Setting:
 
 
 def _command_event(command: CommandLine) -> Command:
-    given = dict(_OPTION.findall(command.arguments))
+    given = dict(_OPTION.findall(command.arguments))  # -t: test, -s: message size, -n: iterations
     size = given.get("s", "")
     iterations = given.get("n", "")
     return Command(

@@ -132,7 +132,7 @@ class NcclWork(Work):
             raise RequestError(
                 "--nics has no effect with --device, which names the NICs.", hint="Leave it out."
             )
-        _ = self.sweep
+        _ = self.sweep  # raises RequestError if it is not valid
 
     @property
     def sweep(self) -> Sweep:

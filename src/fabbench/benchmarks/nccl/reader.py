@@ -308,7 +308,7 @@ class NcclReader(Reader):
             execution = self._new_execution()
             execution.copies.begins_other_run(line)  # notes its size
         rows = execution.read_rows(line)
-        if rows is None:  # no part of a table: what was held above it is complete
+        if rows is None:  # no part of a table: a whole row that is held did not go on
             before += execution.add_rows(execution.torn.release_whole())
             readings = self._read_no_row(line)
             return [*before, *(readings or ())] if before else readings

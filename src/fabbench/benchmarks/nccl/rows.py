@@ -355,7 +355,7 @@ def begins_row(text: str, layouts: Sequence[Layout]) -> bool:
 
 
 def _are_first_cells(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool:
-    if len(cells) >= len(columns):
+    if len(cells) >= len(columns):  # no cell is left to be cut
         return False
     pairs = zip(cells, columns, strict=False)
     return all(column.fullmatch(cell) for cell, column in pairs)

@@ -81,7 +81,7 @@ def _reader_of_figures(column: Column) -> Callable[[str], Printed]:
     @lru_cache(_MOST_CELLS)
     def read(cell: str) -> Printed:
         figure = column.read(cell) if pattern.fullmatch(cell) else ANYTHING
-        if figure.high == math.inf:
+        if figure.high == math.inf:  # inf, nan, or another text
             raise ValueError(cell)
         return figure
 

@@ -105,7 +105,7 @@ class NvshmemWork(Work):
     def __post_init__(self) -> None:
         long_options = ("--min_size", "--max_size", "--step", "--iters", "--warmup_iters")
         nccl_env.reject_own_options(self.extra, ("-b", "-e", "-f", "-n", "-w"), long_options)
-        _ = self.sweep
+        _ = self.sweep  # raises RequestError if it is not valid
 
     @property
     def sweep(self) -> Sweep:

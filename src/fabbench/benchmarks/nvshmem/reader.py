@@ -331,6 +331,7 @@ def _pes(new: Sequence[Note], execution: Execution | None) -> Events:
 def _events(text: str, execution: Execution | None) -> Events | None:
     text = text[:_LONGEST_LINE].strip()
     events = _of_table(text, execution)
+    # For speed, other lines are searched only if they have one of a few words.
     if events is None and _MAY_MATTER.search(text):
         return _around_tables(text, execution)
     return events
