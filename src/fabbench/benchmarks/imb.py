@@ -74,7 +74,8 @@ class _Units(NamedTuple):
     """Messages in the time of a row."""
 
 
-_UNITS = [_Units(mb, messages) for mb in (1e6, _MIB) for messages in (1, 2, 4)]
+_MESSAGES = (1, 2, 4)
+_UNITS = [_Units(mb, messages) for mb in (1e6, _MIB) for messages in _MESSAGES]
 
 
 def _events(text: str, execution: Execution | None) -> Events | None:

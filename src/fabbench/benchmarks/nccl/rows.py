@@ -292,15 +292,15 @@ def points(row: Row) -> list[Point]:
         placement, _, statistic = stat.partition("/")
         labels = {"placement": "", **row.labels, "stat": statistic}
         labels["placement"] = placement or labels["placement"]  # else a line above states it
-        values: dict[str, float] = {}
+        by_metric: dict[str, float] = {}
         for name, figure in finite(figures).items():
-            values[name] = figure.value
+            by_metric[name] = figure.value
         wrong = checks[stat].wrong if stat in checks else None
         if wrong is not None:
-            values["wrong"] = wrong
-        if values or not statistic:
-            metrics = tuple(values)
-            point = Point(row.size, stated(labels), metrics, tuple(values.values()))
+            by_metric["wrong"] = wrong
+        if by_metric or not statistic:
+            values = tuple(by_metric.values())
+            point = Point(row.size, stated(labels), tuple(by_metric), values)
             counted.append(point)
     return counted
 
