@@ -510,7 +510,7 @@ class Assembler(Reader):
         return None if events is None else self._assemble(events)
 
     def _may_fail(self, text: str) -> bool:
-        """Return whether an error in a line can be one of this benchmark."""
+        # Whether an error in the line can be one of this benchmark.
         return self.execution is not None or self._is_marked or self._table.failing in text
 
     @override

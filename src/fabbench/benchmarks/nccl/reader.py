@@ -350,7 +350,7 @@ class NcclReader(Reader):
         return readings
 
     def _new_execution(self) -> NcclExecution:
-        """Return one that is not open yet: only a row or a line of nccl-tests opens it."""
+        # It is not open yet: only a row or a line of nccl-tests opens it.
         record = Record(benchmark="nccl", case=self._command.case)
         return NcclExecution(TABLE, record)
 
