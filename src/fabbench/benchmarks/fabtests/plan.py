@@ -93,7 +93,8 @@ class FabtestsWork(LibfabricWork):
 
     @override
     def why_unsupported(self, fabric: str, host: Host) -> str:
-        # super() without arguments fails: `slots` makes another class.
+        # The first reason; empty: it can be measured. super() without arguments fails: `slots`
+        # makes another class.
         if why := super(FabtestsWork, self).why_unsupported(fabric, host):
             return why
         if self.endpoint_on(fabric) == "msg" and provider(fabric) not in _LISTENING:

@@ -58,6 +58,7 @@ _UNREAD = warning(
 
 
 def _remains(text: str, layout: Layout) -> bool:
+    """Return whether a line may be what is left of a row: its last figures, or other cells."""
     if _ROW_END.fullmatch(text):
         return True
     has_name = layout[0].metric == "name"
@@ -66,7 +67,7 @@ def _remains(text: str, layout: Layout) -> bool:
 
 
 def _fits(row: Row) -> bool:
-    """Return whether a name fills its column.
+    """Return whether a row's name, if it has one, fills its column of 50 or 10 characters.
 
     The rest of a torn row may look like a row with a shorter name.
     """
@@ -80,13 +81,14 @@ def _fits(row: Row) -> bool:
 
 
 def _events(text: str, execution: Execution | None) -> Events | None:
+    # The tests for a word, before each pattern, are for speed.
     if "usec/xfer" in text and _HEADER.fullmatch(text):
         return (Header((read_columns(text.split(), COLUMNS),)),)
     if "{ xfer_size:" in text and _MACHINE_ROW.fullmatch(text):
         return _machine_row(execution)
     if isinstance(execution, Process):
         if text.startswith("libfabric:"):
-            return _logged(text, execution)
+            return _log_events(text, execution)
         if _WRONG.fullmatch(text):
             return (Wrong(),)
     if _ERROR.fullmatch(text.strip()):
@@ -96,10 +98,11 @@ def _events(text: str, execution: Execution | None) -> Events | None:
 
 def _machine_row(execution: Execution | None) -> Events:
     is_said = execution is not None and _UNREAD in execution.record.findings
-    return () if is_said else (_UNREAD,)
+    return () if is_said else (_UNREAD,)  # once per execution
 
 
-def _logged(text: str, process: Process) -> Events:
+def _log_events(text: str, process: Process) -> Events:
+    """Return what a line of libfabric's own log says; its provider is known where we started it."""
     requested = ""
     if process.step is not None:
         requested = process.step.facts.get("provider", "")

@@ -20,6 +20,7 @@ class LibfabricBenchmark(RunBenchmark):
 
     @override
     def transports(self, fabric: str) -> frozenset[str]:
+        # Which providers prove the fabric in a log.
         if fabric == "p2p":
             raise RequestError(
                 f"{self.name} has no fabric p2p.", hint="p2p is NCCL's. Use shm inside one host."

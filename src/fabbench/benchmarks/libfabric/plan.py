@@ -111,7 +111,7 @@ class LibfabricWork(PairWork):
         return self._endpoint_of_program or self.endpoint or usual
 
     def iterations_on(self, fabric: str, size: int | None) -> int | None:
-        """Return the iterations.
+        """Return the iterations; None: the program's own number.
 
         As many as take `seconds_on`, rounded up to the two digits that are printed.
         """
@@ -124,14 +124,14 @@ class LibfabricWork(PairWork):
             once_s = speed.start_s / 10 + size / speed.rate
         fitting = self.seconds_on(fabric) / once_s
         at_least = max(fitting, 10)
-        return _rounded_up(min(at_least, 10_000_000))
+        return _rounded_up_to_two_digits(min(at_least, 10_000_000))
 
     def options(self, fabric: str) -> tuple[str, ...]:
         """Return the program's options besides the provider, the sizes, the port and the domain."""
         raise NotImplementedError
 
     def why_unsupported(self, fabric: str, host: Host) -> str:
-        """Return why `fabric` cannot be measured on `host`."""
+        """Return why `fabric` cannot be measured on `host`; empty: it can."""
         name = provider(fabric)
         endpoint = self.endpoint_on(fabric)
         types: set[str] = set()
@@ -143,7 +143,7 @@ class LibfabricWork(PairWork):
             others = ", ".join(sorted(types))
             return f"its provider {name} has no endpoint of type {endpoint}, but {others}."
         if self.is_by_domain(fabric) and not self.domains(fabric, host):
-            known = ", ".join(self._listed(fabric, host)) or "none"
+            known = ", ".join(self._listed_domains(fabric, host)) or "none"
             return f"libfabric lists no such domain of its provider {name} there, but {known}."
         return ""
 
@@ -152,15 +152,19 @@ class LibfabricWork(PairWork):
         return self.all_domains and provider(fabric) in _RDMA
 
     def domains(self, fabric: str, host: Host) -> tuple[str, ...]:
-        """Return the domains of a host's RDMA devices that are measured; empty on other fabrics."""
-        known = self._listed(fabric, host)
+        """Return the domains of a host's RDMA devices that are measured; empty on other fabrics.
+
+        Empty, too, where one of the requested devices or domains is missing.
+        """
+        known = self._listed_domains(fabric, host)
         requested = set(self.devices)
         if not requested:
             return known
         matching = [name for name in known if requested & {name, _device(name)}]
         return tuple(matching) if len(matching) == len(requested) else ()
 
-    def _listed(self, fabric: str, host: Host) -> tuple[str, ...]:
+    def _listed_domains(self, fabric: str, host: Host) -> tuple[str, ...]:
+        """Return the domains that fi_info lists there for the endpoint type, each once."""
         name = provider(fabric)
         if name not in _RDMA:
             return ()
@@ -202,7 +206,7 @@ class LibfabricWork(PairWork):
         iterations = self.iterations_on(fabric, size)
         if size is not None and iterations is not None:
             facts |= {"size": size, "iterations": iterations}
-        if self.is_by_domain(fabric):
+        if self.is_by_domain(fabric):  # then a rail's ends are domains
             facts |= {"device": _device(rail.client), "domain": rail.client}
             if rail.server != rail.client:
                 facts["server_domain"] = rail.server
@@ -217,7 +221,7 @@ class LibfabricWork(PairWork):
         env = dict(self.env)
         if name == "efa":
             env |= EFA_ENV
-        if domain and name in INTERFACE:
+        if domain and name in INTERFACE:  # it is an interface, and ``-d`` would be ignored
             env[INTERFACE[name]] = domain
             domain = ""
         sizes = "all" if size is None else str(size)
@@ -254,8 +258,8 @@ class LibfabricWork(PairWork):
         return ("-P" if role == "client" else "-B", PORT)
 
 
-def _rounded_up(count: float) -> int:
-    """Return the next count of two digits."""
+def _rounded_up_to_two_digits(count: float) -> int:
+    """Round up to two significant digits: 1234 is 1300."""
     magnitude = math.floor(math.log10(count))
     step = 10 ** (magnitude - 1)
     steps = math.ceil(count / step)
@@ -263,4 +267,5 @@ def _rounded_up(count: float) -> int:
 
 
 def _device(domain: str) -> str:
+    # EFA's domains are the device's name with a suffix per endpoint type, others just the name.
     return domain.removesuffix("-rdm").removesuffix("-dgrm")

@@ -92,19 +92,21 @@ def read_arguments(program: str, words: list[str], known: Options) -> Setting | 
     None if they are not valid.
     """
     short, long, optional = known
-    has_value = tuple(f"-{letter}" for letter in optional)
-    kept = [word for word in words if not (has_value and word.startswith(has_value))]
+    # getopt has no values that may be omitted: such options are left out, and say nothing here.
+    may_omit_value = tuple(f"-{letter}" for letter in optional)
+    kept = [word for word in words if not (may_omit_value and word.startswith(may_omit_value))]
     try:
         options, operands = getopt.gnu_getopt(kept, short, long.split())
     except getopt.GetoptError:
         return None
+    # A client has one operand, the server's address; several words are prose about the program.
     if len(operands) > 1 or program in operands:
         return None
     given = dict(options)
     side = "client" if operands else "server"
     facts = {"side": side, "endpoint": given.get("-e") or endpoint_of(program)}
-    size = _whole(given, "-S")
-    return Setting(program, facts, size=size, iterations=_whole(given, "-I"))
+    size = _whole_number(given, "-S")
+    return Setting(program, facts, size=size, iterations=_whole_number(given, "-I"))
 
 
 def error_lines(programs: str, sources: str) -> re.Pattern[str]:
@@ -135,7 +137,8 @@ def endpoint_of(program: str) -> str:
     return named[1] if named is not None else ""
 
 
-def _whole(given: Mapping[str, str], name: str) -> int | None:
+def _whole_number(given: Mapping[str, str], name: str) -> int | None:
+    """Return an option or a fact as a number; None if it is not given, or is none (``-S all``)."""
     text = given.get(name, "")
     return int(text) if re.fullmatch(r"\d{1,18}", text, re.ASCII) else None
 
@@ -190,7 +193,11 @@ def logged_facts(text: str, requested: str) -> Iterator[tuple[str, str]]:
 
 
 def _provider_of(fabric: str, requested: str) -> str:
-    """Return the provider of an opened fabric; empty: not known."""
+    """Return the provider of an opened fabric; empty: not known.
+
+    Other providers' fabrics are not named after them: then the requested one is believed, unless
+    that is EFA.
+    """
     family, _, _ = fabric.lower().partition("-")
     if family == "efa":
         return "efa"
@@ -240,34 +247,41 @@ class Range(NamedTuple):
 
 
 def count_range(cell: str, requested: Given) -> Range:
-    """Return the counts that print like this: only the one on the command line, if it does."""
+    """Return the counts that a truncated cell may stand for: ``1k`` is 1000 to 1999.
+
+    Of them only that of the command line, where it states one.
+    """
     step = _DECIMAL[cell.lstrip("0123456789")]
     low = int(cell.rstrip("kmb")) * step
-    return _requested(Range(low, low + step - 1), requested)
+    return _only_requested(Range(low, low + step - 1), requested)
 
 
 def size_range(cell: str, requested: Given = None) -> Range:
-    """Return the sizes in bytes that print like this.
+    """Return the sizes in bytes that a truncated cell may stand for.
 
-    Only the one on the command line, if it does.
+    Of them only that of the command line, where it states one.
     """
     base = _BINARY[cell.lstrip("0123456789.")]
     whole, _, digit = cell.rstrip("kmg").partition(".")
     units = int(whole)
     tenths = units * 10 + int(digit or 0)
-    above = (units + 1) * 10
-    if base > 1 and units < 10:
-        above = tenths + 1
-    low = _ceiling(tenths * base, 10)
-    high = _ceiling(above * base, 10) - 1
-    return _requested(Range(low, high), requested)
+    tenths_above = (units + 1) * 10
+    if base > 1 and units < 10:  # then a decimal is printed
+        tenths_above = tenths + 1
+    low = _rounded_up_quotient(tenths * base, 10)
+    high = _rounded_up_quotient(tenths_above * base, 10) - 1
+    return _only_requested(Range(low, high), requested)
 
 
-def _ceiling(dividend: int, divisor: int) -> int:
+def _rounded_up_quotient(dividend: int, divisor: int) -> int:
     return -(-dividend // divisor)
 
 
-def _requested(printed_range: Range, requested: Given) -> Range:
+def _only_requested(printed_range: Range, requested: Given) -> Range:
+    """Return the number of the command line alone; `_NEITHER` if it would print differently.
+
+    The whole range where the command line states none.
+    """
     low, high = printed_range
     if requested is None:
         return printed_range
@@ -306,27 +320,32 @@ def measure(row: Row, size: Given, count: Given) -> Measured | None:
     if not transfers or not _is_one_measurement(row, sizes):
         return None
     program = row.record.case or ""
-    # usec/xfer is the latency of one way, or the time per transfer of many.
+    # usec/xfer is the latency of one way, or the time per transfer of many. Where the program is
+    # not known, two transfers per iteration, there and back, show the first.
     is_one_way = _ONE_WAY.search(program) if program else 2 in transfers
-    is_exact = sizes.low == sizes.high or _is_plain(row, sizes.low, counts)
+    is_exact = sizes.low == sizes.high or _is_exactly_as_printed(row, sizes.low, counts)
     return Measured(sizes.low, is_exact, _figures(row, "latency" if is_one_way else "time"))
 
 
-def _is_plain(row: Row, size: int, counts: Range) -> bool:
-    """Return whether a size is what is printed unless the other columns show otherwise.
+def _is_exactly_as_printed(row: Row, size: int, counts: Range) -> bool:
+    """Return whether a printed size can be taken literally (`size`, in bytes).
 
-    Such are ``64k``, or a half such as ``1.5m`` as in ``-S all``.
+    That is whole units such as ``64k``, or a half such as ``1.5m`` as in ``-S all``, if the other
+    columns fit it: any other decimal is truncated.
     """
     number = row.cell("bytes").rstrip("kmg")
     _, _, digit = number.partition(".")
-    only = Range(size, size)
-    if digit not in {"", "5"} or not _transfers(row, only, counts):
+    only_size = Range(size, size)
+    if digit not in {"", "5"} or not _transfers(row, only_size, counts):
         return False
-    return _is_one_measurement(row, only)
+    return _is_one_measurement(row, only_size)
 
 
 def _transfers(row: Row, sizes: Range, counts: Range) -> Sequence[int]:
-    """Return how many transfers per iteration may have moved the printed total: 1, 2, or many."""
+    """Return how many transfers per iteration fit the printed total and time; empty: none do.
+
+    1, 2, or, for many, the upper end of `_MANY`.
+    """
     total = size_range(row.cell("total"))
     seconds = row.cell("elapsed").removesuffix("s")
     elapsed = printed(seconds)
@@ -344,6 +363,7 @@ def _transfers(row: Row, sizes: Range, counts: Range) -> Sequence[int]:
 
 
 def _possible_transfers(program: str) -> Sequence[Range]:
+    """Return how many transfers per iteration a program may make, by its name (empty: unknown)."""
     if _ONE_WAY.search(program):
         return (_TWICE,)
     if _SEVERAL.fullmatch(program):
@@ -356,6 +376,7 @@ def _is_one_measurement(row: Row, sizes: Range) -> bool:
     time = row.main("time") or ANYTHING
     slack = abs(time.value) * 2.0**-23  # a C float has 24 bits, whatever decimals are printed
     time = Printed(time.value, time.low - slack, time.high + slack)
+    # In that time the bandwidth moves the size, and the message rate makes one transfer.
     least, most = product(row.main("bandwidth") or ANYTHING, time)
     is_of_size = least <= sizes.high and sizes.low <= most
     low, high = product(row.main("message_rate") or ANYTHING, time)
@@ -390,22 +411,27 @@ class Process(Execution):
     """Of the open fi_info block."""
 
     def takes(self, setting: Setting, *, has_header: bool, begins: bool) -> bool:
-        """Return whether something is about it; if not, it is about another one in its stream."""
+        """Return whether a line is about it; if not, it is about another one in its stream.
+
+        `begins`: whether the line is a command line.
+        """
         if setting.case and self.record.case and setting.case != self.record.case:
             return False
         side = setting.facts.get("side")
         if side and side not in self.sides:
             is_first = not self.sides and not self.tables
+            # In a stream that nothing names, both sides of a pair may print.
             return is_first or (len(self.sides) == 1 and self.stream == NO_STREAM)
         if not side and not has_header:
             return True
-        is_due = self.tables < max(len(self.sides), 1)
-        return is_due and not (side and begins)
+        # Each side prints one table, and has one command line.
+        is_table_due = self.tables < max(len(self.sides), 1)
+        return is_table_due and not (side and begins)
 
-    def expect(self, side: str) -> None:
-        """Note the side of a table to come.
+    def expect_table_of(self, side: str) -> None:
+        """Note the side of a table to come (empty: the line does not say one).
 
-        Where those of both come, which is whose is not known.
+        Where those of both come, which is whose is not known. A stream of one side says it best.
         """
         if side and side not in self.sides:
             self.sides.append(side)
@@ -424,6 +450,7 @@ class Pair:
     step: Marker | None = None
     processes: list[Process] = field(default_factory=list)
     current: dict[Stream, Process] = field(default_factory=dict)
+    """The process that prints to each stream now."""
     reported: dict[str, dict[str, str]] = field(default_factory=dict)
     """Fact → value → the side that first reported it: both do, in every step."""
 
@@ -432,21 +459,27 @@ class Pair:
         """Whether anything has begun it."""
         return bool(self.name or self.processes)
 
-    def at(self, stream: Stream, *, another: bool = False) -> Process:
-        """Return the process that prints to a stream."""
-        if another or stream not in self.current:
+    def process_at(self, stream: Stream, *, begins: bool = False) -> Process:
+        """Return the process that prints to a stream: a new one if none does yet, or one begins.
+
+        A step of fabbench states the size and iterations of its command line.
+        """
+        if begins or stream not in self.current:
             given = {} if self.step is None else self.step.facts
             process = Process(
                 self.table, self.record, step=self.step, stream=stream, side=stream.side
             )
-            process.size = _whole(given, "size")
-            process.iterations = _whole(given, "iterations")
+            process.size = _whole_number(given, "size")
+            process.iterations = _whole_number(given, "iterations")
             self.processes.append(process)
             self.current[stream] = process
         return self.current[stream]
 
     def report(self, fact: str, value: str, side: str) -> None:
-        """Record a fact that a process reports about itself."""
+        """Record a fact that a process reports about itself; empty values are none.
+
+        Another domain than that of fabbench's step is not what was to be measured.
+        """
         if value:
             self.reported.setdefault(fact, {}).setdefault(value, side)
         if fact == "domain" and self.step is not None:
@@ -459,7 +492,7 @@ class Pair:
         return next(iter(self.reported.get(fact, {})), "")
 
     def iterations(self) -> set[Range]:
-        """Return the iterations of its rows."""
+        """Return the ranges of iterations that its rows print: one range if all are alike."""
         return {
             count_range(row.cell("count"), process.iterations)
             for process in self.processes
@@ -487,14 +520,14 @@ class PairReader(Reader):
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
         pair = self._pair
-        process = pair.at(line.stream) if pair.is_open else None
-        if process is not None and process.section and self._is_information(line.text, process):
+        process = pair.process_at(line.stream) if pair.is_open else None
+        if process is not None and process.section and self._read_information(line.text, process):
             return ()
         is_open = process is not None
         events = read_any_line(self._table, line, process, may_fail=is_open)
         readings = None if events is None else self._assemble(events, line)
-        if line.text.endswith("fi_info:") and self._pair.is_open:
-            self._pair.at(line.stream).section = "fi_info"
+        if line.text.endswith("fi_info:") and self._pair.is_open:  # a block of it begins
+            self._pair.process_at(line.stream).section = "fi_info"
             return readings or ()
         return readings
 
@@ -504,6 +537,7 @@ class PairReader(Reader):
         begins = marker.kind == "begin"
         is_ours = begins and facts.get("benchmark") == self._table.benchmark
         is_same = self._pair.name == marker.execution
+        # The steps of one execution are of one pair; any other step ends it.
         before = self.close() if begins and not (is_ours and is_same) else ()
         pair = self._pair
         if is_ours:
@@ -513,7 +547,7 @@ class PairReader(Reader):
             if "together" in facts:
                 pair.record.facts["together"] = facts["together"]
             pair.report("endpoint", facts.get("endpoint") or endpoint_of(program), "")
-        if is_ours or pair.name == marker.execution:
+        if is_ours or pair.name == marker.execution:  # a step begins or ends, and its processes do
             pair.step = marker if is_ours else None
             pair.current.clear()
         return before
@@ -528,7 +562,7 @@ class PairReader(Reader):
         record = pair.record
         iterations = [*pair.iterations()]
         for process in pair.processes:
-            process.checked()
+            process.checked()  # which moves stray rows to the damaged ones
         record.points = points_by_line(pair.processes)
         record.damaged.sort()
         self._judge(pair)
@@ -542,6 +576,10 @@ class PairReader(Reader):
     # -- what a line means
 
     def _assemble(self, events: Events, line: Line) -> Sequence[Reading] | None:
+        """Add events to the process that they are about, which may begin or end a pair.
+
+        None for a heading, which is kept for the next table: the line may be another benchmark's.
+        """
         match events:
             case (Ahead((Setting() as heading,)),):
                 self._heading = heading.facts
@@ -553,22 +591,25 @@ class PairReader(Reader):
         settings = [event for event in events if isinstance(event, Setting)]
         setting = settings[0] if settings else Setting()
         begins = any(isinstance(event, Begin) for event in events)
-        is_about_one = has_header or setting.case is not None
+        may_begin_process = has_header or setting.case is not None
         readings: list[Reading] = []
-        if is_about_one and not self._pair.at(line.stream).takes(
+        if may_begin_process and not self._pair.process_at(line.stream).takes(
             setting, has_header=has_header, begins=begins
         ):
-            readings += self._begin_another(line.stream)
-        process = self._pair.at(line.stream)
-        process.expect(str(setting.facts.get("side", "")))
+            readings += self._begin_process(line.stream)
+        process = self._pair.process_at(line.stream)
+        process.expect_table_of(str(setting.facts.get("side", "")))
         for event in events:
             readings += self._add(event, process)
         return readings
 
-    def _begin_another(self, stream: Stream) -> Sequence[Reading]:
-        """Begin another process, in a pair of its own unless a step has several."""
+    def _begin_process(self, stream: Stream) -> Sequence[Reading]:
+        """Begin another process of a stream; return what ends with that.
+
+        It is of a new pair, except in a step, which may have several processes per stream.
+        """
         before = self.close() if self._pair.step is None else ()
-        self._pair.at(stream, another=True)
+        self._pair.process_at(stream, begins=True)
         return before
 
     def _add(self, event: Event, process: Process) -> Sequence[Reading]:
@@ -581,7 +622,7 @@ class PairReader(Reader):
             case Error():
                 self._add_error(event.text, process)
             case Begin():
-                pass
+                pass  # `_assemble` has begun the process
             case _:
                 process.add(cast("Statement", event))
         return ()
@@ -606,8 +647,8 @@ class PairReader(Reader):
 
     # -- blocks of fi_info
 
-    def _is_information(self, text: str, process: Process) -> bool:
-        """Read a line of a block of fi_info; return whether it is one."""
+    def _read_information(self, text: str, process: Process) -> bool:
+        """Read a line of a block of fi_info; return False for a line that ends the block."""
         section = _SECTION.fullmatch(text)
         information = _INFO_LINE.fullmatch(text)
         if section is not None:
@@ -655,12 +696,13 @@ class PairReader(Reader):
 
 def _information(section: str, name: str, printed: str) -> tuple[str, str]:
     """Return the fact in a line of fi_info, and its value; empty: it is not read."""
-    fact, pattern = _INFO_FACTS.get((section, name), ("", "(?!)"))
+    matches_nothing = "(?!)"
+    fact, pattern = _INFO_FACTS.get((section, name), ("", matches_nothing))
     match = re.fullmatch(pattern, printed)
     value = match[1] if match is not None else ""
     if fact == "endpoint":
         return (fact, value.lower())
-    if fact == "libfabric" and value:
+    if fact == "libfabric" and value:  # its providers of 1.18 have version 118
         major = value[:-2]
         minor = int(value[-2:])
         return (fact, f"{major}.{minor}")
@@ -677,7 +719,7 @@ def _add_reported(pair: Pair) -> None:
     """Add the facts that processes reported, and whether they differ in their provider."""
     facts = pair.record.facts
     for name, values in pair.reported.items():
-        if name.endswith("_address"):  # addresses are as the client sees them
+        if name.endswith("_address"):  # addresses are as the client sees them, if one shows any
             clients = [value for value, side in values.items() if side == "client"]
             facts[name] = (clients or [*values])[0]
         else:

@@ -46,7 +46,7 @@ class PingpongWork(LibfabricWork):
             raise RequestError(
                 "--device and --all-devices are mutually exclusive.", hint="Leave one out."
             )
-        _ = self.step_sizes
+        _ = self.step_sizes  # which raises RequestError for a wrong range
 
     benchmark = "pingpong"
     program = PROGRAM
@@ -65,8 +65,8 @@ class PingpongWork(LibfabricWork):
 
     @override
     def seconds_on(self, fabric: str) -> float:
-        # Set-up takes less than 1 % of it, and the first messages of a connection 1 ms; 1.3: the
-        # speed is a guess.
+        # Long enough that set-up takes less than 1 % of it (1.3: the speed is a guess), and so do
+        # the first messages of a connection, which take 1 ms.
         setup = setup_s(self.endpoint_on(fabric), provider(fabric))
         return max(0.15, setup / SETUP_SHARE * 1.3)
 
@@ -77,6 +77,7 @@ class PingpongWork(LibfabricWork):
 
     @override
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
+        # With several devices, a log cannot show one domain.
         rails = self.rails(fabric, hosts)
         chosen = {rail.server for rail in rails} | {rail.client for rail in rails}
         domain = chosen.pop() if len(chosen) == 1 else ""

@@ -43,7 +43,7 @@ SETUP_SHARE = 0.01  # a figure with a larger share of set-up than this is flagge
 
 
 def setup_s(endpoint: str, provider: str) -> float:
-    """Return the seconds of set-up that the first row of a process includes.
+    """Return the seconds of set-up that the first row of a process includes: only of ``rdm``.
 
     Connected (``msg``) endpoints connect before timing starts, datagrams do not connect at all.
     """
@@ -56,7 +56,7 @@ def _events(text: str, execution: Execution | None) -> Events | None:
     if "#sent" in text and _HEADER.match(text):
         return (Header((_LAYOUT,)),)
     if "pingpong" in text:
-        return _of_program(text)
+        return _events_of_named_line(text)
     if execution is not None and _WRONG.fullmatch(text):
         return _wrong_data(text, execution)
     title = _SIDE_TITLE.fullmatch(text)
@@ -66,12 +66,12 @@ def _events(text: str, execution: Execution | None) -> Events | None:
     return (Ahead((Setting(facts=facts),)),)
 
 
-def _of_program(text: str) -> Events | None:
-    """Read a line with the name of the program."""
+def _events_of_named_line(text: str) -> Events | None:
+    """Read a line with the name of the program: debug text, an error, or a command line."""
     debug = _DEBUG.fullmatch(text)
     if debug is not None:  # only ``-v`` prints them
         side = ""
-        if debug[1].lstrip().startswith("- dst_addr"):
+        if debug[1].lstrip().startswith("- dst_addr"):  # only a client has one
             side = "server" if "[None]" in text else "client"
         return (Setting("pingpong", {"side": side}),)
     if _ERROR.fullmatch(text):
@@ -80,7 +80,8 @@ def _of_program(text: str) -> Events | None:
 
 
 def _wrong_data(text: str, execution: Execution) -> Events:
-    # Both sides of a step check the same data, so the network is at fault, not the command line.
+    # Both sides of a step check data alike (-c), so the network is at fault. By hand it may be that
+    # only one side was told to.
     is_step = isinstance(execution, Process) and execution.step is not None
     return (Error(text), Wrong()) if is_step else (Error(text),)
 
@@ -95,7 +96,7 @@ def _is_acknowledged(row: Row) -> bool:
 
 
 def _remains(text: str, layout: Layout) -> bool:
-    return text.strip() != "0" and is_left(text, layout)
+    return text.strip() != "0" and is_left(text, layout)  # a lone 0 may be an exit status
 
 
 _TABLE = Table(
@@ -128,9 +129,10 @@ def _judge(pair: Pair) -> None:
 
 def _add_loss(row: Row, record: Record) -> None:
     """Add messages that were not acknowledged, or were although not sent."""
-    _, sent, printed, *_ = row.cells
-    sign = printed[0]
-    count = printed[1:]
+    _, sent, acknowledged, *_ = row.cells
+    # `=` is as many as were sent; `-12` is 12 acknowledged too many, `+12` 12 too few.
+    sign = acknowledged[0]
+    count = acknowledged[1:]
     if sign == "=" or count == "0":
         return
     messages = f"messages of {format_size(row.size)} were"
@@ -150,8 +152,8 @@ def _early_rows(process: Process, setup: float) -> Iterator[Row]:
         count = count_range(row.cell("count"), process.iterations)
         if latency is None:
             continue
-        measured = latency.value * 2 * count.low
-        if setup > SETUP_SHARE * measured:
+        measured_s = latency.value * 2 * count.low  # a round trip takes twice the latency
+        if setup > SETUP_SHARE * measured_s:
             yield row
 
 
