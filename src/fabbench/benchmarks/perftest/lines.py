@@ -175,23 +175,24 @@ def read(text: str, *, is_inside: bool) -> Events | None:
     """
     layouts = rows.read_header(text) if "#bytes" in text else ()
     if layouts:
-        refused = (CYCLES,) if "[cycles]" in text else ()
-        return (Note("header"), Header(layouts), *refused)
+        unread = (CYCLES,) if "[cycles]" in text else ()
+        return (Note("header"), Header(layouts), *unread)
     match = (_INSIDE if is_inside else _OUTSIDE).fullmatch(text)
     if match is not None:
         kind = match.lastgroup or ""
-        return [*_READ.get(kind, _kind)(match)]
+        return [*_EVENTS_OF_KIND.get(kind, _kind_alone)(match)]
     command = read_command(text) if "_" in text else None
     if command is not None:
         return [*_command(command)]
+    # Most lines of the set-up are too common to begin an execution.
     if ": " in text and (is_inside or _DISTINCT_SETUP.search(text)):
         setup = dict(_SETUP.findall(text))
         if setup:
             return [*_setup(setup)]
-    return _stated(text)
+    return _stated_fact(text)
 
 
-def _kind(match: re.Match[str]) -> Iterator[Event]:
+def _kind_alone(match: re.Match[str]) -> Iterator[Event]:
     """Say only what kind of line it is."""
     yield Note(match.lastgroup or "")
 
@@ -213,7 +214,8 @@ def _json(_: re.Match[str]) -> Iterator[Event]:
 
 
 def _summary(match: re.Match[str]) -> Iterator[Event]:
-    yield Note("sum", "fabtests" if match["sum"].startswith("Total") else "")
+    """Say what the only line of a script means: a row of a table without header, size and end."""
+    yield Note("sum", "fabtests" if match["sum"].startswith("Total") else "")  # whose figures
     yield Header(rows.SUMMARIES, is_row=True)
     yield Setting(facts={"size": "unknown"})
     yield End(None)
@@ -227,7 +229,7 @@ def _cpu(_: re.Match[str]) -> Iterator[Event]:
 
 def _warning(match: re.Match[str]) -> Iterator[Event]:
     yield Note("warning")
-    if "BW peak won't be measured" not in match["warning"]:
+    if "BW peak won't be measured" not in match["warning"]:  # which its row shows, too
         quote = match["warning"][:LONGEST_QUOTE]
         line = match[0].strip()[:LONGEST_QUOTE]
         yield warning("perftest-warning", f"perftest warned: {quote}", line=line)
@@ -236,10 +238,11 @@ def _warning(match: re.Match[str]) -> Iterator[Event]:
 def _wrong(match: re.Match[str]) -> Iterator[Event]:
     yield Note("wrong")
     count = int(match["errors"][:9])
-    yield Wrong(max(count, 1))
+    yield Wrong(max(count, 1))  # the line reports a failure, whatever its count
 
 
 def _failure(match: re.Match[str]) -> Iterator[Event]:
+    """Say what an error line reports; one of a completion has ibverbs' status, and its meaning."""
     yield Note("failure")
     status = match["status"]
     words = " ".join(match[0].split())[:LONGEST_QUOTE]
@@ -249,8 +252,8 @@ def _failure(match: re.Match[str]) -> Iterator[Event]:
     yield Error(f"{words}{meaning}")
 
 
-_Read: TypeAlias = Callable[[re.Match[str]], Iterator[Event]]
-_READ: Mapping[str, _Read] = {
+_EventsOfLine: TypeAlias = Callable[[re.Match[str]], Iterator[Event]]
+_EVENTS_OF_KIND: Mapping[str, _EventsOfLine] = {
     "title": _title,
     "address": _address,
     "json": _json,
@@ -274,17 +277,18 @@ def _setup(setup: Mapping[str, str]) -> Iterator[Event]:
     facts: dict[str, str | int] = {}
     for name, value in setup.items():
         if name in _FACTS:
-            facts[_FACTS[name]] = _fact(value)
+            facts[_FACTS[name]] = _as_fact(value)
+    # Of datagrams the last size of -a is smaller, and not known (0).
     yield Setting(facts=facts, last_size=None if is_connected else 0)
 
 
-def _fact(printed: str) -> str | int:
-    text, _, _ = printed.partition("[")
+def _as_fact(printed: str) -> str | int:
+    text, _, _ = printed.partition("[")  # behind it stands the unit: 4096[B]
     is_number = text.isascii() and text.isdigit()
     return int(text[:18]) if is_number else text
 
 
-def _stated(text: str) -> Events | None:
+def _stated_fact(text: str) -> Events | None:
     match = _STATED.fullmatch(text)
     facts = match.groupdict() if match is not None else {}
     stated = {name: fact.lower() for name, fact in facts.items() if fact}
@@ -296,13 +300,14 @@ def _command(command: "Command") -> Iterator[Event]:
     yield Note("command", command.side)
     yield Note("both", "".join(flags & {"b", "bidirectional"}))
     yield Note("cycles", "".join(flags & {"C", "report-cycles"}))
-    memories = [flag[4:8] for flag in flags if flag.startswith(_GPU_MEMORIES)]
-    is_all = bool(flags & {"a", "all"}) and "atomic" not in command.program
+    memories = [flag[4:8] for flag in flags if flag.startswith(_GPU_MEMORIES)]  # use_cuda → cuda
+    has_all_sizes = bool(flags & {"a", "all"}) and "atomic" not in command.program
+    has_known_first = has_all_sizes and command.program.startswith("ib_")
     yield Setting(
         command.program,
         {"gpu": memories[0]} if memories else {},
-        first_size=_SMALLEST if is_all and command.program.startswith("ib_") else None,
-        last_size=_LARGEST if is_all else None,
+        first_size=_SMALLEST if has_known_first else None,
+        last_size=_LARGEST if has_all_sizes else None,
     )
 
 
@@ -333,7 +338,10 @@ class Command(NamedTuple):
 
 
 def read_command(text: str) -> Command | None:
-    """Return what a line starts; None for a line that only names a program."""
+    """Return what a line starts; None for a line that only names a program.
+
+    A client has one operand, the server's address.
+    """
     command = read_command_line(text, _PROGRAM, _STOP)
     if command is None:
         return None
@@ -348,7 +356,7 @@ def read_command(text: str) -> Command | None:
         flags |= of_word
         if has_value_behind:
             next(words, None)
-    if operands > 1:
+    if operands > 1:  # prose
         return None
     return Command(command.program, "client" if operands else "server", frozenset(flags))
 

@@ -127,7 +127,7 @@ class PerftestWork(PairWork):
         return (None,) if self.all_sizes else self.planned_sizes(())
 
     def why_unsupported(self, fabric: str, host: Host) -> str:
-        """Return why `fabric` cannot be measured on `host`.
+        """Return why `fabric` cannot be measured on `host`; empty: it can.
 
         Raise RequestError for a fabric without RDMA devices, or MachineError if the host has none
         either.
@@ -176,6 +176,7 @@ class PerftestWork(PairWork):
         return facts
 
     def _gid(self, fabric: str, device: str, host: Host) -> int | None:
+        """Return the index of the GID of a device; None: perftest chooses, or none was found."""
         if self.gid_index is not None:
             return self.gid_index
         gids = {"efa": _EFA_GID, "roce": host.gids.get(device)}
@@ -205,7 +206,10 @@ class PerftestWork(PairWork):
         return Command(argv=tuple(argv), role=side.role, host=side.at)
 
     def _amount(self) -> Sequence[str]:
-        """Return the options of how many messages, or for how long."""
+        """Return the options of how many messages, or for how long; empty: perftest's own number.
+
+        Together, devices run for a time: as many messages would end at different moments.
+        """
         if self.iterations:
             return ("-n", str(self.iterations))
         usual = TOGETHER_S if self.together else 0

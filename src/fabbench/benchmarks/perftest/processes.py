@@ -34,7 +34,7 @@ _SHOWS_SIDE = frozenset({"header", "sum", "failure"})
 """Above these stands all that shows the side of a process."""
 
 
-_SAYS_NOTHING = frozenset({"cpu", "warning"})
+_MAY_FOLLOW_RULE = frozenset({"cpu", "warning"})
 """They may stand between a rule and what it is above."""
 
 
@@ -125,6 +125,7 @@ class Process(Execution):
         depths = self.setup & {"TX depth", "RX depth"}
         if depths == {"TX depth"}:
             return "client"
+        # That there is no depth counts only where no line of the set-up is missing.
         is_whole = "send" not in self.case and self.setup >= _WHOLE_SETUP
         if depths == {"RX depth"} or (is_whole and not depths):
             return "server"
@@ -132,15 +133,19 @@ class Process(Execution):
 
     def is_other_end(self, other: "Process") -> bool:
         """Return whether the printed addresses are the two ends of the same queue pairs."""
-        ends = {_OTHER[end]: pairs for end, pairs in self.addresses.items()}
-        return len(ends) > 1 and ends == other.addresses
+        # What is local here is remote there.
+        swapped = {_OTHER[end]: pairs for end, pairs in self.addresses.items()}
+        return len(swapped) > 1 and swapped == other.addresses
 
     def may_run_with(self, other: "Process") -> bool:
         """Return whether the two may be of one program: one may not say of which it is."""
         return not self.case or not other.case or self.case == other.case
 
     def is_peer(self, other: "Process") -> bool:
-        """Return whether these two are the server and the client of one run."""
+        """Return whether these two are the server and the client of one run.
+
+        Their addresses show it best; without, the sides do.
+        """
         if not self.may_run_with(other):
             return False
         if len(self.addresses) == len(other.addresses) == 2:
@@ -156,32 +161,35 @@ class Process(Execution):
         """
         has_begun = bool(self.stage or self.record.failures)
         if kind == "command":
-            # All output of a background server may be below the client's command.
+            # All output of a background server may be below the client's command: that one is of
+            # the other side.
             return has_begun or self.sides[:1] == [side]
         stage = _STAGES.get(kind)
         if stage is None or not has_begun:
             return False
         if kind == "header":
+            # One header without rows yet, or among tables that mix, is of this process.
             has_table = self.headed and bool(self.rows or self.record.damaged)
             return has_table and not self.is_refused
         if self.stage == Stage.TABLE:
             return True
         if kind == "title" and self.titled:
+            # A second title shows that two print in turns, unless the first has failed.
             return bool(self.record.failures)
         return stage == Stage.START < self.stage
 
-    def reach(self, kind: str) -> None:
-        """Note a kind of line."""
+    def reach_stage_of(self, kind: str) -> None:
+        """Note that a kind of line was printed: its stage, and whether the side is shown by now."""
         self.stage = max(self.stage, _STAGES.get(kind, Stage.START))
         self.is_known = self.is_known or kind in _SHOWS_SIDE
 
-    def hear(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         """Add what a line says."""
         match event:
             case Note(kind="gid"):
                 self._check_link()
             case Note():
-                self._note(event)
+                self._add_note(event)
             case Header():
                 self._add_header(event)
             case Error():
@@ -190,7 +198,8 @@ class Process(Execution):
             case _:
                 self.add(cast("Statement", event))
 
-    def _note(self, note: Note) -> None:
+    def _add_note(self, note: Note) -> None:
+        """Add what a note states (`value`), by the kind of its line."""
         value = note.value
         match note.kind:
             case "command":
@@ -210,7 +219,7 @@ class Process(Execution):
             case "local" | "remote":
                 self.addresses.setdefault(note.kind, set()).add(value)
             case "results":
-                self._refuse(lines.SHARES)
+                self._refuse_rows(lines.SHARES)
             case "rule":
                 self._end_table()
             case "sum":
@@ -218,9 +227,9 @@ class Process(Execution):
 
     def _add_title(self, program: str) -> None:
         if self.titled:
-            self._refuse(MIXED_TABLES)
+            self._refuse_rows(MIXED_TABLES)
         self.titled = True
-        if not self.case.startswith("raw_ethernet"):
+        if not self.case.startswith("raw_ethernet"):  # whose title is that of ib_send
             self.record.case = program
 
     def _check_device(self, device: str) -> None:
@@ -228,20 +237,20 @@ class Process(Execution):
             self.record.off_fabric = self.step.contradiction("device", device, self.stream.side)
 
     def _check_link(self) -> None:
-        """Hold the link to a GID that is an IPv4 address."""
+        """Add a finding if a GID that is an IPv4 address follows an InfiniBand link."""
         if self.record.facts.get("link") == "IB":
             self.add(lines.LINK_AND_GID)
 
-    def _refuse(self, why: Finding) -> None:
+    def _refuse_rows(self, why: Finding) -> None:
         """Read no rows: what they are is not known."""
         if not self.is_refused:
             self.add(why)
         self.is_refused = True
 
     def _end_table(self) -> None:
-        if self.headed and self.rows:
+        if self.headed and self.rows:  # else the rule is above the table
             self._end_rows()
-            self.add(Setting(last_size=0))
+            self.add(Setting(last_size=0))  # the rule proves the end: no size is expected
             self.add(End())
 
     def _end_rows(self) -> None:
@@ -250,9 +259,9 @@ class Process(Execution):
 
     def _add_header(self, header: Header) -> None:
         labels = {"rank": self.stream.rank}
-        if not header.is_row:
+        if not header.is_row:  # a row without a header, of a summary, has no labels of a table
             if self.headed:
-                self._refuse(MIXED_TABLES)
+                self._refuse_rows(MIXED_TABLES)
             self.headed = True
             labels |= self._table_labels(header.layouts)
         self.add(Setting(labels=labels))
@@ -263,7 +272,7 @@ class Process(Execution):
     def _table_labels(self, layouts: Sequence[Layout]) -> Mapping[str, str]:
         is_latency = any(column.metric == "latency" for column in layouts[0])
         if is_latency and self.cycles:
-            self._refuse(lines.CYCLES)
+            self._refuse_rows(lines.CYCLES)
         return {
             "way": self._way() if is_latency else "",
             "direction": "" if is_latency else self._direction(),
@@ -272,13 +281,17 @@ class Process(Execution):
         }
 
     def _way(self) -> str:
-        """Return which part of the round trip is printed (`rtt_factor` in the source)."""
+        """Return which part of the round trip is printed (`rtt_factor` in the source).
+
+        Empty: the program is not known. Of reads and atomics it is all: they return something.
+        """
         if not self.case:
             return ""
         is_round = not {"read", "atomic"}.isdisjoint(self.case.split("_"))
         return "round-trip" if is_round else "one-way"
 
     def _direction(self) -> str:
+        """Return `bi` or `uni`; empty: not known, for only a title shows that there is just one."""
         if not self.case.endswith("_bw"):
             return ""
         if self.both:
@@ -287,7 +300,7 @@ class Process(Execution):
 
     # -- rows
 
-    def take(self, printed: RowLine) -> Sequence[Reading]:
+    def add_row(self, printed: RowLine) -> Sequence[Reading]:
         """Add a row; return its points."""
         row = self.read(printed)
         if row is None:
@@ -309,8 +322,8 @@ class Process(Execution):
     @override
     def finish(self) -> Record:
         record = Execution.finish(self)
-        is_endless = len(self.rows) > 1 == len(self.sizes)
-        if is_endless:  # no end is expected
+        repeats_one_size = len(self.rows) > 1 == len(self.sizes)  # as --run_infinitely does
+        if repeats_one_size:  # no end is expected
             record.finished = record.finished or None
         if lines.IWARP in self.setup:  # its connections are named as InfiniBand's are
             record.facts["transport"] = "iWARP"
@@ -318,6 +331,10 @@ class Process(Execution):
 
 
 def _events(text: str, execution: Execution | None) -> Events | None:
+    """Return what a line means.
+
+    A fact below the rows of one process (a version, a GPU) is about the process that begins next.
+    """
     events = lines.read(text, is_inside=execution is not None)
     is_about_next = execution is None or execution.rows
     match events:
@@ -338,40 +355,48 @@ class Terminal:
         self._step = step
         self._ahead: list[Setting] = []
         """What was said about the process that begins next."""
-        self._is_ruled = False
+        self._is_below_rule = False
         """Whether the last line was a rule, and not below rows."""
 
     def feed(self, line: Line) -> Sequence[Reading] | None:
         """Return what a line completes; None if it is not of perftest."""
-        blanks = line.text.replace("\xa0", " ").replace("&nbsp;", " ")
-        return self._read(line._replace(text=lines.MARKS.sub("", blanks)))
+        with_blanks = line.text.replace("\xa0", " ").replace("&nbsp;", " ")
+        return self._read_plain(line._replace(text=lines.MARKS.sub("", with_blanks)))
 
-    def _read(self, line: Line) -> Sequence[Reading] | None:
+    def _read_plain(self, line: Line) -> Sequence[Reading] | None:
+        """Read a line without the marks of documents: a row, a line with a kind, or another one.
+
+        A line with a kind has notes, and may begin a process.
+        """
         process = self.process
         may_fail = process is not None
         events = read_any_line(TABLE, line, process, may_fail=may_fail)
         if process is not None:
             match events:
                 case (RowLine() as row,):
-                    return process.take(row)
+                    return process.add_row(row)
         notes = [event for event in events or () if isinstance(event, Note)]
         if notes:
-            readings: Sequence[Reading] | None = self._add(line, notes, events or ())
+            readings: Sequence[Reading] | None = self._add_of_kind(line, notes, events or ())
         else:
-            readings = self._add_other(events)
+            readings = self._add_without_kind(events)
         self._note_rule(line.text, notes)
         return readings
 
     def _note_rule(self, text: str, notes: Sequence[Note]) -> None:
-        is_passed_over = any(note.kind in _SAYS_NOTHING for note in notes)
+        """Note whether the next line is below a rule that opens a table, and does not close one."""
+        is_passed_over = any(note.kind in _MAY_FOLLOW_RULE for note in notes)
         if is_passed_over or not text.strip():
             return
         process = self.process
         is_below_rows = process is not None and process.headed and bool(process.rows)
-        self._is_ruled = lines.RULE.fullmatch(text) is not None and not is_below_rows
+        self._is_below_rule = lines.RULE.fullmatch(text) is not None and not is_below_rows
 
-    def _add_other(self, events: Events | None) -> Sequence[Reading] | None:
-        """Add a line without a kind: a fact, or what is left of a row."""
+    def _add_without_kind(self, events: Events | None) -> Sequence[Reading] | None:
+        """Add a line without a kind: a fact, or what is left of a row.
+
+        None for one about the next process: the line may be another benchmark's.
+        """
         match events:
             case (Ahead((Setting() as stated,)),):
                 self._ahead.append(stated)
@@ -379,27 +404,32 @@ class Terminal:
         if self.process is None or events is None:
             return None
         for event in events:
-            self.process.hear(event)
+            self.process.add_event(event)
         return ()
 
-    def _add(self, line: Line, notes: Sequence[Note], events: Events) -> Sequence[Reading]:
+    def _add_of_kind(self, line: Line, notes: Sequence[Note], events: Events) -> Sequence[Reading]:
+        """Add a line to the process that its kind (the first note) shows; return its points."""
         kind, side, *_ = notes[0]
         process = self._process_of(kind, side)
-        process.reach(kind)
+        process.reach_stage_of(kind)
         if kind == "header":
-            if not process.headed or self._is_ruled:
-                process.record.finished = False if self._is_ruled else None
+            if not process.headed or self._is_below_rule:
+                # A table with a rule above it has one below it, too: the end that is expected.
+                process.record.finished = False if self._is_below_rule else None
             process.indented = line.text[:1].isspace()
         readings: Sequence[Reading] = ()
         for event in events:
             if isinstance(event, RowLine):
-                readings = process.take(event)
+                readings = process.add_row(event)
             else:
-                process.hear(event)
+                process.add_event(event)
         return readings
 
     def _process_of(self, kind: str, side: str) -> Process:
-        """Return the process that a kind of line is of, which may begin with it."""
+        """Return the process that a kind of line is of, which may begin with it.
+
+        `side`: that of a command line.
+        """
         before = self.process
         if before is not None and not before.ends_before(kind, side):
             return before

@@ -21,7 +21,9 @@ class PerftestReader(Reader):
     def __init__(self) -> None:
         self._terminals: dict[Stream, Terminal] = {}
         self._runs: dict[int, list[Process]] = {}
+        """Numbers, which ascend, of the runs that are not over → their processes so far."""
         self._run_of: dict[Stream, int] = {}
+        """The run of the last grouped process of each stream."""
         self._step: Marker | None = None
         """The last one that fabbench marked."""
 
@@ -35,9 +37,10 @@ class PerftestReader(Reader):
         if readings is None:
             return None
         process = terminal.process
-        over = [before] if before is not process else []
+        # A process is grouped as soon as its side is known, or when another one begins.
+        ended = [before] if before is not process else []
         known = [process] if process is not None and process.is_known else []
-        return [*readings, *self._group(*over, *known)]
+        return [*readings, *self._group(*ended, *known)]
 
     @override
     def mark(self, marker: Marker) -> Sequence[Reading]:
@@ -45,6 +48,7 @@ class PerftestReader(Reader):
             return ()
         is_ours = marker.facts.get("benchmark") == "perftest"
         before = self._step
+        # All steps of one execution of fabbench are one run, number 0.
         if is_ours and before is not None and before.execution == marker.execution:
             readings: Sequence[Reading] = self._end_terminals()
         else:
@@ -70,30 +74,34 @@ class PerftestReader(Reader):
     def _group(self, *processes: Process | None) -> Sequence[Record]:
         """Assign processes to their peers' runs, and the k-th ones of all ranks to one.
 
-        Return what has ended.
+        Return the records of the runs that are over.
         """
-        ended: list[Record] = []
+        records: list[Record] = []
         for process in processes:
             if process is not None and not process.is_grouped:
                 process.is_grouped = True
-                run = self._run(process)
+                run = self._run_number(process)
                 self._runs.setdefault(run, []).append(process)
                 self._run_of[process.stream] = run
                 over = self._runs.keys() - self._running()
-                ended += (_record(self._runs.pop(each)) for each in sorted(over))
-        return ended
+                records += (_record(self._runs.pop(number)) for number in sorted(over))
+        return records
 
-    def _run(self, process: Process) -> int:
-        """Return the number of the run that a process is of."""
+    def _run_number(self, process: Process) -> int:
+        """Return the number of the run that a process is of, which may be a new one."""
         stream = process.stream
-        before = self._run_of.get(stream)
+        run_before = self._run_of.get(stream)
         last = max(self._runs, default=-1)
+        new = last + 1
         if not stream.rank and not stream.side and self._step is None:
-            return next(self._runs_of_peers(process), last + 1)
-        is_next = self._step is None
-        run = max(last, 0) if before is None else before + is_next
+            # Nothing tells processes apart but what they print.
+            return next(self._runs_of_peers(process), new)
+        # The next process of a stream is of the next run, unless fabbench's step says that it is of
+        # the same; the first one is of the run that others have begun.
+        is_of_next = self._step is None
+        run = max(last, 0) if run_before is None else run_before + is_of_next
         others = self._runs.get(run, ())
-        return run if all(map(process.may_run_with, others)) else last + 1
+        return run if all(map(process.may_run_with, others)) else new
 
     def _runs_of_peers(self, process: Process) -> Iterator[int]:
         """Yield the runs of one process that is the other side of `process`."""
@@ -135,7 +143,7 @@ def _merge(record: Record, other: Record) -> None:
 
 
 def _facts(processes: Sequence[Process]) -> dict[str, str | int]:
-    """Return the facts of all processes, those with different values as a list of them."""
+    """Return the facts of all processes; different values of one are joined by commas."""
     values: dict[str, dict[str | int, None]] = {}
     for process in processes:
         for name, value in process.record.facts.items():
@@ -166,6 +174,7 @@ def _name_transport(record: Record) -> None:
     transport = facts.get("transport")
     if transport == "UD" and _EFA_DEVICES.fullmatch(str(facts.get("device"))):
         facts["transport"] = EFA_DATAGRAMS
+    # raw_ethernet_bw prints the title of ib_send_bw.
     if transport == "RawEth" and record.case in {"ib_send_bw", "ib_send_lat"}:
         record.case = record.case.replace("ib_send", "raw_ethernet")
 

@@ -105,6 +105,7 @@ def read_header(text: str) -> Sequence[Layout]:
 
 
 def _small_bandwidth(column: Column) -> Column:
+    """Return the column with six decimals, if it is one of Gb/sec."""
     is_bandwidth = column.factor == UNITS["Gb/sec"]
     return column._replace(cell=_SIX_DECIMALS) if is_bandwidth else column
 
@@ -116,7 +117,7 @@ _ROUND_TRIPS = {"one-way": 0.5, "round-trip": 1.0}
 
 
 def _ways(row: Row) -> Sequence[str]:
-    """Return what a latency may be.
+    """Return what a latency may be: `one-way`, `round-trip`, both, or, if it contradicts, neither.
 
     Its product with the rate of round trips shows it, where that is printed.
     """
@@ -130,6 +131,10 @@ def _ways(row: Row) -> Sequence[str]:
 
 
 def _is_number_of_trips(trips: float, latency: Printed, rate: Printed) -> bool:
+    """Return whether a latency times a rate of round trips is this number, within 0.2 %.
+
+    Not where the printed digits leave so wide a range that it proves nothing.
+    """
     low, high = product(latency, rate)
     is_precise = 1.002 * high < 4 * low
     return is_precise and 0.998 * low <= trips <= 1.002 * high
@@ -145,7 +150,7 @@ def fits(row: Row) -> bool:
 def _fits_peak(row: Row) -> bool:
     bandwidth = row.main("bandwidth")
     peak = row.figures.get("peak", {}).get("bandwidth")
-    if bandwidth is None or peak is None or not peak.value:
+    if bandwidth is None or peak is None or not peak.value:  # zero: not measured
         return True
     return peak.high >= bandwidth.low
 
@@ -159,7 +164,7 @@ def points(row: Row) -> list[Point]:
     points: list[Point] = []
     for stat, of_stat in row.figures.items():
         metrics = tuple(metric for metric in of_stat if of_stat[metric].is_measured())
-        if metrics or not stat:
+        if metrics or not stat:  # the main figures keep their point, which shows that none counts
             way = _way_label(row) if "latency" in of_stat else {}
             labels = {**row.labels, **_level_label(row), **way, **stat_labels(stat)}
             values = tuple(of_stat[metric].value for metric in metrics)
@@ -173,5 +178,5 @@ def _level_label(row: Row) -> Mapping[str, str]:
 
 
 def _way_label(row: Row) -> Mapping[str, str]:
-    ways = _ways(row)
+    ways = _ways(row)  # no label where it may be either
     return {"way": ways[0]} if len(ways) == 1 else {}
