@@ -47,7 +47,7 @@ LONGEST_ENTRY = 1 << 16
 _DEVICE_HOST = lazy(r"Rank\s+\d+\s(?:.{0,200}?\s)?on\s+(\S+)\s+device\s+\d+")
 _VERSIONS = ("NCCL version ", "RCCL version", "HIP version", "ROCm version")
 _CHANNEL = INFO + CHANNEL
-_EMPTY = frozenset({"", "#"})  # Lines that never begin a benchmark's output
+_EMPTY = frozenset({"", "#"})  # Texts of lines that never begin a benchmark's output
 
 
 class LogParser:
@@ -74,11 +74,11 @@ class LogParser:
         self._proof = proof
         self._prefixes = prefixes or Prefixes()
         self._hosts = HostNames()
-        self._number = line
+        self._number = line  # Of the last line
         self._groups: dict[str, StreamGroup] = {}
         self._counted: ExecutionMarkers | None = None  # None: the log has no NIC counters
         self._joint: dict[str, Reader] = {}  # Readers that all groups share
-        self._reading: Stream | None = None  # That of the last line, if a row may follow
+        self._row_stream: Stream | None = None  # That of the last line, if a row may follow
         self._read_row: Shortcut = _no_row
         # What an MPI application without a benchmark tells; None: the text has a log.
         self._transport: TransportLines | None = TransportLines()
@@ -93,7 +93,7 @@ class LogParser:
         # nothing. Whole ones whose prefix has been cut before are read with a few lookups.
         out: list[Result] = []
         number = self._number
-        self._reading = None
+        self._row_stream = None
         origins = self._hosts.origins
         endings = self._group(NO_STREAM).evidence.endings
         cuts = _RepeatedCuts(self._prefixes)
@@ -122,68 +122,71 @@ class LogParser:
     def _read_usual(self, text: str, stream: Stream, number: int) -> Sequence[Point] | None:
         """Read one more row, or a debug line of a known process; None: it is neither."""
         origin, info, message = text.partition(INFO)
-        if not info or text[:1] == " ":
-            may_be_row = stream == self._reading and text[:1] != "#"
+        if not info or text[:1] == " ":  # rows begin with blanks, and debug lines do not
+            may_be_row = stream == self._row_stream and text[:1] != "#"
             return self._read_row(text, number) if may_be_row else None
         if origin not in self._hosts.origins:
             return None
-        if GAP in message or "<std" in text or "\n" in text:
+        if GAP in message or "<std" in text or "\n" in text:  # a row, tag or line may be inside
             return None
-        if message[:HEAD] in HANDLERS or CHAIN in message:
+        if message[:HEAD] in HANDLERS or CHAIN in message:  # others show nothing
             self._group(stream).evidence.feed(message, origin)
         return ()
 
     def _read_long(self, raw: str) -> list[Result]:
         """Read an entry that is longer than lines are; it may hold several, as a JSON string."""
-        self._reading = None
-        return self._blocks(*self._prefixes.cut(raw[:LONGEST_ENTRY]))
+        self._row_stream = None
+        return self._read_lines_in(*self._prefixes.cut(raw[:LONGEST_ENTRY]))
 
     def _read_unusual(self, text: str, stream: Stream) -> list[Result]:
         """Read any other line, with all that may be in it."""
         if "<std" in text or "\n" in text or "\r" in text:
-            self._reading = None
-            return self._blocks(text, stream)
-        out = self._read(text, stream)
-        self._reading = stream
+            self._row_stream = None
+            return self._read_lines_in(text, stream)
+        out = self._read_line(text, stream)
+        self._row_stream = stream
         self._read_row = self._shortcut(stream)
         return out
 
-    def _blocks(self, text: str, stream: Stream) -> list[Result]:
+    def _read_lines_in(self, text: str, stream: Stream) -> list[Result]:
         """Read a line that contains more mpirun tags, or a log entry of several lines."""
         out: list[Result] = []
         if "\n" in text or "\r" in text:  # a progress bar begins a line again and again
             for line in text.replace("\r", "\n").split("\n"):
-                out += self._blocks(*self._prefixes.cut(line, stream))
+                out += self._read_lines_in(*self._prefixes.cut(line, stream))
             return out
         while (inner := inner_tag(text)) >= 0:
             if inner:
-                out += self._read(text[:inner], stream)
+                out += self._read_line(text[:inner], stream)
             text, stream = self._prefixes.cut(text[inner:])
-        return out + self._read(text, stream)
+        return out + self._read_line(text, stream)
 
     def _shortcut(self, stream: Stream) -> Shortcut:
         """Return a fast way to read more rows like the last line, if it was one."""
         group = self._group(stream)
-        if group.current is None or group.ended is not None:
+        if group.current is None or group.ended is not None:  # a status was read: it is over
             return _no_row
         return group.current.shortcut(stream.rank) or _no_row
 
     def close(self, ending: Ending | None = None) -> list[Result]:
-        """End the text: return the logs that are still open."""
+        """End the text: return the logs that are still open.
+
+        `ending`: how an execution that fabbench itself started ended; None: for any other text.
+        """
         out: list[Result] = []
         groups = list(self._groups.values())
         join([group.evidence.hangs for group in groups])
         for group in groups:
             group.steps.end(group.steps.open, None)
-            group.ended = None
-        _give_to_tables(groups)
+            group.ended = None  # no next record: all messages are of the last one
+        _give_messages_to_tables(groups)
         self._end_without_benchmark(groups, ending)
         for group in groups:
             out += self._logs(group.steps.release())
             out += self._close_group(group, ending)
             out += self._logs(group.steps.silent_step(), ending)
         if ending is None:
-            out += self._logs(self._mpi_debug())
+            out += self._logs(self._record_of_mpi())
         self._groups.clear()
         if self._counted is not None:
             out += self._counted.close()
@@ -191,12 +194,12 @@ class LogParser:
 
     def _end_without_benchmark(self, groups: Sequence[StreamGroup], ending: Ending | None) -> None:
         """Take the last words of a program that died, in a text with nothing else, as its end."""
-        may_be_bare = self._transport is not None and ending is None
-        if may_be_bare and not any(map(_is_read, groups)):
+        has_no_log = self._transport is not None and ending is None
+        if has_no_log and not any(map(_is_read, groups)):
             for group in groups:
                 group.take_last_words()
 
-    def _mpi_debug(self) -> Iterator[Record]:
+    def _record_of_mpi(self) -> Iterator[Record]:
         """Yield what an MPI application without a benchmark tells, if it does."""
         mpi = self._transport
         if mpi is not None and mpi.lines:
@@ -215,14 +218,18 @@ class LogParser:
 
     # -- one line
 
-    def _read(self, text: str, stream: Stream) -> list[Result]:
-        """Read a line that is neither a plain row nor plain debug text of a known host."""
+    def _read_line(self, text: str, stream: Stream) -> list[Result]:
+        """Read a line that is neither a plain row nor plain debug text of a known host.
+
+        It is a marker of fabbench, debug text, NCCL's version, or a line for `_dispatch`; so is
+        the piece of a row that debug text has split off.
+        """
         group = self._group(stream)
         group.evidence.errors.number = self._number
         text = bounded(text)
         marker = read_marker(text.strip()) if MARKER_SIGN in text else None
         if marker is not None:
-            return self._mark(group, marker)
+            return self._follow_marker(group, marker)
         may_be_debug = "NCCL " in text or " INFO " in text or " WARN " in text
         debug = self._hosts.split(text) if may_be_debug else None
         if debug is not None:
@@ -239,62 +246,72 @@ class LogParser:
         return self._dispatch(group, line)
 
     def _dispatch(self, group: StreamGroup, line: Line) -> list[Result]:
-        """Offer a line to the table of fatal texts, to the current reader, then to the others."""
+        """Offer a line to the table of fatal texts, to the current reader, then to the others.
+
+        Of the table, what does not end a run for sure counts only if no reader knows the line.
+        """
         message = fatal_message(line.text)
         if message is not None and message.kind < Kind.NOT_STARTED:
-            group.add(message, line.text)
+            group.add_message(message, line.text)
             return []
         if group.ended is not None and line.text not in _EMPTY:
-            return self._after_status(group, line)
-        known = line
-        if group.unknown:
-            known = line._replace(text=with_cause(line.text, group.unknown))
-        claimed = self._claimed(group, known)
-        if claimed is not None:
+            return self._read_after_status(group, line)
+        with_reason = line
+        if group.unknown:  # the line above may be the cause that this one lacks
+            with_reason = line._replace(text=with_cause(line.text, group.unknown))
+        results = self._offer_to_readers(group, with_reason)
+        if results is not None:
             if " failure " in line.text:  # nccl-tests' own report of what may be a known error
                 group.evidence.read_unclaimed(line.text)
-            return claimed
+            return results
         if group.messages and group.messages[-1].takes(line.text):
             group.evidence.errors.read(line.text)
             group.evidence.read_unclaimed(line.text)
         elif message is not None:
-            group.add(message, line.text)
+            group.add_message(message, line.text)
         elif line.text not in _EMPTY:
-            return self._unclaimed(group, line, known)
+            return self._keep_unclaimed(group, line, with_reason)
         return []
 
-    def _unclaimed(self, group: StreamGroup, line: Line, known: Line) -> list[Result]:
-        """Keep a line that no reader knows: it may be the cause that the next one lacks."""
-        group.evidence.errors.read(line.text)
-        group.leave(line)
-        return [] if _kind(known.text).is_plain else self._unknown_line(group, known)
+    def _keep_unclaimed(self, group: StreamGroup, line: Line, with_reason: Line) -> list[Result]:
+        """Keep a line that no reader knows: it may be the cause that the next one lacks.
 
-    def _claimed(self, group: StreamGroup, line: Line) -> list[Result] | None:
-        """Offer a line to the readers; None if it is none of theirs."""
+        `with_reason`: the same, with the cause that the line above it gave.
+        """
+        group.evidence.errors.read(line.text)
+        group.note_unread(line)
+        is_plain = _line_kind(with_reason.text).is_plain
+        return [] if is_plain else self._read_unknown(group, with_reason)
+
+    def _offer_to_readers(self, group: StreamGroup, line: Line) -> list[Result] | None:
+        """Offer a line to the current reader, then to the others; None if it is none of theirs."""
         current = group.current
         readings = current.feed(line) if current is not None else None
         if readings is None:
-            return self._claimed_by_another(group, line)
+            return self._offer_to_others(group, line)
         if not readings and "Rank" in line.text:
             self._learn_host(line.text)
         out = self._judged(group, readings, another=True) if readings else []
-        group.claim()
+        group.note_read()
         return out
 
-    def _claimed_by_another(self, group: StreamGroup, line: Line) -> list[Result] | None:
-        """Offer a line to all readers but the current one; one that takes it becomes current."""
+    def _offer_to_others(self, group: StreamGroup, line: Line) -> list[Result] | None:
+        """Offer a line to all readers but the current one; one that takes it becomes current.
+
+        A reader that does not exist yet is made only for a line with which its output may begin.
+        """
         if line.text in _EMPTY:
             return None
         current = group.current
-        begins = _kind(line.text).begins
+        begins = _line_kind(line.text).begins
         for name, known in tuple(group.readers.items()):
             if known is None and name not in begins:
                 continue
             reader = self._reader(group, name)
             readings = reader.feed(line) if reader is not current else None
             if readings is not None:
-                out = self._open(group, name)
-                group.claim()
+                out = self._switch_to(group, name)
+                group.note_read()
                 return out + self._judged(group, readings)
         return None
 
@@ -303,7 +320,7 @@ class LogParser:
         if device is not None:
             self._hosts.learn(device[1])
 
-    def _after_status(self, group: StreamGroup, line: Line) -> list[Result]:
+    def _read_after_status(self, group: StreamGroup, line: Line) -> list[Result]:
         """Read a line after an exit status: the output above ends, with a launcher's last words.
 
         Unless these have an exit status of their own: then they are another start, that failed.
@@ -311,15 +328,15 @@ class LogParser:
         if group.messages and group.messages[-1].takes(line.text):
             return []
         if known_errors.exit_status(line.text) is None:
-            group.ended = None
+            group.ended = None  # what came since the status is of the output above, too
         out = self._close_group(group, None)
         group.ended = None
         return out + self._dispatch(group, line)
 
-    def _unknown_line(self, group: StreamGroup, line: Line) -> list[Result]:
+    def _read_unknown(self, group: StreamGroup, line: Line) -> list[Result]:
         """Read a line that no benchmark knows: it may have a prefix, or be a launcher's message."""
         if self._prefixes.learn(line.text):
-            return self._blocks(*self._prefixes.cut(line.text, line.stream))
+            return self._read_lines_in(*self._prefixes.cut(line.text, line.stream))
         if self._transport is not None:
             self._transport.read(line.text)
         status = known_errors.exit_status(line.text)
@@ -328,16 +345,16 @@ class LogParser:
             return []
         if status == TIMEOUT_STATUS:
             sentence = f"The exit status was {status}: it timed out."
-            group.add(Message("", Kind.TIMEOUT, sentence), "")
+            group.add_message(Message("", Kind.TIMEOUT, sentence), "")
         elif status:
-            group.add(Message("", Kind.STATUS, f"The exit status was {status}."), "")
+            group.add_message(Message("", Kind.STATUS, f"The exit status was {status}."), "")
         # A launcher's last words may follow, unless they have an exit status of their own.
         group.status = status
         group.ended = len(group.messages)
         return []
 
-    def _mark(self, group: StreamGroup, marker: Marker) -> list[Result]:
-        """Follow fabbench's own markers: they name the benchmark that begins."""
+    def _follow_marker(self, group: StreamGroup, marker: Marker) -> list[Result]:
+        """Follow a marker of fabbench: a step's NIC counters, its begin, or its end."""
         if marker.kind == "nics":
             if self._counted is None:
                 from fabbench.counters.execution_counters import ExecutionMarkers
@@ -361,10 +378,10 @@ class LogParser:
         steps = group.steps
         same_execution = name == group.name and marker.execution == steps.execution
         joins = same_execution and benchmarks()[name].joins_steps
-        steps.end(steps.open, None)
+        steps.end(steps.open, None)  # one without an end marker
         out: list[Result] = []
         if name in group.readers and name != group.name:
-            out += self._open(group, name)
+            out += self._switch_to(group, name)
         out += self._read_marker(group, marker)
         if not joins:
             out += self._logs([*steps.release(), *steps.silent_step()])
@@ -381,6 +398,10 @@ class LogParser:
     # -- executions
 
     def _group(self, stream: Stream) -> StreamGroup:
+        """Return the group of a stream, made for its first line.
+
+        Its readers are tried in order: those that groups share come last.
+        """
         group = self._groups.get(stream.group)
         if group is None:
             known = benchmarks()
@@ -402,8 +423,8 @@ class LogParser:
                 each.readers[name] = reader
         return reader
 
-    def _open(self, group: StreamGroup, name: str) -> list[Result]:
-        """Switch to a benchmark's reader.
+    def _switch_to(self, group: StreamGroup, name: str) -> list[Result]:
+        """Make a benchmark's reader the current one.
 
         Another one's open output, or a failed start, is its own log.
         """
@@ -416,6 +437,7 @@ class LogParser:
         return out
 
     def _close_group(self, group: StreamGroup, ending: Ending | None) -> list[Result]:
+        """Return the logs of what a group has open: its table, or what else it shows."""
         readings = list(group.current.close()) if group.current is not None else []
         if not any(isinstance(reading, Record) for reading in readings):
             readings += self._record_without_table(group, ending)
@@ -443,7 +465,7 @@ class LogParser:
     ) -> list[Result]:
         """Judge the records among the readings. What was printed around them belongs to the last.
 
-        Records of a step that has not ended wait for its end.
+        Records of a step that has not ended wait for its end. `another`: another table begins.
         """
         batch = list(readings)
         records = [reading for reading in batch if isinstance(reading, Record)]
@@ -452,10 +474,11 @@ class LogParser:
         for record in records:
             record.failures = by_cause(record.failures)
         if records:
-            group.attach(records[-1], another=another)
+            group.attach_to(records[-1], another=another)
         if group.steps.open:
             group.steps.held += records
             return [reading for reading in batch if isinstance(reading, Point)]
+        # The markers may stand in another group than the output.
         steps = [group.steps]
         if not group.steps.has_markers:
             steps = [each.steps for each in self._groups.values() if each.steps.has_markers]
@@ -473,7 +496,7 @@ class LogParser:
             if isinstance(reading, Point):
                 results.append(reading)
                 continue
-            self._transport = None
+            self._transport = None  # the text has a log
             for each in steps:
                 each.apply(reading)
             log = judge(reading, source=self._source, proof=self._proof, ending=ending)
@@ -519,16 +542,16 @@ class _RepeatedCuts:
         return text, stream
 
 
-def _give_to_tables(groups: Sequence[StreamGroup]) -> None:
+def _give_messages_to_tables(groups: Sequence[StreamGroup]) -> None:
     """Give what groups without a table say of the end of a run to the tables of the others."""
-    tables = [group for group in groups if group.current is not None]
-    if not tables:
+    with_table = [group for group in groups if group.current is not None]
+    if not with_table:
         return
     for group in groups:
-        ended = any(each.kind < Kind.NOT_STARTED for each in group.messages)
-        if ended and group.current is None:
-            for table in tables:
-                table.messages += group.messages
+        says_end = any(message.kind < Kind.NOT_STARTED for message in group.messages)
+        if says_end and group.current is None:
+            for other in with_table:
+                other.messages += group.messages
             group.messages = []
 
 
@@ -547,10 +570,11 @@ class _LineKind(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _kind(text: str) -> _LineKind:
+def _line_kind(text: str) -> _LineKind:
     known = benchmarks()
     begins = frozenset(name for name in known if known[name].may_begin(text))
     is_mpi = any(word in text for word in WORDS)
+    # A sign at the very beginning (0) has no prefix before it; -1: there is none.
     is_plain = find_sign(text) <= 0 and not is_significant(text) and not is_mpi
     return _LineKind(begins, is_plain)
 

@@ -23,9 +23,10 @@ class StepEndings:
     has_markers: bool = False  # Whether there was any marker
     benchmark: str | None = None  # Of the step that began last
     execution: str = ""  # Of the step that began last
-    open: str = ""  # The step that has started and not ended
+    open: str = ""  # The step that has started and not ended; empty: none
     held: list[Record] = field(default_factory=list)  # Those whose step has not ended
     _silent: bool = False  # Whether a step has started without any record so far
+    # Sentences on how the steps ended; empty: not like this
     _failures: list[str] = field(default_factory=list)
     _timed_out: str = ""
     _incomplete: str = ""
@@ -38,7 +39,10 @@ class StepEndings:
         self.has_markers = self._silent = True
 
     def end(self, step: str, status: int | None) -> None:
-        """Note that a step, if any, ended; without a status, that the log does not show how."""
+        """Note that a step (empty: none was open) ended.
+
+        Without a status, that the log does not show how.
+        """
         self.open = ""
         if status is None and step:
             self._incomplete = self._incomplete or f"The log does not show how step {step} ended."
@@ -58,7 +62,7 @@ class StepEndings:
         return held
 
     def apply(self, record: Record) -> None:
-        """Add how its steps ended to a record."""
+        """Add how its steps ended to a record, whose status is the number of those that failed."""
         self._silent = False
         record.execution = record.execution or self.execution
         record.failures += [text for text in self._failures if text not in record.failures]
@@ -88,8 +92,8 @@ def _looks_like_row(text: str) -> bool:
     if not words or not words[0].isdecimal():
         return False
     cells = [word for word in words[1:] if _CELL.fullmatch(word)]
-    are_most = len(cells) > len(words) / 2 - 1
-    return are_most and any(map(_REAL_NUMBER.fullmatch, cells))
+    are_half_of_words = len(cells) > len(words) / 2 - 1
+    return are_half_of_words and any(map(_REAL_NUMBER.fullmatch, cells))
 
 
 def _is_rest_of_head(text: str) -> bool:
@@ -121,13 +125,13 @@ class StreamGroup:
     measured: bool = False  # Whether any record had rows
     steps: StepEndings = field(default_factory=StepEndings)
 
-    def add(self, message: Message, line: str) -> None:
-        """Keep a text that shows the end of a run, once; `line` shows it.
+    def add_message(self, message: Message, line: str) -> None:
+        """Keep a text that shows the end of a run, once; it may be the next line of the last one.
 
-        It may be the next line of the last one.
+        `line` shows it; empty: an exit status does, and no line has more to tell.
         """
         if line:
-            self._learn(message, line)
+            self._read_beside(message, line)
         if self.messages:
             last = self.messages[-1]
             if last.source == message.source and last.takes(message.text):
@@ -136,15 +140,15 @@ class StreamGroup:
         if is_new and len(self.messages) < _MAX_MESSAGES:
             self.messages.append(message)
 
-    def leave(self, line: Line) -> None:
-        """Note a line that no benchmark reads."""
+    def note_unread(self, line: Line) -> None:
+        """Note a line that no benchmark reads: the last one, or a row above all heads."""
         self.unknown = line.text.strip()
         is_row = _looks_like_row(line.text)
         self.is_at_top = self.is_at_top and (is_row or _is_rest_of_head(line.text))
         if self.is_at_top and is_row:
             self.headless.append(Damaged(line.number, line.text))
 
-    def _learn(self, message: Message, line: str) -> None:
+    def _read_beside(self, message: Message, line: str) -> None:
         """Read what the line of a message shows besides the end of a run."""
         errors = self.evidence.errors
         if message.is_report:
@@ -153,15 +157,15 @@ class StreamGroup:
             errors.gave_up(line)
         self.evidence.read_unclaimed(line)
 
-    def claim(self) -> None:
+    def note_read(self) -> None:
         """Note that a benchmark read a line: a message that was being read ends there."""
         self.unknown = ""
         self.is_at_top = False
         if self.messages:
-            self.messages[-1].left = 0
+            self.messages[-1].left = 0  # no more lines are of it
             self.claimed = len(self.messages)
 
-    def attach(self, record: Record, *, another: bool = False) -> None:
+    def attach_to(self, record: Record, *, another: bool = False) -> None:
         """Add what was printed around a record to it, and start over.
 
         `another`: another table begins. mpirun prints errors before output that it holds back:
@@ -170,20 +174,21 @@ class StreamGroup:
         errors = self.evidence.errors
         record.first_error = errors.first() or next(iter(record.failures), "")
         record.hint = errors.hint
-        shown = self._attach_evidence(record) if self.evidence.is_shown(alone=True) else []
+        errors_shown = self._attach_evidence(record) if self.evidence.is_shown(alone=True) else []
         if record.benchmark is not None:
             record.damaged = [*self.headless, *record.damaged]
             self.headless = []
         self.measured = self.measured or bool(record.points)
-        self._attach_messages(record, shown)
+        self._attach_messages(record, errors_shown)
         record.status = self.status
         self.status = None
-        left: list[Message] = []
+        # The messages of the next record: those between two tables, or behind an exit status.
+        of_next: list[Message] = []
         if another and record.finished is None:
-            left = self.messages[self.claimed :]
-        if not left and self.ended is not None:
-            left = self.messages[self.ended :]
-        self.messages = left
+            of_next = self.messages[self.claimed :]
+        if not of_next and self.ended is not None:
+            of_next = self.messages[self.ended :]
+        self.messages = of_next
         self.evidence = Evidence()
         self.claimed = 0
         self.ended = None
@@ -191,7 +196,7 @@ class StreamGroup:
     def _attach_evidence(self, record: Record) -> list[str]:
         """Add what the debug lines show to a record; return their errors."""
         listed = record.facts.get("hosts")
-        hosts = listed if isinstance(listed, int) else 0
+        hosts = listed if isinstance(listed, int) else 0  # 0: not known
         program = f"{record.benchmark} {record.case}"
         record.findings += transport.transport_findings(self.evidence, hosts)
         if transport.is_of_others(self.evidence, record):
@@ -199,24 +204,24 @@ class StreamGroup:
             return transport.errors(self.evidence, measured=bool(record.points))
         facts = transport.transport_facts(self.evidence, hosts, program)
         record.facts = {**facts, **record.facts}
-        self._join(record)
+        self._count_shown_ranks(record)
         if record.case == NCCL_DEBUG and self.evidence.jobs:
             record.facts["communicator"] = next(iter(self.evidence.jobs))
         record.lost_fabric = transport.lost_fabric(self.evidence, facts)
         for name, quote in transport.quoted_lines(self.evidence, facts, program).items():
             stated = record.facts.get(name)
-            # A benchmark's own statement counts more, and then the line shows something else.
+            # A benchmark's own statement counts more: where it differs, the line is no evidence.
             if stated == facts.get(name, stated):
                 record.evidence[name] = quote
         return transport.errors(self.evidence, measured=bool(record.points))
 
-    def _join(self, record: Record) -> None:
+    def _count_shown_ranks(self, record: Record) -> None:
         """Add of how many ranks of a benchmark the debug lines say which network they use."""
         if record.benchmark is None or not self.evidence.networks:
             return
         joined = transport.joined_ranks(self.evidence, record)
         ranks = len(record.processes)
-        if joined is None or ranks != record.facts["ranks"]:
+        if joined is None or ranks != record.facts["ranks"]:  # the log does not list every rank
             record.facts["evidence_of"] = "unlisted processes"
             return
         record.facts["evidence_of"] = f"{joined} of {ranks} ranks"
@@ -225,9 +230,13 @@ class StreamGroup:
             record.findings.append(finding("evidence-of-some", joined=joined, ranks=ranks))
 
     def _attach_messages(self, record: Record, errors: Sequence[str]) -> None:
-        """Add the texts that show the end of the run to a record, and errors of debug lines."""
-        mine = self.messages[: self.ended]
-        counted = [message for message in mine if self._counts(message)]
+        """Add the texts that show the end of the run to a record, and errors of debug lines.
+
+        Its failures, the reason first: what killed it, errors, the rest by kind. A time limit is
+        none of them.
+        """
+        of_record = self.messages[: self.ended]  # all, where no exit status was read
+        counted = [message for message in of_record if self._shows_end(message)]
         counted.sort(key=lambda message: message.kind)
         killed = [message.sentence for message in counted if message.kind is Kind.KILLED]
         rest = [message.sentence for message in counted if message.kind > Kind.KILLED]
@@ -238,7 +247,8 @@ class StreamGroup:
         if timeouts and not record.timed_out:
             record.timed_out = timeouts[0]
 
-    def _counts(self, message: Message) -> bool:
+    def _shows_end(self, message: Message) -> bool:
+        # What a shell cannot start is no end of a benchmark that has measured.
         return message.kind is not Kind.SHELL or not self.measured
 
     def take_last_words(self) -> None:
@@ -249,4 +259,4 @@ class StreamGroup:
 
     def is_over(self) -> bool:
         """Return whether what was printed shows the end of a run."""
-        return any(map(self._counts, self.messages))
+        return any(map(self._shows_end, self.messages))
