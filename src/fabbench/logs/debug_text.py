@@ -19,7 +19,7 @@ _DEBUG = lazy(
     + _LEVEL
 )
 _BARE = lazy(r"(?:\[ ?(?P<rank>\d+) ?\] )?(?P<place>\S+:\d+ (?:\([^)]*\) )?)?NCCL " + _LEVEL)
-_HOST_END = lazy(r"[\s:]")
+_BEFORE_HOST = lazy(r"[\s:]")
 _LONGEST_HOST = 255
 _TIMESTAMP = lazy(r"\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\]|\.\d+\]?) ?$")
 # Cells of a row, the last of which may be cut off.
@@ -57,7 +57,10 @@ class HostNames:
             self.names.add(name)
 
     def split(self, text: str) -> DebugText | None:
-        """Find the debug text in a line; None if it has none."""
+        """Find the debug text in a line; None if it has none.
+
+        The word before `:pid:tid` is the host name, or has one at its end, glued to a cell.
+        """
         match = _DEBUG.search(text)
         if match is None:
             return _without_process(text)
@@ -65,20 +68,20 @@ class HostNames:
         # of a line.
         end = match.start()
         tail = text[max(end - _LONGEST_HOST, 0) : end]
-        token = _HOST_END.split(tail)[-1]
-        if not token and end:  # it may be left out, with the host known to nobody
+        word = _BEFORE_HOST.split(tail)[-1]
+        if not word and end:  # only at the beginning of a line may the name be missing
             return None
-        begin = end - len(token)
+        begin = end - len(word)
         glued = ""
         before, stamped = _TIMESTAMP.subn("", text[:begin])
-        if stamped:
-            self.learn(token)
-        elif before or token not in self.names:
-            glued = self._glued(before, token)
+        if stamped:  # behind a time stands a host name
+            self.learn(word)
+        elif before or word not in self.names:
+            glued = self._glued(before, word)
             before += glued
         if not before and begin == 0 and len(self.origins) < _MAX_NAMES:
             self.origins.add(text.partition(INFO)[0])
-        host = token.removeprefix(glued)
+        host = word.removeprefix(glued)
         return DebugText(
             before=before,
             origin=f"{host}:{match['process']}",
@@ -87,31 +90,31 @@ class HostNames:
             place=match["place"] or "",
         )
 
-    def _glued(self, before: str, token: str) -> str:
-        """Return the part of `token` that belongs to the split line before the host name.
+    def _glued(self, before: str, word: str) -> str:
+        """Return the part of `word` that belongs to the split line before the host name.
 
         It ends in UNREADABLE if that is unknown: a host name that has not been seen may begin with
-        digits.
+        digits. Empty: the whole word is a host name. `before`: the text before the word.
         """
-        if token in self.names:
+        if word in self.names:
             return ""
-        known = self._known_end(token)
-        cell = token.removesuffix(known)
+        known = self._known_end(word)
+        cell = word.removesuffix(known)
         if known and _CELL.fullmatch(cell):
             return cell
-        if before.strip():
-            return f"{token}{UNREADABLE}" if _CELLS.fullmatch(before) else ""
+        if before.strip():  # cells of a row, of which the word may have the last
+            return f"{word}{UNREADABLE}" if _CELLS.fullmatch(before) else ""
         # Rows begin with blanks, and debug lines do not.
-        if before and token[0].isdigit():
-            return f"{token}{UNREADABLE}"
-        self.learn(token)
+        if before and word[0].isdigit():
+            return f"{word}{UNREADABLE}"
+        self.learn(word)
         return ""
 
-    def _known_end(self, token: str) -> str:
+    def _known_end(self, word: str) -> str:
         """Return the longest host name that a text ends with, and is longer than; empty: none."""
-        for at in range(1, len(token)):
-            if token[at:] in self.names:
-                return token[at:]
+        for at in range(1, len(word)):
+            if word[at:] in self.names:
+                return word[at:]
         return ""
 
 
@@ -131,8 +134,8 @@ def _without_process(text: str) -> DebugText | None:
 
 
 def without_row(message: str) -> tuple[str, str]:
-    """Split off the row that follows a debug message whose newline was lost."""
-    if GAP in message:
+    """Return a debug message without, and then, the row behind it if its newline was lost."""
+    if GAP in message:  # else there are no cells
         at = find_sign(message)
         if at > 0:
             return message[:at], message[at:]

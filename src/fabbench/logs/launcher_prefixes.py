@@ -118,7 +118,11 @@ class Prefixes:
         return bool(signed)
 
     def _learn_label(self, sample: Sequence[str], *, signed: bool) -> None:
-        """Learn a rank that stands before debug lines, or else before nearly all."""
+        """Learn a rank that stands before debug lines, or else before nearly all.
+
+        `signed`: whether the sample has lines that only a benchmark prints. No prefix was learned
+        from those: then only debug lines can show one.
+        """
         shown = _debug_lines(sample) if signed else sample
         cut = [self.cut(line)[0] for line in shown]
         texts = [f"{text} " for text in cut if text.strip()]
@@ -151,11 +155,11 @@ class Prefixes:
             known = _KNOWN.match(text, 0, _LONGEST_KNOWN)
             if known is not None:
                 text = text[known.end() :]
-                stream = _stating(stream, known)
+                stream = _with_known(stream, known)
             form, cut = _first_cut(forms, text)
             if cut is not None:
                 forms = _without(forms, form)
-                text, stream = self._stated(text, *cut, stream)
+                text, stream = self._with_learned(text, *cut, stream)
             may_have_more = bool(forms) or text[:1] in _NESTED
             is_cut = cut is not None or known is not None
             if not (is_cut and may_have_more):
@@ -165,7 +169,8 @@ class Prefixes:
     def learn(self, text: str, signs: Sequence[Signature] | None = None) -> bool:
         """Learn the prefix before a sign, of a text without known prefixes.
 
-        Return whether there is an unknown one.
+        Return whether there is a new one. `signs`: those to look for; None: all that begin an
+        output.
         """
         at = find_sign(text, all_signs(begins=True) if signs is None else signs)
         inner = inner_tag(text)
@@ -179,10 +184,13 @@ class Prefixes:
         self.forms = [form, *self.forms][:_MAX_FORMS]
         return True
 
-    def _stated(
+    def _with_learned(
         self, text: str, rest: str, fields: Mapping[str, str], stream: Stream
     ) -> tuple[str, Stream]:
-        """Return what is left of a text, and its stream with what a learned prefix states."""
+        """Return what is left of a text, and its stream with what a learned prefix states.
+
+        `rest` and `fields`: the text without the prefix, and the rank and names in that.
+        """
         rank = fields.get("rank", "")
         named = (value for name, value in fields.items() if name != "rank")
         names = " ".join(named)
@@ -215,8 +223,11 @@ def _debug_lines(sample: Sequence[str]) -> Iterable[str]:
     return by_origin.values()
 
 
-def _stating(stream: Stream, known: re.Match[str]) -> Stream:
-    """Return a stream with what a known prefix states: its group is a field, and a number."""
+def _with_known(stream: Stream, known: re.Match[str]) -> Stream:
+    """Return a stream with what a known prefix states.
+
+    Its only group is named after a field of the stream, with a digit, as names must differ.
+    """
     name = known.lastgroup
     if name is None:
         return stream
@@ -237,7 +248,7 @@ def strip_colors(text: str) -> str:
 
 
 def inner_tag(text: str) -> int:
-    """Return where in a line another mpirun tag begins; -1 if nowhere.
+    """Return at which character of a line another mpirun tag begins; -1: at none.
 
     Open MPI 4 reads blocks and begins each with a tag, even in the middle of a line.
     """
@@ -278,7 +289,8 @@ class _Json:
     def cut(self, text: str) -> _Cut | None:
         """Return the value, which may hold several lines; None if the line is not such an object.
 
-        An entry may also state how the program ended: that becomes a separate line.
+        An entry may also state how the program ended: that becomes a separate line. The fields
+        are empty: nothing in an entry is known to tell streams apart.
         """
         entries = _entries(text)
         lines: list[str] = []
@@ -306,11 +318,12 @@ def _entries(text: str) -> dict[str, Any]:
 
 
 def _flat(entries: dict[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for each in entries.values():
-        if isinstance(each, dict):
-            flat |= _flat(each)
-    return flat | entries
+    # Of equal keys, the outermost one counts.
+    inner: dict[str, Any] = {}
+    for value in entries.values():
+        if isinstance(value, dict):
+            inner |= _flat(value)
+    return inner | entries
 
 
 _Form: TypeAlias = _Text | _Json
@@ -324,7 +337,7 @@ def _first_cut(
     forms: Sequence[_Form],
     text: str,
 ) -> tuple[_Form | None, _Cut | None]:
-    """Return the first form of a learned prefix that a text has, and the text without it."""
+    """Return the first form of a learned prefix that a text has, and what it cuts; else None."""
     for form in forms:
         cut = form.cut(text)
         if cut is not None:
@@ -333,7 +346,7 @@ def _first_cut(
 
 
 def _form(text: str, at: int) -> _Form | None:
-    """Return the form of the prefix before a sign.
+    """Return the form of the prefix before a sign, which is at a character of a text.
 
     None if there is no prefix, or no certain one.
     """
@@ -356,13 +369,13 @@ def _form(text: str, at: int) -> _Form | None:
 def _pattern(prefix: str) -> str:
     """Return a pattern of prefixes like this one; empty: it may be part of a row."""
     bare = prefix.strip(" \t")
-    lead, _, blanks = prefix.partition(bare)
-    is_number_of_line = not blanks and re.fullmatch(r"\d+:", bare)
+    lead, _, blanks = prefix.partition(bare)  # the blanks before and after it
+    is_number_of_line = not blanks and re.fullmatch(r"\d+:", bare)  # as grep -n prints it
     if is_number_of_line or not _NO_ROW.search(bare):
         return ""
     # One blank is the prefix's own. The others align a row, whose columns show what it has lost.
     end = rf"(?:{blanks[0]}|[ \t]*$)" if blanks else ""
-    is_numbered = bare[0].isdigit() or bare[0] == "["
+    is_numbered = bare[0].isdigit() or bare[0] == "["  # numbers are aligned with blanks
     begin = r"[ \t]*" if is_numbered else re.escape(lead)
     # The blank after it only shows where a rank ends.
     parts = _parts(bare + blanks[:1], len(bare))
@@ -373,17 +386,21 @@ _ANY_OF_KIND = {"time": _TIME, "blank": r"[ \t]+"}
 
 
 def _parts(text: str, length: int) -> Iterator[str]:
-    """Yield patterns of a prefix's parts, as far as `length`."""
-    ranked = False
+    """Yield patterns of a prefix's parts, as far as `length`.
+
+    Any time, blanks and numbers match. The first rank and all names become groups: they tell
+    streams apart. A number with a unit is no name.
+    """
+    has_rank = False
     names = 0
     every = _PART.finditer(text)
-    inside = takewhile(lambda each: each.start() < length, every)
+    inside = takewhile(lambda match: match.start() < length, every)
     for match in inside:
         part = match[0]
         kind = match.lastgroup or ""
-        pattern = _ANY_OF_KIND.get(kind) or _numbers_vary(part)
-        if kind == "rank" and not ranked:
-            ranked = True
+        pattern = _ANY_OF_KIND.get(kind) or _with_any_numbers(part)
+        if kind == "rank" and not has_rank:
+            has_rank = True
             pattern = re.sub(r"\d+", r"(?P<rank>\\d+)", re.escape(part))
         elif kind == "name" and not _PLAIN_NUMBER.fullmatch(part):
             names += 1
@@ -391,12 +408,13 @@ def _parts(text: str, length: int) -> Iterator[str]:
         yield pattern
 
 
-def _numbers_vary(part: str) -> str:
+def _with_any_numbers(part: str) -> str:
+    """Return a pattern of this text, in which each number may be another one."""
     return re.sub(r"\d+", _any_number, re.escape(part))
 
 
 def _any_number(number: re.Match[str]) -> str:
-    """Return a pattern of numbers like this one."""
+    """Return a pattern of numbers like this one: long ones have as many digits."""
     digits = len(number[0])
     return rf"\d{{{digits}}}" if digits >= _LONG_NUMBER else r"\d+"
 
@@ -407,6 +425,6 @@ def _unquoted(text: str) -> str:
     inside = before if quotation_mark else text
     try:
         content: str = json.loads(f'"{inside}"')
-    except ValueError:
+    except ValueError:  # it is quoted, and no JSON
         return inside
     return content.rstrip("\r\n")

@@ -29,9 +29,9 @@ def signs_in(text: str) -> Sequence[Signature]:
 
 
 def find_sign(text: str, signs: Sequence[Signature] | None = None) -> int:
-    """Return where a line that only a benchmark prints begins, anywhere in a text.
+    """Return at which character of a text a line that only a benchmark prints begins; -1: none.
 
-    -1 if nowhere.
+    `signs`: those to look for; None: all.
     """
     for word, pattern, _ in all_signs() if signs is None else signs:
         if word in text:
@@ -63,7 +63,7 @@ def foreign_outputs() -> Sequence[ForeignOutput]:
 
 
 _TABLE = lazy(r"(?m)^ *\|.{0,200}\b(?:busbw|algbw)\b.{0,200}\|")
-_OWN = lazy(
+_MADE_BY_FABBENCH = lazy(
     r'\s*\{\s*"format":\s*\d+,?\s*("logs"|"metric":[^{[]*"lower_is_better")?'
     r"|((?:\w+,)*size,(?:\w+,)*metric,(?:\w+,)*value,)"
 )
@@ -93,9 +93,11 @@ def unread_reason(text: str) -> tuple[str, bool]:
 
     The reason is empty if nothing in the text is related to a benchmark.
     """
-    made_by_fabbench = _OWN.match(text)
+    made_by_fabbench = _MADE_BY_FABBENCH.match(text)
     if made_by_fabbench is not None:
-        return _RESULTS if made_by_fabbench[1] or made_by_fabbench[2] else "", True
+        # As JSON or CSV: other documents of fabbench have no results, and quote lines of logs.
+        is_results = made_by_fabbench[1] or made_by_fabbench[2]
+        return _RESULTS if is_results else "", True
     program = _foreign_program(text)
     if program:
         return f"This is output of {program}, which fabbench does not read.", False
