@@ -42,6 +42,11 @@ SAME_CASE: Mapping[str, str] = {
 
 
 def _hierarchical(rate: float, nodes: int, gpus: int) -> float:
+    """Return the maximum busbw where NICs carry only what must cross between nodes.
+
+    busbw counts (ranks - 1) / ranks of the data, of which (nodes - 1) / nodes cross. `rate`: of a
+    node's NICs.
+    """
     ranks = nodes * gpus
     return rate * (ranks - 1) / ranks * nodes / (nodes - 1)
 
@@ -138,8 +143,9 @@ def deciding(figures: Iterable[Published], nodes: int | None) -> list[Published]
     counts = sorted({figure.nodes for figure in measured if figure.nodes})
     if exact:
         return exact
+    # Not among the counts itself, `nodes` lies between those at above - 1 and above.
     above = bisect(counts, nodes or 0)
-    if not 0 < above < len(counts):
+    if not 0 < above < len(counts):  # nothing is below, or above
         return []
     nearest = counts[above - 1 : above + 1]
     return [figure for figure in measured if figure.nodes in nearest]
@@ -154,10 +160,11 @@ def systems() -> Mapping[str, System]:
 
 def system(name: str) -> System | None:
     """Return a system by name, or one of `8xH100` that has no other; None: not known."""
-    return systems().get(plain(name)) or _of_gpus(name)
+    return systems().get(plain(name)) or _system_of_only_gpus(name)
 
 
-def _of_gpus(name: str) -> System | None:
+def _system_of_only_gpus(name: str) -> System | None:
+    """Return a system without NICs, of GPUs of a known model; None: no such name as `8xH100`."""
     match = _GPUS.fullmatch(name.strip())
     links = gpu_links()
     model = match[2].upper() if match else ""
@@ -277,9 +284,9 @@ _KINDS: Mapping[str, str] = {
 
 
 def noise_kinds(transports: Collection[str]) -> frozenset[str]:
-    """Return the kinds of collectives over these transports, as logs state them.
+    """Return the kinds of noise, as noise.csv names them, of collectives over these transports.
 
-    All where one is unknown.
+    Those are as logs state them, several joined by `+`. All kinds where one is unknown.
     """
     parts = {part for each in transports for part in each.split("+")}
     if not parts or not parts <= _KINDS.keys():
@@ -288,7 +295,7 @@ def noise_kinds(transports: Collection[str]) -> frozenset[str]:
 
 
 def assumed_noise(kinds: Collection[str], size: int) -> float:
-    """Return the standard deviation of the logarithm of a figure.
+    """Return the standard deviation of the natural logarithm of a figure at a size in bytes.
 
     That of the noisiest of some kinds.
     """
@@ -296,9 +303,9 @@ def assumed_noise(kinds: Collection[str], size: int) -> float:
 
 
 def _noise(kind: str, size: int) -> float:
-    for each in _deviations():
-        if each.kind == kind and size <= each.up_to:
-            return each.deviation
+    for row in _deviations():  # the first that fits: their sizes increase
+        if row.kind == kind and size <= row.up_to:
+            return row.deviation
     raise LookupError(kind)
 
 

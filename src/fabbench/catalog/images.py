@@ -68,7 +68,7 @@ def default_image(benchmark: str, fabrics: Collection[str] = ()) -> str:
     return ""
 
 
-def _tags(image: str) -> Sequence[Image]:
+def _known_tags(image: str) -> Sequence[Image]:
     """Return the known images of an image's repository."""
     repository = image.removeprefix("docker:").partition(":")[0]
     return [each for each in images() if each.repository == repository]
@@ -79,15 +79,15 @@ def lacks(image: str, benchmark: str) -> bool:
 
     All tags of a repository have the same.
     """
-    known = _tags(image)
-    has = [each.has(benchmark) for each in known]
-    return bool(known) and not any(has)
+    known = _known_tags(image)
+    has_it = [each.has(benchmark) for each in known]
+    return bool(known) and not any(has_it)
 
 
 def why_unfit(image: str, gpu_model: str, driver: str) -> tuple[str, str]:
     """Return why a GPU or a driver does not work with an image's CUDA, and advice.
 
-    Empty if nothing is known.
+    Both empty if nothing is known against it. An empty or odd `driver` is not known.
     """
     row = _cuda_of(image)
     if row is None:
@@ -120,7 +120,7 @@ def _cuda_of(image: str) -> Mapping[str, str] | None:
 def _older_cuda(image: str, cuda: str) -> str:
     """Return the advice for a driver that is too old for a CUDA."""
     advice = "Update the driver, or pass an image with an older CUDA"
-    for each in _tags(image):
+    for each in _known_tags(image):
         if each.cuda < cuda:
             return f"{advice}, such as {each.image}."
     return f"{advice}."
@@ -135,18 +135,18 @@ def require_fit(image: str, hosts: Iterable[Host]) -> None:
             raise MachineError(f"{host.name}: {why}", hint=f"Nothing was started. {advice}")
 
 
-def _folders(kind: str) -> tuple[str, ...]:
+def _folders_of_kind(kind: str) -> tuple[str, ...]:
     rows = rows_of("folders.csv")
     return tuple(row["folder"] for row in rows if row["kind"] == kind)
 
 
-PROGRAM_FOLDERS = _folders("programs")
+PROGRAM_FOLDERS = _folders_of_kind("programs")
 """Directories searched for programs on a host after its PATH (shell patterns)."""
-BELOW_PREFIX = _folders("program")
+BELOW_PREFIX = _folders_of_kind("program")
 """Directories of programs below an install prefix."""
-LIBRARY_FOLDERS = _folders("libraries")
+LIBRARY_FOLDERS = _folders_of_kind("libraries")
 """Directories searched for NCCL, its plugins and NVSHMEM."""
-LIBRARIES_BELOW_PREFIX = _folders("library")
+LIBRARIES_BELOW_PREFIX = _folders_of_kind("library")
 """The same below an install prefix."""
 # "$1" and "$2": directories of programs and of libraries.
 _SET_PATHS = (
@@ -173,13 +173,14 @@ def below(path: str, name: str) -> str:
 def with_libraries(
     argv: Sequence[str], paths: Sequence[str], folders: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Return how to start a program with the libraries of `paths`.
+    """Return how to start a program with the libraries of `paths`, which are install prefixes.
 
-    `folders` come first in its PATH.
+    `folders`, where the program itself may be, come first in its PATH. Without prefixes its
+    libraries may be there, too.
     """
     if not paths and not folders:
         return tuple(argv)
-    programs = [*folders, *(below(each, "bin") for each in paths)]
-    path = ":".join(dict.fromkeys(programs))
+    program_paths = [*folders, *(below(path, "bin") for path in paths)]
+    programs = ":".join(dict.fromkeys(program_paths))
     libraries = ":".join(library_folders(paths) if paths else folders)
-    return ("sh", "-c", _SET_PATHS, "sh", path, libraries, *argv)
+    return ("sh", "-c", _SET_PATHS, "sh", programs, libraries, *argv)

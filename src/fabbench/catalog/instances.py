@@ -54,10 +54,11 @@ class Instance:
     def has_gpu(self, name: str) -> bool:
         """Return whether its GPUs have this name, such as ``NVIDIA A100-SXM4-40GB``."""
         words = name.replace("-", " ").split()
-        sizes = [word for word in words if re.fullmatch(r"\d+GB", word)]
+        named_memory = [word for word in words if re.fullmatch(r"\d+GB", word)]
         gigabytes = (self.gpu_memory_mib or 0) // 1024
         memory = f"{gigabytes}GB"
-        return self.gpu_model in words and memory in (sizes or [memory])
+        # A name without its memory is of any.
+        return self.gpu_model in words and memory in (named_memory or [memory])
 
 
 def plain(instance_type: str) -> str:
@@ -91,13 +92,13 @@ def records(kind: type[T], rows: Iterable[Mapping[str, str]]) -> Iterator[T]:
 
     Empty cells are its defaults.
     """
-    readers = {each.name: _reader(each.type) for each in fields(kind)}  # type: ignore[arg-type]
+    readers = {each.name: _cell_reader(each.type) for each in fields(kind)}  # type: ignore[arg-type]
     for row in rows:
         values = {name: readers[name](cell) for name, cell in row.items() if cell}
         yield kind(**values)
 
 
-def _reader(declared: Any) -> Callable[[str], Any]:
+def _cell_reader(declared: Any) -> Callable[[str], Any]:
     """Return what reads a cell of a declared type: a class, or the first of a union."""
     if declared is bool:
         return "yes".__eq__
@@ -118,7 +119,7 @@ def similar_types(name: str, known: Iterable[str]) -> str:
     if near:
         meant = " or ".join(names[each] for each in near)
         return f"Did you mean {meant}?"
-    catalog = instance_catalog()
+    catalog = instance_catalog()  # too many to list
     others = [each for key, each in names.items() if key not in catalog]
     return f"Known are EC2's types with EFA, and {', '.join(others)}."
 
@@ -132,7 +133,10 @@ def connects_hosts(gpu_model: str) -> bool:
 
 
 def efa_reaches(one: str, other: str) -> bool:
-    """Return whether EFA can carry anything between two instance types, in one zone and network."""
+    """Return whether EFA can carry anything between two instance types, in one zone and network.
+
+    Both are of the island's families, or neither is.
+    """
     families = {_family(one), _family(other)}
     return families <= _ISLAND or families.isdisjoint(_ISLAND)
 

@@ -108,7 +108,10 @@ def profile_for(resource: str) -> Profile | None:
 
 
 def fabric_resource(resources: Collection[str]) -> str:
-    """Choose the resource by which pods request a node's fabric; empty where it has none."""
+    """Choose the resource by which pods request a node's fabric; empty where it has none.
+
+    Of several, that of the first profile.
+    """
     known = (*PROFILES, *DECLARED)
     for profile in known:
         for name in sorted(resources):
@@ -210,7 +213,7 @@ class PodResources:
         if self.declared is not None:
             return self.declared
         profile = profile_for(self.resource) if self.devices else None
-        return profile if profile in PROFILES else None
+        return profile if profile in PROFILES else None  # others must be declared
 
     def requests(self) -> dict[str, str]:
         """Return the container's requests."""
@@ -226,7 +229,7 @@ class PodResources:
             self.resource: str(self.devices),
         }
         requested = {name: text for name, text in amounts.items() if text not in {"0", "0Mi"}}
-        requested.pop("", None)
+        requested.pop("", None)  # the fabric's, where there is none
         return requested
 
     def texts(self) -> tuple[str, ...]:
@@ -238,7 +241,7 @@ class PodResources:
 def resources_of_type(instance_type: str, *, gpus: bool, all_cpus: bool = False) -> PodResources:
     """Return what pods request on a type of the catalog, without having seen a node.
 
-    `all_cpus`: 15 of 16.
+    `all_cpus`: 15 of 16 of them, and not as many as `with_memory_and_cpus` says.
 
     Huge pages are left out: if a node has none of them, the pod would stay pending forever. Raise
     RequestError for a type that is not in the catalog.
@@ -252,11 +255,11 @@ def resources_of_type(instance_type: str, *, gpus: bool, all_cpus: bool = False)
     devices = PodResources(
         gpus=entry.gpus if gpus else 0, resource=EFA, devices=min(entry.efa_counts)
     )
-    memory = _part(entry.memory_mib) * MIB
-    made = with_memory_and_cpus(devices, memory=memory, millis=_part(entry.vcpus) * 1000)
+    memory = _free_part(entry.memory_mib) * MIB
+    usual = with_memory_and_cpus(devices, memory=memory, millis=_free_part(entry.vcpus) * 1000)
     if all_cpus and entry.vcpus:
-        return replace(made, cpus=entry.vcpus * 15_000 // 16)
-    return made
+        return replace(usual, cpus=entry.vcpus * 15_000 // 16)
+    return usual
 
 
 def resources_of_profile(profile: Profile) -> PodResources:
@@ -276,21 +279,22 @@ _USUAL_MILLIS = 96_000
 def with_memory_and_cpus(devices: PodResources, *, memory: int, millis: int) -> PodResources:
     """Return devices with the memory and CPUs that pods need in addition.
 
-    `memory` (bytes) and `millis` (thousandths of CPUs) are what is free.
+    `memory` (bytes) and `millis` (thousandths of CPUs) are what is free: of it pods take at most
+    three quarters, and a half.
     """
     gpus = devices.gpus
     shm = min(_SHM + gpus * _SHM_FOR_GPU, memory // 4)
     wanted = _MEMORY + gpus * _MEMORY_FOR_GPU + shm
-    half = min(millis // 2, 4000 * max(gpus, 1))
+    at_most_half = min(millis // 2, 4000 * max(gpus, 1))
     return replace(
         devices,
-        memory=_whole(min(wanted, memory * 3 // 4), MIB),
-        shm=_whole(shm, MIB),
-        cpus=_whole(half, 1000) or half,
+        memory=_whole_units(min(wanted, memory * 3 // 4), MIB),
+        shm=_whole_units(shm, MIB),
+        cpus=_whole_units(at_most_half, 1000) or at_most_half,  # less than one CPU stays as it is
     )
 
 
-def _whole(amount: int, unit: int) -> int:
+def _whole_units(amount: int, unit: int) -> int:
     """Return an amount, rounded down to a whole number of units."""
     return amount - amount % unit
 
@@ -307,7 +311,7 @@ def override_resources(resources: PodResources, texts: Iterable[str]) -> PodReso
         if name in _FIELDS:
             changed: dict[str, Any] = {_FIELDS[name]: count}
             resources = replace(resources, **changed)
-        elif profile_for(name) is not None:
+        elif profile_for(name) is not None:  # a fabric's; 0 of it: pods request none
             resources = replace(resources, resource=name if count else "", devices=count)
         else:
             raise RequestError(
@@ -317,7 +321,10 @@ def override_resources(resources: PodResources, texts: Iterable[str]) -> PodReso
 
 
 def _amount(name: str, amount: str, text: str) -> int:
-    """Return an amount of a resource: of CPUs in thousandths. Raise RequestError that quotes it."""
+    """Return an amount of a resource, of CPUs in thousandths.
+
+    Raise RequestError that quotes `text`.
+    """
     try:
         return thousandths(amount) if name == "cpu" else whole_number(amount)
     except ValueError as error:
@@ -335,6 +342,6 @@ def arch_of_type(instance_type: str) -> str:
     return entry.arch if entry else ""
 
 
-def _part(number: int | None) -> int:
-    """Return roughly how much of a machine is left for pods."""
+def _free_part(number: int | None) -> int:
+    """Return roughly how much of a machine is left for pods: 80 %; 0: not known."""
     return (number or 0) * 8 // 10

@@ -107,8 +107,8 @@ def environment(
         env["NCCL_IB_DISABLE"] = "1"
     env |= gid_setting("NCCL_IB_GID_INDEX", fabric, hosts)
     if devices:
-        variable, sign = NIC_SELECTORS[fabric]
-        env[variable] = sign + ",".join(devices)
+        variable, prefix = NIC_SELECTORS[fabric]
+        env[variable] = prefix + ",".join(devices)
     env["NCCL_DEBUG"] = debug
     env["NCCL_DEBUG_SUBSYS"] = SUBSYSTEMS
     env["NCCL_DEBUG_FILE"] = DEBUG_FILE
@@ -124,7 +124,7 @@ def _has_rdma(host: Host) -> bool:
 def _socket_interface(hosts: Sequence[Host]) -> str:
     """Return the value of NCCL_SOCKET_IFNAME, for the data or for the bootstrap of the ranks.
 
-    Empty if NCCL may choose.
+    `=` is NCCL's sign of exact names. Empty if NCCL may choose.
     """
     if all(host.virtual for host in hosts):
         return "=lo"

@@ -26,7 +26,8 @@ from fabbench.model.plan import Plan, Variant
 
 MPIRUN = "/opt/amazon/openmpi/bin/mpirun"
 """Of the EFA installer, and so of AWS's images."""
-_NAMELESS = "{device "
+_UNNAMED_DEVICE = "{device "
+"""How the name of a device begins that only the machine knows."""
 _PROVIDERS = {"tcp": frozenset({"msg", "rdm"}), "shm": frozenset({"rdm"})}
 
 
@@ -45,7 +46,7 @@ def require_instance(instance_type: str) -> Instance:
     return entry
 
 
-def _known(name: str) -> System:
+def _system_with_nics(name: str) -> System:
     """Return an instance type with EFA, or a system with InfiniBand or RoCE. Raise RequestError."""
     entry = system(name)
     if entry is not None and entry.fabric:
@@ -69,7 +70,7 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
     the hosts; `amounts` are what pods request (``NAME=AMOUNT``). An empty type is what `profile` or
     the user's `needs` say.
     """
-    known = _known(instance_type) if instance_type else None
+    known = _system_with_nics(instance_type) if instance_type else None
     resources = override_resources(_resources(known, profile), amounts)
     mpirun = MPIRUN
     nics = _nics(known, profile, resources, needs)
@@ -77,12 +78,12 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
         # Only AWS's machines and images have programs in folders that are known.
         needs = replace(needs, folders={})
         mpirun = "mpirun"
-    unnamed = [_nameless(number) for number in range(1, nics.number + 1)]
+    unnamed = [_unnamed_device(number) for number in range(1, nics.number + 1)]
     devices = needs.devices or tuple(unnamed)
     name = known.name if known else ""
     has_efa = bool(devices) and nics.link == "efa"
     folders = {program: _folders(program, target, needs) for program in needs.programs}
-    programs = _paths(folders)
+    programs = _certain_paths(folders)
     host = Host(
         name="",
         address="{server}",
@@ -95,7 +96,7 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
         gpu_model=known.gpu_model if known else "",
         instance_type=name,
         programs=programs,
-        searched={name: known for name, known in folders.items() if name not in programs},
+        searched={name: places for name, places in folders.items() if name not in programs},
         mpi=Mpi(program=target.mpirun or mpirun, kind=MpiKind.OPEN_MPI_4, version="4"),
     )
     hosts = [replace(host, name=each) for each in _names(nodes, name, target)]
@@ -110,12 +111,15 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
     return Inventory(target=target.name, hosts=first, image=image, variants=views)
 
 
-def _paths(folders: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Return the paths of programs that are in one folder, if they are there."""
+def _certain_paths(folders: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return the paths of programs that can be in one folder only.
+
+    Of one without any folder the name alone, for the PATH.
+    """
     paths: dict[str, str] = {}
-    for program, known in folders.items():
-        if len(known) <= 1:
-            paths[program] = "/".join((*known, program))
+    for program, places in folders.items():
+        if len(places) <= 1:
+            paths[program] = "/".join((*places, program))
     return paths
 
 
@@ -130,8 +134,8 @@ def _names(nodes: int, instance_type: str, target: Target) -> Iterator[str]:
         yield target.hosts[number - 1] if is_named else f"host {number}{of_type}"
 
 
-def _nameless(number: int) -> str:
-    return f"{_NAMELESS}{number}}}"
+def _unnamed_device(number: int) -> str:
+    return f"{_UNNAMED_DEVICE}{number}}}"
 
 
 class _Nics(NamedTuple):
@@ -162,6 +166,7 @@ def _nics(
 
 
 def _gpus(name: str, resources: PodResources, target: Target, needs: Needs) -> int:
+    """Return the GPUs of a host. Raise MachineError if it has none, and the benchmark needs one."""
     gpus = target.gpus if target.gpus is not None else resources.gpus
     if needs.gpus and not gpus:
         host = name or "Without --instance-type a host"
@@ -173,10 +178,11 @@ def _gpus(name: str, resources: PodResources, target: Target, needs: Needs) -> i
 
 
 def _resources(known: System | None, profile: Profile | None) -> PodResources:
+    """Return what pods would request on a system, or by a profile; nothing where both are None."""
     if known is None:
         return resources_of_profile(profile) if profile else PodResources()
-    fewest = known.nics[-1] if known.is_ec2 else 0
-    return PodResources(gpus=known.gpus, resource=EFA, devices=fewest)
+    fewest_nics = known.nics[-1] if known.is_ec2 else 0  # any node of the type has so many
+    return PodResources(gpus=known.gpus, resource=EFA, devices=fewest_nics)
 
 
 def _devices(resources: PodResources, profile: Profile | None) -> tuple[str, int]:
@@ -188,16 +194,24 @@ def _devices(resources: PodResources, profile: Profile | None) -> tuple[str, int
 
 
 def _as_seen(host: Host, variant: Variant, target: Target, needs: Needs) -> Host:
-    """Return a host as a variant sees it: its programs are searched for when they are started."""
+    """Return a host as a variant sees it.
+
+    Below a variant's install prefixes, programs are searched for when they are started.
+    """
     view = replace(host, interface=variant.interface or host.interface)
     if variant.mpirun and host.mpi is not None:
         view = replace(view, mpi=replace(host.mpi, program=variant.mpirun))
-    searched = {name: _searched(name, variant, target, needs) for name in needs.programs}
+    searched = {name: _searched_folders(name, variant, target, needs) for name in needs.programs}
     return replace(view, programs={}, searched=searched) if variant.paths else view
 
 
-def _searched(program: str, variant: Variant, target: Target, needs: Needs) -> tuple[str, ...]:
-    """Return the directories of a variant in which a program may be, then its usual one."""
+def _searched_folders(
+    program: str, variant: Variant, target: Target, needs: Needs
+) -> tuple[str, ...]:
+    """Return the directories of a variant in which a program may be, then its usual one.
+
+    Below a prefix it may be where its usual directory ends alike, or where it was built.
+    """
     usual = _folders(program, target, needs)
     subfolders = [name for name in BELOW_PREFIX if name and _ends_one(usual, name)]
     subfolders += needs.subfolders
@@ -206,7 +220,7 @@ def _searched(program: str, variant: Variant, target: Target, needs: Needs) -> t
 
 
 def _ends_one(folders: Sequence[str], name: str) -> bool:
-    return any(each.endswith(f"/{name}") for each in folders)
+    return any(folder.endswith(f"/{name}") for folder in folders)
 
 
 def require_names(plan: Plan) -> None:
@@ -217,7 +231,7 @@ def require_names(plan: Plan) -> None:
             *(command.env.values() for command in step.commands),
             map(str, step.facts.values()),
         )
-        if any(_NAMELESS in text for text in texts):
+        if any(_UNNAMED_DEVICE in text for text in texts):
             raise RequestError(
                 (
                     f"{plan.benchmark} needs the name of each device, which is known only on the "
@@ -242,6 +256,7 @@ def _folders(program: str, target: Target, needs: Needs) -> tuple[str, ...]:
 def _search_note(
     entry: System | None, resources: PodResources, amounts: Sequence[str], profile: Profile | None
 ) -> str:
+    """Return a sentence on where the description of a host is from."""
     if entry is None and profile is not None:
         fabrics = ", ".join(profile.fabrics)
         return f"The cluster profile {profile.name} has {fabrics}: {profile.platform}."

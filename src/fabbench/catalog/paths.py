@@ -16,6 +16,7 @@ from fabbench.model.patterns import lazy
 FEW = "few"
 """What a number is that is below its share of another one."""
 _NONE = "none"
+"""The value that says that nothing went this way."""
 
 
 class PathLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,13 +39,16 @@ class PathFact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     findings: Mapping[str, str] = {}
     """Value → the code of its finding. Ranks may differ: one such value is enough."""
     words: Mapping[str, str] = {}
+    """Value → how findings say it, where that differs."""
     of: str = ""
+    """The fact that a number is a part of: less than `share` of it is few."""
     share: float = 0.0
     only_with: str = ""
     """Where the fact `of` is not known, 1 is few if this one is."""
     carries: tuple[str, ...] = ()
     """Programs, as `BENCHMARK CASE`."""
     where: Mapping[str, tuple[str, ...]] = {}
+    """Fact → its values with which alone there may be a finding."""
     unless: str = ""
     examples: tuple[tuple[str, str], ...] = ()
     """Values, each with a line that shows it."""
@@ -70,6 +74,7 @@ class PathFact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return ""
 
     def _value(self, facts: Mapping[str, str | int]) -> str:
+        """Return the stated value; of a number FEW, or empty where it is enough."""
         stated = facts.get(self.fact, "")
         if not isinstance(stated, int):
             return stated
@@ -80,7 +85,7 @@ class PathFact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return FEW if is_few else ""
 
     def shown(self, facts: Mapping[str, str | int]) -> str:
-        """Return how a finding says what the facts say."""
+        """Return how a finding says what the facts say: `3 of 24`, or the value in words."""
         stated = str(facts[self.fact])
         if self.of in facts:
             total = facts[self.of]
@@ -113,12 +118,12 @@ def beginnings() -> frozenset[str]:
 def ways(text: str) -> Iterator[Way]:
     """Yield what a line shows: at most one value of each fact."""
     for path in path_facts():
-        shown = next(_ways(path, text), None)
-        if shown is not None:
-            yield shown
+        way = next(_ways_of(path, text), None)
+        if way is not None:
+            yield way
 
 
-def _ways(path: PathFact, text: str) -> Iterator[Way]:
+def _ways_of(path: PathFact, text: str) -> Iterator[Way]:
     for line in path.lines:
         if not text.startswith(line.begins):
             continue
@@ -131,7 +136,7 @@ _compiled = cache(lazy)
 
 
 def carrier(program: str) -> PathFact | None:
-    """Return the way that all data of a program go (`BENCHMARK CASE`); None: no special one."""
+    """Return the way that all data of a program (`BENCHMARK CASE`) go; None: no special one."""
     return next((path for path in path_facts() if program in path.carries), None)
 
 

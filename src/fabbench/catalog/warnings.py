@@ -26,19 +26,22 @@ def error_follows(message: str, file: str) -> bool:
 
 
 def _candidates(message: str, file: str) -> list[tuple[str, str]]:
-    """Return words and fates of the messages that may be printed there."""
+    """Return words and fates (see `_index`) of the messages that may be printed there.
+
+    Those of aws-ofi-nccl begin with NET/OFI. Without a file, any others may be meant.
+    """
     index = _index()
     places = {file, _ANY_FILE} if file in index else set[str]()
     if message.startswith(_PLUGIN):
         places = {_PLUGIN}
     elif not file:
         places = index.keys() - {_PLUGIN}
-    return [each for place in places for each in index[place]]
+    return [candidate for place in places for candidate in index[place]]
 
 
 @cache
 def _index() -> Mapping[str, list[tuple[str, str]]]:
-    """Return words and fates by source file."""
+    """Return by source file the words of its messages, and whether an error follows (`yes`)."""
     index: dict[str, list[tuple[str, str]]] = {}
     for row in rows_of("warnings.csv"):
         fate = row["words"], row["error"]

@@ -101,13 +101,13 @@ class NixlWork(PairWork):
         return (None,)
 
     def _network(self, fabric: str) -> str:
-        """Return the key of `_NETWORKS`; empty: there is none."""
+        """Return the key of `_NETWORKS`; empty: there is none. No back end: the first that fits."""
         backend = self.backend.upper()
         ending = f"{backend} {fabric}"
         return next((name for name in _NETWORKS if name.endswith(ending)), "")
 
     def why_unsupported(self, fabric: str, host: Host) -> str:
-        """Return why `fabric` cannot be measured on `host`."""
+        """Return why `fabric` cannot be measured on `host`; empty: it can."""
         if not self._network(fabric):
             return "NIXL has " + ", ".join(_NETWORKS) + "."
         if fabric in RDMA and not host.linked(fabric) and fabric not in host.providers:
@@ -149,6 +149,7 @@ class NixlWork(PairWork):
         )
 
     def _env(self, fabric: str, side: Side) -> dict[str, str]:
+        """Return the variables of a side, without those whose value is not known (an interface)."""
         text = _NETWORKS[self._network(fabric)].format(
             cuda=",cuda_copy" if self.memory == "cuda" else "",
             interface=side.device,

@@ -41,7 +41,7 @@ _SLOW = note(
     "Try --threads, --batch and --progress-thread (nixlbench: --num_threads, --start_batch_size, "
     "--enable_pt).",
 )
-_NONE = Printed(0.0, 0.0, 0.0)
+_NO_FIGURE = Printed(0.0, 0.0, 0.0)
 _DEFAULTS = {"threads": 1, "enable_pt": 0}
 
 
@@ -57,12 +57,12 @@ def _events(text: str, execution: Execution | None) -> Events | None:
         return None
     if text.lstrip().startswith("Consistency check failed"):
         return (Wrong(),)
-    return () if text.startswith("-----") else None
+    return () if text.startswith("-----") else None  # the rule below the names of columns
 
 
 def _header(text: str) -> Events:
     layout = read_columns(_NAMES.findall(text), _COLUMNS)
-    if "MiB" in text:
+    if "MiB" in text:  # the format until August 2025
         layout = tuple(
             column if column.cell == COUNT else column._replace(cell=_SIX_DIGITS)
             for column in layout
@@ -71,6 +71,7 @@ def _header(text: str) -> Events:
 
 
 def _setting(name: str, value: str) -> Mapping[str, str | int]:
+    """Return the facts that a setting states: ``Num threads`` is `threads`."""
     if name == "provider":
         return {name: value, "transport": value if value == "efa" else f"libfabric-{value}"}
     number = int(value) if value.isdecimal() else value
@@ -82,20 +83,25 @@ def _setting(name: str, value: str) -> Mapping[str, str | int]:
 def _blocks(row: Row) -> tuple[float, float]:
     """Return the fewest and the most blocks that may be in flight at once.
 
-    By the rate and the time of a block; also where there are several pairs.
+    That is bandwidth times latency in blocks; also where there are several pairs. 0 where the
+    row lacks one of them.
     """
-    latency = row.main("latency") or _NONE
-    low, high = product(latency, row.main("bandwidth") or _NONE)
+    latency = row.main("latency") or _NO_FIGURE
+    low, high = product(latency, row.main("bandwidth") or _NO_FIGURE)
     size = row.size or math.inf
     return low / size, high / size
 
 
 def _settle(execution: Execution) -> Sequence[Row]:
+    """Return the rows that have as many blocks in flight as there are threads.
+
+    Where the settings are not in the log, most rows show how many.
+    """
     facts = execution.record.facts
     middles = [sum(_blocks(row)) / 2 for row in execution.rows]
-    stated = float(facts.get("threads", median_high(middles or (1.0,))))
-    threads = max(round(stated), 1)
-    slack = 1.01 if threads > 1 else 1.0
+    stated_or_usual = float(facts.get("threads", median_high(middles or (1.0,))))
+    threads = max(round(stated_or_usual), 1)
+    slack = 1.01 if threads > 1 else 1.0  # several may overlap a little less
 
     def read(row: Row) -> Row | None:
         low, high = _blocks(row)

@@ -121,7 +121,7 @@ class OsuWork(Work):
             "--accelerator",
         )
         nccl_env.reject_own_options(self.extra, ("-m", "-i", "-x", "-c", "-d"), long_options)
-        _ = self.sizes
+        _ = self.sizes  # which raises RequestError for a wrong range
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -131,9 +131,9 @@ class OsuWork(Work):
         """
         if not self.min_bytes and not self.max_bytes:
             return (0,)
-        zero = () if self.min_bytes else (0,)
+        size_zero = () if self.min_bytes else (0,)  # behind it comes 1, and then they double
         sweep = Sweep(first=self.min_bytes or 1, last=self.max_bytes, program="OSU")
-        return (*zero, *sweep.sizes())
+        return (*size_zero, *sweep.sizes())
 
     @property
     def needs(self) -> Needs:
@@ -147,12 +147,12 @@ class OsuWork(Work):
         )
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
-        """Return the sizes, if the programs are known to print them as requested."""
+        """Return the sizes, if the programs are known to print them as requested; else empty."""
         del hosts
         return self.sizes if _POWERS_OF_TWO.issuperset(self.tests) else ()
 
     def why_unsupported(self, fabric: str, host: Host) -> str:
-        """Return why `fabric` cannot be measured on `host`."""
+        """Return why `fabric` cannot be measured on `host`; empty: it can."""
         if fabric in {"p2p", "nvlink"}:
             return (
                 "MPI does not report whether ranks reach each other's GPUs; nccl measures "
@@ -185,6 +185,7 @@ class OsuWork(Work):
         return nccl_env.rank_steps(execution, "osu", commands, limits, called="test")
 
     def _options(self, name: str) -> Sequence[str]:
+        """Return the options of a program; those of two sides end in where each has its buffer."""
         words: list[str] = []
         if name not in _SIZELESS:
             words += ("-m", f"{self.min_bytes}:{self.max_bytes}")
@@ -203,6 +204,10 @@ class OsuWork(Work):
         return words
 
     def _ranks(self, name: str, hosts: int) -> int:
+        """Return the ranks of a program on a number of hosts.
+
+        Raise RequestError where it takes no such number, or a host would have none.
+        """
         ranks = self.ranks_per_host * hosts
         takes = "two or more"
         hint = "Pass a larger --ranks-per-host."

@@ -96,6 +96,7 @@ _INIT: Layout = (
 
 
 def _events(text: str, execution: Execution | None) -> Events | None:
+    # The tests for a word, before each pattern, are for speed.
     if "OSU" in text or "OMB" in text:
         title = _TITLE.fullmatch(text)
         if title is not None:
@@ -114,16 +115,17 @@ def _events(text: str, execution: Execution | None) -> Events | None:
 
 def _title(match: re.Match[str]) -> Events:
     test = " ".join(match["test"].lower().split())
-    case = _program(test)
+    case = _program_of_title(test)
     setting = Setting(f"osu_{case}", dict(_facts_of_title(match)))
     if case == "hello":  # which measures nothing
         return (Ahead((setting,)), Stop())
-    if case == "init":
+    if case == "init":  # which prints no names of columns
         return (Begin(), setting, Header([_INIT]))
     return (Begin(), setting)
 
 
-def _program(title: str) -> str:
+def _program_of_title(title: str) -> str:
+    """Return the program without `osu_`: the rewritings of names.csv, one after another."""
     for row in _names():
         title = re.sub(row["pattern"], row["name"], title)
     return title
@@ -135,6 +137,7 @@ def _names() -> Sequence[Mapping[str, str]]:
 
 
 def _facts_of_title(match: re.Match[str]) -> Iterator[tuple[str, str]]:
+    # MPI itself, and what the title does not say, are no facts.
     named = {
         "osu": match["version"],
         "gpu": match["gpu"],
@@ -146,6 +149,7 @@ def _facts_of_title(match: re.Match[str]) -> Iterator[tuple[str, str]]:
 
 
 def _comment(text: str, execution: Execution) -> Events | None:
+    """Return what a comment says: facts, or names of columns; None if it is not OSU's."""
     facts = dict(_facts_of_comment(text))
     if "datatype" in facts and execution.rows:
         # -T prints a table per type below one title.
@@ -166,7 +170,8 @@ def _facts_of_comment(text: str) -> Iterator[tuple[str, str | int]]:
 
 
 def _header(text: str, execution: Execution) -> Events | None:
-    """Return what a line of column names says."""
+    """Return what a line of column names says; None if it is none of OSU's."""
+    # Keys of `_COLUMNS` are lower case, where gigabits would be gigabytes.
     names = text.removeprefix("#").strip().replace("Gb/s", "Gbit/s")
     names = names.replace("[", "(").replace("]", ")")
     layout = read_columns(GAP.split(names), _COLUMNS)
@@ -175,7 +180,8 @@ def _header(text: str, execution: Execution) -> Events | None:
         return None
     checked = {"checked": "yes"} if CHECK in layout else {}
     if execution.rows and not execution.labels:
-        return (Header([(*layout, NEVER)]),)  # of a test whose title is lost
+        # A second table that -T does not explain is of a test whose title is lost: no row is read.
+        return (Header([(*layout, NEVER)]),)
     return (
         Header(_layouts(layout, names, execution)),
         Setting(facts=checked),
@@ -186,7 +192,7 @@ def _header(text: str, execution: Execution) -> Events | None:
 def _layouts(layout: Layout, names: str, execution: Execution) -> Sequence[Layout]:
     """Return how the rows below names of columns may look."""
     case = str(execution.record.case).removeprefix("osu_")
-    if "lat" in case:  # no name of a collective has it
+    if "lat" in case:  # one-way; a collective's time is none, and no name of one has "lat"
         layout = tuple(_as_latency(column) for column in layout)
     # osu_get_mbw prints a second number without a name, and -f its columns in some releases.
     if GAP.split(names)[-1].startswith("Avg"):
@@ -226,6 +232,7 @@ def _command(text: str) -> Command | Ahead | None:
     if command is not None:
         facts |= _facts_of_command(command.arguments)
         return Command(facts=facts, last_size=_last_size(command, text))
+    # mpirun may name its settings in a line of its own, above that of the program.
     is_launcher = settings and _LAUNCHER.match(text)
     return Ahead((Setting(facts=facts),)) if is_launcher else None
 
@@ -245,13 +252,14 @@ def _last_size(command: CommandLine, text: str) -> int:
     """
     sizes = _SIZES.search(command.arguments)
     smallest, largest = sizes.groups() if sizes is not None else (None, None)
-    first = max(int(smallest or 1), 1)
+    first = max(int(smallest or 1), 1)  # behind a size of 0 comes 1
     last = int(largest or 0) or _default_last_size(command.program, text)
     doublings = max((last // first).bit_length() - 1, 0)
     return first << doublings if last else 0
 
 
 def _default_last_size(program: str, text: str) -> int:
+    """Return the last size without -m, by the ranks that a command line states; 0: not known."""
     ranks = _RANKS.search(text)
     if ranks is not None and int(ranks[1]) > _MOST_RANKS_BY_DEFAULT:
         return 0
@@ -277,7 +285,7 @@ _NUMBER = lazy(r"(?!\s*+(?:\d\s*+){3,}$|.*[|+])\s*+\d++(?:[.,]\d++)*(?:\s|$)")
 
 
 def _fits(row: Row) -> bool:
-    if rate_agrees(row) is False:
+    if rate_agrees(row) is False:  # None: it has no rate
         return False
     overlap = row.read("overlap")
     if overlap is not None and not _is_overlap(overlap, row.figures):
@@ -286,7 +294,10 @@ def _fits(row: Row) -> bool:
 
 
 def _is_overlap(overlap: Printed, figures: Figures) -> bool:
-    """Return whether it is 1 - (overall - compute) / pure communication, at least 0."""
+    """Return whether it is 1 - (overall - compute) / pure communication, at least 0.
+
+    Whatever the three times may have been before they were rounded; True where one is missing.
+    """
     if not {"", "compute", "pure-comm"} <= figures.keys():
         return True
     overall, compute, pure = (
@@ -300,6 +311,7 @@ def _is_overlap(overlap: Printed, figures: Figures) -> bool:
 
 
 def _remains(text: str, layout: Layout) -> bool:
+    # A torn row may begin with a number that fits no column.
     begins_with_number = _NUMBER.match(text) is not None
     return (begins_with_number and not is_prose(text)) or is_left(text, layout)
 
