@@ -155,7 +155,7 @@ def deciding(figures: Iterable[Published], nodes: int | None) -> list[Published]
 def systems() -> Mapping[str, System]:
     """Return every known system, by name."""
     others = map(_system, rows_of("systems.csv"))
-    return {plain(each.name): each for each in (*_instances(), *others)}
+    return {plain(entry.name): entry for entry in (*_instances(), *others)}
 
 
 def system(name: str) -> System | None:
@@ -205,7 +205,7 @@ class GpuLink:
 @cache
 def gpu_links() -> Mapping[str, GpuLink]:
     """Return what connects GPUs inside a node, by model."""
-    return {each.gpu_model: each for each in records(GpuLink, rows_of("gpus.csv"))}
+    return {link.gpu_model: link for link in records(GpuLink, rows_of("gpus.csv"))}
 
 
 def system_of_gpus(gpu_model: str, gpus: int) -> str:
@@ -228,7 +228,7 @@ def require_system(name: str) -> System:
     if known is None:
         raise RequestError(
             f"The catalog has no instance type {name}.",
-            hint=similar_types(name, [each.name for each in systems().values()]),
+            hint=similar_types(name, [entry.name for entry in systems().values()]),
         )
     return known
 
@@ -288,7 +288,7 @@ def noise_kinds(transports: Collection[str]) -> frozenset[str]:
 
     Those are as logs state them, several joined by `+`. All kinds where one is unknown.
     """
-    parts = {part for each in transports for part in each.split("+")}
+    parts = {part for transport in transports for part in transport.split("+")}
     if not parts or not parts <= _KINDS.keys():
         return frozenset(_FABRICS)
     return frozenset(_KINDS[part] for part in parts)

@@ -61,17 +61,17 @@ def default_image(benchmark: str, fabrics: Collection[str] = ()) -> str:
 
     Empty: none is known.
     """
-    for each in images():
-        is_public = not each.image.startswith("docker/")
-        if is_public and each.has(benchmark) and each.reaches(fabrics):
-            return each.image
+    for known in images():
+        is_public = not known.image.startswith("docker/")
+        if is_public and known.has(benchmark) and known.reaches(fabrics):
+            return known.image
     return ""
 
 
 def _known_tags(image: str) -> Sequence[Image]:
     """Return the known images of an image's repository."""
     repository = image.removeprefix("docker:").partition(":")[0]
-    return [each for each in images() if each.repository == repository]
+    return [known for known in images() if known.repository == repository]
 
 
 def lacks(image: str, benchmark: str) -> bool:
@@ -80,7 +80,7 @@ def lacks(image: str, benchmark: str) -> bool:
     All tags of a repository have the same.
     """
     known = _known_tags(image)
-    has_it = [each.has(benchmark) for each in known]
+    has_it = [tag.has(benchmark) for tag in known]
     return bool(known) and not any(has_it)
 
 
@@ -120,9 +120,9 @@ def _cuda_of(image: str) -> Mapping[str, str] | None:
 def _older_cuda(image: str, cuda: str) -> str:
     """Return the advice for a driver that is too old for a CUDA."""
     advice = "Update the driver, or pass an image with an older CUDA"
-    for each in _known_tags(image):
-        if each.cuda < cuda:
-            return f"{advice}, such as {each.image}."
+    for tag in _known_tags(image):
+        if tag.cuda < cuda:
+            return f"{advice}, such as {tag.image}."
     return f"{advice}."
 
 

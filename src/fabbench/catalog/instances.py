@@ -74,16 +74,16 @@ def instance(instance_type: str) -> Instance | None:
 @cache
 def instance_catalog() -> Mapping[str, Instance]:
     """Return the whole catalog."""
-    return {each.instance_type: each for each in records(Instance, rows_of("instances.csv"))}
+    return {entry.instance_type: entry for entry in records(Instance, rows_of("instances.csv"))}
 
 
 def types_with(gpus: Collection[str], gpus_per_host: object, nics: object) -> list[str]:
     """Return the types that have such GPUs, by the names that nvidia-smi prints, and EFA NICs."""
     fitting: list[str] = []
-    for each in instance_catalog().values():
-        as_many = each.gpus == gpus_per_host and nics in each.efa_counts
-        if as_many and all(map(each.has_gpu, gpus)):
-            fitting.append(each.instance_type)
+    for entry in instance_catalog().values():
+        counts_match = entry.gpus == gpus_per_host and nics in entry.efa_counts
+        if counts_match and all(map(entry.has_gpu, gpus)):
+            fitting.append(entry.instance_type)
     return fitting
 
 
@@ -92,7 +92,7 @@ def records(kind: type[T], rows: Iterable[Mapping[str, str]]) -> Iterator[T]:
 
     Empty cells are its defaults.
     """
-    readers = {each.name: _cell_reader(each.type) for each in fields(kind)}  # type: ignore[arg-type]
+    readers = {field.name: _cell_reader(field.type) for field in fields(kind)}  # type: ignore[arg-type]
     for row in rows:
         values = {name: readers[name](cell) for name, cell in row.items() if cell}
         yield kind(**values)
@@ -114,13 +114,13 @@ def rows_of(name: str, package: str = "fabbench.catalog") -> Iterator[Mapping[st
 
 def similar_types(name: str, known: Iterable[str]) -> str:
     """Return a hint for a name that is not in the catalog."""
-    names = {plain(each): each for each in known}
+    names = {plain(known_name): known_name for known_name in known}
     near = difflib.get_close_matches(plain(name), names, n=4, cutoff=0.5)
     if near:
-        meant = " or ".join(names[each] for each in near)
+        meant = " or ".join(names[key] for key in near)
         return f"Did you mean {meant}?"
     catalog = instance_catalog()  # too many to list
-    others = [each for key, each in names.items() if key not in catalog]
+    others = [type_name for key, type_name in names.items() if key not in catalog]
     return f"Known are EC2's types with EFA, and {', '.join(others)}."
 
 

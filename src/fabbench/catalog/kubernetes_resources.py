@@ -90,21 +90,21 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 _KNOWN = records.load("fabbench.catalog", "cluster_profiles.toml", Profile)
-PROFILES = tuple(each for each in _KNOWN if not each.declared)
+PROFILES = tuple(profile for profile in _KNOWN if not profile.declared)
 """Profiles that a resource of the nodes identifies, in the order in which they are tried."""
-DECLARED = tuple(each for each in _KNOWN if each.declared)
+DECLARED = tuple(profile for profile in _KNOWN if profile.declared)
 """Profiles that users declare (``--cluster-profile``)."""
 
 
 def declared_profile(name: str) -> Profile | None:
     """Return a profile that users declare, by its name; None for an empty name."""
-    return next((each for each in DECLARED if each.name == name), None)
+    return next((profile for profile in DECLARED if profile.name == name), None)
 
 
 def profile_for(resource: str) -> Profile | None:
     """Return the profile of an extended resource; None: it is not a known fabric."""
     known = (*PROFILES, *DECLARED)
-    return next((each for each in known if fnmatchcase(resource, each.resource)), None)
+    return next((profile for profile in known if fnmatchcase(resource, profile.resource)), None)
 
 
 def fabric_resource(resources: Collection[str]) -> str:

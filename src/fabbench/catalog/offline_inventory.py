@@ -26,8 +26,8 @@ from fabbench.model.plan import Plan, Variant
 
 MPIRUN = "/opt/amazon/openmpi/bin/mpirun"
 """Of the EFA installer, and so of AWS's images."""
+# How the name of a device begins that only the machine knows
 _UNNAMED_DEVICE = "{device "
-"""How the name of a device begins that only the machine knows."""
 _PROVIDERS = {"tcp": frozenset({"msg", "rdm"}), "shm": frozenset({"rdm"})}
 
 
@@ -35,7 +35,7 @@ def require_instance(instance_type: str) -> Instance:
     """Return an instance type of the catalog. Raise RequestError that suggests similar names."""
     entry = instance(instance_type)
     if entry is None:
-        known = [each.name for each in systems().values() if each.fabric]
+        known = [entry.name for entry in systems().values() if entry.fabric]
         raise RequestError(
             (
                 f"The catalog knows no NICs of an instance type {instance_type}: neither EFA, "
@@ -99,13 +99,13 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
         searched={name: places for name, places in folders.items() if name not in programs},
         mpi=Mpi(program=target.mpirun or mpirun, kind=MpiKind.OPEN_MPI_4, version="4"),
     )
-    hosts = [replace(host, name=each) for each in _names(nodes, name, target)]
+    hosts = [replace(host, name=host_name) for host_name in _names(nodes, name, target)]
     if hosts:
         note = _search_note(known, resources, amounts, profile)
         hosts[0] = replace(hosts[0], search_notes=(note,))
     views = {
-        each.name: tuple(_as_seen(host, each, target, needs) for host in hosts)
-        for each in target.variants
+        variant.name: tuple(_as_seen(host, variant, target, needs) for host in hosts)
+        for variant in target.variants
     }
     first = next(iter(views.values()), tuple(hosts))
     return Inventory(target=target.name, hosts=first, image=image, variants=views)
@@ -250,7 +250,7 @@ def _folders(program: str, target: Target, needs: Needs) -> tuple[str, ...]:
     The given directories, else the one in which AWS's images have it.
     """
     folders = target.bin_dirs or (needs.folders.get(program, ""),)
-    return tuple(each.rstrip("/") for each in folders if each)
+    return tuple(folder.rstrip("/") for folder in folders if folder)
 
 
 def _search_note(

@@ -15,8 +15,7 @@ from fabbench.model.patterns import lazy
 
 FEW = "few"
 """What a number is that is below its share of another one."""
-_NONE = "none"
-"""The value that says that nothing went this way."""
+_NONE = "none"  # the value that says that nothing went this way
 
 
 class PathLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,17 +37,16 @@ class PathFact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     asked: tuple[str, ...] = ()
     findings: Mapping[str, str] = {}
     """Value → the code of its finding. Ranks may differ: one such value is enough."""
+    # Value → how findings say it, where that differs
     words: Mapping[str, str] = {}
-    """Value → how findings say it, where that differs."""
-    of: str = ""
-    """The fact that a number is a part of: less than `share` of it is few."""
+    of: str = ""  # The fact that a number is a part of: less than `share` of it is few
     share: float = 0.0
     only_with: str = ""
     """Where the fact `of` is not known, 1 is few if this one is."""
     carries: tuple[str, ...] = ()
     """Programs, as `BENCHMARK CASE`."""
+    # Fact → its values with which alone there may be a finding
     where: Mapping[str, tuple[str, ...]] = {}
-    """Fact → its values with which alone there may be a finding."""
     unless: str = ""
     examples: tuple[tuple[str, str], ...] = ()
     """Values, each with a line that shows it."""

@@ -36,7 +36,7 @@ class KnownPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 KNOWN_PREFIXES = records.load("fabbench.logs", "prefixes.toml", KnownPrefix)
-_PATTERNS = {each.program: each.pattern for each in KNOWN_PREFIXES}
+_PATTERNS = {prefix.program: prefix.pattern for prefix in KNOWN_PREFIXES}
 _ANY_KNOWN = "|".join(_PATTERNS.values())
 _KNOWN = lazy(f" *+(?:{_ANY_KNOWN})")
 _STARTS = frozenset("[(#> 0123456789MTWFS")

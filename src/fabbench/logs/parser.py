@@ -419,8 +419,8 @@ class LogParser:
         reader = group.readers[name] = benchmark.reader()
         if benchmark.joins_groups:
             self._joint[name] = reader
-            for each in self._groups.values():
-                each.readers[name] = reader
+            for other in self._groups.values():
+                other.readers[name] = reader
         return reader
 
     def _switch_to(self, group: StreamGroup, name: str) -> list[Result]:
@@ -481,7 +481,7 @@ class LogParser:
         # The markers may stand in another group than the output.
         steps = [group.steps]
         if not group.steps.has_markers:
-            steps = [each.steps for each in self._groups.values() if each.steps.has_markers]
+            steps = [other.steps for other in self._groups.values() if other.steps.has_markers]
         return self._logs(batch, ending, steps)
 
     def _logs(
@@ -497,8 +497,8 @@ class LogParser:
                 results.append(reading)
                 continue
             self._transport = None  # the text has a log
-            for each in steps:
-                each.apply(reading)
+            for endings in steps:
+                endings.apply(reading)
             log = judge(reading, source=self._source, proof=self._proof, ending=ending)
             results.append(log)
         return results if self._counted is None else self._counted.keep(results)

@@ -96,8 +96,7 @@ def unread_reason(text: str) -> tuple[str, bool]:
     made_by_fabbench = _MADE_BY_FABBENCH.match(text)
     if made_by_fabbench is not None:
         # As JSON or CSV: other documents of fabbench have no results, and quote lines of logs.
-        is_results = made_by_fabbench[1] or made_by_fabbench[2]
-        return _RESULTS if is_results else "", True
+        return _RESULTS if made_by_fabbench[1] or made_by_fabbench[2] else "", True
     program = _foreign_program(text)
     if program:
         return f"This is output of {program}, which fabbench does not read.", False

@@ -449,8 +449,8 @@ class Pair:
     name: str = ""  # in fabbench's markers; empty without markers
     step: Marker | None = None
     processes: list[Process] = field(default_factory=list)
+    # The process that prints to each stream now
     current: dict[Stream, Process] = field(default_factory=dict)
-    """The process that prints to each stream now."""
     reported: dict[str, dict[str, str]] = field(default_factory=dict)
     """Fact → value → the side that first reported it: both do, in every step."""
 
@@ -696,8 +696,8 @@ class PairReader(Reader):
 
 def _information(section: str, name: str, printed: str) -> tuple[str, str]:
     """Return the fact in a line of fi_info, and its value; empty: it is not read."""
-    matches_nothing = "(?!)"
-    fact, pattern = _INFO_FACTS.get((section, name), ("", matches_nothing))
+    # (?!) matches nothing.
+    fact, pattern = _INFO_FACTS.get((section, name), ("", "(?!)"))
     match = re.fullmatch(pattern, printed)
     value = match[1] if match is not None else ""
     if fact == "endpoint":

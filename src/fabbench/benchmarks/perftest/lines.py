@@ -80,7 +80,7 @@ def error_lines() -> tuple[ErrorLine, ...]:
 
 
 def _error_pattern(*, alone: bool) -> str:
-    return "|".join(each.pattern for each in error_lines() if each.alone is alone)
+    return "|".join(line.pattern for line in error_lines() if line.alone is alone)
 
 
 # Lines that nothing else prints.
@@ -302,11 +302,10 @@ def _command(command: "Command") -> Iterator[Event]:
     yield Note("cycles", "".join(flags & {"C", "report-cycles"}))
     memories = [flag[4:8] for flag in flags if flag.startswith(_GPU_MEMORIES)]  # use_cuda → cuda
     has_all_sizes = bool(flags & {"a", "all"}) and "atomic" not in command.program
-    has_known_first = has_all_sizes and command.program.startswith("ib_")
     yield Setting(
         command.program,
         {"gpu": memories[0]} if memories else {},
-        first_size=_SMALLEST if has_known_first else None,
+        first_size=_SMALLEST if has_all_sizes and command.program.startswith("ib_") else None,
         last_size=_LARGEST if has_all_sizes else None,
     )
 

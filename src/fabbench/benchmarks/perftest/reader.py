@@ -20,10 +20,10 @@ class PerftestReader(Reader):
 
     def __init__(self) -> None:
         self._terminals: dict[Stream, Terminal] = {}
+        # Numbers, which ascend, of the runs that are not over → their processes so far
         self._runs: dict[int, list[Process]] = {}
-        """Numbers, which ascend, of the runs that are not over → their processes so far."""
+        # The run of the last grouped process of each stream
         self._run_of: dict[Stream, int] = {}
-        """The run of the last grouped process of each stream."""
         self._step: Marker | None = None
         """The last one that fabbench marked."""
 
@@ -138,8 +138,8 @@ def _merge(record: Record, other: Record) -> None:
     record.off_fabric = record.off_fabric or other.off_fabric
     record.wrong += other.wrong
     record.damaged += other.damaged
-    record.failures += (each for each in other.failures if each not in record.failures)
-    record.findings += (each for each in other.findings if each not in record.findings)
+    record.failures += (failure for failure in other.failures if failure not in record.failures)
+    record.findings += (finding for finding in other.findings if finding not in record.findings)
 
 
 def _facts(processes: Sequence[Process]) -> dict[str, str | int]:
@@ -164,8 +164,10 @@ def _facts(processes: Sequence[Process]) -> dict[str, str | int]:
 
 def _is_finished(processes: Sequence[Process]) -> bool | None:
     """Return whether all processes with rows have finished; None: no end is expected."""
-    expected = [each for each in processes if each.rows and each.record.finished is not None]
-    return all(each.record.finished for each in expected) if expected else None
+    expected = [
+        process for process in processes if process.rows and process.record.finished is not None
+    ]
+    return all(process.record.finished for process in expected) if expected else None
 
 
 def _name_transport(record: Record) -> None:
