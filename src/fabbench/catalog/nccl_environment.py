@@ -103,7 +103,7 @@ def environment(
     interface = _socket_interface(hosts)
     if interface:
         env["NCCL_SOCKET_IFNAME"] = interface
-    if fabric == "tcp" and any(map(_has_rdma, hosts)):
+    if fabric == "tcp" and any(map(_has_rdma, hosts)):  # they must carry nothing
         env["NCCL_IB_DISABLE"] = "1"
     env |= gid_setting("NCCL_IB_GID_INDEX", fabric, hosts)
     if devices:
@@ -126,7 +126,7 @@ def _socket_interface(hosts: Sequence[Host]) -> str:
 
     `=` is NCCL's sign of exact names. Empty if NCCL may choose.
     """
-    if all(host.virtual for host in hosts):
+    if all(host.virtual for host in hosts):  # all are on one machine
         return "=lo"
     names = list(dict.fromkeys(host.interface for host in hosts))
     if all(names):

@@ -142,9 +142,9 @@ class Prefixes:
         holds several lines.
         """
         text = _without_decoration(raw)
-        if self._repeated and text.lstrip().startswith('"stdout":'):
+        if self._repeated and text.lstrip().startswith('"stdout":'):  # its lines follow, too
             return "", outer
-        if not self.forms and text[:1] not in _STARTS:
+        if not self.forms and text[:1] not in _STARTS:  # no known prefix begins like this
             return text, outer
         return self._cut_stacked(text, outer)
 
@@ -179,6 +179,7 @@ class Prefixes:
         if at <= 0:
             return False
         form = _form(text, at)
+        # One that does not cut the line that it is from would be wrong.
         if form is None or form in self.forms or form.cut(text) is None:
             return False
         self.forms = [form, *self.forms][:_MAX_FORMS]

@@ -316,6 +316,7 @@ class LogParser:
         return None
 
     def _learn_host(self, text: str) -> None:
+        # nccl-tests list each rank's host and device above their table.
         device = _DEVICE_HOST.search(text)
         if device is not None:
             self._hosts.learn(device[1])
@@ -493,7 +494,7 @@ class LogParser:
         """Judge the records among the readings, after adding how their steps ended."""
         results: list[Result] = []
         for reading in readings:
-            if isinstance(reading, Point):
+            if isinstance(reading, Point):  # it has no verdict
                 results.append(reading)
                 continue
             self._transport = None  # the text has a log
@@ -529,9 +530,13 @@ class _RepeatedCuts:
         return self._prefixes.cut(raw)
 
     def cut_again(self, raw: str, text: str, stream: Stream) -> tuple[str, Stream]:
-        """Return what `cut` has to of a line that is not usual: more of it may be a prefix."""
+        """Return the text and stream of a line that is not usual: more of it may be a prefix.
+
+        `text` and `stream`: what `cut` has returned. What is cut now is remembered for the lines
+        below, unless learned prefixes, which take more than a lookup, are in use.
+        """
         learned = self._prefixes.forms
-        if raw[: self._length] in self._streams:
+        if raw[: self._length] in self._streams:  # `cut` has only looked it up
             if learned:
                 text, stream = self._prefixes.cut(raw)
             else:

@@ -521,6 +521,7 @@ class PairReader(Reader):
     def feed(self, line: Line) -> Sequence[Reading] | None:
         pair = self._pair
         process = pair.process_at(line.stream) if pair.is_open else None
+        # Inside a block of fi_info, its lines come first.
         if process is not None and process.section and self._read_information(line.text, process):
             return ()
         is_open = process is not None
@@ -667,7 +668,7 @@ class PairReader(Reader):
         if row is None:
             return ()
         measured = measure(row, process.size, process.iterations)
-        if measured is None:
+        if measured is None:  # its figures contradict each other
             process.damage(row.line)
             return ()
         if not measured.exact:
@@ -675,11 +676,13 @@ class PairReader(Reader):
         row = row._replace(
             size=measured.size,
             labels=dict(self._labels(row, process)),
-            figures={"": measured.figures},
+            figures={"": measured.figures},  # the main ones: there are no statistics
         )
         return process.count(row) if process.accepts(row) else ()
 
     def _labels(self, row: Row, process: Process) -> Iterator[tuple[str, str]]:
+        # Of the fabtests, ping-pongs print one-way times. fi_pingpong, the only table with a case of
+        # its own, prints no other ones, and has no such label.
         is_pingpong = "pingpong" in (row.record.case or "")
         labels = {
             "side": process.side,

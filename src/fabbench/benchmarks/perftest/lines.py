@@ -298,6 +298,7 @@ def _stated_fact(text: str) -> Events | None:
 def _command(command: "Command") -> Iterator[Event]:
     flags = command.flags
     yield Note("command", command.side)
+    # Any value of these two is a yes.
     yield Note("both", "".join(flags & {"b", "bidirectional"}))
     yield Note("cycles", "".join(flags & {"C", "report-cycles"}))
     memories = [flag[4:8] for flag in flags if flag.startswith(_GPU_MEMORIES)]  # use_cuda → cuda

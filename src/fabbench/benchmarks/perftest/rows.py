@@ -41,6 +41,7 @@ _ITERATIONS = Column("iterations", cell=COUNT)
 
 
 def _bandwidths() -> Iterator[tuple[str, Column]]:
+    # Pattern of a name → column; the name's group takes the place of {} in its statistic.
     units = {"mi?b/sec": UNITS["MiB/sec"], "gb/s(?:ec)?": UNITS["Gb/sec"]}
     stats = {"average": "", "(peak)": "{}", r"port(\d)": "name=port {}"}
     for unit, factor in units.items():

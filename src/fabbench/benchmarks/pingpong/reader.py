@@ -62,7 +62,7 @@ def _events(text: str, execution: Execution | None) -> Events | None:
     title = _SIDE_TITLE.fullmatch(text)
     if title is None:
         return None
-    facts = {"side": title[1].lower()}
+    facts = {"side": title[1].lower()}  # a heading of the output below: `Server log`
     return (Ahead((Setting(facts=facts),)),)
 
 
