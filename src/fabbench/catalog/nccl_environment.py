@@ -141,5 +141,5 @@ def gid_setting(variable: str, fabric: str, hosts: Sequence[Host]) -> Mapping[st
     indices = {host.gids.get(device) for host in hosts for device in host.linked("roce")}
     if len(indices) != 1:
         return {}
-    (index,) = indices
+    (index,) = indices  # None: no device has a known one
     return {} if index is None else {variable: str(index)}

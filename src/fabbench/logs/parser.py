@@ -304,8 +304,8 @@ class LogParser:
             return None
         current = group.current
         begins = _line_kind(line.text).begins
-        for name, known in tuple(group.readers.items()):
-            if known is None and name not in begins:
+        for name, existing in tuple(group.readers.items()):
+            if existing is None and name not in begins:
                 continue
             reader = self._reader(group, name)
             readings = reader.feed(line) if reader is not current else None
@@ -452,6 +452,7 @@ class LogParser:
             # of the step before it.
             yield Record(benchmark=group.name)
         elif group.is_over() or group.evidence.is_shown(alone=self._transport is not None):
+            # Only an open step says whose text it is.
             benchmark = group.name if group.steps.open else None
             is_debug_text = benchmark is None and group.evidence.is_debug_text
             yield Record(benchmark=benchmark, case=NCCL_DEBUG if is_debug_text else None)

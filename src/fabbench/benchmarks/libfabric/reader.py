@@ -567,7 +567,7 @@ class PairReader(Reader):
         record.points = points_by_line(pair.processes)
         record.damaged.sort()
         self._judge(pair)
-        _add_reported(pair)
+        _add_reported_facts(pair)
         match iterations:
             case [Range(low, high)] if low == high:
                 record.facts["iterations"] = low
@@ -681,8 +681,8 @@ class PairReader(Reader):
         return process.count(row) if process.accepts(row) else ()
 
     def _labels(self, row: Row, process: Process) -> Iterator[tuple[str, str]]:
-        # Of the fabtests, ping-pongs print one-way times. fi_pingpong, the only table with a case of
-        # its own, prints no other ones, and has no such label.
+        # Of the fabtests, ping-pongs print one-way times. fi_pingpong, whose table has a case of its
+        # own, prints no other ones, and has no such label.
         is_pingpong = "pingpong" in (row.record.case or "")
         labels = {
             "side": process.side,
@@ -718,10 +718,10 @@ def _truncated_size(printed: str, size: int) -> Finding:
     return warning("size-truncated", meaning, advice)
 
 
-def _add_reported(pair: Pair) -> None:
+def _add_reported_facts(pair: Pair) -> None:
     """Add the facts that processes reported, and whether they differ in their provider."""
     facts = pair.record.facts
-    for name, values in pair.reported.items():
+    for name, values in pair.reported.items():  # value → the side that reported it
         if name.endswith("_address"):  # addresses are as the client sees them, if one shows any
             clients = [value for value, side in values.items() if side == "client"]
             facts[name] = (clients or [*values])[0]
