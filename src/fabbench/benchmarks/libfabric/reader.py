@@ -681,8 +681,8 @@ class PairReader(Reader):
         return process.count(row) if process.accepts(row) else ()
 
     def _labels(self, row: Row, process: Process) -> Iterator[tuple[str, str]]:
-        # Of the fabtests, ping-pongs print one-way times. fi_pingpong, whose table has a case of its
-        # own, prints no other ones, and has no such label.
+        # Of the fabtests, ping-pongs print one-way times. fi_pingpong, whose table has a case of
+        # its own, prints no other ones, and has no such label.
         is_pingpong = "pingpong" in (row.record.case or "")
         labels = {
             "side": process.side,
