@@ -152,7 +152,7 @@ def parse_quantity(value: str | int) -> Fraction:
         raise ValueError(f"{value!r} is not a Kubernetes quantity such as 8, 500m or 5120Mi")
     number, exponent, suffix = match.groups()
     if exponent:
-        power = int(exponent[1:])
+        power = int(exponent[1:])  # behind the e
         return Fraction(number) * Fraction(10) ** power
     return Fraction(number) * _SUFFIXES[suffix or ""]
 

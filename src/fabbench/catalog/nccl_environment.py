@@ -129,9 +129,9 @@ def _socket_interface(hosts: Sequence[Host]) -> str:
     if all(host.virtual for host in hosts):  # all are on one machine
         return "=lo"
     names = list(dict.fromkeys(host.interface for host in hosts))
-    if all(names):
+    if all(names):  # each host's is known
         return "=" + ",".join(names)
-    return UNKNOWN_INTERFACE if len(hosts) > 1 else ""
+    return UNKNOWN_INTERFACE if len(hosts) > 1 else ""  # inside one host any will do
 
 
 def gid_setting(variable: str, fabric: str, hosts: Sequence[Host]) -> Mapping[str, str]:

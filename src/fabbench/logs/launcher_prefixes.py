@@ -114,7 +114,7 @@ class Prefixes:
         signed = _lines_with(begins, lines) or _lines_with(signs, lines)
         for line in signed:
             while self.learn(self.cut(line)[0], signs):
-                pass
+                pass  # another one may stand behind what is cut now
         return bool(signed)
 
     def _learn_label(self, sample: Sequence[str], *, signed: bool) -> None:

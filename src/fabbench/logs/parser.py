@@ -95,7 +95,7 @@ class LogParser:
         number = self._number
         self._row_stream = None
         origins = self._hosts.origins
-        endings = self._group(NO_STREAM).evidence.endings
+        endings = self._group_of(NO_STREAM).evidence.endings
         cuts = _RepeatedCuts(self._prefixes)
         for raw in lines:
             number += 1
@@ -106,14 +106,14 @@ class LogParser:
                 self._number = number
                 out += self._read_long(raw)
                 # A log may have ended: the next one has evidence of its own.
-                endings = self._group(NO_STREAM).evidence.endings
+                endings = self._group_of(NO_STREAM).evidence.endings
                 continue
             text, stream = cuts.cut(raw)
             points = self._read_usual(text, stream, number)
             if points is None:
                 self._number = number
                 out += self._read_unusual(*cuts.cut_again(raw, text, stream))
-                endings = self._group(NO_STREAM).evidence.endings
+                endings = self._group_of(NO_STREAM).evidence.endings
             elif self._live:
                 out += points
         self._number = number
@@ -130,7 +130,7 @@ class LogParser:
         if GAP in message or "<std" in text or "\n" in text:  # a row, tag or line may be inside
             return None
         if message[:HEAD] in HANDLERS or CHAIN in message:  # others show nothing
-            self._group(stream).evidence.feed(message, origin)
+            self._group_of(stream).evidence.feed(message, origin)
         return ()
 
     def _read_long(self, raw: str) -> list[Result]:
@@ -163,7 +163,7 @@ class LogParser:
 
     def _shortcut(self, stream: Stream) -> Shortcut:
         """Return a fast way to read more rows like the last line, if it was one."""
-        group = self._group(stream)
+        group = self._group_of(stream)
         if group.current is None or group.ended is not None:  # a status was read: it is over
             return _no_row
         return group.current.shortcut(stream.rank) or _no_row
@@ -224,7 +224,7 @@ class LogParser:
         It is a marker of fabbench, debug text, NCCL's version, or a line for `_dispatch`; so is
         the piece of a row that debug text has split off.
         """
-        group = self._group(stream)
+        group = self._group_of(stream)
         group.evidence.errors.number = self._number
         text = bounded(text)
         marker = read_marker(text.strip()) if MARKER_SIGN in text else None
@@ -398,7 +398,7 @@ class LogParser:
 
     # -- executions
 
-    def _group(self, stream: Stream) -> StreamGroup:
+    def _group_of(self, stream: Stream) -> StreamGroup:
         """Return the group of a stream, made for its first line.
 
         Its readers are tried in order: those that groups share come last.

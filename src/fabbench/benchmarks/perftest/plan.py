@@ -228,5 +228,6 @@ def _without_rdma(host: Host) -> RequestError | MachineError:
     notes = "" if devices else " ".join(("", *host.search_notes))
     shown = devices or "none"
     why = f"perftest measures RDMA devices only. {host.name} has {shown}.{notes}"
+    # Where the host has devices, another fabric can be requested.
     kind = RequestError if devices else MachineError
     return kind(why, hint="run pingpong measures tcp and shm.")
