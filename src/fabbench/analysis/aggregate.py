@@ -47,7 +47,7 @@ UNUSABLE = frozenset(Outcome) - {Outcome.OK, Outcome.TRUNCATED, Outcome.UNPROVEN
 """Outcomes whose numbers are never shown as a column's figures."""
 SMALL = 64 << 10
 """Below this size, the time says more than the rate."""
-CHANCE = 4
+_EQUAL_BY_CHANCE = 4
 """So few figures of two executions may be equal by chance; tables of more are copies."""
 _BENCHMARK = KEYS.index("benchmark")
 _CASE = KEYS.index("case")
@@ -115,7 +115,7 @@ class ColumnRows:
     def known(self, name: str) -> tuple[str, ...]:
         """Return every known value of a field, in order.
 
-        Logs without rows that count have a benchmark and a case.
+        The benchmark and the case are also known of logs without rows that count.
         """
         index = KEYS.index(name)
         values: list[str | None] = [key[index] for key in self.rows]
@@ -143,27 +143,27 @@ def is_hidden(log: Log, unusable: Collection[Outcome]) -> bool:
 def column_rows(
     column: Column, *, placement: str, unusable: Collection[Outcome] = UNUSABLE
 ) -> ColumnRows:
-    """Collect the rows of a column that count.
+    """Collect the rows of a column that count, and how many or which others do not.
 
-    The tool's main figure, of one placement, with a size.
+    Those of usable logs that have a size and the tool's main figure, of one placement.
 
     Where both sides of a pair printed a row, the client's counts, because the client drives the
     exchange. Equal tables are copies and count once, unless fabbench's markers are those of several
     executions.
     """
     reading = ColumnRows()
-    counted: list[Log] = []
+    logs_that_count: list[Log] = []
     for execution, log in enumerate(column.logs):
         reading.programs[log.benchmark, log.case] = None
         if is_hidden(log, unusable):
             reading.hidden.append(log)
             continue
-        if _is_copy(log, counted):
+        if _is_copy(log, logs_that_count):
             reading.copies += 1
             continue
-        counted.append(log)
+        logs_that_count.append(log)
         by_key: dict[Key, list[Point]] = defaultdict(list)
-        for key, point in _rows(log, placement, reading):
+        for key, point in _rows_that_count(log, placement, reading):
             by_key[key].append(point)
         for key, points in by_key.items():
             rows = reading.rows.setdefault(key, [])
@@ -173,12 +173,13 @@ def column_rows(
 
 def _is_copy(log: Log, counted: Sequence[Log]) -> bool:
     """Return whether a log repeats the table of one that already counts."""
-    if sum(len(point.values) for point in log.points) <= CHANCE:
+    if sum(len(point.values) for point in log.points) <= _EQUAL_BY_CHANCE:
         return False
     return any(_have_equal_tables(log, other) for other in counted)
 
 
 def _have_equal_tables(log: Log, other: Log) -> bool:
+    # fabbench's own markers tell repeats with equal tables from copies of one.
     if (log.case, log.execution) != (other.case, other.execution):
         return False
     return log.points == other.points
@@ -194,7 +195,7 @@ def _client_first(points: Sequence[Point]) -> list[Point]:
 
 def pooled_figures(rows: Iterable[Row], metric: Metric, benchmark: str) -> dict[int, Figure]:
     """Pool the rows of each size. A number that is not finite counts as not measured."""
-    values: dict[int, dict[int, list[float]]] = {}
+    values: dict[int, dict[int, list[float]]] = {}  # size → execution → its figures
     for execution, point in rows:
         for name, value in zip(point.metrics, point.values, strict=True):
             if name == metric.name and math.isfinite(value):
@@ -214,19 +215,19 @@ def pooled_figures(rows: Iterable[Row], metric: Metric, benchmark: str) -> dict[
     return figures
 
 
-def compare_with_each_rail(pooled: _Pooled, at: int) -> None:
+def compare_with_each_rail(pooled: _Pooled, rail_index: int) -> None:
     """Move the rows of a column without rails to the key of each rail that other columns have.
 
-    Element `at` of a key is the rail. Keys that no column has rows of any more are removed.
+    Element `rail_index` of a key is the rail. Keys that no column has rows of any more are removed.
     """
 
     def without_rail(key: Key) -> Key:
         bare = list(key)
-        bare[at] = ""
+        bare[rail_index] = ""
         return tuple(bare)
 
-    railed = [key for key in pooled if key[at]]
-    for bare in [key for key in pooled if not key[at]]:
+    railed = [key for key in pooled if key[rail_index]]
+    for bare in [key for key in pooled if not key[rail_index]]:
         _move_to_rails(pooled, bare, [key for key in railed if without_rail(key) == bare])
         if not any(pooled[bare]):
             del pooled[bare]
@@ -242,32 +243,33 @@ def _move_to_rails(pooled: _Pooled, bare: Key, rails: Sequence[Key]) -> None:
             pooled[bare][column] = []
 
 
-def _rows(log: Log, placement: str, reading: ColumnRows) -> Iterator[tuple[Key, Point]]:
+def _rows_that_count(log: Log, placement: str, reading: ColumnRows) -> Iterator[tuple[Key, Point]]:
     """Yield the rows that count, each with its key; `reading` is told of the others."""
     # Labels are shared between points, so a log has few of them however many rows it has.
     keys: dict[int, Key | None] = {}
-    sized = any(point.size for point in log.points)  # DeepEP and summaries print no sizes
+    is_sized = any(point.size for point in log.points)  # DeepEP and summaries print no sizes
     for point in log.points:
         labels = point.labels
         if id(labels) not in keys:
             reading.placements.update(filter(None, [labels.get("placement")]))
-            counts = _counts(labels, placement)
-            keys[id(labels)] = _key(log, labels) if counts else None
+            counts = _is_main_figure(labels, placement)
+            keys[id(labels)] = _key_of(log, labels) if counts else None
         key = keys[id(labels)]
-        if key is None:
+        if key is None:  # a statistic, or of another placement
             continue
-        if point.size == 0 and sized:
+        if point.size == 0 and is_sized:
             reading.empty += 1
         else:
             yield key, point
 
 
-def _counts(labels: Labels, placement: str) -> bool:
+def _is_main_figure(labels: Labels, placement: str) -> bool:
     """Return whether rows with these labels are the tool's main figures, of one placement."""
     return "stat" not in labels and labels.get("placement", placement) == placement
 
 
-def _key(log: Log, labels: Labels) -> Key:
+def _key_of(log: Log, labels: Labels) -> Key:
+    """Return the key of rows with these labels, which outrank what the log states."""
     known: dict[str, str | int | None] = {**log.facts}
     known["benchmark"] = log.benchmark
     known["case"] = log.case
@@ -311,9 +313,10 @@ class RowGroup:
 
 
 def section_fields(readings: Sequence[ColumnRows], allowed: Collection[str]) -> tuple[str, ...]:
-    """Return the fields that make groups.
+    """Return the fields by which rows are grouped into sections, one for each of their values.
 
-    Of several values in a column, or in which columns may not differ.
+    Those of several values in one column; and those in which columns differ, unless it is allowed
+    or expected that they do: then rows that differ in them are compared.
     """
     paired = {*allowed, TRANSPORT, RAIL}
 
@@ -332,42 +335,43 @@ def row_groups(
 ) -> Sequence[RowGroup]:
     """Group the rows of all columns by some of `KEYS`.
 
-    At least one group, if empty, with its own metric if None.
+    `metric` None: the usual one of each group. Without any rows, one empty group.
     """
     indices = [KEYS.index(name) for name in by]
     pooled: _Pooled = {}
     programs: dict[tuple[str, ...], tuple[str, str]] = {}
     for column, reading in enumerate(readings):
         for key, rows in reading.rows.items():
-            short = tuple(key[index] for index in indices)
-            programs.setdefault(short, (key[_BENCHMARK], key[_CASE]))
-            pooled.setdefault(short, [[] for _ in readings])[column].extend(rows)
+            group = tuple(key[index] for index in indices)
+            programs.setdefault(group, (key[_BENCHMARK], key[_CASE]))
+            pooled.setdefault(group, [[] for _ in readings])[column].extend(rows)
     if RAIL in by:
         compare_with_each_rail(pooled, by.index(RAIL))
     if not pooled:
         pooled[("",) * len(by)] = [[] for _ in readings]
-    benchmarks = [_known([reading], "benchmark") for reading in readings]
+    benchmarks = [_first_known([reading], "benchmark") for reading in readings]
     groups = []
-    usual = (_known(readings, "benchmark"), _known(readings, "case"))
-    for short, columns in pooled.items():
-        program = programs.get(short, usual)
+    first_program = (_first_known(readings, "benchmark"), _first_known(readings, "case"))
+    for group, columns in pooled.items():
+        program = programs.get(group, first_program)
         chosen = METRICS[metric] if metric else _default_metric(*program, columns)
-        named = list(zip(columns, benchmarks, strict=True))
+        of_benchmarks = list(zip(columns, benchmarks, strict=True))
         times: list[Mapping[int, Figure]] = [{} for _ in columns]
         if chosen.unit == "B/s":
-            times = [_times(rows, name) for rows, name in named]
+            times = [_small_times(rows, name) for rows, name in of_benchmarks]
         groups.append(
             RowGroup(
-                key=dict(zip(by, short, strict=True)),
+                key=dict(zip(by, group, strict=True)),
                 metric=chosen,
-                cells=[pooled_figures(rows, chosen, name) for rows, name in named],
+                cells=[pooled_figures(rows, chosen, name) for rows, name in of_benchmarks],
                 times=times,
             )
         )
     return groups
 
 
-def _times(rows: Sequence[Row], benchmark: str) -> Mapping[int, Figure]:
+def _small_times(rows: Sequence[Row], benchmark: str) -> Mapping[int, Figure]:
+    """Return the times of small sizes, where they say more than a rate; empty: not printed."""
     small = [row for row in rows if row.point.size < SMALL]
     metrics = _metrics(small)
     for name in ("latency", "time"):
@@ -376,14 +380,14 @@ def _times(rows: Sequence[Row], benchmark: str) -> Mapping[int, Figure]:
     return {}
 
 
-def _known(readings: Sequence[ColumnRows], name: str) -> str:
+def _first_known(readings: Sequence[ColumnRows], name: str) -> str:
     return next((value for reading in readings for value in reading.known(name)), "")
 
 
 def _default_metric(benchmark: str, case: str, columns: Sequence[Sequence[Row]]) -> Metric:
-    """Choose by benchmark and case, among the metrics that every column with rows has.
+    """Return the first usual metric of a program that every column with rows has.
 
-    Else any metric.
+    Else the first that any of them has. `columns`: the rows of each.
     """
     usual = benchmark_named(benchmark).metrics_of(case)
     filled = [metrics for rows in columns if (metrics := _metrics(rows))]

@@ -143,22 +143,22 @@ def watched(values: Values, assumed: float) -> Watched:
     logs = [math.log(value) for value in values]
     start = 0
     shifts: list[LevelShift] = []
-    noises: dict[int, _Noise] = {}
+    noise_before: dict[int, _Noise] = {}  # place of a cut → noise of the runs before it
     for end in range(LEAST + _WINDOWS[0], len(logs) + 1):
-        cut = _strongest_cut(logs, start, end, assumed, noises)
+        cut = _strongest_cut(logs, start, end, assumed, noise_before)
         if cut is None or cut.strength <= _LIMIT:
             continue
-        level = logs[start:end]
-        place = _refined(level, cut.place - start)
-        step = median(level[place:]) - cut.noise.level
+        runs = logs[start:end]
+        place = _refined_cut(runs, cut.place - start)
+        step = median(runs[place:]) - cut.noise.level
         start += place
-        drift = _is_drift(level, place)
+        drift = _is_drift(runs, place)
         shift = LevelShift(start, rises=step > 0, drift=drift, shown=end)
         if not (shifts and shift.continues(shifts[-1])):
             shifts.append(shift)
         # The noise is that of all runs, each around its own level.
         logs[:start] = [each + step for each in logs[:start]]
-        noises.clear()
+        noise_before.clear()
     missing = LEAST + start - len(logs)
     if missing > 0:
         return Watched(tuple(shifts), None, missing + _WINDOWS[0], assumed)
@@ -167,19 +167,22 @@ def watched(values: Values, assumed: float) -> Watched:
 
 
 def _strongest_cut(
-    logs: Values, start: int, end: int, assumed: float, noises: dict[int, _Noise]
+    logs: Values, start: int, end: int, assumed: float, noise_before: dict[int, _Noise]
 ) -> _Cut | None:
-    """Return the most significant cut of the runs from `start` to before `end`."""
+    """Return the most significant cut of the runs from `start` to before `end`; None: too few.
+
+    `noise_before` keeps the noise of the runs before each place for the next call.
+    """
     cuts = []
     for width in _WINDOWS:
         place = end - width
         if place < start + LEAST:
             break
-        if place not in noises:
-            noises[place] = _noise(logs, start, place)
-        before = noises[place]
+        if place not in noise_before:
+            noise_before[place] = _noise(logs, start, place)
+        before = noise_before[place]
         last = logs[place:end]
-        strength = _strength(_pooled(before, last), last, assumed)
+        strength = _strength(_noise_of_both_sides(before, last), last, assumed)
         cuts.append(_Cut(strength, place, before))
     return max(cuts, default=None)
 
@@ -189,10 +192,10 @@ def _noise(logs: Values, start: int, end: int) -> _Noise:
     recent = logs[max(0, end - _MEMORY) : end]
     count = len(recent)
     middle = median(recent)
-    clipped = _clipped(recent, middle)
+    clipped = _clipped_distances(recent, middle)
     apart = _without_drift(_centered(clipped))
-    lagged = _lagged(apart)
-    correlation = _overstated(lagged, count)
+    lagged = _correlation_of_neighbors(apart)
+    correlation = _overstated_correlation(lagged, count)
     at_level = clipped[-min(end - start, count) :]
     return _Noise(
         level=middle + mean(at_level),
@@ -210,7 +213,7 @@ def _centered(values: Values) -> list[float]:
     return [value - center for value in values]
 
 
-def _clipped(values: Values, middle: float) -> list[float]:
+def _clipped_distances(values: Values, middle: float) -> list[float]:
     """Return distances from the middle, of which outliers are as far as noise can be."""
     around = [value - middle for value in values]
     distance = median([abs(value) for value in around])
@@ -233,17 +236,17 @@ def _without_drift(apart: list[float]) -> list[float]:
     return list(map(sub, apart, drift))
 
 
-def _lagged(apart: Values) -> float:
+def _correlation_of_neighbors(apart: Values) -> float:
     """Return the correlation of neighbors without Kendall's bias."""
     variance = dot(apart, apart)
     if not variance:
-        return 0.0
+        return 0.0  # all runs are the same
     lagged = dot(apart, apart[1:]) / variance
     bias = (1 + 4 * max(lagged, 0.0)) / len(apart)
     return lagged + bias
 
 
-def _overstated(lagged: float, count: int) -> float:
+def _overstated_correlation(lagged: float, count: int) -> float:
     """Return a correlation of so many runs, plus what is not known of it."""
     likely = min(max(lagged, 0.0), _MOST_CORRELATED)
     error = math.sqrt((1 - likely**2) / count)
@@ -258,14 +261,14 @@ def _deviation(apart: Values, correlation: float) -> float:
 
 
 def _freedom(count: int, correlation: float) -> float:
-    """Return the degrees of freedom of a deviation."""
+    """Return the degrees of freedom of a deviation of so many correlated runs."""
     independent = count * (1 - correlation) / (1 + correlation)
     return _FREEDOM * independent - 1
 
 
-def _pooled(noise: _Noise, last: Values) -> _Noise:
+def _noise_of_both_sides(noise: _Noise, last: Values) -> _Noise:
     """Return the noise of both sides of a cut, each around its own level."""
-    apart = _centered(_clipped(last, median(last)))
+    apart = _centered(_clipped_distances(last, median(last)))
     if len(last) >= _TELLING:
         noise = _with_correlation_of(apart, noise)
     of_last = max(_freedom(len(last), noise.correlation), 0.0)
@@ -280,9 +283,9 @@ def _pooled(noise: _Noise, last: Values) -> _Noise:
 def _with_correlation_of(last: Values, noise: _Noise) -> _Noise:
     """Return a noise whose correlation the last runs tell too, from distances to their own mean."""
     runs = noise.sample + len(last)
-    of_last = len(last) * _lagged(last)
+    of_last = len(last) * _correlation_of_neighbors(last)
     lagged = (noise.sample * noise.lagged + of_last) / runs
-    correlation = _overstated(lagged, runs)
+    correlation = _overstated_correlation(lagged, runs)
     freedom = max(_freedom(noise.sample, correlation), 2.0)
     return noise._replace(correlation=correlation, freedom=freedom)
 
@@ -318,14 +321,15 @@ def _errors_apart(noise: _Noise, last: Values) -> float:
     # adds no doubt.
     error = known + (NEGLIGIBLE / _LIMIT) ** 2
     freedom = noise.freedom * (error / max(known, 1e-12)) ** 2
-    apart = _distance_from(noise, last)
+    apart = _distance_from_level(noise, last)
     # Wallace's approximation: the normal value that is as rare as this one of Student's t.
     squared = freedom * math.log1p(apart**2 / error / freedom)
     return math.sqrt(squared)
 
 
-def _distance_from(noise: _Noise, last: Values) -> float:
+def _distance_from_level(noise: _Noise, last: Values) -> float:
     """Return how far the last values are from the level before; outliers do not move them far."""
+    # As if they were above: what is on the level's other side is negative.
     sign = 1 if median(last) > noise.level else -1
     above = sorted(sign * (value - noise.level) for value in last)
     nearest = above[len(last) // 5]
@@ -344,27 +348,27 @@ def _variance_of_mean(rho: float, count: int) -> float:
     return ((1 + rho) / apart - shared) / count
 
 
-def _refined(logs: Values, cut: int) -> int:
+def _refined_cut(logs: Values, cut: int) -> int:
     """Return the cut near a significant one that leaves values closest to the medians beside it."""
     low = max(0, cut - _SEEN)
     high = cut + _SEEN
     first = max(FEWEST, cut - _NEAR)
     last = min(len(logs) - FEWEST, cut + _NEAR)
 
-    def left(place: int) -> float:
-        return _distance_of_levels(logs[low:high], place - low)
+    def distance_left(place: int) -> float:
+        return _distance_from_two_medians(logs[low:high], place - low)
 
-    return min(range(first, last + 1), key=left)
+    return min(range(first, last + 1), key=distance_left)
 
 
-def _distance(logs: Values) -> float:
+def _distance_from_median(logs: Values) -> float:
     middle = median(logs)
     return math.fsum(abs(value - middle) for value in logs)
 
 
-def _distance_of_levels(logs: Values, cut: int) -> float:
-    before = _distance(logs[:cut])
-    return before + _distance(logs[cut:])
+def _distance_from_two_medians(logs: Values, cut: int) -> float:
+    before = _distance_from_median(logs[:cut])
+    return before + _distance_from_median(logs[cut:])
 
 
 def _is_drift(logs: Values, cut: int) -> bool:
@@ -375,4 +379,4 @@ def _is_drift(logs: Values, cut: int) -> bool:
     last = median(logs[-third:])
     slope = (last - first) / (count - third)
     flat = [value - slope * place for place, value in enumerate(logs)]
-    return _distance(flat) < _distance_of_levels(logs, cut)
+    return _distance_from_median(flat) < _distance_from_two_medians(logs, cut)

@@ -56,6 +56,8 @@ _Ratios: TypeAlias = Sequence[float | None]
 _MAX_LISTED = 5  # so many values of a field are listed; of more, the first ones
 _FIRST_LISTED = 4
 PLACEMENTS = ("out-of-place", "in-place")
+BASE = -1
+"""The index of the baseline among columns: it is the last one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +176,7 @@ class Comparison:
     @property
     def base(self) -> ColumnSummary:
         """The column with which the others are compared."""
-        return self.columns[-1]
+        return self.columns[BASE]
 
     def common(self, name: str) -> str:
         """Return the value of a field that every column with figures states.
@@ -211,15 +213,16 @@ def compare(
     an invalid request.
     """
     allowed = _check_request(columns, metric, allow)
-    placement = placement or _only_placement(columns)
+    placement = placement or _usual_placement(columns)
     unusable = frozenset(Outcome) - {Outcome.OK, Outcome.TRUNCATED} if only_ok else UNUSABLE
     partial = frozenset({Outcome.TRUNCATED} if only_ok else ())
     readings = [column_rows(column, placement=placement, unusable=unusable) for column in columns]
     summaries = tuple(map(_summary, columns, readings))
-    _refuse(summaries, allowed)
+    _refuse_differences(summaries, allowed)
     require_metric(metric, readings, placement)
     level = _level(columns)
-    counting = [
+    # Gates also count rows that only `only_ok` hides.
+    rows_for_gates = [
         rows
         if all(log.outcome in UNUSABLE for log in rows.hidden)
         else column_rows(column, placement=placement)
@@ -231,13 +234,13 @@ def compare(
         columns=summaries,
         sections=sections_of(pairs, metric, allowed, unusable, partial, level=level),
         status=_status(columns, unusable, only_ok=only_ok),
-        inputs=tuple(zip(columns, counting, strict=True)),
+        inputs=tuple(zip(columns, rows_for_gates, strict=True)),
         allowed=allowed,
         level=level,
     )
 
 
-def _only_placement(columns: Sequence[Column]) -> str:
+def _usual_placement(columns: Sequence[Column]) -> str:
     """Return in-place if nothing else was measured, else out-of-place."""
     usual, other = PLACEMENTS
     points = (point for column in columns for log in column.logs for point in log.points)
@@ -258,6 +261,7 @@ def _status(columns: Sequence[Column], unusable: frozenset[Outcome], *, only_ok:
         for log in column.logs:
             of_outcomes = status_of({log.outcome, *log.also}, allowed)
             statuses.append(log.status if only_ok else of_outcomes)
+        # A column whose logs are ok and have no row measured nothing.
         measured = any(log.points for log in column.logs)
         if not (measured or is_baseline or any(statuses)):
             statuses.append(Exit.UNTRUSTED)
@@ -265,13 +269,14 @@ def _status(columns: Sequence[Column], unusable: frozenset[Outcome], *, only_ok:
 
 
 def _level(columns: Sequence[Column]) -> float:
-    """Return the level of verdicts.
+    """Return the chance of a false verdict that is allowed.
 
-    A run that tested after each repeat has already spent some of it.
+    A run that tested after each repeat has already spent some of it: the lowest level counts.
     """
     levels = [LEVEL]
     for column in columns:
         if column.max_repeats and column.max_repeats >= FIRST_LOOK:
+            # Each repeat has a log of each program.
             programs = {(log.benchmark, log.case) for log in column.logs}
             repeats = len(column.logs) // len(programs)
             levels.append(level_at(repeats, column.max_repeats))
@@ -289,7 +294,8 @@ def sections_of(  # noqa: PLR0913 - what is paired, and what of it counts
 ) -> tuple[ComparisonSection, ...]:
     """Pair figures by a metric (None: each section's own).
 
-    Outcomes in `partial` show them without a ratio.
+    `allowed`: fields that may differ between columns. Columns with an outcome in `unusable` show no
+    figures, those with one in `partial` show them without a ratio.
     """
     readings = [rows for _, rows in inputs]
     groups = row_groups(readings, section_fields(readings, allowed), metric)
@@ -332,13 +338,13 @@ def _one_of(names: Iterable[str]) -> str:
     return f"One of {known}."
 
 
-def _refuse(columns: Sequence[ColumnSummary], allowed: Collection[str]) -> None:
+def _refuse_differences(columns: Sequence[ColumnSummary], allowed: Collection[str]) -> None:
     """Raise RequestError if columns differ in a field in which they may not."""
     details: dict[str, str] = {}
     for name in MUST_MATCH:
-        known = differing((each.label, each.fields[name]) for each in columns)
-        if known and name not in allowed:
-            where = [f"{_listed(values)} in {label}" for label, values in known]
+        stated = differing((column.label, column.fields[name]) for column in columns)
+        if stated and name not in allowed:
+            where = [f"{_listed(values)} in {label}" for label, values in stated]
             details[name] = f"{name} is " + ", ".join(where)
     if details:
         what = "; ".join(details.values())
@@ -359,7 +365,7 @@ def _listed(values: Stated) -> str:
 
 
 def differing(stated: Iterable[_Labelled]) -> list[_Labelled]:
-    """Return what each column states, by its label, where they differ.
+    """Return what each column states, by its label, where they differ; empty: they do not.
 
     Unknown against known is no difference.
     """
@@ -378,7 +384,7 @@ def _summary(column: Column, reading: ColumnRows) -> ColumnSummary:
         source=column.source,
         label_given=column.label_given,
         outcome=worst_of(column.logs),
-        reasons=tuple(dict.fromkeys(map(_reason, bad))),
+        reasons=tuple(dict.fromkeys(map(_outcome_and_reason, bad))),
         executions=len(column.logs) - reading.copies,
         facts={name: tuple(values) for name, values in facts.items()},
         fields={name: reading.known(name) for name in FIELDS},
@@ -395,7 +401,7 @@ def _summary(column: Column, reading: ColumnRows) -> ColumnSummary:
     )
 
 
-def _reason(log: Log) -> str:
+def _outcome_and_reason(log: Log) -> str:
     reason = log.reason or "no reason given"
     return f"{log.outcome}: {reason}"
 
@@ -413,6 +419,8 @@ def _section(
     unusable: Collection[Outcome],
     partial: Collection[Outcome],
 ) -> ComparisonSection:
+    """Pair the figures of each size; no statistics yet. `logs`: those of each column."""
+
     def belongs(log: Log) -> bool:  # an unknown benchmark or case belongs to every section
         benchmark = group.key.get("benchmark", log.benchmark)
         case = group.key.get("case", log.case)
@@ -421,12 +429,12 @@ def _section(
     logs = [list(filter(belongs, column_logs)) for column_logs in logs]
     outcomes = tuple(map(worst_of, logs))
     shown = tuple(
-        outcome not in unusable and not any(is_hidden(log, unusable) for log in column_logs)
-        for outcome, column_logs in zip(outcomes, logs, strict=True)
+        not any(is_hidden(log, unusable) for log in column_logs) for column_logs in logs
     )
-    cut = tuple(
+    without_ratio = tuple(
         visible and outcome in partial for visible, outcome in zip(shown, outcomes, strict=True)
     )
+    # For each column, its figures by size: none of one that is not shown
     cells, times = (
         [figures if visible else {} for figures, visible in zip(columns, shown, strict=True)]
         for columns in (group.cells, group.times)
@@ -435,12 +443,12 @@ def _section(
     for size in sorted(set().union(*group.cells)):
         figures = tuple(column.get(size) for column in cells)
         *others, base = figures
-        ratios = [_ratio(figure, base, group.metric, scale) for figure in others]
+        ratios = [_times_better(figure, base, group.metric, scale) for figure in others]
         rows.append(
             ComparisonRow(
                 size=size,
                 figures=figures,
-                ratios=(*_of_whole(ratios, cut), None),
+                ratios=(*_unless_partial(ratios, without_ratio), None),
                 times=tuple(column.get(size) for column in times),
             )
         )
@@ -450,19 +458,20 @@ def _section(
         scale=scale,
         outcomes=outcomes,
         shown=shown,
-        partial=cut,
+        partial=without_ratio,
         rows=tuple(rows),
-        noise=tuple(map(_noise, logs)),
+        noise=tuple(map(_noise_of, logs)),
     )
 
 
-def _of_whole(ratios: _Ratios, cut: Sequence[bool]) -> Iterator[float | None]:
+def _unless_partial(ratios: _Ratios, partial: Sequence[bool]) -> Iterator[float | None]:
     """Yield ratios, but none of a column that was truncated, or with a base that was."""
-    for ratio, part in zip(ratios, cut, strict=False):
-        yield None if part or cut[-1] else ratio
+    for ratio, is_partial in zip(ratios, partial, strict=False):
+        yield None if is_partial or partial[BASE] else ratio
 
 
-def _noise(logs: Sequence[Log]) -> frozenset[str]:
+def _noise_of(logs: Sequence[Log]) -> frozenset[str]:
+    """Return the catalog's names for the noise of logs: of tests of two hosts, or by transport."""
     if logs and all(benchmark_named(log.benchmark).between_two for log in logs):
         return frozenset({PAIRS})
     return noise_kinds({str(log.facts.get("transport", "")) for log in logs})
@@ -474,11 +483,11 @@ def _tested(
     """Add the statistics of each ratio.
 
     `level` is the chance that any verdict of a table is false (Bonferroni): its columns, and the
-    sections of its rails, share it.
+    sections of its rails, which differ in the rail alone, share it.
     """
-    tables = [(other.metric, {**other.key, RAIL: ""}) for other in sections]
-    columns = range(len(section.shown) - 1)
-    rails = tables.count((section.metric, {**section.key, RAIL: ""}))
+    without_rails = [(other.metric, {**other.key, RAIL: ""}) for other in sections]
+    columns = range(len(section.shown) - 1)  # all but the base
+    rails = without_rails.count((section.metric, {**section.key, RAIL: ""}))
     column_level = level / max(len(columns) * rails, 1)
     tests: list[Mapping[int, RowTest]] = []
     plateaus: list[Plateau | None] = []
@@ -497,6 +506,7 @@ def _tested(
 
 
 def _column_pairs(section: ComparisonSection, column: int) -> Mapping[int, TwoSamples]:
+    """Return size → the executions of a column and of the base, where there is a ratio."""
     pairs = {}
     for row in section.rows:
         pair = pair_of(section, row, column) if row.ratios[column] else None
@@ -514,9 +524,9 @@ def _plateau_sizes(section: ComparisonSection, column: int) -> Sequence[int]:
     rows = [row for row in section.rows if row.ratios[column]]
     if not rows:
         return []
-    levels = {row.size: _level_of(row, column) for row in rows}
+    levels = {row.size: _level_of_both(row, column) for row in rows}
     if section.metric.lower_is_better:
-        levels = {size: 1 / level for size, level in levels.items()}
+        levels = {size: 1 / level for size, level in levels.items()}  # larger is better
     peak = max(levels, key=lambda size: levels[size])
     least = _PLATEAU * levels[peak]
     sizes: list[int] = []
@@ -525,14 +535,14 @@ def _plateau_sizes(section: ComparisonSection, column: int) -> Sequence[int]:
             sizes.append(size)
         elif size > peak:
             break
-        else:
+        else:  # what is on its other side is not next to the peak
             sizes.clear()
     return sizes
 
 
-def _level_of(row: ComparisonRow, column: int) -> float:
+def _level_of_both(row: ComparisonRow, column: int) -> float:
     """Return the geometric mean of the figures of a column and of the base."""
-    figures = (row.figures[column], row.figures[-1])
+    figures = (row.figures[column], row.figures[BASE])
     return math.prod(figure.value for figure in figures if figure) ** 0.5
 
 
@@ -548,7 +558,7 @@ def pair_of(section: ComparisonSection, row: ComparisonRow, column: int) -> TwoS
     A 0 that was printed is at most half of a printed step, and counts as that.
     """
     new = row.figures[column]
-    base = row.figures[-1]
+    base = row.figures[BASE]
     if new is None or base is None:
         return None
     half = max(new.step, base.step) / 2
@@ -556,7 +566,7 @@ def pair_of(section: ComparisonSection, row: ComparisonRow, column: int) -> TwoS
     least = max(min(values), half)
     if least <= 0:
         return None
-    sign = -1 if section.metric.lower_is_better else 1
+    sign = -1 if section.metric.lower_is_better else 1  # of logarithms: larger is better
 
     def logarithms(figure: Figure) -> Values:
         values = ((run, max(value, half)) for run, value in figure.executions)
@@ -564,7 +574,7 @@ def pair_of(section: ComparisonSection, row: ComparisonRow, column: int) -> TwoS
 
     ratio = row.ratios[column]
     once = 1 in {len(new.executions), len(base.executions)}
-    kinds = section.noise[column] | section.noise[-1]
+    kinds = section.noise[column] | section.noise[BASE]
     return TwoSamples(
         new=logarithms(new),
         base=logarithms(base),
@@ -574,7 +584,7 @@ def pair_of(section: ComparisonSection, row: ComparisonRow, column: int) -> TwoS
     )
 
 
-def _ratio(
+def _times_better(
     new: Figure | None,
     base: Figure | None,
     metric: Metric,

@@ -114,7 +114,7 @@ def series_of(log: Log) -> list[Curve]:
     for point in log.points:
         sample = _sample(point)
         if sample is not None:
-            kind = _Kind(_words(point.labels), sample.metric)
+            kind = _Kind(_label_words(point.labels), sample.metric)
             by_size = by_kind.setdefault(kind, {})
             by_size.setdefault(point.size, []).append(sample)
     curves: list[Curve] = []
@@ -127,7 +127,7 @@ def series_of(log: Log) -> list[Curve]:
     return sorted(curves, key=lambda curve: -len(curve.sizes))
 
 
-def _words(labels: Labels) -> str:
+def _label_words(labels: Labels) -> str:
     pairs = (f"{name} {value}" for name, value in labels.items())
     return " ".join(pairs)
 
@@ -173,11 +173,11 @@ def _fits(series: Curve) -> list[_Fit]:
     """Return the best fit to the whole series of each number of regimes, the fewest first."""
     count = len(series.sizes)
     segments = {
-        (first, end): _segment(series.part(first, end))
+        (first, end): _one_regime(series.part(first, end))
         for first in range(count)
         for end in range(first + _LEAST, count + 1)
     }
-    best = {0: _Fit(0.0, ())}
+    best = {0: _Fit(0.0, ())}  # how many of the first points are covered → the best fit to them
     best_fits = []
     for _ in range(_MOST):
         best = _extended(best, segments)
@@ -226,18 +226,19 @@ def line_of(points: Sequence[tuple[int, float]]) -> TimeLine:
     inverse_squares = dot(inverses, inverses)
     speed_squares = dot(speeds, speeds)
     products = dot(inverses, speeds)
-    line = TimeLine(0.0, speed_sum / speed_squares)
+    line = TimeLine(0.0, speed_sum / speed_squares)  # the best one that begins at 0
     determinant = inverse_squares * speed_squares - products * products
+    # Else all points are at one size, or nearly.
     if determinant > 1e-12 * inverse_squares * speed_squares:
         start = (inverse_sum * speed_squares - speed_sum * products) / determinant
         slope = (speed_sum * inverse_squares - inverse_sum * products) / determinant
         line = TimeLine(start, slope) if start >= 0 else line
-    if line.slope < 0:
+    if line.slope < 0:  # then the best one that does not fall is constant
         return TimeLine(inverse_sum / inverse_squares, 0.0)
     return line
 
 
-def _segment(part: Curve) -> _Fit:
+def _one_regime(part: Curve) -> _Fit:
     """Fit one regime to all points of a curve."""
     line = line_of(part.points)
     errors = [line.error(*point) for point in part.points]
@@ -254,7 +255,7 @@ def _segment(part: Curve) -> _Fit:
 
 
 def _bus_factor(series: Curve) -> float:
-    """Return by what the rate exceeds size over time: busbw counts what the collective moves."""
+    """Return rate / (size / time), usually: more than 1 for busbw of most collectives."""
     every = zip(series.rates, series.times, series.sizes, strict=True)
     return median(rate * time / size for rate, time, size in every)
 
@@ -282,11 +283,11 @@ def predict(series: Curve, size: int) -> Prediction:
         return Prediction(refused=refused)
     if size > series.sizes[-1]:
         level = median(series.rates[-_STEADY:])
-        return _between(level, max(regimes[-1].error, _LEVEL))
+        return _with_interval(level, max(regimes[-1].error, _LEVEL))
     *_, regime = (each for each in regimes if each.first <= size)
-    moved = _bus_factor(series) * size
+    moved = _bus_factor(series) * size  # the bytes that busbw counts
     time = regime.start + moved / regime.rate
-    return _between(moved / time, regime.error)
+    return _with_interval(moved / time, regime.error)
 
 
 def _refusal(series: Curve, size: int, regimes: Sequence[Regime]) -> str:
@@ -335,10 +336,11 @@ def predict_nodes(logs: Sequence[Log], size: int, nodes: int) -> Prediction:
     rates = map(median, known.values())
     trend = regression(doublings, list(map(math.log, rates)))
     target = math.log2(nodes)
+    # Of the interval, as a logarithm
     half = t_quantile(0.025, trend.size - 2) * _error_at(trend, target)
     if half > _WIDEST:
         return Prediction(refused="the logs do not agree on a trend that would carry that far")
-    return _between(math.exp(trend.at(target)), half / 2)
+    return _with_interval(math.exp(trend.at(target)), half / 2)  # half: two standard errors
 
 
 def _rates_by_nodes(logs: Iterable[Log], size: int) -> dict[int, list[float]]:
@@ -355,7 +357,8 @@ def _rates_by_nodes(logs: Iterable[Log], size: int) -> dict[int, list[float]]:
     return known
 
 
-def _between(rate: float, error: float) -> Prediction:
+def _with_interval(rate: float, error: float) -> Prediction:
+    # `error`: the standard error of the rate's logarithm
     low = rate * math.exp(-2 * error)
     high = rate * math.exp(2 * error)
     return Prediction(rate, low, high)
@@ -376,11 +379,12 @@ class Drop(NamedTuple):
 
 
 def fall(series: Curve, noise: Callable[[int], float] | None = None) -> Drop | None:
-    """Return the deepest fall of the rate that noise does not explain, at sizes that matter.
+    """Return the deepest fall of the rate below that of smaller sizes; None: there is none.
 
-    Nor do the last printed digits explain it.
+    One that neither noise nor the last printed digits explain, at sizes that matter. `noise`: size
+    → assumed deviation of the logarithm of a rate; None: not known.
     """
-    best = 0.0
+    best = 0.0  # the highest rate of smaller sizes
     deepest: Drop | None = None
     rates = series.rates
     matters_from = max(rates, default=0.0) / 10

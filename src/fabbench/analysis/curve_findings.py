@@ -49,23 +49,24 @@ def curve_line(log: Log) -> str:
 
 def curve_findings(log: Log) -> Iterator[Finding]:
     """Yield dips, cliffs, jumps, rates that still grow, and sides that differ."""
-    curves = _judged(log)
+    curves = _judged_curves(log)
     noise = _noise_of(log, curves)
     several = len(curves) > 1
     fell = _deepest(fall, curves, noise)
     dipped = _deepest(dip, curves, noise)
+    # A fall that larger sizes recover from is a dip, if at all, which `dip` judges better.
     deepest = fell
     if dipped is not None and (fell is None or fell.drop.recovers):
         deepest = dipped
     if deepest is not None:
-        yield _finding(*deepest, several=several)
+        yield _drop_finding(*deepest, several=several)
     elif curves and _still_grows(curves[0]):
         largest = curves[0].sizes[-1]
         yield finding("still-grows", size=format_size(largest))
-    yield from _sides(curves, noise)
+    yield from _placements_apart(curves, noise)
 
 
-def _judged(log: Log) -> list[Curve]:
+def _judged_curves(log: Log) -> list[Curve]:
     """Return the curves of a log that are long enough, without those of statistics."""
     curves = [each for each in series_of(log) if "stat " not in each.labels]
     return [each for each in curves if len(each.sizes) >= _LEAST]
@@ -98,7 +99,8 @@ def _deepest(find: _Find, curves: Sequence[Curve], noise: Noise) -> _Place | Non
     return max(places, key=lambda each: each.drop.factor, default=None)
 
 
-def _finding(drop: Drop, curve: Curve, *, several: bool) -> Finding:
+def _drop_finding(drop: Drop, curve: Curve, *, several: bool) -> Finding:
+    # `several`: whether the log has more curves, so that this one must be named
     code = "dip" if drop.recovers else "cliff"
     if curve.metric == OF_TIME:
         code = "latency-jump"
@@ -132,18 +134,17 @@ def _still_grows(curve: Curve) -> bool:
     return last > curve.rates[-2] * grown
 
 
-def _sides(curves: Sequence[Curve], noise: Noise) -> Iterator[Finding]:
-    """Yield where one placement is slower than the other by more than noise."""
+def _placements_apart(curves: Sequence[Curve], noise: Noise) -> Iterator[Finding]:
+    """Yield the size at which one placement is slower by more than noise, most significantly."""
     rates: dict[str, dict[int, float]] = {}
     for side in _SIDES:
         for curve in curves:
             if f"placement {side}" in curve.labels:
                 rates[side] = curve.rate_at
-    if len(rates) < len(_SIDES):
+    if len(rates) < len(_SIDES):  # only one placement was measured
         return
     step = max(curve.step for curve in curves)
-    one, other = rates.values()
-    apart = _apart(one, other, step)
+    apart = _factors_apart(*rates.values(), step)
     significance: dict[int, float] = {}
     for size, times in apart.items():
         significance[size] = math.log(times) / noise(size)
@@ -161,8 +162,8 @@ _Rates: TypeAlias = Mapping[int, float]
 """Size → rate, in bytes per second."""
 
 
-def _apart(one: _Rates, other: _Rates, step: float) -> dict[int, float]:
-    """Return by what factor two series are apart at least, at each size that both have.
+def _factors_apart(one: _Rates, other: _Rates, step: float) -> dict[int, float]:
+    """Return size → by what factor two series are apart at least, where both have the size.
 
     A rate stands for all that are printed alike, in such steps.
     """

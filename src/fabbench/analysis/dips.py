@@ -49,11 +49,11 @@ class _Place(NamedTuple):
         return self.end - self.first
 
 
-def _nothing(_size: int) -> float:
+def _no_noise(_size: int) -> float:
     return 0.0
 
 
-def dip(series: Curve, assumed: Noise = _nothing) -> Drop | None:
+def dip(series: Curve, assumed: Noise = _no_noise) -> Drop | None:
     """Return the most significant dip of a curve.
 
     `assumed` is the noise of a size between executions, as a deviation of logarithms.
@@ -63,15 +63,15 @@ def dip(series: Curve, assumed: Noise = _nothing) -> Drop | None:
     most_significant: _Place | None = None
     for place in _places(len(series.sizes)):
         least = max(_LEAST, assumed(series.sizes[place.first]))
-        least += _by_digits(series, place)
+        least += _depth_by_digits(series, place)
         significance = _significance(series, place, noise, least)
-        if significance > max(1.0, highest):
+        if significance > max(1.0, highest):  # 1: just as deep as a dip must be
             highest = significance
             most_significant = place
-    return None if most_significant is None else _described(series, most_significant)
+    return None if most_significant is None else _drop_at(series, most_significant)
 
 
-def _by_digits(series: Curve, place: _Place) -> float:
+def _depth_by_digits(series: Curve, place: _Place) -> float:
     """Return what its own last printed digit, and a neighbor's, can add to a dip: a logarithm."""
     around = series.part(place.first - 1, place.end + 1)
     return 2 * math.log1p(around.rounded(min(around.rates)))
@@ -85,7 +85,10 @@ def _places(count: int) -> Iterator[_Place]:
 
 
 def _noise(series: Curve) -> float:
-    """Return the deviation of a size's time from the middle of its neighbors, in logarithms."""
+    """Return the deviation of a size's time by noise alone, in logarithms.
+
+    It is told by how far each size is from the middle of its two neighbors; infinite: too few.
+    """
     times = [math.log(time) for time in series.times]
     apart: list[float] = []
     for at in range(1, len(times) - 1):
@@ -97,10 +100,10 @@ def _noise(series: Curve) -> float:
         return math.inf
     middle = median(apart)
     deviation = median(abs(each - middle) for each in apart)
-    return max(_NORMAL * deviation / _spread(1), _LEAST_NOISE)
+    return max(_NORMAL * deviation / _deviation_of_mean(1), _LEAST_NOISE)
 
 
-def _spread(width: int) -> float:
+def _deviation_of_mean(width: int) -> float:
     """Return the deviation of the mean of some sizes from that of two others; of noise 1."""
     return math.sqrt(1 / width + 1 / _ANCHORS)
 
@@ -109,7 +112,7 @@ def _significance(series: Curve, place: _Place, noise: float, least: float) -> f
     """Return by what factor a place exceeds noise and the least dip; 0 where it is none."""
     excess = _over_model(series, place)
     depth = mean(excess)
-    spread = noise * _spread(place.width)
+    spread = noise * _deviation_of_mean(place.width)
     beyond = max(_SIGMAS_BOUND * spread, _LEAST_BOUND)
     if min(excess) < _SHARE * depth:
         return 0.0
@@ -135,11 +138,11 @@ def _over_bound(series: Curve, place: _Place) -> list[float]:
     In logarithms of time.
     """
     before, after = _sides(series, place)
-    nearest_first = reversed(before.points)
+    nearest_first = reversed(before.points)  # those of `after` are so already
     paces = [math.log(time / size) for size, time in nearest_first]
     times = [math.log(time) for time in after.times]
-    pace = _typical(paces)
-    longest = _typical(times)
+    pace = _typical_of_two(paces)
+    longest = _typical_of_two(times)
     excess: list[float] = []
     for size, time in series.part(*place).points:
         as_fast = pace + math.log(size)
@@ -155,13 +158,13 @@ def _sides(series: Curve, place: _Place) -> tuple[Curve, Curve]:
     return series.part(begin, place.first), series.part(place.end, end)
 
 
-def _typical(values: Sequence[float]) -> float:
+def _typical_of_two(values: Sequence[float]) -> float:
     """Return the nearest of two values, or their mean where the farther one is smaller."""
     nearest, farther = values
     return mean([nearest, farther]) if farther < nearest else nearest
 
 
-def _described(series: Curve, place: _Place) -> Drop:
+def _drop_at(series: Curve, place: _Place) -> Drop:
     """Return a dip with the factor that both expectations allow to claim."""
     over_model = _over_model(series, place)
     over_bound = _over_bound(series, place)

@@ -44,7 +44,7 @@ _Inputs: TypeAlias = Sequence[tuple[Column, ColumnRows]]
 class _Remark(NamedTuple):
     """The result of one row, or of a whole gate."""
 
-    text: str = ""
+    text: str = ""  # empty: there is nothing to say
     breach: bool = False
     compared: bool = False
     undecided: bool = False
@@ -68,8 +68,8 @@ def check(gates: Sequence[Gate], comparison: Comparison, *, strict: bool = False
     pair = list(comparison.inputs[:1])
     if len(comparison.inputs) > 1:
         pair.append(comparison.inputs[-1])
-    remarks = [_remarks(gate, comparison, pair, strict=strict) for gate in gates]
-    bad = list(_not_trusted([column for column, _ in pair]))
+    remarks = [_gate_remarks(gate, comparison, pair, strict=strict) for gate in gates]
+    bad = list(_logs_not_trusted([column for column, _ in pair]))
     results = tuple(map(partial(_result, trusted=not bad), gates, remarks))
     statuses = [log.status for log in bad if gates]
     if any(result.breaches for result in results):
@@ -85,8 +85,11 @@ def check_log(checked: Callable[[Comparison], Verdict], log: Log) -> Verdict:
     return checked(compare([column]))
 
 
-def _not_trusted(columns: Sequence[Column]) -> Iterator[Log]:
-    """Yield the logs for which no gate passes: those of the first column have to be ok."""
+def _logs_not_trusted(columns: Sequence[Column]) -> Iterator[Log]:
+    """Yield the logs for which no gate passes: those of the first column have to be ok.
+
+    The baseline's may be less, as long as their figures are shown.
+    """
     for log in columns[0].logs:
         if log.outcome is not Outcome.OK:
             yield log
@@ -94,12 +97,15 @@ def _not_trusted(columns: Sequence[Column]) -> Iterator[Log]:
         yield from (log for log in column.logs if log.outcome in UNUSABLE)
 
 
-def _remarks(gate: Gate, comparison: Comparison, pair: _Inputs, *, strict: bool) -> list[_Remark]:
+def _gate_remarks(
+    gate: Gate, comparison: Comparison, pair: _Inputs, *, strict: bool
+) -> list[_Remark]:
+    """Return what there is to say on a gate. `pair`: the first column, and the base if any."""
     if len(comparison.columns) == 1:
-        require_limits([gate])
+        require_limits([gate])  # a tolerance needs a baseline
     columns = [column for column, _ in pair]
-    remarks = list(_untrusted(gate, columns, strict=strict))
-    lacking = _lacking(gate, pair)
+    remarks = list(_remarks_on_trust(gate, columns, strict=strict))
+    lacking = _columns_without_metric(gate, pair)
     if lacking:
         where = " and ".join(lacking)
         text = f"{gate.text} matched no data: there is no {_name_of(gate)} in {where}."
@@ -112,9 +118,9 @@ def _name_of(gate: Gate) -> str:
     return gate.metric.name
 
 
-def _lacking(gate: Gate, pair: _Inputs) -> list[str]:
+def _columns_without_metric(gate: Gate, pair: _Inputs) -> list[str]:
     """Return the columns that lack the metric of a gate and need it."""
-    if gate.is_ratio:
+    if gate.is_ratio:  # of whatever metric the comparison has
         return []
     metric = _name_of(gate)
     needed = pair if gate.needs_baseline else pair[:1]
@@ -139,7 +145,7 @@ def _result(gate: Gate, remarks: Sequence[_Remark], *, trusted: bool) -> GateRes
     )
 
 
-def _untrusted(gate: Gate, columns: Sequence[Column], *, strict: bool) -> Iterator[_Remark]:
+def _remarks_on_trust(gate: Gate, columns: Sequence[Column], *, strict: bool) -> Iterator[_Remark]:
     """Yield a remark for each column that is not ok, or may lack rows, as its end is not shown.
 
     The first column is the one under test.
@@ -197,13 +203,13 @@ class _Check:
         self._strict = strict
         self._column = comparison.inputs[0][0]
         self._sections = comparison.sections
-        if not gate.is_ratio:
+        if not gate.is_ratio:  # the comparison's own sections may have another metric
             self._sections = sections_of(
                 comparison.inputs, _name_of(gate), comparison.allowed, level=comparison.level
             )
         self._level = comparison.level / max(len(self._sections), 1)
-        self._name = _named(comparison.columns[0])
-        self._base_name = _named(comparison.columns[-1])
+        self._name = _label_and_run(comparison.columns[0])
+        self._base_name = _label_and_run(comparison.columns[-1])
 
     def remarks(self) -> Iterator[_Remark]:
         """Yield the results."""
@@ -221,26 +227,26 @@ class _Check:
         for row in rows:
             new = row.figures[0]
             if new is None:
-                yield from self._vanished(section, row)
+                yield from self._remark_if_vanished(section, row)
             elif not self._gate.needs_baseline:
                 yield self._judged_by_limit(section, row.size, new)
         if self._gate.needs_baseline:
-            yield from self._relative(section, rows)
+            yield from self._compared_with_baseline(section, rows)
 
     def _remark(self, text: str, *, breach: bool = False, undecided: bool = False) -> _Remark:
         """Return a remark that begins with the gate."""
         gate = self._gate.text
         return _Remark(f"{gate}: {text}", breach, undecided=undecided)
 
-    def _vanished(self, section: ComparisonSection, row: ComparisonRow) -> Iterator[_Remark]:
-        """Yield that only the baseline has a size, if it has."""
+    def _remark_if_vanished(self, section: ComparisonSection, row: ComparisonRow) -> Iterator[_Remark]:
+        """Yield a breach for a row without a new figure, if the baseline has one."""
         base = row.figures[-1]
         if base is not None:
             figure = section.scale.quantity(base.value)
             gone = f"is missing from {self._name}; the baseline has {figure}."
             yield self._remark(f"{_where(section, row.size)} {gone}", breach=True)
 
-    def _obstacle(self, row: ComparisonRow, base: Figure | None) -> str:
+    def _why_not_compared(self, row: ComparisonRow, base: Figure | None) -> str:
         """Return why a row cannot be compared; empty if it can."""
         if base is None:
             return "the baseline has no figure there"
@@ -250,7 +256,7 @@ class _Check:
             return "the baseline has 0 there"
         return ""
 
-    def _relative(
+    def _compared_with_baseline(
         self, section: ComparisonSection, rows: Iterable[ComparisonRow]
     ) -> Iterator[_Remark]:
         """Yield the decisions of the statistics; where a figure is exactly 0, of the figures."""
@@ -262,9 +268,9 @@ class _Check:
                 yield self._judged_by_figures(section, compared)
                 continue
             yield _Remark(compared=True)
-            if tested.limit > -math.inf:
+            if tested.limit > -math.inf:  # else no loss is too large
                 bounded.append(tested)
-        yield from self._statistics(section, bounded)
+        yield from self._judged_by_statistics(section, bounded)
         where = _where(section)
         for why, sizes in skipped.items():
             at = f"at {format_sizes(sizes)}: {why}."
@@ -277,8 +283,8 @@ class _Check:
         for row in rows:
             new = row.figures[0]
             base = row.figures[-1]
-            obstacle = self._obstacle(row, base)
-            if new is None:
+            obstacle = self._why_not_compared(row, base)
+            if new is None:  # a remark already says so
                 continue
             if base is None or obstacle:
                 skipped.setdefault(obstacle, []).append(row.size)
@@ -294,21 +300,22 @@ class _Check:
         test = compared.row.tests[0]
         if test is None:
             test = compare_sizes({size: pair}, section.level)[size]
-        return _Tested(compared, pair, test, self._lowest_ratio(section, compared))
+        return _Tested(compared, pair, test, self._lowest_log_ratio(section, compared))
 
     def _judged_by_figures(self, section: ComparisonSection, compared: _Compared) -> _Remark:
+        """Hold figures themselves against the gate: a 0 has no logarithm for the statistics."""
         bound = self._gate.bound
         if self._gate.is_ratio:
             lost = compared.ratio < bound * (1 - 1e-9)
         else:
             allowed = bound * compared.base.value if self._gate.relative else bound
-            rounded = (compared.new.step + compared.base.step) / 2
+            rounded = (compared.new.step + compared.base.step) / 2  # half a step of each
             lost = _loss(section, compared) - rounded > allowed * (1 + 1e-9)
         if not lost:
             return _Remark(compared=True)
-        return self._remark(f"{self._difference(section, compared)}.", breach=True)
+        return self._remark(f"{self._difference_words(section, compared)}.", breach=True)
 
-    def _lowest_ratio(self, section: ComparisonSection, compared: _Compared) -> float:
+    def _lowest_log_ratio(self, section: ComparisonSection, compared: _Compared) -> float:
         """Return the logarithm of the lowest ratio that the gate allows; minus infinity: any."""
         bound = self._gate.bound
         if self._gate.is_ratio:
@@ -318,9 +325,13 @@ class _Check:
             return -math.log1p(allowed)
         return math.log1p(-allowed) if allowed < 1 else -math.inf
 
-    def _statistics(
+    def _judged_by_statistics(
         self, section: ComparisonSection, tested: Sequence[_Tested]
     ) -> Iterator[_Remark]:
+        """Yield a breach for each size whose loss is shown, and one remark on all that may have one.
+
+        A loss that all sizes together show, and the table does not, is unclear too.
+        """
         loss = loss_test(
             {each.size: each.pair for each in tested},
             {each.size: each.limit for each in tested},
@@ -330,56 +341,56 @@ class _Check:
         for each in tested:
             shown = each.size in loss.shown
             if shown and each.is_shown:
-                yield self._remark(self._shown(section, each), breach=True)
+                yield self._remark(self._breach_words(section, each), breach=True)
             elif shown or each.size in loss.possible:
                 unclear.append(each)
         if unclear:
-            text = self._unclear(section, unclear)
+            text = self._unclear_words(section, unclear)
             yield self._remark(text, breach=self._strict, undecided=True)
 
-    def _shown(self, section: ComparisonSection, tested: _Tested) -> str:
-        difference = self._difference(section, tested.compared)
+    def _breach_words(self, section: ComparisonSection, tested: _Tested) -> str:
+        difference = self._difference_words(section, tested.compared)
         pair = tested.pair
         counts = f"{len(pair.new)} and {len(pair.base)} executions"
-        return f"{difference} ({_interval(section, tested)}; {counts})."
+        return f"{difference} ({_interval_words(section, tested)}; {counts})."
 
-    def _unclear(self, section: ComparisonSection, unclear: Sequence[_Tested]) -> str:
+    def _unclear_words(self, section: ComparisonSection, unclear: Sequence[_Tested]) -> str:
         worst = min(unclear, key=lambda each: each.test.low)
         sizes = format_sizes([each.size for each in unclear])
         once = any(each.test.once for each in unclear)
-        remedy = would_decide([self._repeats(each) for each in unclear], once=once)
+        remedy = would_decide([self._repeats_to_decide(each) for each in unclear], once=once)
         new = section.scale.quantity(worst.compared.new.value)
         base = section.scale.quantity(worst.compared.base.value)
         both = f"{new} in {self._name} and {base} in {self._base_name}"
         beyond = "a ratio below" if self._gate.is_ratio else "a loss of more than"
-        allowed = f"{beyond} {self._allowed(section)}"
-        lost = f"{_worse(section, worst.test.low)} at {format_size(worst.size)}"
+        allowed = f"{beyond} {self._allowed_words(section)}"
+        lost = f"{_loss_words(section, worst.test.low)} at {format_size(worst.size)}"
         return (
             f"{_where(section)}: {allowed} is neither shown nor excluded at {sizes}. "
-            f"{lost} cannot be excluded ({both}; {_interval(section, worst)}); {remedy}."
+            f"{lost} cannot be excluded ({both}; {_interval_words(section, worst)}); {remedy}."
         )
 
-    def _repeats(self, tested: _Tested) -> int | None:
-        """Return about how many repeats would decide."""
+    def _repeats_to_decide(self, tested: _Tested) -> int | None:
+        """Return about how many repeats would decide; None: too many."""
         difference = tested.pair.estimates[-1].difference
         return repeats_within(tested.pair, abs(difference - tested.limit), self._level)
 
-    def _difference(self, section: ComparisonSection, compared: _Compared) -> str:
+    def _difference_words(self, section: ComparisonSection, compared: _Compared) -> str:
         new = section.scale.quantity(compared.new.value)
         base = section.scale.quantity(compared.base.value)
         at = _where(section, compared.row.size)
-        allowed = self._allowed(section)
+        allowed = self._allowed_words(section)
         if self._gate.is_ratio:
             ratio = format_decimal(compared.ratio, 2)
             than = f"{ratio} times as good as"
             expected = f"expected at least {allowed}"
         else:
-            than = f"{self._lost(section, compared)} worse than"
+            than = f"{self._lost_words(section, compared)} worse than"
             expected = f"{allowed} is allowed"
         text = f"{at} is {new} in {self._name}, {than} {base}"
         return f"{text} in {self._base_name}; {expected}"
 
-    def _lost(self, section: ComparisonSection, compared: _Compared) -> str:
+    def _lost_words(self, section: ComparisonSection, compared: _Compared) -> str:
         """Write a loss as the gate writes its tolerance."""
         loss = _loss(section, compared)
         if not self._gate.relative:
@@ -387,7 +398,7 @@ class _Check:
         percent = format_decimal(100 * loss / compared.base.value, 1)
         return f"{percent} %"
 
-    def _allowed(self, section: ComparisonSection) -> str:
+    def _allowed_words(self, section: ComparisonSection) -> str:
         bound = self._gate.bound
         if self._gate.is_ratio:
             return f"{format_decimal(bound, 2)} x"
@@ -396,6 +407,7 @@ class _Check:
         return section.scale.quantity(bound)
 
     def _judged_by_limit(self, section: ComparisonSection, size: int, new: Figure) -> _Remark:
+        """Hold a figure against a limit that needs no baseline: a value, or a part of a ceiling."""
         bound = self._gate.bound
         share = ""
         if self._gate.needs_ceiling:
@@ -440,24 +452,25 @@ def _where(section: ComparisonSection, size: int | None = None) -> str:
 
 
 def _loss(section: ComparisonSection, compared: _Compared) -> float:
+    """Return by how much the new figure is worse, in base units; negative: it is better."""
     worse = compared.base.value - compared.new.value
     return -worse if section.metric.lower_is_better else worse
 
 
-def _interval(section: ComparisonSection, tested: _Tested) -> str:
+def _interval_words(section: ComparisonSection, tested: _Tested) -> str:
     once = ", measured once" if tested.test.once else ""
     interval = bounds([tested.test], [tested.ratio])
     return f"{confidence(section.level)} interval {interval}{once}"
 
 
-def _named(column: ColumnSummary) -> str:
+def _label_and_run(column: ColumnSummary) -> str:
     """Return a column's label, and the id of its run."""
     is_run = column.source.startswith("run ") and column.source not in column.label
     return f"{column.label} ({column.source})" if is_run else column.label
 
 
-def _worse(section: ComparisonSection, ratio: float) -> str:
-    """Describe the loss of a ratio below 1: ``"A loss of 17 %"``."""
+def _loss_words(section: ComparisonSection, ratio: float) -> str:
+    """Describe the loss of a ratio below 1: ``"A loss of 17 %"``; a ratio from 1 up as one."""
     loss = 1 / ratio - 1 if section.metric.lower_is_better else 1 - ratio
     if loss > 0:
         return f"A loss of {format_decimal(100 * loss, 1)} %"

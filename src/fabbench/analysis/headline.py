@@ -11,7 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSection, Plateau
+from fabbench.analysis.compare import (
+    BASE,
+    Comparison,
+    ComparisonRow,
+    ComparisonSection,
+    Plateau,
+)
 from fabbench.analysis.statistics import Difference, RowTest
 from fabbench.model.log import Outcome
 from fabbench.model.units import format_bounds, format_change, format_size, scale
@@ -36,26 +42,26 @@ def headline(comparison: Comparison, index: int) -> str:
     if row is None:
         return ""
     columns = range(len(comparison.columns))
-    judged = [list(_judgement(comparison, section, column)) for column in columns]
-    shared = _shared(judged)
+    judgements = [list(_judgement(comparison, section, column)) for column in columns]
+    words_of_all = _words_of_all(judgements)  # said once, at the end
     figures: list[str] = []
-    for column, words in enumerate(judged):
-        own = [word for word in words if word not in shared]
-        figures.append(_figure(comparison, section, row, column, own))
+    for column, words in enumerate(judgements):
+        column_words = [word for word in words if word not in words_of_all]
+        figures.append(_figure_words(comparison, section, row, column, column_words))
     subject = _subject(comparison, section)
     at = f" at {format_size(row.size)}"
     if len(figures) == 1:
         return f"{subject}: {figures[0]}{at}"
     *others, base = figures
     if len(others) > 1:
-        text = f"{_quoted(others, row)} vs {base}{at}"
+        text = f"{_first_figures(others, row)} vs {base}{at}"
     else:
         verdicts = _verdicts(section)
         text = f"{others[0]} vs {base}{at}{_change(section, row, verdicts)}"
         text += f"; {verdicts}" if verdicts else ""
-    of_all = ", ".join(shared)
+    of_all = ", ".join(words_of_all)
     text += f"; all {of_all}" if of_all else ""
-    return f"{subject}: {text}{_repeats(section)}"
+    return f"{subject}: {text}{_repeats_words(section)}"
 
 
 def headlines(comparison: Comparison) -> list[str]:
@@ -67,12 +73,13 @@ def headlines(comparison: Comparison) -> list[str]:
 def _change(section: ComparisonSection, row: ComparisonRow, verdicts: str) -> str:
     """Write how much better the plateau is; where it is one size, how much better a row is.
 
-    A verdict that is neither faster nor slower is added, unless those on sizes say no more.
+    `verdicts`: the words on sizes that follow. Where they claim a difference, a verdict of its own
+    that is neither faster nor slower is added.
     """
     mark = verdicts.startswith(_CLEAR)
     plateau = section.plateaus[0]
     if plateau is None or len(plateau.sizes) < 2:
-        return _times(row, 0, mark=mark)
+        return _ratio_words(row, 0, mark=mark)
     test = plateau.test
     change = _with_bounds(plateau.ratio, test)
     doubt = f", {test.verdict}" if mark and test.verdict not in _CLEAR else ""
@@ -86,19 +93,19 @@ def _with_bounds(ratio: float, test: RowTest) -> str:
     return f"{format_change(ratio)} ({numbers})"
 
 
-def _quoted(others: Sequence[str], row: ComparisonRow) -> str:
+def _first_figures(others: Sequence[str], row: ComparisonRow) -> str:
     """Return the first figures, each with its ratio, and how many more there are."""
-    some = others[:_MAX_QUOTED]
+    first = others[:_MAX_QUOTED]
     compared = []
-    for column, one in enumerate(some):
-        ratio = _times(row, column, mark=True)
-        compared.append(f"{one}{ratio}")
-    more = len(others) - len(some)
+    for column, figure in enumerate(first):
+        ratio = _ratio_words(row, column, mark=True)
+        compared.append(f"{figure}{ratio}")
+    more = len(others) - len(first)
     text = ", ".join(compared)
     return f"{text} and {more} more" if more else text
 
 
-def _repeats(section: ComparisonSection) -> str:
+def _repeats_words(section: ComparisonSection) -> str:
     """Say how many repeats there are, or whether the noise of all or of some sizes is assumed."""
     tests = [test for row in section.rows for test in row.tests if test]
     once = {test.once for test in tests}
@@ -124,11 +131,15 @@ class _Span(NamedTuple):
 
 
 def _verdicts(section: ComparisonSection) -> str:
-    """Describe at which sizes the first column is faster or slower: ``"faster from 8 KB up"``."""
+    """Describe at which sizes the first column is faster or slower: ``"faster from 8 KB up"``.
+
+    Spans follow the plateau's verdict where it holds. Where they are too many, the sizes are
+    counted by their own verdicts.
+    """
     rows = [row for row in section.rows if row.figures[0]]
-    rows = [row for row in rows if row.figures[-1]]
-    held = _held(section, rows)
-    spans = list(_spans(rows, held))
+    rows = [row for row in rows if row.figures[BASE]]  # that the base has, too
+    by_plateau = _plateau_verdicts(section, rows)
+    spans = list(_spans(rows, by_plateau))
     clear = [span for span in spans if span.verdict in _CLEAR]
     if not clear:
         verdicts = {span.verdict for span in spans if span.verdict}
@@ -138,25 +149,27 @@ def _verdicts(section: ComparisonSection) -> str:
         total = len(rows)
         shown = [word for word in _CLEAR if counts[word]]
         return ", ".join(f"{word} at {counts[word]} of {total} sizes" for word in shown)
-    words = [f"{span.verdict} {_sizes(span.rows, rows)}" for span in clear]
+    words = [f"{span.verdict} {_sizes_words(span.rows, rows)}" for span in clear]
     return ", ".join(words)
 
 
-def _spans(rows: Sequence[ComparisonRow], held: Mapping[int, Difference]) -> Iterator[_Span]:
-    """Yield neighbors with one verdict: their own, or the one that holds for them."""
+def _spans(rows: Sequence[ComparisonRow], by_plateau: Mapping[int, Difference]) -> Iterator[_Span]:
+    """Yield neighbors with one verdict: the plateau's where it holds, else their own."""
 
     def verdict_of(row: ComparisonRow) -> Difference | None:
-        return held.get(row.size) or row.verdict(0)
+        return by_plateau.get(row.size) or row.verdict(0)
 
-    for verdict, run in groupby(rows, verdict_of):
-        yield _Span(verdict, list(run))
+    for verdict, neighbors in groupby(rows, verdict_of):
+        yield _Span(verdict, list(neighbors))
 
 
-def _held(section: ComparisonSection, rows: Sequence[ComparisonRow]) -> Mapping[int, Difference]:
-    """Return the sizes for which the verdict on the plateau holds.
+def _plateau_verdicts(
+    section: ComparisonSection, rows: Sequence[ComparisonRow]
+) -> Mapping[int, Difference]:
+    """Return size → the verdict on the plateau, for the sizes where it holds in place of theirs.
 
     Beside its own sizes, those up to another one that shows the same, if none between them points
-    the other way.
+    the other way. None where the plateau's verdict is neither faster nor slower.
     """
     plateau = section.plateaus[0]
     if plateau is None or plateau.test.verdict not in _CLEAR:
@@ -164,15 +177,18 @@ def _held(section: ComparisonSection, rows: Sequence[ComparisonRow]) -> Mapping[
     below = [row for row in rows if row.size < plateau.sizes[0]]
     above = [row for row in rows if row.size > plateau.sizes[-1]]
     sizes = list(plateau.sizes)
-    sizes += _agreeing(below[::-1], plateau)
+    sizes += _agreeing(below[::-1], plateau)  # the nearest first
     sizes += _agreeing(above, plateau)
     return dict.fromkeys(sizes, plateau.test.verdict)
 
 
 def _agreeing(rows: Iterable[ComparisonRow], plateau: Plateau) -> Sequence[int]:
-    """Return the sizes of rows up to the last one that shows what the plateau does."""
+    """Return the sizes of rows, the nearest first, up to the last with the plateau's verdict.
+
+    Undecided ones between count too, until one is the same or points the other way.
+    """
     agreeing: list[int] = []
-    shown = 0
+    count = 0  # of sizes up to the last one that shows it
     for row in rows:
         verdict = row.verdict(0)
         ratio = row.ratios[0] or 1.0
@@ -181,11 +197,11 @@ def _agreeing(rows: Iterable[ComparisonRow], plateau: Plateau) -> Sequence[int]:
             break
         agreeing.append(row.size)
         if verdict is plateau.test.verdict:
-            shown = len(agreeing)
-    return agreeing[:shown]
+            count = len(agreeing)
+    return agreeing[:count]
 
 
-def _sizes(span: Sequence[ComparisonRow], rows: Sequence[ComparisonRow]) -> str:
+def _sizes_words(span: Sequence[ComparisonRow], rows: Sequence[ComparisonRow]) -> str:
     """Write which of all rows are in a span."""
     low = format_size(span[0].size)
     high = format_size(span[-1].size)
@@ -202,38 +218,43 @@ def _sizes(span: Sequence[ComparisonRow], rows: Sequence[ComparisonRow]) -> str:
 
 def headline_row(section: ComparisonSection) -> ComparisonRow | None:
     """Return the row to quote: one that every column has if possible, else one with any figure."""
+    # Rates are best at large sizes, times at small ones.
     rows = section.rows if section.metric.lower_is_better else section.rows[::-1]
-    for least in (sum(section.shown), 1):
+    for least in (sum(section.shown), 1):  # figures in a row; no column may be shown at all
         for row in rows:
             if 0 < least <= sum(figure is not None for figure in row.figures):
                 return row
     return None
 
 
-def _shared(judged: Sequence[Sequence[str]]) -> Sequence[str]:
+def _words_of_all(judgements: Sequence[Sequence[str]]) -> Sequence[str]:
     """Return what is said of all of several columns: whether they are normal, and the type."""
-    first, *others = judged
+    first, *others = judgements
     if not others:
         return []
     common = set(first).intersection(*others)
     return [word for word in first if word in common]
 
 
-def _figure(
+def _figure_words(
     comparison: Comparison,
     section: ComparisonSection,
     row: ComparisonRow,
     column: int,
-    judged: Sequence[str],
+    judgement: Sequence[str],
 ) -> str:
+    """Write a column's label, its figure in a row, and in parentheses what qualifies it.
+
+    A rate so small that it displays as 0 is replaced by the time, if that is known.
+    """
     label = comparison.columns[column].label
     figure = row.figures[column]
     if not section.shown[column]:
         return f"{label} {section.outcomes[column]}"
     outcome = section.outcomes[column]
     words = [] if outcome is Outcome.OK else [outcome.value]
-    said = ", ".join([*words, *judged])
-    doubt = f" ({said})" if said else ""
+    remarks = ", ".join([*words, *judgement])
+    doubt = f" ({remarks})" if remarks else ""
     if figure is None:
         return f"{label} -{doubt}"
     took = row.times[column] if row.times else None
@@ -259,7 +280,7 @@ def _judgement(comparison: Comparison, section: ComparisonSection, column: int) 
             yield f"{assumed} assumed"
 
 
-def _times(row: ComparisonRow, column: int, *, mark: bool) -> str:
+def _ratio_words(row: ComparisonRow, column: int, *, mark: bool) -> str:
     """Write ``" (18.7 x)"``; with `mark`, also a verdict that is neither faster nor slower."""
     ratio = row.ratios[column]
     if ratio is None:

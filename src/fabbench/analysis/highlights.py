@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from fabbench.analysis.aggregate import RAIL
 from fabbench.analysis.compare import (
+    BASE,
     ColumnSummary,
     Comparison,
     ComparisonRow,
@@ -118,12 +119,13 @@ def highlights(comparison: Comparison) -> tuple[Highlight, ...]:
         remark
         for index, section in enumerate(comparison.sections)
         for column in range(len(comparison.columns) - 1)
-        if _has_ratios(section, column) and _has_ratios(section, -1)
+        if _may_have_ratios(section, column) and _may_have_ratios(section, BASE)
         for remark in _column_highlights(comparison, index, column)
     )
 
 
-def _has_ratios(section: ComparisonSection, column: int) -> bool:
+def _may_have_ratios(section: ComparisonSection, column: int) -> bool:
+    # Figures of a truncated column are shown without a ratio.
     return section.shown[column] and not section.partial[column]
 
 
@@ -135,11 +137,12 @@ def _column_highlights(comparison: Comparison, index: int, column: int) -> Itera
         if trend is None:
             continue
         single = _Range(column, (row,), frozenset({trend}))
+        # From the largest size down: the first range is the one with the next larger sizes.
         if ranges and single.takes(ranges[0]):
             ranges[0] = single + ranges[0]
         else:
             ranges.insert(0, single)
-    for part in _joined(ranges):
+    for part in _few_ranges(ranges):
         ratios = part.ratios
         yield Highlight(
             section=index,
@@ -150,50 +153,51 @@ def _column_highlights(comparison: Comparison, index: int, column: int) -> Itera
             trend=part.trend,
             worst=min(ratios, default=None),
             best=max(ratios, default=None),
-            span=_span(section, part.rows),
-            text=_text(comparison, section, part),
+            span=_span_words(section, part.rows),
+            text=_sentences(comparison, section, part),
         )
 
 
 def _trend(section: ComparisonSection, row: ComparisonRow, column: int) -> Trend | None:
     """Return the trend of one size; None: one of the two columns lacks it."""
     new = row.figures[column]
-    base = row.figures[-1]
+    base = row.figures[BASE]
     if new is None or base is None:
         return None
     test = row.tests[column]
     if test is not None:
         return _TRENDS[test.verdict]
     if row.ratios[column] is not None:
-        return Trend.UNDECIDED  # an execution has 0
+        return Trend.UNDECIDED  # without a test: an execution has 0, which has no logarithm
     write = section.scale.text
     both_zero = write(new.value) == write(base.value) == "0"
     return Trend.SAME if both_zero else Trend.NO_RATIO
 
 
-def _joined(ranges: list[_Range]) -> list[_Range]:
+def _few_ranges(ranges: list[_Range]) -> list[_Range]:
     """Join neighbors until there are few enough: those already mixed, or else the smallest."""
 
     def rows_of_pair(index: int) -> int:
         pair = ranges[index : index + 2]
-        return sum(len(each.rows) for each in pair)
+        return sum(len(part.rows) for part in pair)
 
     while len(ranges) > MAX_RANGES:
         smallest = min(range(len(ranges) - 1), key=rows_of_pair)
-        _join(ranges, smallest)
+        _join_with_next(ranges, smallest)
         for index in reversed(range(len(ranges) - 1)):
             if ranges[index].trend is ranges[index + 1].trend is Trend.MIXED:
-                _join(ranges, index)
+                _join_with_next(ranges, index)
     return ranges
 
 
-def _join(ranges: list[_Range], index: int) -> None:
+def _join_with_next(ranges: list[_Range], index: int) -> None:
     """Join a range with the next one."""
     following = ranges.pop(index + 1)
     ranges[index] += following
 
 
-def _span(section: ComparisonSection, rows: Sequence[ComparisonRow]) -> str:
+def _span_words(section: ComparisonSection, rows: Sequence[ComparisonRow]) -> str:
+    # Open to one side if it reaches the end there; both ends are written if it reaches both or none
     low = format_size(rows[0].size)
     high = format_size(rows[-1].size)
     if len(rows) == 1:
@@ -205,27 +209,29 @@ def _span(section: ComparisonSection, rows: Sequence[ComparisonRow]) -> str:
     return f"≤ {high}" if first else f"≥ {low}"
 
 
-def _text(comparison: Comparison, section: ComparisonSection, part: _Range) -> str:
+def _sentences(comparison: Comparison, section: ComparisonSection, part: _Range) -> str:
+    """Describe a range: the trend, the ratios, their interval, what would decide; both bests."""
     tests = part.tests
     label = comparison.columns[part.column].label
     once = any(test.once for test in tests)
     text = _trend_words(part, label)
     if part.ratios:
-        text += f": {_range(part.ratios)}"
+        text += f": {_range_words(part.ratios)}"
     if tests:
         noun = "intervals" if len(tests) > 1 else "interval"
         doubt = ", measured once" if once else ""
+        # In percent or as a factor, as the ratios are
         intervals = f"{confidence(section.level)} {noun} {bounds(tests, part.ratios)}"
         text += f" ({intervals}{doubt})"
     if tests and part.trend is Trend.UNDECIDED:
         remedy = would_decide([test.repeats for test in tests], once=once)
         text += f"; {remedy}"
-    new = _best(section, part.rows, part.column, label)
-    base = _best(section, part.rows, -1, comparison.base.label)
+    new = _best_words(section, part.rows, part.column, label)
+    base = _best_words(section, part.rows, BASE, comparison.base.label)
     return f"{text}. Best: {new} vs {base}."
 
 
-def _range(ratios: Collection[float]) -> str:
+def _range_words(ratios: Collection[float]) -> str:
     """Write the least and the largest change in one unit; once if they read alike."""
     least = min(ratios)
     largest = max(ratios)
@@ -262,7 +268,8 @@ def _mixed_words(part: _Range, label: str) -> str:
 def would_decide(counts: Sequence[int | None], *, once: bool) -> str:
     """Return how many repeats would decide, in words.
 
-    Nobody knows where a side was measured `once`.
+    `counts`: how many at each size; None: more than `MAX_REPEATS`. Nobody knows where a side was
+    measured `once`.
     """
     if once:
         return "repeats would decide"
@@ -280,15 +287,19 @@ def confidence(level: float) -> str:
 
 
 def bounds(tests: Sequence[RowTest], ratios: Collection[float]) -> str:
-    """Write the interval that covers those of several ratios: ``"-7.2 to -4.0 %"``."""
+    """Write the interval that covers those of several ratios: ``"-7.2 to -4.0 %"``.
+
+    From twice or half on, `ratios` make it a factor.
+    """
     low = min(test.low for test in tests)
     high = max(test.high for test in tests)
     return format_bounds(low, high, ratios)
 
 
-def _best(
+def _best_words(
     section: ComparisonSection, rows: Sequence[ComparisonRow], column: int, label: str
 ) -> str:
+    # Of several sizes with the best figure, the largest
     figures: dict[int, float] = {}
     for row in rows:
         figure = row.figures[column]
@@ -362,7 +373,7 @@ def rails_of(comparison: Comparison) -> list[RailFigures]:
             for size, figure in section.figures(index):
                 rails[label, section.metric, size, together][device] = figure.value
     of_rails = [RailFigures(*key, figures) for key, figures in rails.items()]
-    return [each for each in of_rails if len(each.figures) > 1]
+    return [rails_of_column for rails_of_column in of_rails if len(rails_of_column.figures) > 1]
 
 
 def _column_words(column: ColumnSummary, section: ComparisonSection) -> str:

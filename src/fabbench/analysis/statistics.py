@@ -133,7 +133,7 @@ class TwoSamples:
         base = _trimmed(self.base, trimmed)
         freedom = new.kept + base.kept - 2
         variance = (new.squares + base.squares) / max(freedom, 1)
-        if not self.measured:
+        if not self.measured:  # one execution on a side shows no noise of its own
             variance = max(variance, self.assumed**2)
             freedom = _ASSUMED_FREEDOM
         deviation = math.sqrt(variance + self.rounding**2)
@@ -141,11 +141,14 @@ class TwoSamples:
         return Estimate(new.mean - base.mean, deviation, error, freedom)
 
     def least(self, level: float) -> float:
-        """Return the lower bound of the difference, one-sided, at `level` over all estimates."""
+        """Return the lower bound of the difference, one-sided, at `level` over all estimates.
+
+        The best bound of any estimate counts, so that each has a part of the level.
+        """
         estimates = self.estimates
         if len(estimates) > 1:
             level *= _EACH
-        return max(each.least(level) for each in estimates)
+        return max(estimate.least(level) for estimate in estimates)
 
     def exceeds(self, limit: float, level: float) -> bool:
         """Return whether the difference is shown to be larger than `limit`.
@@ -155,7 +158,10 @@ class TwoSamples:
         return self.least(level) > limit + _EXACT
 
     def mirrored(self, by: float = 0.0) -> "TwoSamples":
-        """Return the same with `by` subtracted from the new side, and then the sides swapped."""
+        """Return the same with `by` subtracted from the new side, and then the sides swapped.
+
+        Its difference is positive where the new side does not reach `by` over the base.
+        """
         return replace(
             self,
             new=self.base,
@@ -210,16 +216,18 @@ def compare_sizes(pairs: Pairs, level: float = LEVEL) -> Mapping[int, RowTest]:
 def compare_table(pairs: Pairs, plateau: Collection[int], level: float = LEVEL) -> TableTest:
     """Return what is known about each size, as `compare_sizes`, and about some sizes together.
 
-    The chance of `level` is that of a false difference at any size or at the plateau.
+    `plateau`: the sizes that are tested together, too. The chance of `level` is that of a false
+    difference at any size or at the plateau.
     """
-    known = _on_both_sides(pairs)
-    together = pooled([known[size] for size in plateau if size in known])
-    opposite = {size: pair.mirrored() for size, pair in known.items()}
+    complete = _on_both_sides(pairs)
+    together = pooled([complete[size] for size in plateau if size in complete])
+    opposite = {size: pair.mirrored() for size, pair in complete.items()}
     mirrored = together.mirrored() if together else None
+    # First whether the table differs at all, either way; only then do single sizes claim anything.
     one_sided = _MARGIN * level / 2
-    differs = any_above(known, one_sided, together) or any_above(opposite, one_sided, mirrored)
+    differs = any_above(complete, one_sided, together) or any_above(opposite, one_sided, mirrored)
     test = partial(_row_test, level=level, differs=differs)
-    sizes = {size: test(pair) for size, pair in known.items()}
+    sizes = {size: test(pair) for size, pair in complete.items()}
     if together is None:
         return TableTest(sizes, None, None)
     return TableTest(sizes, test(together), _ratio(together.middle))
@@ -236,14 +244,14 @@ def pooled(pairs: Sequence[TwoSamples]) -> TwoSamples | None:
         return None
     new = _means([pair.new for pair in pairs])
     base = _means([pair.base for pair in pairs])
-    known = [pair.assumed for pair in pairs if pair.assumed < math.inf]
+    assumed = [pair.assumed for pair in pairs if pair.assumed < math.inf]
     together = TwoSamples(
         new=new,
         base=base,
         rounding=mean([pair.rounding for pair in pairs]),
-        assumed=mean(known) if known else math.inf,
+        assumed=mean(assumed) if assumed else math.inf,
     )
-    has_noise = together.measured or bool(known)
+    has_noise = together.measured or bool(assumed)
     return together if together.fewest and has_noise else None
 
 
@@ -260,9 +268,11 @@ def _means(sides: Sequence[Values]) -> Values:
 def loss_test(pairs: Pairs, limits: Mapping[int, float], level: float = LEVEL) -> LossTest:
     """Return where a difference below its limit is shown, and where it cannot be excluded.
 
-    If it is not below its limit anywhere, the chance that it is shown to be is at most `level`.
+    `limits`: size → the logarithm of the lowest ratio that is allowed. If no difference is below
+    its limit, the chance that one is shown to be is at most `level`.
     """
     known = _on_both_sides(pairs)
+    # Positive where the new side is below its limit
     lost = {size: known[size].mirrored(limits[size]) for size in known}
     shown: list[int] = []
     if any_above(lost, _MARGIN * level):
@@ -273,7 +283,7 @@ def loss_test(pairs: Pairs, limits: Mapping[int, float], level: float = LEVEL) -
         pair = known[size]
         limit = limits[size] - 2 * _EXACT
         if pair.middle < limit and not pair.may_be_rounding:
-            return False
+            return False  # the ratio that is shown is a loss itself
         return pair.exceeds(limit, level)
 
     rest = (size for size in known if size not in shown)
@@ -288,7 +298,8 @@ def _on_both_sides(pairs: Pairs) -> Pairs:
 def any_above(pairs: Pairs, level: float, plateau: TwoSamples | None = None) -> bool:
     """Return whether the new side is shown to be larger at any size, or at the plateau.
 
-    One-sided, at `level` over all of them.
+    One-sided, at `level` over all of them: the sum of sizes, the plateau, and single sizes each
+    have a part of it. Without a sum, which needs executions with all sizes, single sizes have all.
     """
     if len(pairs) < 2:
         return any(pair.exceeds(0.0, level) for pair in pairs.values())
@@ -348,6 +359,10 @@ def _add_scores(totals: dict[int, float], side: Values, middle: float, spread: f
 
 
 def _row_test(pair: TwoSamples, level: float, *, differs: bool) -> RowTest:
+    """Return the interval of a ratio and its verdict, two-sided at `level`.
+
+    It includes "no difference" unless the table `differs`, by more than last digits here.
+    """
     middle = pair.middle
     least = pair.least(level / 2)
     most = -pair.mirrored().least(level / 2)
@@ -362,7 +377,7 @@ def _row_test(pair: TwoSamples, level: float, *, differs: bool) -> RowTest:
         low=_ratio(low),
         high=_ratio(high),
         verdict=verdict,
-        repeats=_deciding_repeats(pair, level / 2) if undecided else None,
+        repeats=_repeats_to_decide(pair, level / 2) if undecided else None,
         once=not pair.measured,
     )
 
@@ -371,14 +386,16 @@ def _ratio(logarithm: float) -> float:
     return math.exp(min(logarithm, _LARGEST_LOGARITHM))
 
 
-def _deciding_repeats(pair: TwoSamples, level: float) -> int | None:
+def _repeats_to_decide(pair: TwoSamples, level: float) -> int | None:
     """Return how many repeats would decide, if the true ratio and noise are those measured."""
+    # Either the bound excludes 0, or both bounds are within what counts as the same.
     apart = abs(pair.estimates[-1].difference)
     margin = max(apart, math.log1p(EQUIVALENT) - apart)
     return repeats_within(pair, margin, level)
 
 
 def _verdict(low: float, high: float) -> Difference:
+    """Return the verdict of an interval of the logarithm of a ratio."""
     widest = max(-low, high)
     if widest <= math.log1p(NEGLIGIBLE):
         return Difference.SAME
@@ -410,7 +427,7 @@ def repeats_within(pair: TwoSamples, margin: float, level: float) -> int | None:
 
     None: more than `MAX_REPEATS`.
     """
-    error = min(each.error for each in pair.estimates)
+    error = min(estimate.error for estimate in pair.estimates)
     noise = error / _error_factor(len(pair.new), len(pair.base))
 
     def enough(count: int) -> bool:
@@ -490,10 +507,10 @@ def regression(x: Collection[float], y: Collection[float]) -> Regression:
     middle = mean(x)
     level = mean(y)
     spread = squares(x)
-    across = [each - middle for each in x]
-    up = [each - level for each in y]
+    across = [value - middle for value in x]
+    up = [value - level for value in y]
     slope = dot(across, up) / spread
-    fitted = [slope * each for each in across]
+    fitted = [slope * distance for distance in across]
     residuals = list(map(sub, up, fitted))
     variance = dot(residuals, residuals) / (len(x) - 2)
     return Regression(len(x), middle, level, slope, spread, variance)
