@@ -255,7 +255,7 @@ def _one_regime(part: Curve) -> _Fit:
 
 
 def _bus_factor(series: Curve) -> float:
-    """Return rate / (size / time), usually: more than 1 for busbw of most collectives."""
+    """Return the median of rate / (size / time): the collective's factor for busbw, else 1."""
     every = zip(series.rates, series.times, series.sizes, strict=True)
     return median(rate * time / size for rate, time, size in every)
 
@@ -340,7 +340,7 @@ def predict_nodes(logs: Sequence[Log], size: int, nodes: int) -> Prediction:
     half = t_quantile(0.025, trend.size - 2) * _error_at(trend, target)
     if half > _WIDEST:
         return Prediction(refused="the logs do not agree on a trend that would carry that far")
-    return _with_interval(math.exp(trend.at(target)), half / 2)  # half: two standard errors
+    return _with_interval(math.exp(trend.at(target)), half / 2)  # which it takes twice
 
 
 def _rates_by_nodes(logs: Iterable[Log], size: int) -> dict[int, list[float]]:

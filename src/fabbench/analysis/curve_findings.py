@@ -144,7 +144,8 @@ def _placements_apart(curves: Sequence[Curve], noise: Noise) -> Iterator[Finding
     if len(rates) < len(_SIDES):  # only one placement was measured
         return
     step = max(curve.step for curve in curves)
-    apart = _factors_apart(*rates.values(), step)
+    one, other = rates.values()
+    apart = _factors_apart(one, other, step)
     significance: dict[int, float] = {}
     for size, times in apart.items():
         significance[size] = math.log(times) / noise(size)

@@ -136,7 +136,7 @@ class Expectation:
         """What it is judged by: published figures, causes, a remark."""
         causes = "; ".join(self.causes)
         sentences = (
-            self._published() if self.figures else "",
+            self._published_words() if self.figures else "",
             f"Likely causes: {causes}." if causes else "",
             self.remark,
         )
@@ -155,13 +155,15 @@ class Expectation:
         words = self.assessment.replace("-", " ")
         if self.assessment is not Assessment.UNKNOWN:
             return self.judgement
+        # Figures that are known, and do not decide, are published all the same.
         setting = self.setting
         return f"{words} to judge by" if self.figures else f"{words} for {setting.words}"
 
-    def _published(self) -> str:
+    def _published_words(self) -> str:
         unit = self.scale.unit
         figures = _ends(self.range or (), self.scale.text)
         figures = f"{figures} {unit}"
+        # Sizes are said unless they are that of the figure that is judged.
         sizes = {figure.size for figure in self.figures}
         if sizes != {self.size}:
             known = [format_size(size) for size in sorted(filter(None, sizes))]
@@ -214,16 +216,22 @@ def expectation_of(
         measured=figures,
         size=better(figures, key=figures.__getitem__),
     )
+    # A log may not show which of two networks it used: each is judged.
     alternatives = [replace(measured, setting=each) for each in setting.alternatives()]
     return _likeliest([_judged(each) for each in alternatives])
 
 
-def _likeliest(tried: Sequence[Expectation]) -> Expectation:
-    """Return the first of what a log may be that is normal, else the first that was published."""
-    normal = [each for each in tried if each.assessment is Assessment.NORMAL]
-    judged = [each for each in tried if each.figures]
-    chosen = [*normal, *judged, tried[-1]][0]
-    others = [figure.value for each in tried if each is not chosen for figure in each.figures]
+def _likeliest(alternatives: Sequence[Expectation]) -> Expectation:
+    """Return the first alternative that is normal, else the first with published figures.
+
+    Else the last. Where it is normal over NICs, a remark has what NVLink gives others.
+    """
+    normal = [each for each in alternatives if each.assessment is Assessment.NORMAL]
+    judged = [each for each in alternatives if each.figures]
+    chosen = [*normal, *judged, alternatives[-1]][0]
+    others = [
+        figure.value for each in alternatives if each is not chosen for figure in each.figures
+    ]
     if not normal or not others:
         return chosen
     rate = chosen.scale.quantity(max(others))
@@ -232,6 +240,11 @@ def _likeliest(tried: Sequence[Expectation]) -> Expectation:
 
 
 def _judged(expected: Expectation) -> Expectation:
+    """Judge a figure by its ceiling, then by what is published.
+
+    Of this system with as many nodes; else of all that fit, if need be by the nearest numbers of
+    nodes below and above.
+    """
     setting = expected.setting
     if expected.share and expected.share > SLACK:
         return _above_ceiling(expected)
@@ -246,10 +259,11 @@ def _judged(expected: Expectation) -> Expectation:
 
 def _above_ceiling(expected: Expectation) -> Expectation:
     setting = expected.setting
-    if not setting.nodes and not setting.fabric:
+    if not setting.nodes and not setting.fabric:  # then nothing says that data left the node
         return replace(expected, remark=_INSIDE)
     if setting.link:
         return replace(expected, assessment=Assessment.ABOVE, remark=_IMPOSSIBLE)
+    # Switches that reduce (SHARP) spare the NICs a part of what busbw counts.
     sharp = setting.collective and setting.fabric in {"ib", "roce"}
     return replace(expected, assessment=Assessment.ABOVE, remark=_SHARP if sharp else _IMPOSSIBLE)
 
@@ -265,10 +279,10 @@ def _judged_alone(expected: Expectation, of_system: Sequence[Published]) -> Expe
             return replace(expected, assessment=Assessment.LOW)
         if share >= SMALLER:
             return replace(expected, assessment=Assessment.NORMAL)
-    return replace(expected, remark=_unstated(expected.setting))
+    return replace(expected, remark=_unstated_words(expected.setting))
 
 
-def _unstated(setting: Setting) -> str:
+def _unstated_words(setting: Setting) -> str:
     """Say what a log would have to state."""
     if setting.collective and not setting.nodes:
         return _NO_NODES
@@ -276,7 +290,10 @@ def _unstated(setting: Setting) -> str:
 
 
 def _judged_time(expected: Expectation, known: Sequence[Published]) -> Expectation:
-    """Judge by the smallest measured size that is also published."""
+    """Judge a time by those published for the smallest size that both have.
+
+    Without one, it stays unknown.
+    """
     sizes = [each.size for each in known if each.size]
     size = min((each for each in sizes if each in expected.measured), default=None)
     if size is None:
@@ -295,7 +312,8 @@ def _judged_time(expected: Expectation, known: Sequence[Published]) -> Expectati
 def _judged_rate(expected: Expectation, known: Sequence[Published]) -> Expectation:
     """Judge by the largest published size that was measured, of each number of nodes.
 
-    Rates do not fall with size.
+    Rates do not fall with size, so one at a smaller size than the published one may be lower. Where
+    sources only disagree, none is judged low.
     """
     least = _LARGE.get(expected.metric.name, 1 << 20)
     largest = max(expected.measured) or least  # 0: a size that is not stated is large
@@ -389,11 +407,11 @@ _FAR_OFF = (
 
 
 def likely_causes(setting: Setting, metric: Metric, value: float) -> tuple[str, ...]:
-    """Return up to three causes (slow.csv).
+    """Return up to three causes of a low figure, in the order of slow.csv.
 
-    Those that the log shows, then those that it does not exclude.
+    The column `when` there has the code of a finding, or what is slow and one of `conditions`.
     """
-    usual = min(setting.system.nics, default=0)
+    usual = min(setting.system.nics, default=0)  # 0: not known
     used = setting.nics
     gdr = setting.facts.get("gdr")
     sendrecv = setting.facts.get("protocol") == "SENDRECV"
@@ -406,16 +424,16 @@ def likely_causes(setting: Setting, metric: Metric, value: float) -> tuple[str, 
         "SENDRECV": sendrecv and not setting.system.name.startswith(("p4", "p3", "g5")),
         "collective": setting.collective,
     }
-    kind = _kind(setting, metric)
+    kind = _kind_of_cause(setting, metric)
     holding = (f"{kind} {name}" for name, applies in conditions.items() if applies)
     holds = {*setting.findings, *map(str.strip, holding)}
-    words = {"nics": used, "usual": usual, "tcp": _over_tcp(setting, value)}
+    words = {"nics": used, "usual": usual, "tcp": _tcp_words(setting, value)}
     rows = (row for row in rows_of("slow.csv") if row["when"] in holds)
     causes = (row["cause"].format(**words) for row in rows)
     return tuple(dict.fromkeys(causes))[:3]
 
 
-def _kind(setting: Setting, metric: Metric) -> str:
+def _kind_of_cause(setting: Setting, metric: Metric) -> str:
     """Return what is slow, as slow.csv names it."""
     if metric.lower_is_better:
         return "time"
@@ -426,12 +444,12 @@ def _kind(setting: Setting, metric: Metric) -> str:
     return "one NIC" if setting.one_nic else "rate"
 
 
-def _over_tcp(setting: Setting, value: float) -> str:
+def _tcp_words(setting: Setting, value: float) -> str:
     """Return ``TCP``, with the published rates of TCP where the value is close to them."""
     tcp = replace(setting, fabric="tcp")
     known = (each for each in published() if tcp.fits(each, METRICS["busbw"]))
     rates = sorted(each.value for each in deciding(known, setting.nodes))
-    if not rates or value > rates[-1] * 1.25:
+    if not rates or value > rates[-1] * 1.25:  # much faster than any TCP
         return "TCP"
     ends = (rates[0] / 1e9, rates[-1] / 1e9)
     written = dict.fromkeys(format(end, "g") for end in ends)

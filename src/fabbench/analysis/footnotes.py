@@ -47,14 +47,14 @@ def footnotes(comparison: Comparison) -> tuple[str, ...]:
         *_transports(columns),
         *_findings(columns),
         _conditions(comparison),
-        *_unknown(columns),
+        *_not_stated(columns),
         *_differences(columns),
         _repeats(comparison),
         *_copies(columns),
         *_spread(comparison),
         *irregularities(comparison),
-        *_gaps(comparison),
-        *_empty(columns),
+        *_missing_sizes(comparison),
+        *_empty_rows(columns),
         _sources(columns),
     )
 
@@ -69,7 +69,7 @@ def _copies(columns: Sequence[ColumnSummary]) -> Iterator[str]:
             )
 
 
-def _empty(columns: Sequence[ColumnSummary]) -> Iterator[str]:
+def _empty_rows(columns: Sequence[ColumnSummary]) -> Iterator[str]:
     for column in columns:
         if column.empty:
             rows = counted(column.empty, "row")
@@ -97,6 +97,7 @@ def _variants(columns: Sequence[ColumnSummary]) -> Iterator[str]:
     for (column, variant), (other, other_variant) in combinations(known, 2):
         versions = [name for name in versions_of(column) if name in other.facts]
         facts = {name: column.facts[name] for name in versions}
+        # Other directories with the same versions may hold the same libraries.
         same = facts == {name: other.facts[name] for name in versions}
         if versions and same and variant.paths != other_variant.paths:
             stated = ", ".join(f"{name} {_or(facts[name])}" for name in facts)
@@ -114,12 +115,12 @@ def _outcomes(comparison: Comparison) -> Iterator[str]:
         many = ""
         if column.executions > 1:
             many = f" ({len(column.reasons)} of {column.executions} executions)"
-        effect = _effect(comparison, index)
+        effect = _effect_on_figures(comparison, index)
         reasons = " ".join(column.reasons)
         yield f"{column.label} is not ok{many}. {effect}. {reasons}"
 
 
-def _effect(comparison: Comparison, index: int) -> str:
+def _effect_on_figures(comparison: Comparison, index: int) -> str:
     """Say what happens to the figures of a column that is not ok."""
     sections = comparison.sections
     if comparison.columns[index].hidden:
@@ -132,12 +133,12 @@ def _effect(comparison: Comparison, index: int) -> str:
 
 def _transports(columns: Sequence[ColumnSummary]) -> Iterator[str]:
     """Yield what the logs state about the network; a label proves nothing."""
-    silent = [column for column in columns if not _transport(column)]
+    silent = [column for column in columns if not _transport_words(column)]
     if silent:
-        yield _silence(silent)
+        yield _silent_words(silent)
     alike: dict[str, list[str]] = {}
     for column in columns:
-        alike.setdefault(_transport(column), []).append(column.label)
+        alike.setdefault(_transport_words(column), []).append(column.label)
     alike.pop("", None)
     transports: list[str] = []
     for shown, labels in alike.items():
@@ -148,7 +149,7 @@ def _transports(columns: Sequence[ColumnSummary]) -> Iterator[str]:
         yield f"Transport per the logs: {every}."
 
 
-def _silence(silent: Sequence[ColumnSummary]) -> str:
+def _silent_words(silent: Sequence[ColumnSummary]) -> str:
     """Say which logs do not show the network, and where labels take its place.
 
     Users label all columns or none.
@@ -177,7 +178,11 @@ def _findings(columns: Sequence[ColumnSummary]) -> Iterator[str]:
         yield f"{where}: {meaning} {advice}".rstrip()
 
 
-def _transport(column: ColumnSummary) -> str:
+def _transport_words(column: ColumnSummary) -> str:
+    """Write what carried a column's data, else which network was chosen; empty: neither is shown.
+
+    Where nothing was measured, a transport was only chosen, too.
+    """
     carried = [value for value in column.facts.get("transport", ()) if value != "unknown"]
     if carried:
         chosen = "" if column.measured else " (chosen)"
@@ -223,7 +228,7 @@ def _common_facts(columns: Sequence[ColumnSummary]) -> Iterator[str]:
         stated = [column.facts.get(name, ()) for column in columns]
         values = set().union(*stated)
         if all(stated) and len(values) == 1:
-            yield f"{name} {_cut(_or(stated[0]))}"
+            yield f"{name} {_shortened(_or(stated[0]))}"
 
 
 def _fact_names(columns: Sequence[ColumnSummary]) -> list[str]:
@@ -232,11 +237,12 @@ def _fact_names(columns: Sequence[ColumnSummary]) -> list[str]:
     return [name for name in names if name not in _QUIET]
 
 
-def _unknown(columns: Sequence[ColumnSummary]) -> Iterator[str]:
+def _not_stated(columns: Sequence[ColumnSummary]) -> Iterator[str]:
     """Yield what the logs do not state.
 
     One sentence for what no column states, one for each other field.
     """
+    # Of tests between two processes nobody expects ranks and hosts.
     pairs = all(
         benchmark_named(name).between_two
         for column in columns
@@ -268,12 +274,12 @@ def _differences(columns: Sequence[ColumnSummary]) -> Iterator[str]:
             effect = " (allowed)" if name in MUST_MATCH else "; such rows are not paired"
             yield f"{name} differs{effect}: {_by_column(known)}."
     for name in _fact_names(columns):
-        facts = differing([(column.label, _chosen(column, name)) for column in columns])
+        facts = differing([(column.label, _telling_values(column, name)) for column in columns])
         if facts:
-            yield f"{name} differs: {_by_column(facts, _cut)}."
+            yield f"{name} differs: {_by_column(facts, _shortened)}."
 
 
-def _chosen(column: ColumnSummary, name: str) -> tuple[str | int, ...]:
+def _telling_values(column: ColumnSummary, name: str) -> tuple[str | int, ...]:
     """Return the values of a fact that say something."""
     none = _NO_CHOICE.get(name)
     values = column.facts.get(name, ())
@@ -353,7 +359,7 @@ class _Repeats(NamedTuple):
         return f"{low} to {high}"
 
 
-def _gaps(comparison: Comparison) -> Iterator[str]:
+def _missing_sizes(comparison: Comparison) -> Iterator[str]:
     for index, column in enumerate(comparison.columns):
         for metric in comparison.metrics:
             sections = (
@@ -369,7 +375,7 @@ def _gaps(comparison: Comparison) -> Iterator[str]:
                 yield f"{column.label} has no {metric.name} at {format_sizes(sizes)}."
 
 
-def _cut(text: str) -> str:
+def _shortened(text: str) -> str:
     return text if len(text) <= 80 else text[:79] + "…"
 
 

@@ -65,7 +65,7 @@ def check(gates: Sequence[Gate], comparison: Comparison, *, strict: bool = False
     loss that is neither shown nor excluded is inconclusive, unless `strict`. Raise RequestError for
     a tolerance without a baseline, and for an unknown ceiling.
     """
-    pair = list(comparison.inputs[:1])
+    pair = list(comparison.inputs[:1])  # the column under test, and the base if there is one
     if len(comparison.inputs) > 1:
         pair.append(comparison.inputs[-1])
     remarks = [_gate_remarks(gate, comparison, pair, strict=strict) for gate in gates]
@@ -328,9 +328,9 @@ class _Check:
     def _judged_by_statistics(
         self, section: ComparisonSection, tested: Sequence[_Tested]
     ) -> Iterator[_Remark]:
-        """Yield a breach for each size whose loss is shown, and one remark on all that may have one.
+        """Yield a breach for each size whose loss is shown, and one remark on all that are unclear.
 
-        A loss that all sizes together show, and the table does not, is unclear too.
+        A loss that is shown here, and not by the table, is unclear too.
         """
         loss = loss_test(
             {each.size: each.pair for each in tested},

@@ -112,6 +112,7 @@ def with_changes(key: Mapping[str, str], points: Sequence[HistoryPoint], assumed
     """
     values = [point.value for point in points]
     watch = watched(values, assumed)
+    # Of each level; of a change, `before` begins the level before it, `after` ends the new one.
     starts = [0, *(shift.start for shift in watch.shifts), len(points)]
     changes = []
     for shift, before, after in zip(watch.shifts, starts, starts[2:], strict=False):
@@ -124,7 +125,7 @@ def with_changes(key: Mapping[str, str], points: Sequence[HistoryPoint], assumed
             before=median(values[before:index]),
             after=median(values[level_from:after]),
             drift=shift.drift,
-            different=_different(old, new),
+            different=_different_circumstances(old, new),
         )
         changes.append(change)
     return Series(
@@ -136,23 +137,26 @@ def with_changes(key: Mapping[str, str], points: Sequence[HistoryPoint], assumed
     )
 
 
-def _different(
+def _different_circumstances(
     before: Sequence[HistoryPoint], after: Sequence[HistoryPoint]
 ) -> dict[str, tuple[str, str]]:
-    """Compare several runs on each side: noise may move a change by a run or two."""
+    """Return the name of each circumstance that changed → its usual value before and after.
+
+    Several runs on each side are compared: noise may move a change by a run or two.
+    """
     names: dict[str, None] = {}
     for point in (*before, *after):
         names |= dict.fromkeys(point.circumstances)
     different = {}
     for name in names:
-        old = _usual(before, name)
-        new = _usual(after, name)
+        old = _usual_circumstance(before, name)
+        new = _usual_circumstance(after, name)
         if old != new:
             different[name] = (old, new)
     return different
 
 
-def _usual(points: Sequence[HistoryPoint], name: str) -> str:
+def _usual_circumstance(points: Sequence[HistoryPoint], name: str) -> str:
     counts = Counter(point.circumstances.get(name, "") for point in points)
     ((value, _),) = counts.most_common(1)
     return value

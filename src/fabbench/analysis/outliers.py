@@ -60,12 +60,16 @@ def _deviations(section: ComparisonSection, index: int) -> Mapping[int, list[flo
 def _outliers_and_drift(
     column: Column, deviations: Mapping[int, list[float]], where: str
 ) -> Iterator[str]:
+    """Yield a sentence on each outlier, and one on a drift of the other executions.
+
+    `deviations`: those of `_deviations`; `where`: what distinguishes the section.
+    """
     if len(deviations) < LEAST:
         return
     scores = _scores(deviations)
     middles = [median(each) for each in deviations.values()]
     order = list(deviations)
-    steady: list[int] = []
+    steady: list[int] = []  # numbers of executions that are no outliers
     for number, middle in enumerate(middles):
         effect = math.expm1(middle)
         if abs(effect) >= OUTLIER and _stands_apart(scores, number):
@@ -74,7 +78,7 @@ def _outliers_and_drift(
             steady.append(number)
     steady_scores = [scores[number] for number in steady]
     if len(steady) > LEAST and _drifts(steady_scores):
-        change = _change_over([middles[number] for number in steady])
+        change = _change_from_first_to_last([middles[number] for number in steady])
         if abs(change) >= DRIFT:
             direction = "worse" if change < 0 else "better"
             yield (
@@ -84,8 +88,9 @@ def _outliers_and_drift(
             )
 
 
-def _change_over(logarithms: Sequence[float]) -> float:
+def _change_from_first_to_last(logarithms: Sequence[float]) -> float:
     """Return by what fraction values change from the first to the last, if steadily."""
+    # The means of the halves are this far apart: count - half of the count - 1 steps.
     count = len(logarithms)
     half = count // 2
     earlier = mean(logarithms[:half])
@@ -95,6 +100,7 @@ def _change_over(logarithms: Sequence[float]) -> float:
 
 
 def _scores(deviations: Mapping[int, list[float]]) -> list[float]:
+    """Return each execution's sum over its sizes, each divided by the spread of that size."""
     sizes = zip(*deviations.values(), strict=True)
     spreads = [math.sqrt(squares(size)) for size in sizes]
     return [_score(values, spreads) for values in deviations.values()]
@@ -107,7 +113,7 @@ def _score(values: Sequence[float], spreads: Sequence[float]) -> float:
 
 def _stands_apart(scores: Sequence[float], number: int) -> bool:
     """Return whether a score is farther from the others than they predict."""
-    others = [score for each, score in enumerate(scores) if each != number]
+    others = [score for index, score in enumerate(scores) if index != number]
     count = len(others)
     variance = squares(others) / (count - 1)
     deviation = math.sqrt(variance * (1 + 1 / count))  # Of one more score from the others' mean
@@ -129,14 +135,14 @@ def _outlier(column: Column, order: Sequence[int], number: int, effect: float, w
     direction = "worse" if effect < 0 else "better"
     what = "warm-up" if number == 0 and effect < 0 else "an outlier"
     usable = [other for other in others if other.outcome not in UNUSABLE]
-    shown = "; ".join(_only(log, usable))
+    shown = "; ".join(_shown_by_it_alone(log, usable))
     cause = f"Only its log shows: {shown}" if shown else "Its log shows nothing that others do not"
     which = f"Execution {number + 1} of {len(order)} of {column.label}"
     how = f"{_percent(effect)} {direction}"
     return f"{which} is {what}{where}: {how} than the others ({log.source}). {cause}."
 
 
-def _only(log: Log, others: Sequence[Log]) -> list[str]:
+def _shown_by_it_alone(log: Log, others: Sequence[Log]) -> list[str]:
     """Return what one log shows and no other does: findings and facts."""
     codes = {each.code for other in others for each in other.findings}
     shown = [

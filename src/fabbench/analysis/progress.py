@@ -44,6 +44,7 @@ class RunProgress:
         """The current or last case; None: not known yet, and there is only one."""
         if not self._points:
             return self._cases[-1] if self._cases else None
+        # Rows are of the program after those whose logs are read; earlier executions told its case.
         number = len(self._read)
         if number < len(self._cases):
             return self._cases[number]
@@ -119,20 +120,20 @@ class RunProgress:
         An execution takes as long as the earlier ones of its configuration did. The first is
         extrapolated from the sizes that it has measured.
         """
-        known = {label: mean(took) for label, took in self._took.items()}
+        usual_s = {label: mean(took) for label, took in self._took.items()}
         rest = 0.0
         if self.current is not None:
             label = self.current.configuration.label
-            estimate = known.get(label) or self._extrapolated(now)
+            estimate = usual_s.get(label) or self._extrapolated(now)
             if estimate is None:
                 return None
-            known.setdefault(label, estimate)
+            usual_s.setdefault(label, estimate)
             rest = max(0.0, estimate - self.spent(now))
-        if not known:
+        if not usual_s:
             return None
-        usual = mean(known.values())
+        of_others = mean(usual_s.values())  # for a configuration that has not run yet
         later = self.plan.executions[self.number :]
-        return rest + sum(known.get(each.configuration.label, usual) for each in later)
+        return rest + sum(usual_s.get(each.configuration.label, of_others) for each in later)
 
     def _extrapolated(self, now: float) -> float | None:
         """Return how long the current execution takes at its pace; None: no size is measured."""
@@ -142,6 +143,7 @@ class RunProgress:
         return self.spent(now) * len(self._planned()) / measured
 
     def _logs_of(self, label: str) -> tuple[Log, ...]:
+        # Of what is running, also the programs that are complete, and the rows of the next one
         logs = list(self._logs.get(label, ()))
         if self.current is not None and self.current.configuration.label == label:
             logs += self._read

@@ -74,7 +74,7 @@ class Setting:
             text = " and ".join(counts) + f" x {text}"
         if self.fabric:
             text += f", {self.fabric}"
-        if self._fewer:
+        if self._uses_fewer_nics:
             text += f", {self.nics} of {min(self.system.nics)} NICs"
         return text
 
@@ -86,14 +86,17 @@ class Setting:
         return name if name in CEILINGS else ""
 
     @property
-    def _fewer(self) -> bool:
+    def _uses_fewer_nics(self) -> bool:
         if not self.nics or not self.system.nics:
             return False
         return self.nics < min(self.system.nics)
 
     @property
     def nic_rate(self) -> float | None:
-        """What the NICs in use carry in one direction; None: unknown."""
+        """What the NICs in use carry in one direction; None: unknown.
+
+        All of the node, where the log does not state how many, or is of TCP.
+        """
         rate = self.system.rate
         nics = self.system.nics
         used = 1 if self.one_nic else self.nics
@@ -134,7 +137,10 @@ class Setting:
         return None
 
     def _link_ceiling(self, link: GpuLink) -> float:
-        """Return what GPUs can do among themselves: twice their parts, if switches reduce."""
+        """Return what GPUs can do among themselves: nearly twice as much, if switches reduce.
+
+        Then each GPU sends its data once, and busbw counts it 2 (n - 1) / n times.
+        """
         may_reduce = link.reduces and self.facts.get("nvls") != "no"
         if not may_reduce or self.collective != "all_reduce":
             return link.rate
@@ -164,7 +170,7 @@ class Setting:
         return CEILINGS[self.collective](rate, self.nodes, self.gpus)
 
     def alternatives(self) -> Sequence["Setting"]:
-        """Return what it may be.
+        """Return what it may be: itself, and before that what else its log does not exclude.
 
         The hosts of a rack may use NVLink or NICs, if the log does not show which.
         """
@@ -182,7 +188,10 @@ class Setting:
         return "_bw" in self.case and bool(self.direction)
 
     def is_own(self, figure: Published, *, alike: bool = False) -> bool:
-        """Return whether a figure is of this system, or of one with the same GPUs and NICs."""
+        """Return whether a figure is of this system, or if `alike` of one with the same parts.
+
+        Inside a node only the GPUs need be the same, else GPUs and NICs.
+        """
         other = system(figure.system)
         if other is None or not alike:
             return other == self.system
@@ -206,6 +215,7 @@ class Setting:
 
     def _fits_fabric(self, figure: Published) -> bool:
         if self._stays_inside and figure.fabric in _INSIDE:
+            # With or without switches that reduce; a log that does not say has either.
             nvls = str(self.facts.get("nvls"))
             return figure.fabric != _OTHER_FIGURES.get(nvls)
         if figure.fabric in {"", self.fabric}:
@@ -217,7 +227,8 @@ class Setting:
     def _fits_nics(self, figure: Published) -> bool:
         if self.one_nic:
             return True
-        if self._fewer and self.fabric != "tcp":
+        if self._uses_fewer_nics and self.fabric != "tcp":
+            # Figures without a number of NICs are of all.
             return figure.nics == self.nics
         return figure.nics is None
 
@@ -243,9 +254,9 @@ def _setting(
     """Return what a log was measured on; `direction` is that of the rows that count, if stated."""
     case = log.case or ""
     stated = direction or log.points[0].labels.get("direction")
-    proven = _fabric(log)
+    shown = _shown_fabric(log)
     nodes = _nodes(log)
-    ranks = _count(log, "ranks")
+    ranks = _positive_fact(log, "ranks")
     sized = any(point.size for point in log.points)
     return Setting(
         system=node_system,
@@ -253,9 +264,9 @@ def _setting(
         case=f"{case} -b".strip() if stated == "bi" else case,
         nodes=nodes,
         gpus=ranks // nodes if ranks and nodes else node_system.gpus,
-        nics=_count(log, "nics"),
-        fabric=proven or _requested(log),
-        is_stated=bool(proven),
+        nics=_positive_fact(log, "nics"),
+        fabric=shown or _requested_fabric(log),
+        is_stated=bool(shown),
         one_nic=log.benchmark in _PER_NIC and (sized or log.benchmark == "perftest"),
         direction=stated or _usual_direction(log),
         facts=log.facts,
@@ -264,13 +275,14 @@ def _setting(
 
 
 def _nodes(log: Log) -> int | None:
-    counted = _count(log, "nodes") or _count(log, "hosts")
+    # What the log states outranks what the user did.
+    counted = _positive_fact(log, "nodes") or _positive_fact(log, "hosts")
     if counted or log.proof is None:
         return counted
     return log.proof.nodes
 
 
-def _requested(log: Log) -> str:
+def _requested_fabric(log: Log) -> str:
     """Return the fabric that was asked for; empty: any."""
     fabric = log.proof.fabric if log.proof else ""
     return "nvlink" if fabric == "p2p" else fabric
@@ -285,18 +297,19 @@ def _usual_direction(log: Log) -> str:
     return "" if unsure else "uni"
 
 
-def _count(log: Log, name: str) -> int | None:
+def _positive_fact(log: Log, name: str) -> int | None:
     value = log.facts.get(name)
     return value if isinstance(value, int) and value > 0 else None
 
 
-def _fabric(log: Log) -> str:
+def _shown_fabric(log: Log) -> str:
     """Return the fabric that a log shows; empty: it shows none."""
     transport = str(log.facts.get("transport", "unknown"))
-    if transport in {"p2p", "mnnvl"}:
+    if transport in {"p2p", "mnnvl"}:  # what NVLink is inside a node, and between them
         return "nvlink"
     accepted = benchmark_named(log.benchmark).transports
     links = str(log.facts.get("link", "")).split("+")
+    # Over Ethernet, NCCL's transport `ib` is RoCE.
     ethernet = "RoCE" in links or "Ethernet" in links
     if ethernet and transport in accepted("roce"):
         return "roce"

@@ -61,7 +61,7 @@ PROVIDERS = frozenset({
 def may_use_rdma(fabrics: Iterable[str]) -> bool:
     """Return whether one of these fabrics may be RDMA.
 
-    No fabrics stand for the best that hosts have.
+    No fabrics stand for the best that hosts have, which may be. What follows ``;`` are layers.
     """
     names = [fabric.partition(";")[0] for fabric in fabrics]
     return not names or any(name not in _NO_RDMA for name in names)
@@ -99,7 +99,7 @@ def provider(fabric: str) -> str:
 def contradicts(transport: str, accepted: frozenset[str]) -> bool:
     """Return whether a transport rules out the accepted ones.
 
-    `libfabric` alone does so only for what is without it.
+    `libfabric` without a provider may be any of its transports; `unknown` may be anything.
     """
     if transport == "libfabric" and any(map(_is_of_libfabric, accepted)):
         return False

@@ -44,7 +44,7 @@ def expand_hostlist(text: str) -> tuple[str, ...]:
 def _names_of_item(item: str, text: str) -> Iterator[str]:
     """Yield the names of an item of the list `text`.
 
-    Of too many, one more than hosts may be.
+    Of too many only `MAX_HOSTS` + 1: enough for the caller to refuse them.
     """
     pieces: list[Sequence[str]] = []
     for index, piece in enumerate(_BRACKETS.split(item)):
@@ -61,7 +61,7 @@ def _names_of_item(item: str, text: str) -> Iterator[str]:
 def _numbers(text: str, item: str) -> Iterator[str]:
     """Yield the numbers of one bracket, with their leading zeros.
 
-    Of too many, one more than hosts may be.
+    Of a range that is too long only `MAX_HOSTS` + 1: enough for the caller to refuse them.
     """
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
@@ -89,6 +89,7 @@ def compress_hostlist(names: Iterable[str]) -> str:
 
     Numbers at the end of names become ranges.
     """
+    # Prefix, and whether a number follows it → the numbers
     numbers_of: dict[tuple[str, bool], list[str]] = {}
     for name in names:
         match = _NUMBERED.fullmatch(name)
@@ -107,7 +108,7 @@ def compress_hostlist(names: Iterable[str]) -> str:
 
 def _ranges(numbers: Iterable[str]) -> Iterator[str]:
     """Return numbers as ascending ranges."""
-    ranges: list[list[str]] = []
+    ranges: list[list[str]] = []  # of each, the first number, and the last if it is another
     following = ""
     for number in sorted(numbers, key=_by_value):
         if number and number == following:

@@ -169,7 +169,7 @@ class Inventory:
         return self.changed(lambda every: tuple(every[index] for index in hosts))
 
     def views(self) -> Iterator[tuple[str, Host]]:
-        """Yield every host as every variant sees it, with a label."""
+        """Yield every host as every variant sees it, with a label; without variants, as it is."""
         for variant, hosts in self.variants.items():
             for host in hosts:
                 yield f"{host.name} (variant {variant})", host

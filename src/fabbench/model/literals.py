@@ -108,6 +108,7 @@ class _Needed:
                 self._end_run()
 
     def _group(self, inner: Any, added: int, removed: int) -> None:
+        """Read a group, and apart from what is around it if its flags change the case that counts."""
         any_case = self._any_case
         if added & re.IGNORECASE:
             any_case = True
@@ -117,34 +118,35 @@ class _Needed:
             self.read(inner)
             return
         self._end_run()
-        self._note(self._nested(inner, any_case=any_case))
+        self._add_candidate(self._needed_by(inner, any_case=any_case))
 
     def _branch(self, alternatives: Iterable[Any]) -> None:
         self._end_run()
         union: frozenset[Literal] = frozenset()
         for alternative in alternatives:
-            needed = self._nested(alternative, any_case=self._any_case)
-            if needed is None:
+            needed = self._needed_by(alternative, any_case=self._any_case)
+            if needed is None:  # a match of this alternative may contain none of the texts
                 return
             union |= needed
-        self._note(union)
+        self._add_candidate(union)
 
-    def _nested(self, parsed: Any, *, any_case: bool) -> frozenset[Literal] | None:
+    def _needed_by(self, parsed: Any, *, any_case: bool) -> frozenset[Literal] | None:
         nested = _Needed(any_case=any_case)
         nested.read(parsed)
         return nested.best()
 
-    def _note(self, literals: frozenset[Literal] | None) -> None:
+    def _add_candidate(self, literals: frozenset[Literal] | None) -> None:
         if literals:
             self._candidates.append(literals)
 
     def _end_run(self) -> None:
         if self._run:
-            self._note(frozenset({Literal(self._run, self._any_case)}))
+            self._add_candidate(frozenset({Literal(self._run, self._any_case)}))
         self._run = ""
 
 
 def _rarity(literals: frozenset[Literal]) -> tuple[int, int, int]:
+    """Return a sort key: long literals first, up to a length that is rare anyway; then few."""
     shortest = min(len(literal.text) for literal in literals)
     return min(shortest, _LONG_ENOUGH), -len(literals), shortest
 

@@ -309,9 +309,9 @@ class Marker(NamedTuple):
         return self.step.partition("/")[2] or self.step
 
     def contradiction(self, fact: str, used: str, side: str = "") -> str:
-        """Return a sentence if a side used something other than stated, else "".
+        """Return a sentence if a side used something other than the marker states, else "".
 
-        For a server, ``server_FACT`` is stated.
+        For a server, ``server_FACT`` outranks the fact. Empty `side`: the step is no pair.
         """
         requested = self.facts.get(fact)
         if side == "server":
@@ -360,7 +360,7 @@ def read_marker(text: str) -> Marker | None:
     if match is None:
         return None
     ended, status, kind, step, words = match.groups()
-    if ended:
+    if ended:  # the step of an end marker
         return Marker("end", ended, {}, None if status == "?" else int(status))
     try:
         settings = shlex.split(words or "")

@@ -49,16 +49,16 @@ def merged(counts: Iterable[tuple[str, int]]) -> list[tuple[str, str]]:
     first_of: dict[str, str] = {}
     totals: Counter[str] = Counter()
     for text, count in counts:
-        kind = _NUMBER.sub("0", text)
-        first_of.setdefault(kind, text)
-        totals[kind] += count
+        without_numbers = _NUMBER.sub("0", text)
+        first_of.setdefault(without_numbers, text)
+        totals[without_numbers] += count
     return [
-        (text, _times(count))
+        (text, _times_words(count))
         for text, count in zip(first_of.values(), totals.values(), strict=True)
     ]
 
 
-def _times(count: int) -> str:
+def _times_words(count: int) -> str:
     return "" if count == 1 else f" {count} times"
 
 
@@ -138,7 +138,10 @@ def _may_have_command(text: str) -> bool:
 
 
 def unfinished(text: str) -> str:
-    """Return the shortest text that a command can follow as it can follow `text`."""
+    """Return the shortest text that leaves open as many commands as `text`: ``#``, ``##``, ``:``.
+
+    What is written next may complete one. Empty: it begins a line; ``x``: nothing is open.
+    """
     last_line = text.rpartition("\n")[2]
     match = _UNFINISHED.search(last_line)
     return match[match.lastindex or 0].strip() if match else "x"
@@ -158,7 +161,7 @@ def one_line(text: str) -> str:
 
 
 def _escaped(match: re.Match[str]) -> str:
-    """Write the last group of a match, or all of it, as escapes."""
+    """Write the last group of a match, or all of it if it has none, as escapes."""
     text = match[match.lastindex or 0]
     digits = text.encode("utf-16-be", "surrogatepass").hex()
     escapes = "".join(f"\\u{unit}" for unit in re.findall("....", digits))
@@ -216,18 +219,21 @@ def without_secrets(text: str) -> str:
     """
     text = _USER.sub(REDACTED, text)
     text = _HOOK.sub(rf"\1{REDACTED}", text)
-    text = _QUERY.sub(_parameter, text)
+    text = _QUERY.sub(_parameter_without_secret, text)
     return _BEARER.sub(rf"\1 {REDACTED}", text)
 
 
-def _parameter(match: re.Match[str]) -> str:
+def _parameter_without_secret(match: re.Match[str]) -> str:
     """Return a parameter of a URL as it may be shown."""
     name = match[1]
     return f"{name}={REDACTED}" if is_secret(name) else match[0]
 
 
 def word(text: str) -> str:
-    """Return a word of a command, or an option's value, as it may be shown."""
+    """Return a word of a command, or an option's value, as it may be shown.
+
+    A setting with a secret name loses its value; a URL is none, although it has a colon.
+    """
     match = _SETTING.fullmatch(text)
     if match is None:
         return without_secrets(text)
@@ -249,16 +255,16 @@ def redacted(value: Any) -> Any:
     """Return a document of plain values or frozen dataclasses (a plan) as it may be shown."""
     if is_dataclass(value) and not isinstance(value, type):
         names = (field.name for field in fields(value) if field.init)
-        changes = {name: _inner(name, getattr(value, name)) for name in names}
+        changes = {name: _redacted_field(name, getattr(value, name)) for name in names}
         return replace(value, **changes)
     if isinstance(value, Mapping):
-        return {key: _inner(key, inner) for key, inner in value.items()}
+        return {key: _redacted_field(key, inner) for key, inner in value.items()}
     if type(value) in {list, tuple}:
         return type(value)(map(redacted, value))
     return word(value) if type(value) is str else value
 
 
-def _inner(name: object, value: Any) -> Any:
+def _redacted_field(name: object, value: Any) -> Any:
     if name in _ENVIRONMENTS and isinstance(value, Mapping):
         return environment({key: str(text) for key, text in value.items()})
     return redacted(value)

@@ -365,7 +365,7 @@ def _declared(kind: type) -> Mapping[str, Option]:
 def _named(known: Option, name: str) -> Option:
     """Return an option with the name of its field, from which a flag without text is made."""
     key = name.replace("_", "-")
-    made = {"": f"--{key}", RARE: f"{RARE}{key}"}
+    made = {"": f"--{key}", RARE: f"{RARE}{key}"}  # of flags that stand for the field's name
     flags = tuple(made.get(flag, flag) for flag in known.flags)
     return replace(known, name=name, flags=flags)
 
@@ -409,7 +409,7 @@ def written(options: Any) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, known in declared(type(options)).items():
         value = getattr(options, name)
-        if known.type is SIZE and value not in {0, None}:
+        if known.type is SIZE and value not in {0, None}:  # 0 is written alike, None is not set
             sizes = value if known.many else [value]
             value = ",".join(map(_short_size, sizes))
         values[name] = value

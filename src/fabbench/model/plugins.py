@@ -48,7 +48,8 @@ class Plugins(Mapping[str, T], Generic[T]):
     ) -> None:
         """Search `package`: modules `home` of the packages below it, or all modules.
 
-        Importing them tells.
+        Without `home`, only importing a module tells whether it has the `attribute`. `group` is
+        that of the entry points of other distributions, whose objects must have all of `protocol`.
         """
         self._attribute = attribute
         self._protocol = protocol
@@ -71,6 +72,7 @@ class Plugins(Mapping[str, T], Generic[T]):
 
     def __iter__(self) -> Iterator[str]:
         for name in self._builtin:
+            # Without a home, a module may be there and define none.
             if self._home or self._import(name) is not None:
                 yield name
         yield from self._entries
@@ -106,9 +108,9 @@ class Plugins(Mapping[str, T], Generic[T]):
 
 
 def _modules(package: str, home: str) -> dict[str, str]:
-    """Return the modules that may define one, by the name of their package.
+    """Return the modules that may define one: its name → the module's.
 
-    Without `home`, by their own.
+    It is named after the package of its module, or without `home` as the module.
     """
     path = importlib.import_module(package).__path__
     if not home:

@@ -63,7 +63,7 @@ def _tables(text: str, name: str) -> list[dict[str, Any]]:
         at = _AT_LINE.search(str(error))
         line = at[1] if at else text.count("\n")
         raise RecordError(f"{name}:{line}: {error}") from None
-    (tables,) = content.values()
+    (tables,) = content.values()  # a file has records of one kind only
     return list(tables)
 
 

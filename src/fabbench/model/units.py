@@ -85,6 +85,7 @@ def format_size(size: int) -> str:
     number, unit = _in_largest_unit(size)
     power = _power_of_1000(size)
     count = size // 10**power
+    # From a million on, if it has few digits and no short number in a binary unit
     if number > 9999 and 6 <= power <= 12 and count < 1000:
         prefix = " KMGT"[power // 3]
         return f"{count} {prefix}B ({count}e{power} B)"
@@ -215,21 +216,21 @@ def format_change(ratio: float | None) -> str:
     """
     if ratio is None:
         return "-"
-    return f"{_factor(ratio)} x" if _is_factor(ratio) else f"{_percent(ratio)} %"
+    return f"{_factor_digits(ratio)} x" if _is_factor(ratio) else f"{_percent_digits(ratio)} %"
 
 
 def format_bounds(low: float, high: float, ratios: Collection[float]) -> str:
     """Write the bounds of ratios as `format_change` writes these: ``"-7.2 to -4.0 %"``."""
     if any(map(_is_factor, ratios)):
-        return f"{_factor(low)} to {_factor(high)} x"
-    return f"{_percent(low)} to {_percent(high)} %"
+        return f"{_factor_digits(low)} to {_factor_digits(high)} x"
+    return f"{_percent_digits(low)} to {_percent_digits(high)} %"
 
 
 def _is_factor(ratio: float) -> bool:
     return ratio >= _FACTOR or ratio * _FACTOR <= 1
 
 
-def _factor(ratio: float) -> str:
+def _factor_digits(ratio: float) -> str:
     """Return one decimal, and two significant digits of what is below 1."""
     if not 0 < ratio < 1:
         return _untrimmed(ratio, 1)
@@ -237,7 +238,7 @@ def _factor(ratio: float) -> str:
     return _untrimmed(ratio, 1 - magnitude)
 
 
-def _percent(ratio: float) -> str:
+def _percent_digits(ratio: float) -> str:
     """Return a change in percent with its sign and one decimal."""
     change = 100 * (ratio - 1)
     digits = _untrimmed(change, 1)
@@ -279,8 +280,9 @@ class Sweep:
                 f"Invalid range of sizes: {self}.",
                 hint=f"Set both -b and -e: each has a default. At most {_MAX_SIZES} steps.",
             )
-        reached = self._last_but_one()
-        if self.program and self.last not in {reached, self._next(reached)}:
+        # A program that steps by itself stops before a last size that its steps do not meet.
+        reached = self._size_before_last()
+        if self.program and self.last not in {reached, self._size_after(reached)}:
             shown = format_size(reached)
             raise RequestError(
                 f"{format_size(self.last)} would not be measured: {self}, {self.program} stops at "
@@ -302,8 +304,8 @@ class Sweep:
             return self.step > 0 and steps < _MAX_SIZES
         return self.factor > 1 and self.first > 0
 
-    def _last_but_one(self) -> int:
-        """Return the last size before `last`; of one size, that."""
+    def _size_before_last(self) -> int:
+        """Return the largest size before `last`; of a single size, that."""
         return [*self.sizes()][-2:][0]
 
     def words(self) -> tuple[str, ...]:
@@ -318,8 +320,8 @@ class Sweep:
         size = self.first
         while size < self.last:
             yield size
-            size = self._next(size)
+            size = self._size_after(size)
         yield self.last
 
-    def _next(self, size: int) -> int:
+    def _size_after(self, size: int) -> int:
         return size + self.step if self.step else size * self.factor
