@@ -428,9 +428,7 @@ def _section(
 
     logs = [list(filter(belongs, column_logs)) for column_logs in logs]
     outcomes = tuple(map(worst_of, logs))
-    shown = tuple(
-        not any(is_hidden(log, unusable) for log in column_logs) for column_logs in logs
-    )
+    shown = tuple(not any(is_hidden(log, unusable) for log in column_logs) for column_logs in logs)
     without_ratio = tuple(
         visible and outcome in partial for visible, outcome in zip(shown, outcomes, strict=True)
     )

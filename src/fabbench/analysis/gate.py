@@ -238,7 +238,9 @@ class _Check:
         gate = self._gate.text
         return _Remark(f"{gate}: {text}", breach, undecided=undecided)
 
-    def _remark_if_vanished(self, section: ComparisonSection, row: ComparisonRow) -> Iterator[_Remark]:
+    def _remark_if_vanished(
+        self, section: ComparisonSection, row: ComparisonRow
+    ) -> Iterator[_Remark]:
         """Yield a breach for a row without a new figure, if the baseline has one."""
         base = row.figures[-1]
         if base is not None:

@@ -108,7 +108,7 @@ class _Needed:
                 self._end_run()
 
     def _group(self, inner: Any, added: int, removed: int) -> None:
-        """Read a group, and apart from what is around it if its flags change the case that counts."""
+        """Read a group; apart from what is around it if its flags change whether case counts."""
         any_case = self._any_case
         if added & re.IGNORECASE:
             any_case = True

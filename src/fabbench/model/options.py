@@ -326,7 +326,7 @@ def option(
     """
     if not flags and not isinstance(type_, Environment):
         flags = ("",)
-    known = Option(
+    declaration = Option(
         type=type_,
         help=help_,
         flags=flags,
@@ -337,9 +337,9 @@ def option(
     if default is None and many is None and not isinstance(type_, Flag):
         value = unset
     else:
-        value = parsed(known, known.default)
+        value = parsed(declaration, declaration.default)
     # A mapping cannot be the default itself
-    return field(default_factory=lambda: value, metadata={"option": known})
+    return field(default_factory=lambda: value, metadata={"option": declaration})
 
 
 def unique(values: Iterable[Any]) -> tuple[Any, ...]:
@@ -356,48 +356,48 @@ def _declared(kind: type) -> Mapping[str, Option]:
     """Return the options that a dataclass declares, by the names of its fields."""
     options: dict[str, Option] = {}
     for each in fields(kind):
-        known = each.metadata.get("option")
-        if isinstance(known, Option):
-            options[each.name] = _named(known, each.name)
+        declaration = each.metadata.get("option")
+        if isinstance(declaration, Option):
+            options[each.name] = _named(declaration, each.name)
     return MappingProxyType(options)
 
 
-def _named(known: Option, name: str) -> Option:
+def _named(declaration: Option, name: str) -> Option:
     """Return an option with the name of its field, from which a flag without text is made."""
     key = name.replace("_", "-")
     made = {"": f"--{key}", RARE: f"{RARE}{key}"}  # of flags that stand for the field's name
-    flags = tuple(made.get(flag, flag) for flag in known.flags)
-    return replace(known, name=name, flags=flags)
+    flags = tuple(made.get(flag, flag) for flag in declaration.flags)
+    return replace(declaration, name=name, flags=flags)
 
 
 # Not every class is hashable, says mypy
 declared: Callable[[type], Mapping[str, Option]] = cache(_declared)
 
 
-def parsed(known: Option, given: Any) -> Any:
+def parsed(declaration: Option, given: Any) -> Any:
     """Return the value of an option from its text or texts, or whether a flag is given.
 
     Raise ValueError.
     """
-    if isinstance(known.type, Flag):
+    if isinstance(declaration.type, Flag):
         return bool(given)
-    if known.many:
-        return known.many(known.type.parse(text) for text in given)
-    return known.type.parse(given)
+    if declaration.many:
+        return declaration.many(declaration.type.parse(text) for text in given)
+    return declaration.type.parse(given)
 
 
-def read_option(known: Option, given: Any) -> Any:
+def read_option(declaration: Option, given: Any) -> Any:
     """Return the value of one option as `parsed` does. Raise RequestError that names it."""
     try:
-        return parsed(known, given)
+        return parsed(declaration, given)
     except ValueError as error:
-        expected = known.type.expected
-        metavar = known.type.metavar
-        flag = known.long
-        texts = given if known.many else [given]
+        expected = declaration.type.expected
+        metavar = declaration.type.metavar
+        flag = declaration.long
+        texts = given if declaration.many else [given]
         words = ", ".join(map(repr, texts))
         reason = str(error) or f"{words} is not {expected}"
-        hint = f"{flag} {metavar}: {known.help}"
+        hint = f"{flag} {metavar}: {declaration.help}"
         raise RequestError(f"{flag}: {reason}.", hint=hint) from None
 
 
@@ -407,10 +407,10 @@ def written(options: Any) -> dict[str, Any]:
     Sizes as users write them.
     """
     values: dict[str, Any] = {}
-    for name, known in declared(type(options)).items():
+    for name, declaration in declared(type(options)).items():
         value = getattr(options, name)
-        if known.type is SIZE and value not in {0, None}:  # 0 is written alike, None is not set
-            sizes = value if known.many else [value]
+        if declaration.type is SIZE and value not in {0, None}:  # 0 needs no unit; None is not set
+            sizes = value if declaration.many else [value]
             value = ",".join(map(_short_size, sizes))
         values[name] = value
     return values
