@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.aggregate import UNUSABLE, Column, ColumnRows, Figure
 from fabbench.analysis.compare import (
+    BASE,
     ColumnSummary,
     Comparison,
     ComparisonRow,
@@ -67,7 +68,7 @@ def check(gates: Sequence[Gate], comparison: Comparison, *, strict: bool = False
     """
     pair = list(comparison.inputs[:1])  # the column under test, and the base if there is one
     if len(comparison.inputs) > 1:
-        pair.append(comparison.inputs[-1])
+        pair.append(comparison.inputs[BASE])
     remarks = [_gate_remarks(gate, comparison, pair, strict=strict) for gate in gates]
     bad = list(_logs_not_trusted([column for column, _ in pair]))
     results = tuple(map(partial(_result, trusted=not bad), gates, remarks))
@@ -209,7 +210,7 @@ class _Check:
             )
         self._level = comparison.level / max(len(self._sections), 1)
         self._name = _label_and_run(comparison.columns[0])
-        self._base_name = _label_and_run(comparison.columns[-1])
+        self._base_name = _label_and_run(comparison.columns[BASE])
 
     def remarks(self) -> Iterator[_Remark]:
         """Yield the results."""
@@ -242,7 +243,7 @@ class _Check:
         self, section: ComparisonSection, row: ComparisonRow
     ) -> Iterator[_Remark]:
         """Yield a breach for a row without a new figure, if the baseline has one."""
-        base = row.figures[-1]
+        base = row.figures[BASE]
         if base is not None:
             figure = section.scale.quantity(base.value)
             gone = f"is missing from {self._name}; the baseline has {figure}."
@@ -284,7 +285,7 @@ class _Check:
         """Yield what can be compared; the sizes of other rows go to their reason in `skipped`."""
         for row in rows:
             new = row.figures[0]
-            base = row.figures[-1]
+            base = row.figures[BASE]
             obstacle = self._why_not_compared(row, base)
             if new is None:  # a remark already says so
                 continue
