@@ -275,7 +275,7 @@ def _setting(
 
 
 def _nodes(log: Log) -> int | None:
-    # What the log states outranks what the user did.
+    # A count that the log states outranks the one that the user gave.
     counted = _positive_fact(log, "nodes") or _positive_fact(log, "hosts")
     if counted or log.proof is None:
         return counted
