@@ -20,7 +20,7 @@ def test_a_run_hears_of_one_that_starts_later(monkeypatch: pytest.MonkeyPatch) -
     with held(HERE) as first, held(HERE) as second:
         (earlier,) = first.machines
         (later,) = second.machines
-        assert later.others()  # it looked when it started
+        assert later.other_users()  # it looked when it started
         assert processes.eventually(earlier.others, 60)
 
 

@@ -28,7 +28,7 @@ class AwakeClock:
             now = self._clock()
             gap_s = now - self._looked
             if gap_s > _STOPPED_S:
-                self._stopped_s += gap_s - _TICK_S
+                self._stopped_s += gap_s - _TICK_S  # What an ordinary gap takes was awake
             self._looked = now
             return now - self._stopped_s
 

@@ -64,7 +64,7 @@ def inherited(step: Step) -> tuple[str, ...]:
 def options(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
     """Return the options of mpirun, which precede its app contexts."""
     hydra = hosts.mpi.kind is MpiKind.HYDRA
-    return tuple(_hydra(step, hosts) if hydra else _open_mpi(step, hosts))
+    return tuple(_hydra_options(step, hosts) if hydra else _open_mpi_options(step, hosts))
 
 
 def contexts(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
@@ -73,7 +73,7 @@ def contexts(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
     for command in step.commands:
         if words:
             words.append(":")
-        words += ["-np", str(command.ranks), *_words_of_rank(command, hosts)]
+        words += ["-np", str(command.ranks), *_rank_command(command, hosts)]
     return tuple(words)
 
 
@@ -99,11 +99,11 @@ def srun(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
         f"--ntasks-per-node={per_host}",
         "--cpu-bind=none",
         "--kill-on-bad-exit=1",
-        *_words_of_rank(command, hosts),
+        *_rank_command(command, hosts),
     )
 
 
-def _words_of_rank(command: Command, hosts: MpiHosts) -> Iterator[str]:
+def _rank_command(command: Command, hosts: MpiHosts) -> Iterator[str]:
     yield "env"
     for name in command.unset:
         yield from ("-u", name)
@@ -113,13 +113,13 @@ def _words_of_rank(command: Command, hosts: MpiHosts) -> Iterator[str]:
     yield from ("stdbuf", "-oL", program, *command.argv[1:])
 
 
-def _open_mpi(step: Step, hosts: MpiHosts) -> Iterator[str]:
+def _open_mpi_options(step: Step, hosts: MpiHosts) -> Iterator[str]:
     # A host without slots counts as having one; without --bind-to none, ranks share a core in
     # containers.
     yield from ("--allow-run-as-root", "--tag-output", "--bind-to", "none")
     per_host = _ranks_per_host(step, hosts)
     yield from ("-H", ",".join(f"{host}:{per_host}" for host in hosts.addresses))
-    if len(step.commands) == 1:
+    if len(step.commands) == 1:  # `per_host` is of all commands together
         yield from ("-N", str(per_host))
     for name, value in _OPEN_MPI_TRANSPORT.items():
         yield from ("--mca", name, value)
@@ -139,7 +139,7 @@ def _open_mpi(step: Step, hosts: MpiHosts) -> Iterator[str]:
         yield from ("-x", name)
 
 
-def _hydra(step: Step, hosts: MpiHosts) -> Iterator[str]:
+def _hydra_options(step: Step, hosts: MpiHosts) -> Iterator[str]:
     per_host = _ranks_per_host(step, hosts)
     if hosts.addresses != (_LOCAL,):
         yield from ("-hosts", ",".join(f"{host}:{per_host}" for host in hosts.addresses))

@@ -38,6 +38,7 @@ class NicSampler:
         self.counters = ExecutionCounters(asked=expected_nics(execution, hosts), hosts={})
         self._read = read
         self._view = view
+        # Virtual hosts are parts of one machine.
         machines = hosts[:1] if any(host.virtual for host in hosts) else hosts
         self._names = [host.name for host in machines]
         self._printed = PrintedCounters(execution.id)
@@ -45,19 +46,19 @@ class NicSampler:
         self._before: dict[str, Snapshot] = {}
         self._failures: dict[str, None] = {}
         self._lock = threading.Lock()
-        self._over = threading.Event()
+        self._sampling_over = threading.Event()
 
     def begin(self) -> ExecutionCounters:
         """Take the snapshot before the execution, and start sampling if there is a view."""
         self._before = self._snapshots()
         if view := self._view:
             threading.Thread(
-                target=self._sample, args=(view,), name="fabbench counters", daemon=True
+                target=self._sample_until_end, args=(view,), name="fabbench counters", daemon=True
             ).start()
-        return self._counted({})
+        return self._record_difference({})
 
     def printed(self, line: str) -> bool:
-        """Return whether a line of the execution has counters of a job's script, and keep them."""
+        """Keep the counters that a job's script printed, if a line has them; return whether."""
         if MARKER_SIGN not in line:
             return False
         text, *_ = self._cut(line)
@@ -70,11 +71,12 @@ class NicSampler:
     def end(self) -> ExecutionCounters:
         """Take the snapshot after the execution. The view gets no more updates."""
         with self._lock:
-            self._over.set()
-        self.counters = self._printed.counters or self._counted(self._snapshots())
+            self._sampling_over.set()
+        self.counters = self._printed.counters or self._record_difference(self._snapshots())
         return self.counters
 
-    def _counted(self, after: Mapping[str, Snapshot]) -> ExecutionCounters:
+    def _record_difference(self, after: Mapping[str, Snapshot]) -> ExecutionCounters:
+        """Pair the snapshots before and `after` by host; a host without one has None there."""
         names = dict.fromkeys([*self._names, *self._before, *after])
         hosts = {name: Pair(self._before.get(name), after.get(name)) for name in names}
         failures = tuple(self._failures)
@@ -90,17 +92,18 @@ class NicSampler:
             self._failures[str(error)] = None
             return {}
 
-    def _sample(self, view: View) -> None:
+    def _sample_until_end(self, view: View) -> None:
+        """Call the view again and again with what moved, until the execution is over."""
         last = self._before
         wait_s = EVERY_S
-        while not self._over.wait(wait_s):
+        while not self._sampling_over.wait(wait_s):
             started = time.monotonic()
             now = self._snapshots()
-            known = [host for host in now if host in last]
-            moved = {host: difference(last[host], now[host]) for host in known}
-            took = time.monotonic() - started
+            in_both = [host for host in now if host in last]
+            moved = {host: difference(last[host], now[host]) for host in in_both}
+            took_s = time.monotonic() - started
             last = now
-            wait_s = max(EVERY_S - took, _MAX_SHARE * took)
+            wait_s = max(EVERY_S - took_s, _MAX_SHARE * took_s)
             with self._lock:
-                if not self._over.is_set():
+                if not self._sampling_over.is_set():
                     view(self.counters.of_fabric(moved))

@@ -29,21 +29,21 @@ class LineDecoder:
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._kept = ""  # The beginning of a line whose end has not come
+        self._unfinished = ""  # The beginning of a line whose end has not come
 
     def feed(self, chunk: bytes) -> list[str]:
         """Decode some bytes and return the lines that are complete now."""
-        text = self._kept + self._decoder.decode(chunk)
-        *lines, self._kept = text.split("\n")
-        while len(self._kept) > LONGEST_LINE:
-            lines.append(self._kept[:LONGEST_LINE])
-            self._kept = self._kept[LONGEST_LINE:]
+        text = self._unfinished + self._decoder.decode(chunk)
+        *lines, self._unfinished = text.split("\n")
+        while len(self._unfinished) > LONGEST_LINE:
+            lines.append(self._unfinished[:LONGEST_LINE])
+            self._unfinished = self._unfinished[LONGEST_LINE:]
         return [line.removesuffix("\r") for line in lines]
 
     def rest(self) -> list[str]:
         """Return the last line if it has no end."""
-        rest = self._kept + self._decoder.decode(b"", final=True)
-        self._kept = ""
+        rest = self._unfinished + self._decoder.decode(b"", final=True)
+        self._unfinished = ""
         return [rest] if rest else []
 
 

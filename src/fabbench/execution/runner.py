@@ -49,21 +49,22 @@ class _Pair:
         """Of the side that failed first; 0 if both ended well, None if aborted."""
         by_role = sorted(step.commands, key=lambda command: command.role != "server")
         self.server, self.client = by_role
-        self.known: Mapping[str, str] = {}  # Placeholder in commands → its value
+        self.values: Mapping[str, str] = {}  # Placeholder in commands → its value
         self.port = 0  # Where the server listens
         self.programs: list[Program] = []
         self.listening = False
         self.partner_deadline: float | None = None  # When the side that still runs is ended
-        self._ended: list[int] = []  # Statuses, in the order in which the sides ended
+        self._statuses: list[int] = []  # Statuses, in the order in which the sides ended
 
     @property
     def over(self) -> bool:
-        return len(self.programs) == 2 == len(self._ended)
+        """Return whether both sides were started and have ended."""
+        return len(self.programs) == 2 == len(self._statuses)
 
     @property
-    def failed(self) -> int | None:
+    def failed_status(self) -> int | None:
         """Return the status of the side that failed first; None if none has."""
-        return next(filter(None, self._ended), None)
+        return next(filter(None, self._statuses), None)
 
     @property
     def started_server(self) -> Program:
@@ -74,7 +75,10 @@ class _Pair:
         return [program for program in self.programs if program.status is None]
 
     def take(self, output: Output) -> None:
-        """Keep a line, tagged with the side that printed it, or record that a side has ended."""
+        """Keep a line, tagged with the side that printed it, or record that a side has ended.
+
+        A line of a debug file belongs to no side, and gets no tag.
+        """
         program, text = output
         if text is None:
             if program is not None and program.status is not None:
@@ -86,11 +90,11 @@ class _Pair:
 
     def _end_side(self, status: int) -> None:
         """Record how a side ended, and how long the other may keep running."""
-        self._ended.append(status)
-        rest_s = PARTNER_S if self.failed else CLOSING_S
+        self._statuses.append(status)
+        rest_s = PARTNER_S if self.failed_status else CLOSING_S
         self.partner_deadline = awake_s() + rest_s
         if self.over:
-            self.status = self.failed or 0
+            self.status = self.failed_status or 0
 
 
 class Pairs:
@@ -104,7 +108,7 @@ class Pairs:
         self._steps = steps
         self._pairs: list[_Pair] = []
         self._turn = 0  # The index of the pair whose lines are yielded
-        self._started = False
+        self._marker_yielded = False  # Whether the marker before that pair was yielded
         self._timeout_s = max(step.timeout_s for step in steps)
 
     def lines(self, open_session: OpenSession) -> Generator[str, None, None]:
@@ -114,15 +118,15 @@ class Pairs:
             files |= step.files
         for _ in range(PORTS_TRIED):
             self._pairs = [_Pair(step) for step in self._steps]
-            yield from self._begin()
+            yield from self._marker_before_pair()
             with open_session(replace(self._steps[0], files=files)) as session:
                 deadline = awake_s() + self._timeout_s
                 self._start_servers(session)
                 early = self._await_servers(session, deadline)
                 if any(map(_is_port_taken, early)):
                     continue
-                self._take(early)
-                yield from self._run(session, deadline)
+                self._hand_to_pairs(early)
+                yield from self._run_clients(session, deadline)
                 yield from self._ready_lines(flush=True)
                 return
         raise MachineError(
@@ -135,11 +139,13 @@ class Pairs:
         for pair, port in zip(self._pairs, ports, strict=True):
             pair.port = port
             address = session.address(pair.server.host)
-            pair.known = {"{port}": str(port), "{server}": address, "{address}": address}
-            server = pair.server.filled(session.folder, pair.known)
+            pair.values = {"{port}": str(port), "{server}": address, "{address}": address}
+            server = pair.server.filled(session.folder, pair.values)
             pair.programs.append(session.exec(server))
 
     def _await_servers(self, session: Session, deadline: float) -> list[Output]:
+        """Wait until every server listens, or one has ended; return what came meanwhile."""
+
         def ready() -> bool:
             if any(pair.started_server.status is not None for pair in self._pairs):
                 return True
@@ -152,16 +158,19 @@ class Pairs:
         try:
             for output in session.lines(until=ready, deadline=deadline):
                 early.append(output)
-                self._count(output)
+                self._count_line(output)
         except FloodedError as flood:
-            self._on_timeout(session, flood, deadline)
+            self._end_late(session, flood, deadline)
         except TimedOutError:
+            # Which sides were late is known here: the servers that do not listen yet.
             late = [pair for pair in self._pairs if not pair.listening]
-            self._time_out(late, NOT_READY if len(late) == 1 else "the servers were not ready")
+            self._record_timeout(
+                late, NOT_READY if len(late) == 1 else "the servers were not ready"
+            )
             early += session.stop(self._running())
         return early
 
-    def _run(self, session: Session, deadline: float) -> Generator[str, None, None]:
+    def _run_clients(self, session: Session, deadline: float) -> Generator[str, None, None]:
         """Start the clients once the servers are ready, and follow all programs until they end."""
         yield from self._ready_lines()
         if self.timed_out:
@@ -169,28 +178,29 @@ class Pairs:
         for pair in self._pairs:
             server_status = pair.started_server.status
             if server_status is not None:
+                # It ended before its client came: that is a failure even with status 0.
                 self.status = pair.status = server_status or 1
-                self._take(session.stop(self._running()))
+                self._hand_to_pairs(session.stop(self._running()))
                 return
         for pair in self._pairs:
-            client = pair.client.filled(session.folder, pair.known)
+            client = pair.client.filled(session.folder, pair.values)
             pair.programs.append(session.exec(client))
-        yield from self._follow(session, deadline)
+        yield from self._follow_until_end(session, deadline)
 
-    def _follow(self, session: Session, deadline: float) -> Generator[str, None, None]:
+    def _follow_until_end(self, session: Session, deadline: float) -> Generator[str, None, None]:
         """Follow all programs until they end, or a pair fails; then end what still runs."""
         while running := [pair for pair in self._pairs if not pair.over]:
             partners = [pair.partner_deadline for pair in running if pair.partner_deadline]
             try:
-                first = min([deadline, *partners])
-                ended = yield from self._until_one_ends(session, first)
-            except TimedOutError as late:
-                self._on_timeout(session, late, deadline)
+                earliest = min([deadline, *partners])
+                one_ended = yield from self._until_one_ends(session, earliest)
+            except TimedOutError as error:
+                self._end_late(session, error, deadline)
                 return
             one_failed = any(pair.over and pair.status for pair in self._pairs)
-            if not ended or one_failed:
+            if not one_ended or one_failed:
                 break
-        self._end(session)
+        self._end_programs(session)
 
     def _until_one_ends(self, session: Session, deadline: float) -> Generator[str, None, bool]:
         """Yield lines until a program ends, and return whether one did.
@@ -198,51 +208,55 @@ class Pairs:
         It must not be left at any other line: output would be lost.
         """
         for output in session.lines(deadline=deadline):
-            self._count(output)
-            self._take((output,))
+            self._count_line(output)
+            self._hand_to_pairs((output,))
             yield from self._ready_lines()
             if output.text is None:
                 return True
         return False
 
-    def _on_timeout(self, session: Session, late: TimedOutError, deadline: float) -> None:
+    def _end_late(self, session: Session, error: TimedOutError, deadline: float) -> None:
         """End everything: a side is late or prints too much, or waits for one that has ended."""
-        if not any(pair.failed for pair in self._pairs):
-            self._blame(late, deadline)
-        self._end(session)
-        if isinstance(late, FloodedError) and self.timed_out:
+        # Where a side has failed, its status is the result: others may be late because of it.
+        if not any(pair.failed_status for pair in self._pairs):
+            self._record_late_sides(error, deadline)
+        self._end_programs(session)
+        if isinstance(error, FloodedError) and self.timed_out:
+            # The log itself says why it ends: what was printed after is not kept.
             self._current.texts.append(own_line(self.timed_out))
 
-    def _blame(self, late: TimedOutError, deadline: float) -> None:
+    def _record_late_sides(self, error: TimedOutError, deadline: float) -> None:
         """Record which sides were late: if there are any, those that outlasted their partners."""
         now = awake_s()
         pairs = [pair for pair in self._pairs if not pair.over]
-        why = str(late)
-        if now < deadline and not isinstance(late, FloodedError):
+        why = str(error)
+        # Before the deadline of the step, only that of a side whose partner has ended can be over.
+        if now < deadline and not isinstance(error, FloodedError):
             alone = [pair for pair in pairs if (pair.partner_deadline or deadline) <= now]
             if alone:
                 pairs = alone
                 why = RAN_ON
         sides = dict.fromkeys(program.name for pair in pairs for program in pair.running())
         names = " and ".join(sides)
-        self._time_out(pairs, f"{names}: {why}", in_full=why == TIME_UP)
+        self._record_timeout(pairs, f"{names}: {why}", in_full=why == TIME_UP)
 
-    def _end(self, session: Session) -> None:
-        """End what still runs, and record the result."""
-        failed = next(filter(None, (pair.failed for pair in self._pairs)), None)
-        if failed is not None:
-            self.status = failed
+    def _end_programs(self, session: Session) -> None:
+        """End what still runs, and record the result of all, and of each pair ended now."""
+        failed_status = next(filter(None, (pair.failed_status for pair in self._pairs)), None)
+        if failed_status is not None:
+            self.status = failed_status
         elif not self.timed_out:
             self.status = 0
-        unfinished = [(pair, pair.failed) for pair in self._pairs if pair.running()]
-        self._take(session.stop(self._running()))
+        unfinished = [(pair, pair.failed_status) for pair in self._pairs if pair.running()]
+        self._hand_to_pairs(session.stop(self._running()))
         for pair, status in unfinished:
+            # As before: the status of a side that was ended just now is no failure of its own.
             pair.status = status
 
     def _running(self) -> list[Program]:
         return [program for pair in self._pairs for program in pair.running()]
 
-    def _time_out(self, pairs: Sequence[_Pair], why: str, *, in_full: bool = True) -> None:
+    def _record_timeout(self, pairs: Sequence[_Pair], why: str, *, in_full: bool = True) -> None:
         """Record why pairs were ended, and whether it was after their full time."""
         labels = [pair.step.label for pair in pairs]
         named = ", ".join(labels[:_NAMED])
@@ -253,11 +267,11 @@ class Pairs:
         after = f" after {self._timeout_s:g} s" if in_full else ""
         self.timed_out = f"{steps} aborted{after}: {why}."
 
-    def _count(self, output: Output) -> None:
+    def _count_line(self, output: Output) -> None:
         if output.text is not None:
             self._limit.count_or_flood(output.text)
 
-    def _take(self, outputs: Iterable[Output]) -> None:
+    def _hand_to_pairs(self, outputs: Iterable[Output]) -> None:
         """Hand each line to its pair; lines that belong to no pair go to the current one."""
         for output in outputs:
             pairs = (pair for pair in self._pairs if output.program in pair.programs)
@@ -268,18 +282,21 @@ class Pairs:
         """The pair that runs now; after the end, the last one."""
         return self._pairs[min(self._turn, len(self._pairs) - 1)]
 
-    def _begin(self) -> Iterator[str]:
+    def _marker_before_pair(self) -> Iterator[str]:
         """Yield the marker before the current pair, once."""
-        if not self._started:
-            self._started = True
+        if not self._marker_yielded:
+            self._marker_yielded = True
             step = self._steps[self._turn]
             yield begin_marker(step.id, step.facts)
 
     def _ready_lines(self, *, flush: bool = False) -> Generator[str, None, None]:
-        """Yield the lines of the current pair, and move on to the next as soon as it is over."""
+        """Yield the lines of the current pair, and move on to the next as soon as it is over.
+
+        With `flush`, at the end, also those of pairs that are not over: they were aborted.
+        """
         while self._turn < len(self._pairs):
             pair = self._pairs[self._turn]
-            yield from self._begin()
+            yield from self._marker_before_pair()
             texts = pair.texts
             pair.texts = []
             yield from texts
@@ -287,7 +304,7 @@ class Pairs:
                 return
             yield end_marker(pair.step.id, pair.status)
             self._turn += 1
-            self._started = False
+            self._marker_yielded = False
 
 
 def _is_port_taken(output: Output) -> bool:
@@ -311,7 +328,7 @@ def run_steps(open_session: OpenSession, execution: Execution) -> Generator[str,
     limit = OutputLimit()
     groups = [execution.steps] if execution.together else [(step,) for step in execution.steps]
     for steps in groups:
-        run = _run(steps, limit)
+        run = _runner_of(steps, limit)
         with closing(run.lines(open_session)) as lines:
             yield from lines
         if run.timed_out or run.status:
@@ -321,7 +338,7 @@ def run_steps(open_session: OpenSession, execution: Execution) -> Generator[str,
     return Ending(status=0, planned_sizes=execution.planned_sizes)
 
 
-def _run(steps: Sequence[Step], limit: OutputLimit) -> "Pairs | _Mpi":
+def _runner_of(steps: Sequence[Step], limit: OutputLimit) -> "Pairs | _Mpi":
     if all(step.pair for step in steps):
         return Pairs(steps, limit)
     if len(steps) > 1:
@@ -330,6 +347,8 @@ def _run(steps: Sequence[Step], limit: OutputLimit) -> "Pairs | _Mpi":
 
 
 class _Mpi:
+    """One run of a step whose ranks mpirun starts."""
+
     def __init__(self, step: Step, limit: OutputLimit) -> None:
         self.status: int | None = None  # The exit status of mpirun; None if ended by the watchdog
         self.timed_out = ""  # Why the watchdog ended it, as a sentence; empty: it did not
@@ -338,10 +357,10 @@ class _Mpi:
 
     def lines(self, open_session: OpenSession) -> Generator[str, None, None]:
         yield begin_marker(self._step.id, self._step.facts)
-        yield from self._output(open_session)
+        yield from self._output_lines(open_session)
         yield end_marker(self._step.id, self.status)
 
-    def _output(self, open_session: OpenSession) -> Generator[str, None, None]:
+    def _output_lines(self, open_session: OpenSession) -> Generator[str, None, None]:
         step = self._step
         with open_session(step) as session:
             command = mpirun(step, session.mpi_hosts())
@@ -352,11 +371,11 @@ class _Mpi:
                     if output.text is not None:
                         self._limit.count_or_flood(output.text)
                         yield output.text
-            except TimedOutError as late:
-                self.timed_out = f"{step.label} was aborted: {late}."
+            except TimedOutError as error:
+                self.timed_out = f"{step.label} was aborted: {error}."
                 last = session.stop([launched])
                 yield from (output.text for output in last if output.text is not None)
-                if isinstance(late, FloodedError):
+                if isinstance(error, FloodedError):
                     # The log itself says why it ends: what was printed after is not kept.
                     yield own_line(self.timed_out)
                 return

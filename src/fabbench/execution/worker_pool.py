@@ -51,7 +51,9 @@ class WorkerPool(Generic[T, U]):
         for item in items:
             self._todo.put(item)
         self._threads = [
-            threading.Thread(target=self._run, name=f"fabbench {name} {number}", daemon=True)
+            threading.Thread(
+                target=self._process_items, name=f"fabbench {name} {number}", daemon=True
+            )
             for number in range(min(workers, len(items)))
         ]
 
@@ -82,7 +84,7 @@ class WorkerPool(Generic[T, U]):
             if thread.ident is not None:
                 thread.join(max(deadline - time.monotonic(), 0))
 
-    def _run(self) -> None:
+    def _process_items(self) -> None:
         while not self._stopped.is_set():
             try:
                 item = self._todo.get_nowait()
@@ -108,7 +110,7 @@ def concurrently(
     pool = WorkerPool(items, work, workers=workers, name="part", stopped=ended)
     try:
         pool.start()
-        for _ in items:
+        for _ in items:  # As many results as items, in the order in which they come
             yield pool.result()
     except BaseException:
         pool.stop()
@@ -163,11 +165,11 @@ def require_all(results: Mapping[str, T | MachineError]) -> dict[str, T]:
         else:
             succeeded[name] = result
     if failed:
-        raise _of_all(failed)
+        raise _error_of_all(failed)
     return succeeded
 
 
-def _of_all(failed: Mapping[str, MachineError]) -> MachineError:
+def _error_of_all(failed: Mapping[str, MachineError]) -> MachineError:
     """Return one error with the sentences and the hints of the first that failed."""
     shown = list(failed)[:_MAX_SHOWN]
     sentences = [str(failed[name]) for name in shown]

@@ -63,7 +63,10 @@ _NOTHING = "no program, and no library that one links to"
 
 
 def loaded(inventory: Inventory, variants: Sequence[Variant]) -> Iterator[str]:
-    """Yield for each variant with directories which programs and libraries come from there."""
+    """Yield for each variant with directories which programs and libraries come from there.
+
+    A sentence each; none for a variant whose hosts were not probed.
+    """
     for variant in variants:
         hosts = inventory.hosts_for_variant(variant.name) if variant.paths else ()
         reported = {host.name: host.variant_files for host in hosts}
@@ -102,7 +105,10 @@ def missing_programs(probes: Probes, needed: Mapping[str, Needs]) -> list[str]:
 
 
 def unmet(needs: Needs, hosts: Sequence[Host]) -> Iterator[str]:
-    """Yield which programs hosts lack, as sentences."""
+    """Yield which programs hosts lack, as sentences.
+
+    A program whose directory is searched only when it is started may be there.
+    """
     for program in needs.programs:
         without = [host for host in hosts if program not in host.programs]
         lacking = [host.name for host in without if program not in host.searched]
@@ -123,6 +129,7 @@ def inventory(target: Target, probes: Mapping[str, Probe], needs: Needs) -> Inve
         _require_same_paths(probes, needs)
     hosts = tuple(_host(name, probe, target) for name, probe in probes.items())
     if needs.mpi and not needs.optional:
+        # Where mpirun is started: on the first host of each part, which may be any host.
         starting = list(probes) if needs.divided else list(probes)[:1]
         for name in starting:
             checks = HostChecks(host=name, probe=probes[name], needs=needs)

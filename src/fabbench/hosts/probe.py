@@ -63,19 +63,19 @@ class _Route(NamedTuple):
 
 
 def read_interfaces(answer: Answer) -> tuple[Interface, ...]:
-    """Return every interface, once per address."""
-    known = answer.sysfs.at("class", "net")
+    """Return every interface, once per address; one without any has an empty one."""
+    sys_class_net = answer.sysfs.at("class", "net")
     pairs = list(_addresses(answer))
     with_address = {name for name, _ in pairs}
-    pairs += [(name, "") for name in known if name not in with_address]
-    return tuple(_interface(known, name, address) for name, address in pairs)
+    pairs += [(name, "") for name in sys_class_net if name not in with_address]
+    return tuple(_interface(sys_class_net, name, address) for name, address in pairs)
 
 
 _STATES = {"up": True, "down": False}
 
 
-def _interface(known: Entry, name: str, address: str) -> Interface:
-    state = known.at(name, "operstate").text
+def _interface(sys_class_net: Entry, name: str, address: str) -> Interface:
+    state = sys_class_net.at(name, "operstate").text
     return Interface(name=name, address=address, up=_STATES.get(state))
 
 
@@ -91,7 +91,7 @@ def default_interface(answer: Answer) -> str:
 def _addresses(answer: Answer) -> Iterator[tuple[str, str]]:
     """Yield interface and address: from ``ip``, else derived from bare addresses and the routes."""
     if answer.result("address").status != 0:
-        yield from _bare_addresses(answer)
+        yield from _addresses_by_route(answer)
         return
     for line in answer.all("address"):
         if match := _ADDRESS.fullmatch(line):
@@ -101,14 +101,14 @@ def _addresses(answer: Answer) -> Iterator[tuple[str, str]]:
             answer.cannot_read("address", line)
 
 
-def _bare_addresses(answer: Answer) -> Iterator[tuple[str, str]]:
+def _addresses_by_route(answer: Answer) -> Iterator[tuple[str, str]]:
     """Yield addresses, each with the interface of the narrowest network that has it."""
     routes = list(_routes(answer))
     for word in answer.first("address.bare").split():
         try:
             address = int(IPv4Address(word))
         except AddressValueError:
-            continue
+            continue  # An IPv6 address
         direct = [route for route in routes if route.reaches(address)]
         if direct:
             yield max(direct, key=lambda route: route.mask).interface, word
@@ -142,7 +142,7 @@ def read_devices(sysfs: Entry) -> Iterator[Device]:
     for name, device in sysfs.at("class", "infiniband").items():
         ports = device.at("ports")
         numbers = sorted(int(number) for number in ports if number.isdecimal())
-        for number in numbers or [1]:
+        for number in numbers or [1]:  # A device that reports no port counts as having one
             yield _device(name, device, number, ports.at(str(number)))
 
 
@@ -162,7 +162,7 @@ def _device(name: str, device: Entry, number: int, port: Entry) -> Device:
         state=state[1] if state else "",
         rate_gbps=float(rate[1]) if rate else None,
         netdev=port.at("gid_attrs", "ndevs", "0").text or first_interface,
-        roce_v2_gid=_roce_v2(port) if link is Link.ROCE else None,
+        roce_v2_gid=_roce_v2_gid(port) if link is Link.ROCE else None,
     )
 
 
@@ -177,7 +177,7 @@ _IPV4_MAPPED = "0000:0000:0000:0000:0000:ffff:"
 _LINK_LOCAL = "fe80:"
 
 
-def _roce_v2(port: Entry) -> int | None:
+def _roce_v2_gid(port: Entry) -> int | None:
     """Choose the GID for RoCE v2: the first of an IPv4 address, else the first that is routable."""
     kinds = port.at("gid_attrs", "types")
     gids: dict[int, str] = {}
@@ -222,7 +222,7 @@ class _Place(NamedTuple):
         return float(match[0])
 
     def lanes(self, name: str) -> int | None:
-        """Read a number of lanes."""
+        """Read a number of PCIe lanes; None: not known, as is 0."""
         return int(self.number(name, 32) or 0) or None
 
     def attached(self, kind: str, bus: str) -> NodeDevice:
@@ -247,7 +247,7 @@ _NOWHERE = _Place((), Entry())
 def read_topology(
     answer: Answer, devices: Sequence[Device], gpus: Sequence[Gpu]
 ) -> dict[str, NodeDevice]:
-    """Return how GPUs (``GPU 0``) and RDMA devices are attached."""
+    """Return how GPUs (``GPU 0``, …) and RDMA devices, by their first ports, are attached."""
     places = _places(answer)
     mtus = _verbs_mtus(answer.all("ibv"))
     first_ports = {port.name: port for port in reversed(devices)}
@@ -255,14 +255,15 @@ def read_topology(
     for name in sorted(first_ports, key=natural_order):
         port = first_ports[name]
         place = places.get(port.bus, _NOWHERE)
-        of_port = mtus.get(name, {})
-        nics[name] = _nic(answer.sysfs, port, place, of_port)
-    buses = {f"GPU {gpu.index}": _bus(gpu) for gpu in gpus} or _accelerators(places)
+        mtus_of_port = mtus.get(name, {})
+        nics[name] = _nic(answer.sysfs, port, place, mtus_of_port)
+    # Without nvidia-smi, the GPUs that /sys shows.
+    buses = {f"GPU {gpu.index}": _bus_in_sysfs(gpu) for gpu in gpus} or _accelerators(places)
     attached = {name: _gpu(bus, nics, places) for name, bus in buses.items()}
     return attached | nics
 
 
-def _bus(gpu: Gpu) -> str:
+def _bus_in_sysfs(gpu: Gpu) -> str:
     """Return the PCI address as in /sys; nvidia-smi's domain has eight digits."""
     return gpu.bus.lower().removeprefix("0000")
 
@@ -284,7 +285,7 @@ def _accelerators(places: _Places) -> dict[str, str]:
 def _places(answer: Answer) -> _Places:
     """Return every PCI function that was reported, by its address."""
     places: dict[str, _Place] = {}
-    for folder in answer.folders:
+    for folder in answer.folders:  # devices/pci0000:15/0000:15:01.0/…
         root, *names = folder.split("/")
         path = tuple(dropwhile(lambda name: not name.startswith("pci"), names))
         if root == "devices" and path:
@@ -313,6 +314,7 @@ def _nic(sysfs: Entry, port: Device, place: _Place, mtus: Mapping[str, int]) -> 
     mtu = mtus.get("active_mtu")
     max_mtu = mtus.get("max_mtu")
     of_interface = sysfs.at("class", "net", port.netdev, "mtu").text
+    # Without ibv_devinfo, what Linux chooses for RoCE.
     if mtu is None and port.link is Link.ROCE and of_interface.isdecimal():
         mtu = _roce_mtu(int(of_interface))
         max_mtu = _MTUS[0]
@@ -346,13 +348,14 @@ def _gpu(bus: str, nics: Mapping[str, NodeDevice], places: _Places) -> NodeDevic
         how_far = distance(place.path, path, same_numa=gpu.numa == nic.numa)
         by_distance[how_far].append(name)
         if how_far in _NEAR:
+            # The bridges from where both paths part, and the two devices.
             between |= {*place.path} ^ {*path}
     nearest = {how_far: tuple(names) for how_far, names in by_distance.items() if names}
-    return replace(gpu, nics=nearest, acs=_redirecting(between, places))
+    return replace(gpu, nics=nearest, acs=_redirecting_bridges(between, places))
 
 
-def _redirecting(buses: set[str], places: _Places) -> tuple[str, ...] | None:
-    """Return the bridges that send peers' requests up to the CPU; None: none says."""
+def _redirecting_bridges(buses: set[str], places: _Places) -> tuple[str, ...] | None:
+    """Return the bridges that send peers' requests up to the CPU; None: not reported of any."""
     bridges = sorted(buses & places.keys())
     controls = {bus: places[bus].files.at("acs").text for bus in bridges}
     if not any(controls.values()):
@@ -375,9 +378,9 @@ def distance(one: Sequence[str], other: Sequence[str], *, same_numa: bool) -> st
     """Return how far apart two devices are, by their paths, as ``nvidia-smi topo -m`` says it."""
     pairs = zip(one, other, strict=False)
     shared = sum(1 for _ in takewhile(_is_same, pairs))
-    if shared == 0:
+    if shared == 0:  # Different host bridges
         return "NODE" if same_numa else "SYS"
-    if shared == 1:
+    if shared == 1:  # The host bridge alone, and no switch
         return "PHB"
     # Below a switch there are its port to each device, and the device.
     below_switch = max(len(one), len(other)) - shared
@@ -393,7 +396,7 @@ _FI_INFO = re.compile(
 )
 
 
-def _stripped(match: re.Match[str]) -> dict[str, str]:
+def _stripped_groups(match: re.Match[str]) -> dict[str, str]:
     """Return a match's groups without the blanks around them, empty if they are not there."""
     groups = match.groupdict("")
     return {name: text.strip() for name, text in groups.items()}
@@ -402,7 +405,7 @@ def _stripped(match: re.Match[str]) -> dict[str, str]:
 def read_fi_info(lines: Iterable[str]) -> Iterator[Domain]:
     """Read the blocks of ``fi_info``, each starting with ``provider: NAME``; skip other lines."""
     for match in _FI_INFO.finditer("\n".join(lines)):
-        fields = _stripped(match)
+        fields = _stripped_groups(match)
         endpoint = fields["endpoint"].lower()
         yield Domain(provider=fields["provider"], name=fields["name"], endpoint=endpoint)
 
@@ -492,6 +495,7 @@ def read_probe(lines: Iterable[str]) -> Probe:
     installed = {name: program for name, program in programs.items() if program}
     tools = (line.partition("\t") for line in answer.all("tool"))
     settings = (line.partition("=") for line in answer.all("setting"))
+    # A pattern that matched no file is reported as it is.
     libraries = (line for line in answer.all("library") if "*" not in line)
     probe = Probe(
         whole=answer.first("probe") == "1" and answer.first("end") == "ok",
@@ -531,6 +535,10 @@ def _once(items: Iterable[_Item]) -> tuple[_Item, ...]:
 
 
 def _facts(answer: Answer) -> Iterator[tuple[str, Any]]:
+    """Yield each field of `Probe` in facts.toml that has a value, and the value.
+
+    A section of which no line fits the pattern could not be read.
+    """
     for fact in _FACTS:
         lines = answer.all(fact.section)
         matches = [match for line in lines if (match := re.match(fact.pattern, line))]
@@ -552,6 +560,7 @@ def _libfabric(lines: Sequence[str]) -> str:
 
 
 def _gpu_processes(answer: Answer) -> int | None:
+    """Count the processes that use a GPU: nvidia-smi prints the PID of each. None: not known."""
     if answer.result("gpu.work").status != 0:
         return None
     return sum(line.strip().isdecimal() for line in answer.all("gpu.work"))
@@ -566,6 +575,7 @@ def _mpi(answer: Answer, mpirun: InstalledProgram | None) -> Mpi | None:
 
 
 def _instance_type(answer: Answer) -> str:
+    """Return the EC2 instance type: from the firmware, else from cloud-init's file."""
     dmi = answer.sysfs.at("class", "dmi", "id")
     vendors = (dmi.at("board_vendor").text, dmi.at("sys_vendor").text)
     if "Amazon EC2" in vendors:
@@ -602,7 +612,7 @@ def _gpus(answer: Answer) -> Iterator[Gpu]:
         if match is None:
             answer.cannot_read("GPU", line)
             continue
-        fields = _stripped(match)
+        fields = _stripped_groups(match)
         index = int(fields.pop("index"))
         if fields["fabric"].strip("[]") in _NO_FABRIC:
             fields["fabric"] = ""
@@ -610,7 +620,7 @@ def _gpus(answer: Answer) -> Iterator[Gpu]:
 
 
 def _programs(answer: Answer) -> Iterator[tuple[str, InstalledProgram | None]]:
-    """Yield the requested programs; None for one that was not found."""
+    """Yield the requested programs (NAME<TAB>PATH<TAB>SIZE); None for one that was not found."""
     for line in answer.all("program"):
         name, _, location = line.partition("\t")
         path, _, size = location.partition("\t")

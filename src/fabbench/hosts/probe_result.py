@@ -222,12 +222,12 @@ _FILE = re.compile(r"(.+?)/((?!pci[0-9a-f]{4})[a-z]\w*|[0-9]{1,2}):(.*)")
 class Answer:
     """What a host printed. `unread` grows while it is read: sentences on what could not be read."""
 
-    def __init__(self, lines: Iterable[str], known: frozenset[str]) -> None:
+    def __init__(self, lines: Iterable[str], sections: frozenset[str]) -> None:
         self.unread: list[str] = []
         self._sections: dict[str, list[str]] = {}
         for line in lines:
             section, tab, text = line.rstrip("\r\n").partition("\t")
-            if tab and section.removesuffix(".status") in known:
+            if tab and section.removesuffix(".status") in sections:
                 self._sections.setdefault(section, []).append(text)
             elif line.strip():
                 self.cannot_read("not from the probe", line.strip())
@@ -237,7 +237,7 @@ class Answer:
             self._add_file(line)
 
     def _add_file(self, line: str) -> None:
-        """Add a line of a file of sysfs; one of uevent's is a file below it."""
+        """Add a line of a file of sysfs (FOLDER/NAME:TEXT); one of uevent's is a file below it."""
         match = _FILE.fullmatch(line)
         if match is None:
             self.cannot_read("sysfs", line)
@@ -245,7 +245,7 @@ class Answer:
         folder, name, text = match.groups()
         self.folders[folder] = None
         key, _, value = text.partition("=")
-        if name == "uevent" and key:
+        if name == "uevent" and key:  # KEY=VALUE: `uevent` counts as a directory of keys
             self.sysfs.add(f"{folder}/{name}/{key}", value.strip())
         else:
             self.sysfs.add(f"{folder}/{name}", text.strip())

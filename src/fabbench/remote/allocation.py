@@ -62,6 +62,7 @@ def connect_all(
             host.close()
 
     done = map_hosts(by_name, SshTransport.connect, on_progress=on_progress, stop=stop)
+    # `connect` returns nothing: what is there is an error.
     return {name: error or by_name[name] for name, error in done.items()}
 
 
@@ -105,7 +106,7 @@ def usable(results: Results[T], needs: Needs) -> dict[str, T]:
     Of hosts that may be divided, those that can be used are enough. Raise MachineError otherwise.
     """
     lost = failures(results)
-    fine = {name: one for name, one in results.items() if name not in lost}
+    fine = {name: result for name, result in results.items() if name not in lost}
     fewest = 1 if needs.optional else 2
     if needs.divided and len(fine) >= fewest:
         return require_all(fine)
@@ -146,7 +147,8 @@ def hold(
         machines = [each for each in machines if each.name not in lost]
         inventory = without(inventory, lost)
         _warn_of_others(machines)
-        with _agent(inventory, machines, needs) as agent:
+        with _agent_for_mpirun(inventory, machines, needs) as agent:
+            # More than one host of each machine: they are virtual, and it is the only machine.
             hosts_each = len(inventory.hosts) // len(machines)
             remotes = tuple(machines) * hosts_each
             yield RemoteAllocation(inventory=inventory, remotes=remotes, agent=agent)
@@ -193,17 +195,17 @@ def without(inventory: Inventory, lost: Mapping[str, str]) -> Inventory:
 
 def _warn_of_others(machines: Sequence[RemoteHost]) -> None:
     """Notify the user of other runs of fabbench on the machines."""
-    busy = [each for each in machines if each.others()]
+    busy = [each for each in machines if each.other_users()]
     if busy:
         names = listed([each.name for each in busy])
-        others = set(chain.from_iterable(each.others() for each in busy))
+        others = set(chain.from_iterable(each.other_users() for each in busy))
         users = ", ".join(sorted(others))
         logging.getLogger(__name__).warning(
             "Warning: fabbench already runs on %s (as %s): both get worse figures.", names, users
         )
 
 
-def _agent(
+def _agent_for_mpirun(
     inventory: Inventory, machines: Sequence[RemoteHost], needs: Needs
 ) -> contextlib.AbstractContextManager[tuple[str, ...]]:
     """Return how mpirun reaches the other hosts, if it is needed."""

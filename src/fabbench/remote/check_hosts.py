@@ -29,7 +29,7 @@ _SHELL_S = 20.0
 _PROBE_S = 60.0
 _READY = "fabbench ready"
 _CLOCK = "fabbench clock"
-_LAST = "end\t"
+_END_OF_PROBE = "end\t"
 _TRIED = re.compile(r"tried (\d{1,9}) ?(.*)")
 _TRY_S = 8.0  # Longer than connect_probe.py's timeout for connections
 
@@ -70,18 +70,19 @@ def _try_connections(
 
     No host's failure is raised.
     """
-    requested = pairs(tuple(addresses))
+    requested = pairs(tuple(addresses))  # (from, to)
     tokens = {name: secrets.token_hex(8) for name in addresses}
     workers = len(addresses)
 
     def listen(name: str) -> str:
-        return _listen(name, probed[name], addresses[name], tokens[name])
+        return _start_to_listen(name, probed[name], addresses[name], tokens[name])
 
     ports = map_hosts({name: name for name in addresses}, listen, workers)
+    # The others have an error in place of a port: nothing connects to them, and they try nothing.
     listening = {name: name for name, port in ports.items() if isinstance(port, str)}
 
     def attempt(name: str) -> dict[str, Connection]:
-        peers = [b for a, b in requested if a == name and b in listening]
+        peers = [to for start, to in requested if start == name and to in listening]
         shell = probed[name].shell
         requests = ""
         for number, peer in enumerate(peers):
@@ -100,7 +101,7 @@ def _try_connections(
     return {pair: _result_of_pair(pair, ports, attempts) for pair in requested}
 
 
-def _listen(name: str, host: ProbedHost, address: str, token: str) -> str:
+def _start_to_listen(name: str, host: ProbedHost, address: str, token: str) -> str:
     """Replace a host's shell with the program, and return the port where it listens.
 
     Raise MachineError.
@@ -125,6 +126,7 @@ def _result_of_pair(
     ports: Mapping[str, str | MachineError],
     attempts: Mapping[str, dict[str, Connection] | MachineError],
 ) -> Connection:
+    """Return what became of a connection: an error of either host says why it was not tried."""
     tester, peer = pair
     for result in (ports[tester], ports[peer], attempts.get(tester)):
         if isinstance(result, MachineError):
@@ -221,12 +223,15 @@ def probe_in_shell(connection: Transport, host: str, arguments: Sequence[str]) -
     noise.remove(_READY)
     clock_s = _ahead_s(shell, host)
     _send(shell, script())
-    answer = shell.answer(host, _PROBE_S, last=_LAST)
+    answer = shell.answer(host, _PROBE_S, last=_END_OF_PROBE)
     return ProbedHost(read_probe([*noise, *answer]), shell, clock_s)
 
 
 def _ahead_s(shell: ProcessStream, host: str) -> float | None:
-    """Return by how many seconds a host's clock is surely ahead of this one; None: not known."""
+    """Return by how many seconds a host's clock is surely ahead of this one; negative: behind.
+
+    None: not known.
+    """
     before = time.time()
     _send(shell, f"echo {_CLOCK} $(date +%s.%N)\n")
     answer = shell.answer(host, _SHELL_S, last=_CLOCK)
@@ -235,6 +240,7 @@ def _ahead_s(shell: ProcessStream, host: str) -> float | None:
         clock_s = float(answer[-1].removeprefix(_CLOCK))
     except (IndexError, ValueError):
         return None
+    # It was read between `before` and `after`: only what is beyond these is certain.
     return max(clock_s - after, 0.0) + min(clock_s - before, 0.0)
 
 

@@ -19,10 +19,10 @@ _LIFETIME_S = 30.0
 _TIMEOUT_S = 3.0
 
 
-def _tried(number: str, address: str, port: str, token: str) -> None:
-    """Connect, and print whether the other host answered."""
+def _try_connection(number: str, address: str, port: str, token: str) -> None:
+    """Connect, and print why the other host did not answer with the token; nothing if it did."""
     why = ""
-    how = "no answer"
+    how = "no answer"  # How far it came, if the time runs out
     try:
         with socket.create_connection((address, int(port)), _TIMEOUT_S) as peer:
             how = "connected, but nothing came back"
@@ -60,7 +60,7 @@ def main(address: str, token: str) -> None:
     ending.daemon = True
     ending.start()
     for line in sys.stdin:
-        threading.Thread(target=_tried, args=line.split(), daemon=True).start()
+        threading.Thread(target=_try_connection, args=line.split(), daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ class RemoteHost:
         self.token = token
         self.folder = f"/tmp/fabbench-{token}"  # noqa: S108 - made by mkdir with a random name and mode 0700
         self.forwarded: tuple[str, ...] = ()  # The variables of `FORWARDED` that are set there
-        self._others: dict[str, float] = {}
+        self._seen_users: dict[str, float] = {}
         """User of another run of fabbench that is there → when it was last seen."""
         self.lost: MachineError | None = None  # Why the host was given up; None if it was not
         self.lease_s = max(math.ceil(_LEASES * lost_after_s), _MIN_LEASE_S)
@@ -91,7 +91,7 @@ class RemoteHost:
         self._parent = parent
         self._beat_s = min(_BEAT_S, lost_after_s / 4)
         self._last_answer = time.monotonic()
-        self._why: MachineError | None = None  # Why it could not be reconnected
+        self._why_down: MachineError | None = None  # Why it could not be reconnected
         self._up = threading.Event()
         self._closing = threading.Event()
         self._started = False  # Whether the agent may be there
@@ -103,9 +103,9 @@ class RemoteHost:
         """Install the agent, and start the heartbeat. Raise MachineError."""
         with self._working:
             if self._closing.is_set():
-                return
+                return  # An interrupt came first
             self._started = True
-            self.connection.leave_will(self._agent("clean"))
+            self.connection.leave_will(self._agent_command("clean"))
             script = agent_script().encode()
             words = (
                 self.folder,
@@ -117,34 +117,35 @@ class RemoteHost:
             size = str(len(script))
             argv = self._marked("sh", "-c", _PUT, "sh", size, *words)
             put = self.connection.run(argv, stdin=script, timeout_s=_STARTING_S)
-            self._started = not put.status
-        replies = [line.partition(" ")[::2] for line in self._done(put).out]
+            self._started = not put.status  # The script removes an install that failed
+        replies = [line.partition(" ")[::2] for line in self._checked(put).out]
         self.forwarded = tuple(name for word, name in replies if word == "has")
-        for line in replies:
-            self._note_other(*line)
+        for word, user in replies:
+            self._note_other(word, user)
         self._last_answer = time.monotonic()
         self._up.set()
-        for work in (self._keep_beating, self._watch):
+        for work in (self._keep_beating, self._watch_for_silence):
             threading.Thread(target=work, name=f"fabbench {self.name}", daemon=True).start()
 
     def _note_other(self, word: str, user: str) -> None:
-        """Take a line of the agent: another run is there, or something else."""
+        """Record when another run was seen there, if a line of the agent is ``other USER``."""
         if word == "other" and os.environ.get("FABBENCH_NEIGHBORS") != "ignore":
-            self._others[user] = time.monotonic()
+            self._seen_users[user] = time.monotonic()
 
-    def others(self, since: float = 0.0) -> Sequence[str]:
-        """Return the users of other runs of fabbench that were there, in monotonic seconds.
+    def other_users(self, since: float = 0.0) -> Sequence[str]:
+        """Return the users of other runs of fabbench that were there at `since` or later.
 
-        Between two heartbeats nobody looks.
+        `since` is as of time.monotonic(). Between two heartbeats nobody looks: one seen shortly
+        before counts too.
         """
         first = since - 2 * self._beat_s
-        users = [*self._others.items()]
+        users = [*self._seen_users.items()]
         return sorted(user for user, when in users if when >= first)
 
     def run(self, mode: str, *words: str, stdin: bytes = b"", timeout_s: float = 30) -> Done:
         """Run one mode of the agent to its end. Raise MachineError if it fails."""
-        argv = self._agent(mode, *words)
-        return self._done(self.connection.run(argv, stdin=stdin, timeout_s=timeout_s))
+        argv = self._agent_command(mode, *words)
+        return self._checked(self.connection.run(argv, stdin=stdin, timeout_s=timeout_s))
 
     def put(self, contents: Mapping[str, bytes]) -> None:
         """Write files: path → content. Raise MachineError if that fails."""
@@ -156,7 +157,7 @@ class RemoteHost:
 
     def open(self, mode: str, *words: str) -> ProcessStream:
         """Start a mode of the agent that keeps running. Raise MachineError if it cannot start."""
-        return self.connection.open(self._agent(mode, *words))
+        return self.connection.open(self._agent_command(mode, *words))
 
     def with_reconnect(self, work: Callable[[], T]) -> T:
         """Call `work`, and repeat it each time that the connection broke and is restored.
@@ -167,9 +168,9 @@ class RemoteHost:
             try:
                 return work()
             except LostError:
-                self.wait()
+                self.wait_until_reconnected()
 
-    def wait(self) -> None:
+    def wait_until_reconnected(self) -> None:
         """Wait until the host answers again. Raise MachineError when it is given up."""
         # The heartbeat notices a broken connection no sooner than other threads.
         time.sleep(_AGAIN_S)
@@ -184,15 +185,16 @@ class RemoteHost:
         self._closing.set()
         with self._working:
             if self._leftovers is None:
-                self._leftovers = self._clean() if self._started else ()
+                self._leftovers = self._remove_and_report() if self._started else ()
             return self._leftovers
 
-    def _clean(self) -> Sequence[str]:
+    def _remove_and_report(self) -> Sequence[str]:
+        """Remove everything. Return sentences about what is left; a failure is one of them."""
         try:
             left = self._remove_all()
         except HostGoneError as error:
             self.lost = error
-            return ()
+            return ()  # Nothing is left of a pod that no longer exists
         except MachineError as error:
             later = (
                 f"Anything left there stops and is removed {self.lease_s} s after losing "
@@ -231,7 +233,7 @@ class RemoteHost:
             try:
                 self._beat()
             except MachineError as error:
-                self._why = error
+                self._why_down = error
             self._up.clear()
             self._reconnect()
 
@@ -245,7 +247,7 @@ class RemoteHost:
                 self.lost = error
                 return
             except MachineError as error:
-                self._why = error
+                self._why_down = error
             else:
                 return
 
@@ -259,25 +261,25 @@ class RemoteHost:
                 self._note_other(word, user)
                 continue
             self._last_answer = time.monotonic()
-            self._why = None
+            self._why_down = None
             self._up.set()
             if self._closing.wait(self._beat_s):
                 return
             pipe.send(b"\n")
 
-    def _watch(self) -> None:
+    def _watch_for_silence(self) -> None:
         """Close a connection that does not answer, which wakes its users; in the end give it up."""
         silent_too_long_s = min(_UNANSWERED_S, self._lost_after_s / 2)
-        asked = time.monotonic()
+        looked = time.monotonic()
         while self.lost is None and not self._closing.wait(self._beat_s / 2):
-            before = asked
-            asked = time.monotonic()
-            if asked - before > 2 * self._beat_s:
+            looked_before = looked
+            looked = time.monotonic()
+            if looked - looked_before > 2 * self._beat_s:
                 # fabbench itself was stopped: the answers of that time are yet to be read.
-                self._last_answer = asked
-            silent_s = asked - self._last_answer
+                self._last_answer = looked
+            silent_s = looked - self._last_answer
             if silent_s > self._lost_after_s:
-                cause = f" {self._why}" if self._why else ""
+                cause = f" {self._why_down}" if self._why_down else ""
                 self.lost = SilentHostError(
                     self.name,
                     f"No answer from {self.name} for {silent_s:.0f} s; giving up.{cause}",
@@ -288,22 +290,23 @@ class RemoteHost:
                 self._up.clear()
                 self.connection.close()
 
-    def _agent(self, mode: str, *words: str) -> tuple[str, ...]:
+    def _agent_command(self, mode: str, *words: str) -> tuple[str, ...]:
         return self._marked("sh", f"{self.folder}/agent", mode, self.folder, self.token, *words)
 
     def _marked(self, *words: str) -> tuple[str, ...]:
         """Return the command that marks a program as the agent's: it ends with the agent."""
         return ("env", f"FABBENCH_AGENT={self.token}", *words)
 
-    def _done(self, done: Done) -> Done:
+    def _checked(self, done: Done) -> Done:
+        """Return what a mode printed, without what the login printed. Raise its failure."""
         if done.status:
             raise self.failure(done.err, f"with status {done.status}")
-        heres = (number for number, line in enumerate(done.out) if line.endswith(HERE))
-        here = next(heres, -1)
-        return replace(done, out=done.out[here + 1 :])
+        numbers = (number for number, line in enumerate(done.out) if line.endswith(HERE))
+        number_of_here = next(numbers, -1)  # Without that line, all of it is kept
+        return replace(done, out=done.out[number_of_here + 1 :])
 
     def failure(self, stderr: Iterable[str], how: str) -> MachineError:
-        """Return the error of the agent, from its standard error."""
+        """Return the error of the agent, from its standard error; `how` it exited, in words."""
         last = [*stderr][-3:]
         words = " ".join(line.removeprefix(AGENT_PREFIX) for line in last)
         if "no-room" in words or "No space left" in words:
@@ -311,7 +314,7 @@ class RemoteHost:
                 f"No space left in {self.folder} on {self.name}, where program output is kept.",
                 hint=f"Free some space in /tmp on {self.name}, or some files (df -i).",
             )
-        if any(each in words for each in _UNWRITABLE):
+        if any(text in words for text in _UNWRITABLE):
             why = last[-1]
             return UnwritableError(
                 f"The folder /tmp on {self.name} cannot be written to: {why}.",

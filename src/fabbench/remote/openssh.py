@@ -97,8 +97,8 @@ class OpenSsh(SshTransport):
     @override
     def _connect(self) -> None:
         self._drop()
-        self._control = ()
-        self._shared = self._is_open()
+        self._control = ()  # So that the user's own master is asked, if there is one
+        self._shared = self._master_answers()
         if self._shared:
             action(self.where, "through your own connection (ControlMaster)")
             return
@@ -114,7 +114,7 @@ class OpenSsh(SshTransport):
             if self._closed.wait(_POLL_S):
                 why = self.lost("it was closed while connecting")
             elif self._master.ended():
-                why = failure(self.name, self._said(self._master))
+                why = failure(self.name, self._stderr_of(self._master))
             elif time.monotonic() > deadline:
                 why = MachineError(
                     f"ssh has not logged in to {self.name} within {_LOGIN_S:g} s.",
@@ -126,7 +126,7 @@ class OpenSsh(SshTransport):
         self.leave_will(self._will)
 
     @staticmethod
-    def _said(master: PipedProcess) -> list[str]:
+    def _stderr_of(master: PipedProcess) -> list[str]:
         """Return the standard error of a master that has ended; its children may hold it open."""
         text = b""
         while (received := master.receive(_POLL_S)) is not None and received[1]:
@@ -134,14 +134,14 @@ class OpenSsh(SshTransport):
         lines = map(str.strip, text.decode("utf-8", "replace").splitlines())
         return list(filter(None, lines))
 
-    def _is_open(self) -> bool:
+    def _master_answers(self) -> bool:
         """Return whether a master answers: the user's, or ours."""
         check = PipedProcess(self.words("-O", "check", *self._control), _NO_PROMPT)
         answers = check.wait(_CHECK_S) == 0
         check.close()
         return answers
 
-    def _ssh(self, argv: Sequence[str]) -> tuple[str, ...]:
+    def _ssh_command(self, argv: Sequence[str]) -> tuple[str, ...]:
         """Return the ssh command that runs a program there through the master."""
         words = self.words("-o", "ControlMaster=no", *self._control)
         return (*words, login_command(argv))
@@ -149,13 +149,13 @@ class OpenSsh(SshTransport):
     @override
     def _start(self, argv: Sequence[str]) -> ProcessStream:
         failed = partial(self.failed, argv[0])
-        return PipedProgram(self._ssh(argv), self, _NO_PROMPT, failed)
+        return PipedProgram(self._ssh_command(argv), self, _NO_PROMPT, failed)
 
     @override
     def leave_will(self, argv: Sequence[str]) -> None:
         self._will = argv
         if argv and self._master is not None:
-            command = shlex.join(self._ssh(argv))
+            command = shlex.join(self._ssh_command(argv))
             with contextlib.suppress(OSError):  # then it is as if the machine had died
                 (self._folder / WILL).write_text(f"exec {command}\n")
 
@@ -164,12 +164,13 @@ class OpenSsh(SshTransport):
         if self._closed.is_set():
             return self.lost("it is closed")
         if self._master is not None:
+            # A master that dies with its connection ends shortly after its programs.
             deadline = time.monotonic() + _DIES_S
             while not self._master.ended() and time.monotonic() < deadline:
                 time.sleep(_POLL_S)
-        if self.alive and self._is_open():
+        if self.alive and self._master_answers():
             if not any(_REFUSED in line for line in stderr):
-                return None
+                return None  # The connection is up: the status is the program's
             last = " ".join([*stderr][-2:])
             return MachineError(
                 f"{self.name} did not start {program}: {last}",
@@ -228,7 +229,7 @@ def failure(name: str, stderr: Sequence[str]) -> Exception:
     lines = [line.strip() for line in stderr]
     reasons = [line for line in lines if not _NOISE.match(line)]
     sentences = reasons or lines or ["it gave no reason"]
-    if all(map(_DROPPED.search, sentences)):
+    if all(map(_DROPPED.search, sentences)):  # Otherwise, one gives a reason that will remain
         return DroppedError(sentences[-1])
     last = " ".join(sentences[-3:])
     last = last.removeprefix("ssh: ").rstrip(".")

@@ -72,12 +72,13 @@ class Paramiko(SshTransport):
     @override
     def _connect(self) -> None:
         self._drop()
-        self._clients.append(self._client())
+        self._clients.append(self._log_in())
 
-    def _client(self) -> "SSHClient":
+    def _log_in(self) -> "SSHClient":
+        """Return a new connection. Raise MachineError, or DroppedError."""
         library = paramiko()
         try:
-            return self._logged_in(self._config(), self.name, self._given())
+            return self._log_in_through_jumps(self._config(), self.name, self._overrides())
         except library.BadHostKeyException as error:
             raise MachineError(
                 f"The host key of {self.name} has changed: {error}",
@@ -101,23 +102,27 @@ class Paramiko(SshTransport):
             ) from error
 
     def _config(self) -> Any:
+        """Return the ssh configuration: empty if none is named, and the user has none."""
         given = self.host.options.ssh_config
         path = Path(given or "~/.ssh/config").expanduser()
         if given or path.exists():
             return paramiko().SSHConfig.from_path(path)
         return paramiko().SSHConfig()
 
-    def _given(self) -> dict[str, Any]:
+    def _overrides(self) -> dict[str, Any]:
         """Return what overrides the configuration."""
         given = self.host.options
         keys = [str(given.identity)] if given.identity else None
         values = {"user": given.user, "port": given.port, "identityfile": keys}
         return {name: value for name, value in values.items() if value}
 
-    def _logged_in(
+    def _log_in_through_jumps(
         self, config: Any, name: str, given: dict[str, Any], via: "SSHClient | None" = None
     ) -> "SSHClient":
-        """Connect to a host and, before that, to its jump hosts. Raise paramiko's errors."""
+        """Connect to a host and, before that, to its jump hosts. Raise paramiko's errors.
+
+        `given` overrides its configuration; `via` is the jump host before it.
+        """
         user, _, bare = name.rpartition("@")
         settings = config.lookup(bare) | given
         if user:
@@ -125,7 +130,7 @@ class Paramiko(SshTransport):
         address = settings["hostname"]
         port = int(settings.get("port", _PORT))
         carrier = self._carrier(config, settings, (address, port), via)
-        client = self._knowing_hosts(settings)
+        client = self._client_with_known_hosts(settings)
         files = settings.get("identityfile", ())
         keys = [str(Path(file).expanduser()) for file in files]
         usable: Any = [key for key in keys if Path(key).exists()]  # Its types know one file only
@@ -158,12 +163,15 @@ class Paramiko(SshTransport):
         place: tuple[str, int],
         via: "SSHClient | None",
     ) -> Any:
-        """Return what carries a connection: a jump host, a proxy command; None: a socket."""
+        """Return what carries a connection: a jump host, a proxy command; None: a socket.
+
+        The jump hosts of one that is reached `via` a jump host itself are ignored.
+        """
         jumps = settings.get("proxyjump", "none")
         if via is None and jumps != "none":
             for jump in jumps.split(","):
                 name, _, port = jump.strip().partition(":")
-                via = self._logged_in(config, name, {"port": port} if port else {}, via)
+                via = self._log_in_through_jumps(config, name, {"port": port} if port else {}, via)
                 self._jumps.append(via)
         transport = via.get_transport() if via is not None else None
         if transport is not None:
@@ -173,7 +181,7 @@ class Paramiko(SshTransport):
         command = settings.get("proxycommand", "none")
         return None if command == "none" else paramiko().ProxyCommand(command)
 
-    def _knowing_hosts(self, settings: dict[str, Any]) -> "SSHClient":
+    def _client_with_known_hosts(self, settings: dict[str, Any]) -> "SSHClient":
         """Return a client that knows the keys of known hosts; it adds to the user's first file."""
         library = paramiko()
         client: SSHClient = library.SSHClient()
@@ -193,7 +201,7 @@ class Paramiko(SshTransport):
     @override
     def _start(self, argv: "Sequence[str]") -> ProcessStream:
         line = login_command(argv)
-        for client in self._with_one_more():
+        for client in self._clients_and_a_new_one():
             transport = client.get_transport()
             if transport is None:
                 break
@@ -202,10 +210,10 @@ class Paramiko(SshTransport):
                 return _Channel(channel, self)
         raise self.lost("it is closed")
 
-    def _with_one_more(self) -> "Iterator[SSHClient]":
+    def _clients_and_a_new_one(self) -> "Iterator[SSHClient]":
         """Yield the connections, then a new one."""
         yield from tuple(self._clients)
-        client = self._client()
+        client = self._log_in()
         self._clients.append(client)
         yield client
 

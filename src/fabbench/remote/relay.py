@@ -61,8 +61,8 @@ class _Relay:
         self._stream = AgentStream(head, "relay")
         self._sending = threading.Lock()
         self._closing = threading.Event()
-        self._requested: set[str] = set()
-        self._ended: dict[str, int] = {}
+        self._names_seen: set[str] = set()
+        self._statuses: dict[str, int] = {}  # Request that has ended → exit status
 
     def start(self) -> None:
         """Install the agent, and serve its requests in a thread."""
@@ -85,24 +85,28 @@ class _Relay:
                     self._handle_request(line)
 
     def _handle_request(self, line: str) -> None:
+        """Run what ``request NAME BASE64`` asks for, once: an address, a newline, a command.
+
+        If it comes again, its answer was lost, and is sent again.
+        """
         _, name, text = line.split(" ", 2)
-        if name in self._ended:
-            self._send(name, f"ended {self._ended[name]}")
-        elif name not in self._requested:
-            self._requested.add(name)
+        if name in self._statuses:
+            self._send(name, f"ended {self._statuses[name]}")
+        elif name not in self._names_seen:
+            self._names_seen.add(name)
             address, _, command = base64.b64decode(text).decode().partition("\n")
             threading.Thread(
-                target=self._answer, args=(name, address, command.rstrip("\n")), daemon=True
+                target=self._run_and_answer, args=(name, address, command.rstrip("\n")), daemon=True
             ).start()
 
-    def _answer(self, name: str, address: str, command: str) -> None:
+    def _run_and_answer(self, name: str, address: str, command: str) -> None:
         """Run a command, and send what it prints and how it ends."""
         status = _FAILED
         try:
             status = self._run_daemon(name, address, command)
         except MachineError as error:
             self._send(name, f"out fabbench: {error}")
-        self._ended[name] = status
+        self._statuses[name] = status
         self._send(name, f"ended {status}")
 
     def _run_daemon(self, name: str, address: str, command: str) -> int:
@@ -113,11 +117,11 @@ class _Relay:
         words = ("env", f"{MARK}={remote.token}", f"TMPDIR={remote.folder}", "sh", "-c", command)
         try:
             RemoteProcess("mpirun's daemon", remote, f"relay-{name}", words).start(output)
-            return self._pass_on(name, output)
+            return self._forward_output(name, output)
         finally:
             output.leave()
 
-    def _pass_on(self, name: str, output: OutputQueue) -> int:
+    def _forward_output(self, name: str, output: OutputQueue) -> int:
         """Send what a command prints until it ends; return its status."""
         while not self._closing.is_set():
             item = output.get(_WAKE_S)

@@ -54,10 +54,10 @@ class AgentStream:
     def __init__(self, host: RemoteHost, *words: str, answers: bool = True) -> None:
         """`words`: mode and arguments. It `answers` "ready" before it prints anything else."""
         self.host = host
-        self._words = words
+        self._mode_words = words
         self._answers = answers
         self._opened = False
-        self._closed = False
+        self._closed = False  # By fabbench: a connection that breaks from then on is no loss
 
     def open(self) -> None:
         """Start it. Raise MachineError."""
@@ -75,7 +75,7 @@ class AgentStream:
             except LostError:
                 if self._closed:
                     return
-                self.host.wait()
+                self.host.wait_until_reconnected()
                 self.resume()
                 self.open()  # It replaces `_batches`.
             else:
@@ -93,7 +93,8 @@ class AgentStream:
             self.pipe.close()
 
     def _open(self) -> tuple[ProcessStream, Iterator[Sequence[str]]]:
-        pipe = self.host.open(*self._words)
+        """Start the mode; return its streams, and its lines in batches, without its "ready"."""
+        pipe = self.host.open(*self._mode_words)
         batches = _after_login(pipe)
         if self._answers:
             first, *more = next(batches, [""])
@@ -107,10 +108,11 @@ def _after_login(pipe: ProcessStream) -> Iterator[Sequence[str]]:
     """Yield what the agent prints, without what the login printed before it."""
     batches = pipe.batches()
     for batch in batches:
-        heres = (number for number, line in enumerate(batch) if line.endswith(HERE))
-        here = next(heres, None)
-        if here is not None:
-            if rest := batch[here + 1 :]:
+        # At the end of a line: what the login printed last may lack its newline.
+        numbers = (number for number, line in enumerate(batch) if line.endswith(HERE))
+        number_of_here = next(numbers, None)
+        if number_of_here is not None:
+            if rest := batch[number_of_here + 1 :]:
                 yield rest
             break
     yield from batches
@@ -130,14 +132,15 @@ class RemoteProcess(AgentStream):
 
     @override
     def resume(self) -> None:
-        self._words = ("follow", self.number, str(self._read + 1))
+        # The program is still running there: only its output is opened again, at the next line.
+        self._mode_words = ("follow", self.number, str(self._read + 1))
 
     def start(self, output: OutputQueue) -> None:
         """Start it, and follow its output in a thread. Raise MachineError."""
         self.open()
-        output.follow(lambda: self._follow(output))
+        output.follow(lambda: self._forward_output(output))
 
-    def _follow(self, output: OutputQueue) -> None:
+    def _forward_output(self, output: OutputQueue) -> None:
         try:
             for texts in self.batches():
                 self._read += len(texts)
@@ -145,6 +148,7 @@ class RemoteProcess(AgentStream):
         except QueueClosedError:
             self.close()
             raise
+        # Then it is the agent that failed: the status says nothing of the program.
         if any(line.startswith(AGENT_PREFIX) for line in self.pipe.err):
             raise self.host.failure(self.pipe.err, "early")
         status = -1 if self.pipe.status is None else self.pipe.status
@@ -162,7 +166,7 @@ class WatchedFiles(AgentStream):
     def start(self, output: OutputQueue) -> None:
         """Make the directory, and follow its files in a thread. Raise MachineError."""
         self.open()
-        output.follow(lambda: self._forward(output))
+        output.follow(lambda: self._forward_lines(output))
 
     @override
     def open(self) -> None:
@@ -179,12 +183,12 @@ class WatchedFiles(AgentStream):
         self._ending = True
         self.tick()
 
-    def _forward(self, output: OutputQueue) -> None:
+    def _forward_lines(self, output: OutputQueue) -> None:
         try:
             for texts in self.batches():
                 if FLOODED in texts:
                     raise FloodedError
-                output.put(Item(None, texts))
+                output.put(Item(program=None, texts=texts))
         finally:
             self.over.set()
             self.close()
@@ -220,8 +224,8 @@ class RemoteAllocation:
     documents: Mapping[str, str] = field(default_factory=dict)
     """What was created to allocate these machines, for the record: file name → document."""
     concurrent: bool = True
-    ended: threading.Event = field(default_factory=threading.Event)
-    """Once set, threads that wait for lines are interrupted, as Ctrl-C does not reach them."""
+    interrupted: threading.Event = field(default_factory=threading.Event)
+    """Once set, threads that wait for lines get KeyboardInterrupt: Ctrl-C does not reach them."""
 
     @property
     def machines(self) -> tuple[RemoteHost, ...]:
@@ -229,10 +233,13 @@ class RemoteAllocation:
         return tuple(dict.fromkeys(self.remotes))
 
     def part(self, hosts: Sequence[int], ended: threading.Event) -> "RemoteAllocation":
-        """Return some of the machines; mpirun starts on the first if `Needs.divided` is set."""
+        """Return some of the machines, by their indexes.
+
+        mpirun starts on the first of them if `Needs.divided` is set.
+        """
         remotes = tuple(self.remotes[index] for index in hosts)
         inventory = self.inventory.part(hosts)
-        return replace(self, inventory=inventory, remotes=remotes, ended=ended)
+        return replace(self, inventory=inventory, remotes=remotes, interrupted=ended)
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
         """Run an execution over the hosts."""
@@ -242,17 +249,20 @@ class RemoteAllocation:
         return replace(ending, neighbors=tuple(self._neighbors(begun)))
 
     def _neighbors(self, since: float) -> Iterator[str]:
-        """Yield the machines on which fabbench ran at the same time, and as whom."""
-        for each in self.machines:
-            users = each.others(since)
+        """Yield the machines on which fabbench ran at the same time, and as whom.
+
+        `since` is when this execution began, as of time.monotonic().
+        """
+        for machine in self.machines:
+            users = machine.other_users(since)
             if users:
                 who = ", ".join(users)
-                yield f"{each.name} (as {who})"
+                yield f"{machine.name} (as {who})"
 
     def counters(self) -> Mapping[str, Sequence[str]]:
         """Read the NIC counters of every host that answers."""
-        machines = {each.name: each for each in self.machines}
-        read = map_hosts(machines, lambda each: each.run("counters").out)
+        by_name = {machine.name: machine for machine in self.machines}
+        read = map_hosts(by_name, lambda machine: machine.run("counters").out)
         return {name: lines for name, lines in read.items() if not isinstance(lines, MachineError)}
 
 
@@ -261,29 +271,33 @@ class RemoteSession(Session):
 
     _numbers = itertools.count(1)
 
-    def __init__(self, held: RemoteAllocation, step: Step, variant: str = "") -> None:
+    def __init__(self, allocation: RemoteAllocation, step: Step, variant: str = "") -> None:
         """`variant` is the one whose view of the hosts counts."""
-        self._held = held
+        self._allocation = allocation
         self._step = step
-        self._hosts = held.inventory.hosts_for_variant(variant)
+        self._hosts = allocation.inventory.hosts_for_variant(variant)
         self._number = next(RemoteSession._numbers)
         self._queue = OutputQueue()
         self._programs: list[RemoteProcess] = []
         self._watched: list[WatchedFiles] = []
         self._listening: dict[tuple[str, int], threading.Event] = {}
-        self._left = threading.Event()
-        self._last_output = self._asked = awake_s()
+        """Number of a program, and port → set once it listens there."""
+        self._files_over = threading.Event()
+        """Set when debug files are read to their ends: nothing looks for new ones any more."""
+        self._last_output = self._last_query = awake_s()
+        """When something was printed last, and when hosts were last queried for ranks."""
         self._has_ranks = False
-        self.folder = f"{held.remotes[0].folder}/s{self._number}"
+        self.folder = f"{allocation.remotes[0].folder}/s{self._number}"
 
     def __enter__(self) -> Self:
+        # A pair has no debug files: its directory is made only for the files that it needs.
         if not self._step.pair or self._step.files:
             self._watched = [
-                WatchedFiles(remote, self.folder, DEBUG) for remote in self._held.machines
+                WatchedFiles(remote, self.folder, DEBUG) for remote in self._allocation.machines
             ]
             by_host = {watched.host.name: watched for watched in self._watched}
-            require_all(map_hosts(by_host, self._prepare))
-            self._queue.follow(self._tick)
+            require_all(map_hosts(by_host, self._prepare_folder))
+            self._queue.follow(self._watch_files_and_mpirun)
         return self
 
     def __exit__(
@@ -292,7 +306,7 @@ class RemoteSession(Session):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._left.set()
+        self._files_over.set()
         if any(program.status is None for program in self._programs):
             self._end_programs()
         for watched in self._watched:
@@ -302,15 +316,15 @@ class RemoteSession(Session):
     @override
     def mpi_hosts(self) -> MpiHosts:
         hosts = self._hosts
-        first = self._held.remotes[0]
+        first = self._allocation.remotes[0]
         if hosts[0].mpi is None:
             raise MachineError(f"mpirun not found on {hosts[0].name}.")
         interfaces = {host.interface for host in hosts}
-        alone = len(self._held.machines) == 1
+        alone = len(self._allocation.machines) == 1
         return MpiHosts(
             mpi=hosts[0].mpi,
             addresses=("localhost",) if alone else tuple(host.address for host in hosts),
-            agent=() if alone else self._held.agent,
+            agent=() if alone else self._allocation.agent,
             interface=interfaces.pop() if len(interfaces) == 1 and not alone else "",
             forward=first.forwarded,
             programs=hosts[0].programs,
@@ -319,7 +333,7 @@ class RemoteSession(Session):
 
     @override
     def address(self, host: int) -> str:
-        if len(self._held.machines) == 1:
+        if len(self._allocation.machines) == 1:
             return "127.0.0.1"
         peer = self._hosts[host]
         if not peer.address:
@@ -331,7 +345,7 @@ class RemoteSession(Session):
 
     @override
     def exec(self, command: Command) -> RemoteProcess:
-        remote = self._held.remotes[command.host]
+        remote = self._allocation.remotes[command.host]
         programs = self._hosts[command.host].programs
         words = ["env"]
         for name in command.unset:
@@ -342,38 +356,39 @@ class RemoteSession(Session):
         first, *arguments = command.argv
         words += (programs.get(first, first), *arguments)
         if command.inherited:
+            # From a file: arguments show in the list of processes, and values may be secret.
             path = f"{remote.folder}/{_ENV}"
             text = exports(command.inherited).encode("utf-8", "surrogateescape")
             remote.with_reconnect(lambda: remote.put({path: text}))
             words = [*SOURCED, path, *words]
         place = len(self._programs)
-        number = f"{self._number}.{place}"
-        started = RemoteProcess(command.role or first, remote, number, words)
-        self._programs.append(started)
-        started.start(self._queue)
+        number = f"{self._number}.{place}"  # What the agent calls it, unique in the run
+        process = RemoteProcess(command.role or first, remote, number, words)
+        self._programs.append(process)
+        process.start(self._queue)
         self._last_output = awake_s()
-        return started
+        return process
 
     @override
     def listens(self, program: Program, port: int) -> bool:
         """Return whether the agent has seen the program listen for connections."""
-        (remote,) = (started for started in self._programs if started is program)
-        key = (remote.number, port)
+        (process,) = (started for started in self._programs if started is program)
+        key = (process.number, port)
         if key not in self._listening:
             self._listening[key] = threading.Event()
-            self._queue.follow(partial(self._await_listening, remote, port))
+            self._queue.follow(partial(self._await_listening, process, port))
         return self._listening[key].is_set()
 
-    def _await_listening(self, remote: RemoteProcess, port: int) -> None:
+    def _await_listening(self, process: RemoteProcess, port: int) -> None:
         """Have the agent look for the program's port until it listens."""
-        as_in_proc = format(port, "04X")
-        words = ("listens", remote.number, as_in_proc)
-        stream = AgentStream(remote.host, *words, answers=False)
+        port_in_hex = format(port, "04X")
+        words = ("listens", process.number, port_in_hex)
+        stream = AgentStream(process.host, *words, answers=False)
         stream.open()
-        for _ in stream.batches():
+        for _ in stream.batches():  # It prints nothing, and ends when the program listens or ends.
             pass
         if stream.pipe.status == 0:
-            self._listening[remote.number, port].set()
+            self._listening[process.number, port].set()
 
     @override
     def lines(
@@ -385,10 +400,10 @@ class RemoteSession(Session):
     ) -> Iterator[Output]:
         while not (until is not None and until()):
             if all(program.status is not None for program in self._programs):
-                yield from self._last_lines(deadline)
+                yield from self._rest_of_files(deadline)
                 return
             # Conditions are checked per batch, which is small: what arrived and what ended counts.
-            yield from self._next(_WAKE_S if until is None else _POLL_S)
+            yield from self._next_outputs(_WAKE_S if until is None else _POLL_S)
             raise_when_late(self._last_output, silence_s, deadline)
 
     @override
@@ -402,18 +417,22 @@ class RemoteSession(Session):
             while any(program.status is None for program in programs):
                 if awake_s() >= deadline:
                     break
-                last += self._next(_WAKE_S)
+                last += self._next_outputs(_WAKE_S)
                 if len(last) > _MAX_LAST_LINES:
                     break
         return last[:_MAX_LAST_LINES]
 
     # -- inside
 
-    def _next(self, wait_s: float) -> list[Output]:
-        """Wait for a batch of output. Raise the error of a thread that failed."""
-        if self._held.ended.is_set():
+    def _next_outputs(self, wait_s: float) -> list[Output]:
+        """Wait for a batch: lines of one program or of a debug file, or the end of a program.
+
+        Empty if nothing came in time. Raise KeyboardInterrupt if the allocation is interrupted, the
+        error of a host that was given up, and that of a thread that failed.
+        """
+        if self._allocation.interrupted.is_set():
             raise KeyboardInterrupt
-        for remote in self._held.machines:
+        for remote in self._allocation.machines:
             if remote.lost is not None:
                 raise remote.lost
         item = self._queue.get(wait_s)
@@ -426,23 +445,23 @@ class RemoteSession(Session):
         self._has_ranks = self._has_ranks or any(map(_RANK_LINE.match, item.texts))
         return [Output(item.program, text) for text in item.texts]
 
-    def _last_lines(self, deadline: float | None) -> Iterator[Output]:
-        """Read the debug files to their ends. Raise TimedOutError at `deadline`."""
-        if self._left.is_set() or not self._watched:
+    def _rest_of_files(self, deadline: float | None) -> Iterator[Output]:
+        """Yield what is left in debug files, once. Raise TimedOutError at `deadline`."""
+        if self._files_over.is_set() or not self._watched:
             return
-        self._left.set()
+        self._files_over.set()
         for watched in self._watched:
             watched.end()
         self._last_output = awake_s()
         while awake_s() - self._last_output < _LAST_S:
             over = all(watched.over.is_set() for watched in self._watched)
-            outputs = self._next(0 if over else _POLL_S)
+            outputs = self._next_outputs(0 if over else _POLL_S)
             yield from outputs
             if over and not outputs:
                 return
-            raise_when_late(self._last_output, None, deadline)
+            raise_when_late(self._last_output, silence_s=None, deadline=deadline)
 
-    def _prepare(self, watched: WatchedFiles) -> None:
+    def _prepare_folder(self, watched: WatchedFiles) -> None:
         """Create the directory of the step on one host, with its files."""
         watched.start(self._queue)
         files = self._step.files
@@ -450,11 +469,11 @@ class RemoteSession(Session):
         if contents:
             watched.host.with_reconnect(lambda: watched.host.put(contents))
 
-    def _tick(self) -> None:
+    def _watch_files_and_mpirun(self) -> None:
         """Check for new debug files, more often while ranks start, and end an mpirun that hangs."""
         started = awake_s()
         tick_s = _FAST_TICK_S
-        while not self._left.wait(tick_s):
+        while not self._files_over.wait(tick_s):
             for watched in self._watched:
                 watched.tick()
             if self._has_hung():
@@ -472,17 +491,18 @@ class RemoteSession(Session):
         counts as a fault, a complete table would be worthless.
         """
         now = awake_s()
-        if not self._has_ranks or now - max(self._last_output, self._asked) < _QUIET_S:
+        if not self._has_ranks or now - max(self._last_output, self._last_query) < _QUIET_S:
             return False
-        self._asked = now
-        machines = {remote.name: remote for remote in self._held.machines}
-        counts = map_hosts(machines, lambda each: each.run("ranks").out)
+        self._last_query = now
+        machines = {remote.name: remote for remote in self._allocation.machines}
+        counts = map_hosts(machines, lambda remote: remote.run("ranks").out)
         return all(count == ["0"] for count in counts.values())
 
     def _end_programs(self) -> None:
         """End all programs: first what fabbench started, so that mpirun ends its ranks."""
         started = {program.host for program in self._programs}
-        others = set() if self._step.pair else set(self._held.machines) - started
+        # On the others, mpirun's daemons have started ranks; a pair starts nothing elsewhere.
+        others = set() if self._step.pair else set(self._allocation.machines) - started
         for remotes in (started, others):
-            reachable = {each.name: each for each in remotes if each.lost is None}
-            map_hosts(reachable, lambda each: each.run("stop", timeout_s=_STOP_S))
+            reachable = {remote.name: remote for remote in remotes if remote.lost is None}
+            map_hosts(reachable, lambda remote: remote.run("stop", timeout_s=_STOP_S))

@@ -95,7 +95,7 @@ class ProcessStream(ABC):
     def answer(
         self, source: str, limit_s: float, *, last: str | None = None, count: int = 1
     ) -> list[str]:
-        """Return the lines up to the `count`-th that begins with `last`.
+        """Return the lines up to the `count`-th that begins with `last`; None: all.
 
         Fewer at its end, or after `limit_s`.
 
@@ -181,7 +181,7 @@ class Transport(ABC):
                 )
         finally:
             stream.close()
-        status = -1 if stream.status is None else stream.status
+        status = -1 if stream.status is None else stream.status  # As if ended by a signal
         return Done(status, out, list(stream.err))
 
     def leave_will(self, argv: Sequence[str]) -> None:  # noqa: B027 - not everywhere possible
@@ -236,7 +236,7 @@ class PipedProgram(PipedProcess, ProcessStream):
     ) -> None:
         """Start it with `env` added. `failed` gets its standard error, and returns why ssh failed.
 
-        It returns None if the status is the program's.
+        None if the status is the program's. It is called for statuses that may be ssh's own.
         """
         ProcessStream.__init__(self)
         PipedProcess.__init__(self, words, env)

@@ -159,27 +159,27 @@ def headline(plan: Plan) -> str:
 class _Script:
     def __init__(self, plan: Plan, target: ScriptTarget) -> None:
         self._plan = plan
-        self._usual = target
+        self._usual_target = target
         """How nodes are reached, without what variants change."""
         self._target = target
         """The same for the variant whose execution is being written."""
-        self._launches: dict[tuple[str, ...], str] = {}
+        self._launch_arrays: dict[tuple[str, ...], str] = {}
         """The words that start ranks → the array that holds them."""
         self._programs: dict[str, str] = {}  # Text of a program → the variable that holds it
         self._steps = tuple(step for execution in plan.executions for step in execution.steps)
-        self._pairs = any(step.pair for step in self._steps)
+        self._has_pairs = any(step.pair for step in self._steps)
         ranks = {step.commands[0].ranks for step in self._steps}
-        self._ranks_per_host = 0
+        self._ranks_per_host = 0  # 0: steps differ in their number of ranks
         if len(ranks) == 1:
             self._ranks_per_host = ranks.pop() // plan.hosts
         collective = all(map(self._is_collective, self._steps))
         self._scales = collective and not self._alone
         """Whether it takes as many nodes as there are: programs other than a collective do not."""
-        self._counts = target.inventory is not None and not self._alone
+        self._counts_nics = target.inventory is not None and not self._alone
         """Whether it prints the counters of NICs."""
         names = chain.from_iterable(map(inherited, self._steps))
         self.inherited = tuple(dict.fromkeys(names))
-        self._refuse()
+        self._refuse_if_impossible()
 
     def _is_collective(self, step: Step) -> bool:
         """Return whether a step is one collective over the same number of ranks on all hosts."""
@@ -188,9 +188,9 @@ class _Script:
         everywhere = step.facts.get("ranks") == self._ranks_per_host * self._plan.hosts
         return everywhere and "collective" in step.facts
 
-    def _refuse(self) -> None:
+    def _refuse_if_impossible(self) -> None:
         """Raise RequestError if a script cannot run the plan."""
-        target = self._usual
+        target = self._usual_target
         if target.ranks_by_srun and len(target.mpiruns) > 1:
             mpiruns = " and ".join(target.mpiruns)
             raise RequestError(
@@ -201,7 +201,7 @@ class _Script:
             raise RequestError(
                 "mpirun does not start containers.", hint="Start the ranks with srun: --mpi srun."
             )
-        by_ssh = self._pairs and not target.programs_by_srun and not self._alone
+        by_ssh = self._has_pairs and not target.programs_by_srun and not self._alone
         if by_ssh and self.inherited:
             names = ", ".join(self.inherited)
             raise RequestError(
@@ -211,30 +211,32 @@ class _Script:
 
     def texts(self) -> Iterator[str]:
         """Yield its sections; the body is written first, as it fills what others declare."""
-        clean, body = self._bodies()
+        environment, body = self._bodies()
         yield "set -um; exec 2>&1 # errors belong to the log\n"
-        yield self._usual.opening
+        yield self._usual_target.opening
         launches = ""
-        for words, name in self._launches.items():
+        for words, name in self._launch_arrays.items():
             launches += array(name, words, "")
         names_hosts = "hosts[" in body or "hosts[" in launches
-        if not self._alone and (names_hosts or self._pairs or self._scales or self._counts):
+        if not self._alone and (
+            names_hosts or self._has_pairs or self._scales or self._counts_nics
+        ):
             fewest = 2 if self._scales else self._plan.hosts
-            yield self._usual.hosts.replace("@HOSTS@", str(fewest))
+            yield self._usual_target.hosts.replace("@HOSTS@", str(fewest))
             yield self._number_of_nodes()
         yield from (f'export {name}="${{{name}:?is not set}}"\n' for name in self.inherited)
-        yield from self._exports()
+        yield from self._exports_for_mpirun()
         yield launches
-        yield clean
+        yield environment
         for text, name in self._programs.items():
             yield f"{name}={quote(text)}\n"
-        at_exit = "; ".join(filter(None, (_END, self._usual.at_exit)))
+        at_exit = "; ".join(filter(None, (_END, self._usual_target.at_exit)))
         yield _STEP.replace("@EXIT@", quote(at_exit))
-        if self._pairs or self._counts:
+        if self._has_pairs or self._counts_nics:
             yield self._function_on()
-        yield _NICS if self._counts else ""
-        if self._pairs:
-            look = _LOOK if self._usual.here else f"(on 0 {_LOOK})"
+        yield _NICS if self._counts_nics else ""
+        if self._has_pairs:
+            look = _LOOK if self._usual_target.here else f"(on 0 {_LOOK})"
             yield _PAIR.replace("@LOOK@", look)
         yield self._loop(body)
 
@@ -242,8 +244,9 @@ class _Script:
         """Return the lines that take as many ranks as the hosts give, or refuse other hosts."""
         if self._scales:
             per_host = self._ranks_per_host
+            # `where` is what mpirun's -H gets: HOST:RANKS,HOST:RANKS,…
             where = f"where=$(printf ',%s:{per_host}' \"${{hosts[@]}}\") where=${{where:1}}"
-            needed = "" if self._usual.ranks_by_srun else f" {where}"
+            needed = "" if self._usual_target.ranks_by_srun else f" {where}"
             return f"ranks=$(({per_host} * ${{#hosts[@]}})){needed} # {per_host} per node\n"
         count = self._plan.hosts
         nodes = counted(count, "node")
@@ -252,12 +255,13 @@ class _Script:
             '${#hosts[@]}. Render it again with --nodes." && exit 3; }\n'
         )
 
-    def _exports(self) -> Iterator[str]:
-        if not self._launches or self._usual.ranks_by_srun:
+    def _exports_for_mpirun(self) -> Iterator[str]:
+        """Yield exports for mpirun: what it passes on by name, and how it starts its daemons."""
+        if not self._launch_arrays or self._usual_target.ranks_by_srun:
             return
         yield 'export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}"\n'
-        agent = self._usual.agent
-        if agent and self._kind is MpiKind.HYDRA:
+        agent = self._usual_target.agent
+        if agent and self._mpi_kind is MpiKind.HYDRA:
             options = quote(" ".join(agent[1:]))
             yield f"export HYDRA_LAUNCHER_EXTRA_ARGS={options}\n"
         elif agent:
@@ -268,31 +272,34 @@ class _Script:
         """Return the bash function `on`, which starts a program on one node."""
         if self._alone:
             return _ON_ALONE
-        if self._usual.programs_by_srun:
-            container = ' "${container[@]}"' if self._pairs and self._usual.contained else ""
+        if self._usual_target.programs_by_srun:
+            container = (
+                ' "${container[@]}"' if self._has_pairs and self._usual_target.contained else ""
+            )
             srun_there = " ".join(("srun", *SRUN)) + container
             return _ON_NODE.replace("@SRUN@", srun_there)
-        words = ("ssh", "-n", *self._usual.ssh)
+        words = ("ssh", "-n", *self._usual_target.ssh)
         ssh = " ".join(map(quote, words))
-        text = _ON_HOST if self._usual.here else _ON_HOST.replace(_HERE, "")
+        text = _ON_HOST if self._usual_target.here else _ON_HOST.replace(_HERE, "")
         return text.replace("@SSH@", ssh)
 
     def _loop(self, body: str) -> str:
-        """Return the loop over executions."""
+        """Return the loop over executions, each of which `body` runs, and the exit status."""
         labels = [configuration.label for configuration in self._plan.configurations]
-        several = len(labels) > 1 and self._usual.toggled
+        chosen = len(labels) > 1 and self._usual_target.toggled  # By the variable FABRIC
         names = " ".join(quote(execution.id) for execution in self._plan.executions)
-        port = " port=$((20000 + RANDOM % 9000))" if self._pairs else ""
+        port = " port=$((20000 + RANDOM % 9000))" if self._has_pairs else ""
         text = "\n"
-        if several:
+        if chosen:
             known = " | ".join(map(quote, labels))
             listed = ", ".join(labels)
             text += f"case ${{FABRIC:-all}} in all | {known}) ;; "
             text += f'*) echo "FABRIC is $FABRIC, but this has {listed}." && exit 2 ;; esac\n'
         text += f"status=0{port}\nfor execution in {names}; do\n"
-        if several or "$label" in body:
+        if chosen or "$label" in body:
+            # An execution is named NUMBER-LABEL-rREPEAT.
             text += "    label=${execution#*-} label=${label%-r*}\n"
-        if several:
+        if chosen:
             text += '    case ${FABRIC:-all} in all | "$label") ;; *) continue ;; esac\n'
         return f'{text}{body}done\nexit "$status"\n'
 
@@ -300,34 +307,34 @@ class _Script:
         """Return the environment that all configurations share, and the body of the loop.
 
         The environment is an array. Configurations that differ in their environments alone share
-        the commands.
+        the commands: `arms`, the lines of each for the choice by its label, are only what differs.
         """
-        environments = {
-            each.configuration.label: self._environment(each) for each in self._plan.executions
-        }
+        executions = {each.configuration.label: each for each in self._plan.executions}
+        environments = {label: self._environment(each) for label, each in executions.items()}
+        # `clean` is what all have in common, `env` what one has besides.
         arrays: tuple[str, ...] = ()
         if all(environments.values()):
             arrays = ("clean", "env") if len(environments) > 1 else ("clean",)
         bodies = self._body_of_each(arrays)
-        arms = {each.configuration.label: self._facts(each) for each in self._plan.executions}
-        before = "    nics before\n" if self._counts else ""
-        after = "    nics after\n" if self._counts else ""
+        arms = {label: self._line_of_facts(each) for label, each in executions.items()}
+        before = "    nics before\n" if self._counts_nics else ""
+        after = "    nics after\n" if self._counts_nics else ""
         if not arrays:
             count = f"    {before}" if before else ""
             for label, body in bodies.items():
                 arms[label] += count + body
-            return "", self._arms(arms) + after
+            return "", self._choice_of_configuration(arms) + after
         clean, added = shared_environment(environments)
         if "env" in arrays:
             for label, words in added.items():
                 arms[label] += array("env", words, _INDENT)
-        shared = self._reasons(environments) + array("clean", clean, "")
+        shared = self._comments_on_variables(environments) + array("clean", clean, "")
         if len(set(bodies.values())) == 1:
             (body,) = set(bodies.values())
-            return shared, self._arms(arms) + before + body + after
+            return shared, self._choice_of_configuration(arms) + before + body + after
         for label, body in bodies.items():
             arms[label] += textwrap.indent(before + body, "    ")
-        return shared, self._arms(arms) + after
+        return shared, self._choice_of_configuration(arms) + after
 
     def _body_of_each(self, arrays: Sequence[str]) -> dict[str, str]:
         """Return the steps of each configuration. Raise RequestError if its repeats differ."""
@@ -343,7 +350,7 @@ class _Script:
         return bodies
 
     @staticmethod
-    def _reasons(environments: Mapping[str, Sequence[str]]) -> str:
+    def _comments_on_variables(environments: Mapping[str, Sequence[str]]) -> str:
         """Return comments that say why variables are set or unset."""
         words = chain.from_iterable(environments.values())
         named = {word.partition("=")[0] for word in words}
@@ -353,18 +360,21 @@ class _Script:
                 text += f"# {name}: {why}.\n"
         return text
 
-    def _arms(self, arms: dict[str, str]) -> str:
+    def _choice_of_configuration(self, arms: dict[str, str]) -> str:
         """Return the choice between configurations; of one alone, its text."""
         if len(arms) > 1:
             return case(arms)
         (text,) = arms.values()
         return textwrap.indent(textwrap.dedent(text), "    ")
 
-    def _facts(self, execution: Execution) -> str:
-        """Return the line with what the NICs of a configuration are judged against."""
-        if self._usual.inventory is None or not self._counts:
+    def _line_of_facts(self, execution: Execution) -> str:
+        """Return the line with what the NICs of a configuration are judged against.
+
+        Empty if the script does not read their counters.
+        """
+        if self._usual_target.inventory is None or not self._counts_nics:
             return ""
-        hosts = self._usual.inventory.hosts_for_variant(execution.configuration.variant)
+        hosts = self._usual_target.inventory.hosts_for_variant(execution.configuration.variant)
         facts = quote(expected_facts(execution, hosts))
         return f"{_INDENT}facts={facts}\n"
 
@@ -374,20 +384,22 @@ class _Script:
         Empty also if it has pairs, or containers, which have their own. From here on `_target` is
         that of the execution's variant.
         """
-        self._target = self._usual.of(execution.configuration.variant)
-        if self._usual.contained or any(step.pair for step in execution.steps):
+        self._target = self._usual_target.of(execution.configuration.variant)
+        if self._usual_target.contained or any(step.pair for step in execution.steps):
             return ()
         commands = chain.from_iterable(step.commands for step in execution.steps)
-        environments = {tuple(self._env(command)) for command in commands}
+        environments = {tuple(self._env_words(command)) for command in commands}
         return environments.pop() if len(environments) == 1 else ()
 
     def _body(self, execution: Execution, arrays: Sequence[str]) -> str:
-        """Return the steps of an execution.
+        """Return the steps of an execution: of ranks, or of pairs.
 
-        `arrays` hold the environment of its ranks, if it is not among them.
+        `arrays` hold the environment of all its ranks; if there are none, it stands in the steps.
         """
-        self._target = self._usual.of(execution.configuration.variant)
-        text = array("container", self._target.inside, _INDENT) if self._usual.contained else ""
+        self._target = self._usual_target.of(execution.configuration.variant)
+        text = (
+            array("container", self._target.inside, _INDENT) if self._usual_target.contained else ""
+        )
         pairs = {step.pair for step in execution.steps}
         if pairs == {True}:
             return text + self._body_of_pairs(execution)
@@ -396,26 +408,26 @@ class _Script:
         if not arrays:
             return text + "".join(self._body_of_ranks(execution.steps))
         for step in execution.steps:
-            text += self._ranks(step, arrays, "    ")
+            text += self._step_of_ranks(step, arrays, "    ")
         return text
 
     def _body_of_ranks(self, steps: Sequence[Step]) -> Iterator[str]:
         """Yield the steps, each preceded by the environment of its ranks if that changes."""
         before: tuple[str, ...] = ()
         for step in steps:
-            environments = {tuple(self._env(command)) for command in step.commands}
+            environments = {tuple(self._env_words(command)) for command in step.commands}
             if len(environments) > 1:
-                yield self._ranks(step, (), _INDENT)
+                yield self._step_of_ranks(step, (), _INDENT)
                 continue
             (environment,) = environments
             if environment != before:
                 before = environment
                 yield array("env", environment, _INDENT)
-            yield self._ranks(step, ("env",), _INDENT)
+            yield self._step_of_ranks(step, ("env",), _INDENT)
 
-    def _env(self, command: Command) -> Iterator[str]:
+    def _env_words(self, command: Command) -> Iterator[str]:
         """Yield the words of env for a command: variables to unset, and variables to set."""
-        # Without them, the libraries of the host would be measured.
+        # If they were missing, the libraries of the host would be measured.
         if folders := self._target.folders:
             yield from ("bash", "-c", _REQUIRE, str(len(folders)), *folders)
         yield "env"
@@ -426,27 +438,28 @@ class _Script:
             if "{folder}" not in value:
                 yield f"{name}={value}"
 
-    def _ranks(self, step: Step, arrays: Sequence[str], indent: str) -> str:
-        """Return a step, with the arrays that hold the environment of its ranks."""
+    def _step_of_ranks(self, step: Step, arrays: Sequence[str], indent: str) -> str:
+        """Return a step; `arrays` hold the environment of its ranks, or the step itself."""
         seconds = str(math.ceil(step.timeout_s))
-        words: list[str] = ["step", *self._named(step)]
+        words: list[str] = ["step", *self._name_and_facts(step)]
         words += ("timeout", "--foreground", "-k", "10", seconds)
-        words.append(array_of(self._launch(step)))
+        words.append(array_of(self._launch_array(step)))
         for number, each in enumerate(step.commands):
             if number:
                 words.append(":")
-            words += self._ranks_of(each)
-            words += map(array_of, arrays) if arrays else self._env(each)
-            words += ("stdbuf", "-oL", *self._argv(step, each))
+            words += self._words_before_env(each)
+            words += map(array_of, arrays) if arrays else self._env_words(each)
+            words += ("stdbuf", "-oL", *self._words_of_program(step, each))
         return command(words, indent)
 
-    def _ranks_of(self, command: Command) -> tuple[str, ...]:
+    def _words_before_env(self, command: Command) -> tuple[str, ...]:
         """Return the words before the environment of a command's ranks."""
         if self._target.ranks_by_srun:
-            return (array_of("container"),) if self._usual.contained else ()
+            return (array_of("container"),) if self._usual_target.contained else ()
         return ("-np", variable("ranks") if self._scales else str(command.ranks))
 
-    def _argv(self, step: Step, command: Command) -> Iterator[str]:
+    def _words_of_program(self, step: Step, command: Command) -> Iterator[str]:
+        """Yield a program and its arguments; what Python would run from a file is an argument."""
         program = command.argv[0]
         yield self._target.programs.get(program, program)
         for before, word in pairwise(command.argv):
@@ -454,27 +467,28 @@ class _Script:
             is_file = name != word and name in step.files
             if is_file and program == "python3":
                 yield "-c"
-                yield self._packed(name, step.files[name])
+                yield self._packed_program(name, step.files[name])
             else:
-                yield self._word(before, word)
+                yield self._word_in_script(before, word)
 
-    def _word(self, before: str, word: str) -> str:
+    def _word_in_script(self, before: str, word: str) -> str:
         """Return a word of a command, which stands after another one, as the script has it."""
         if "{folder}" in word:
             raise RequestError(f"A script does not make files ({word}).", hint=_ELSEWHERE)
+        # The sizes of nccl-tests are in bytes: 8M is easier to read.
         if before in {"-b", "-e"} and self._plan.benchmark == "nccl":
             return format_size(int(word)).replace(" ", "").removesuffix("B")
-        return word.replace("{server}", self._address())
+        return word.replace("{server}", self._server_address())
 
-    def _packed(self, name: str, program: str) -> str:
+    def _packed_program(self, name: str, program: str) -> str:
         """Return the variable that holds a program in Python, packed."""
         packed = base64.b64encode(zlib.compress(program.encode(), 9)).decode()
         text = _PACKED.format(text=packed)
         holder = self._programs.setdefault(text, re.sub(r"\W", "_", name))
         return variable(holder)
 
-    def _launch(self, step: Step) -> str:
-        """Return the array that starts the ranks of a step."""
+    def _launch_array(self, step: Step) -> str:
+        """Return the name of the array that starts the ranks of a step; equal steps share it."""
         hosts = self._mpi_hosts()
         if self._target.ranks_by_srun:
             words = srun(step, hosts)
@@ -487,30 +501,31 @@ class _Script:
                 *self._target.extra,
             ]
         if self._scales:
+            # In place of the plan's numbers, those of the hosts that there are.
             places = ",".join(f"{name}:{self._ranks_per_host}" for name in hosts.addresses)
             nodes = self._plan.hosts
             ranks = self._ranks_per_host * nodes
-            known = {
+            variables = {
                 places: variable("where"),
                 f"--nodes={nodes}": "--nodes=" + variable("#hosts[@]"),
                 f"--ntasks={ranks}": "--ntasks=" + variable("ranks"),
             }
-            start = [known.get(word, word) for word in start]
+            start = [variables.get(word, word) for word in start]
         first = "srun" if self._target.ranks_by_srun else "mpirun"
-        number = len(self._launches) + 1
+        number = len(self._launch_arrays) + 1
         name = first if number == 1 else f"{first}_{number}"
-        return self._launches.setdefault(tuple(start), name)
+        return self._launch_arrays.setdefault(tuple(start), name)
 
     @property
-    def _kind(self) -> MpiKind:
+    def _mpi_kind(self) -> MpiKind:
         if PurePath(self._target.mpirun).name == "mpiexec.hydra":
             return MpiKind.HYDRA
-        return MpiKind.OPEN_MPI_4
+        return MpiKind.OPEN_MPI_4  # Or 5: they differ only in the agent's options, not given here
 
     def _mpi_hosts(self) -> MpiHosts:
         names = tuple(variable(f"hosts[{number}]") for number in range(self._plan.hosts))
         return MpiHosts(
-            mpi=Mpi(program=self._target.mpirun, kind=self._kind, version=""),
+            mpi=Mpi(program=self._target.mpirun, kind=self._mpi_kind, version=""),
             addresses=("localhost",) if self._alone else names,
             interface=self._target.interface,
             forward=("PATH", "LD_LIBRARY_PATH", *self.inherited),
@@ -520,12 +535,16 @@ class _Script:
     @property
     def _alone(self) -> bool:
         """Whether the script runs on the only node, which nothing has to reach."""
-        return self._plan.hosts == 1 and self._usual.here
+        return self._plan.hosts == 1 and self._usual_target.here
 
-    def _address(self) -> str:
+    def _server_address(self) -> str:
         return "127.0.0.1" if self._alone else variable("hosts[0]")
 
     def _body_of_pairs(self, execution: Execution) -> str:
+        """Return steps of pairs: all concurrently, as a loop over what differs, or one by one.
+
+        The words with which all sides begin are in the array `common`.
+        """
         sides = [
             self._words_of_side(step, command)
             for step in execution.steps
@@ -538,13 +557,13 @@ class _Script:
             text = f"{_INDENT}folder=$(mktemp -d)\n{text}"
             for number, step in enumerate(execution.steps):
                 name = format(number, "03")
-                text += self._pair(step, len(shared), concurrent=f' >"$folder/{name}" &')
+                text += self._step_of_pair(step, len(shared), concurrent=f' >"$folder/{name}" &')
             return text + _AFTER_TOGETHER
-        names = _varying(execution.steps)
+        names = _varying_facts(execution.steps)
         template = self._template(execution.steps, names) if names else None
         if template is None:
             for step in execution.steps:
-                text += self._pair(step, len(shared))
+                text += self._step_of_pair(step, len(shared))
             return text
         rows: list[str] = []
         for step in execution.steps:
@@ -553,21 +572,26 @@ class _Script:
         read = " ".join(names)
         text += wrapped(["for each in", *rows], _INDENT) + "; do\n"
         text += f'{_INDENT}    read -r {read} <<<"$each"\n'
-        text += self._pair(template, len(shared), f"{_INDENT}    ")
+        text += self._step_of_pair(template, len(shared), f"{_INDENT}    ")
         return f"{text}{_INDENT}done\n"
 
-    def _pair(self, step: Step, shared: int, indent: str = _INDENT, concurrent: str = "") -> str:
-        """Return a pair; its first `shared` words are in `common`, `concurrent` redirects it."""
+    def _step_of_pair(
+        self, step: Step, shared: int, indent: str = _INDENT, concurrent: str = ""
+    ) -> str:
+        """Return a pair; the first `shared` words of its sides are in `common`.
+
+        `concurrent` is what follows a pair in the background: where its output goes.
+        """
         text = f"{indent}port=$((port + 1))\n"
         for each in step.commands:
             rest = self._words_of_side(step, each)[shared:]
             text += array(each.role, [array_of("common"), *rest], indent)
         client = next(each for each in step.commands if each.role == "client")
         if "{address}" in str(client.argv):
-            look = f"on {client.host} getent ahostsv4 {quote(self._address())}"
+            look = f"on {client.host} getent ahostsv4 {quote(self._server_address())}"
             text = f"{indent}address=$({look} </dev/null | head -n 1 | cut -d' ' -f1)\n{text}"
         seconds = str(math.ceil(step.timeout_s))
-        named = self._named(step)
+        named = self._name_and_facts(step)
         words = ["step", *named, "pair", str(client.host), seconds]
         if not concurrent:
             return text + command(words, indent)
@@ -577,10 +601,11 @@ class _Script:
 
     def _template(self, steps: Sequence[Step], names: Sequence[str]) -> Step | None:
         """Return one step for all, with variables for named facts; None: they differ in more."""
-        first, *others = (_unfilled(step, names) for step in steps)
+        first, *others = (_with_variables(step, names) for step in steps)
         return first if all(step == first for step in others) else None
 
     def _words_of_side(self, step: Step, command: Command) -> list[str]:
+        """Return the words of one side. Raise RequestError if a script cannot run it."""
         needs_folder = any("{folder}" in word for word in command.argv)
         if step.files or needs_folder:
             raise RequestError(f"A script does not make files ({step.label}).", hint=_ELSEWHERE)
@@ -588,23 +613,23 @@ class _Script:
             raise RequestError(
                 f"The server of {step.label} runs on the host {command.host}, not the first."
             )
-        known = {"{port}": variable("port"), "{server}": self._address()}
-        known["{address}"] = variable("address")
-        ready = command.filled("", known)
-        name, *arguments = ready.argv
+        values = {"{port}": variable("port"), "{server}": self._server_address()}
+        values["{address}"] = variable("address")
+        name, *arguments = command.filled("", values).argv
         program = self._target.programs.get(name, name)
-        return [*self._env(command), program, *arguments]
+        return [*self._env_words(command), program, *arguments]
 
-    def _named(self, step: Step) -> tuple[str, str]:
+    def _name_and_facts(self, step: Step) -> tuple[str, str]:
+        """Return a step's name without its execution's, and its facts as a marker has them."""
         if self._scales:
             step = replace(step, facts={**step.facts, "ranks": variable("ranks")})
         _, _, name = step.id.partition("/")
-        facts = [_fact(fact, value) for fact, value in step.facts.items()]
+        facts = [_marker_word(fact, value) for fact, value in step.facts.items()]
         return name, " ".join(facts)
 
 
-def _fact(name: str, value: str | int) -> str:
-    if str(value) == variable(name):
+def _marker_word(name: str, value: str | int) -> str:
+    if str(value) == variable(name):  # A shell fills it in: it must not be quoted here
         return f"{name}={value}"
     return marker_words({name: value})
 
@@ -617,10 +642,10 @@ _PLAIN_VALUE = re.compile(r"[\w.:-]+")
 _CAN_VARY = frozenset({"size", "iterations", "device", "domain", "test"})
 
 
-def _varying(steps: Sequence[Step]) -> tuple[str, ...]:
+def _varying_facts(steps: Sequence[Step]) -> tuple[str, ...]:
     """Return the facts that differ between steps, if they can be variables of a shell."""
-    orders = {tuple(step.facts) for step in steps}
-    if len(steps) < _LOOP or len(orders) > 1:
+    names_of_facts = {tuple(step.facts) for step in steps}
+    if len(steps) < _LOOP or len(names_of_facts) > 1:
         return ()
     varying: list[str] = []
     for name in steps[0].facts:
@@ -633,17 +658,17 @@ def _varying(steps: Sequence[Step]) -> tuple[str, ...]:
     return tuple(varying)
 
 
-def _unfilled(step: Step, names: Sequence[str]) -> Step:
+def _with_variables(step: Step, names: Sequence[str]) -> Step:
     """Return a step with variables in place of the values of facts."""
-    values: dict[str, str] = {}
-    for fact in reversed(names):
-        values[str(step.facts[fact])] = variable(fact)
+    variable_of_value: dict[str, str] = {}
+    for fact in reversed(names):  # Of facts with the same value, the first counts
+        variable_of_value[str(step.facts[fact])] = variable(fact)
     commands = [
-        replace(command, argv=tuple(values.get(word, word) for word in command.argv))
+        replace(command, argv=tuple(variable_of_value.get(word, word) for word in command.argv))
         for command in step.commands
     ]
     execution, _, name = step.id.partition("/")
-    filled = values.get(name, name)
+    filled = variable_of_value.get(name, name)
     facts = {**step.facts, **{fact: variable(fact) for fact in names}}
     return replace(
         step,

@@ -31,13 +31,15 @@ def quote(word: str) -> str:
     parts = _VARIABLE.split(word)
     if len(parts) == 1:
         return _literal(word)
+    # Literal texts, with a variable between each two; within double quotes, blanks are harmless.
     texts = [part.replace(" ", "") for part in parts[::2]]
     if all(map(_PLAIN.fullmatch, texts)):
         inner = _VARIABLE.sub(r"${\1}", word)
         return f'"{inner}"'
     quoted = ""
     for index, part in enumerate(parts):
-        if index % 2:
+        is_variable = index % 2
+        if is_variable:
             quoted += f'"${{{part}}}"'
         elif part:
             quoted += _literal(part)
@@ -62,6 +64,7 @@ def _escaped(text: str) -> str:
 def _escape(char: str) -> str:
     if char in "\\'":
         return f"\\{char}"
+    # `[` and `:` could make the text a command of a CI system.
     if char in "\n[:" or printable(char) != char:
         return _bytes(char)
     return char
@@ -74,7 +77,7 @@ def _bytes(char: str) -> str:
 def wrapped(texts: Sequence[str], indent: str, newline: str = " \\\n") -> str:
     """Join words of shell text, wrapped into readable lines."""
     lines = [indent]
-    for text in _together(texts):
+    for text in _options_with_values(texts):
         blank = " " if lines[-1].strip() else ""
         width = len(lines[-1]) + len(text)
         if blank and width > _WIDTH:
@@ -113,7 +116,7 @@ def case(arms: dict[str, str]) -> str:
     return f"    case $label in\n{text}    esac\n"
 
 
-def _together(texts: Sequence[str]) -> Iterator[str]:
+def _options_with_values(texts: Sequence[str]) -> Iterator[str]:
     """Keep an option and its value on one line.
 
     A word after an option that takes none counts as its value: only the layout depends on it.
@@ -136,8 +139,11 @@ def _together(texts: Sequence[str]) -> Iterator[str]:
 def shared_environment(
     environments: Mapping[str, Sequence[str]],
 ) -> tuple[list[str], dict[str, list[str]]]:
-    """Return the words of env that all have in common, and those that each has besides."""
-    split = {label: _parts(words) for label, words in environments.items()}
+    """Return the words of env that all have in common, and label → those that it has besides.
+
+    Both have the word env: the command of the first runs that of the second.
+    """
+    split = {label: _env_parts(words) for label, words in environments.items()}
     first, *others = split.values()
     shared = [part for part in first if all(part in parts for parts in others)]
     differing: dict[str, list[str]] = {}
@@ -147,8 +153,8 @@ def shared_environment(
     return list(chain.from_iterable(shared)), differing
 
 
-def _parts(words: Sequence[str]) -> list[tuple[str, ...]]:
-    """Split the words of `env`: what starts env, env itself, options, variables."""
+def _env_parts(words: Sequence[str]) -> list[tuple[str, ...]]:
+    """Split the words of `env`: what starts env, env itself, each option, each variable."""
     start = words.index("env")
     parts = [tuple(words[:start])] if start else []
     parts.append(("env",))

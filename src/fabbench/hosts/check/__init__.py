@@ -43,7 +43,7 @@ def check_hosts(
     relations: HostRelations = _UNTRIED,
 ) -> tuple[Check, ...]:
     """Check hosts, each by itself and then against each other."""
-    down = relations.unreachable
+    down = relations.unreachable  # Host → why
     names = list(dict.fromkeys((*probes, *down)))
     hosts = [
         HostChecks(
@@ -56,7 +56,7 @@ def check_hosts(
         for name, probe in probes.items()
         if name not in down
     ]
-    checks: list[Check] = []
+    checks: list[Check] = []  # Of all hosts, in order
     for each in hosts:
         results: dict[str, Check | None] = {"reachable": outcome("reachable.yes")}
         results |= {name: check(each) for name, check in CHECKS.items()}

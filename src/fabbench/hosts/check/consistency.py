@@ -46,14 +46,14 @@ class _Same:
         return outcome("same.differs", status, value=value, others=others, advice=advice)
 
 
-def _fact(fact: Fact) -> _Same:
+def _same_fact(fact: Fact) -> _Same:
     def summary(checks: HostChecks) -> str:
         return fact.summary(checks.probe.topology)
 
     return _Same(f"same {fact.name}", summary, "topology")
 
 
-def _mpi(checks: HostChecks) -> str:
+def _mpirun_in_words(checks: HostChecks) -> str:
     """Return the mpirun; which number of Open MPI it is shows in its version."""
     mpi = checks.probe.mpi
     if mpi is None:
@@ -62,11 +62,11 @@ def _mpi(checks: HostChecks) -> str:
     return f"{kind} {mpi.version} at {mpi.program}"
 
 
-def _cannot_reach(_: Sequence[HostChecks], usual: str, other: str) -> bool:
+def _efa_cannot_reach(_: Sequence[HostChecks], usual: str, other: str) -> bool:
     return not efa_reaches(usual, other)
 
 
-def _any_efa(hosts: Sequence[HostChecks], *_: str) -> bool:
+def _efa_is_involved(hosts: Sequence[HostChecks], *_: str) -> bool:
     """Return whether EFA is there or requested: it does not cross zones."""
     present = any(each.probe.devices_of(Link.EFA) for each in hosts)
     return present or any(each.fabric == "efa" for each in hosts)
@@ -79,17 +79,17 @@ _SAME = (
     _Same("EFA driver", lambda each: each.probe.efa_driver),
     _Same("NIC driver", lambda each: each.probe.of_nics("driver")),
     _Same("NIC firmware", lambda each: each.probe.of_nics("firmware")),
-    *map(_fact, FACTS),
+    *map(_same_fact, FACTS),
     _Same("NVIDIA driver", lambda each: each.probe.gpu_driver),
     _Same("NCCL", lambda each: ", ".join(each.probe.nccl)),
-    _Same("one mpirun", _mpi),
+    _Same("one mpirun", _mpirun_in_words),
     _Same("interface names", interface_of, always=True),
-    _Same("instance type", lambda each: each.probe.instance_type, fails=_cannot_reach),
-    _Same("zone", lambda each: each.probe.zone, fails=_any_efa),
+    _Same("instance type", lambda each: each.probe.instance_type, fails=_efa_cannot_reach),
+    _Same("zone", lambda each: each.probe.zone, fails=_efa_is_involved),
 )
 
 
-def _program(name: str) -> _Same:
+def _same_program(name: str) -> _Same:
     """Return the check of a program's build, for which the size of its file stands."""
 
     def build(checks: HostChecks) -> str:
@@ -99,6 +99,7 @@ def _program(name: str) -> _Same:
         return f"{program.path}, {program.size} bytes"
 
     def elsewhere(hosts: Sequence[HostChecks], usual: str, other: str) -> bool:
+        # mpirun starts ranks by one path; another build at the same path is only a warning.
         usual_path, _, _ = usual.rpartition(",")
         path, _, _ = other.rpartition(",")
         return path != usual_path and any(each.needs.mpi for each in hosts)
@@ -111,21 +112,23 @@ def among(hosts: Sequence[HostChecks]) -> Iterator[Check]:
     if len(hosts) < 2:
         return
     requested = dict.fromkeys(name for each in hosts for name in each.needs.programs)
-    programs = [_program(name) for name in requested if name != "mpirun"]
+    programs = [_same_program(name) for name in requested if name != "mpirun"]
     for same in (*_SAME, *programs):
         values = {each.host: same.value(each) for each in hosts}
         if same.always or any(values.values()):
-            yield from _alike(same, hosts, values)
+            yield from _compare_with_usual(same, hosts, values)
 
 
-def _alike(same: _Same, hosts: Sequence[HostChecks], values: Mapping[str, str]) -> Iterator[Check]:
+def _compare_with_usual(
+    same: _Same, hosts: Sequence[HostChecks], values: Mapping[str, str]
+) -> Iterator[Check]:
     """Compare every host with the most common value (of equals, the first)."""
-    known = Counter(filter(None, values.values()))
-    usual = max(known, key=known.__getitem__, default="")
+    counts = Counter(filter(None, values.values()))
+    usual = max(counts, key=counts.__getitem__, default="")
     having = [host for host, value in values.items() if value == usual]
     have = "has" if len(having) == 1 else "have"
     others = f"while {listed(having, _NAMED)} {have} {usual}."
-    alone = known.total() == 1
+    alone = counts.total() == 1
     for checks in hosts:
         value = values[checks.host]
         if not value:
@@ -149,8 +152,11 @@ def opened(opening: Opening) -> Mapping[str, Check]:
 
 
 def clock(host: str, clocks: Mapping[str, float]) -> Check:
-    """Check that a host's clock shows what most do; this machine's decides where none do."""
-    values = [0.0, *clocks.values()]
+    """Check that a host's clock shows what most do; this machine's decides where none do.
+
+    `clocks`: host → by how many seconds it is ahead of this machine's; negative: behind.
+    """
+    values = [0.0, *clocks.values()]  # This machine's own first
 
     def alike(one: float) -> int:
         near = [other for other in values if abs(one - other) <= _CLOCK_S]

@@ -83,11 +83,13 @@ def efa(checks: HostChecks) -> Check | None:
         return outcome("efa.none")
     offered = len(probe.efa_domains)
     in_sysfs = len(probe.devices_of(Link.EFA))
-    counts = f"fi_info lists {offered} EFA devices, and /sys has {in_sysfs}{_usual_efa(checks)}."
+    counts = (
+        f"fi_info lists {offered} EFA devices, and /sys has {in_sysfs}{_usual_efa_count(checks)}."
+    )
     return outcome(_efa_outcome(checks, offered, in_sysfs), counts=counts)
 
 
-def _usual_efa(checks: HostChecks) -> str:
+def _usual_efa_count(checks: HostChecks) -> str:
     """Return how many EFA devices the catalog knows of for the instance type, in words."""
     entry = checks.instance
     if entry is None:
@@ -214,10 +216,10 @@ def gpus(checks: HostChecks) -> Check | None:
     waiting = [gpu.fabric for gpu in probe.gpus if gpu.fabric not in {"Completed", ""}]
     if waiting:
         return outcome("gpus.fabric", gpus=described, waiting=len(waiting), state=waiting[0])
-    return _models(checks, models, described)
+    return _fit_of_models(checks, models, described)
 
 
-def _models(checks: HostChecks, models: str, described: str) -> Check:
+def _fit_of_models(checks: HostChecks, models: str, described: str) -> Check:
     """Return the check of GPUs that are all there and ready: whether their models fit."""
     probe = checks.probe
     model = checks.instance.gpu_model if checks.instance else ""
@@ -369,7 +371,7 @@ def interface_of(checks: HostChecks) -> str:
         if each.address == address:
             return each.name
     if not probe.whole or probe.interfaces:
-        return ""
+        return ""  # The address is of none of them, or of one that was not reported
     return probe.default_interface
 
 
@@ -417,9 +419,9 @@ class Fact:
         devices = checks.probe.topology
         slow = {name: device for name, device in devices.items() if self.costs(device)}
         if shown := self.of(slow):
-            return outcome(self.costs_outcome, devices=_sentence(shown))
+            return outcome(self.costs_outcome, devices=_devices_in_words(shown))
         if known := self.of(devices):
-            return outcome("topology.fine", devices=_sentence(known))
+            return outcome("topology.fine", devices=_devices_in_words(known))
         return outcome("topology.unknown")
 
     def summary(self, devices: Mapping[str, NodeDevice]) -> str:
@@ -431,29 +433,29 @@ class Fact:
         return ", ".join(sorted(parts))
 
 
-def _sentence(names_of: Mapping[str, Sequence[str]]) -> str:
+def _devices_in_words(names_of: Mapping[str, Sequence[str]]) -> str:
     named = {shown: listed(names, _NAMED) for shown, names in names_of.items()}
     return "; ".join(f"{devices}: {shown}" for shown, devices in named.items())
 
 
-def _link(device: NodeDevice) -> str:
+def _link_in_words(device: NodeDevice) -> str:
     if not device.width or not device.max_width:
         return ""
     lanes = f"x{device.width} of x{device.max_width}"
     if device.kind == "gpu" or not device.speed or not device.max_speed:
         return lanes  # A GPU lowers its speed while it idles
     link = f"{lanes} at {device.speed:g} of {device.max_speed:g} GT/s"
-    carried = _carried(device)
-    port = device.rate_gbps or 0
-    if carried >= port:
+    carried_gbps = _carried_gbps(device)
+    port_gbps = device.rate_gbps or 0
+    if carried_gbps >= port_gbps:
         return link
-    return f"{link}, which carries {carried:.0f} of the port's {port:g} Gb/s"
+    return f"{link}, which carries {carried_gbps:.0f} of the port's {port_gbps:g} Gb/s"
 
 
 _SLOW_CODE_UP_TO = 5  # GT/s
 
 
-def _carried(device: NodeDevice) -> float:
+def _carried_gbps(device: NodeDevice) -> float:
     """Return what a PCIe link carries, in Gb/s, without its line code.
 
     8b/10b up to 5 GT/s, then 128b/130b.
@@ -464,20 +466,21 @@ def _carried(device: NodeDevice) -> float:
     return lanes * speed * payload
 
 
-def _slow(device: NodeDevice) -> bool:
+def _is_slow_link(device: NodeDevice) -> bool:
     """Return whether a link has fewer lanes than it could, or a NIC's is too slow for its port."""
     if (device.width or 0) < (device.max_width or 0):
         return True
     if device.kind == "gpu" or (device.speed or 0) >= (device.max_speed or 0):
         return False
-    return _carried(device) < (device.rate_gbps or _ANY_RATE)
+    return _carried_gbps(device) < (device.rate_gbps or _ANY_RATE)
 
 
 _ANY_RATE = 1e9
 """Gb/s of a port whose rate is not known: every slower link then counts."""
 
 
-def _nearest(device: NodeDevice) -> str:
+def _nearest_nics_in_words(device: NodeDevice) -> str:
+    """Return how near the nearest NICs of a GPU are; empty: none are known."""
     for distance, names in device.nics.items():
         count = len(names)
         return f"{distance} to {count} {'NICs' if count > 1 else 'NIC'}"
@@ -488,13 +491,14 @@ def _across_cpus(device: NodeDevice) -> bool:
     return next(iter(device.nics), "") == "SYS"
 
 
-def _redirecting(device: NodeDevice) -> str:
+def _redirecting_in_words(device: NodeDevice) -> str:
+    """Return where ACS sends what a GPU and a NIC exchange up to the CPU; empty: not known."""
     if device.acs is None:
         return ""
     return f"on at {listed(device.acs, 2)}" if device.acs else "off"
 
 
-def _mtu(device: NodeDevice) -> str:
+def _mtu_in_words(device: NodeDevice) -> str:
     return f"{device.mtu} of {device.max_mtu}" if device.mtu and device.max_mtu else ""
 
 
@@ -502,10 +506,10 @@ def _small_mtu(device: NodeDevice) -> bool:
     return device.mtu is not None and device.mtu < (device.max_mtu or 0)
 
 
-PCIE_LINKS = Fact("pcie links", "pcie-links.costs", _link, _slow)
-GPU_TO_NIC = Fact("gpu to nic", "gpu-to-nic.costs", _nearest, _across_cpus)
-ACS = Fact("acs", "acs.costs", _redirecting, lambda device: bool(device.acs))
-MTU = Fact("mtu", "mtu.costs", _mtu, _small_mtu)
+PCIE_LINKS = Fact("pcie links", "pcie-links.costs", _link_in_words, _is_slow_link)
+GPU_TO_NIC = Fact("gpu to nic", "gpu-to-nic.costs", _nearest_nics_in_words, _across_cpus)
+ACS = Fact("acs", "acs.costs", _redirecting_in_words, lambda device: bool(device.acs))
+MTU = Fact("mtu", "mtu.costs", _mtu_in_words, _small_mtu)
 FACTS = (PCIE_LINKS, GPU_TO_NIC, ACS, MTU)
 CHECKS: Mapping[str, Callable[[HostChecks], Check | None]] = {
     "answer": answer,
