@@ -15,6 +15,7 @@ from fabbench.model.hosts import Host, Inventory, Needs, Target
 from fabbench.model.plan import DEFAULT_VARIANT, Variant
 
 MPIRUN = "mpirun"
+_MAX_SHOWN = 4  # Hosts with their paths, in an error
 
 
 ProbeHosts = Callable[[Target, Variant], Mapping[str, Probe]]
@@ -181,7 +182,7 @@ def _require_same_paths(probes: Mapping[str, Probe], needs: Needs) -> None:
         }
         if len(set(paths.values())) > 1:
             places = [f"{path} on {name}" for name, path in paths.items()]
-            named = ", ".join(places[:4])
+            named = ", ".join(places[:_MAX_SHOWN])
             raise MachineError(
                 f"{program} is not at the same path on all hosts: {named}.",
                 hint="mpirun needs one path: pass a directory that all hosts have with --bin-dir.",

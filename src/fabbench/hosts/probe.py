@@ -182,6 +182,7 @@ def _roce_v2_gid(port: Entry) -> int | None:
     kinds = port.at("gid_attrs", "types")
     gids: dict[int, str] = {}
     for index, gid in port.at("gids").items():
+        # An unused entry of the table is all zeros.
         if kinds.at(index).text == "RoCE v2" and gid.text.strip("0:"):
             gids[int(index)] = gid.text
 

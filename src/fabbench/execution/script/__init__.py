@@ -320,6 +320,7 @@ class _Script:
         before = "    nics before\n" if self._counts_nics else ""
         after = "    nics after\n" if self._counts_nics else ""
         if not arrays:
+            # The environment stands in the steps: these differ between configurations too.
             count = f"    {before}" if before else ""
             for label, body in bodies.items():
                 arms[label] += count + body
@@ -330,7 +331,7 @@ class _Script:
                 arms[label] += array("env", words, _INDENT)
         shared = self._comments_on_variables(environments) + array("clean", clean, "")
         if len(set(bodies.values())) == 1:
-            (body,) = set(bodies.values())
+            (body,) = set(bodies.values())  # Once for all, behind the choice
             return shared, self._choice_of_configuration(arms) + before + body + after
         for label, body in bodies.items():
             arms[label] += textwrap.indent(before + body, "    ")
@@ -439,7 +440,7 @@ class _Script:
                 yield f"{name}={value}"
 
     def _step_of_ranks(self, step: Step, arrays: Sequence[str], indent: str) -> str:
-        """Return a step; `arrays` hold the environment of its ranks, or the step itself."""
+        """Return a step. The environment of its ranks is in `arrays`; without any, in the step."""
         seconds = str(math.ceil(step.timeout_s))
         words: list[str] = ["step", *self._name_and_facts(step)]
         words += ("timeout", "--foreground", "-k", "10", seconds)
@@ -588,6 +589,7 @@ class _Script:
             text += array(each.role, [array_of("common"), *rest], indent)
         client = next(each for each in step.commands if each.role == "client")
         if "{address}" in str(client.argv):
+            # The server's IPv4 address, as the host of the client resolves its name.
             look = f"on {client.host} getent ahostsv4 {quote(self._server_address())}"
             text = f"{indent}address=$({look} </dev/null | head -n 1 | cut -d' ' -f1)\n{text}"
         seconds = str(math.ceil(step.timeout_s))

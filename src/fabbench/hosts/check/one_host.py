@@ -14,9 +14,9 @@ from fabbench.model.hosts import NodeDevice
 from fabbench.model.messages import listed
 from fabbench.model.units import format_size
 
-_NAMED = 4
-_MISSING = 127
-_TIMED_OUT = (124, 137)
+_NAMED = 4  # Devices that a sentence names
+_MISSING = 127  # A shell's status of a program that was not found
+_TIMED_OUT = (124, 137)  # Statuses of timeout(1): by SIGTERM, by SIGKILL
 _GIB = 1024**3
 _MEMLOCK_ENOUGH = 16 * _GIB
 """What AWS's own health check requires."""
@@ -223,6 +223,7 @@ def _fit_of_models(checks: HostChecks, models: str, described: str) -> Check:
     """Return the check of GPUs that are all there and ready: whether their models fit."""
     probe = checks.probe
     model = checks.instance.gpu_model if checks.instance else ""
+    # nvidia-smi has more words than the catalog: NVIDIA H100 80GB HBM3.
     if model and model.split()[0] not in models:
         return outcome("gpus.other", gpus=described, type=probe.instance_type, model=model)
     why, advice = why_unfit(checks.image, models, probe.gpus[0].driver)
