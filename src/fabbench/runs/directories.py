@@ -21,15 +21,14 @@ RUN_NAME = re.compile(r"(?P<when>\d{8}T\d{6}Z)-(?P<benchmark>.+)-(?P<id>[0-9a-f]
 def runs(store: Path) -> Iterator[Path]:
     """Return the directories of all runs of a store, newest first.
 
-    Of one second, by when a request was written.
+    Those of one second are in the order in which their requests were written.
     """
     dated: list[tuple[str, int, Path]] = []
     for path in _entries(store):
         with suppress(OSError):  # without a request, or removed meanwhile
-            if RUN_NAME.fullmatch(path.name):
-                second = path.name[:16]
+            if match := RUN_NAME.fullmatch(path.name):
                 written_ns = (path / REQUEST).stat().st_mtime_ns
-                dated.append((second, written_ns, path))
+                dated.append((match["when"], written_ns, path))
     return (path for _, _, path in sorted(dated, reverse=True))
 
 

@@ -28,7 +28,7 @@ SUMMARY = "summary.json"  # See `fabbench.runs.summary`
 
 # Number of the layout of a run directory, and of each document that has a `format`
 Format: TypeAlias = Literal[1]
-_MAX_SIZE = 1 << 28
+_MAX_SIZE = 1 << 28  # Bytes; a larger document is damaged
 
 T = TypeVar("T")
 
@@ -227,6 +227,3 @@ def readable(path: Path, kind: type[T]) -> T | None:
     with suppress(MachineError):
         return read(path, kind)
     return None
-
-
-# ---------------------------------------------------------------- runs

@@ -101,7 +101,7 @@ def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
                 raise stop
             if should_stop(number, logs):
                 missing = 0
-                writer.decided(plan.executions[:number])
+                writer.end_schedule(plan.executions[:number])
                 break
     judged = {label: tuple(some) for label, some in logs.items()}
     return PlanResult(judged, _first(stops), missing)
@@ -170,12 +170,12 @@ class RunningExecution:
             parser = LogParser(str(output), proof=execution.proof)
             # It may have to prepare the machines first; its lines come later.
             with _keeping(stops), closing(allocation.execute(execution)) as lines:
-                stored.counters(nics.begin())
+                stored.write_counters(nics.begin())
                 ending = self._follow(lines, nics, stored, parser)
             if stops:
                 ending = self._stopped(stops[-1])
             with _keeping(stops):
-                stored.counters(nics.end())
+                stored.write_counters(nics.end())
             self._pass_on(parser.close(ending))
             if not self._logs:
                 self._logs = [nothing_read(self._benchmark, output, execution.proof, ending)]

@@ -47,6 +47,7 @@ T = TypeVar("T")
 BLOCK = 1 << 18
 MAX_BYTES = 16 << 30  # Limit of the decompressed bytes of one file
 _AT_ONCE = 1 << 10  # Bytes that are decompressed at once, as the result has no limit
+_NO_ERRNO = 0  # Of an OSError for a file whose content is at fault, not the system
 _HEAD = 512
 """Bytes that show what a file is: the sign of a tar archive ends at 262."""
 _MAX_DOCUMENT = 1 << 27
@@ -89,6 +90,7 @@ def parse_file(
 def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[Log]:
     """Read the files that the processes of a job wrote (NCCL_DEBUG_FILE) as one text.
 
+    If some are dumps of the flight recorder, these are one log, and the others are left out.
     Raise MachineError if a file cannot be read.
     """
     others = len(names) - 1
@@ -137,8 +139,10 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
 ) -> Iterator[tuple[str, Log]]:
     """Read an open binary stream; with `tables`, also fabbench's own JSON and CSV.
 
-    `line` is the number of the line before. Each log comes with its configuration, which the output
-    of a fabbench script names, and tables as columns.
+    Tried in this order: a dump of PyTorch's flight recorder, a document of a benchmark, any JSON
+    with flat rows as `results`, a table of fabbench's own, and last a plain log. `line` is the
+    number of the line before. Each log comes with its configuration, which the output of a fabbench
+    script names, and tables as columns.
     """
     block = file.read(BLOCK)
     if is_dump(block):
@@ -146,26 +150,26 @@ def parse_stream(  # noqa: PLR0913 - what is known about a log
         recorded = record_of([dump])
         yield "", judge(recorded, source=source, proof=proof, ending=ending)
         return
-    readers = list(_documents(block))
+    readers = list(_document_readers(block))
     if readers:
-        text = _whole(block, file)
+        text = _whole_text(block, file)
         record = next(filter(None, (read(text) for read in readers)), None)
         if record is not None:
             yield "", judge(record, source=source, proof=proof, ending=ending)
             return
-        block = text.encode()
-    elif _may_have_results(block):
-        text = _whole(block, file)
+        block = text.encode()  # no document after all: a log
+    elif _may_be_json_with_results(block):
+        text = _whole_text(block, file)
         block = (_results_as_table(text) or text).encode()
-    begin = block.decode("utf-8", "replace")
-    if tables and is_table(begin):
-        yield from table_logs(_whole(block, file), source, proof)
+    beginning = block.decode("utf-8", "replace")
+    if tables and is_table(beginning):
+        yield from table_logs(_whole_text(block, file), source, proof)
         return
     new_parser = partial(LogParser, source, proof=proof, live=False, line=line)
     yield from _ConfigurationLogs(new_parser, ending).read(block, file)
 
 
-def _documents(block: bytes) -> Iterator[Callable[[str], Record | None]]:
+def _document_readers(block: bytes) -> Iterator[Callable[[str], Record | None]]:
     """Yield readers of the documents that a file may be, by its beginning."""
     if SIGN in block:
         yield read_ras
@@ -174,7 +178,7 @@ def _documents(block: bytes) -> Iterator[Callable[[str], Record | None]]:
             yield benchmark.document
 
 
-def _may_have_results(block: bytes) -> bool:
+def _may_be_json_with_results(block: bytes) -> bool:
     return block.lstrip().startswith(b"{") and b'"results"' in block
 
 
@@ -186,7 +190,7 @@ class _ConfigurationLogs:
     """
 
     new_parser: Callable[..., LogParser]
-    ending: Ending | None  # Of the last one
+    ending: Ending | None  # How the last one ended; None: nothing but the text says it
 
     def read(self, block: bytes, file: Bytes) -> Iterator[tuple[str, Log]]:
         """Yield logs with their configurations, from a block and what follows it.
@@ -197,40 +201,43 @@ class _ConfigurationLogs:
         first = next(blocks, "")
         prefixes = _sample_of_prefixes(block.decode("utf-8", "replace"), first)
         marked = _MARKER in block
-        preamble: list[str] = []  # Of all configurations
+        preamble: list[str] = []  # Lines before the first marker, which each parser reads first
         parser = self.new_parser(prefixes=Prefixes(prefixes))
-        current = ""
+        current = ""  # Before the first marker; its configuration goes on with this parser
         ending = self.ending
         damage: MachineError | None = None
         try:
             for configuration, lines in _by_configuration(chain([first], blocks)):
                 if current and configuration != current:
-                    yield from _labelled(current, parser.close(None))
+                    yield from _with_configuration(current, parser.close(None))
                     parser = self.new_parser(prefixes=Prefixes(prefixes))
                     parser.feed_lines(preamble)
                 current = configuration
                 if marked and not current:
                     preamble += lines
-                yield from _labelled(current, parser.feed_lines(lines))
+                yield from _with_configuration(current, parser.feed_lines(lines))
         except MachineError as error:
             damage = error
             ending = Ending(stopped="The file could not be read to its end.")
-        yield from _labelled(current, parser.close(ending))
+        yield from _with_configuration(current, parser.close(ending))
         if damage is not None:
             raise damage
 
 
-def _labelled(configuration: str, results: Iterable[Result]) -> Iterator[tuple[str, Log]]:
+def _with_configuration(configuration: str, results: Iterable[Result]) -> Iterator[tuple[str, Log]]:
     for log in logs(results):
         yield configuration, log
 
 
-def _sample_of_prefixes(begin: str, first: str) -> list[str]:
-    """Return lines to learn prefixes from; none if fabbench itself wrote the first line."""
-    if begin.startswith(MARKER_SIGN):
+def _sample_of_prefixes(beginning: str, whole_lines: str) -> list[str]:
+    """Return lines to learn prefixes from; none if fabbench itself wrote the first line.
+
+    The last of them is what follows the `whole_lines`, and may be cut.
+    """
+    if beginning.startswith(MARKER_SIGN):
         return []
-    last = begin.rpartition("\n")[2]
-    return [*first.replace("\r", "\n").split("\n"), last]
+    cut_line = beginning.rpartition("\n")[2]
+    return [*whole_lines.replace("\r", "\n").split("\n"), cut_line]
 
 
 def _by_configuration(blocks: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
@@ -260,7 +267,7 @@ def _markers(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
             yield number, match[1]
 
 
-def _whole(block: bytes, file: Bytes) -> str:
+def _whole_text(block: bytes, file: Bytes) -> str:
     """Read the rest of a document. Raise MachineError if it is too large for one."""
     return _whole_bytes(block, file).decode("utf-8", "replace")
 
@@ -294,11 +301,11 @@ def _results_as_table(text: str) -> str:
     cells = chain.from_iterable(table)
     if not all(isinstance(cell, _FLAT) for cell in cells):
         return ""
-    lines = ["    ".join(map(_cell, row)) for row in table]
+    lines = ["    ".join(map(_cell_text, row)) for row in table]
     return "\n".join([*lines, ""])
 
 
-def _cell(value: str | float) -> str:
+def _cell_text(value: str | float) -> str:
     return format(value, ".12f") if isinstance(value, float) else str(value)
 
 
@@ -307,7 +314,7 @@ def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
 
     A carriage return before a newline is part of the newline.
     """
-    rest = b""
+    rest = b""  # The line that the last block cut
     while block:
         whole, newline, tail = block.rpartition(b"\n")
         if newline:
@@ -316,7 +323,7 @@ def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
                 text = text.replace("\r\n", "\n").removesuffix("\r")
             yield as_printed(text)
             rest = tail
-        elif len(rest) < 8 * LONGEST_ENTRY:
+        elif len(rest) < 8 * LONGEST_ENTRY:  # of a longer line the middle is left out
             rest += block
         block = file.read(BLOCK)
     if rest:
@@ -359,10 +366,10 @@ class LogStream:
 
     def __init__(self, name: str, pieces: Pieces) -> None:
         self.head = b""
-        """The bytes that the first read returned, and of a large one the first."""
+        """The bytes that the first read returned, at most `BLOCK` of them."""
         self._name = name
         self._pieces = pieces
-        self._rest = b""
+        self._rest = b""  # Decompressed, but not returned yet
         self._damage: MachineError | None = None
 
     def read(self, size: int = BLOCK, /) -> bytes:
@@ -435,26 +442,29 @@ def _unreadable(name: str, error: OSError) -> MachineError:
 
 
 def _decompressed(name: str, pieces: Pieces) -> Pieces:
-    """Yield what a file holds, as UTF-8. Raise MachineError if it is too large, or an archive."""
-    head, pieces = _begun(pieces)
-    for new in _signed(_COMPRESSIONS, head):
-        head, pieces = _begun(_unpacked(new, pieces))
-    for encoding in _signed(_ENCODINGS, head):
+    """Yield what a file holds, as UTF-8. Raise MachineError if it is too large, or an archive.
+
+    One compression is undone, and then one encoding, each if the first bytes show it.
+    """
+    head, pieces = _with_head(pieces)
+    for new_decompressor in _matching_signature(_COMPRESSIONS, head):
+        head, pieces = _with_head(_unpacked(new_decompressor, pieces))
+    for encoding in _matching_signature(_ENCODINGS, head):
         decoded = codecs.iterdecode(pieces, encoding, "replace")
-        head, pieces = _begun(text.encode() for text in decoded)
-    if _signed(_COMPRESSIONS, head):
+        head, pieces = _with_head(text.encode() for text in decoded)
+    if _matching_signature(_COMPRESSIONS, head):
         raise MachineError(f"{name} is compressed more than once: unpack it.")
     if re.match(rb"(?s).{257}ustar|PK\x03\x04", head):
         raise MachineError(f"{name} is an archive: unpack it, and pass its folder.")
     yield from pieces
 
 
-def _signed(kinds: Mapping[bytes, T], head: bytes) -> list[T]:
-    """Return what begins with a sign like the first bytes of a file."""
-    return [kind for sign, kind in kinds.items() if re.match(sign, head)]
+def _matching_signature(kinds: Mapping[bytes, T], head: bytes) -> list[T]:
+    """Return the kinds whose signature, a pattern, fits the first bytes of a file."""
+    return [kind for signature, kind in kinds.items() if re.match(signature, head)]
 
 
-def _begun(pieces: Pieces) -> tuple[bytes, Pieces]:
+def _with_head(pieces: Pieces) -> tuple[bytes, Pieces]:
     """Return the first `_HEAD` bytes, or more, and pieces that still begin with them."""
     head = b""
     for piece in pieces:
@@ -464,36 +474,37 @@ def _begun(pieces: Pieces) -> tuple[bytes, Pieces]:
     return head, chain([head], pieces)
 
 
-def _unpacked(new: Callable[[], Any], pieces: Pieces) -> Pieces:
-    """Yield what consecutive frames hold, with zeros between them.
+def _unpacked(new_decompressor: Callable[[], Any], pieces: Pieces) -> Pieces:
+    """Yield what a compressed file holds.
 
-    `new` makes the decompressor of each.
+    Raise OSError if it is damaged, or holds more than `MAX_BYTES`.
     """
-    left = MAX_BYTES
-    for piece in _frames(new, pieces):
-        left -= len(piece)
-        if left < 0:
+    bytes_left = MAX_BYTES
+    for piece in _contents_of_frames(new_decompressor, pieces):
+        bytes_left -= len(piece)
+        if bytes_left < 0:
             limit = MAX_BYTES >> 30
             why = f"it decompresses to more than {limit} GB. If you trust it, unpack it."
-            raise OSError(0, why)
+            raise OSError(_NO_ERRNO, why)
         yield piece
 
 
-def _frames(new: Callable[[], Any], pieces: Pieces) -> Pieces:
-    frame = new()
+def _contents_of_frames(new_decompressor: Callable[[], Any], pieces: Pieces) -> Pieces:
+    """Yield what consecutive frames hold, with zeros between them: each has its decompressor."""
+    frame = new_decompressor()
     for piece in _cut(pieces):
         rest = piece.lstrip(b"\0") if frame.eof else piece
         while rest:
             if frame.eof:
-                frame = new()
+                frame = new_decompressor()
             yield _decompress(frame, rest)
             rest = frame.unused_data.lstrip(b"\0") if frame.eof else b""
     if not frame.eof:
-        raise OSError(0, "it ends before its end marker")
+        raise OSError(_NO_ERRNO, "it ends before its end marker")
 
 
 def _cut(pieces: Pieces) -> Pieces:
-    """Yield pieces that are decompressed at once."""
+    """Yield pieces so small that what each decompresses to fits in memory."""
     for piece in pieces:
         for at in range(0, len(piece), _AT_ONCE):
             yield piece[at : at + _AT_ONCE]
@@ -503,14 +514,15 @@ def _decompress(frame: Any, data: bytes) -> bytes:
     try:
         content: bytes = frame.decompress(data)
     except Exception as error:
-        raise OSError(0, str(error)) from error  # each library has its own
+        # Each library has its own; `_unreadable` makes a sentence of this one.
+        raise OSError(_NO_ERRNO, str(error)) from error
     return content
 
 
 def _zstd() -> Any:
     """Return a decompressor of Python's own module (3.14), or of the package zstandard.
 
-    Both need 128 MB at most.
+    Both need 128 MB of memory at most.
     """
     if sys.version_info >= (3, 14):
         from compression import zstd
@@ -577,12 +589,13 @@ def table_logs(text: str, source: str, proof: Proof | None = None) -> list[tuple
 
     Raise MachineError for a damaged one.
     """
+    # Column → what was measured → its tables, one per repeat
     columns: dict[str, dict[_About, list[_Rows]]] = {}
     try:
-        for record in _records(text):
-            about = tuple(_text(record, name) for name in _ABOUT)
-            of_column = columns.setdefault(_column(record), {})
-            _add(record, of_column.setdefault(about, [{}]))
+        for record in _table_records(text):
+            about = tuple(_field_text(record, name) for name in _ABOUT)
+            of_column = columns.setdefault(_column_name(record), {})
+            _add_figure(record, of_column.setdefault(about, [{}]))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as error:
         raise MachineError(f"{source} is a table of results, and damaged: {error}.") from error
     return [
@@ -593,34 +606,39 @@ def table_logs(text: str, source: str, proof: Proof | None = None) -> list[tuple
     ]
 
 
-def _text(record: Mapping[str, Any], name: str) -> str:
+def _field_text(record: Mapping[str, Any], name: str) -> str:
+    """Return a field as text; empty if it is missing or null."""
     return str(record.get(name) or "")
 
 
-def _records(text: str) -> Iterable[Mapping[str, Any]]:
+def _table_records(text: str) -> Iterable[Mapping[str, Any]]:
     if _JSON.match(text):
         return _json_records(text)
     return csv.DictReader(text.splitlines(keepends=True))
 
 
-def _column(record: Mapping[str, Any]) -> str:
+def _column_name(record: Mapping[str, Any]) -> str:
     """Return the column of a comparison, or RUN:CONFIG of an export."""
     parts = (record.get("run"), record.get("configuration"))
     return record.get("column") or ":".join(filter(None, parts))
 
 
-def _add(record: Mapping[str, Any], tables: list[_Rows]) -> None:
-    """Add a figure to the last table. One that it has begins a repeat."""
+def _add_figure(record: Mapping[str, Any], tables: list[_Rows]) -> None:
+    """Add a record's figure to the last table. One that it has already begins a repeat.
+
+    Raise ValueError, KeyError or TypeError for a damaged record.
+    """
     size = int(record["size"])
     given = [name for name in LABELS if record.get(name) not in {None, ""}]
     labels = tuple((name, str(record[name])) for name in given)
     metric = METRICS[record["metric"]].name
     value = record["value"]
+    # A size is text in CSV, whose reader fills up a row that was cut with None.
     if isinstance(record["size"], str) and None in record.values():
         raise ValueError(f"a row of {size} bytes was cut")
     if metric in tables[-1].get((size, labels), {}):
         tables.append({})
-    if value in {None, ""}:
+    if value in {None, ""}:  # nothing was measured there
         return
     number = float(value)
     if not 0 <= number < math.inf or size < 0:
@@ -629,13 +647,14 @@ def _add(record: Mapping[str, Any], tables: list[_Rows]) -> None:
 
 
 def _log_of_table(about: _About, rows: _Rows, source: str, proof: Proof | None) -> Log:
-    known = dict(zip(_ABOUT, about, strict=True))
-    outcome, reason = _outcome(known["outcome"])
+    """Return the log that a table of a column stands for: never a proven one."""
+    stated = dict(zip(_ABOUT, about, strict=True))
+    outcome, reason = _outcome_in_table(stated["outcome"])
     facts: dict[str, Any] = {}
     for name in _COUNTS:
-        if known[name].isdecimal():
-            facts[name] = int(known[name])
-    for version in filter(None, known["versions"].split(", ")):
+        if stated[name].isdecimal():
+            facts[name] = int(stated[name])
+    for version in filter(None, stated["versions"].split(", ")):
         library, _, number = version.partition(" ")
         facts[library] = number
     points = [
@@ -644,8 +663,8 @@ def _log_of_table(about: _About, rows: _Rows, source: str, proof: Proof | None) 
     ]
     return Log(
         source=source,
-        benchmark=known["benchmark"] or None,
-        case=known["case"] or None,
+        benchmark=stated["benchmark"] or None,
+        case=stated["case"] or None,
         outcome=outcome,
         reason=reason,
         facts=facts,
@@ -654,7 +673,7 @@ def _log_of_table(about: _About, rows: _Rows, source: str, proof: Proof | None) 
     )
 
 
-def _outcome(written: str) -> tuple[Outcome, str]:
+def _outcome_in_table(written: str) -> tuple[Outcome, str]:
     """Return the outcome of a log of a table, and why: it is not better than what is written."""
     if written in {*Outcome} - {Outcome.OK, Outcome.UNPROVEN}:
         return Outcome(written), f"From a table, nothing proven, not even that it is {written}."
@@ -662,13 +681,15 @@ def _outcome(written: str) -> tuple[Outcome, str]:
 
 
 def _json_records(text: str) -> Iterator[Mapping[str, Any]]:
-    if '"run"' in text[:10]:  # of export
+    """Yield the rows of fabbench's own JSON: of an export, a comparison, or parsed logs."""
+    if '"run"' in text[:10]:  # an export has one document per line
         yield from map(json.loads, text.splitlines())
         return
     document: Mapping[str, Any] = json.loads(text)
     yield from document.get("rows", ())
     for number, log in enumerate(document.get("logs", ())):
         about = {**_about(log), "log": str(number)}
+        # A log without figures is a log, too: its outcome counts.
         for sample in log["samples"] or [_NO_SAMPLE]:
             yield {**sample["labels"], **sample, **about}
 

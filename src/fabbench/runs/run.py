@@ -252,7 +252,7 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
     notify(f"{_of_plan(planned, bound)}{kept}.")
     if isinstance(allocation, BatchAllocation):
         _submit(allocation, request, planned, writer)
-    writer.rendered(allocation.documents)
+    writer.write_rendered(allocation.documents)
 
     def left_open(logs: Logs) -> tuple[Told, Told]:
         comparison, verdict = _judged(request, baseline, stored_columns(writer.run, logs=logs))

@@ -82,10 +82,10 @@ class ExecutionWriter:
         """Append a line to the log. Once this returns, the line survives the end of fabbench."""
         rest = line.encode("utf-8", "replace") + b"\n"
         with writing(self.path / OUTPUT):
-            while rest:
+            while rest:  # an unbuffered file may take only a part
                 rest = rest[self.log.write(rest) :]
 
-    def counters(self, counted: execution_counters.ExecutionCounters) -> None:
+    def write_counters(self, counted: execution_counters.ExecutionCounters) -> None:
         """Write the NIC counters, replacing those written before."""
         # Without indentation: the counters of 64 hosts are long, and json is ten times as fast.
         write(self._counters, counted, indent=None)
@@ -136,21 +136,21 @@ class RunWriter:
             self._document = resumed.document
             self.path = resumed.path.absolute()
         self.id = self._document.id
-        self.close: Callable[[], object] = lambda: None
-        self._lock()
-        if resumed is not None:
+        self.close: Callable[[], object] = lambda: None  # Replaced once the directory is locked
+        self._lock_until_close()
+        if resumed is not None:  # read only now that no other process can write it
             self.kept = {each.id: each.logs for each in resumed.executions if each.is_ok}
         with writing(self.path):
-            self._forget()
+            self._remove_all_but_kept()
         self.run = StoredRun(self.path)
 
-    def _forget(self) -> None:
+    def _remove_all_but_kept(self) -> None:
         """Remove the result of a run that goes on, and all but the executions that are kept."""
         for name in (VERDICT, SUMMARY):
             (self.path / name).unlink(missing_ok=True)
         for path in self.path.glob(f"{EXECUTIONS}/*"):
             if path.name not in self.kept:
-                self.drop(path.name)
+                self.drop_execution(path.name)
 
     @contextmanager
     def execution(self, execution: Execution) -> Iterator[ExecutionWriter]:
@@ -159,7 +159,7 @@ class RunWriter:
         with writer.log:
             yield writer
 
-    def drop(self, execution: str) -> None:
+    def drop_execution(self, execution: str) -> None:
         """Remove an execution that does not count, or is kept elsewhere."""
         shutil.rmtree(self.path / EXECUTIONS / execution, ignore_errors=True)
         _counters_path(self.path, execution).unlink(missing_ok=True)
@@ -170,15 +170,15 @@ class RunWriter:
         From any thread.
         """
         name = f"{measured.number:06}"
-        packed = _log_of(self.path, measured)
+        packed = _path_of_test_log(self.path, measured)
         output = self.path / EXECUTIONS / execution / OUTPUT
         with writing(packed):
             packed.parent.mkdir(exist_ok=True)
             packed.write_bytes(gzip.compress(output.read_bytes()))
         write(self.path / TESTS / f"{name}.json", measured)
-        self.drop(execution)
+        self.drop_execution(execution)
 
-    def _lock(self) -> None:
+    def _lock_until_close(self) -> None:
         """Lock the directory until `close`, or the end of this process.
 
         Raise RequestError if another one has.
@@ -193,7 +193,7 @@ class RunWriter:
                     f"Run {self.id} is in progress.", hint="Wait until it has ended."
                 ) from None
 
-    def rendered(self, documents: Mapping[str, str]) -> None:
+    def write_rendered(self, documents: Mapping[str, str]) -> None:
         """Write the documents rendered for this run: name → text.
 
         Without any, no directory is created.
@@ -204,8 +204,8 @@ class RunWriter:
                 folder.mkdir(exist_ok=True)
                 (folder / name).write_text(text, "utf-8")
 
-    def decided(self, executions: Sequence[Execution]) -> None:
-        """Write that these executions were decisive, and that no more will follow."""
+    def end_schedule(self, executions: Sequence[Execution]) -> None:
+        """Write that no more executions will follow these: all is decided."""
         schedule = tuple(execution.id for execution in executions)
         write(self.path / REQUEST, replace(self._document, schedule=schedule))
 
@@ -265,6 +265,7 @@ def document_of(
             options=redacted(written(request.work)),
         ),
         arms=plan.configurations,
+        # A sweep chooses its tests as it goes.
         schedule=() if sweep else tuple(execution.id for execution in plan.executions),
         hosts=inventory.hosts,
         variants=inventory.variants,
@@ -361,7 +362,7 @@ class StoredRun:
     @cached_property
     def executions(self) -> tuple[StoredExecution, ...]:
         """Every scheduled execution, in order."""
-        return tuple(self._execution(name, label) for name, label in self.schedule)
+        return tuple(self._read_execution(name, label) for name, label in self.schedule)
 
     def logs(self, configuration: str) -> tuple[Log, ...]:
         """Return the judged logs of one configuration, in order.
@@ -380,7 +381,8 @@ class StoredRun:
 
     # -- inside
 
-    def _execution(self, name: str, configuration: str) -> StoredExecution:
+    def _read_execution(self, name: str, configuration: str) -> StoredExecution:
+        """Read what there is of a scheduled execution, whether or not it has begun or ended."""
         path = self.path / EXECUTIONS / name
         started = (path / PLAN).is_file()
         finished = (path / ENDED).is_file()
@@ -453,7 +455,7 @@ def nothing_read(benchmark: str, output: Path, proof: Proof | None, ending: Endi
     return judge(record, source=str(output), proof=proof, ending=ending)
 
 
-def _log_of(path: Path, test: TestResult) -> Path:
+def _path_of_test_log(path: Path, test: TestResult) -> Path:
     """Return the file with the output of a test of a sweep."""
     number = format(test.number, "06")
     return path / SWEEP_LOGS / f"{number}.log.gz"
@@ -469,7 +471,7 @@ class StoredSweep(NamedTuple):
 
     @property
     def results(self) -> list[SweepResult]:
-        """Return the tests, and nodes that did not answer, of which nothing is known."""
+        """Return the results of tests, and an unusable one of each node that did not answer."""
         results = [each.result for each in self.tests]
         for name, why in self.document.unreachable.items():
             unknown = SweepResult(SweepTest((name,)), SweepOutcome.UNUSABLE, reason=why)
@@ -478,7 +480,7 @@ class StoredSweep(NamedTuple):
 
     def log_of(self, test: TestResult) -> Path:
         """Return the file with the output of a test."""
-        return _log_of(self.path, test)
+        return _path_of_test_log(self.path, test)
 
 
 def stored_sweep(run: StoredRun) -> StoredSweep:
@@ -507,7 +509,7 @@ def in_progress(run: StoredRun) -> bool:
 
 
 def _is_unfinished(run: StoredRun) -> bool:
-    if run.sweep is not None and run.verdict is None:
+    if run.sweep is not None and run.verdict is None:  # only a sweep has to have a verdict
         return True
     folder = run.path / EXECUTIONS
     endings = [folder / name / ENDED for name, _ in run.schedule]

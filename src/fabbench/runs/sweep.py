@@ -193,7 +193,7 @@ def _measure(
     document = stored.document if stored else _document(request, run, inventory)
     writer = RunWriter(run, inventory, whole, request.resume, document)
     if request.resume is None:
-        writer.rendered(allocation.documents)
+        writer.write_rendered(allocation.documents)
     tests = SweepTests(
         request=run,
         allocation=allocation,
@@ -501,11 +501,11 @@ class SweepTests:
         running = RunningExecution(execution, request.benchmark, Watcher())
         logs, stop = running.run(part, self.writer)
         if isinstance(stop, KeyboardInterrupt | AllocationLostError | StoreError):
-            self.writer.drop(execution.id)
+            self.writer.drop_execution(execution.id)
             raise stop
         result = with_figures(test, logs, self.metric)
         if result.outcome not in MEASURED and self.deadline - time.monotonic() < _MIN_TIME_S:
-            self.writer.drop(execution.id)
+            self.writer.drop_execution(execution.id)
             return None
         measured = replace(
             result,
