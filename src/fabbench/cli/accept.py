@@ -91,7 +91,7 @@ def command(
     """
     from fabbench.cli.live import watching, watching_sweep
     from fabbench.config.given import value_of, values_of
-    from fabbench.runs.acceptance import Acceptance, go_on, open_certificate
+    from fabbench.runs.acceptance import Acceptance, how_to_resume, open_certificate
 
     certificate = open_certificate(resumed, store) if resumed is not None else None
     _require_effect(line, certificate.command if certificate else ())
@@ -119,7 +119,7 @@ def command(
         terminal.write_drawn("".join(f"{line}\n" for line in lines))
     else:
         terminal.show(render_certificate, certificate, form)
-    then = go_on(certificate, store) if certificate.open else ""
+    then = how_to_resume(certificate, store) if certificate.open else ""
     terminal.notify(f"Certificate: {certificate.id}. {then}".rstrip())
     if how.write_thresholds:
         _write_thresholds(how.write_thresholds, certificate)

@@ -32,14 +32,14 @@ def plan(request: RunRequest, inventory: Inventory) -> Plan:
         _require_variant(variant, request.benchmark, inventory)
     fabrics: list[str] = []
     for token in request.fabrics or (AUTO,):
-        fabrics += _resolve(token, inventory, work)
+        fabrics += _available_fabrics(token, inventory, work)
     for fabric in dict.fromkeys(fabrics):
-        _require(fabric, request.benchmark, inventory, work)
+        _require_fabric(fabric, request.benchmark, inventory, work)
     configurations = tuple(_configurations(fabrics, request.target.variants))
     gates = require_measurable(request, inventory.hosts)
     require_comparable(request, gates, configurations, len(inventory.hosts))
-    usual = REPEATS if len(configurations) > 1 else 1
-    repeats = request.repeats or usual
+    default_repeats = REPEATS if len(configurations) > 1 else 1
+    repeats = request.repeats or default_repeats
     if request.adaptive is not None:
         repeats = request.adaptive.max_repeats
     return Plan(
@@ -53,6 +53,7 @@ def plan(request: RunRequest, inventory: Inventory) -> Plan:
 
 def _require_variant(variant: Variant, benchmark: str, inventory: Inventory) -> None:
     """Raise FabbenchError for a variant that a target cannot have, or an image that is unfit."""
+    # Environment variables can be set on any target.
     only_variables = replace(variant, env={}) == Variant(name=variant.name)
     if variant.name not in inventory.variants and not only_variables:
         raise RequestError(
@@ -66,13 +67,13 @@ def _require_variant(variant: Variant, benchmark: str, inventory: Inventory) -> 
     require_fit(image, inventory.hosts_for_variant(variant.name))
 
 
-def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
+def _available_fabrics(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
     """Replace `AB` and `AUTO` with available fabrics."""
     if token not in {AB, AUTO}:
         return (token,)
     best = _best_fabric(token, inventory, work)
     if token == AUTO:
-        fallback = INTRA_HOST[0] if _inside(inventory, work) else "tcp"
+        fallback = INTRA_HOST[0] if _is_inside_host(inventory, work) else "tcp"
         return (best or fallback,)
     if best is None:
         names = ", ".join(host.name for host in inventory.hosts)
@@ -91,19 +92,19 @@ def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
 
 def _best_fabric(token: str, inventory: Inventory, work: Work) -> str | None:
     """Return the first fabric that all hosts have, of those that `AB` or `AUTO` may stand for."""
-    among: tuple[str, ...] = RDMA
-    if _inside(inventory, work):
-        among = INTRA_HOST
+    candidates: tuple[str, ...] = RDMA
+    if _is_inside_host(inventory, work):
+        candidates = INTRA_HOST
     elif token == AUTO and len(inventory.hosts) == 1:
-        among = (*RDMA, *INTRA_HOST)
+        candidates = (*RDMA, *INTRA_HOST)
     views = [host for _, host in inventory.views()]
-    for name in among:
-        if not any(_why_not(name, host, work) for host in views):
+    for name in candidates:
+        if not any(_why_unmeasurable(name, host, work) for host in views):
             return name
     return None
 
 
-def _why_not(fabric: str, host: Host, work: Work) -> str:
+def _why_unmeasurable(fabric: str, host: Host, work: Work) -> str:
     """Return why `fabric` cannot be measured on `host`.
 
     To libfabric, InfiniBand and RoCE are one provider.
@@ -113,9 +114,10 @@ def _why_not(fabric: str, host: Host, work: Work) -> str:
     return work.why_unsupported(fabric, host)
 
 
-def _require(fabric: str, benchmark: str, inventory: Inventory, work: Work) -> None:
-    benchmark_named(benchmark).transports(fabric)
-    if fabric not in INTRA_HOST and _inside(inventory, work):
+def _require_fabric(fabric: str, benchmark: str, inventory: Inventory, work: Work) -> None:
+    """Raise RequestError for a fabric that cannot be chosen, MachineError if a host lacks it."""
+    benchmark_named(benchmark).transports(fabric)  # raises if the benchmark never supports it
+    if fabric not in INTRA_HOST and _is_inside_host(inventory, work):
         raise RequestError(
             f"{fabric} cannot be measured on {inventory.hosts[0].name} alone: its ranks do not use "
             "the network.",
@@ -130,7 +132,7 @@ def _require(fabric: str, benchmark: str, inventory: Inventory, work: Work) -> N
             hint="Choose a network fabric, or a single host.",
         )
     for name, host in inventory.views():
-        if why := _why_not(fabric, host, work):
+        if why := _why_unmeasurable(fabric, host, work):
             raise MachineError(
                 f"{fabric} is not available on {name}: {why} {_search_notes(inventory)}",
                 hint="Nothing was started. Choose a fabric that was found, or more or other "
@@ -139,7 +141,7 @@ def _require(fabric: str, benchmark: str, inventory: Inventory, work: Work) -> N
             )
 
 
-def _inside(inventory: Inventory, work: Work) -> bool:
+def _is_inside_host(inventory: Inventory, work: Work) -> bool:
     """Return whether all stays inside one host: ranks with GPUs use no network there."""
     return work.needs.mpi and work.needs.gpus and len(inventory.hosts) == 1
 
@@ -166,6 +168,7 @@ def _configurations(fabrics: Sequence[str], variants: Sequence[Variant]) -> Iter
 def _executions(
     configurations: Sequence[Configuration], repeats: int, request: RunRequest, inventory: Inventory
 ) -> Iterator[Execution]:
+    """Yield the executions in order: of every second repeat the configurations are reversed."""
     work = request.work
     variants = {each.name: each for each in request.target.variants}
     number = 0
@@ -182,14 +185,14 @@ def _executions(
                 configuration=configuration,
                 repeat=repeat,
                 steps=tuple(applied(step, request, variant, fabric, hosts) for step in steps),
-                proof=replace(work.proof(fabric, hosts), **_nodes(hosts)),
+                proof=replace(work.proof(fabric, hosts), **_facts_of_nodes(hosts)),
                 planned_sizes=work.planned_sizes(hosts),
                 together=work.together,
             )
             number += 1
 
 
-def _nodes(hosts: Sequence[Host]) -> dict[str, Any]:
+def _facts_of_nodes(hosts: Sequence[Host]) -> dict[str, Any]:
     """Return the type and the number of nodes, if the hosts are whole machines of one type."""
     types = {host.instance_type for host in hosts}
     virtual = any(host.virtual for host in hosts)

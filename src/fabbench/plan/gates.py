@@ -48,7 +48,7 @@ class Gate:
     metric: Metric
     kind: str  # `:` (a tolerance), `>=` or `<=`
     bound: float
-    relative: bool
+    relative: bool  # Whether `bound` is such a fraction
     sizes: range | None  # In bytes; None: any
 
     @property
@@ -130,7 +130,7 @@ class _Parser:
             return parse_quantity(self.parts["bound"], units)
         except ValueError:
             number = "a number"
-            if all(units):
+            if all(units):  # none may be left out
                 known = ", ".join(units)
                 number = f"a number with one of {known}"
             if kind == ":":

@@ -63,8 +63,8 @@ NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")
 """Names that are valid in labels and in file names."""
 TAKEN = frozenset({*FABRICS, "ab", "all", "auto"})
 """Names that would be mistaken for something else."""
-_BARE = re.compile(r"(?:^|,)host-network(?=,|$)")
-_KEY = re.compile(r"(?:^|,)(?=(?:env\.)?[A-Za-z_][A-Za-z0-9_]*=|host-network=)")
+_BARE_HOST_NETWORK = re.compile(r"(?:^|,)host-network(?=,|$)")
+_START_OF_PAIR = re.compile(r"(?:^|,)(?=(?:env\.)?[A-Za-z_][A-Za-z0-9_]*=|host-network=)")
 _HINT = (
     "Use NAME=/DIRECTORY, NAME=host-network or NAME=KEY=VALUE: path, image, interface, "
     "mpirun or a VARIABLE."
@@ -83,17 +83,18 @@ def applied(
     inherited = request.target.inherited
     commands = []
     for command in step.commands:
-        _require_needed(command, env, variant, fabric)
+        _require_fabric_variables(command, env, variant, fabric)
         variables = {**env, **command.env}
-        _require_free(inherited, variables)
+        _require_not_inherited(inherited, variables)
         host = hosts[command.host]
         name, *words = command.argv
+        # Where a program that is not on the host's PATH may be: the shell searches there, too.
         folders = host.searched.get(name, ())
         argv = command.argv
         if variant.name or folders:
             program = host.programs.get(name, name)
             argv = with_libraries((program, *words), variant.paths, folders)
-        given = {*env, *inherited}
+        given = {*env, *inherited}  # a variable that the user gives stays
         unset = tuple(each for each in command.unset if each not in given)
         commands.append(
             replace(command, argv=argv, env=variables, unset=unset, inherited=inherited)
@@ -102,7 +103,7 @@ def applied(
     return replace(step, commands=tuple(commands), timeout_s=limit_s)
 
 
-def _require_needed(
+def _require_fabric_variables(
     command: Command, env: Mapping[str, str], variant: Variant, fabric: str
 ) -> None:
     """Raise RequestError for a variable that a fabric needs, but that is set to another value."""
@@ -121,7 +122,7 @@ def _require_needed(
             )
 
 
-def _require_free(inherited: Sequence[str], env: Mapping[str, str]) -> None:
+def _require_not_inherited(inherited: Sequence[str], env: Mapping[str, str]) -> None:
     """Raise RequestError for a variable that is both inherited and set."""
     for name in inherited:
         if name in env:
@@ -152,7 +153,7 @@ def read_variants(texts: Sequence[str], known: Mapping[str, Variant]) -> tuple[V
             if name in texts:  # bare, here or later
                 variants[name] = known.get(name, variants[name])
         if equals:
-            variants[name] = _added(variants[name], rest, text)
+            variants[name] = _with_settings(variants[name], rest, text)
     return tuple(variants.values())
 
 
@@ -174,28 +175,28 @@ def check_name(name: str) -> None:
         )
 
 
-def _added(variant: Variant, rest: str, text: str) -> Variant:
+def _with_settings(variant: Variant, rest: str, text: str) -> Variant:
     """Return a variant with what follows the first ``=`` added."""
     known = declared(Variant)
     given = _texts_by_field(rest, text)
-    new: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     try:
         for name, texts in given.items():
             option = known[name]
-            new[name] = read_option(option, texts if option.many else texts[-1])
+            changes[name] = read_option(option, texts if option.many else texts[-1])
     except RequestError as error:
         raise RequestError(f"--variant {text}: {error}", hint=_HINT) from None
-    if "paths" in new:
-        new["paths"] = (*variant.paths, *new["paths"])
-    if "env" in new:
-        new["env"] = {**variant.env, **new["env"]}
-    return replace(variant, **new)
+    if "paths" in changes:
+        changes["paths"] = (*variant.paths, *changes["paths"])
+    if "env" in changes:
+        changes["env"] = {**variant.env, **changes["env"]}
+    return replace(variant, **changes)
 
 
 def _texts_by_field(rest: str, text: str) -> dict[str, list[str]]:
     """Return field of a variant → what is given for it. Raise RequestError."""
     texts: dict[str, list[str]] = {}
-    for pair in _pairs(rest):
+    for pair in _key_value_pairs(rest):
         key, _, value = pair.partition("=")
         name = _field_of(key)
         if name is None:
@@ -217,9 +218,9 @@ def _field_of(key: str) -> str | None:
     return "env" if key.startswith("env.") or key.isupper() else None
 
 
-def _pairs(rest: str) -> list[str]:
+def _key_value_pairs(rest: str) -> list[str]:
     """Return each ``KEY=VALUE``: directories are a path, and host-network alone is true."""
     if rest.startswith("/"):
         return [f"path={rest}"]
-    pairs = _KEY.split(_BARE.sub(r"\g<0>=true", rest))
+    pairs = _START_OF_PAIR.split(_BARE_HOST_NETWORK.sub(r"\g<0>=true", rest))
     return [pair for pair in pairs if pair]

@@ -70,8 +70,8 @@ from fabbench.runs.sweep import (
 )
 
 _LEAST_S = 5.0  # Nothing starts with less time than this left
-_OF_HALVES = 5  # Repeats of half of the nodes
-_OF_ALL = 3  # Repeats of every other rung, unless the level is the quickest
+_REPEATS_OF_HALVES = 5  # Repeats of half of the nodes
+_REPEATS = 3  # Repeats of every other rung, unless the level is the quickest
 
 
 def certificate_path(store: Path, name: str) -> Path:
@@ -92,7 +92,7 @@ def open_certificate(name: str, store: Path) -> Certificate:
     return read(path, Certificate)
 
 
-def go_on(certificate: Certificate, store: Path) -> str:
+def how_to_resume(certificate: Certificate, store: Path) -> str:
     """Return how to test what is left."""
     argv = ["fabbench", "accept", "--resume", certificate.id, "--store", str(store)]
     return f"To go on: {shlex.join(argv)}"
@@ -111,26 +111,27 @@ class Acceptance:
     examine: Callable[[], AbstractContextManager[Progress]]
 
     def __post_init__(self, resume: Certificate | None) -> None:
-        """Keep what is certain; what was not tested is tested now, or goes on."""
+        """Keep the certain rungs of a certificate to resume; the others are tested, or go on."""
         how = self.how
         run = self.asked.run
         self._rungs: list[Rung] = []
         self._deadline = time.monotonic() + (how.max_time or math.inf)
         self._limits = read_thresholds(how.thresholds) if how.thresholds else {}
-        known = resume or Certificate(
+        certificate = resume or Certificate(
             level=how.level,
             profile=how.profile,
             limits=str(how.thresholds or ""),
             target=run.target.name,
             command=tuple(redacted(run.command)),
         )
-        nodes = [each.name for each in known.nodes]
+        nodes = [each.name for each in certificate.nodes]
         self.asked = replace(self.asked, run=same_nodes(run, nodes))
+        # Rung → its run or sweep; an unfinished sweep goes on
         self._begun = {
-            each.name: StoredRun(run.store / each.run) for each in known.rungs if each.run
+            each.name: StoredRun(run.store / each.run) for each in certificate.rungs if each.run
         }
-        certain = tuple(each for each in known.rungs if each.state is not State.INCOMPLETE)
-        self.certificate = replace(known, rungs=certain, ended=None)
+        certain = tuple(each for each in certificate.rungs if each.state is not State.INCOMPLETE)
+        self.certificate = replace(certificate, rungs=certain, ended=None)
 
     def accept(self) -> Certificate:
         """Climb the ladder; an early end leaves a certificate, too.
@@ -143,7 +144,7 @@ class Acceptance:
         require_support(launcher, run.target)
         wanted = replace(needs(), fabrics=run.fabrics, held_s=self.how.max_time)
         try:
-            if target := self._check(launcher, wanted):
+            if target := self._check_nodes(launcher, wanted):
                 with launcher.open(target, wanted) as allocation:
                     self._climb(cast("DivisibleAllocation", allocation))
         except (FabbenchError, KeyboardInterrupt) as error:
@@ -151,28 +152,28 @@ class Acceptance:
                 self.notify(_with_hint(error))  # a node that is gone cannot be cleaned up
                 return self.certificate
             if self.certificate.rungs:
-                error.add_note(go_on(self.certificate, run.store))
+                error.add_note(how_to_resume(self.certificate, run.store))
             raise
         return self.certificate
 
-    def _write(self, **changes: Any) -> None:
+    def _update_certificate(self, **changes: Any) -> None:
         """Change the certificate, and store it."""
         self.certificate = replace(self.certificate, **changes)
         write(certificate_path(self.asked.run.store, self.certificate.id), self.certificate)
 
-    def _climbed(
-        self, name: str, what: str, tested: Callable[[RungResult], RungResult]
+    def _stored_result(
+        self, name: str, what: str, test: Callable[[RungResult], RungResult]
     ) -> RungResult:
-        """Carry out a rung, unless its result is known, and store the result."""
+        """Return the result of a rung; unless it is known, `test` fills it in, and it is stored."""
         if name not in self.certificate.results:
             started = time.monotonic()
-            result = tested(RungResult(name=name, what=what, state=State.INCOMPLETE))
+            result = test(RungResult(name=name, what=what, state=State.INCOMPLETE))
             result = replace(result, seconds=round(time.monotonic() - started, 1))
-            self._write(rungs=(*self.certificate.rungs, result))
+            self._update_certificate(rungs=(*self.certificate.rungs, result))
             self.notify(f"{what}: {result.state}. {result.why}".rstrip())
         return self.certificate.results[name]
 
-    def _check(self, launcher: Launcher, wanted: Needs) -> Target | None:
+    def _check_nodes(self, launcher: Launcher, wanted: Needs) -> Target | None:
         """Check all nodes before anything is measured.
 
         Return the target without those that failed; None: all did.
@@ -180,22 +181,22 @@ class Acceptance:
         target = self.asked.run.target
         deep = launcher.deep_before_tests
 
-        def tested(blank: RungResult) -> RungResult:
+        def test(blank: RungResult) -> RungResult:
             with self.examine() as progress:
                 examined = launcher.examine(target, wanted, deep=deep, progress=progress)
-            return self._checked(examined, blank)
+            return self._result_of_checks(examined, blank)
 
         what = "Checks of each node, and of differences between nodes"
-        checked = self._climbed(CHECK, what, tested)
+        checked = self._stored_result(CHECK, what, test)
         requested = target.hosts[: target.nodes]
         left_out = {**checked.nodes, **checked.left_out}
         fine = tuple(each for each in requested if each not in left_out)
-        if target.hosts and not fine:
-            self._write(ended=time.time())
+        if target.hosts and not fine:  # else the launcher chooses nodes
+            self._update_certificate(ended=time.time())
             return None
         return replace(target, hosts=fine, nodes=None) if fine else target
 
-    def _checked(self, examined: Examined, blank: RungResult) -> RungResult:
+    def _result_of_checks(self, examined: Examined, blank: RungResult) -> RungResult:
         """Return what the checks of nodes say. Raise MachineError if no node answers."""
         silent = examined.relations.unreachable
         if silent and not examined.probes:
@@ -203,10 +204,10 @@ class Acceptance:
             raise MachineError(f"No node answers. {reasons}", hint="fabbench check shows more.")
         required = Needs(fabrics=(self.how.fabric,) if self.how.fabric else ())
         of_hosts = check_hosts(examined.probes, required, relations=examined.relations)
-        missing = missing_programs(examined.probes, self._programs(examined))
+        missing = missing_programs(examined.probes, self._needed_programs(examined))
         return judge_checks([*examined.checks, *of_hosts], blank, missing)
 
-    def _programs(self, examined: Examined) -> Mapping[str, Needs]:
+    def _needed_programs(self, examined: Examined) -> Mapping[str, Needs]:
         """Return the programs of all rungs that apply to nodes → what needs them."""
         if not examined.probes:
             return {}
@@ -226,9 +227,9 @@ class Acceptance:
         """
         inventory = allocation.inventory
         self._require_same_nodes(inventory)
-        self._write(nodes=inventory.hosts)
+        self._update_certificate(nodes=inventory.hosts)
         if lost := inventory.unreachable:
-            self._climbed(
+            self._stored_result(
                 "reach",
                 "Nodes can be used",
                 lambda blank: judged(
@@ -236,10 +237,10 @@ class Acceptance:
                 ),
             )
         self._rungs = ladder(inventory, self.how)
-        self._say_how_long(allocation)
+        self._notify_longest(allocation)
         for rung in self._rungs:
-            self._climbed(rung.name, rung.what, partial(self._tested, rung, allocation))
-        self._write(ended=time.time())
+            self._stored_result(rung.name, rung.what, partial(self._test_rung, rung, allocation))
+        self._update_certificate(ended=time.time())
 
     def _require_same_nodes(self, inventory: Inventory) -> None:
         before = {each.name for each in self.certificate.nodes}
@@ -250,7 +251,9 @@ class Acceptance:
                 hint="Name the same ones, or start a new ladder.",
             )
 
-    def _tested(self, rung: Rung, allocation: DivisibleAllocation, blank: RungResult) -> RungResult:
+    def _test_rung(
+        self, rung: Rung, allocation: DivisibleAllocation, blank: RungResult
+    ) -> RungResult:
         """Carry out one rung on the nodes that nothing speaks against."""
         if rung.absent:
             return replace(blank, state=State.NOT_APPLICABLE, why=rung.absent)
@@ -259,15 +262,15 @@ class Acceptance:
         left_out = self.certificate.left_out
         hosts = allocation.inventory.hosts
         chosen = [at for at, host in enumerate(hosts) if host.name not in left_out]
-        held = allocation.part(chosen, Event())
+        held = allocation.part(chosen, Event())  # an event that never ends it
         try:
-            self._require(rung, held)
+            self._require_testable(rung, held)
             self._announce(rung)
             if rung.mode:
-                return self._sweep(rung, held, blank)
+                return self._sweep_rung(rung, held, blank)
             if rung.name == SOAK:
                 return self._soak(held, blank)
-            return self._run(rung, held, blank)
+            return self._run_rung(rung, held, blank)
         except (StoreError, AllocationLostError):
             raise
         except (RequestError, MachineError) as error:  # before anything was measured
@@ -275,13 +278,13 @@ class Acceptance:
             return replace(blank, why=why, fault_class=_fault_of(error))
 
     def _announce(self, rung: Rung) -> None:
-        left_s = self._left()
+        seconds_left = self._seconds_left()
         number = self._rungs.index(rung) + 1
-        until = "" if math.isinf(left_s) else f", {format_duration(left_s)} left"
+        until = "" if math.isinf(seconds_left) else f", {format_duration(seconds_left)} left"
         count = len(self._rungs)
         self.notify(f"[{number}/{count}] {rung.what}{until}")
 
-    def _say_how_long(self, allocation: DivisibleAllocation) -> None:
+    def _notify_longest(self, allocation: DivisibleAllocation) -> None:
         """Notify the user how long the rungs that are left take if every test times out."""
         done = self.certificate.results
         present = [each for each in self._rungs if not each.absent]
@@ -307,14 +310,17 @@ class Acceptance:
         except FabbenchError:
             return 0.0
 
-    def _run(self, rung: Rung, held: DivisibleAllocation, blank: RungResult) -> RungResult:
-        """Measure all nodes; reject them only if a single bad run is bad once more."""
+    def _run_rung(self, rung: Rung, held: DivisibleAllocation, blank: RungResult) -> RungResult:
+        """Measure all nodes; reject them only if a single bad run is bad once more.
+
+        A run of several repeats counts at once, and so does one that names the bad nodes.
+        """
         result = self._run_once(rung, held, blank)
         repeated = self._repeats(rung) > 1
         if result.state is not State.FAILED or result.nodes or repeated:
             return result
         try:
-            again = self._run_once(rung, held, blank, name="")
+            again = self._run_once(rung, held, blank, name="")  # the name stays with the first
         except (RequestError, MachineError) as error:
             doubts = [result.why, f"It was not repeated: {_with_hint(error)}"]
             return judged(replace(blank, fault_class=result.fault_class), doubts=doubts)
@@ -333,14 +339,15 @@ class Acceptance:
         others = range(len(measured), nodes)
         load: AbstractContextManager[None] = nullcontext()
         if rung.baseline and others:
-            load = self._load(rung, held, others)
+            load = self._keep_busy(rung, held, others)
         with load:
-            ended = self._measure(rung, held.part(measured, Event()), **changes)
+            ended = self._run_within_time(rung, held.part(measured, Event()), **changes)
         return judge_run(ended, blank)
 
-    def _require(self, rung: Rung, held: DivisibleAllocation) -> None:
+    def _require_testable(self, rung: Rung, held: DivisibleAllocation) -> None:
         """Raise RequestError for what keeps a rung from being tested."""
         before = self.certificate.results.get(rung.after)
+        # If it named the bad nodes, they are left out, and the others are tested.
         if before is not None and before.state is State.FAILED and not before.nodes:
             raise RequestError(f"{rung.after} failed.")
         nodes = len(held.inventory.hosts)
@@ -354,7 +361,7 @@ class Acceptance:
             if missing:
                 raise MachineError(missing)
 
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         """Return the seconds that are left.
 
         Raise RequestError if they are too few to measure anything.
@@ -382,6 +389,7 @@ class Acceptance:
 
     def _measured_by(self, rung: Rung) -> RunRequest:
         """Return what a rung measures, without what it is judged by."""
+        # There, ranks with GPUs use no network: the best way inside a node is measured.
         inside_nodes = rung.alone and rung.benchmark == DEFAULT
         return replace(
             self.asked.run,
@@ -393,12 +401,15 @@ class Acceptance:
 
     def _repeats(self, rung: Rung) -> int:
         if rung.half:
-            return _OF_HALVES
-        return 1 if self.how.level == LEVELS[0] else _OF_ALL
+            return _REPEATS_OF_HALVES
+        return 1 if self.how.level == LEVELS[0] else _REPEATS
 
     def _gates(self, rung: Rung, before: RungResult | None) -> tuple[str, ...]:
-        """Return the gates of a run; without limits, that it is no worse than the one before."""
-        if rung.mode:
+        """Return the gates of a run; without limits, that it is no worse than the one before.
+
+        Of half of the nodes, the difference is only shown.
+        """
+        if rung.mode:  # a sweep has no gates: limits judge its typical figure
             return ()
         gates = self._limits.get(rung.name, ())
         if gates or before is None or rung.half:
@@ -406,29 +417,34 @@ class Acceptance:
         percent = format(100 * self.asked.tolerance, "g")
         return tuple(f"{each.metric}:{percent}%" for each in before.figures)
 
-    def _sweep(self, rung: Rung, held: DivisibleAllocation, blank: RungResult) -> RungResult:
+    def _sweep_rung(self, rung: Rung, held: DivisibleAllocation, blank: RungResult) -> RungResult:
+        """Sweep the nodes, or go on with the rung's own sweep that did not end."""
         begun = self._begun.get(rung.name)
         asked = replace(
             self.asked,
             run=self._request_of(rung),
             mode=rung.mode,
-            max_time=self._left(),
+            max_time=self._seconds_left(),
             resume=begun if begun and not begun.verdict else None,
         )
         ended = sweep(asked, notify=lambda _: None, watching=self.watching_sweep, held=held)
-        _require_end(ended)
+        _raise_early_end(ended)
         limits = self._limits.get(rung.name, ())
         result = judge_sweep(ended, blank, parse_gates(limits))
         if ended.whole:
             end_sweep(ended.sweep, EXITS[result.state])
         return result
 
-    def _measure(self, rung: Rung, held: DivisibleAllocation, **changes: Any) -> RunResult:
+    def _run_within_time(self, rung: Rung, held: DivisibleAllocation, **changes: Any) -> RunResult:
+        """Run what a rung measures, with `changes` of its request.
+
+        Raise RequestError if the time is up, so that a timeout says nothing about the nodes.
+        """
         wanted = replace(self._request_of(rung), **changes)
-        limit_s = self._left() / (wanted.repeats or 1)
+        limit_s = self._seconds_left() / (wanted.repeats or 1)
         end = time.monotonic() + limit_s
         ended = run(replace(wanted, limit_s=limit_s), held=held, watching=self.watching)
-        _require_end(ended)
+        _raise_early_end(ended)
         outcomes = {log.outcome for each in ended.columns for log in each.logs}
         if Outcome.TIMEOUT in outcomes and time.monotonic() > end:
             raise RequestError("the time is up.")
@@ -440,7 +456,7 @@ class Acceptance:
         rungs = self._passed_on_all()
         warned = Counter[str]()
         for number, rung in enumerate(cycle(rungs), 1):
-            ended = self._measure(rung, held, repeats=1, name="")
+            ended = self._run_within_time(rung, held, repeats=1, name="")
             result = judge_run(ended, blank)
             if result.state is not State.PASSED:
                 return replace(result, why=f"Run {number}, {rung.name}: {result.why}")
@@ -457,12 +473,15 @@ class Acceptance:
         return [each for each in together if results[each.name].state is State.PASSED]
 
     @contextmanager
-    def _load(self, rung: Rung, held: DivisibleAllocation, hosts: Sequence[int]) -> Iterator[None]:
+    def _keep_busy(
+        self, rung: Rung, held: DivisibleAllocation, hosts: Sequence[int]
+    ) -> Iterator[None]:
         """Keep machines busy. Raise MachineError if it ends by itself."""
         ended = Event()
         began = Event()
-        endless = self._endless(rung)
-        watcher = Watcher(lambda _: began.set())  # after some seconds
+        endless = self._endless_request(rung)
+        # Its NICs are looked at every few seconds: the first time, the load has begun.
+        watcher = Watcher(lambda _: began.set())
 
         def watching(_: Plan) -> AbstractContextManager[Watcher]:
             return nullcontext(watcher)
@@ -470,7 +489,7 @@ class Acceptance:
         part = held.part(hosts, ended)
         with ThreadPoolExecutor(1) as pool:
             load = pool.submit(run, endless, held=part, watching=watching)
-            load.add_done_callback(lambda _: began.set())
+            load.add_done_callback(lambda _: began.set())  # it may fail before
             try:
                 began.wait()
                 yield
@@ -479,7 +498,8 @@ class Acceptance:
             finally:
                 ended.set()
 
-    def _endless(self, rung: Rung) -> RunRequest:
+    def _endless_request(self, rung: Rung) -> RunRequest:
+        """Return what a rung measures, as a load that lasts until it is ended."""
         options = {**rung.options, "iterations": "1000000"}
         asked = self._request_of(replace(rung, options=options))
         return replace(asked, repeats=1, gates=(), baseline=None, name="")
@@ -490,6 +510,7 @@ def _with_hint(error: FabbenchError) -> str:
 
 
 def _fewest_nodes(rung: Rung) -> int:
+    """Return how many nodes a rung needs: two together, or two in each half."""
     if rung.alone:
         return 1
     return 4 if rung.half else 2
@@ -511,7 +532,7 @@ def _warnings(counts: Counter[str], runs: int) -> str:
     return " ".join(sentences) or counted(runs, "run") + "."
 
 
-def _require_end(ended: RunResult | SweepRun) -> None:
+def _raise_early_end(ended: RunResult | SweepRun) -> None:
     """Raise what ended a rung early and says nothing about the nodes: it is carried out again."""
     if ended.interrupted:
         raise KeyboardInterrupt

@@ -83,28 +83,28 @@ def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
     logs: dict[str, list[Log]] = {configuration.label: [] for configuration in plan.configurations}
     missing = len(plan.executions)
     stops: list[Stop] = []
-    with _keeping(stops):
+    with _collecting(stops):
         for number, execution in enumerate(plan.executions, 1):
             watcher.begin(execution, number)
-            done: Sequence[Log] = writer.kept.get(execution.id, ())
+            judged: Sequence[Log] = writer.kept.get(execution.id, ())  # of a resumed run
             stop: Stop | None = None
-            if not done:
+            if not judged:
                 running = RunningExecution(
                     execution, plan.benchmark, watcher, keep_going=keep_going
                 )
-                done, stop = running.run(allocation, writer)
+                judged, stop = running.run(allocation, writer)
             if stop is None:
                 missing -= 1
-            logs[execution.configuration.label] += done
-            watcher.end(execution, tuple(done))
+            logs[execution.configuration.label] += judged
+            watcher.end(execution, tuple(judged))
             if stop is not None:
                 raise stop
             if should_stop(number, logs):
                 missing = 0
                 writer.end_schedule(plan.executions[:number])
                 break
-    judged = {label: tuple(some) for label, some in logs.items()}
-    return PlanResult(judged, _first(stops), missing)
+    by_configuration = {label: tuple(some) for label, some in logs.items()}
+    return PlanResult(by_configuration, _first(stops), missing)
 
 
 def _first(stops: Sequence[Stop]) -> Stop | None:
@@ -125,7 +125,8 @@ def on_machines(
     machines = nullcontext(held) if held else launcher.open(target, needs)
     results: list[T] = []
     stops: list[Stop] = []
-    with _keeping(stops), machines as allocation:
+    # Machines are left inside: a failure to release them spoils no result.
+    with _collecting(stops), machines as allocation:
         results.append(work(cast("AllocationT", allocation)))
     if not results:
         raise stops[0]
@@ -133,8 +134,8 @@ def on_machines(
 
 
 @contextmanager
-def _keeping(stops: list[Stop]) -> Iterator[None]:
-    """Keep what ends the block early: an interrupt before anything else."""
+def _collecting(stops: list[Stop]) -> Iterator[None]:
+    """Add what ends the block early to `stops`: an interrupt before anything else."""
     try:
         yield
     except FabbenchError as error:
@@ -169,22 +170,22 @@ class RunningExecution:
             output = stored.path / OUTPUT
             parser = LogParser(str(output), proof=execution.proof)
             # It may have to prepare the machines first; its lines come later.
-            with _keeping(stops), closing(allocation.execute(execution)) as lines:
+            with _collecting(stops), closing(allocation.execute(execution)) as lines:
                 stored.write_counters(nics.begin())
                 ending = self._follow(lines, nics, stored, parser)
             if stops:
-                ending = self._stopped(stops[-1])
-            with _keeping(stops):
+                ending = self._ending_after(stops[-1])
+            with _collecting(stops):
                 stored.write_counters(nics.end())
-            self._pass_on(parser.close(ending))
+            self._keep_and_show(parser.close(ending))
             if not self._logs:
                 self._logs = [nothing_read(self._benchmark, output, execution.proof, ending)]
-            with _keeping(stops):
+            with _collecting(stops):
                 stored.finish(ending)
         counted = nics.counters if nics.counters.hosts else None
         return with_counters(tuple(self._logs), counted), _first(stops)
 
-    def _stopped(self, stop: Stop) -> Ending:
+    def _ending_after(self, stop: Stop) -> Ending:
         """Return how the execution ended that an error or an interrupt ended early."""
         why = _INTERRUPTED
         if isinstance(stop, FabbenchError):
@@ -199,7 +200,10 @@ class RunningExecution:
         stored: ExecutionWriter,
         parser: LogParser,
     ) -> Ending:
-        """Store each line, then parse it. Closing `lines` early ends the execution."""
+        """Store each line, then parse it, until the end, a flood of output or a wrong network.
+
+        Closing `lines` early ends the execution.
+        """
         # Sessions and scripts count too, and end the step. This limits all other output.
         limit = OutputLimit(above=_EXTRA_OUTPUT)
         planned = self._execution.planned_sizes
@@ -213,12 +217,12 @@ class RunningExecution:
             except FloodedError as flood:
                 why = f"The execution was aborted: {flood}."
                 stored.write(own_line(why))
-                self._pass_on(parser.feed(own_line(why)))
+                self._keep_and_show(parser.feed(own_line(why)))
                 return Ending(timed_out=why, planned_sizes=planned)
-            if nics.printed(line):
+            if nics.printed(line):  # counters of NICs, which the sampler has kept
                 continue
             stored.write(line)
-            self._pass_on(parser.feed(line))
+            self._keep_and_show(parser.feed(line))
             if why := self._wrong_network(line, parser):
                 return Ending(refused=f"{why} fabbench then aborted it.", planned_sizes=planned)
 
@@ -228,7 +232,8 @@ class RunningExecution:
             return ""
         return refusal(parser.network_so_far(), self._execution.proof, self._benchmark)
 
-    def _pass_on(self, results: Sequence[Result]) -> None:
+    def _keep_and_show(self, results: Sequence[Result]) -> None:
+        """Show rows and logs to the watcher, and keep the logs."""
         for result in results:
             if isinstance(result, Log):
                 self._logs.append(result)

@@ -58,21 +58,21 @@ def history(
     for run in runs:
         if not isinstance(run, FullSummary):
             continue
-        for measured, value in _figures(run, metric, sizes):
-            around = run.circumstances[measured.configuration]
-            labels = {**around, "name": run.name, **dict(measured.key)}
+        for measured, value in _values_of_metric(run, metric, sizes):
+            circumstances = run.circumstances[measured.configuration]
+            labels = {**circumstances, "name": run.name, **dict(measured.key)}
             known.update(labels)
-            if _fits(labels, where):
-                point = HistoryPoint(run.id, run.created, value, around)
+            if _meets_conditions(labels, where):
+                point = HistoryPoint(run.id, run.created, value, circumstances)
                 by_key.setdefault(measured.key, []).append(point)
     _require_known(where, known)
     series: list[Series] = []
     for key, points in by_key.items():
         named = dict(key)
         assumed = _assumed_noise(named, metric, sizes)
-        series.append(with_changes(named, points[::-1], assumed))
+        series.append(with_changes(named, points[::-1], assumed))  # oldest first
     size = sizes[0] if sizes and len(sizes) == 1 else None
-    return History(metric=metric, size=size, series=series, span=_span(sizes))
+    return History(metric=metric, size=size, series=series, span=_sizes_in_words(sizes))
 
 
 def _assumed_noise(key: Mapping[str, str], metric: Metric, sizes: range | None) -> float:
@@ -85,7 +85,7 @@ def _assumed_noise(key: Mapping[str, str], metric: Metric, sizes: range | None) 
     return assumed_noise(kinds, sizes[-1] if sizes else _LARGE)
 
 
-def _figures(
+def _values_of_metric(
     run: FullSummary, metric: Metric, sizes: range | None
 ) -> Iterator[tuple[Measured, float]]:
     for measured in run.measured:
@@ -96,7 +96,7 @@ def _figures(
             yield measured, value
 
 
-def _fits(labels: Mapping[str, str], where: Mapping[str, str]) -> bool:
+def _meets_conditions(labels: Mapping[str, str], where: Mapping[str, str]) -> bool:
     """Return whether each pattern fits its label; one that is not there is empty."""
     values = [labels.get(name, "") for name in where]
     return all(map(fnmatchcase, values, where.values()))
@@ -110,7 +110,7 @@ def _require_known(where: Iterable[str], known: Collection[str]) -> None:
         raise RequestError(f"No run has {unknown[0]}.", hint=f"Known: {names}.")
 
 
-def _span(sizes: range | None) -> str:
+def _sizes_in_words(sizes: range | None) -> str:
     if not sizes:
         return ""
     first = format_size(sizes[0])

@@ -54,6 +54,7 @@ _MARKER = MARKER_SIGN.encode()
 _MAX_SEARCH = 8 << 20  # Bytes searched for the next boundary, all of which are in memory
 LARGE = 4 << 20  # Size in bytes from which a file is split, or read in this process
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+_AHEAD = 4  # Batches per core that are submitted before the first is waited for
 _FEW = 8  # Number of files up to which processes are not worth their start (about 30 ms each)
 
 
@@ -78,7 +79,7 @@ class Source:
         return replace(log, source=self.label) if self.label else log
 
 
-def listed(name: str) -> list[str]:
+def listed_files(name: str) -> list[str]:
     """Return the parts of a comma-separated list of files and directories.
 
     Of any other name only itself.
@@ -91,14 +92,14 @@ def listed(name: str) -> list[str]:
 
 
 def expand(names: Iterable[str]) -> Iterator[Source]:
-    """Yield the files.
+    """Yield the files and runs that names stand for.
 
     A directory stands for all files and runs in and below it, except hidden ones.
 
     A comma-separated list stands for its parts. For skipped archives, pipes, sockets and devices,
     UnreadWarning is issued. Raise MachineError if a directory cannot be listed.
     """
-    for name in chain.from_iterable(map(listed, names)):
+    for name in chain.from_iterable(map(listed_files, names)):
         if name != "-" and Path(name).is_dir():
             yield from _sources_below(Path(name))
         else:
@@ -112,7 +113,7 @@ def _sources_below(directory: Path) -> Iterator[Source]:
     for folder, folders, files in os.walk(directory, onerror=refuse):
         if REQUEST in files:
             yield Source(name=folder, named=folder == str(directory), run=True)
-            folders.clear()
+            folders.clear()  # os.walk goes no deeper: what a run holds are no inputs
             continue
         folders[:] = _visible(folders)
         for file in _visible(files):
@@ -164,15 +165,16 @@ def sources_of(
         )
     sources: list[Source] = []
     for name, label in zip_longest(names, labels, fillvalue=""):
-        found = _sources(name, store)
-        sources += (replace(each, label=label) for each in found)
+        of_input = _sources_of_input(name, store)
+        sources += (replace(each, label=label) for each in of_input)
     require_logs(sources, proof)
     return sources
 
 
-def _sources(name: str, store: Path) -> Iterable[Source]:
+def _sources_of_input(name: str, store: Path) -> Iterable[Source]:
+    """Return the files of an input if there are any, else the run of the store."""
     path = Path(name)
-    if name == "-" or path.exists() or len(listed(name)) > 1:
+    if name == "-" or path.exists() or len(listed_files(name)) > 1:
         return expand([name])
     run_name, colon, configuration = name.rpartition(":")
     try:
@@ -237,22 +239,23 @@ def read_source(
     tables = tables and source.named
     name = source.name
     try:
-        with _opened(source) as file:
+        with _opened_stream(source) as file:
             for label, log in parse_stream(
                 file, name, proof=proof, tables=tables, line=source.line
             ):
                 empty = False
-                if source.named or _is_of_run(log, name):
+                if source.named or _counts_in_directory(log, name):
                     yield label, log
             begin = file.head.decode("utf-8", "replace") if empty else ""
     except FabbenchError as error:
         yield "", Unread(name, str(error), damaged=True)
         return
     if empty:
-        yield from _without_log(source, begin)
+        yield from _why_without_log(source, begin)
 
 
-def _opened(source: Source) -> AbstractContextManager[LogStream]:
+def _opened_stream(source: Source) -> AbstractContextManager[LogStream]:
+    """Open a file, a part of one in memory, or take the rest of one that is open already."""
     if source.text is None:
         return open_log(source.name)
     if isinstance(source.text, bytes):
@@ -260,8 +263,8 @@ def _opened(source: Source) -> AbstractContextManager[LogStream]:
     return nullcontext(source.text)
 
 
-def _is_of_run(log: Log, name: str) -> bool:
-    """Return whether a log in a directory is of a run.
+def _counts_in_directory(log: Log, name: str) -> bool:
+    """Return whether a log of a file that only its directory was named for counts.
 
     Documents and programs may quote what others printed: of these only rows count.
     """
@@ -271,10 +274,10 @@ def _is_of_run(log: Log, name: str) -> bool:
         return True
     if log.points or log.damaged or _MAY_BE_LOG.search(name):
         return True
-    return log.benchmark is not None and ".json" in name
+    return log.benchmark is not None and ".json" in name  # a benchmark's own document
 
 
-def _without_log(source: Source, begin: str) -> Iterator[tuple[str, Unread]]:
+def _why_without_log(source: Source, begin: str) -> Iterator[tuple[str, Unread]]:
     """Yield why a file has no log; of one that was not named, only if it is a benchmark's."""
     reason, remark = unread_reason(begin)
     if source.named:
@@ -284,12 +287,13 @@ def _without_log(source: Source, begin: str) -> Iterator[tuple[str, Unread]]:
 
 
 def _read_run(source: Source) -> Iterator[tuple[str, Log | Unread]]:
+    """Yield the logs of a run with their configurations, or of a sweep, and what is damaged."""
     from fabbench.runs.store import StoredRun
 
     run = StoredRun(Path(source.name))
     if run.sweep is not None:
-        for each in expand([f"{source.name}/{SWEEP_LOGS}"]):
-            yield from read_source(each)
+        for test_log in expand([f"{source.name}/{SWEEP_LOGS}"]):
+            yield from read_source(test_log)
         return
     hosts = frozenset(run.hosts)
     logs = [
@@ -316,10 +320,10 @@ def open_run(ref: str, store: Path = STORE) -> "StoredRun":
 
     if (Path(ref) / REQUEST).is_file():
         return StoredRun(Path(ref))
-    known = list(runs(store))
-    if ref == "last" and known:
-        return StoredRun(known[0])
-    matches = _matching_runs(ref, known) if ref else []
+    stored = list(runs(store))
+    if ref == "last" and stored:
+        return StoredRun(stored[0])
+    matches = _matching_runs(ref, stored) if ref else []
     if len(matches) == 1:
         return StoredRun(matches[0])
     if matches:
@@ -332,21 +336,22 @@ def open_run(ref: str, store: Path = STORE) -> "StoredRun":
             f"{ref} is not a run.",
             hint="fabbench parse, explain, compare, report and show read logs.",
         )
-    hint = "fabbench runs lists them." if known else f"No runs in {store}; see --store."
-    ids = [path.name.rpartition("-")[2] for path in known]
+    hint = "fabbench runs lists them." if stored else f"No runs in {store}; see --store."
+    ids = [path.name.rpartition("-")[2] for path in stored]
     near = did_you_mean(nearest(ref, ["last", *ids] if ids else ids))
     raise RequestError(f"Run {ref} not found in {store}.{near}", hint=hint)
 
 
-def _matching_runs(ref: str, known: Sequence[Path]) -> list[Path]:
+def _matching_runs(ref: str, stored: Sequence[Path]) -> list[Path]:
     """Return the runs of which a reference is the id or folder name; else a part; else the name."""
     from fabbench.runs.store import StoredRun
 
     part = re.escape(ref)
+    # It begins the folder name, ends it, or begins the id.
     fits = re.compile(rf"{part}[^/]*|[^/]*{part}|[^/]*-{part}[0-9a-f]*").fullmatch
-    matches = [path for path in known if fits(path.name)]
+    matches = [path for path in stored if fits(path.name)]
     exact = [path for path in matches if f"-{path.name}".endswith(f"-{ref}")]
-    return exact or matches or [path for path in known if StoredRun(path).name == ref]
+    return exact or matches or [path for path in stored if StoredRun(path).name == ref]
 
 
 def parse(*sources: str | Path, fabric: str | None = None, store: Path | None = None) -> list[Log]:
@@ -363,11 +368,12 @@ def parse(*sources: str | Path, fabric: str | None = None, store: Path | None = 
             if isinstance(entry, Log):
                 logs.append(entry)
             else:
-                _warn(entry)
+                _raise_or_warn(entry)
     return logs
 
 
-def _warn(unread: Unread) -> None:
+def _raise_or_warn(unread: Unread) -> None:
+    """Raise MachineError for a damaged file; warn of one whose output could not be read."""
     if unread.damaged:
         raise MachineError(unread.reason)
     if not unread.remark and unread.reason != NO_KNOWN_OUTPUT:
@@ -395,14 +401,14 @@ class Piece(NamedTuple):
     outcome: Outcome | None = None
     verdict: "Verdict | None" = None
     unread: Unread | None = None
-    ends: bool = False  # Whether it is the end of a source, and no more
+    ends: bool = False  # Whether it only marks the end of a source
 
 
 def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) -> Iterator[Piece]:
     """Read sources in order. Closing the iterator early ends the processes."""
     count = cores or os.cpu_count() or 1
-    few = len(sources) <= _FEW and not any(map(_is_large, sources))
-    if few or count < 2:
+    few_and_small = len(sources) <= _FEW and not any(map(_is_large, sources))
+    if few_and_small or count < 2:
         yield from _pieces(sources, job)
         return
     # What the first file has compiled and remembered, the processes inherit.
@@ -412,24 +418,25 @@ def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) 
         waiting = deque["Future[list[Piece]]"]()
         for batch in _batches(sources[here:]):
             in_memory = not isinstance(batch[0].text, LogStream)
-            yield from _results(waiting, 4 * count - 1 if in_memory else 0)
+            # What is read here comes after all that was submitted before it.
+            yield from _results_in_order(waiting, _AHEAD * count - 1 if in_memory else 0)
             if in_memory:
-                waiting.append(pool.submit(_all_pieces, batch, job))
+                waiting.append(pool.submit(_list_of_pieces, batch, job))
             else:  # too large to keep its output in memory
                 yield from _pieces(batch, job)
-        yield from _results(waiting, 0)
+        yield from _results_in_order(waiting, 0)
 
 
-def _results(waiting: "deque[Future[list[Piece]]]", backlog: int) -> Iterator[Piece]:
+def _results_in_order(waiting: "deque[Future[list[Piece]]]", backlog: int) -> Iterator[Piece]:
     """Yield the results of what was submitted first, until no more than `backlog` wait."""
     while len(waiting) > backlog:
         yield from waiting.popleft().result()
 
 
 def _batches(sources: Iterable[Source]) -> Iterator[list[Source]]:
-    """Yield what one process reads.
+    """Yield what one call of a process reads: several small files, or one part of a large one.
 
-    Several small files, as a call of it costs as much as one, or a part of a large.
+    A call costs as much as a small file.
     """
     for in_parts, some in groupby(sources, key=_is_read_in_parts):
         if in_parts:
@@ -478,9 +485,9 @@ def _whole_parts(source: Source, file: LogStream) -> Generator[Source, None, Sou
             while (match := boundary.search(text, PART)) is not None:
                 end = match.end()
                 yield replace(source, text=text[:end], line=line, more=True)
-                line += text.count(b"\n", 0, end)
+                line += text.count(b"\n", 0, end)  # not 0 from the first part on
                 text = text[end:]
-        if line and len(text) < _MAX_SEARCH:
+        if line and len(text) < _MAX_SEARCH:  # the file was read to its end, and has parts
             return replace(source, text=text, line=line)
     file.put_back(text)
     return replace(source, text=file, line=line)
@@ -493,11 +500,12 @@ def _is_large(source: Source) -> bool:
     return path.is_file() and path.stat().st_size >= least
 
 
-def _all_pieces(parts: Iterable[Source], job: ParseJob) -> list[Piece]:
+def _list_of_pieces(parts: Iterable[Source], job: ParseJob) -> list[Piece]:
     return list(_pieces(parts, job))
 
 
 def _pieces(parts: Iterable[Source], job: ParseJob) -> Iterator[Piece]:
+    """Yield the logs of parts as texts, and a mark after the last part of each source."""
     write = log_writer(job.form, color=job.color, width=job.width).log
     for part in parts:
         for _, entry in read_source(part, proof=job.proof, tables=True):
@@ -517,7 +525,7 @@ def on_cores(
 ) -> Iterator[T]:
     """Yield what a function returns for each item, in order.
 
-    Of many, by processes that closing the iterator ends.
+    Many are spread over processes, which closing the iterator ends.
     """
     count = cores or os.cpu_count() or 1
     if count < 2 or len(items[0]) <= 2 * _FEW:

@@ -99,10 +99,10 @@ class Rung:
 
 @dataclass(frozen=True, slots=True)
 class _Nodes:
-    """What rungs depend on, and why some do not apply to the nodes; empty: they do."""
+    """What rungs depend on, and sentences: why some do not apply to the nodes; empty: they do."""
 
     gpus: bool
-    few: str
+    no_pairs: str
     no_gpus: str
     no_nics: str
 
@@ -115,18 +115,21 @@ class _Nodes:
         kinds = {kind for host in hosts for kind in host.devices.values()}
         return cls(
             gpus=gpus > 0,
-            few="" if len(hosts) > 1 else "There is one node.",
+            no_pairs="" if len(hosts) > 1 else "There is one node.",
             no_gpus=no_gpus.get(gpus, ""),
             no_nics="" if kinds - {"unknown"} else "The nodes have no RDMA NICs.",
         )
 
     def alone(self, name: str, what: str, benchmark: str, absent: str) -> Rung:
-        """Return a rung that tests each node by itself."""
-        mode = "" if self.few else "single"
+        """Return a rung that tests each node by itself: a sweep, or of one node a run."""
+        mode = "" if self.no_pairs else "single"
         return Rung(name, what, benchmark, mode=mode, alone=True, absent=absent)
 
-    def together(self, name: str, case: str, more: str, **kind: Any) -> Rung:
-        """Return a rung of a collective of all nodes, or of half of them."""
+    def together(self, name: str, case: str, which_nodes: str, **fields: Any) -> Rung:
+        """Return a rung of a collective of all nodes, or of half of them: by NCCL with GPUs.
+
+        `fields`: others of the rung.
+        """
         size = "1G" if self.gpus else "1M"
         options: dict[str, Any] = {"min_bytes": size, "max_bytes": size}
         if self.gpus:
@@ -134,10 +137,10 @@ class _Nodes:
             options["collectives"] = (case,)
         else:
             benchmark = "osu"
-            test = case.replace("all_", "all")
+            test = case.replace("all_", "all")  # as OSU spells allreduce
             options["tests"] = (f"osu_{test}",)
-        what = f"{case} of {more}"
-        return Rung(name, what, benchmark, options, after="pairs", absent=self.few, **kind)
+        what = f"{case} of {which_nodes}"
+        return Rung(name, what, benchmark, options, after="pairs", absent=self.no_pairs, **fields)
 
 
 def ladder(inventory: Inventory, how: AcceptOptions) -> list[Rung]:
@@ -146,13 +149,13 @@ def ladder(inventory: Inventory, how: AcceptOptions) -> list[Rung]:
     What only some nodes have is tested: the others lack it.
     """
     nodes = _Nodes.of(inventory)
-    cases = _cases(nodes, how)
+    cases = _collectives(nodes, how)
     rungs = [
         *_rungs_of_nodes(nodes, thorough=how.level != LEVELS[0]),
         *(nodes.together(f"{ALL}{case}", case, "all nodes") for case in cases),
     ]
     if how.level == LEVELS[-1]:
-        rungs.append(Rung(SOAK, "All nodes under load", after="pairs", absent=nodes.few))
+        rungs.append(Rung(SOAK, "All nodes under load", after="pairs", absent=nodes.no_pairs))
         for case in cases:
             again = nodes.together(
                 f"drift:{case}", case, "all nodes again", baseline=f"{ALL}{case}"
@@ -161,12 +164,12 @@ def ladder(inventory: Inventory, how: AcceptOptions) -> list[Rung]:
     if how.background:
         half = partial(nodes.together, case=cases[0], half=True)
         loaded = "half of the nodes, the others loaded"
-        rungs.append(half("quiet", more="half of the nodes, the others quiet"))
-        rungs.append(half("interference", more=loaded, baseline="quiet"))
+        rungs.append(half("quiet", which_nodes="half of the nodes, the others quiet"))
+        rungs.append(half("interference", which_nodes=loaded, baseline="quiet"))
     return rungs
 
 
-def _cases(nodes: _Nodes, how: AcceptOptions) -> Sequence[str]:
+def _collectives(nodes: _Nodes, how: AcceptOptions) -> Sequence[str]:
     """Return the collectives that all nodes run together: of the quick level only one."""
     cases = _PROFILES[how.profile]
     if not nodes.gpus:
@@ -185,7 +188,7 @@ def _rungs_of_nodes(nodes: _Nodes, *, thorough: bool) -> Iterator[Rung]:
             "perftest",
             mode="rails",
             after="nics",
-            absent=nodes.few or nodes.no_nics,
+            absent=nodes.no_pairs or nodes.no_nics,
         )
     yield Rung(
         "pairs",
@@ -193,7 +196,7 @@ def _rungs_of_nodes(nodes: _Nodes, *, thorough: bool) -> Iterator[Rung]:
         "nccl" if nodes.gpus else "pingpong",
         mode="diagnose",
         after="gpus" if nodes.gpus else CHECK,
-        absent=nodes.few,
+        absent=nodes.no_pairs,
     )
 
 
@@ -221,6 +224,7 @@ def needs() -> Needs:
 
 def write_thresholds(file: Path, certificate: Certificate) -> None:
     """Write limits from the figures of a ladder: `_MARGIN` worse than these."""
+    # These are compared with another rung, and need no limits.
     relative = {each.name for each in every_rung() if each.baseline}
     limits = defaultdict[str, list[str]](list)
     for rung in certificate.rungs:
@@ -238,7 +242,7 @@ def _limit(figure: RungFigure) -> str:
     else:
         worst = replace(figure, value=figure.value * (1 - _MARGIN))
         text = f"{figure.what}>={worst}"
-    return text.replace(" at ", "@").replace(" ", "")
+    return text.replace(" at ", "@").replace(" ", "")  # `busbw at 1 GB` → `busbw@1GB`
 
 
 def read_thresholds(file: Path) -> Mapping[str, tuple[str, ...]]:

@@ -87,7 +87,9 @@ def compare(
 # ---------------------------------------------------------------- a request
 
 
-_MADE = frozenset({"benchmark", "work", "target", "target_reason", "adaptive", "store", "command"})
+_MADE_OF_OPTIONS = frozenset(
+    {"benchmark", "work", "target", "target_reason", "adaptive", "store", "command"}
+)
 """Fields of a request that are made of options; the others are given as values."""
 
 
@@ -112,6 +114,7 @@ def request(
     config = load_config(file, launchers=launchers, benchmarks=options_of) if file else None
     kept = store_here(store, config.store if config else None)
     where = {"on": Given(on), "store": Given(kept, Origin.DEFAULT)}
+    # Those of the launcher that `on` stands for
     options_there = type(resolve(where, config, launchers, os.environ).target.options)
     work = runnable(benchmark).work_type()
     assert work is not None  # noqa: S101 - it is runnable
@@ -122,7 +125,7 @@ def request(
     given |= where
     for name, value in options.items():
         if name in plain:
-            field = _converted(name, value, plain[name])
+            field = _value_of_field(name, value, plain[name])
             given[name] = Given(field)
         elif name in known:
             option = known[name]
@@ -136,7 +139,7 @@ def request(
 def _plain_fields() -> Mapping[str, Any]:
     """Return the fields of a request that are given as values, with their types."""
     kinds = get_type_hints(RunRequest)
-    return {name: kind for name, kind in kinds.items() if name not in _MADE}
+    return {name: kind for name, kind in kinds.items() if name not in _MADE_OF_OPTIONS}
 
 
 def _shared_options(names: AbstractSet[str]) -> dict[str, Option]:
@@ -145,7 +148,7 @@ def _shared_options(names: AbstractSet[str]) -> dict[str, Option]:
     return {name: every[name] for name in names & every.keys()}
 
 
-def _converted(name: str, value: Any, kind: Any) -> Any:
+def _value_of_field(name: str, value: Any, kind: Any) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -160,6 +163,7 @@ def _unknown_option(of: str, name: str, known: Sequence[str]) -> RequestError:
 
 
 def _texts(value: Any, option: Option) -> Any:
+    """Return a value as it would be given on a command line: text, texts of many, or a flag."""
     if isinstance(value, Mapping):
         return [f"{name}={text}" for name, text in value.items()]
     if option.many:

@@ -25,7 +25,7 @@ from fabbench.model.messages import counted
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, format_sizes
 from fabbench.plan import STORE
-from fabbench.runs.inputs import Source, listed, read_source, require_logs, sources_of
+from fabbench.runs.inputs import Source, listed_files, read_source, require_logs, sources_of
 from fabbench.runs.parse_file import within
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _SLOW_NIC = 0.8
 """Below this fraction of the median of the NICs of its nodes, a NIC is slow."""
 _NUMBER = lazy(r"(?:(?<![-_. ])[-_. ]++)?(?:r|(?<!\d))\d+$")
 _FEWEST_NICS = 3
-_OF_SLOW_NIC = "Compare its link, firmware and PCIe slot with those of the others."
+_ADVICE_ON_SLOW_NIC = "Compare its link, firmware and PCIe slot with those of the others."
 # facts
 _SETTINGS = (
     "settings",
@@ -110,9 +110,10 @@ def _logs(columns: Sequence[Column]) -> list[Log]:
 def _columns_of_input(
     argument: str, sources: Sequence[Source], proof: Proof | None
 ) -> list[Column]:
+    """Return the columns of a run, or of the files of one input, which are read as repeats."""
     alone = len(sources) == 1
     if alone and sources[0].run and sources[0].named:
-        return _run(sources[0])
+        return _columns_of_run(sources[0])
     if any(source.run for source in sources):
         raise RequestError(
             f"{argument} holds runs, not only log files.", hint="Pass one of the runs."
@@ -129,8 +130,10 @@ def _columns_of_input(
         raise _unrecognized(argument, unread)
     return [
         Column(label=label, logs=tuple(logs), source=argument)
-        for configuration, each in logs_of.items()
-        for label, logs in _apart(configuration or _name(argument), each).items()
+        for configuration, repeats in logs_of.items()
+        for label, logs in _by_nic_or_settings(
+            configuration or _label_of_input(argument), repeats
+        ).items()
     ]
 
 
@@ -142,7 +145,7 @@ def _parsed(
     Raise MachineError for a damaged source, or a named one without any log.
     """
     parsed: dict[str, list[Log]] = {}
-    # A table of results that lies beside logs, and was made of them, is no repeat.
+    # `tables`: only of a named source. One that lies beside logs was made of them: no repeat.
     for configuration, entry in read_source(source, proof=proof, tables=True):
         if isinstance(entry, Unread):
             _require_readable(source, entry)
@@ -164,21 +167,21 @@ def _is_measurement(log: Log) -> bool:
     return log.case != MPI_DEBUG and log.facts.get("report") != "NIC counters"
 
 
-def _apart(name: str, logs: list[Log]) -> _ByLabel:
+def _by_nic_or_settings(name: str, logs: list[Log]) -> _ByLabel:
     """Return label → the logs of each NIC, or of each setting, where all state theirs.
 
     They come from a loop over these, and are no repeats of one another.
     """
-    for label_of in (_nic, _stated_settings):
+    for label_of in (_named_nic, _stated_settings):
         groups: _ByLabel = {}
         for log in logs:
             groups.setdefault(label_of(log), []).append(log)
         if len(groups) > 1 and "" not in groups:
-            return _labelled(name, groups)
+            return _with_different_words(name, groups)
     return {name: logs}
 
 
-def _labelled(name: str, groups: _ByLabel) -> _ByLabel:
+def _with_different_words(name: str, groups: _ByLabel) -> _ByLabel:
     """Return groups under a name, and the words of their own that not all have."""
     common = set.intersection(*(set(words.split()) for words in groups))
     labelled: _ByLabel = {}
@@ -189,6 +192,7 @@ def _labelled(name: str, groups: _ByLabel) -> _ByLabel:
 
 
 def _stated_settings(log: Log) -> str:
+    """Return the settings that a log states, as words; a bare number with its name."""
     words: list[str] = []
     for name in _SETTINGS:
         value = log.facts.get(name)
@@ -197,7 +201,8 @@ def _stated_settings(log: Log) -> str:
     return " ".join(words)
 
 
-def _nic(log: Log) -> str:
+def _named_nic(log: Log) -> str:
+    """Return the NIC that a log states, or its file is named after; empty: neither."""
     stated = log.facts.get(RAIL) or log.facts.get("domain", "")
     if stated:
         return str(stated)
@@ -256,7 +261,7 @@ def _slow_nics(test: _NicTest, figures: _NicFigures) -> Iterator[_LogFinding]:
         if share < _SLOW_NIC:
             percent = format(share, ".0%")
             meaning = f"{nic} is at {percent} of the median of {of_nics}."
-            yield figures[nic][0].log, warning("slow-nic", meaning, _OF_SLOW_NIC)
+            yield figures[nic][0].log, warning("slow-nic", meaning, _ADVICE_ON_SLOW_NIC)
 
 
 def _median(figures: Sequence[_NicFigure]) -> float:
@@ -265,8 +270,8 @@ def _median(figures: Sequence[_NicFigure]) -> float:
 
 def _nic_tests(logs: Sequence[Log]) -> _NicTests:
     """Return test → NIC → its figures."""
-    named = {(log.source, _nic(log)) for log in logs}
-    nics_of_files = Counter(source for source, _ in named)
+    files_and_nics = {(log.source, _named_nic(log)) for log in logs}
+    nics_of_files = Counter(source for source, _ in files_and_nics)
     tests: _NicTests = {}
     for at, log in enumerate(logs):
         shared = nics_of_files[log.source] > 1
@@ -281,7 +286,7 @@ def _nic_figures(log: Log, *, shared_file: bool) -> Iterator[tuple[_NicTest, str
 
     `shared_file`: whether its file has logs of several NICs, as a loop over them writes it.
     """
-    named = _nic(log)
+    named = _named_nic(log)
     if not named:
         return
     column = Column(label="", logs=(log,), source=log.source)
@@ -297,8 +302,9 @@ def _nic_figures(log: Log, *, shared_file: bool) -> Iterator[tuple[_NicTest, str
 
 
 def _nic_test(log: Log, group: RowGroup, size: int, place: str) -> _NicTest:
-    same = [text for name, text in group.key.items() if name != RAIL]
-    settings = (*map(log.facts.get, ("qps", "link")), *same)
+    """Return the test of a NIC's figure, which is that of other NICs if nothing else differs."""
+    besides_nic = [text for name, text in group.key.items() if name != RAIL]
+    settings = (*map(log.facts.get, ("qps", "link")), *besides_nic)
     return _NicTest(group.metric, size, log.hosts, place, settings)
 
 
@@ -322,12 +328,12 @@ def _unrecognized(name: str, unread: Sequence[Unread]) -> MachineError:
     return MachineError(f"Nothing in {name} is recognized as a benchmark's output.", hint=hint)
 
 
-def _name(argument: str) -> str:
+def _label_of_input(argument: str) -> str:
     """Return the label of files: the name of a directory, the stem of a file.
 
     ``a`` for ``a1.log,a2.log``.
     """
-    names = [_stem(part) for part in listed(argument)]
+    names = [_stem(part) for part in listed_files(argument)]
     numberless = {_NUMBER.sub("", name) for name in names}
     if len(names) > 1 and len(numberless) == 1:
         return numberless.pop() or names[0]
@@ -349,6 +355,7 @@ def repeats_of(arguments: Sequence[str]) -> Sequence[str]:
 
 
 def _without_number(name: str) -> str:
+    """Return a file name without the number at its end; one that is only a number stays."""
     path = Path(name)
     stem = _NUMBER.sub("", path.stem)
     return str(path.with_stem(stem or path.stem))
@@ -361,7 +368,7 @@ def _stem(name: str) -> str:
     return Path(_PACKED.sub("", path.name)).stem
 
 
-def _run(source: Source) -> list[Column]:
+def _columns_of_run(source: Source) -> list[Column]:
     """Make a column of each configuration that was named. One that never started is `skipped`."""
     # Imported here: comparing files needs none of these.
     from fabbench.runs.store import StoredRun
@@ -399,12 +406,12 @@ def stored_columns(
     Their verdicts keep the run's significance level. One without results has the `skipped` logs, or
     is left out. `logs`: those of each, if they are known.
     """
-    read = run.logs if logs is None else logs.__getitem__
+    logs_of = run.logs if logs is None else logs.__getitem__
     columns: list[Column] = []
     for each in run.configurations:
         if only and only != each.label:
             continue
-        shown = read(each.label) or skipped
+        shown = logs_of(each.label) or skipped
         if shown:
             column = Column(
                 label=each.label,

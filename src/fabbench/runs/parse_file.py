@@ -306,6 +306,7 @@ def _results_as_table(text: str) -> str:
 
 
 def _cell_text(value: str | float) -> str:
+    """Return a cell as readers of tables expect it: a float without an exponent."""
     return format(value, ".12f") if isinstance(value, float) else str(value)
 
 

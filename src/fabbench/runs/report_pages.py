@@ -50,10 +50,10 @@ def nic_tables(run: StoredRun) -> Iterator[Table]:
     for configuration in run.configurations:
         label = configuration.label
         executions = [each.id for each in run.executions if each.configuration == label]
-        known = list(filter(None, map(run.counters, executions)))
-        moved, notes = total(known)
+        counted = list(filter(None, map(run.counters, executions)))
+        moved, notes = total(counted)
         if moved:
-            several = f", {len(known)} executions" if len(known) > 1 else ""
+            several = f", {len(counted)} executions" if len(counted) > 1 else ""
             table = nics_table.table(moved, title=f"NICs: {label}{several}")
             yield replace(table, notes=[*table.notes, *notes])
 
@@ -167,10 +167,10 @@ def _comparisons(
     A rate besides a time, or vice versa.
     """
     usual = how(columns, metric=metric)
-    known = {name for _, rows in usual.inputs for name in rows.metrics()}
+    measured = {name for _, rows in usual.inputs for name in rows.metrics()}
     is_rate = any(each.unit == "B/s" for each in usual.metrics)
     for name in _TIMES if is_rate else _RATES:
-        if name in known:
+        if name in measured:
             return [usual, how(columns, metric=name)]
     return [usual]
 
@@ -225,6 +225,7 @@ def _command_line(command: Command) -> str:
 
 
 def _report_of_stored(sweep: StoredSweep, not_tested: str) -> SweepReport | None:
+    """Return what a sweep found; None if no test has a figure."""
     document = sweep.document
     results = sweep.results
     if not any(each.is_measured for each in results):
@@ -252,7 +253,7 @@ def sweep_report(
     return SweepReport(diagnosis=diagnosed, metric=readings.metric, matrix=matrix, **more)
 
 
-_CHUNK = 8
+_RUNS_AT_ONCE = 8  # Runs that a process gets at once
 _MAX_RUNS = 100  # Browsers would take long to open a page with more
 
 
@@ -283,12 +284,17 @@ def stored_sections(
     if len(runs) == 1:
         run = StoredRun(runs[0])
         if run.sweep is None:
-            columns_within(stored_columns(run), sizes)  # of several, a section says it has none
+            # Raises for a run without these sizes; of several runs, its section says so.
+            columns_within(stored_columns(run), sizes)
     numbers = range(first, first + len(runs))
-    return on_cores(partial(_section, metric, sizes), runs, numbers, cores=cores, chunk=_CHUNK)
+    return on_cores(
+        partial(_section_of_run, metric, sizes), runs, numbers, cores=cores, chunk=_RUNS_AT_ONCE
+    )
 
 
-def _section(metric: str | None, sizes: range | None, path: Path, number: int) -> StoredSection:
+def _section_of_run(
+    metric: str | None, sizes: range | None, path: Path, number: int
+) -> StoredSection:
     run = StoredRun(path)
     asked = metric is not None or sizes is not None
     if asked and run.sweep is not None:

@@ -45,7 +45,7 @@ from fabbench.runs.sweep import same_nodes
 
 Notify: TypeAlias = Callable[[str], None]  # Called with sentences about events, in order
 Columns: TypeAlias = Sequence[Column]
-Told: TypeAlias = Sequence[str]
+Sentences: TypeAlias = Sequence[str]
 Watching: TypeAlias = Callable[[Plan], AbstractContextManager[Watcher]]
 """Makes the watcher of a plan as a context, which is left when the plan has been carried out."""
 
@@ -55,18 +55,18 @@ Watching: TypeAlias = Callable[[Plan], AbstractContextManager[Watcher]]
 
 def undecided(
     comparison: Comparison, gates: Sequence[Gate], verdict: Verdict | None
-) -> tuple[Told, Told]:
-    """Return what is undecided, as sentences, and what else is, on which no repeat is spent.
+) -> tuple[Sentences, Sentences]:
+    """Return as sentences what repeats are to decide, and what else is undecided.
 
-    That is the gates that need a baseline or, without such gates, what the headlines quote: the
-    plateau, or the only size of it.
+    Repeats are to decide the gates that need a baseline or, without such gates, what the headlines
+    quote: the plateau, or the only size of it.
     """
     at_headlines: list[str] = []
     elsewhere: list[str] = []
     for section in comparison.sections:
         for index, column in enumerate(comparison.columns[:-1]):
             what = f"{section.metric.name} of {column.label}"
-            quoted, others = _undecided_of(section, index)
+            quoted, others = _where_undecided(section, index)
             at_headlines += (f"{what} {where}" for where in quoted)
             elsewhere += (f"{what} {where}" for where in others)
     if verdict is not None and any(gate.needs_baseline for gate in gates):
@@ -74,7 +74,7 @@ def undecided(
     return at_headlines, elsewhere
 
 
-def _undecided_of(section: ComparisonSection, index: int) -> tuple[Told, Told]:
+def _where_undecided(section: ComparisonSection, index: int) -> tuple[Sentences, Sentences]:
     """Return where a column is undecided: what the headline quotes, and the other sizes."""
     rows = [row for row in section.rows if row.verdict(index) is Difference.UNDECIDED]
     plateau = section.plateaus[index]
@@ -97,26 +97,26 @@ def _at_sizes(rows: Sequence[ComparisonRow]) -> Iterator[str]:
 def stop_condition(
     adaptive: Adaptive | None,
     configurations: int,
-    left_open: Callable[[Logs], tuple[Told, Told]],
+    look_at: Callable[[Logs], tuple[Sentences, Sentences]],
     notify: Notify,
     clock: Callable[[], float] = time.monotonic,
 ) -> Callable[[int, Logs], bool]:
     """Return what decides whether execution `number` was the last one needed.
 
-    Without `adaptive`, none is.
+    Without `adaptive`, none is. `look_at` returns what is `undecided` in the logs so far.
     """
     started = clock()
 
     def enough(number: int, logs: Logs) -> bool:
-        repeats, rest = divmod(number, configurations)
-        if adaptive is None or rest:
+        repeats, in_repeat = divmod(number, configurations)
+        if adaptive is None or in_repeat:  # each configuration is repeated equally often
             return False
         timed_out = adaptive.seconds is not None and clock() - started >= adaptive.seconds
         if repeats < FIRST_LOOK:
             return timed_out
-        asked, besides = left_open(logs)
-        if asked:
-            sentences = "; ".join(asked)
+        to_decide, besides = look_at(logs)
+        if to_decide:
+            sentences = "; ".join(to_decide)
             notify(f"Undecided after {repeats} repeats: {sentences}")
             return timed_out
         sentences = "; ".join(besides)
@@ -183,7 +183,7 @@ def run(
                 hint=f"Measure again: fabbench rerun {resume.id}.",
             )
         request = same_nodes(request, resume.hosts)
-    measure = partial(_measure, request, _checked(request), notify, watching, resume)
+    measure = partial(_measure, request, _early_baseline(request), notify, watching, resume)
     needs = replace(request.work.needs, fabrics=request.fabrics)
     (baseline, writer, measured), release_failure = on_machines(
         request.target, needs, held, measure
@@ -198,7 +198,7 @@ def preview(request: RunRequest) -> tuple[Inventory, Plan]:
     Programs need not be there yet, but for an mpirun that is named. Raise FabbenchError if it could
     not start for another reason.
     """
-    baseline = _checked(request)
+    baseline = _early_baseline(request)
     target = request.target
     launcher = launcher_named(target.launcher)
     require_support(launcher, target)
@@ -208,7 +208,7 @@ def preview(request: RunRequest) -> tuple[Inventory, Plan]:
     return inventory, planned
 
 
-def _checked(request: RunRequest) -> Columns:
+def _early_baseline(request: RunRequest) -> Columns:
     """Return the baseline, as far as it is known before anything starts. Raise FabbenchError."""
     require_measurable(request)
     named = request.baseline if request.baseline != LAST_GOOD else None
@@ -239,28 +239,31 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
     resume: StoredRun | None,
     allocation: Allocation,
 ) -> tuple[Columns, RunWriter, PlanResult]:
+    """Plan a request for machines and carry it out. Return its baseline, store and result."""
     inventory = allocation.inventory
     notify(_chosen_target(request, inventory))
     planned, baseline = _planned(request, baseline, inventory)
     if request.adaptive is not None and isinstance(allocation, BatchAllocation):
-        raise _one_job(request.target.launcher)
+        raise _no_adaptive_in_one_job(request.target.launcher)
     writer = RunWriter(request, inventory, planned, resume)
     for sentence in loaded(inventory, request.target.variants):
         notify(sentence)
     kept = f", {len(writer.kept)} of them kept" if resume else ""
     bound = "at most " if request.adaptive else ""
-    notify(f"{_of_plan(planned, bound)}{kept}.")
+    notify(f"{_plan_in_words(planned, bound)}{kept}.")
     if isinstance(allocation, BatchAllocation):
         _submit(allocation, request, planned, writer)
     writer.write_rendered(allocation.documents)
 
-    def left_open(logs: Logs) -> tuple[Told, Told]:
-        comparison, verdict = _judged(request, baseline, stored_columns(writer.run, logs=logs))
+    def look_at(logs: Logs) -> tuple[Sentences, Sentences]:
+        comparison, verdict = _compared_and_judged(
+            request, baseline, stored_columns(writer.run, logs=logs)
+        )
         return undecided(comparison, parse_gates(request.gates), verdict)
 
     with watching(planned) as watcher:
         enough = stop_condition(
-            request.adaptive, len(planned.configurations), left_open, watcher.notify
+            request.adaptive, len(planned.configurations), look_at, watcher.notify
         )
         how: Any = {"keep_going": request.keep_going, "should_stop": enough}
         return baseline, writer, carry_out(planned, allocation, writer, watcher, **how)
@@ -268,13 +271,13 @@ def _measure(  # noqa: PLR0913, PLR0917 - all that `run` is called with
 
 def _chosen_target(request: RunRequest, inventory: Inventory) -> str:
     """Return the target, what it has, and why it was chosen."""
-    machines = _machines(request, inventory)
+    machines = _machines_in_words(request, inventory)
     reason = f": {request.target_reason}" if request.target_reason else ""
     name = request.target.name
     return f"Target {name} ({machines}){reason}."
 
 
-def _one_job(launcher: str) -> RequestError:
+def _no_adaptive_in_one_job(launcher: str) -> RequestError:
     return RequestError(
         f"--repeat auto has no effect with {launcher}, which runs everything as one job.",
         hint="Give a number, or run where executions are started one by one: local, ssh or "
@@ -282,7 +285,8 @@ def _one_job(launcher: str) -> RequestError:
     )
 
 
-def _of_plan(planned: Plan, bound: str) -> str:
+def _plan_in_words(planned: Plan, bound: str) -> str:
+    """Return what is measured how often; `bound`: words before the number of executions."""
     configurations = " and ".join(map(str, planned.configurations))
     executions = counted(len(planned.executions), "execution")
     return f"{planned.benchmark} on {configurations}: {bound}{executions}"
@@ -298,7 +302,7 @@ def _submit(
     allocation.submit(RenderInput(plan=plan_left, request=request, inventory=inventory))
 
 
-def _machines(request: RunRequest, inventory: Inventory) -> str:
+def _machines_in_words(request: RunRequest, inventory: Inventory) -> str:
     """Return the hosts, and the images that programs run in."""
     hosts = ", ".join(host.name for host in inventory.hosts)
     variants = request.target.variants
@@ -314,11 +318,12 @@ def _result(
     measured: PlanResult,
     release_failure: Stop | None,
 ) -> RunResult:
+    """Compare what was measured, judge it by the gates, and store the verdict and the summary."""
     logs = measured.logs
     if isinstance(release_failure, HostGoneError):
         # Its programs were killed before it was known to be gone: they failed with their
         # environment.
-        logs = {label: _lost(some) for label, some in logs.items()}
+        logs = {label: _marked_lost(some) for label, some in logs.items()}
     columns = stored_columns(writer.run, logs=logs)
     stops = (measured.stop, release_failure)
     result = RunResult(
@@ -332,7 +337,9 @@ def _result(
     )
     try:
         if columns:
-            comparison, verdict = _judged(request, baseline, columns, gates=not result.interrupted)
+            comparison, verdict = _compared_and_judged(
+                request, baseline, columns, gates=not result.interrupted
+            )
             result = replace(result, comparison=comparison, verdict=verdict)
             if verdict is not None:
                 write_verdict(writer.path, verdict.status, verdict.breaches, verdict.state)
@@ -342,17 +349,21 @@ def _result(
     return result
 
 
-def _lost(logs: Sequence[Log]) -> tuple[Log, ...]:
+def _marked_lost(logs: Sequence[Log]) -> tuple[Log, ...]:
     return tuple(replace(log, lost=True) for log in logs)
 
 
-def _judged(
+def _compared_and_judged(
     request: RunRequest, baseline: Columns, configurations: Sequence[Column], *, gates: bool = True
 ) -> tuple[Comparison, Verdict | None]:
-    """Return the comparison, and the verdict of the gates on it; None without `gates`."""
+    """Return the comparison, and the verdict of the gates on it; None without `gates`.
+
+    One configuration is compared with the baseline. Several are compared with one another; gates
+    compare the first of them with the baseline, if there is one.
+    """
     first, *others = configurations
     fitting = [matching_column(baseline, first.label)] if baseline else []
-    fitting = with_labels([first, *fitting], ())[1:]
+    fitting = with_labels([first, *fitting], ())[1:]  # it may have the label of the first
     compared = configurations if others else [first, *fitting]
     comparison = compare(compared, metric=request.metric, allow=ALLOWED, only_ok=True)
     gated = comparison

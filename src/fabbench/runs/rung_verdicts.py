@@ -103,7 +103,7 @@ def judge_checks(checks: Sequence[Check], blank: RungResult, missing: Sentences 
 
 def _gravest_checks(checks: Sequence[Check]) -> Mapping[str, Check]:
     """Return the failed check of each host whose fault is the gravest, the first of several."""
-    order = [*Fault]
+    order = [*Fault]  # the gravest first
     gravest_of: dict[str, Check] = {}
     for each in checks:
         if each.status is not Status.FAIL:
@@ -118,7 +118,7 @@ def _gravest_checks(checks: Sequence[Check]) -> Mapping[str, Check]:
 # ---------------------------------------------------------------- without figures
 
 
-def _unmeasured(
+def _judged_without_figures(
     result: RungResult, error: Exception | None, ended: Sequence[Log | TestResult]
 ) -> RungResult:
     """Return a result without figures.
@@ -136,7 +136,7 @@ def _unmeasured(
     faults = [fault for fault in map(_fault_of_nodes, wrong) if fault]
     if faults:
         return judged(replace(result, fault_class=gravest(faults)), missed=[why])
-    fault = gravest(_fault(each) for each in wrong)
+    fault = gravest(_fault_to_mend(each) for each in wrong)
     return judged(replace(result, fault_class=fault), doubts=[why])
 
 
@@ -145,11 +145,11 @@ def _fault_of_nodes(ended: Log | TestResult) -> Fault | None:
     outcome = Outcome(ended.outcome)
     if outcome in _WRONG:
         return _WRONG[outcome]
-    broken = outcome in _BROKEN and _fault(ended) is Fault.HARDWARE
+    broken = outcome in _BROKEN and _fault_to_mend(ended) is Fault.HARDWARE
     return Fault.HARDWARE if broken else None
 
 
-def _fault(ended: Log | TestResult) -> Fault | None:
+def _fault_to_mend(ended: Log | TestResult) -> Fault | None:
     """Return what has to be mended after a failure; of one that nothing explains, the program."""
     fault = fault_of(ended) if isinstance(ended, Log) else ended.fault
     if fault is None and ended.outcome in _BROKEN:
@@ -184,31 +184,31 @@ def judge_sweep(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> Ru
     if not any(each.result.is_measured for each in stored.tests):
         if failure:
             return judged(blank, doubts=[failure])
-        return _unmeasured(blank, None, stored.tests)
+        return _judged_without_figures(blank, None, stored.tests)  # None: no error ended it early
     diagnosis = diagnosed(stored.document, stored.results)
     figures = tuple(_typical(diagnosis, stored.document.metric))
     proven = _is_proven(stored)
     step = max((each.step for each in stored.tests), default=0.0)
     judgment = _judged_by_limits(figures, gates, step)
-    software = _without_program(diagnosis, stored.tests)
+    software_failures = _software_failures(diagnosis, stored.tests)
     doubts = (
-        *software.values(),
+        *software_failures.values(),
         _undecided(diagnosis),
         diagnosis.contradiction,
         _not_tested(ended),
         failure,
-        next(_neighbors(stored.tests), ""),
+        next(_neighbors_of_tests(stored.tests), ""),
         "" if proven else _not_proven(stored.document.fabric),
         *judgment.doubts,
     )
-    bad = _without(_suspects(diagnosis), software)
-    nodes = _without(_bad_nodes(diagnosis), software)
+    bad = _not_in(_suspects(diagnosis), software_failures)
+    nodes = _not_in(_bad_nodes(diagnosis), software_failures)
     result = replace(
         blank,
         bad=bad,
         nodes=nodes,
-        left_out=software,
-        fault_class=_fault_of_sweep(stored, diagnosis, software),
+        left_out=software_failures,
+        fault_class=_fault_of_sweep(stored, diagnosis, software_failures),
         figures=figures,
         limits=judgment.limits,
         fabric=stored.document.fabric if proven else "",
@@ -235,10 +235,10 @@ def _judged_by_limits(
 
 
 def _judged_by_limit(figures: Sequence[RungFigure], gate: Gate, step: float) -> Judgment:
-    if not figures or not _fits(gate, figures[0]):
+    if not figures or not _is_plain_limit_of(gate, figures[0]):
         return Judgment(doubts=(f"{gate.text}: nothing to compare was measured.",))
     typical = f"{gate.text}: typical is {figures[0]}"
-    beyond = _beyond(gate, figures[0].value)
+    beyond = _missed_by(gate, figures[0].value)
     if 0 < beyond <= step / 2:
         return Judgment((gate.text,), doubts=(f"{typical}, within half of its last digit.",))
     missed = (f"{typical}.",) if beyond > 0 else ()
@@ -256,18 +256,18 @@ def _together(judgments: Iterable[Judgment]) -> Judgment:
     return whole
 
 
-def _fits(gate: Gate, figure: RungFigure) -> bool:
+def _is_plain_limit_of(gate: Gate, figure: RungFigure) -> bool:
     """Return whether a limit is a plain number for the metric of a figure of any size."""
     plain = not (gate.sizes or gate.relative or gate.needs_baseline)
     return plain and gate.metric == METRICS[figure.metric]
 
 
-def _beyond(gate: Gate, value: float) -> float:
+def _missed_by(gate: Gate, value: float) -> float:
     """Return by how much a value misses a limit; 0 or less: it keeps it."""
     return gate.bound - value if gate.kind == AT_LEAST else value - gate.bound
 
 
-def _neighbors(tests: Sequence[TestResult]) -> Iterator[str]:
+def _neighbors_of_tests(tests: Sequence[TestResult]) -> Iterator[str]:
     """Yield what tests say of other runs of fabbench that were there at the same time."""
     for each in tests:
         yield from each.neighbors
@@ -294,7 +294,7 @@ def _not_proven(fabric: str) -> str:
 
 def _suspects(diagnosis: Diagnosis) -> Mapping[str, str]:
     """Return what is bad → why; for a group also which nodes the groups have."""
-    groups = "; ".join(map(_members, diagnosis.groups))
+    groups = "; ".join(map(_members_in_words, diagnosis.groups))
 
     def why(suspect: Suspect) -> str:
         if suspect.kind is not SuspectKind.GROUP:
@@ -304,42 +304,44 @@ def _suspects(diagnosis: Diagnosis) -> Mapping[str, str]:
     return {each.name: why(each) for each in diagnosis.suspects}
 
 
-def _members(group: NodeGroup) -> str:
+def _members_in_words(group: NodeGroup) -> str:
     nodes = compress_hostlist(group.nodes)
     return f"{group.name} is {nodes}"
 
 
-def _without(named: Reasons, others: Reasons) -> Reasons:
+def _not_in(named: Reasons, others: Reasons) -> Reasons:
     return {name: why for name, why in named.items() if name not in others}
 
 
-def _without_program(diagnosis: Diagnosis, tests: Sequence[TestResult]) -> Mapping[str, str]:
+def _software_failures(diagnosis: Diagnosis, tests: Sequence[TestResult]) -> Mapping[str, str]:
     """Return the suspects whose tests fail by what is installed there, and nothing else → why."""
     reasons: dict[str, str] = {}
     for suspect in diagnosis.suspects:
         if suspect.kind is not SuspectKind.NODE:
             continue
-        failed = [each for each in _broken(tests) if suspect.name in each.nodes]
+        failed = [each for each in _unended(tests) if suspect.name in each.nodes]
         if {each.fault for each in failed} == {Fault.SOFTWARE}:
             quote = f" It said: {failed[0].said}" if failed[0].said else ""
             reasons[suspect.name] = f"{suspect.evidence}{quote}"
     return reasons
 
 
-def _broken(tests: Sequence[TestResult]) -> Iterator[TestResult]:
+def _unended(tests: Sequence[TestResult]) -> Iterator[TestResult]:
     return (each for each in tests if each.outcome in _BROKEN)
 
 
 def _fault_of_sweep(
-    stored: StoredSweep, diagnosis: Diagnosis, software: Mapping[str, str]
+    stored: StoredSweep, diagnosis: Diagnosis, software_failures: Mapping[str, str]
 ) -> Fault | None:
     """Return what has to be mended: the way between nodes, a node, or what is installed there.
 
     A failure that says why outranks those that say nothing: a host that is lost times out, too.
     """
-    bad = [each for each in diagnosis.suspects if each.name not in software]
-    if not bad:
-        return Fault.SOFTWARE if software else gravest(map(_fault, _broken(stored.tests)))
+    bad = [each for each in diagnosis.suspects if each.name not in software_failures]
+    if not bad and software_failures:
+        return Fault.SOFTWARE
+    if not bad:  # no node is accused, but single tests may have failed
+        return gravest(map(_fault_to_mend, _unended(stored.tests)))
     if all(each.is_between for each in bad):
         return Fault.INFRASTRUCTURE
     nodes = {node for each in bad for node in each.nodes}
@@ -352,6 +354,7 @@ def _bad_nodes(diagnosis: Diagnosis) -> Mapping[str, str]:
     """Return nodes that are bad, or have a bad NIC → why."""
     bad: dict[str, str] = {}
     for suspect in diagnosis.suspects:
+        # A NIC that is bad on all nodes accuses none of them.
         if suspect.kind in _OF_NODES and not suspect.of_all:
             bad |= dict.fromkeys(suspect.nodes, suspect.evidence)
     return bad
@@ -367,8 +370,8 @@ def judge_run(ended: RunResult, blank: RungResult) -> RungResult:
     comparison = ended.comparison
     failed = any(log.outcome is not Outcome.OK for log in logs)
     if ended.failure or comparison is None or failed:
-        return _unmeasured(blank, ended.failure, logs)
-    alone = len(comparison.columns) == 1
+        return _judged_without_figures(blank, ended.failure, logs)
+    alone = len(comparison.columns) == 1  # without the column of a baseline
     if ended.verdict:
         judgment = _judged_by_gates(ended.verdict)
     elif alone:
@@ -398,7 +401,7 @@ def _judged_by_expectations(comparison: Comparison) -> Judgment:
 
 
 def _judged_by_expectation(expected: Expectation) -> Judgment:
-    """Judge a figure by published ones; without any, by its ceiling."""
+    """Judge a figure by published ones; without any, by its ceiling. Too good is a doubt."""
     if expected.assessment in _TOO_GOOD:
         return Judgment(doubts=(expected.sentence(),))
     sources = tuple(dict.fromkeys(each.source for each in expected.figures))

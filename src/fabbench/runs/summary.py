@@ -50,12 +50,12 @@ class Measured(msgspec.Struct, frozen=True, gc=False):
 
     def value(self, metric: Metric, sizes: range | None = None) -> float | None:
         """Return the best value of some sizes, or of all; None if there is none."""
-        known = self.values
+        values = self.values
         if sizes is not None:
             pairs = zip(self.sizes, self.values, strict=False)
-            known = tuple(value for size, value in pairs if size in sizes)
+            values = tuple(value for size, value in pairs if size in sizes)
         best = min if metric.lower_is_better else max
-        return best(known, default=None)
+        return best(values, default=None)
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,12 +113,12 @@ def summaries(
         path: readable(path / SUMMARY, FullSummary if figures else Summary) for path in runs(store)
     }
     missing = [path for path, summary in stored.items() if summary is None]
-    with closing(_made(missing)) as made, reading(len(missing)) as read:
+    with closing(_made_summaries(missing)) as made, reading(len(missing)) as count_one:
         for path, known in stored.items():
             summary = known
             if summary is None:
                 summary = next(made)
-                read()
+                count_one()
             msgspec.structs.force_setattr(summary, "path", path.name)
             yield summary
 
@@ -145,7 +145,7 @@ def certificate_summaries(store: Path) -> Iterator[Summary]:
 # ---------------------------------------------------------------- made
 
 
-def _made(paths: Sequence[Path]) -> Generator[Summary]:
+def _made_summaries(paths: Sequence[Path]) -> Generator[Summary]:
     if paths:
         from fabbench.runs.inputs import on_cores  # loads all that reads logs
 
@@ -180,19 +180,19 @@ def write_summary(path: Path, logs: Mapping[str, Sequence[Log]] | None = None) -
 
 def summary_of(run: "StoredRun", logs: Mapping[str, Sequence[Log]] | None = None) -> FullSummary:
     """Return the summary of a run as it is now. Any problem with it becomes its damage."""
-    known = logs
+    logs_of = logs
     damage: Sequence[str] = ()
-    if known is None:
-        known = {each.label: run.logs(each.label) for each in run.configurations}
+    if logs_of is None:
+        logs_of = {each.label: run.logs(each.label) for each in run.configurations}
         damage = run.damage
-    ended: list[Log | TestResult] = [*chain.from_iterable(known.values())]
+    ended: list[Log | TestResult] = [*chain.from_iterable(logs_of.values())]
     if run.sweep is not None:
         from fabbench.runs.store import stored_sweep
 
         sweep = stored_sweep(run)
         damage = sweep.damage
         ended += sweep.tests
-    measured = () if damage else tuple(_measured(run, known))
+    measured = () if damage else tuple(_measured(run, logs_of))
     labels = tuple(each.label for each in run.configurations)
     first = labels[0] if labels else ""
     return FullSummary(
@@ -204,13 +204,15 @@ def summary_of(run: "StoredRun", logs: Mapping[str, Sequence[Log]] | None = None
         hosts=run.hosts,
         arms=labels,
         basis=basis_of(run.document),
-        sizes=_span(known.get(first, ())),
-        peak=_peak(run.benchmark, [each for each in measured if each.configuration == first]),
+        sizes=_sizes_in_words(logs_of.get(first, ())),
+        peak=_best_figure(
+            run.benchmark, [each for each in measured if each.configuration == first]
+        ),
         gate=run.gates,
         outcomes=outcomes_of(run, ended),
         damaged=tuple(damage),
         circumstances={
-            each.label: _circumstances(run, each, known.get(each.label, ()))
+            each.label: _circumstances(run, each, logs_of.get(each.label, ()))
             for each in run.configurations
         },
         measured=measured,
@@ -222,7 +224,7 @@ def _circumstances(
 ) -> dict[str, str]:
     """Return what may differ between runs of a series: see `FullSummary`."""
     return {
-        **_versions(logs),
+        **_stated_versions(logs),
         "variant": str(run.variants.get(configuration.variant) or ""),
         "image": run.image,
         "node names": ", ".join(run.hosts),
@@ -255,7 +257,7 @@ def outcomes_of(run: "StoredRun", ended: "Iterable[Log | TestResult]") -> dict[s
     return dict(counts)
 
 
-def _span(logs: Iterable[Log]) -> str:
+def _sizes_in_words(logs: Iterable[Log]) -> str:
     sizes = {point.size for log in logs for point in log.points if point.size}
     if not sizes:
         return ""
@@ -263,8 +265,8 @@ def _span(logs: Iterable[Log]) -> str:
     return " - ".join(dict.fromkeys(ends))
 
 
-def _peak(benchmark: str, measured: Sequence[Measured]) -> str:
-    """Return the best figure of the usual metric of what was measured."""
+def _best_figure(benchmark: str, measured: Sequence[Measured]) -> str:
+    """Return the best figure of what was measured, with its unit: of the usual metric, if there."""
     from fabbench.benchmarks import benchmark_named
 
     if not measured:
@@ -278,14 +280,14 @@ def _peak(benchmark: str, measured: Sequence[Measured]) -> str:
     return scale(metric.unit, best).quantity(best)
 
 
-def _versions(logs: Iterable[Log]) -> dict[str, str]:
+def _stated_versions(logs: Iterable[Log]) -> dict[str, str]:
     """Return the versions that a configuration's logs state.
 
     Several of one library separated by a slash.
     """
     from fabbench.benchmarks import benchmark_named
 
-    versions: dict[str, dict[str, None]] = {}
+    versions: dict[str, dict[str, None]] = {}  # Library → its versions, each once, in order
     for log in logs:
         for name in benchmark_named(log.benchmark).versions:
             if name in log.facts:
@@ -293,18 +295,19 @@ def _versions(logs: Iterable[Log]) -> dict[str, str]:
     return {name: "/".join(values) for name, values in versions.items()}
 
 
-def _measured(run: "StoredRun", known: Mapping[str, Sequence[Log]]) -> Iterator[Measured]:
+def _measured(run: "StoredRun", logs_of: Mapping[str, Sequence[Log]]) -> Iterator[Measured]:
     """Yield the benchmark's main figures of each size, from executions that are ok."""
     from fabbench.analysis.aggregate import FIELDS, Column, column_rows, pooled_figures
 
-    options = _options(run.options)
-    nodes = _nodes(run)
+    options = _options_in_words(run.options)
+    nodes = _about_nodes(run)
     for label in (each.label for each in run.configurations):
-        logs = tuple(log for log in known.get(label, ()) if log.outcome is Outcome.OK)
+        logs = tuple(log for log in logs_of.get(label, ()) if log.outcome is Outcome.OK)
         column = Column(label=label, logs=logs, source="")
         for fields, rows in column_rows(column, placement="out-of-place").rows.items():
             about = {"benchmark": run.benchmark, "case": "", "configuration": label, **nodes}
             about |= {name: value for name, value in zip(FIELDS, fields, strict=False) if value}
+            # What was seen comes first, and outranks options of the same names.
             key = tuple({**about, **options, **about}.items())
             for metric in METRICS.values():
                 figures = pooled_figures(rows, metric, run.benchmark)
@@ -313,7 +316,7 @@ def _measured(run: "StoredRun", known: Mapping[str, Sequence[Log]]) -> Iterator[
                     yield Measured(label, metric.name, key, tuple(figures), values)
 
 
-def _options(options: Mapping[str, Any]) -> dict[str, str]:
+def _options_in_words(options: Mapping[str, Any]) -> dict[str, str]:
     """Return the options that are set, as text."""
     texts: dict[str, str] = {}
     for name, value in options.items():
@@ -323,7 +326,7 @@ def _options(options: Mapping[str, Any]) -> dict[str, str]:
     return texts
 
 
-def _nodes(run: "StoredRun") -> dict[str, str]:
+def _about_nodes(run: "StoredRun") -> dict[str, str]:
     types = {host.instance_type for host in run.document.hosts} - {""}
     return {
         "target": run.target,

@@ -164,7 +164,7 @@ def same_nodes(run: RunRequest, nodes: Sequence[str]) -> RunRequest:
     """
     target = run.target
     names_all = target.hosts and target.nodes is None
-    if names_all or "hosts" in target.options.without:
+    if names_all or "hosts" in target.options.without:  # the launcher takes no names of nodes
         return run
     among = set(target.hosts or nodes)
     if target.nodes not in {None, len(nodes)} or not among.issuperset(nodes):
@@ -190,7 +190,7 @@ def _measure(
             f"A sweep has one fabric, not {len(fabrics)}.", hint="Run a sweep for each."
         )
     run = replace(request.run, fabrics=tuple(fabrics))
-    document = stored.document if stored else _document(request, run, inventory)
+    document = stored.document if stored else _new_document(request, run, inventory)
     writer = RunWriter(run, inventory, whole, request.resume, document)
     if request.resume is None:
         writer.write_rendered(allocation.documents)
@@ -210,7 +210,7 @@ def _measure(
     failure: FabbenchError | None = None
     try:
         with watching(document) as progress:
-            out_of_time = _carry_out(planner_of(document, ended), ended, tests, progress)
+            out_of_time = _measure_rounds(planner_of(document, ended), ended, tests, progress)
     except KeyboardInterrupt:
         interrupted = True
     except FabbenchError as error:
@@ -259,7 +259,7 @@ def _whole_plan(request: SweepRequest, inventory: Inventory) -> Plan:
         return plan(run, inventory)
     nodes = range(len(inventory.hosts))
     plans = [plan(run, inventory.part((node,))) for node in nodes]
-    fabrics = dict.fromkeys(each.fabric for one in plans for each in one.configurations)
+    fabrics = dict.fromkeys(each.fabric for alone in plans for each in alone.configurations)
     if len(fabrics) > 1 and not run.fabrics:
         best = ", ".join(fabrics)
         raise RequestError(
@@ -269,7 +269,7 @@ def _whole_plan(request: SweepRequest, inventory: Inventory) -> Plan:
     return plans[0]
 
 
-def _document(request: SweepRequest, run: RunRequest, inventory: Inventory) -> SweepDocument:
+def _new_document(request: SweepRequest, run: RunRequest, inventory: Inventory) -> SweepDocument:
     """Return the document of a new sweep. Raise RequestError for a node without a group."""
     nodes = tuple(host.name for host in inventory.hosts)
     benchmark = benchmark_named(run.benchmark)
@@ -280,14 +280,16 @@ def _document(request: SweepRequest, run: RunRequest, inventory: Inventory) -> S
         metric=metric,
         fabric=run.fabrics[0],
         nodes=nodes,
-        group_of=_groups(request, run.target, nodes),
+        group_of=_groups_of_nodes(request, run.target, nodes),
         types={host.name: host.instance_type for host in inventory.hosts if host.instance_type},
-        nics=_nics(run, inventory) if request.mode == "rails" else (),
+        nics=_common_nics(run, inventory) if request.mode == "rails" else (),
         unreachable=inventory.unreachable,
     )
 
 
-def _groups(request: SweepRequest, target: Target, nodes: Sequence[str]) -> Mapping[str, str]:
+def _groups_of_nodes(
+    request: SweepRequest, target: Target, nodes: Sequence[str]
+) -> Mapping[str, str]:
     """Return node → its group, if there are groups. Raise RequestError for a node without one."""
     group_of = request.group_of
     if request.groups_by:
@@ -302,7 +304,7 @@ def _groups(request: SweepRequest, target: Target, nodes: Sequence[str]) -> Mapp
     return {node: group_of[node] for node in nodes}
 
 
-def _nics(run: RunRequest, inventory: Inventory) -> tuple[str, ...]:
+def _common_nics(run: RunRequest, inventory: Inventory) -> tuple[str, ...]:
     """Return the NICs to test one by one.
 
     Raise RequestError if nodes have none, or different ones.
@@ -332,7 +334,7 @@ def _nics_of(run: RunRequest, host: Host) -> Sequence[str]:
     return benchmark_named(run.benchmark).nics(run.work, run.fabrics[0], host)
 
 
-def _carry_out(
+def _measure_rounds(
     planner: Planner, stored: Sequence[TestResult], tests: "SweepTests", progress: Progress
 ) -> bool:
     """Measure until the planner is done, after tests that are `stored`.
@@ -340,10 +342,11 @@ def _carry_out(
     Return whether the time was up before.
     """
     results = [*stored]
+    # Of the next test: numbers go on, as tests are stored under them.
     number = 1 + max((each.number for each in stored), default=-1)
     workers = PARTS if tests.allocation.concurrent else 1
     while (planned := planner.next_round()) is not None:
-        batch = list(_unmeasured(planned, number))
+        batch = list(_tests_of_round(planned, number))
         number += len(batch)
         before = len(results)
         progress(planned, planner.max_rounds, results, 0)
@@ -358,7 +361,7 @@ def _carry_out(
                 progress(planned, planner.max_rounds, results, len(results) - before)
         if out_of_time:
             return True
-        if not before:
+        if not before:  # after the first round, while little time is lost
             require_digits(results, tests.metric, tests.tolerance)
     return False
 
@@ -372,7 +375,7 @@ def require_digits(results: Sequence[TestResult], metric: str, tolerance: float)
         raise RequestError(why, hint="No more tests were run. --size chooses another.")
 
 
-def _unmeasured(planned: Round, number: int) -> Iterator[TestResult]:
+def _tests_of_round(planned: Round, number: int) -> Iterator[TestResult]:
     """Yield the tests of a round before they are measured, numbered from `number` on."""
     for at, test in enumerate(planned.tests, number):
         yield TestResult(
@@ -387,7 +390,8 @@ def _unmeasured(planned: Round, number: int) -> Iterator[TestResult]:
 def longest_s(request: SweepRequest, allocation: DivisibleAllocation) -> float:
     """Return about how many seconds a sweep takes if each test takes its whole limit.
 
-    Raise FabbenchError if a node cannot measure it.
+    A round tests each pair, or each node, in waves of `PARTS` tests at the same time. Raise
+    FabbenchError if a node cannot measure it.
     """
     inventory = allocation.inventory
     nodes = len(inventory.hosts)
@@ -428,7 +432,7 @@ def _diagnose_planner(sweep: SweepDocument) -> Planner:
     return DiagnosePlanner(
         sweep.nodes,
         METRICS[sweep.metric],
-        size=1 if sweep.mode == "single" else 2,
+        size=1 if sweep.mode == "single" else 2,  # nodes of a test
         screening=screening(sweep.nodes) if screening else None,
         **picked(sweep, "group_of", "confidence", "tolerance", "seed", "partners"),
     )
@@ -484,7 +488,7 @@ class SweepTests:
         left_s = self.deadline - time.monotonic()
         if left_s < _MIN_TIME_S or self.ended.is_set():
             return None
-        request = replace(self.request, work=self._work(test), limit_s=left_s)
+        request = replace(self.request, work=self._work_on_rail(test), limit_s=left_s)
         names = [host.name for host in self.allocation.inventory.hosts]
         # The first is the server, or runs mpirun.
         hosts = [names.index(node) for node in test.nodes]
@@ -504,6 +508,7 @@ class SweepTests:
             self.writer.drop_execution(execution.id)
             raise stop
         result = with_figures(test, logs, self.metric)
+        # The time that was left, and not a node, may have made it fail.
         if result.outcome not in MEASURED and self.deadline - time.monotonic() < _MIN_TIME_S:
             self.writer.drop_execution(execution.id)
             return None
@@ -512,13 +517,14 @@ class SweepTests:
             nics=result.nics if self._same_nics(inventory) else {},
             notes=_notes(logs),
             neighbors=tuple(dict.fromkeys(neighbors(logs))),
-            **_of_failure(result, logs),
+            **_about_failure(result, logs),
             seconds=round(time.monotonic() - started, 3),
         )
         self.writer.add_test(measured, execution.id)
         return measured
 
-    def _work(self, test: TestResult) -> Work:
+    def _work_on_rail(self, test: TestResult) -> Work:
+        """Return what a test measures: on its NIC, if one was chosen for it."""
         work = self.request.work
         if not test.rail:
             return work
@@ -531,7 +537,7 @@ class SweepTests:
         return len(nics) == 1
 
 
-def _of_failure(result: TestResult, logs: Sequence[Log]) -> Mapping[str, Any]:
+def _about_failure(result: TestResult, logs: Sequence[Log]) -> Mapping[str, Any]:
     """Return what is kept of a test that failed: what has to be mended, and what it said."""
     if result.outcome in MEASURED:
         return {}
@@ -570,7 +576,7 @@ def with_figures(test: TestResult, logs: Sequence[Log], metric: str) -> TestResu
 
     If NICs were measured one by one, the slowest decides: a pair is only as good as that.
     """
-    order = [*Outcome]
+    order = [*Outcome]  # the worst first
     worst = min(logs, key=lambda log: order.index(log.outcome))
     test = replace(test, outcome=worst.outcome, reason=worst.reason or "")
     if worst.outcome not in MEASURED:
@@ -581,7 +587,7 @@ def with_figures(test: TestResult, logs: Sequence[Log], metric: str) -> TestResu
     values = values or printed_as_zero(worst, metric)
     step = printed_step(str(worst.benchmark), metric, list(values.values()))
     if not values or not (step or all(values.values())):
-        # It ran, so that this is no failure of its nodes.
+        # No figure, or a 0 that is no rounded one. It ran: this is no failure of its nodes.
         reason = f"No {metric} was measured: it is too small to be printed, or the size is."
         return replace(test, outcome=Outcome.SKIPPED, reason=reason)
     slowest = max if METRICS[metric].lower_is_better else min
@@ -603,11 +609,11 @@ def printed_as_zero(log: Log, metric: str) -> dict[str, float]:
 
 def _largest_by_nic(log: Log, metric: str) -> dict[str, float]:
     """Return NIC, empty if unknown → the last figure of its largest size."""
-    of_log = str(log.facts.get("device", ""))
+    nic_of_log = str(log.facts.get("device", ""))
     sizes: dict[str, int] = {}
     values: dict[str, float] = {}
     for point, value in values_of(log, metric):
-        nic = point.labels.get("device", of_log)
+        nic = point.labels.get("device", nic_of_log)
         if point.size >= sizes.get(nic, 0):
             sizes[nic] = point.size
             values[nic] = value

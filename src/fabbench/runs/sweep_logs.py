@@ -29,7 +29,7 @@ from fabbench.runs.sweep import printed_as_zero, unfinished, values_of, with_fig
 from fabbench.sweep.node_names import NodeNames
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest, outcome_of_test
 
-_SERIES = ("ranks", "gpus_per_host", "dtype", "redop", "direction", "way", "endpoint")
+_COMPARABLE_WITHIN = ("ranks", "gpus_per_host", "dtype", "redop", "direction", "way", "endpoint")
 """Properties in which figures of one size may differ, so that they cannot be compared."""
 
 
@@ -52,62 +52,64 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
     sweeps = _sweeps(sources)
     entries = _entries(sources, sweeps)
     logs = [entry for entry in entries if _is_result(entry)]
-    chosen = _metric(logs, metric or next((each.document.metric for each in sweeps), None))
+    chosen = _chosen_metric(logs, metric or next((each.document.metric for each in sweeps), None))
     if any(each.document.metric != chosen.name for each in sweeps):
         raise RequestError(
             f"The sweep was not judged by {chosen.name}.", hint="Leave --metric out."
         )
-    known = NodeNames((log.source, log.hosts) for log in logs)
-    read = [(entry.source, _result(entry, chosen, known)) for entry in entries]
+    node_names = NodeNames((log.source, log.hosts) for log in logs)
+    read = [(entry.source, _result(entry, chosen, node_names)) for entry in entries]
     results = [each for _, each in read if each.test.nodes]
     for sweep in sweeps:
         results += sweep.results
     left_out = [
         (source, each.reason) for source, each in read if each.outcome is SweepOutcome.UNUSABLE
     ]
-    slow = _slow_nics(logs, known)
+    slow = _slow_nics(logs, node_names)
     if not any(result.is_measured for result in results):
         whys = [meaning for _, meaning in slow]
         if len(left_out) == 1:
             whys.append(left_out[0][1])
         raise _nothing_to_compare(names, chosen, whys)
-    nodes = _nodes(results, sweeps)
+    nodes = _all_nodes(results, sweeps)
     return SweepLogs(
         results=results,
         nodes=nodes,
         metric=chosen,
         left_out=left_out,
-        group_of=_groups(nodes, sweeps),
+        group_of=_group_of(nodes, sweeps),
         unfinished=_unfinished(sweeps),
         slow_nics=slow,
     )
 
 
 def _sweeps(sources: Sequence[Source]) -> list[StoredSweep]:
+    """Return the sweeps among sources, which may be runs and logs, too."""
     runs = [StoredRun(Path(each.name)) for each in sources if each.run]
-    return [_judged_again(stored_sweep(run)) for run in runs if run.sweep is not None]
+    return [_reread(stored_sweep(run)) for run in runs if run.sweep is not None]
 
 
-def _judged_again(sweep: StoredSweep) -> StoredSweep:
+def _reread(sweep: StoredSweep) -> StoredSweep:
     """Return a sweep with its tests as this version reads them.
 
     An older one did not store in which steps figures are printed, and called a 0 failed.
     """
-    return sweep._replace(tests=[_test_again(sweep, test) for test in sweep.tests])
+    return sweep._replace(tests=[_reread_test(sweep, test) for test in sweep.tests])
 
 
-def _test_again(sweep: StoredSweep, test: TestResult) -> TestResult:
+def _reread_test(sweep: StoredSweep, test: TestResult) -> TestResult:
+    """Return a test with the step of its figure, or the figure 0 if it did not fail after all."""
     metric = sweep.document.metric
     if test.value and not test.step:
         step = printed_step(sweep.document.benchmark, metric, [test.value])
         return replace(test, step=step)
-    logs = _logs_again(sweep, test) if test.outcome == Outcome.FAILED else []
+    logs = _reread_logs(sweep, test) if test.outcome == Outcome.FAILED else []
     if logs and all(log.outcome is Outcome.OK for log in logs):
         return with_figures(test, logs, metric)
     return test
 
 
-def _logs_again(sweep: StoredSweep, test: TestResult) -> Sequence[Log]:
+def _reread_logs(sweep: StoredSweep, test: TestResult) -> Sequence[Log]:
     """Return the logs of a test; none where they cannot be read."""
     try:
         return list(parse_file(sweep.log_of(test)))
@@ -126,15 +128,15 @@ def _is_result(entry: Log | Unread) -> TypeGuard[Log]:
     return isinstance(entry, Log) and entry.outcome is not Outcome.OBSERVED
 
 
-def _slow_nics(logs: Sequence[Log], known: NodeNames) -> list[tuple[str, str]]:
+def _slow_nics(logs: Sequence[Log], node_names: NodeNames) -> list[tuple[str, str]]:
     """Return files, and a NIC far below the others of its nodes."""
-    judged = judged_together([_with_nodes(log, known) for log in logs])
+    judged = judged_together([_with_nodes(log, node_names) for log in logs])
     findings = [(log.source, each) for log in judged for each in log.findings]
     return [(source, each.meaning) for source, each in findings if each.code == "slow-nic"]
 
 
-def _with_nodes(log: Log, known: NodeNames) -> Log:
-    nodes = known.of(log.source, log.hosts)
+def _with_nodes(log: Log, node_names: NodeNames) -> Log:
+    nodes = node_names.of(log.source, log.hosts)
     return replace(log, hosts=frozenset(nodes))
 
 
@@ -148,13 +150,13 @@ def _nothing_to_compare(names: Sequence[str], metric: Metric, whys: Sequence[str
     )
 
 
-def _nodes(results: Sequence[SweepResult], sweeps: Sequence[StoredSweep]) -> list[str]:
+def _all_nodes(results: Sequence[SweepResult], sweeps: Sequence[StoredSweep]) -> list[str]:
     named = {node for result in results for node in result.test.nodes}
     of_sweeps = {node for sweep in sweeps for node in sweep.document.nodes}
     return sorted(named | of_sweeps, key=natural_order)
 
 
-def _groups(nodes: Sequence[str], sweeps: Sequence[StoredSweep]) -> Mapping[str, str]:
+def _group_of(nodes: Sequence[str], sweeps: Sequence[StoredSweep]) -> Mapping[str, str]:
     """Return node → its group; none unless all have one."""
     groups: dict[str, str] = {}
     for sweep in sweeps:
@@ -167,7 +169,7 @@ def _unfinished(sweeps: Sequence[StoredSweep]) -> str:
     return "; ".join(filter(None, map(unfinished, ended_early)))
 
 
-def _metric(logs: Sequence[Log], requested: str | None) -> Metric:
+def _chosen_metric(logs: Sequence[Log], requested: str | None) -> Metric:
     """Return the requested metric, or the one that most logs' benchmarks would show."""
     if requested is not None:
         if requested not in METRICS:
@@ -188,11 +190,12 @@ def _metric(logs: Sequence[Log], requested: str | None) -> Metric:
 _Row: TypeAlias = tuple[Point, float]
 
 
-def _result(entry: Log | Unread, metric: Metric, known: NodeNames) -> SweepResult:
+def _result(entry: Log | Unread, metric: Metric, node_names: NodeNames) -> SweepResult:
+    """Return a file's or log's result as a test of its nodes; UNUSABLE: it says nothing of them."""
     if isinstance(entry, Unread):
-        unread = SweepTest(known.without_log(entry.source))
+        unread = SweepTest(node_names.without_log(entry.source))
         return SweepResult(unread, SweepOutcome.UNUSABLE, reason=entry.reason)
-    test = SweepTest(known.of(entry.source, entry.hosts))
+    test = SweepTest(node_names.of(entry.source, entry.hosts))
     # An altered log is a problem of the file, not of the nodes.
     altered = [finding.meaning for finding in entry.findings if finding.code == MISMATCH]
     if altered:
@@ -203,7 +206,7 @@ def _result(entry: Log | Unread, metric: Metric, known: NodeNames) -> SweepResul
     outcome = outcome_of_test(entry.outcome)
     if outcome is not SweepOutcome.OK:
         why = entry.reason or str(entry.outcome)
-        return SweepResult(test, outcome, reason=why, series=_series(entry, None))
+        return SweepResult(test, outcome, reason=why, series=_in_common(entry, None))
     return _measured(entry, metric, test, outcome)
 
 
@@ -223,7 +226,7 @@ def _measured(entry: Log, metric: Metric, test: SweepTest, outcome: SweepOutcome
     if not (value or step):
         reason = f"It prints {metric.name} as 0: the size is too small to measure."
         return SweepResult(test, SweepOutcome.UNUSABLE, reason=reason)
-    series = _series(entry, point)
+    series = _in_common(entry, point)
     return SweepResult(test, outcome, value, series=series, step=step)
 
 
@@ -248,10 +251,11 @@ def _is_of_client(point: Point) -> bool:
     return point.labels.get("side") == "client"
 
 
-def _series(log: Log, point: Point | None) -> str:
-    known = {**log.facts, **point.labels} if point else log.facts
+def _in_common(log: Log, point: Point | None) -> str:
+    """Return in words what tests must have in common; without a point, what a failed log shows."""
+    properties = {**log.facts, **point.labels} if point else log.facts
     words = [str(log.benchmark), str(log.case)]
-    words += [f"{name} {known[name]}" for name in _SERIES if name in known]
+    words += [f"{name} {properties[name]}" for name in _COMPARABLE_WITHIN if name in properties]
     if point:
         words.append(format_size(point.size))
     return ", ".join(words)

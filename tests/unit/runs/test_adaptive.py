@@ -11,7 +11,7 @@ from fabbench.analysis.gate import check
 from fabbench.analysis.sequential import level_at
 from fabbench.plan.gates import parse_gate
 from fabbench.plan.request import Adaptive
-from fabbench.runs.run import Told, stop_condition, undecided
+from fabbench.runs.run import Sentences, stop_condition, undecided
 from tests.support.logs_by_hand import GB, MB, column, log
 
 
@@ -60,7 +60,7 @@ def test_what_is_undecided_of_a_gate_is_its_sentence() -> None:
 
 
 def ended(
-    adaptive: Adaptive, answers: Iterator[tuple[Told, Told]], times: Iterator[float]
+    adaptive: Adaptive, answers: Iterator[tuple[Sentences, Sentences]], times: Iterator[float]
 ) -> tuple[int, list[str]]:
     notices: list[str] = []
     enough = stop_condition(

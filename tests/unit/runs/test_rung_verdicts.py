@@ -14,7 +14,7 @@ from fabbench.model.log import Finding, Log, Outcome, Severity
 from fabbench.remote.transport import SilentHostError
 from fabbench.report.certificate import RungResult, State
 from fabbench.runs.document import SweepDocument, TestResult
-from fabbench.runs.rung_verdicts import _unmeasured, judge_checks, judge_sweep
+from fabbench.runs.rung_verdicts import _judged_without_figures, judge_checks, judge_sweep
 from fabbench.runs.store import StoredSweep
 from fabbench.runs.sweep import SweepRun
 
@@ -46,18 +46,20 @@ def found(code: str) -> Finding:
     ],
 )
 def test_only_what_would_show_again_rejects(log: Log, state: State, fault: Fault | None) -> None:
-    result = _unmeasured(BLANK, None, [log])
+    result = _judged_without_figures(BLANK, None, [log])
     assert (result.state, result.fault_class) == (state, fault)
 
 
 def test_a_lost_host_is_named_and_another_error_is_a_doubt() -> None:
-    lost = _unmeasured(BLANK, SilentHostError("b", "No answer from b.", hint=""), [LOG])
+    lost = _judged_without_figures(BLANK, SilentHostError("b", "No answer from b.", hint=""), [LOG])
     assert (lost.state, set(lost.bad), lost.fault_class) == (
         State.FAILED,
         {"b"},
         Fault.INFRASTRUCTURE,
     )
-    assert _unmeasured(BLANK, MachineError("no mpirun"), [LOG]).state is State.INCOMPLETE
+    assert (
+        _judged_without_figures(BLANK, MachineError("no mpirun"), [LOG]).state is State.INCOMPLETE
+    )
 
 
 def sweep_where(node: str, **broken: object) -> SweepRun:
