@@ -245,7 +245,7 @@ class Acceptance:
     def _require_same_nodes(self, inventory: Inventory) -> None:
         before = {each.name for each in self.certificate.nodes}
         now = {each.name for each in inventory.hosts} | inventory.unreachable.keys()
-        if before and before != now:
+        if before and before != now:  # a new ladder has none before
             raise RequestError(
                 "These are other nodes than before.",
                 hint="Name the same ones, or start a new ladder.",

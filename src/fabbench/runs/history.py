@@ -92,7 +92,7 @@ def _values_of_metric(
         if measured.metric != metric.name:
             continue
         value = measured.value(metric, sizes)
-        if value and value >= 0:
+        if value and value >= 0:  # neither 0 nor NaN
             yield measured, value
 
 

@@ -115,7 +115,7 @@ def _sources_below(directory: Path) -> Iterator[Source]:
             yield Source(name=folder, named=folder == str(directory), run=True)
             folders.clear()  # os.walk goes no deeper: what a run holds are no inputs
             continue
-        folders[:] = _visible(folders)
+        folders[:] = _visible(folders)  # those that os.walk enters
         for file in _visible(files):
             full = os.path.join(folder, file)  # noqa: PTH118 - folder is a string
             if _is_readable(full):

@@ -158,7 +158,7 @@ def _parsed(
 def _require_readable(source: Source, entry: Unread) -> None:
     if entry.damaged:
         raise MachineError(entry.reason)
-    if source.named:
+    if source.named:  # others of a directory need not be logs
         raise _unrecognized(source.name, [entry])
 
 
@@ -322,7 +322,7 @@ def _unrecognized(name: str, unread: Sequence[Unread]) -> MachineError:
         "docs/formats.md lists what is read. What is piped from a pod or job that has not "
         "started is empty."
     )
-    for each in unread:
+    for each in unread:  # the first that says more than that nothing is known
         if each.reason != NO_KNOWN_OUTPUT:
             return MachineError(f"{name}: {each.reason}", hint=hint)
     return MachineError(f"Nothing in {name} is recognized as a benchmark's output.", hint=hint)
@@ -363,7 +363,7 @@ def _without_number(name: str) -> str:
 
 def _stem(name: str) -> str:
     path = Path("stdin" if name == "-" else name)
-    if path.is_dir():
+    if path.is_dir():  # `.` has a name once it is resolved
         return path.resolve().name
     return Path(_PACKED.sub("", path.name)).stem
 

@@ -303,7 +303,7 @@ def _section_of_run(
         )
     page = run_page(run, metric, sizes)
     outcomes = {log.outcome for execution in run.executions for log in execution.logs}
-    measured = outcomes or page.sweep
+    measured = outcomes or page.sweep  # what was not measured is not trusted
     status = status_of(outcomes) if measured else Exit.UNTRUSTED
     # That its configurations cannot be compared is no damage of a run.
     damage = page.damage if run.sweep else run.damage

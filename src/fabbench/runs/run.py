@@ -112,7 +112,7 @@ def stop_condition(
         if adaptive is None or in_repeat:  # each configuration is repeated equally often
             return False
         timed_out = adaptive.seconds is not None and clock() - started >= adaptive.seconds
-        if repeats < FIRST_LOOK:
+        if repeats < FIRST_LOOK:  # too few to decide anything
             return timed_out
         to_decide, besides = look_at(logs)
         if to_decide:

@@ -239,7 +239,7 @@ def _judged_by_limit(figures: Sequence[RungFigure], gate: Gate, step: float) -> 
         return Judgment(doubts=(f"{gate.text}: nothing to compare was measured.",))
     typical = f"{gate.text}: typical is {figures[0]}"
     beyond = _missed_by(gate, figures[0].value)
-    if 0 < beyond <= step / 2:
+    if 0 < beyond <= step / 2:  # rounding may have made it miss the limit
         return Judgment((gate.text,), doubts=(f"{typical}, within half of its last digit.",))
     missed = (f"{typical}.",) if beyond > 0 else ()
     return Judgment((gate.text,), missed)

@@ -76,6 +76,7 @@ class ExecutionWriter:
         with writing(self.path):
             self.path.mkdir(parents=True)
             write(self.path / PLAN, redacted(plain(execution)))
+            # Unbuffered: what was written survives the end of fabbench.
             self.log = (self.path / OUTPUT).open("xb", buffering=0)
 
     def write(self, line: str) -> None:
