@@ -427,7 +427,7 @@ def _rails_planner(sweep: SweepDocument) -> Planner:
 
 
 def _diagnose_planner(sweep: SweepDocument) -> Planner:
-    # What is tested first; None: random pairs. Outliers are then tested again: one slow test may
+    # What is tested first; None: random partners. Outliers are then tested again: one slow test may
     # be chance.
     screening = {"pairs": all_pairs, "single": single}.get(sweep.mode)
     return DiagnosePlanner(

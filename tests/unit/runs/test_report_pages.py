@@ -37,7 +37,7 @@ def test_several_processes_write_what_one_writes(
     (known[1] / "request.json").write_text("{")
     alone = list(stored_sections(known, cores=1))
     monkeypatch.setattr(inputs, "_FEW", 1)
-    monkeypatch.setattr(report_pages, "_CHUNK", 2)
+    monkeypatch.setattr(report_pages, "_RUNS_AT_ONCE", 2)
     assert list(stored_sections(known, cores=2)) == alone
     assert [each.path for each in alone] == known
     assert [bool(each.damage) for each in alone] == [False, True, False, False, False]
