@@ -69,17 +69,17 @@ _ENDS = ("Complete", "Succeeded", "Failed")
 def remove(
     api: KubernetesApi,
     things: Sequence[ObjectRef],
-    left: Callable[[], Sequence[Object]],
+    list_remaining: Callable[[], Sequence[Object]],
     *,
     force: bool = False,
 ) -> None:
-    """Delete things with all that they own, and wait until `left` returns nothing.
+    """Delete things with all that they own, and wait until `list_remaining` returns nothing.
 
     Things without a uid may still appear: their creation was interrupted. A pod whose node is lost
     cannot be removed: with `force` the cluster forgets it, even if it still runs; else it is not
     waited for. Raise MachineError that names what remains.
     """
-    removal = _Removal(api, things, left, force=force)
+    removal = _Removal(api, things, list_remaining, force=force)
     while not removal.is_done():
         time.sleep(_LOOK_S)
 
@@ -91,30 +91,30 @@ class _Removal:
         self,
         api: KubernetesApi,
         things: Sequence[ObjectRef],
-        left: Callable[[], Sequence[Object]],
+        list_remaining: Callable[[], Sequence[Object]],
         *,
         force: bool,
     ) -> None:
         self._api = api
         self._things = things
-        self._left = left
+        self._list_remaining = list_remaining
         self._force = force
-        self._started = self._answered = time.monotonic()
-        self._note_at = self._started + _NOTE_S
+        self._started = self._answered = time.monotonic()  # When the API answered last
+        self._note_at = self._started + _NOTE_S  # When to report what is waited for
         self._late_s = 0 if all(thing.uid for thing in things) else _LATE_S
         """For how long finding nothing does not mean that nothing is left."""
-        self._stuck_since: float | None = None
-        self._names: list[str] = []  # What was left when it looked last
+        self._stuck_since: float | None = None  # Since when only pods on lost nodes are left
+        self._remaining_names: list[str] = []  # What was left when it looked last
 
     def is_done(self) -> bool:
         """Return whether nothing is left. Raise MachineError once that is given up."""
         now = time.monotonic()
-        if self._names and now > self._note_at:
-            listed = ", ".join(self._names)
+        if self._remaining_names and now > self._note_at:
+            listed = ", ".join(self._remaining_names)
             notify(f"Waiting until the cluster has removed {listed}.")
-            self._note_at = math.inf
+            self._note_at = math.inf  # once is enough
         try:
-            lost = self._delete_all()
+            lost_pods = self._delete_and_look()
         except UnansweredError as error:  # it may be back soon
             if now - self._answered > _SILENT_S:
                 raise MachineError(
@@ -123,28 +123,35 @@ class _Removal:
             return False
         self._answered = now
         waited_s = now - self._started
-        if not self._names and waited_s >= self._late_s:
+        # Before `_late_s`, an object whose creation was interrupted may still appear.
+        if not self._remaining_names and waited_s >= self._late_s:
             return True
-        if self._is_stuck(lost, now) or waited_s > REMOVAL_S:
-            raise _not_removed(self._names, lost, waited_s)
+        if self._is_stuck(lost_pods, now) or waited_s > REMOVAL_S:
+            raise _not_removed(self._remaining_names, lost_pods, waited_s)
         return False
 
-    def _delete_all(self) -> Mapping[str, str]:
-        """Delete everything once, and return the pods that are left on lost nodes."""
+    def _delete_and_look(self) -> Mapping[str, str]:
+        """Delete everything once, keep the names of what is left, return pods of lost nodes.
+
+        These are pod → node.
+        """
         for thing in self._things:
             _delete(self._api, thing)
-        remaining = self._left()
-        lost = pods_on_lost_nodes(self._api, remaining)
+        remaining = self._list_remaining()
+        lost_pods = pods_on_lost_nodes(self._api, remaining)
         for pod in remaining:
-            if self._force and name_of(pod) in lost:
+            if self._force and name_of(pod) in lost_pods:
                 _delete(self._api, reference(pod), force=True)
-        self._names = [name_of(each) for each in remaining]
-        return lost
+        self._remaining_names = [name_of(thing) for thing in remaining]
+        return lost_pods
 
-    def _is_stuck(self, lost: Mapping[str, str], now: float) -> bool:
-        """Return whether for a while only pods on lost nodes have been left."""
-        only_lost = set(self._names) == set(lost)
-        if self._force or not self._names or not only_lost:
+    def _is_stuck(self, lost_pods: Mapping[str, str], now: float) -> bool:
+        """Return whether for a while only pods on lost nodes have been left, which nobody ends.
+
+        With `force` the cluster is told to forget these, too: that is waited for.
+        """
+        only_lost = set(self._remaining_names) == set(lost_pods)
+        if self._force or not self._remaining_names or not only_lost:
             self._stuck_since = None
             return False
         if self._stuck_since is None:
@@ -156,9 +163,12 @@ def _named(things: Sequence[ObjectRef]) -> str:
     return ", ".join(f"{thing.kind} {thing.name}" for thing in things)
 
 
-def _not_removed(names: Sequence[str], lost: Mapping[str, str], waited_s: float) -> MachineError:
-    if set(names) == set(lost):
-        pods_on_nodes = [f"{pod} on {node}" for pod, node in lost.items()]
+def _not_removed(
+    names: Sequence[str], lost_pods: Mapping[str, str], waited_s: float
+) -> MachineError:
+    """Return the error for objects that remain; `lost_pods` of them, pod → node, on lost nodes."""
+    if set(names) == set(lost_pods):
+        pods_on_nodes = [f"{pod} on {node}" for pod, node in lost_pods.items()]
         pods = ", ".join(pods_on_nodes)
         return MachineError(
             f"These pods cannot be removed because their node is lost: {pods}.",
@@ -174,12 +184,12 @@ def _not_removed(names: Sequence[str], lost: Mapping[str, str], waited_s: float)
 
 def pods_on_lost_nodes(api: KubernetesApi, objects: Iterable[Object]) -> dict[str, str]:
     """Return the pods whose node is not ready or no longer exists: pod → node."""
-    nodes: dict[str, str] = {}
-    for each in objects:
-        if node := spec_of(each).get("nodeName"):
-            nodes[name_of(each)] = str(node)
-    lost = {node: _is_node_lost(api, node) for node in set(nodes.values())}
-    return {pod: node for pod, node in nodes.items() if lost[node]}
+    node_of_pod: dict[str, str] = {}
+    for thing in objects:
+        if node := spec_of(thing).get("nodeName"):
+            node_of_pod[name_of(thing)] = str(node)
+    is_lost = {node: _is_node_lost(api, node) for node in set(node_of_pod.values())}
+    return {pod: node for pod, node in node_of_pod.items() if is_lost[node]}
 
 
 def _is_node_lost(api: KubernetesApi, node: str) -> bool:
@@ -192,6 +202,7 @@ def _is_node_lost(api: KubernetesApi, node: str) -> bool:
 
 
 def _delete(api: KubernetesApi, thing: ObjectRef, *, force: bool = False) -> None:
+    """Ask the cluster to delete an object; a pod ends in its own time unless `force` is set."""
     body: dict[str, Any] = {"propagationPolicy": "Background"}
     if thing.uid:
         body["preconditions"] = {"uid": thing.uid}
@@ -205,7 +216,8 @@ def _delete(api: KubernetesApi, thing: ObjectRef, *, force: bool = False) -> Non
     except ForbiddenError:
         if thing.kind != "Pod" or force:
             raise
-        # The Job is gone, and the cluster removes its pods: the caller waits for them.
+        # Not every user may delete pods. Their Job is deleted, and the cluster removes them with
+        # it: the caller waits for that.
 
 
 def remove_run(
@@ -214,7 +226,11 @@ def remove_run(
     pods: Callable[[], Sequence[Object]],
     error: BaseException | None,
 ) -> None:
-    """Remove a run's first object, even if interrupted; raise or note at `error` what remains."""
+    """Remove a run's first object with what it owns, even if interrupted meanwhile.
+
+    `error` is what ended the run, if anything did: it gets a note on what remains. Without it, that
+    is raised.
+    """
     if isinstance(error, KeyboardInterrupt):
         notify(f"Interrupted: removing {_named([thing])}.")
     try:
@@ -223,10 +239,10 @@ def remove_run(
         except KeyboardInterrupt:
             remove(api, [thing], pods)
             raise
-    except MachineError as left:
+    except MachineError as remains:
         if error is None:
             raise
-        error.add_note(f"{left} {left.hint}")
+        error.add_note(f"{remains} {remains.hint}")
 
 
 def find_leftovers(api: KubernetesApi, *, everywhere: bool) -> tuple[Leftover, ...]:
@@ -235,8 +251,12 @@ def find_leftovers(api: KubernetesApi, *, everywhere: bool) -> tuple[Leftover, .
 
 
 def _labeled_objects(api: KubernetesApi, *, everywhere: bool) -> list[dict[str, Any]]:
+    """List fabbench's objects, each with its `kind`. Raise if pods or both kinds of jobs cannot be.
+
+    A cluster without MPIJobs, or a user who may not list one kind of jobs, is nothing unusual.
+    """
     objects: list[dict[str, Any]] = []
-    unseen: dict[str, MachineError] = {}
+    unlisted: dict[str, MachineError] = {}
     for kind in _KINDS:
         try:
             objects += (
@@ -244,11 +264,11 @@ def _labeled_objects(api: KubernetesApi, *, everywhere: bool) -> list[dict[str, 
                 for thing in api.objects(kind, labels=SELECTOR, everywhere=everywhere)
             )
         except (AbsentError, ForbiddenError) as error:
-            unseen[kind] = error
-    if "Pod" in unseen:
-        raise unseen["Pod"]
-    if unseen.keys() >= set(_JOBS):
-        raise unseen["Job"]
+            unlisted[kind] = error
+    if "Pod" in unlisted:
+        raise unlisted["Pod"]
+    if unlisted.keys() >= set(_JOBS):
+        raise unlisted["Job"]
     return objects
 
 
@@ -258,13 +278,15 @@ def remove_leftovers(
     """Remove runs with `remove`."""
     runs = {(leftover.run, leftover.namespace) for leftover in chosen}
 
-    def left() -> list[dict[str, Any]]:
+    def list_remaining() -> list[dict[str, Any]]:
         return [
-            each for each in _labeled_objects(api, everywhere=everywhere) if _run_of(each) in runs
+            thing
+            for thing in _labeled_objects(api, everywhere=everywhere)
+            if _run_of(thing) in runs
         ]
 
     things = [*chain.from_iterable(leftover.things for leftover in chosen)]
-    remove(api, things, left, force=force)
+    remove(api, things, list_remaining, force=force)
 
 
 def _run_of(thing: Object) -> tuple[str, str]:
@@ -276,12 +298,12 @@ def _run_of(thing: Object) -> tuple[str, str]:
 def group_leftovers(objects: Iterable[Object], now: datetime) -> tuple[Leftover, ...]:
     """Group objects by runs, the oldest first. Each needs its `kind`, which lists omit."""
     runs: dict[tuple[str, str], list[Object]] = defaultdict(list)
-    for each in objects:
-        runs[_run_of(each)].append(each)
-    left: list[Leftover] = []
+    for thing in objects:
+        runs[_run_of(thing)].append(thing)
+    leftovers: list[Leftover] = []
     for (run, namespace), things in runs.items():
-        left.append(_leftover(run, namespace, things, now))
-    return tuple(sorted(left, key=_oldest_first))
+        leftovers.append(_leftover(run, namespace, things, now))
+    return tuple(sorted(leftovers, key=_oldest_first))
 
 
 def _oldest_first(leftover: Leftover) -> tuple[timedelta, str, str]:
@@ -289,19 +311,20 @@ def _oldest_first(leftover: Leftover) -> tuple[timedelta, str, str]:
 
 
 def _leftover(run: str, namespace: str, things: Sequence[Object], now: datetime) -> Leftover:
+    """Return what to delete of one run's objects: those that no other of them owns."""
     metas = [meta_of(thing) for thing in things]
     created = min(datetime.fromisoformat(meta["creationTimestamp"]) for meta in metas)
     uids = {meta["uid"] for meta in metas}
     not_owned: list[ObjectRef] = []
     for thing in things:
         owners = meta_of(thing).get("ownerReferences") or ()
-        if uids.isdisjoint(each["uid"] for each in owners):
+        if uids.isdisjoint(owner["uid"] for owner in owners):
             not_owned.append(reference(thing))
     not_owned.sort(key=_owners_first)
     return Leftover(
         run=run,
         namespace=namespace,
-        age=max(now - created, timedelta(0)),
+        age=max(now - created, timedelta(0)),  # the cluster's clock may be ahead
         running=any(map(_still_runs, things)),
         request="",
         things=tuple(not_owned),
@@ -338,10 +361,11 @@ def reference(thing: Object) -> ObjectRef:
 
 
 _POLL_S = 0.5
-_RETRY_S = 1.0
-_BEAT_S = 5.0
-_ANSWER_S = 5.0
-_BEATS = 'while read -r _; do : >"$1" && echo beat; done'
+_RETRY_S = 1.0  # Pause between two watches
+_BEAT_S = 5.0  # Between two beats
+_ANSWER_S = 5.0  # How long a pod may take to answer a beat
+_TAKE_BEATS = 'while read -r _; do : >"$1" && echo beat; done'
+"""Runs in a pod: for each line that it reads, it touches the file of the heartbeat, and answers."""
 
 
 class Heartbeat:
@@ -364,22 +388,22 @@ class Heartbeat:
         self._job = job
         self._lease_s = lease_s
         self._pods = pods
-        self._beats: dict[str, ProcessStream] = {}
-        self._beating: set[str] = set()  # Pods that have not answered the last beat yet
+        self._pipes: dict[str, ProcessStream] = {}  # Pod → the program there that takes beats
+        self._unanswered: set[str] = set()  # Pods that have not answered the last beat yet
         self._closing = threading.Event()
         self._started = self._extended = time.monotonic()  # The Job is about to be created
 
     def start(self) -> None:
         """Start the thread."""
-        threading.Thread(target=self._run, daemon=True, name="fabbench beats").start()
+        threading.Thread(target=self._beat_until_closed, daemon=True, name="fabbench beats").start()
 
     def stop(self) -> None:
         """Stop the thread."""
         self._closing.set()
-        for pipe in list(self._beats.values()):
+        for pipe in list(self._pipes.values()):
             pipe.close()
 
-    def _run(self) -> None:
+    def _beat_until_closed(self) -> None:
         while not self._closing.wait(self._interval_s()):
             with contextlib.suppress(MachineError):  # the next round tries again
                 self._extend_deadline(time.monotonic())
@@ -388,7 +412,7 @@ class Heartbeat:
 
     def _interval_s(self) -> float:
         """Return how long to wait until the next beats; until there is a pod, not for long."""
-        return min(_BEAT_S, self._lease_s / 5) if self._beats else _POLL_S
+        return min(_BEAT_S, self._lease_s / 5) if self._pipes else _POLL_S
 
     def _extend_deadline(self, now: float) -> None:
         """Extend the Job's deadline from time to time.
@@ -396,13 +420,14 @@ class Heartbeat:
         If pods cannot start, nothing else ends the Job soon after fabbench.
         """
         if now - self._extended >= self._lease_s / 5:
-            until = round(now - self._started) + self._lease_s
-            self._api.patch("Job", self._job, {"spec": {"activeDeadlineSeconds": until}})
+            deadline_s = round(now - self._started) + self._lease_s  # as it counts: from its start
+            self._api.patch("Job", self._job, {"spec": {"activeDeadlineSeconds": deadline_s}})
             self._extended = now
 
     def _beat_each(self, running: set[str]) -> None:
-        for name in running - self._beating:
-            self._beating.add(name)
+        """Send a beat to each running pod, but not while it owes the answer to the last one."""
+        for name in running - self._unanswered:
+            self._unanswered.add(name)
             threading.Thread(
                 target=self._beat, args=(name,), daemon=True, name=f"fabbench beat {name}"
             ).start()
@@ -410,10 +435,10 @@ class Heartbeat:
     def _beat(self, name: str) -> None:
         """Send a beat and wait for the answer. Without one, reconnect at the next beat."""
         try:
-            if name not in self._beats:
+            if name not in self._pipes:
                 connection = PodConnection(self._api, name, CONTAINER)
-                self._beats[name] = connection.open(("sh", "-c", _BEATS, "sh", HEARTBEAT_FILE))
-            pipe = self._beats[name]
+                self._pipes[name] = connection.open(("sh", "-c", _TAKE_BEATS, "sh", HEARTBEAT_FILE))
+            pipe = self._pipes[name]
             pipe.send(b"\n")
             if not _answers(pipe):
                 self._disconnect(name)
@@ -421,10 +446,10 @@ class Heartbeat:
             # The pod may still be starting; the next beat is soon.
             self._disconnect(name)
         finally:
-            self._beating.discard(name)
+            self._unanswered.discard(name)
 
     def _disconnect(self, name: str) -> None:
-        pipe = self._beats.pop(name, None)
+        pipe = self._pipes.pop(name, None)
         if pipe is not None:
             pipe.close()
 
@@ -449,13 +474,16 @@ class PodWatch:
 
     def start(self) -> None:
         """Start the thread."""
-        threading.Thread(target=self._run, daemon=True, name="fabbench pod watch").start()
+        threading.Thread(
+            target=self._watch_until_closed, daemon=True, name="fabbench pod watch"
+        ).start()
 
     def stop(self) -> None:
         """Stop the thread."""
         self._closing.set()
 
-    def _run(self) -> None:
+    def _watch_until_closed(self) -> None:
+        """Keep each pod's last state; the API ends a watch within a minute, and may break it."""
         while not self._closing.is_set():
             try:
                 with contextlib.closing(self._api.watch("Pod", self._selector)) as pods:
@@ -470,10 +498,11 @@ class PodWatch:
 
 _REPORT_AFTER_S = 3.0  # After how long a transient reason is reported
 _REASON_S = 5.0  # How long after a pod's end its reason may still be reported
-_ENDED_BY_JOB = "SuccessfulDelete"
+_DELETED_BY_JOB = "SuccessfulDelete"  # The reason of events in which a Job reports that
 
 
-def _index(pod: Object) -> int:
+def _pod_number(pod: Object) -> int:
+    """Return which of a run's pods it is; 0 if no label says so."""
     labels = labels_of(pod)
     for label in INDEX:
         if label in labels:
@@ -507,12 +536,15 @@ class _Reasons:
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
         self._started = time.monotonic()
-        self._since: dict[str, float] = {}
+        self._since: dict[str, float] = {}  # A reason's code → when it was first given
         self._reported: set[str] = set()
         """Texts without digits: ports and pods of one reason differ."""
 
-    def take(self, why: Explanation | None) -> None:
-        """Raise MachineError if waiting is pointless, or took too long."""
+    def report_or_raise(self, why: Explanation | None) -> None:
+        """Report a reason that lasts. Raise MachineError if waiting is pointless, or took too long.
+
+        None: no reason is known now.
+        """
         now = time.monotonic()
         if why is not None and why.final:
             raise MachineError(why.text, hint=why.advice)
@@ -530,6 +562,7 @@ class _Reasons:
             self._report(why)
 
     def _report(self, why: Explanation) -> None:
+        """Report a reason, unless one with the same text but for its numbers has been."""
         key = re.sub(r"\d+", "", why.text)
         if key not in self._reported:
             notify(str(why))
@@ -540,7 +573,8 @@ def _uid(thing: Object) -> str:
     return str(meta_of(thing)["uid"])
 
 
-def _is_same(pod: Object | None, other: Object) -> bool:
+def _is_same_pod(pod: Object | None, other: Object) -> bool:
+    """Return whether both are states of one pod: another one may get its name."""
     return pod is not None and _uid(pod) == _uid(other)
 
 
@@ -559,11 +593,11 @@ class JobRun:
         self._spec = spec
         self._objects = objects
         self._kind = objects[0]["kind"]
-        self._created: Object = {}
+        self._created: Object = {}  # The first object as it was created; empty: not yet
         self._ready: Mapping[str, Object] = {}  # The workers as they were once ready, by name
         self._selector = f"{RUN}={spec.run}"
         self._watch = PodWatch(api, self._selector)
-        # As the operator names the launcher's.
+        # The operator runs an MPIJob's launcher as a Job of this name, which has the deadline.
         job = spec.name if self._kind == "Job" else f"{spec.name}-launcher"
         self._heartbeat = Heartbeat(api, job, spec.lease_s, self.pods)
 
@@ -571,8 +605,8 @@ class JobRun:
         first, *others = self._objects
         try:
             self._created = self._api.create(self._kind, first)
-            for each in owned_by(others, {**first, **self._created}):
-                self._api.create(each["kind"], each)
+            for thing in owned_by(others, {**first, **self._created}):
+                self._api.create(thing["kind"], thing)
             self._heartbeat.start()
             self._watch.start()
         except BaseException as error:
@@ -599,20 +633,21 @@ class JobRun:
                 if ready and len(pods) == self._spec.count:
                     self._ready = {name_of(pod): pod for pod in pods}
                     return pods
-                why = self._what_is_missing(pods, nodes)
+                why = self._why_not_ready(pods, nodes)
             except UnansweredError as error:
                 why = Explanation(
                     code="api", text=str(error), advice="fabbench keeps trying.", final=False
                 )
-            reasons.take(why)
+            reasons.report_or_raise(why)
             time.sleep(_POLL_S)
 
     def _workers(self) -> list[dict[str, Any]]:
         """Return the pods that measure, by index."""
         workers = filter(_is_worker, self.pods())
-        return sorted(workers, key=_index)
+        return sorted(workers, key=_pod_number)
 
-    def _what_is_missing(self, pods: Sequence[Object], nodes: Sequence[Node]) -> Explanation | None:
+    def _why_not_ready(self, pods: Sequence[Object], nodes: Sequence[Node]) -> Explanation | None:
+        """Explain a pod that is not ready, or else why their Job has failed or makes none."""
         events = list(self._api.objects("Event"))
         unready = [pod for pod in pods if not true_condition(pod, "Ready")]
         owner = self._api.read(self._kind, self._spec.name)
@@ -663,27 +698,29 @@ class JobRun:
         pods = {name_of(pod): pod for pod in self.pods()}
         events = list(self._api.objects("Event"))
         first = self._first_ended(name, pods, events)
-        end = self._explained(first, pods, events)
+        end = self._explained_end(first, pods, events)
         if end.why is None or end.why.code != "deleted":
             return end
         # Another may have ended it: the Job or the operator removes all pods when one has failed.
-        running = {each for each, pod in pods.items() if _is_running(pod)}
-        for each in self._ready:
-            if each == first or each in running:
+        running = {pod_name for pod_name, pod in pods.items() if _is_running(pod)}
+        for other_name in self._ready:
+            if other_name == first or other_name in running:
                 continue
-            other = self._explained(each, pods, events)
-            if other.why and other.why.code != "deleted":
-                return other
+            other_end = self._explained_end(other_name, pods, events)
+            if other_end.why and other_end.why.code != "deleted":
+                return other_end
         return end
 
-    def _explained(self, name: str, pods: Mapping[str, Object], events: Sequence[Object]) -> _End:
+    def _explained_end(
+        self, name: str, pods: Mapping[str, Object], events: Sequence[Object]
+    ) -> _End:
         """Return the end of a pod, as it is now, or else as it was last seen."""
         pod = pods.get(name)
-        before = self._ready.get(name)
+        when_ready = self._ready.get(name)
         exists = pod is not None
-        if before is not None and not _is_same(pod, before):
+        if when_ready is not None and not _is_same_pod(pod, when_ready):
             exists = False  # another pod may have its name now
-            pod = self._watch.last.get(_uid(before), before)
+            pod = self._watch.last.get(_uid(when_ready), when_ready)
         if not pod:
             return _End(name, None, exists=exists)
         node = spec_of(pod).get("nodeName")
@@ -694,15 +731,17 @@ class JobRun:
     def _first_ended(self, name: str, pods: Mapping[str, Object], events: Sequence[Object]) -> str:
         """Return the name of the pod that made the Job fail and end the others.
 
-        `name`: the first pod of which it was noticed.
+        `name`: the first pod of which it was noticed. If the Job deleted that one, another had
+        failed before: one that does not run, and that the Job did not delete.
         """
-        ended = [event["message"] for event in events if event.get("reason") == _ENDED_BY_JOB]
-        if not any(name in message for message in ended):
+        deletions = [event["message"] for event in events if event.get("reason") == _DELETED_BY_JOB]
+        if not any(name in message for message in deletions):
             return name
-        running = {each for each, pod in pods.items() if _is_running(pod)}
-        for each in self._ready:
-            if each not in running and not any(each in message for message in ended):
-                return each
+        running = {pod_name for pod_name, pod in pods.items() if _is_running(pod)}
+        for other_name in self._ready:
+            deleted = any(other_name in message for message in deletions)
+            if other_name not in running and not deleted:
+                return other_name
         return name
 
     def pods(self) -> list[dict[str, Any]]:
@@ -712,6 +751,6 @@ class JobRun:
     def _remove(self, error: BaseException | None) -> None:
         self._heartbeat.stop()
         self._watch.stop()
-        uid = _uid(self._created) if self._created else ""
+        uid = _uid(self._created) if self._created else ""  # it may still appear
         owner = ObjectRef(self._kind, "", self._spec.name, uid)
         remove_run(self._api, owner, self.pods, error)
