@@ -17,7 +17,7 @@ from fabbench.launchers.slurm.scontrol import (
     explain_end,
     explain_pending,
     is_unknown_job,
-    refused,
+    rejection,
     state_in,
 )
 from fabbench.launchers.slurm.steps import JobSteps, show_job
@@ -31,8 +31,8 @@ COMMENT = "fabbench:"
 """The prefix of the comments of jobs that fabbench submitted; a unique id follows."""
 _POLL_S = 0.5
 _TRIES = 3
-_FIND_S = 5.0
-_MINE = 'squeue --noheader --user="$(id -un)" --format="%A %k"'
+_FIND_S = 5.0  # How long a job whose submission was interrupted may take to appear
+_LIST_MINE = 'squeue --noheader --user="$(id -un)" --format="%A %k"'  # Ids and comments
 
 
 class SlurmJob(Job):
@@ -51,7 +51,7 @@ class SlurmJob(Job):
         self.job = JobState(id="")
         self._login = login
         self._inherited = inherited
-        self._token = f"{COMMENT}{secrets.token_hex(6)}"
+        self._token = f"{COMMENT}{secrets.token_hex(6)}"  # Its comment, by which it is found
         self._document = ""  # What was submitted
         self._sent = False  # Whether Slurm may have the job, even if its id is not known
 
@@ -70,23 +70,24 @@ class SlurmJob(Job):
         self._document = document
         script = hold_script(document)
         login = self._login.name
+        # FABRIC would choose among a script's configurations; sbatch passes its environment on.
         names = ("FABRIC", *overruling(script))
         unset = chain.from_iterable(("-u", name) for name in names)
-        # sbatch passes its environment on. The job prints nothing.
         token = self._token
+        # The job only holds its nodes, and prints nothing.
         sbatch = ("sbatch", "--parsable", f"--comment={token}", "--output=/dev/null")
-        job_id = self._sbatch(("env", *unset, *sbatch), script.encode())
+        job_id = self._submit_once(("env", *unset, *sbatch), script.encode())
         self.job = JobState(id=job_id)
         notify(f"Job {job_id} was submitted on {login}.")
 
-    def _sbatch(self, argv: Sequence[str], script: bytes) -> str:
+    def _submit_once(self, argv: Sequence[str], script: bytes) -> str:
         """Return the id of the new job. One whose answer was lost is found by its comment."""
         self._sent = True
         for _ in range(_TRIES):
             try:
                 done = self._login.run(argv, stdin=script)
             except LostError:
-                if job_id := self._find():
+                if job_id := self._find_id():
                     return job_id
             else:
                 return self._job_id(done)
@@ -94,16 +95,16 @@ class SlurmJob(Job):
         raise MachineError(f"Cannot submit a job on {name}: its connection keeps breaking.")
 
     def _job_id(self, done: Done) -> str:
-        """Return the id of the job that sbatch printed, before the name of its cluster."""
+        """Return the id of the job that sbatch printed: ID, or ID;CLUSTER. Raise its rejection."""
         if done.status:
             self._sent = False
-            raise refused(done.err or done.out)
+            raise rejection(done.err or done.out)
         last = done.out[-1] if done.out else ""
         return last.partition(";")[0].strip()
 
-    def _find(self) -> str:
+    def _find_id(self) -> str:
         """Return the id of the job with its comment; empty if not found."""
-        for line in self._login.run_idempotent(("sh", "-c", _MINE)).out:
+        for line in self._login.run_idempotent(("sh", "-c", _LIST_MINE)).out:
             number, _, comment = line.partition(" ")
             if comment.strip() == self._token:
                 return number
@@ -129,7 +130,7 @@ class SlurmJob(Job):
     @override
     def why_pending(self) -> Explanation | None:
         if not self.job.reason and self.job.state == "PENDING":
-            return None
+            return None  # Slurm gives no reason yet
         return explain_pending(self.job, self._position())
 
     def _position(self) -> int | None:
@@ -179,7 +180,7 @@ class SlurmJob(Job):
     def _cancel(self) -> None:
         if not self.job.id and self._sent:  # sbatch may still be submitting it
             deadline = time.monotonic() + _FIND_S
-            while not (job_id := self._find()) and time.monotonic() < deadline:
+            while not (job_id := self._find_id()) and time.monotonic() < deadline:
                 time.sleep(_POLL_S)
             self.job = JobState(id=job_id)
         if self.job.id and self.phase() is not Phase.OVER:

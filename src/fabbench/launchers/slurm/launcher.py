@@ -59,9 +59,9 @@ from fabbench.model.messages import listed
 from fabbench.model.options import declared
 from fabbench.model.plan import Step
 
-_WAIT_S = 30
-_ALL_S = 180.0
-_CHECK_S = 300
+_WAIT_S = 30  # How long srun waits for nodes that are to be probed
+_ALL_S = 180.0  # How long probing all of them may take
+_CHECK_S = 300  # The time limit of the job in which they are probed
 # Prints the first line of programs under srun, for `by_node`
 _PRINT_NODE = 'echo "fabbench node $SLURMD_NODENAME"'
 _NODE = "fabbench node "
@@ -71,15 +71,16 @@ _LABEL = re.compile(r" *(\d+): ?(.*)")
 def by_node(lines: Sequence[str]) -> dict[str, list[str]]:
     """Return what each node printed.
 
-    With --label, srun prefixes each line with the number of the task.
+    With --label, srun prefixes each line with the number of the task, whose first line names its
+    node.
     """
-    outputs: dict[str, list[str]] = defaultdict(list)
+    output_of_task: dict[str, list[str]] = defaultdict(list)
     for line in lines:
         if match := _LABEL.fullmatch(line):
-            outputs[match[1]].append(match[2])
+            output_of_task[match[1]].append(match[2])
     return {
         output[0].removeprefix(_NODE): output[1:]
-        for output in outputs.values()
+        for output in output_of_task.values()
         if output[0].startswith(_NODE)
     }
 
@@ -93,11 +94,11 @@ def probe_nodes(
     """
     token = secrets.token_hex(3)
     name = f"check-{token}"
-    text = f"{_PRINT_NODE}\n{script()}".encode()
+    probe_script = f"{_PRINT_NODE}\n{script()}".encode()
     arguments = probe_arguments(programs(needs), folders(target))
     try:
         done = login_node.run(
-            (*_srun(name, requested, target), *arguments), stdin=text, timeout_s=_ALL_S
+            (*_srun(name, requested, target), *arguments), stdin=probe_script, timeout_s=_ALL_S
         )
     except BaseException:
         login_node.run_idempotent(("scancel", f"--name={JOB_NAME}{name}"))
@@ -109,8 +110,11 @@ def probe_nodes(
 
 
 def _srun(name: str, requested: Sequence[SlurmNode], target: Target) -> tuple[str, ...]:
-    """Return the command that runs its input, a script, on each of some nodes at once."""
-    job = requests(
+    """Return the command that runs its input, a script, on each of some nodes at once.
+
+    The user's time limit and sbatch options are for jobs that measure.
+    """
+    job_requests = requests(
         replace(target.options_as(SlurmOptions), time=None, sbatch_options=()),
         name,
         nodes=len(requested),
@@ -119,7 +123,7 @@ def _srun(name: str, requested: Sequence[SlurmNode], target: Target) -> tuple[st
         named=[node.name for node in requested],
         limit_s=_CHECK_S,
     )
-    options = (*job, f"immediate={_WAIT_S}", "cpu-bind=none", "quiet", "label")
+    options = (*job_requests, f"immediate={_WAIT_S}", "cpu-bind=none", "quiet", "label")
     return ("srun", *(f"--{option}" for option in options), "sh", "-s", "--")
 
 
@@ -138,13 +142,14 @@ def find_jobs(login_node: LoginNode) -> tuple[Leftover, ...]:
             f"Slurm's queue cannot be read on {login_node.name}: {message}.",
             hint="Check that squeue is installed there.",
         )
-    now = datetime.fromisoformat(done.out[0].removeprefix("now "))
+    now_line, *job_lines = done.out
+    now = datetime.fromisoformat(now_line.removeprefix("now "))
     jobs = []
-    for line in done.out[1:]:
+    for line in job_lines:
         columns = [*line.split("|", 4), "", "", "", ""]  # the last ones may be left out
         number, partition, submitted, name, comment = columns[:5]
         if comment.startswith(COMMENT) or name.startswith(JOB_NAME):
-            age = (
+            age = (  # N/A is no time
                 now - datetime.fromisoformat(submitted) if submitted[:1].isdigit() else timedelta()
             )
             jobs.append(
@@ -152,12 +157,12 @@ def find_jobs(login_node: LoginNode) -> tuple[Leftover, ...]:
                     run=number, namespace=partition, age=age, running=True, request=name, things=()
                 )
             )
-    return tuple(sorted(jobs, key=lambda each: -each.age))
+    return tuple(sorted(jobs, key=lambda job: -job.age))
 
 
 def cancel_jobs(login_node: LoginNode, chosen: Sequence[Leftover]) -> None:
     """Cancel jobs."""
-    login_node.run_idempotent(("scancel", *(each.run for each in chosen)))
+    login_node.run_idempotent(("scancel", *(leftover.run for leftover in chosen)))
 
 
 _AROUND_S = 600  # For starting and ending a job that holds nodes, in addition to the measurements
@@ -176,23 +181,24 @@ class SlurmLauncher(Launcher):
     def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:
         """Look at Slurm's nodes, and hold them if they are to be divided.
 
-        Leaving it leaves no job and no file.
+        Else what is measured is one script: a step of the allocation around, or of a job that gets
+        its nodes when the script is submitted. Leaving it leaves no job and no file.
         """
         with login(target, follows=True) as login_node:
             if needs.divided:
-                with _held(target, needs, login_node) as nodes_held:
+                with _hold_nodes(target, needs, login_node) as nodes_held:
                     yield nodes_held
                 return
             if _inside(target):
                 inventory = _allocated_nodes(target, needs, login_node)
                 names = [host.name for host in inventory.hosts]
                 steps = _steps_inside(login_node, target)
-                how: Follow = partial(steps.follow, nodes=names)
+                follow_script: Follow = partial(steps.follow, nodes=names)
             else:
                 inventory, _ = _select_nodes(target, needs, login_node)
-                how = partial(follow, _job(target, login_node))
+                follow_script = partial(follow, _new_job(target, login_node))
             allocation = JobAllocation(
-                inventory, rendering_named("slurm"), FILE, how, waits_for_start=True
+                inventory, rendering_named("slurm"), FILE, follow_script, waits_for_start=True
             )
             with contextlib.closing(allocation):
                 yield allocation
@@ -234,7 +240,7 @@ class SlurmLauncher(Launcher):
             shown = [node for node in _nodes(login_node) if partition.has(node)]
             if target.hosts:
                 shown = [node for node in shown if node.name in target.hosts]
-            idle = [node for node in shown if node.idle][: target.nodes]
+            idle = [node for node in shown if node.idle][: target.nodes]  # None: all
             probes: Mapping[str, Probe] = {}
             relations = HostRelations()
             if deep and idle:
@@ -302,6 +308,7 @@ _JOB_OPTIONS = (
 
 
 def _refuse_options_of_jobs(target: Target) -> None:
+    """Raise RequestError if the command line has one of `_JOB_OPTIONS`."""
     if typed := next((name for name in _JOB_OPTIONS if name in target.typed), None):
         raise RequestError(
             (
@@ -313,7 +320,7 @@ def _refuse_options_of_jobs(target: Target) -> None:
 
 
 def _allocated_nodes(target: Target, needs: Needs, login_node: LoginNode) -> Inventory:
-    """Return the part of the allocation to use. Raise MachineError."""
+    """Return the part of the allocation around this program to use. Raise MachineError."""
     _refuse_options_of_jobs(target)
     try:
         names = expand_hostlist(os.environ.get("SLURM_JOB_NODELIST", ""))
@@ -331,14 +338,15 @@ def _allocated_nodes(target: Target, needs: Needs, login_node: LoginNode) -> Inv
 def _select_nodes(
     target: Target, needs: Needs, login_node: LoginNode
 ) -> tuple[Inventory, tuple[str, ...]]:
-    """Return the nodes for a job, and the names of those that hold parts: none if Slurm chooses.
+    """Return the nodes for a job, and the names of those to request; the others Slurm chooses.
 
-    Raise MachineError.
+    A sweep without names or a number takes all idle nodes. Only where nodes are divided, and none
+    is Slurm's choice, the inventory has their names. Raise MachineError.
     """
     all_nodes = _nodes(login_node)
     partition = _partition(login_node, target)
-    idle = needs.divided and not (target.hosts or target.nodes)
-    named = _all_idle(all_nodes, partition) if idle else target.hosts
+    takes_idle = needs.divided and not (target.hosts or target.nodes)
+    named = _all_idle(all_nodes, partition) if takes_idle else target.hosts
     count = target.nodes or len(named) or NODES
     if len(named) > count:
         raise RequestError(
@@ -346,12 +354,12 @@ def _select_nodes(
         )
     fit = select_nodes(all_nodes, partition, count, named)
     chosen_by_slurm = [f"node {number} of {partition.name}" for number in range(1, count + 1)]
-    known = needs.divided and len(named) == count
-    return _inventory(target, needs, fit, named if known else chosen_by_slurm), named
+    has_names = needs.divided and len(named) == count
+    return _inventory(target, needs, fit, named if has_names else chosen_by_slurm), named
 
 
 @contextlib.contextmanager
-def _held(target: Target, needs: Needs, login_node: LoginNode) -> Iterator[HeldNodes]:
+def _hold_nodes(target: Target, needs: Needs, login_node: LoginNode) -> Iterator[HeldNodes]:
     """Hold nodes whose parts run executions independently, in a job or in this allocation."""
     if _inside(target):
         inventory = _allocated_nodes(target, needs, login_node)
@@ -368,15 +376,15 @@ def _held(target: Target, needs: Needs, login_node: LoginNode) -> Iterator[HeldN
         gpus=inventory.hosts[0].gpus,
         named=named,
         limit_s=None if needs.held_s is None else needs.held_s + _AROUND_S,
-        more=("no-kill",),
+        more=("no-kill",),  # the job outlives a node that is lost
     )
-    job = _job(target, login_node)
+    job = _new_job(target, login_node)
     with held(job, document):
         inventory = inventory.named(expand_hostlist(job.nodes()))
         yield HeldNodes(inventory, job.steps, {FILE: hold_script(document)})
 
 
-def _job(target: Target, login_node: LoginNode) -> SlurmJob:
+def _new_job(target: Target, login_node: LoginNode) -> SlurmJob:
     """Return a job that is to be submitted."""
     start_timeout_s = target.options_as(SlurmOptions).start_timeout
     return SlurmJob(login_node, start_timeout_s, target.inherited)
@@ -414,6 +422,10 @@ def _steps_inside(login_node: LoginNode, target: Target) -> JobSteps:
 def _inventory(
     target: Target, needs: Needs, fit: Sequence[SlurmNode], names: Sequence[str]
 ) -> Inventory:
+    """Return hosts of these names, with what the catalog and Slurm tell of the nodes in question.
+
+    Slurm's count of GPUs is used unless the user gives one.
+    """
     options = target.options_as(SlurmOptions)
     if target.gpus is None and needs.gpus:
         target = replace(target, gpus=gpus_of(fit) or None)

@@ -40,8 +40,8 @@ _TASKS = re.compile(r"^#SBATCH --ntasks-per-node=(\d+)", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^#SBATCH --([a-z-]+)", re.MULTILINE)
 
 
-def _given(options: SlurmOptions) -> Iterator[tuple[str, str]]:
-    """Yield the requested options that sbatch and srun have, too."""
+def _slurm_options(options: SlurmOptions) -> Iterator[tuple[str, str]]:
+    """Yield name and value of the given options that sbatch and srun have under the same name."""
     for name in ("partition", "account", "qos", "reservation", "constraint", "chdir"):
         if value := getattr(options, name):
             yield name, value
@@ -65,7 +65,7 @@ def requests(  # noqa: PLR0913 - what a job requests
     lines = [f"job-name={JOB_NAME}{name}", f"nodes={nodes}", f"ntasks-per-node={tasks}"]
     if gpus and not options.no_gres:
         lines.append(f"gpus-per-node={gpus}")
-    lines += ("exclusive", "mem=0")
+    lines += ("exclusive", "mem=0")  # whole nodes, with all of their memory
     time = options.time
     if limit_s and not time:
         minutes = math.ceil(limit_s / 60)
@@ -73,7 +73,7 @@ def requests(  # noqa: PLR0913 - what a job requests
     if time:
         lines.append(f"time={time}")
     lines += more
-    lines += [f"{name}={value}" for name, value in _given(options)]
+    lines += [f"{name}={value}" for name, value in _slurm_options(options)]
     lines += options.sbatch_options
     if named:
         nodelist = ",".join(named)
@@ -85,16 +85,19 @@ def directives(
     options: SlurmOptions, name: str, *, more: Sequence[str] = (), **requested: Any
 ) -> str:
     """Return the lines that say what a job requests; `requested` is as for `requests`."""
-    of_scripts = (f"output={OUTPUT}", "no-requeue", *more)
+    of_scripts = (f"output={OUTPUT}", "no-requeue", *more)  # only a script has these
     lines = requests(options, name, more=of_scripts, **requested)
     return "".join(f"#SBATCH --{text}\n" for text in lines)
 
 
 def overruling(script: str) -> tuple[str, ...]:
-    """Return the names of the variables that would override lines of a script for sbatch."""
+    """Return the names of the variables that would override lines of a script for sbatch.
+
+    Each option that a line sets has one, and some would make a different job of any script.
+    """
     options = _DIRECTIVE.findall(script)
-    set_here = {_VARIABLES.get(name) or _as_variable(name) for name in options}
-    return tuple(f"SBATCH_{name}" for name in sorted(set_here.union(_OVERRULING)))
+    of_options = {_VARIABLES.get(name) or _as_variable(name) for name in options}
+    return tuple(f"SBATCH_{name}" for name in sorted(of_options.union(_OVERRULING)))
 
 
 def _as_variable(option: str) -> str:
@@ -162,7 +165,7 @@ RENDERING: Rendering = SlurmRendering()
 
 
 def _container(options: SlurmOptions, name: str) -> tuple[str, ...]:
-    """Return the Pyxis options for an image."""
+    """Return the Pyxis options for an image; none for no image."""
     if not name:
         if options.container_mounts:
             raise RequestError(

@@ -101,6 +101,7 @@ def job_state(line: str) -> JobState:
     state = fields.get("JobState", "")
     status: int | None = None
     signal = 0
+    # While a job has not ended, Slurm prints 0:0.
     if match := _EXIT.match(fields.get("ExitCode", "")):
         status, signal = map(int, match.groups())
     return JobState(
@@ -126,7 +127,7 @@ SILENT = "NOT_RESPONDING"
 _ASLEEP = frozenset(
     {SILENT, "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP", "PLANNED"}
 )
-_SHOWN = 4
+_SHOWN = 4  # Maximum nodes named in a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,32 +223,34 @@ def switches(lines: Iterable[str]) -> Mapping[str, str]:
     A tree (``SwitchName=s1 Level=0 … Nodes=node[0-3]``) gives its lowest level; topology/block has
     ``BlockName=b1 …``.
     """
-    known = tuple(lines)
+    shown = tuple(lines)
     switch_of: dict[str, str] = {}
-    for first in ("SwitchName", "BlockName"):
-        for fields in records(known, first):
+    for name_field in ("SwitchName", "BlockName"):
+        for fields in records(shown, name_field):
             if fields.get("Level", "0") == "0":
-                below = expand_hostlist(fields.get("Nodes", ""))
-                switch_of |= dict.fromkeys(below, fields[first])
+                plugged_in = expand_hostlist(fields.get("Nodes", ""))
+                switch_of |= dict.fromkeys(plugged_in, fields[name_field])
     return switch_of
 
 
-def select_partition(known: Sequence[Partition], name: str | None) -> Partition:
+def select_partition(all_partitions: Sequence[Partition], name: str | None) -> Partition:
     """Return the named partition, or the default one.
+
+    Several (``gpu,big``) are one under that name, in the state of the first that starts jobs.
 
     Raise MachineError, which lists all, if not found.
     """
     if name and "," in name:
-        several = [select_partition(known, one) for one in name.split(",")]
-        usable = [each for each in several if each.state in {"UP", ""}]
+        several = [select_partition(all_partitions, one) for one in name.split(",")]
+        usable = [partition for partition in several if partition.state in {"UP", ""}]
         best = (*usable, *several)[0]
         return replace(best, name=name)
-    for each in known:
-        if each.name == name or (name is None and each.default):
-            return each
-    what = f"Unknown partition {name}" if name else "This cluster has no default partition"
-    names = ", ".join(each.name for each in known) or "none"
-    raise MachineError(f"{what}. Available: {names}.", hint="Pass one with --partition.")
+    for partition in all_partitions:
+        if partition.name == name or (name is None and partition.default):
+            return partition
+    problem = f"Unknown partition {name}" if name else "This cluster has no default partition"
+    names = ", ".join(partition.name for partition in all_partitions) or "none"
+    raise MachineError(f"{problem}. Available: {names}.", hint="Pass one with --partition.")
 
 
 def select_nodes(
@@ -285,9 +288,9 @@ def select_nodes(
 
 
 def idle_alike(all_nodes: Sequence[SlurmNode], partition: Partition) -> tuple[str, ...]:
-    """Return the largest set of idle nodes of a partition that have the same type and GPUs."""
+    """Return the names of the most idle nodes of a partition that have one type and equal GPUs."""
     idle = [node for node in all_nodes if partition.has(node) and node.idle]
-    alike = defaultdict(list)
+    alike = defaultdict(list)  # Number of GPUs and type → names
     for node in idle:
         alike[node.gpus, _type_name(node)].append(node.name)
     largest = max(alike.values(), key=len, default=[])
@@ -314,15 +317,18 @@ def type_of(fit: Sequence[SlurmNode]) -> str:
 def check_nodes(
     all_nodes: Sequence[SlurmNode], partition: Partition, required: int | None, named_type: str = ""
 ) -> tuple[Check, ...]:
-    """Check the nodes of a partition, and whether a run could get the required number of them."""
+    """Check the nodes of a partition, and whether a run could get the required number of them.
+
+    `named_type` is the instance type that the user gives for all; empty: each node's own.
+    """
     checks: list[Check] = []
     for node in all_nodes:
         entry = instance(named_type) if named_type else node.entry
-        checks += (_state(node), _type(node, entry), _gpus(node, entry))
-    return (*checks, _partition(all_nodes, partition, required))
+        checks += (_check_state(node), _check_type(node, entry), _check_gpus(node, entry))
+    return (*checks, _check_partition(all_nodes, partition, required))
 
 
-def _state(node: SlurmNode) -> Check:
+def _check_state(node: SlurmNode) -> Check:
     status = Status.PASS
     seen = node.state.capitalize()
     advice = ""
@@ -340,7 +346,7 @@ def _state(node: SlurmNode) -> Check:
     return Check(host=node.name, name="state", status=status, seen=f"{seen}.", advice=advice)
 
 
-def _type(node: SlurmNode, entry: Instance | None) -> Check:
+def _check_type(node: SlurmNode, entry: Instance | None) -> Check:
     name = "instance type"
     if entry is None:
         advice = "Pass --instance-type, which determines the number of EFA interfaces."
@@ -351,7 +357,7 @@ def _type(node: SlurmNode, entry: Instance | None) -> Check:
     return Check(host=node.name, name=name, status=Status.PASS, seen=seen)
 
 
-def _gpus(node: SlurmNode, entry: Instance | None) -> Check:
+def _check_gpus(node: SlurmNode, entry: Instance | None) -> Check:
     seen = f"Slurm counts {counted(node.gpus, 'GPU')} (GRES)."
     if entry is None or entry.gpus == node.gpus:
         return Check(host=node.name, name="GPUs", status=Status.PASS, seen=seen)
@@ -362,7 +368,9 @@ def _gpus(node: SlurmNode, entry: Instance | None) -> Check:
     return Check(host=node.name, name="GPUs", status=Status.WARN, seen=seen, advice=advice)
 
 
-def _partition(all_nodes: Sequence[SlurmNode], partition: Partition, required: int | None) -> Check:
+def _check_partition(
+    all_nodes: Sequence[SlurmNode], partition: Partition, required: int | None
+) -> Check:
     fit = sum(node.fit for node in all_nodes)
     needed = required or 1
     status = Status.PASS
@@ -398,8 +406,8 @@ def nodes_table(nodes: Iterable[SlurmNode]) -> Overview:
         for node in nodes
     ]
     rows: list[tuple[str, ...]] = []
-    for each in records:
-        shown = list(each.values())[: len(header)]
+    for fields in records:  # their first ones are the columns
+        shown = list(fields.values())[: len(header)]
         rows.append(tuple(map(_cell, shown)))
     notes = ["EFA: from the catalog, by instance type."]
     table = Table(header=header, rows=rows, align="llrrrll", notes=notes)
@@ -419,10 +427,13 @@ def job_errors() -> tuple[KnownMessage, ...]:
     return tables.load("fabbench.launchers.slurm", "job_errors.toml", KnownMessage)
 
 
-def _known(on: str, text: str, **names: str) -> Explanation:
-    """Explain a message on something: that a job was rejected, is pending, or has ended."""
-    on_this = (each for each in job_errors() if each.on == on)
-    known = next(each for each in on_this if each.match(text))
+def _explain_message(on: str, text: str, **names: str) -> Explanation:
+    """Explain what Slurm says of a job by the first record that matches it.
+
+    `on`: it is about a job that was "rejected", is "pending" or has "ended". `names` are filled in.
+    """
+    on_this = (record_ for record_ in job_errors() if record_.on == on)
+    known = next(record_ for record_ in on_this if record_.match(text))
     message = shorten(text)
     return Explanation(
         code=known.code,
@@ -432,13 +443,13 @@ def _known(on: str, text: str, **names: str) -> Explanation:
     )
 
 
-def refused(lines: Sequence[str]) -> MachineError:
+def rejection(lines: Sequence[str]) -> MachineError:
     """Return the error for a job that sbatch rejected; `lines` are its messages."""
     for prefix in ("sbatch: ", "error: ", "Batch job submission failed: "):
         lines = [line.removeprefix(prefix) for line in lines]
     sentences = filter(None, map(str.strip, lines))
     text = "; ".join(dict.fromkeys(sentences))
-    explanation = _known("rejected", shorten(text) or "no output")
+    explanation = _explain_message("rejected", shorten(text) or "no output")
     return MachineError(f"sbatch rejected the job. {explanation.text}", hint=explanation.advice)
 
 
@@ -448,27 +459,29 @@ def explain_pending(job: JobState, position: int | None = None) -> Explanation:
     `position` is the number of pending jobs ahead of it, if known.
     """
     reason = job.reason or job.state
-    why = _known("pending", reason, partition=job.partition or "?", job=job.id)
+    why = _explain_message("pending", reason, partition=job.partition or "?", job=job.id)
     text = f"Job {job.id}: {why.text} ({shorten(reason)})."
-    known: list[str] = []
+    outlook: list[str] = []
     if position is not None:
-        known.append(f"{counted(position, 'waiting job')} ahead of it")
+        outlook.append(f"{counted(position, 'waiting job')} ahead of it")
     if job.start:
-        known.append(f"Slurm expects it to start at {job.start}")
-    if known and why.code == "queue":
-        queue = ", and ".join(known)
+        outlook.append(f"Slurm expects it to start at {job.start}")
+    if outlook and why.code == "queue":  # else something other than its turn keeps it waiting
+        queue = ", and ".join(outlook)
         text += f" {queue}."
     return replace(why, text=text)
 
 
 _FINISHED_STATUSES = frozenset({0, 4})
-"""Of a script that ran to its end; markers show what its steps did."""
+"""Exit statuses of a script that ran to its end; markers show what its steps did."""
+_MISSING_STATUS = 3
+"""The exit status of a script that found something missing."""
 
 
 def explain_end(job: JobState, last: str = "") -> Explanation | None:
     """Explain what ended a job early; None if its script ran to the end.
 
-    `last` is its last line.
+    `last` is the last line of its output.
     """
     if job.status in _FINISHED_STATUSES and job.state in {"COMPLETED", "FAILED"}:
         return None
@@ -476,13 +489,13 @@ def explain_end(job: JobState, last: str = "") -> Explanation | None:
     nodes = job.nodes or "its nodes"
     state = job.state or "an unknown state"
     names = {"how": _how_it_ended(job), "nodes": nodes, "state": state, "limit": job.limit}
-    why = _known("ended", job.state, **names)
+    why = _explain_message("ended", job.state, **names)
     text = f"{name} {why.text}."
     if job.reason and job.reason != "NonZeroExitCode":
         text += f" Slurm reports: {job.reason}."
     if last:
         text += f" Its last line: {shorten(last)}."
-    if job.state == "FAILED" and job.status == 3:
+    if job.state == "FAILED" and job.status == _MISSING_STATUS:
         why = replace(
             why, advice="Check that line: hosts, a program or a directory is missing there."
         )

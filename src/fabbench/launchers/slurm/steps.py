@@ -28,14 +28,14 @@ from fabbench.model.plan import Execution
 from fabbench.remote.session import MARK, RemoteProcess
 
 GRACE_S = 20.0  # How long the script has to end what it started
-_WAKE_S = 0.25
-_SILENT_S = 10.0
+_WAKE_S = 0.25  # How often to look whether it is to end, while it prints nothing
+_SILENT_S = 10.0  # After how long without output `on_silence` is called
 _NUMBERS = itertools.count(1)
 # The agent runs programs in its own directory, which other machines do not have.
 _FROM = 'cd "${1:-$HOME}" && shift && exec "$@" <"$0"'
 _POLL_S = 0.5
 _COMPLETING_S = 20.0
-"""The state of a job that has ended, until its nodes are free.
+"""How long to wait for the end of COMPLETING: an ended job's state until its nodes are free.
 
 Only then Slurm reports how it ended.
 """
@@ -128,6 +128,7 @@ class StepResult:
                     "node."
                 ),
             )
+        # Of a status that means that the script ran to its end, nothing is explained.
         why = explain_end(JobState(id=job, state="FAILED", status=self.status), self._last)
         if why is not None:
             raise MachineError(why.text.replace("Job ", "The script in job ", 1), hint=why.advice)
@@ -161,8 +162,8 @@ class JobSteps:
     ) -> Generator[str, None, None]:
         """Run a script as a step on the first of some nodes, and yield its lines.
 
-        Closing it ends it. `on_silence` is called while it prints nothing. Raise KeyboardInterrupt
-        once `ended`.
+        Closing it ends it. `on_silence` is called every few seconds while it prints nothing. Raise
+        KeyboardInterrupt once `ended`.
 
         Raise AllocationLostError, and MachineError if it did not start, was killed, or takes longer
         than `limit_s`.
@@ -171,19 +172,19 @@ class JobSteps:
         queue = OutputQueue()
         step = self._start(document, nodes, queue)
         try:
-            for text in _texts(step, queue, ended, limit_s, on_silence):
+            for text in _lines_of(step, queue, ended, limit_s, on_silence):
                 if result.take(text):
                     yield text
         except BaseException:
             if result.step:  # the script ends what it started: srun would kill it too soon
                 self.signal(result.step, "--signal=TERM")
-                if not _ends(step, queue):
-                    self.signal(result.step)
+                if not _ends_in_time(step, queue):
+                    self.signal(result.step)  # Slurm ends it
             raise
         finally:
             queue.leave()
             step.close()
-        if result.status != 0:
+        if result.status != 0:  # if the job itself is over, that is why
             self.require_held()
         result.judge(self.job)
 
@@ -248,33 +249,36 @@ def _is_completing(state: JobState | None) -> bool:
     return state is not None and state.state == "COMPLETING"
 
 
-def _texts(
+def _lines_of(
     step: RemoteProcess,
     queue: OutputQueue,
     ended: threading.Event | None,
     limit_s: float,
     on_silence: Callable[[], None],
 ) -> Iterator[str]:
-    """Yield the lines of a step to its end."""
-    heard = awake_s()
-    deadline = heard + limit_s
+    """Yield the lines of a step to its end. Its time does not count while fabbench is stopped."""
+    silent_since = awake_s()
+    deadline = silent_since + limit_s
     while step.status is None:
-        texts = _next_texts(step, queue, ended)
+        lines = _next_lines(step, queue, ended)
         now = awake_s()
-        if texts:
-            heard = now
-            yield from texts
+        if lines:
+            silent_since = now
+            yield from lines
         elif now > deadline:
             raise MachineError("The step did not end in time.")
-        elif now - heard > _SILENT_S:
-            heard = now
+        elif now - silent_since > _SILENT_S:
+            silent_since = now  # the next call is as far away
             on_silence()
 
 
-def _next_texts(
+def _next_lines(
     step: RemoteProcess, queue: OutputQueue, ended: threading.Event | None
 ) -> Sequence[str]:
-    """Wait a moment for lines, and record the end of the step."""
+    """Wait a moment for lines, and record the step's status: None while it has not ended.
+
+    Raise KeyboardInterrupt once `ended`: only the main thread gets an interrupt itself.
+    """
     if ended is not None and ended.is_set():
         raise KeyboardInterrupt
     with _as_allocation_lost():
@@ -285,10 +289,10 @@ def _next_texts(
     return item.texts
 
 
-def _ends(step: RemoteProcess, queue: OutputQueue) -> bool:
+def _ends_in_time(step: RemoteProcess, queue: OutputQueue) -> bool:
     """Wait until a step that was told to end has ended; return whether it has."""
     with contextlib.suppress(MachineError):
-        for _ in _texts(step, queue, None, GRACE_S, lambda: None):
+        for _ in _lines_of(step, queue, None, GRACE_S, lambda: None):
             pass
     return step.status is not None
 
@@ -312,12 +316,12 @@ class HeldNodes(JobAllocation):
         ended: threading.Event | None = None,
     ) -> None:
         """`documents` are what was submitted to get the nodes."""
-        super().__init__(inventory, rendering_named("slurm"), FILE, self._run)
+        super().__init__(inventory, rendering_named("slurm"), FILE, self._follow_script)
         self._documents = documents
         self._steps = steps
         self._ended = ended
         self._limit_s = 0.0
-        self._left = 0  # Executions that are not done
+        self._executions_left = 0
 
     def part(self, hosts: Sequence[int], ended: threading.Event) -> "HeldNodes":
         """Return an allocation of some of these nodes."""
@@ -325,25 +329,27 @@ class HeldNodes(JobAllocation):
 
     @override
     def submit(self, source: RenderInput) -> None:
-        # The requested nodes are those of the whole job.
+        # The requested nodes are those of the whole job, and these may be a part of them.
         target = replace(source.request.target, hosts=(), nodes=None)
         self._limit_s = longest_s(source.plan)
-        self._left = len(source.plan.executions)
+        self._executions_left = len(source.plan.executions)
         request = replace(source.request, target=target)
         super().submit(replace(source, request=request))
 
     @override
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
-        self._left -= 1
-        going_on = False
+        """End the script after its last execution, or if this one is abandoned."""
+        self._executions_left -= 1
+        goes_on = False
         try:
             ending = yield from super().execute(execution)
-            going_on = self._left > 0
+            goes_on = self._executions_left > 0
             return ending
         finally:
-            if not going_on:
+            if not goes_on:
                 self.close()
 
-    def _run(self, document: str) -> Generator[str, None, None]:
+    def _follow_script(self, document: str) -> Generator[str, None, None]:
+        """Run the script as a step on these nodes, and yield its lines."""
         names = [host.name for host in self.inventory.hosts]
         return self._steps.follow(document, names, ended=self._ended, limit_s=self._limit_s)

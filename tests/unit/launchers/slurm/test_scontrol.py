@@ -23,7 +23,7 @@ from fabbench.launchers.slurm.scontrol import (
     nodes_table,
     partitions,
     record,
-    refused,
+    rejection,
     select_nodes,
     select_partition,
     switches,
@@ -127,14 +127,14 @@ def test_a_job_in_the_queue_has_a_place_there() -> None:
 
 @pytest.mark.parametrize(("said", "expected"), SAID["refused"])
 def test_what_sbatch_refuses_is_explained(said: str, expected: str) -> None:
-    error = refused([f"sbatch: error: Batch job submission failed: {said}"] if said else [])
+    error = rejection([f"sbatch: error: Batch job submission failed: {said}"] if said else [])
     assert expected in str(error)
     assert "Batch job" not in str(error)
     assert error.hint
 
 
 def test_a_machine_without_sbatch() -> None:
-    assert "sbatch not found" in str(refused(["env: 'sbatch': No such file or directory"]))
+    assert "sbatch not found" in str(rejection(["env: 'sbatch': No such file or directory"]))
 
 
 def test_nodes_and_their_types() -> None:
