@@ -68,31 +68,32 @@ class _ExecutionProgress:
     stopped: str = ""
     """Why the script was stopped, in its own words."""
 
-    def take(self, execution: Execution, marker: Marker | None, text: str) -> None:
+    def record(self, execution: Execution, marker: Marker | None, text: str) -> None:
         """Record what a line says: a step begins or ends, or why the script was stopped."""
         if marker is None:
             if match := _STOPPED.fullmatch(text):
                 self.stopped = match["why"]
         elif marker.execution == execution.id:
-            self._take_marker(marker)
+            self._record_marker(marker)
 
-    def _take_marker(self, marker: Marker) -> None:
+    def _record_marker(self, marker: Marker) -> None:
         if marker.kind == "begin":
             self.begun = True
             self.step = marker.name
         elif marker.kind == "end":
             self.step = ""
             self.ended += 1
-            self.status = self.status or marker.status
+            self.status = self.status or marker.status  # the first one but 0
 
     def ending(self, execution: Execution) -> Ending:
         """Return how it ended, after its last line."""
         stopped = ""
-        if not self.status:
+        if not self.status:  # else a step that failed is why nothing follows
             stopped = self.stopped or self._cut_off(len(execution.steps))
         return Ending(status=self.status, stopped=stopped, planned_sizes=execution.planned_sizes)
 
     def _cut_off(self, planned: int) -> str:
+        """Return where the output ends before all planned steps have; empty: it does not."""
         if not self.begun:
             return "The job ended, or went on, without this execution."
         if self.step:
@@ -103,6 +104,7 @@ class _ExecutionProgress:
 
 
 def _marker(text: str) -> Marker | None:
+    """Return the marker that a line is; None: it is another line."""
     return read_marker(text) if text.startswith(MARKER_SIGN) else None
 
 
@@ -129,11 +131,11 @@ class Demux:
         for raw in self._lines:
             text = self._without_prefix(raw)
             marker = _marker(text)
-            if not self._is_requested(marker):
+            if not self._is_requested(marker):  # the next execution begins: this line is its first
                 self._lines = chain((raw,), self._lines)
                 break
-            if self._current in {"", execution.id}:
-                progress.take(execution, marker, text)
+            if self._current in {"", execution.id}:  # else the rest of one that was abandoned
+                progress.record(execution, marker, text)
                 yield raw
         return progress.ending(execution)
 
@@ -221,6 +223,7 @@ def longest_s(plan: Plan) -> int:
     total: float = _AROUND_S
     for execution in plan.executions:
         limits_s = [step.timeout_s + _EACH_STEP_S for step in execution.steps]
+        # Steps run at the same time, or one after another.
         total += max(limits_s, default=0) if execution.together else sum(limits_s)
     return math.ceil(total / 60) * 60
 

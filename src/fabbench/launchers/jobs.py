@@ -9,12 +9,12 @@ from enum import Enum, auto
 from fabbench.launchers import Explanation, notify
 from fabbench.model.errors import MachineError
 
-_LOOK_S = 0.5
+_LOOK_S = 0.5  # Between two looks at a job
 _SOON_S = 10.0  # How long a job is looked at often: one that starts at once, starts then
-_RARELY_S = 10.0
+_RARELY_S = 10.0  # Between two looks at a job that has waited for long
 _WAITING_S = 60.0  # After which a job that waits is looked at rarely
-_SILENT_S = 600
-_END_S = 120.0
+_SILENT_S = 600  # How long a system that does not answer is waited for
+_END_S = 120.0  # How long a cancelled job may take to end
 
 
 class Phase(Enum):
@@ -80,10 +80,10 @@ def held(job: Job, document: str) -> Iterator[None]:
     except BaseException as error:
         try:
             _end(job)
-        except MachineError as left:
-            if isinstance(error, GeneratorExit):
+        except MachineError as still_exists:
+            if isinstance(error, GeneratorExit):  # nobody sees a note of it
                 raise
-            error.add_note(str(left))
+            error.add_note(str(still_exists))
         raise
     _end(job)
 
@@ -96,7 +96,7 @@ def follow(job: Job, document: str) -> Generator[str, None, None]:
 
 def await_start(job: Job) -> None:
     """Wait until a job runs, and report why it waits. Raise MachineError if it cannot start."""
-    started = answered = time.monotonic()
+    started = answered = time.monotonic()  # When the system answered last
     reported = ""
     while (phase := job.phase()) is not Phase.RUNS:
         if phase is Phase.OVER:
@@ -104,7 +104,7 @@ def await_start(job: Job) -> None:
         now = time.monotonic()
         if phase is Phase.PENDING:
             answered = now
-            reported = _report(job, now - started, reported)
+            reported = _report_waiting(job, now - started, reported)
         if now - answered > _SILENT_S:
             system = job.system
             raise MachineError(f"{system} has not answered for {_SILENT_S} s.")
@@ -113,8 +113,11 @@ def await_start(job: Job) -> None:
         notify(f"{job} runs on {nodes}.")
 
 
-def _report(job: Job, waited_s: float, reported: str) -> str:
-    """Report why a job waits, if that is news. Raise MachineError if that is pointless."""
+def _report_waiting(job: Job, waited_s: float, reported: str) -> str:
+    """Report why a job waits, unless that is what was `reported` last; return what now is.
+
+    Raise MachineError if waiting is pointless, or took too long.
+    """
     why = job.why_pending()
     if why is not None and why.final:
         advice = why.advice
@@ -144,7 +147,7 @@ def _end(job: Job) -> None:
     """End a job, interrupted or not. Raise MachineError if it may still exist."""
     try:
         job.cancel()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # of a user who wants it to end, and it shall
         job.cancel()
 
 

@@ -57,10 +57,10 @@ class LoginNode:
     def run_idempotent(self, argv: Sequence[str], *, timeout_s: float = 60) -> Done:
         """Run a command that may run twice: again if the connection broke, with an agent."""
 
-        def work() -> Done:
+        def run_once() -> Done:
             return self.run(argv, timeout_s=timeout_s)
 
-        return work() if self._agent is None else self._agent.with_reconnect(work)
+        return run_once() if self._agent is None else self._agent.with_reconnect(run_once)
 
 
 @contextlib.contextmanager
@@ -84,15 +84,16 @@ def login(target: Target, *, follows: bool = False) -> Iterator[LoginNode]:
             connection,
             token=secrets.token_hex(6),
             lost_after_s=options.lost_after,
-            parent=os.getpid() if here else None,
+            parent=os.getpid() if here else None,  # here it ends with fabbench
         )
         if follows:
-            stack.callback(_remove, host)
+            stack.callback(_clean_up_agent, host)
             host.start()
         folder = str(Path.cwd()) if here else ""
         yield LoginNode(connection, host if follows else None, folder=folder)
 
 
-def _remove(host: RemoteHost) -> None:
+def _clean_up_agent(host: RemoteHost) -> None:
+    """End the agent and what it runs; report what could not be removed."""
     for sentence in clean_up([host]):
         notify(sentence)

@@ -80,7 +80,7 @@ _ANY = re.compile(r"(?s:.*)")
 _NONE = re.compile(r"(?!)")
 
 
-def _pair(
+def _key_and_value(
     text: str, *, values: re.Pattern[str] = _ANY, reserved: re.Pattern[str] = _NONE
 ) -> tuple[str, str]:
     """Read ``KEY=VALUE`` whose value matches `values` and whose key is not `reserved`.
@@ -98,7 +98,7 @@ def _pair(
     return key, value
 
 
-def _request(text: str) -> str:
+def _checked_request(text: str) -> str:
     """Check ``NAME=AMOUNT``, and return it. Raise ValueError for what pods cannot request."""
     from fabbench.catalog.kubernetes_resources import PodResources, override_resources
 
@@ -123,7 +123,7 @@ class PodOptions(LauncherOptions):
         many=tuple,
     )
     node_selector: Mapping[str, str] = option(
-        Type("KEY=VALUE", "KEY=VALUE", partial(_pair, values=_VALUE)),
+        Type("KEY=VALUE", "KEY=VALUE", partial(_key_and_value, values=_VALUE)),
         "Use only nodes with this label (also the pods' nodeSelector). Can be given several times.",
         many=dict,
     )
@@ -140,21 +140,21 @@ class PodOptions(LauncherOptions):
         unset="",
     )
     labels: Mapping[str, str] = option(
-        Type("KEY=VALUE", "KEY=VALUE", partial(_pair, values=_VALUE, reserved=_RESERVED)),
+        Type("KEY=VALUE", "KEY=VALUE", partial(_key_and_value, values=_VALUE, reserved=_RESERVED)),
         "Label for the pods and their Job, such as kueue.x-k8s.io/queue-name=team. Can be given "
         "several times.",
         "--pod-label",
         many=dict,
     )
     pod_requests: tuple[str, ...] = option(
-        Type("NAME=AMOUNT", "NAME=AMOUNT", _request),
+        Type("NAME=AMOUNT", "NAME=AMOUNT", _checked_request),
         "Override a resource request of each pod, such as cpu=8, memory=64Gi, shm=8Gi (/dev/shm), "
         "nvidia.com/gpu=4. Can be given several times.",
         "--pod-request",
         many=tuple,
     )
     annotations: Mapping[str, str] = option(
-        Type("KEY=VALUE", "KEY=VALUE", partial(_pair, reserved=_RESERVED), any_lines=True),
+        Type("KEY=VALUE", "KEY=VALUE", partial(_key_and_value, reserved=_RESERVED), any_lines=True),
         "Annotation for the pods and their Job. Can be given several times.",
         RARE,
         many=dict,
@@ -185,6 +185,7 @@ class PodOptions(LauncherOptions):
     @override
     def for_benchmark(self, benchmark: str, fabrics: Sequence[str]) -> Self:
         image = default_image(benchmark, fabrics)
+        # An image that the user chose stays, and so do nodes that have none.
         if not image or getattr(self, "node_image", "") != DEFAULT:
             return self
         usual: dict[str, Any] = {"image": image}
@@ -220,17 +221,21 @@ _LONGEST_FLOW = 100  # Maximum characters of a value that `compact` writes on on
 
 
 def _fits_a_line(value: Any) -> bool:
-    """Return whether a value reads well on one line."""
+    """Return whether a value reads well on one line: a short list or mapping that is not empty.
+
+    Strings of several lines, and lists of objects inside of it, need their own lines.
+    """
     several = isinstance(value, list) and len(value) > 1
     if several and isinstance(value[0], dict):
         return False  # A line for each object, so that a diff shows which changed
     text = str(value)
     if "\\n" in text or "[{" in text[1:]:
         return False
-    return 2 < len(text) <= _LONGEST_FLOW
+    return len("[]") < len(text) <= _LONGEST_FLOW
 
 
 def _dumper(*, compact: bool) -> "type[yaml.SafeDumper]":
+    """Return PyYAML's dumper, which is changed by class: for readable strings and `compact`."""
     import yaml
 
     class Dumper(yaml.SafeDumper):

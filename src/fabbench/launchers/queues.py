@@ -107,8 +107,9 @@ class QueueJob(Job):
         notify(f"{self} was submitted on {where}.")
 
     def _send(self, document: str) -> None:
-        text = document.replace(OUTPUT, self._output)
-        done = self._login.run(self._record.submit, stdin=text.encode())
+        """Submit the document with an output file of its own, and keep the job's id."""
+        script_ = document.replace(OUTPUT, self._output)
+        done = self._login.run(self._record.submit, stdin=script_.encode())
         printed = "\n".join(done.out)
         match = re.search(self._record.submitted, printed, re.MULTILINE)
         if done.status or match is None:
@@ -124,7 +125,7 @@ class QueueJob(Job):
     def phase(self) -> Phase:
         done = self._login.run_idempotent(self._command(self._record.show))
         answer = "\n".join((*done.out, *done.err))
-        if state := _first(self._record.state, answer):
+        if state := _first_group(self._record.state, answer):
             self._shown = answer
         if state in self._record.pending:
             return Phase.PENDING
@@ -132,6 +133,8 @@ class QueueJob(Job):
             return Phase.RUNS
         if not state and not re.search(self._record.unknown, answer):
             return Phase.UNKNOWN
+        # The job is over, or no longer known. While its start is awaited, one that has printed
+        # something counts as started: `lines` then reads that.
         has_run = self._awaited and bool(self._lines_after(0, whole=False))
         return Phase.RUNS if has_run else Phase.OVER
 
@@ -140,31 +143,35 @@ class QueueJob(Job):
 
     @override
     def why_pending(self) -> Explanation | None:
-        why = _first(self._record.why, self._shown)
+        why = _first_group(self._record.why, self._shown)
         text = f"{self} waits: {shorten(why)}." if why else f"{self} waits in the queue."
         return Explanation(code="queue", text=text, advice="", final=False)
 
     @override
     def nodes(self) -> str:
-        return _first(self._record.nodes, self._shown)
+        return _first_group(self._record.nodes, self._shown)
 
     @override
     def lines(self) -> Iterator[str]:
         self._awaited = False
-        taken = 0
+        yielded = 0
         is_over = False
         while not is_over:
+            # Asked before the file is read: what it has after the end is all of it.
             is_over = self.phase() is Phase.OVER
-            fresh = self._lines_after(taken, whole=not is_over)
+            fresh = self._lines_after(yielded, whole=not is_over)
             yield from fresh
-            taken += len(fresh)
+            yielded += len(fresh)
             if not fresh:
                 time.sleep(_POLL_S)
-        if not taken:
+        if not yielded:
             raise self.reason()
 
     def _lines_after(self, count: int, *, whole: bool) -> list[str]:
-        """Return the lines of the output after the first `count`; `whole`: only ended ones."""
+        """Return the lines of the output after the first `count`.
+
+        `whole`: without a last one that lacks its line break, since more of it may come.
+        """
         start = str(count + 1)
         argv = ("sh", "-c", _LINES, "sh", start, self._output)
         *lines, last = self._login.run_idempotent(argv).out
@@ -197,7 +204,8 @@ class QueueJob(Job):
             ) from error
 
 
-def _first(pattern: str, text: str) -> str:
+def _first_group(pattern: str, text: str) -> str:
+    """Return what the first group of a pattern matches in a text; empty: nothing."""
     match = re.search(pattern, text, re.MULTILINE)
     return match[1].strip() if match else ""
 
@@ -230,7 +238,7 @@ class QueueRendering(Rendering):
 
 
 def _requests(system: BatchSystem, source: RenderInput) -> Iterator[str]:
-    """Yield what the job of a plan requests."""
+    """Yield what the job of a plan requests, one directive each; empty ones are left out."""
     options = source.options_as(QueueOptions)
     plan = source.plan
     seconds = seconds_of(options.time) if options.time else longest_s(plan)
@@ -242,7 +250,7 @@ def _requests(system: BatchSystem, source: RenderInput) -> Iterator[str]:
         "tasks": tasks,
         "ranks": tasks * plan.hosts,
         "seconds": seconds,
-        "minutes": -(-seconds // 60),
+        "minutes": -(-seconds // 60),  # rounded up
         "gpus": system.gpus.format(gpus=gpus) if gpus else "",
         "queue": system.queue.format(queue=options.queue) if options.queue else "",
         "account": system.account.format(account=options.account) if options.account else "",

@@ -94,9 +94,9 @@ def seconds_of(limit: str) -> int:
     days, dash, clock = limit.rpartition("-")
     numbers = [int(part) for part in clock.split(":")]
     units = [3600, 60, 1]
-    if not dash and len(numbers) < len(units):
+    if not dash and len(numbers) < len(units):  # minutes come first only if no days do
         units = [60, 1]
-    pairs = zip(numbers, units, strict=False)
+    pairs = zip(numbers, units, strict=False)  # the last units may be left out
     of_the_day = sum(number * unit for number, unit in pairs)
     return int(days or 0) * 86400 + of_the_day
 

@@ -161,6 +161,7 @@ def _kubeconfigs(environment: Mapping[str, str], file: Path | None) -> list[Path
 
 
 def _current_context(path: Path) -> str:
+    """Return the current context that one file names; empty: it names none, or does not exist."""
     import yaml
 
     try:

@@ -33,7 +33,7 @@ Query: TypeAlias = Iterable[tuple[str, str]]
 
 _TIMEOUT = (10.0, 60.0)  # Timeouts in seconds: to connect, and between bytes of an answer
 _WATCH_S = 50  # Seconds after which the cluster ends a watch: before its silence would be an error
-_PAGE = 500
+_PAGE = 500  # Objects per answer to a list request
 _RESTART_S = 15.0  # Seconds that an API server may take to restart
 
 
@@ -112,15 +112,16 @@ class KubernetesApi:
     def create(self, kind: str, body: Mapping[str, Any]) -> Object:
         """Create an object; unknown fields are errors. Retry for a while if the API is away."""
         strict = [("fieldValidation", "Strict")]
-        if kind.endswith("Job"):
+        if kind.endswith("Job"):  # what else a run needs belongs to it
             notify(f"Creating a {kind} in the namespace {self.namespace} of {self.context}.")
         path = self._path(kind)
         request = functools.partial(self._ask, "create", kind, "POST", path, strict, body=body)
         try:
             return request()
         except DisconnectedError:
-            with suppress(AlreadyExistsError):  # created at first, but the answer was lost
+            with suppress(AlreadyExistsError):
                 return retry(request, DisconnectedError)
+            # The first request has created it, but the answer was lost.
             return self.read(kind, body["metadata"]["name"])
 
     def patch(self, kind: str, name: str, body: Object) -> Object:
@@ -136,9 +137,9 @@ class KubernetesApi:
 
     def serves(self, kind: str) -> bool:
         """Return whether the cluster has a kind of objects, in the version that fabbench uses."""
-        group, _, plural = _PATHS[kind].partition(f"{_NAMESPACE}/")
+        group_path, _, plural = _PATHS[kind].partition(f"{_NAMESPACE}/")
         try:
-            listing = self._ask("discover", kind, "GET", group)
+            listing = self._ask("discover", kind, "GET", group_path)
         except AbsentError:
             return False
         resources = listing.get("resources", ())
@@ -202,6 +203,10 @@ class KubernetesApi:
     def _ask(
         self, verb: str, kind: str, method: str, path: str, query: Query = (), **parameters: Any
     ) -> Object:
+        """Make a request, log it, and return the object of its answer; empty: it has none.
+
+        `verb` and `kind` name the request in messages; `method` and `path` are what is sent.
+        """
         what = f"{verb} {kind}"
         shown = {name: value for name, value in parameters.items() if name != "body"}
         request = " ".join((what, path, *map(str, shown.values())))
@@ -265,12 +270,13 @@ def open_api(config_file: Path | None, context: str | None, namespace: str | Non
     file = None if config_file is None else str(config_file)
     settings = _client_settings()
     unusable = library.config.ConfigException, yaml.YAMLError, OSError, ValueError
+    other_yaml = TypeError, KeyError, AttributeError
     try:
         entry = _context_entry(file, context)
         library.config.load_kube_config(
             file, context=entry["name"], client_configuration=settings, persist_config=False
         )
-    except (*unusable, TypeError, KeyError, AttributeError) as error:  # the latter for other YAML
+    except (*unusable, *other_yaml) as error:
         raise MachineError(
             f"No usable kubeconfig found: {_short(str(error))}.",
             hint="Set KUBECONFIG, or generate one: aws eks update-kubeconfig --name CLUSTER.",
@@ -306,7 +312,7 @@ def _context_entry(file: str | None, context: str | None) -> Object:
 
 
 def _header(text: str) -> str:
-    """Return a scheme and a token for a header, without the line break that ends a file."""
+    """Return ``SCHEME TOKEN`` for a header, without the line break that ends a token's file."""
     text = " ".join(text.split(maxsplit=1)).rstrip()
     if not (text.isascii() and text.isprintable()):
         raise MachineError(
@@ -359,14 +365,15 @@ _HINTS = {
 
 
 def _refusal(status: int, body: str, what: str) -> MachineError:
+    """Return the error for an HTTP status; `body` is a Status object, or else text."""
     with suppress(ValueError, AttributeError):
         body = str(json.loads(body).get("message", body))
     message = _short(body)
-    error = _ERRORS.get(status, UnansweredError if status >= 500 else MachineError)
+    error_type = _ERRORS.get(status, UnansweredError if status >= 500 else MachineError)
     unusual = "" if status in _ERRORS else f", status {status}"
     known_cause = explain(what, message, "", "")
     hint = _HINTS.get(status) or known_cause.advice or None
-    return error(f"The cluster refuses {what}{unusual}: {message}.", hint=hint)
+    return error_type(f"The cluster refuses {what}{unusual}: {message}.", hint=hint)
 
 
 def _short(text: str) -> str:
@@ -378,6 +385,7 @@ def _requests(configuration: Any) -> _Requests:
     return _Requests(configuration)
 
 
+# The channels of an exec's WebSocket. The last one gets a Status when the program has ended.
 _STDIN = 0
 _STDOUT = 1
 _STDERR = 2
@@ -416,6 +424,7 @@ class PodPipe(ProcessStream):
 
     @override
     def _receive(self, timeout_s: float) -> tuple[bytes, bytes] | None:
+        # None: the stream is closed, and all that came before has been returned.
         try:
             is_open = self._stream.is_open()
             if is_open:
@@ -441,7 +450,10 @@ class PodPipe(ProcessStream):
         return data if isinstance(data, bytes) else data.encode()
 
     def _take_printed_status(self) -> str:
-        """Remove the exit status from its standard error, and return it; empty if there is none."""
+        """Remove the line of `_PRINT_STATUS` from its standard error; return the status in it.
+
+        Empty: there is none. The program's own text may stand before it on the line, and stays.
+        """
         for index in reversed(range(len(self.err))):
             if match := _ENDED.search(self.err[index]):
                 before = self.err[index][: match.start()]
@@ -478,9 +490,10 @@ def _exit_code(status: Object) -> str:
 
 
 def exit_status(text: bytes, printed: str, name: str) -> int:
-    """Return the exit status of a program in a pod, from the API's last Status, or as `printed`.
+    """Return the exit status of a program in a pod, as `printed`, or else in the API's Status.
 
-    Raise LostError if neither has one, MachineError if the program could not be started.
+    `text` is that Status, in JSON. Raise LostError if neither has an exit status, MachineError if
+    the program could not be started.
     """
     status = _last_status(text, name)
     reported = printed or _exit_code(status)
@@ -507,9 +520,9 @@ class PodConnection(Transport):
         *,
         uid: str = "",
     ) -> None:
-        """`explain_exit` returns sentences on what happened to a pod, by name, that no longer runs.
+        """`explain_exit` takes the name of a pod that no longer runs, and says what happened to it.
 
-        Another pod of the same name may replace it: `uid` tells them apart.
+        Another pod of the same name may replace it: `uid` tells them apart. Empty: any may.
         """
         super().__init__(pod, f"exec {pod}")
         self._api = api

@@ -121,6 +121,7 @@ def _fabric(node: Node) -> _Result:
             "nodes have devices."
         )
         return _FAIL, seen, advice
+    # Only of EFA does the catalog say how many there should be.
     if entry is None or fabric_name(node) != "EFA" or count in entry.efa_counts:
         return _PASS, seen, ""
     if count > max(entry.efa_counts):
@@ -148,7 +149,7 @@ def _gpus(node: Node) -> _Result:
 def _huge_pages(node: Node) -> _Result:
     if node.profile is None or not node.profile.huge_pages or not node.fabric.allocatable:
         return _SKIP, "Not used here.", "Nothing to do."
-    pages = node.huge_pages.allocatable // (2 << 20)
+    pages = node.huge_pages.allocatable // (2 << 20)  # bytes
     seen = f"{pages} pages of 2 MiB."
     if node.huge_pages.allocatable:
         return _PASS, seen, ""
@@ -181,6 +182,7 @@ def _free(node: Node) -> _Result:
 
 
 def _type(node: Node, common: str) -> _Result:
+    """Check that a node has the type that is most `common` among the nodes."""
     if not node.label_type:
         advice = "Choose nodes with --host: their instance types are unknown."
         return _SKIP, "The node has no instance type label.", advice
@@ -198,6 +200,7 @@ def _type(node: Node, common: str) -> _Result:
 
 
 def _zone(node: Node, common: str) -> _Result:
+    """Check that a node is in the zone that is most `common` among the nodes."""
     if node.zone == common:
         return _PASS, f"{node.zone}.", ""
     if not node.zone:
@@ -248,6 +251,7 @@ def _health_summary(node: Node) -> str:
 
 
 def _record(node: Node) -> dict[str, object]:
+    """Return a node as in JSON output."""
     return {
         "name": node.name,
         "instance_type": node.label_type,
@@ -263,6 +267,7 @@ def _record(node: Node) -> dict[str, object]:
 
 
 def _amount(amount: Amount) -> dict[str, int | None]:
+    """Return an amount as in JSON output; free is null if not all pods are visible."""
     return {"allocatable": amount.allocatable, "free": amount.free if amount.known else None}
 
 
@@ -290,24 +295,24 @@ class Right(NamedTuple):
 Rights: TypeAlias = tuple[Right, ...]
 
 
-def _each(verbs: str, resource: str, *, group: str = "", sub: str = "") -> Rights:
+def _rights_to(verbs: str, resource: str, *, group: str = "", sub: str = "") -> Rights:
     """Return the right to each of these verbs, which stand with spaces between them."""
     return tuple(Right(verb, resource, group, sub) for verb in verbs.split())
 
 
 _PODS = (
-    *_each("get list watch", "pods"),
-    *_each("create get", "pods", sub="exec"),  # Over SPDY and over WebSocket
-    *_each("list", "events"),
+    *_rights_to("get list watch", "pods"),
+    *_rights_to("create get", "pods", sub="exec"),  # Over SPDY and over WebSocket
+    *_rights_to("list", "events"),
     Right("get", "nodes", namespaced=False),
     Right("list", "nodes", namespaced=False),
 )
-KUBERNETES_RIGHTS = (*_each("create get list patch delete", "jobs", group="batch"), *_PODS)
+KUBERNETES_RIGHTS = (*_rights_to("create get list patch delete", "jobs", group="batch"), *_PODS)
 """For ``--on kubernetes``, in the order in which they are checked."""
 
 MPIJOB_RIGHTS = (
-    *_each("create get list delete", "mpijobs", group="kubeflow.org"),
-    *_each("patch", "jobs", group="batch"),
+    *_rights_to("create get list delete", "mpijobs", group="kubeflow.org"),
+    *_rights_to("patch", "jobs", group="batch"),
     *_PODS,
 )
 """For ``--on mpijob``: the operator creates pods and everything else."""

@@ -20,7 +20,7 @@ from fabbench.remote.check_hosts import ProbedHost
 T = TypeVar("T")
 
 _PARALLEL_REQUESTS = 8
-_UNSEEN = (
+_PODS_UNSEEN = (
     "This user may not list pods of other namespaces: nodes are chosen by capacity, "
     "whether in use or not."
 )
@@ -86,13 +86,13 @@ def list_nodes(
     if not all_pods:
         answers["pods"] = list(api.objects("Pod", fields=_USING_NODES))
         if report is not None:
-            report(_UNSEEN)
-    results = _answered(answers)
-    return read_nodes(results["nodes"], results["pods"], all_pods=all_pods)
+            report(_PODS_UNSEEN)
+    objects_of = _require_answers(answers)
+    return read_nodes(objects_of["nodes"], objects_of["pods"], all_pods=all_pods)
 
 
-def _answered(results: Mapping[str, T | MachineError]) -> dict[str, T]:
-    """Return the results, or raise the first error: all requests go to the same cluster."""
+def _require_answers(results: Mapping[str, T | MachineError]) -> dict[str, T]:
+    """Return all answers, or raise the first error: all requests go to the same cluster."""
     answers: dict[str, T] = {}
     for name, answer in results.items():
         if isinstance(answer, MachineError):
@@ -115,8 +115,8 @@ def require_rights(api: KubernetesApi, rights: Sequence[Right], example: str) ->
         return api.allowed(attributes)
 
     by_name = {str(right): right for right in rights}
-    answers = _answered(map_hosts(by_name, allowed, _PARALLEL_REQUESTS))
-    refused = [name for name, may in answers.items() if not may]
+    answers = _require_answers(map_hosts(by_name, allowed, _PARALLEL_REQUESTS))
+    refused = [name for name, is_allowed in answers.items() if not is_allowed]
     if refused:
         missing = ", ".join(refused)
         raise MachineError(
@@ -151,7 +151,8 @@ def reject_profile_conflicts(options: ClusterPodOptions, *, nodes_seen: bool) ->
             hint=f"Pass --image: the platform publishes {profile.image}. --bin-dir and --mpirun "
             "say where it has the programs.",
         )
-    # Pods claim devices (DRA) on EKS only, so that nodes have a type of EC2.
+    # Pods claim devices (DRA) on EKS only, so that nodes have a type of EC2. Elsewhere they have
+    # none.
     if profile.device_class:
         if not nodes_seen and not options.instance_type:
             raise RequestError(

@@ -29,18 +29,20 @@ not show it.
 _MEMORY = "Shared memory counts too: use smaller sizes, fewer ranks, or more memory per pod."
 _DELETED = ("deleted", "It was deleted from outside: check the events of the Job and of the node.")
 _NO_PROGRAM = ("no-program", "A program is missing or not executable: pass an image with --image.")
-_EXITS = {  # Exit statuses that pod_watchdog.sh and shells give a meaning
+# Exit statuses that pod_watchdog.sh and shells give a meaning → an explanation's code and advice
+_EXIT_STATUSES = {
     75: ("lease", "fabbench or its connection to the cluster stalled for too long: run it again."),
     126: _NO_PROGRAM,
     127: _NO_PROGRAM,
     137: ("killed", "It was killed from outside: check the events of the node, and its memory."),
     143: _DELETED,
 }
-_BEFORE = re.compile(
+_BEFORE_ANSWER = re.compile(
     r"(?:Failed to pull image|failed to pull and unpack image|failed to resolve "
     r"(?:reference|image)) "
     r'"[^"]*": |rpc error: code = \w+ desc = '
 )
+"""What stands before a registry's answer in a message on an image."""
 _PREEMPTION = re.compile(r"\.? preemption: .*", re.DOTALL)
 _OOM_KILL = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
@@ -74,11 +76,11 @@ def explain_pod(
     """Explain why a pod does not run; None: nothing is wrong or known yet."""
     of_pod = _events_of(events, pod)
     explanations = (
-        _ended(pod, of_pod),
-        _lost(pod, nodes),
-        _waiting(pod, of_pod),
-        _unscheduled(pod, of_pod),
-        _setup(pod, of_pod),
+        _explain_end(pod, of_pod),
+        _explain_lost_node(pod, nodes),
+        _explain_waiting(pod, of_pod),
+        _explain_unscheduled(pod, of_pod),
+        _explain_setup(pod, of_pod),
     )
     return next(chain.from_iterable(explanations), None)
 
@@ -88,12 +90,18 @@ def explain_owner(owner: Object, kind: str, events: Iterable[Object] = ()) -> Ex
     name = name_of(owner)
     subject = f"The {kind} {name}"
     failed = true_condition(owner, "Failed")
+    # The last event that says why. Once it has failed, its condition says more than any but those
+    # on pods that could not be created.
     for event in _events_of(events, owner, reverse=True):
         warns = event.get("type") == "Warning" and not failed
         if warns or event.get("reason") == "FailedCreate":
-            return explain(subject, _said(event), "create", "Check its events.", final=False)
+            return explain(
+                subject, _reason_and_message(event), "create", "Check its events.", final=False
+            )
     if failed:
-        return explain(f"{subject} has failed", _said(failed), "ended", "Check its pods.")
+        return explain(
+            f"{subject} has failed", _reason_and_message(failed), "ended", "Check its pods."
+        )
     status = status_of(owner)
     if kind == "MPIJob" and not status.get("conditions"):
         advice = "Check that the operator runs: kubectl get pods -A -l app=mpi-operator"
@@ -123,7 +131,7 @@ def _subject(pod: Object) -> str:
     return f"The pod {name} on {node}" if node else f"The pod {name}"
 
 
-def _said(thing: Object) -> str:
+def _reason_and_message(thing: Object) -> str:
     """Return the reason and message of an event, condition or status."""
     parts = filter(None, (thing.get("reason"), thing.get("message")))
     return ": ".join(map(_in_one_line, parts))
@@ -133,47 +141,54 @@ def _in_one_line(text: object) -> str:
     return " ".join(str(text).split())
 
 
-def _ended(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
+def _explain_end(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
+    """Explain a pod that was ended, or whose containers have ended badly."""
     for announcement in _announcements(pod, events):
         yield explain(
             _subject(pod), announcement, "ended", "Check the events of the pod and its node."
         )
-    for state in _states(pod, "terminated"):
-        code = state.get("exitCode")
+    for state in _container_states(pod, "terminated"):
+        status = state.get("exitCode")
         reason = state.get("reason")
-        if not code and reason != "OOMKilled":
-            continue
-        if reason in {None, "Error", "Completed"}:
-            yield _exited(pod, code or 0, state.get("message") or "")
+        if not status and reason != "OOMKilled":
+            continue  # it ended well
+        if reason in {None, "Error", "Completed"}:  # these say no more than the status
+            yield _explain_exit(pod, status, state.get("message") or "")
         else:
-            yield explain(_subject(pod), _said(state), "start", "Check the events of its node.")
+            yield explain(
+                _subject(pod), _reason_and_message(state), "start", "Check the events of its node."
+            )
 
 
 def _announcements(pod: Object, events: Sequence[Object]) -> Iterator[str]:
     """Yield who says that a pod was ended, and why."""
     status = status_of(pod)
     if status.get("reason"):
-        yield _said(status)
+        yield _reason_and_message(status)
     if disrupted := true_condition(pod, "DisruptionTarget"):
-        yield _said(disrupted)
+        yield _reason_and_message(disrupted)
     # A pod's status may show later, or never, what an event announces.
     for event in events:
         if event.get("reason") in {"Evicted", "Preempted", "Preempting"}:
-            yield _said(event)
+            yield _reason_and_message(event)
 
 
-def _exited(pod: Object, code: int, message: str) -> Explanation:
-    """Explain a container that exited by itself."""
-    kind, advice = _EXITS.get(code, ("ended", "Check the pod's log."))
-    text = f"{_subject(pod)} exited with status {code}"
+def _explain_exit(pod: Object, status: int, message: str) -> Explanation:
+    """Explain a container that exited by itself; `message` is its own last word, or empty."""
+    code, advice = _EXIT_STATUSES.get(status, ("ended", "Check the pod's log."))
+    text = f"{_subject(pod)} exited with status {status}"
     if why := shorten(message):
         text += f": {why}"
-    return Explanation(code=kind, text=f"{text}.", advice=advice)
+    return Explanation(code=code, text=f"{text}.", advice=advice)
 
 
-def _lost(pod: Object, nodes: Sequence[Node]) -> Iterator[Explanation]:
+def _explain_lost_node(pod: Object, nodes: Sequence[Node]) -> Iterator[Explanation]:
+    """Explain a pod whose node is gone or not ready, or that is being deleted.
+
+    Without `nodes`, nothing is known of them.
+    """
     name = spec_of(pod).get("nodeName")
-    node = next((each for each in nodes if each.name == name), None)
+    node = next((node for node in nodes if node.name == name), None)
     advice = "Check the node, and measure without it."
     if name and nodes and node is None:
         yield Explanation(
@@ -187,20 +202,22 @@ def _lost(pod: Object, nodes: Sequence[Node]) -> Iterator[Explanation]:
         yield Explanation(code=code, text=f"{_subject(pod)} is being deleted.", advice=advice)
 
 
-def _states(pod: Object, name: str) -> Iterator[Object]:
+def _container_states(pod: Object, name: str) -> Iterator[Object]:
+    """Yield the state of each container that is in the state `name`, with the container's image."""
     status = status_of(pod)
-    first = status.get("initContainerStatuses") or ()
-    for container in (*first, *(status.get("containerStatuses") or ())):
+    init_containers = status.get("initContainerStatuses") or ()
+    for container in (*init_containers, *(status.get("containerStatuses") or ())):
         if state := (container.get("state") or {}).get(name):
             yield {**state, "image": container.get("image", "")}
 
 
-def _waiting(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
-    for state in _states(pod, "waiting"):
+def _explain_waiting(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
+    """Explain a pod whose container cannot start, such as for its image."""
+    for state in _container_states(pod, "waiting"):
         reason = state.get("reason", "")
         if reason in {"", "ContainerCreating", "PodInitializing"}:
-            continue
-        message = _image_failure(state, events) if "Image" in reason else _said(state)
+            continue  # as every container waits at first
+        message = _image_failure(state, events) if "Image" in reason else _reason_and_message(state)
         yield explain(
             _subject(pod), message, "start", "Check the pod's events: kubectl describe pod."
         )
@@ -215,21 +232,22 @@ def _image_failure(state: Object, events: Sequence[Object]) -> str:
     messages = [str(event.get("message")) for event in events]
     attempts = [message for message in messages if "Failed to pull image" in message]
     message = attempts[-1] if attempts else state.get("message") or ""
-    answer = _BEFORE.sub("", _in_one_line(message))
+    answer = _BEFORE_ANSWER.sub("", _in_one_line(message))
     reason = "ErrImagePull" if state["reason"] == "ImagePullBackOff" else state["reason"]
     return f"{reason}: {state['image']}: {answer}"
 
 
-def _unscheduled(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
+def _explain_unscheduled(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
+    """Explain a pod without a node, by its condition or else by events, the last one first."""
     if spec_of(pod).get("nodeName"):
         return
     conditions = status_of(pod).get("conditions") or ()
-    failed = (each for each in reversed(events) if each.get("reason") == "FailedScheduling")
+    failures = (event for event in reversed(events) if event.get("reason") == "FailedScheduling")
     subject = f"{_subject(pod)} cannot be scheduled"
     advice = "Choose other nodes (fabbench check shows them all), or wait until these are free."
-    for each in chain(filter(_is_unscheduled, conditions), failed):
+    for statement in chain(filter(_is_unscheduled, conditions), failures):
         # What preemption would not help with says nothing more.
-        message = str(each.get("message") or "")
+        message = str(statement.get("message") or "")
         reason = _PREEMPTION.sub("", message)
         if reason:
             yield explain(subject, reason, "no-node", advice, final=False)
@@ -239,14 +257,16 @@ def _is_unscheduled(condition: Object) -> bool:
     return condition.get("type") == "PodScheduled" and condition.get("status") == "False"
 
 
-def _setup(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
+def _explain_setup(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
     """Explain a pod that has a node and no container yet."""
     status = status_of(pod)
     if status.get("phase") != "Pending" or not events:
         return
     last = events[-1]
     if last.get("reason") in {"FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"}:
-        yield explain(_subject(pod), _said(last), "setup", "Check the node.", final=False)
+        yield explain(
+            _subject(pod), _reason_and_message(last), "setup", "Check the node.", final=False
+        )
     elif last.get("reason") == "Pulling":
         message = shorten(last.get("message") or "")
         text = f"{_subject(pod)}: {message}."
@@ -256,17 +276,17 @@ def _setup(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
 
 
 def _events_of(events: Iterable[Object], thing: Object, *, reverse: bool = False) -> list[Object]:
-    """Return the events of an object by time."""
+    """Return the events of an object by time, the last one at the end; `reverse`: first."""
     uid = meta_of(thing).get("uid")
     of_thing = [event for event in events if _subject_uid(event) == uid]
-    return sorted(of_thing, key=_time, reverse=reverse)
+    return sorted(of_thing, key=_last_seen, reverse=reverse)
 
 
 def _subject_uid(event: Object) -> object:
     return (event.get("involvedObject") or {}).get("uid")
 
 
-def _time(event: Object) -> str:
+def _last_seen(event: Object) -> str:
     """Return when an event last happened; times of the API sort as text."""
     series = event.get("series") or {}
     meta = meta_of(event)

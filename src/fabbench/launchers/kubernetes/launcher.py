@@ -72,25 +72,30 @@ class PodVariant(NamedTuple):
 
 @contextlib.contextmanager
 def switching_pods(target: Target, start: Start) -> Iterator[Allocation]:
-    """Yield pods that switch to each configuration's kind; start each once before measuring."""
+    """Yield pods that are replaced where a configuration's variant needs another kind.
+
+    What each variant sees is known before anything is measured: pods of each kind start once, and
+    all of their inventories become one.
+    """
     kind_of_each = [PodVariant.of(variant, target) for variant in target.variants]
     kinds = tuple(dict.fromkeys(kind_of_each))
-    if len(kinds) <= 1:
+    if len(kinds) <= 1:  # nothing to replace
         with start(_for_variant(target, kinds[0]) if kinds else target) as allocation:
             yield allocation
         return
     with contextlib.ExitStack() as stack:
         pods = _SwitchingPods(target, start, stack)
-        # Start the kind of the first execution last.
-        kind_inventories = {kind: pods.ensure_pods(kind).inventory for kind in reversed(kinds)}
-        views: dict[str, tuple[Host, ...]] = {}
-        default_image = ""
+        # Start the kind of the first execution last: its pods then need not be replaced.
+        inventory_of_kind = {kind: pods.ensure_pods(kind).inventory for kind in reversed(kinds)}
+        hosts_of_variant: dict[str, tuple[Host, ...]] = {}
+        default_image = ""  # Stays so if every variant has its own
         for kind in kinds:
-            views |= kind_inventories[kind].variants
+            hosts_of_variant |= inventory_of_kind[kind].variants
             if not kind.image:
-                default_image = kind_inventories[kind].image
-        in_order = {variant.name: views[variant.name] for variant in target.variants}
-        pods.inventory = replace(kind_inventories[kinds[0]], image=default_image, variants=in_order)
+                default_image = inventory_of_kind[kind].image
+        in_order = {variant.name: hosts_of_variant[variant.name] for variant in target.variants}
+        first = inventory_of_kind[kinds[0]]
+        pods.inventory = replace(first, image=default_image, variants=in_order)
         yield pods
 
 
@@ -104,8 +109,8 @@ class _SwitchingPods:
         self._target = target
         self._start = start
         self._stack = stack
-        self._kind: PodVariant | None = None
-        self._allocation: Allocation | None = None
+        self._kind: PodVariant | None = None  # Of the pods that run now
+        self._allocation: Allocation | None = None  # These pods; None: none run
 
     def ensure_pods(self, kind: PodVariant) -> Allocation:
         """Return running pods of a kind, which replace those of another kind."""
@@ -173,7 +178,7 @@ class KubernetesLauncher(Launcher):
         notify_undeclared(options, chosen)
 
         def start(narrowed: Target) -> contextlib.AbstractContextManager[Allocation]:
-            return self._pods(narrowed, needs, api, all_nodes, chosen)
+            return self._running_pods(narrowed, needs, api, all_nodes, chosen)
 
         with switching_pods(target, start) as allocation:
             yield allocation
@@ -214,7 +219,7 @@ class KubernetesLauncher(Launcher):
         progress("reading the nodes", 0, 1)
         criteria = criteria_of(target, needs)
         all_nodes = list_nodes(api, labels=criteria.labels)
-        any_kind = replace(criteria, needs_gpu=False)
+        any_kind = replace(criteria, needs_gpu=False)  # nodes without GPUs are checked, too
         shown = matching_nodes(all_nodes, any_kind)
         checks = (
             *check_nodes(shown, criteria.tolerations),
@@ -231,11 +236,12 @@ class KubernetesLauncher(Launcher):
         progress("probing pods", 0, 1)
         results: dict[str, ProbedHost | MachineError] = {}
         relations = HostRelations()
+        # With --nodes the pods that a run would start, else one on every node that is free.
         groups = (
             (choose(all_nodes, criteria),) if criteria.count else usable_groups(all_nodes, any_kind)
         )
         for nodes in groups:
-            of_group, related = self._probe(api, target, needs, nodes)
+            of_group, related = self._probe_pods(api, target, needs, nodes)
             results |= of_group
             relations = HostRelations(
                 addresses={**relations.addresses, **related.addresses},
@@ -248,10 +254,13 @@ class KubernetesLauncher(Launcher):
         checks = (*checks, *pod_checks)
         return Examined(probes=probes, relations=relations, checks=checks, overviews=overviews)
 
-    def _probe(
+    def _probe_pods(
         self, api: KubernetesApi, target: Target, needs: Needs, nodes: Sequence[Node]
     ) -> tuple[Mapping[str, ProbedHost | MachineError], HostRelations]:
-        """Probe a pod on each of nodes that are alike, and have these connect to each other."""
+        """Probe a pod on each of nodes that are alike, and have these connect to each other.
+
+        An error of all, such as pods that do not start, is that of each node without a result.
+        """
         options = target.options_as(ClusterPodOptions)
         arguments = probe_arguments(programs(needs), folders(target))
         resources = resources_on(nodes, gpus=True, declared=options.profile)
@@ -286,7 +295,7 @@ class KubernetesLauncher(Launcher):
         )
 
     @contextlib.contextmanager
-    def _pods(
+    def _running_pods(
         self,
         target: Target,
         needs: Needs,
@@ -319,7 +328,7 @@ class KubernetesLauncher(Launcher):
 
             gpus = target.gpus
             if gpus is None and resources.gpus:
-                gpus = resources.gpus
+                gpus = resources.gpus  # as many as the pods request
             inventory = inventories(replace(target, gpus=gpus), needs, probe_all)
             inventory = replace(inventory.changed(with_settings), image=spec.image)
             with (
@@ -335,7 +344,7 @@ LAUNCHER = KubernetesLauncher()
 
 def _answered(results: Mapping[str, ProbedHost | MachineError]) -> dict[str, ProbedHost]:
     """Return the pods that answered."""
-    return {name: one for name, one in results.items() if isinstance(one, ProbedHost)}
+    return {name: result for name, result in results.items() if isinstance(result, ProbedHost)}
 
 
 def _with_profile(target: Target) -> Target:
@@ -346,6 +355,7 @@ def _with_profile(target: Target) -> Target:
 
 
 def _resources(options: ClusterPodOptions, needs: Needs, chosen: Sequence[Node]) -> PodResources:
+    """Return what each pod requests: what is free on the nodes, or what the user says instead."""
     resources = resources_on(chosen, gpus=needs.mpi, declared=options.profile)
     return override_resources(resources, options.pod_requests)
 
@@ -356,7 +366,7 @@ def _spec(target: Target, needs: Needs, resources: PodResources, chosen: Sequenc
         run=secrets.token_hex(4),
         count=len(chosen),
         resources=resources,
-        deadline_s=options.lease,
+        deadline_s=options.lease,  # the heartbeat extends it
         lease_s=options.lease,
         image=options.image,
         claim=options.resource_claim,
@@ -387,6 +397,8 @@ def _report_oom_kills(
 
 
 def _oom_counters(remotes: Sequence[RemoteHost]) -> dict[str, str]:
+    """Return the contents of `OOM_COUNTERS`, by node, in the pods that answer."""
+
     def read(remote: RemoteHost) -> str:
         done = remote.connection.run(("cat", *OOM_COUNTERS))
         return "\n".join(done.out)

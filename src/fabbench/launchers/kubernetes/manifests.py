@@ -120,6 +120,10 @@ def indexed_job(spec: RunSpec, script: str) -> tuple[Object, ...]:
 
 
 def _indexed(spec: RunSpec, backoff: Object, pods: Object) -> Object:
+    """Return the spec of an Indexed Job that starts each of its pods once.
+
+    `backoff` says what happens when one fails. Raise RequestError if not each has its own node.
+    """
     if spec.hostnames and len(set(spec.hostnames)) != spec.count:
         given = len(set(spec.hostnames))
         raise RequestError(
@@ -155,7 +159,7 @@ def user_metadata(spec: RunSpec) -> Object:
 
 
 def run_metadata(spec: RunSpec) -> Object:
-    """Return the same of a run, by which it is found again."""
+    """Return `user_metadata` with the labels by which a run's objects are found again."""
     metadata = user_metadata(spec)
     metadata["labels"] = {**metadata.get("labels", {}), **spec.labels}
     return metadata
@@ -186,7 +190,10 @@ def waiting(spec: RunSpec) -> Object:
 
 
 def supervised(spec: RunSpec, pods: Object, role: str) -> Object:
-    """Return a pod template that strict policies admit, with a run's labels."""
+    """Return a template for pods that fabbench starts itself: strict policies admit them.
+
+    They have a run's labels, and the `role` that tells workers from others.
+    """
     (container,) = pods["spec"]["containers"]
     security = container.get("securityContext", {})
     privileged = security.get("privileged", False)
@@ -223,11 +230,11 @@ def template(spec: RunSpec, container: Object, labels: Mapping[str, str]) -> Obj
         **_sidecars_and_claims(spec),
     }
     if spec.instance_type and not spec.hostnames:
-        nodes = {
+        selector = {  # the user's own labels win
             "node.kubernetes.io/instance-type": spec.instance_type,
             **pod_spec.get("nodeSelector", {}),
         }
-        pod_spec["nodeSelector"] = nodes
+        pod_spec["nodeSelector"] = selector
     if spec.host_network:
         pod_spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     pod_spec["containers"] = [container]
@@ -242,8 +249,8 @@ def profile_annotations(resources: PodResources) -> dict[str, str]:
         return {}
     annotations = dict(profile.annotations)
     if profile.device_annotation and resources.devices:
-        key, each = profile.device_annotation
-        annotations[key] = ",".join([each] * resources.devices)
+        key, value_per_device = profile.device_annotation
+        annotations[key] = ",".join([value_per_device] * resources.devices)
     return annotations
 
 
@@ -282,13 +289,13 @@ CLAIM = "fabric"  # The name of a pod's device claim
 
 
 def _claims(spec: RunSpec) -> dict[str, str]:
-    """Return the pod's claims, by name, and their templates."""
+    """Return the pod's device claims: name in the pod → name of the ResourceClaimTemplate."""
     profile = spec.resources.profile
     claims: dict[str, str] = {}
     if profile is not None and profile.device_class:
-        claims[CLAIM] = spec.name
+        claims[CLAIM] = spec.name  # of the run's own template, see `claim_template`
     if spec.claim:
-        claims["claim"] = spec.claim
+        claims["claim"] = spec.claim  # of the user's
     return claims
 
 
@@ -330,7 +337,7 @@ def benchmark_container(
     container |= more
     if security := _security_context(spec):
         container["securityContext"] = security
-    *program, last = command  # Of `bash -c` it is a script, which is readable apart as `args`
+    *program, last = command  # After `bash -c` it is a script, which is readable apart as `args`
     container["command"] = program
     container["args"] = [last]
     return container
@@ -363,6 +370,7 @@ _HOSTNAME = "kubernetes.io/hostname"
 
 
 def _affinity(spec: RunSpec, labels: Mapping[str, str]) -> Object:
+    """Keep pods with these labels on different nodes, and on the named ones if any."""
     term = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": _HOSTNAME}
     affinity: Object = {
         "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
@@ -375,6 +383,7 @@ def _affinity(spec: RunSpec, labels: Mapping[str, str]) -> Object:
 
 
 def _volumes(spec: RunSpec) -> list[Object]:
+    """Return /dev/shm, limited if its size is known, and what the profile and its sidecar mount."""
     shm: Object = {"medium": "Memory"}
     if spec.resources.shm:
         shm["sizeLimit"] = mebibytes(spec.resources.shm)

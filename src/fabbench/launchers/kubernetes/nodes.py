@@ -137,13 +137,14 @@ def read_node(node: Object, pods: Sequence[Object] = (), *, all_pods: bool = Tru
     """Read one node, with the pods there. Raise ValueError for an amount that is not a quantity."""
     labels = dict(labels_of(node))
     amounts = _amounts(node, pods, all_pods=all_pods)
-    ready, why_not = _ready(status_of(node).get("conditions") or ())
+    ready, why_not = _readiness(status_of(node).get("conditions") or ())
+    # The fabric of which it has devices, or else one that its plugin advertises as 0.
     available = fabric_resource([name for name, amount in amounts.items() if amount.allocatable])
     resource = available or fabric_resource(amounts)
     info = status_of(node).get("nodeInfo") or {}
     return Node(
         name=name_of(node),
-        label_type=_first(labels, _TYPE_LABELS),
+        label_type=_first_value(labels, _TYPE_LABELS),
         arch=labels.get("kubernetes.io/arch") or info.get("architecture", ""),
         ready=ready,
         why_not=why_not,
@@ -156,14 +157,14 @@ def read_node(node: Object, pods: Sequence[Object] = (), *, all_pods: bool = Tru
         huge_pages=amounts.get(HUGE_PAGES, _NONE),
         memory=amounts.get("memory", _NONE),
         cpus=amounts.get("cpu", _NONE),
-        zone=_first(labels, _ZONE_LABELS),
+        zone=_first_value(labels, _ZONE_LABELS),
         layers=tuple(labels[layer] for layer in LAYERS if labels.get(layer)),
         ultraserver=labels.get("topology.k8s.aws/ultraserver-id", ""),
         health=labels.get(f"{_HYPERPOD}node-health-status", ""),
         deep_health=labels.get(f"{_HYPERPOD}deep-health-check-status", ""),
         kubelet=info.get("kubeletVersion", ""),
         runtime=info.get("containerRuntimeVersion", ""),
-        runs=tuple(sorted(set(filter(None, map(_run, pods))))),
+        runs=tuple(sorted(set(filter(None, map(_run_of, pods))))),
     )
 
 
@@ -173,7 +174,10 @@ def _amounts(
     *,
     all_pods: bool,
 ) -> dict[str, Amount]:
-    """Return how much a node has of each resource, and what its pods leave free."""
+    """Return how much a node has of each resource, and what its pods leave free: name → amount.
+
+    As `_number` counts them; `all_pods`: whether `pods` are all of its pods.
+    """
     used = Counter[str]()
     for pod in pods:
         used.update(requests(pod))
@@ -194,7 +198,7 @@ def _taint(taint: Object) -> Taint:
     )
 
 
-def _run(pod: Object) -> str:
+def _run_of(pod: Object) -> str:
     """Return fabbench's run that a pod belongs to; empty: none."""
     return str(labels_of(pod).get("fabbench/run") or "")
 
@@ -210,10 +214,10 @@ def requests(pod: Object) -> Mapping[str, int]:
     for container in spec.get("containers") or ():
         total.update(_requested(container))
     sidecars = Counter[str]()
-    peak = Counter[str]()
+    peak = Counter[str]()  # The most that is used while init containers run
     for container in spec.get("initContainers") or ():
         requested = Counter(_requested(container))
-        if container.get("restartPolicy") == "Always":
+        if container.get("restartPolicy") == "Always":  # a sidecar: it stays
             sidecars += requested
             requested.clear()
         peak |= sidecars + requested
@@ -232,7 +236,7 @@ def values_of_label(nodes: Iterable[Object], names: Sequence[str], key: str) -> 
     missing = [name for name, node_labels in of_named.items() if not node_labels.get(key)]
     if missing:
         shared = set[str].intersection(*map(set, of_named.values()))
-        topology = sorted(each for each in shared if "topology" in each)
+        topology = sorted(label for label in shared if "topology" in label)
         raise MachineError(
             f"Nodes without the label {key}: {listed(missing)}.",
             hint=f"All of them have {listed(topology)}." if topology else "Pass --groups FILE.",
@@ -283,12 +287,13 @@ _TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance
 _ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 
 
-def _first(labels: Mapping[str, str], names: Sequence[str]) -> str:
-    """Return the first of labels that is there; empty: none is."""
+def _first_value(labels: Mapping[str, str], names: Sequence[str]) -> str:
+    """Return the value of the first of these labels that is there; empty: none is."""
     return next(filter(None, map(labels.get, names)), "")
 
 
-def _ready(conditions: Iterable[Object]) -> tuple[bool, str]:
+def _readiness(conditions: Iterable[Object]) -> tuple[bool, str]:
+    """Return whether a node is ready, and if not, why."""
     for condition in conditions:
         if condition.get("type") == "Ready":
             why = condition.get("message") or condition.get("reason") or ""
@@ -305,8 +310,10 @@ def _requested(container: Object) -> Mapping[str, int]:
 
 
 def _numbers(amounts: Object) -> dict[str, int]:
+    """Read amounts by the names of their resources."""
     return {name: _number(name, text) for name, text in amounts.items()}
 
 
 def _number(name: str, text: str | int) -> int:
+    """Read an amount: CPUs in thousandths, else bytes or devices. Raise ValueError."""
     return thousandths(text) if name == "cpu" else whole_number(text)

@@ -74,11 +74,15 @@ def rendered_spec(source: RenderInput) -> RunSpec:
 
 
 def _default_resources(profile: Profile | None, instance_type: str, *, gpus: bool) -> PodResources:
-    """Return what pods request if no nodes were seen. A device claim replaces a request."""
+    """Return what pods request if no nodes were seen; `gpus`: whether they need GPUs.
+
+    Without a type (empty) it is the profile's usual amounts, or nothing.
+    """
     if not instance_type:
         resources = resources_of_profile(profile) if profile else PodResources()
         return resources if gpus else replace(resources, gpus=0)
     resources = resources_of_type(instance_type, gpus=gpus)
+    # A declared profile on nodes with a type claims devices instead of requesting them.
     return replace(resources, resource="", devices=0, declared=profile) if profile else resources
 
 
@@ -112,7 +116,7 @@ class KubernetesManifests(Rendering):
         script = script_body(source.plan, target)
         comment = source.command + _INDEXED.replace("@NAME@", spec.name)
         text = yaml_documents(indexed_job(spec, script), comment, compact=True)
-        return text.replace("\n---\n", "\n", 1)
+        return text.replace("\n---\n", "\n", 1)  # the first document needs no mark
 
 
 RENDERING = KubernetesManifests()

@@ -112,7 +112,8 @@ def resources_on(
     """
     first = nodes[0]
     profile = declared or first.profile
-    shared = profile is not None and profile.shared
+    one_unit_is_enough = profile is not None and profile.shared
+    # Pods use the nodes' fabric if it is the declared one, or one that need not be declared.
     usable = profile == first.profile and (declared is not None or profile in PROFILES)
     devices = min(node.fabric.free for node in nodes) if usable else 0
     if declared is not None and declared.resource and not devices:
@@ -121,11 +122,12 @@ def resources_on(
             "needs.",
             hint=f"Check {declared.plugin}, or declare another profile.",
         )
+    # Devices are requested by number, or claimed by class.
     pages = profile is not None and profile.huge_pages and (devices or profile.device_class)
     resources = PodResources(
         gpus=min(node.gpus.free for node in nodes) if gpus else 0,
         resource=first.resource if devices else "",
-        devices=min(devices, 1) if shared else devices,
+        devices=min(devices, 1) if one_unit_is_enough else devices,
         huge_pages=min(node.huge_pages.free for node in nodes) if pages else 0,
         declared=declared,
     )
@@ -142,6 +144,7 @@ def shared_layer(nodes: Sequence[Node]) -> str:
 
 
 def _shared_layers(nodes: Sequence[Node]) -> list[str]:
+    """Return the network layers that all nodes share, widest first."""
     by_depth = zip(*(node.layers for node in nodes), strict=False)
     same = takewhile(lambda values: len(set(values)) == 1, by_depth)
     return [values[0] for values in same]
@@ -152,8 +155,8 @@ def _sort_out(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Groups, Le
     left_out: dict[str, list[Node]] = defaultdict(list)
     usable: list[Node] = []
     for node in sorted(nodes, key=lambda each: natural_order(each.name)):
-        against = chain(_mismatches(node, criteria), _obstacles(node, criteria))
-        why = next(against, "")
+        reasons = chain(_mismatches(node, criteria), _obstacles(node, criteria))
+        why = next(reasons, "")
         if why:
             left_out[why].append(node)
         else:
@@ -162,6 +165,10 @@ def _sort_out(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Groups, Le
 
 
 def _count_needed(criteria: NodeCriteria, nodes: Sequence[Node]) -> int:
+    """Return how many nodes to take at least: as many as asked for or named, else 2.
+
+    Raise RequestError for numbers that do not fit, MachineError for names that no node has.
+    """
     names = criteria.names
     count = criteria.count
     if count is not None and count < 1:
@@ -186,6 +193,7 @@ def _count_needed(criteria: NodeCriteria, nodes: Sequence[Node]) -> int:
 
 
 def _mismatches(node: Node, criteria: NodeCriteria) -> Iterator[str]:
+    """Yield why a node is not one of those asked for, free or not."""
     if criteria.names and node.name not in criteria.names:
         yield "not chosen"
     if criteria.instance_type and node.instance_type != plain(criteria.instance_type):
@@ -215,7 +223,11 @@ def _obstacles(node: Node, criteria: NodeCriteria) -> Iterator[str]:
 
 
 def _groups(nodes: Sequence[Node], *, named: bool) -> list[list[Node]]:
-    """Group nodes that one set of pods can run on: all have the same requests."""
+    """Group nodes that one set of pods can run on: all have the same requests.
+
+    Each group has one type and zone. Nodes that the user named may differ in a type that the
+    catalog does not know, and in the zone if they have no fabric.
+    """
     groups: dict[tuple[object, ...], list[Node]] = defaultdict(list)
     for node in nodes:
         key: tuple[object, ...] = (
@@ -233,9 +245,9 @@ def _groups(nodes: Sequence[Node], *, named: bool) -> list[list[Node]]:
 
 
 def _closest(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
-    """Choose nodes that share the lowest layer.
+    """Choose `count` of these nodes that share as low a network layer as possible.
 
-    Of several such sets the one with the fewest to spare.
+    Of several such sets the one with the fewest to spare. Without labels of layers: the first ones.
     """
     deepest = max(len(node.layers) for node in nodes)
     for depth in range(deepest, 0, -1):
@@ -255,7 +267,10 @@ def _to_spare(group: Sequence[Node]) -> tuple[object, ...]:
 
 
 def _rank(nodes: Sequence[Node]) -> tuple[object, ...]:
-    """Rank groups: with a fabric first, then by network speed, number of GPUs, and closeness."""
+    """Return a key by which the best group is the smallest.
+
+    With a fabric first, then by network speed, GPUs, fabric devices, closeness, health, and name.
+    """
     node = nodes[0]
     network_gbps = node.entry.network_gbps if node.entry else 0
     passed = sum(each.deep_health == "Passed" for each in nodes)
@@ -271,6 +286,10 @@ def _rank(nodes: Sequence[Node]) -> tuple[object, ...]:
 
 
 def _too_few(needed: int, groups: Groups, left_out: LeftOut, labels: str) -> MachineError:
+    """Return the error that lists which nodes are available, and what is against the others.
+
+    If as many as needed are, no group of them that are alike is large enough.
+    """
     if not groups and not left_out:
         hint = "Check their labels: kubectl describe nodes." if labels else "Add nodes."
         return MachineError(f"The cluster has no nodes{_with_labels(labels)}.", hint=hint)

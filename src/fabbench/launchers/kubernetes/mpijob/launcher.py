@@ -31,7 +31,7 @@ def workload(spec: RunSpec) -> tuple[Object, ...]:
     launcher = supervised(spec, launcher_pod(spec, watchdog(spec)), "launcher")
     launcher["spec"]["containers"][0]["name"] = CONTAINER
     job = mpijob(spec, run_metadata(spec), launcher, waiting(spec))
-    # If fabbench dies before workers are ready, it ends them.
+    # If fabbench dies before workers are ready, the launcher's end ends them.
     job["spec"]["launcherCreationPolicy"] = "AtStartup"
     job["spec"]["runPolicy"]["cleanPodPolicy"] = "All"
     return job, *claim_template(spec, {"name": spec.name, "labels": spec.labels})

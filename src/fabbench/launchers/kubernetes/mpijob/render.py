@@ -33,7 +33,7 @@ _SSHD = (
 
 The key directory is a world-writable volume, which sshd's strict modes reject.
 """
-_LIMIT = 120 * 1024  # Maximum bytes of one argument of a program; Linux's limit is 128 KiB
+_MAX_ARGUMENT = 120 * 1024  # Maximum bytes of one argument of a program; Linux's limit is 128 KiB
 
 
 def mpijob(spec: RunSpec, metadata: Object, launcher: Object, workers: Object) -> Object:
@@ -64,14 +64,14 @@ def scripted(spec: RunSpec, script: str) -> Object:
     """
     text = escape_names(script)
     size = len(text.encode())
-    if size > _LIMIT:
+    if size > _MAX_ARGUMENT:
         kib = size // 1024
-        most_kib = _LIMIT // 1024
+        most_kib = _MAX_ARGUMENT // 1024
         raise RequestError(
             f"The script of this run has {kib} KiB, but a job holds at most {most_kib} KiB.",
             hint="Use fewer sizes, configurations or repeats per job.",
         )
-    sshd = ("/bin/sh", "-c", " ".join((_SSHD, *_on_port(spec))))
+    sshd = ("/bin/sh", "-c", " ".join((_SSHD, *_port_option(spec))))
     labels = {f"{_KUBEFLOW}/job-name": spec.name, f"{_KUBEFLOW}/job-role": "worker"}
     probe = {"tcpSocket": {"port": spec.port if spec.host_network else 22}, "periodSeconds": 1}
     container = benchmark_container(spec, sshd, "worker", readinessProbe=probe)
@@ -118,7 +118,8 @@ kubectl logs -l training.kubeflow.org/job-role=launcher --tail=-1"""
 _ANY_HOST_KEY = ("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null")
 
 
-def _on_port(spec: RunSpec) -> tuple[str, ...]:
+def _port_option(spec: RunSpec) -> tuple[str, ...]:
+    """Return the option of ssh and sshd for another port than 22, if it must be another."""
     # On the hosts' network, 22 belongs to the nodes' sshd.
     return ("-p", str(spec.port)) if spec.host_network else ()
 
@@ -133,7 +134,7 @@ class MpiJobManifest(KubernetesManifests):
     def render(self, source: RenderInput) -> str:
         """Write the MPIJob, whose launcher has the script of all configurations."""
         spec = rendered_spec(source)
-        ssh = (*SSH, "-o", "LogLevel=ERROR", *_ANY_HOST_KEY, *_on_port(spec))
+        ssh = (*SSH, "-o", "LogLevel=ERROR", *_ANY_HOST_KEY, *_port_option(spec))
         target = source.script_target(
             READ_MPIJOB, here=False, ssh=ssh, agent=("ssh", *ssh), toggled=False, inventory=None
         )
