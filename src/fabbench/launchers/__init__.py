@@ -350,6 +350,7 @@ class Launcher(ABC):
             interfaces = {host.interface for host in hosts}
             known = replace(
                 known,
+                # Without a probe, an address is the placeholder ``{server}``.
                 addresses=tuple(host.address.strip("{}") for host in hosts),
                 interface=interfaces.pop() if len(interfaces) == 1 else "",
             )

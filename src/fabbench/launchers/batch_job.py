@@ -117,8 +117,8 @@ class Demux:
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines = iter(lines)
         self._cut = Prefixes().cut
+        # The execution that began last; empty: none yet, lines go to the first requested one.
         self._current = ""
-        """The execution that began last; empty: none yet, lines go to the first requested one."""
         self._requested: set[str] = set()
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:

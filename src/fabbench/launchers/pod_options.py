@@ -24,11 +24,11 @@ _NAME = rf"^(?=.{{1,253}}$){_SUBDOMAIN}$"
 _KEY = re.compile(rf"(?:{_SUBDOMAIN}/)?{_WORD}")
 _VALUE = re.compile(rf"(?:{_WORD})?")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+# Labels by which fabbench, Jobs and the MPI operator find pods.
 _RESERVED = re.compile(
     r"fabbench/.*|app\.kubernetes\.io/name|job-name|controller-uid|"
     r"(?:batch|statefulset)\.kubernetes\.io/.*|training\.kubeflow\.org/.*"
 )
-"""Labels by which fabbench, Jobs and the MPI operator find pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +195,8 @@ class PodOptions(LauncherOptions):
 Object: TypeAlias = dict[str, Any]  # One object, as the API takes it
 
 
+# Strings that PyYAML leaves unquoted but the API reads as numbers or booleans: ``7e12``.
 _AMBIGUOUS = re.compile(r"[-+]?[\d._]+([eE][-+]?[\d_]+)?|0o[0-7_]+|[yYnN]")
-"""Strings that PyYAML leaves unquoted but the API reads as numbers or booleans: ``7e12``."""
 
 
 def yaml_documents(
@@ -231,7 +231,7 @@ def _fits_a_line(value: Any) -> bool:
     text = str(value)
     if "\\n" in text or "[{" in text[1:]:
         return False
-    return len("[]") < len(text) <= _LONGEST_FLOW
+    return 2 < len(text) <= _LONGEST_FLOW  # two are the brackets of an empty one
 
 
 def _dumper(*, compact: bool) -> "type[yaml.SafeDumper]":

@@ -42,8 +42,8 @@ from fabbench.model.hosts import Needs, Target
 OUTPUT = "fabbench.out"
 """The file that a rendered script writes; a submitted one writes another each time."""
 _POLL_S = 1.0
+# What is printed after the lines of a file: the last of them may lack its end.
 _END = "."
-"""What is printed after the lines of a file: the last of them may lack its end."""
 _LINES = f'tail -n "+$1" "$2" 2>/dev/null; printf "%s\\n" {_END}'
 
 
@@ -89,11 +89,11 @@ class QueueJob(Job):
         self._record = system
         self._login = login_node
         self._id = ""
+        # What the system showed of it last.
         self._shown = ""
-        """What the system showed of it last."""
         self._output = f"fabbench-{secrets.token_hex(6)}.out"
+        # Whether its start is waited for: a short job may be over before it is looked at.
         self._awaited = True
-        """Whether its start is waited for: a short job may be over before it is looked at."""
 
     def __str__(self) -> str:
         return f"{self.system} job {self._id}"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fabbench.launchers.skypilot.cluster import echo, ended, prefix
+from fabbench.launchers.skypilot.cluster import final_status, node_prefix, repeats_end
 from fabbench.runs.store import StoredRun, runs
 from tests.support.hosts import processes
 from tests.support.paths import FAKE_PROGRAMS, ROOT
@@ -300,15 +300,15 @@ def test_check_says_what_skypilot_can_use(sky: Sky, infra: str, status: int, see
 
 
 def test_the_end_of_a_job_is_read() -> None:
-    assert ended("✓ Job finished (status: FAILED_SETUP).") == "FAILED_SETUP"
-    assert ended("(head, rank=0, pid=1) ✓ Job finished (status: FAILED).") is None
+    assert final_status("✓ Job finished (status: FAILED_SETUP).") == "FAILED_SETUP"
+    assert final_status("(head, rank=0, pid=1) ✓ Job finished (status: FAILED).") is None
     assert (
-        prefix("(worker1, rank=1, pid=253, ip=198.18.1.11) [a] b")
+        node_prefix("(worker1, rank=1, pid=253, ip=198.18.1.11) [a] b")
         == "(worker1, rank=1, pid=253, ip=198.18.1.11) "
     )
-    assert prefix("└── Job started. Streaming logs...") == ""
-    assert echo("srun: error: node0: task 0: Exited with exit code 4")
-    assert echo("srun: error: node1: task 1: Terminated")
-    assert not echo(
+    assert node_prefix("└── Job started. Streaming logs...") == ""
+    assert repeats_end("srun: error: node0: task 0: Exited with exit code 4")
+    assert repeats_end("srun: error: node1: task 1: Terminated")
+    assert not repeats_end(
         "slurmstepd-node0: error: *** STEP 2.14 ON node0 CANCELLED AT 2026-11-21T20:13:31 ***"
     )

@@ -50,6 +50,7 @@ def client_library() -> ModuleType:
     return loaded
 
 
+# The path of each kind in a namespace.
 _PATHS: Mapping[str, str] = {
     "Node": "/api/v1/nodes",
     "Pod": "/api/v1/namespaces/{}/pods",
@@ -59,7 +60,6 @@ _PATHS: Mapping[str, str] = {
     "ResourceClaimTemplate": "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaimtemplates",
     "SelfSubjectAccessReview": "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
 }
-"""The path of each kind in a namespace."""
 _NAMESPACE = "/namespaces/{}"
 
 
@@ -390,13 +390,13 @@ _STDIN = 0
 _STDOUT = 1
 _STDERR = 2
 _ERROR = 3
+# What the API puts before a kubelet's message.
 _REQUEST = re.compile(r'error sending request: \w+ "[^"]*": ')
-"""What the API puts before a kubelet's message."""
+# Messages when the kubelet cannot be reached, or has just started and knows no pods yet.
 _TRANSIENT = re.compile(
     r"\bdial\b|\bEOF\b|connection (?:refused|reset)|broken pipe|time(?:d )?-?out|no route|"
     r"pod does not exist|container not found"
 )
-"""Messages when the kubelet cannot be reached, or has just started and knows no pods yet."""
 # exec cannot close a program's input: the program gets the number of bytes to read.
 _WITH_STDIN = 'head -c "$1" | { shift; exec "$@"; }'
 # When a kubelet stops, the API reports "Success" for running programs: so each prints its exit

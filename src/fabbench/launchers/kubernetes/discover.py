@@ -24,8 +24,8 @@ _PODS_UNSEEN = (
     "This user may not list pods of other namespaces: nodes are chosen by capacity, "
     "whether in use or not."
 )
+# Selects the pods that use a node.
 _USING_NODES = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
-"""Selects the pods that use a node."""
 _SYNTAX = (
     "Use kubectl's syntax: 'a=b', 'a!=b', 'a in (b,c)', 'a notin (b)', 'a', '!a', with commas."
 )

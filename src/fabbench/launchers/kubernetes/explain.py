@@ -37,12 +37,12 @@ _EXIT_STATUSES = {
     137: ("killed", "It was killed from outside: check the events of the node, and its memory."),
     143: _DELETED,
 }
+# What stands before a registry's answer in a message on an image.
 _BEFORE_ANSWER = re.compile(
     r"(?:Failed to pull image|failed to pull and unpack image|failed to resolve "
     r"(?:reference|image)) "
     r'"[^"]*": |rpc error: code = \w+ desc = '
 )
-"""What stands before a registry's answer in a message on an image."""
 _PREEMPTION = re.compile(r"\.? preemption: .*", re.DOTALL)
 _OOM_KILL = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 

@@ -62,8 +62,8 @@ _BY_ITSELF = (
 )
 _KINDS = ("MPIJob", "Job", "Pod")  # Owners first. All else goes with its owner.
 _JOBS = ("MPIJob", "Job")  # Not every cluster has MPIJobs, and not every user may list both
+# Conditions of a Job that has ended; Succeeded is an MPIJob's.
 _ENDS = ("Complete", "Succeeded", "Failed")
-"""Conditions of a Job that has ended; Succeeded is an MPIJob's."""
 
 
 def remove(
@@ -101,8 +101,8 @@ class _Removal:
         self._force = force
         self._started = self._answered = time.monotonic()  # When the API answered last
         self._note_at = self._started + _NOTE_S  # When to report what is waited for
+        # For how long finding nothing does not mean that nothing is left.
         self._late_s = 0 if all(thing.uid for thing in things) else _LATE_S
-        """For how long finding nothing does not mean that nothing is left."""
         self._stuck_since: float | None = None  # Since when only pods on lost nodes are left
         self._remaining_names: list[str] = []  # What was left when it looked last
 
@@ -364,8 +364,8 @@ _POLL_S = 0.5
 _RETRY_S = 1.0  # Pause between two watches
 _BEAT_S = 5.0  # Between two beats
 _ANSWER_S = 5.0  # How long a pod may take to answer a beat
+# Runs in a pod: for each line that it reads, it touches the file of the heartbeat, and answers.
 _TAKE_BEATS = 'while read -r _; do : >"$1" && echo beat; done'
-"""Runs in a pod: for each line that it reads, it touches the file of the heartbeat, and answers."""
 
 
 class Heartbeat:
@@ -537,8 +537,8 @@ class _Reasons:
         self._limit_s = limit_s
         self._started = time.monotonic()
         self._since: dict[str, float] = {}  # A reason's code → when it was first given
+        # Texts without digits: ports and pods of one reason differ.
         self._reported: set[str] = set()
-        """Texts without digits: ports and pods of one reason differ."""
 
     def report_or_raise(self, why: Explanation | None) -> None:
         """Report a reason that lasts. Raise MachineError if waiting is pointless, or took too long.

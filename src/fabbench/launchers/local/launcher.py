@@ -90,7 +90,7 @@ def _parted(parts: int, hosts: Sequence[Host]) -> tuple[Host, ...]:
             "nodes.",
             hint="Choose a divisor of the number of GPUs, or pass --gpus.",
         )
-    part = replace(host, gpus=host.gpus // parts, virtual=True)
+    part = replace(host, gpus=host.gpus // parts, virtual=True)  # NCCL gets a host id for each
     return tuple(replace(part, name=f"{host.name}-v{number}") for number in range(parts))
 
 

@@ -19,11 +19,11 @@ from fabbench.model.fabrics import RDMA
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.plan import Plan
 
+# Modal's names of models; its ``H100`` may become an H200.
 _GPUS = {"H100": "H100!", "H200": "H200", "B200": "B200", "B300": "B300"}
-"""Modal's names of models; its ``H100`` may become an H200."""
 _GPUS_PER_HOST = 8
+# The first two are for EFA, which Modal mounts at /opt/amazon/efa (multinode-training-guide).
 _PACKAGES = ("libhwloc15", "libnl-route-3-200", "openssh-server", "iproute2")
-"""The first two are for EFA, which Modal mounts at /opt/amazon/efa (multinode-training-guide)."""
 _LONGEST_S = 24 * 3600  # The maximum timeout of a Modal function
 _INTERFACE = variable("interface")  # which the app finds
 _START = """\
@@ -33,7 +33,7 @@ env | grep -E '^NCCL_(HOSTID|SOCKET_NTHREADS|NSOCKS_PERTHREAD)=' >~/.nccl.conf
 @LOG_IN@interface=@INTERFACE@
 export OMPI_MCA_oob_tcp_if_include="$interface" PRTE_MCA_prte_if_include="$interface"
 """
-_FOUND = (
+_FIND_INTERFACE = (
     '$(ip -brief address show to "${hosts[0]}") interface=${interface%%[@ ]*} '
     "# others may lead nowhere"
 )
@@ -64,7 +64,7 @@ class ModalRendering(Rendering):
         opening = _opening(source.request.target) if source.plan.hosts > 1 else ""
         at_exit = "complete" if opening else ""
         text = script(source.plan, source.script_target("", opening=opening, at_exit=at_exit))
-        app_name = _text(f"fabbench-{source.plan.benchmark}")
+        app_name = _string_literal(f"fabbench-{source.plan.benchmark}")
         settings = _settings(source.plan, instance, image)
         parts = (
             source.command,
@@ -81,7 +81,7 @@ class ModalRendering(Rendering):
 
 def _opening(target: Target) -> str:
     """Return the text by which hosts find each other."""
-    interface = quote(target.interface) if target.interface else _FOUND
+    interface = quote(target.interface) if target.interface else _FIND_INTERFACE
     text = _START.replace("@LOG_IN@", log_in("${NUMBER:-0}", port=2222, sshd="-qf /dev/null"))
     return text.replace("@INTERFACE@", interface)
 
@@ -105,16 +105,20 @@ def _instance(source: RenderInput) -> Instance:
 
 
 def _app(inherited: Sequence[str]) -> str:
-    """Write the part that all apps share, with the variables to inherit from where it starts."""
+    """Write the part that all apps share, with the variables to inherit from where it starts.
+
+    Modal gets their values as a secret.
+    """
     text = (files("fabbench.launchers.modal") / "app.txt").read_text("utf-8")
     if not inherited:
         return text
     option = "timeout=TIMEOUT_S, secrets=[modal.Secret.from_local_environ(list(INHERITED))])"
     text = text.replace("timeout=TIMEOUT_S)", option, 1)
-    return f"INHERITED = ({_words(inherited)},)\n\n\n{text}"
+    return f"INHERITED = ({_string_literals(inherited)},)\n\n\n{text}"
 
 
 def _docstring(plan: Plan) -> str:
+    """Write the docstring of the app, which says how to use it."""
     title = headline(plan)
     first = plan.configurations[0].label
     return (
@@ -130,9 +134,9 @@ def _settings(plan: Plan, instance: Instance, image: str) -> dict[str, str]:
     fabrics = {configuration.fabric for configuration in plan.configurations}
     gpus = f"{_GPUS[instance.gpu_model]}:{instance.gpus}"
     return {
-        "IMAGE": _text(image),
+        "IMAGE": _string_literal(image),
         "NODES": str(plan.hosts),
-        "GPU": _text(gpus),
+        "GPU": _string_literal(gpus),
         "RDMA": str(not fabrics.isdisjoint(RDMA)),
         "TIMEOUT_S": str(min(longest_s(plan), _LONGEST_S)),
     }
@@ -140,22 +144,22 @@ def _settings(plan: Plan, instance: Instance, image: str) -> dict[str, str]:
 
 def _image(packages: Sequence[str], *, python: bool) -> str:
     """Write the image: one from a registry, what Modal and ssh need, and packages from PyPI."""
-    more = ', add_python="3.12"' if python else ""
-    pip = f"    .uv_pip_install({_words(packages)})\n" if packages else ""
+    more = ', add_python="3.12"' if python else ""  # else the image has its own
+    pip = f"    .uv_pip_install({_string_literals(packages)})\n" if packages else ""
     return (
         "\nimage = (\n"
         f"    modal.Image.from_registry(IMAGE{more})\n"
         "    .entrypoint([])\n"
-        f"    .apt_install({_words(_PACKAGES)})\n"
+        f"    .apt_install({_string_literals(_PACKAGES)})\n"
         f"{pip})\n"
     )
 
 
-def _words(texts: Iterable[str]) -> str:
-    return ", ".join(map(_text, texts))
+def _string_literals(texts: Iterable[str]) -> str:
+    return ", ".join(map(_string_literal, texts))
 
 
-def _text(text: str) -> str:
+def _string_literal(text: str) -> str:
     """Write a short string as a Python literal."""
     return json.dumps(text, ensure_ascii=False)
 

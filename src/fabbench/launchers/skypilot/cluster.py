@@ -26,13 +26,13 @@ _INSTALL = (
     "Run pip install 'fabbench[sky]', and SkyPilot's extra for the infrastructure: pip "
     "install 'skypilot[aws]'."
 )
-_REQUESTS = frozenset({
+# Names of SkyPilot errors that mean an invalid request.
+_INVALID_REQUESTS = frozenset({
     *("InvalidSkyPilotConfigError", "InvalidClusterNameError", "NotSupportedError", "ValueError"),
     "ResourcesMismatchError",
 })  # fmt: skip
-"""Names of SkyPilot errors that mean an invalid request."""
+# The oldest release that fabbench is tested with; earlier ones lack parts of the API.
 _MIN_RELEASE = (0, 14)
-"""The oldest release that fabbench is tested with; earlier ones lack parts of the API."""
 _RELEASE = re.compile(r"(\d+)\.(\d+)")
 _MAX_CHARACTERS = 1500
 
@@ -88,10 +88,11 @@ def sky_request(failure: str, hint: str | None = None) -> Iterator[Any]:
     except (FabbenchError, GeneratorExit):
         raise
     except Exception as error:
-        kinds = {kind.__name__ for kind in type(error).__mro__}
-        invalid = kinds & _REQUESTS and "ClusterDoesNotExist" not in kinds
-        kind = RequestError if invalid else MachineError
-        raise kind(f"{failure}: {error_text(error)}", hint=hint) from error
+        class_names = {kind.__name__ for kind in type(error).__mro__}
+        # A cluster that does not exist is a ValueError, too.
+        invalid = class_names & _INVALID_REQUESTS and "ClusterDoesNotExist" not in class_names
+        error_type = RequestError if invalid else MachineError
+        raise error_type(f"{failure}: {error_text(error)}", hint=hint) from error
 
 
 def error_text(error: BaseException) -> str:
@@ -111,7 +112,7 @@ def is_missing_cluster(error: BaseException | None) -> bool:
 
 _TRIES = 3
 _PAUSE_S = 2.0
-_ACTIVE = ("PENDING", "RUNNING")
+_ACTIVE = ("PENDING", "RUNNING")  # States of a request to SkyPilot's API server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +141,7 @@ class SkyCluster:
 
     def __init__(self, options: ClusterOptions) -> None:
         self.options = options
-        self._stays = options.keep
+        self._stays = options.keep  # Whether it is left up
         self._touched = False  # Whether a request was made that may have created the cluster
         self._running: int | None = None  # The job whose end has not been seen
 
@@ -182,9 +183,9 @@ class SkyCluster:
         return job
 
     def _up(self, sky: Any, request: Any) -> Any:
-        """Wait until the cluster is up, showing SkyPilot's output meanwhile.
+        """Wait until the cluster is up, showing SkyPilot's output meanwhile; return its answer.
 
-        Raises SkyPilot's errors.
+        Raise SkyPilot's errors, and MachineError after our own limit: SkyPilot goes on then.
         """
         limit_s = self.options.start_s
         if limit_s is None:
@@ -213,9 +214,10 @@ class SkyCluster:
         """Yield a job's lines, prefixes included; return its status (``SUCCEEDED``)."""
         for line in self._tail(job):
             yield line
-            if (end := ended(line)) is not None:
+            if (status := final_status(line)) is not None:
                 self._running = None
-                return end
+                return status
+        # The log ended without the line that has the status.
         with sky_request(f"SkyPilot does not report the state of job {job}") as sky:
             states = sky.get(sky.job_status(self.options.name, job_ids=[job]))
             self._running = None
@@ -264,6 +266,7 @@ class SkyCluster:
             notify(str(error))
 
     def _leave(self) -> None:
+        """Cancel the job if the cluster stays, else tear the cluster down."""
         name = self.options.name
         if not self._touched:
             return
@@ -278,14 +281,15 @@ class SkyCluster:
         self._touched = False
 
     def _tear_down(self) -> None:
+        """Tear it down, with several tries: it costs money as long as it is up."""
         name = self.options.name
-        for left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_TRIES)):
             try:
                 self._down()
             except MachineError as error:
                 if is_missing_cluster(error):
                     return
-                if not left:
+                if not tries_left:
                     hint = f"Run sky down {name}, and check sky status."
                     raise MachineError(f"{error} It may still be up.", hint=hint) from error
                 time.sleep(_PAUSE_S)
@@ -311,27 +315,27 @@ _ECHO = re.compile(
 )
 
 
-def ended(line: str) -> str | None:
+def final_status(line: str) -> str | None:
     """Return the status in the last line of a job's log; None for any other line."""
     match = _FINISHED.fullmatch(line.strip())
     return match[1] if match else None
 
 
-def prefix(line: str) -> str:
+def node_prefix(line: str) -> str:
     """Return SkyPilot's prefix of a node's line; empty for a line that is not from a node."""
     match = _NODE.match(line)
     return match[0] if match else ""
 
 
-def echo(line: str) -> bool:
+def repeats_end(line: str) -> bool:
     """Return whether a line only repeats how the job's script ended."""
     return bool(_ECHO.match(line.strip()))
 
 
-def failed(number: int, status: str, last: str) -> str:
+def failure_line(number: int, status: str, last: str) -> str:
     """Return the log's line on a failed job, for `fabbench.evidence.known_errors`.
 
-    `last` is its last line.
+    `last` is the last line of the job itself; empty: it printed nothing.
     """
     reason = f": {last}" if last else "."
     return f"fabbench: SkyPilot ended job {number} as {status}{reason}"

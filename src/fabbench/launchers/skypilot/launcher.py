@@ -22,9 +22,9 @@ from fabbench.launchers.skypilot import IDLE_MINUTES, NodeKind, SkyPilotOptions
 from fabbench.launchers.skypilot.cluster import (
     ClusterOptions,
     SkyCluster,
-    echo,
-    failed,
-    prefix,
+    failure_line,
+    node_prefix,
+    repeats_end,
     sky,
     sky_request,
 )
@@ -58,7 +58,7 @@ class SkyJob(Job):
         """Yield its lines. If it fails early, the last one says why."""
         progress = self._progress
         with closing(self._cluster.lines(self._number)) as lines:
-            self._status = yield from _of_the_job(lines, progress)
+            self._status = yield from _own_lines(lines, progress)
         if not progress.started:
             raise self.reason()
         # A failed step explains that its job failed, and not that somebody cancelled it.
@@ -75,7 +75,7 @@ class SkyJob(Job):
         return MachineError(self._end_line().removeprefix("fabbench: "))
 
     def _end_line(self) -> str:
-        return failed(self._number, self._status, self._progress.last)
+        return failure_line(self._number, self._status, self._progress.last)
 
 
 @dataclass(slots=True)
@@ -87,10 +87,13 @@ class _JobProgress:
     started: bool = False  # Whether a step has begun
     step_failed: bool = False
 
-    def take(self, line: str, text: str) -> bool:
-        """Return whether a line is the job's: not if SkyPilot says only how the job ended."""
-        node = prefix(line)
-        if not node and echo(text):
+    def record_line(self, line: str, text: str) -> bool:
+        """Record what a line shows; return whether it is the job's own.
+
+        `text` is the line without prefixes. SkyPilot's words on how the job ended are not its own.
+        """
+        node = node_prefix(line)
+        if not node and repeats_end(text):
             return False
         if not node and fatal_message(text) is not None:
             self.last = text
@@ -110,7 +113,7 @@ Output: TypeAlias = Generator[str, None, str]
 """The lines of a job; then its status."""
 
 
-def _of_the_job(lines: Output, progress: _JobProgress) -> Output:
+def _own_lines(lines: Output, progress: _JobProgress) -> Output:
     """Yield the lines that are the job's own; return its status."""
     cut = Prefixes().cut
     while True:
@@ -119,7 +122,7 @@ def _of_the_job(lines: Output, progress: _JobProgress) -> Output:
         except StopIteration as end:
             return str(end.value)
         text, _ = cut(line)
-        if progress.take(line, bounded(text)):
+        if progress.record_line(line, bounded(text)):
             yield line
 
 
@@ -148,6 +151,7 @@ class SkyPilotLauncher(Launcher):
         inventory = inventory_of(
             options.instance_type, nodes, target=target, needs=needs, image=options.node_image
         )
+        # SkyPilot does not tear down idle clusters on Slurm.
         idle = options.idle_minutes
         if idle is None and not options.keep and options.node_kind is not NodeKind.SLURM:
             idle = IDLE_MINUTES
@@ -159,9 +163,9 @@ class SkyPilotLauncher(Launcher):
             inherited=target.inherited,
         )
         with SkyCluster(settings) as cluster:
-            how = partial(follow, SkyJob(cluster))
+            follow_job = partial(follow, SkyJob(cluster))
             allocation = JobAllocation(
-                inventory, rendering_named(self.name), FILE, how, waits_for_start=True
+                inventory, rendering_named(self.name), FILE, follow_job, waits_for_start=True
             )
             with closing(allocation):
                 yield allocation

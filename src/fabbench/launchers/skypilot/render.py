@@ -31,8 +31,9 @@ from fabbench.model.plan import Execution, Plan, Step
 from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
 
-_GIB = 1024
-_MEMORY = {"A100": 40, "V100": 16}  # GPUs of several sizes → GiB of the one whose name has no size
+_GIB = 1024  # in MiB
+# GPUs that come with several sizes of memory → the size that SkyPilot's name leaves out.
+_UNNAMED_GIB = {"A100": 40, "V100": 16}
 
 
 def accelerator(instance: Instance) -> str:
@@ -42,18 +43,18 @@ def accelerator(instance: Instance) -> str:
         .replace("RTX-PRO-SERVER-", "RTXPRO")
         .replace("RTX-PRO-", "RTXPRO")
     )
-    memory = (instance.gpu_memory_mib or 0) // _GIB
-    larger = memory > _MEMORY.get(name, memory)
-    return f"{name}-{memory}GB" if larger else name
+    gib = (instance.gpu_memory_mib or 0) // _GIB
+    larger = gib > _UNNAMED_GIB.get(name, gib)
+    return f"{name}-{gib}GB" if larger else name
 
 
-ALL = "all"
+ALL_CONFIGURATIONS = "all"
 
 
 def with_base(planned: Plan, request: RunRequest, inventory: Inventory) -> Plan:
-    """Add tcp, if the benchmark has it, to a plan of one RDMA configuration.
+    """Add tcp to a plan of one RDMA configuration, so that FABRIC can switch to that.
 
-    FABRIC then switches to it.
+    Return the plan unchanged if it has a baseline, or the benchmark has no tcp.
     """
     if (
         len(planned.configurations) > 1
@@ -73,9 +74,11 @@ def with_base(planned: Plan, request: RunRequest, inventory: Inventory) -> Plan:
     return replace(planned, configurations=configurations, executions=(*planned.executions, *more))
 
 
-def case_of_execution(planned: Plan) -> str:
+def planned_switch(planned: Plan) -> str:
     """Return the value of ``FABRIC`` that runs exactly what was planned."""
-    return planned.configurations[0].label if len(planned.configurations) == 1 else ALL
+    return (
+        planned.configurations[0].label if len(planned.configurations) == 1 else ALL_CONFIGURATIONS
+    )
 
 
 def _numbered(execution: Execution, number: int) -> Execution:
@@ -124,18 +127,19 @@ def task(source: RenderInput, planned: Plan) -> Task:
     """
     nodes = _node_info(source)
     made: Task = {"name": f"fabbench-{planned.benchmark}", "resources": _resources(source, nodes)}
-    made |= {"num_nodes": planned.hosts, "envs": {"FABRIC": case_of_execution(source.plan)}}
+    made |= {"num_nodes": planned.hosts, "envs": {"FABRIC": planned_switch(source.plan)}}
     if config := _config(source, nodes):
         made["config"] = config
-    plain = (
+    uses_machine_image = (
         nodes.where is NodeKind.MACHINES and not nodes.image and not source.request.target.bin_dirs
     )
-    start = _IMAGE_OF_MACHINES if plain else ""
-    made["run"] = f"{_FIRST_NODE}{start}{script_body(planned, _script_target(source, nodes))}"
+    set_path = _IMAGE_OF_MACHINES if uses_machine_image else ""
+    made["run"] = f"{_FIRST_NODE}{set_path}{script_body(planned, _script_target(source, nodes))}"
     return made
 
 
 def _node_info(source: RenderInput) -> _Nodes:
+    """Return what is known of the nodes. Raise RequestError if that is too little for a task."""
     options = source.options_as(SkyPilotOptions)
     where = options.node_kind
     image = options.node_image
@@ -152,6 +156,8 @@ def _node_info(source: RenderInput) -> _Nodes:
         else None
     )
     share = override_resources(share, options.pod_requests) if share else None
+    # Machines are requested by type, GPUs by the name of their model. Only pods and nodes of Slurm
+    # without GPUs need neither.
     if (
         share is None
         and (where is NodeKind.MACHINES or gpus)
@@ -193,7 +199,11 @@ def _machine(source: RenderInput, nodes: _Nodes) -> Task:
 
 
 def _cpus(nodes: _Nodes) -> Task:
-    """Return the least CPUs, and memory in GiB, of a node that is a share of a machine."""
+    """Return the least CPUs, and memory in GiB, that a node must have; a machine's type has both.
+
+    Pods request their share. On Slurm, or if that is unknown, any number is enough: SkyPilot's own
+    default grows with the GPUs, and may be more than a node has.
+    """
     share = nodes.share
     if nodes.where is NodeKind.PODS and share is not None:
         cpus = max(share.cpus // 1000, 1)
@@ -203,7 +213,7 @@ def _cpus(nodes: _Nodes) -> Task:
 
 
 def _config(source: RenderInput, nodes: _Nodes) -> Task:
-    """Return the settings for which SkyPilot has no field."""
+    """Return the settings of Slurm or of pods for which SkyPilot has no field; empty: none."""
     if nodes.where is NodeKind.SLURM:
         # The whole nodes, with all of their CPUs.
         return {"slurm": {"sbatch_options": {"exclusive": True}}}
@@ -211,6 +221,7 @@ def _config(source: RenderInput, nodes: _Nodes) -> Task:
         return {}
     options = source.options_as(SkyPilotOptions)
     containers = _containers(nodes)
+    # Without the user's options or a fabric, pods stay as SkyPilot makes them.
     if not containers and not any(getattr(options, name) for name in declared(PodOptions)):
         return {}
     pod = {**options.metadata(options.annotations), "spec": {**options.pod_spec(), **containers}}
@@ -238,20 +249,21 @@ def _script_target(source: RenderInput, nodes: _Nodes) -> ScriptTarget:
 
     By ssh, which SkyPilot sets up between them, or by srun.
     """
-    by_name: dict[str, Any] = {}
-    if not nodes.image and not source.request.target.bin_dirs:  # then PATH finds the programs
-        by_name["programs"] = {
+    fields: dict[str, Any] = {}
+    if not nodes.image and not source.request.target.bin_dirs:
+        # PATH finds the programs: their paths are replaced by names.
+        fields["programs"] = {
             path: name for name, path in source.inventory.hosts[0].programs.items()
         }
     if nodes.where is NodeKind.SLURM:
         extra = ("--overlap", *((f"--gpus-per-node={nodes.gpus}",) if nodes.gpus else ()))
         return source.script_target(
-            READ_SLURM, ranks_by_srun=True, programs_by_srun=True, extra=extra, **by_name
+            READ_SLURM, ranks_by_srun=True, programs_by_srun=True, extra=extra, **fields
         )
     if nodes.where is NodeKind.MACHINES and nodes.image:
-        ssh = (*SSH, "-p", _DOCKER_PORT)
+        ssh = (*SSH, "-p", _DOCKER_PORT)  # into the containers, not the machines around them
         return source.script_target(READ_SKYPILOT, ssh=ssh, agent=("ssh", *ssh))
-    return source.script_target(READ_SKYPILOT, **by_name)
+    return source.script_target(READ_SKYPILOT, **fields)
 
 
 _ABOUT = """\
@@ -285,8 +297,8 @@ def _about(source: RenderInput, planned: Plan) -> str:
     labels = [configuration.label for configuration in planned.configurations]
     text = _ABOUT
     if len(labels) > 1:
-        other = labels[-1] if case_of_execution(source.plan) != labels[-1] else ALL
-        text += _TOGGLE.format(configurations=", ".join((*labels, ALL)), other=other)
+        other = labels[-1] if planned_switch(source.plan) != labels[-1] else ALL_CONFIGURATIONS
+        text += _TOGGLE.format(configurations=", ".join((*labels, ALL_CONFIGURATIONS)), other=other)
     if names := source.request.target.inherited:
         secrets = " ".join(f"--secret {name}" for name in names)
         text += (

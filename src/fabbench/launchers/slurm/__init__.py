@@ -15,15 +15,15 @@ from fabbench.launchers.shared_options import (
 from fabbench.model.compat import override
 from fabbench.model.options import IMAGE, RARE, Choice, Flag, Text, Type, option
 
+# A value in an ``#SBATCH`` line: no blanks, no quotes, nothing that a shell expands.
 _WORD = r"^[^\s\"'`$\\#-][^\s\"'`$\\#]*$"
-"""A value in an ``#SBATCH`` line: no blanks, no quotes, nothing that a shell expands."""
 _SLURM_NAME = name_in("Slurm")
 _OPTION = re.compile(r"[a-z][a-z-]*(?:=[^\s\"'`$\\#]+)?")
+# Options that fabbench sets itself, or with which it could not follow the job.
 _RESERVED = frozenset({
     *("array", "comment", "error", "input", "nodes", "ntasks", "ntasks-per-node", "open-mode"),
     *("output", "parsable", "test-only", "wait", "wrap"),
 })  # fmt: skip
-"""Options that fabbench sets itself, or with which it could not follow the job."""
 
 
 def format_time_limit(limit_s: int) -> str:

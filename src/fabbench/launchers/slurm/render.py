@@ -18,6 +18,7 @@ from fabbench.model.errors import RequestError
 
 OUTPUT = "fabbench-%j.out"  # The output file; ``%j`` is the job's id
 JOB_NAME = "fabbench-"  # The prefix of job names
+# Variables that would make a different job of it, without ``SBATCH_``.
 _OVERRULING = (
     *(
         "ARRAY_INX",
@@ -31,7 +32,6 @@ _OVERRULING = (
     ),
     *("REQUEUE", "WAIT"),
 )
-"""Variables that would make a different job of it, without ``SBATCH_``."""
 _VARIABLES = {
     "time": "TIMELIMIT",
     "mem": "MEM_PER_NODE",

@@ -472,10 +472,10 @@ def explain_pending(job: JobState, position: int | None = None) -> Explanation:
     return replace(why, text=text)
 
 
+# Exit statuses of a script that ran to its end; markers show what its steps did.
 _FINISHED_STATUSES = frozenset({0, 4})
-"""Exit statuses of a script that ran to its end; markers show what its steps did."""
+# The exit status of a script that found something missing.
 _MISSING_STATUS = 3
-"""The exit status of a script that found something missing."""
 
 
 def explain_end(job: JobState, last: str = "") -> Explanation | None:

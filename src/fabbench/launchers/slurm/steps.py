@@ -34,11 +34,9 @@ _NUMBERS = itertools.count(1)
 # The agent runs programs in its own directory, which other machines do not have.
 _FROM = 'cd "${1:-$HOME}" && shift && exec "$@" <"$0"'
 _POLL_S = 0.5
+# How long to wait for the end of COMPLETING: an ended job's state until its nodes are free. Only
+# then Slurm reports how it ended.
 _COMPLETING_S = 20.0
-"""How long to wait for the end of COMPLETING: an ended job's state until its nodes are free.
-
-Only then Slurm reports how it ended.
-"""
 _STEP = "#@step "
 _EXIT = "#@exit "
 # The script comes on standard input, and what it starts must not read from there. Its file has no

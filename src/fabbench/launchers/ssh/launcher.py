@@ -35,7 +35,7 @@ class SshLauncher(Launcher):
         refuse_images(target.variants, "the launcher ssh")
         names = _host_names(target)
         with connected(target, names) as results:
-            hosts, connections = _open(target, needs, results)
+            hosts, connections = _probe_usable(target, needs, results)
             wait = target.options_as(SshOptions).lost_after
             with hold(hosts, connections, needs, lost_after_s=wait) as allocation:
                 yield allocation
@@ -44,7 +44,7 @@ class SshLauncher(Launcher):
     def preview(self, target: Target, needs: Needs) -> Inventory:
         refuse_images(target.variants, "the launcher ssh")
         with connected(target, _host_names(target)) as results:
-            return _open(target, needs, results)[0]
+            return _probe_usable(target, needs, results)[0]
 
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
         """Probe all hosts in parallel, and have them connect to each other."""
@@ -56,24 +56,26 @@ class SshLauncher(Launcher):
             progress("connecting", done, len(names))
 
         with connected(target, names, on_connected) as results:
-            connections = _made(results)
+            connections = _connections_in(results)
             answers = map_hosts(
                 connections,
-                lambda one: probe_in_shell(one, one.name, arguments),
+                lambda host: probe_in_shell(host, host.name, arguments),
                 len(names),
                 lambda done: progress("probing", done, len(connections)),
             )
             probed = {
-                name: one for name, one in answers.items() if not isinstance(one, MachineError)
+                name: answer
+                for name, answer in answers.items()
+                if not isinstance(answer, MachineError)
             }
-            probes = distinct({name: one.probe for name, one in probed.items()})
+            probes = distinct({name: answer.probe for name, answer in probed.items()})
             progress("writing files", 0, len(probed))
             openings = try_to_open({name: connections[name] for name in probed})
             progress("testing connections between them", 0, len(probed))
             relations = host_relations(target, probed)
         unreachable: dict[str, str] = {}
         for name in names:
-            result = answers.get(name, results[name])
+            result = answers.get(name, results[name])  # a host without a connection has no answer
             if isinstance(result, MachineError):
                 unreachable[name] = in_one_line(result)
         return Examined(
@@ -84,7 +86,7 @@ class SshLauncher(Launcher):
 LAUNCHER = SshLauncher()
 
 
-def _made(results: Mapping[str, SshTransport | MachineError]) -> dict[str, SshTransport]:
+def _connections_in(results: Mapping[str, SshTransport | MachineError]) -> dict[str, SshTransport]:
     """Return the connections that could be made."""
     return {name: each for name, each in results.items() if isinstance(each, SshTransport)}
 
@@ -107,7 +109,7 @@ def _host_names(target: Target) -> tuple[str, ...]:
     return target.hosts[: target.nodes]
 
 
-def _open(
+def _probe_usable(
     target: Target, needs: Needs, results: Mapping[str, SshTransport | MachineError]
 ) -> tuple[Inventory, Mapping[str, SshTransport]]:
     """Return the inventory of the hosts that can be used, and their connections.
@@ -115,26 +117,26 @@ def _open(
     Raise MachineError for one that cannot, unless those that can are enough.
     """
     connections = usable(results, needs)
-    lost = failures(results)
+    failed = failures(results)
 
     def probe_all(target: Target, variant: Variant) -> Mapping[str, Probe]:
-        nonlocal connections
-        answers = map_hosts(connections, lambda each: probe(each, target, needs, variant))
+        nonlocal connections  # those that fail for one variant are not probed for the next
+        answers = map_hosts(connections, lambda host: probe(host, target, needs, variant))
         probes = usable(answers, needs)
-        lost.update(failures(answers))
+        failed.update(failures(answers))
         connections = {name: connections[name] for name in probes}
         return distinct(probes)
 
     inventory = inventories(target, needs, probe_all)
-    return without(inventory, lost), connections
+    return without(inventory, failed), connections
 
 
 def distinct(probes: Mapping[str, Probe]) -> Mapping[str, Probe]:
     """Return the probes unchanged. Raise RequestError if two names lead to one machine."""
-    by_machine: dict[str, list[str]] = {}
-    for name, result in probes.items():
-        by_machine.setdefault(result.identity or name, []).append(name)
-    for same in by_machine.values():
+    names_of_machine: dict[str, list[str]] = {}
+    for name, result in probes.items():  # one that does not tell its identity counts as another
+        names_of_machine.setdefault(result.identity or name, []).append(name)
+    for same in names_of_machine.values():
         if len(same) > 1:
             names = " and ".join(same)
             hostname = probes[same[0]].hostname

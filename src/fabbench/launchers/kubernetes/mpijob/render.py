@@ -25,14 +25,12 @@ from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 
 _KUBEFLOW = "training.kubeflow.org"  # Prefix of the labels that the operator gives to pods
+# The operator would only start sshd, but images lack its directory and host keys. The key directory
+# is a world-writable volume, which sshd's strict modes reject.
 _SSHD = (
     "mkdir -p /run/sshd && ssh-keygen -A && exec /usr/sbin/sshd -De "
     "-o StrictModes=no -o PermitRootLogin=prohibit-password"
 )
-"""The operator would only start sshd, but images lack its directory and host keys.
-
-The key directory is a world-writable volume, which sshd's strict modes reject.
-"""
 _MAX_ARGUMENT = 120 * 1024  # Maximum bytes of one argument of a program; Linux's limit is 128 KiB
 
 
