@@ -95,7 +95,7 @@ class RenderInput:
 
         if inside is None:
             refuse_images(self.request.target.variants, "one job")
-        elif not self.request.target.variants:
+        elif not self.request.target.variants:  # these have their own, see `_overrides`
             fields["inside"] = inside("")
         first = self.inventory.hosts[0]
         programs: dict[str, str] = {}

@@ -142,7 +142,7 @@ class Demux:
     def _is_requested(self, marker: Marker | None) -> bool:
         """Return whether a line is of a requested execution; keep which one has begun."""
         if marker is None or marker.kind == "end":
-            return True
+            return True  # only where a step begins, another execution may begin
         if marker.execution not in self._requested:
             return False
         self._current = marker.execution

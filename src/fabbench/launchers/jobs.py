@@ -147,7 +147,7 @@ def _end(job: Job) -> None:
     """End a job, interrupted or not. Raise MachineError if it may still exist."""
     try:
         job.cancel()
-    except KeyboardInterrupt:  # of a user who wants it to end, and it shall
+    except KeyboardInterrupt:  # it is ended all the same
         job.cancel()
 
 

@@ -213,6 +213,7 @@ def yaml_documents(
         width=118,
         allow_unicode=True,
     )
+    # Some lines of the comment may be written as such already.
     lines = [line.removeprefix("# ") for line in comment.split("\n") if line]
     return "".join(f"# {line}\n" for line in lines) + text
 

@@ -90,6 +90,7 @@ def check_choice(nodes: Sequence[Node], criteria: NodeCriteria, cluster: str) ->
     try:
         chosen = choose(nodes, criteria)
     except MachineError as error:
+        # A sentence, and a line for each group of nodes.
         first, *rest = map(str.strip, str(error).splitlines())
         groups = "; ".join(rest)
         seen = f"{first} {groups}".strip().rstrip(".")

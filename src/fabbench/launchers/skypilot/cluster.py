@@ -176,7 +176,7 @@ class SkyCluster:
         with sky_request(f"The cluster {name} cannot be launched", hint) as sky:
             self._touched = True
             answer = self._up(sky, sky.launch(task, cluster_name=name, **options))
-        job = answer[0] if isinstance(answer, tuple) else None
+        job = answer[0] if isinstance(answer, tuple) else None  # with it comes a handle
         if not isinstance(job, int):
             raise MachineError(f"SkyPilot returned {answer!r} instead of a job id.")
         self._running = job

@@ -95,7 +95,7 @@ class _JobProgress:
         node = node_prefix(line)
         if not node and repeats_end(text):
             return False
-        if not node and fatal_message(text) is not None:
+        if not node and fatal_message(text) is not None:  # SkyPilot's error: `_end_line` quotes it
             self.last = text
             return False
         self.node = node or self.node

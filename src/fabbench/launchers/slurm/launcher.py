@@ -212,6 +212,7 @@ class SlurmLauncher(Launcher):
 
     @override
     def command_line(self, step: Step, hosts: Sequence[Host], target: Target) -> tuple[str, ...]:
+        # srun starts the ranks, unless the user chose mpirun or the hosts have no MPI.
         if target.options_as(SlurmOptions).mpi == "mpirun" or hosts[0].mpi is None:
             return super().command_line(step, hosts, target)
         names = tuple(host.name for host in hosts)

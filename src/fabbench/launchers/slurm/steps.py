@@ -31,8 +31,9 @@ GRACE_S = 20.0  # How long the script has to end what it started
 _WAKE_S = 0.25  # How often to look whether it is to end, while it prints nothing
 _SILENT_S = 10.0  # After how long without output `on_silence` is called
 _NUMBERS = itertools.count(1)
-# The agent runs programs in its own directory, which other machines do not have.
-_FROM = 'cd "${1:-$HOME}" && shift && exec "$@" <"$0"'
+# Runs the words after the directory there, with the script on standard input: the agent runs
+# programs in its own directory, which other machines do not have.
+_RUN_IN_FOLDER = 'cd "${1:-$HOME}" && shift && exec "$@" <"$0"'
 _POLL_S = 0.5
 # How long to wait for the end of COMPLETING: an ended job's state until its nodes are free. Only
 # then Slurm reports how it ended.
@@ -42,7 +43,7 @@ _EXIT = "#@exit "
 # The script comes on standard input, and what it starts must not read from there. Its file has no
 # name while it runs: nothing is left where the step is killed. srun itself would report a status in
 # a line that looks like one of the ranks'.
-_RUN = (
+_RUN_SCRIPT = (
     f'echo "{_STEP}$SLURM_JOB_ID.$SLURM_STEP_ID"; '
     'file=$(mktemp) && cat >"$file" && exec 3<"$file" && rm "$file" && '
     "{ bash /dev/fd/3 </dev/null & child=$!; "
@@ -82,7 +83,7 @@ def srun_script(nodes: Sequence[str], tasks: int, *more: str) -> tuple[str, ...]
         f"SLURM_JOB_NUM_NODES={count}",
         f"SLURM_TASKS_PER_NODE={tasks}(x{count})",
     )
-    return ("env", "-u", "FABRIC", *srun, "env", *whole_job, "sh", "-c", _RUN)
+    return ("env", "-u", "FABRIC", *srun, "env", *whole_job, "sh", "-c", _RUN_SCRIPT)
 
 
 class StepResult:
@@ -193,7 +194,7 @@ class JobSteps:
         script = f"{agent.folder}/{number}.sh"
         contents = {script: document.encode()}
         srun = with_batch_path(srun_script(nodes, tasks_per_node(document), f"--jobid={self.job}"))
-        words = ["sh", "-c", _FROM, script, self.login_node.folder, *srun]
+        words = ["sh", "-c", _RUN_IN_FOLDER, script, self.login_node.folder, *srun]
         if self.inherited:
             settings = f"{agent.folder}/{number}.env"
             contents[settings] = exports(self.inherited).encode("utf-8", "surrogateescape")
