@@ -125,6 +125,7 @@ class QueueJob(Job):
     def phase(self) -> Phase:
         done = self._login.run_idempotent(self._command(self._record.show))
         answer = "\n".join((*done.out, *done.err))
+        # Of the record, `state` and `unknown` are patterns; `pending` and `runs` list states.
         if state := _first_group(self._record.state, answer):
             self._shown = answer
         if state in self._record.pending:
@@ -190,7 +191,7 @@ class QueueJob(Job):
 
     @override
     def cancel(self) -> None:
-        self._awaited = False
+        self._awaited = False  # a job that is over now counts as over, whatever it has printed
         try:
             if self._id and self.phase() is not Phase.OVER:
                 self._login.run_idempotent(self._command(self._record.cancel))
@@ -228,7 +229,7 @@ class QueueRendering(Rendering):
         system = self._system
         requests = _requests(system, source)
         directives = "".join(f"{system.directive}{request}\n" for request in requests)
-        opening = f"{system.opening}\n".lstrip()
+        opening = f"{system.opening}\n".lstrip()  # no line if the system needs none
         target = source.script_target(
             f"{system.hosts}\n",
             head=source.command + directives,

@@ -550,6 +550,7 @@ class PodConnection(Transport):
 
     @override
     def _start(self, argv: Sequence[str]) -> PodPipe:
+        # Any failure is a LostError: who reconnects learns from `connect` whether the pod is gone.
         try:
             self.connect()
             words = ("sh", "-c", _PRINT_STATUS, "sh", *argv)

@@ -110,7 +110,7 @@ def require_rights(api: KubernetesApi, rights: Sequence[Right], example: str) ->
             "group": right.group,
             "resource": right.resource,
             "subresource": right.subresource,
-            "namespace": api.namespace if right.namespaced else "",
+            "namespace": api.namespace if right.namespaced else "",  # empty: in the whole cluster
         }
         return api.allowed(attributes)
 

@@ -376,7 +376,7 @@ def _spec(target: Target, needs: Needs, resources: PodResources, chosen: Sequenc
         rdma=may_use_rdma(needs.fabrics),
         user=options.run_as_user,
         options=options,
-        independent=needs.divided,
+        independent=needs.divided,  # a test that fails must not end the others
     )
 
 

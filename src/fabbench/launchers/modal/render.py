@@ -48,6 +48,7 @@ class ModalRendering(Rendering):
 
     @override
     def inventory(self, target: Target, needs: Needs) -> Inventory:
+        # Unless the user names one, the app finds the interface that connects the hosts.
         between_hosts = "" if target.nodes == 1 else _INTERFACE
         return super().inventory(
             replace(target, interface=target.interface or between_hosts), needs

@@ -114,7 +114,7 @@ class SlurmJob(Job):
     def phase(self) -> Phase:
         answer = show_job(self._login, self.job.id)
         shown = state_in(answer)
-        if is_unknown_job(answer):
+        if is_unknown_job(answer):  # Slurm forgets jobs some time after their end
             return Phase.OVER
         if shown is None:
             return Phase.UNKNOWN
