@@ -99,7 +99,7 @@ class RenderInput:
             fields["inside"] = inside("")
         first = self.inventory.hosts[0]
         programs: dict[str, str] = {}
-        for _, host in self.inventory.views():
+        for _, host in self.inventory.views():  # with those of all variants
             programs |= host.programs
         values: dict[str, Any] = {
             "programs": programs,

@@ -270,7 +270,7 @@ def open_api(config_file: Path | None, context: str | None, namespace: str | Non
     file = None if config_file is None else str(config_file)
     settings = _client_settings()
     unusable = library.config.ConfigException, yaml.YAMLError, OSError, ValueError
-    other_yaml = TypeError, KeyError, AttributeError
+    other_yaml = TypeError, KeyError, AttributeError  # raised for YAML that is no kubeconfig
     try:
         entry = _context_entry(file, context)
         library.config.load_kube_config(
@@ -371,7 +371,7 @@ def _refusal(status: int, body: str, what: str) -> MachineError:
     message = _short(body)
     error_type = _ERRORS.get(status, UnansweredError if status >= 500 else MachineError)
     unusual = "" if status in _ERRORS else f", status {status}"
-    known_cause = explain(what, message, "", "")
+    known_cause = explain(what, message, "", "")  # without advice for an unknown one
     hint = _HINTS.get(status) or known_cause.advice or None
     return error_type(f"The cluster refuses {what}{unusual}: {message}.", hint=hint)
 

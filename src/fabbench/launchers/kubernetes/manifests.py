@@ -361,7 +361,7 @@ def _security_context(spec: RunSpec) -> Object:
     security: Object = {}
     if profile and profile.privileged:
         security["privileged"] = True
-    if profile and spec.rdma and profile.capabilities:
+    if profile and spec.rdma and profile.capabilities:  # RDMA locks memory
         security["capabilities"] = {"add": sorted(profile.capabilities)}
     return security
 

@@ -179,7 +179,7 @@ class SlurmLauncher(Launcher):
 
     @contextlib.contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:
-        """Look at Slurm's nodes, and hold them if they are to be divided.
+        """Look at Slurm's nodes, and hold them if a sweep's tests are to divide them.
 
         Else what is measured is one script: a step of the allocation around, or of a job that gets
         its nodes when the script is submitted. Leaving it leaves no job and no file.
@@ -189,7 +189,7 @@ class SlurmLauncher(Launcher):
                 with _hold_nodes(target, needs, login_node) as nodes_held:
                     yield nodes_held
                 return
-            if _inside(target):
+            if _inside_allocation(target):
                 inventory = _allocated_nodes(target, needs, login_node)
                 names = [host.name for host in inventory.hosts]
                 steps = _steps_inside(login_node, target)
@@ -206,7 +206,7 @@ class SlurmLauncher(Launcher):
     @override
     def preview(self, target: Target, needs: Needs) -> Inventory:
         with login(target) as login_node:
-            if _inside(target):
+            if _inside_allocation(target):
                 return _allocated_nodes(target, needs, login_node)
             return _select_nodes(target, needs, login_node)[0]
 
@@ -270,7 +270,7 @@ class SlurmLauncher(Launcher):
 LAUNCHER = SlurmLauncher()
 
 
-def _inside(target: Target) -> bool:
+def _inside_allocation(target: Target) -> bool:
     """Return whether this program runs inside a Slurm allocation that is to be used."""
     return "SLURM_JOB_ID" in os.environ and not target.options_as(SlurmOptions).login
 
@@ -362,7 +362,7 @@ def _select_nodes(
 @contextlib.contextmanager
 def _hold_nodes(target: Target, needs: Needs, login_node: LoginNode) -> Iterator[HeldNodes]:
     """Hold nodes whose parts run executions independently, in a job or in this allocation."""
-    if _inside(target):
+    if _inside_allocation(target):
         inventory = _allocated_nodes(target, needs, login_node)
         steps = _steps_inside(login_node, target)
         yield HeldNodes(inventory, steps, {})
