@@ -108,8 +108,8 @@ class QueueJob(Job):
 
     def _send(self, document: str) -> None:
         """Submit the document with an output file of its own, and keep the job's id."""
-        script_ = document.replace(OUTPUT, self._output)
-        done = self._login.run(self._record.submit, stdin=script_.encode())
+        batch_script = document.replace(OUTPUT, self._output)
+        done = self._login.run(self._record.submit, stdin=batch_script.encode())
         printed = "\n".join(done.out)
         match = re.search(self._record.submitted, printed, re.MULTILINE)
         if done.status or match is None:

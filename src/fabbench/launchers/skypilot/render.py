@@ -74,7 +74,7 @@ def with_base(planned: Plan, request: RunRequest, inventory: Inventory) -> Plan:
     return replace(planned, configurations=configurations, executions=(*planned.executions, *more))
 
 
-def planned_switch(planned: Plan) -> str:
+def fabric_value(planned: Plan) -> str:
     """Return the value of ``FABRIC`` that runs exactly what was planned."""
     return (
         planned.configurations[0].label if len(planned.configurations) == 1 else ALL_CONFIGURATIONS
@@ -127,7 +127,7 @@ def task(source: RenderInput, planned: Plan) -> Task:
     """
     nodes = _node_info(source)
     made: Task = {"name": f"fabbench-{planned.benchmark}", "resources": _resources(source, nodes)}
-    made |= {"num_nodes": planned.hosts, "envs": {"FABRIC": planned_switch(source.plan)}}
+    made |= {"num_nodes": planned.hosts, "envs": {"FABRIC": fabric_value(source.plan)}}
     if config := _config(source, nodes):
         made["config"] = config
     uses_machine_image = (
@@ -297,7 +297,7 @@ def _about(source: RenderInput, planned: Plan) -> str:
     labels = [configuration.label for configuration in planned.configurations]
     text = _ABOUT
     if len(labels) > 1:
-        other = labels[-1] if planned_switch(source.plan) != labels[-1] else ALL_CONFIGURATIONS
+        other = labels[-1] if fabric_value(source.plan) != labels[-1] else ALL_CONFIGURATIONS
         text += _TOGGLE.format(configurations=", ".join((*labels, ALL_CONFIGURATIONS)), other=other)
     if names := source.request.target.inherited:
         secrets = " ".join(f"--secret {name}" for name in names)

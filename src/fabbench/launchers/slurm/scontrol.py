@@ -432,8 +432,8 @@ def _explain_message(on: str, text: str, **names: str) -> Explanation:
 
     `on`: it is about a job that was "rejected", is "pending" or has "ended". `names` are filled in.
     """
-    on_this = (record_ for record_ in job_errors() if record_.on == on)
-    known = next(record_ for record_ in on_this if record_.match(text))
+    on_this = (entry for entry in job_errors() if entry.on == on)
+    known = next(entry for entry in on_this if entry.match(text))
     message = shorten(text)
     return Explanation(
         code=known.code,
