@@ -94,7 +94,7 @@ class StepResult:
         self.status: int | None = None  # The script's; None: it has not ended
         self._last = ""
 
-    def take(self, text: str) -> bool:
+    def read_line(self, text: str) -> bool:
         """Read a line; return whether it is the script's own output."""
         if text.startswith(_STEP):
             self.step = text.removeprefix(_STEP)
@@ -172,7 +172,7 @@ class JobSteps:
         step = self._start(document, nodes, queue)
         try:
             for text in _lines_of(step, queue, ended, limit_s, on_silence):
-                if result.take(text):
+                if result.read_line(text):
                     yield text
         except BaseException:
             if result.step:  # the script ends what it started: srun would kill it too soon
