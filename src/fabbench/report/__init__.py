@@ -20,7 +20,7 @@ def render_comparison(
 ) -> str:
     """Write a comparison in one of `FORMATS`; `verdict` adds the results of its gates.
 
-    Ends with a newline.
+    `drawing`, the color and width, is for a terminal. Ends with a newline.
     """
     from fabbench.report import comparison_tables  # not needed to parse logs
 
@@ -50,7 +50,7 @@ def render_comparison(
     )
 
 
-_CLOSING = 4
+_MAX_CLOSING_LINES = 4
 """Headlines that end a long text: with more, the first would scroll away as the table did."""
 
 
@@ -58,6 +58,6 @@ def closing_lines(comparison: "Comparison", **drawing: Any) -> str:
     """Write the headlines of a comparison again, for the end of a long text: the first few."""
     from fabbench.analysis.headline import headlines
 
-    lines = headlines(comparison)[:_CLOSING]
+    lines = headlines(comparison)[:_MAX_CLOSING_LINES]
     tables = [Table(header=(), rows=(), title=line) for line in lines]
     return "\n" + to_terminal(tables, **drawing)

@@ -171,12 +171,12 @@ class Certificate:
     @property
     def untested(self) -> Mapping[str, str]:
         """Rung that says nothing for certain → why."""
-        open_ends = {each.name: each.why for each in self._incomplete()}
+        open_ends = {each.name: each.why for each in self._incomplete_rungs()}
         if self.ended is None:
             open_ends["the rest"] = f"It has not ended: fabbench accept --resume {self.id}."
         elif not any(each.figures for each in self.rungs):
             open_ends.setdefault("measurements", "Nothing was measured.")
-        unjudged = ", ".join(self._unjudged())
+        unjudged = ", ".join(self._names_of_unjudged())
         if unjudged:
             open_ends["limits"] = f"No limits say what is normal for {unjudged}. {_WRITE_LIMITS}"
         return open_ends
@@ -189,12 +189,14 @@ class Certificate:
         return {name: self._verdict_on(name, devices.get(name, ())) for name in names}
 
     def _verdict_on(self, node: str, devices: Iterable[str]) -> Mapping[str, Any]:
+        # Why it was left out; a failure of all nodes together settles none of them
         why = self.left_out.get(node) or self.bad.get("all nodes", "")
         measured = any(each.figures for each in self.rungs)
         answer = "passed" if measured else "not tested"
         if why:
             answer = "bad" if node in self.bad_nodes else "not settled"
         nics = dict.fromkeys(devices, "not tested")
+        # They passed if a rung of NICs came to a result before, or when, the node was left out
         for rung in self.rungs:
             if rung.name in _OF_NICS and rung.state in _CERTAIN:
                 nics = dict.fromkeys(devices, "passed")
@@ -203,10 +205,10 @@ class Certificate:
         bad = filter(nics.__contains__, _nics_of(node, self.bad))
         return {"answer": answer, "why": why, "nics": nics | dict.fromkeys(bad, "bad")}
 
-    def _incomplete(self) -> list[RungResult]:
+    def _incomplete_rungs(self) -> list[RungResult]:
         return [each for each in self.rungs if each.state is State.INCOMPLETE]
 
-    def _unjudged(self) -> Iterator[str]:
+    def _names_of_unjudged(self) -> Iterator[str]:
         """Yield rungs that passed only because nothing judges their figures."""
         alone = len(self.nodes) < 2  # and so there is no other node to compare with
         for each in self.rungs:
@@ -218,7 +220,7 @@ class Certificate:
     @property
     def open(self) -> bool:
         """Whether something is left to test."""
-        return self.ended is None or bool(self._incomplete())
+        return self.ended is None or bool(self._incomplete_rungs())
 
     @property
     def state(self) -> State:
@@ -243,7 +245,7 @@ class Certificate:
         nodes = counted(len(self.nodes), "node")
         if self.state is State.FAILED:
             bad = ", ".join(self.bad)
-            are = "are" if " " in bad else "is"
+            are = "are" if " " in bad else "is"  # A blank is between two names
             left = [each.name for each in self.nodes if each.name not in self.left_out]
             others = f"; {compress_hostlist(left)} passed what was tested" if left else ""
             return f"{bad} {are} bad{others}"
@@ -257,12 +259,12 @@ class Certificate:
 
 def render_certificate(certificate: Certificate, form: str, **how: Any) -> str:
     """Write a certificate in one of `FORMATS`, as `write_result` does. Ends with a newline."""
-    tables = [*_tables(certificate)]
+    tables = [*_certificate_tables(certificate)]
     if form in {"html", "ctrf", "junit"}:
         return rendered(
             f"certificate.{form}",
             certificate=certificate,
-            rungs=[*certificate.rungs, *_open_ends(certificate)],
+            rungs=[*certificate.rungs, *_open_ends_as_rungs(certificate)],
             tables=tables,
             time=time,
             duration=format_duration,
@@ -271,15 +273,15 @@ def render_certificate(certificate: Certificate, form: str, **how: Any) -> str:
     return write_result(form, lambda: tables, document, str, **how)
 
 
-def _open_ends(certificate: Certificate) -> Iterator[RungResult]:
-    """Yield what is not certain, but what rungs say themselves, as a rung."""
+def _open_ends_as_rungs(certificate: Certificate) -> Iterator[RungResult]:
+    """Yield as rungs what is not certain and no rung says itself, such as missing limits."""
     stated = {(each.name, each.why) for each in certificate.rungs}
     for name, why in sorted(certificate.untested.items()):
         if (name, why) not in stated:
             yield RungResult(name=name, what="", state=State.INCOMPLETE, why=why)
 
 
-def _tables(certificate: Certificate) -> Iterator[Table]:
+def _certificate_tables(certificate: Certificate) -> Iterator[Table]:
     """Yield the rungs, what is bad, and what was not tested."""
     yield Table(
         header=("rung", "result", "carried by", "found", "judged by", "time"),
@@ -293,28 +295,28 @@ def _tables(certificate: Certificate) -> Iterator[Table]:
         rows=list(_nodes_alike(certificate)),
     )
     cordons: list[tuple[str, str]] = []
-    for by in CORDON:
+    for program in CORDON:
         for node, why in certificate.bad_nodes.items():
-            cordons.append((node, cordon_command(by, node, why)))
-    for title, name, told in (
+            cordons.append((node, cordon_command(program, node, why)))
+    for title, header, pairs in (
         ("Bad", "why", certificate.bad.items()),
         ("Not tested, or not certain", "why", certificate.untested.items()),
         ("To take them out of service", "command", cordons),
     ):
-        if told:
-            yield Table(title=title, header=("what", name), rows=list(told))
+        if pairs:
+            yield Table(title=title, header=("what", header), rows=list(pairs))
 
 
 def _nodes_alike(certificate: Certificate) -> Iterator[tuple[str, ...]]:
     """Yield a row for each answer, with the nodes that have it, and the numbers of their NICs."""
     alike: dict[tuple[str, ...], list[str]] = {}
-    for node, found in certificate.verdicts.items():
-        counts = Counter(found["nics"].values()).items()
+    for node, verdict in certificate.verdicts.items():
+        counts = Counter(verdict["nics"].values()).items()
         nics = ", ".join(f"{count} {word}" for word, count in counts)
-        answer = (found["answer"], nics, found["why"])
+        answer = (verdict["answer"], nics, verdict["why"])
         alike.setdefault(answer, []).append(node)
-    for row, nodes in alike.items():
-        yield (compress_hostlist(nodes), *row)
+    for answer, nodes in alike.items():
+        yield (compress_hostlist(nodes), *answer)
 
 
 def _rung_row(rung: RungResult) -> tuple[str, ...]:
@@ -357,19 +359,20 @@ def render_changes(old: Certificate, new: Certificate, form: str, **how: Any) ->
 
 
 def _changed_rows(old: Certificate, new: Certificate) -> Iterator[tuple[str, ...]]:
+    """Yield rung or node, what of it, old, new, ratio: all of rungs, of nodes what changed."""
     nodes = {each.name for each in old.nodes + new.nodes}
-    before = _compared(old)
-    after = _compared(new)
+    before = _comparable_values(old)
+    after = _comparable_values(new)
     for key in {**before, **after}:
         was = before.get(key, "-")
         now = after.get(key, "-")
         subject, what = key
         if was != now or subject not in nodes:
-            ratio = _ratio(was, now)
+            ratio = _ratio_cell(was, now)
             yield (subject, what, str(was), str(now), ratio)
 
 
-def _ratio(old: str | RungFigure, new: str | RungFigure) -> str:
+def _ratio_cell(old: str | RungFigure, new: str | RungFigure) -> str:
     """Return how many times better a figure is now; "-" where that is not known."""
     if isinstance(old, str) or isinstance(new, str):
         return "-"
@@ -381,7 +384,7 @@ def _ratio(old: str | RungFigure, new: str | RungFigure) -> str:
     return format_change(ratio)
 
 
-def _compared(certificate: Certificate) -> dict[tuple[str, str], str | RungFigure]:
+def _comparable_values(certificate: Certificate) -> dict[tuple[str, str], str | RungFigure]:
     """Return all that may change: rung or node, and what of it → its value."""
     by_name: dict[str, dict[str, str | RungFigure]] = {}
     for rung in certificate.rungs:
@@ -397,7 +400,7 @@ def _compared(certificate: Certificate) -> dict[tuple[str, str], str | RungFigur
             **node.serials,
         }
     values: dict[tuple[str, str], str | RungFigure] = {}
-    for name, known in by_name.items():
-        for what, value in known.items():
+    for name, stated in by_name.items():
+        for what, value in stated.items():
             values[name, what] = value or "-"
     return values

@@ -11,7 +11,7 @@ from fabbench.model.messages import listed
 from fabbench.report.table import Overview, Table, picked, records_to_csv, write_result
 
 HEADER = ("host", "check", "status", "seen", "advice")  # Columns of CSV, and keys of JSON
-_NAMED = 4
+_MAX_NAMED = 4
 _TITLES = {Status.FAIL: "Failed", Status.WARN: "Warnings", Status.SKIP: "Not checked"}
 
 
@@ -45,13 +45,15 @@ def render_checks(
 def check_tables(checks: Sequence[Check], *, full: bool = True) -> list[Table]:
     """Lay out the statuses, then what failed, warnings, and what was not checked.
 
-    Of one host there is what was seen; of several, those that pass are not named.
+    Of one host there is what was seen; of several, those that pass are not named. Not `full`:
+    checks that were skipped, and need no action, are only counted.
     """
     hosts = len({check.host for check in checks})
     shown = [each for each in checks if full or not _needs_nothing(each)]
+    # A check that is shown for one host is listed for all
     names = dict.fromkeys(check.name for check in shown)
     listing = [check for check in checks if check.name in names]
-    overview = _by_status(names, listing) if hosts > 1 else _by_check(listing)
+    overview = _table_of_hosts(names, listing) if hosts > 1 else _table_of_one_host(listing)
     counted = Counter(check.status for check in checks)
     numbers = [f"{counted[status]} {status.value}" for status in Status]
     summary = ", ".join(numbers) + "."
@@ -60,7 +62,7 @@ def check_tables(checks: Sequence[Check], *, full: bool = True) -> list[Table]:
         summary += f" -v lists {left_out} skipped with nothing to do."
     tables = [replace(overview, notes=(summary,))]
     for status in _TITLES:
-        advice = _advice(shown, status, hosts)
+        advice = _advice_table(shown, status, hosts)
         if advice.notes:
             tables.append(advice)
     return tables
@@ -70,7 +72,7 @@ def _needs_nothing(check: Check) -> bool:
     return check.status is Status.SKIP and check.advice.startswith("Nothing to do")
 
 
-def _by_check(checks: Iterable[Check]) -> Table:
+def _table_of_one_host(checks: Iterable[Check]) -> Table:
     rows = [(each.name, each.status, each.seen) for each in checks]
     return Table(header=("Check", "Status", "Seen"), rows=rows)
 
@@ -79,7 +81,7 @@ _HostsOf: TypeAlias = dict[Status, list[str]]
 """Status → the hosts that have it."""
 
 
-def _by_status(names: Iterable[str], checks: Iterable[Check]) -> Table:
+def _table_of_hosts(names: Iterable[str], checks: Iterable[Check]) -> Table:
     """Return a row for each status of each check, with its hosts; the checks in order of names."""
     by_name: dict[str, _HostsOf] = {name: {} for name in names}
     for check in checks:
@@ -87,7 +89,7 @@ def _by_status(names: Iterable[str], checks: Iterable[Check]) -> Table:
     rows: list[tuple[str, str, str, str]] = []
     for name, by_status in by_name.items():
         for status, hosts in by_status.items():
-            which = "" if status is Status.PASS else listed(hosts, _NAMED)
+            which = "" if status is Status.PASS else listed(hosts, _MAX_NAMED)
             rows.append((name, status, str(len(hosts)), which))
     return Table(header=("Check", "Status", "Hosts", "Which"), rows=rows, align="llrl")
 
@@ -96,12 +98,12 @@ _Seen: TypeAlias = dict[str, list[str]]
 """What was seen → on which hosts."""
 
 
-def _advice(checks: Sequence[Check], status: Status, hosts: int) -> Table:
-    """Return every piece of advice once.
+def _advice_table(checks: Sequence[Check], status: Status, hosts: int) -> Table:
+    """Return every piece of advice of one status once, after the checks that give it.
 
-    The checks with that cause, and what was seen on which of so many hosts.
+    Each with what it saw, and on which of so many `hosts`.
     """
-    causes: dict[str, dict[str, _Seen]] = {}
+    causes: dict[str, dict[str, _Seen]] = {}  # Advice → check → what was seen, where
     for check in checks:
         if check.status is status:
             by_check = causes.setdefault(check.advice, {})
@@ -109,19 +111,19 @@ def _advice(checks: Sequence[Check], status: Status, hosts: int) -> Table:
             seen.setdefault(check.seen, []).append(check.host)
     notes: list[str] = []
     for advice, by_check in causes.items():
-        parts = [_cause(name, seen, hosts) for name, seen in by_check.items()]
+        parts = [_what_a_check_saw(name, seen, hosts) for name, seen in by_check.items()]
         notes.append(" ".join([*parts, "→", advice]))
     return Table(header=(), rows=(), title=_TITLES[status], notes=notes)
 
 
-def _cause(check: str, seen: _Seen, hosts: int) -> str:
+def _what_a_check_saw(check: str, seen: _Seen, hosts: int) -> str:
     """Say what a check saw, and on which hosts unless on all."""
     parts = [f"{check}:"]
-    for text, where in islice(seen.items(), _NAMED):
+    for text, where in islice(seen.items(), _MAX_NAMED):
         if len(where) != hosts:
-            parts.append(f"({listed(where, _NAMED)})")
+            parts.append(f"({listed(where, _MAX_NAMED)})")
         parts.append(text)
-    more = len(seen) - _NAMED
+    more = len(seen) - _MAX_NAMED
     if more > 0:
         parts.append(f"And {more} more.")
     return " ".join(parts)

@@ -48,9 +48,9 @@ class Case(NamedTuple):
 def to_junit(comparison: Comparison, verdict: Verdict | None = None) -> str:
     """Write a test case per configuration and per gate."""
     columns = range(len(comparison.columns))
-    suites = {"configurations": [_configuration(comparison, index) for index in columns]}
+    suites = {"configurations": [_configuration_case(comparison, index) for index in columns]}
     if verdict is not None:
-        suites["gates"] = list(map(_gate, verdict.results))
+        suites["gates"] = list(map(_gate_case, verdict.results))
     return document_of(suites, name="fabbench")
 
 
@@ -62,12 +62,12 @@ def document_of(suites: Mapping[str, Sequence[Case]], *, name: str) -> str:
 
 def untrusted(comparison: Comparison, index: int) -> bool:
     """Return whether a column makes the comparison untrusted (exit status 4)."""
-    if comparison.columns[index].hidden > 0:
+    if comparison.columns[index].hidden > 0:  # Logs that are not shown because of their outcome
         return True
     return any(section.partial[index] for section in comparison.sections)
 
 
-def _configuration(comparison: Comparison, index: int) -> Case:
+def _configuration_case(comparison: Comparison, index: int) -> Case:
     column = comparison.columns[index]
     tag = ""
     if column.outcome is Outcome.SKIPPED:
@@ -85,7 +85,7 @@ def _configuration(comparison: Comparison, index: int) -> Case:
     return Case(column.label, tag, column.outcome.value, reasons, output)
 
 
-def _gate(result: GateResult) -> Case:
+def _gate_case(result: GateResult) -> Case:
     if result.state is GateState.FAILED:
         return Case(result.gate, "failure", "gate", result.breaches, result.notes)
     if result.state is GateState.UNTRUSTED:
@@ -113,7 +113,7 @@ def to_comment(comparison: Comparison, verdict: Verdict | None = None) -> str:
     Strangers may read a comment: directories of the machine that wrote it are removed from the
     names of inputs.
     """
-    visible = [_headlines(comparison)]
+    visible = [_headlines(comparison)]  # The others are folded away below a summary
     if verdict is not None and verdict.results:
         visible.append(gates_table(verdict, _MARKS))
     hidden = [
@@ -123,7 +123,7 @@ def to_comment(comparison: Comparison, verdict: Verdict | None = None) -> str:
     ]
     sources = [column.source for column in comparison.columns]
     parts = _without_paths(map(to_markdown, [*visible, *hidden]), sources)
-    kept = _that_fit(parts)
+    kept = _first_that_fit(parts)
     left_out = len(parts) - len(kept)
     if left_out:
         tables = counted(left_out, "table")
@@ -143,7 +143,7 @@ def _headlines(comparison: Comparison) -> Table:
     return Table(title=f"fabbench: {line}", header=(), rows=())
 
 
-def _that_fit(parts: Sequence[str]) -> list[str]:
+def _first_that_fit(parts: Sequence[str]) -> list[str]:
     """Return the first parts of a comment, as many as it may have."""
     kept: list[str] = []
     room = LONGEST
@@ -156,19 +156,20 @@ def _that_fit(parts: Sequence[str]) -> list[str]:
 
 
 def _without_paths(texts: Iterable[str], sources: Iterable[str]) -> list[str]:
-    """Name inputs that are paths by their last part, or by as many as tell them apart."""
-    names = _names_of_paths(_paths(sources))
+    """Name inputs that are paths by their last part, or by as many, up to 3, as tell them apart."""
+    names = _names_of_paths(_paths_among(sources))
     return [_renamed(text, names) for text in texts]
 
 
 def _renamed(text: str, names: Mapping[str, str]) -> str:
     for path, name in names.items():
+        # In Markdown, a cell is escaped otherwise than other text
         for write in (escaped, cell):
             text = text.replace(write(path), write(name))
     return text
 
 
-def _paths(sources: Iterable[str]) -> list[str]:
+def _paths_among(sources: Iterable[str]) -> list[str]:
     """Return the paths among sources, the longest first: others may be a part of it."""
     paths: set[str] = set()
     for source in sources:
@@ -192,7 +193,7 @@ def _names_of_paths(paths: Sequence[str]) -> dict[str, str]:
 # ---------------------------------------------------------------- OpenMetrics
 
 _UNITS = {"B/s": "bytes_per_second", "s": "seconds"}
-_STATES = {GateState.PASSED: 1.0, GateState.FAILED: 0.0}
+_STATE_VALUES = {GateState.PASSED: 1.0, GateState.FAILED: 0.0}
 
 
 def to_openmetrics(comparison: Comparison, verdict: Verdict | None = None) -> str:
@@ -206,12 +207,12 @@ def to_openmetrics(comparison: Comparison, verdict: Verdict | None = None) -> st
     metrics: list[_Family] = []
     for metric in comparison.metrics:
         of_metric = (row for row in rows if row["metric"] == metric.name)
-        samples = [_Sample(_labels(row), row) for row in of_metric]
+        samples = [_Sample(_sample_labels(row), row) for row in of_metric]
         unit = _UNITS.get(metric.unit, "")
         metrics.append(_Family(metric.name, unit, samples))
     ratios: list[_Sample] = []
     for row in rows:
-        labels = {**_labels(row), "metric": row["metric"], "baseline": comparison.base.label}
+        labels = {**_sample_labels(row), "metric": row["metric"], "baseline": comparison.base.label}
         ratios.append(_Sample(labels, row))
     status = comparison.status
     gates: list[_Sample] = []
@@ -225,7 +226,7 @@ def to_openmetrics(comparison: Comparison, verdict: Verdict | None = None) -> st
         configurations=comparison.columns,
         gates=gates,
         status=status,
-        number=_number,
+        number=_sample_value,
         escaped=_label_value,
     )
     return str(text)
@@ -247,11 +248,12 @@ class _Family(NamedTuple):
 
 
 def _gate_sample(result: GateResult) -> _Sample:
-    state = _STATES.get(result.state, math.nan)
+    state = _STATE_VALUES.get(result.state, math.nan)  # NaN: neither passed nor failed
     return _Sample({"gate": result.gate}, {"state": state})
 
 
-def _number(value: float) -> str:
+def _sample_value(value: float) -> str:
+    """Write a number as OpenMetrics does; `repr` keeps every digit."""
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     return "NaN" if math.isnan(value) else repr(float(value))
@@ -262,7 +264,7 @@ def _label_value(value: object) -> str:
     return re.sub(r'(["\\])', r"\\\1", text)
 
 
-def _labels(record: Mapping[str, object]) -> dict[str, object]:
+def _sample_labels(record: Mapping[str, object]) -> dict[str, object]:
     labels = {"configuration": record["column"], "size": record["size"]}
     for name in (*FIELDS, "placement", "transport"):
         if record[name] not in {None, ""}:

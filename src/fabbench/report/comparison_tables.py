@@ -58,18 +58,15 @@ def section_groups(comparison: Comparison) -> list[list[ComparisonSection]]:
 
 
 def remarks(comparison: Comparison, verdict: "Verdict | None" = None) -> list[Table]:
-    """Return what is below the figures.
-
-    Notes, what stands out, whether it is normal, rails, gates.
-    """
-    tables = [_notes("", all_notes(comparison, verdict)), *_stands_out(comparison)]
+    """Return the tables below the figures: notes, what stands out, what is normal, rails, gates."""
+    tables = [_notes_table("", all_notes(comparison, verdict)), *_stands_out(comparison)]
     expected = list(sentences(expectations_of(comparison)))
     if expected:
-        tables.append(_notes("Is it normal?", expected))
+        tables.append(_notes_table("Is it normal?", expected))
     rails = rails_of(comparison)
     if rails:
         of_rails = list(dict.fromkeys(_rail_notes(rails)))
-        tables.append(table_of(_RAILS, rails, title="Rails", notes=of_rails))
+        tables.append(table_of(_RAIL_COLUMNS, rails, title="Rails", notes=of_rails))
     if verdict and verdict.results:
         tables.append(replace(gates_table(verdict), title=GATES))
     return tables
@@ -80,14 +77,14 @@ def all_notes(comparison: Comparison, verdict: "Verdict | None") -> list[str]:
     return [*footnotes(comparison), *(verdict.notes if verdict else ())]
 
 
-def _notes(title: str, notes: Sequence[str]) -> Table:
+def _notes_table(title: str, notes: Sequence[str]) -> Table:
     return Table(title=title, header=(), rows=(), notes=notes)
 
 
 def _stands_out(comparison: Comparison) -> Iterator[Table]:
     """Yield what stands out in each section; a single column beside the baseline needs no name."""
     compared = len(comparison.columns) - 1
-    skipped = 0 if compared > 1 else 1
+    skipped = 0 if compared > 1 else 1  # Cells at the start of each row: the name of the column
     header = ("Column", "Range", "Observation")[skipped:]
     of_all_sections = highlights(comparison)
     for index, section in enumerate(comparison.sections):
@@ -101,23 +98,24 @@ def _stands_out(comparison: Comparison) -> Iterator[Table]:
             yield Table(title=title, header=header, rows=rows)
 
 
-def _slowest(rails: RailFigures) -> str:
-    value = _of_rail(rails, rails.figures[rails.slowest])
+def _slowest_rail(rails: RailFigures) -> str:
+    value = _rail_quantity(rails, rails.figures[rails.slowest])
     return f"{rails.slowest} ({value})"
 
 
-_RAILS: Sequence[TableColumn] = (
+_RAIL_COLUMNS: Sequence[TableColumn] = (
     ("Configuration", "l", lambda each: each.column),
     ("Metric", "l", lambda each: each.metric.name),
     ("Message Size", "l", lambda each: format_size(each.size)),
     ("Rails", "r", lambda each: str(len(each.figures))),
-    ("Mean", "r", lambda each: _of_rail(each, each.mean)),
-    ("Sum", "r", lambda each: _of_rail(each, each.total)),
-    ("Slowest", "l", _slowest),
+    ("Mean", "r", lambda each: _rail_quantity(each, each.mean)),
+    ("Sum", "r", lambda each: _rail_quantity(each, each.total)),
+    ("Slowest", "l", _slowest_rail),
 )
 
 
-def _of_rail(rails: RailFigures, value: float | None) -> str:
+def _rail_quantity(rails: RailFigures, value: float | None) -> str:
+    """Write a figure in the unit that all rails of a line share; None: what does not add up."""
     if value is None:
         return "-"
     largest = max(rails.figures.values())
@@ -127,7 +125,7 @@ def _of_rail(rails: RailFigures, value: float | None) -> str:
 def _rail_notes(rails: Sequence[RailFigures]) -> Iterator[str]:
     """Say how to read the sum, and which rails stand out."""
     for each in rails:
-        if each.total is None:
+        if each.total is None:  # as of times, which have no sum
             continue
         if each.together:
             yield (
@@ -140,12 +138,13 @@ def _rail_notes(rails: Sequence[RailFigures]) -> Iterator[str]:
             )
     for each in rails:
         for device, part in each.lagging().items():
-            yield _lagging(each, device, part)
+            yield _lagging_sentence(each, device, part)
 
 
-def _lagging(rails: RailFigures, device: str, part: float) -> str:
-    measured = _of_rail(rails, rails.figures[device])
-    usual = _of_rail(rails, rails.mean)
+def _lagging_sentence(rails: RailFigures, device: str, part: float) -> str:
+    """Say by which part of the mean a NIC is worse than it."""
+    measured = _rail_quantity(rails, rails.figures[device])
+    usual = _rail_quantity(rails, rails.mean)
     percent = format(100 * part, ".0f")
     marked = format(LAGGING, ".0%")
     at = format_size(rails.size)
@@ -163,11 +162,11 @@ def gates_table(verdict: "Verdict", marks: "Mapping[GateState, str]" = {}) -> Ta
     for result in verdict.results:
         mark = marks.get(result.state, "")
         state = f"{mark} {result.state}".strip()
-        rows.append((result.gate, state, _details(result) or "-"))
+        rows.append((result.gate, state, _gate_details(result) or "-"))
     return Table(header=("Gate", "Result", "Details"), rows=rows)
 
 
-def _details(result: "GateResult") -> str:
+def _gate_details(result: "GateResult") -> str:
     """Return why a gate failed, and its notes: the first sentences of many."""
     sentences = [*result.breaches, *result.notes]
     shown = [each.removeprefix(f"{result.gate}: ") for each in sentences[:_MAX_SENTENCES]]
@@ -190,13 +189,13 @@ def summary_table(comparison: Comparison, *, terminal: bool = False) -> Table:
     """
     labels = [column.label for column in comparison.columns]
     columns: list[TableColumn] = [
-        ("Table", "l", _section_name),
+        ("Table", "l", _section_cell),
         ("Size", "r", lambda line: format_size(line.rows[0].size)),
     ]
     for index, label in enumerate(labels):
-        columns.append((label, "r", partial(_figure, index, Scale.quantity)))
+        columns.append((label, "r", partial(_figure_cell, index, Scale.quantity)))
     for index, speedup in enumerate(_speedups(labels)):
-        columns.append((speedup, "r", partial(_change, index, terminal)))
+        columns.append((speedup, "r", partial(_change_cell, index, terminal)))
     lines: list[_Line] = []
     for section in comparison.sections:
         row = headline_row(section)
@@ -205,7 +204,7 @@ def summary_table(comparison: Comparison, *, terminal: bool = False) -> Table:
     return table_of(columns, lines, title=SUMMARY)
 
 
-def _section_name(line: "_Line") -> str:
+def _section_cell(line: "_Line") -> str:
     section = line.section
     words = [*section.key.values(), section.metric.name]
     return " ".join(filter(None, words))
@@ -218,25 +217,25 @@ def section_table(
     terminal: bool = False,
     live: bool = False,
 ) -> Table:
-    """Return the table of sections that share it: on a terminal columns are narrow.
+    """Return the table of sections that share it: those of one key, or of its rails.
 
-    Live, there are no verdicts.
-
-    The first sizes, where a rate displays as 0, share a line that shows their time.
+    On a `terminal` columns are narrow, and the title has the unit. A `live` one, of an execution
+    that goes on, has no verdicts. The first sizes, where a rate displays as 0, share a line that
+    shows their time.
     """
     first = sections[0]
     rails = any(RAIL in section.key for section in sections)
     columns: list[TableColumn] = []
     if rails:
-        columns.append(("Device", "l", _device))
+        columns.append(("Device", "l", _device_cell))
     if terminal:
-        columns.append(("Size", "r", _size))
+        columns.append(("Size", "r", _size_cell))
     else:
-        columns.append(("Message Size", "l", _size))
+        columns.append(("Message Size", "l", _size_cell))
     columns += _figure_columns(comparison, sections, terminal=terminal)
     if not live:
         verdicts = enumerate(_verdict_header(comparison, sections))
-        columns += [(name, "l", partial(_verdict, at)) for at, name in verdicts]
+        columns += [(name, "l", partial(_verdict_cell, index)) for index, name in verdicts]
     title = title_of(first, (RAIL,))
     if terminal:
         metric = first.metric.name
@@ -246,14 +245,14 @@ def section_table(
             title = f"{title}: {what}"
         else:
             title = what[0].upper() + what[1:]
-    alone = ""  # a table of several rails has none
+    above = ""  # a table of several rails has no headline
     if len(sections) == 1:
-        alone = headline(comparison, comparison.sections.index(first))
-    lines = [line for section in sections for line in _lines(section)]
+        above = headline(comparison, comparison.sections.index(first))
+    lines = [line for section in sections for line in _lines_of(section)]
     keys = 0  # other formats are not split to a width
     if terminal:
-        keys = 2 if rails else 1
-    return table_of(columns, lines, title=title, headline=alone, keys=keys)
+        keys = 2 if rails else 1  # the size, after the device
+    return table_of(columns, lines, title=title, headline=above, keys=keys)
 
 
 def _figure_columns(
@@ -263,15 +262,16 @@ def _figure_columns(
     metric = sections[0].metric.name
     unit = sections[0].scale.unit
     labels = [column.label for column in comparison.columns]
-    for at, label in enumerate(labels):
+    for index, label in enumerate(labels):
         name = label if terminal else f"{metric} {label} ({unit})"
-        mark = _mark(sections, at)
-        yield f"{name}{mark}", "r", partial(_value, at)
-    for at, speedup in enumerate(_speedups(labels)):
-        yield speedup, "r", partial(_change, at, terminal)
+        suffix = _outcome_suffix(sections, index)
+        yield f"{name}{suffix}", "r", partial(_value_cell, index)
+    for index, speedup in enumerate(_speedups(labels)):
+        yield speedup, "r", partial(_change_cell, index, terminal)
 
 
 def _speedups(labels: Sequence[str]) -> list[str]:
+    """Return the headers of the columns of ratios: one for each column but the baseline."""
     if len(labels) == 2:
         return ["Speed-up"]
     return [f"Speed-up {label}" for label in labels[:-1]]
@@ -282,16 +282,17 @@ def title_of(section: ComparisonSection, without: Collection[str] = ()) -> str:
     return ", ".join(key_words(section.key, without))
 
 
-def _mark(sections: Sequence[ComparisonSection], at: int) -> str:
+def _outcome_suffix(sections: Sequence[ComparisonSection], index: int) -> str:
     """Return a suffix for a column's header: the outcome, where figures are shown but not ok."""
-    outcomes = (section.outcomes[at] for section in sections if section.shown[at])
+    outcomes = (section.outcomes[index] for section in sections if section.shown[index])
     return next((f", {outcome}" for outcome in outcomes if outcome is not Outcome.OK), "")
 
 
 def _verdict_header(comparison: Comparison, sections: Sequence[ComparisonSection]) -> list[str]:
-    """Return the headers of verdicts.
+    """Return the headers of verdicts, one for each column but the baseline.
 
-    Empty without repeats: the headline and ranges have the others.
+    Empty if no size was repeated on both sides: a verdict on one measurement is for the headline
+    and for what stands out.
     """
     rows = (row for section in sections for row in section.rows)
     tests = (test for row in rows for test in row.tests)
@@ -317,36 +318,38 @@ class _Line(NamedTuple):
         return self.rows[0] if self.rows else None
 
 
-def _lines(section: ComparisonSection) -> Iterator[_Line]:
+def _lines_of(section: ComparisonSection) -> Iterator[_Line]:
     """Yield the lines of a section.
 
     The first rows that display as 0 wherever there is a figure share a line.
     """
-    zeros = max(1, _zeros(section))
-    yield _Line(section, section.rows[:zeros])
-    for row in section.rows[zeros:]:
+    shared = max(1, _count_zero_rows(section))
+    yield _Line(section, section.rows[:shared])
+    for row in section.rows[shared:]:
         yield _Line(section, [row])
 
 
-def _device(line: _Line) -> str:
+def _device_cell(line: _Line) -> str:
     return line.section.key.get(RAIL) or "-"
 
 
-def _zeros(section: ComparisonSection) -> int:
+def _count_zero_rows(section: ComparisonSection) -> int:
     """Return how many of the first rows display as 0, and have figures of the same columns."""
-    texts = [_texts(section, row) for row in section.rows]
+    texts = [_figure_texts(section, row) for row in section.rows]
     first = set(texts[0]) if texts else set()
-    if first - {None} != {"0"}:
+    if first - {None} != {"0"}:  # not 0, or no column has a figure
         return 0
     alike = takewhile(texts[0].__eq__, texts)
     return sum(1 for _ in alike)
 
 
-def _texts(section: ComparisonSection, row: ComparisonRow) -> list[str | None]:
+def _figure_texts(section: ComparisonSection, row: ComparisonRow) -> list[str | None]:
+    """Return the figure of each column as it is displayed; None where there is none."""
     return [figure and section.scale.text(figure.value) for figure in row.figures]
 
 
-def _size(line: _Line) -> str:
+def _size_cell(line: _Line) -> str:
+    """Write a line's size, or the largest of several; "-" for a section without rows."""
     sizes = [format_size(row.size) for row in line.rows]
     if not sizes:
         return "-"
@@ -354,8 +357,8 @@ def _size(line: _Line) -> str:
     return f"≤ {largest}" if len(sizes) > 1 else largest
 
 
-def _figure(index: int, write: Callable[[Scale, float], str], line: _Line) -> str:
-    """Write a figure; the outcome where the column has none."""
+def _figure_cell(index: int, write: Callable[[Scale, float], str], line: _Line) -> str:
+    """Write a column's figure as `write` does; the outcome where its figures are not shown."""
     section = line.section
     if not section.shown[index]:
         return section.outcomes[index].value
@@ -363,32 +366,33 @@ def _figure(index: int, write: Callable[[Scale, float], str], line: _Line) -> st
     return write(section.scale, figure.value) if figure else "-"
 
 
-def _value(index: int, line: _Line) -> str:
+def _value_cell(index: int, line: _Line) -> str:
     """Write a figure with all its decimals; the time where a rate displays as 0 in any column."""
     section = line.section
     times = [row.times[index] for row in line.rows]
-    took = [time.value for time in times if time is not None]
-    texts = _texts(section, line.first) if line.first else []
-    if "0" not in texts or not took or not section.shown[index]:
-        return _figure(index, Scale.fixed, line)
-    time_scale = scale("s", max(took))
-    ends = map(time_scale.fixed, (min(took), max(took)))
+    seconds = [time.value for time in times if time is not None]
+    texts = _figure_texts(section, line.first) if line.first else []
+    if "0" not in texts or not seconds or not section.shown[index]:
+        return _figure_cell(index, Scale.fixed, line)
+    time_scale = scale("s", max(seconds))
+    ends = map(time_scale.fixed, (min(seconds), max(seconds)))
     span = "–".join(dict.fromkeys(ends))
     return f"{span} {time_scale.unit}"
 
 
-def _change(index: int, narrow: bool, line: _Line) -> str:  # noqa: FBT001 - of a column
+def _change_cell(index: int, narrow: bool, line: _Line) -> str:  # noqa: FBT001 - of a column
+    """Write how many times better a column is than the baseline; `narrow`: without blanks."""
     change = format_change(line.first.ratios[index] if line.first else None)
     return change.replace(" ", "") if narrow else change
 
 
-def _verdict(index: int, line: _Line) -> str:
+def _verdict_cell(index: int, line: _Line) -> str:
     """Return what a size shows by itself; of one that shows nothing, only the interval."""
     test = line.first.tests[index] if line.first else None
     ratio = line.first.ratios[index] if line.first else None
     if not test:
         return "-"
-    interval = bounds([test], [ratio or 1.0])
+    interval = bounds([test], [ratio or 1.0])  # In percent, or as a factor, as the ratio is
     return interval if test.verdict is Difference.UNDECIDED else f"{test.verdict} ({interval})"
 
 
@@ -403,8 +407,7 @@ def comparison_document(
     comparison: Comparison, verdict: "Verdict | None" = None
 ) -> dict[str, object]:
     """Return the document of `fabbench compare --format json`."""
-    # Several metrics have nothing in common: each element of `rows` and `stands_out` has its own
-    # metric.
+    # With several metrics the document has none: elements of `rows` and `stands_out` have theirs.
     metric = comparison.metrics[0] if len(comparison.metrics) == 1 else None
     expected = expectations_of(comparison)
     return {
@@ -417,9 +420,9 @@ def comparison_document(
         "headline": next(iter(headlines(comparison)), None),
         "columns": [
             {
-                **_column(column),
+                **_column_record(column),
                 "judgement": judgement(each for each in expected if each.column == column.label),
-                "peak": _peak(comparison.sections, index),
+                "peak": _peak_record(comparison.sections, index),
             }
             for index, column in enumerate(comparison.columns)
         ],
@@ -448,7 +451,7 @@ def comparison_document(
                 "base": comparison.base.label,
                 "verdict": section.verdict(index),
                 **picked(section, "level", metric="metric.name"),
-                "plateau": _plateau(section.plateaus[index]),
+                "plateau": _plateau_record(section.plateaus[index]),
                 **section.key,
             }
             for section in comparison.sections
@@ -462,7 +465,7 @@ def comparison_document(
     }
 
 
-def _peak(sections: Iterable[ComparisonSection], column: int) -> Mapping[str, object] | None:
+def _peak_record(sections: Iterable[ComparisonSection], column: int) -> Mapping[str, object] | None:
     """Return the highest rate of a column, with the key of its table; None without any."""
     peak = None
     highest = 0.0
@@ -477,8 +480,8 @@ def _peak(sections: Iterable[ComparisonSection], column: int) -> Mapping[str, ob
     return peak
 
 
-def _plateau(plateau: Plateau | None) -> Mapping[str, object] | None:
-    if plateau is None:
+def _plateau_record(plateau: Plateau | None) -> Mapping[str, object] | None:
+    if plateau is None:  # of the baseline, or of a column that has no execution of all sizes
         return None
     return {
         "from": plateau.sizes[0],
@@ -494,14 +497,14 @@ def comparison_rows(comparison: Comparison) -> list[dict[str, object]]:
     Keys are `HEADER`.
     """
     return [
-        _record(comparison, section, row, index)
+        _row_record(comparison, section, row, index)
         for section in comparison.sections
         for row in section.rows
         for index in range(len(comparison.columns))
     ]
 
 
-def _record(
+def _row_record(
     comparison: Comparison, section: ComparisonSection, row: ComparisonRow, index: int
 ) -> dict[str, object]:
     column = comparison.columns[index]
@@ -552,7 +555,7 @@ def stated(column: ColumnSummary, names: Iterable[str]) -> str:
     return ", ".join(words)
 
 
-def _column(column: ColumnSummary) -> Mapping[str, object]:
+def _column_record(column: ColumnSummary) -> Mapping[str, object]:
     return {
         **picked(column, "label", "label_given"),
         "variant": str(column.variant) if column.variant is not None else None,

@@ -18,7 +18,6 @@ from fabbench.report.svg import to_svg, trend
 from fabbench.report.table import Table, picked, records_to_csv, write_result
 from fabbench.report.templates import template
 
-# the keys that name a series; others come after them
 NAMED = ("configuration", "benchmark", "case", "target")
 """The keys that name a series; others come after them."""
 _COLUMNS = ("run", "created", "metric", "size", "value", "unit")
@@ -32,12 +31,12 @@ def render_history(history: History, form: str = "markdown", **drawing: Any) -> 
         form,
         lambda: [history_table(history)],
         lambda: history_document(history),
-        lambda: _csv(history),
+        lambda: _history_csv(history),
         **drawing,
     )
 
 
-def _csv(history: History) -> str:
+def _history_csv(history: History) -> str:
     """Write a row per point, with the keys of its series."""
     document = history_document(history)
     records: list[dict[str, Any]] = []
@@ -53,10 +52,10 @@ def history_table(history: History) -> Table:
     columns = (*NAMED, *history.distinguishing(NAMED))
     rows: list[Sequence[str]] = []
     notes: list[str] = []
-    for name, each in zip(_names(history), history.series, strict=True):
+    for name, each in zip(_series_names(history), history.series, strict=True):
         cells = [each.key.get(column) or "-" for column in columns]
-        rows.append([*cells, *_levels(history, each)])
-        sentences = [*_sentences(history, each), sensitivity(each)]
+        rows.append([*cells, *_level_cells(history, each)])
+        sentences = [*_change_sentences(history, each), sensitivity(each)]
         notes += [f"{name}: {sentence}" for sentence in sentences]
     return Table(
         header=(*columns, "runs", "level", "latest", "change"),
@@ -67,7 +66,7 @@ def history_table(history: History) -> Table:
     )
 
 
-def _levels(history: History, series: Series) -> tuple[str, ...]:
+def _level_cells(history: History, series: Series) -> tuple[str, ...]:
     """Return the number of runs, the level, the newest figure, and the last change."""
     quantity = _scale(history, series).quantity
     newest = quantity(series.points[-1].value)
@@ -75,11 +74,12 @@ def _levels(history: History, series: Series) -> tuple[str, ...]:
     return str(len(series.points)), quantity(series.level), newest, change
 
 
-def _names(history: History) -> Iterator[str]:
+def _series_names(history: History) -> Iterator[str]:
     """Yield a name of each series: what it is, and what distinguishes it from others."""
     others = history.distinguishing(NAMED)
     for series in history.series:
         key = series.key
+        # A case with the benchmark's name is said once
         what = dict.fromkeys([key.get("benchmark"), key.get("case")])
         words = " ".join(filter(None, what))
         if key.get("target"):
@@ -107,14 +107,15 @@ def headline(history: History) -> str:
     return f"{metric}{where}: {runs} in {series} series, {what_changed}."
 
 
-def _sentences(history: History, series: Series) -> Iterator[str]:
+def _change_sentences(history: History, series: Series) -> Iterator[str]:
     """Yield each change with its first run, and what else changed then."""
     quantity = _scale(history, series).quantity
     for change in series.changes:
-        first = series.points[change.index]
+        first = series.points[change.index]  # The first run of the new level
         before = quantity(change.before)
         after = quantity(change.after)
         levels = f"{format_change(change.ratio)} ({before} to {after})"
+        # A drift began earlier: its run is the first that shows it
         how = "in a slow drift, shown from" if change.drift else "with"
         moment = format_time(first.created)
         others = _changed_with(change)
@@ -134,7 +135,7 @@ def _changed_with(change: LevelChange) -> str:
 
 
 def sensitivity(series: Series) -> str:
-    """Return after how many more runs a change would be seen, in a sentence."""
+    """Return after how many more runs a change would be seen, in a sentence; or that none would."""
     change = f"A change of {format_decimal(100 * NOTICED, 0)} %"
     if series.runs_needed:
         return f"{counted(series.runs_needed, 'more run')} must follow before a change can be seen."
@@ -175,9 +176,9 @@ def history_page(history: History) -> Iterator[str]:
         title=headline(history).rstrip("."),
         history=history,
         overview=history_table(history),
-        all=list(zip(_names(history), history.series, strict=True)),
+        all=list(zip(_series_names(history), history.series, strict=True)),
         scale_of=partial(_scale, history),
-        sentences_of=partial(_sentences, history),
+        sentences_of=partial(_change_sentences, history),
         sensitivity=sensitivity,
         draw=lambda name, *what: to_svg(trend(*what), name=name),
         change_of=format_change,

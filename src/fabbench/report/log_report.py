@@ -50,10 +50,10 @@ LABELS = (
 """Every label of the contract, in the order of columns."""
 
 _POINTS_A_PIECE = 512
-_MOST_OF_LINE = 120  # Characters of a line of a log that are quoted
+_MAX_QUOTED = 120  # Characters of a line of a log that are quoted
 CSV_HEADER = ("source", "benchmark", "case", "outcome", "size", *LABELS, "metric", "value", "unit")
 
-_COARSE = 1e7  # Two decimals of GB/s: the scale of a benchmark that never prints a rate finer
+_COARSE_STEP = 1e7  # Two decimals of GB/s: the scale of a benchmark that never prints a rate finer
 _SIDEWAYS = ("placement", "stat", "side")
 """Labels that become columns, like the metric; the others are on the left."""
 _DIAGNOSED = (
@@ -79,7 +79,7 @@ class LogWriter(NamedTuple):
 def log_writer(form: str, *, color: bool = False, width: int | None = None) -> LogWriter:
     """Return the writer of one of `FORMATS`; `color` and `width` are for `table`."""
     if form == "json":
-        return LogWriter(_json_pieces, '{"format":1,"logs":[\n', _NEXT, _json_end)
+        return LogWriter(_json_pieces, '{"format":1,"logs":[\n', _JSON_SEPARATOR, _json_end)
     if form == "csv":
         return LogWriter(lambda log, _: _csv_pieces(log), opening=csv_text([CSV_HEADER]))
     if form == "markdown":
@@ -91,10 +91,10 @@ def log_writer(form: str, *, color: bool = False, width: int | None = None) -> L
     raise RequestError(f"Unknown format {form}.", hint=f"One of {known}.")
 
 
-_Key: TypeAlias = tuple[str, ...]
+_FigureKey: TypeAlias = tuple[str, ...]
 """A column: the values of `_SIDEWAYS`, and the metric."""
-_Around: TypeAlias = Callable[[Labels, str], tuple[str, str]]
-"""What is before and after a value, by its labels and metric."""
+_TextsAround: TypeAlias = Callable[[Labels, str], tuple[str, str]]
+"""Labels and a metric → the texts before and after their value."""
 _RowKind: TypeAlias = tuple[int, tuple[str, ...]]
 """Rows that share their labels (their id) and metrics."""
 
@@ -106,8 +106,8 @@ class _Largest(NamedTuple):
     size: int
 
 
-_NOTHING = _Largest(0.0, 0)
-_NEXT = ",\n"
+_NONE_YET = _Largest(0.0, 0)
+_JSON_SEPARATOR = ",\n"
 _RATES = ("busbw", "bandwidth")
 """Metrics that have a peak: a time has none."""
 _json = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
@@ -116,14 +116,14 @@ _json = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 def _json_pieces(log: Log, verdict: "Verdict | None" = None) -> Iterator[str]:
     """Write a log as an element of `logs` of the public contract (docs/formats.md)."""
     damaged = [row._asdict() for row in log.damaged]
-    head = {**_head(log, verdict), "damaged": damaged}
-    yield _json(head)[:-1] + ',"samples":['
+    head = {**_common_fields(log, verdict), "damaged": damaged}
+    yield _json(head)[:-1] + ',"samples":['  # in place of the brace that ends it
     case = _json(log.case)
     begin = f'{{"case":{case},"size":'
-    separator = "\n"
-    for piece in _sample_pieces(log, begin, _around_in_json, _NEXT):
+    separator = "\n"  # before the first sample
+    for piece in _sample_pieces(log, begin, _around_in_json, _JSON_SEPARATOR):
         yield separator + piece
-        separator = _NEXT
+        separator = _JSON_SEPARATOR
     yield "]}"
 
 
@@ -139,13 +139,13 @@ def _json_end(errors: Iterable[tuple[str, str]]) -> str:
     return f'],\n"errors":{text}}}\n'
 
 
-def _head(log: Log, verdict: "Verdict | None") -> dict[str, Any]:
+def _common_fields(log: Log, verdict: "Verdict | None") -> dict[str, Any]:
     judged = {"gates": list(map(asdict, verdict.results))} if verdict else {}
     expected = expectations_of_log(log)
     return {
         **picked(log, "source", "benchmark", "case", "outcome", "reason"),
         "judgement": judgement(expected),
-        "peak": _peak(log),
+        "peak": _peak_record(log),
         **judged,
         "facts": dict(log.facts),
         "findings": list(map(asdict, log.findings)),
@@ -153,12 +153,13 @@ def _head(log: Log, verdict: "Verdict | None") -> dict[str, Any]:
     }
 
 
-def _peak(log: Log) -> Mapping[str, Any] | None:
+def _peak_record(log: Log) -> Mapping[str, Any] | None:
     """Return the highest rate of a log, out of place where both are measured; None without any."""
+    # A `stat`, such as a maximum over ranks, is not the rate itself
     main = [point for point in log.points if "stat" not in point.labels]
     out_of_place = [point for point in main if point.labels.get("placement") != "in-place"]
     for metric in _RATES:
-        best = _NOTHING
+        best = _NONE_YET
         for point in out_of_place or main:
             if metric in point.metrics:
                 value = point.values[point.metrics.index(metric)]
@@ -169,38 +170,41 @@ def _peak(log: Log) -> Mapping[str, Any] | None:
 
 
 def _csv_pieces(log: Log) -> Iterator[str]:
-    begin = _cells(log.source, log.benchmark, log.case, log.outcome.value)
+    begin = _csv_cells(log.source, log.benchmark, log.case, log.outcome.value)
     return _sample_pieces(log, f"{begin},", _around_in_csv)
 
 
 def _around_in_csv(labels: Labels, metric: str) -> tuple[str, str]:
-    cells = _cells(*map(labels.get, LABELS))
+    cells = _csv_cells(*map(labels.get, LABELS))
     unit = METRICS[metric].unit
     return f",{cells},{metric},", f",{unit}\n"
 
 
 @lru_cache(maxsize=256)  # a few sets of labels are those of all logs
-def _cells(*cells: str | None) -> str:
+def _csv_cells(*cells: str | None) -> str:
     return csv_text([cells]).removesuffix("\n")
 
 
-def _sample_pieces(log: Log, begin: str, around: _Around, separator: str = "") -> Iterator[str]:
+def _sample_pieces(
+    log: Log, begin: str, around: _TextsAround, separator: str = ""
+) -> Iterator[str]:
     """Write samples in pieces.
 
-    `begin`, the size, and the value with what is `around` it by its labels and metric.
+    `begin`, the size, and the value with what is `around` it by its labels and metric. These texts
+    are made once per kind of row: points with equal labels share them.
     """
-    known: dict[_RowKind, list[tuple[str, str]]] = {}
+    texts_around: dict[_RowKind, list[tuple[str, str]]] = {}
     for start in range(0, len(log.points), _POINTS_A_PIECE):
         texts: list[str] = []
         for point in log.points[start : start + _POINTS_A_PIECE]:
             head = f"{begin}{point.size}"
-            key = (id(point.labels), point.metrics)
-            if key not in known:
+            kind = (id(point.labels), point.metrics)
+            if kind not in texts_around:
                 labels = point.labels
-                known[key] = [around(labels, metric) for metric in point.metrics]
-            ends = known[key]
-            for (left, right), value in zip(ends, point.values, strict=True):
-                texts.append(f"{head}{left}{value!r}{right}")
+                texts_around[kind] = [around(labels, metric) for metric in point.metrics]
+            of_metrics = texts_around[kind]
+            for (before, after), value in zip(of_metrics, point.values, strict=True):
+                texts.append(f"{head}{before}{value!r}{after}")
         if texts:
             yield separator.join(texts)
 
@@ -222,14 +226,14 @@ def log_tables(log: Log) -> list[Table]:
     log may have a million lines.
     """
     grid = _grid(log)
-    scales = _scales(log, grid.largest)
+    scales = _scale_of_each(log, grid.largest)
     columns = _columns(grid, scales)
     notes = list(log_notes(log))
     same = ", ".join(grid.shared())
     if same:
         notes.insert(0, f"every row: {same}")
-    title = _heading(log)
-    if peak := _peak(log):
+    title = _title_of(log)
+    if peak := _peak_record(log):
         rate = scales[peak["metric"]].quantity(peak["value"])
         size = format_size(peak["size"])
         title += f", peak {rate} at {size}"
@@ -237,13 +241,14 @@ def log_tables(log: Log) -> list[Table]:
     return [table_of(shown, grid.lines, title=title, notes=notes)]
 
 
-def _scales(log: Log, largest: Mapping[str, _Largest]) -> dict[str, Scale]:
+def _scale_of_each(log: Log, largest: Mapping[str, _Largest]) -> dict[str, Scale]:
     """Return metric → the scale of its column."""
     benchmark = benchmark_named(log.benchmark)
     scales: dict[str, Scale] = {}
     for metric, most in largest.items():
+        # The finest step in which the benchmark prints it; 0: not known
         step = min(benchmark.printed_steps(metric, most.value), default=0.0)
-        coarse = benchmark.one_scale and step >= _COARSE
+        coarse = benchmark.one_scale and step >= _COARSE_STEP
         scales[metric] = scale(METRICS[metric].unit, most.value, coarse=coarse)
     return scales
 
@@ -253,20 +258,20 @@ def _columns(grid: "_Grid", scales: Mapping[str, Scale]) -> list[TableColumn]:
     columns: list[TableColumn] = [("Size", "r", lambda line: format_size(line.size))]
     for label, values in grid.labels.items():
         if len(values) > 1:
-            columns.append((label, "l", partial(_label, label)))
+            columns.append((label, "l", partial(_label_cell, label)))
     several = len(grid.sides) > 1
-    for *side, metric in _keys(grid):
-        unit = scales[metric]
+    for *side, metric in _figure_keys(grid):
+        shown_in = scales[metric]
         words = metric
         if several:
             words = " ".join(filter(None, [metric, *side]))
-        header = words if unit.unit == "count" else f"{words} ({unit.unit})"
-        figure = partial(_figure, unit, (*side, metric))
+        header = words if shown_in.unit == "count" else f"{words} ({shown_in.unit})"
+        figure = partial(_figure_cell, shown_in, (*side, metric))
         columns.append((header, "d", figure))
     return columns
 
 
-def _keys(grid: "_Grid") -> Iterator[_Key]:
+def _figure_keys(grid: "_Grid") -> Iterator[_FigureKey]:
     """Yield the columns of figures; counts of wrong elements only if there are any."""
     for side, metrics in grid.sides.items():
         for metric in metrics:
@@ -274,11 +279,11 @@ def _keys(grid: "_Grid") -> Iterator[_Key]:
                 yield (*side, metric)
 
 
-def _label(name: str, line: "_Line") -> str:
+def _label_cell(name: str, line: "_Line") -> str:
     return line.labels.get(name, "")
 
 
-def _figure(unit: Scale, key: _Key, line: "_Line") -> str:
+def _figure_cell(unit: Scale, key: _FigureKey, line: "_Line") -> str:
     return unit.text(line.cells[key]) if key in line.cells else ""
 
 
@@ -287,14 +292,14 @@ class _Line(NamedTuple):
 
     size: int
     labels: Labels
-    cells: dict[_Key, float]
+    cells: dict[_FigureKey, float]
 
 
 class _Grid(NamedTuple):
     """What a table shows of a log."""
 
     lines: list[_Line]
-    sides: dict[_Key, dict[str, None]]  # The values of `_SIDEWAYS` → the metrics
+    sides: dict[_FigureKey, dict[str, None]]  # The values of `_SIDEWAYS` → the metrics
     largest: dict[str, _Largest]
 
     @property
@@ -314,27 +319,30 @@ class _Grid(NamedTuple):
 
 
 def _grid(log: Log) -> _Grid:
-    """Return the lines of a log's rows: a point measured several times (`-N`) has several."""
+    """Return the lines of a log's rows: points that differ only in their side share one.
+
+    A point that is measured several times (`-N`) has several.
+    """
     grid = _Grid([], {}, {})
-    newest: dict[tuple[object, ...], dict[_Key, float]] = {}
+    newest: dict[tuple[object, ...], dict[_FigureKey, float]] = {}  # Size and labels → last line
     for size, labels, metrics, values in log.points:
         left = dict(labels)
         side = tuple(left.pop(name, "") for name in _SIDEWAYS)
         key = (size, *left.items())
         cells = newest.get(key)
         first = (*side, *metrics[:1])
-        if cells is None or first in cells:
+        if cells is None or first in cells:  # new, or measured once more
             cells = newest[key] = {}
             grid.lines.append(_Line(size, left, cells))
         for metric, value in zip(metrics, values, strict=True):
             cells[*side, metric] = value
             grid.sides.setdefault(side, {})[metric] = None
-            known = grid.largest.get(metric, _NOTHING)
-            grid.largest[metric] = max(_Largest(value, size), known)
+            largest = grid.largest.get(metric, _NONE_YET)
+            grid.largest[metric] = max(_Largest(value, size), largest)
     return grid
 
 
-def _heading(log: Log) -> str:
+def _title_of(log: Log) -> str:
     """Return the source, the case, the outcome, and whether the figures are normal.
 
     Next to `ok` whether the end of the table is not shown, and the codes of warnings and errors.
@@ -350,7 +358,7 @@ def _heading(log: Log) -> str:
         outcome = f"{outcome}, its end is not shown"
     heading = f"{log.source}: {case}: {outcome}"
     serious = [found.code for found in log.findings if found.severity is not Severity.NOTE]
-    if not serious or log.outcome is not Outcome.OK:
+    if not serious or log.outcome is not Outcome.OK:  # another outcome says enough
         return heading
     codes = ", ".join(dict.fromkeys(serious))
     return f"{heading}, but {codes}"
@@ -365,17 +373,17 @@ def log_notes(log: Log) -> Iterator[str]:
         yield ", ".join(facts)
     for each in expectations_of_log(log):
         yield f"expectation{of_key(each)}: {each.sentence()}"
-    yield from map(_finding, log.findings)
+    yield from map(_finding_sentence, log.findings)
     for row in log.damaged:
-        text = row.text[:_MOST_OF_LINE]
+        text = row.text[:_MAX_QUOTED]
         yield f"line {row.line} could not be read or trusted: {text}"
 
 
-def _finding(finding: Finding) -> str:
+def _finding_sentence(finding: Finding) -> str:
     severity = finding.severity.value
     words = [f"{severity}: {finding.meaning}", finding.advice]
     if finding.line:
-        line = finding.line.strip()[:_MOST_OF_LINE]
+        line = finding.line.strip()[:_MAX_QUOTED]
         words.append(f"[{line}]")
     return " ".join(filter(None, words))
 
@@ -387,14 +395,13 @@ def diagnosis_record(log: Log, verdict: "Verdict | None" = None) -> dict[str, ob
     """
     from fabbench.analysis.curve_findings import curve_line, with_curve
 
-    log = with_curve(log)
+    log = with_curve(log)  # and the findings about its curve
+    likely, _ = causes(log)
     return {
-        **_head(log, verdict),
+        **_common_fields(log, verdict),
         "facts": {name: str(value) for name, value in log.facts.items()},
         "evidence": dict(log.evidence),
-        "causes": [
-            picked(cause, "against", "decide", code="finding.code") for cause in causes(log)[0]
-        ],
+        "causes": [picked(cause, "against", "decide", code="finding.code") for cause in likely],
         "curve": curve_line(log),
     }
 
@@ -405,11 +412,12 @@ def diagnosis(log: Log) -> list[str]:
 
     log = with_curve(log)
     likely, others = causes(log)
+    # Debug text without a benchmark, as of a training job, is explained as NCCL's
     benchmark = "nccl" if log.case == NCCL_DEBUG else log.benchmark
     text = rendered(
         "explain.txt",
         log=log,
-        heading=_heading(log),
+        heading=_title_of(log),
         network_shown=benchmark_named(benchmark).network_shown,
         facts={name: str(log.facts.get(name, "unknown")) for name in _DIAGNOSED},
         expectations=expectations_of_log(log),
@@ -437,7 +445,10 @@ def read_wanted(text: str) -> tuple[int, int]:
 def predictions(
     logs: Sequence[Log], targets: Sequence[tuple[int, int]]
 ) -> Iterator[Mapping[str, object]]:
-    """Yield each prediction as plain data, with its sentence as `text`."""
+    """Yield each prediction as plain data, with its sentence as `text`.
+
+    A target is a size and a number of nodes, 0 for those of each log.
+    """
     for size, nodes in targets:
         if nodes:
             yield from _predictions_between(logs, size, nodes)
@@ -456,24 +467,25 @@ def _predictions_between(
         case = log.case or log.benchmark
         key = (case, log.benchmark, log.facts.get("transport"))
         groups.setdefault(key, []).append(log)
-    for some in groups.values():
-        case = some[0].case or some[0].benchmark
-        prediction = predict_nodes(some, size, nodes)
-        yield _record(f"{case} between {nodes} nodes", size, nodes, prediction)
+    for (case, *_), comparable in groups.items():
+        prediction = predict_nodes(comparable, size, nodes)
+        yield _prediction_record(f"{case} between {nodes} nodes", size, nodes, prediction)
 
 
 def _predictions_of_logs(logs: Sequence[Log], size: int) -> Iterator[Mapping[str, object]]:
+    """Yield what each log predicts by its series of the most sizes, if it has any."""
     from fabbench.analysis.curve import predict, series_of
 
     for log in logs:
         name = log.case or log.benchmark
         for series in series_of(log)[:1]:
-            yield _record(f"{log.source}: {name}", size, None, predict(series, size))
+            yield _prediction_record(f"{log.source}: {name}", size, None, predict(series, size))
 
 
-def _record(
+def _prediction_record(
     where: str, size: int, nodes: int | None, prediction: "Prediction"
 ) -> Mapping[str, object]:
+    """Return a prediction as plain data; `nodes` is None where it is for those of the log."""
     at = format_size(size)
     figures = {}
     if prediction.refused:

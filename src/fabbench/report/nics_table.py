@@ -11,7 +11,7 @@ from fabbench.report.table import Table, cut, grid_pieces
 
 MAX_NICS = 8  # Maximum number of NICs of a host that are shown one by one; more are one line
 COLUMNS = 64  # Width of the live view
-_NAMES = COLUMNS - 38  # Width of the names in it
+_NAME_WIDTH = COLUMNS - 38  # Width of the names in it
 
 
 def table(hosts: Mapping[str, Traffic], *, title: str = "NICs") -> Table:
@@ -24,7 +24,7 @@ def table(hosts: Mapping[str, Traffic], *, title: str = "NICs") -> Table:
     for host, traffic in hosts.items():
         lines = _lines(traffic, MAX_NICS)
         rows += [(host, *_cells(traffic, line)) for line in lines]
-        notes += [f"{host}: {note}" for note in _notes(traffic)]
+        notes += [f"{host}: {note}" for note in _traffic_notes(traffic)]
     header = ("Host", "NIC", "tx", "rx", "tx rate", "rx rate", "Link")
     return Table(title=title, header=header, rows=rows, align="llrrrrr", notes=notes)
 
@@ -35,7 +35,7 @@ def _cells(traffic: Traffic, line: "_Line") -> Iterator[str]:
     for direction in _DIRECTIONS:
         yield amount(_moved(line.nics, direction))
     yield from _rate_cells(traffic, line)
-    yield _link(line.nics)
+    yield _link_cell(line.nics)
 
 
 _DIRECTIONS = (TX, RX)
@@ -45,16 +45,16 @@ def _rate_cells(traffic: Traffic, line: "_Line") -> Iterator[str]:
     """Yield what a line's NICs send and receive per second, and which part of their links it is."""
     for direction in _DIRECTIONS:
         per_second = traffic.rate(_moved(line.nics, direction))
-        share = _share(line.nics, per_second)
+        share = _percent_of_links(line.nics, per_second)
         text = rate(per_second)
         yield f"{text} ({share})" if share else text
 
 
-def _link(nics: Sequence[NicTraffic]) -> str:
+def _link_cell(nics: Sequence[NicTraffic]) -> str:
     """Return the rate of the NICs' links, if it is known and the same."""
     links = {nic.link_rate for nic in nics}
     link = links.pop()
-    if links or not link:
+    if links or not link:  # several rates are left, or it is not known
         return "-"
     return Scale("Gb/s", RATE_UNITS["Gb/s"]).quantity(link)
 
@@ -75,6 +75,7 @@ def _lines(traffic: Traffic, most: int) -> list[_Line]:
 
 
 def _moved(nics: Sequence[NicTraffic], direction: str) -> int | None:
+    """Return the bytes that NICs moved together; None if none of them counts."""
     counts = _counts(nics, direction)
     return sum(counts) if counts else None
 
@@ -85,7 +86,7 @@ def _counts(nics: Sequence[NicTraffic], direction: str) -> list[int]:
     return [each[direction] for each in counters if direction in each]
 
 
-def _share(nics: Sequence[NicTraffic], value: float | None) -> str:
+def _percent_of_links(nics: Sequence[NicTraffic], value: float | None) -> str:
     """Return which part of what the links could carry a rate is; empty if that is not known."""
     links = [nic.link_rate for nic in nics if nic.link_rate]
     if value is None or not links or len(links) < len(nics):
@@ -94,9 +95,10 @@ def _share(nics: Sequence[NicTraffic], value: float | None) -> str:
     return f"{percent} %"
 
 
-def _notes(traffic: Traffic) -> Iterator[str]:
+def _traffic_notes(traffic: Traffic) -> Iterator[str]:
+    """Yield one sentence on balance and EFA's operations, and one for each unreadable NIC."""
     parts = [*_balances(traffic)]
-    amounts: list[str] = []
+    amounts: list[str] = []  # By kind of operation, such as rdma-write
     for family, count in traffic.families().items():
         if count:
             amounts.append(f"{family} {amount(count)}")
@@ -127,19 +129,19 @@ def live(hosts: Mapping[str, Traffic], *, max_lines: int = 16) -> list[str]:
     first are listed.
     """
     nics = sum(len(traffic.nics) for traffic in hosts.values())
-    most = MAX_NICS if nics < max_lines else 1
+    most = MAX_NICS if nics < max_lines else 1  # Else all NICs of a host share a line
     rows: list[tuple[str, ...]] = []
     for host, traffic in hosts.items():
         for line in _lines(traffic, most):
-            short = cut(host, _NAMES - len(line.name) - 1)
+            short = cut(host, _NAME_WIDTH - len(line.name) - 1)
             name = f"{short} {line.name}"
-            rows.append((name[:_NAMES], *_rate_cells(traffic, line)))
+            rows.append((name[:_NAME_WIDTH], *_rate_cells(traffic, line)))
     if not rows:
         return []
-    room = max(1, max_lines - 1)
-    more = len(rows) - room + 1
+    room = max(1, max_lines - 1)  # The first line is the header
+    more = len(rows) - room + 1  # The last line that fits would name those without one
     if more > 1:
         rows[room - 1 :] = [(f"and {more} more hosts", "", "")]
-    header = (" " * _NAMES, "tx rate", "rx rate")
+    header = (" " * _NAME_WIDTH, "tx rate", "rx rate")
     table = Table(header=header, rows=rows, align="lrr", ruled=False)
     return "".join(grid_pieces(table)).splitlines()

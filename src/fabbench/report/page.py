@@ -102,11 +102,13 @@ def page_of(runs: Sequence[RunSection]) -> Iterator[str]:
 
 
 def run_section(run: RunPage, number: int) -> RunSection:
-    """Write one run: the part that takes time."""
+    """Write one run, which takes time; `number` counts sections from 1, for their anchors."""
+    # The comparison by the benchmark's usual metric; None: a sweep, or nothing was measured
     usual = run.comparisons[0] if run.comparisons else None
     lines = headlines(usual) if usual else []
     if run.sweep:
         lines = [sweep_headline(run.sweep)]
+    # Without a date it is no stored run, and is called by what it compares
     named = f"Run {run.id}" if run.created else run.id
     expected = expectations_of(usual) if usual else ()
     html = rendered(
@@ -118,10 +120,10 @@ def run_section(run: RunPage, number: int) -> RunSection:
         headlines=lines or ["No result."],
         cards=list(_cards(usual, expected)) if usual else [],
         expected=expected,
-        chips=_chips(usual, expected) if usual else [],
-        proofs=_proofs(usual) if usual else [],
+        chips=_outcomes_by_columns(usual, expected) if usual else [],
+        proofs=_proofs_by_columns(usual) if usual else [],
         versions_of=versions_of,
-        findings=_findings(usual) if usual else [],
+        findings=_findings_by_columns(usual) if usual else [],
         tables=comparison_tables,
         svg=svg,
         sweeps=sweep_report,
@@ -176,17 +178,19 @@ def _cards(comparison: Comparison, expected: Sequence["Expectation"]) -> Iterato
             yield _Card("of the NICs' ceiling", f"{percent} %", f"{label}: ceiling {ceiling}")
 
 
-def _chips(comparison: Comparison, expected: Sequence["Expectation"]) -> list[tuple[str, str]]:
+def _outcomes_by_columns(
+    comparison: Comparison, expected: Sequence["Expectation"]
+) -> list[tuple[str, str]]:
     """Return the outcome and the judgements of columns, and their tone; those alike share one."""
     labels: dict[tuple[str, ...], list[str]] = {}
     for column in comparison.columns:
         words = (column.outcome.value, *_assessments(column.label, expected))
         labels.setdefault(words, []).append(column.label)
     chips: list[tuple[str, str]] = []
-    for known, some in labels.items():
-        text = ", ".join(known)
-        tone = tone_of(known[-1])
-        chips.append((f"{listed(some)}: {text}", tone))
+    for words, columns in labels.items():
+        text = ", ".join(words)
+        tone = tone_of(words[-1])  # Of the judgement, if there is one
+        chips.append((f"{listed(columns)}: {text}", tone))
     return chips
 
 
@@ -206,37 +210,37 @@ class _Proof(NamedTuple):
     lines: tuple[str, ...]
 
 
-def _proofs(comparison: Comparison) -> list[tuple[_Proof, str]]:
+def _proofs_by_columns(comparison: Comparison) -> list[tuple[_Proof, str]]:
     """Return each proof, and the columns that have it."""
     labels: dict[_Proof, list[str]] = {}
     for summary, (column, _) in zip(comparison.columns, comparison.inputs, strict=True):
         evidence: dict[str, str] = {}
-        for log in reversed(column.logs):
+        for log in reversed(column.logs):  # The first log's lines win
             evidence.update(log.evidence)
         shown = comparison_tables.stated(summary, filter(EVIDENCE.__contains__, summary.facts))
         lines = tuple(dict.fromkeys(evidence.values()))
         reasons = tuple(summary.reasons)
         proof = _Proof(summary.outcome.value, reasons, shown or "no transport", lines)
         labels.setdefault(proof, []).append(summary.label)
-    return [(proof, listed(some)) for proof, some in labels.items()]
+    return [(proof, listed(columns)) for proof, columns in labels.items()]
 
 
 _FindingKey: TypeAlias = tuple[str, str]
 """The code of a finding, and what it means."""
 
 
-def _findings(comparison: Comparison) -> list[tuple[Cause, str]]:
+def _findings_by_columns(comparison: Comparison) -> list[tuple[Cause, str]]:
     """Return the causes of each column, the likeliest first, then other findings, by columns."""
-    known: dict[_FindingKey, Cause] = {}
+    first: dict[_FindingKey, Cause] = {}
     labels: dict[_FindingKey, list[str]] = {}
     for column, _ in comparison.inputs:
         for log in column.logs:
             likely, others = causes(with_curve(log))
             for cause in (*likely, *(Cause(each, "", "") for each in others)):
                 key = (cause.finding.code, cause.finding.meaning)
-                known.setdefault(key, cause)
+                first.setdefault(key, cause)
                 of_columns = labels.setdefault(key, [])
                 if column.label not in of_columns:
                     of_columns.append(column.label)
     where = map(listed, labels.values())
-    return list(zip(known.values(), where, strict=True))
+    return list(zip(first.values(), where, strict=True))

@@ -28,20 +28,21 @@ if TYPE_CHECKING:
     from fabbench.analysis.expectations import Expectation
     from fabbench.analysis.history import Series
 
+# Lengths are in pixels; y grows downward, so that a panel's top is less than its bottom
 WIDTH = 720  # Of a picture in a file, on paper and in a window of medium width
 WIDE = 1100  # In a wide window
 NARROW = 360  # On a phone
 _WIDTHS = (WIDTH, WIDE, NARROW)
-_HEIGHT = 268  # Of the area of values
-_CHANGES = 140  # Of the area of changes below
+_VALUES_HEIGHT = 268  # Of the area of values
+_CHANGES_HEIGHT = 140  # Of the area of changes below
 _LEAST_CHANGE = 1.02  # The least that its axis has room for, so that noise looks flat
-_TOP = 30
-_BOTTOM = 32
+_ABOVE_PANEL = 30  # For its caption
+_BELOW_PANEL = 32  # For the labels of its horizontal axis
 LETTER = 7.6  # The width of a letter, in the units of the picture
-_LINE = 15  # Its height
-_ROOM = 72  # From one label below a plot to the next, at least
-_LONGEST = 24  # Letters of a label beside a line
-_MOST = 18  # How many labels there are at most
+_LINE_HEIGHT = 15  # Its height
+_LABEL_DISTANCE = 72  # From one label below a plot to the next, at least
+_LONGEST_LABEL = 24  # Letters of a label beside a line
+_MOST_LABELS = 18  # How many labels there are at most
 _SHADED = 3  # Of how many lines intervals are shaded; more would cover each other
 _NOT_SHADED = (
     f"Intervals of changes are shaded for up to {_SHADED} columns. "
@@ -83,32 +84,33 @@ def to_svg_file(pictures: Sequence[Picture]) -> str:
     titled: list[tuple[Picture, list[str]]] = []
     for each in pictures:
         title = one_line(each.headline or each.title)
-        lines = textwrap.wrap(title, width // 9)[:4]
+        lines = textwrap.wrap(title, width // 9)[:4]  # A bold letter is 9 wide
         height += each.drawn[0]["height"]
-        height += 12 + 20 * len(lines)
+        height += 12 + 20 * len(lines)  # As file.svg places them
         titled.append((each, lines))
     titles = "; ".join(each.title for each in pictures) or "no plot"
-    size = {"width": width, "height": height or 44}
+    size = {"width": width, "height": height or 44}  # Without pictures, one sentence
     return str(rendered("file.svg", parts=titled, title=titles, **size))
 
 
 def to_png(text: str) -> bytes:
-    """Draw an SVG file of ours in light colors; an empty one is nothing.
+    """Draw an SVG file of ours in light colors; an empty text only tries whether that is possible.
 
-    Raise MachineError if that is not possible.
+    Raise MachineError if it is not.
     """
     try:
         from resvg_py import svg_to_bytes
     except ImportError as error:
         hint = "pip install 'fabbench[png]', or write a .svg file."
         raise MachineError("A PNG file needs the package resvg-py.", hint=hint) from error
+    # Without any font, a letter draws as much as no letter
     blank = svg_to_bytes(svg_string=_LETTER.format(_FONTS, ""))
     if blank == svg_to_bytes(svg_string=_LETTER.format(_FONTS, "M")):
         hint = "Install one (fonts-dejavu-core), or write a .svg file."
         raise MachineError("No font was found to write a PNG file with.", hint=hint)
     if not text:
         return b""
-    # CSS variables are ours to replace
+    # resvg knows no CSS variables, nor the reader's dark setting, which is below @media
     light_style, _, _ = text.partition("@media")
     light = dict(re.findall(r"(--\w+):([^;}]+)", light_style))
     plain = re.sub(r"var\((--\w+)\)", lambda match: light[match[1]], text)
@@ -128,7 +130,8 @@ _DIGITS: Sequence[Sequence[float]] = (
 """With which the ticks of a logarithmic axis begin: the first that make three."""
 
 
-def _figure(value: float) -> str:
+def _number(value: float) -> str:
+    """Write whole numbers from 10,000 on, two decimals from 0.1 on, else two digits that count."""
     if value >= 1e4:
         return format_decimal(value, 0)
     if value >= 0.1 or not value:
@@ -137,11 +140,14 @@ def _figure(value: float) -> str:
 
 
 _Tick: TypeAlias = tuple[float, str]
-"""A place on an axis, and its label."""
+"""A place on an axis, in pixels, and its label."""
 
 
 class Axis(NamedTuple):
-    """Values between two places; one outside is at the edge. A logarithmic axis has no 0."""
+    """Values from `low`, drawn at the pixel `start`, to `high`, at `end`; others are at the edge.
+
+    A logarithmic axis has no 0.
+    """
 
     low: float
     high: float
@@ -150,14 +156,14 @@ class Axis(NamedTuple):
     linear: bool = False
 
     def place(self, value: float) -> float:
-        """Return where a value is."""
+        """Return the pixel at which a value is drawn."""
         scaled = float if self.linear else log2
         inside = scaled(min(max(value, self.low), self.high))
         low = scaled(self.low)
         part = (inside - low) / (scaled(self.high) - low)
         return self.start + part * (self.end - self.start)
 
-    def ticks(self, written: Callable[[float], str] = _figure) -> list[_Tick]:
+    def ticks(self, written: Callable[[float], str] = _number) -> list[_Tick]:
         """Return the places of round values, with labels: three or more if there are so many."""
         values: list[float] = []
         for tried in self._round_values():
@@ -172,6 +178,7 @@ class Axis(NamedTuple):
         """Yield round values of about this axis, each time more of them."""
         if self.linear:
             power = 10.0 ** floor(log10(self.high - self.low))
+            # Steps of a power of ten, then of a half, a fifth and a tenth of it
             for parts in (1, 2, 5, 10):
                 steps = range(floor(self.high * parts / power) + 1)
                 yield [number * power / parts for number in steps]
@@ -183,7 +190,7 @@ class Axis(NamedTuple):
             yield [digit * power for power in powers for digit in digits]
 
 
-def _room(ticks: Sequence[_Tick]) -> int:
+def _room_left_of(ticks: Sequence[_Tick]) -> int:
     """Return how much room the labels of ticks need on the left."""
     longest = max((len(label) for _, label in ticks), default=0)
     return 18 + 7 * longest
@@ -202,12 +209,12 @@ class PlotPoint(NamedTuple):
 
 
 class PlotLine(NamedTuple):
-    """One line."""
+    """The values of one column, by size."""
 
     label: str
     points: Sequence[PlotPoint]
-    kind: int  # Selects the color, dashes and marker
-    shaded: bool  # Between the bounds
+    kind: int  # The index of its column, which selects the color, dashes and marker
+    shaded: bool  # Whether the area between the bounds is
 
     @property
     def last(self) -> float:
@@ -221,7 +228,7 @@ class PublishedRange(NamedTuple):
     size: int
     low: float
     high: float
-    kind: int
+    kind: int  # Of the line
 
 
 class _Label(NamedTuple):
@@ -229,7 +236,7 @@ class _Label(NamedTuple):
 
     value: float
     mark: str  # Of which the template draws a sample
-    kind: int  # Of the line
+    kind: int  # Of the line; where a label is of none, 0, which the template does not read
     text: str
 
 
@@ -250,53 +257,60 @@ class Panel(NamedTuple):
 
     def written(self, value: float) -> str:
         """Write a value of the axis."""
-        return format_change(value).replace(".0 ", " ") if self.changes else _figure(value)
+        return format_change(value).replace(".0 ", " ") if self.changes else _number(value)
 
     def labels(self) -> list[_Label]:
         """Return the lines with their last value, the largest first, then what else is drawn."""
         labels: list[_Label] = []
-        lines = sorted(self.lines, key=lambda each: -each.last)
-        for each in lines[:_MOST]:
-            number = self.written(each.last)
-            name = cut(each.label, _LONGEST - len(number) - 1)
+        lines = sorted(self.lines, key=lambda line: -line.last)
+        for line in lines[:_MOST_LABELS]:
+            number = self.written(line.last)
+            name = cut(line.label, _LONGEST_LABEL - len(number) - 1)
             text = f"{name} {number}"
-            labels.append(_Label(each.last, "line", each.kind, text))
-        others = lines[_MOST:]
+            labels.append(_Label(line.last, "line", line.kind, text))
+        others = lines[_MOST_LABELS:]
         if others:
             more = f"and {len(others)} more"
             labels.append(_Label(others[0].last, "more", 0, more))
         if self.changes:
-            labels.append(_Label(1.0, "reference", 0, "no change"))
+            labels.append(_Label(1.0, "reference", 0, "no change"))  # As good as the baseline
         labels += (
-            _Label(level, "ceiling", 0, f"ceiling {_figure(level)}") for level in self.ceilings
+            _Label(level, "ceiling", 0, f"ceiling {_number(level)}") for level in self.ceilings
         )
+        # Ranges that are written alike get one label
         spans: dict[str, PublishedRange] = {}
         for figures in self.published:
-            ends = dict.fromkeys(map(_figure, (figures.low, figures.high)))
+            ends = dict.fromkeys(map(_number, (figures.low, figures.high)))
             spans.setdefault("–".join(ends), figures)
         for span, figures in spans.items():
             labels.append(_Label(figures.high, "published", figures.kind, f"published {span}"))
         return labels
 
     def drawn(self, above: float, *, beside: bool) -> "DrawnPanel":
-        """Return the panel below `above`, with room for its labels."""
+        """Return the panel below the height `above`: its labels `beside` it, else on top of it."""
         labels = self.labels()
-        room = _LINE * len(labels)
-        top = above + _TOP
-        height = _CHANGES if self.changes else _HEIGHT
+        labels_height = _LINE_HEIGHT * len(labels)
+        top = above + _ABOVE_PANEL
+        height = _CHANGES_HEIGHT if self.changes else _VALUES_HEIGHT
         if beside:
-            height = max(height, room)
+            height = max(height, labels_height)
         else:
-            top += room
+            top += labels_height
+        # Changes below a factor of 2 are written in percent, which need no logarithmic axis
         is_percent = self.changes and self.high < 2 * self.low
-        y = Axis(self.low, self.high, top + height, top, is_percent)
+        y = Axis(self.low, self.high, top + height, top, linear=is_percent)
         linear = None if self.changes else y._replace(low=0.0, linear=True)
         if beside:
             return DrawnPanel(
-                self, y, linear, labels, _places(labels, y), _places(labels, linear or y)
+                self,
+                y,
+                linear,
+                labels,
+                _label_places(labels, y),
+                _label_places(labels, linear or y),
             )
-        first = top - 20 - room
-        stacked = [first + _LINE * number for number in range(len(labels))]
+        first = top - 20 - labels_height
+        stacked = [first + _LINE_HEIGHT * number for number in range(len(labels))]
         return DrawnPanel(self, y, linear, labels, stacked, stacked)
 
 
@@ -305,18 +319,18 @@ class DrawnPanel(NamedTuple):
 
     content: Panel
     y: Axis
-    linear: Axis | None  # To which a reader may switch
+    linear: Axis | None  # From 0, to which a reader may switch; None: a panel of changes
     labels: Sequence[_Label]
     places: Sequence[float]  # Of the labels
     linear_places: Sequence[float]
 
 
-_Told: TypeAlias = tuple[int, list[str]]
-"""A value of x, and what a reader is told who points there."""
+_Readout: TypeAlias = tuple[int, list[str]]
+"""A value of x, and the lines that a reader is told who points there."""
 
 
 def line_plot(
-    panels: Sequence[Panel], readouts: Sequence[_Told], *, width: int
+    panels: Sequence[Panel], readouts: Sequence[_Readout], *, width: int
 ) -> Mapping[str, object]:
     """Return what the template takes: panels one below the other, with one axis of sizes.
 
@@ -327,11 +341,11 @@ def line_plot(
     left = longest = 0
     bottom = 0.0
     for panel in panels:
-        each = panel.drawn(bottom, beside=beside)
-        drawn.append(each)
-        longest = max(longest, *(len(label.text) for label in each.labels))
-        left = max(left, _room(each.y.ticks(panel.written)))
-        bottom = each.y.start + _BOTTOM
+        placed = panel.drawn(bottom, beside=beside)
+        drawn.append(placed)
+        longest = max(longest, *(len(label.text) for label in placed.labels))
+        left = max(left, _room_left_of(placed.y.ticks(panel.written)))
+        bottom = placed.y.start + _BELOW_PANEL
     right = width - 28 - LETTER * longest if beside else width - 24
     sizes = [size for size, _ in readouts]
     sizes += [each.size for each in panels[0].published]
@@ -339,10 +353,10 @@ def line_plot(
     return {
         "width": width,
         "height": bottom,
-        "side": right if beside else 0,
+        "side": right if beside else 0,  # Where the labels begin
         "panels": drawn,
         "x": x,
-        "below": _powers_of_two(x, int((right - left) / _ROOM)),
+        "below": _labeled_sizes(x, int((right - left) / _LABEL_DISTANCE)),
         "told": readouts if beside else (),
     }
 
@@ -350,34 +364,36 @@ def line_plot(
 def _size_axis(sizes: Sequence[int], left: float, right: float) -> Axis:
     first = max(min(sizes), 1)
     last = max(1, *sizes)
+    # A single size is in the middle: from half of it to twice as much
     single = 2 if first >= last else 1
     return Axis(first / single, last * single, left, right)
 
 
-def _powers_of_two(x: Axis, labeled: int) -> list[tuple[int, str]]:
-    """Return sizes to label below a plot, at most so many, the largest power of two among them.
+def _labeled_sizes(x: Axis, most: int) -> list[tuple[int, str]]:
+    """Return sizes and their labels below a plot: powers of two, at most so many, largest first.
 
-    None: all sizes are between two powers of two.
+    An empty list if all sizes lie between two powers of two.
     """
     largest = floor(log2(x.high))
     smallest = max(ceil(log2(x.low)), 0)
     powers = range(largest, smallest - 1, -1)
-    step = 1 + len(powers) // labeled
+    step = 1 + len(powers) // most
     sizes = [1 << power for power in powers[::step]]
     return [(size, format_size(size)) for size in sizes]
 
 
-def _places(labels: Sequence[_Label], y: Axis) -> list[float]:
-    """Return places as near to the values as they can be without labels covering each other."""
+def _label_places(labels: Sequence[_Label], y: Axis) -> list[float]:
+    """Return the heights of labels: as near to their values as without covering each other."""
     placed = [y.place(label.value) for label in labels]
     order = sorted(range(len(labels)), key=placed.__getitem__)
-    edge = y.end - _LINE / 2
+    # From the top, each is moved below the one above; then from the bottom, those beyond it up
+    edge = y.end - _LINE_HEIGHT / 2
     for index in order:
-        edge = max(placed[index], edge + _LINE)
+        edge = max(placed[index], edge + _LINE_HEIGHT)
         placed[index] = edge
-    edge = y.start + _LINE
+    edge = y.start + _LINE_HEIGHT
     for index in reversed(order):
-        edge = min(placed[index], edge - _LINE)
+        edge = min(placed[index], edge - _LINE_HEIGHT)
         placed[index] = edge
     return placed
 
@@ -389,52 +405,57 @@ _NAMED = 400  # Up to so many runs, each dot says which run it is
 
 
 def trend(series: "Series", axis: str, factor: float, title: str, description: str) -> Picture:
-    """Return values by run: dots, the levels between changes, a number at each change."""
+    """Return values by run: dots, the levels between changes, a number at each change.
+
+    `axis` is its caption, and `factor` the axis's unit in base units.
+    """
     drawn = [_trend(series, axis, factor, width) for width in _WIDTHS]
     return Picture("trend", drawn, title, description=description)
 
 
 def _trend(series: "Series", caption: str, factor: float, width: int) -> dict[str, Any]:
+    """Return what the template takes for one width: the axes, a dot per run, and the levels."""
     values = [point.value / factor for point in series.points]
     count = len(values)
     changes = [change.index for change in series.changes]
     levels = [change.before / factor for change in series.changes]
     level = series.level / factor
-    latest = f"level {_figure(level)}"
+    latest = f"level {_number(level)}"
     wide = width > NARROW
     low = min(values)
     high = max(values)
     room = max(0.06 * (high - low), _ROOM_OF_LEVEL * high)
     least = max(low - room, 0.0)
-    y = Axis(least, high + room, _HEIGHT + _TOP, _TOP + 12, linear=True)
+    y = Axis(least, high + room, _VALUES_HEIGHT + _ABOVE_PANEL, _ABOVE_PANEL + 12, linear=True)
     right = width - 12 - LETTER * len(latest)
-    left = _room(y.ticks())
+    left = _room_left_of(y.ticks())
+    # The indexes of runs, with half a place on both sides
     x = Axis(-0.5, count - 0.5, left, right, linear=True)
-    spans = pairwise([0, *changes, count])
+    spans = pairwise([0, *changes, count])  # Of run indexes, one for each level
     return {
         "width": width,
-        "height": y.start + _BOTTOM,
+        "height": y.start + _BELOW_PANEL,
         "caption": caption,
         "x": x,
         "y": y,
-        "below": _moments(series, 4 if wide else 1),
+        "below": _labeled_runs(series, 4 if wide else 1),
         "dots": values,
         "levels": list(zip(spans, [*levels, level], strict=True)),
         "latest": latest,
-        "told": list(_runs(series, values)) if wide and count <= _NAMED else (),
+        "told": list(_run_readouts(series, values)) if wide and count <= _NAMED else (),
     }
 
 
-def _runs(series: "Series", values: Sequence[float]) -> Iterator[_Told]:
-    """Yield each run with a value."""
+def _run_readouts(series: "Series", values: Sequence[float]) -> Iterator[_Readout]:
+    """Yield what a reader is told at each dot: the run, when it was, its figure."""
     for index, point in enumerate(series.points):
         if values[index] > 0:
-            figure = _figure(values[index])
+            figure = _number(values[index])
             yield index, [point.run, _minute(point.created), figure]
 
 
-def _moments(series: "Series", steps: int) -> list[tuple[int, str]]:
-    """Return some of the runs with when they were."""
+def _labeled_runs(series: "Series", steps: int) -> list[tuple[int, str]]:
+    """Return the indexes of runs at equal distances, the first and last among them, and when."""
     last = len(series.points) - 1
     places = [step * last / steps for step in range(steps + 1)]
     shown = dict.fromkeys(map(round, places))
@@ -452,14 +473,15 @@ _BEYOND = 4
 
 
 def plots(comparison: Comparison, sections: Sequence[ComparisonSection] = ()) -> Iterator[Picture]:
-    """Yield the plots of sections, without any of all; none for a section without values."""
+    """Yield the plot of each section that has values; `sections` empty: of all."""
     for section in sections or comparison.sections:
-        lines = list(_values(comparison, section))
+        lines = list(_value_lines(comparison, section))
         if lines:
             yield _plot(comparison, section, lines)
 
 
 def _plot(comparison: Comparison, section: ComparisonSection, lines: Sequence[PlotLine]) -> Picture:
+    """Return a panel of the values, with ceilings and published figures, and one of the changes."""
     factor = section.scale.factor
     metric = section.metric.name
     expected = [each for each in expectations_of(comparison) if each.key == section.key]
@@ -468,25 +490,25 @@ def _plot(comparison: Comparison, section: ComparisonSection, lines: Sequence[Pl
     caption = f"{metric} ({unit})"
     if any(line.shaded for line in lines):
         caption += "; shaded: range of repeats"
-    published = list(_published(expected, lines, factor))
-    panels = [_values_panel(caption, lines, list(ceilings), published)]
+    published = list(_published_ranges(expected, lines, factor))
+    panels = [_value_panel(caption, lines, list(ceilings), published)]
     notes: list[str] = []
     shown = (figure for row in section.rows for figure in row.figures if figure)
     if any(figure.value <= 0 for figure in shown):
         notes.append("Values of 0 are not plotted: a logarithmic axis has no place for them.")
-    changes = list(_changes(comparison, section))
+    changes = list(_change_lines(comparison, section))
     if changes:
-        panels.append(_changes_panel(comparison, section, changes))
+        panels.append(_change_panel(comparison, section, changes))
         if not changes[0].shaded:
             notes.append(_NOT_SHADED)
     title = f"{metric} by message size"
     if section.key:
         title += f": {title_of(section)}"
     result = headline(comparison, comparison.sections.index(section))
-    told = list(_told(comparison, section))
+    readouts = list(_readouts(comparison, section))
     return Picture(
         "lines",
-        [line_plot(panels, told, width=width) for width in _WIDTHS],
+        [line_plot(panels, readouts, width=width) for width in _WIDTHS],
         title,
         result,
         " ".join([f"{result}.", *sentences(expected)]),
@@ -494,22 +516,23 @@ def _plot(comparison: Comparison, section: ComparisonSection, lines: Sequence[Pl
     )
 
 
-def _told(comparison: Comparison, section: ComparisonSection) -> Iterator[_Told]:
-    """Yield each size with values, and these with their changes and intervals."""
+def _readouts(comparison: Comparison, section: ComparisonSection) -> Iterator[_Readout]:
+    """Yield each size with values, and what a reader is told there: a line per column."""
     for row in section.rows:
         lines: list[str] = []
-        for index, column in enumerate(comparison.columns[:_MOST]):
+        for index, column in enumerate(comparison.columns[:_MOST_LABELS]):
             figure = row.figures[index]
             if figure and figure.value > 0:
-                name = cut(column.label, _LONGEST)
+                name = cut(column.label, _LONGEST_LABEL)
                 value = section.scale.text(figure.value)
-                change = _change(row, index)
+                change = _change_text(row, index)
                 lines.append(f"{name} {value}{change}")
         if lines:
             yield row.size, [format_size(row.size), *lines]
 
 
-def _change(row: ComparisonRow, column: int) -> str:
+def _change_text(row: ComparisonRow, column: int) -> str:
+    """Write a change and its interval as the end of a line; empty where there is no ratio."""
     ratio = row.ratios[column]
     test = row.tests[column]
     if not ratio or not test:
@@ -518,21 +541,22 @@ def _change(row: ComparisonRow, column: int) -> str:
     return f", {format_change(ratio)} ({interval})"
 
 
-def _values(comparison: Comparison, section: ComparisonSection) -> Iterator[PlotLine]:
+def _value_lines(comparison: Comparison, section: ComparisonSection) -> Iterator[PlotLine]:
+    """Yield the line of each column with values above 0; shaded: the range of its repeats."""
     factor = section.scale.factor
     for index, column in enumerate(comparison.columns):
         points: list[PlotPoint] = []
-        several = False
+        repeated = False
         for size, figure in section.figures(index):
             if figure.value > 0:
                 bounded = (figure.value, figure.low, figure.high)
                 points.append(PlotPoint(size, *(each / factor for each in bounded)))
-                several |= figure.n > 1
+                repeated |= figure.n > 1
         if points:
-            yield PlotLine(column.label, points, index, several)
+            yield PlotLine(column.label, points, index, repeated)
 
 
-def _values_panel(
+def _value_panel(
     caption: str,
     lines: Sequence[PlotLine],
     ceilings: Sequence[float],
@@ -547,11 +571,12 @@ def _values_panel(
         values += (each.low, each.high)
     least = min(filter(None, values))
     most = max(values)
+    # Values within a factor of 2 look flat; others have 4 % of the logarithmic axis on both sides
     room = 1.4 if most < 2 * least else (most / least) ** 0.04
     return Panel(caption, lines, least / room, most * room, ceilings, published)
 
 
-def _changes(comparison: Comparison, section: ComparisonSection) -> Iterator[PlotLine]:
+def _change_lines(comparison: Comparison, section: ComparisonSection) -> Iterator[PlotLine]:
     """Yield how many times better each column is than the baseline, with intervals."""
     columns = comparison.columns[:-1]
     for index, column in enumerate(columns):
@@ -565,7 +590,7 @@ def _changes(comparison: Comparison, section: ComparisonSection) -> Iterator[Plo
             yield PlotLine(column.label, points, index, len(columns) <= _SHADED)
 
 
-def _changes_panel(
+def _change_panel(
     comparison: Comparison, section: ComparisonSection, lines: Sequence[PlotLine]
 ) -> Panel:
     """Return the panel of changes.
@@ -575,8 +600,8 @@ def _changes_panel(
     reach much further than changes do.
     """
     ratios = sorted(point.value for line in lines for point in line.points)
-    rare = len(ratios) // 8
-    least = min(1.0, ratios[rare])
+    rare = len(ratios) // 8  # As many at either end of the order are left out
+    least = min(1.0, ratios[rare])  # No change, 1, is always within
     most = max(1.0, ratios[-1 - rare])
     margin = max((most / least) ** 0.5, _LEAST_CHANGE)
     caption = f"against {cut(comparison.base.label, 16)}, up is better"
@@ -585,7 +610,7 @@ def _changes_panel(
     return Panel(caption, lines, least / margin, most * margin, changes=True)
 
 
-def _published(
+def _published_ranges(
     expected: Sequence["Expectation"], lines: Sequence[PlotLine], factor: float
 ) -> Iterator[PublishedRange]:
     """Yield the smallest and the largest published figure of each size and line."""

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from fabbench.sweep.values import Diagnosis, NodeGroup
 
 FORMATS = ("markdown", "json", "csv", "svg", "terminal")
-_FEW = 4  # Maximum number of typical figures in the headline
-_LONGEST = 40  # Maximum length of the nodes of a group
+_MAX_TYPICALS = 4  # Maximum number of typical figures in the headline
+_LONGEST_NODES = 40  # Maximum length of the nodes of a group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ def headline(report: SweepReport) -> str:
 def _typical_figures(report: SweepReport) -> str:
     """Return what tests usually reach, by their kind; empty if there are many kinds."""
     typicals = report.diagnosis.typicals
-    if not 0 < len(typicals) <= _FEW:
+    if not 0 < len(typicals) <= _MAX_TYPICALS:
         return ""
     unit = scale(report.metric.unit, max(typicals.values()))
     shown: list[str] = []
@@ -104,11 +104,11 @@ def groups_table(report: SweepReport) -> Table:
         rows=[
             (
                 each.name,
-                cut(compress_hostlist(each.nodes), _LONGEST),
+                cut(compress_hostlist(each.nodes), _LONGEST_NODES),
                 str(len(each.nodes)),
                 quantity(each.inside),
                 quantity(each.between),
-                _factor(each, lower_is_better=report.metric.lower_is_better),
+                _factor_cell(each, lower_is_better=report.metric.lower_is_better),
                 "{} + {}".format(*each.pairs),
             )
             for each in groups
@@ -117,7 +117,7 @@ def groups_table(report: SweepReport) -> Table:
     )
 
 
-def _factor(group: "NodeGroup", *, lower_is_better: bool) -> str:
+def _factor_cell(group: "NodeGroup", *, lower_is_better: bool) -> str:
     """Return how many times better a group's own pairs are than those with others."""
     if not group.inside or not group.between:
         return "-"
@@ -128,8 +128,8 @@ def _factor(group: "NodeGroup", *, lower_is_better: bool) -> str:
 
 def suspects_table(report: SweepReport) -> Table:
     """Return suspects, the most certain first, then what is undecided, and what to do next."""
-    rows = [_row("bad", each) for each in report.diagnosis.suspects]
-    rows += [_row("undecided", each) for each in report.diagnosis.undecided]
+    rows = [_suspect_row("bad", each) for each in report.diagnosis.suspects]
+    rows += [_suspect_row("undecided", each) for each in report.diagnosis.undecided]
     notes = str(rendered("sweep_notes.txt", diagnosis=report.diagnosis)).splitlines()
     if not rows:
         return Table(header=(), rows=rows, align="", notes=notes)
@@ -137,16 +137,16 @@ def suspects_table(report: SweepReport) -> Table:
     return Table(header=header, rows=rows, align="lllrl", notes=notes)
 
 
-def _row(verdict: str, suspect: Suspect) -> tuple[str, ...]:
-    known = _record(verdict, suspect)
+def _suspect_row(verdict: str, suspect: Suspect) -> tuple[str, ...]:
+    record = _suspect_record(verdict, suspect)
     confidence = confidence_text(suspect.confidence)
     if suspect.kind is SuspectKind.SLOW_GROUP:
-        confidence = "-"
-    return known["verdict"], known["kind"], suspect.name, confidence, suspect.evidence
+        confidence = "-"  # That it is slow is measured: only what that means is undecided
+    return record["verdict"], record["kind"], suspect.name, confidence, suspect.evidence
 
 
 def pairs(matrix: "Matrix") -> Iterator[tuple[str, str, float]]:
-    """Yield the pairs of nodes, and what their cell of a matrix has."""
+    """Yield the pairs of nodes, and their part of the typical figure: see `part_words`."""
     for row, column in combinations(range(len(matrix.names)), 2):
         part = float(matrix.cells[row, column])
         yield matrix.names[row], matrix.names[column], part
@@ -154,15 +154,15 @@ def pairs(matrix: "Matrix") -> Iterator[tuple[str, str, float]]:
 
 def confidence_text(chance: float) -> str:
     """Format a confidence; nothing above 99 % was calibrated, and below 2 % nothing was shown."""
-    if chance < _LEAST:
+    if chance < _LEAST_CHANCE:
         return "-"
-    if chance >= _MOST:
-        return "> " + format(_MOST, ".0%")
-    return format(min(chance, _MOST - 0.01), ".0%")
+    if chance >= _MOST_CHANCE:
+        return "> " + format(_MOST_CHANCE, ".0%")
+    return format(min(chance, _MOST_CHANCE - 0.01), ".0%")  # Rounding must not reach 99 %
 
 
-_LEAST = 0.02
-_MOST = 0.99
+_LEAST_CHANCE = 0.02
+_MOST_CHANCE = 0.99
 
 
 def sweep_document(report: SweepReport) -> dict[str, object]:
@@ -179,27 +179,27 @@ def sweep_document(report: SweepReport) -> dict[str, object]:
         "typicals": [
             {"of": kind, "figure": figure} for kind, figure in diagnosis.typicals.items() if kind
         ],
-        "groups": [_group(each) for each in diagnosis.groups],
+        "groups": [_group_record(each) for each in diagnosis.groups],
         "groups_found": diagnosis.groups_found,
-        "suspects": [_record("bad", each) for each in diagnosis.suspects],
-        "undecided": [_record("undecided", each) for each in diagnosis.undecided],
+        "suspects": [_suspect_record("bad", each) for each in diagnosis.suspects],
+        "undecided": [_suspect_record("undecided", each) for each in diagnosis.undecided],
         "failed_once": diagnosis.failed_once,
-        "by_chance": [_record("by chance", each) for each in diagnosis.by_chance],
+        "by_chance": [_suspect_record("by chance", each) for each in diagnosis.by_chance],
         "differences": list(diagnosis.differences),
         "left_out": [{"source": source, "reason": reason} for source, reason in report.left_out],
     }
 
 
-def _group(group: "NodeGroup") -> dict[str, object]:
+def _group_record(group: "NodeGroup") -> dict[str, object]:
     inside, to_others = group.pairs
     tests = {"inside": inside, "between": to_others}
     return {**picked(group, "name", "nodes", "inside", "between"), "pairs": tests}
 
 
-def _record(verdict: str, suspect: Suspect) -> dict[str, Any]:
-    confidence = min(round(suspect.confidence, 2), _MOST)
+def _suspect_record(verdict: str, suspect: Suspect) -> dict[str, Any]:
+    confidence = min(round(suspect.confidence, 2), _MOST_CHANCE)
     kind = suspect.kind.value
-    if suspect.kind is SuspectKind.SLOW_GROUP:
+    if suspect.kind is SuspectKind.SLOW_GROUP:  # A verdict of its own, neither bad nor undecided
         verdict = kind
         kind = SuspectKind.GROUP.value
     known = picked(suspect, "name", "nodes")
@@ -215,7 +215,7 @@ def _record(verdict: str, suspect: Suspect) -> dict[str, Any]:
 
 CORDON = ("kubectl", "scontrol")  # Programs that take nodes out of service
 # No option, list or range, nor Slurm's word for all.
-_NODE = re.compile(r"(?!(?i:all)$)[A-Za-z0-9][\w.-]*", re.ASCII)
+_NODE_NAME = re.compile(r"(?!(?i:all)$)[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
 def cordon_commands(diagnosis: "Diagnosis", program: str) -> Iterator[str]:
@@ -229,7 +229,7 @@ def cordon_commands(diagnosis: "Diagnosis", program: str) -> Iterator[str]:
         why = _why_no_command(suspect)
         if why:
             name = one_line(suspect.name)
-            comments.append(f"# {_noun(suspect)} {name}: no command; {why}")
+            comments.append(f"# {_kind_in_words(suspect)} {name}: no command; {why}")
             continue
         for node in suspect.nodes:
             reasons.setdefault(node, f"{suspect.kind} {suspect.name}")
@@ -238,7 +238,8 @@ def cordon_commands(diagnosis: "Diagnosis", program: str) -> Iterator[str]:
     yield from comments
 
 
-def _noun(suspect: Suspect) -> str:
+def _kind_in_words(suspect: Suspect) -> str:
+    # A group without nodes is the path between two groups
     is_path = suspect.kind is SuspectKind.GROUP and not suspect.nodes
     return "path" if is_path else suspect.kind.value
 
@@ -257,7 +258,7 @@ def _why_no_command(suspect: Suspect) -> str:
 def cordon_command(program: str, node: str, reason: str) -> str:
     """Return a shell command that takes a node out of service; `node` may be ``USER@NODE``."""
     node = node.rpartition("@")[2]
-    if not _NODE.fullmatch(node):
+    if not _NODE_NAME.fullmatch(node):
         return f"# node {one_line(node)}: no command; this is not the name of one node"
     if program == "kubectl":
         return shlex.join(["kubectl", "cordon", "--", node])
@@ -270,10 +271,10 @@ def cordon_command(program: str, node: str, reason: str) -> str:
 MAX_ROWS = 40
 MAX_SVG_ROWS = 64
 _LEAST_WIDTH = 386  # Of a picture, for four words of the legend in each line
-_WRITTEN = 18  # Up to so many rows, cells have their value and columns their names
+_MAX_WRITTEN = 18  # Up to so many rows, cells have their value and columns their names
 _LEVELS = (0.25, 0.5, 0.75, 0.9, 0.95)
 _LEVEL_WORDS = ["≥ " + format(level, ".0%") for level in reversed(_LEVELS)]
-_WORDS = (*_LEVEL_WORDS, "less", "failed", "not tested")
+_LEGEND = (*_LEVEL_WORDS, "less", "failed", "not tested")
 
 
 def heat_map_text(matrix: "Matrix") -> str:
@@ -287,17 +288,20 @@ def heat_map_text(matrix: "Matrix") -> str:
 
 
 def heat_map(matrix: "Matrix", title: str) -> Picture:
-    """Return a matrix as a picture; a length is in pixels."""
+    """Return a matrix as a picture; a length is in pixels.
+
+    `side` and `head` are the places of the first cell, `across` and `down` the size of each.
+    """
     count = len(matrix.names)
     names = [cut(name, 26) for name in matrix.names]
     longest = max(map(len, names), default=0)
     side = 62 + int(LETTER * longest)  # A group has its number of nodes too
-    written = count <= _WRITTEN
+    written = count <= _MAX_WRITTEN
     across = 36 if written else 14
     down = 30 if written else 14
     margin = 60 if written else 20
     width = max(side + count * across + margin, _LEAST_WIDTH)
-    column_names = 12 + int(4.6 * longest) if written else 8
+    column_names = 12 + int(4.6 * longest) if written else 8  # Their height: they are tilted
     head = 52 + column_names
     drawn = {
         "width": width,
@@ -306,7 +310,7 @@ def heat_map(matrix: "Matrix", title: str) -> Picture:
         "head": head,
         "across": across,
         "down": down,
-        "legend": zip("012345xn", _WORDS, strict=True),
+        "legend": zip("012345xn", _LEGEND, strict=True),
         "names": names,
         "written": written,
         "matrix": matrix,
@@ -318,7 +322,7 @@ def heat_map(matrix: "Matrix", title: str) -> Picture:
 class _Rectangle(NamedTuple):
     """A cell of the picture."""
 
-    level: str
+    level: str  # The class of its color
     column: int
     title: str  # What it is
     value: str  # What is written in it
@@ -331,15 +335,16 @@ def _rectangles(matrix: "Matrix", row: int, *, written: bool) -> Iterator[_Recta
         if not isnan(part):
             title = f"{node}, {matrix.names[column]}: {part_words(part)}"
             value = _percent(part) if written else ""
-            yield _Rectangle(_level(part), column, title, value)
+            yield _Rectangle(_color_class(part), column, title, value)
 
 
 def _percent(part: float) -> str:
+    """Write a part of the typical figure in percent; x: failed."""
     return format(100 * part, ".0f") if part > 0 else "x"
 
 
 def part_words(part: float) -> str:
-    """Say what a cell of a matrix is."""
+    """Say a cell of a matrix in words: a part of the typical figure, 0: failed, NaN: not tested."""
     if isnan(part):
         return "not tested"
     if part <= 0:
@@ -347,7 +352,7 @@ def part_words(part: float) -> str:
     return format(part, ".0%") + " of typical"
 
 
-def _level(part: float) -> str:
+def _color_class(part: float) -> str:
     """Return the color of a cell that was tested: a digit, 0 for the fastest; x failed."""
     if part <= 0:
         return "x"

@@ -33,8 +33,9 @@ from fabbench.model.patterns import lazy
 class Table:
     """Cells are finished text: no writer computes, rounds or scales.
 
-    `align` has one letter per column, `l` or `r` (numbers, whose decimal points are aligned); empty
-    means left everywhere. `headline` is a sentence above the table, `notes` are sentences below it.
+    `align` has one letter per column: `l`, `r` (numbers, whose decimal points are aligned) or `d`
+    (numbers, to the right as they are); empty means left everywhere. `headline` is a sentence
+    above the table, `notes` are sentences below it.
     """
 
     header: Sequence[str]
@@ -84,7 +85,7 @@ class _Rows(Sequence[Sequence[str]]):
     @override
     def __getitem__(self, index: Any) -> Any:
         item = self._items[index]
-        if isinstance(index, slice):
+        if isinstance(index, slice):  # `item` is then several, whose text is not made yet
             return _Rows(item, self._cells)
         return [cell(item) for cell in self._cells]
 
@@ -128,6 +129,7 @@ def _csv_cell(value: object) -> object:
         return value
     # A carriage return becomes a line feed: csv would not quote it.
     text = value.replace("\r\n", "\n").replace("\r", "\n")
+    # An apostrophe in front makes it text
     is_formula = _FORMULA.match(value) and not _NUMBER.fullmatch(value)
     return printable(f"'{text}" if is_formula else text)
 
@@ -164,11 +166,11 @@ def to_markdown(table: Table) -> str:
         closing = title.removeprefix(bare).replace("#", r"\#")
         parts.append(f"### {bare}{closing}\n")
     if table.headline:
-        parts.append(f"{_block(table.headline)}\n")
+        parts.append(f"{_escaped_block(table.headline)}\n")
     if table.header:
-        parts.append(_grid(table))
+        parts.append(_markdown_grid(table))
     if table.notes:
-        notes = (f"- {_block(note)}\n" for note in table.notes)
+        notes = (f"- {_escaped_block(note)}\n" for note in table.notes)
         parts.append("".join(notes))
     return "\n".join(parts)
 
@@ -187,24 +189,25 @@ def cell(text: str) -> str:
     return re.sub(r"(?<!\\)\|", r"\\|", after_backslash)
 
 
-def _block(text: str) -> str:
+def _escaped_block(text: str) -> str:
     return _BLOCK.sub(r"\1\\", escaped(text))
 
 
-def _grid(table: Table) -> str:
+def _markdown_grid(table: Table) -> str:
     cells = [list(map(cell, row)) for row in table.rows]
     aligned = align_decimals(replace(table, rows=cells))
     rows = [list(map(cell, table.header)), *aligned.rows]
     columns = zip(*rows, strict=True)
     widths = [max(3, *map(len, column)) for column in columns]
     aligns = table.aligns()
-    rule = "|".join(map(_rule, widths, aligns))
+    rule = "|".join(map(_rule_below, widths, aligns))
     head, *body = (_markdown_row(row, widths, aligns) for row in rows)
     return "\n".join([head, f"|{rule}|", *body, ""])
 
 
-def _rule(width: int, align: str) -> str:
-    end = "-" if align == "l" else ":"
+def _rule_below(width: int, align: str) -> str:
+    """Return the dashes below a header, as wide as its cell with a blank on both sides."""
+    end = "-" if align == "l" else ":"  # A colon aligns a column to the right
     return "-" * (width + 1) + end
 
 
@@ -224,9 +227,9 @@ LONG = 1000
 _ROWS_PER_BLOCK = 512
 _GAP = 2
 _NO_CELLS: Sequence[tuple[str, ...]] = [()]  # The line of a row without any
-_BETWEEN = " " * _GAP
-_HEAD = 14  # On a terminal a header is folded to this width, unless its cells are wider
-_LEAST = 8  # A column is not folded to less than this width
+_COLUMN_GAP = " " * _GAP
+_HEADER_WIDTH = 14  # On a terminal a header is folded to this width, unless its cells are wider
+_LEAST_WIDTH = 8  # A column is not folded to less than this width
 _QUANTITY = lazy(r"((?:[≤>] )?[-+]?\d+)(\.\d+)?([^\d.–].*)?")
 
 _GOOD = ("ok", "pass", "passed", "faster", "normal", "ahead", "good", "accepted")
@@ -293,7 +296,10 @@ def bold(text: str) -> str:
 
 
 def toned(text: str, *, everywhere: bool = False) -> str:
-    """Color the verdicts in a text: good ones green, bad ones red, doubtful ones yellow."""
+    """Color the verdicts in a text: good ones green, bad ones red, doubtful ones yellow.
+
+    Not `everywhere`: only where a verdict is stated, as before a colon; the words have other uses.
+    """
     verdicts = _VERDICT if everywhere else _STATED
     return verdicts.sub(_colored, text)
 
@@ -318,25 +324,25 @@ def terminal_pieces(
     for index, table in enumerate(tables):
         if index:
             yield "\n"
-        yield _joined(_above(table, color=color, width=width))
-        parts: Iterable[Table] = [table] if table.header else []
+        yield _with_line_feeds(_lines_above(table, color=color, width=width))
+        parts: Iterable[Table] = [table] if table.header else []  # Only notes, without cells
         if parts and width and table.keys:
             parts = split_to_width(table, width)
         for part in parts:
             yield from grid_pieces(part, color=color, width=width)
-        yield _joined(_below(table, color=color, width=width))
+        yield _with_line_feeds(_lines_below(table, color=color, width=width))
 
 
-def _above(table: Table, *, color: bool, width: int | None) -> Iterator[str]:
+def _lines_above(table: Table, *, color: bool, width: int | None) -> Iterator[str]:
     """Yield the headline, an empty line below it, and the title."""
-    for text, everywhere in ((table.headline, True), (table.title, False)):
+    for text, is_headline in ((table.headline, True), (table.title, False)):
         for line in folded(text, width) if text else []:
-            yield bold(toned(line, everywhere=everywhere)) if color else line
-        if text and everywhere:
+            yield bold(toned(line, everywhere=is_headline)) if color else line
+        if text and is_headline:
             yield ""
 
 
-def _below(table: Table, *, color: bool, width: int | None) -> Iterator[str]:
+def _lines_below(table: Table, *, color: bool, width: int | None) -> Iterator[str]:
     """Yield the notes, and an empty line between them and the cells."""
     if table.notes and table.header:
         yield ""
@@ -345,7 +351,7 @@ def _below(table: Table, *, color: bool, width: int | None) -> Iterator[str]:
             yield toned(line) if color else line
 
 
-def _joined(lines: Iterable[str]) -> str:
+def _with_line_feeds(lines: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -357,47 +363,50 @@ def folded(
     indent: str = "",
     whole: bool = True,
 ) -> list[str]:
-    """Return a text in lines of at most `width` columns, between words.
+    """Return a text in lines of at most `width` columns, between words; None: in one line.
 
-    A longer word stays `whole`, to be copied.
+    `first` is before the first line, `indent` before the others. A longer word stays `whole`, to be
+    copied.
     """
     line = first + _cell_text(text)
     if width is None or _cell_width(line) <= width:
         return [line]
     import textwrap
 
-    # textwrap counts characters: a wide one is two, whose second may end up on the next line.
+    # textwrap counts characters: a wide one gets a NUL after it, to count as two. A NUL may end up
+    # on the next line: one column is left free.
     rest = line.removeprefix(first)
     wide = "".join(char.ljust(_cell_width(char), "\0") for char in rest)
     if "\0" in wide:
         width -= 1
     wrapper = textwrap.TextWrapper(
-        max(width, len(indent) + _LEAST),
+        max(width, len(indent) + _LEAST_WIDTH),
         first,
         indent,
         break_long_words=not whole,
         break_on_hyphens=False,
     )
-    return [each.replace("\0", "") for each in wrapper.wrap(wide)]
+    return [wrapped.replace("\0", "") for wrapped in wrapper.wrap(wide)]
 
 
 def grid_pieces(table: Table, *, color: bool = False, width: int | None = None) -> Iterator[str]:
     """Write the header and the rows, in blocks. Iterates over the rows twice: first for widths."""
     table = align_decimals(table)
-    fold = width if len(table.rows) <= LONG else None
-    widths = _fitted(_widths(table, fold=fold is not None), fold)
-    grid = _TextGrid(widths, table.aligns(), fold=bool(fold), color=color)
+    fold_to = width if len(table.rows) <= LONG else None
+    widths = _narrowed(_widths(table, fold=fold_to is not None), fold_to)
+    grid = _TextGrid(widths, table.aligns(), fold=bool(fold_to), color=color)
     head = list(grid.lines(table.header, bold))
     if table.ruled:
         gaps = _GAP * (len(widths) - 1)
         head.append("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * (sum(widths) + gaps))
-    yield _joined(head)
+    yield _with_line_feeds(head)
     for start in range(0, len(table.rows), _ROWS_PER_BLOCK):
         block = table.rows[start : start + _ROWS_PER_BLOCK]
-        yield _joined(line for row in block for line in grid.lines(row, _toned_cell))
+        yield _with_line_feeds(line for row in block for line in grid.lines(row, _toned_cell))
 
 
-_Shown: TypeAlias = Callable[[str], str]
+_Coloring: TypeAlias = Callable[[str], str]
+"""Returns the text of a cell with its colors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,25 +418,26 @@ class _TextGrid:
     fold: bool
     color: bool
 
-    def lines(self, cells: Sequence[str], shown_as: _Shown) -> Iterator[str]:
+    def lines(self, cells: Sequence[str], in_color: _Coloring) -> Iterator[str]:
         """Yield the lines of a row: several if a cell is folded."""
-        shown = list(map(self._folded, cells, self.widths))
-        for texts in zip_longest(*shown, fillvalue="") if shown else _NO_CELLS:
+        lines_of_cells = list(map(self._folded, cells, self.widths))
+        for texts in zip_longest(*lines_of_cells, fillvalue="") if lines_of_cells else _NO_CELLS:
             parts: list[str] = []
             for text, width, align in zip(texts, self.widths, self.aligns, strict=True):
                 blank = " " * (width - _cell_width(text))
-                colored = shown_as(text) if self.color else text
+                colored = in_color(text) if self.color else text
                 if align == "l":
                     parts.append(colored + blank)
                 else:
                     parts.append(blank + colored)
-            yield _BETWEEN.join(parts).rstrip()
+            yield _COLUMN_GAP.join(parts).rstrip()
 
     def _folded(self, cell: str, width: int) -> list[str]:
         return folded(cell, width, whole=False) if self.fold else [_cell_text(cell)]
 
 
 def _toned_cell(text: str) -> str:
+    """Color the verdicts of a cell that begins with one."""
     return toned(text, everywhere=True) if tone_of(text.lstrip()) else text
 
 
@@ -438,11 +448,11 @@ def align_decimals(table: Table) -> Table:
     aligned: list[Sequence[str]] = []
     columns = zip(*table.rows, strict=True)
     for cells, align in zip(columns, table.align, strict=True):
-        aligned.append(_padded(cells) if align == "r" else cells)
+        aligned.append(_points_aligned(cells) if align == "r" else cells)
     return replace(table, rows=list(zip(*aligned, strict=True)))
 
 
-def _padded(cells: Sequence[str]) -> Sequence[str]:
+def _points_aligned(cells: Sequence[str]) -> Sequence[str]:
     """Pad numbers, and what follows them, so that their points meet in right-aligned cells."""
     numbers = [_number_in(cell) for cell in cells]
     known = [number for number in numbers if number]
@@ -476,18 +486,18 @@ def split_to_width(table: Table, width: int) -> Iterator[Table]:
     widths = _widths(align_decimals(table), fold=True)
     keys = list(range(table.keys))
     gaps = _GAP * (table.keys - 1)
-    most = width - sum(widths[: table.keys]) - gaps
-    room = most
-    part: list[int] = []
+    beside_keys = width - sum(widths[: table.keys]) - gaps
+    room = beside_keys
+    others: list[int] = []  # The indexes of the part's other columns
     for index in range(table.keys, len(widths)):
         needed = widths[index] + _GAP
-        if part and needed > room:
-            yield columns_of(table, [*keys, *part])
-            part = []
-            room = most
-        part.append(index)
+        if others and needed > room:
+            yield columns_of(table, [*keys, *others])
+            others = []
+            room = beside_keys
+        others.append(index)
         room -= needed
-    yield columns_of(table, [*keys, *part])
+    yield columns_of(table, [*keys, *others])
 
 
 def _widths(table: Table, *, fold: bool) -> list[int]:
@@ -496,21 +506,21 @@ def _widths(table: Table, *, fold: bool) -> list[int]:
     With `fold`, its header is folded if it is wider than its cells.
     """
     heads = [_cell_width(_cell_text(name)) for name in table.header]
-    widths = [min(head, _HEAD) if fold else head for head in heads]
+    widths = [min(head, _HEADER_WIDTH) if fold else head for head in heads]
     for row in table.rows:
         cells = (_cell_width(_cell_text(cell)) for cell in row)
         widths = list(map(max, widths, cells))
     return widths
 
 
-def _fitted(widths: list[int], most: int | None) -> list[int]:
-    """Narrow the widest columns until all fit, but not below `_LEAST`."""
+def _narrowed(widths: list[int], most: int | None) -> list[int]:
+    """Narrow the widest columns until all fit into `most`, but not below `_LEAST_WIDTH`."""
     if most is None:
         return widths
     room = most - _GAP * (len(widths) - 1)
     fitted = widths
     widest = max(widths, default=0)
-    while widest > _LEAST and sum(fitted) > room:
+    while widest > _LEAST_WIDTH and sum(fitted) > room:
         widest -= 1
         fitted = [min(width, widest) for width in widths]
     return fitted
@@ -567,7 +577,10 @@ def write_result(
     rows: Callable[[], str],
     **drawing: Any,
 ) -> str:
-    """Write what is computed in a format that every result has; `drawing` is for `to_terminal`."""
+    """Write a result in a format that every result has, which alone is computed.
+
+    `document` is for JSON, `rows` returns the CSV, and `drawing` is for `to_terminal`.
+    """
     if form == "json":
         return to_json(document())
     if form == "csv":

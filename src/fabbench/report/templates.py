@@ -31,7 +31,7 @@ def template(name: str) -> "Template":
 
     made = Environment(
         autoescape=select_autoescape(disabled_extensions=("txt",), default=True),
-        finalize=_shown,
+        finalize=_as_text,
         keep_trailing_newline=True,
         loader=PackageLoader("fabbench.report"),
         lstrip_blocks=True,
@@ -40,7 +40,7 @@ def template(name: str) -> "Template":
     )
     made.filters.update(tone=tone_of, unbroken=unbroken, listed=listed)
     made.filters.update(cut=cut, sha256=_sha256)
-    made.globals.update(version=__version__, project_url=project_url, now=_now)
+    made.globals.update(version=__version__, project_url=project_url, now=_minute_now)
     return made.get_template(name)
 
 
@@ -49,7 +49,7 @@ def _sha256(script: str) -> str:
     return b64encode(sha256(script.encode()).digest()).decode()
 
 
-def _now() -> str:
+def _minute_now() -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.gmtime())
 
 
@@ -63,10 +63,10 @@ def project_url() -> str:
     return "" if "/OWNER/" in address else address  # Nobody has said yet where the project is
 
 
-def _shown(value: object) -> object:
+def _as_text(value: object) -> object:
     """Make text printable, also for XML, and round coordinates.
 
-    What a template has written stays.
+    What a template has written stays: it is `Markup`, a subclass of str, and so its type differs.
     """
     if type(value) is float:
         return format(round(value, 1), "g")
