@@ -43,7 +43,7 @@ _TRY = (
     ("fabbench explain job.log", "which network did this job use?"),
     ("fabbench compare new.log old.log", "what changed?"),
 )
-_READERS = frozenset({"parse", "explain", "compare"})
+_COMMANDS_THAT_READ = frozenset({"parse", "explain", "compare"})
 """Commands that start nothing, so they have no notices while they run."""
 _SETTINGS = {
     "help_option_names": ["--help"],
@@ -99,25 +99,25 @@ class Commands(SuggestingGroup):
             with _plain_warnings(), suggesting():
                 status = super().invoke(ctx)
                 if isinstance(status, Again):
-                    status = self._start(ctx, status)
+                    status = self._run_again(ctx, status)
             ctx.exit(status if isinstance(status, Exit) else Exit.FINE)
         except FabbenchError as error:
             terminal.print_error(error)
             terminal.print_notes(error)
             ctx.exit(error.exit)
         except (KeyboardInterrupt, click.Abort) as interrupt:
-            _interrupted(ctx, interrupt)
+            _exit_interrupted(ctx, interrupt)
         except RuntimeError as error:
             # Python 3.11 wraps any exception in one while a class is created, even a Ctrl-C
             # (__set_name__).
             if isinstance(error.__cause__, KeyboardInterrupt):
-                _interrupted(ctx, error.__cause__)
+                _exit_interrupted(ctx, error.__cause__)
             raise
         except OSError as error:
             _print_os_error(ctx, error)
             ctx.exit(Exit.REFUSED)
 
-    def _start(self, ctx: click.Context, again: Again) -> Any:
+    def _run_again(self, ctx: click.Context, again: Again) -> Any:
         """Run the command line that a command returned in its place; return its status."""
         ctx.meta[RESUMED] = again.resumed
         if again.recorded is not None:
@@ -139,7 +139,7 @@ def _write_section(
 
 def _print_os_error(ctx: click.Context, error: OSError) -> None:
     """Say what could not be written or read; nothing of a pipe that nobody reads any more."""
-    # The output's other end is closed, or full: discard the rest.
+    # The output's other end is closed, or full: discard what is still buffered, or exit fails, too.
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -153,7 +153,7 @@ def _print_os_error(ctx: click.Context, error: OSError) -> None:
         terminal.say(text)
 
 
-def _interrupted(ctx: click.Context, interrupt: BaseException) -> NoReturn:
+def _exit_interrupted(ctx: click.Context, interrupt: BaseException) -> NoReturn:
     terminal.print_notes(interrupt)
     click.echo("Interrupted.", err=True)
     ctx.exit(Exit.INTERRUPTED)
@@ -262,7 +262,7 @@ def cli(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is None:
         click.echo(short_help(ctx))
-    elif ctx.invoked_subcommand not in _READERS:
+    elif ctx.invoked_subcommand not in _COMMANDS_THAT_READ:
         import logging  # what launchers log, such as the id of a job
 
         ctx.with_resource(log_lines(logging.getLogger("fabbench"), terminal.notify))

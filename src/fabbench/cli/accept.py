@@ -15,7 +15,7 @@ from fabbench.cli.commands import Again
 from fabbench.cli.options import require_writable, result_options, takes
 from fabbench.cli.run_command import (
     TargetCommand,
-    again,
+    command_line_again,
     interruptible,
     warn_of_foreign_commands,
 )
@@ -31,12 +31,14 @@ if TYPE_CHECKING:
     from fabbench.report.certificate import Certificate
     from fabbench.runs.sweep import SweepRequest
 
-_ALONE = {
+_EFFECTIVE_WITH = {
     "compared": {"store", "form", "output", "json", "verbose", "quiet"},
     "resumed": {"store", "max_time", "verbose", "quiet"},
 }
 """Option that says all → the options that have an effect with it."""
-_JUDGED = [declared(DiagnosisOptions)[name] for name in ("tolerance", "confidence", "print_cordon")]
+_JUDGING_OPTIONS = [
+    declared(DiagnosisOptions)[name] for name in ("tolerance", "confidence", "print_cordon")
+]
 
 
 @click.command(
@@ -44,7 +46,7 @@ _JUDGED = [declared(DiagnosisOptions)[name] for name in ("tolerance", "confidenc
     cls=TargetCommand,
     selects=lambda each: each.only != "render",
     params=[
-        *click_options([*declared(AcceptOptions).values(), *_JUDGED]),
+        *click_options([*declared(AcceptOptions).values(), *_JUDGING_OPTIONS]),
         *result_options(FORMATS, "Output format."),
     ],
 )
@@ -99,20 +101,20 @@ def command(
         terminal.show(render_changes, *(open_certificate(each, store) for each in compared), form)
         return Exit.FINE
     if certificate is not None:
-        if not certificate.open:
+        if not certificate.open:  # Nothing is left to test
             raise RequestError(
                 f"{certificate.id} has ended: {certificate.verdict}.", hint="Run the command again."
             )
         seconds = value_of(line.given, "max_time")
         more = [f"--max-time={seconds:g}"] if seconds else []
-        same = again(certificate, store, more, resumed=True)
+        same = command_line_again(certificate, store, more, resumed=True)
         return same._replace(recorded=certificate.command[2:])
     how = AcceptOptions(**values_of(line.given, declared(AcceptOptions)))
-    asked = _asked(line, how)
+    request = _request_of_rungs(line, how)
     shown = (terminal.notify, watching, watching_sweep, terminal.changing)
     with interruptible():
         certificate = Acceptance(
-            asked, how, cast("Certificate | None", line.resumed), *shown
+            request, how, cast("Certificate | None", line.resumed), *shown
         ).accept()
     if program := value_of(line.given, "print_cordon"):
         lines = [cordon_command(program, *each) for each in certificate.bad_nodes.items()]
@@ -131,17 +133,17 @@ def _require_effect(line: CommandLine, stored: Sequence[str]) -> None:
 
     One that says what a `stored` command line does agrees with it.
     """
-    for name, others in _ALONE.items():
+    for name, others in _EFFECTIVE_WITH.items():
         if name not in line.typed:
             continue
         for each in line.typed.keys() - {name, *others}:
             flag = line.typed[each]
-            if not _repeats(flag, line.command, stored):
+            if not _agrees_with_stored(flag, line.command, stored):
                 alone = line.typed[name]
                 raise RequestError(f"{flag} has no effect with {alone}.", hint="Leave it out.")
 
 
-def _repeats(flag: str, words: Sequence[str], stored: Sequence[str]) -> bool:
+def _agrees_with_stored(flag: str, words: Sequence[str], stored: Sequence[str]) -> bool:
     """Return whether an option is typed with values that a stored command line has."""
     typed = {option for option in _options_in(words) if option[0] == flag}
     return bool(typed) and typed <= _options_in(stored)
@@ -158,6 +160,7 @@ def _options_in(words: Sequence[str]) -> set[tuple[str, str]]:
 
 
 def _write_thresholds(path: Path, certificate: "Certificate") -> None:
+    """Write limits from the figures of these nodes, unless one of them is bad."""
     if certificate.state is State.FAILED:
         terminal.notify(
             "No thresholds were written: something is bad. Write them on healthy nodes."
@@ -166,20 +169,20 @@ def _write_thresholds(path: Path, certificate: "Certificate") -> None:
     write_thresholds(path, certificate)
 
 
-def _asked(line: CommandLine, how: AcceptOptions) -> "SweepRequest":
+def _request_of_rungs(line: CommandLine, how: AcceptOptions) -> "SweepRequest":
     """Return what all rungs have in common. Raise FabbenchError."""
     from fabbench.config.given import Given, Origin, from_origin, values_of, without
     from fabbench.config.requests import request_of
     from fabbench.runs.sweep import SweepRequest
 
     typed = from_origin(line.given, Origin.USER)
-    if "soak" in typed and how.level != LEVELS[-1]:
+    if "soak" in typed and how.level != LEVELS[-1]:  # The last level, soak, alone has that rung
         raise RequestError(
             "--soak has no effect without --level soak.", hint="Add it, or leave --soak out."
         )
     require_writable(how.write_thresholds, "--write-thresholds")
     given = without(line.given, declared(AcceptOptions))
-    if how.fabric:
+    if how.fabric:  # One, where runs take several
         given["fabrics"] = Given((how.fabric,))
     run = request_of(DEFAULT, given, line.config, options_of_launchers(), os.environ)
     warn_of_foreign_commands(line.config, run.target)

@@ -87,8 +87,9 @@ def _click_option(option: Option) -> click.Parameter:
             type=OptionType(option.type),
             required=False,
             metavar="[-- OPTIONS]",
-            callback=_after_dashes,
+            callback=_require_option_first,
         )
+    # A rare flag takes a value: --set KEY=VALUE
     if isinstance(option.type, Flag) and not option.long.startswith(RARE):
         return click.Option([*option.flags, option.name], is_flag=True, help=option.help)
     many = option.many
@@ -106,7 +107,7 @@ def _click_option(option: Option) -> click.Parameter:
     )
 
 
-def _after_dashes(
+def _require_option_first(
     context: click.Context, parameter: click.Parameter, words: tuple[str, ...]
 ) -> Any:
     """Refuse a first word that is not an option: no benchmark's program takes one."""
@@ -131,7 +132,7 @@ def read_hostfile(text: str) -> tuple[str, ...]:
     names: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
         hosts = _SLOTS.sub("", line.partition("#")[0]).strip()
-        if hosts.count(":") == 1:
+        if hosts.count(":") == 1:  # several are an IPv6 address
             hosts = hosts.partition(":")[0]
         try:
             names += expand_hostlist(hosts) if hosts else ()
@@ -188,7 +189,7 @@ def _launcher_option(by_launcher: Mapping[str, Option], total: int) -> click.Par
         names = ", ".join(launchers)
         named.append(f"On {names}: {text}")
     about = " ".join(named)
-    if len(texts) == 1:
+    if len(texts) == 1:  # All say the same: the launchers follow in brackets, unless all have it
         (about,) = texts
         names = ", ".join(sorted(by_launcher))
         about += f" [{names}]" if len(by_launcher) < total else ""
@@ -208,14 +209,14 @@ def launchers_by_option(launchers: "Launchers") -> Mapping[str, frozenset[str]]:
 
 
 def typed_flags(ctx: click.Context) -> dict[str, str]:
-    """Return the options that were given on the command line, and how they are written."""
+    """Return the options that were given on the command line → their flags, as they are typed."""
     written = frozenset(_flags_in(ctx.meta.get(WORDS, ())))
     flags: dict[str, str] = {}
     for parameter in ctx.command.params:
         name = parameter.name or ""
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             typed = filter(written.__contains__, parameter.opts)
-            flags[name] = next(typed, parameter.opts[-1])
+            flags[name] = next(typed, parameter.opts[-1])  # Not as it is with a value attached: -n4
     return flags
 
 
@@ -280,7 +281,7 @@ def _flags_in(words: Sequence[str]) -> Iterator[str]:
 
 
 def _given_options(ctx: click.Context, flags: Collection[str]) -> "dict[str, Given]":
-    """Return the options that have a value. Hosts of a file are hosts."""
+    """Return the options that have a value, with where it came from. Hosts of a file are hosts."""
     from fabbench.config.given import Given, Origin  # loads much that --help does not need
 
     origins = {
@@ -298,15 +299,15 @@ def _given_options(ctx: click.Context, flags: Collection[str]) -> "dict[str, Giv
         given[name] = Given(value, origins.get(source, Origin.DEFAULT), written)
     in_files = given.pop("hostfile", None)
     if in_files is not None and in_files.value:
-        given["hosts"] = _hosts_of_both(given.get("hosts"), in_files)
+        given["hosts"] = _hosts_and_hosts_in_files(given.get("hosts"), in_files)
     return given
 
 
-def _hosts_of_both(hosts: "Given | None", in_files: "Given") -> "Given":
+def _hosts_and_hosts_in_files(hosts: "Given | None", in_files: "Given") -> "Given":
     """Return the hosts of the command line, then those of its host files."""
     from fabbench.config.given import Given, Origin
 
-    if hosts is None or hosts.origin is not Origin.USER:
+    if hosts is None or hosts.origin is not Origin.USER:  # fabbench.yaml's give way to the file's
         return in_files
     both = (*hosts.value, *in_files.value)
     return Given(both, Origin.USER, hosts.flags + in_files.flags)

@@ -63,7 +63,7 @@ def check(line: CommandLine, /, **given: Any) -> Exit:
             f"--deep starts pods or a job, but {target.name} has none.",
             hint="Leave it out: hosts are always checked in full.",
         )
-    # Of fabbench.yaml, if none is given
+    # Those of fabbench.yaml if none is given: of several the first is checked
     fabrics = [each for each in dict.fromkeys(given["fabrics"]) if each in FABRICS]
     if len(fabrics) != 1 and "fabrics" in line.typed:
         raise RequestError(
@@ -74,6 +74,7 @@ def check(line: CommandLine, /, **given: Any) -> Exit:
     needs = default_work(benchmark, given["config"]).needs
     needs = replace(needs, fabrics=(fabric,) if fabric else ())
     target = with_image(target, benchmark, needs.fabrics)
+    # GPUs are only missed if a benchmark was named that needs them
     required = replace(needs, gpus=needs.gpus and given["benchmark"] is not None)
     where = target.name
     if names := target.hosts[: target.nodes]:
@@ -85,6 +86,7 @@ def check(line: CommandLine, /, **given: Any) -> Exit:
     if examined.probes or examined.relations.unreachable:
         image = getattr(target.options, "image", "")
         checks += check_hosts(examined.probes, required, image=image, relations=examined.relations)
+    # In the order in which the target names its hosts
     position = {name: number for number, name in enumerate(target.hosts)}
     checks.sort(key=lambda check: position.get(check.host, 0))
     overviews = examined.overviews

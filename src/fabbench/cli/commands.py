@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from fabbench.runs.store import StoredRun
 
 
-_WORDS = """
+_MEANINGS = """
     ls=runs list=runs rm=runs/rm export=show plot=compare diff=compare resume=run/--resume bench=run
     init=config doctor=check nodes=check alltoall=nccl/--collective/alltoall
     all_reduce=nccl/--collective/all_reduce
     srun=slurm bash=script prometheus=openmetrics github=comment md=markdown
     delete=runs/rm remove=runs/rm diagnose=explain analyze=explain validate=accept
 """
-_PAIRS = [pair.split("=") for pair in _WORDS.split()]
+_PAIRS = [pair.split("=") for pair in _MEANINGS.split()]
 MEANT = ALIASES | dict(_PAIRS)
 """Words of other tools, and what they mean here: commands and values are taken for it."""
 SYNONYMS = {
@@ -70,6 +70,7 @@ def expanded(words: Sequence[str]) -> list[str]:
     merged: list[str] = []
     for typed in words[:end]:
         word, _ = SHORT.get(typed, (typed, ""))
+        # `--set KEY=VALUE`, in one word or two, becomes a flag as click knows it: "--set KEY"
         if merged[-1:] == ["--set"]:
             merged[-1] += f" {word}"
         elif word.startswith("--set="):
@@ -105,9 +106,9 @@ _BENCHMARK = "Benchmark"
 _OPTIONS = "Options"
 _WHERE = "Where"
 _SET = "Set with --set KEY=VALUE"
-_MAX_NAMED = 3  # Launchers that the title of a section names
-_PLACES = {_BENCHMARK: 0, _OPTIONS: 1, _WHERE: 2, _SET: 4}  # Those of launchers: 3
-_COMMON = frozenset({
+_MAX_LAUNCHERS_IN_TITLE = 3  # Launchers that the title of a section names
+_SECTION_ORDER = {_BENCHMARK: 0, _OPTIONS: 1, _WHERE: 2, _SET: 4}  # Those of launchers: 3
+_COMMON_OPTIONS = frozenset({
     *("collectives", "tests", "test", "program", "min_bytes", "max_bytes", "sizes", "iterations"),
     *("devices", "fabrics", "efa", "ab", "repeats", "env", "dry_run", "mode", "resume"),
     *("on", "as_form", "hosts", "hostfile", "nodes", "gpus", "instance_type", "rare"),
@@ -116,7 +117,7 @@ _COMMON = frozenset({
 })  # fmt: skip
 """The options of commands with many that ``-h`` shows."""
 # Left out of others
-_RARE = frozenset({"quiet", "verbose", "no_color", "log", "version", "store", "exit_zero"})
+_RARE_OPTIONS = frozenset({"quiet", "verbose", "no_color", "log", "version", "store", "exit_zero"})
 
 
 class SectionedCommand(click.Command):
@@ -136,9 +137,10 @@ class SectionedCommand(click.Command):
         from fabbench.model.options import declared
 
         where = ("on", "hostfile", "config", "as_form", "rare")
+        # Option → its section: launchers' options in their own, unless many launchers have them
         self.sections = dict.fromkeys((*declared(Target), *launchers, *where), _WHERE)
         for option, names in launchers.items():
-            if len(names) <= _MAX_NAMED:
+            if len(names) <= _MAX_LAUNCHERS_IN_TITLE:
                 listed = ", ".join(sorted(names))
                 self.sections[option] = f"With {listed}"
         self.sections |= dict.fromkeys(work_options, _BENCHMARK)
@@ -170,7 +172,7 @@ def _write_options(
 ) -> None:
     """Write the help of options by section; `short`: of the common ones, one line each."""
     sections = _common_options(ctx) if short else _all_options(ctx)
-    for name in sorted(sections, key=_place):
+    for name in sorted(sections, key=_section_order):
         rows = sections[name]
         if short:
             rows = _on_one_line(rows, formatter.width)
@@ -178,9 +180,9 @@ def _write_options(
             formatter.write_dl(rows, col_max=formatter.width if short else 30)
 
 
-def _place(section: str) -> tuple[int, str]:
-    """Return where a section of the help is."""
-    return _PLACES.get(section, 3), section
+def _section_order(section: str) -> tuple[int, str]:
+    """Return the place of a section in the help; those of launchers stand together, by name."""
+    return _SECTION_ORDER.get(section, 3), section
 
 
 def _all_options(ctx: click.Context) -> Mapping[str, list[HelpRow]]:
@@ -205,9 +207,9 @@ def _common_options(ctx: click.Context) -> Mapping[str, list[HelpRow]]:
         record = option.get_help_record(ctx)
         if record and _is_common(command, option):
             section = _section_of(command, option)
-            if section not in _PLACES:
+            if section not in _SECTION_ORDER:
                 section = _WHERE
-            sections[section].append(_in_short(*record))
+            sections[section].append(_shortened_row(*record))
     return sections
 
 
@@ -215,26 +217,30 @@ def _section_of(command: click.Command, option: click.Parameter) -> str:
     return command.section(option) if isinstance(command, SectionedCommand) else _OPTIONS
 
 
-def _in_short(flags: str, about: str) -> HelpRow:
+def _shortened_row(flags: str, about: str) -> HelpRow:
     """Return flags without a long list of words, and the first sentence of the help."""
     return (
         re.sub(r" \[.{21,}", " NAME", flags),
+        # Without the launchers in front (`On ssh, slurm: …`), further sentences, and the full stop
         re.sub(r"^On [\w, ]+: (?=[A-Z])|(\. | \[).*|\.$", "", about),
     )
 
 
 def _on_one_line(rows: Sequence[HelpRow], width: int) -> list[HelpRow]:
+    """Shorten the texts of a section so that they fit beside its longest flags."""
     longest = max(len(flags) for flags, _ in rows)
     shorten = partial(textwrap.shorten, width=width - longest - 4, placeholder=" …")
     return [(flags, shorten(about)) for flags, about in rows]
 
 
 def _is_common(command: click.Command, option: click.Parameter) -> bool:
-    """Return whether ``-h`` has an option."""
+    """Return whether ``-h`` has an option: of commands with sections the common ones."""
     name = option.name or ""
     if "--help" in option.opts:
         return False
-    return name in _COMMON if isinstance(command, SectionedCommand) else name not in _RARE
+    if isinstance(command, SectionedCommand):
+        return name in _COMMON_OPTIONS
+    return name not in _RARE_OPTIONS
 
 
 def _print_help(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click calls it
@@ -291,6 +297,8 @@ def _logged() -> AbstractContextManager[None]:
 def _switch(
     flags: list[str], enter: Callable[[], AbstractContextManager[object]], about: str
 ) -> click.Option:
+    """Return a flag that enters a context, once, which lasts until the program ends."""
+
     def turn_on(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click calls it
         key = f"fabbench.{parameter.name}"
         if given and not ctx.meta.get(key) and not ctx.resilient_parsing:
@@ -342,15 +350,16 @@ class SuggestingGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, *rest = args
         if self.get_command(ctx, name) is None:
+            # A word of another tool may mean a command with options: rm=runs/rm
             args = [*MEANT.get(name, name).split("/"), *rest]
             if name == "help":
                 args = [*rest, "--help"]
             is_word = not name.startswith("-") and not ctx.resilient_parsing
             if is_word and self.get_command(ctx, args[0]) is None:
-                self._refuse(ctx, name)
+                self._fail_with_suggestion(ctx, name)
         return super().resolve_command(ctx, args)
 
-    def _refuse(self, ctx: click.Context, name: str) -> NoReturn:
+    def _fail_with_suggestion(self, ctx: click.Context, name: str) -> NoReturn:
         """Fail with the closest of the group's commands and options."""
         known = self.list_commands(ctx)
         for parameter in self.params:

@@ -45,7 +45,7 @@ def default_map(config: "Config", benchmark: str, command: click.Command) -> dic
     known: dict[str, Any] = {}
     for option in command.params:
         if isinstance(option, click.Option) and option.expose_value:
-            flag = max(option.opts, key=len)
+            flag = max(option.opts, key=len)  # The long one of several
             word = flag.removeprefix(RARE).removeprefix("--")
             if word in values:
                 known[option.name or ""] = values[word]
@@ -95,7 +95,7 @@ def config_(file: Path | None, form: str, *, schema: bool) -> None:
         click.echo(json.dumps(generated(options_of_launchers(), benchmarks), indent=2))
         return
     config = configuration(file, os.environ)
-    document = _document(config) if config else {}
+    document = _config_document(config) if config else {}
     if form == "json":
         terminal.write_json({"format": 1, "file": None, **document})
     elif not document:
@@ -116,7 +116,7 @@ def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value}
 
 
-def _document(config: "Config") -> dict[str, Any]:
+def _config_document(config: "Config") -> dict[str, Any]:
     targets = {
         name: {"launcher": each.launcher, "hosts": list(each.hosts)}
         for name, each in config.targets.items()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 TICK_S = 1.0
 SIGN_OF_LIFE_S = 30.0  # lines come at least this often, where nothing can change
-_ROWS = 8  # of the table
+_MAX_ROWS = 8  # of the table
 
 
 class _Screen:
@@ -49,9 +49,9 @@ class _Screen:
         self._lock = threading.Lock()  # A tick interrupts anything
 
     def state(self, now: float) -> tuple[str, float, float, Sequence[str]]:
-        """Return how far it is: in a line, as a part of a total, and in lines.
+        """Return how far it is: a line, how much is done, of what total, and the lines below it.
 
-        The line is empty if nothing goes on.
+        The line is empty if nothing goes on. `now` is a time of the clock, in seconds.
         """
         raise NotImplementedError
 
@@ -80,9 +80,9 @@ ScreenT = TypeVar("ScreenT", bound=_Screen)
 
 @contextmanager
 def _ticking(make: Callable[[terminal.Show | None], ScreenT]) -> Iterator[ScreenT]:
-    """Yield a screen that ticks every second, in this thread.
+    """Yield a screen that ticks every second, in this thread: a signal interrupts what goes on.
 
-    Programs are started, which is safest without others.
+    Programs are started meanwhile, which is safest without other threads.
     """
     with terminal.changing() as show:
         screen = make(show if terminal.is_live() else None)
@@ -126,7 +126,7 @@ class RunScreen(_Screen, Watcher):
         self._progress = RunProgress(plan, metric=metric)
         self._metric = metric
         self._traffic: Mapping[str, Traffic] = {}
-        self.nics = self._moved if self._show is not None else None
+        self.nics = self._remember_traffic if self._show is not None else None
 
     def begin(self, execution: Execution, number: int) -> None:
         """Remember the execution."""
@@ -157,24 +157,25 @@ class RunScreen(_Screen, Watcher):
                 summary(execution, logs).removesuffix("."),
                 peak,
                 format_duration(took),
-                self._left(now),
+                self._time_left(now),
             ]
-            self._write(self._numbered(parts))
+            self._write(self._with_number(parts))
 
     def notify(self, sentence: str) -> None:
         """Write what is undecided."""
         with self._lock:
-            self._write(self._numbered([sentence]))
+            self._write(self._with_number([sentence]))
 
-    def _moved(self, hosts: "Mapping[str, Traffic]") -> None:
+    def _remember_traffic(self, hosts: "Mapping[str, Traffic]") -> None:
         self._traffic = hosts
 
-    def _numbered(self, parts: Sequence[str]) -> str:
+    def _with_number(self, parts: Sequence[str]) -> str:
+        """Join what is said of an execution, after its number of all that are planned."""
         total = len(self._progress.plan.executions)
         text = ", ".join(filter(None, parts))
         return f"[{self._progress.number}/{total}] {text}"
 
-    def _left(self, now: float) -> str:
+    def _time_left(self, now: float) -> str:
         left = self._progress.remaining(now)
         return f"about {format_duration(left)} left" if left else ""
 
@@ -187,16 +188,16 @@ class RunScreen(_Screen, Watcher):
         name = f"{name_of(execution)}: running for {format_duration(progress.spent(now))}"
         last = "" if progress.newest is None else f"last {format_size(progress.newest)}"
         sizes = counted_of(progress.sizes(), len(execution.planned_sizes))
-        text = self._numbered([name, self._left(now), sizes, last])
+        text = self._with_number([name, self._time_left(now), sizes, last])
         done: float = progress.number
         total: float = len(progress.plan.executions)
-        if left := progress.remaining(now):
+        if left := progress.remaining(now):  # Seconds tell more than a number of executions
             done = now - self._started
             total = done + left
-        rows = self._rows(get_terminal_size().columns)
+        rows = self._newest_rows(get_terminal_size().columns)
         return text, done, total, [*rows, *nics_table.live(self._traffic)]
 
-    def _rows(self, width: int) -> Sequence[str]:
+    def _newest_rows(self, width: int) -> Sequence[str]:
         """Return the newest rows of the section that is measured, as wide as fits."""
         progress = self._progress
         comparison = progress.comparison()
@@ -205,21 +206,24 @@ class RunScreen(_Screen, Watcher):
         filled = [section for section in comparison.sections if section.rows]
         if not filled:
             return ()
+        # The case may not be known yet, or not be among the rows
         measured = [each for each in filled if each.key.get("case") == progress.case]
         section = measured[0] if measured else filled[-1]
         table = align_decimals(section_table(comparison, [section], terminal=True, live=True))
+        # Of a table too wide, the part with the column of the current configuration
         parts = list(split_to_width(table, width))
         label = "" if progress.current is None else progress.current.configuration.label
         part = next((part for part in parts if label in part.header), parts[0])
         drawn = "".join(grid_pieces(part, width=width)).splitlines()
         head = len(drawn) - len(part.rows)
+        # Rows end with the newest: those after it are of other configurations
         sizes = [row.size for row in section.rows]
         end = len(drawn)
         if progress.newest in sizes:
             later = sizes[sizes.index(progress.newest) + 1 :]
             end -= len(later)
         end = max(head + 1, end)
-        first = max(head, end - _ROWS)
+        first = max(head, end - _MAX_ROWS)
         return [table.title, *drawn[:head], *drawn[first:end]]
 
 
@@ -232,22 +236,24 @@ class SweepScreen(_Screen):
         self._round: Round | None = None
         self._results: Sequence[TestResult] = ()
         self._suspects: Sequence[str] = ()
-        self._most = self._rounds_done = self._in_round = 0
+        self._max_rounds = 0  # 0: not known
+        self._rounds_done = self._tests_done = 0
 
     def __call__(
-        self, planned: Round, max_rounds: int | None, results: Sequence[TestResult], in_round: int
+        self, planned: Round, max_rounds: int | None, results: Sequence[TestResult], tests_done: int
     ) -> None:
         """Remember how far a round is; at its end write its result, with what looks bad so far."""
         self._round = planned
-        self._most = max_rounds or 0
+        self._max_rounds = max_rounds or 0
         self._results = results
-        self._in_round = in_round
-        if in_round == len(planned.tests):
+        self._tests_done = tests_done
+        if tests_done == len(planned.tests):
             diagnosis = diagnosed(self._document, [each.result for each in results])
             tested = {node for each in results for node in each.nodes}
             suspects = (*diagnosis.suspects, *diagnosis.undecided)
             with self._lock:
                 self._rounds_done += 1
+                # Nothing is said yet of nodes that no test has reached
                 self._suspects = [each.name for each in suspects if tested.issuperset(each.nodes)]
                 text, *_ = self.state(self._clock())
                 self._write(text)
@@ -258,23 +264,23 @@ class SweepScreen(_Screen):
         if planned is None:
             return "", 0, 1, ()
         tests = len(planned.tests)
-        number = f"{planned.number}/{self._most}" if self._most else str(planned.number)
-        in_round = f"{self._in_round}/{counted(tests, 'test')}"
+        number = f"{planned.number}/{self._max_rounds}" if self._max_rounds else str(planned.number)
+        tests_done = f"{self._tests_done}/{counted(tests, 'test')}"
         total = f"{len(self._results)} total"
         if bad := sum(each.outcome != Outcome.OK for each in self._results):
             total = f"{total}, {bad} not ok"
         spent = now - self._started
         parts = [
-            f"Round {number} ({planned.purpose}): {in_round}",
+            f"Round {number} ({planned.purpose}): {tests_done}",
             total,
             format_duration(spent),
         ]
-        is_open = self._in_round < tests
-        rounds = max(0, self._most - planned.number + is_open)
-        if rounds and self._rounds_done:
-            left = spent / self._rounds_done * rounds
+        is_open = self._tests_done < tests  # The round in progress counts among those left
+        rounds_left = max(0, self._max_rounds - planned.number + is_open)
+        if rounds_left and self._rounds_done:
+            left = spent / self._rounds_done * rounds_left
             parts.append(f"about {format_duration(left)} left")
         text = ", ".join(parts)
         if self._suspects:
             text = f"{text}; suspects: {listed(self._suspects)}"
-        return text, self._in_round, tests, ()
+        return text, self._tests_done, tests, ()

@@ -57,17 +57,20 @@ SUFFIXES = (
     (".txt", "text"),
 )
 """How the name of a file ends, and the format that it stands for in commands that have it."""
-_JSON = "fabbench.json"
-_IN_MEMORY = 2**26  # Bytes of a result; a larger one waits in a temporary file
+_JSON_TYPED = "fabbench.json"
+_MAX_BYTES_IN_MEMORY = 2**26  # Bytes of a result; a larger one waits in a temporary file
 
 
 @contextmanager
-def _to_file(path: Path) -> Iterator[IO[str]]:
-    """Yield a stream; what was written is in the file afterwards (.png: as a picture), if any."""
+def _written_to_file(path: Path) -> Iterator[IO[str]]:
+    """Yield a stream; what was written is in the file afterwards (.png: as a picture), if any.
+
+    Until then the file is as it was.
+    """
     from tempfile import SpooledTemporaryFile
 
     coded: Any = {"encoding": "utf-8", "errors": "backslashreplace"}
-    with SpooledTemporaryFile(_IN_MEMORY, "w+", newline="", **coded) as stream:
+    with SpooledTemporaryFile(_MAX_BYTES_IN_MEMORY, "w+", newline="", **coded) as stream:
         try:
             yield cast("IO[str]", stream)
         finally:
@@ -103,7 +106,8 @@ def require_writable(path: Path | None, option: str) -> None:
         )
 
 
-def _redirect(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+def _redirect_output(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+    """Send standard output to the file of --output until the command ends; `-` leaves it."""
     del parameter
     if str(path) == "-":
         path = None
@@ -111,14 +115,14 @@ def _redirect(ctx: click.Context, parameter: click.Parameter, path: Path | None)
     if path is None or ctx.resilient_parsing:
         return
     require_writable(path, "--output")
-    ctx.with_resource(redirect_stdout(SafeStream(ctx.with_resource(_to_file(path)))))
+    ctx.with_resource(redirect_stdout(SafeStream(ctx.with_resource(_written_to_file(path)))))
 
 
-_eager = partial(click.Option, is_eager=True, expose_value=False)
-_JSON_FLAG = _eager(
+_early_option = partial(click.Option, is_eager=True, expose_value=False)
+_JSON_FLAG = _early_option(
     ["--json"],
     is_flag=True,
-    callback=lambda ctx, _, given: ctx.meta.update({_JSON: given}),
+    callback=lambda ctx, _, given: ctx.meta.update({_JSON_TYPED: given}),
     help="Short for --format json.",
 )
 
@@ -127,11 +131,11 @@ def output_option(
     help_: str = "Write the result to FILE instead of standard output.",
 ) -> click.Option:
     """Return the ``--output`` option alone, for a command whose format another option chooses."""
-    return _eager(
+    return _early_option(
         ["-o", "--output"],
         type=click.Path(path_type=Path),
         metavar="FILE",
-        callback=_redirect,
+        callback=_redirect_output,
         help=help_,
     )
 
@@ -144,7 +148,7 @@ def result_options(formats: Sequence[str], help_: str) -> list[click.Parameter]:
     default: Any = formats[0]
     shown: bool | str = True
     if "terminal" in formats:
-        default = _readable
+        default = _default_on_this_output
         shown = "terminal on a terminal, else markdown"
     kind = Choice(formats)
     form = click.Option(
@@ -154,7 +158,7 @@ def result_options(formats: Sequence[str], help_: str) -> list[click.Parameter]:
         default=default,
         show_default=shown,
         help=help_,
-        callback=partial(_decide, formats),
+        callback=partial(_format_to_write, formats),
     )
     suffixes = " ".join(suffix for suffix, each in SUFFIXES if each in formats)
     output = output_option(
@@ -163,7 +167,7 @@ def result_options(formats: Sequence[str], help_: str) -> list[click.Parameter]:
     return [form, _JSON_FLAG, output] if "json" in formats else [form, output]
 
 
-def _readable() -> str:
+def _default_on_this_output() -> str:
     return "terminal" if sys.stdout.isatty() else "markdown"
 
 
@@ -174,13 +178,14 @@ def results(
     return with_parameters(result_options(formats, help_))
 
 
-def _decide(
+def _format_to_write(
     formats: Sequence[str], ctx: click.Context, parameter: click.Parameter, value: str
 ) -> str:
     """Return the format: as given, else as the file's suffix says, else the default."""
+    # --json and --output were read before: they are eager
     typed = ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
     path: Path | None = ctx.meta.get(OUTPUT_FILE)
-    short = ctx.meta.get(_JSON)
+    short = ctx.meta.get(_JSON_TYPED)
     if short and typed and value != "json":
         raise RequestError(
             f"--json is short for --format json, not {value}.", hint="Leave one of them out."
@@ -188,15 +193,15 @@ def _decide(
     if short:
         value = "json"
     elif not typed and path is not None and path.suffix:
-        value = _form_of(path, formats, ctx.command_path)
-    if path is not None and path.suffix.lower() == ".png":
+        value = _format_of_suffix(path, formats, ctx.command_path)
+    if path is not None and path.suffix.lower() == ".png":  # Drawn from the svg
         _require_picture(value)
     if value == "html" and sys.stdout.isatty():
         raise RequestError("html is not for a terminal.", hint="Add -o FILE.html.")
     return value
 
 
-def _form_of(path: Path, formats: Sequence[str], command: str) -> str:
+def _format_of_suffix(path: Path, formats: Sequence[str], command: str) -> str:
     """Return the format that a file's suffix stands for. Raise RequestError if there is none."""
     known = {suffix: form for suffix, form in SUFFIXES if form in formats}
     form = known.get(path.suffix.lower())
@@ -215,14 +220,14 @@ def _require_picture(form: str) -> None:
 
     if form != "svg":
         raise RequestError(f"--format {form} is not for a .png file.", hint="Leave it out.")
-    to_png("")
+    to_png("")  # Raises if its library or a font is missing
 
 
 _AGE = lazy(r"([0-9]{1,9})([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
-def _age(text: str) -> timedelta:
+def _read_age(text: str) -> timedelta:
     match = _AGE.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a valid age. Write 90s, 10m, 2h, 7d or 2w")
@@ -234,6 +239,7 @@ def written_age(age: timedelta) -> str:
     """Write an age in its largest whole unit, as kubectl does."""
     seconds = int(age.total_seconds())
     for unit in "dhm":
+        # One of a unit is too coarse: 90 minutes are 90m
         if seconds >= 2 * _SECONDS[unit]:
             number = seconds // _SECONDS[unit]
             return f"{number}{unit}"
@@ -311,10 +317,10 @@ class PastOptions:
     name: str | None = option(Text("a name", "NAME"), "Only runs with this name (run --name).")
     wide: bool = option(Flag(), "Show all columns, however wide the table is.")
     since: timedelta | None = option(
-        Type("an age", "AGE", _age), "Only runs younger than AGE: 90m, 12h, 7d, 4w."
+        Type("an age", "AGE", _read_age), "Only runs younger than AGE: 90m, 12h, 7d, 4w."
     )
     older_than: timedelta | None = option(
-        Type("an age", "AGE", _age), "Remove runs older than AGE: 12h, 30d, 8w."
+        Type("an age", "AGE", _read_age), "Remove runs older than AGE: 12h, 30d, 8w."
     )
     yes: bool = option(Flag(), "Do not ask for confirmation.")
 
@@ -323,8 +329,8 @@ FILTERS = ("benchmark", "target", "name")
 """Which runs of a store."""
 ON_NODES = ("instance_type", "nodes", "nics")
 """What logs ran on: `known_proof` combines them."""
-_JUDGED = ("labels", "gates", "strict")
-_GATE = (
+_JUDGING = ("labels", "gates", "strict")
+_GATE_HELP = (
     "Fail (exit 1) unless this holds for each log, or for the first column of a comparison, such "
     "as busbw@1G>=70GB/s, busbw>=80%ceiling or latency@64<=20us; against a baseline also busbw:5% "
     "or latency@64:20us. Can be given several times."
@@ -348,9 +354,9 @@ class LogCommand(click.Command):
 
     def __init__(self, name: str, *, params: Sequence[click.Parameter], **more: Any) -> None:
         known = {**declared(RunOptions), **declared(PastOptions)}
-        known["gates"] = replace(known["gates"], help=_GATE)
+        known["gates"] = replace(known["gates"], help=_GATE_HELP)
         efa, tcp, _ = CONFIGURATION_FLAGS
-        names = (*ON_NODES, *_JUDGED)
+        names = (*ON_NODES, *_JUDGING)
         shared = [efa, tcp, *click_options(known[each] for each in names)]
         super().__init__(name, params=[*params, *shared], **more)
 

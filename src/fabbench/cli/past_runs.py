@@ -39,10 +39,10 @@ _HEADER = [
     "WHEN",
     "OUTCOME",
 ]
-_OPTIONAL = frozenset({"NAME", "GATE"})  # Columns that are left out if they are empty for all runs
-_MAX_NAMED = 2  # Configurations that a row of the table names
+_OPTIONAL_COLUMNS = frozenset({"NAME", "GATE"})  # Left out if they are empty for all runs
+_MAX_CONFIGURATIONS = 2  # Configurations that a row of the table names
 # Left out where there is no room
-_SPARE = (
+_SPARE_COLUMNS = (
     "NODES",
     "SIZES",
     "TARGET",
@@ -79,16 +79,16 @@ def runs(
 
     if ctx.invoked_subcommand is not None:
         return
-    known = list(_chosen(store, **filters))
-    known += _chosen(store, certificate_summaries(store), **filters)
+    known = list(_matching_runs(store, **filters))
+    known += _matching_runs(store, certificate_summaries(store), **filters)
     known.sort(key=attrgetter("created"), reverse=True)
     chosen = known[:limit]
-    table = _table(chosen, form)
+    table = _table_of_runs(chosen, form)
     if form != "table":
-        records = [_record(store, run) for run in chosen]
+        records = [_run_record(store, run) for run in chosen]
         terminal.show(render_overview, Overview(name="runs", table=table, records=records), form)
     elif chosen:
-        terminal.print_table(table, _SPARE, wide=wide)
+        terminal.print_table(table, _SPARE_COLUMNS, wide=wide)
     elif any(filters.values()):
         terminal.say(f"No run in {store} matches.")
     else:
@@ -128,7 +128,8 @@ def remove(
     selected = [open_run(ref, store) for ref in refs]
     if not refs:
         least = timedelta.min if older_than is None else older_than
-        rest = islice(_chosen(store), keep or 0, None)
+        # All but the newest `keep`, and of these the ones that are old enough
+        rest = islice(_matching_runs(store), keep or 0, None)
         old = [each.path for each in rest if _age(each) > least]
         selected = [StoredRun(store / path) for path in old]
     paths = []
@@ -147,7 +148,7 @@ def remove(
     )
 
 
-def _chosen(
+def _matching_runs(
     store: Path,
     among: Iterable["Summary"] | None = None,
     *,
@@ -155,7 +156,10 @@ def _chosen(
     figures: bool = False,
     **wanted: str | None,
 ) -> Iterator["Summary"]:
-    """Yield the runs of a store that match, newest first; or those `among` some."""
+    """Yield the runs of a store that match, newest first; or those `among` some.
+
+    `wanted`: attribute → value; `figures`: with what `history` needs of each run.
+    """
     from fabbench.runs.summary import summaries
 
     given = {name: value for name, value in wanted.items() if value is not None}
@@ -173,24 +177,24 @@ def _age(run: "Summary") -> timedelta:
     return datetime.now(UTC) - datetime.fromisoformat(begun)
 
 
-def _table(runs: Sequence["Summary"], form: str) -> "Table":
+def _table_of_runs(runs: Sequence["Summary"], form: str) -> "Table":
     """Return a row for each run, without optional columns that would be empty."""
     from fabbench.report.table import Table
 
-    rows = [_row(run, form) for run in runs]
+    rows = [_run_row(run, form) for run in runs]
     kept = []
     for index, name in enumerate(_HEADER):
-        if name not in _OPTIONAL or any(row[index] for row in rows):
+        if name not in _OPTIONAL_COLUMNS or any(row[index] for row in rows):
             kept.append(index)
     header = [_HEADER[index] for index in kept]
     cells = [[row[index] or "-" for index in kept] for row in rows]
     return Table(header=header, rows=cells, ruled=False)
 
 
-def _row(run: "Summary", form: str) -> tuple[str, ...]:
+def _run_row(run: "Summary", form: str) -> tuple[str, ...]:
     is_table = form == "table"
     configurations = ", ".join(run.arms)
-    if is_table and len(run.arms) > _MAX_NAMED:
+    if is_table and len(run.arms) > _MAX_CONFIGURATIONS:
         configurations = listed(run.arms, 1)
     outcomes = [f"{count} {each}" for each, count in run.outcomes.items()]
     if run.damaged:
@@ -210,16 +214,16 @@ def _row(run: "Summary", form: str) -> tuple[str, ...]:
     )
 
 
-_RECORDED = ("benchmark", "target", "hosts", "arms", "created", "sizes")
-_ENDED = ("peak", "gate", "outcomes", "damaged")
+_SUMMARY_FIELDS = ("benchmark", "target", "hosts", "arms", "created", "sizes")
+_RESULT_FIELDS = ("peak", "gate", "outcomes", "damaged")
 
 
-def _record(store: Path, run: "Summary") -> dict[str, object]:
+def _run_record(store: Path, run: "Summary") -> dict[str, object]:
     from fabbench.report.table import picked
 
     path = str(store / run.path)
     record = {"id": run.id, "name": run.name, "path": path}
-    return record | picked(run, *_RECORDED, *_ENDED)
+    return record | picked(run, *_SUMMARY_FIELDS, *_RESULT_FIELDS)
 
 
 @click.command("show")
@@ -249,7 +253,7 @@ def show(
     if status is not None:
         return status
     runs = whole_runs(named, store)
-    if len(runs) != 1:
+    if len(runs) != 1:  # a log, a table, RUN:CONFIG, or several: only compared
         columns = columns_within(load(named, store=store), sizes)
         comparison = compare(columns, metric=metric, allow=("endpoint",))
         terminal.print_comparison(comparison, form)
@@ -271,14 +275,14 @@ def _show_run(stored: "StoredRun", form: str, metric: str | None, sizes: range |
     if columns:
         comparison = stored_comparison(columns_within(columns, sizes), metric=metric)
     if form == "json":
-        terminal.write_json(_document(stored, comparison))
+        terminal.write_json(_run_document(stored, comparison))
     elif form in {"markdown", "terminal"}:
         _write_readable(stored, comparison, form)
     elif comparison is not None:
         terminal.print_comparison(comparison, form)
     measured = any(execution.logs for execution in stored.executions)
     damaged = terminal.say_damage(stored.path.name, stored.damage)
-    if damaged:
+    if damaged:  # a status other than 0
         return damaged
     return Exit.FINE if measured else Exit.UNTRUSTED
 
@@ -289,7 +293,7 @@ def _write_readable(run: "StoredRun", comparison: "Comparison | None", form: str
     from fabbench.report.templates import template
     from fabbench.runs.report_pages import nic_tables, node_tables
 
-    about = template("show.txt").render(run=run, executions=_executions(run))
+    about = template("show.txt").render(run=run, executions=_execution_records(run))
     for line in about.splitlines():
         terminal.write_line(line)
     if comparison is not None:
@@ -303,7 +307,7 @@ def _write_readable(run: "StoredRun", comparison: "Comparison | None", form: str
         terminal.write_drawn(f"\n{text}")
 
 
-def _document(run: "StoredRun", comparison: "Comparison | None") -> dict[str, Any]:
+def _run_document(run: "StoredRun", comparison: "Comparison | None") -> dict[str, Any]:
     from fabbench.report import render_comparison
     from fabbench.report.table import picked
     from fabbench.runs.document import plain
@@ -317,7 +321,7 @@ def _document(run: "StoredRun", comparison: "Comparison | None") -> dict[str, An
         "id": run.id,
         "path": str(run.path),
         **plain(about),
-        "executions": list(_executions(run)),
+        "executions": list(_execution_records(run)),
         "damaged": list(run.damage),
         "comparison": compared,
     }
@@ -341,7 +345,7 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None, sizes: range | 
     return terminal.say_damage(run.path.name, sweep.damage)
 
 
-def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
+def _execution_records(run: "StoredRun") -> Iterator[dict[str, Any]]:
     from fabbench.report.table import picked
 
     for execution in run.executions:
@@ -399,7 +403,7 @@ def show_history(metric: str, sizes: range | None, form: str, store: Path, **cho
 
     name, sizes = parse_metric(metric, sizes)
     filters = parse_where(chosen["where"])
-    runs = list(_chosen(store, since=chosen["since"], figures=True))
+    runs = list(_matching_runs(store, since=chosen["since"], figures=True))
     result = history(runs, name, sizes, filters)
     for run in runs:
         terminal.say_damage(run.path, run.damaged, ", and left out")

@@ -73,7 +73,7 @@ def parse(
         form=form,
         sizes=sizes,
         proof=proof,
-        judge=_judge_of_logs(known),
+        judge=_gate_check_of_logs(known),
         color=terminal.in_color(sys.stdout),
         width=terminal.width(),
     )
@@ -108,7 +108,7 @@ def parse(
     return worst(Exit.FINE if exit_zero else status, terminal.say_unread(unread))
 
 
-def _judge(given: "Mapping[str, Any]") -> "Callable[[Comparison], Verdict | None]":
+def _gate_check(given: "Mapping[str, Any]") -> "Callable[[Comparison], Verdict | None]":
     """Return what checks the gates of a command line on a comparison."""
     if not given["gates"] and not given["strict"]:
         return lambda _: None
@@ -119,10 +119,10 @@ def _judge(given: "Mapping[str, Any]") -> "Callable[[Comparison], Verdict | None
     return partial(check, parse_gates(given["gates"], strict=strict), strict=strict)
 
 
-def _judge_of_logs(given: "Mapping[str, Any]") -> "Callable[[Log], Verdict] | None":
+def _gate_check_of_logs(given: "Mapping[str, Any]") -> "Callable[[Log], Verdict] | None":
     """Return what checks the gates of a command line on one log alone; None: there are none."""
-    judge = _judge(given)
-    if not isinstance(judge, partial):
+    judge = _gate_check(given)
+    if not isinstance(judge, partial):  # what checks nothing
         return None
     from fabbench.analysis.gate import check_log
     from fabbench.plan.gates import require_limits
@@ -160,9 +160,9 @@ def explain(
     from fabbench.runs.inputs import sources_of
 
     proof = known_proof(known)
-    judge = _judge_of_logs(known)
+    judge = _gate_check_of_logs(known)
     targets = [read_wanted(text) for text in wanted]
-    logs, unread = _explained(sources_of(inputs, store, proof, labels), proof)
+    logs, unread = _logs_of_jobs(sources_of(inputs, store, proof, labels), proof)
     verdicts = list(map(judge, logs)) if judge else []
     predicted = list(predictions([log for log in logs if log.points], targets))
     if form == "json":
@@ -179,31 +179,32 @@ def explain(
     return worst(status, judged, terminal.say_unread(unread))
 
 
-def _explained(
+def _logs_of_jobs(
     sources: "Iterable[Source]", proof: "Proof | None"
 ) -> "tuple[list[Log], list[Unread]]":
-    """Return what was read. Files of one job are one log, after the others."""
+    """Return the logs that were read, and files without. Files of a job are one log, at the end."""
     from fabbench.runs.inputs import read_source
     from fabbench.runs.load_columns import judged_together
     from fabbench.runs.parse_file import parse_together
 
-    read: list[_Read] = []
+    read: list[_Entry] = []
     for source in sources:
         for _, entry in read_source(source, proof=proof):
-            read.append(_Read(source, entry))
+            read.append(_Entry(source, entry))
+    # First each log is judged beside the others, then those of a job are read again as one
     apart = [each.entry for each in read if isinstance(each.entry, Log)]
     together = iter(judged_together(apart))
 
-    def judged(each: _Read) -> "Log | Unread":
+    def judged(each: _Entry) -> "Log | Unread":
         if isinstance(each.entry, Log):
             return each.source.labeled(next(together))
         return each.entry
 
     entries: list[Log | Unread] = []
     jobs: dict[str, list[str]] = {}
-    for (of_run, name), group in groupby(read, _Read.origin):
+    for (of_run, name), group in groupby(read, _Entry.origin):
         of_file = list(map(judged, group))
-        job = "" if of_run else _job_of(name, of_file)
+        job = "" if of_run else _job_in_common(name, of_file)
         if job:
             jobs.setdefault(job, []).append(name)
         else:
@@ -215,7 +216,7 @@ def _explained(
     return logs, unread
 
 
-class _Read(NamedTuple):
+class _Entry(NamedTuple):
     """A log, or why there is none, and what it was read from."""
 
     source: "Source"
@@ -226,12 +227,13 @@ class _Read(NamedTuple):
         return self.source.run, self.entry.source
 
 
-def _job_of(name: str, entries: "list[Log | Unread]") -> str:
+def _job_in_common(name: str, entries: "list[Log | Unread]") -> str:
     """Return what all files of a job have in common; empty for other files.
 
     The communicator; for dumps of PyTorch's flight recorder, the directory.
     """
     first, *others = entries
+    # Several logs in a file, or none, or standard input, which cannot be read again
     if others or not isinstance(first, Log) or name.startswith("-"):
         return ""
     if first.case != NCCL_DEBUG:
@@ -276,7 +278,7 @@ def compare_inputs(
     from fabbench.runs.load_columns import columns_within, load, repeats_of, with_labels
 
     require_writable(given["junit"], "--junit")
-    judge = _judge(given)
+    judge = _gate_check(given)
     proof = known_proof(given)
     # A baseline that is named among the others, too, is the last column, once.
     others = [each for each in inputs if each != baseline] or inputs
@@ -317,7 +319,7 @@ def _baseline_column(baseline: str, first: str, label: str, store: Path) -> "Col
     from fabbench.runs.load_columns import load, matching_column
     from fabbench.runs.summary import LAST_GOOD, last_good
 
-    if baseline == LAST_GOOD:
+    if baseline == LAST_GOOD:  # Of RUN:CONFIG, or else of a run's first configuration
         ref, _, configuration = first.partition(":")
         run = open_run(ref, store)
         configuration = configuration or run.configurations[0].label
@@ -371,7 +373,7 @@ def write_report(
             others.append(each)
         for path in runs:
             stored[path.resolve()] = path
-    judge = _judge(given)
+    judge = _gate_check(given)
     if not others and (given["gates"] or any(how.values())):
         raise RequestError(
             "A run was judged when it was measured, and has its own labels.",

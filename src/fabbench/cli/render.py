@@ -68,7 +68,7 @@ class _RenderCommand(RunCommand):
             raise RequestError(
                 "--repeat auto has no effect in a script.", hint="Give a number of repeats."
             )
-        document = _document(self.request(line), value_of(line.given, "as_form"))
+        document = _rendered_document(self.request(line), value_of(line.given, "as_form"))
         click.echo(document, nl=False)
         return Exit.FINE
 
@@ -84,7 +84,7 @@ def render() -> None:
     """
 
 
-def _document(request: "RunRequest", form: str) -> str:
+def _rendered_document(request: "RunRequest", form: str) -> str:
     from fabbench.catalog.offline_inventory import require_names
     from fabbench.launchers import RenderInput, rendering_named, require_support
     from fabbench.plan.build import plan

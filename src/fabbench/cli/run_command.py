@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from fabbench.runs.sweep import SweepRun
 
 
-_HOST = ("name", "address", "instance_type", "gpus", "devices")  # What is shown of a host
+_HOST_FIELDS = ("name", "address", "instance_type", "gpus", "devices")  # What is shown of a host
 
 
 class TargetCommand(SectionedCommand):
@@ -149,7 +149,7 @@ class RunCommand(SectionedCommand):
         with interruptible():
             resumed = cast("StoredRun | None", line.resumed)
             result = run(request, notify=terminal.notify, resume=resumed, watching=watched)
-        return _print(result, form, junit)
+        return _print_result(result, form, junit)
 
     def request(self, line: CommandLine) -> "RunRequest":
         """Return the request of a command line, and say what should be known of it.
@@ -189,6 +189,7 @@ class RunGroup(SuggestingGroup):
         ctx: click.Context,
         args: list[str],
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        # Options before the benchmark are the group's own, which it would ignore
         typed = {} if ctx.resilient_parsing else typed_flags(ctx)
         for name, flag in typed.items():
             if name in ctx.params:
@@ -209,6 +210,7 @@ class RunGroup(SuggestingGroup):
 
 
 def _summary(name: str) -> str:
+    """Return the line that a list has of a benchmark, also of a plug-in that cannot be loaded."""
     try:
         return runnable(name).summary
     except RequestError as error:
@@ -239,7 +241,8 @@ def warn_of_foreign_commands(config: "Config | None", target: "Target") -> None:
             terminal.notify(warning)
 
 
-def _print(result: "RunResult", form: str, junit: Path | None) -> Exit:
+def _print_result(result: "RunResult", form: str, junit: Path | None) -> Exit:
+    """Print the comparison, where the run is, and how to go on; return, or raise, how it ended."""
     if form == "html":
         terminal.write_page([result.path])
         terminal.print_verdicts([result.verdict])
@@ -255,23 +258,23 @@ def _print(result: "RunResult", form: str, junit: Path | None) -> Exit:
     elif result.interrupted:
         saved = "Interrupted after the last execution. All results were saved."
         terminal.notify(f"{saved} To see them: fabbench show {path}")
-    return ended(result, result.status)
+    return status_or_raise(result, result.status)
 
 
-def ended(result: "RunResult | SweepRun", status: Exit) -> Exit:
+def status_or_raise(result: "RunResult | SweepRun", status: Exit) -> Exit:
     """Return the exit status of a run or sweep.
 
     Raise what ended it early, else what went wrong at its end.
     """
-    late = result.release_failure
+    late = result.release_failure  # Of giving the machines back
     error = None if result.interrupted else result.failure or late
-    if late is not None and error is not late:
+    if late is not None and error is not late:  # It is only told, beside what ended it early
         if isinstance(late, FabbenchError) and str(late) != str(error):
             terminal.print_error(late)
         terminal.print_notes(late)
     if error is None:
         return Exit.INTERRUPTED if result.interrupted else status
-    if isinstance(error, FabbenchError):
+    if isinstance(error, FabbenchError):  # Any other is a bug, with a status of its own
         error.exit = worst(error.exit, status)
     raise error
 
@@ -314,7 +317,7 @@ def _show_plan(request: "RunRequest", form: str | None) -> None:
     shown = redacted(planned)
     longest = longest_s(shown)
     if form == "json":
-        hosts = [{name: getattr(host, name) for name in _HOST} for host in inventory.hosts]
+        hosts = [{name: getattr(host, name) for name in _HOST_FIELDS} for host in inventory.hosts]
         document = {
             "format": 1,
             "target": shown.target,
@@ -324,22 +327,22 @@ def _show_plan(request: "RunRequest", form: str | None) -> None:
         }
         terminal.write_json(redacted(document))
         return
-    for name, text in _overview(request, inventory, shown, longest):
+    for name, text in _plan_overview(request, inventory, shown, longest):
         terminal.write_line(f"{name:16}{text}")
-    first: dict[str, Execution] = {}
+    first: dict[str, Execution] = {}  # Configuration → its first execution: repeats are alike
     for execution in shown.executions:
         first.setdefault(execution.configuration.label, execution)
     for configuration in shown.configurations:
         click.echo()
         terminal.write_line(str(configuration))
-        for line in _lines(first[configuration.label], inventory, request):
+        for line in _lines_of_first_step(first[configuration.label], inventory, request):
             terminal.write_line(f"  {line}")
     for sentence in unmet(request.work.needs, inventory.hosts):
         terminal.say(sentence)
     click.echo("\nDry run: nothing was started.", err=True)
 
 
-def _overview(
+def _plan_overview(
     request: "RunRequest", inventory: "Inventory", planned: "Plan", longest: float
 ) -> Iterator[tuple[str, str]]:
     """Yield what is said of a whole plan, with titles."""
@@ -350,7 +353,7 @@ def _overview(
     yield "Target:", where
     title = "Nodes:"
     for host in inventory.hosts:
-        yield title, _host(host)
+        yield title, _host_line(host)
         title = ""
     if inventory.image:
         yield "Image:", inventory.image
@@ -362,7 +365,8 @@ def _overview(
     yield "Time:", f"at most {limit}, if every execution times out"
 
 
-def _host(host: "Host") -> str:
+def _host_line(host: "Host") -> str:
+    """Write a host, its type, its GPUs, and how many NICs it has of each kind of link."""
     parts = [counted(host.gpus, "GPU")]
     if host.instance_type and host.instance_type not in host.name:
         parts.insert(0, host.instance_type)
@@ -372,7 +376,9 @@ def _host(host: "Host") -> str:
     return f"{host.name}: {about}"
 
 
-def _lines(execution: "Execution", inventory: "Inventory", request: "RunRequest") -> Iterator[str]:
+def _lines_of_first_step(
+    execution: "Execution", inventory: "Inventory", request: "RunRequest"
+) -> Iterator[str]:
     """Yield the environment and commands of an execution's first step, and how many follow."""
     from fabbench.launchers import launcher_named
 
@@ -384,7 +390,7 @@ def _lines(execution: "Execution", inventory: "Inventory", request: "RunRequest"
     words = [f"{name}={shlex.quote(value)}" for name, value in env.items()]
     variables = " ".join(words)
     yield f"Environment: {variables or 'unchanged'}"
-    if not step.pair:
+    if not step.pair:  # One command line starts all ranks; those of a pair are started one by one
         commands = tuple(replace(each, unset=()) for each in step.commands)
         launcher = launcher_named(request.target.launcher)
         shown = replace(step, commands=commands)
@@ -427,10 +433,10 @@ def run_(line: CommandLine, ref: str | None, store: Path) -> Exit | Again:
 
 
 def resume(ref: str, store: Path) -> Again:
-    """Go on with an interrupted run or sweep."""
+    """Return the command line that goes on with an interrupted run or sweep."""
     from fabbench.runs.inputs import open_run
 
-    return again(_not_a_rung(open_run(ref, store)), store, resumed=True)
+    return command_line_again(_not_a_rung(open_run(ref, store)), store, resumed=True)
 
 
 @click.command(
@@ -452,11 +458,11 @@ def rerun(run: str, more: tuple[str, ...], store: Path) -> Again:
     """
     from fabbench.runs.inputs import open_run
 
-    if run.startswith("-"):
+    if run.startswith("-"):  # RUN was left out: this is the first option
         more = (run, *more)
         run = "last"
     more = ("-o", "-", *more)  # The file that the past run wrote is kept
-    return again(_not_a_rung(open_run(run, store)), store, more)
+    return command_line_again(_not_a_rung(open_run(run, store)), store, more)
 
 
 def _not_a_rung(stored: "StoredRun") -> "StoredRun":
@@ -469,7 +475,7 @@ def _not_a_rung(stored: "StoredRun") -> "StoredRun":
     return stored
 
 
-def again(
+def command_line_again(
     stored: "StoredRun | Certificate",
     store: Path,
     more: Sequence[str] = (),
@@ -489,7 +495,7 @@ def again(
     terminal.say(f"{what} run {stored.id}: {shlex.join(stored.command)}")
     name = stored.command[1]
     if name not in {"sweep", "accept"}:
-        name = "run"  # Nothing else that a damaged run may name
+        name = "run"  # A damaged run could name any command: no other is started
     typed = stored.command[2:]
     words = rerun_words(typed, more, target=stored.target, store=store)
     return Again(name, words, stored if resumed else None)
@@ -502,7 +508,7 @@ def rerun_words(
 
     Raise RequestError for a secret that is not stored, and is not given again.
     """
-    end = words.index("--") if "--" in words else len(words)
+    end = words.index("--") if "--" in words else len(words)  # The rest is for the benchmark
     first = list(words[:end])
     names = {each.partition("=")[0] for each in more}
     for word in first:

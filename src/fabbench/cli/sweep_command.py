@@ -19,7 +19,7 @@ from fabbench.cli.click_options import (
 )
 from fabbench.cli.commands import Again
 from fabbench.cli.options import result_options, takes
-from fabbench.cli.run_command import RunCommand, RunGroup, ended, interruptible, resume
+from fabbench.cli.run_command import RunCommand, RunGroup, interruptible, resume, status_or_raise
 from fabbench.launchers import LABEL, SWITCH, options_of_launchers
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit, MachineError, RequestError
@@ -42,6 +42,7 @@ FORMATS = (*TEXTS, "html")
 
 
 def _percent(text: str, most: float = 1) -> float:
+    """Read ``10%`` as 0.1. Raise ValueError unless it is above 0, below 1, and at most `most`."""
     fraction = float(text.strip().removesuffix("%")) / 100
     if not 0 < fraction < 1 or fraction > most:
         raise ValueError
@@ -148,6 +149,7 @@ def print_answer(
     else:
         text = terminal.drawn(render_sweep, report, how.form)
     terminal.write_drawn(text)
+    # An unfinished sweep that found nothing, or only a slow path between groups, has no answer
     path_only = len(diagnosis.suspects) == diagnosis.slow_path
     return Exit.UNTRUSTED if report.unfinished and path_only else diagnosis.status
 
@@ -180,7 +182,8 @@ class SweepOptions:
     )
 
 
-def _dividing() -> "Launchers":
+def _launchers_that_divide() -> "Launchers":
+    """Return the launchers that can run tests on parts of the nodes that they hold."""
     return {name: kind for name, kind in options_of_launchers().items() if kind.divides}
 
 
@@ -192,7 +195,7 @@ class SweepCommand(RunCommand):
 
     benchmarks = staticmethod(swept_names)
     shared = ("on", "fabrics", "env", "name", "metric", "store")
-    choices = staticmethod(_dividing)
+    choices = staticmethod(_launchers_that_divide)
 
     @override
     def about(self) -> str:
@@ -230,7 +233,7 @@ class SweepCommand(RunCommand):
         request = self.sweep_request(line, how)
         with interruptible():
             result = sweep(request, notify=terminal.notify, watching=watching_sweep)
-        return _print(result, how)
+        return _print_result(result, how)
 
     def sweep_request(self, line: CommandLine, how: DiagnosisOptions) -> "SweepRequest":
         """Return the request that all options describe. Raise RequestError."""
@@ -275,6 +278,7 @@ def print_sweep(sweep: "StoredSweep", how: DiagnosisOptions, *, whole: bool) -> 
             f"No test of this sweep succeeded, of {len(tests)}. {next(reasons, '')}".rstrip(),
             hint=f"Run the benchmark on two of the nodes first: fabbench run {document.benchmark}",
         )
+    # As the sweep was judged when it ran, whatever this command's defaults are
     how = replace(how, confidence=document.confidence, tolerance=document.tolerance)
     not_tested = "" if whole else unfinished(sweep)
     readings = readings_of(document)
@@ -292,15 +296,15 @@ def print_sweep(sweep: "StoredSweep", how: DiagnosisOptions, *, whole: bool) -> 
     return Exit.UNTRUSTED if unproven and answer is Exit.FINE else answer
 
 
-def _print(result: "SweepRun", how: DiagnosisOptions) -> Exit:
+def _print_result(result: "SweepRun", how: DiagnosisOptions) -> Exit:
     from fabbench.runs.sweep import end_sweep
 
     path = result.sweep.path
     try:
         answer = print_sweep(result.sweep, how, whole=result.whole)
-    except MachineError as error:
+    except MachineError as error:  # There is nothing to judge
         answer = error.exit
-        if result.whole:
+        if result.whole:  # Else what ended it early says why
             terminal.print_error(error)
     finally:
         terminal.notify(f"Run: {path}")
@@ -315,7 +319,7 @@ def _print(result: "SweepRun", how: DiagnosisOptions) -> Exit:
             why = "The time is up"
         terminal.notify(f"{why}. Tests that ended were saved. To resume: {again}")
     # What an error kept from being tested is undecided for no other reason.
-    return ended(result, Exit.FINE if result.failure else answer)
+    return status_or_raise(result, Exit.FINE if result.failure else answer)
 
 
 _MAX_NAMED = 20
@@ -373,14 +377,16 @@ def sweep_(
         return resume(ref, store)
     if sources:
         how = diagnosis_options(line)
-        return _read(sources, store, metric, how)
+        return _judge_logs(sources, store, metric, how)
     raise RequestError(
         "Nothing to test and nothing to read: a benchmark or --from is missing.",
         hint="fabbench sweep nccl --on TARGET, or fabbench sweep --from DIRECTORY",
     )
 
 
-def _read(sources: Sequence[str], store: Path, metric: str | None, how: DiagnosisOptions) -> Exit:
+def _judge_logs(
+    sources: Sequence[str], store: Path, metric: str | None, how: DiagnosisOptions
+) -> Exit:
     from fabbench.runs.sweep_logs import read_sweep_logs
     from fabbench.sweep.readings import Readings
 

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Show = Callable[..., None]
 OUTPUT_FILE = "fabbench.output"  # of click's `meta`: the file of --output
-_FOLDED = 16  # Columns for the last column of a list, at least
-_MANY = 16  # Minimum number of files for which progress is shown
+_LEAST_LAST_COLUMN = 16  # Columns for the last column of a list, at least
+_MIN_FILES_SHOWN = 16  # Minimum number of files for which progress is shown
 
 _STYLE = lazy(r"(\x1b\[[\d;]*m)")
-_MOVE = lazy(r"(\x1b\[(?:[\d;]*[mA-HJK]|\?25[hl])|\r)")
+_DRAWING = lazy(r"(\x1b\[(?:[\d;]*[mA-HJK]|\?25[hl])|\r)")
 """Also what rich writes to redraw a table in place."""
 
 
@@ -64,8 +64,9 @@ class SafeStream:
         parts = [text]
         if self._let_pass is not None and "\x1b" in text:
             parts = self._let_pass.split(text)
+        # Every second part is a sequence that may pass; the others are made safe.
         for index in range(0, len(parts), 2):
-            # A sequence between two parts may begin a line.
+            # After a sequence a line may begin anew, so that a command may, too.
             before = "" if index and "#" not in self._line else self._line
             shown = printable(before + parts[index])
             parts[index] = shown[len(before) :]
@@ -116,6 +117,7 @@ def safe_streams() -> Iterator[None]:
 
 
 def _letting_pass(stream: IO[str], let_pass: re.Pattern[str]) -> IO[str]:
+    """Return a safe stream that lets some sequences pass; any other stream as it is."""
     if not isinstance(stream, SafeStream):
         return stream
     return cast("IO[str]", SafeStream(stream.raw, let_pass))
@@ -144,7 +146,7 @@ def console() -> "Console":
     """
     from rich.console import Console
 
-    stream = _letting_pass(sys.stderr, _MOVE)
+    stream = _letting_pass(sys.stderr, _DRAWING)
     plain = not in_color(sys.stderr)
     return Console(file=stream, no_color=plain, highlight=False, emoji=False, markup=False)
 
@@ -214,7 +216,7 @@ def notify(sentence: str) -> None:
 
 
 def say_unread(unread: "Sequence[Unread]") -> Exit:
-    """Say which files have no result, and why; return the matching exit status."""
+    """Say which files have no result, and why; return the exit status: fine for remarks alone."""
     for entry in unread:
         reason = entry.reason.removeprefix(f"{entry.source} ")
         kind = "Note" if entry.remark else "Error"
@@ -260,6 +262,7 @@ def print_table(table: "Table", spare: Sequence[str], *, wide: bool) -> None:
     """Write a table so that it fits on the terminal, without some columns that it can `spare`.
 
     Columns that say the same in every row go first, into a note; another note names the others.
+    `wide` keeps all.
     """
     from fabbench.report.table import columns_of, to_terminal
 
@@ -268,36 +271,36 @@ def print_table(table: "Table", spare: Sequence[str], *, wide: bool) -> None:
     for index, name in enumerate(table.header):
         values[name] = {row[index] for row in table.rows}
     candidates = [name for name in spare if name in values]
-    candidates.sort(key=lambda name: len(values[name]) > 1)
+    candidates.sort(key=lambda name: len(values[name]) > 1)  # Those with one value come first
     kept = list(table.header)
     if room is not None:
-        while candidates and _narrowest(table, kept) > room:
+        while candidates and _least_width(table, kept) > room:
             kept.remove(candidates.pop(0))
     same = []
-    gone = []
+    not_shown = []
     for name in sorted(values.keys() - kept):
         if len(values[name]) > 1:
-            gone.append(name)
+            not_shown.append(name)
         else:
             same += [f"{name.lower()} {value}" for value in values[name]]
     notes = list(table.notes)
     if same:
         every = ", ".join(same)
         notes.append(f"Every row: {every}.")
-    if gone:
-        names = ", ".join(gone)
+    if not_shown:
+        names = ", ".join(not_shown)
         notes.append(f"Not shown: {names}. --wide shows all columns.")
     shown = columns_of(table, [*map(table.header.index, kept)])
     show(to_terminal, [replace(shown, notes=notes)], width=room)
 
 
-def _narrowest(table: "Table", names: Sequence[str]) -> int:
+def _least_width(table: "Table", names: Sequence[str]) -> int:
     """Return the width of some columns, the last of which may be folded between words."""
     from fabbench.report.table import columns_of, to_terminal
 
     rows = []
     for *cells, last in table.rows:
-        rows.append([*cells, last[:_FOLDED]])
+        rows.append([*cells, last[:_LEAST_LAST_COLUMN]])
     grid = replace(table, rows=rows, headline="", notes=())
     columns = [*map(table.header.index, names)]
     lines = to_terminal([columns_of(grid, columns)]).splitlines()
@@ -354,7 +357,10 @@ def write_junit(path: Path | None, comparison: "Comparison", verdict: "Verdict |
 
 
 def print_verdicts(verdicts: "Sequence[Verdict | None]") -> Exit:
-    """Write the results of gates to stderr, and return the status; a gate holds if all say so."""
+    """Write the results of gates to stderr, and return the status.
+
+    There is a verdict per log or comparison, None without gates; a gate passed if it did in all.
+    """
     known = [each for each in verdicts if each]
     for verdict in known:
         for breach in verdict.breaches:
@@ -383,17 +389,17 @@ def write_page(
     sections = [run_section(page, number) for number, page in enumerate(compared, 1)]
     written = []
     with files_progress(len(runs)) as read:
-        for each in stored_sections(runs, metric, sizes, first=len(sections) + 1):
-            written.append(each)
+        for run in stored_sections(runs, metric, sizes, first=len(sections) + 1):
+            written.append(run)
             read()
-    sections += [each.section for each in written]
+    sections += [run.section for run in written]
     sys.stdout.writelines(page_of(sections))
     status = worst(*(found.status for page in compared for found in page.comparisons))
     for page in compared:
         status = worst(status, print_verdicts([page.verdict]))
-    for each in written:
-        damaged = say_damage(each.path.name, each.damage)
-        status = worst(status, damaged or each.status)
+    for run in written:
+        damaged = say_damage(run.path.name, run.damage)
+        status = worst(status, damaged or run.status)
     return status
 
 
@@ -402,7 +408,7 @@ def say_next(path: Path) -> None:
     notify(f"Run: {path}")
     if is_quiet() or not sys.stderr.isatty():
         return
-    name = path.name.rpartition("-")[2]
+    name = path.name.rpartition("-")[2]  # The end of its id is enough to name it
     usual = Path(os.environ.get("FABBENCH_STORE") or STORE)
     store = ""
     if usual.resolve() != path.parent.resolve():
@@ -442,9 +448,10 @@ def is_live() -> bool:
 
 @contextmanager
 def changing(*, wanted: bool = True) -> Iterator[Show]:
-    """Yield what draws text after a bar, and lines below it, in place of those before.
+    """Yield a function that draws text after a bar, and lines below it, in place of those before.
 
-    It does nothing unless it `is_live` and `wanted`. It draws in the thread that calls it. What is
+    It takes the text, how much is done, of what total, and the lines. It does nothing unless it
+    `is_live` and `wanted`. It draws in the thread that calls it. What is
     written meanwhile stands above.
     """
     if not wanted or not is_live():
@@ -477,8 +484,8 @@ def changing(*, wanted: bool = True) -> Iterator[Show]:
 def files_progress(count: int) -> Iterator[Callable[[], None]]:
     """Show how many of `count` files have been read; yield a function to call after each."""
     number = itertools.count(1)
-    step = max(1, count // 100)
-    with changing(wanted=count >= _MANY) as show:
+    step = max(1, count // 100)  # It is drawn at most about a hundred times
+    with changing(wanted=count >= _MIN_FILES_SHOWN) as show:
 
         def read() -> None:
             done = next(number)

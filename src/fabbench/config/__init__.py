@@ -20,7 +20,7 @@ MAX_MISTAKES = 20
 """Maximum mistakes that one message lists."""
 TARGET_VARIABLE = "FABBENCH_TARGET"
 _SSH = "ssh"
-_SSH_FLAGS = frozenset({"--host", "--hostfile"})
+_FLAGS_OF_SSH_HOSTS = frozenset({"--host", "--hostfile"})
 
 
 def find_config(start: Path, environment: Mapping[str, str]) -> Path | None:
@@ -32,12 +32,12 @@ def find_config(start: Path, environment: Mapping[str, str]) -> Path | None:
     if named := environment.get(VARIABLE):
         return start / named
     for folder in (start, *start.parents):
-        if _is(folder / FILE_NAME, Path.is_file):
+        if _holds(folder / FILE_NAME, Path.is_file):
             return folder / FILE_NAME
-        if _is(folder / ".git", Path.exists):
+        if _holds(folder / ".git", Path.exists):
             break
     user = user_file(environment)
-    return user if user is not None and _is(user, Path.is_file) else None
+    return user if user is not None and _holds(user, Path.is_file) else None
 
 
 def user_file(environment: Mapping[str, str]) -> Path | None:
@@ -65,7 +65,7 @@ def load(
     """
     try:
         with path.open("rb") as file:
-            data = file.read(_MAX_BYTES + 1)
+            data = file.read(_MAX_BYTES + 1)  # One more tells that it is larger
     except OSError as error:
         reason = error.strerror or error
         raise MachineError(f"{path} cannot be read: {reason}.") from error
@@ -104,7 +104,7 @@ def read(
     return Config(path=path, **values)
 
 
-def _is(path: Path, test: Callable[[Path], bool]) -> bool:
+def _holds(path: Path, test: Callable[[Path], bool]) -> bool:
     """Return whether `test` holds; never in a directory that cannot be read."""
     with contextlib.suppress(OSError):
         return test(path)
@@ -143,19 +143,19 @@ def resolve(
     if config is not None:
         names[f"default of {config.path}"] = config.default
     for why, name in names.items():
-        if name:
+        if name:  # the first that is set
             return _target_named(name, why, config, launchers)
     if _names_ssh_hosts(given) and _SSH in launchers:
-        return Resolved(_bare(_SSH, launchers[_SSH]), "implied by --host")
-    return _implied(given, config, launchers, environment)
+        return Resolved(_target_of_launcher(_SSH, launchers[_SSH]), "implied by --host")
+    return _implied_by_environment(given, config, launchers, environment)
 
 
 def _names_ssh_hosts(given: GivenOptions) -> bool:
     """Return whether there is a --host or --hostfile: a --node is one of a cluster."""
-    return "hosts" in given and not _SSH_FLAGS.isdisjoint(given["hosts"].flags)
+    return "hosts" in given and not _FLAGS_OF_SSH_HOSTS.isdisjoint(given["hosts"].flags)
 
 
-def _implied(
+def _implied_by_environment(
     given: GivenOptions,
     config: Config | None,
     launchers: Launchers,
@@ -166,13 +166,14 @@ def _implied(
     if config is not None:
         file = f"{config.path} has no default"
     tried = [f"no --on, no --host and no {TARGET_VARIABLE}", file]
-    implied = [(name, kind) for name, kind in launchers.items() if kind.order]
-    for name, kind in sorted(implied, key=lambda each: each[1].order):
+    # By `order`; 0: the environment never implies the launcher
+    ordered = [(name, kind) for name, kind in launchers.items() if kind.order]
+    for name, kind in sorted(ordered, key=lambda named: named[1].order):
         is_implied, sentence = own_options(kind, given).surroundings(environment)
         if is_implied:
-            return Resolved(_bare(name, kind), sentence)
-        tried.append(sentence)
-    known = ", ".join(_known(config, launchers))
+            return Resolved(_target_of_launcher(name, kind), sentence)
+        tried.append(sentence)  # It says why not
+    known = ", ".join(_names_for_on(config, launchers))
     reasons = "; ".join(tried)
     raise RequestError(
         f"No target: {reasons}.",
@@ -180,7 +181,7 @@ def _implied(
     )
 
 
-def _bare(name: str, kind: type[LauncherOptions]) -> Target:
+def _target_of_launcher(name: str, kind: type[LauncherOptions]) -> Target:
     return Target(name=name, launcher=name, options=kind())
 
 
@@ -189,8 +190,8 @@ def _target_named(name: str, why: str, config: Config | None, launchers: Launche
         return Resolved(config.targets[name], why)
     launcher = ALIASES.get(name, name)
     if launcher in launchers:
-        return Resolved(_bare(launcher, launchers[launcher]), why)
-    known = list(_known(config, launchers))
+        return Resolved(_target_of_launcher(launcher, launchers[launcher]), why)
+    known = list(_names_for_on(config, launchers))
     near = did_you_mean(nearest(name, (*known, *ALIASES)))
     file = f"in {config.path}" if config else f"in a {FILE_NAME} (none was found)"
     names = ", ".join(known)
@@ -200,6 +201,6 @@ def _target_named(name: str, why: str, config: Config | None, launchers: Launche
     )
 
 
-def _known(config: Config | None, launchers: Launchers) -> Iterator[str]:
+def _names_for_on(config: Config | None, launchers: Launchers) -> Iterator[str]:
     yield from config.targets if config else ()
     yield from sorted(launchers)

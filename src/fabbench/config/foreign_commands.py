@@ -15,7 +15,7 @@ from fabbench.config.sections import Config
 from fabbench.model.hosts import Target
 
 _KindT = TypeVar("_KindT", list[Any], dict[str, Any])
-_SSH = re.compile(
+_HARMLESS_LINE = re.compile(
     r"""\s*(?:\#.*
         |(?:AddressFamily|BatchMode|BindAddress|Ciphers|Compression|ConnectionAttempts|ConnectTimeout|Host
           |HostKeyAlgorithms|HostName|IdentitiesOnly|IPQoS|KexAlgorithms|LogLevel|MACs|NumberOfPasswordPrompts
@@ -32,7 +32,7 @@ _SSH = re.compile(
 They choose no socket, agent or list of trusted keys; or fabbench overrides them
 (StrictHostKeyChecking).
 """
-_INLINE = frozenset({
+_INLINE_CREDENTIALS = frozenset({
     *("token", "username", "password", "client-certificate-data", "client-key-data"),
     *("as", "as-uid", "as-groups", "as-user-extra"),
 })  # fmt: skip
@@ -44,20 +44,20 @@ _MAX_CHARACTERS = 80
 def foreign_commands(
     config: Config, target: Target, given: Collection[str], environment: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield a warning for each such file that a target names, unless `given` replaces it.
+    """Yield a warning for each file of a target that can run commands, unless `given` replaces it.
 
     The user's own fabbench.yaml is trusted. A file that cannot be read is reported elsewhere.
     """
     if config.path == user_file(environment):
         return
-    for name, commands, option in (
-        ("ssh_config", _ssh_commands, "--ssh-config"),
-        ("kubeconfig", _kubeconfig_commands, "--kubeconfig"),
+    for name, suspicious, option in (
+        ("ssh_config", _suspicious_ssh_lines, "--ssh-config"),
+        ("kubeconfig", _suspicious_credentials, "--kubeconfig"),
     ):
         path = getattr(target.options, name, None)
         if name in given or not isinstance(path, Path):
             continue
-        lines = [_shortened(line) for line in commands(path)]
+        lines = [_shortened(line) for line in suspicious(path)]
         if not lines:
             continue
         first = "; ".join(lines[:_MAX_LINES])
@@ -73,35 +73,35 @@ def _shortened(line: str) -> str:
     return " ".join(line.split())[:_MAX_CHARACTERS]
 
 
-def _ssh_commands(path: Path) -> Iterator[str]:
+def _suspicious_ssh_lines(path: Path) -> Iterator[str]:
     """Yield the lines of an ssh configuration that are not known to be harmless."""
-    for line in _text(path).splitlines():
-        if not _SSH.fullmatch(line):
+    for line in _text_or_nothing(path).splitlines():
+        if not _HARMLESS_LINE.fullmatch(line):
             yield line
 
 
-def _kubeconfig_commands(path: Path) -> Iterator[str]:
+def _suspicious_credentials(path: Path) -> Iterator[str]:
     """Yield the credentials of kubeconfigs (as in KUBECONFIG, several) that are not in them."""
     import yaml
 
     for name in str(path).split(os.pathsep):
         try:
-            document = yaml.safe_load(_text(Path(name)))
+            document = yaml.safe_load(_text_or_nothing(Path(name)))
         except yaml.YAMLError:
             continue
-        for user in _entry(document, "users", list):
-            for key, value in _entry(user, "user", dict).items():
-                if key not in _INLINE:
+        for user in _entry_of_kind(document, "users", list):
+            for key, value in _entry_of_kind(user, "user", dict).items():
+                if key not in _INLINE_CREDENTIALS:
                     yield f"{key} {value}"
 
 
-def _entry(node: Any, key: str, kind: type[_KindT]) -> _KindT:
+def _entry_of_kind(node: Any, key: str, kind: type[_KindT]) -> _KindT:
     """Return an entry of a mapping; empty if there is none of that kind."""
     entry = node.get(key) if isinstance(node, dict) else None
     return entry if isinstance(entry, kind) else kind()
 
 
-def _text(path: Path) -> str:
+def _text_or_nothing(path: Path) -> str:
     try:
         return path.expanduser().read_text("utf-8", "replace")
     except OSError:

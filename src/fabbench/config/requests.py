@@ -59,16 +59,17 @@ def request_of(
     """
     work_type = _work_type(benchmark)
     work_options = declared(work_type)
-    adaptive = _adaptive(given)
+    adaptive = _adaptive_repeats(given)
     work = cast("Work", work_type(**values_of(given, work_options)))
     resolved = target_of(without(given, work_options), config, launchers, environment)
     target = resolved.target
-    _require_effect(given, work_options, target, launchers)
+    _require_work_options_have_effect(given, work_options, target, launchers)
     variables = value_of(given, "env", {})
+    # A variable without a value takes that of the environment in which the run starts
     passed = {name: value for name, value in variables.items() if value is not None}
     inherited = tuple(name for name in variables if name not in passed)
     if "as_form" not in given:
-        _require_set(inherited, environment)
+        _require_inherited_are_set(inherited, environment)
     of_file = config.variants if config else {}
     variants = read_variants(value_of(given, "variants", ()), of_file)
     target = replace(target, variants=variants, inherited=inherited)
@@ -133,7 +134,7 @@ def given_of_file(
     for name, each in known.items():
         if each.word in defaults:
             value = defaults[each.word]
-            if not isinstance(value, int):  # a number of repeats, or a flag
+            if not isinstance(value, int):  # a number of repeats, or a flag, is no text to read
                 value = read_option(each, value)
             given[name] = Given(value, Origin.FILE)
     return given
@@ -163,7 +164,8 @@ def with_options(target: Target, given: GivenOptions, launchers: Launchers, flag
     typed = sorted(of_user.keys() & by_name.keys())
     for name in typed:
         if name not in known:
-            raise _without_effect(target, by_name[name], flag)
+            raise _no_effect_error(target, by_name[name], flag)
+    # Defaults of the file apply where they have an effect; only what is typed must have one
     of_file = from_origin(given, Origin.FILE)
     effective = of_file.keys() & known.keys()
     values = values_of(given, (*effective, *typed))
@@ -187,7 +189,7 @@ def _work_type(benchmark: str) -> type[Any]:
     return work_type
 
 
-def _adaptive(given: GivenOptions) -> Adaptive | None:
+def _adaptive_repeats(given: GivenOptions) -> Adaptive | None:
     """Return how repeats end with ``--repeat auto``; None without it.
 
     Raise RequestError for an option that has no effect then.
@@ -202,7 +204,7 @@ def _adaptive(given: GivenOptions) -> Adaptive | None:
     return None
 
 
-def _require_set(inherited: Sequence[str], environment: Mapping[str, str]) -> None:
+def _require_inherited_are_set(inherited: Sequence[str], environment: Mapping[str, str]) -> None:
     """Raise RequestError for a variable that is to be inherited, but that is not set."""
     for name in inherited:
         if name not in environment:
@@ -212,7 +214,7 @@ def _require_set(inherited: Sequence[str], environment: Mapping[str, str]) -> No
             )
 
 
-def _require_effect(
+def _require_work_options_have_effect(
     given: GivenOptions, work_options: Mapping[str, Option], target: Target, launchers: Launchers
 ) -> None:
     """Raise RequestError for one of a benchmark's options that the launcher ignores."""
@@ -220,10 +222,11 @@ def _require_effect(
     for name in target.options.without:
         if name in work_options and name in typed:
             works = [name_ for name_, kind in launchers.items() if name not in kind.without]
-            raise _without_effect(target, dict.fromkeys(works, work_options[name]), "--on")
+            raise _no_effect_error(target, dict.fromkeys(works, work_options[name]), "--on")
 
 
-def _without_effect(target: Target, works: Mapping[str, Option], flag: str) -> RequestError:
+def _no_effect_error(target: Target, works: Mapping[str, Option], flag: str) -> RequestError:
+    """Return the error for an option; `works`: launchers where it has an effect → the option."""
     option = next(iter(works.values()))
     chosen = f"{flag} {target.name}"
     if target.name != target.launcher:

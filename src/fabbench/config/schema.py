@@ -26,28 +26,29 @@ def schema(
     It checks less than the loader: neither that a default exists nor how ranges of hosts are
     written.
     """
-    defaults = _properties(declared(Defaults).values())
-    defaults["run"] = _described("run", _run_schema(benchmarks))
+    defaults = _option_schemas(declared(Defaults).values())
+    defaults["run"] = _with_description("run", _run_schema(benchmarks))
     variants = {
         "type": ["object", "null"],
         "propertyNames": {"pattern": NAME.pattern, "not": {"enum": sorted(TAKEN)}},
-        "additionalProperties": _object(_properties(declared(Variant).values())),
+        "additionalProperties": _section_schema(_option_schemas(declared(Variant).values())),
     }
     sections = {
-        **_properties(declared(Config).values()),
-        "defaults": _described("defaults", _object(defaults)),
-        "variants": _described("variants", variants),
-        "targets": _described("targets", _targets_schema(launchers)),
+        **_option_schemas(declared(Config).values()),
+        "defaults": _with_description("defaults", _section_schema(defaults)),
+        "variants": _with_description("variants", variants),
+        "targets": _with_description("targets", _targets_schema(launchers)),
     }
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "fabbench.yaml",
         "description": "Targets and defaults of fabbench.",
-        **_object(sections),
+        **_section_schema(sections),
     }
 
 
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+def _section_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object with these keys and no others; null: a section without entries."""
     return {
         "type": ["object", "null"],
         "properties": dict(properties),
@@ -55,11 +56,12 @@ def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _described(key: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    return {"description": ABOUT[key][1], **value}
+def _with_description(key: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    _, meaning = ABOUT[key]
+    return {"description": meaning, **value}
 
 
-def _properties(options: Iterable[Option]) -> dict[str, Any]:
+def _option_schemas(options: Iterable[Option]) -> dict[str, Any]:
     return {each.key: each.schema() for each in options if each.only != "render"}
 
 
@@ -74,13 +76,13 @@ def _run_schema(benchmarks: Mapping[str, Mapping[str, Option]]) -> dict[str, Any
         schemas[benchmark] = {
             "type": "object",
             "properties": properties,
-            "additionalProperties": _SEVERAL,
+            "additionalProperties": _SCALAR_OR_LIST,
         }
     return {"type": "object", "properties": schemas, "additionalProperties": {"type": "object"}}
 
 
-_SIMPLE: Mapping[str, Any] = {"type": ["string", "number", "boolean"]}
-_SEVERAL = {"anyOf": [_SIMPLE, {"type": "array", "items": _SIMPLE}]}
+_SCALAR: Mapping[str, Any] = {"type": ["string", "number", "boolean"]}
+_SCALAR_OR_LIST = {"anyOf": [_SCALAR, {"type": "array", "items": _SCALAR}]}
 
 
 def _shared_by_all(benchmarks: Sequence[Mapping[str, Option]]) -> set[str]:
@@ -94,7 +96,7 @@ def _shared_by_all(benchmarks: Sequence[Mapping[str, Option]]) -> set[str]:
 
 def _value_schema(option: Option) -> dict[str, Any]:
     """Return what `defaults.run` may have for an option of a benchmark."""
-    value = _SEVERAL if option.many else _SIMPLE
+    value = _SCALAR_OR_LIST if option.many else _SCALAR
     if isinstance(option.type, Flag):
         value = {"type": "boolean"}
     return {"description": option.help, **value}
@@ -102,28 +104,29 @@ def _value_schema(option: Option) -> dict[str, Any]:
 
 def _targets_schema(launchers: Mapping[str, type[LauncherOptions]]) -> dict[str, Any]:
     """Return an object of targets, each with the conditions that its launcher sets."""
-    by_launcher = {name: _by_key(kind) for name, kind in launchers.items()}
+    by_launcher = {name: _options_by_key(kind) for name, kind in launchers.items()}
     every: dict[str, Option] = {}
     for options in by_launcher.values():
         every |= options
-    properties = _properties(every.values())
+    properties = _option_schemas(every.values())
     conditions: list[dict[str, Any]] = []
     for key in properties:
+        # A key with which only some launchers can be chosen
         foreign = [name for name, options in by_launcher.items() if key not in options]
         if foreign:
             then = {"properties": {LAUNCHER: {"not": {"enum": foreign}}}}
             conditions.append({"if": {"required": [key]}, "then": then})
     for name, kind in launchers.items():
-        if kind.requires:
+        if kind.requires:  # Keys that targets of this launcher must have
             only = {"properties": {LAUNCHER: {"enum": [name]}}}
             conditions.append({"if": only, "then": {"required": list(kind.requires)}})
     known = {"anyOf": [{"enum": list(launchers)}, Text().schema]}
     target = {
-        **_object(
+        **_section_schema(
             {
-                LAUNCHER: _described(LAUNCHER, known),
+                LAUNCHER: _with_description(LAUNCHER, known),
                 **properties,
-                OPTIONS: _described(OPTIONS, {"type": "object"}),
+                OPTIONS: _with_description(OPTIONS, {"type": "object"}),
             }
         ),
         "type": "object",
@@ -137,6 +140,6 @@ def _targets_schema(launchers: Mapping[str, type[LauncherOptions]]) -> dict[str,
     }
 
 
-def _by_key(kind: type[LauncherOptions]) -> dict[str, Option]:
+def _options_by_key(kind: type[LauncherOptions]) -> dict[str, Option]:
     """Return all options of the targets of a launcher, by their keys."""
     return {each.key: each for each in options_of(kind).values()}

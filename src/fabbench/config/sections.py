@@ -56,7 +56,7 @@ def parse(text: str, source: str) -> Tree:
         where = f"{source}:{_position(error)}"
         problem = _problem(error)
         raise RequestError(
-            f"{where}: This is not valid YAML: {problem}.", hint=_advice(error)
+            f"{where}: This is not valid YAML: {problem}.", hint=_hint_for(error)
         ) from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
@@ -80,6 +80,7 @@ def _position(error: "yaml.MarkedYAMLError") -> str:
 
 @cache
 def _loader() -> Any:
+    """Return a class for `yaml.load` that knows texts, lists, mappings and `<<`, but no tags."""
     import yaml
 
     class TextLoader(yaml.SafeLoader):
@@ -114,11 +115,11 @@ def _require_distinct_keys(node: "yaml.MappingNode") -> None:
             problem = f"the key {key.value} is a duplicate of the one on line {line}"
         if problem:
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
-        first[key.value] = key.start_mark.line + 1
+        first[key.value] = key.start_mark.line + 1  # Marks count from 0
 
 
 def _text_of(node: "yaml.ScalarNode") -> str | None:
-    """Return a scalar as it is written; None for nothing at all, which quotes would make a text."""
+    """Return a scalar as it is written; None for nothing at all: "" in quotes is a text."""
     if not node.value and node.style is None:
         return None
     text: str = node.value
@@ -127,7 +128,7 @@ def _text_of(node: "yaml.ScalarNode") -> str | None:
 
 def _problem(error: "yaml.MarkedYAMLError") -> str:
     problem = error.problem or "it cannot be read"
-    problem = problem.replace("'\\t'", "tab")
+    problem = problem.replace("'\\t'", "tab")  # As PyYAML quotes a character
     mark = error.context_mark
     if not error.context or mark is None:
         return problem
@@ -135,7 +136,8 @@ def _problem(error: "yaml.MarkedYAMLError") -> str:
     return f"{problem} ({error.context}, from line {line})"
 
 
-def _advice(error: "yaml.MarkedYAMLError") -> str | None:
+def _hint_for(error: "yaml.MarkedYAMLError") -> str | None:
+    """Return what to do about the usual mistakes, by the words of PyYAML's messages."""
     problem = error.problem or ""
     if "'\\t'" in problem:
         return "YAML is indented with spaces."
@@ -144,8 +146,8 @@ def _advice(error: "yaml.MarkedYAMLError") -> str | None:
     return "Quote what begins with {." if "unhashable" in problem else None
 
 
-Read: TypeAlias = Callable[[Tree, str], Any]
-"""Reads a value at a path such as ``targets.prod.port``; None: something is wrong with it."""
+ReadValue: TypeAlias = Callable[[Tree, str], Any]
+"""Reads a value at a path such as ``targets.prod.port``; None: a mistake, which is recorded."""
 
 TARGET_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 LAUNCHER = "launcher"
@@ -216,29 +218,31 @@ class Reader:
 
     def file(self, tree: Tree) -> dict[str, Any]:
         """Return the fields of a `Config` that a file has."""
-        known: dict[str, Read] = {
-            **self._options(Config),
+        known: dict[str, ReadValue] = {
+            **self._option_readers(Config),
             "defaults": self._defaults,
-            "variants": partial(self._names, self._variant),
-            "targets": partial(self._names, self._target),
+            "variants": partial(self._named_entries, self._variant),
+            "targets": partial(self._named_entries, self._target),
         }
         values = self._section(tree, "", known)
         names = {*values.get("targets", ()), *self.launchers}
         default = values.get("default")
         if default and default not in names:
-            self._unknown("default", default, sorted(names), what="target")
+            self._unknown_name("default", default, sorted(names), what="target")
         return values
 
-    def _wrong(self, path: str, tree: Tree, expected: str) -> None:
+    def _wrong_kind(self, path: str, tree: Tree, expected: str) -> None:
         kinds = {type(None): "empty", list: "a list", dict: "a mapping"}
         actual = kinds.get(type(tree), repr(tree))
         self.mistakes.append(f"{path} is {actual}; expected {expected}.")
 
-    def _refused(self, path: str, error: RequestError) -> None:
+    def _refused_value(self, path: str, error: RequestError) -> None:
         hint = error.hint or ""
         self.mistakes.append(f"{path}: {error} {hint}".rstrip())
 
-    def _unknown(self, path: str, name: str, valid: Collection[str], *, what: str = "key") -> None:
+    def _unknown_name(
+        self, path: str, name: str, valid: Collection[str], *, what: str = "key"
+    ) -> None:
         # Case and underscores are the most common typos.
         near = did_you_mean(nearest(name.replace("_", "-"), valid))
         where = f"{path}: unknown" if path else "Unknown"
@@ -249,7 +253,7 @@ class Reader:
         self,
         tree: Tree,
         path: str,
-        known: Mapping[str, Read],
+        known: Mapping[str, ReadValue],
         *,
         what: str = "key",
     ) -> dict[str, Any]:
@@ -257,12 +261,12 @@ class Reader:
         if not isinstance(tree, dict):
             if tree is not None:
                 keys = ", ".join(known)
-                self._wrong(path or "The file", tree, f"a mapping with some of {keys}")
+                self._wrong_kind(path or "The file", tree, f"a mapping with some of {keys}")
             return {}
         values = {}
         for name, entry in tree.items():
             if name not in known:
-                self._unknown(path, name, known, what=what)
+                self._unknown_name(path, name, known, what=what)
                 continue
             place = f"{path}.{name}" if path else name
             value = known[name](entry, place)
@@ -270,29 +274,32 @@ class Reader:
                 values[name] = value
         return values
 
-    def _names(
+    def _named_entries(
         self, read: Callable[[str, Tree, str], Any], tree: Tree, path: str
     ) -> dict[str, Any]:
         """Read a mapping whose keys are names that the user chose."""
         if tree is not None and not isinstance(tree, dict):
             key = path.rpartition(".")[2]
             expected, _ = ABOUT[key]
-            self._wrong(path, tree, expected)
+            self._wrong_kind(path, tree, expected)
             return {}
         return self._section(tree, path, {name: partial(read, name) for name in tree or ()})
 
     # ------------------------------------------------------------ values
 
-    def _options(self, kind: type, *, without: Collection[str] = ()) -> dict[str, Read]:
+    def _option_readers(self, kind: type, *, without: Collection[str] = ()) -> dict[str, ReadValue]:
         """Return readers for the options of a dataclass, by their keys."""
-        readers: dict[str, Read] = {}
+        readers: dict[str, ReadValue] = {}
         for name, each in declared(kind).items():
             if name not in without and each.only != "render":
                 readers[each.key] = partial(self._value, each)
         return readers
 
     def _value(self, option: Option, tree: Tree, path: str) -> Any:
-        """Return the value of an option; None if something is wrong with it."""
+        """Return the value of an option; None if something is wrong with it.
+
+        Several values are a list in the file, and variables may be a mapping.
+        """
         variables = isinstance(option.type, Environment)
         if variables and isinstance(tree, dict):
             return self._variables(option, tree, path)
@@ -302,12 +309,12 @@ class Reader:
         if isinstance(tree, list) and tree:
             for index, each in enumerate(tree):
                 values.append(self._scalar(option, each, f"{path}[{index}]"))
-        elif tree and option.type.lists and not variables:
+        elif tree and option.type.lists and not variables:  # One text that may be a list itself
             values = [self._scalar(option, tree, path)]
         else:
-            self._wrong(path, tree, option.expected)
+            self._wrong_kind(path, tree, option.expected)
             return None
-        return _combined(option, values)
+        return _combined_values(option, values)
 
     def _variables(self, option: Option, tree: Entries, path: str) -> Any:
         """Return environment variables of a mapping."""
@@ -315,14 +322,14 @@ class Reader:
         for name, value in tree.items():
             pair = f"{name}={value}" if isinstance(value, str) else value
             values.append(self._scalar(option, pair, f"{path}.{name}"))
-        return _combined(option, values)
+        return _combined_values(option, values)
 
     def _scalar(self, option: Option, tree: Tree, path: str) -> Any:
         expected = option.type.expected
         if isinstance(option.type, Environment):
             expected = "a text"
         if not isinstance(tree, str):
-            self._wrong(path, tree, expected)
+            self._wrong_kind(path, tree, expected)
             return None
         try:
             value = option.type.parse(tree)
@@ -330,53 +337,53 @@ class Reader:
             if str(error):
                 self.mistakes.append(f"{path}: {error}.")
             else:
-                self._wrong(path, tree, expected)
+                self._wrong_kind(path, tree, expected)
             return None
         return self.folder / value if isinstance(option.type, File) else value
 
-    def _typed(self, option: Option, tree: Tree, path: str) -> Any:
-        """Return a value, or several, as checked texts, or whether a flag is set.
+    def _value_as_typed(self, option: Option, tree: Tree, path: str) -> Any:
+        """Return a value, or several, as texts that the command line will read, but checked here.
 
-        The command line reads them.
+        Of a flag, return whether it is set. None if something is wrong with any.
         """
         items = tree if option.many and isinstance(tree, list) else [tree]
         values = [self._scalar(option, each, path) for each in items]
         if any(value is None for value in values):
             return None
-        if isinstance(values[0], bool):
+        if isinstance(values[0], bool):  # a flag
             return values[0]
         return tuple(items) if option.many else items[0]
 
     # ------------------------------------------------------------ sections
 
     def _defaults(self, tree: Tree, path: str) -> Defaults:
-        known = self._options(Defaults)
-        known["run"] = partial(self._names, self._benchmark)
+        known = self._option_readers(Defaults)
+        known["run"] = partial(self._named_entries, self._benchmark)
         return Defaults(**self._section(tree, path, known))
 
     def _benchmark(self, name: str, tree: Tree, path: str) -> dict[str, Any] | None:
         if not isinstance(tree, dict):
             if self.benchmarks is not None:
-                self._wrong(path, tree, "a mapping of options to values")
+                self._wrong_kind(path, tree, "a mapping of options to values")
             return None
-        if self.benchmarks is None:
+        if self.benchmarks is None:  # they are not checked
             return {key: value for key, value in tree.items() if value}
         try:
             options = self.benchmarks(name)
         except RequestError as error:
-            self._refused(path, error)
+            self._refused_value(path, error)
             return None
-        known = {word: partial(self._typed, each) for word, each in options.items()}
+        known = {word: partial(self._value_as_typed, each) for word, each in options.items()}
         return self._section(tree, path, known, what="option")
 
     def _variant(self, name: str, tree: Tree, path: str) -> Variant | None:
-        values = self._section(tree, path, self._options(Variant))
+        values = self._section(tree, path, self._option_readers(Variant))
         try:
             check_name(name)
         except RequestError as error:
-            self._refused(path, error)
+            self._refused_value(path, error)
             return None
-        return Variant(name=name, **_fields(values))
+        return Variant(name=name, **_by_field(values))
 
     def _target(self, name: str, tree: Tree, path: str) -> Target | None:
         if not TARGET_NAME.search(name) or "\n" in name:
@@ -389,16 +396,16 @@ class Reader:
             )
         if not isinstance(tree, dict | None):
             common = ", ".join(declared(Target))
-            self._wrong(path, tree, f"a mapping with some of {LAUNCHER}, {common}")
+            self._wrong_kind(path, tree, f"a mapping with some of {LAUNCHER}, {common}")
             return None
-        entries = dict(tree or {})
+        entries = dict(tree or {})  # A target without keys has no launcher, which is said below
         entries |= self._more_entries(entries.pop(OPTIONS, None), f"{path}.{OPTIONS}")
-        launcher = self._launcher(entries.pop(LAUNCHER, None), path)
+        launcher = self._launcher_of(entries.pop(LAUNCHER, None), path)
         if launcher is None:
             return None
         kind = self.launchers[launcher]
-        keys = {**self._options(Target, without=kind.without), **self._options(kind)}
-        self._require_effect(entries, keys, launcher, path)
+        keys = {**self._option_readers(Target, without=kind.without), **self._option_readers(kind)}
+        self._refuse_keys_of_others(entries, keys, launcher, path)
         options = options_of(kind)
         for each in (options[name] for name in kind.requires):
             if each.key not in entries:
@@ -406,12 +413,13 @@ class Reader:
                     f"{path} has no {each.key}, which the launcher {launcher} needs: "
                     f"{each.type.expected}."
                 )
-        fields = _fields(self._section(entries, path, keys))
+        fields = _by_field(self._section(entries, path, keys))
+        # What is left are fields that targets of all launchers have
         of_launcher = {each: fields.pop(each) for each in declared(kind) if each in fields}
         try:
             return Target(name=name, launcher=launcher, options=kind(**of_launcher), **fields)
         except RequestError as error:
-            self._refused(path, error)
+            self._refused_value(path, error)
             return None
 
     def _more_entries(self, tree: Tree, path: str) -> Entries:
@@ -420,10 +428,10 @@ class Reader:
             return tree
         if tree is not None:
             expected, _ = ABOUT[OPTIONS]
-            self._wrong(path, tree, expected)
+            self._wrong_kind(path, tree, expected)
         return {}
 
-    def _launcher(self, tree: Tree, path: str) -> str | None:
+    def _launcher_of(self, tree: Tree, path: str) -> str | None:
         """Return the launcher of a target; None if there is none, or an unknown one."""
         known = sorted(self.launchers)
         if not isinstance(tree, str):
@@ -431,11 +439,11 @@ class Reader:
             self.mistakes.append(f"{path} has no launcher. Add launcher: and one of {names}.")
             return None
         if tree not in self.launchers:
-            self._unknown(f"{path}.{LAUNCHER}", tree, known, what=LAUNCHER)
+            self._unknown_name(f"{path}.{LAUNCHER}", tree, known, what=LAUNCHER)
             return None
         return tree
 
-    def _require_effect(
+    def _refuse_keys_of_others(
         self, entries: Entries, keys: Collection[str], launcher: str, path: str
     ) -> None:
         """Take out the entries that only other launchers have: each is a mistake."""
@@ -452,13 +460,13 @@ class Reader:
                 )
 
 
-def _combined(option: Option, values: list[Any]) -> Any:
+def _combined_values(option: Option, values: list[Any]) -> Any:
     """Return several values as one; None if something is wrong with any."""
     if option.many is None or any(value is None for value in values):
         return None
     return option.many(values)
 
 
-def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
+def _by_field(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values of keys by the names of their fields."""
     return {key.replace("-", "_"): value for key, value in values.items()}
