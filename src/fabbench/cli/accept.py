@@ -108,6 +108,7 @@ def command(
         seconds = value_of(line.given, "max_time")
         more = [f"--max-time={seconds:g}"] if seconds else []
         same = command_line_again(certificate, store, more, resumed=True)
+        # What is stored again is the command line of the beginning, after `fabbench accept`
         return same._replace(recorded=certificate.command[2:])
     how = AcceptOptions(**values_of(line.given, declared(AcceptOptions)))
     request = _request_of_rungs(line, how)

@@ -193,6 +193,7 @@ def _launcher_option(by_launcher: Mapping[str, Option], total: int) -> click.Par
         (about,) = texts
         names = ", ".join(sorted(by_launcher))
         about += f" [{names}]" if len(by_launcher) < total else ""
+    # Defaults are in the text, as launchers may differ in them
     any_of_them = next(iter(by_launcher.values()))
     return _click_option(replace(any_of_them, help=about, default=""))
 

@@ -58,6 +58,8 @@ class _Screen:
     def tick(self) -> None:
         """Draw, or write, what is due; not while it changes."""
         now = self._clock()
+        # A line is due now and then only; what is drawn, on each tick. The lock is not waited for:
+        # who holds it may be the thread that this tick interrupts.
         is_due = self._show is not None or now - self._written >= SIGN_OF_LIFE_S
         if not is_due or not self._lock.acquire(blocking=False):
             return
@@ -118,14 +120,15 @@ class RunScreen(_Screen, Watcher):
     def __init__(
         self,
         plan: Plan,
-        *where: terminal.Show | None,
+        *show: terminal.Show | None,
         metric: str | None = None,
         **more: Any,
     ) -> None:
-        super().__init__(*where, **more)
+        super().__init__(*show, **more)
         self._progress = RunProgress(plan, metric=metric)
         self._metric = metric
         self._traffic: Mapping[str, Traffic] = {}
+        # None: rates are not asked for where nothing can be drawn
         self.nics = self._remember_traffic if self._show is not None else None
 
     def begin(self, execution: Execution, number: int) -> None:

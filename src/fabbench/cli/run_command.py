@@ -85,6 +85,7 @@ class RunCommand(SectionedCommand):
     shared: Collection[str] = tuple(declared(RunOptions))  # Options of runs that the command has
     unwanted = "render"  # Options that work with this command only are left out
     choices: Callable[[], "Launchers"] = staticmethod(options_of_launchers)  # With options here
+    # All that --on may choose: an option that has no effect there is refused with a sentence
     places: Callable[[], "Launchers"] = staticmethod(options_of_launchers)
 
     def __init__(self, benchmark: Benchmark) -> None:
@@ -354,7 +355,7 @@ def _plan_overview(
     title = "Nodes:"
     for host in inventory.hosts:
         yield title, _host_line(host)
-        title = ""
+        title = ""  # The first line has it
     if inventory.image:
         yield "Image:", inventory.image
     yield "Configurations:", ", ".join(map(str, planned.configurations))
@@ -461,7 +462,7 @@ def rerun(run: str, more: tuple[str, ...], store: Path) -> Again:
     if run.startswith("-"):  # RUN was left out: this is the first option
         more = (run, *more)
         run = "last"
-    more = ("-o", "-", *more)  # The file that the past run wrote is kept
+    more = ("-o", "-", *more)  # To standard output: the file that the past run wrote is kept
     return command_line_again(_not_a_rung(open_run(run, store)), store, more)
 
 
@@ -493,7 +494,7 @@ def command_line_again(
         )
     what = "Going on with" if resumed else "Repeating"
     terminal.say(f"{what} run {stored.id}: {shlex.join(stored.command)}")
-    name = stored.command[1]
+    name = stored.command[1]  # After `fabbench`
     if name not in {"sweep", "accept"}:
         name = "run"  # A damaged run could name any command: no other is started
     typed = stored.command[2:]

@@ -284,6 +284,7 @@ def print_sweep(sweep: "StoredSweep", how: DiagnosisOptions, *, whole: bool) -> 
     readings = readings_of(document)
     page = run_page(StoredRun(sweep.path)) if how.form == "html" else None
     answer = print_answer(sweep.results, readings, how, page, unfinished=not_tested)
+    # Other runs of fabbench on the nodes, each sentence once
     warnings = {each: None for test in tests for each in test.neighbors}
     for sentence in warnings:
         terminal.notify(f"Warning: {sentence}")

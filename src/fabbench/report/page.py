@@ -155,6 +155,7 @@ def _cards(comparison: Comparison, expected: Sequence["Expectation"]) -> Iterato
     """Yield the result that a headline quotes, how it compares, and its share of the ceiling."""
     section = next(filter(headline_row, comparison.sections), None)
     row = headline_row(section) if section else None
+    # Of the first column, the one in question; the last is the baseline
     figure = row.figures[0] if row else None
     if not section or not row or not figure or not section.shown[0]:
         return

@@ -298,17 +298,12 @@ class Panel(NamedTuple):
             top += labels_height
         # Changes below a factor of 2 are written in percent, which need no logarithmic axis
         is_percent = self.changes and self.high < 2 * self.low
-        y = Axis(self.low, self.high, top + height, top, linear=is_percent)
+        bottom = top + height
+        y = Axis(self.low, self.high, bottom, top, linear=is_percent)
         linear = None if self.changes else y._replace(low=0.0, linear=True)
         if beside:
-            return DrawnPanel(
-                self,
-                y,
-                linear,
-                labels,
-                _label_places(labels, y),
-                _label_places(labels, linear or y),
-            )
+            places = _label_places(labels, y)
+            return DrawnPanel(self, y, linear, labels, places, _label_places(labels, linear or y))
         first = top - 20 - labels_height
         stacked = [first + _LINE_HEIGHT * number for number in range(len(labels))]
         return DrawnPanel(self, y, linear, labels, stacked, stacked)

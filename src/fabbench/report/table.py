@@ -198,6 +198,7 @@ def _markdown_grid(table: Table) -> str:
     aligned = align_decimals(replace(table, rows=cells))
     rows = [list(map(cell, table.header)), *aligned.rows]
     columns = zip(*rows, strict=True)
+    # No column is narrower than its rule, `---`
     widths = [max(3, *map(len, column)) for column in columns]
     aligns = table.aligns()
     rule = "|".join(map(_rule_below, widths, aligns))
