@@ -186,7 +186,7 @@ class RunScreen(_Screen, Watcher):
     def state(self, now: float) -> tuple[str, float, float, Sequence[str]]:
         progress = self._progress
         execution = progress.current
-        if execution is None:
+        if execution is None:  # Nothing goes on
             return "", 0, 1, ()
         name = f"{name_of(execution)}: running for {format_duration(progress.spent(now))}"
         last = "" if progress.newest is None else f"last {format_size(progress.newest)}"
@@ -264,7 +264,7 @@ class SweepScreen(_Screen):
     @override
     def state(self, now: float) -> tuple[str, float, float, Sequence[str]]:
         planned = self._round
-        if planned is None:
+        if planned is None:  # Nothing goes on
             return "", 0, 1, ()
         tests = len(planned.tests)
         number = f"{planned.number}/{self._max_rounds}" if self._max_rounds else str(planned.number)

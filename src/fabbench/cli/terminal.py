@@ -67,6 +67,7 @@ class SafeStream:
         # Every second part is a sequence that may pass; the others are made safe.
         for index in range(0, len(parts), 2):
             # After a sequence a line may begin anew, so that a command may, too.
+            # What a command could begin with is read again, as it may come in several writes.
             before = "" if index and "#" not in self._line else self._line
             shown = printable(before + parts[index])
             parts[index] = shown[len(before) :]

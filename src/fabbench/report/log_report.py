@@ -226,7 +226,7 @@ def log_tables(log: Log) -> list[Table]:
     log may have a million lines.
     """
     grid = _grid(log)
-    scales = _scale_of_each(log, grid.largest)
+    scales = _scales_of_metrics(log, grid.largest)
     columns = _columns(grid, scales)
     notes = list(log_notes(log))
     same = ", ".join(grid.shared())
@@ -241,13 +241,14 @@ def log_tables(log: Log) -> list[Table]:
     return [table_of(shown, grid.lines, title=title, notes=notes)]
 
 
-def _scale_of_each(log: Log, largest: Mapping[str, _Largest]) -> dict[str, Scale]:
+def _scales_of_metrics(log: Log, largest: Mapping[str, _Largest]) -> dict[str, Scale]:
     """Return metric → the scale of its column."""
     benchmark = benchmark_named(log.benchmark)
     scales: dict[str, Scale] = {}
     for metric, most in largest.items():
         # The finest step in which the benchmark prints it; 0: not known
         step = min(benchmark.printed_steps(metric, most.value), default=0.0)
+        # Then its rates are in GB/s with two decimals, however small, as it prints them itself
         coarse = benchmark.one_scale and step >= _COARSE_STEP
         scales[metric] = scale(METRICS[metric].unit, most.value, coarse=coarse)
     return scales
