@@ -315,8 +315,8 @@ def _nodes_alike(certificate: Certificate) -> Iterator[tuple[str, ...]]:
         nics = ", ".join(f"{count} {word}" for word, count in counts)
         answer = (verdict["answer"], nics, verdict["why"])
         alike.setdefault(answer, []).append(node)
-    for answer, nodes in alike.items():
-        yield (compress_hostlist(nodes), *answer)
+    for row, nodes in alike.items():
+        yield (compress_hostlist(nodes), *row)
 
 
 def _rung_row(rung: RungResult) -> tuple[str, ...]:

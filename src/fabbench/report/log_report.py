@@ -468,7 +468,8 @@ def _predictions_between(
         case = log.case or log.benchmark
         key = (case, log.benchmark, log.facts.get("transport"))
         groups.setdefault(key, []).append(log)
-    for (case, *_), comparable in groups.items():
+    for comparable in groups.values():
+        case = comparable[0].case or comparable[0].benchmark
         prediction = predict_nodes(comparable, size, nodes)
         yield _prediction_record(f"{case} between {nodes} nodes", size, nodes, prediction)
 
