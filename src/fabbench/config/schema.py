@@ -57,8 +57,7 @@ def _section_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_description(key: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    _, meaning = ABOUT[key]
-    return {"description": meaning, **value}
+    return {"description": ABOUT[key][1], **value}  # After what is expected, its meaning
 
 
 def _option_schemas(options: Iterable[Option]) -> dict[str, Any]:

@@ -298,8 +298,8 @@ class Panel(NamedTuple):
             top += labels_height
         # Changes below a factor of 2 are written in percent, which need no logarithmic axis
         is_percent = self.changes and self.high < 2 * self.low
-        bottom = top + height
-        y = Axis(self.low, self.high, bottom, top, linear=is_percent)
+        # Upward: the lowest value is at the bottom
+        y = Axis(self.low, self.high, top + height, top, linear=is_percent)
         linear = None if self.changes else y._replace(low=0.0, linear=True)
         if beside:
             places = _label_places(labels, y)
