@@ -44,20 +44,21 @@ if TYPE_CHECKING:
 Verdict = tuple[Outcome, str]
 """An outcome that applies, and why, as a sentence."""
 
-_LINKS = {"IB": "ib", "InfiniBand": "ib", "RoCE": "roce", "Ethernet": "roce"}
+_FABRIC_OF_LINK = {"IB": "ib", "InfiniBand": "ib", "RoCE": "roce", "Ethernet": "roce"}
 """How NCCL and perftest print the link of a NIC → the fabric."""
 
 _SETTLED = frozenset({"network", "nics", "devices"})
 """Facts that no longer change once a library has printed them."""
 
-_COMPARED = 150
+_QUOTES_ALIKE = 150
 """Characters in which two quotes of one line are alike."""
 
-_REFUSED = ("-unread", "-not-read")
+_UNREAD_LAYOUT = ("-unread", "-not-read")
 """Ends of the codes of findings on layouts that are not read."""
 
-_FAR = 3.0  # two logs of one test, each measured once, differ by noise, but not by this factor
-_CARRIERS = frozenset({"networks-disagree", "nics-disagree", "nics-unused", "mixed-provider"})
+_FAR_SLOWER = 3.0
+"""Two logs of one test, each measured once, differ by noise, but not by this factor."""
+_ON_THE_NETWORK = frozenset({"networks-disagree", "nics-disagree", "nics-unused", "mixed-provider"})
 """Findings that say what carried the data, and contradict a fabric.
 
 Any other error ended the run.
@@ -72,8 +73,9 @@ def judge(
     record = _with_assumed_type(record, proof)
     verdicts = tuple(_verdicts(record, proof, ending))
     outcome, reason = verdicts[0] if verdicts else (Outcome.OK, None)
-    report = {"report": "NIC counters"} if _counters(record) else {}
-    facts = {**record.facts, **report, "complete": _complete(record, ending)}
+    report = {"report": "NIC counters"} if _words_for_counters(record) else {}
+    facts = {**record.facts, **report, "complete": _completeness(record, ending)}
+    # Only of what fabbench itself ran: the exit status of `run` depends on it.
     lost = ending is not None and (ending.lost or record.lost)
     log = Log(
         source=source,
@@ -83,6 +85,7 @@ def judge(
         reason=reason,
         facts=facts,
         findings=(
+            # `counters` only says that NIC counters were pasted: the fact `report` says it.
             *(each for each in record.findings if each.code != "counters"),
             *_remarks(record, proof, ending),
         ),
@@ -101,9 +104,10 @@ def judge(
 
 
 def _by_exit_record(record: Record, ending: Ending | None) -> Record:
-    """Return a record without the words of a failure that its exit status of 0 contradicts.
+    """Return a record in which an exit status of 0 turns the words of a failure into findings.
 
-    They are findings. Only of a whole table: without one, the words explain what is missing.
+    Only with a whole table: without one, the words explain what is missing. An exit record is no
+    such words, and stays a failure.
     """
     status = record.status if ending is None else ending.status
     is_whole = record.finished is not False and not any(_gaps(record, ending))
@@ -117,7 +121,9 @@ def _by_exit_record(record: Record, ending: Ending | None) -> Record:
 def _with_first_error(log: Log, record: Record) -> Log:
     """Return the log of a run that died, with what explains its first error before other causes.
 
-    If no known cause explains the run, that error itself is the cause.
+    Findings that quote this error go first, unless they only follow from another cause. If no
+    known error explains the run, the line itself becomes a finding, in place of the warning of
+    NCCL that quotes it; where there is none, the first line that only has words of an error.
     """
     line = quoted(record.first_error)
     quoting = [each for each in log.findings if line and _quotes(each, line)]
@@ -128,17 +134,20 @@ def _with_first_error(log: Log, record: Record) -> Log:
     errors = [each for each in known if each.is_error]
     unknown = [each for each in quoting if each.code == "nccl-warning"]
     is_hang = errors and is_sign(record.first_error)
-    if is_hang or _has_root(errors) or _without(quoting, unknown):
+    # It is explained: by ranks that wait, by what starts a failure, or by what quotes the line.
+    if is_hang or _any_starts_a_failure(errors) or _without(quoting, unknown):
         return log
+    # That a process ended does not say why: any words of an error say more.
     if not line and all(each.is_report for each in errors):
         line = quoted(record.hint)
+    # A line that follows from the end of another process says less than any known error.
     if errors and (not line or follows(line)):
         return log
     known_ones = _without(log.findings, unknown)
     return replace(log, findings=(*known_ones, _first_error(log, line)))
 
 
-def _has_root(errors: Sequence[Cause]) -> bool:
+def _any_starts_a_failure(errors: Sequence[Cause]) -> bool:
     return any(each.is_root for each in errors)
 
 
@@ -157,7 +166,7 @@ def _first_error(log: Log, line: str) -> Finding:
 
 
 def _quotes(cause: Finding, line: str) -> bool:
-    return line[:_COMPARED] in quoted(cause.line)
+    return line[:_QUOTES_ALIKE] in quoted(cause.line)
 
 
 def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Iterator[Verdict]:
@@ -184,7 +193,7 @@ def _failures(record: Record, ending: Ending | None) -> Iterator[Verdict]:
     for reason in record.failures:
         yield Outcome.FAILED, reason
     for error in _errors(record):
-        if error.code not in _CARRIERS:
+        if error.code not in _ON_THE_NETWORK:  # these are verdicts on the network
             yield Outcome.FAILED, error.meaning
     if ending and ending.status:
         yield Outcome.FAILED, _by_status(ending)
@@ -199,11 +208,14 @@ def _errors(record: Record) -> list[Finding]:
 
 
 def _contradictions(record: Record, proof: Proof | None) -> list[str]:
-    """Return what contradicts a fabric: errors; any such finding where NICs do not show it."""
+    """Return what findings on the network say against a fabric, as sentences.
+
+    Warnings count, too, if a fabric was requested and the number of NICs does not show it.
+    """
     doubtful: Sequence[Finding] = record.findings
     if not (proof and proof.fabric) or _has_enough_nics(record, proof):
         doubtful = _errors(record)
-    return [each.meaning for each in doubtful if each.code in _CARRIERS]
+    return [each.meaning for each in doubtful if each.code in _ON_THE_NETWORK]
 
 
 def _has_enough_nics(record: Record, proof: Proof) -> bool:
@@ -213,7 +225,7 @@ def _has_enough_nics(record: Record, proof: Proof) -> bool:
 
 def _observation(record: Record) -> str:
     """Return what a log is in which no benchmark's result is missing."""
-    report = _counters(record) or record.facts.get("report")
+    report = _words_for_counters(record) or record.facts.get("report")
     if report:
         return f"This is a report of {report}."
     networks = {record.facts.get(name, "unknown") for name in ("network", "transport")}
@@ -228,10 +240,10 @@ def _is_observed(record: Record, ending: Ending | None) -> bool:
     """Return whether the log is of a program that is no benchmark, so that nothing is missing."""
     if ending is not None:
         return False
-    return bool(_counters(record)) or record.case in {NCCL_DEBUG, MPI_DEBUG}
+    return bool(_words_for_counters(record)) or record.case in {NCCL_DEBUG, MPI_DEBUG}
 
 
-def _counters(record: Record) -> str:
+def _words_for_counters(record: Record) -> str:
     """Return what a log is that is nothing but counters of NICs that were pasted.
 
     Empty for any other.
@@ -254,6 +266,7 @@ _OF_COUNTERS = frozenset({
 
 
 def _timeout(record: Record, ending: Ending | None) -> str:
+    """Return why it timed out, with its last size; empty: it did not."""
     why = record.timed_out
     if ending and ending.timed_out:
         why = ending.timed_out
@@ -265,9 +278,10 @@ def _timeout(record: Record, ending: Ending | None) -> str:
 
 
 def _gaps(record: Record, ending: Ending | None) -> Iterator[str]:
+    """Yield why the output is not whole, as sentences; the first is the reason."""
     if ending and ending.stopped:
         yield ending.stopped
-    if refused := _refused(record):
+    if refused := _refused_layout(record):
         yield refused
     if record.damaged:
         yield _damage(record)
@@ -289,22 +303,22 @@ def _gaps(record: Record, ending: Ending | None) -> Iterator[str]:
         yield f"Planned but not measured: {sizes}."
 
 
-def _refused(record: Record) -> str:
+def _refused_layout(record: Record) -> str:
     """Return why no row of a layout is read, as its finding says it; empty if it is read."""
     if record.points:
         return ""
-    refused = (each.meaning for each in record.findings if each.code.endswith(_REFUSED))
+    refused = (each.meaning for each in record.findings if each.code.endswith(_UNREAD_LAYOUT))
     return next(refused, "")
 
 
 def _headline_points(points: Sequence[Point]) -> list[Point]:
-    """Return the points of which a headline is made: of a pair's, those of its client."""
+    """Return the points of which a headline is made: only the client's, if a pair printed both."""
     of_client = [point for point in points if point.labels.get("side") == "client"]
     return of_client or [*points]
 
 
 def _why_unmeasured(record: Record) -> str:
-    """Return what the program itself said of that, as the end of a sentence."""
+    """Return why no value is usable, in the program's own words, as the end of a sentence."""
     lines = [each.line for each in record.findings if each.code == "clock-unmeasured"]
     return f": {lines[0]}" if lines else ""
 
@@ -328,7 +342,7 @@ def _unmeasured(record: Record, ending: Ending | None) -> list[int]:
 def _network_verdicts(
     record: Record, proof: Proof | None, contradictions: Sequence[str] = ()
 ) -> Iterator[Verdict]:
-    """Judge what carried the data: first what is wrong, then what is unknown."""
+    """Judge what carried the data: first what is wrong (off-fabric), then what is unknown."""
     verdicts: list[Verdict] = []
     if proof and proof.fabric:
         verdicts += _fabric_verdicts(record, proof)
@@ -336,6 +350,7 @@ def _network_verdicts(
     verdicts += _nic_verdicts(record, proof)
     verdicts += _device_verdicts(record, proof)
     verdicts += _node_verdicts(record, proof)
+    # What the log itself asks for counts only where the user asked for no fabric.
     if record.lost_fabric and not (proof and proof.fabric):
         verdicts.append((Outcome.OFF_FABRIC, record.lost_fabric))
     verdicts.extend((Outcome.OFF_FABRIC, sentence) for sentence in contradictions)
@@ -355,7 +370,7 @@ def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
     requirement = f"{proof.fabric} was requested"
     if contradicts(transport, accepted):
         yield Outcome.OFF_FABRIC, f"{requirement}, but {transport} carried the data."
-    elif (
+    elif (  # no line shows what carried the data: the network that was chosen for it counts
         transport not in accepted
         and proof.fabric not in NO_NETWORK
         and contradicts(network, accepted)
@@ -363,6 +378,7 @@ def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
         yield Outcome.OFF_FABRIC, f"{requirement}, but the library chose {network} as its network."
     elif link := _other_link(record, proof.fabric):
         yield Outcome.OFF_FABRIC, f"{requirement}, but the link of the NICs was {link}."
+    # Besides what is wrong, what is unknown.
     if transport == "libfabric":
         yield (
             Outcome.UNPROVEN,
@@ -370,7 +386,7 @@ def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
         )
     elif transport not in accepted:
         yield Outcome.UNPROVEN, f"{requirement}, and the log does not show what carried the data."
-    elif record.unshown_ranks:
+    elif record.unshown_ranks:  # `evidence_of`: `12 of 16 ranks`
         of_some = f"the log shows what carried the data of {facts['evidence_of']} only"
         yield Outcome.UNPROVEN, f"{requirement}, and {of_some}."
 
@@ -413,7 +429,7 @@ def _wanted_nics(record: Record, proof: Proof | None) -> tuple[int, str] | None:
     kind = _system(record, proof) if uses_efa else None
     if kind is None:
         return None
-    usual = min(kind.nics)
+    usual = min(kind.nics)  # a type may have one of several numbers
     return usual, f"{kind.name} has {usual} EFA interfaces"
 
 
@@ -434,7 +450,10 @@ def _device_verdicts(record: Record, proof: Proof | None) -> Iterator[Verdict]:
 
 
 def _node_verdicts(record: Record, proof: Proof | None) -> Iterator[Verdict]:
-    """Judge the stated number of nodes: two names of hosts may be one node, and one a rack."""
+    """Judge the number of nodes: either the hosts or the nodes that the log states may fit.
+
+    Two names of hosts may be one node, and NCCL counts all hosts of one NVLink rack as one.
+    """
     if proof is None or proof.nodes is None:
         return
     hosts = record.facts.get("hosts")
@@ -451,7 +470,7 @@ def _system(record: Record, proof: Proof | None) -> "System | None":
     """Return the instance type that the log or the user names, if its EFA interfaces are known."""
     facts = record.facts
     name = str(facts.get("instance_type", facts.get("assumed_type", "")))
-    if proof and "instance_type" not in facts:
+    if proof and "instance_type" not in facts:  # what the log states counts most
         name = proof.instance_type or name
     if not name:
         return None
@@ -476,7 +495,7 @@ def _with_assumed_type(record: Record, proof: Proof | None) -> Record:
 
 
 def _remarks(record: Record, proof: Proof | None, ending: Ending | None) -> Iterator[Finding]:
-    """Yield what the facts of any benchmark show, and what was requested says of them."""
+    """Yield findings on facts that any benchmark may have, and on how they fit the request."""
     facts = record.facts
     transport = facts.get("transport")
     if _uses_efa(record) and not _knows_nics(record, proof):
@@ -534,7 +553,7 @@ def _unchecked_nics(record: Record) -> Iterator[Finding]:
 
 
 def _explanations(record: Record, ending: Ending | None) -> dict[str, Finding]:
-    """Return what the reasons of a failure show, without what its lines showed, by code."""
+    """Return code → what the reasons of a failure show, but for codes that its lines showed."""
     known = {each.code for each in record.findings}
     shown: dict[str, Finding] = {}
     by_status = [_by_status(ending)] if ending and ending.status else []
@@ -545,7 +564,10 @@ def _explanations(record: Record, ending: Ending | None) -> dict[str, Finding]:
 
 
 def _other_paths(record: Record, codes: Collection[str]) -> Iterator[Finding]:
-    """Yield a finding for each way inside the fabric that is not the asked one."""
+    """Yield a finding for each way inside the fabric that is not the asked one.
+
+    `codes`: of the other findings, one of which may say the same already.
+    """
     facts = record.facts
     program = f"{record.benchmark} {record.case}"
     for path in path_facts():
@@ -557,9 +579,10 @@ def _other_paths(record: Record, codes: Collection[str]) -> Iterator[Finding]:
 
 def _other_link(record: Record, fabric: str) -> str:
     """Return the link of the NICs as printed, if it is not that of the requested fabric."""
-    link = str(record.facts.get("link", ""))
-    fabrics = {_LINKS.get(name, "") for name in link.split("+")}
-    if "" in fabrics or fabric not in _LINKS.values():
+    link = str(record.facts.get("link", ""))  # `RoCE`, or `IB+RoCE`
+    fabrics = {_FABRIC_OF_LINK.get(name, "") for name in link.split("+")}
+    # A name that is not known, or a fabric without links of its own, contradicts nothing.
+    if "" in fabrics or fabric not in _FABRIC_OF_LINK.values():
         return ""
     return "" if fabric in fabrics else link
 
@@ -579,7 +602,8 @@ def refusal(facts: Facts, proof: Proof, benchmark: str | None) -> str:
     return ""
 
 
-def _complete(record: Record, ending: Ending | None) -> str:
+def _completeness(record: Record, ending: Ending | None) -> str:
+    """Return whether the output is whole: `yes`, `no`, or `unknown` where no end is shown."""
     if _is_observed(record, ending):
         return "unknown"
     if any(_gaps(record, ending)) or _timeout(record, ending):
@@ -594,12 +618,12 @@ def with_counters(logs: Sequence[Log], counters: "ExecutionCounters | None") -> 
         return tuple(logs)
     from fabbench.counters.execution_counters import with_counter_findings
 
-    link = _link(counters)
-    return with_counter_findings([_linked(log, link) for log in logs], counters)
+    link = _type_of_link(counters)
+    return with_counter_findings([_with_link(log, link) for log in logs], counters)
 
 
-def _linked(log: Log, link: str) -> Log:
-    """Return a log with its link as the type of node, where that is not known.
+def _with_link(log: Log, link: str) -> Log:
+    """Return a log that is judged by its link, such as `roce-100`, if its type is not known.
 
     Only a log of one NIC's bandwidth: a link bounds nothing else.
     """
@@ -610,7 +634,7 @@ def _linked(log: Log, link: str) -> Log:
     return replace(log, proof=replace(log.proof or Proof(), instance_type=link))
 
 
-def _link(counters: "ExecutionCounters") -> str:
+def _type_of_link(counters: "ExecutionCounters") -> str:
     """Return what the catalog calls the link of an execution's NICs, such as ``roce-100``.
 
     Empty if it is not known, or NICs differ.
@@ -628,24 +652,26 @@ def _link(counters: "ExecutionCounters") -> str:
 
 
 def slower_paths(logs: Sequence[Log]) -> list[Log]:
-    """Return logs, each far slower than the last of its test on its nodes with a finding."""
-    last = {_same_test(log): _times(log) for log in logs}
-    return [_compared(log, last[_same_test(log)]) for log in logs]
+    """Return the logs, with a finding in each that is far slower than the last one like it."""
+    # A later log replaces an earlier one, so that the last remains.
+    last = {_test_and_nodes(log): _times(log) for log in logs}
+    return [_with_slower_path(log, last[_test_and_nodes(log)]) for log in logs]
 
 
-def _same_test(log: Log) -> tuple[object, ...]:
+def _test_and_nodes(log: Log) -> tuple[object, ...]:
     """Return what two logs of one test on the same nodes share."""
     facts = map(log.facts.get, ("transport", "ranks", "qps"))
     return (log.hosts, log.benchmark, log.case, *facts)
 
 
-def _compared(log: Log, last: Mapping[int, float]) -> Log:
+def _with_slower_path(log: Log, last: Mapping[int, float]) -> Log:
+    """Return a log with what `_slower` finds; `last`: size → seconds in the last log."""
     findings = _slower(log, last)
     return replace(log, findings=(*log.findings, *findings))
 
 
 def _slower(log: Log, last: Mapping[int, float]) -> Iterator[Finding]:
-    """Yield whether messages or bytes are far slower than in the last log."""
+    """Yield a finding if small messages, or bytes in large ones, take far longer than last."""
     times = _times(log)
     both = sorted(times.keys() & last.keys())
     if not both or not log.hosts:
@@ -655,7 +681,8 @@ def _slower(log: Log, last: Mapping[int, float]) -> Iterator[Finding]:
     delay = times[small] / last[small]
     rate = times[large] / last[large]
     less, more = sorted((delay, rate))
-    if more < _FAR or more < 2 * less:
+    # If both are slower alike, neither the delay nor the rate of the path tells why.
+    if more < _FAR_SLOWER or more < 2 * less:
         return
     code = "path-delay" if delay > rate else "path-rate"
     size = small if delay > rate else large
@@ -666,9 +693,9 @@ def _slower(log: Log, last: Mapping[int, float]) -> Iterator[Finding]:
 
 
 def _times(log: Log) -> dict[int, float]:
-    """Return how long a message of each size takes, in seconds, where that is known.
+    """Return size → how long a message takes, in seconds, where that is known.
 
-    The slowest of many is noise.
+    Points with a `stat`, such as the slowest of many, are left out: these are noise.
     """
     points = [point for point in log.points if "stat" not in point.labels]
     times = {point.size: _time(point) for point in points}
