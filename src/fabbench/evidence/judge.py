@@ -56,8 +56,8 @@ _QUOTES_ALIKE = 150
 _UNREAD_LAYOUT = ("-unread", "-not-read")
 """Ends of the codes of findings on layouts that are not read."""
 
+# Two logs of one test, each measured once, differ by noise, but not by this factor
 _FAR_SLOWER = 3.0
-"""Two logs of one test, each measured once, differ by noise, but not by this factor."""
 _ON_THE_NETWORK = frozenset({"networks-disagree", "nics-disagree", "nics-unused", "mixed-provider"})
 """Findings that say what carried the data, and contradict a fabric.
 

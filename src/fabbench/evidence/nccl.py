@@ -78,7 +78,7 @@ _CHAIN = lazy(
     rf"(?!.*\bgin)\[?[\w./+-]{{1,200}}:\d{{1,6}}{_LINK}{_FUNCTION} -> [1-7]{_ERRNO}{_THREAD}\s*$"
 )
 """A call that returned an error, up to the one of the application: INFO_LOC of NCCL's debug.h."""
-_GIVES_UP = lazy(r"\b(?:Abort|Destroy)\b")
+_TAKEN_DOWN = lazy(r"\b(?:Abort|Destroy)\b")
 """A communicator that is taken down."""
 _ABORTS = "Abort START"
 _MISSING = lazy(r"NET/Plugin ?: (?:dlerror=.*)?(?:No plugin found|Could not find)")
@@ -150,10 +150,10 @@ class Evidence:
     counted: PastedCounters = field(default_factory=PastedCounters)
     failed: str = ""
     """What ended NCCL: the warning above the first call that returned an error, or that call."""
-    doomed: dict[str, str] = field(default_factory=dict)
+    error_follows_below: dict[str, str] = field(default_factory=dict)
     """Process → its first warning before NCCL returned an error, if no progress came since."""
     errors: FirstErrors = field(default_factory=FirstErrors)
-    _warned: str = ""
+    _last_warning: str = ""
     aborted: set[str] = field(default_factory=set)
     """Processes whose program aborted a communicator: what waits there then returns an error."""
     endings: set[str] = field(default_factory=set)
@@ -162,11 +162,11 @@ class Evidence:
     def is_shown(self, *, alone: bool) -> bool:
         """Return whether any line of NCCL's, or a known error, was read.
 
-        Counters of NICs are enough if `alone`.
+        `alone`: pasted counters of NICs are enough, too, even if they count no error.
         """
         errors = set(self.known_errors)
         if not alone:
-            errors.discard("counters")
+            errors.discard("counters")  # it only says that counters were pasted
         shown = bool(self.facts or errors or self.counted.is_shown())
         return self.debugging or shown or self.hangs.is_shown()
 
@@ -180,56 +180,63 @@ class Evidence:
     ) -> None:
         """Read one debug message (the text after `NCCL INFO`).
 
-        `origin` and `place` are the text before it.
+        First, whether the process goes on after a warning; then, by the first words, what the
+        message states; at last, whether it is a warning or shows that NCCL gives up.
+
+        `origin` (`host:pid:tid`) and `place` (source file and line) are the text before it.
         """
         self.debugging = True
         head = message[:HEAD]
         if (self.errors.reasons or self.errors.echoes) and not warning:
-            self._went_on(message, head, origin)
+            self._forget_if_it_goes_on(message, head, origin)
         # 512 ranks print hundreds of thousands of these, with few distinct endings.
-        if head == CHANNEL and _path(message) in self.endings:
+        if head == CHANNEL and _carrier_of_channel(message) in self.endings:
             return
-        handler = HANDLERS.get(head, Evidence._choice)
+        handler = HANDLERS.get(head, Evidence._algorithm)
         handler(self, message, origin)
         if _ABORTS in message:
             self.aborted.add(_process(origin))
         if CHAIN in message and _CHAIN.match(message):
-            self._returned(message, origin)
+            self._keep_failed_call(message, origin)
         if warning:
-            self._warned = message
+            self._last_warning = message
             self._complaint(message, place=place)
-            self._warning(message)
-            self._doom(message, origin, place)
+            self._count_warning(message)
+            self._keep_if_error_follows(message, origin, place)
             if not is_harmless(message):
                 self.errors.warn(_process(origin), message)
 
-    def _returned(self, message: str, origin: str) -> None:
-        """Read a call that returned an error; one that its own process aborts does so, too."""
+    def _keep_failed_call(self, message: str, origin: str) -> None:
+        """Keep the first call that returned an error, or the last warning before it.
+
+        One that its own process aborts returns an error, too, which explains nothing.
+        """
         if self.failed or _process(origin) in self.aborted:
             return
-        self.failed = self._warned or message
-        if not self._warned:
+        self.failed = self._last_warning or message
+        if not self._last_warning:
             self.errors.gave_up(message)
 
-    def _warning(self, message: str) -> None:
+    def _count_warning(self, message: str) -> None:
+        # A message that is kept already is counted on, however many there are.
         if message not in self.warnings and len(self.warnings) >= _MOST_WARNINGS:
             return
         if not is_harmless(message):
             self.warnings[message] = self.warnings.get(message, 0) + 1
 
-    def _doom(self, message: str, origin: str, place: str) -> None:
-        """Keep a warning below which NCCL returns an error."""
+    def _keep_if_error_follows(self, message: str, origin: str, place: str) -> None:
+        """Keep the first warning of a process below which NCCL's sources return an error."""
         if is_harmless(message) or plugin_gave_up(message) or is_of_gin(message):
             return
-        if len(self.doomed) >= _MOST_WARNINGS:
+        if len(self.error_follows_below) >= _MOST_WARNINGS:
             return
         if error_follows(message, _file(place)):
-            self.doomed.setdefault(_process(origin), message)
+            self.error_follows_below.setdefault(_process(origin), message)
 
-    def _went_on(self, message: str, head: str, origin: str) -> None:
+    def _forget_if_it_goes_on(self, message: str, head: str, origin: str) -> None:
         """Forget what a process warned of if it prints what it only prints while it goes on."""
-        if HANDLERS.get(head) in _PROGRESS and not _GIVES_UP.search(message):
-            self.doomed.pop(_process(origin), None)
+        if HANDLERS.get(head) in _PROGRESS and not _TAKEN_DOWN.search(message):
+            self.error_follows_below.pop(_process(origin), None)
             self.errors.went_on(_process(origin))
 
     def read_unclaimed(self, text: str) -> None:
@@ -249,11 +256,12 @@ class Evidence:
         `NCCL version 2.28.9+cuda13.0`, `RCCL version : 2.22.3-HEAD:7d8d67c`, `HIP version  : 6.4`.
         """
         if (match := _VERSION.match(text)) is not None:
-            self._state(match[1].lower(), match[2], text)
+            self._keep_first_statement(match[1].lower(), match[2], text)
             if match[3]:
-                self._state(match[3], match[4], text)
+                self._keep_first_statement(match[3], match[4], text)
 
-    def _state(self, name: str, value: str, line: str) -> None:
+    def _keep_first_statement(self, name: str, value: str, line: str) -> None:
+        # The first process that states it counts.
         if name not in self.facts:
             self.facts[name] = value
             self.lines[name] = line
@@ -261,7 +269,7 @@ class Evidence:
     def _complaint(self, message: str, _origin: str = "", *, place: str = "") -> None:
         """Read a warning, or an INFO line of a component that failed; `place` printed it.
 
-        A network plugin that gives up is kept as trouble.
+        It may show a known error. A network plugin that gives up is kept as trouble.
         """
         self.read_unclaimed(place + message)
         if len(self.trouble) >= _MOST_WARNINGS:
@@ -269,10 +277,12 @@ class Evidence:
         if plugin_gave_up(message) and not is_of_gin(message):
             self.trouble.append(message)
 
-    # -- by the first words of a message
+    # -- by the first words of a message, as `HANDLERS` has them
 
+    # "Channel 00/0 : 1[1] -> 0[0] [send] via NET/Socket/0/GDRDMA", or "Channel 00/02 : 0 1 2 3":
+    # what carries the data of a channel, or the ranks of its ring.
     def _channel(self, message: str, _origin: str) -> None:
-        ending = _path(message)
+        ending = _carrier_of_channel(message)
         if ending in self.endings:
             return
         if len(self.endings) < _MAX_ENTRIES:
@@ -284,7 +294,7 @@ class Evidence:
                 self.ranks = max(self.ranks, len(ranks))
             return
         net = match["net"] or match["collnet"]
-        key = "p2p" if match["p2p"] else "shm"
+        key = "p2p" if match["p2p"] else "shm"  # unless it is a network
         if net:
             key = f"net:{net}"
         direct = "/GDRDMA" in ending
@@ -297,11 +307,13 @@ class Evidence:
             if match["dev"]:
                 self.used.setdefault(net, set()).add(match["dev"])
 
+    # What shows which of several ways inside the fabric is used: catalog/paths.toml has the texts.
     def _way(self, message: str, _origin: str = "") -> None:
         for way in ways(message):
             if len(self.ways) < _MOST_WARNINGS:
                 self.ways.setdefault(way, message)
 
+    # "Using network AWS Libfabric", of each process.
     def _network(self, message: str, origin: str) -> None:
         self._way(message)
         if match := _NETWORK.match(message):
@@ -310,23 +322,25 @@ class Evidence:
                 processes[_process(origin)] = None
             self.lines.setdefault("network", message)
 
+    # "NET/OFI Selected provider is efa, fabric is efa (found 4 nics)", versions, and complaints.
     def _ofi(self, message: str, origin: str) -> None:
         if match := _PROVIDER.match(message):
             provider, fabric, nics = match.groups()
             self.providers[provider] = None
             self.lines.setdefault("provider", message)
             if nics and len(self.nics) < _MAX_ENTRIES:
-                if _is_fewest(int(nics), self.nics):
+                if _is_fewest(int(nics), self.nics):  # this line is the evidence
                     self.lines["nics"] = message
                 self.nics[_process(origin)] = int(nics)
             if fabric:
-                self._state("fabric", fabric, message)
+                self._keep_first_statement("fabric", fabric, message)
             return
         self._complaint(message)
         for name, pattern in _FIELDS.items():
             if match := pattern.match(message):
-                self._state(name, match[1], message)
+                self._keep_first_statement(name, match[1], message)
 
+    # "NET/IB : Using …", "NET/Socket : Using …": the NICs or interfaces that NCCL itself found.
     def _builtin(self, message: str, origin: str) -> None:
         if message.startswith(("NET/IB : Using", "NET/gIB : Using")):
             self._verbs(message, origin)
@@ -338,6 +352,7 @@ class Evidence:
         else:
             self._complaint(message)
 
+    # "NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>"
     def _verbs(self, message: str, origin: str) -> None:
         # NCCL 2.27+ prints this line even without any device: count the devices.
         devices = _IB_DEVICE.findall(message)
@@ -347,39 +362,42 @@ class Evidence:
             self.hcas[_process(origin)] = len(devices)
         if len(self.ib_links) < _MAX_ENTRIES:
             links = {index: link for index, _, link in devices}
-            self.ib_links = links | self.ib_links
+            self.ib_links = links | self.ib_links  # those of the first process count
             self.ib_names |= dict.fromkeys(name for _, name, _ in devices)
 
+    # "ncclCommInitRank comm 0x… rank 0 nranks 16 …", "comm 0x… rank 0 nRanks 16 nNodes 2 …"
     def _comm(self, message: str, _origin: str) -> None:
         if match := _COMM.search(message):
             if match["mnnvl"] == "1":
                 self.channels.setdefault("mnnvl", message)
                 self.mnnvl = "yes"
             elif match["mnnvl"]:
-                self.mnnvl = self.mnnvl or "no"
+                self.mnnvl = self.mnnvl or "no"  # one rank that may use it is enough
             self.ranks = max(self.ranks, int(match["ranks"]))
             self.nodes = max(self.nodes, int(match["nodes"] or 0))
         if (match := _COMM_ID.search(message)) and len(self.jobs) < _MAX_ENTRIES:
             self.jobs[match[1]] = None
 
+    # "24 coll channels, 24 collnet channels, 16 nvls channels, …"
     def _coll(self, message: str, _origin: str) -> None:
         count, *_ = message.split(maxsplit=1)
         self.channel_count = max(self.channel_count, int(count))
         if match := _NVLS.search(message):
             self.nvls.add(match[1] != "0")
 
-    def _choice(self, message: str, _origin: str) -> None:
+    def _algorithm(self, message: str, _origin: str) -> None:
         """Read which algorithm NCCL chose for a size, and over which channels it spreads it."""
         match = _CHOICE.search(message)
         if match is not None and len(self.algorithms) < _MAX_ENTRIES:
-            self.algorithms[_chosen(match)] = None
+            self.algorithms[_algorithm_and_protocol(match)] = None
             self.lines.setdefault("algorithms", message)
         spread = _SPREAD.match(message)
         if spread is not None and int(spread[2]) >= _LARGE:
-            channels = map(int, spread.group(3, 4))
+            channels = map(int, spread.group(3, 4))  # the first and the last
             self.spread.setdefault(spread[1], set()).update(channels)
             self.lines.setdefault("channels_used", message)
 
+    # "NCCL_NET set by environment to AWS Libfabric"
     def _variable(self, message: str, origin: str) -> None:
         if message.startswith(_ASKED):
             self.asked = message.removeprefix(_ASKED).strip(" .")
@@ -392,11 +410,12 @@ class Evidence:
             self._way(message)
             self.read_unclaimed(message)
 
+    # "Connected all rings, use ring PXN 0 GDR 1", "Connected CollNet"
     def _connected(self, message: str, _origin: str) -> None:
         if match := _PXN.search(message):
-            self._state("pxn", "yes" if match[1] == "1" else "no", message)
+            self._keep_first_statement("pxn", "yes" if match[1] == "1" else "no", message)
         if message[:17].lower() == "connected collnet":
-            self._state("sharp", "connected", message)
+            self._keep_first_statement("sharp", "connected", message)
 
 
 def is_significant(text: str) -> bool:
@@ -417,8 +436,8 @@ def _file(place: str) -> str:
     return path.rpartition("/")[2].strip()
 
 
-def _path(message: str) -> str:
-    """Return the end of a channel's line, which names what carries its data."""
+def _carrier_of_channel(message: str) -> str:
+    """Return the end of a channel's line, from ` via ` on, which names what carries its data."""
     return message[message.rfind(" via ") :]
 
 
@@ -427,12 +446,12 @@ def _is_fewest(count: int, counts: Mapping[str, int]) -> bool:
     return all(count < other for other in counts.values())
 
 
-def _chosen(match: re.Match[str]) -> str:
+def _algorithm_and_protocol(match: re.Match[str]) -> str:
     """Return `ALGORITHM/PROTOCOL`: of a collective, a symmetric kernel, or a copy engine."""
-    algorithm = match["algorithm"] or "CE"
+    algorithm = match["algorithm"] or "CE"  # a copy engine, where no algorithm is printed
     if match["kernel"]:
         algorithm = "SYMMETRIC"
-    protocol = match[match.lastindex or 0]
+    protocol = match[match.lastindex or 0]  # the protocol, kernel or copy, whichever is printed
     algorithm = _ALGORITHMS.get(algorithm, algorithm)
     protocol = _PROTOCOLS.get(protocol, protocol)
     name = f"{algorithm}/{protocol}"
@@ -464,7 +483,7 @@ _WAYS = {begins[:HEAD] for begins in beginnings()} - {"Assigned", "NCCL_TUN"}
 _RINGS = tuple(f"Ring {number:02d} " for number in range(100))
 _COLLECTIVES = tuple(f"{number} coll channels" for number in range(1, 129))
 
-_OF: Mapping[Callable[[Evidence, str, str], None], tuple[str, ...]] = {
+_HEADS_OF: Mapping[Callable[[Evidence, str, str], None], tuple[str, ...]] = {
     Evidence._channel: (CHANNEL, "CollNet ", *_RINGS),  # noqa: SLF001 - its own table
     Evidence._network: ("Using ne", "Using in", "Assigned"),  # noqa: SLF001
     Evidence._ofi: ("NET/OFI ",),  # noqa: SLF001
@@ -478,6 +497,6 @@ _OF: Mapping[Callable[[Evidence, str, str], None], tuple[str, ...]] = {
     Evidence._coll: tuple(text[:HEAD] for text in _COLLECTIVES),  # noqa: SLF001
 }
 _PROGRESS = frozenset({Evidence._channel, Evidence._comm, Evidence._coll, Evidence._connected})  # noqa: SLF001
-"""What reads lines that NCCL prints while it goes on, but for those of `_GIVES_UP`."""
-HANDLERS = {head: handler for handler, heads in _OF.items() for head in heads}
+"""What reads lines that NCCL prints while it goes on, but for those of `_TAKEN_DOWN`."""
+HANDLERS = {head: handler for handler, heads in _HEADS_OF.items() for head in heads}
 """Keyed by the first `HEAD` characters, as a log of hundreds of ranks is almost all debug lines."""

@@ -482,7 +482,7 @@ def errors(evidence: Evidence, *, measured: bool) -> list[str]:
             known.append(f"{meaning}: {quoted(error.line)}")
     failed = evidence.failed
     if not measured:
-        failed = failed or next(iter(evidence.doomed.values()), "")
+        failed = failed or next(iter(evidence.error_follows_below.values()), "")
     if failed and not known:
         known.append(f"NCCL failed: {quoted(failed)}")
     return known
