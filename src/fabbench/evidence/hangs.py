@@ -192,7 +192,7 @@ class Hangs:
     """What XLA's threads wait for, as a sentence."""
     line: str = ""
     """The first line that shows a rank that waits."""
-    _beats: dict[int, None] = field(default_factory=dict)
+    _stuck_watchdogs: dict[int, None] = field(default_factory=dict)
     """Ranks whose heartbeat monitor gave up, in order of appearance."""
     _pending: dict[int, list[RankState]] = field(default_factory=dict)
     """What ranks wait for in groups that are not known yet."""
@@ -200,7 +200,7 @@ class Hangs:
     """A line of the watchdog that goes on in the next one."""
 
     def feed(self, text: str) -> None:
-        """Read one line."""
+        """Read one line: of a watchdog, a heartbeat monitor, a status, XLA, or of a report."""
         if self._wrapped and _REST.search(text):
             text = self._wrapped + text.strip()
         self._wrapped = ""
@@ -220,15 +220,15 @@ class Hangs:
             self.has_ras_table = _RAS_ROW.search(text) is not None
 
     def _watchdog(self, text: str) -> None:
-        """Keep what a rank waits for: of which group it is, only later lines may say."""
+        """Keep what a rank waits for: of which group it is, only a later status says."""
         match = _WAIT.search(text)
-        if match is None:
+        if match is None:  # a page may have wrapped the line
             begun = text.rstrip()
             self._wrapped = begun if begun.endswith(_WRAPPED_AT) else ""
             return
         self.line = self.line or text.strip()
-        number = int(match["number"] or 0)
-        waited = match["waited"] or match["limit"]
+        number = int(match["number"] or 0)  # 0: not printed
+        waited = match["waited"] or match["limit"]  # in milliseconds
         state = RankState(waits_for=number)
         elements = match["elements"] or ""
         state.calls[number] = Call(match["call"], elements)
@@ -238,9 +238,10 @@ class Hangs:
             self._pending.setdefault(_rank(text), []).append(state)
 
     def _status(self, text: str, match: re.Match[str]) -> None:
+        """Keep how far a rank of a group came, and the pending wait that belongs to this group."""
         rank = _rank(text)
         number = _NUMBER.search(text)
-        wait = self._wait(rank, int(number[1])) if number else None
+        wait = self._take_pending_wait(rank, int(number[1])) if number else None
         is_peers = wait is not None and wait.is_peers
         group = _group(match["group"])._replace(is_peers=is_peers)
         state = self._state(group, rank)
@@ -248,20 +249,20 @@ class Hangs:
             return
         state.member = int(match["rank"])
         state.started = int(match["started"])
-        alone = _AT_WORK.search(text)
-        if alone is not None:
+        gave_up_at = _AT_WORK.search(text)  # says itself what the rank waits for
+        if gave_up_at is not None:
             self.line = self.line or text.strip()
-            state.waits_for = int(alone["number"])
+            state.waits_for = int(gave_up_at["number"])
         if wait is not None:
-            _merge(state, wait)
+            _add_wait(state, wait)
 
-    def _wait(self, rank: int, at: int) -> RankState | None:
-        """Take what a rank waits for at a number, of whose group a line says so."""
+    def _take_pending_wait(self, rank: int, number: int) -> RankState | None:
+        """Take out what a rank waits for at a number of a sequence; None: no watchdog said so."""
         pending = self._pending.get(rank, [])
-        for each in pending:
-            if each.waits_for in {at, 0}:
-                pending.remove(each)
-                return each
+        for wait in pending:
+            if wait.waits_for in {number, 0}:  # 0: its number was not printed
+                pending.remove(wait)
+                return wait
         return None
 
     def _heartbeat(self, text: str, match: re.Match[str]) -> None:
@@ -272,7 +273,7 @@ class Hangs:
         state = self._state(_group(match["group"]), rank)
         if state is None:
             return
-        self._beats[rank] = None
+        self._stuck_watchdogs[rank] = None
         if match["queued"]:
             state.queued = int(match["queued"])
 
@@ -284,7 +285,7 @@ class Hangs:
         )
 
     def _report_line(self, text: str) -> None:
-        """Read a line of a report."""
+        """Read a line of a report: ranks that lag, the first line of a part, or what is below."""
         laggard = _LAGGARD.search(text)
         if laggard is not None:
             for rank in laggard["ranks"].split(","):
@@ -309,48 +310,51 @@ class Hangs:
         return bool(self.line or self.reports)
 
     def findings(self) -> Iterator[Finding]:
-        """Yield who waits for whom, then reports."""
+        """Yield who waits for whom, then reports; these first if they name who lags."""
         if not self.is_shown():
             return
-        groups = self._complete()
+        groups = self._with_pending_waits()
         reports = list(self._reports())
         if self.laggards:
             yield from reports
-        waiting = [name for name, ranks in groups.items() if _waiting(ranks)]
+        waiting = [name for name, ranks in groups.items() if _numbers_waited_for(ranks)]
         if waiting:
             yield self._timeout(groups, waiting)
-        elif self._beats:
+        elif self._stuck_watchdogs:
             yield self._no_heartbeat(groups)
         if self.rendezvous:
             yield finding("ranks-missing", self.line, report=self.rendezvous)
         if not self.laggards:
             yield from reports
 
-    def _complete(self) -> Mapping[Group, Ranks]:
-        """Return the groups with the ranks whose group no line names: the only one, else `""`.
+    def _with_pending_waits(self) -> Mapping[Group, Ranks]:
+        """Return the groups, with the waits of which no line names the group added.
 
-        What PyTorch says a second time when it ends a process is known.
+        They belong to the only group that there is; of several, to one without a name. What
+        PyTorch says a second time when it ends a process is known already, and left out.
         """
         known = self.job or self.groups
         groups = {name: _copied(ranks) for name, ranks in known.items()}
         unnamed = Group()
         if len(groups) == 1:
             (unnamed,) = groups
-        for rank, pending in self._pending.items():
-            for state in pending:
-                if not _is_known(groups, rank, state):
+        for rank, waits in self._pending.items():
+            for wait in waits:
+                if not _is_known(groups, rank, wait):
                     ranks = groups.setdefault(unnamed, {})
-                    _merge(ranks.setdefault(rank, RankState()), state)
+                    _add_wait(ranks.setdefault(rank, RankState()), wait)
         return groups
 
     def _timeout(self, groups: Mapping[Group, Ranks], waiting: Sequence[Group]) -> Finding:
-        alike: dict[Group, Ranks] = {}
-        for name in waiting:
-            of_name = alike.setdefault(name._replace(number=""), {})
-            of_name.update(groups[name])
+        """Return which ranks wait in what, and who is behind; `waiting`: groups with such ranks."""
+        # Groups of one name, such as those of tensor parallelism, are told as one.
+        by_name: dict[Group, Ranks] = {}
+        for group in waiting:
+            of_name = by_name.setdefault(group._replace(number=""), {})
+            of_name.update(groups[group])
         sentences: list[str] = []
-        for name, ranks in alike.items():
-            sentences += _waits(name, ranks)
+        for group, ranks in by_name.items():
+            sentences += _waits_in_words(group, ranks)
         behind = self._who_is_behind(groups, waiting)
         timeout = finding(
             "collective-timeout",
@@ -359,34 +363,36 @@ class Hangs:
             late=behind.sentence,
             whom=behind.whom,
         )
-        if self.may_go_on and not behind.sentence:
+        if self.may_go_on and not behind.sentence:  # a dump of a job that may be healthy
             return replace(timeout, severity=Severity.WARNING)
         return timeout
 
     def _who_is_behind(self, groups: Mapping[Group, Ranks], waiting: Sequence[Group]) -> "Behind":
-        """Return who is behind in the groups in which ranks wait; other calls say most.
+        """Return who is behind: first where ranks called different collectives, else who is late.
 
-        A rank that waits itself, in whatever group, is not behind.
+        A rank that waits itself, in whatever group, is not late. Sends and receives are left out:
+        they concern only two ranks of a group.
         """
         busy: dict[int, Group] = {}
-        for name in reversed(waiting):
-            busy |= dict.fromkeys(_waiters(groups[name]), name)
-        together = [name for name in waiting if not name.is_peers]
-        idle = [_behind(groups[name], self.laggards, busy) for name in together]
-        known = [*idle, *_differed(groups), _crossed(groups, together, busy)]
-        programs = [each for each in known if each.is_program]
-        explained = [each for each in known if each.sentence]
-        return (programs or explained or known)[0]
+        for group in reversed(waiting):  # the first group of a rank counts
+            busy |= dict.fromkeys(_ranks_that_wait(groups[group]), group)
+        collective = [group for group in waiting if not group.is_peers]
+        late = [_behind_in_group(groups[group], self.laggards, busy) for group in collective]
+        possible = [*late, *_different_names(groups), _crossed_waits(groups, collective, busy)]
+        programs = [behind for behind in possible if behind.is_program]
+        explained = [behind for behind in possible if behind.sentence]
+        return (programs or explained or possible)[0]
 
     def _no_heartbeat(self, groups: Mapping[Group, Ranks]) -> Finding:
-        queues = _queues(groups)
+        """Return whose watchdog is stuck, and who had queued the fewest collectives, if known."""
+        queues = _queue_lengths(groups)
         behind = ""
         if len(set(queues.values())) > 1:
             fewest = min(queues.values())
             few = [rank for rank, count in queues.items() if count == fewest]
             most = max(queues.values())
             behind = f" {named(few)} had queued {fewest} collectives, others {most}."
-        whom = named(few if behind else self._beats).lower()
+        whom = named(few if behind else self._stuck_watchdogs).lower()
         time = f" for {self.stuck_s} s" if self.stuck_s else ""
         return finding("watchdog-stuck", self.line, time=time, behind=behind, whom=whom)
 
@@ -403,11 +409,11 @@ class Hangs:
 def join(hangs: Sequence[Hangs]) -> None:
     """Let hangs of one job know what all its processes said: each pod's output has some of them."""
     job: dict[Group, Ranks] = {}
-    for each in hangs:
-        for group, ranks in each.groups.items():
+    for of_output in hangs:
+        for group, ranks in of_output.groups.items():
             job.setdefault(group, {}).update(_copied(ranks))
-    for each in hangs:
-        each.job = job
+    for of_output in hangs:
+        of_output.job = job
 
 
 def _group(text: str) -> Group:
@@ -417,7 +423,7 @@ def _group(text: str) -> Group:
 
 
 def _is_known(groups: Mapping[Group, Ranks], rank: int, wait: RankState) -> bool:
-    """Return whether a rank is known to wait so in one of the groups."""
+    """Return whether one of the groups has the call in which a rank waits, already."""
     states = [ranks.get(rank, RankState()) for ranks in groups.values()]
     calls = wait.calls.items()
     return any(calls <= state.calls.items() for state in states)
@@ -430,6 +436,7 @@ class Behind(NamedTuple):
     """Who keeps the others waiting, as far as it is known."""
 
     sentence: str
+    """With a blank before it; empty: it is not known."""
     whom: str
     """Whom to look at."""
     is_program: bool = False
@@ -440,20 +447,20 @@ _NOBODY_NAMED = "the ranks that are not named"
 _PROGRAM = "the program differs between ranks, it is not the network"
 
 
-def _behind(ranks: Ranks, laggards: Collection[int], busy: Collection[int]) -> Behind:
-    """Return who is behind: as PyTorch says, by what ranks called, or by how far they came.
+def _behind_in_group(ranks: Ranks, laggards: Collection[int], busy: Collection[int]) -> Behind:
+    """Return who is behind in a group: as PyTorch says, by what ranks called, or how far they came.
 
-    `busy` has the ranks that wait, in whatever group.
+    `laggards`: ranks that PyTorch names; `busy`: those that wait themselves, in whatever group.
     """
-    number = min(_waiting(ranks))
+    number = min(_numbers_waited_for(ranks))  # of the first collective that does not end
     if laggards:
         who = named(laggards)
         return Behind(f" {who} did not join it, as PyTorch's desync report says.", who.lower())
     calls = _calls(ranks, number)
     if len(set(calls.values())) > 1:
-        return _different(calls)
+        return _different_calls(calls)
     late = _not_started(ranks, number)
-    for rank in busy:
+    for rank in busy:  # it waits for others itself
         late.pop(rank, None)
     if late:
         who = named(late)
@@ -464,8 +471,8 @@ def _behind(ranks: Ranks, laggards: Collection[int], busy: Collection[int]) -> B
 
 
 def _not_started(ranks: Ranks, number: int) -> dict[int, int]:
-    """Return the ranks that had not started a collective, with the last that they had started."""
-    if not number:
+    """Return the ranks that had not started a collective → the last one that they started."""
+    if not number:  # not printed
         return {}
     return {
         rank: state.started
@@ -474,25 +481,32 @@ def _not_started(ranks: Ranks, number: int) -> dict[int, int]:
     }
 
 
-def _different(calls: Mapping[int, Call], where: str = "that number") -> Behind:
-    """Return which ranks called what at one number of the sequence; of equally many, all."""
+def _different_calls(calls: Mapping[int, Call], where: str = "that number") -> Behind:
+    """Return which ranks did not call what most called at one number of the sequence.
+
+    `calls`: rank → its call, at least two different ones. If no call is the most frequent, all
+    ranks are named.
+    """
     two = Counter(calls.values()).most_common(2)
     (usual, most), (_, second) = two
     odd: dict[Call, list[int]] = {}
     for rank, call in calls.items():
         if call != usual or most == second:
             odd.setdefault(call, []).append(rank)
-    each: list[str] = []
+    phrases: list[str] = []
     for call, who in odd.items():
-        each.append(f"{named(who)} called {call.phrase}")
+        phrases.append(f"{named(who)} called {call.phrase}")
     others = f", the others {usual.phrase}" if most > second else ""
-    said = f" {listed(each, 3)} at {where}{others}"
+    sentence = f" {listed(phrases, 3)} at {where}{others}"
     whom = [rank for who in odd.values() for rank in who]
-    return Behind(f"{said}: {_PROGRAM}.", named(whom).lower(), is_program=True)
+    return Behind(f"{sentence}: {_PROGRAM}.", named(whom).lower(), is_program=True)
 
 
-def _differed(groups: Mapping[Group, Ranks]) -> Iterator[Behind]:
-    """Yield where ranks called other collectives before; sizes may differ between ranks."""
+def _different_names(groups: Mapping[Group, Ranks]) -> Iterator[Behind]:
+    """Yield each number at which ranks of a group called collectives of different names.
+
+    Also of groups in which none waits now. Sizes may differ between ranks.
+    """
     for group, ranks in groups.items():
         if group.is_peers:
             continue
@@ -501,7 +515,7 @@ def _differed(groups: Mapping[Group, Ranks]) -> Iterator[Behind]:
         for number in sorted(set().union(*calls_of_ranks)):
             calls = _calls(ranks, number)
             if len({call.name for call in calls.values()}) > 1:
-                yield _different(calls, f"number {number} of {name}")
+                yield _different_calls(calls, f"number {number} of {name}")
 
 
 Waiting: TypeAlias = Sequence[Group]
@@ -509,33 +523,35 @@ Busy: TypeAlias = Mapping[int, Group]
 """Rank → the group that it waits in."""
 
 
-def _crossed(groups: Mapping[Group, Ranks], waiting: Waiting, busy: Busy) -> Behind:
+def _crossed_waits(groups: Mapping[Group, Ranks], waiting: Waiting, busy: Busy) -> Behind:
     """Return that ranks for which one group waits wait themselves in another group, if they do.
 
-    Where both wait so for each other, ranks called them in another order.
+    Where two groups wait so for each other, ranks called them in another order: a deadlock of the
+    program. `waiting`: the groups in which ranks wait.
     """
+    # (the group that waits, the group in which its absent ranks wait) → these ranks
     absent: dict[tuple[Group, Group], list[int]] = {}
-    for name in waiting:
-        ranks = groups[name]
-        absentees = ranks.keys() & busy.keys() - _waiters(ranks)
+    for group in waiting:
+        ranks = groups[group]
+        absentees = ranks.keys() & busy.keys() - _ranks_that_wait(ranks)
         for rank in sorted(absentees):
-            absent.setdefault((name, busy[rank]), []).append(rank)
-    said: dict[tuple[Group, Group], str] = {}
-    for (asked, own), who in absent.items():
+            absent.setdefault((group, busy[rank]), []).append(rank)
+    sentences: dict[tuple[Group, Group], str] = {}
+    for (group, other), who in absent.items():
         verb = "waits" if len(who) == 1 else "wait"
         ranks_named = named(who)
-        elsewhere = f"{verb} in {own.name}"
-        said[asked, own] = f" {ranks_named}, for which {asked.name} waits, {elsewhere}"
-    for pair, sentence in said.items():
-        back = said.get(pair[::-1])
+        elsewhere = f"{verb} in {other.name}"
+        sentences[group, other] = f" {ranks_named}, for which {group.name} waits, {elsewhere}"
+    for pair, sentence in sentences.items():
+        back = sentences.get(pair[::-1])
         if back:
             return Behind(f"{sentence}.{back}: {_PROGRAM}.", "the order of both", is_program=True)
-    for (_, other), sentence in said.items():
+    for (_, other), sentence in sentences.items():
         return Behind(f"{sentence}.", f"what {other.name} waits for")
     return Behind("", _NOBODY_NAMED)
 
 
-def _waiters(ranks: Ranks) -> set[int]:
+def _ranks_that_wait(ranks: Ranks) -> set[int]:
     """Return the ranks that wait."""
     return {rank for rank, state in ranks.items() if state.waits_for is not None}
 
@@ -544,14 +560,14 @@ def _copied(ranks: Ranks) -> Ranks:
     return {rank: state.copy() for rank, state in ranks.items()}
 
 
-def _waiting(ranks: Ranks) -> list[int]:
+def _numbers_waited_for(ranks: Ranks) -> list[int]:
     """Return the numbers of the collectives in which ranks wait."""
     numbers = [state.waits_for for state in ranks.values()]
     return [number for number in numbers if number is not None]
 
 
 def _calls(ranks: Ranks, number: int) -> dict[int, Call]:
-    """Return what ranks called at a number of the sequence, where it is known."""
+    """Return rank → what it called at a number of the sequence, where it is known."""
     calls: dict[int, Call] = {}
     for rank, state in ranks.items():
         if number and number in state.calls:
@@ -559,24 +575,25 @@ def _calls(ranks: Ranks, number: int) -> dict[int, Call]:
     return calls
 
 
-def _waits(group: Group, ranks: Ranks) -> Iterator[str]:
+def _waits_in_words(group: Group, ranks: Ranks) -> Iterator[str]:
     """Yield which ranks waited, how long, and in what, as sentences without a full stop."""
-    alike: dict[tuple[int, Call], list[int]] = {}
+    waiters: dict[tuple[int, Call], list[int]] = {}
     for rank, state in ranks.items():
         if state.waits_for is not None:
             call = state.calls.get(state.waits_for, Call())
-            alike.setdefault((state.waits_for, call), []).append(rank)
+            waiters.setdefault((state.waits_for, call), []).append(rank)
     name = group.name
+    # A number instead of a name tells the reader nothing.
     where = f" of process group {name}" if name and not name.isdecimal() else ""
-    for (number, call), who in alike.items():
+    for (number, call), who in waiters.items():
         which = f", sequence number {number}" if number else ""
         members = _members(ranks, who)
-        time = _waited(ranks[rank] for rank in who)
-        queue = _queue(ranks[who[0]])
+        time = _time_waited(ranks[rank] for rank in who)
+        queue = _queued_behind(ranks[who[0]])
         yield f"{members} waited{time} in {call.phrase}{which}{where}{queue}"
 
 
-def _waited(states: Iterable[RankState]) -> str:
+def _time_waited(states: Iterable[RankState]) -> str:
     """Return how long the rank that waited longest did, ` 600 s`; empty: not printed."""
     times = [state.waited_s for state in states if state.waited_s is not None]
     if not times:
@@ -594,16 +611,16 @@ def _members(ranks: Ranks, who: Sequence[int]) -> str:
     return f"{named(who)} (rank {member} of the group)"
 
 
-def _queue(state: RankState) -> str:
-    """Return how many collectives are behind the one in which a rank waits."""
+def _queued_behind(state: RankState) -> str:
+    """Return, as the end of a sentence, how many collectives are behind the one it waits in."""
     if state.started is None or not state.waits_for:
         return ""
     behind = state.started - state.waits_for
     return f", {behind} more are queued behind it" if behind > 0 else ""
 
 
-def _queues(groups: Mapping[Group, Ranks]) -> dict[int, int]:
-    """Return the collectives in the queue of each rank's watchdog, where it is known."""
+def _queue_lengths(groups: Mapping[Group, Ranks]) -> dict[int, int]:
+    """Return rank → how many collectives are in the queue of its watchdog, where it is known."""
     return {
         rank: state.queued
         for ranks in groups.values()
@@ -612,11 +629,11 @@ def _queues(groups: Mapping[Group, Ranks]) -> dict[int, int]:
     }
 
 
-def _merge(state: RankState, other: RankState) -> None:
+def _add_wait(state: RankState, wait: RankState) -> None:
     """Add to what is known of a rank in which collective it waits."""
-    state.waits_for = other.waits_for
-    state.waited_s = other.waited_s
-    state.calls |= other.calls
+    state.waits_for = wait.waits_for
+    state.waited_s = wait.waited_s
+    state.calls |= wait.calls
 
 
 def _rank(text: str) -> int:
@@ -629,7 +646,7 @@ def named(ranks: Iterable[int]) -> str:
     """Return `Rank 3` or `Ranks 0, 1 and 2`."""
     known = sorted({*ranks})
     names = [str(rank) for rank in known if rank >= 0]
-    if -1 in known:
+    if -1 in known:  # its line does not say which
         names.insert(0, "?")
     noun = "Rank" if len(names) == 1 else "Ranks"
     return f"{noun} {listed(names, 8)}"
