@@ -352,7 +352,7 @@ class Evidence:
         else:
             self._complaint(message)
 
-    # "NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE", and its interface: its NICs and their link.
+    # "NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE", and its interface: NICs and their link.
     def _verbs(self, message: str, origin: str) -> None:
         # NCCL 2.27+ prints this line even without any device: count the devices.
         devices = _IB_DEVICE.findall(message)

@@ -16,7 +16,7 @@ from fabbench.sweep.explained import accounted_for, slow_now_and_then, unexplain
 from fabbench.sweep.fit import TOLERANCE, Fit, FittedClass, certain, fit
 from fabbench.sweep.groups import FEW, Grouping, slower_of_two
 from fabbench.sweep.held_out import holds
-from fabbench.sweep.rails import joined, slow_rails
+from fabbench.sweep.rails import slow_rails, with_shared_as_one
 from fabbench.sweep.readings import Flags, Readings
 from fabbench.sweep.values import Diagnosis, NodeGroup, Suspect, SuspectKind, pair_text
 
@@ -48,8 +48,10 @@ def analyze(
 def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE) -> Diagnosis:
     """Name what a fit shows to be bad, or possibly bad.
 
-    Suspects that contradict each other are dropped: then nothing is called bad. A slow or failed
-    test that no suspect explains is left to a flaky node, or to chance, or is itself undecided.
+    What is likely enough is accused, unless the accused contradict each other: then nothing is
+    called bad. Added are slow paths, rails and groups; the less likely is undecided. A slow or
+    failed test that none of these explains is left to a flaky node, or to chance, or is itself
+    undecided. At last, if nothing is bad, whether the figures could have shown it.
     """
     writer = EvidenceWriter(readings, fitted, confidence)
     possible = [*_suspects(readings, fitted, writer)]
@@ -66,8 +68,9 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
             slow_path += _slow_path(fitted, writer, confidence)
         suspects += slow_path
         suspects += slow_rails(fitted, confidence)
-        suspects += joined(accused)
+        suspects += with_shared_as_one(accused)
     behind_uplinks = _behind_uplinks(suspects)
+    # After a contradiction all that was accused is doubtful, too.
     names_of_accused = {each.name for each in accused}
     doubtful = [each for each in possible if each.name not in names_of_accused]
     groups: list[NodeGroup] = []
@@ -77,16 +80,16 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         slow_groups += _slow_groups(readings, fitted, groups)
     undecided = [each.suspect for each in slow_groups if not each.known]
     undecided += [each for each in doubtful if not _is_explained(each, behind_uplinks, suspects)]
-    # Only a slow type that is known excuses its tests.
+    # A group that is slower explains its tests, whether or not its type is known.
     explaining = [*suspects, *undecided, *(each.suspect for each in slow_groups)]
     unexplained_tests = [*unexplained(fitted, explaining)]
     flaky = slow_now_and_then(fitted, unexplained_tests)
-    undecided += [_node(fitted, writer, node) for node in sorted(flaky)]
+    undecided += [_as_node(fitted, writer, node) for node in sorted(flaky)]
     of_steady_nodes = [each for each in unexplained_tests if not each.is_of(flaky)]
     by_chance = [each for each in of_steady_nodes if each.by_chance]
     for each in of_steady_nodes:
         if not each.by_chance:
-            undecided.append(_pair(fitted, writer, each.tests, each.row))
+            undecided.append(_as_pair(fitted, writer, each.tests, each.row))
     why_too_coarse = _why_too_coarse(readings, fitted)
     if not (suspects or undecided or contradiction):
         contradiction = why_too_coarse or _too_noisy(fitted) or _most_slow(fitted)
@@ -100,7 +103,7 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         contradiction=contradiction,
         suspects=suspects,
         undecided=undecided,
-        by_chance=[_pair(fitted, writer, each.tests, each.row) for each in by_chance],
+        by_chance=[_as_pair(fitted, writer, each.tests, each.row) for each in by_chance],
         failed_once=any(each.failed for each in by_chance),
         differences=[each.suspect.evidence for each in slow_groups if each.known],
         required=confidence,
@@ -142,7 +145,7 @@ def _groups_hold(fitted: Fit) -> bool:
     return holds(fitted.groups, pairs, fitted.bad, fitted.slow, -fitted.least_apart)
 
 
-def _node(fitted: Fit, writer: EvidenceWriter, node: int) -> Suspect:
+def _as_node(fitted: Fit, writer: EvidenceWriter, node: int) -> Suspect:
     """Return a node as a suspect."""
     name = fitted.nodes[node]
     chance = float(fitted.bad[node])
@@ -151,10 +154,10 @@ def _node(fitted: Fit, writer: EvidenceWriter, node: int) -> Suspect:
     return Suspect(SuspectKind.NODE, name, (name,), chance, evidence, shared=shared)
 
 
-def _pair(fitted: Fit, writer: EvidenceWriter, fitted_class: FittedClass, row: int) -> Suspect:
+def _as_pair(fitted: Fit, writer: EvidenceWriter, fitted_class: FittedClass, row: int) -> Suspect:
     """Return the nodes of a test as a suspect: a link, or a node that was tested alone."""
     rail = fitted_class.tests.rail
-    nodes = _named(fitted.nodes, fitted_class.pairs[row].tolist())
+    nodes = _names_of(fitted.nodes, fitted_class.pairs[row].tolist())
     kind = SuspectKind.LINK if len(nodes) > 1 else SuspectKind.NODE
     chance = float(fitted_class.link[row])
     evidence = writer.of_link(fitted_class, row)
@@ -176,7 +179,7 @@ def _slow_groups(
     """Yield groups whose own pairs are slower than those of the fastest group."""
     if fitted.groups is None:
         return
-    speeds = _own_values(fitted, fitted.groups)
+    speeds = _speeds_of_groups(fitted, fitted.groups)  # by number of the group; larger is faster
     if len(speeds) < 2:
         return
     fastest = max(speeds, key=lambda number: speeds[number])
@@ -196,7 +199,7 @@ def _slow_groups(
         yield _SlowGroup(suspect, known=bool(types))
 
 
-def _own_values(fitted: Fit, groups: Grouping) -> Mapping[int, float]:
+def _speeds_of_groups(fitted: Fit, groups: Grouping) -> Mapping[int, float]:
     """Return group → the median logarithm of its own pairs, relative to the best group."""
     pairs = fitted.pairs_below_best
     fine = all_healthy(fitted.bad, pairs.members) & np.isfinite(pairs.slower)
@@ -243,7 +246,11 @@ def _path_name(groups: Sequence[str]) -> str:
 
 
 def _contradiction(fitted: Fit, confidence: float, accused: Sequence[Suspect]) -> str:
-    """Return why those who look bad cannot all be bad, as a sentence; empty if they can."""
+    """Return why those who look bad cannot all be bad, as a sentence; empty if they can.
+
+    They are too many; or what does not look bad has two speeds, too; or they are fast with each
+    other; or many of them are fast with some partners: the path is slow, not the nodes.
+    """
     looks_bad = fitted.bad >= confidence
     number = int(looks_bad.sum())
     count = len(fitted.nodes)
@@ -264,7 +271,7 @@ def _contradiction(fitted: Fit, confidence: float, accused: Sequence[Suspect]) -
         return f"{tests} of the {number} nodes that look bad are fast: the path to others is slow."
     inside = ~pairs.between
     nodes = pairs.members[inside].reshape(-1)
-    tested = np.bincount(nodes, minlength=count)
+    tested = np.bincount(nodes, minlength=count)  # node → its tests; then, how many are fast
     fast_tests = np.bincount(nodes, np.repeat(fast[inside], 2), count)
     partly = int((looks_bad & (fast_tests > _PARTLY * tested)).sum())
     if partly > max(2, _FEW_FLAKY * count):
@@ -276,7 +283,7 @@ def _contradiction(fitted: Fit, confidence: float, accused: Sequence[Suspect]) -
 
 
 def _speeds_of_healthy(fitted: Fit, accused: Sequence[Suspect]) -> str:
-    """Return that what does not look bad has two speeds; empty: it has one."""
+    """Return that what does not look bad has two speeds, too; empty: it has one, or has groups."""
     if fitted.groups is not None:
         return ""
     others: list[float] = []
@@ -299,7 +306,10 @@ _TWO_SPEEDS = 6
 
 
 def _too_noisy(fitted: Fit) -> str:
-    """Return that healthy tests differ too much to find what is slower than the tolerance."""
+    """Return that healthy tests differ too much to find what is slower than the tolerance.
+
+    Empty: they do not. The noise is a fraction; `tolerated` is a negative logarithm.
+    """
     if fitted.noise <= -fitted.tolerated:
         return ""
     spread = round(100 * fitted.noise)
@@ -351,7 +361,7 @@ def too_coarse(metric: str, rounded: Iterable[float], tolerance: float) -> str:
     if typical <= tolerance * _EXACT:
         return ""
     how = f"half of its last printed digit is {round(100 * typical)}%"
-    if typical > 1:
+    if typical > 1:  # `rounded_part` is 2 of what is printed as 0
         how = "most tests print it as 0"
     percent = round(100 * tolerance)
     doublings = math.ceil(math.log2(typical / tolerance))
@@ -377,9 +387,9 @@ def _groups(readings: Readings, fitted: Fit) -> Iterator[NodeGroup]:
         inside = healthy & (of_group == 2)
         to_others = healthy & (of_group == 1)
         members = np.flatnonzero(groups.of == number)
-        if not groups.given:
+        if not groups.given:  # of a node without a figure, the tests show no group
             members = np.intersect1d(members, tested)
-        nodes = _named(fitted.nodes, members.tolist())
+        nodes = _names_of(fitted.nodes, members.tolist())
         yield NodeGroup(
             name=name,
             nodes=sorted(nodes, key=natural_order),
@@ -392,6 +402,7 @@ def _groups(readings: Readings, fitted: Fit) -> Iterator[NodeGroup]:
 def _of_most_measured(fitted: Fit) -> Flags:
     """Return the tests of pairs of what most tests measured: other figures cannot be compared."""
     nothing = np.zeros(0, dtype=np.int64)
+    # A series modulo `kinds` is what was measured, in whatever group.
     kinds = [each.tests.series % each.tests.kinds for each in fitted.of_two()]
     kind = np.concatenate([nothing, *kinds])
     times = np.bincount(kind, minlength=1)
@@ -423,7 +434,7 @@ def _typicals(readings: Readings, fitted: Fit) -> Mapping[str, float]:
 
 
 def _ones_of_many(fitted: Fit) -> Iterator[int]:
-    """Yield the nodes of large tests in which some node seems bad, but it is unknown which."""
+    """Yield the nodes of tests of which one is likely bad, although none alone is reportable."""
     for each in fitted.classes:
         chances = fitted.bad[each.pairs]
         someone = chances.sum(axis=1) >= _ONE_OF_MANY
@@ -433,11 +444,12 @@ def _ones_of_many(fitted: Fit) -> Iterator[int]:
 
 def _suspects(readings: Readings, fitted: Fit, writer: EvidenceWriter) -> Iterator[Suspect]:
     """Yield all that may be bad: nodes, their NICs, uplinks of given groups, and links."""
+    # Of a node without any figure nothing is known: it is named, too.
     untested = _without_figure(fitted).difference(fitted.broken)
     yield from _broken(readings, fitted)
     likely = np.flatnonzero(fitted.bad >= _REPORTABLE).tolist()
     for node in sorted({*likely, *_ones_of_many(fitted), *untested}):
-        yield _node(fitted, writer, node)
+        yield _as_node(fitted, writer, node)
     for (node, rail), chance in fitted.nics.items():
         if chance >= _REPORTABLE:
             name = fitted.nodes[node]
@@ -450,7 +462,7 @@ def _suspects(readings: Readings, fitted: Fit, writer: EvidenceWriter) -> Iterat
         if chance >= _REPORTABLE and nodes:
             yield Suspect(SuspectKind.GROUP, group, nodes, chance, writer.of_uplink(group))
     for each in fitted.classes:
-        yield from (_pair(fitted, writer, each, row) for row in _reportable_links(fitted, each))
+        yield from (_as_pair(fitted, writer, each, row) for row in _reportable_links(fitted, each))
     yield from _unreadable(readings, fitted, untested)
 
 
@@ -478,6 +490,7 @@ def _without_figure(fitted: Fit) -> set[int]:
 def _reportable_links(fitted: Fit, fitted_class: FittedClass) -> Sequence[int]:
     """Return the rows of pairs whose link may be bad."""
     fast = fitted_class.slower >= fitted.slow
+    # A pair that is slow in most of its tests is reported at a smaller chance.
     mostly = 2 * fitted_class.per_factor(~fast) > fitted_class.tests_of_factors()
     least = np.where(mostly, _REPORTABLE_LINK, _REPORTABLE)
     rows: list[int] = np.flatnonzero(fitted_class.link >= least).tolist()
@@ -485,17 +498,17 @@ def _reportable_links(fitted: Fit, fitted_class: FittedClass) -> Sequence[int]:
 
 
 def _unreadable(readings: Readings, fitted: Fit, untested: set[int]) -> Iterator[Suspect]:
-    """Yield pairs whose only log says nothing, unless that is said of a node."""
+    """Yield pairs whose only log says nothing, unless an untested node is named already."""
     tested: set[tuple[int, ...]] = set()
     for each in fitted.classes:
         pairs = np.sort(each.pairs, axis=1)
         tested.update(map(tuple, pairs.tolist()))
     for members, reason in readings.unusable.items():
         if members not in tested and untested.isdisjoint(members):
-            nodes = _named(fitted.nodes, members)
+            nodes = _names_of(fitted.nodes, members)
             evidence = f"Its only log says nothing: {quoted(reason)}"
             yield Suspect(SuspectKind.LINK, pair_text(nodes, ""), nodes, 0.0, evidence)
 
 
-def _named(names: Sequence[str], nodes: Sequence[int]) -> tuple[str, ...]:
+def _names_of(names: Sequence[str], nodes: Sequence[int]) -> tuple[str, ...]:
     return tuple(names[node] for node in nodes)

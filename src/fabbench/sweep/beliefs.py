@@ -105,7 +105,11 @@ class States:
         return cls(np.array([0.0, a_little, *slow]), tolerated)
 
     def learned(self, healthy: Floats) -> "States":
-        """Return the states with the rates at which healthy tests are slow, or fail (NaN)."""
+        """Return the states with the rates at which healthy tests are slow, or fail (NaN).
+
+        The rates that are usual count as some more tests.
+        """
+        # Slow is what is at the first level of slowness, and not by noise.
         far = min(self.levels[self.healthy], -3 * self.noise)
         outliers = float((healthy < far).sum()) + USUAL * OUTLIERS
         failures = float(np.isnan(healthy).sum()) + USUAL * _FAILURES
@@ -133,15 +137,16 @@ class States:
         """
         failed = np.isnan(slower)
         known = np.where(failed, 0.0, slower)
-        levels = np.minimum(self.levels - path, 0.0)
+        levels = np.minimum(self.levels - path, 0.0)  # relative to tests on the same path
         spread = np.maximum(self.noise, _UNEVEN * np.abs(levels))
         deviation = (known[:, None] - levels) / spread
-        by_chance = self.outliers / (_SLOWEST + 0.5)
+        by_chance = self.outliers / (_SLOWEST + 0.5)  # anywhere in the range of figures, alike
         density = (1 - self.outliers) * student(deviation) / spread + by_chance
         fine = density[:, :1]
         bad = density[:, self.healthy :]
         bad *= 1 - flaky
         bad += flaky * fine
+        # State → the chance that a test fails. Where a failing node does not fail, it looks healthy.
         fails = np.full(self.count, _ALSO_FAILS)
         fails[: self.healthy] = self.failures
         fails[-1] = 1 - flaky
@@ -188,7 +193,11 @@ class Beliefs:
 
 
 def propagate(factors: Sequence[Factors], count: int, states: States) -> Beliefs:
-    """Return the beliefs from all factors together."""
+    """Return the beliefs from all factors together; `count`: how many members there are.
+
+    In rounds: each factor tells its members what it says of them, given what all others say of the
+    rest of its members, until no chance moves.
+    """
     prior = np.log(states.prior(NODE_PRIOR))
     beliefs = np.tile(prior, (count, 1))
     kernels = [_kernel(each, states) for each in factors]
@@ -197,6 +206,7 @@ def propagate(factors: Sequence[Factors], count: int, states: States) -> Beliefs
         fresh = np.tile(prior, (count, 1))
         for index, each in enumerate(factors):
             before = messages[index]
+            # What each member is by all that is not this factor.
             cavity = _normalized(beliefs[each.members] - before)
             update = _factor_messages(cavity, kernels[index])
             update *= each.weights[:, None]
@@ -217,6 +227,7 @@ def links(evidence: Floats, others: Floats, states: States) -> Floats:
 
     `others` has the chances of the members (factor × slot × state), according to their other tests.
     """
+    # The chance that all members are in a state or a better one; from it, that of the worst one.
     all_at_most = np.prod(np.cumsum(others, axis=2), axis=1)
     worst = np.diff(all_at_most, prepend=0.0, axis=1)
     given = _likelihood_given(worst, _relative(evidence)) * states.prior(LINK_PRIOR)
@@ -232,7 +243,7 @@ def _relative(evidence: Floats) -> Floats:
 
 
 def _kernel(factors: Factors, states: States) -> Floats:
-    """Return factor × state of the worst member → likelihood, whatever the link's state."""
+    """Return factor × state of the worst member → likelihood of its tests, over all link states."""
     likelihood = _relative(factors.evidence)
     if factors.link_prior:
         link = np.broadcast_to(states.prior(factors.link_prior), likelihood.shape)
@@ -241,7 +252,10 @@ def _kernel(factors: Factors, states: States) -> Floats:
 
 
 def _likelihood_given(other: Floats, likelihood: Floats) -> Floats:
-    """Return the likelihood of each state of a part, given the chances of another's states."""
+    """Return the likelihood of each state of a part, given the chances of another's states.
+
+    A test is as slow as the worse of both. `likelihood`: factor × state of the worse one.
+    """
     at_most = likelihood * np.cumsum(other, axis=1)
     weighted = other * likelihood
     worst_first = np.flip(weighted, axis=1)
@@ -253,6 +267,7 @@ def _factor_messages(cavity: Floats, kernel: Floats) -> Floats:
     """Return factor × slot × state → the factor's message to each member, as a logarithm."""
     at_most = np.cumsum(cavity, axis=2)
     below = np.log(np.maximum(at_most, _LEAST))
+    # For each slot, the chance that all other members are in a state or a better one.
     others = np.exp(below.sum(axis=1, keepdims=True) - below)
     messages = np.empty_like(cavity)
     for slot in range(cavity.shape[1]):
@@ -262,6 +277,7 @@ def _factor_messages(cavity: Floats, kernel: Floats) -> Floats:
     return np.asarray(messages - messages.max(axis=2, keepdims=True))
 
 
+# Logarithms up to a constant → chances that sum to 1 over the last axis.
 def _normalized(logs: Floats) -> Floats:
     highest = logs.max(axis=-1, keepdims=True, initial=-np.inf)
     chances = np.exp(logs - highest)
@@ -273,7 +289,7 @@ DOUBTED = 0.5
 
 
 def all_healthy(bad: Floats, members: Ints) -> Flags:
-    """Return which rows have only members that are likely healthy, by the chances of all."""
+    """Return which rows of `members` are all likely healthy; `bad`: member → its chance."""
     return np.asarray((bad[members] < DOUBTED).all(axis=1))
 
 
@@ -308,7 +324,7 @@ class PairTests(NamedTuple):
         )
 
     def links(self, count: int) -> Ints:
-        """Return test → the number of its link, of so many nodes."""
+        """Return test → the number of its link: the same in both directions; `count`: nodes."""
         low = self.members.min(axis=1)
         return np.asarray(low * count + self.members.max(axis=1))
 
@@ -326,7 +342,7 @@ def by_chance(values: Floats, others: Floats, limit: float, noise: float) -> flo
     mean = (below + USUAL * usual) / known
     variance = mean * (1 - mean) / known
     rate = min(mean + math.sqrt(variance), 1.0)
-    slow = int((values <= limit).sum())
+    slow = int((values <= limit).sum())  # a smaller logarithm is slower
     return 1 - at_most(slow - 1, len(values), rate)
 
 
@@ -352,7 +368,7 @@ def nodes_not_by_chance(
     known = bad.copy()
     if not len(pairs.members):
         return known
-    if len(bad) < _TELLING:
+    if len(bad) < _TELLING:  # nobody can be told apart from the others
         return np.minimum(known, DOUBTED)
     healthy = bad < DOUBTED
     # Most doubted nodes are slow by chance, and count for its rate.
@@ -361,7 +377,7 @@ def nodes_not_by_chance(
     usual = ~mostly_slow[pairs.members].any(axis=1)
     near = max(-states.tolerated, 2 * states.noise)
     for node in np.flatnonzero(~healthy).tolist():
-        limit = levels[node] / 2
+        limit = levels[node] / 2  # half as slow as the node: what it makes slow is below
         met = (pairs.members == node).any(axis=1)
         others = pairs.members.sum(axis=1) - node
         healthy_partner = met & healthy[np.where(met, others, node)]
@@ -377,7 +393,7 @@ def nodes_not_by_chance(
         if typical > states.tolerated or elsewhere or alone:
             known[node] = DOUBTED
             continue
-        # Those with one partner may be the link's.
+        # Those with the partner with which it is slow most often may be the link's.
         rest = partners != np.bincount(partners, slow).argmax()
         others_show = pairs.slower[usual & ~met]
         chance = by_chance(slower[rest], others_show, limit, states.noise)
@@ -390,7 +406,7 @@ _TELLING = 4
 
 
 def _not_by_chance(chance: float, count: int) -> float:
-    """Return how sure it is that one of so many is not bad by chance, or that it is doubted."""
+    """Return the chance that one of `count` is bad and not slow by chance; at least `DOUBTED`."""
     return max(1 - _LOOKS * count * chance, DOUBTED)
 
 
@@ -403,7 +419,10 @@ def _mostly(pairs: PairTests, flags: Flags, count: int) -> Flags:
 
 
 def _few_of_its_group(partners: Ints, slow: Flags, inside: Flags) -> bool:
-    """Return whether a node is slow with fewer than two partners of its group, if it has them."""
+    """Return whether a node is slow with fewer than two partners of its group, if it has two.
+
+    Per test: `partners` has their numbers, `slow` and `inside` whether it is slow, in the group.
+    """
     of_its_group = np.bincount(partners, inside) > 0
     slow_with = np.bincount(partners, slow) > 0
     least = min(2, of_its_group.sum())
@@ -413,9 +432,10 @@ def _few_of_its_group(partners: Ints, slow: Flags, inside: Flags) -> bool:
 def links_not_by_chance(
     link: Floats, factor_of: Ints, slower: Floats, fine: Flags, states: States
 ) -> Floats:
-    """Return the chance that each link is bad, limited in the same way.
+    """Return link → the chance that it is bad, as far as the rate of slow tests allows.
 
-    `fine`: whether a test is of healthy nodes.
+    Less, where the rate at which other links are slow explains its tests by chance. `factor_of`, `slower`, `fine`:
+    per test, its link, its logarithm (NaN: failed), and whether its nodes are healthy.
     """
     known = link.copy()
     slower = np.nan_to_num(slower, nan=-np.inf)

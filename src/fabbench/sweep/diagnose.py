@@ -77,7 +77,7 @@ class DiagnosePlanner(Planner):
             screening = grouped(group_of, partners or SCREENING, seed=seed)
         elif screening is None:
             screening = matchings(nodes, partners or SCREENING, seed, again=partners is not None)
-        super().__init__(self._planned(screening))
+        super().__init__(self._planned_rounds(screening))
         self.readings = Readings(metric, nodes, group_of=group_of)
         self.size = min(size, len(nodes))
         self.confidence = confidence
@@ -86,15 +86,18 @@ class DiagnosePlanner(Planner):
         self.screened = 0
 
     def _close(self, results: Sequence[SweepResult]) -> None:
+        # A round is over: what follows is planned with its results.
         for result in results:
             self.readings.add(result)
 
-    def _planned(self, screening: Iterable[Round]) -> Iterator[Round]:
+    def _planned_rounds(self, screening: Iterable[Round]) -> Iterator[Round]:
+        # Each round is planned when it is asked for: with the results of all before it.
         for self.screened, each in enumerate(screening, 1):
             broken = {self.readings.nodes[node] for node in self.readings.endings.nodes()}
+            # Nothing is learned from more tests of nodes that cannot run the program.
             left = tuple(test for test in each.tests if broken.isdisjoint(test.nodes))
             yield replace(each, tests=left)
-        if len(self.readings.nodes) < 2:
+        if len(self.readings.nodes) < 2:  # it has no partner
             return
         first = self.screened + 1
         for number in range(first, first + MAX_ROUNDS):
@@ -112,17 +115,17 @@ class _History:
 
     def __init__(self, fitted: Fit) -> None:
         count = len(fitted.nodes)
-        self._served: Ints = np.zeros((count, count), dtype=np.int32)
+        self._times_served: Ints = np.zeros((count, count), dtype=np.int32)
         """Server × client → the number of their tests; a node alone is both."""
         for each in fitted.classes:
             server = each.tests.server
-            client = each.ends.sum(axis=1) - server
-            of_class = np.zeros_like(self._served)
+            client = each.ends.sum(axis=1) - server  # of a pair, the other end
+            of_class = np.zeros_like(self._times_served)
             np.add.at(of_class, (server, client), 1)
             # Several NICs of one test count once.
-            self._served = np.maximum(self._served, of_class)
-        alone = np.diag(np.diag(self._served))
-        self.met: Ints = self._served + self._served.T - alone
+            self._times_served = np.maximum(self._times_served, of_class)
+        alone = np.diag(np.diag(self._times_served))
+        self.met: Ints = self._times_served + self._times_served.T - alone
         """Node × node → the number of their tests."""
         self.tested: Ints = self.met.sum(axis=1)
         """Node → number of its tests."""
@@ -130,20 +133,23 @@ class _History:
     def served_less(self, pair: Sequence[int]) -> Sequence[int]:
         """Return two nodes, first the one that was the server less often: a direction may be slow.
 
-        In tests of this pair, else in all.
+        In tests of this pair; if equally often, as a part of all its tests.
         """
 
         def times(node: int) -> tuple[int, float]:
             (other,) = {*pair} - {node}
-            of_pair = int(self._served[node, other])
-            in_all = int(self._served[node].sum())
+            of_pair = int(self._times_served[node, other])
+            in_all = int(self._times_served[node].sum())
             return of_pair, in_all / max(int(self.tested[node]), 1)
 
         return sorted(pair, key=times)
 
 
 class _Plan:
-    """One round of tests of what is undecided."""
+    """One round of tests of what is undecided: nodes that may be bad, and pairs to test again.
+
+    Of a node that is accused already, a few more tests must confirm it.
+    """
 
     def __init__(self, planner: DiagnosePlanner, fitted: Fit) -> None:
         self._fit = fitted
@@ -151,12 +157,12 @@ class _Plan:
         self._history = _History(fitted)
         count = len(fitted.nodes)
         self._bad: Flags = fitted.bad >= planner.confidence
-        beyond_screening = self._history.tested - planner.screened
+        beyond_screening = self._history.tested - planner.screened  # node → its tests since then
         accused = self._bad | self._with_nic(planner.confidence, math.inf)
         open_links = dict(_open_links(fitted, planner.confidence))
-        self._again = dict.fromkeys(_slow_pairs(fitted, accused), _TELLING)
+        self._pairs_to_test_again = dict.fromkeys(_slow_pairs(fitted, accused), _TELLING)
         """Pairs whose link may be bad, or which were always slow → the maximum of their tests."""
-        self._again |= dict.fromkeys(open_links, _MAX_REPEATS)
+        self._pairs_to_test_again |= dict.fromkeys(open_links, _MAX_REPEATS)
         now_and_then = maybe_now_and_then(fitted, accused)
         doubted = now_and_then | self._doubted(planner.confidence, open_links)
         likely = now_and_then | (fitted.bad >= DOUBTED)
@@ -169,7 +175,7 @@ class _Plan:
         self._doubtful: Flags = doubted
         self._unconfirmed: Flags = unconfirmed
         self._open: Flags = doubted | unconfirmed
-        self._left = self._tests_left(most, beyond_screening)
+        self._most_tests_left = self._tests_left(most, beyond_screening)
         """The most tests that may follow, with those of this round."""
         self._free: Flags = ~self._bad | self._open
         """Nodes that are not in a test of this round yet, except bad ones."""
@@ -177,7 +183,7 @@ class _Plan:
         self._group_of: Ints = np.zeros(count, dtype=np.int64)
         if fitted.groups is not None:
             self._group_of = fitted.groups.of
-        self._order = np.array(planner.random.sample(range(count), count))
+        self._random_order = np.array(planner.random.sample(range(count), count))
         """Of nodes that are equally good partners."""
 
     def _doubted(self, confidence: float, open_links: Mapping[Pair, float]) -> Flags:
@@ -192,7 +198,7 @@ class _Plan:
         return doubted
 
     def _with_nic(self, least: float, limit: float) -> Flags:
-        """Return the nodes with a NIC that is bad with at least a chance, and less than another."""
+        """Return the nodes with a NIC whose chance to be bad is from `least` to below `limit`."""
         flagged = np.zeros(len(self._fit.nodes), dtype=np.bool_)
         for (node, _), chance in self._fit.nics.items():
             flagged[node] |= least <= chance < limit
@@ -204,7 +210,7 @@ class _Plan:
         of_accused = _TELLING - beyond_screening
         left = int(of_doubted[self._doubtful].sum())
         left += int(of_accused[self._unconfirmed].sum())
-        for pair, most_of_pair in self._again.items():
+        for pair, most_of_pair in self._pairs_to_test_again.items():
             left += max(most_of_pair - int(self._history.met[pair]), 0)
         return left
 
@@ -216,35 +222,35 @@ class _Plan:
             if numbers:
                 names = [self._fit.nodes[node] for node in numbers]
                 aims.append(f"{verb} {listed(names)}")
-        if self._again:
-            links = counted(len(self._again), "pair")
+        if self._pairs_to_test_again:
+            links = counted(len(self._pairs_to_test_again), "pair")
             aims.append(f"test {links} again")
         tests = counted(count, "test")
-        most = counted(max(self._left - count, 0), "test")
+        most = counted(max(self._most_tests_left - count, 0), "test")
         what = ", ".join(aims) or "tell groups apart"
         return f"{tests} to {what}; at most {most} after these"
 
     def tests(self) -> Iterator[SweepTest]:
-        """Yield tests that share no node."""
-        yield from self._among()
-        # They may clear nodes.
-        yield from self._links(_TELLING)
+        """Yield tests that share no node: first what may tell most."""
+        yield from self._tests_among_bad()
+        # Before nodes, a few tests of each pair: they may clear its nodes.
+        yield from self._tests_of_pairs_again(_TELLING)
         worst_first = np.argsort(-self._fit.bad, kind="stable")
         for node in worst_first[self._open[worst_first]].tolist():
             if not self._free[node]:
                 continue
             if self._alone:
-                yield self._test(node)
+                yield self._take_test(node)
             elif (partner := self._partner(node)) is not None:
-                yield self._test(node, partner)
-        yield from self._links(_MAX_REPEATS)
+                yield self._take_test(node, partner)
+        yield from self._tests_of_pairs_again(_MAX_REPEATS)
 
-    def _test(self, *nodes: int) -> SweepTest:
+    def _take_test(self, *nodes: int) -> SweepTest:
         self._free[[*nodes]] = False
         roles = nodes if self._alone else self._history.served_less(nodes)
         return SweepTest(tuple(self._fit.nodes[node] for node in roles))
 
-    def _among(self) -> Iterator[SweepTest]:
+    def _tests_among_bad(self) -> Iterator[SweepTest]:
         """Yield pairs of bad nodes, each with two others: if they are fast, a path is slow."""
         if self._alone:
             return
@@ -252,36 +258,36 @@ class _Plan:
         used: set[int] = set()
         for node in bad:
             met = [other for other in bad if self._history.met[node, other]]
+            # Bad ones that it has not met, and that are not in a test of this round.
             fresh = [other for other in bad if other not in {node, *used, *met}]
             if node not in used and fresh and len(met) < _AMONG:
                 used |= {node, fresh[0]}
-                yield self._test(node, fresh[0])
+                yield self._take_test(node, fresh[0])
 
-    def _links(self, repeats: int) -> Iterator[SweepTest]:
+    def _tests_of_pairs_again(self, repeats: int) -> Iterator[SweepTest]:
         """Yield pairs again that met less often than `repeats`, and than they may at most."""
-        for pair, most in self._again.items():
+        for pair, most in self._pairs_to_test_again.items():
             again = self._history.met[pair] < min(most, repeats)
             if again and self._free[[*pair]].all():
-                yield self._test(*pair)
+                yield self._take_test(*pair)
 
     def _partner(self, suspect: int) -> int | None:
-        """Return its best partner: one that is fine, and that it has not met.
+        """Return its best free partner; None if all met it often enough.
 
-        None if all met it often enough.
-
-        It meets nodes of its own group first, then those of groups that it has met least: it may be
-        one of these.
+        By this order: the surest to be fine; the one that it met least; of its own group until that
+        met it a few times, then of the group that it met least, as it may be one of these.
         """
         bad = self._fit.bad
         groups = self._group_of
         met = self._history.met[suspect]
         often = np.bincount(groups, met)
         if often[groups[suspect]] < _TELLING:
-            often[groups[suspect]] = -1
+            often[groups[suspect]] = -1  # before all others
         free = self._free & (met < _MAX_REPEATS)
         free[suspect] = False
         doubt = np.where(bad < _CLEAR, 0.0, bad)
-        best = np.lexsort((self._order, often[groups], met, doubt))
+        # The last key counts most.
+        best = np.lexsort((self._random_order, often[groups], met, doubt))
         best_free = best[free[best]]
         return int(best_free[0]) if len(best_free) else None
 

@@ -29,18 +29,21 @@ Label = TypeVar("Label", int, str)
 
 
 class EvidenceWriter:
-    """Describes the evidence against a node, a NIC or a link."""
+    """Describes the evidence against a node, a NIC or a link.
+
+    Its arrays have all tests, of one class after another; `Flags` choose some of them.
+    """
 
     def __init__(self, readings: Readings, fitted: Fit, confidence: float) -> None:
         self._readings = readings
         self._fit = fitted
         self._bad: Flags = fitted.bad >= confidence
-        # All tests, of one class after another.
-        self._sizes = self._of_classes(lambda each: each.tests.size)
-        self._server = self._all(lambda each: each.tests.server)
-        self._values = self._all(lambda each: each.tests.values)
+        # Per test: nodes, server, logarithm of the figure and of its part of the typical one.
+        self._sizes = self._of_classes_per_test(lambda each: each.tests.size)
+        self._server = self._for_all_tests(lambda each: each.tests.server)
+        self._values = self._for_all_tests(lambda each: each.tests.values)
         self._failed: Flags = np.isnan(self._values)
-        slower = self._all(lambda each: each.slower)
+        slower = self._for_all_tests(lambda each: each.slower)
         self._slower: Floats = np.nan_to_num(slower, nan=-np.inf)
         self._slow: Flags = self._slower < fitted.slow
         self._kinds = self._kinds_of_tests()
@@ -58,28 +61,29 @@ class EvidenceWriter:
         if not pairs.any():
             alone = (self._sizes[mine] == 1).any()
             where = "alone" if alone else "in groups"
-            return f"{name} {self._how(mine)} {where}{self._figures(mine)}."
+            return f"{name} {self._slow_or_fails(mine)} {where}{self._figures(mine)}."
+        # With a bad partner, a pair shows nothing of this node.
         met_bad = self._with_other_bad(node)
         what = "pairs with healthy nodes" if met_bad.any() else "pairs"
         shown = pairs & ~met_bad
-        role = self._direction(node, shown)
+        role = self._slow_role(node, shown)
         if not role:
-            return f"{name} {self._often(shown, what)}."
+            return f"{name} {self._how_often(shown, what)}."
         in_role = shown & self._in_role(node, role)
         other = _OTHER_ROLE[role]
-        often = self._often(in_role, f"{what} {role}", f", and is fine {other}")
+        often = self._how_often(in_role, f"{what} {role}", f", and is fine {other}")
         return f"{name} {often}."
 
     def shared_by(self, node: int) -> str:
-        """Return by what others may be slow, too: the direction, or its group.
+        """Return what others may be slow by, too: a role (`as server`), else the node's group.
 
-        Empty: nothing is known, or the node also fails.
+        Empty: there are no groups, or the node also fails, which others do not share.
         """
         mine = self._tests_of(node)
         if (mine & self._failed).any():
             return ""
         pairs = mine & (self._sizes == 2)
-        direction = self._direction(node, pairs & ~self._with_other_bad(node))
+        direction = self._slow_role(node, pairs & ~self._with_other_bad(node))
         groups = self._fit.groups
         if direction or groups is None or groups.apart:
             return direction
@@ -89,16 +93,23 @@ class EvidenceWriter:
         """Return the tests in which a bad node is, but this one."""
         others = self._bad.copy()
         others[node] = False
-        return self._meeting(others)
+        return self._tests_with_any_of(others)
 
     def _in_role(self, node: int, role: str) -> Flags:
-        """Return the tests in which a node has a role, and those that it is not in."""
+        """Return the tests in which a node has a role.
+
+        As client, also those that it is not in: combine with the tests of the node.
+        """
         as_server: Flags = self._server == node
         return as_server if role == _SERVER else ~as_server
 
-    def _direction(self, node: int, tests: Flags) -> str:
-        """Return the role in which alone a node is slow in some tests."""
-        slow_in = {_SERVER: 0.0, _CLIENT: 0.0}
+    def _slow_role(self, node: int, tests: Flags) -> str:
+        """Return the role in which alone a node is slow in these tests; empty: there is none.
+
+        It is slow in nearly all tests in this role, in hardly any in the other one, and was tested
+        in both.
+        """
+        slow_in = {_SERVER: 0.0, _CLIENT: 0.0}  # role → the part of its tests that is slow
         for role in slow_in:
             slow = self._slow[tests & self._in_role(node, role)]
             if len(slow) < _TELLING:
@@ -112,14 +123,14 @@ class EvidenceWriter:
 
     def of_nic(self, node: int, rail: str) -> str:
         """Return the evidence against one NIC of a node."""
-        rail_of = self._of_classes(lambda each: each.tests.rail)
+        rail_of = self._of_classes_per_test(lambda each: each.tests.rail)
         mine = self._tests_of(node)
         slow_rails = rail_of[mine & self._slow].tolist()
         fine = {*rail_of[mine].tolist()}.difference(slow_rails, [rail])
         rest = ""
         if len(fine) > 1:
             rest = f"; its other {len(fine)} NICs are fine"
-        often = self._often(mine & (rail_of == rail), "pairs", rest)
+        often = self._how_often(mine & (rail_of == rail), "pairs", rest)
         name = self._fit.nodes[node]
         return f"{rail} of {name} {often}."
 
@@ -129,8 +140,8 @@ class EvidenceWriter:
         number = list(self._fit.groups.names).index(group)
         inside = self._fit.groups.of == number
 
-        crossing = self._meeting(inside) & self._meeting(~inside)
-        often = self._often(crossing, "pairs with other groups")
+        crossing = self._tests_with_any_of(inside) & self._tests_with_any_of(~inside)
+        often = self._how_often(crossing, "pairs with other groups")
         return f"{group} {often}."
 
     def of_path(self) -> str:
@@ -160,52 +171,52 @@ class EvidenceWriter:
         def of_row(other: FittedClass) -> Flags:
             return np.asarray((other.factor_of == row) & (other is fitted_class))
 
-        tests = self._all(of_row)
-        servers = [node for node in pair if self._direction(node, tests) == _SERVER]
+        tests = self._for_all_tests(of_row)
+        servers = [node for node in pair if self._slow_role(node, tests) == _SERVER]
         if len(nodes) != 2 or not servers:
-            often = self._often(tests, "tests", rest)
+            often = self._how_often(tests, "tests", rest)
             return f"{name} {often}."
         server = self._fit.nodes[servers[0]]
         in_role = tests & self._in_role(servers[0], _SERVER)
-        often = self._often(
+        often = self._how_often(
             in_role, f"tests with {server} {_SERVER}", f", and is fine the other way{rest}"
         )
         return f"{name} {often}."
 
-    def _all(self, values: Callable[[FittedClass], Array]) -> Array:
+    def _for_all_tests(self, values: Callable[[FittedClass], Array]) -> Array:
         """Return the values of all tests."""
         none = np.zeros(0, dtype=np.bool_)
         return np.concatenate([none, *map(values, self._fit.classes)])
 
-    def _of_classes(self, value: Callable[[FittedClass], Label]) -> "np.ndarray[Any, Any]":
+    def _of_classes_per_test(self, value: Callable[[FittedClass], Label]) -> "np.ndarray[Any, Any]":
         """Return for all tests what their classes have in common."""
 
         def repeated(fitted_class: FittedClass) -> "np.ndarray[Any, Any]":
             return np.full(len(fitted_class.slower), value(fitted_class))
 
-        return self._all(repeated)
+        return self._for_all_tests(repeated)
 
     def _kinds_of_tests(self) -> Ints:
         """Return test → a number: tests of one number have figures that can be compared."""
         classes = list(self._fit.classes)
-        kinds = self._of_classes(classes.index)
-        series = self._all(lambda each: each.tests.series)
+        kinds = self._of_classes_per_test(classes.index)
+        series = self._for_all_tests(lambda each: each.tests.series)
         return np.asarray((kinds << 16) + series)
 
     def _tests_of(self, node: int) -> Flags:
         nodes = np.arange(len(self._fit.nodes))
-        return self._meeting(nodes == node)
+        return self._tests_with_any_of(nodes == node)
 
-    def _meeting(self, nodes: Flags) -> Flags:
+    def _tests_with_any_of(self, nodes: Flags) -> Flags:
         """Return the tests in which any of some nodes is."""
 
         def meets(fitted_class: FittedClass) -> Flags:
             return np.asarray(nodes[fitted_class.tests.members].any(axis=1))
 
-        return self._all(meets)
+        return self._for_all_tests(meets)
 
     def _unusable(self, node: int) -> str:
-        """Return why nothing is known of a node."""
+        """Return why nothing is known of a node, by the first log of it that could not be used."""
         name = self._fit.nodes[node]
         text = f"{name} has no usable test"
         for members, reason in self._readings.unusable.items():
@@ -213,13 +224,14 @@ class EvidenceWriter:
                 return f"{text}: {quoted(reason)}"
         return f"{text}."
 
-    def _often(self, tests: Flags, what: str, rest: str = "") -> str:
-        how = self._how(tests)
+    # What follows the name of a suspect, such as: is slow in 7 of 8 pairs, and the figures.
+    def _how_often(self, tests: Flags, what: str, rest: str = "") -> str:
+        how = self._slow_or_fails(tests)
         slow = (tests & self._slow).sum()
         figures = self._figures(tests)
         return f"{how} in {slow} of {tests.sum()} {what}{rest}{figures}"
 
-    def _how(self, tests: Flags) -> str:
+    def _slow_or_fails(self, tests: Flags) -> str:
         failed = (tests & self._failed).sum()
         if not failed:
             return "is slow"
@@ -227,7 +239,10 @@ class EvidenceWriter:
         return "fails" if failed == slow else "is slow or fails"
 
     def _figures(self, tests: Flags) -> str:
-        """Return, in parentheses, the figures of these tests, and those of others."""
+        """Return, in parentheses, the figures of the slow among these tests, and those of others.
+
+        Where tests measured different things, parts of the typical figures stand for figures.
+        """
         words: list[str] = []
         name = self._scale.unit
         unit = f" {name}"
@@ -237,22 +252,22 @@ class EvidenceWriter:
         failed = tests & self._failed
         rest = ~tests & ~self._slow
         if slow.any() and comparable:
-            words.append(self._range(self._values[slow]) + unit)
-            unit = ""
+            words.append(self._range_of_figures(self._values[slow]) + unit)
+            unit = ""  # it is said once
         elif slow.any():
-            parts = self._parts(slow)
+            parts = self._parts_of_typical(slow)
             words.append(f"{parts} of the typical figure")
         if failed.any():
             count = failed.sum()
             reason = self._reason(failed)
             words.append(f"{count} failed{reason}")
         if words and comparable and rest.any():
-            fine = self._range(self._values[rest])
+            fine = self._range_of_figures(self._values[rest])
             words.append(f"others {fine}{unit}")
         text = "; ".join(words)
         return f" ({text})" if words else ""
 
-    def _parts(self, tests: Flags) -> str:
+    def _parts_of_typical(self, tests: Flags) -> str:
         """Return which parts of their typical figures some tests have, such as "50–60%"."""
         parts = np.exp(self._slower[tests])
         ends = (parts.min(), parts.max())
@@ -278,8 +293,11 @@ class EvidenceWriter:
             nodes += map(tuple, each.tests.members.tolist())
         return nodes
 
-    def _range(self, values: Floats) -> str:
-        """Return the range of figures to the two digits that noise allows."""
+    def _range_of_figures(self, values: Floats) -> str:
+        """Return the range of figures, such as "1.2–1.3", to the two digits that noise allows.
+
+        `values`: their logarithms, as `Readings` keeps them.
+        """
         ends = np.array([values.min(), values.max()])
         if len(values) > _MANY:
             ends = np.quantile(values, (0.05, 0.95))

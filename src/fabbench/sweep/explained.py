@@ -66,19 +66,22 @@ class Unexplained:
 
 def unexplained(fitted: Fit, suspects: Sequence[Suspect]) -> Iterator[Unexplained]:
     """Yield what is slow or failed and has no suspect."""
-    odd = [_odd(fitted, each, suspects) for each in fitted.classes]
-    doubted = _now_and_then(fitted, odd)
+    # For each class, which of its tests are so.
+    odd = [_odd_without_suspect(fitted, each, suspects) for each in fitted.classes]
+    maybe_flaky = _maybe_flaky(fitted, odd)
     for each, of_class in zip(fitted.classes, odd, strict=True):
-        count = each.per_factor(of_class)
-        fine = each.tests_of_factors() - count
-        members = doubted[each.tests.rail][each.pairs]
+        odd_of_pair = each.per_factor(of_class)
+        fine_of_pair = each.tests_of_factors() - odd_of_pair
+        members = maybe_flaky[each.tests.rail][each.pairs]
         unsteady = np.asarray(members.any(axis=1))
-        for row in np.flatnonzero(count).tolist():
-            once = count[row] == 1 and fine[row] >= _AGAIN
+        for row in np.flatnonzero(odd_of_pair).tolist():
+            once = odd_of_pair[row] == 1 and fine_of_pair[row] >= _AGAIN
             yield Unexplained(each, row, bool(once), not unsteady[row])
 
 
-def _odd(fitted: Fit, fitted_class: FittedClass, suspects: Sequence[Suspect]) -> Flags:
+def _odd_without_suspect(
+    fitted: Fit, fitted_class: FittedClass, suspects: Sequence[Suspect]
+) -> Flags:
     """Return which tests of a class are slow or failed, and no suspect's."""
     odd = odd_tests(fitted, fitted_class) | _of_odd_pairs(fitted, fitted_class)
     return odd & ~accounted_for(fitted, fitted_class, suspects)
@@ -87,7 +90,7 @@ def _odd(fitted: Fit, fitted_class: FittedClass, suspects: Sequence[Suspect]) ->
 def maybe_now_and_then(fitted: Fit, accused: Flags) -> Flags:
     """Return the nodes of which more tests must show that they are not slow now and then.
 
-    What is slow by those that are accused shows nothing of others.
+    Tests in which an accused node is show nothing of the others.
     """
     limit = surprising(fitted)
     odd: list[Flags] = []
@@ -95,12 +98,12 @@ def maybe_now_and_then(fitted: Fit, accused: Flags) -> Flags:
         by_others = accused[each.tests.members].any(axis=1)
         odd.append((each.slower < limit) & ~by_others)
     not_excluded = np.zeros(len(fitted.nodes), dtype=np.bool_)
-    for of_rail in _now_and_then(fitted, odd).values():
+    for of_rail in _maybe_flaky(fitted, odd).values():
         not_excluded |= of_rail
     return not_excluded
 
 
-def _now_and_then(fitted: Fit, odd: Sequence[Flags]) -> Mapping[str, Flags]:
+def _maybe_flaky(fitted: Fit, odd: Sequence[Flags]) -> Mapping[str, Flags]:
     """Return rail → the nodes whose tests do not exclude that they are slow now and then.
 
     `odd`: for each class, which tests are slow, or failed, and no suspect's.
@@ -121,7 +124,10 @@ def _none_of(nodes: int) -> Ints:
 
 
 def _not_excluded(slow: Ints, fine: Ints) -> Flags:
-    """Return the nodes that may be slow now and then, by how many tests are slow, and fine."""
+    """Return the nodes that may be slow now and then; `slow`, `fine`: node → how many tests are.
+
+    One is excluded if it would rarely show so few slow tests.
+    """
     flags = slow > 0
     for node in np.flatnonzero(flags).tolist():
         slow_tests = int(slow[node])
@@ -144,6 +150,7 @@ def slow_now_and_then(fitted: Fit, tests: Sequence[Unexplained]) -> set[int]:
         of_node = of_two.slower[mine]
         others = of_two.slower[~mine]
         chance = by_chance(of_node, others, limit, fitted.noise)
+        # By chance, any of all nodes may be so.
         if chance * len(fitted.nodes) < _BY_CHANCE:
             too_often.add(node)
     return too_often
@@ -165,7 +172,7 @@ def _of_odd_pairs(fitted: Fit, fitted_class: FittedClass) -> Flags:
 
     The mean of several tests has less noise than one.
     """
-    counts = fitted_class.tests_of_factors()
+    counts = fitted_class.tests_of_factors()  # of each pair
     slower = np.nan_to_num(fitted_class.slower, nan=-np.inf)
     means = np.bincount(fitted_class.factor_of, slower, len(counts)) / counts
     noise_of_mean = surprising(fitted) / np.sqrt(counts)
@@ -176,7 +183,7 @@ def _of_odd_pairs(fitted: Fit, fitted_class: FittedClass) -> Flags:
 
 
 def surprising(fitted: Fit) -> float:
-    """Return the logarithm below which noise hardly makes any of so many tests."""
+    """Return the logarithm below which noise hardly makes any of so many tests; negative."""
     tests = sum(len(each.slower) for each in fitted.classes)
     deviations = NormalDist().inv_cdf(_BY_NOISE / max(tests, 1))
     return min(fitted.tolerated, deviations * fitted.noise)
@@ -197,9 +204,10 @@ def _accounts_for(suspect: Suspect, fitted_class: FittedClass, numbers: dict[str
         return np.zeros(len(fitted_class.slower), dtype=np.bool_)
     nodes = [numbers[node] for node in suspect.nodes]
     taking_part = np.isin(fitted_class.tests.members, nodes).sum(axis=1)
-    if suspect.kind is SuspectKind.LINK:
+    if suspect.kind is SuspectKind.LINK:  # both of its nodes
         return np.asarray(taking_part == fitted_class.tests.size)
     if suspect.kind is not SuspectKind.GROUP:
         return np.asarray(taking_part > 0)
+    # An uplink: tests of its nodes that leave their group. A path has no nodes: all such tests.
     crossing = np.full(len(fitted_class.slower), fitted_class.tests.between)
     return crossing & (taking_part > 0) if nodes else crossing

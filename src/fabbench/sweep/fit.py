@@ -55,7 +55,10 @@ class FittedClass:
     """The logarithm by which the path between groups makes these tests slower; negative."""
 
     steady: float = 1.0
-    """The noise of all tests as a part of this class's: tests that share a path vary more."""
+    """The noise of all tests as a part of this class's, at most 1.
+
+    Tests that share a path vary more, and their differences count this much less.
+    """
 
     def measure(self) -> None:
         """Compare each test with the typical figure."""
@@ -141,12 +144,12 @@ class Fit:
     @property
     def pairs(self) -> PairTests:
         """Return all tests of two nodes."""
-        return _pairs(self.of_two())
+        return _pair_tests(self.of_two())
 
     @property
     def pairs_below_best(self) -> PairTests:
         """Return all tests of two nodes, relative to the best figure of the same measurement."""
-        slower = _joined([below_best(each, self.classes) for each in self.of_two()])
+        slower = _concatenated([below_best(each, self.classes) for each in self.of_two()])
         return self.pairs._replace(slower=slower)
 
     def of_two(self) -> Iterator[FittedClass]:
@@ -157,20 +160,23 @@ class Fit:
 def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
     """Return the beliefs from all results, with the groups that explain them best.
 
-    These are none, those given, or found ones.
+    These are none, those given, or found ones: these are fitted, and must be much better than what
+    is known without.
     """
     named = given(readings.nodes, readings.group_of)
-    known = _fit(readings, named, tolerance)
-    plain = known if named is None else _fit(readings, None, tolerance)
+    known = _fit_with_groups(readings, named, tolerance)
+    # Found groups are proposed by tests that are not compared within the user's groups.
+    plain = known if named is None else _fit_with_groups(readings, None, tolerance)
     least = -_APART * log1p(-tolerance)
     best = known
     count = len(plain.nodes)
     possible = list(proposals(plain.pairs, plain.slow, least, count))
     if named is not None:
         possible = [each for each in possible if not each.merges(named)]
+        # The user's groups may also be types, each with its own speed.
         possible.append(ranked(named, plain.pairs))
     for groups, shared in product(possible, (False, True)):
-        candidate = _fit(readings, groups, tolerance, path_is_shared=shared)
+        candidate = _fit_with_groups(readings, groups, tolerance, path_is_shared=shared)
         if candidate.score > max(best.score, known.score + _SURE):
             best = candidate
     return best
@@ -228,14 +234,18 @@ class _Settled:
     """Part → the chance that it is bad."""
 
 
-def _fit(
+def _fit_with_groups(
     readings: Readings,
     groups: Grouping | None,
     tolerance: float,
     *,
     path_is_shared: bool = False,
 ) -> Fit:
-    """Return the beliefs from all results, with these groups."""
+    """Return the beliefs from all results, with these groups.
+
+    First what all tests together say of each part (`_settled`); then less, where this cluster's own
+    rate of slow tests would explain a node or a link by chance.
+    """
     count = len(readings.nodes)
     group_of = None if groups is None else groups.of
     broken = readings.endings.nodes()
@@ -243,7 +253,7 @@ def _fit(
     tests = readings.classes(group_of, apart=apart, without=broken)
     rails = sorted({each.rail for each in tests if each.rail})
     parts = _Parts(count, rails, [] if groups is None else groups.names, path_is_shared)
-    classes = [_class(each, rails, groups, count) for each in tests]
+    classes = [_fitted_class(each, rails, groups, count) for each in tests]
     settled = _settled(classes, parts, States.of(tolerance))
     states = settled.states
     chances: list[float] = settled.bad.tolist()
@@ -251,14 +261,15 @@ def _fit(
     uplinks = dict(zip(parts.groups, of_groups, strict=True))
     tested = _nics_tested(classes, parts)
     slow = min(states.tolerated, -2.5 * states.noise)
-    judged = _pairs(judging(classes, uplinks))
+    judged = _pair_tests(judging(classes, uplinks))
+    # The last state, failing, has no level of its own: it counts as the slowest.
     failing_too = np.append(states.levels, states.levels[-1])
     levels = failing_too[settled.state[:count]]
     bad = settled.bad[:count]
     groups_found = groups is not None and not groups.given
     known = nodes_not_by_chance(judged, bad, levels, states, groups_found=groups_found)
     for each, messages in zip(classes, settled.beliefs.messages, strict=True):
-        link = _links(each, settled.beliefs, messages, states)
+        link = _chances_of_links(each, settled.beliefs, messages, states)
         healthy = all_healthy(known, each.tests.members)
         each.link = links_not_by_chance(link, each.factor_of, each.slower, healthy, states)
         each.link[_never_connected(each, readings, known)] = _CERTAIN
@@ -289,7 +300,10 @@ def _never_connected(fitted_class: FittedClass, readings: Readings, bad: Floats)
 
 
 def _settled(classes: Sequence[FittedClass], parts: _Parts, states: States) -> _Settled:
-    """Return beliefs, and learn typical figures, noise and rates of chance by them."""
+    """Return beliefs, and learn typical figures, noise and rates of chance by them.
+
+    In turns: beliefs say which tests are healthy, and these what is typical.
+    """
     for each in classes:
         each.measure()
     _measure_paths(classes)
@@ -303,12 +317,12 @@ def _settled(classes: Sequence[FittedClass], parts: _Parts, states: States) -> _
         beliefs = propagate(factors, parts.count, states)
         chances = beliefs.chances()
         bad = chances[:, states.healthy :].sum(axis=1)
-        shift = max((_center(each, bad) for each in classes), default=0.0)
+        shift = max((_learn_typical(each, bad) for each in classes), default=0.0)
         _measure_paths(classes)
         before = states.noise
         states = replace(states, noise=_noise(classes, bad))
         fine = [each.slower[each.among_healthy(bad)] for each in classes]
-        states = states.learned(_joined(fine))
+        states = states.learned(_concatenated(fine))
         change = abs(states.noise - before)
         if shift < 0.1 * states.noise and change < 0.1 * before:
             break
@@ -332,9 +346,14 @@ def judging(classes: Iterable[FittedClass], uplinks: Mapping[str, float]) -> Ite
 
 
 def _score(classes: Sequence[FittedClass], settled: _Settled, groups: Grouping | None) -> float:
-    """Return how well the likeliest states explain all tests, less what groups cost."""
+    """Return how well the likeliest states explain all tests, less what groups cost.
+
+    As a log-likelihood, of what is bad being flaky, or steady: whichever explains more.
+    """
     states = settled.states
-    each_way = [_joint(classes, states, settled.state, flaky) for flaky in (FLAKY, _STEADY)]
+    each_way = [
+        _log_likelihood(classes, states, settled.state, flaky) for flaky in (FLAKY, _STEADY)
+    ]
     tests = sum(len(each.slower) for each in classes)
     cost = 0.0 if groups is None else groups.cost(tests)
     # Densities are those of the figures, not of scaled ones.
@@ -342,25 +361,25 @@ def _score(classes: Sequence[FittedClass], settled: _Settled, groups: Grouping |
     return max(each_way) + sum(scales) - cost
 
 
-def _pairs(classes: Iterable[FittedClass]) -> PairTests:
+def _pair_tests(classes: Iterable[FittedClass]) -> PairTests:
     """Return the tests of classes of two nodes."""
     chosen = [*classes]
     nobody = np.zeros((0, 2), np.int64)
     members = [nobody, *(each.tests.members for each in chosen)]
-    slower = _joined([each.slower for each in chosen])
+    slower = _concatenated([each.slower for each in chosen])
     counts = [len(each.slower) for each in chosen]
     between = np.array([each.tests.between for each in chosen], dtype=np.bool_)
     path = np.array([each.path for each in chosen], dtype=np.float64)
     return PairTests(
         members=np.concatenate(members),
-        values=_joined([each.tests.values for each in chosen]),
+        values=_concatenated([each.tests.values for each in chosen]),
         slower=np.nan_to_num(slower, nan=-np.inf),
         between=np.repeat(between, counts),
         path=np.repeat(path, counts),
     )
 
 
-def _joined(values: Sequence[Floats]) -> Floats:
+def _concatenated(values: Sequence[Floats]) -> Floats:
     """Return the values of several classes, one after another."""
     return np.concatenate([np.zeros(0), *values])
 
@@ -369,8 +388,13 @@ _STEADY = 0.05
 """The fraction of its tests in which something steadily bad does not show."""
 
 
-def _joint(classes: Sequence[FittedClass], states: States, state: Ints, flaky: float) -> float:
-    """Return the log-likelihood of all tests, and of the likeliest states of all parts."""
+def _log_likelihood(
+    classes: Sequence[FittedClass], states: States, state: Ints, flaky: float
+) -> float:
+    """Return the log-likelihood of all tests, and of the likeliest states of all parts.
+
+    `state`: part → its likeliest state, a larger number is worse.
+    """
     prior = np.log(states.prior(NODE_PRIOR))
     total = float(prior[state].sum())
     link = np.log(states.prior(LINK_PRIOR))
@@ -379,7 +403,7 @@ def _joint(classes: Sequence[FittedClass], states: States, state: Ints, flaky: f
         worst = state[each.members].max(axis=1)
         # The link is healthy, or in a worse state than its nodes.
         healthy = evidence[np.arange(len(worst)), worst]
-        worst_fine = np.maximum(worst, states.healthy - 1)
+        worst_fine = np.maximum(worst, states.healthy - 1)  # a bad link is in no healthy state
         possible = np.arange(states.count) > worst_fine[:, None]
         worse = np.where(possible, evidence + link, -np.inf)
         likeliest = np.maximum(healthy, worse.max(axis=1))
@@ -387,10 +411,11 @@ def _joint(classes: Sequence[FittedClass], states: States, state: Ints, flaky: f
     return total
 
 
-def _class(
+def _fitted_class(
     tests: TestClass, rails: Sequence[str], groups: Grouping | None, nodes: int
 ) -> FittedClass:
     pairs, factor_of = np.unique(tests.members, axis=0, return_inverse=True)
+    # All that takes part in a test, by the numbers of `_Parts`: the columns of `members`.
     # NICs are numbered after all nodes, a rail after another; uplinks of groups after these.
     parts = [pairs]
     if tests.rail:
@@ -426,17 +451,24 @@ def _first_typical(tests: TestClass) -> Floats:
 
 
 def _typical_of(members: Ints, measured: Floats) -> float:
+    # Each node's good tests; of these, the median node; at last, the median of tests near it.
     nodes = members.T.reshape(-1)
     tests = by_key(nodes, np.tile(measured, members.shape[1]))
     upper_quartile = 3 * tests.counts // 4
-    good = np.where(tests.counts < 9, tests.counts - 1, upper_quartile)
+    good = np.where(tests.counts < _FEW_TESTS, tests.counts - 1, upper_quartile)
     of_nodes = tests.values[tests.starts + good]
     typical = float(np.median(of_nodes))
-    near = measured[np.abs(measured - typical) < 0.2]
+    near = measured[np.abs(measured - typical) < _NEAR_TYPICAL]
     return float(np.median(near)) if len(near) else typical
 
 
-def _center(fitted_class: FittedClass, bad: Floats) -> float:
+# Of fewer tests of a node, the best counts as its good one.
+_FEW_TESTS = 9
+# Within this logarithm of the median node, tests tell the typical figure.
+_NEAR_TYPICAL = 0.2
+
+
+def _learn_typical(fitted_class: FittedClass, bad: Floats) -> float:
     """Update the typical figures of a class from its healthy tests; return how far they moved."""
     fine = _healthy(fitted_class, bad)
     moved = 0.0
@@ -455,13 +487,16 @@ def _measure_paths(classes: Sequence[FittedClass]) -> None:
     within = [each for each in classes if not each.tests.between]
     for each in classes:
         if each.tests.between:
-            slower = best_typical(each, within)
-            known = slower[each.tests.known_series()]
+            better = better_typical(each, within)
+            known = better[each.tests.known_series()]
             each.path = min(-float(np.median(known)), 0.0)
 
 
-def best_typical(fitted_class: FittedClass, others: Iterable[FittedClass]) -> Floats:
-    """Return series → by how much the best figure of the same measurement is better."""
+def better_typical(fitted_class: FittedClass, others: Iterable[FittedClass]) -> Floats:
+    """Return series → by how much the best typical figure of the same measurement is better.
+
+    As a logarithm, at least 0. `others`: where to look for the best.
+    """
     kinds = fitted_class.tests.kinds
     best = np.full(kinds, -np.inf)
     for other in others:
@@ -473,21 +508,22 @@ def best_typical(fitted_class: FittedClass, others: Iterable[FittedClass]) -> Fl
 
 
 def below_best(fitted_class: FittedClass, others: Iterable[FittedClass]) -> Floats:
-    """Return test → its logarithm relative to the best figure of the same measurement."""
-    better = best_typical(fitted_class, others)
+    """Return test → its logarithm relative to the best typical figure of the same measurement."""
+    better = better_typical(fitted_class, others)
     return np.asarray(fitted_class.slower - better[fitted_class.tests.series])
 
 
 def _healthy(fitted_class: FittedClass, bad: Floats | None) -> Flags:
     """Return which tests are of likely healthy members, and not far from typical."""
+    # A failed test is far; `bad` is None while nothing is known of the members.
     near = np.abs(np.nan_to_num(fitted_class.slower, nan=9.0)) < 0.5
     return near if bad is None else near & fitted_class.among_healthy(bad)
 
 
 def _noise(classes: Sequence[FittedClass], bad: Floats | None) -> float:
-    """Return the spread of healthy tests, and of the usual noise."""
+    """Return the standard deviation of healthy tests, with the usual noise as some more of them."""
     healthy = [each.slower[_healthy(each, bad)] for each in classes]
-    values = np.sort(_joined(healthy))
+    values = np.sort(_concatenated(healthy))
     known = USUAL_WEIGHT * USUAL_NOISE**2
     if len(values):
         known = len(values) * _shorth(values) ** 2 + known
@@ -511,10 +547,10 @@ def _shorth(values: Floats) -> float:
 def _factors(fitted_class: FittedClass, states: States, rails: int) -> Factors:
     """Return the factors of a class: for nodes, all NICs of a test are one test."""
     size = fitted_class.tests.size
-    # The NICs of a test share its noise.
+    # The NICs of a test share its noise: for a node and an uplink, each is a part of one test.
     weights: Floats = np.full(fitted_class.members.shape[1], 1 / rails)
     if fitted_class.tests.rail:
-        weights[size : 2 * size] = 1.0
+        weights[size : 2 * size] = 1.0  # the columns of the NICs themselves
     return Factors(
         members=fitted_class.members,
         evidence=_evidence(fitted_class, states),
@@ -533,10 +569,16 @@ def _evidence(fitted_class: FittedClass, states: States, flaky: float = FLAKY) -
     return evidence
 
 
-def _links(fitted_class: FittedClass, beliefs: Beliefs, messages: Floats, states: States) -> Floats:
-    """Return factor → the chance of its link."""
+def _chances_of_links(
+    fitted_class: FittedClass, beliefs: Beliefs, messages: Floats, states: States
+) -> Floats:
+    """Return factor → the chance that its link is bad; 0 where no test is slow or failed.
+
+    `messages`: what the tests of this class say of their members. Without these, the members are
+    known by their other tests only.
+    """
     chances = np.zeros(len(fitted_class.pairs), dtype=np.float32)
-    if fitted_class.tests.size < 2:
+    if fitted_class.tests.size < 2:  # a node that is tested alone has no link
         return chances
     # Links without a test that is slow or failed, or nearly so, are fine.
     nearly_slow = min(states.levels[states.healthy] / 2, -states.noise)

@@ -38,19 +38,22 @@ class Grouping:
     """Whether the user named the groups."""
 
     def merges(self, others: "Grouping") -> bool:
-        """Return whether these are others, of which several are one group.
+        """Return whether one group here is several of the others, and the rest are the same.
 
-        Slow uplinks of others say the same.
+        Slow uplinks of the others say the same.
         """
         both = np.stack((others.of, self.of), axis=1)
         pairs = np.unique(both, axis=0)
-        if len(pairs) != len(others.names):
+        if len(pairs) != len(others.names):  # one of the others is divided here
             return False
         merged = np.sort(np.bincount(pairs[:, 1]))
         return bool((merged[:-1] == 1).all())
 
     def cost(self, tests: int) -> float:
-        """Return the cost of nodes to place and figures to fit, in units of a log-likelihood."""
+        """Return the cost of nodes to place and figures to fit, in units of a log-likelihood.
+
+        Groups that the user named are placed already.
+        """
         if self.given and not self.apart:
             return 0.0
         sizes = np.bincount(self.of)
@@ -85,7 +88,7 @@ def proposals(tests: PairTests, slow: float, least: float, count: int) -> Iterat
     types = _types(count, pairs, slower, least)
     if types is not None:
         yield types
-    # There may be more slow pairs than fast ones.
+    # There may be more slow pairs than fast ones: then the middle of both speeds divides them.
     middle = between_two(slower, least)
     for limit in (slow,) if middle is None else (slow, middle):
         groups = _islands(count, pairs, slower >= limit)
@@ -105,7 +108,7 @@ def _types(count: int, pairs: Ints, slower: Floats, least: float) -> Grouping | 
     apart = np.abs(speeds[:, None] - typical)
     of = apart.argmin(axis=1)
     others = count - np.bincount(of).max()
-    if others <= FEW * count:
+    if others <= FEW * count:  # they are bad, and no type
         return None
     names = [_letter(number) for number in range(len(typical))]
     return Grouping(of, names, apart=True)
@@ -139,6 +142,7 @@ def _typical_speeds(speeds: Floats, least: float) -> list[float]:
 
 
 def _middle(ordered: Sequence[float]) -> float:
+    # The median; of an even number, the second of the middle ones.
     return ordered[len(ordered) // 2]
 
 
@@ -165,6 +169,7 @@ def between_two(values: Floats, least: float) -> float | None:
     The fewer the values, the more often noise alone divides them. Thresholds are by simulation: at
     8 % of noise, 2 % of values of one speed pass for two.
     """
+    # From both ends: the medians of the values nearer to each, until they settle.
     low, high = np.quantile(values, (0.1, 0.9))
     for _ in range(20):
         slow = values < (low + high) / 2
@@ -184,7 +189,7 @@ def between_two(values: Floats, least: float) -> float | None:
 
 
 def deviation_of_most(deviation: Floats) -> float:
-    """Return the standard deviation of most, from the median absolute deviation."""
+    """Return the standard deviation of most, by the median absolute deviation: without outliers."""
     return 1.4826 * float(np.median(np.abs(deviation)))
 
 
@@ -195,7 +200,10 @@ _FEW_VALUES = 15.0
 
 
 def _grouping(of: Ints) -> Grouping:
-    """Return groups that are numbered by their first node, and named by letters."""
+    """Return groups that are numbered by their first node, and named by letters.
+
+    `of`: node → any number that all nodes of its group share.
+    """
     _, first, numbers = np.unique(of, return_index=True, return_inverse=True)
     names = [_letter(number) for number in range(len(first))]
     place = np.argsort(np.argsort(first))
@@ -223,9 +231,9 @@ def _islands(count: int, pairs: Ints, fast: Flags) -> Grouping | None:
 
 
 def _connected(count: int, pairs: Ints) -> Ints:
-    """Return node → the lowest node that pairs connect it to."""
+    """Return node → the lowest node that pairs connect it to, over however many others."""
     root = np.arange(count)
-    while len(pairs):
+    while len(pairs):  # lower numbers spread along the pairs, until none changes
         low = root[pairs].min(axis=1)
         before = root.copy()
         np.minimum.at(root, pairs[:, 0], low)
@@ -245,7 +253,7 @@ def _refined(groups: Grouping, pairs: Ints, slower: Floats) -> Grouping:
         if inside.all() or not inside.any():
             break
         gain = _gain_inside(slower, inside)
-        fits = _fits(of, len(groups.names), pairs, gain)
+        fits = _fits(of, len(groups.names), pairs, gain)  # node × group, larger is better
         current = fits[np.arange(len(of)), of]
         better = fits.max(axis=1) - current
         moving = np.flatnonzero(better > 1e-2)
@@ -282,5 +290,5 @@ def _fits(of: Ints, count: int, pairs: Ints, gain: Floats) -> Floats:
 
 
 def _density(deviation: Floats, noise: float) -> Floats:
-    """Return the density of Student's t, and some of anything."""
+    """Return the density of a test: Student's t, and a small density of any figure at all."""
     return np.asarray(student(deviation / noise) / noise + _ANYTHING)

@@ -33,18 +33,23 @@ def holds(groups: Grouping, pairs: PairTests, bad: Floats, slow: float, least: f
     folds = fold_of[numbers]
     gain = 0.0
     for fold in range(_FOLDS):
-        gain += _gain(groups, tests, folds == fold, slow, least)
+        gain += _gain_of_fold(groups, tests, folds == fold, slow, least)
     return gain > _BETTER
 
 
-def _gain(groups: Grouping, tests: PairTests, held_out: Flags, slow: float, least: float) -> float:
-    """Return how much better groups of the other tests predict those that are held out."""
+def _gain_of_fold(
+    groups: Grouping, tests: PairTests, held_out: Flags, slow: float, least: float
+) -> float:
+    """Return how much better groups of the other tests predict those that are held out.
+
+    Better than the rate of slow tests alone, as a log-likelihood.
+    """
     others = tests.only(~held_out)
-    refitted = _like(groups, proposals(others, slow, least, len(groups.of)))
-    if refitted is None:
+    refitted = _of_same_kind(groups, proposals(others, slow, least, len(groups.of)))
+    if refitted is None:  # the other tests show no groups: nothing is predicted
         return 0.0
     is_slow = tests.slower < slow
-    paths = _paths(refitted, tests.members)
+    paths = _path_of_tests(refitted, tests.members)
     rate = _rate(is_slow[~held_out])
     predicted = np.zeros(len(paths))
     for path in np.unique(paths).tolist():
@@ -56,12 +61,12 @@ def _gain(groups: Grouping, tests: PairTests, held_out: Flags, slow: float, leas
     return float(gain[held_out].sum())
 
 
-def _like(groups: Grouping, proposed: Iterator[Grouping]) -> Grouping | None:
+def _of_same_kind(groups: Grouping, proposed: Iterator[Grouping]) -> Grouping | None:
     """Return the groups of the same kind as others; None: there are none."""
     return next((each for each in proposed if each.apart == groups.apart), None)
 
 
-def _paths(groups: Grouping, members: Ints) -> Ints:
+def _path_of_tests(groups: Grouping, members: Ints) -> Ints:
     """Return test → a number: the slowest type that takes part, or whether it crosses groups."""
     of = groups.of[members]
     first, second = of.T
@@ -71,6 +76,6 @@ def _paths(groups: Grouping, members: Ints) -> Ints:
 
 
 def _rate(flags: Flags) -> float:
-    """Return how many are slow, of few neither none nor all."""
+    """Return the part that is slow; never 0 or 1, as few tests cannot show that."""
     slow = float(flags.sum())
     return (slow + 0.5) / (len(flags) + 1)

@@ -41,7 +41,7 @@ def slow_rails(fitted: Fit, confidence: float) -> Iterator[Suspect]:
     fastest = max(rails.values(), key=_typical)
     slow: dict[str, Floats] = {}
     for name, figures in rails.items():
-        slower = _slower_than(fastest, figures)
+        slower = _relative_to_fastest(fastest, figures)
         if _is_slow(slower, fitted):
             slow[name] = slower
     others = [name for name in rails if name not in slow]
@@ -68,7 +68,7 @@ def _figures_of_rails(fitted: Fit) -> Mapping[str, Figures]:
         if not (each.tests.rail and healthy.any()):
             continue
         tests = rails.setdefault(each.tests.rail, defaultdict(list))
-        kinds = each.tests.series % each.tests.kinds
+        kinds = each.tests.series % each.tests.kinds  # what was measured, in whatever group
         keys = np.column_stack((kinds, each.tests.members))[healthy]
         values = np.nan_to_num(each.tests.values[healthy], nan=-np.inf)
         for key, value in zip(keys.tolist(), values.tolist(), strict=True):
@@ -84,8 +84,12 @@ def _typical(figures: Figures) -> float:
     return median(figures.values())
 
 
-def _slower_than(fastest: Figures, figures: Figures) -> Floats:
-    """Return the logarithms by which a rail differs from the fastest between the same nodes."""
+def _relative_to_fastest(fastest: Figures, figures: Figures) -> Floats:
+    """Return how a rail differs from the fastest one, per measurement and nodes.
+
+    As logarithms: negative is slower, minus infinity failed. What the fastest rail did not measure,
+    or failed in, is left out.
+    """
     slower: list[float] = []
     for key, figure in figures.items():
         best = fastest.get(key, -math.inf)
@@ -95,7 +99,10 @@ def _slower_than(fastest: Figures, figures: Figures) -> Floats:
 
 
 def _is_slow(slower: Floats, fitted: Fit) -> bool:
-    """Return whether nearly all tests of a rail are slower than tolerated."""
+    """Return whether nearly all tests of a rail are slow, and the typical one more than tolerated.
+
+    `slower`: as `_relative_to_fastest` returns it; the tolerance is negative, too.
+    """
     if len(slower) < _TELLING:
         return False
     always = float((slower < fitted.tolerated / 2).mean())
@@ -104,25 +111,25 @@ def _is_slow(slower: Floats, fitted: Fit) -> bool:
 
 
 def _how_slow(slower: float, others: str) -> str:
-    """Return by how much a rail is slower than others, in words."""
+    """Return by how much a rail is slower than others, in words; minus infinity: it fails."""
     if not math.isfinite(slower):
         return f"fails, and {others} do not"
     factor = format_decimal(math.exp(-slower), 1)
     return f"is {factor}x slower than {others}"
 
 
-def joined(suspects: Sequence[Suspect]) -> Iterator[Suspect]:
-    """Yield suspects, those that share a rail, a direction or a group as one."""
+def with_shared_as_one(suspects: Sequence[Suspect]) -> Iterator[Suspect]:
+    """Yield suspects, those of one kind that share a rail, a direction or a group as one."""
     sharing: dict[Shared, list[Suspect]] = defaultdict(list)
     for each in suspects:
         sharing[each.kind, each.shared].append(each)
     for each in suspects:
         alike = sharing[each.kind, each.shared] if each.shared else [each]
-        if each is alike[0]:
-            yield each if len(alike) == 1 else _as_one(alike)
+        if each is alike[0]:  # one for all of them
+            yield each if len(alike) == 1 else _as_one_suspect(alike)
 
 
-def _as_one(suspects: Sequence[Suspect]) -> Suspect:
+def _as_one_suspect(suspects: Sequence[Suspect]) -> Suspect:
     """Return nodes, or NICs of one rail, as one suspect."""
     first = suspects[0]
     nodes = [each.nodes[0] for each in suspects]

@@ -78,7 +78,7 @@ class TestClass:
         that are printed alike.
         """
         apart = self.values - typical[self.series]
-        of_typical = self.rounded * np.exp(apart * self.sign)
+        of_typical = self.rounded * np.exp(apart * self.sign)  # the digit, as a part of the typical
         # What is printed as 0 is between 0 and half of a digit.
         own_rounding = np.log1p(np.minimum(self.rounded, 1.0))
         typical_rounding = -np.log1p(-np.minimum(of_typical, _MOST_ROUNDED))
@@ -180,6 +180,7 @@ class Readings:
             return
         series = self._series.setdefault(result.series, len(self._series))
         measured = result.outcome is SweepOutcome.OK and result.is_measured
+        # NIC → its figure; NaN: it failed.
         figures = {result.test.rail: (result.figure or 0.0) if measured else math.nan}
         if measured and result.nics:
             figures = {**result.nics}
@@ -215,7 +216,7 @@ class Readings:
             series: Ints = np.array(rows.series, dtype=np.int32)
             of = np.zeros_like(members) if groups is None else groups[members]
             across = (of != of[:, :1]).any(axis=1)
-            if apart:
+            if apart:  # the series of a slower group are numbered after those of the fastest
                 slowest = of.max(axis=1).astype(np.int32)
                 series = series + kinds * slowest
                 across[:] = False

@@ -27,7 +27,7 @@ class Endings:
         """Ending → the tests that ended so."""
 
     def add(self, pair: Pair, result: SweepResult) -> None:
-        """Add a test."""
+        """Add how a test ended; only those of pairs tell whose failure it is."""
         if len(pair) != 2:
             return
         self._tests.update(pair)
@@ -46,10 +46,11 @@ class Endings:
         """Return the nodes that cannot run the program: all of their tests fail alike."""
         cannot_run: set[int] = set()
         for ending, pairs in self._failed.items():
-            if ending.startswith(SweepOutcome.HUNG):
+            if ending.startswith(SweepOutcome.HUNG):  # a program that hangs did run
                 continue
-            nodes = self._without_other_tests(pairs)
+            nodes = self._nodes_without_other_tests(pairs)
             are_in_all = all(nodes.intersection(pair) for pair in pairs)
+            # More than half of the nodes would be no exception.
             if are_in_all and 2 * len(nodes) < len(self._tests):
                 cannot_run |= nodes
         return cannot_run
@@ -59,16 +60,16 @@ class Endings:
         failing: set[Pair] = set()
         for pairs in self._failed.values():
             times = Counter(pairs)
-            if all(self._always(*counted) for counted in times.items()):
+            if all(self._always_fails(*counted) for counted in times.items()):
                 failing.update(times)
         return failing
 
-    def _always(self, pair: Pair, count: int) -> bool:
-        """Return whether a pair has no other tests than so many, and its nodes have others."""
+    def _always_fails(self, pair: Pair, count: int) -> bool:
+        """Return whether a pair has only `count` tests, several, and its nodes have others."""
         elsewhere = all(self._tests[node] > count for node in pair)
         return elsewhere and _AGAIN <= count == self._tests_of_pair[pair]
 
-    def _without_other_tests(self, pairs: Sequence[Pair]) -> set[int]:
+    def _nodes_without_other_tests(self, pairs: Sequence[Pair]) -> set[int]:
         """Return the nodes that have no other tests than these, with several partners."""
         partners: dict[int, set[int]] = defaultdict(set)
         times: Counter[int] = Counter()
@@ -84,7 +85,7 @@ class Endings:
 
 
 def _ending(result: SweepResult) -> str:
-    """Return how a test failed, whatever its nodes are called."""
+    """Return how a test failed, without the names of its nodes: alike for all that fail so."""
     reason = result.reason
     for node in sorted(result.test.nodes, key=len, reverse=True):
         reason = reason.replace(node, "…")
