@@ -27,14 +27,17 @@ _VIRTUAL = lazy(r"docker|veth|virbr|br-|cni|flannel|cali|tun|lo$")
 
 
 def joined_ranks(evidence: Evidence, record: Record) -> int | None:
-    """Return how many listed ranks say which network they use; None: none can be told by pid."""
+    """Return how many ranks that the benchmark lists say which network they use.
+
+    None: debug lines or ranks have no pid, by which they are joined.
+    """
     printed = {process.replace(" ", "") for process in _processes(evidence)}
     has_pids = any(process[-1:].isdecimal() for process in printed)
     if not has_pids or not record.processes:
         return None
     joined = 0
     for process in record.processes:
-        without_host = process[process.rfind(":") :]
+        without_host = process[process.rfind(":") :]  # `:pid`, as lines without a host have it
         joined += process in printed or without_host in printed
     return joined
 
@@ -46,6 +49,7 @@ def is_of_others(evidence: Evidence, record: Record) -> bool:
     """
     if joined_ranks(evidence, record) == 0:
         return True
+    # Where the benchmark splits its ranks, communicators are smaller.
     is_one_group = bool(record.processes) and "groups" not in record.facts
     return is_one_group and evidence.ranks not in {0, record.facts["ranks"]}
 
@@ -61,7 +65,7 @@ def transport_facts(evidence: Evidence, hosts: int = 0, program: str = "") -> Fa
     path = carrier(program)
     if path is not None and evidence.debugging:
         facts = {name: fact for name, fact in facts.items() if name not in _OF_CHANNELS}
-        facts |= {path.fact: "none", "transport": _carried(evidence, path)}
+        facts |= {path.fact: "none", "transport": _carried_that_way(evidence, path)}
     return facts | path_values(evidence.ways, program)
 
 
@@ -78,7 +82,7 @@ _OF_CHANNELS = (
 """Facts of NCCL's own collectives."""
 
 
-def _carried(evidence: Evidence, path: PathFact) -> str:
+def _carried_that_way(evidence: Evidence, path: PathFact) -> str:
     """Return the networks that carried what goes one way; `unknown` if no line shows one."""
     ways = [way for way in evidence.ways if way.fact == path.fact]
     if not all(way.network for way in ways):
@@ -90,20 +94,20 @@ def _carried(evidence: Evidence, path: PathFact) -> str:
 def _collective_facts(evidence: Evidence, hosts: int) -> dict[str, str | int]:
     """Return what the lines show of NCCL's own collectives."""
     facts = dict(evidence.facts)
-    network = _network(evidence)
+    network = _network_of_library(evidence)
     nodes = _nodes(evidence, hosts)
     if network:
         facts["network"] = network
     if evidence.debugging:
         # NCCL before 2.10 does not print the number of nodes.
-        unstated = _names(evidence) if _is_whole(evidence) else 0
-        facts["transport"] = _transport(evidence, network, nodes or hosts or unstated)
+        unstated = _count_of_host_names(evidence) if _is_whole(evidence) else 0
+        facts["transport"] = _carrier_of_collectives(evidence, network, nodes or hosts or unstated)
     if evidence.providers:
         facts["provider"] = "+".join(sorted(evidence.providers))
-    facts |= _devices(evidence, network)
+    facts |= _facts_on_nics(evidence, network)
     if gdr := _gdr(evidence):
         facts["gdr"] = gdr
-    facts |= _explaining(evidence, network)
+    facts |= _facts_that_explain(evidence, network)
     if evidence.ranks:
         facts["ranks"] = evidence.ranks
     if nodes:
@@ -124,7 +128,7 @@ def _gdr(evidence: Evidence) -> str:
     return "yes" if True in directs else "no"
 
 
-def _explaining(evidence: Evidence, network: str) -> dict[str, str | int]:
+def _facts_that_explain(evidence: Evidence, network: str) -> dict[str, str | int]:
     """Return facts that explain figures: algorithms, channels and their NICs, SHARP, NVLS."""
     used = _channel_devices(evidence, {network})
     algorithms = "+".join(sorted(evidence.algorithms))
@@ -132,7 +136,7 @@ def _explaining(evidence: Evidence, network: str) -> dict[str, str | int]:
         "report": "NCCL RAS" if evidence.hangs.has_ras_table else "",
         "algorithms": algorithms,
         "channels": evidence.channel_count,
-        "channels_used": min(map(_extent, evidence.spread.values()), default=0),
+        "channels_used": min(map(_span, evidence.spread.values()), default=0),
         "channel_nics": "+".join(sorted(used, key=natural_order)),
     }
     if evidence.nvls:
@@ -144,11 +148,13 @@ def _explaining(evidence: Evidence, network: str) -> dict[str, str | int]:
     return {name: value for name, value in facts.items() if value}
 
 
-def _extent(channels: Collection[int]) -> int:
+def _span(channels: Collection[int]) -> int:
+    # How many channels there are from the first to the last.
     return max(channels) - min(channels) + 1
 
 
 def _nvls(evidence: Evidence, algorithms: str) -> str:
+    # Whether collectives used NVLS; `available`: ranks had channels for it, no line shows its use.
     if "NVLS" in algorithms:
         return "yes"
     return "available" if True in evidence.nvls else "no"
@@ -167,10 +173,11 @@ def _nodes(evidence: Evidence, hosts: int) -> int:
     """Return the number of nodes. NCCL counts all hosts of one NVLink domain as one."""
     if "mnnvl" not in evidence.channels:
         return evidence.nodes
-    return max(evidence.nodes, hosts, _names(evidence))
+    # Then NCCL's number is of NVLink domains: the most that anything shows.
+    return max(evidence.nodes, hosts, _count_of_host_names(evidence))
 
 
-def _names(evidence: Evidence) -> int:
+def _count_of_host_names(evidence: Evidence) -> int:
     """Return the number of host names.
 
     To NCCL, ranks with different ones are not on one machine.
@@ -183,13 +190,13 @@ def _host(process: str) -> str:
     return process.partition(":")[0]
 
 
-def _devices(evidence: Evidence, network: str) -> Iterator[tuple[str, str | int]]:
+def _facts_on_nics(evidence: Evidence, network: str) -> Iterator[tuple[str, str | int]]:
     """Yield facts about the NICs or interfaces of a network: those used if known, else found."""
     if nics := _nics_found(evidence, network):
-        yield "nics", _used(evidence, network) or min(nics.values())
+        yield "nics", _fewer_nics_used(evidence, network) or min(nics.values())
     if network in VERBS and evidence.hcas:
         yield "devices", "+".join(sorted(evidence.ib_names, key=natural_order))
-    if network in VERBS and (link := _link(evidence)):
+    if network in VERBS and (link := _links_in_use(evidence)):
         yield "link", link
     if network == "socket" and evidence.interfaces:
         yield "interface", "+".join(evidence.interfaces)
@@ -202,12 +209,12 @@ def _nics_found(evidence: Evidence, network: str) -> dict[str, int]:
     return evidence.hcas if network in VERBS else {}
 
 
-def _used(evidence: Evidence, network: str) -> int:
+def _fewer_nics_used(evidence: Evidence, network: str) -> int:
     """Return how many NICs the channels use, if it is fewer than it should be; else 0.
 
-    And 0 unless all ranks state theirs. Each rank uses the NICs nearest to its GPU, and each
-    channel one: fewer than the smallest of these numbers on a host means that NICs were found and
-    not used.
+    And 0 unless all ranks of several nodes state theirs. Each rank uses the NICs nearest to its
+    GPU, and each channel one. So a host must use as many as it has NICs, ranks or channels,
+    whichever are fewest: with less, NICs were found and not used.
     """
     nics_found = _nics_found(evidence, network)
     used = len(_channel_devices(evidence, {network}))
@@ -231,7 +238,11 @@ def _processes(evidence: Evidence) -> set[str]:
 def quoted_lines(
     evidence: Evidence, facts: Mapping[str, str | int], program: str = ""
 ) -> dict[str, str]:
-    """Return the line that proves each of the `transport_facts`, if a single line does."""
+    """Return fact → the line that proves it, of the `transport_facts` that one line proves.
+
+    The transport: a channel's line, else that of the network that was chosen; of a program whose
+    data go one way inside the fabric, the line that shows this way.
+    """
     network = str(facts.get("network", ""))
     transport = str(facts.get("transport", ""))
     gdr = str(facts.get("gdr", ""))
@@ -243,6 +254,7 @@ def quoted_lines(
     path = carrier(program)
     if path is not None:
         carried = by_way.get(path.fact, "")
+    # "NET/IB : Using …" shows the NICs, their names and their link.
     verbs = evidence.lines.get("ib", "")
     quotes = {
         **evidence.lines,
@@ -254,7 +266,7 @@ def quoted_lines(
     }
     if network in VERBS:
         quotes |= {"nics": verbs, "devices": verbs}
-    if _used(evidence, network):
+    if _fewer_nics_used(evidence, network):  # the number is that of channels
         quotes["nics"] = carried
     return {name: line for name, line in quotes.items() if line}
 
@@ -270,7 +282,7 @@ _GDR_CHANNELS = {"yes": "gdr", "no": "no-gdr", "partly": "no-gdr"}
 
 
 def _channel_lines(evidence: Evidence) -> dict[str, str]:
-    """Return each network that channels use, with the first line that shows it."""
+    """Return network → the first line of a channel that uses it."""
     return {
         _classify(evidence, key.removeprefix("net:")): line
         for key, line in evidence.channels.items()
@@ -291,7 +303,7 @@ _FOUND_BY = {"socket": "interface", "ib": "ib", "gib": "ib"}
 """Network → the line that shows that it was found."""
 
 
-def _link(evidence: Evidence) -> str:
+def _links_in_use(evidence: Evidence) -> str:
     """Return the link of the NICs that channels use, or else of all: `IB`, `RoCE`, or both."""
     links = evidence.ib_links
     used = {links[index] for index in _channel_devices(evidence, VERBS) if index in links}
@@ -304,18 +316,19 @@ def _channel_networks(evidence: Evidence) -> set[str]:
     return {_classify(evidence, name.removeprefix("net:")) for name in names}
 
 
-def _assigned(evidence: Evidence) -> set[str]:
+def _assigned_networks(evidence: Evidence) -> set[str]:
     return {_classify(evidence, name) for name in evidence.networks}
 
 
-def _network(evidence: Evidence) -> str:
+def _network_of_library(evidence: Evidence) -> str:
     """Return the network that the library assigned.
 
     Empty if the log does not show it, or there was none.
     """
     if "network-not-found" in evidence.known_errors:
         return ""
-    names = _assigned(evidence) or _channel_networks(evidence)
+    # What was assigned; else what channels use; else what was found, in the order in which NCCL tries it.
+    names = _assigned_networks(evidence) or _channel_networks(evidence)
     if names:
         return "+".join(sorted(names))
     if evidence.providers and not evidence.trouble:
@@ -337,8 +350,11 @@ def _classify(evidence: Evidence, name: str) -> str:
 
 
 def _libfabric(evidence: Evidence) -> str:
-    """Return the network that the plugin's providers are: `efa`, or libfabric's own."""
-    cores = (provider.partition(";")[0] for provider in evidence.providers)
+    """Return the network of the plugin by its providers: `efa`, `libfabric-tcp` and so on.
+
+    `libfabric` if no line names a provider.
+    """
+    cores = (provider.partition(";")[0] for provider in evidence.providers)  # of `tcp;ofi_rxm`
     names = {core.removesuffix("-direct") for core in cores}
     if not names:
         return "libfabric"
@@ -346,10 +362,11 @@ def _libfabric(evidence: Evidence) -> str:
     return "efa" if providers == "efa" else f"libfabric-{providers}"
 
 
-def _transport(evidence: Evidence, network: str, hosts: int) -> str:
+def _carrier_of_collectives(evidence: Evidence, network: str, hosts: int) -> str:
     """Return what carried the data of collectives: networks, NVLink, or what is inside one host.
 
-    `network`: the one that was chosen, which counts where no channel shows another.
+    Channels over a network count most. Without any, the network that was chosen counts between
+    hosts, unless all ranks show other channels. Else `p2p` or `shm`, or `unknown` of both or none.
     """
     nets = _channel_networks(evidence)
     intra_host = set(evidence.transports)
@@ -368,28 +385,31 @@ def _transport(evidence: Evidence, network: str, hosts: int) -> str:
 
 
 def transport_findings(evidence: Evidence, hosts: int = 0) -> Iterator[Finding]:
-    """Yield findings: failed plugins, fallbacks, ranks that disagree, known errors."""
-    networks = _assigned(evidence)
+    """Yield findings: failed plugins, fallbacks, ranks that disagree, hangs, known errors.
+
+    `hosts`: how many the benchmark's own output lists; 0: none.
+    """
+    networks = _assigned_networks(evidence)
     yield from _disagreement(evidence, networks)
-    if hosts > 1 and _nodes(evidence, hosts) == 1 and _is_whole(evidence):
+    if hosts > 1 and _nodes(evidence, hosts) == 1 and _is_whole(evidence):  # two names of one
         yield finding("one-machine", hosts=hosts)
     nodes = max(hosts, evidence.nodes)
     # NCCL before 2.6 does not print "Using network".
-    used = networks or {_network(evidence)} - {""}
+    used = networks or {_network_of_library(evidence)} - {""}
     yield from _plugin(evidence, used, nodes)
     yield from _interface(evidence, networks, hosts or evidence.nodes)
     carriers = _carriers(evidence)
     yield from evidence.hangs.findings()
-    for code, error in _possible(evidence).items():
+    for code, error in _possible_errors(evidence).items():
         # Sockets never have GPUDirect RDMA: the line is about a network that was not used.
         if code != "gdr-disabled" or not carriers.isdisjoint({"efa", *VERBS}):
             yield error
-    yield from _counted(evidence.counted)
+    yield from _of_pasted_counters(evidence.counted)
     for text, times in merged(_unknown_warnings(evidence))[:5]:
         yield finding("nccl-warning", text, times=times)
 
 
-def _counted(counted: PastedCounters) -> Iterator[Finding]:
+def _of_pasted_counters(counted: PastedCounters) -> Iterator[Finding]:
     """Yield what pasted counters of NICs show, and the names of those that nothing is known of."""
     if counted.error:
         yield finding("counted-errors", counted.error)
@@ -415,27 +435,30 @@ def _congestion(strain: Strain) -> Finding:
 
 
 def _carriers(evidence: Evidence) -> set[str]:
-    """Return the networks that carried data."""
+    """Return the networks that carried data, or must have, as no channel shows anything else."""
     nets = _channel_networks(evidence)
     if nets:
         return nets
-    if evidence.transports or evidence.nodes == 1:
+    if evidence.transports or evidence.nodes == 1:  # all inside one host
         return set()
-    return set(_network(evidence).split("+"))
+    return set(_network_of_library(evidence).split("+"))
 
 
 def _unknown_warnings(evidence: Evidence) -> Iterator[tuple[str, int]]:
-    """Yield warnings that no known error explains, with how often each was printed."""
-    facts = _conditions(evidence)
+    """Yield warnings that no known error explains, with how often each was printed.
+
+    That a plugin gave up is a finding of its own.
+    """
+    facts = _facts_of_causes(evidence)
     for text, times in evidence.warnings.items():
         known = any(each.applies(facts) for each in matching_errors(text))
         if not known and not plugin_gave_up(text):
             yield text, times
 
 
-def _possible(evidence: Evidence) -> dict[str, Finding]:
-    """Return the known errors that the facts allow, by code."""
-    facts = _conditions(evidence)
+def _possible_errors(evidence: Evidence) -> dict[str, Finding]:
+    """Return code → finding, of the known errors that the facts allow as a cause."""
+    facts = _facts_of_causes(evidence)
     possible = dict(evidence.known_errors)
     for code in evidence.known_errors:
         if not by_code()[code].applies(facts):
@@ -443,7 +466,7 @@ def _possible(evidence: Evidence) -> dict[str, Finding]:
     return possible
 
 
-def _conditions(evidence: Evidence) -> Facts:
+def _facts_of_causes(evidence: Evidence) -> Facts:
     """Return the facts on which causes depend."""
     links = {*evidence.ib_links.values()} - {""}
     return {
@@ -476,7 +499,7 @@ def errors(evidence: Evidence, *, measured: bool) -> list[str]:
     Where nothing was `measured`, a warning is enough, if NCCL returns an error below it.
     """
     known: list[str] = []
-    for error in _possible(evidence).values():
+    for error in _possible_errors(evidence).values():
         if error.severity is Severity.ERROR:
             meaning = error.meaning.removesuffix(".")
             known.append(f"{meaning}: {quoted(error.line)}")
@@ -489,14 +512,16 @@ def errors(evidence: Evidence, *, measured: bool) -> list[str]:
 
 
 def _disagreement(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
+    # Processes that use several networks, found other numbers of NICs, or use fewer than found.
     if len(networks) > 1:
+        # First what the fewest processes use.
         names = sorted(evidence.networks, key=lambda name: len(evidence.networks[name]))
-        users = [f"{name}: {_describe(evidence.networks[name])}" for name in names]
+        users = [f"{name}: {_processes_in_words(evidence.networks[name])}" for name in names]
         line = f"Using network {names[0]}"
         yield finding("networks-disagree", line, users="; ".join(users))
-    network = _network(evidence)
+    network = _network_of_library(evidence)
     yield from _different_nics(evidence, network)
-    if used := _used(evidence, network):
+    if used := _fewer_nics_used(evidence, network):
         available = min(_nics_found(evidence, network).values())
         line = next(line for key, line in evidence.channels.items() if key.startswith("net:"))
         yield finding("nics-unused", line, found=available, used=used)
@@ -513,11 +538,16 @@ def _different_nics(evidence: Evidence, network: str) -> Iterator[Finding]:
     line = evidence.lines.get("ib" if network in VERBS else "nics", "")
     command = "ibv_devices" if network in VERBS else "fi_info -p efa"
     yield finding(
-        "nics-disagree", line, fewest=fewest, most=most, where=_describe(fewer), command=command
+        "nics-disagree",
+        line,
+        fewest=fewest,
+        most=most,
+        where=_processes_in_words(fewer),
+        command=command,
     )
 
 
-def _describe(processes: Collection[str]) -> str:
+def _processes_in_words(processes: Collection[str]) -> str:
     """Return the number of processes, their first hosts, and how many other hosts there are."""
     noun = "process" if len(processes) == 1 else "processes"
     hosts = list(dict.fromkeys(_host(process) for process in processes if process))
@@ -526,11 +556,14 @@ def _describe(processes: Collection[str]) -> str:
 
 
 def _plugin(evidence: Evidence, networks: set[str], nodes: int) -> Iterator[Finding]:
-    """Yield a finding if the plugin failed, or is missing where it was wanted."""
+    """Yield a finding if the plugin failed, or is missing where it was wanted.
+
+    `networks`: those in use, of which sockets need no plugin unless EFA was wanted.
+    """
     if any(name.startswith(("efa", "libfabric")) for name in networks):
         return
     efa = _wants_efa(evidence)
-    sockets = networks == {"socket"} or not (efa or networks)
+    sockets = networks == {"socket"} or not (efa or networks)  # or no network is known
     used = "+".join(sorted(networks))
     words = {
         "fallback": f", and NCCL used {used} instead" if used else "",
@@ -539,7 +572,7 @@ def _plugin(evidence: Evidence, networks: set[str], nodes: int) -> Iterator[Find
     if evidence.trouble:
         failed = finding("plugin-failed", evidence.trouble[0], **words)
         yield replace(failed, severity=_gravity(evidence, is_wanted=efa or not sockets))
-    elif evidence.missing and networks == {"socket"} and nodes != 1:
+    elif evidence.missing and networks == {"socket"} and nodes != 1:  # one node needs none
         yield finding("plugin-missing", evidence.missing, **words)
 
 
@@ -576,6 +609,7 @@ def _interface(evidence: Evidence, networks: set[str], hosts: int) -> Iterator[F
     unknown = bool(evidence.named_hosts) and len(processes) < hosts
     machines = {_host(process) for process in evidence.named_hosts}
     named = len(evidence.named_hosts)
+    # All nodes are parts of one machine, where any interface leads to the others.
     one = len(machines) == 1 and named >= max(evidence.nodes, 2)
     if networks != {"socket"} or hosts < 2 or unknown or one:
         return

@@ -146,7 +146,7 @@ class States:
         bad = density[:, self.healthy :]
         bad *= 1 - flaky
         bad += flaky * fine
-        # State → the chance that a test fails. Where a failing node does not fail, it looks healthy.
+        # State → the chance that a test fails. If something failing does not fail, it looks fine.
         fails = np.full(self.count, _ALSO_FAILS)
         fails[: self.healthy] = self.failures
         fails[-1] = 1 - flaky
@@ -434,8 +434,10 @@ def links_not_by_chance(
 ) -> Floats:
     """Return link → the chance that it is bad, as far as the rate of slow tests allows.
 
-    Less, where the rate at which other links are slow explains its tests by chance. `factor_of`, `slower`, `fine`:
-    per test, its link, its logarithm (NaN: failed), and whether its nodes are healthy.
+    Less, where the rate at which other links are slow explains its tests by chance.
+
+    `factor_of`, `slower`, `fine`: per test, its link, its logarithm (NaN: failed), and whether its
+    nodes are healthy.
     """
     known = link.copy()
     slower = np.nan_to_num(slower, nan=-np.inf)
