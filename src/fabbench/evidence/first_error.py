@@ -71,7 +71,7 @@ _WORDS = lazy(
     r"|crash(?:ed)?|no (?:route|space)|incompatible|insufficient|expired|forbidden|unauthorized"
     r"|out of (?:memory|range|resources)|too many|violation)\b|^usage: )"
 )
-_QUIET = 200
+_OVERCOME_AFTER = 200
 """Lines without an error after which an earlier one is taken to be overcome."""
 _NEAR = 2
 """Lines without an error that may stand between errors of one incident."""
@@ -137,15 +137,15 @@ class FirstErrors:
     """Whether the last line said that the next one is the error."""
     _is_report: bool = False
     """Whether lines belong to a report of another program's end."""
-    _incident: ErrorLine | None = None
+    _start_of_incident: ErrorLine | None = None
     """The first words of an error among the lines that stand together."""
-    _near: int = 0
+    _last_of_incident: int = 0
     """Number of the last line of these, or of the stack below it."""
-    _quiet: int = 0
+    _quiet_lines: int = 0
     """Lines without an error since the last one with one."""
 
     def warn(self, process: str, message: str) -> None:
-        """Take a warning of NCCL."""
+        """Take the first warning of a process of NCCL since its last progress."""
         kept = self.echoes if follows(message) else self.reasons
         if len(kept) < _MOST_PROCESSES:
             kept.setdefault(process, ErrorLine(self.number, message))
@@ -154,22 +154,26 @@ class FirstErrors:
         """Forget what a process warned of: it goes on, and the program has not said its last."""
         self.reasons.pop(process, None)
         self.echoes.pop(process, None)
-        self._quiet = max(self._quiet, _LAST + 1)
+        self._quiet_lines = max(self._quiet_lines, _LAST + 1)
 
     def gave_up(self, text: str, *, is_announced: bool = False) -> None:
-        """Take a line that says why a program or library gave up."""
-        self._quiet = 0
+        """Take a line that says why a program or library gave up.
+
+        `is_announced`: the line above said so, whatever its own words are. The first words of an
+        error that stand with it say more than it does.
+        """
+        self._quiet_lines = 0
         self._join_incident()
         if _REPORTS.search(text):
             return
         rank = Rank.ORIGIN if is_announced else _rank(text)
-        said = ErrorLine(self.number, text)
+        error = ErrorLine(self.number, text)
         if rank is Rank.GOES_ON:
-            self._sentences.setdefault(rank, said)
+            self._sentences.setdefault(rank, error)
         elif rank is Rank.FOLLOWS:
-            self.echoes.setdefault(_PROGRAM, said)
+            self.echoes.setdefault(_PROGRAM, error)
         else:
-            self.reasons.setdefault(_PROGRAM, self._incident or said)
+            self.reasons.setdefault(_PROGRAM, self._start_of_incident or error)
 
     def report(self, text: str) -> None:
         """Read a report of another program's end; up to a rule, what follows only explains it."""
@@ -177,78 +181,80 @@ class FirstErrors:
         self.read(text)
 
     def read(self, text: str) -> None:
-        """Read a line that no benchmark knows."""
+        """Read a line that no benchmark knows: about an error, of a stack, or neither."""
         if _RULE.fullmatch(text):
             self._is_report = False
         elif self._is_announced or _STEM.search(text.lower()):
-            self._error(text)
-        elif _is_of_stack(text):
-            self._near = self.number
+            self._read_error(text)
+        elif _is_of_stack(text):  # it belongs to the error above
+            self._last_of_incident = self.number
         else:
-            self._pass()
+            self._count_quiet_line()
 
-    def _error(self, text: str) -> None:
+    def _read_error(self, text: str) -> None:
+        # By its form an origin; else part of a stack; else, outside of reports, only words.
         is_announced = self._is_announced
         self._is_announced = _ANNOUNCES.search(text) is not None
         if is_announced or self._says_why(text):
             self.gave_up(text, is_announced=is_announced)
         elif _is_of_stack(text):
-            self._near = self.number
+            self._last_of_incident = self.number
         elif not self._is_report:
-            self._sentence(text)
+            self._read_words(text)
 
     def _says_why(self, text: str) -> bool:
+        # In a report of another program's end every line may have the level of an error.
         is_logged = not self._is_report and _LEVEL.search(text)
         return bool(is_logged or _EXCEPTION.search(text))
 
-    def _sentence(self, text: str) -> None:
+    def _read_words(self, text: str) -> None:
         """Read a line that is neither an error by its form nor part of one."""
         if _WORDS.search(text):
-            self._quiet = 0
+            self._quiet_lines = 0
             self._join_incident()
-            rank = max(_rank(text), Rank.WORDS)
-            said = ErrorLine(self.number, text)
-            self._sentences.setdefault(rank, said)
+            rank = max(_rank(text), Rank.WORDS)  # no origin: that takes the form of an error
+            error = ErrorLine(self.number, text)
+            self._sentences.setdefault(rank, error)
             is_report = _REPORTS.search(text) or text.rstrip().endswith(":")
             if rank is Rank.WORDS and not is_report:
-                self._incident = self._incident or said
+                self._start_of_incident = self._start_of_incident or error
         else:
-            self._pass()
+            self._count_quiet_line()
 
     def _join_incident(self) -> None:
         """Note a line about an error; more than a few lines below the last it begins another."""
-        if self.number > self._near + _NEAR + 1:
-            self._incident = None
-        self._near = self.number
+        if self.number > self._last_of_incident + _NEAR + 1:
+            self._start_of_incident = None
+        self._last_of_incident = self.number
 
-    def _pass(self) -> None:
-        """Count a line without an error."""
-        self._quiet += 1
-        if self._quiet > _QUIET:
+    def _count_quiet_line(self) -> None:
+        """Count a line without an error; after many, the program went on."""
+        self._quiet_lines += 1
+        if self._quiet_lines > _OVERCOME_AFTER:
             self.went_on(_PROGRAM)
             self._sentences.clear()
 
     @property
     def hint(self) -> str:
         """The first line that only has words of an error; empty: there is none."""
-        told = self._sentences
-        return told[min(told)].text.strip() if told else ""
+        sentences = self._sentences  # by rank: the lowest says most
+        return sentences[min(sentences)].text.strip() if sentences else ""
 
     def first(self) -> str:
         """Return the first line that says why; empty: there is none.
 
         What follows from another process's end does not, unless nothing stands before it.
         """
-        told = [*self.reasons.values()]
-        if not told and self.echoes:
+        errors = [*self.reasons.values()]
+        if not errors and self.echoes:
             echo = min(self.echoes.values())
-            told = [echo, self._sentences.get(Rank.WORDS, echo)]
-        return min(told).text.strip() if told else ""
+            errors = [echo, self._sentences.get(Rank.WORDS, echo)]
+        return min(errors).text.strip() if errors else ""  # that of the lowest line number
 
     def is_last(self) -> bool:
         """Return whether the text ends with what a program said of its end."""
         has_said = _PROGRAM in self.reasons or _PROGRAM in self.echoes
-        return has_said and self._quiet <= _LAST
+        return has_said and self._quiet_lines <= _LAST
 
 
 def _is_of_stack(text: str) -> bool:

@@ -22,7 +22,7 @@ _SIGN = re.compile(rb"pg_config|pg_status")
 _SEARCHED = 4096
 _RANK = lazy(r"(?<!\d)(\d{1,9})(?:\.(?:pkl|pickle|json))?$")
 _NUMBER = lazy(r"\d{1,9}")
-_NUMBERED_BY = ("collective_seq_id", "p2p_seq_id")
+_NUMBER_FIELD = ("collective_seq_id", "p2p_seq_id")
 _PENDING = frozenset({"scheduled", "started"})
 
 
@@ -68,17 +68,17 @@ def record_of(dumps: Sequence[Dump]) -> Record:
     version = "unknown"
     for dump in dumps:
         try:
-            _add(hangs, dump)
+            _add_dump(hangs, dump)
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             raise MachineError(f"The dump of rank {dump.rank} is damaged: {error}.") from error
         version = str(dump.content.get("comm_lib_version") or version)
     facts: dict[str, str | int] = {"report": FLIGHT_RECORDER, "nccl": version}
-    findings = [*hangs.findings(), *_absent(dumps)]
+    findings = [*hangs.findings(), *_ranks_without_dump(dumps)]
     return Record(benchmark=None, case=NCCL_DEBUG, facts=facts, findings=findings)
 
 
-def _absent(dumps: Sequence[Dump]) -> Iterator[Finding]:
-    """Yield a finding if ranks of the job have no dump, where several are there."""
+def _ranks_without_dump(dumps: Sequence[Dump]) -> Iterator[Finding]:
+    """Yield a finding if ranks of the job have no dump, unless only one dump was given."""
     members: set[int] = set()
     for dump in dumps:
         for group in dump.content.get("pg_config", {}).values():
@@ -91,13 +91,13 @@ def _absent(dumps: Sequence[Dump]) -> Iterator[Finding]:
         yield finding("ranks-missing", line, report=f"{who}: there is no dump")
 
 
-def _add(hangs: Hangs, dump: Dump) -> None:
+def _add_dump(hangs: Hangs, dump: Dump) -> None:
     """Add the state of one rank in each of its process groups.
 
     Of a batch, the entry `coalesced` below its sends and receives has their number and says how
     they are: their own entries stay as they were scheduled.
     """
-    last: dict[str, Mapping[str, Any]] = {}
+    last: dict[str, Mapping[str, Any]] = {}  # number of a group → its last entry
     for entry in dump.content["entries"]:
         number, description = map(str, entry["process_group"])
         name = str(entry["profiling_name"]).rpartition(":")[2]
@@ -105,7 +105,7 @@ def _add(hangs: Hangs, dump: Dump) -> None:
         is_peers = bool(entry.get("is_p2p") or ends_batch)
         group = Group(description or number, number, is_peers)
         state = hangs.groups.setdefault(group, {}).setdefault(dump.rank, RankState())
-        _started(state, entry, name, int(entry[_NUMBERED_BY[is_peers]]))
+        _add_call(state, entry, name, int(entry[_NUMBER_FIELD[is_peers]]))
         last[number] = entry
         if state.waits_for is not None:
             hangs.line = (
@@ -113,8 +113,8 @@ def _add(hangs: Hangs, dump: Dump) -> None:
             )
 
 
-def _started(state: RankState, entry: Mapping[str, Any], name: str, number: int) -> None:
-    """Add a collective that a rank has called, which it may wait for."""
+def _add_call(state: RankState, entry: Mapping[str, Any], name: str, number: int) -> None:
+    """Add a collective that a rank has called: it waits for the first that is still pending."""
     sizes = entry["input_sizes"]
     elements = str(math.prod(sizes[0])) if sizes else ""
     state.calls[number] = Call(name, elements)
@@ -122,5 +122,5 @@ def _started(state: RankState, entry: Mapping[str, Any], name: str, number: int)
     is_pending = entry["state"] in _PENDING
     if is_pending and state.waits_for is None:
         state.waits_for = number
-    elif state.waits_for == number and not is_pending:
+    elif state.waits_for == number and not is_pending:  # a later entry says how a batch ended
         state.waits_for = None

@@ -92,8 +92,8 @@ def fatal_texts() -> tuple[FatalText, ...]:
 
 
 @cache
-def _fatal() -> re.Pattern[str]:
-    """Return a pattern of all fatal texts, whose named groups are the numbers of the records."""
+def _pattern_of_fatal_texts() -> re.Pattern[str]:
+    """Return a pattern of all fatal texts; its named groups, `t7`, have the numbers of records."""
     groups: list[str] = []
     for number, text in enumerate(fatal_texts()):
         either = "|".join(text.expressions)
@@ -118,7 +118,7 @@ _FRAME = lazy(r"\w+\(\d+\)\.*: *\S")
 """A frame of MPICH's error stack with a reason; the innermost comes last."""
 _STACK = lazy(rf"(?:(?:: Other MPI error)?, error stack:|: {_FRAME.pattern}).*")
 _ABOVE = lazy(r"Parser function exited with Error")
-_FOLLOWS = lazy(
+_EFFECTS = lazy(
     rf"({_ABOVE.pattern}|Connection re(?:set by peer|fused)|Broken pipe|remote connection "
     r"closed|failed to connect"
     r"|nvshmem initialization failed|Failed to (?:exchange|complete run_iter)|Couldn't read "
@@ -148,12 +148,15 @@ class Message:
     """Whether it only reports that another program ended."""
 
     def takes(self, line: str) -> bool:
-        """Add a line that no benchmark knows, if the message goes on; return whether it did."""
+        """Add a line that no benchmark knows, if the message goes on; return whether it did.
+
+        It goes on up to its last line, a rule, or an empty line that no colon or comma announces.
+        """
         body = _TAG.sub("", line, 1).strip()
         if not self.left or _RULE.fullmatch(body):
             self.left = 0
             return False
-        if _FRAME.match(body):
+        if _FRAME.match(body):  # a reason further inside replaces the one so far
             self.text = _STACK.sub(":", self.text)
         if body:
             words = " ".join(body.split())
@@ -190,23 +193,25 @@ def by_cause(failures: Sequence[str]) -> list[str]:
 
     What only follows, from it or from the other side, comes last.
     """
-    return sorted((re.sub(f"{_ABOVE.pattern}: ", "", each) for each in failures), key=_follows)
+    return sorted((re.sub(f"{_ABOVE.pattern}: ", "", each) for each in failures), key=_effect_rank)
 
 
-def _follows(failure: str) -> int:
+def _effect_rank(failure: str) -> int:
     """Return 0 for a cause, 1 for what follows from one, and 2 for what says least."""
-    match = _FOLLOWS.search(failure)
+    match = _EFFECTS.search(failure)
+    # The second group of the pattern is what says least.
     return match.lastindex or 0 if match else 0
 
 
 def fatal_message(text: str) -> Message | None:
     """Return the message that begins with a line; None if the line shows no end of a run."""
+    # Tables may quote such a text.
     if not _fatal_filter().search(text) or "\t" in text or _CELLS.fullmatch(text):
         return None
-    match = _fatal().search(text)
+    match = _pattern_of_fatal_texts().search(text)
     if match is None or not _PREFIX.fullmatch(text, 0, match.start()):
         return None
-    known = fatal_texts()[int(str(match.lastgroup)[1:])]
+    known = fatal_texts()[int(str(match.lastgroup)[1:])]  # `t7` is the record of number 7
     sentence = " ".join(text.split()).removeprefix(f"{known.source}: ")
     kind = _KINDS[known.kind]
     is_report = known.report or kind is Kind.STATUS
@@ -276,7 +281,7 @@ class KnownError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def severity(self) -> Severity:
-        """A warning, if none is stated; what a failure tells is an error."""
+        """The one among its marks, else a warning; what explains a failure (`told`) is an error."""
         if "told" in self.marks:
             return Severity.ERROR
         return next((each for each in Severity if each.value in self.marks), Severity.WARNING)
@@ -345,7 +350,10 @@ def finding(code: str, line: str = "", **words: object) -> Finding:
 
 
 def findings_of(reasons: Iterable[str], facts: Facts = MappingProxyType({})) -> Iterator[Finding]:
-    """Yield what the reasons of a failure, as programs state them, show."""
+    """Yield findings on the reasons of a failure, as programs state them, if the facts allow them.
+
+    Besides what any line may show, what is looked for only in reasons (`told`).
+    """
     for text in reasons:
         shown = [*matching_errors(text)]
         shown += (error for error in _causes_in_reasons() if error.shown_by(text))
@@ -378,6 +386,7 @@ def is_of_gin(message: str) -> bool:
 
 
 def _says(what: str, message: str) -> bool:
+    # `what`: one of those of `NcclMessage.says`.
     known = (each.pattern for each in nccl_messages() if each.says == what)
     return any(_compiled(pattern).search(message) for pattern in known)
 
@@ -390,6 +399,7 @@ def is_harmless(message: str) -> bool:
 @lru_cache(maxsize=256)  # ranks, and logs of one machine, print the same
 def matching_errors(text: str) -> Sequence[KnownError]:
     """Return the known errors that a line shows; usually none."""
+    # Few texts are searched for in every line, the patterns only where one of these is found.
     needed = _by_needed_text()
     by_word = [positions for word, positions in needed.items() if word in text]
     if not by_word:
@@ -407,7 +417,7 @@ _FLUX_STATUS = lazy(r'"name":"complete","context":\{"status":(\d{1,9})\}')
 def exit_status(text: str) -> int | None:
     """Parse a line with the exit status of the output recorded above it.
 
-    None for any other line.
+    Of fabbench's own recordings, and of Flux's event log. None for any other line.
     """
     if '"name":"complete"' in text:
         ended = _FLUX_STATUS.search(text)
@@ -418,13 +428,13 @@ def exit_status(text: str) -> int | None:
 
 def _exit_code(status: int) -> int:
     """Return the exit status that a shell makes of a status of wait(2)."""
-    code, signal = divmod(status, 256)
+    code, signal = divmod(status, 256)  # the high byte, and the signal that ended it, or 0
     return 128 + signal if signal else code
 
 
 DEAD = frozenset({Outcome.FAILED, Outcome.TIMEOUT})
 """Outcomes of a run that died."""
-_RANKS = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
+_GRAVEST_FIRST = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 
 
 def fault_of(log: Log) -> Fault | None:
@@ -491,17 +501,19 @@ def causes(log: Log) -> tuple[list[Cause], list[Finding]]:
     ranked.sort(key=_rank)
     if log.outcome in DEAD:
         ranked.sort(key=lambda cause: not cause.may_end_a_run)
-    return ranked, sorted(others, key=lambda each: _RANKS.index(each.severity))
+    return ranked, sorted(others, key=lambda each: _GRAVEST_FIRST.index(each.severity))
 
 
 def _explains(found: Finding) -> bool:
+    # A finding of the table of causes, unless it is a remark, which explains nothing.
     error = by_code().get(found.code)
     return error is not None and "remark" not in error.marks
 
 
 def _cause(found: Finding, log: Log) -> Cause:
+    # With what contradicts it in this log, and the advice for the network of this log.
     error = by_code()[found.code]
-    against = _against(log, error)
+    against = _contradiction(log, error)
     guidance = error.on.get(_network(log.facts), _ANYWHERE)
     advised = replace(found, advice=guidance.advice or found.advice)
     return Cause(advised, against, guidance.decide or error.decide)
@@ -517,13 +529,14 @@ def _network(facts: Facts) -> str:
 
 
 def _rank(cause: Cause) -> tuple[int, int, bool, bool]:
-    severity = _RANKS.index(cause.finding.severity)
+    # What sorts first is the most likely; the sort keeps the order in which causes were printed.
+    severity = _GRAVEST_FIRST.index(cause.finding.severity)
     is_broken = "hardware" in by_code()[cause.finding.code].marks
     return severity, _lateness(cause.finding), bool(cause.against), not is_broken
 
 
-def _against(log: Log, error: KnownError) -> str:
-    """Return the fact that contradicts a cause, and the line that proves it."""
+def _contradiction(log: Log, error: KnownError) -> str:
+    """Return the fact that contradicts a cause, and the line that proves it; empty: none does."""
     for each in error.against:
         if each.holds(log.facts):
             value = log.facts[each.fact]

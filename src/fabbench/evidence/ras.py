@@ -14,7 +14,7 @@ SIGN = b'"communicators_count"'
 """What is in every such report."""
 _NO_COMMA = lazy(r'(?<=[\d"])(\s*\n\s*)(?="status")')
 """NCCL 2.28 leaves out the comma there for ranks that do not answer."""
-_SOUND = frozenset({0, 7})
+_NO_ERROR = frozenset({0, 7})
 """States of a communicator, and results of its calls: ncclSuccess and ncclInProgress."""
 
 
@@ -36,54 +36,54 @@ def read_ras(text: str) -> Record | None:
 def _findings(report: Mapping[str, Any]) -> Iterator[Finding]:
     for communicator in report["communicators"]:
         name = f"Communicator {communicator['hash']}"
-        yield from _missing(name, communicator["missing_ranks"])
-        yield from _failed(name, communicator["ranks"])
-        yield from _apart(name, communicator["ranks"])
+        yield from _without_answer(name, communicator["missing_ranks"])
+        yield from _with_error(name, communicator["ranks"])
+        yield from _launched_differently(name, communicator["ranks"])
     late = report["ras"]["timeouts_count"]
     if late:
         yield finding("ras-timeout", report=f"answers that did not come in time: {late}")
 
 
-def _missing(name: str, ranks: list[Mapping[str, Any]]) -> Iterator[Finding]:
+def _without_answer(name: str, ranks: list[Mapping[str, Any]]) -> Iterator[Finding]:
     """Yield a finding if ranks do not answer."""
-    silent = [_who(each) for each in ranks]
+    silent = [_rank_and_process(rank) for rank in ranks]
     if silent:
         yield finding("ras-incomplete", report=f"{name}: no answer from rank {listed(silent)}")
 
 
-def _failed(name: str, ranks: list[Mapping[str, Any]]) -> Iterator[Finding]:
+def _with_error(name: str, ranks: list[Mapping[str, Any]]) -> Iterator[Finding]:
     """Yield a finding if ranks report an error."""
     failed: list[str] = []
-    for each in ranks:
-        status = each["status"]
+    for rank in ranks:
+        status = rank["status"]
         states = {status["init_state"], status["async_error"]}
-        if not states <= _SOUND:
-            failed.append(str(each["rank"]))
+        if not states <= _NO_ERROR:
+            failed.append(str(rank["rank"]))
     if failed:
         yield finding("ras-error", report=f"{name}: rank {listed(failed)} reports an error")
 
 
-def _apart(name: str, ranks: list[Mapping[str, Any]]) -> Iterator[Finding]:
+def _launched_differently(name: str, ranks: list[Mapping[str, Any]]) -> Iterator[Finding]:
     """Yield a finding for each collective that ranks did not launch equally often."""
-    launched: dict[str, dict[str, int]] = {}
-    for each in ranks:
-        for call, times in each["collective_counts"].items():
-            launched.setdefault(call, {})[_who(each)] = times
+    launched: dict[str, dict[str, int]] = {}  # collective → rank → how often
+    for rank in ranks:
+        for call, times in rank["collective_counts"].items():
+            launched.setdefault(call, {})[_rank_and_process(rank)] = times
     for call, by_rank in launched.items():
-        usual = _usual(by_rank.values())
-        others = {rank: times for rank, times in by_rank.items() if times != usual}
+        usual = _count_of_most(by_rank.values())
+        others = {who: times for who, times in by_rank.items() if times != usual}
         if others:
-            counts = [f"{rank} {times}" for rank, times in others.items()]
+            counts = [f"{who} {times}" for who, times in others.items()]
             report = f"{name}: {call} was launched {usual} times, but by rank {listed(counts)}"
             yield finding("ras-mismatch", report=report)
 
 
-def _usual(counts: Iterable[int]) -> int:
+def _count_of_most(counts: Iterable[int]) -> int:
     """Return the count of most ranks; of two that are as frequent, the one that is further."""
     frequent = Counter(counts)
     return max(frequent, key=lambda count: (frequent[count], count))
 
 
-def _who(rank: Mapping[str, Any]) -> str:
+def _rank_and_process(rank: Mapping[str, Any]) -> str:
     """Return a rank of a communicator with its process, which has others in other ones."""
     return "{rank} ({host}, process {pid})".format_map(rank)

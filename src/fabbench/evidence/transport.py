@@ -327,7 +327,7 @@ def _network_of_library(evidence: Evidence) -> str:
     """
     if "network-not-found" in evidence.known_errors:
         return ""
-    # What was assigned; else what channels use; else what was found, in the order in which NCCL tries it.
+    # What was assigned; else what channels use; else what was found: NCCL tries it in this order.
     names = _assigned_networks(evidence) or _channel_networks(evidence)
     if names:
         return "+".join(sorted(names))
