@@ -17,23 +17,23 @@ from fabbench.counters.vocabulary import largest_of_priorities
 from fabbench.model.units import format_decimal, scale
 
 SECONDS = "seconds"
-_OUTSTANDING = 5
+_TIMES_THE_MEDIAN = 5
 """How many times the median of the others stands out."""
 _FEWEST_OTHERS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sign:
-    """A row of congestion.csv."""
+    """A row of congestion.csv, which says what each column means."""
 
     code: str
     counter: str
-    of: str
-    times: float
-    limit: float
-    least: float
+    of: str  # What the counter is compared with: another counter, or `SECONDS`
+    times: float  # The factor of this ratio
+    limit: float  # From this ratio on, it is heavy by itself
+    least: float  # From this one on, if it is far above the other NICs
     words: str
-    alone: str
+    alone: str  # The words where what it is compared with is not known
 
 
 class Port(NamedTuple):
@@ -82,26 +82,27 @@ def strains(ports: Sequence[Port]) -> Iterator[Strain]:
     for code in dict.fromkeys(sign.code for sign in signs()):
         of_code: list[Strain] = []
         for port in ports:
-            sign = _shown(port, code)
+            sign = _sign_shown(port, code)
             if sign is not None:
-                of_code.append(_strain(port, sign, ports))
+                of_code.append(_strain_by_sign(port, sign, ports))
         yield from sorted(of_code, key=lambda strain: strain.ratio or 0, reverse=True)
 
 
-def _shown(port: Port, code: str) -> Sign | None:
+def _sign_shown(port: Port, code: str) -> Sign | None:
     """Return the first sign of a code that a NIC shows: one that can be compared, if any can."""
     of_code = (sign for sign in signs() if sign.code == code)
     grown = [sign for sign in of_code if _count(port, sign)]
-    comparable = [sign for sign in grown if _whole(port, sign)]
+    comparable = [sign for sign in grown if _compared_with(port, sign)]
     alone = [sign for sign in grown if sign.alone]
     return next(iter([*comparable, *alone]), None)
 
 
 def _count(port: Port, sign: Sign) -> int:
+    # Of counters per priority, the largest.
     return largest_of_priorities(port.counters, sign.counter)
 
 
-def _whole(port: Port, sign: Sign) -> float:
+def _compared_with(port: Port, sign: Sign) -> float:
     """Return what a counter is compared with; 0: not known."""
     if sign.of == SECONDS:
         return port.seconds or 0
@@ -109,52 +110,54 @@ def _whole(port: Port, sign: Sign) -> float:
 
 
 def _ratio(port: Port, sign: Sign) -> float | None:
-    whole = _whole(port, sign)
+    # None: what it is compared with is not known.
+    whole = _compared_with(port, sign)
     return sign.times * _count(port, sign) / whole if whole else None
 
 
-def _strain(port: Port, sign: Sign, ports: Sequence[Port]) -> Strain:
+def _strain_by_sign(port: Port, sign: Sign, ports: Sequence[Port]) -> Strain:
+    # What a NIC shows of one sign, and whether that is much, by itself or beside the other NICs.
     ratio = _ratio(port, sign)
     if ratio is None:
         alone = _filled_in(sign.alone, port, sign, 0)
         return Strain(sign, port, None, alone, is_heavy=False)
     sentence = _filled_in(sign.words, port, sign, ratio)
-    others = _ratios([other for other in ports if other is not port], sign)
+    others = _known_ratios([other for other in ports if other is not port], sign)
     stands_out = ratio >= sign.least and _stands_out(ratio, others)
     if stands_out:
-        usual = _number(median(others))
+        usual = _ratio_in_words(median(others))
         count = len(others)
         sentence += f"; the median of the other {count} NICs is {usual}"
     return Strain(sign, port, ratio, sentence, is_heavy=stands_out or ratio >= sign.limit)
 
 
-def _ratios(ports: Sequence[Port], sign: Sign) -> list[float]:
+def _known_ratios(ports: Sequence[Port], sign: Sign) -> list[float]:
     """Return the ratios of the NICs for which they are known."""
     known = (_ratio(port, sign) for port in ports)
     return [ratio for ratio in known if ratio is not None]
 
 
 def _stands_out(ratio: float, others: Sequence[float]) -> bool:
-    return len(others) >= _FEWEST_OTHERS and ratio > _OUTSTANDING * median(others)
+    return len(others) >= _FEWEST_OTHERS and ratio > _TIMES_THE_MEDIAN * median(others)
 
 
 def _filled_in(text: str, port: Port, sign: Sign, ratio: float) -> str:
     count = _count(port, sign)
     quantity = f"{count:,}"
-    if sign.counter.endswith("_us"):
-        quantity = _time(count / 1e6)
-    period = _time(port.seconds or 0)
-    shown = _number(ratio)
+    if sign.counter.endswith("_us"):  # a time in microseconds
+        quantity = _time_in_words(count / 1e6)
+    period = _time_in_words(port.seconds or 0)
+    shown = _ratio_in_words(ratio)
     return text.format(nic=port.nic, count=quantity, ratio=shown, period=period)
 
 
-def _number(ratio: float) -> str:
+def _ratio_in_words(ratio: float) -> str:
     if ratio >= 100:
         return format(ratio, ",.0f")
     return format_decimal(ratio, 2 if ratio >= 0.1 else 4)
 
 
-def _time(seconds: float) -> str:
+def _time_in_words(seconds: float) -> str:
     if seconds < 1:
         return scale("s", seconds).quantity(seconds)
     whole = round(seconds)

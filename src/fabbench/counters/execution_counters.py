@@ -97,6 +97,7 @@ class ExecutionCounters:
         return (*kept, *self._notes_on_missing())
 
     def _notes_on_missing(self) -> Iterator[Finding]:
+        # Hosts without a snapshot from before, and after; and why, as far as it was reported.
         pairs = self.hosts.items()
         missing = {
             "before": [host for host, pair in pairs if pair.before is None],
@@ -115,13 +116,14 @@ def expected_nics(execution: Execution, hosts: Sequence[Host]) -> Asked:
     of each host. A pair uses one NIC on each side. For ranks, the proof has the number of NICs per
     host; fewer ranks than GPUs use a proportional part of them.
     """
-    among = list(range(len(hosts)))
+    among = list(range(len(hosts)))  # numbers of hosts
     nics = _nics_per_host(execution, hosts)
     pairs = [step for step in execution.steps if step.pair]
     if pairs:
         nics = len(pairs) if execution.together else 1
         sides = {command.host for step in pairs for command in step.commands}
         among = sorted(sides)
+    # Data that stay on one machine pass no NIC: nothing is judged.
     if len(hosts) < 2 or any(host.virtual for host in hosts):
         among = []
     return Asked(
@@ -133,7 +135,10 @@ def expected_nics(execution: Execution, hosts: Sequence[Host]) -> Asked:
 
 
 def _chosen_nics(proof: Proof, hosts: Sequence[Host]) -> tuple[str, ...]:
-    """Return the names of the NICs that were chosen; empty if none were."""
+    """Return the names of the NICs that were chosen; empty if none were.
+
+    For sockets, the interface of each host is one, if all are known.
+    """
     if proof.domain:
         return (proof.domain,)
     interfaces = [host.interface for host in hosts]
@@ -148,9 +153,10 @@ def _nics_per_host(execution: Execution, hosts: Sequence[Host]) -> int | None:
     ranks = max(ranks_of_steps, default=0)
     gpus = sum(host.gpus for host in hosts)
     devices = max(len(host.linked(execution.proof.fabric)) for host in hosts)
-    required = execution.proof.nics or None
+    required = execution.proof.nics or None  # 0 asks for no number
     if not devices or not 0 < ranks < gpus:
         return required
+    # Each rank uses the NICs nearest to its GPU: of fewer ranks, only a part is used.
     part = math.ceil(devices * ranks / gpus)
     return min(part, required or part)
 
@@ -191,18 +197,19 @@ def _max_bytes_sent(log: Log) -> float | None:
     fi_pingpong prints the number of messages per row; perftest once, without those of its margins
     (-D).
     """
-    if log.benchmark not in _MARGIN or log.outcome is not Outcome.OK:
+    if log.benchmark not in _MOST_SENT or log.outcome is not Outcome.OK:
         return None
     sent: dict[tuple[int, str], float] = {}
     for point in log.points:
-        printed = point.labels.get("sent") or log.facts.get("iterations")
+        printed = point.labels.get("sent") or log.facts.get("iterations")  # `10k`, or a number
         messages = _messages(str(printed))
         if messages is None:
             return None
         directions = 1 if point.labels.get("direction") == "uni" else 2
         queue_pairs = int(log.facts.get("qps") or 1)
-        messages *= queue_pairs * directions * _MARGIN[log.benchmark]
+        messages *= queue_pairs * directions * _MOST_SENT[log.benchmark]
         device = point.labels.get("device", "")
+        # Rows of one size and device are sides of one test: it is counted once.
         sent[point.size, device] = messages * (point.size + _HEADERS)
     return sum(sent.values()) or None
 
@@ -216,7 +223,7 @@ def _messages(text: str) -> float | None:
     return float(number) * _COUNT_SUFFIXES[suffix]
 
 
-_MARGIN = {"pingpong": 1.0, "perftest": 1.25}
+_MOST_SENT = {"pingpong": 1.0, "perftest": 1.25}
 """Benchmark that prints its number of messages → by how much it may send more of them."""
 _COUNT = lazy(r"(\d{1,9}(?:\.\d)?)([kmb]?)", re.ASCII)
 _COUNT_SUFFIXES = {"": 1, "k": 1e3, "m": 1e6, "b": 1e9}
@@ -240,8 +247,8 @@ def note(meaning: str) -> Finding:
 def total(executions: Iterable[ExecutionCounters]) -> tuple[dict[str, Traffic], list[str]]:
     """Add up what the fabric's NICs moved in several executions of one configuration.
 
-    Return that by host, and notes. A NIC that is unreadable in one of them is unreadable in the
-    sum.
+    Return host → its traffic, and notes. A NIC that is unreadable in one of them is unreadable in
+    the sum.
     """
     moved: dict[str, list[Traffic]] = {}
     notes: list[str] = []
@@ -254,6 +261,7 @@ def total(executions: Iterable[ExecutionCounters]) -> tuple[dict[str, Traffic], 
 
 
 def _notes(counters: ExecutionCounters) -> Iterator[str]:
+    # Why counters say nothing of the data, and what of the snapshots could not be read.
     asked = counters.asked
     if len(asked.among) < 2 and asked.fabric in KINDS:
         yield "All data stayed inside one host: NIC counters ignored."
@@ -264,6 +272,7 @@ def _notes(counters: ExecutionCounters) -> Iterator[str]:
 
 
 def _sum_of_traffic(traffics: Sequence[Traffic]) -> Traffic:
+    # If one time is not known, the sum is not.
     nics: dict[str, NicTraffic] = {}
     seconds: float | None = 0.0
     for traffic in traffics:
@@ -289,7 +298,7 @@ def _sum_of_nic(one: NicTraffic, other: NicTraffic) -> NicTraffic:
 # ---------------------------------------------------------------- printed
 
 
-_LARGEST = 1 << 20
+_MOST_BYTES = 1 << 20
 """Bytes of a snapshot that are read; hosts with 32 NICs have some 70 KB."""
 _EXPANDS = 100
 """The largest factor by which a snapshot may expand when it is unpacked.
@@ -305,13 +314,13 @@ def expected_facts(execution: Execution, hosts: Sequence[Host]) -> str:
         "fabric": asked.fabric,
         "chosen": ",".join(asked.chosen),
         "expected": "" if asked.expected is None else str(asked.expected),
-        "among": _numbers(asked.among, hosts),
+        "among": _numbers_of_hosts(asked.among, hosts),
     }
     return marker_words({name: text for name, text in facts.items() if text})
 
 
-def _numbers(names: Collection[str], hosts: Sequence[Host]) -> str:
-    """Return the numbers of some hosts, as a marker line states them."""
+def _numbers_of_hosts(names: Collection[str], hosts: Sequence[Host]) -> str:
+    """Return the numbers of some hosts, as a marker line states them: `0,2`, or `all`."""
     if len(names) == len(hosts):
         return "all"
     numbers = [number for number, host in enumerate(hosts) if host.name in names]
@@ -327,7 +336,7 @@ class PrintedCounters:
         """Those of the last marker: all say what the NICs are judged against."""
         self._hosts: dict[str, Pair] = {}
         self._failures: dict[str, None] = {}
-        self._names: dict[str, str] = {}
+        self._name_of_number: dict[str, str] = {}
         """Number of a host → its name."""
 
     @property
@@ -342,12 +351,13 @@ class PrintedCounters:
         )
 
     def _asked(self, facts: Mapping[str, str]) -> Asked:
+        # The inverse of `expected_facts`: numbers of hosts become their names again.
         chosen = facts.get("chosen", "").split(",")
         nics = facts.get("expected", "")
         numbers = facts.get("among", "").split(",")
         if "all" in numbers:
-            numbers = list(self._names)
-        among = (name for number, name in self._names.items() if number in numbers)
+            numbers = list(self._name_of_number)
+        among = (name for number, name in self._name_of_number.items() if number in numbers)
         return Asked(
             fabric=facts.get("fabric", ""),
             chosen=tuple(filter(None, chosen)),
@@ -356,13 +366,14 @@ class PrintedCounters:
         )
 
     def take(self, marker: Marker) -> None:
-        """Read a line.
+        """Read a marker line with the snapshot of one host.
 
-        Counters from before replace earlier ones: a job that restarts prints them again.
+        One from before the execution replaces both earlier ones: a job that restarts prints it
+        again.
         """
         facts = marker.facts
         name = facts.get("host", "a host without a name")
-        host = self._names.setdefault(facts.get("number", ""), name)
+        host = self._name_of_number.setdefault(facts.get("number", ""), name)
         taken, failure = _unpacked(facts.get("packed", ""), host)
         self._failures[failure] = None
         if facts.get("when") == "before":
@@ -374,12 +385,12 @@ class PrintedCounters:
 
 
 def _unpacked(text: str, host: str) -> tuple[Snapshot | None, str]:
-    """Return the snapshot, or None and the reason, which may be empty."""
+    """Return the snapshot, or None and the reason, which is empty if the host did not answer."""
     try:
         unpacking = zlib.decompressobj(31)  # gzip
         packed = b64decode(text, validate=True)
         limit = _EXPANDS * (len(packed) + 1)
-        plain = unpacking.decompress(packed, min(_LARGEST, limit))
+        plain = unpacking.decompress(packed, min(_MOST_BYTES, limit))
     except (ValueError, zlib.error):
         return None, f"The printed counters of {host} are damaged."
     if text and not unpacking.eof:
@@ -395,39 +406,40 @@ class ExecutionMarkers:
     """
 
     def __init__(self) -> None:
-        self._now: PrintedCounters | None = None
+        self._current: PrintedCounters | None = None
         """The counters of the execution whose steps are being read."""
         self._next: PrintedCounters | None = None
         """Those of the next execution: steps of the one before may not have become logs yet."""
         self._kept: list[Log] = []
 
     def take(self, marker: Marker) -> None:
-        """Read counters."""
+        """Read a marker line with counters: those from before begin the next execution."""
         if marker.facts.get("when") == "before":
-            if not _are_of(self._next, marker):
+            if not _are_of_execution(self._next, marker):
                 self._next = PrintedCounters(marker.execution)
             self._next.take(marker)
-        elif _are_of(self._now, marker):
-            self._now.take(marker)
+        elif _are_of_execution(self._current, marker):
+            self._current.take(marker)
 
     def begun(self, marker: Marker) -> Sequence[Log]:
-        """Record that a step starts.
+        """Record that a step starts, which its begin marker names.
 
-        Return the logs of the previous execution, if this is another one.
+        Return the logs of the previous execution, if this is another one: what its NICs show is
+        then known, and this one's counters become the current ones.
         """
-        starts = _are_of(self._next, marker)
-        if not starts and _are_of(self._now, marker):
+        starts = _are_of_execution(self._next, marker)
+        if not starts and _are_of_execution(self._current, marker):
             return []
         logs = self.close()
-        self._now = None
+        self._current = None
         if starts:
-            self._now = self._next
+            self._current = self._next
             self._next = None
         return logs
 
     def keep(self, results: list[Point | Log]) -> list[Point | Log]:
         """Hold back the logs among the results, if there are counters; return the rest."""
-        if self._now is None:
+        if self._current is None:
             return results
         self._kept += [result for result in results if isinstance(result, Log)]
         return [result for result in results if not isinstance(result, Log)]
@@ -436,9 +448,11 @@ class ExecutionMarkers:
         """Return the logs that were held back."""
         kept = self._kept
         self._kept = []
-        return with_counter_findings(kept, self._now.counters if self._now else None)
+        return with_counter_findings(kept, self._current.counters if self._current else None)
 
 
-def _are_of(counters: PrintedCounters | None, marker: Marker) -> TypeGuard[PrintedCounters]:
+def _are_of_execution(
+    counters: PrintedCounters | None, marker: Marker
+) -> TypeGuard[PrintedCounters]:
     """Return whether there are counters, and of the execution that a marker names."""
     return counters is not None and counters.execution == marker.execution

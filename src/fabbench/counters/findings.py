@@ -103,6 +103,7 @@ def findings(
     }
     across = len(hosts) > 1
     wrong = list(_wrong_networks(hosts, requested, asked))
+    # Hosts whose data went elsewhere are told once, and not again as idle.
     elsewhere = {shown.host for shown in wrong}
     silent = {host: moved for host, moved in requested.items() if host not in elsewhere}
     over_interfaces = across and kind is NicKind.NETDEV
@@ -126,7 +127,10 @@ def findings(
 def _one(
     code: str, shown: Iterable[_Shown], severity: Severity = Severity.WARNING
 ) -> Finding | None:
-    """Make one finding from what several hosts show: the first in full, the others by name."""
+    """Make one finding from what several hosts show: the first in full, the others by name.
+
+    Errors differ from host to host: there all are told in full. None: no host shows it.
+    """
     known = list(shown)
     if not known:
         return None
@@ -162,6 +166,7 @@ def _wrong_networks(
     others = _other_fabrics(asked, across=len(hosts) > 1)
     for host, traffic in hosts.items():
         wanted = requested[host]
+        # Without the counters of what was requested, nothing can be compared.
         if (asked.chosen and not wanted.nics) or _is_unreadable(wanted):
             continue
         left = tuple(nic for nic in traffic.nics if nic not in wanted.nics)
@@ -175,7 +180,7 @@ def _wrong_networks(
                 f"{asked.fabric} was requested and {busy} moved {amount(other.total)}, "
                 f"{names} {amount(wanted.total)}"
             )
-            yield _Shown(host, sentence, _line(traffic.nics))
+            yield _Shown(host, sentence, _counters_line(traffic.nics))
 
 
 def _other_fabrics(asked: Asked, *, across: bool) -> list[str]:
@@ -184,6 +189,7 @@ def _other_fabrics(asked: Asked, *, across: bool) -> list[str]:
     The requested one is among them if some of its NICs were chosen: then it has others.
     """
     kind = KINDS.get(asked.fabric)
+    # Inside a host, interfaces count other data.
     known = ["efa", "ib", "roce", *(["tcp"] if across else [])]
     return [fabric for fabric in known if asked.chosen or KINDS[fabric] is not kind]
 
@@ -209,7 +215,7 @@ def _idle(requested: Mapping[str, Traffic], fabric: str) -> Iterator[_Shown]:
     for host, traffic in requested.items():
         if traffic.nics and not traffic.total and not _is_unreadable(traffic):
             sentence = f"the NICs of {fabric} moved nothing while rows were measured"
-            yield _Shown(host, sentence, _line(traffic.nics))
+            yield _Shown(host, sentence, _counters_line(traffic.nics))
 
 
 def _excesses(requested: Mapping[str, Traffic], max_bytes: float) -> Iterator[_Shown]:
@@ -224,7 +230,7 @@ def _excesses(requested: Mapping[str, Traffic], max_bytes: float) -> Iterator[_S
             sentence = (
                 f"the NICs moved {moved}, {times} times the {amount(max_bytes)} of the benchmark"
             )
-            yield _Shown(host, sentence, _line(traffic.nics))
+            yield _Shown(host, sentence, _counters_line(traffic.nics))
 
 
 # ---------------------------------------------------------------- balance
@@ -242,9 +248,9 @@ _RECEIVED = _Direction(RX, "rx", "received", "receiving")
 
 
 def _imbalances(requested: Mapping[str, Traffic], direction: _Direction) -> Iterator[_Shown]:
-    """Judge one direction, unless it is small beside the other.
+    """Find hosts with NICs that stand out in one direction, unless it is small beside the other.
 
-    Acknowledgements follow the data.
+    Those are acknowledgements, which follow the data.
     """
     reverse = _RECEIVED if direction is _SENT else _SENT
     for host, traffic in requested.items():
@@ -309,22 +315,25 @@ def _standing_out(counts: Mapping[str, int], mean: float) -> list[str]:
 def _congested(
     hosts: Mapping[str, Traffic], kinds: Collection[NicKind | None]
 ) -> Iterator[Finding | None]:
-    """Yield a finding for each sign of congestion that is above its limit, or stands out."""
+    """Yield a finding for each sign of congestion that is above its limit, or stands out.
+
+    `kinds`: the NICs to judge, and TCP.
+    """
     ports: list[Port] = []
     for host, traffic in hosts.items():
         wanted = [nic for nic in traffic.nics if nic.kind in kinds]
         ports += [Port(host, nic.name, nic.counters, traffic.seconds) for nic in wanted]
-    of_code: dict[str, dict[str, list[str]]] = {}
+    of_code: dict[str, dict[str, list[str]]] = {}  # code → host → sentences, the heaviest first
     for strain in strains(ports):
         if strain.is_heavy:
             of_hosts = of_code.setdefault(strain.sign.code, {})
             of_hosts.setdefault(strain.port.host, []).append(strain.sentence)
     for code, of_hosts in of_code.items():
-        shown = [_Shown(host, _worst(of_hosts[host])) for host in of_hosts]
+        shown = [_Shown(host, _first_and_count(of_hosts[host])) for host in of_hosts]
         yield _one(code, shown)
 
 
-def _worst(sentences: Sequence[str]) -> str:
+def _first_and_count(sentences: Sequence[str]) -> str:
     """Return the first sentence, and how many of its other NICs show the same."""
     first, *rest = sentences
     return f"{first}; {len(rest)} more of its NICs" if rest else first
@@ -334,10 +343,11 @@ def _worst(sentences: Sequence[str]) -> str:
 
 
 def _errors(requested: Mapping[str, Traffic]) -> Finding | None:
+    # A note; a warning, if any NIC has serious errors, or lost many packets.
     shown: list[_Shown] = []
     severity = Severity.NOTE
     for host, traffic in requested.items():
-        grown = {nic.name: errors for nic in traffic.nics if (errors := _grown(nic))}
+        grown = {nic.name: errors for nic in traffic.nics if (errors := _grown_errors(nic))}
         if not grown:
             continue
         if any(_is_heavy(nic) for nic in traffic.nics):
@@ -352,7 +362,7 @@ def _errors(requested: Mapping[str, Traffic]) -> Finding | None:
 _ERRORS = _SERIOUS | _LOST
 
 
-def _grown(nic: NicTraffic) -> dict[str, int]:
+def _grown_errors(nic: NicTraffic) -> dict[str, int]:
     """Return the error counters of a NIC that grew; a few on an interface mean nothing."""
     if nic.kind is NicKind.NETDEV and not _is_heavy(nic):
         return {}
@@ -365,6 +375,7 @@ def _increases(errors: Mapping[str, int]) -> str:
 
 
 def _is_heavy(nic: NicTraffic) -> bool:
+    # A link or a command failed, or more than a usual part of the packets was lost.
     if any(nic.counters.get(name) for name in _SERIOUS):
         return True
     return _growth(nic, _LOST) > _MANY * _growth(nic, (TX_PACKETS, RX_PACKETS))
@@ -375,10 +386,7 @@ def _growth(nic: NicTraffic, names: Iterable[str]) -> int:
 
 
 def _retransmitted(hosts: Mapping[str, Traffic]) -> Iterator[_Shown]:
-    """Find hosts whose TCP retransmitted many segments.
-
-    Of all that the host's programs sent meanwhile.
-    """
+    """Find hosts whose TCP retransmitted many of the segments that all their programs sent."""
     for host, traffic in hosts.items():
         for tcp in (nic.counters for nic in traffic.nics if nic.kind is NicKind.TCP):
             again = tcp.get(RETRANSMITTED, 0)
@@ -388,7 +396,8 @@ def _retransmitted(hosts: Mapping[str, Traffic]) -> Iterator[_Shown]:
                 yield _Shown(host, f"TCP retransmitted {again} of {sent} segments ({share} %)")
 
 
-def _line(nics: Iterable[NicTraffic]) -> str:
+def _counters_line(nics: Iterable[NicTraffic]) -> str:
+    # The counters as evidence, the busiest NIC first; TCP is no NIC.
     devices = [nic for nic in nics if nic.kind is not NicKind.TCP]
     devices.sort(key=lambda nic: nic.total, reverse=True)
     return ", ".join(map(_traffic_text, devices))

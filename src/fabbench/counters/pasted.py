@@ -11,7 +11,7 @@ from fabbench.counters.congestion import Port, Strain, strains
 from fabbench.counters.vocabulary import Meaning, named, resolved
 from fabbench.model.patterns import lazy
 
-_MOST = 4096
+_MOST_COUNTERS = 4096
 """Counters that are kept."""
 _ERRORS = {Meaning.LOST, Meaning.RESENT, Meaning.SERIOUS}
 _CONGESTION = {Meaning.PAUSED, Meaning.MARKED, Meaning.SLOWED, Meaning.WAITED}
@@ -57,6 +57,7 @@ def is_counted(text: str) -> bool:
 
 
 def _of_path(text: str) -> Iterator[_Count]:
+    # /sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_data: 12
     match = _PATH.fullmatch(text)
     if match is not None:
         device, port, name, value = match.groups()
@@ -65,6 +66,7 @@ def _of_path(text: str) -> Iterator[_Count]:
 
 
 def _of_rdma(text: str) -> Iterator[_Count]:
+    # link mlx5_0/1 rx_write_requests 12 rx_read_requests 0 …, of `rdma statistic`
     match = _RDMA.fullmatch(text)
     if match is not None:
         nic, pairs = match.groups()
@@ -72,7 +74,8 @@ def _of_rdma(text: str) -> Iterator[_Count]:
             yield _Count(nic.removesuffix("/1"), name, int(value))
 
 
-def _exported(text: str) -> Iterator[_Count]:
+def _of_node_exporter(text: str) -> Iterator[_Count]:
+    # A line of Prometheus's node_exporter, whose counters end in `_total`.
     match = _EXPORTED.fullmatch(text)
     if match is not None:
         name, device, value = match.groups()
@@ -98,28 +101,30 @@ class PastedCounters:
         return bool(self.error) or self._is_congested
 
     def feed(self, text: str) -> None:
-        """Read a line that no benchmark knows."""
+        """Read a line that no benchmark knows: a heading, or counters of the first form that fits."""
         heading = _HEADING.fullmatch(text)
         if heading is not None:
             self._nic = next(filter(None, heading.groups()), self._nic)
             self._is_below_heading = True
             return
-        for form in (_of_path, _of_rdma, _exported, self._pair):
+        for form in (_of_path, _of_rdma, _of_node_exporter, self._of_pair):
             counts = [*form(text)]
             if counts:
                 for count in counts:
                     self._add(count, text)
                 return
 
-    def _pair(self, text: str) -> Iterator[_Count]:
+    def _of_pair(self, text: str) -> Iterator[_Count]:
         """Yield the counter of a line of ethtool, perfquery or JSON."""
         match = _PAIR.fullmatch(text)
         if match is not None:
             name, gap, value = match.groups()
+            # Any text may have a word and a number: only below a heading it is surely a counter.
             is_certain = self._is_below_heading and ("_" in name or ".." in gap)
             yield _Count(self._nic, name, int(value), is_certain)
 
     def _add(self, count: _Count, text: str) -> None:
+        # Keep a counter, and what it means that it is above 0; `text`: its line.
         known = named(count.name)
         if known is None:
             self._add_unjudged(count)
@@ -130,12 +135,12 @@ class PastedCounters:
         if count.value and meaning in _CONGESTION:
             self._is_congested = True
         nic = self._nics.setdefault(count.nic, {})
-        is_full = max(len(nic), len(self._nics)) >= _MOST
+        is_full = max(len(nic), len(self._nics)) >= _MOST_COUNTERS
         if not is_full:
             nic[count.name] = count.value
 
     def _add_unjudged(self, count: _Count) -> None:
-        if count.is_certain and count.value and len(self.unjudged) < _MOST:
+        if count.is_certain and count.value and len(self.unjudged) < _MOST_COUNTERS:
             self.unjudged[count.name] = None
 
     def strains(self) -> list[Strain]:

@@ -184,6 +184,7 @@ class _SnapshotLines:
         self.ip_rows.append(cells.split())
 
     def _add_file(self, folder: str, name: str, text: str) -> None:
+        # A file of several lines is joined by blanks.
         texts = self.folders.setdefault(folder, {})
         before = texts.get(name, "")
         texts[name] = f"{before} {text}".strip()
@@ -194,13 +195,14 @@ class _SnapshotLines:
         self.statistics[name] = {column: count for column, count in columns if column}
 
     def _add_segments(self, sent: str | None, retransmitted: str | None) -> None:
+        # None: the line is of another protocol, or has the names of the columns.
         if sent is not None and retransmitted is not None:
             self.segments[TX_PACKETS] = int(sent)
             self.segments[RETRANSMITTED] = int(retransmitted)
 
     def snapshot(self) -> Snapshot:
         """Return what the lines say together."""
-        if len(self.uptimes) < 2:
+        if len(self.uptimes) < 2:  # the script prints the time first and last
             self.unread.append("The snapshot breaks off.")
         nics = [*self._ports(), *self._interfaces()]
         if self.segments:
@@ -213,7 +215,7 @@ class _SnapshotLines:
 
     def _ip_packets(self) -> dict[str, int]:
         """Return what IP counted of packets, and of those that a switch marked."""
-        if len(self.ip_rows) != 2:
+        if len(self.ip_rows) != 2:  # a row of names, and one of numbers
             return {}
         names, numbers = self.ip_rows
         counts = {
@@ -224,13 +226,14 @@ class _SnapshotLines:
         return resolved(counts)
 
     def _ports(self) -> Iterator[Nic]:
+        # Each port of an RDMA device; those that carry none of our fabrics are reported as unread.
         for folder, texts in self.folders.items():
             port = _PORT.fullmatch(folder)
             if port is None:
                 continue
             device, number = port.groups()
             name = device if number == "1" else f"{device}:{number}"
-            kind = self._kind(device, texts)
+            kind = self._kind_of_port(device, texts)
             if kind is None:
                 layer = texts.get("link_layer", _NO_LAYER)
                 problem = f"neither EFA nor InfiniBand nor Ethernet (link layer: {layer})"
@@ -244,7 +247,7 @@ class _SnapshotLines:
                 up=texts["state"].endswith("ACTIVE") if "state" in texts else None,
             )
 
-    def _kind(self, device: str, texts: Mapping[str, str]) -> NicKind | None:
+    def _kind_of_port(self, device: str, texts: Mapping[str, str]) -> NicKind | None:
         described = self.folders.get(f"infiniband/{device}", {})
         if _EFA.search(described.get("device/uevent", "")):
             return NicKind.EFA
@@ -265,6 +268,7 @@ class _SnapshotLines:
         return resolved(counted)
 
     def _interfaces(self) -> Iterator[Nic]:
+        # Each network interface but the loopback.
         for name, counters in self.statistics.items():
             if name == "lo":
                 continue
@@ -387,30 +391,30 @@ def difference(before: Snapshot, after: Snapshot) -> Traffic:
     restarted = "The host was restarted." if seconds is not None and seconds < 0 else ""
     missing = restarted or "It was missing before."
     gone = restarted or "It was present before, and missing after."
-    earlier = _by_name(before)
-    later = _by_name(after)
+    earlier = _nics_by_name(before)
+    later = _nics_by_name(after)
     nics: list[NicTraffic] = []
     for key, nic in later.items():
         was = earlier.pop(key, None)
         if was is None or restarted:
             nics.append(_unreadable(nic, missing))
         else:
-            nics.append(_moved(was, nic))
-    nics += [_unreadable(nic, gone) for nic in earlier.values()]
+            nics.append(_traffic_between(was, nic))
+    nics += [_unreadable(nic, gone) for nic in earlier.values()]  # what is left has no later one
     known = seconds is not None and seconds > 0
     return Traffic(seconds=seconds if known else None, nics=tuple(nics))
 
 
-def _by_name(snapshot: Snapshot) -> dict[tuple[NicKind, str], Nic]:
+def _nics_by_name(snapshot: Snapshot) -> dict[tuple[NicKind, str], Nic]:
     return {(nic.kind, nic.name): nic for nic in snapshot.nics}
 
 
-def _moved(before: Nic, after: Nic) -> NicTraffic:
+def _traffic_between(before: Nic, after: Nic) -> NicTraffic:
     """Return by how much each counter of a NIC grew."""
     moved: dict[str, int] = {}
     for name, count in after.counters.items():
         was = before.counters.get(name)
-        if was is None:
+        if was is None:  # what it grew by is not known
             continue
         if count < was:
             return _unreadable(after, f"{name} went backwards, from {was} to {count}.")
@@ -418,14 +422,15 @@ def _moved(before: Nic, after: Nic) -> NicTraffic:
     if before.up and after.up is False:  # some drivers do not count it
         moved["link_downed"] = max(1, moved.get("link_downed", 0))
     counts_bytes = moved.keys() & {TX, RX, RETRANSMITTED}
-    return _traffic(after, moved, "" if counts_bytes else "It has no byte counters.")
+    return _as_traffic(after, moved, "" if counts_bytes else "It has no byte counters.")
 
 
 def _unreadable(nic: Nic, why: str) -> NicTraffic:
-    return _traffic(nic, {}, why)
+    return _as_traffic(nic, {}, why)
 
 
-def _traffic(nic: Nic, moved: Mapping[str, int], unreadable: str) -> NicTraffic:
+def _as_traffic(nic: Nic, moved: Mapping[str, int], unreadable: str) -> NicTraffic:
+    # The NIC as it is, with what its counters grew by in place of the counters.
     known = {each.name: getattr(nic, each.name) for each in fields(nic)}
     known["counters"] = moved
     return NicTraffic(**known, unreadable=unreadable)
@@ -447,7 +452,7 @@ def of_fabric(
     kind = KINDS.get(fabric)
     nics = [nic for nic in traffic.nics if nic.kind is kind]
     if chosen:
-        nics = _named(nics, chosen)
+        nics = _chosen_by_name(nics, chosen)
     elif kind is NicKind.NETDEV:
         nics = _busiest_interfaces(nics)
     else:
@@ -459,10 +464,12 @@ def of_fabric(
 
 
 def _is_in_use(nic: NicTraffic) -> bool:
+    # Of one that is down now, what it counted shows that it was up.
     return nic.up is not False or any(nic.counters.values())
 
 
-def _named(nics: Iterable[NicTraffic], chosen: Collection[str]) -> list[NicTraffic]:
+def _chosen_by_name(nics: Iterable[NicTraffic], chosen: Collection[str]) -> list[NicTraffic]:
+    # A libfabric domain has the name of its device, and the kind of endpoint.
     names = {name.removesuffix("-rdm").removesuffix("-dgrm") for name in chosen}
     return [nic for nic in nics if nic.name in names]
 

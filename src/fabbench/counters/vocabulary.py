@@ -101,13 +101,14 @@ def port_files() -> Sequence[str]:
     files: dict[str, None] = {}
     for counter in vocabulary():
         if counter.meaning is not Meaning.KNOWN:
-            files |= {f"counters/{name}": None for name in _plain(counter, "sysfs")}
+            files |= {f"counters/{name}": None for name in _plain_names(counter, "sysfs")}
             for driver in DRIVERS:
-                files |= {f"hw_counters/{name}": None for name in _plain(counter, driver)}
+                files |= {f"hw_counters/{name}": None for name in _plain_names(counter, driver)}
     return [*files]
 
 
-def _plain(counter: Counter, source: str) -> Iterator[str]:
+def _plain_names(counter: Counter, source: str) -> Iterator[str]:
+    # What a source calls a counter, without patterns: these name no file.
     for cell in counter.cells[source]:
         yield from (name for name in cell.names if not _PATTERN.search(name))
 
@@ -141,6 +142,7 @@ def named(name: str) -> Named | None:
 
 @cache
 def _by_name() -> Mapping[str, Named]:
+    # The first row of the table that has a name counts.
     names: dict[str, Named] = {}
     for counter, cell in _all_cells():
         for name in cell.names:
@@ -152,7 +154,7 @@ def _by_name() -> Mapping[str, Named]:
 def _patterns() -> Sequence[tuple[re.Pattern[str], Counter]]:
     patterns: list[tuple[re.Pattern[str], Counter]] = []
     for counter, cell in _all_cells():
-        (*_, name) = cell.names
+        (*_, name) = cell.names  # a pattern is never a sum
         if _PATTERN.search(name):
             expression = name.replace("*", r"\w{0,60}").replace("#", "(?P<priority>[0-7])")
             patterns.append((re.compile(expression, re.ASCII), counter))
@@ -173,10 +175,10 @@ def resolved(counted: Mapping[str, int]) -> dict[str, int]:
     counters: dict[str, int] = {}
     for counter in vocabulary():
         if counter.meaning is not Meaning.KNOWN:
-            count = next(_counts(counter, counted), None)
+            count = next(_counts_of_sources(counter, counted), None)
             if count is not None:
                 counters[counter.name] = count
-    for name in counted.keys() - _by_name().keys():
+    for name in counted.keys() - _by_name().keys():  # only a pattern may know it
         known = named(name)
         if known is not None and known.counter.meaning is not Meaning.KNOWN:
             before = counters.get(known.key, 0)
@@ -184,8 +186,11 @@ def resolved(counted: Mapping[str, int]) -> dict[str, int]:
     return counters
 
 
-def _counts(counter: Counter, counted: Mapping[str, int]) -> Iterator[int]:
-    """Yield what each source that is there counts."""
+def _counts_of_sources(counter: Counter, counted: Mapping[str, int]) -> Iterator[int]:
+    """Yield what each source that is there counts, the preferred one first.
+
+    `counted`: the source's names → their counts.
+    """
     for cells in counter.cells.values():
         for cell in cells:
             parts = [counted[name] for name in cell.names if name in counted]

@@ -10,7 +10,7 @@ from typing import Any
 
 _MOST_OPERATIONS = 10_000_000
 _DEEPEST = 20
-_MARK = object()
+_MARK = object()  # where the parts of a list, tuple or dictionary begin on the stack
 _CONTAINERS = (dict, list, tuple)
 _LITERALS = frozenset(
     {
@@ -161,7 +161,7 @@ _OPERATIONS: Mapping[str, Callable[[_Stack, Any], None]] = {
 
 def _is_deep(value: Any) -> bool:
     """Return whether containers are nested too deep, or within themselves."""
-    level = [value]
+    level = [value]  # the containers at one depth; of one that is in several places, once
     for _ in range(_DEEPEST):
         inner: dict[int, Any] = {}
         for each in level:

@@ -47,6 +47,7 @@ def matrix_of(readings: Readings, fitted: Fit, diagnosis: Diagnosis, *, max_rows
     worst: dict[int, None] = {}
     for each in (*diagnosis.suspects, *diagnosis.undecided):
         worst |= {readings.index(node): None for node in each.nodes}
+    # The worst have a row each, in at most half of the rows.
     alone = [*worst][: max(max_rows // 2, 1)]
     rows = _rows(names, group_of, alone, max_rows)
     row_of = np.zeros(len(names), dtype=np.int64)
@@ -90,6 +91,7 @@ def _with_broken(readings: Readings, fitted: Fit, row_of: Ints, cells: Floats) -
     for node in fitted.broken:
         for pair in readings.endings.failed(node):
             ends = row_of[[*pair]]
+            # Both cells of the pair: the matrix is symmetric.
             cells[ends, ends[::-1]] = FAILED
     return cells
 
@@ -112,7 +114,7 @@ def _cells(fitted: Fit, row_of: Ints, count: int) -> Floats:
     if not keys:
         return cells
     tests = by_key(np.concatenate(keys), np.concatenate(values))
-    quartile = tests.values[tests.starts + (tests.counts - 1) // 4]
+    quartile = tests.values[tests.starts + (tests.counts - 1) // 4]  # those of a cell ascend
     rows, columns = np.divmod(tests.keys, count)
     cells[rows, columns] = np.exp(quartile)
     cells[columns, rows] = cells[rows, columns]

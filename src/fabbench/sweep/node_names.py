@@ -26,6 +26,7 @@ class NodeNames:
         self._known = {host for _, hosts in logs for host in hosts}
         self._templates: Sequence[Template] = ()
         templates: list[Template] = []
+        # First by the names that logs say; then also by those that files have, and how.
         in_names: set[str] = set()
         for path, hosts in logs:
             in_names.update(self.of(path, hosts))
@@ -94,7 +95,7 @@ def template_of(path: str, nodes: Collection[str]) -> Template | None:
         return None
     (start, first), (middle, second) = places
     end = start + len(first)
-    if end > middle:
+    if end > middle:  # one name is part of the other
         return None
     rest = middle + len(second)
     return text[:start], text[end:middle], text[rest:]
@@ -145,20 +146,24 @@ def _alike(first: str, second: str) -> bool:
     """Return whether two names differ only in numbers."""
     if first == second or not _is_name(second):
         return False
+    # Both have a number, in the same place of the same words.
     return "0" in _shape(first) == _shape(second)
 
 
 def _is_name(text: str) -> bool:
+    # A number alone, such as a date, is no name.
     if any(map(str.isalpha, text)):
         return True
     return _ADDRESS.fullmatch(text) is not None
 
 
 def _shape(name: str) -> str:
+    # `gpu-0` of `gpu-07`; empty: it has no number.
     return _DIGITS.sub("0", name) if _DIGITS.search(name) else ""
 
 
 def _stem(path: str) -> str:
+    # The last folder and the name of the file, without `.log.gz` and the like.
     parts = PurePath(path.replace("!", "/")).parts[-2:]
     return _ENDING.sub("", "/".join(parts))
 

@@ -129,7 +129,7 @@ def grouped(group_of: Mapping[str, str], rounds: int, *, seed: int = 0) -> Itera
 
     `group_of`: node → group. A node that has no such partner left is tested with any other.
     """
-    half = (rounds + 1) // 2
+    half = (rounds + 1) // 2  # these are within groups, and one more if the number is odd
     generator = random.Random(seed)  # noqa: S311 - no secret
     members: dict[str, list[str]] = {group: [] for group in sorted({*group_of.values()})}
     for node, group in group_of.items():
@@ -155,6 +155,7 @@ def _across(
     chance: random.Random,
 ) -> Iterator[SweepTest]:
     """Yield random pairs of nodes of different groups, unless one has more than half of them."""
+    # Groups in random order, each with its nodes in random order.
     order = chance.sample(range(len(groups)), len(groups))
     rank = dict(zip(groups, order, strict=True))
     shuffled = chance.sample(nodes, len(nodes))
