@@ -101,7 +101,10 @@ class PastedCounters:
         return bool(self.error) or self._is_congested
 
     def feed(self, text: str) -> None:
-        """Read a line that no benchmark knows: a heading, or counters of the first form that fits."""
+        """Read a line that no benchmark knows: a heading, or counters in one of four forms.
+
+        Below a heading they are of its NIC.
+        """
         heading = _HEADING.fullmatch(text)
         if heading is not None:
             self._nic = next(filter(None, heading.groups()), self._nic)

@@ -180,6 +180,7 @@ def resolved(counted: Mapping[str, int]) -> dict[str, int]:
                 counters[counter.name] = count
     for name in counted.keys() - _by_name().keys():  # only a pattern may know it
         known = named(name)
+        # Several names of a source may be one counter of ours: their sum.
         if known is not None and known.counter.meaning is not Meaning.KNOWN:
             before = counters.get(known.key, 0)
             counters[known.key] = before + counted[name]

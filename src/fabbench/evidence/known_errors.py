@@ -265,7 +265,7 @@ class KnownError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     counterexamples: tuple[str, ...] = ()
 
     def shown_by(self, line: str) -> bool:
-        """Return whether a line shows it."""
+        """Return whether a line shows this cause."""
         if any(text in line for text in self.texts):
             return True
         return any(

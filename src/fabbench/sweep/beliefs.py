@@ -332,8 +332,8 @@ class PairTests(NamedTuple):
 def by_chance(values: Floats, others: Floats, limit: float, noise: float) -> float:
     """Return the chance that so many of `values` or more are below a limit, at the rate of others.
 
-    The rate is no better known than these show: it may be a standard deviation higher. Before any,
-    it is that of the noise.
+    `values` and `others` are logarithms of tests, `limit` is one, too. The rate is no better known
+    than the others show: it may be a standard deviation higher. Before any, it is that of the noise.
     """
     tail = NormalDist(sigma=_TAILS * noise).cdf(limit)
     usual = max(tail, OUTLIERS)
@@ -362,14 +362,16 @@ def nodes_not_by_chance(
 
     A node is slow in k of m tests with healthy partners, several of them of its own group. That any
     of all nodes is so by chance is at most their number times the chance of one, at the rate at
-    which healthy pairs are as slow. `levels`: node → the level of its likeliest state;
-    `groups_found`: whether the tests show the groups.
+    which healthy pairs are as slow. What does not show this leaves a node doubted.
+
+    `bad`: node → the chance by all tests together; `levels`: node → the level of its likeliest
+    state; `groups_found`: whether the tests show the groups.
     """
-    known = bad.copy()
+    chances = bad.copy()
     if not len(pairs.members):
-        return known
+        return chances
     if len(bad) < _TELLING:  # nobody can be told apart from the others
-        return np.minimum(known, DOUBTED)
+        return np.minimum(chances, DOUBTED)
     healthy = bad < DOUBTED
     # Most doubted nodes are slow by chance, and count for its rate.
     slow_tests = pairs.slower < states.tolerated
@@ -379,26 +381,26 @@ def nodes_not_by_chance(
     for node in np.flatnonzero(~healthy).tolist():
         limit = levels[node] / 2  # half as slow as the node: what it makes slow is below
         met = (pairs.members == node).any(axis=1)
-        others = pairs.members.sum(axis=1) - node
-        healthy_partner = met & healthy[np.where(met, others, node)]
+        partner = pairs.members.sum(axis=1) - node  # where it took part
+        healthy_partner = met & healthy[np.where(met, partner, node)]
         shown = levels[node] - pairs.path <= limit  # A slower path hides it
         mine = np.flatnonzero(healthy_partner & shown)
         slower = pairs.slower[mine]
         slow = slower < limit
-        partners = np.unique(others[mine], return_inverse=True)[1]
+        partners = np.unique(partner[mine], return_inverse=True)[1]  # numbered from 0
         typical = np.median(slower[slow]) if slow.any() else 0.0
         # As slow as the path between found groups: it may be in none of them.
         elsewhere = groups_found and abs(typical - pairs.path.min()) < near
         alone = _few_of_its_group(partners, slow, ~pairs.between[mine])
         if typical > states.tolerated or elsewhere or alone:
-            known[node] = DOUBTED
+            chances[node] = DOUBTED
             continue
         # Those with the partner with which it is slow most often may be the link's.
         rest = partners != np.bincount(partners, slow).argmax()
-        others_show = pairs.slower[usual & ~met]
-        chance = by_chance(slower[rest], others_show, limit, states.noise)
-        known[node] = _not_by_chance(chance, len(bad))
-    return known
+        of_others = pairs.slower[usual & ~met]
+        by_others = by_chance(slower[rest], of_others, limit, states.noise)
+        chances[node] = _not_by_chance(by_others, len(bad))
+    return chances
 
 
 _TELLING = 4

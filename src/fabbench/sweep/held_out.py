@@ -67,7 +67,10 @@ def _of_same_kind(groups: Grouping, proposed: Iterator[Grouping]) -> Grouping | 
 
 
 def _path_of_tests(groups: Grouping, members: Ints) -> Ints:
-    """Return test → a number: the slowest type that takes part, or whether it crosses groups."""
+    """Return test → the number of its path: whether it crosses groups.
+
+    Of types, which have figures of their own (`apart`), it is the slowest one that takes part.
+    """
     of = groups.of[members]
     first, second = of.T
     if groups.apart:
