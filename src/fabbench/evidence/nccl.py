@@ -279,9 +279,9 @@ class Evidence:
 
     # -- by the first words of a message, as `HANDLERS` has them
 
-    # "Channel 00/0 : 1[1] -> 0[0] [send] via NET/Socket/0/GDRDMA", or "Channel 00/02 : 0 1 2 3":
-    # what carries the data of a channel, or the ranks of its ring.
     def _channel(self, message: str, _origin: str) -> None:
+        # "Channel 00/0 : 1[1] -> 0[0] [send] via NET/Socket/0/GDRDMA", or
+        # "Channel 00/02 : 0 1 2 3": what carries the data of a channel, or the ranks of its ring.
         ending = _carrier_of_channel(message)
         if ending in self.endings:
             return
@@ -307,14 +307,14 @@ class Evidence:
             if match["dev"]:
                 self.used.setdefault(net, set()).add(match["dev"])
 
-    # What shows which of several ways inside the fabric is used: catalog/paths.toml has the texts.
     def _way(self, message: str, _origin: str = "") -> None:
+        # What shows which of several ways inside the fabric is used: see catalog/paths.toml.
         for way in ways(message):
             if len(self.ways) < _MOST_WARNINGS:
                 self.ways.setdefault(way, message)
 
-    # "Using network AWS Libfabric", of each process.
     def _network(self, message: str, origin: str) -> None:
+        # "Using network AWS Libfabric", of each process.
         self._way(message)
         if match := _NETWORK.match(message):
             processes = self.networks.setdefault(match[1], {})
@@ -322,8 +322,8 @@ class Evidence:
                 processes[_process(origin)] = None
             self.lines.setdefault("network", message)
 
-    # "NET/OFI Selected provider is efa, fabric is efa (found 4 nics)", versions, and complaints.
     def _ofi(self, message: str, origin: str) -> None:
+        # "NET/OFI Selected provider is efa, fabric is efa (found 4 nics)", versions, complaints.
         if match := _PROVIDER.match(message):
             provider, fabric, nics = match.groups()
             self.providers[provider] = None
@@ -340,8 +340,8 @@ class Evidence:
             if match := pattern.match(message):
                 self._keep_first_statement(name, match[1], message)
 
-    # "NET/IB : Using …", "NET/Socket : Using …": the NICs or interfaces that NCCL itself found.
     def _builtin(self, message: str, origin: str) -> None:
+        # "NET/IB : Using …", "NET/Socket : Using …": the NICs or interfaces that NCCL itself found.
         if message.startswith(("NET/IB : Using", "NET/gIB : Using")):
             self._verbs(message, origin)
         elif message.startswith("NET/Socket : Using"):
@@ -352,8 +352,8 @@ class Evidence:
         else:
             self._complaint(message)
 
-    # "NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE", and its interface: NICs and their link.
     def _verbs(self, message: str, origin: str) -> None:
+        # "NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE", and its interface: NICs, and links.
         # NCCL 2.27+ prints this line even without any device: count the devices.
         devices = _IB_DEVICE.findall(message)
         if devices and len(self.hcas) < _MAX_ENTRIES:
@@ -365,8 +365,8 @@ class Evidence:
             self.ib_links = links | self.ib_links  # those of the first process count
             self.ib_names |= dict.fromkeys(name for _, name, _ in devices)
 
-    # "ncclCommInitRank comm 0x… rank 0 nranks 16 …", "comm 0x… rank 0 nRanks 16 nNodes 2 …"
     def _comm(self, message: str, _origin: str) -> None:
+        # "ncclCommInitRank comm 0x… rank 0 nranks 16 …", "comm 0x… rank 0 nRanks 16 nNodes 2 …"
         if match := _COMM.search(message):
             if match["mnnvl"] == "1":
                 self.channels.setdefault("mnnvl", message)
@@ -378,8 +378,8 @@ class Evidence:
         if (match := _COMM_ID.search(message)) and len(self.jobs) < _MAX_ENTRIES:
             self.jobs[match[1]] = None
 
-    # "24 coll channels, 24 collnet channels, 16 nvls channels, …"
     def _coll(self, message: str, _origin: str) -> None:
+        # "24 coll channels, 24 collnet channels, 16 nvls channels, …"
         count, *_ = message.split(maxsplit=1)
         self.channel_count = max(self.channel_count, int(count))
         if match := _NVLS.search(message):
@@ -397,8 +397,8 @@ class Evidence:
             self.spread.setdefault(spread[1], set()).update(channels)
             self.lines.setdefault("channels_used", message)
 
-    # "NCCL_NET set by environment to AWS Libfabric"
     def _variable(self, message: str, origin: str) -> None:
+        # "NCCL_NET set by environment to AWS Libfabric"
         if message.startswith(_ASKED):
             self.asked = message.removeprefix(_ASKED).strip(" .")
         elif (
@@ -410,8 +410,8 @@ class Evidence:
             self._way(message)
             self.read_unclaimed(message)
 
-    # "Connected all rings, use ring PXN 0 GDR 1", "Connected CollNet"
     def _connected(self, message: str, _origin: str) -> None:
+        # "Connected all rings, use ring PXN 0 GDR 1", "Connected CollNet"
         if match := _PXN.search(message):
             self._keep_first_statement("pxn", "yes" if match[1] == "1" else "no", message)
         if message[:17].lower() == "connected collnet":

@@ -277,8 +277,8 @@ def _factor_messages(cavity: Floats, kernel: Floats) -> Floats:
     return np.asarray(messages - messages.max(axis=2, keepdims=True))
 
 
-# Logarithms up to a constant → chances that sum to 1 over the last axis.
 def _normalized(logs: Floats) -> Floats:
+    # Logarithms up to a constant → chances that sum to 1 over the last axis.
     highest = logs.max(axis=-1, keepdims=True, initial=-np.inf)
     chances = np.exp(logs - highest)
     return np.asarray(chances / chances.sum(axis=-1, keepdims=True))
@@ -332,8 +332,8 @@ class PairTests(NamedTuple):
 def by_chance(values: Floats, others: Floats, limit: float, noise: float) -> float:
     """Return the chance that so many of `values` or more are below a limit, at the rate of others.
 
-    `values` and `others` are logarithms of tests, `limit` is one, too. The rate is no better known
-    than the others show: it may be a standard deviation higher. Before any, it is that of the noise.
+    `values`, `others` and `limit` are logarithms. The rate is no better known than the
+    others show: it may be a standard deviation higher. Before any, it is that of the noise.
     """
     tail = NormalDist(sigma=_TAILS * noise).cdf(limit)
     usual = max(tail, OUTLIERS)

@@ -224,8 +224,8 @@ class EvidenceWriter:
                 return f"{text}: {quoted(reason)}"
         return f"{text}."
 
-    # What follows the name of a suspect, such as: is slow in 7 of 8 pairs, and the figures.
     def _how_often(self, tests: Flags, what: str, rest: str = "") -> str:
+        # What follows the name of a suspect, such as: is slow in 7 of 8 pairs, and the figures.
         how = self._slow_or_fails(tests)
         slow = (tests & self._slow).sum()
         figures = self._figures(tests)

@@ -260,7 +260,7 @@ def _fit_with_groups(
     of_groups = chances[parts.uplinks :]
     uplinks = dict(zip(parts.groups, of_groups, strict=True))
     tested = _nics_tested(classes, parts)
-    slow = min(states.tolerated, -2.5 * states.noise)
+    slow = min(states.tolerated, -2.5 * states.noise)  # a logarithm that noise hardly makes
     judged = _pair_tests(judging(classes, uplinks))
     # The last state, failing, has no level of its own: it counts as the slowest.
     failing_too = np.append(states.levels, states.levels[-1])

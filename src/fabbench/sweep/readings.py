@@ -205,8 +205,9 @@ class Readings:
     ) -> Sequence[TestClass]:
         """Return all tests by class: their number of nodes, rail, and whether they cross groups.
 
-        `without`: nodes whose tests are left out. `groups`: node → number of its group; `apart`: each of these has figures of its own,
-        the fastest first. A test then has the figures of the slowest that takes part, and no path.
+        `without`: nodes whose tests are left out. `groups`: node → number of its group; `apart`:
+        each of these has figures of its own, the fastest first. A test then has the
+        figures of the slowest that takes part, and no path.
         """
         classes_of_tests = []
         kinds = len(self._series)
