@@ -623,9 +623,10 @@ def with_counters(logs: Sequence[Log], counters: "ExecutionCounters | None") -> 
 
 
 def _with_link(log: Log, link: str) -> Log:
-    """Return a log that is judged by its link, such as `roce-100`, if its type is not known.
+    """Return a log with its link, such as `roce-100`, as the type of its nodes, if none is known.
 
-    Only a log of one NIC's bandwidth: a link bounds nothing else.
+    What is expected then follows from the link. Only a log of one NIC's bandwidth: a link bounds
+    nothing else.
     """
     if not link or log.instance_type:
         return log

@@ -291,7 +291,7 @@ def _channel_lines(evidence: Evidence) -> dict[str, str]:
 
 
 def _network_line(evidence: Evidence, network: str, over: Mapping[str, str]) -> str:
-    """Return the line that proves which network was chosen."""
+    """Return the line that proves which network was chosen; `over`: network → a channel's line."""
     lines = evidence.lines
     if network.startswith(("efa", "libfabric-")) and "provider" in lines:
         return lines["provider"]  # use of the plugin does not show its provider

@@ -52,7 +52,8 @@ class Grouping:
     def cost(self, tests: int) -> float:
         """Return the cost of nodes to place and figures to fit, in units of a log-likelihood.
 
-        Groups that the user named are placed already.
+        Half a logarithm of the tests per figure; per node, the entropy of the groups' sizes. Groups
+        that the user named are placed already.
         """
         if self.given and not self.apart:
             return 0.0

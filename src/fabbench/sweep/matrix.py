@@ -97,9 +97,10 @@ def _with_broken(readings: Readings, fitted: Fit, row_of: Ints, cells: Floats) -
 
 
 def _cells(fitted: Fit, row_of: Ints, count: int) -> Floats:
-    """Return the lower quartile of each cell's tests, so that intermittent faults show.
+    """Return row × column → the lower quartile of its tests, so that intermittent faults show.
 
-    A failed test counts as the slowest of all.
+    As a fraction of the best typical figure of any group. A failed test counts as the slowest of
+    all; NaN: there is no test.
     """
     cells = np.full((count, count), np.nan)
     keys: list[Ints] = []
@@ -108,7 +109,6 @@ def _cells(fitted: Fit, row_of: Ints, count: int) -> Floats:
         if each.tests.size <= 2:
             row, column = np.sort(row_of[each.ends], axis=1).T
             keys.append(row * count + column)
-            # Relative to the best typical figure of any group.
             slower = below_best(each, fitted.classes)
             values.append(np.nan_to_num(slower, nan=-np.inf))
     if not keys:

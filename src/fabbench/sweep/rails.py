@@ -61,7 +61,7 @@ def slow_rails(fitted: Fit, confidence: float) -> Iterator[Suspect]:
 
 
 def _figures_of_rails(fitted: Fit) -> Mapping[str, Figures]:
-    """Return rail → the figures of healthy nodes."""
+    """Return rail → the figures of healthy nodes, by what was measured and between whom."""
     rails: dict[str, dict[Key, list[float]]] = {}
     for each in fitted.classes:
         healthy = all_healthy(fitted.bad, each.tests.members)
