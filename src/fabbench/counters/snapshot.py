@@ -190,6 +190,7 @@ class _SnapshotLines:
         texts[name] = f"{before} {text}".strip()
 
     def _add_interface(self, name: str, cells: str) -> None:
+        # Columns that are not read have no name.
         counts = map(int, cells.split())
         columns = zip(net_columns(), counts, strict=True)
         self.statistics[name] = {column: count for column, count in columns if column}
@@ -248,6 +249,7 @@ class _SnapshotLines:
             )
 
     def _kind_of_port(self, device: str, texts: Mapping[str, str]) -> NicKind | None:
+        # EFA is known by its driver or PCI id, the others by the link layer of the port.
         described = self.folders.get(f"infiniband/{device}", {})
         if _EFA.search(described.get("device/uevent", "")):
             return NicKind.EFA
@@ -261,7 +263,7 @@ class _SnapshotLines:
                 continue
             if not _NUMBER.fullmatch(text):
                 self.unread.append(f"{name}: {file} is not a counter: {text}")
-            elif int(text) == _SATURATED and _is_in_words(counter):
+            elif int(text) == _SATURATED and _is_in_words(counter):  # it counts no further
                 self.unread.append(f"{name}: {file} is a 32-bit counter at its maximum.")
             else:
                 counted[counter] = int(text)

@@ -85,6 +85,7 @@ def _counter(row: Mapping[str, str]) -> Counter:
 
 
 def _cell(text: str) -> Cell:
+    # `a+b*4` is the sum of two counters, in units of 4 octets.
     names = text.removesuffix(_IN_WORDS)
     octets = 4 if text.endswith(_IN_WORDS) else 1
     return Cell(tuple(names.split("+")), octets)

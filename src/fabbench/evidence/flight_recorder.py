@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fabbench.evidence.hangs import Call, Group, Hangs, RankState, named
+from fabbench.evidence.hangs import Call, Group, Hangs, RankState, rank_numbers
 from fabbench.evidence.known_errors import finding
 from fabbench.evidence.plain_pickle import read_plain
 from fabbench.model.errors import MachineError
@@ -87,7 +87,7 @@ def _ranks_without_dump(dumps: Sequence[Dump]) -> Iterator[Finding]:
     absent = members - {dump.rank for dump in dumps}
     if absent and len(dumps) > 1:
         line = f"{FLIGHT_RECORDER}: dumps of {len(dumps)} of {len(members)} ranks"
-        who = named(absent)
+        who = rank_numbers(absent)
         yield finding("ranks-missing", line, report=f"{who}: there is no dump")
 
 

@@ -266,6 +266,7 @@ class Hangs:
         return None
 
     def _heartbeat(self, text: str, match: re.Match[str]) -> None:
+        # The watchdog of a rank made no progress; `queued`: the collectives that it still watches.
         self.line = self.line or text.strip()
         stuck_s = int(match["stuck"] or 0)
         self.stuck_s = max(self.stuck_s, stuck_s)
@@ -391,14 +392,14 @@ class Hangs:
             fewest = min(queues.values())
             few = [rank for rank, count in queues.items() if count == fewest]
             most = max(queues.values())
-            behind = f" {named(few)} had queued {fewest} collectives, others {most}."
-        whom = named(few if behind else self._stuck_watchdogs).lower()
+            behind = f" {rank_numbers(few)} had queued {fewest} collectives, others {most}."
+        whom = rank_numbers(few if behind else self._stuck_watchdogs).lower()
         time = f" for {self.stuck_s} s" if self.stuck_s else ""
         return finding("watchdog-stuck", self.line, time=time, behind=behind, whom=whom)
 
     def _reports(self) -> Iterator[Finding]:
         for head, details in self.reports.items():
-            report = _report(head, details)
+            report = _report_in_words(head, details)
             ras = _RAS_HEAD.search(head)
             if ras is None:
                 yield finding("ranks-missing", head, report=report)
@@ -443,7 +444,7 @@ class Behind(NamedTuple):
     """Whether ranks called different collectives."""
 
 
-_NOBODY_NAMED = "the ranks that are not named"
+_NOBODY_NAMED = "the ranks that are not rank_numbers"
 _PROGRAM = "the program differs between ranks, it is not the network"
 
 
@@ -454,7 +455,7 @@ def _behind_in_group(ranks: Ranks, laggards: Collection[int], busy: Collection[i
     """
     number = min(_numbers_waited_for(ranks))  # of the first collective that does not end
     if laggards:
-        who = named(laggards)
+        who = rank_numbers(laggards)
         return Behind(f" {who} did not join it, as PyTorch's desync report says.", who.lower())
     calls = _calls(ranks, number)
     if len(set(calls.values())) > 1:
@@ -463,7 +464,7 @@ def _behind_in_group(ranks: Ranks, laggards: Collection[int], busy: Collection[i
     for rank in busy:  # it waits for others itself
         late.pop(rank, None)
     if late:
-        who = named(late)
+        who = rank_numbers(late)
         numbers = {str(started) for started in late.values()}
         lasts = listed(sorted(numbers))
         return Behind(f" {who} had not started it (the last: {lasts}).", who.lower())
@@ -485,7 +486,7 @@ def _different_calls(calls: Mapping[int, Call], where: str = "that number") -> B
     """Return which ranks did not call what most called at one number of the sequence.
 
     `calls`: rank → its call, at least two different ones. If no call is the most frequent, all
-    ranks are named.
+    ranks are rank_numbers.
     """
     two = Counter(calls.values()).most_common(2)
     (usual, most), (_, second) = two
@@ -495,11 +496,11 @@ def _different_calls(calls: Mapping[int, Call], where: str = "that number") -> B
             odd.setdefault(call, []).append(rank)
     phrases: list[str] = []
     for call, who in odd.items():
-        phrases.append(f"{named(who)} called {call.phrase}")
+        phrases.append(f"{rank_numbers(who)} called {call.phrase}")
     others = f", the others {usual.phrase}" if most > second else ""
     sentence = f" {listed(phrases, 3)} at {where}{others}"
     whom = [rank for who in odd.values() for rank in who]
-    return Behind(f"{sentence}: {_PROGRAM}.", named(whom).lower(), is_program=True)
+    return Behind(f"{sentence}: {_PROGRAM}.", rank_numbers(whom).lower(), is_program=True)
 
 
 def _different_names(groups: Mapping[Group, Ranks]) -> Iterator[Behind]:
@@ -539,7 +540,7 @@ def _crossed_waits(groups: Mapping[Group, Ranks], waiting: Waiting, busy: Busy) 
     sentences: dict[tuple[Group, Group], str] = {}
     for (group, other), who in absent.items():
         verb = "waits" if len(who) == 1 else "wait"
-        ranks_named = named(who)
+        ranks_named = rank_numbers(who)
         elsewhere = f"{verb} in {other.name}"
         sentences[group, other] = f" {ranks_named}, for which {group.name} waits, {elsewhere}"
     for pair, sentence in sentences.items():
@@ -607,8 +608,8 @@ def _members(ranks: Ranks, who: Sequence[int]) -> str:
     (first, *others) = who
     member = ranks[first].member
     if others or member is None or member == first:
-        return named(who)
-    return f"{named(who)} (rank {member} of the group)"
+        return rank_numbers(who)
+    return f"{rank_numbers(who)} (rank {member} of the group)"
 
 
 def _queued_behind(state: RankState) -> str:
@@ -642,7 +643,7 @@ def _rank(text: str) -> int:
     return int(match[1] or match[2]) if match else -1
 
 
-def named(ranks: Iterable[int]) -> str:
+def rank_numbers(ranks: Iterable[int]) -> str:
     """Return `Rank 3` or `Ranks 0, 1 and 2`."""
     known = sorted({*ranks})
     names = [str(rank) for rank in known if rank >= 0]
@@ -652,7 +653,8 @@ def named(ranks: Iterable[int]) -> str:
     return f"{noun} {listed(names, 8)}"
 
 
-def _report(head: str, details: dict[str, None]) -> str:
+def _report_in_words(head: str, details: dict[str, None]) -> str:
+    # The first line of what a report says, and the first lines below it.
     shown = list(details)[:_MOST_DETAILS]
     if len(details) > _MOST_DETAILS:
         more = len(details) - _MOST_DETAILS

@@ -170,15 +170,16 @@ def _quotes(cause: Finding, line: str) -> bool:
 
 
 def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Iterator[Verdict]:
+    # The first is the outcome, the others are said beside it.
     if record.wrong:
         checks = counted(record.wrong, "failed check")
         yield Outcome.CORRUPT, f"The benchmark found wrong data: {checks}."
-    if ending and ending.refused:
+    if ending and ending.refused:  # fabbench ended it for that: what follows is only an effect
         yield Outcome.OFF_FABRIC, ending.refused
     if timed_out := _timeout(record, ending):
         yield Outcome.TIMEOUT, timed_out
     yield from _failures(record, ending)
-    observed = _is_observed(record, ending)
+    observed = _is_observed(record, ending)  # without a benchmark, no result is missing
     if not observed and (truncated := next(_gaps(record, ending), "")):
         yield Outcome.TRUNCATED, truncated
     if record.off_fabric:
@@ -410,7 +411,7 @@ def _nic_verdicts(record: Record, proof: Proof | None) -> Iterator[Verdict]:
     if required is None:
         return
     wanted, requirement = required
-    if nics < wanted:
+    if nics < wanted:  # more are no contradiction
         used = "1 was used" if nics == 1 else f"{nics} were used"
         yield Outcome.OFF_FABRIC, f"{requirement}, but {used}."
 
@@ -546,6 +547,7 @@ def _knows_nics(record: Record, proof: Proof | None) -> bool:
 
 
 def _unchecked_nics(record: Record) -> Iterator[Finding]:
+    # Nothing says how many there should be: the reader may know.
     nics = record.facts.get("nics")
     if isinstance(nics, int):
         line = record.evidence.get("nics", "")

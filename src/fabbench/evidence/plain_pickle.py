@@ -131,7 +131,7 @@ class _Stack:
         target = self.values[-1]
         if not isinstance(target, dict):
             raise TypeError
-        keys = pairs[::2]
+        keys = pairs[::2]  # keys and values are in turn
         values = pairs[1::2]
         for key, value in zip(keys, values, strict=True):
             if not isinstance(key, str | int):

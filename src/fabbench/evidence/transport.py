@@ -424,6 +424,7 @@ _SHOWN_NAMES = 8
 
 
 def _congestion(strain: Strain) -> Finding:
+    # A finding with the strain's own sentence; a note, unless it is heavy.
     code = strain.sign.code
     sentence = re.sub("^the ", "The ", strain.sentence)
     return replace(

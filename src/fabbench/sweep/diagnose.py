@@ -246,6 +246,7 @@ class _Plan:
         yield from self._tests_of_pairs_again(_MAX_REPEATS)
 
     def _take_test(self, *nodes: int) -> SweepTest:
+        # They are in no other test of this round; a pair is server and client, in this order.
         self._free[[*nodes]] = False
         roles = nodes if self._alone else self._history.served_less(nodes)
         return SweepTest(tuple(self._fit.nodes[node] for node in roles))

@@ -232,7 +232,7 @@ class EvidenceWriter:
         return f"{how} in {slow} of {tests.sum()} {what}{rest}{figures}"
 
     def _slow_or_fails(self, tests: Flags) -> str:
-        failed = (tests & self._failed).sum()
+        failed = (tests & self._failed).sum()  # these count as slow, too
         if not failed:
             return "is slow"
         slow = (tests & self._slow).sum()
