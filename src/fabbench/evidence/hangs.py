@@ -444,7 +444,7 @@ class Behind(NamedTuple):
     """Whether ranks called different collectives."""
 
 
-_NOBODY_NAMED = "the ranks that are not rank_numbers"
+_NOBODY_NAMED = "the ranks that are not named"
 _PROGRAM = "the program differs between ranks, it is not the network"
 
 
@@ -486,7 +486,7 @@ def _different_calls(calls: Mapping[int, Call], where: str = "that number") -> B
     """Return which ranks did not call what most called at one number of the sequence.
 
     `calls`: rank → its call, at least two different ones. If no call is the most frequent, all
-    ranks are rank_numbers.
+    ranks are named.
     """
     two = Counter(calls.values()).most_common(2)
     (usual, most), (_, second) = two
