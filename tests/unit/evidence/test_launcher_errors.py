@@ -12,7 +12,7 @@ from fabbench.evidence import known_errors
 from fabbench.evidence.known_errors import (
     FatalText,
     Kind,
-    _fatal,
+    _pattern_of_fatal_texts,
     fatal_message,
     fatal_texts,
     findings_of,
@@ -101,7 +101,7 @@ def record(line: str) -> FatalText | None:
     """Return the record that a line shows."""
     if fatal_message(line) is None:
         return None
-    match = _fatal().search(line)
+    match = _pattern_of_fatal_texts().search(line)
     assert match is not None
     return TEXTS[int(str(match.lastgroup)[1:])]
 
