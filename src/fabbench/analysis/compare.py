@@ -426,9 +426,12 @@ def _section(
         case = group.key.get("case", log.case)
         return log.benchmark in {None, benchmark} and log.case in {None, case}
 
+    def has_no_hidden(column_logs: Iterable[Log]) -> bool:
+        return not any(is_hidden(log, unusable) for log in column_logs)
+
     logs = [list(filter(belongs, column_logs)) for column_logs in logs]
     outcomes = tuple(map(worst_of, logs))
-    shown = tuple(not any(is_hidden(log, unusable) for log in column_logs) for column_logs in logs)
+    shown = tuple(map(has_no_hidden, logs))
     without_ratio = tuple(
         visible and outcome in partial for visible, outcome in zip(shown, outcomes, strict=True)
     )

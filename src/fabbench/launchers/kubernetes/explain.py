@@ -148,7 +148,7 @@ def _explain_end(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]
             _subject(pod), announcement, "ended", "Check the events of the pod and its node."
         )
     for state in _container_states(pod, "terminated"):
-        status = state.get("exitCode")
+        status = int(state.get("exitCode") or 0)
         reason = state.get("reason")
         if not status and reason != "OOMKilled":
             continue  # it ended well
