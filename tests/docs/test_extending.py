@@ -31,12 +31,12 @@ def code(example: str) -> dict[str, str]:
     }
 
 
-BENCHMARK, LAUNCHER = code("iperf3"), code("lsf")
+BENCHMARK, LAUNCHER = code("iperf3"), code("bsub")
 PLACES = {
     "iperf3.py": "benchmarks/iperf3.py",
-    "options_lsf.py": "launchers/lsf/__init__.py",
-    "launchers_lsf.py": "launchers/lsf/launcher.py",
-    "rendering_lsf.py": "launchers/lsf/render.py",
+    "options_bsub.py": "launchers/bsub/__init__.py",
+    "launchers_bsub.py": "launchers/bsub/launcher.py",
+    "rendering_bsub.py": "launchers/bsub/render.py",
 }
 
 
@@ -47,7 +47,7 @@ def as_packages(folder: Path) -> None:
         modules = {name.removesuffix(".py"): text for name, text in page.items() if name in PLACES}
         modules = {
             name: text.replace("fabbench.benchmarks.iperf3", "iperf3").replace(
-                "fabbench.launchers.lsf", "options_lsf"
+                "fabbench.launchers.bsub", "options_bsub"
             )
             for name, text in modules.items()
         }
@@ -138,7 +138,7 @@ def test_it_fails_as_it_should(fabbench: Fabbench) -> None:
     assert "Connection refused" in failed.stdout
 
 
-@pytest.mark.parametrize("form", sampled(["lsf", "script", "modal"], every=3))
+@pytest.mark.parametrize("form", sampled(["bsub", "script", "modal"], every=3))
 def test_it_is_rendered(fabbench: Fabbench, form: str) -> None:
     words = (
         "--as",
@@ -148,23 +148,24 @@ def test_it_is_rendered(fabbench: Fabbench, form: str) -> None:
         "--instance-type",
         "p5.48xlarge",
         *(("--image", "docker.io/me/it:1") if form == "modal" else ()),
-        *(("--queue", "fast") if form == "lsf" else ()),
+        *(("--application", "fast") if form == "bsub" else ()),
     )
     done = fabbench("render", "iperf3", *words)
     assert (done.returncode, done.stderr) == (0, "")
     assert "iperf3 --verbose" in done.stdout
-    assert ("#BSUB -n 2" in done.stdout) == ("#BSUB -q fast" in done.stdout) == (form == "lsf")
+    assert ("#BSUB -n 2" in done.stdout) == ("#BSUB -app fast" in done.stdout) == (form == "bsub")
 
 
 @pytest.mark.slow
 def test_their_options_are_those_of_the_command_line(fabbench: Fabbench) -> None:
     output = fabbench("run", "iperf3", "--help").stdout
     assert re.search(r"--seconds N +Seconds per size\. +\[default: 10\]", output), output
-    assert re.search(r"--queue NAME +LSF queue\. Default: LSF's own\. \[lsf\]", output), output
+    own = r"--application NAME +LSF application profile\. Default: none\. \[bsub\]"
+    assert re.search(own, output), output
     for words, complaint in (
-        (("--on", "local", "--queue", "fast"), "--queue"),
-        (("--on", "lsf", "--queue", "a b"), "'a b'"),
-        (("--on", "lsf", "--host", "a"), "--host"),
+        (("--on", "local", "--application", "fast"), "--application"),
+        (("--on", "bsub", "--application", "a b"), "'a b'"),
+        (("--on", "bsub", "--host", "a"), "--host"),
         (("--on", "local", "--seconds", "0"), "from 1 to 3600"),
     ):
         done = fabbench("run", "iperf3", *words)
@@ -175,16 +176,17 @@ def test_their_options_are_those_of_the_command_line(fabbench: Fabbench) -> None
 def test_their_options_are_keys_of_the_file(fabbench: Fabbench, tmp_path: Path) -> None:
     file = tmp_path / "fabbench.yaml"
     file.write_text(
-        "defaults: {run: {iperf3: {size: 64K}}}\ntargets: {farm: {launcher: lsf, queue: fast}}\n"
+        "defaults: {run: {iperf3: {size: 64K}}}\n"
+        "targets: {farm: {launcher: bsub, application: fast}}\n"
     )
     shown = fabbench("config", "--config", str(file))
     assert yaml.safe_load(shown.stdout)["run"] == {"iperf3": {"size": "64K"}}, shown.stderr
-    file.write_text("targets: {farm: {launcher: lsf, queue: a b, qeue: x}}\n")
+    file.write_text("targets: {farm: {launcher: bsub, application: a b, aplication: x}}\n")
     wrong = fabbench("config", "--config", str(file))
     assert wrong.returncode == 2
-    assert f"{file}: targets.farm.queue " in wrong.stderr
-    assert "'qeue'. Did you mean queue?" in wrong.stderr
-    assert '"queue"' in fabbench("config", "--schema").stdout
+    assert f"{file}: targets.farm.application " in wrong.stderr
+    assert "'aplication'. Did you mean application?" in wrong.stderr
+    assert '"application"' in fabbench("config", "--schema").stdout
 
 
 @pytest.mark.parametrize(
@@ -204,17 +206,17 @@ def test_a_job_is_handed_over(fabbench: Fabbench, tmp_path: Path, words: tuple[s
         "--bin-dir",
         str(STANDINS if words[0] == "iperf3" else "/usr/bin"),
     )
-    done = fabbench("run", *words, "--on", "lsf", *more)
+    done = fabbench("run", *words, "--on", "bsub", *more)
     assert done.returncode == 0, done.stderr
     run = the_run(tmp_path)
     assert "Job <1> is submitted" in output(run)
-    rendered = fabbench("render", *words, "--as", "lsf", *more)
-    assert rendered.stdout == (run.path / "rendered/job.lsf").read_text()
+    rendered = fabbench("render", *words, "--as", "bsub", *more)
+    assert rendered.stdout == (run.path / "rendered/job.bsub").read_text()
 
 
 @pytest.mark.slow
 def test_a_job_that_cannot_be_handed_over_is_reported(fabbench: Fabbench, tmp_path: Path) -> None:
-    done = fabbench("run", "iperf3", "--on", "lsf", "--nodes", "1", "--bin-dir", "/nowhere")
+    done = fabbench("run", "iperf3", "--on", "bsub", "--nodes", "1", "--bin-dir", "/nowhere")
     assert done.returncode == 4
     assert "/nowhere/iperf3" in output(the_run(tmp_path))
 

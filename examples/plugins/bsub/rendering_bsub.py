@@ -1,15 +1,15 @@
-"""The format ``lsf``: a job for ``bsub <FILE``."""
+"""The format ``bsub``: a job for ``bsub <FILE``."""
 
 from fabbench.execution.script import script
 from fabbench.launchers import Rendering, RenderInput
-from fabbench.launchers.lsf import LsfOptions
+from fabbench.launchers.bsub import BsubOptions
 
 
-class LsfScript(Rendering):
+class BsubScript(Rendering):
     """The script of all configurations, with the options of bsub in its head."""
 
-    name = "lsf"
-    options = LsfOptions
+    name = "bsub"
+    options = BsubOptions
 
     def render(self, source: RenderInput) -> str:
         """Write it. Raises RequestError for what it cannot express."""
@@ -18,14 +18,14 @@ class LsfScript(Rendering):
             source.plan, source.script_target('mapfile -t hosts < <(uniq "$LSB_DJOB_HOSTFILE")\n')
         )
         first, _, rest = text.partition("\n")
-        queue = source.options_as(LsfOptions).queue
+        application = source.options_as(BsubOptions).application
         lines = [
             f"-n {source.plan.hosts}",
             '-R "span[ptile=1]"',
             "-x",
-            *([f"-q {queue}"] if queue else []),
+            *([f"-app {application}"] if application else []),
         ]
         return "\n".join((first, *(f"#BSUB {line}" for line in lines), rest))
 
 
-RENDERING: Rendering = LsfScript()
+RENDERING: Rendering = BsubScript()

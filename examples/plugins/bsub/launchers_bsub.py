@@ -1,4 +1,4 @@
-"""The launcher ``lsf``: hands a run to LSF as one job, and follows what it prints."""
+"""The launcher ``bsub``: runs one job in the foreground of LSF, and follows what it prints."""
 
 import contextlib
 from collections.abc import Generator, Iterator
@@ -7,25 +7,25 @@ from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.hosts.check import Progress
 from fabbench.launchers import NODES, Examined, Launcher, rendering_named
 from fabbench.launchers.batch_job import JobAllocation
-from fabbench.launchers.lsf import LsfOptions
+from fabbench.launchers.bsub import BsubOptions
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Needs, Target
 from fabbench.remote.transport import Here
 
 
-class Lsf(Launcher):
-    """The launcher ``lsf``."""
+class Bsub(Launcher):
+    """The launcher ``bsub``."""
 
-    name = "lsf"
-    options = LsfOptions
+    name = "bsub"
+    options = BsubOptions
 
     @contextlib.contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:
         """Return what the hosts are expected to have; they cannot be probed before the job runs."""
-        kind = target.options_as(LsfOptions).instance_type
+        kind = target.options_as(BsubOptions).instance_type
         found = inventory_of(kind, target.nodes or NODES, target=target, needs=needs)
         with contextlib.closing(
-            JobAllocation(found, rendering_named("lsf"), "job.lsf", _follow)
+            JobAllocation(found, rendering_named("bsub"), "job.bsub", _follow)
         ) as allocation:
             yield allocation
 
@@ -47,4 +47,4 @@ def _follow(document: str) -> Generator[str, None, None]:
             yield f"bsub exited with status {bsub.status}."
 
 
-LAUNCHER: Launcher = Lsf()
+LAUNCHER: Launcher = Bsub()
