@@ -246,8 +246,9 @@ class Certificate:
         if self.state is State.FAILED:
             bad = ", ".join(self.bad)
             are = "are" if " " in bad else "is"  # A blank is between two names
-            left = [each.name for each in self.nodes if each.name not in self.left_out]
-            others = f"; {compress_hostlist(left)} passed what was tested" if left else ""
+            verdicts = self.verdicts.items()
+            passed = [name for name, verdict in verdicts if not verdict["why"]]
+            others = f"; {compress_hostlist(passed)} passed what was tested" if passed else ""
             return f"{bad} {are} bad{others}"
         if self.state is State.INCOMPLETE:
             return f"{nodes}, not settled: " + ", ".join(self.untested)

@@ -118,6 +118,8 @@ def test_every_node_and_nic_has_an_answer() -> None:
     together = replace(BAD, bad={"all nodes": "slow"}, nodes={})
     answers = replace(FINE, nodes=nodes, rungs=(together, ALL)).verdicts.values()
     assert {(each["answer"], each["why"]) for each in answers} == {("not settled", "slow")}
+    headline = replace(FINE, nodes=nodes, rungs=(together, ALL)).headline
+    assert headline == "Rejected: all nodes are bad."
     nothing = replace(FINE, nodes=nodes, rungs=(CHECK,)).verdicts.values()
     assert {each["answer"] for each in nothing} == {"not tested"}
 
