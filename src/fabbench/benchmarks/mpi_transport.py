@@ -8,7 +8,7 @@ MPIR_CVAR_DEBUG_SUMMARY=1, libfabric with FI_LOG_LEVEL=info.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,8 @@ _SIZES = r"\|\s+\d\w*(?:\.\.\w+)?\s+\|"
 _UCX_ROW = lazy(rf"(?:(?!{_SIZES}).)*{_SIZES}.*\|([^|][^|/]*/[^|]+)\|\s*")
 """Of UCX_PROTO_INFO, below its endpoint."""
 _RMA = "remote memory "
+_PLACE = lazy(r"\b(?:from|to|into) (\w+)")
+"""Where the data of an operation is: `host`, `cuda` …"""
 _EMULATED = "software emulation"
 
 WORDS = (
@@ -75,6 +77,14 @@ _VERBS = lazy(r"openib|(?:rc|ud|dc)(?:_mlx5|_verbs|_x|_v)?|gga_mlx5")
 def _transport(name: str) -> str:
     """Return what is called here what carries a lane or BTL; empty: nothing that counts."""
     return "ib" if _VERBS.fullmatch(name) else _NAMES.get(name, name.lower())
+
+
+def _is_in(kinds: Collection[object], operation: str) -> bool:
+    """Return whether the data of an operation is where the program has it, if that is one place."""
+    if kinds not in ({"DRAM"}, {"VRAM"}):
+        return True
+    is_host = {place == "host" for place in _PLACE.findall(operation)}
+    return is_host == {"DRAM" in kinds}
 
 
 @dataclass(slots=True)
@@ -159,14 +169,16 @@ class TransportLines:
     def keep_operation(self, facts: Facts) -> None:
         """Keep only what rows of the operation say, where a program states that: `op_type`.
 
-        UCX also prints what would carry operations that a program does not use. Each row says what
-        carries a range of sizes, also inside a node. Where the other processor copies the data, no
+        UCX also prints what would carry operations that a program does not use, and those on host
+        memory beside those on a GPU's. Each row says what carries a range of sizes, also inside a
+        node. Where the other processor copies the data, no
         NIC and no shared memory did: TCP has nothing else.
         """
         from fabbench.catalog.paths import ways  # imported here: --help needs no table
 
         operation = f"{_RMA}{facts.get('op_type')} by ".lower()
-        rows = [row for name, row in self.rma if operation in name]
+        kinds = {facts.get("initiator_seg_type"), facts.get("target_seg_type")}
+        rows = [row for name, row in self.rma if operation in name and _is_in(kinds, name)]
         if rows:  # replace what lines about endpoints said
             lanes = [(lane, row) for row in rows for lane in _UCX_LANE.findall(row)]
             self.lines = {_transport(lane): row for lane, row in lanes}

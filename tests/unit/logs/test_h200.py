@@ -1,4 +1,4 @@
-"""Runs of NCCL 2.30.7 and PyTorch on two GPUs, healthy and dead, are read as what happened."""
+"""Runs of NCCL 2.30.7, PyTorch and nixlbench on two GPUs are read as what happened."""
 
 import tomllib
 
@@ -29,7 +29,7 @@ def test_a_run_is_read_as_what_happened(name: str) -> None:
     truth = TRUTH[name]
     log = log_of(name)
     assert log.outcome == truth["outcome"]
-    known = ("transport", "channels", "channels_used", "algorithms")
+    known = ("transport", "channels", "channels_used", "algorithms", "rma")
     facts = {fact: truth[fact] for fact in known if fact in truth}
     assert {fact: str(log.facts.get(fact)) for fact in facts} == facts
     found, _ = causes(log)
