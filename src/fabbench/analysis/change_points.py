@@ -161,9 +161,9 @@ def watched(values: Values, assumed: float) -> Watched:
         noise_before.clear()
     missing = LEAST + start - len(logs)
     if missing > 0:
-        return Watched(tuple(shifts), None, missing + _WINDOWS[0], assumed)
+        return Watched(tuple(shifts), noise=None, needed=missing + _WINDOWS[0], assumed=assumed)
     noise = _noise(logs, start, len(logs))
-    return Watched(tuple(shifts), noise, 0, assumed)
+    return Watched(tuple(shifts), noise, needed=0, assumed=assumed)
 
 
 def _strongest_cut(

@@ -150,7 +150,7 @@ class _Fit(NamedTuple):
     regimes: tuple[Regime, ...]
 
 
-_NO_FIT = _Fit(math.inf, ())
+_NO_FIT = _Fit(math.inf, regimes=())
 _Segments: TypeAlias = Mapping[tuple[int, int], _Fit]
 """The first point of a segment and that after its last → its fit."""
 
@@ -177,7 +177,8 @@ def _fits(series: Curve) -> list[_Fit]:
         for first in range(count)
         for end in range(first + _LEAST, count + 1)
     }
-    best = {0: _Fit(0.0, ())}  # how many of the first points are covered → the best fit to them
+    # How many of the first points are covered → the best fit to them.
+    best = {0: _Fit(cost=0.0, regimes=())}
     best_fits = []
     for _ in range(_MOST):
         best = _extended(best, segments)
@@ -226,7 +227,7 @@ def line_of(points: Sequence[tuple[int, float]]) -> TimeLine:
     inverse_squares = dot(inverses, inverses)
     speed_squares = dot(speeds, speeds)
     products = dot(inverses, speeds)
-    line = TimeLine(0.0, speed_sum / speed_squares)  # the best one that begins at 0
+    line = TimeLine(start=0.0, slope=speed_sum / speed_squares)  # the best one that begins at 0
     determinant = inverse_squares * speed_squares - products * products
     # Else all points are at one size, or nearly.
     if determinant > 1e-12 * inverse_squares * speed_squares:
@@ -234,7 +235,7 @@ def line_of(points: Sequence[tuple[int, float]]) -> TimeLine:
         slope = (speed_sum * inverse_squares - inverse_sum * products) / determinant
         line = TimeLine(start, slope) if start >= 0 else line
     if line.slope < 0:  # then the best one that does not fall is constant
-        return TimeLine(inverse_sum / inverse_squares, 0.0)
+        return TimeLine(inverse_sum / inverse_squares, slope=0.0)
     return line
 
 
@@ -337,7 +338,7 @@ def predict_nodes(logs: Sequence[Log], size: int, nodes: int) -> Prediction:
     trend = regression(doublings, list(map(math.log, rates)))
     target = math.log2(nodes)
     # Of the interval, as a logarithm
-    half = t_quantile(0.025, trend.size - 2) * _error_at(trend, target)
+    half = t_quantile(tail=0.025, freedom=trend.size - 2) * _error_at(trend, target)
     if half > _WIDEST:
         return Prediction(refused="the logs do not agree on a trend that would carry that far")
     return _with_interval(math.exp(trend.at(target)), half / 2)  # which it takes twice

@@ -115,7 +115,7 @@ def _drop_finding(drop: Drop, curve: Curve, *, several: bool) -> Finding:
         size=sizes,
         rate=rates.quantity(drop.rate),
         before=rates.quantity(before),
-        time=scale("s", 0).quantity(time),
+        time=scale("s", largest=0).quantity(time),
         factor=format(drop.factor, ".2g"),
         which=f" ({curve.labels})" if several else "",
     )

@@ -100,7 +100,7 @@ def _noise(series: Curve) -> float:
         return math.inf
     middle = median(apart)
     deviation = median(abs(each - middle) for each in apart)
-    return max(_NORMAL * deviation / _deviation_of_mean(1), _LEAST_NOISE)
+    return max(_NORMAL * deviation / _deviation_of_mean(width=1), _LEAST_NOISE)
 
 
 def _deviation_of_mean(width: int) -> float:

@@ -296,7 +296,7 @@ class _Check:
 
     def _tested(self, section: ComparisonSection, compared: _Compared) -> _Tested | None:
         """Return what the statistics know of a row; None: a figure is exactly 0."""
-        pair = pair_of(section, compared.row, 0)
+        pair = pair_of(section, compared.row, column=0)
         if pair is None or compared.base.value <= 0:
             return None
         size = compared.row.size

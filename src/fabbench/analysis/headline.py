@@ -79,7 +79,7 @@ def _change(section: ComparisonSection, row: ComparisonRow, verdicts: str) -> st
     mark = verdicts.startswith(_CLEAR)
     plateau = section.plateaus[0]
     if plateau is None or len(plateau.sizes) < 2:
-        return _ratio_words(row, 0, mark=mark)
+        return _ratio_words(row, column=0, mark=mark)
     test = plateau.test
     change = _with_bounds(plateau.ratio, test)
     doubt = f", {test.verdict}" if mark and test.verdict not in _CLEAR else ""
@@ -145,7 +145,7 @@ def _verdicts(section: ComparisonSection) -> str:
         verdicts = {span.verdict for span in spans if span.verdict}
         return _NO_DIFFERENCE.get(frozenset(verdicts), "")
     if len(clear) > _MAX_SPANS:
-        counts = Counter(row.verdict(0) for row in rows)
+        counts = Counter(row.verdict(column=0) for row in rows)
         total = len(rows)
         shown = [word for word in _CLEAR if counts[word]]
         return ", ".join(f"{word} at {counts[word]} of {total} sizes" for word in shown)
@@ -157,7 +157,7 @@ def _spans(rows: Sequence[ComparisonRow], by_plateau: Mapping[int, Difference]) 
     """Yield neighbors with one verdict: the plateau's where it holds, else their own."""
 
     def verdict_of(row: ComparisonRow) -> Difference | None:
-        return by_plateau.get(row.size) or row.verdict(0)
+        return by_plateau.get(row.size) or row.verdict(column=0)
 
     for verdict, neighbors in groupby(rows, verdict_of):
         yield _Span(verdict, list(neighbors))
@@ -190,7 +190,7 @@ def _agreeing(rows: Iterable[ComparisonRow], plateau: Plateau) -> Sequence[int]:
     agreeing: list[int] = []
     count = 0  # of sizes up to the last one that shows it
     for row in rows:
-        verdict = row.verdict(0)
+        verdict = row.verdict(column=0)
         ratio = row.ratios[0] or 1.0
         same_way = (ratio > 1) is (plateau.ratio > 1)
         if verdict is Difference.SAME or not same_way:

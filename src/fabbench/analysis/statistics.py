@@ -119,7 +119,7 @@ class TwoSamples:
     @property
     def estimates(self) -> list[Estimate]:
         """The difference of the means; with enough executions also that of the trimmed means."""
-        estimates = [self._estimate(0.0)]
+        estimates = [self._estimate(trimmed=0.0)]
         if self.fewest >= _LEAST_TRIMMED:
             estimates.append(self._estimate(_TRIMMED))
         return estimates
@@ -210,7 +210,7 @@ def compare_sizes(pairs: Pairs, level: float = LEVEL) -> Mapping[int, RowTest]:
 
     With equal configurations, the chance that any size is faster or slower is at most `level`.
     """
-    return compare_table(pairs, (), level).sizes
+    return compare_table(pairs, plateau=(), level=level).sizes
 
 
 def compare_table(pairs: Pairs, plateau: Collection[int], level: float = LEVEL) -> TableTest:
@@ -229,7 +229,7 @@ def compare_table(pairs: Pairs, plateau: Collection[int], level: float = LEVEL) 
     test = partial(_row_test, level=level, differs=differs)
     sizes = {size: test(pair) for size, pair in complete.items()}
     if together is None:
-        return TableTest(sizes, None, None)
+        return TableTest(sizes, plateau=None, ratio=None)
     return TableTest(sizes, test(together), _ratio(together.middle))
 
 
@@ -277,7 +277,7 @@ def loss_test(pairs: Pairs, limits: Mapping[int, float], level: float = LEVEL) -
     shown: list[int] = []
     if any_above(lost, _MARGIN * level):
         beyond = (size for size, pair in lost.items() if not pair.may_be_rounding)
-        shown += (size for size in beyond if lost[size].exceeds(0.0, level))
+        shown += (size for size in beyond if lost[size].exceeds(limit=0.0, level=level))
 
     def excluded(size: int) -> bool:
         pair = known[size]
@@ -302,17 +302,17 @@ def any_above(pairs: Pairs, level: float, plateau: TwoSamples | None = None) -> 
     have a part of it. Without a sum, which needs executions with all sizes, single sizes have all.
     """
     if len(pairs) < 2:
-        return any(pair.exceeds(0.0, level) for pair in pairs.values())
+        return any(pair.exceeds(limit=0.0, level=level) for pair in pairs.values())
     total = standardized_sum(pairs)
     share = _SUM_SHARE if total else 0.0
     single = level * (1 - share) / len(pairs)
     if total is not None and plateau is not None:
         share -= _PLATEAU_SHARE
-        if plateau.exceeds(0.0, level * _PLATEAU_SHARE):
+        if plateau.exceeds(limit=0.0, level=level * _PLATEAU_SHARE):
             return True
-    if total is not None and total.exceeds(0.0, level * share):
+    if total is not None and total.exceeds(limit=0.0, level=level * share):
         return True
-    return any(pair.exceeds(0.0, single) for pair in pairs.values())
+    return any(pair.exceeds(limit=0.0, level=single) for pair in pairs.values())
 
 
 def standardized_sum(pairs: Pairs) -> TwoSamples | None:

@@ -63,8 +63,8 @@ class Printed(NamedTuple):
         return 0 < self.value < math.inf
 
 
-ANYTHING = Printed(0.0, 0.0, math.inf)  # no information: `nan`
-_HUGE = Printed(math.inf, 1e15, math.inf)
+ANYTHING = Printed(value=0.0, low=0.0, high=math.inf)  # no information: `nan`
+_HUGE = Printed(math.inf, low=1e15, high=math.inf)
 
 
 def printed(token: str, exponent: int = 0, *, decimals: int | None = None) -> Printed:
@@ -189,7 +189,7 @@ def odd_rows(texts: Sequence[str]) -> set[int]:
         numbers = zip(texts, cells, strict=True)
         decimals = ["." in text[slice(*cell)] for text, cell in numbers]
         if sum(decimals) > half:
-            odd |= _positions(decimals, 0)
+            odd |= _positions(decimals, value=0)
     return odd
 
 
@@ -450,7 +450,7 @@ def choose_formula(
     if best is None:
         # No number of ranks explains even a single row: whichever is returned contradicts all of
         # them.
-        return shapes[0].of(2) if few else None
+        return shapes[0].of(ranks=2) if few else None
     # If the collective is unknown, rows that no formula explains may have another formula.
     return best if few or 2 * votes(best) >= len(rows) else None
 

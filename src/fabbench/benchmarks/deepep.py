@@ -99,7 +99,7 @@ def _figures(part: re.Match[str], *, is_nvl: bool) -> Figures:
     """
     stated = part.group("t", "transmit", "best", "avg")  # a form of the line has one of them
     time = next(filter(None, stated), "")
-    times = {"time": printed(time, -6)} if time else {}
+    times = {"time": printed(time, exponent=-6)} if time else {}
     default_way = "NVL" if is_nvl else ""
     rates = {part["way"] or default_way: part["rate"]}
     if part["nvl"]:
@@ -109,7 +109,7 @@ def _figures(part: re.Match[str], *, is_nvl: bool) -> Figures:
     for way, rate in rates.items():
         if float(rate or 0):
             operation = f"{name} {way}".strip()
-            figures[f"operation={operation}"] = {"bandwidth": printed(rate, 9), **times}
+            figures[f"operation={operation}"] = {"bandwidth": printed(rate, exponent=9), **times}
     return figures
 
 
@@ -117,10 +117,13 @@ def _with_figures_of_v2(row: Row, match: re.Match[str]) -> Row | None:
     # The bytes are those of scale-up (SU): its rate and the time have to agree with them.
     name = match["name"]
     size = int(match["size"])
-    time = printed(match["t"], -6)
-    low, high = product(printed(match["SU"], 9), time)
+    time = printed(match["t"], exponent=-6)
+    low, high = product(printed(match["SU"], exponent=9), time)
     figures = {
-        f"operation={name} {domain}": {"bandwidth": printed(match[domain], 9), "time": time}
+        f"operation={name} {domain}": {
+            "bandwidth": printed(match[domain], exponent=9),
+            "time": time,
+        }
         for domain in ("SO", "SU")
         if int(match[domain])
     }

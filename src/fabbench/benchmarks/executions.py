@@ -604,7 +604,7 @@ class Assembler(Reader):
     def _opened(self) -> Execution:
         """Return the open execution; if there is none, one that begins without any facts."""
         if self.execution is None:
-            self.execution = self._new_execution({})
+            self.execution = self._new_execution(facts={})
         return self.execution
 
     def _new_execution(self, facts: Facts) -> Execution:

@@ -73,7 +73,7 @@ def _header_events(names: Sequence[str], text: str) -> Events:
     layout = read_columns(names, _COLUMNS)
     events: Events = (Begin(), Header([layout]), *unknown_columns(layout, text))
     is_json = layout[-1].metric == "time"  # which has no average: its end is not known
-    return (*events, End(None)) if is_json else events
+    return (*events, End(complete=None)) if is_json else events
 
 
 def _average_events(stated: str, text: str, execution: Execution) -> Events:
@@ -87,7 +87,10 @@ def _average_events(stated: str, text: str, execution: Execution) -> Events:
     high = sum(busbw.high for busbw in busbws) / count
     if consistency.printed(stated).overlaps(low, high):
         return (End(),)
-    return (End(None), consistency.warning("average-mismatch", _ALTERED, line=text.strip()))
+    return (
+        End(complete=None),
+        consistency.warning("average-mismatch", _ALTERED, line=text.strip()),
+    )
 
 
 def _command_event(command: CommandLine) -> Command:
@@ -110,8 +113,8 @@ def _fits(row: Row) -> bool:
     if algbw is None or busbw is None:
         return False
     # The table names neither its collective nor, often, its ranks.
-    allowed = consistency.ratios(0, consistency.ANYTHING, algbw, busbw)
-    formula = consistency.choose_formula([allowed], _SHAPES, None)
+    allowed = consistency.ratios(size=0, time=consistency.ANYTHING, rate=algbw, bus=busbw)
+    formula = consistency.choose_formula([allowed], _SHAPES, ranks=None)
     return formula is not None and is_ascending(row)
 
 

@@ -166,5 +166,5 @@ def silence(default: str = "300") -> Any:
 def extra() -> Any:
     """Declare the options of the benchmark program itself, which go after ``--``."""
     return option(
-        Text("an option", "OPTIONS", ""), "Options of the program itself.", "--", many=tuple
+        Text("an option", "OPTIONS", pattern=""), "Options of the program itself.", "--", many=tuple
     )

@@ -290,7 +290,8 @@ def with_memory_and_cpus(devices: PodResources, *, memory: int, millis: int) -> 
         devices,
         memory=_whole_units(min(wanted, memory * 3 // 4), MIB),
         shm=_whole_units(shm, MIB),
-        cpus=_whole_units(at_most_half, 1000) or at_most_half,  # less than one CPU stays as it is
+        # Less than one CPU stays as it is.
+        cpus=_whole_units(at_most_half, unit=1000) or at_most_half,
     )
 
 

@@ -260,7 +260,7 @@ def _search_note(
     if entry is None and profile is not None:
         fabrics = ", ".join(profile.fabrics)
         return f"The cluster profile {profile.name} has {fabrics}: {profile.platform}."
-    _, interfaces = _devices(resources, None)
+    _, interfaces = _devices(resources, profile=None)
     has = f"{counted(interfaces, 'EFA interface')}, {resources.gpus} GPUs."
     if amounts:
         return f"Pods request {has}"

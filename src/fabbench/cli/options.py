@@ -220,7 +220,7 @@ def _require_picture(form: str) -> None:
 
     if form != "svg":
         raise RequestError(f"--format {form} is not for a .png file.", hint="Leave it out.")
-    to_png("")  # Raises if its library or a font is missing
+    to_png(text="")  # Raises if its library or a font is missing
 
 
 _AGE = lazy(r"([0-9]{1,9})([smhdw])")

@@ -195,7 +195,7 @@ def _run_row(run: "Summary", form: str) -> tuple[str, ...]:
     is_table = form == "table"
     configurations = ", ".join(run.arms)
     if is_table and len(run.arms) > _MAX_CONFIGURATIONS:
-        configurations = listed(run.arms, 1)
+        configurations = listed(run.arms, limit=1)
     outcomes = [f"{count} {each}" for each, count in run.outcomes.items()]
     if run.damaged:
         outcomes.append("damaged")

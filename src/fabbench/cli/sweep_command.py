@@ -145,7 +145,7 @@ def print_answer(
         text = "".join(f"{line}\n" for line in cordon_commands(diagnosis, how.print_cordon))
     elif how.form == "html":
         about = replace(page, sweep=report) if page else sweep_page(report)
-        text = "".join(page_of([run_section(about, 1)]))
+        text = "".join(page_of([run_section(about, number=1)]))
     else:
         text = terminal.drawn(render_sweep, report, how.form)
     terminal.write_drawn(text)

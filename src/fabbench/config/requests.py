@@ -64,19 +64,19 @@ def request_of(
     resolved = target_of(without(given, work_options), config, launchers, environment)
     target = resolved.target
     _require_work_options_have_effect(given, work_options, target, launchers)
-    variables = value_of(given, "env", {})
+    variables = value_of(given, "env", default={})
     # A variable without a value takes that of the environment in which the run starts
     passed = {name: value for name, value in variables.items() if value is not None}
     inherited = tuple(name for name in variables if name not in passed)
     if "as_form" not in given:
         _require_inherited_are_set(inherited, environment)
     of_file = config.variants if config else {}
-    variants = read_variants(value_of(given, "variants", ()), of_file)
+    variants = read_variants(value_of(given, "variants", default=()), of_file)
     target = replace(target, variants=variants, inherited=inherited)
     return RunRequest(
         benchmark=benchmark,
         work=work,
-        target=with_image(target, benchmark, value_of(given, "fabrics", ())),
+        target=with_image(target, benchmark, value_of(given, "fabrics", default=())),
         target_reason=resolved.why,
         env={**target.env, **passed},
         repeats=value_of(given, "repeats") or None,
@@ -99,7 +99,7 @@ def target_of(
     form = value_of(given, "as_form")
     if form is not None:
         described = Target(name=form, launcher=form, options=launchers[form]())
-        return Resolved(with_options(described, given, launchers, "--as"), "")
+        return Resolved(with_options(described, given, launchers, "--as"), why="")
     resolved = resolve(given, config, launchers, environment)
     target = with_options(resolved.target, given, launchers, "--on")
     return resolved._replace(target=target)

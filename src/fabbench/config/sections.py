@@ -224,7 +224,7 @@ class Reader:
             "variants": partial(self._named_entries, self._variant),
             "targets": partial(self._named_entries, self._target),
         }
-        values = self._section(tree, "", known)
+        values = self._section(tree, path="", known=known)
         names = {*values.get("targets", ()), *self.launchers}
         default = values.get("default")
         if default and default not in names:

@@ -119,8 +119,8 @@ def _strain_by_sign(port: Port, sign: Sign, ports: Sequence[Port]) -> Strain:
     # What a NIC shows of one sign, and whether that is much, by itself or beside the other NICs.
     ratio = _ratio(port, sign)
     if ratio is None:
-        alone = _filled_in(sign.alone, port, sign, 0)
-        return Strain(sign, port, None, alone, is_heavy=False)
+        alone = _filled_in(sign.alone, port, sign, ratio=0)
+        return Strain(sign, port, ratio=None, sentence=alone, is_heavy=False)
     sentence = _filled_in(sign.words, port, sign, ratio)
     others = _known_ratios([other for other in ports if other is not port], sign)
     stands_out = ratio >= sign.least and _stands_out(ratio, others)

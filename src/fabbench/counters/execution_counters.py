@@ -377,7 +377,7 @@ class PrintedCounters:
         taken, failure = _unpacked(facts.get("packed", ""), host)
         self._failures[failure] = None
         if facts.get("when") == "before":
-            self._hosts[host] = Pair(taken, None)
+            self._hosts[host] = Pair(taken, after=None)
         else:
             earlier = self._hosts.get(host)
             self._hosts[host] = Pair(earlier.before if earlier else None, taken)

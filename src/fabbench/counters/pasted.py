@@ -150,6 +150,6 @@ class PastedCounters:
         """Return what the counters show of congestion."""
         ports: list[Port] = []
         for nic, counted in self._nics.items():
-            port = Port("", nic or "the NIC", resolved(counted))
+            port = Port(host="", nic=nic or "the NIC", counters=resolved(counted))
             ports.append(port)
         return [*strains(ports)]

@@ -428,7 +428,7 @@ def _traffic_between(before: Nic, after: Nic) -> NicTraffic:
 
 
 def _unreadable(nic: Nic, why: str) -> NicTraffic:
-    return _as_traffic(nic, {}, why)
+    return _as_traffic(nic, moved={}, unreadable=why)
 
 
 def _as_traffic(nic: Nic, moved: Mapping[str, int], unreadable: str) -> NicTraffic:

@@ -137,7 +137,7 @@ def named(name: str) -> Named | None:
         match = pattern.fullmatch(name)
         if match is not None:
             priority = match.groupdict().get("priority", "")
-            return Named(counter, 1, priority)
+            return Named(counter, octets=1, priority=priority)
     return None
 
 

@@ -468,7 +468,7 @@ def _behind_in_group(ranks: Ranks, laggards: Collection[int], busy: Collection[i
         numbers = {str(started) for started in late.values()}
         lasts = listed(sorted(numbers))
         return Behind(f" {who} had not started it (the last: {lasts}).", who.lower())
-    return Behind("", _NOBODY_NAMED)
+    return Behind(sentence="", whom=_NOBODY_NAMED)
 
 
 def _not_started(ranks: Ranks, number: int) -> dict[int, int]:
@@ -498,7 +498,7 @@ def _different_calls(calls: Mapping[int, Call], where: str = "that number") -> B
     for call, who in odd.items():
         phrases.append(f"{rank_numbers(who)} called {call.phrase}")
     others = f", the others {usual.phrase}" if most > second else ""
-    sentence = f" {listed(phrases, 3)} at {where}{others}"
+    sentence = f" {listed(phrases, limit=3)} at {where}{others}"
     whom = [rank for who in odd.values() for rank in who]
     return Behind(f"{sentence}: {_PROGRAM}.", rank_numbers(whom).lower(), is_program=True)
 
@@ -549,7 +549,7 @@ def _crossed_waits(groups: Mapping[Group, Ranks], waiting: Waiting, busy: Busy) 
             return Behind(f"{sentence}.{back}: {_PROGRAM}.", "the order of both", is_program=True)
     for (_, other), sentence in sentences.items():
         return Behind(f"{sentence}.", f"what {other.name} waits for")
-    return Behind("", _NOBODY_NAMED)
+    return Behind(sentence="", whom=_NOBODY_NAMED)
 
 
 def _ranks_that_wait(ranks: Ranks) -> set[int]:
@@ -650,7 +650,7 @@ def rank_numbers(ranks: Iterable[int]) -> str:
     if -1 in known:  # its line does not say which
         names.insert(0, "?")
     noun = "Rank" if len(names) == 1 else "Ranks"
-    return f"{noun} {listed(names, 8)}"
+    return f"{noun} {listed(names, limit=8)}"
 
 
 def _report_in_words(head: str, details: dict[str, None]) -> str:

@@ -689,7 +689,7 @@ def _slower(log: Log, last: Mapping[int, float]) -> Iterator[Finding]:
         return
     code = "path-delay" if delay > rate else "path-rate"
     size = small if delay > rate else large
-    seconds = scale("s", 0)
+    seconds = scale("s", largest=0)
     time = seconds.quantity(times[size])
     other = seconds.quantity(last[size])
     yield finding(code, size=format_size(size), time=time, other=other)

@@ -552,7 +552,7 @@ def _processes_in_words(processes: Collection[str]) -> str:
     """Return the number of processes, their first hosts, and how many other hosts there are."""
     noun = "process" if len(processes) == 1 else "processes"
     hosts = list(dict.fromkeys(_host(process) for process in processes if process))
-    where = f" on {listed(hosts, 3)}" if hosts else ""
+    where = f" on {listed(hosts, limit=3)}" if hosts else ""
     return f"{len(processes)} {noun}{where}"
 
 

@@ -55,7 +55,7 @@ class NicSampler:
             threading.Thread(
                 target=self._sample_until_end, args=(view,), name="fabbench counters", daemon=True
             ).start()
-        return self._record_difference({})
+        return self._record_difference(after={})
 
     def printed(self, line: str) -> bool:
         """Keep the counters that a job's script printed, if a line has them; return whether."""

@@ -224,25 +224,25 @@ class _Place(NamedTuple):
 
     def lanes(self, name: str) -> int | None:
         """Read a number of PCIe lanes; None: not known, as is 0."""
-        return int(self.number(name, 32) or 0) or None
+        return int(self.number(name, most=32) or 0) or None
 
     def attached(self, kind: str, bus: str) -> NodeDevice:
         """Return what is known of the device here."""
-        numa = self.number("numa_node", 999)
+        numa = self.number("numa_node", most=999)
         return NodeDevice(
             kind=kind,
             bus=bus,
             numa=None if numa is None else int(numa),
             width=self.lanes("current_link_width"),
             max_width=self.lanes("max_link_width"),
-            speed=self.number("current_link_speed", 128) or None,
-            max_speed=self.number("max_link_speed", 128) or None,
+            speed=self.number("current_link_speed", most=128) or None,
+            max_speed=self.number("max_link_speed", most=128) or None,
         )
 
 
 _Places: TypeAlias = dict[str, _Place]
 """By PCI address."""
-_NOWHERE = _Place((), Entry())
+_NOWHERE = _Place(path=(), files=Entry())
 
 
 def read_topology(

@@ -178,7 +178,7 @@ class JobAllocation:
         self._name = name
         self._follow = follow
         self._lines: Generator[str, None, None] | None = None
-        self._demux = Demux(())
+        self._demux = Demux(lines=())
         self._waits_for_start = waits_for_start
         self._documents: Mapping[str, str] = {}
 

@@ -136,7 +136,7 @@ class QueueJob(Job):
             return Phase.UNKNOWN
         # The job is over, or no longer known. While its start is awaited, one that has printed
         # something counts as started: `lines` then reads that.
-        has_run = self._awaited and bool(self._lines_after(0, whole=False))
+        has_run = self._awaited and bool(self._lines_after(count=0, whole=False))
         return Phase.RUNS if has_run else Phase.OVER
 
     def _command(self, words: Sequence[str]) -> tuple[str, ...]:

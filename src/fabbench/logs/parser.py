@@ -177,7 +177,7 @@ class LogParser:
         groups = list(self._groups.values())
         join([group.evidence.hangs for group in groups])
         for group in groups:
-            group.steps.end(group.steps.open, None)
+            group.steps.end(group.steps.open, status=None)
             group.ended = None  # no next record: all messages are of the last one
         _give_messages_to_tables(groups)
         self._end_without_benchmark(groups, ending)
@@ -330,7 +330,7 @@ class LogParser:
             return []
         if known_errors.exit_status(line.text) is None:
             group.ended = None  # what came since the status is of the output above, too
-        out = self._close_group(group, None)
+        out = self._close_group(group, ending=None)
         group.ended = None
         return out + self._dispatch(group, line)
 
@@ -346,9 +346,11 @@ class LogParser:
             return []
         if status == TIMEOUT_STATUS:
             sentence = f"The exit status was {status}: it timed out."
-            group.add_message(Message("", Kind.TIMEOUT, sentence), "")
+            group.add_message(Message(source="", kind=Kind.TIMEOUT, text=sentence), line="")
         elif status:
-            group.add_message(Message("", Kind.STATUS, f"The exit status was {status}."), "")
+            group.add_message(
+                Message(source="", kind=Kind.STATUS, text=f"The exit status was {status}."), line=""
+            )
         # A launcher's last words may follow, unless they have an exit status of their own.
         group.status = status
         group.ended = len(group.messages)
@@ -379,7 +381,7 @@ class LogParser:
         steps = group.steps
         same_execution = name == group.name and marker.execution == steps.execution
         joins = same_execution and benchmarks()[name].joins_steps
-        steps.end(steps.open, None)  # one without an end marker
+        steps.end(steps.open, status=None)  # one without an end marker
         out: list[Result] = []
         if name in group.readers and name != group.name:
             out += self._switch_to(group, name)
@@ -432,7 +434,7 @@ class LogParser:
         failed = any(message.kind is Kind.NOT_STARTED for message in group.messages)
         out: list[Result] = []
         if group.current is not None or failed:
-            out += self._close_group(group, None)
+            out += self._close_group(group, ending=None)
         group.current = self._reader(group, name)
         group.name = name
         return out

@@ -361,10 +361,10 @@ def read_marker(text: str) -> Marker | None:
         return None
     ended, status, kind, step, words = match.groups()
     if ended:  # the step of an end marker
-        return Marker("end", ended, {}, None if status == "?" else int(status))
+        return Marker("end", ended, facts={}, status=None if status == "?" else int(status))
     try:
         settings = shlex.split(words or "")
     except ValueError:
         return None
     facts = (setting.split("=", 1) for setting in settings if "=" in setting)
-    return Marker(kind, step, dict(facts), None)
+    return Marker(kind, step, dict(facts), status=None)

@@ -285,7 +285,7 @@ def action(where: str, what: str | Sequence[str]) -> None:
         text = word(what)
     else:
         text = shlex.join(map(_first_line, what))
-    logger.debug("%s: %s", where, quoted(text, 2000))
+    logger.debug("%s: %s", where, quoted(text, limit=2000))
 
 
 def _first_line(text: str) -> str:

@@ -185,8 +185,8 @@ def scale(unit: str, largest: float, *, coarse: bool = False) -> Scale:
     if unit == "s":
         return Scale("us", TIME_UNITS["us"])
     if unit == "1/s":
-        return Scale("M/s", 1e6, fine=True)
-    return Scale(unit, 1.0)
+        return Scale("M/s", factor=1e6, fine=True)
+    return Scale(unit, factor=1.0)
 
 
 def format_decimal(number: float, decimals: int) -> str:
@@ -233,7 +233,7 @@ def _is_factor(ratio: float) -> bool:
 def _factor_digits(ratio: float) -> str:
     """Return one decimal, and two significant digits of what is below 1."""
     if not 0 < ratio < 1:
-        return _untrimmed(ratio, 1)
+        return _untrimmed(ratio, decimals=1)
     magnitude = math.floor(math.log10(ratio))
     return _untrimmed(ratio, 1 - magnitude)
 
@@ -241,7 +241,7 @@ def _factor_digits(ratio: float) -> str:
 def _percent_digits(ratio: float) -> str:
     """Return a change in percent with its sign and one decimal."""
     change = 100 * (ratio - 1)
-    digits = _untrimmed(change, 1)
+    digits = _untrimmed(change, decimals=1)
     return f"+{digits}" if change > 0 and digits != "0.0" else digits
 
 

@@ -441,7 +441,7 @@ class RemoteSession(Session):
         self._last_output = awake_s()
         if item.program is not None and item.status is not None:
             item.program.status = item.status
-            return [Output(item.program, None)]
+            return [Output(item.program, text=None)]
         self._has_ranks = self._has_ranks or any(map(_RANK_LINE.match, item.texts))
         return [Output(item.program, text) for text in item.texts]
 

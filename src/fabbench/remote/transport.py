@@ -272,4 +272,4 @@ class Here(Transport):
 
     @override
     def _start(self, argv: Sequence[str]) -> ProcessStream:
-        return PipedProgram(argv, self, {})
+        return PipedProgram(argv, self, env={})

@@ -59,7 +59,10 @@ def section_groups(comparison: Comparison) -> list[list[ComparisonSection]]:
 
 def remarks(comparison: Comparison, verdict: "Verdict | None" = None) -> list[Table]:
     """Return the tables below the figures: notes, what stands out, what is normal, rails, gates."""
-    tables = [_notes_table("", all_notes(comparison, verdict)), *_stands_out(comparison)]
+    tables = [
+        _notes_table(title="", notes=all_notes(comparison, verdict)),
+        *_stands_out(comparison),
+    ]
     expected = list(sentences(expectations_of(comparison)))
     if expected:
         tables.append(_notes_table("Is it normal?", expected))

@@ -106,7 +106,7 @@ class _Largest(NamedTuple):
     size: int
 
 
-_NONE_YET = _Largest(0.0, 0)
+_NONE_YET = _Largest(value=0.0, size=0)
 _JSON_SEPARATOR = ",\n"
 _RATES = ("busbw", "bandwidth")
 """Metrics that have a peak: a time has none."""
@@ -324,7 +324,7 @@ def _grid(log: Log) -> _Grid:
 
     A point that is measured several times (`-N`) has several.
     """
-    grid = _Grid([], {}, {})
+    grid = _Grid(lines=[], sides={}, largest={})
     newest: dict[tuple[object, ...], dict[_FigureKey, float]] = {}  # Size and labels → last line
     for size, labels, metrics, values in log.points:
         left = dict(labels)
@@ -481,7 +481,9 @@ def _predictions_of_logs(logs: Sequence[Log], size: int) -> Iterator[Mapping[str
     for log in logs:
         name = log.case or log.benchmark
         for series in series_of(log)[:1]:
-            yield _prediction_record(f"{log.source}: {name}", size, None, predict(series, size))
+            yield _prediction_record(
+                f"{log.source}: {name}", size, nodes=None, prediction=predict(series, size)
+            )
 
 
 def _prediction_record(

@@ -271,11 +271,13 @@ class Panel(NamedTuple):
         others = lines[_MOST_LABELS:]
         if others:
             more = f"and {len(others)} more"
-            labels.append(_Label(others[0].last, "more", 0, more))
+            labels.append(_Label(others[0].last, "more", kind=0, text=more))
         if self.changes:
-            labels.append(_Label(1.0, "reference", 0, "no change"))  # As good as the baseline
+            # As good as the baseline
+            labels.append(_Label(value=1.0, mark="reference", kind=0, text="no change"))
         labels += (
-            _Label(level, "ceiling", 0, f"ceiling {_number(level)}") for level in self.ceilings
+            _Label(level, "ceiling", kind=0, text=f"ceiling {_number(level)}")
+            for level in self.ceilings
         )
         # Ranges that are written alike get one label
         spans: dict[str, PublishedRange] = {}
@@ -599,7 +601,7 @@ def _change_panel(
     least = min(1.0, ratios[rare])  # No change, 1, is always within
     most = max(1.0, ratios[-1 - rare])
     margin = max((most / least) ** 0.5, _LEAST_CHANGE)
-    caption = f"against {cut(comparison.base.label, 16)}, up is better"
+    caption = f"against {cut(comparison.base.label, limit=16)}, up is better"
     if lines[0].shaded:
         caption += f"; shaded: {confidence(section.level)} interval"
     return Panel(caption, lines, least / margin, most * margin, changes=True)

@@ -293,7 +293,7 @@ def heat_map(matrix: "Matrix", title: str) -> Picture:
     `side` and `head` are the places of the first cell, `across` and `down` the size of each.
     """
     count = len(matrix.names)
-    names = [cut(name, 26) for name in matrix.names]
+    names = [cut(name, limit=26) for name in matrix.names]
     longest = max(map(len, names), default=0)
     side = 62 + int(LETTER * longest)  # A group has its number of nodes too
     written = count <= _MAX_WRITTEN

@@ -424,7 +424,7 @@ def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) 
                 waiting.append(pool.submit(_list_of_pieces, batch, job))
             else:  # too large to keep its output in memory
                 yield from _pieces(batch, job)
-        yield from _results_in_order(waiting, 0)
+        yield from _results_in_order(waiting, backlog=0)
 
 
 def _results_in_order(waiting: "deque[Future[list[Piece]]]", backlog: int) -> Iterator[Piece]:

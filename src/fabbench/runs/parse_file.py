@@ -106,7 +106,7 @@ def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[
             blocks = _blocks(file.read(), file)
             lines = chain.from_iterable(text.split("\n") for text in blocks)
             read += logs(parser.feed_lines(lines))
-    return [*read, *logs(parser.close(None))]
+    return [*read, *logs(parser.close(ending=None))]
 
 
 def _dumps(names: Sequence[str]) -> Iterator[Dump]:
@@ -209,7 +209,7 @@ class _ConfigurationLogs:
         try:
             for configuration, lines in _by_configuration(chain([first], blocks)):
                 if current and configuration != current:
-                    yield from _with_configuration(current, parser.close(None))
+                    yield from _with_configuration(current, parser.close(ending=None))
                     parser = self.new_parser(prefixes=Prefixes(prefixes))
                     parser.feed_lines(preamble)
                 current = configuration

@@ -193,7 +193,7 @@ def _node_cells(host: Host) -> tuple[str, ...]:
         host.name,
         host.instance_type,
         str(host.gpus or ""),
-        listed(devices, 8),
+        listed(devices, limit=8),
         "; ".join(topology),
         ", ".join(versions),
     )

@@ -363,7 +363,7 @@ def _compared_and_judged(
     """
     first, *others = configurations
     fitting = [matching_column(baseline, first.label)] if baseline else []
-    fitting = with_labels([first, *fitting], ())[1:]  # it may have the label of the first
+    fitting = with_labels([first, *fitting], labels=())[1:]  # it may have the label of the first
     compared = configurations if others else [first, *fitting]
     comparison = compare(compared, metric=request.metric, allow=ALLOWED, only_ok=True)
     gated = comparison

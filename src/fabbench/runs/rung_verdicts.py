@@ -184,7 +184,8 @@ def judge_sweep(ended: SweepRun, blank: RungResult, gates: Sequence[Gate]) -> Ru
     if not any(each.result.is_measured for each in stored.tests):
         if failure:
             return judged(blank, doubts=[failure])
-        return _judged_without_figures(blank, None, stored.tests)  # None: no error ended it early
+        # None: no error ended it early.
+        return _judged_without_figures(blank, error=None, ended=stored.tests)
     diagnosis = diagnosed(stored.document, stored.results)
     figures = tuple(_typical(diagnosis, stored.document.metric))
     proven = _is_proven(stored)
@@ -220,7 +221,9 @@ def _typical(diagnosis: Diagnosis, metric: str) -> Iterator[RungFigure]:
     """Yield the figure of healthy tests, of several kinds the worst; none where none compare."""
     worst = max if METRICS[metric].lower_is_better else min
     if diagnosis.typicals:
-        yield RungFigure(metric, None, worst(diagnosis.typicals.values()), diagnosis.tests)
+        yield RungFigure(
+            metric, size=None, value=worst(diagnosis.typicals.values()), repeats=diagnosis.tests
+        )
 
 
 def _judged_by_limits(

@@ -206,7 +206,7 @@ def _result(entry: Log | Unread, metric: Metric, node_names: NodeNames) -> Sweep
     outcome = outcome_of_test(entry.outcome)
     if outcome is not SweepOutcome.OK:
         why = entry.reason or str(entry.outcome)
-        return SweepResult(test, outcome, reason=why, series=_in_common(entry, None))
+        return SweepResult(test, outcome, reason=why, series=_in_common(entry, point=None))
     return _measured(entry, metric, test, outcome)
 
 

@@ -234,7 +234,7 @@ def _slow_path(fitted: Fit, writer: EvidenceWriter, confidence: float) -> Iterat
     if paths and max(paths) < np.log1p(-TOLERANCE):
         sure = certain(confidence)
         name = _path_name(groups.names)
-        yield Suspect(SuspectKind.GROUP, name, (), sure, writer.of_path())
+        yield Suspect(SuspectKind.GROUP, name, nodes=(), confidence=sure, evidence=writer.of_path())
 
 
 def _path_name(groups: Sequence[str]) -> str:
@@ -475,7 +475,9 @@ def _broken(readings: Readings, fitted: Fit) -> Iterator[Suspect]:
         why = quoted(reason).rstrip(".")
         tests = counted(len(failed), "test")
         evidence = f"{name} cannot run it: {why}. All of its {tests} end so, and no others."
-        yield Suspect(SuspectKind.NODE, name, (name,), 1.0, evidence, cannot_run=True)
+        yield Suspect(
+            SuspectKind.NODE, name, (name,), confidence=1.0, evidence=evidence, cannot_run=True
+        )
 
 
 def _without_figure(fitted: Fit) -> set[int]:
@@ -507,7 +509,13 @@ def _unreadable(readings: Readings, fitted: Fit, untested: set[int]) -> Iterator
         if members not in tested and untested.isdisjoint(members):
             nodes = _names_of(fitted.nodes, members)
             evidence = f"Its only log says nothing: {quoted(reason)}"
-            yield Suspect(SuspectKind.LINK, pair_text(nodes, ""), nodes, 0.0, evidence)
+            yield Suspect(
+                SuspectKind.LINK,
+                pair_text(nodes, rail=""),
+                nodes,
+                confidence=0.0,
+                evidence=evidence,
+            )
 
 
 def _names_of(names: Sequence[str], nodes: Sequence[int]) -> tuple[str, ...]:

@@ -166,7 +166,7 @@ def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
     named = given(readings.nodes, readings.group_of)
     known = _fit_with_groups(readings, named, tolerance)
     # Found groups are proposed by tests that are not compared within the user's groups.
-    plain = known if named is None else _fit_with_groups(readings, None, tolerance)
+    plain = known if named is None else _fit_with_groups(readings, groups=None, tolerance=tolerance)
     least = -_APART * log1p(-tolerance)
     best = known
     count = len(plain.nodes)
@@ -308,7 +308,7 @@ def _settled(classes: Sequence[FittedClass], parts: _Parts, states: States) -> _
         each.measure()
     _measure_paths(classes)
     rails = len({each.tests.rail for each in classes})
-    states = replace(states, noise=_noise(classes, None))
+    states = replace(states, noise=_noise(classes, bad=None))
     if parts.path_is_shared:
         for each in classes:
             each.allow_sharing(states.noise)

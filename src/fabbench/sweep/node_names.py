@@ -52,7 +52,7 @@ class NodeNames:
 
         Both names of a pair have one form: both are nodes if one is known.
         """
-        nodes = self.of(path, ())
+        nodes = self.of(path, hosts=())
         if len(nodes) < 2 or self._known.isdisjoint(nodes):
             return ()
         return nodes

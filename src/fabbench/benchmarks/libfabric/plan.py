@@ -194,7 +194,7 @@ class LibfabricWork(PairWork):
         if self.domain:
             return (Rail(self.domain, self.domain),)
         if len(hosts) == 1 or provider(fabric) not in INTERFACE:
-            return (Rail("", ""),)
+            return (Rail(server="", client=""),)
         return (Rail(first.interface or "", last.interface or ""),)
 
     @override

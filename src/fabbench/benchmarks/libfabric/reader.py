@@ -268,8 +268,8 @@ def size_range(cell: str, requested: Given = None) -> Range:
     tenths_above = (units + 1) * 10
     if base > 1 and units < 10:  # then a decimal is printed
         tenths_above = tenths + 1
-    low = _rounded_up_quotient(tenths * base, 10)
-    high = _rounded_up_quotient(tenths_above * base, 10) - 1
+    low = _rounded_up_quotient(tenths * base, divisor=10)
+    high = _rounded_up_quotient(tenths_above * base, divisor=10) - 1
     return _only_requested(Range(low, high), requested)
 
 
@@ -292,11 +292,11 @@ _ONE_WAY = lazy(r"pingpong|_lat")
 """In names of programs that send one message at a time back and forth."""
 _SEVERAL = lazy(r".*(?:_mt|ubertest)|fi_efa_.*")
 """Names of programs that send several messages per iteration."""
-_NEITHER = Range(1, 0)
+_NEITHER = Range(low=1, high=0)
 """No number prints like this, and is that of the command line, too."""
-_ONCE = Range(1, 1)
-_TWICE = Range(2, 2)
-_MANY = Range(3, 1 << 20)
+_ONCE = Range(low=1, high=1)
+_TWICE = Range(low=2, high=2)
+_MANY = Range(low=3, high=1 << 20)
 
 
 class Measured(NamedTuple):
@@ -547,7 +547,7 @@ class PairReader(Reader):
             pair.record.case = pair.record.case or facts.get("program")
             if "together" in facts:
                 pair.record.facts["together"] = facts["together"]
-            pair.report("endpoint", facts.get("endpoint") or endpoint_of(program), "")
+            pair.report("endpoint", facts.get("endpoint") or endpoint_of(program), side="")
         if is_ours or pair.name == marker.execution:  # a step begins or ends, and its processes do
             pair.step = marker if is_ours else None
             pair.current.clear()

@@ -29,7 +29,7 @@ _INCOMPLETE = frozenset({MISSING, MISMATCH})
 """Findings that prove that the log is incomplete."""
 
 _UNSCALED = BandwidthFormula("n", "1")  # algbw does without the own share of a rank already
-_UNSIZED = BandwidthFormula("", "n")
+_UNSIZED = BandwidthFormula(share="", bus="n")
 
 
 COLLECTIVES: Mapping[str, Sequence[BandwidthFormula]] = {

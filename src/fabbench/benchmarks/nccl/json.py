@@ -26,7 +26,7 @@ _CUT = (
     "The JSON is not whole, and is not read: the run was aborted, or the file is a part. Its text "
     "output has the rows."
 )
-_LAYOUT = exact_layout(("out-of-place", "in-place"), "time", ())
+_LAYOUT = exact_layout(("out-of-place", "in-place"), "time", statistics=())
 _STATISTICS = {
     "min_us": "min",
     "p50_us": "median",

@@ -41,7 +41,7 @@ _SLOW = note(
     "Try --threads, --batch and --progress-thread (nixlbench: --num_threads, --start_batch_size, "
     "--enable_pt).",
 )
-_NO_FIGURE = Printed(0.0, 0.0, 0.0)
+_NO_FIGURE = Printed(value=0.0, low=0.0, high=0.0)
 _DEFAULTS = {"threads": 1, "enable_pt": 0}
 
 

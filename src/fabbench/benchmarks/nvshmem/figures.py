@@ -125,7 +125,7 @@ class _NotesByKind:
 
     def first(self, kind: str) -> Note:
         """Return the first note of a kind; an empty one if there is none."""
-        return next(iter(self.all[kind]), Note(""))
+        return next(iter(self.all[kind]), Note(kind=""))
 
     def below_rows(self, kind: str) -> Sequence[Note]:
         """Return those below the last row."""
@@ -301,7 +301,9 @@ def _implied_ranks(rows: Sequence[Row]) -> int:
     if low <= 1 <= high:  # the factor of a broadcast by any number of PEs
         return 0
     shape = ALL_REDUCE if low > 1 else GATHERING  # 2(n-1)/n, or (n-1)/n
-    numbers = {*shape.candidates(Ratios(0.0, math.inf, low, high))}
+    numbers = {
+        *shape.candidates(Ratios(share_low=0.0, share_high=math.inf, bus_low=low, bus_high=high))
+    }
     return numbers.pop() if len(numbers) == 1 else 0
 
 

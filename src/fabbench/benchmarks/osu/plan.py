@@ -94,8 +94,10 @@ class OsuWork(Work):
     )
     min_bytes: int = min_bytes("1")
     max_bytes: int = max_bytes("4M")
-    iterations: int | None = iterations(None, each=" per size. Default: fewer for large sizes")
-    warmup: int | None = warmup(None, " Default: OSU's own.")
+    iterations: int | None = iterations(
+        default=None, each=" per size. Default: fewer for large sizes"
+    )
+    warmup: int | None = warmup(default=None, more=" Default: OSU's own.")
     ranks_per_host: int = option(
         Whole(1),
         (

@@ -218,7 +218,7 @@ def _summary(match: re.Match[str]) -> Iterator[Event]:
     yield Note("sum", "fabtests" if match["sum"].startswith("Total") else "")  # whose figures
     yield Header(rows.SUMMARIES, is_row=True)
     yield Setting(facts={"size": "unknown"})
-    yield End(None)
+    yield End(complete=None)
     yield NO_SIZE
 
 

@@ -124,7 +124,7 @@ class PerftestWork(PairWork):
     @property
     @override
     def step_sizes(self) -> Sequence[int | None]:
-        return (None,) if self.all_sizes else self.planned_sizes(())
+        return (None,) if self.all_sizes else self.planned_sizes(hosts=())
 
     def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`; empty: it can.

@@ -140,7 +140,7 @@ def _add_loss(row: Row, record: Record) -> None:
         record.failures.append(f"{count} more {messages} acknowledged than the {sent} sent.")
         return
     before = int(record.facts.get("unacknowledged", 0))
-    record.facts["unacknowledged"] = before + count_range(count, None).low
+    record.facts["unacknowledged"] = before + count_range(count, requested=None).low
     record.failures.append(f"{count} of {sent} {messages} not acknowledged.")
 
 

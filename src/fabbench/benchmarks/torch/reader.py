@@ -238,7 +238,7 @@ def _is_busbw(row: Row) -> bool:
     busbw = row.main("busbw")
     if not ranks or algbw is None or busbw is None:
         return True
-    return ALL_REDUCE.of(ranks).fits(ratios(0, ANYTHING, algbw, busbw))
+    return ALL_REDUCE.of(ranks).fits(ratios(size=0, time=ANYTHING, rate=algbw, bus=busbw))
 
 
 TABLE = Table(

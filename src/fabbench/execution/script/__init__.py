@@ -71,7 +71,7 @@ nics() {{ # WHEN: print what every host's NICs have counted, packed
 _PAIR = f"""
 side() {{ # ROLE NUMBER SECONDS WORD…: run one side of a pair
     on "$2" timeout --foreground -k 10 "$3" "${{@:4}}" 2>&1 |
-        sed -u "s/^/{tag_line("$1", "")[:-1]} /"
+        sed -u "s/^/{tag_line("$1", text="")[:-1]} /"
 }}
 
 pair() ( # HOST SECONDS: start the server on the first host and, once it listens, the client on HOST
@@ -216,7 +216,7 @@ class _Script:
         yield self._usual_target.opening
         launches = ""
         for words, name in self._launch_arrays.items():
-            launches += array(name, words, "")
+            launches += array(name, words, indent="")
         names_hosts = "hosts[" in body or "hosts[" in launches
         if not self._alone and (
             names_hosts or self._has_pairs or self._scales or self._counts_nics
@@ -329,7 +329,7 @@ class _Script:
         if "env" in arrays:
             for label, words in added.items():
                 arms[label] += array("env", words, _INDENT)
-        shared = self._comments_on_variables(environments) + array("clean", clean, "")
+        shared = self._comments_on_variables(environments) + array("clean", clean, indent="")
         if len(set(bodies.values())) == 1:
             (body,) = set(bodies.values())  # Once for all, behind the choice
             return shared, self._choice_of_configuration(arms) + before + body + after
@@ -418,7 +418,7 @@ class _Script:
         for step in steps:
             environments = {tuple(self._env_words(command)) for command in step.commands}
             if len(environments) > 1:
-                yield self._step_of_ranks(step, (), _INDENT)
+                yield self._step_of_ranks(step, arrays=(), indent=_INDENT)
                 continue
             (environment,) = environments
             if environment != before:
@@ -617,7 +617,7 @@ class _Script:
             )
         values = {"{port}": variable("port"), "{server}": self._server_address()}
         values["{address}"] = variable("address")
-        name, *arguments = command.filled("", values).argv
+        name, *arguments = command.filled(folder="", values=values).argv
         program = self._target.programs.get(name, name)
         return [*self._env_words(command), program, *arguments]
 

@@ -496,7 +496,7 @@ def _redirecting_in_words(device: NodeDevice) -> str:
     """Return where ACS sends what a GPU and a NIC exchange up to the CPU; empty: not known."""
     if device.acs is None:
         return ""
-    return f"on at {listed(device.acs, 2)}" if device.acs else "off"
+    return f"on at {listed(device.acs, limit=2)}" if device.acs else "off"
 
 
 def _mtu_in_words(device: NodeDevice) -> str:

@@ -371,7 +371,7 @@ def _refusal(status: int, body: str, what: str) -> MachineError:
     message = _short(body)
     error_type = _ERRORS.get(status, UnansweredError if status >= 500 else MachineError)
     unusual = "" if status in _ERRORS else f", status {status}"
-    known_cause = explain(what, message, "", "")  # without advice for an unknown one
+    known_cause = explain(what, message, code="", advice="")  # without advice for an unknown one
     hint = _HINTS.get(status) or known_cause.advice or None
     return error_type(f"The cluster refuses {what}{unusual}: {message}.", hint=hint)
 

@@ -722,7 +722,7 @@ class JobRun:
             exists = False  # another pod may have its name now
             pod = self._watch.last.get(_uid(when_ready), when_ready)
         if not pod:
-            return _End(name, None, exists=exists)
+            return _End(name, why=None, exists=exists)
         node = spec_of(pod).get("nodeName")
         objects = [self._api.read("Node", node)] if node else []
         why = explain_pod(pod, events, read_nodes(objects))
@@ -752,5 +752,5 @@ class JobRun:
         self._heartbeat.stop()
         self._watch.stop()
         uid = _uid(self._created) if self._created else ""  # it may still appear
-        owner = ObjectRef(self._kind, "", self._spec.name, uid)
+        owner = ObjectRef(self._kind, namespace="", name=self._spec.name, uid=uid)
         remove_run(self._api, owner, self.pods, error)

@@ -111,7 +111,7 @@ class KubernetesManifests(Rendering):
         for placeholder, value in values.items():
             opening = opening.replace(placeholder, value)
         target = source.script_target(
-            "", opening=opening, at_exit="complete", toggled=False, inventory=None
+            hosts="", opening=opening, at_exit="complete", toggled=False, inventory=None
         )
         script = script_body(source.plan, target)
         comment = source.command + _INDEXED.replace("@NAME@", spec.name)

@@ -365,7 +365,7 @@ def _hold_nodes(target: Target, needs: Needs, login_node: LoginNode) -> Iterator
     if _inside_allocation(target):
         inventory = _allocated_nodes(target, needs, login_node)
         steps = _steps_inside(login_node, target)
-        yield HeldNodes(inventory, steps, {})
+        yield HeldNodes(inventory, steps, documents={})
         return
     inventory, named = _select_nodes(target, needs, login_node)
     needs.check(inventory)

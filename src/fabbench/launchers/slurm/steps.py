@@ -291,7 +291,7 @@ def _next_lines(
 def _ends_in_time(step: RemoteProcess, queue: OutputQueue) -> bool:
     """Wait until a step that was told to end has ended; return whether it has."""
     with contextlib.suppress(MachineError):
-        for _ in _lines_of(step, queue, None, GRACE_S, lambda: None):
+        for _ in _lines_of(step, queue, ended=None, limit_s=GRACE_S, on_silence=lambda: None):
             pass
     return step.status is not None
 
@@ -324,7 +324,7 @@ class HeldNodes(JobAllocation):
 
     def part(self, hosts: Sequence[int], ended: threading.Event) -> "HeldNodes":
         """Return an allocation of some of these nodes."""
-        return HeldNodes(self.inventory.part(hosts), self._steps, {}, ended)
+        return HeldNodes(self.inventory.part(hosts), self._steps, documents={}, ended=ended)
 
     @override
     def submit(self, source: RenderInput) -> None:
