@@ -474,12 +474,14 @@ def is_remains(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool
         # Any two words may match one column: both need digits, and one of them decimals.
         are_numbers = all(re.search(r"\d", cell) for cell in cells)
         return are_numbers and "." in "".join(cells) and before + behind > 0
+    # At least half of the columns, and never fewer than two: one cell may match by chance.
     majority = max((len(columns) + 1) // 2, 2)
     is_complete = len(cells) >= len(columns)  # else a part of the row is missing
     first = cells[0]
     begins_with_name = _NAME.match(first) and not columns[0].fullmatch(first)
     if is_complete and begins_with_name:
         return False
+    # From the start of the line, the one cell of a table of one column is enough, too.
     has_many = before >= min(majority, len(columns)) or behind >= majority
     # Three cells of its end are enough behind other text.
     if has_many or (not is_complete and 2 < behind < len(cells)):

@@ -32,7 +32,7 @@ NVLINK: Mapping[str, float] = {"H100": 480e9, "H200": 480e9, "B200": 840e9}
 With in-switch reduction.
 """
 
-_GBPS = 1e9 / 8
+_GBPS = 1e9 / 8  # One Gb/s, in bytes per second
 SAME_CASE: Mapping[str, str] = {
     **dict.fromkeys(("allreduce", "reduction", "allr"), "all_reduce"),
     **dict.fromkeys(("allgather", "fcollect", "allg"), "all_gather"),
@@ -194,11 +194,12 @@ class GpuLink:
     """Of one GPU, one way, in 10⁹ bytes per second; 0: none is known."""
     reduces: bool = False
     system: str = ""
+    """The node that alone has this GPU, such as dgx-spark for GB10; empty: many systems have it."""
     source: str = ""
 
     @property
     def rate(self) -> float:
-        """The same in bytes per second."""
+        """The same as `link_gbytes`, in bytes per second."""
         return self.link_gbytes * 1e9
 
 
@@ -218,6 +219,7 @@ def system_of_gpus(gpu_model: str, gpus: int) -> str:
         return ""
     for model, link in gpu_links().items():
         if model in words:
+            # A model that only one system has names it, whatever the number of GPUs.
             return link.system or f"{gpus}x{model}"
     return ""
 

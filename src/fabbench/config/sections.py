@@ -309,7 +309,9 @@ class Reader:
         if isinstance(tree, list) and tree:
             for index, each in enumerate(tree):
                 values.append(self._scalar(option, each, f"{path}[{index}]"))
-        elif tree and option.type.lists and not variables:  # One text that may be a list itself
+        # One text that is a list itself, as of hosts. Variables are never one text in a file, but
+        # a mapping, or a list of NAME=VALUE.
+        elif tree and option.type.lists and not variables:
             values = [self._scalar(option, tree, path)]
         else:
             self._wrong_kind(path, tree, option.expected)

@@ -357,6 +357,8 @@ def _matching_runs(ref: str, stored: Sequence[Path]) -> list[Path]:
 def parse(*sources: str | Path, fabric: str | None = None, store: Path | None = None) -> list[Log]:
     """Read and judge logs of files, all files in directories, and runs, as `fabbench parse` does.
 
+    A file that is named may also be JSON or CSV that fabbench has written.
+
     `fabric` judges logs as measured on it; `store` has the runs, by default ``FABBENCH_STORE``.
     Raise MachineError if a file cannot be read. A file without any known output yields no log, and
     UnreadWarning if it is nevertheless a benchmark's output.

@@ -263,16 +263,18 @@ class Process(Execution):
             if self.headed:
                 self._refuse_rows(MIXED_TABLES)
             self.headed = True
-            labels |= self._table_labels(header.layouts)
+            # All layouts of a header have the same metrics: only their cells' decimals differ.
+            is_latency = any(column.metric == "latency" for column in header.layouts[0])
+            if is_latency and self.cycles:
+                self._refuse_rows(lines.CYCLES)
+            labels |= self._table_labels(is_latency=is_latency)
         self.add(Setting(labels=labels))
         self.add(header)
         if self.is_refused:
             self._end_rows()
 
-    def _table_labels(self, layouts: Sequence[Layout]) -> Mapping[str, str]:
-        is_latency = any(column.metric == "latency" for column in layouts[0])
-        if is_latency and self.cycles:
-            self._refuse_rows(lines.CYCLES)
+    def _table_labels(self, *, is_latency: bool) -> Mapping[str, str]:
+        """Return the labels of all rows of a table; an empty one is not known, or not of it."""
         return {
             "way": self._way() if is_latency else "",
             "direction": "" if is_latency else self._direction(),

@@ -413,11 +413,14 @@ class _Script:
         return text
 
     def _body_of_ranks(self, steps: Sequence[Step]) -> Iterator[str]:
-        """Yield the steps, each preceded by the environment of its ranks if that changes."""
-        before: tuple[str, ...] = ()
+        """Yield the steps, each preceded by the environment of its ranks if that changes.
+
+        It is written as the bash array `env`, which steps refer to.
+        """
+        before: tuple[str, ...] = ()  # of no step: a real one has at least the word `env`
         for step in steps:
             environments = {tuple(self._env_words(command)) for command in step.commands}
-            if len(environments) > 1:
+            if len(environments) > 1:  # each command of the step has its own environment in it
                 yield self._step_of_ranks(step, arrays=(), indent=_INDENT)
                 continue
             (environment,) = environments

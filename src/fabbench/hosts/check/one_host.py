@@ -426,7 +426,10 @@ class Fact:
         return outcome("topology.unknown")
 
     def summary(self, devices: Mapping[str, NodeDevice]) -> str:
-        """Return what a host has, without the names of its devices."""
+        """Return how many devices of a host have each value of this fact, without their names.
+
+        As in `1 × x8 of x16, 7 × x16 of x16`.
+        """
         parts: list[str] = []
         for shown, names in self.of(devices).items():
             count = len(names)
