@@ -24,7 +24,7 @@ from fabbench.benchmarks.events import (
 )
 from fabbench.benchmarks.executions import MIXED_TABLES, Execution, Table, read_any_line
 from fabbench.benchmarks.perftest import lines, rows
-from fabbench.benchmarks.tables import NEVER, Layout, Row
+from fabbench.benchmarks.tables import NEVER, Row
 from fabbench.model.compat import override
 from fabbench.model.log import NO_STREAM, Finding, Line, Marker, Record, Stream
 
