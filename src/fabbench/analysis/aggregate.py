@@ -338,6 +338,7 @@ def row_groups(
     `metric` None: the usual one of each group. Without any rows, one empty group.
     """
     indices = [KEYS.index(name) for name in by]
+    # A group's key (the values of `by`) → for each column, its rows; and → (benchmark, case).
     pooled: _Pooled = {}
     programs: dict[tuple[str, ...], tuple[str, str]] = {}
     for column, reading in enumerate(readings):

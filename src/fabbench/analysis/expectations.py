@@ -313,9 +313,9 @@ def _judged_rate(expected: Expectation, known: Sequence[Published]) -> Expectati
     """Judge by the largest published size that was measured, of each number of nodes.
 
     Rates do not fall with size, so one at a smaller size than the published one may be lower. Where
-    sources only disagree, none is judged low.
+    sources only disagree, none is judged low. Sizes are in bytes.
     """
-    least = _LARGE.get(expected.metric.name, 1 << 20)
+    least = _LARGE.get(expected.metric.name, 1 << 20)  # from this size on rates count as at peak
     largest = max(expected.measured) or least  # 0: a size that is not stated is large
     figures = _comparable(known, largest, least)
     if expected.value > SUSPICIOUS * max(figure.value for figure in known):
@@ -323,6 +323,7 @@ def _judged_rate(expected: Expectation, known: Sequence[Published]) -> Expectati
     wanted = max(figure.size or least for figure in figures)
     reaching = [size for size in expected.measured if (size or largest) >= wanted]
     size_is_stated = any(figure.size for figure in figures)
+    # The smallest that is comparable to the published one; else the best figure is judged.
     at = min(reaching) if reaching and size_is_stated else expected.size
     expected = replace(expected, size=at, figures=figures)
     settled = [figure for figure in figures if figure.role is Role.REFERENCE]

@@ -130,6 +130,10 @@ def _may_have_ratios(section: ComparisonSection, column: int) -> bool:
 
 
 def _column_highlights(comparison: Comparison, index: int, column: int) -> Iterator[Highlight]:
+    """Yield what stands out in a column of a section (`index`), for each range of sizes.
+
+    Neighboring sizes with the same trend are one range.
+    """
     section = comparison.sections[index]
     ranges: list[_Range] = []
     for row in reversed(section.rows):

@@ -251,7 +251,11 @@ def setting_of(column: Column, section: ComparisonSection) -> Setting | None:
 def _setting(
     log: Log, node_system: System, direction: str | None, findings: frozenset[str]
 ) -> Setting:
-    """Return what a log was measured on; `direction` is that of the rows that count, if stated."""
+    """Return what a log was measured on.
+
+    `direction` is that of the rows that count, if stated; `node_system` the kind of its nodes;
+    `findings` the codes of its findings. GPUs and NICs are per node.
+    """
     case = log.case or ""
     stated = direction or log.points[0].labels.get("direction")
     shown = _shown_fabric(log)
@@ -261,7 +265,7 @@ def _setting(
     return Setting(
         system=node_system,
         benchmark=log.benchmark or "",
-        case=f"{case} -b".strip() if stated == "bi" else case,
+        case=f"{case} -b".strip() if stated == "bi" else case,  # perftest's option for both ways
         nodes=nodes,
         gpus=ranks // nodes if ranks and nodes else node_system.gpus,
         nics=_positive_fact(log, "nics"),

@@ -237,8 +237,10 @@ def _displaced(cells: _Cells, ending_alike: AbstractSet[int], half: int) -> set[
 def gap(sizes: Sequence[int], *, once: bool = False) -> str:
     """Return the sentence that a sweep by one factor lacks sizes or, with `once`, has one twice.
 
-    Empty if not.
+    Empty if not. The factor is that of most steps from one size to the next; a sweep is regular if
+    three quarters of its steps, and at least 4, have it.
     """
+    # Only steps to the same or a larger size have a factor that a sweep may have.
     steps = [step for step in pairwise(sizes) if 0 < step[0] <= step[1]]
     if not steps:
         return ""

@@ -95,6 +95,7 @@ def _is_whole(part: re.Match[str]) -> bool:
 def _figures(part: re.Match[str], *, is_nvl: bool) -> Figures:
     """Return the figures of one operation, by the network that its bytes went over.
 
+    Label (``operation=dispatch NVL``) → metric → figure: rates are printed in GB/s, times in µs.
     Rates of 0 are left out. `is_nvl`: whether an operation that names no network went over NVLink.
     """
     stated = part.group("t", "transmit", "best", "avg")  # a form of the line has one of them

@@ -121,7 +121,10 @@ def _header_events(text: str, execution: Execution | None) -> Events:
 
 
 def _heading_setting(match: re.Match[str]) -> Setting:
-    """Return what a line above a table says: it is of one of several kinds."""
+    """Return what a line above a table says: it is of one of several kinds.
+
+    Each kind fills other groups of the pattern; the others are None.
+    """
     facts: dict[str, str | int] = {}
     for name in _COUNTS:
         if match[name]:

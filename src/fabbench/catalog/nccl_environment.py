@@ -92,7 +92,8 @@ def environment(
     """Return what NCCL programs need for `fabric` on `hosts`.
 
     A name that is not one of NCCL's fabrics is a libfabric provider, for the plugin. `debug` is
-    NCCL_DEBUG. `devices`, if any, are the only ones to use.
+    NCCL_DEBUG. `devices`, if any, are the only ones to use. Variables that programs could inherit
+    and that would change what is measured are to be unset.
     """
     env = {
         **(hosts[0].settings.get(fabric, {}) if hosts else {}),

@@ -69,6 +69,9 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
     `target` overrides the defaults: GPUs, the interface, mpirun, directories of programs, names of
     the hosts; `amounts` are what pods request (``NAME=AMOUNT``). An empty type is what `profile` or
     the user's `needs` say.
+
+    All hosts are alike but for their names; the first one carries the note on where all of this is
+    from. Variants have views of their own; the hosts of the inventory are those of the first.
     """
     known = _system_with_nics(instance_type) if instance_type else None
     resources = override_resources(_resources(known, profile), amounts)
@@ -83,7 +86,7 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
     name = known.name if known else ""
     has_efa = bool(devices) and nics.link == "efa"
     folders = {program: _folders(program, target, needs) for program in needs.programs}
-    programs = _certain_paths(folders)
+    programs = _certain_paths(folders)  # the others are searched for when they are started
     host = Host(
         name="",
         address="{server}",

@@ -121,6 +121,7 @@ def remove(
     from fabbench.runs.inputs import open_run
     from fabbench.runs.store import StoredRun, in_progress, remove_run
 
+    # Either runs are named, or options select them; not both, and not neither.
     if bool(refs) == (keep is not None or older_than is not None):
         raise RequestError(
             "Name the runs to remove, or pass --keep or --older-than.", hint="--keep 0 removes all."
@@ -133,7 +134,7 @@ def remove(
         old = [each.path for each in rest if _age(each) > least]
         selected = [StoredRun(store / path) for path in old]
     paths = []
-    distinct = {each.path: each for each in selected}
+    distinct = {each.path: each for each in selected}  # a run may be named twice
     for run in distinct.values():
         if in_progress(run):
             terminal.say(f"{run.id} may be in progress, and is kept.")

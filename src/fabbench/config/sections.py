@@ -388,6 +388,10 @@ class Reader:
         return Variant(name=name, **_by_field(values))
 
     def _target(self, name: str, tree: Tree, path: str) -> Target | None:
+        """Return a target of the file; None if it has no valid launcher, or is refused.
+
+        Whatever is wrong is added to the mistakes, and reading goes on, so that all are reported.
+        """
         if not TARGET_NAME.search(name) or "\n" in name:
             self.mistakes.append(
                 f"{path}: the name of a target can only have letters, digits and . _ -."

@@ -164,7 +164,7 @@ def _wrong_networks(
 ) -> Iterator[_Shown]:
     """Find hosts whose data went over NICs that were not requested."""
     others = _other_fabrics(asked, across=len(hosts) > 1)
-    for host, traffic in hosts.items():
+    for host, traffic in hosts.items():  # `requested` has the part of it over requested NICs
         wanted = requested[host]
         # Without the counters of what was requested, nothing can be compared.
         if (asked.chosen and not wanted.nics) or _is_unreadable(wanted):
@@ -172,6 +172,7 @@ def _wrong_networks(
         left = tuple(nic for nic in traffic.nics if nic not in wanted.nics)
         rest = Traffic(seconds=traffic.seconds, nics=left)
         used = (of_fabric(rest, fabric) for fabric in others)
+        # The first fabric that moved far more than the requested one.
         other = next((moved for moved in used if _dwarfs(moved, wanted)), None)
         if other is not None:
             busy = listed([nic.name for nic in other.nics if nic.total])

@@ -279,7 +279,10 @@ def _timeout(record: Record, ending: Ending | None) -> str:
 
 
 def _gaps(record: Record, ending: Ending | None) -> Iterator[str]:
-    """Yield why the output is not whole, as sentences; the first is the reason."""
+    """Yield why the output is not whole, as sentences; the first is the reason.
+
+    The gravest come first: what stopped it, what could not be read, and only then what is missing.
+    """
     if ending and ending.stopped:
         yield ending.stopped
     if refused := _refused_layout(record):
@@ -496,7 +499,11 @@ def _with_assumed_type(record: Record, proof: Proof | None) -> Record:
 
 
 def _remarks(record: Record, proof: Proof | None, ending: Ending | None) -> Iterator[Finding]:
-    """Yield findings on facts that any benchmark may have, and on how they fit the request."""
+    """Yield findings on facts that any benchmark may have, and on how they fit the request.
+
+    `proof`: what was requested; None: not known. `ending`: how an execution that fabbench itself
+    started ended; None: of any other log.
+    """
     facts = record.facts
     transport = facts.get("transport")
     if _uses_efa(record) and not _knows_nics(record, proof):
@@ -507,7 +514,7 @@ def _remarks(record: Record, proof: Proof | None, ending: Ending | None) -> Iter
     yield from explained.values()
     codes = explained.keys() | {each.code for each in record.findings}
     yield from _other_paths(record, codes)
-    if ending and ending.neighbors:
+    if ending and ending.neighbors:  # another run of fabbench was on the same nodes
         yield finding("neighbor", where=listed(ending.neighbors))
     if record.points and facts.get("iterations") == 0:
         yield finding("no-iterations")

@@ -283,7 +283,7 @@ class Evidence:
         # "Channel 00/0 : 1[1] -> 0[0] [send] via NET/Socket/0/GDRDMA", or
         # "Channel 00/02 : 0 1 2 3": what carries the data of a channel, or the ranks of its ring.
         ending = _carrier_of_channel(message)
-        if ending in self.endings:
+        if ending in self.endings:  # one of thousands of lines that say the same
             return
         if len(self.endings) < _MAX_ENTRIES:
             self.endings.add(ending)
@@ -297,7 +297,8 @@ class Evidence:
         key = "p2p" if match["p2p"] else "shm"  # unless it is a network
         if net:
             key = f"net:{net}"
-        direct = "/GDRDMA" in ending
+        direct = "/GDRDMA" in ending  # between NIC and GPU memory (GPUDirect RDMA)
+        # For each transport, whether its channels were direct: both, if they differ.
         self.transports.setdefault(key, set()).add(direct)
         self.channels.setdefault(key, message)
         if match["mnnvl"]:

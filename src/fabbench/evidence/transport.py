@@ -92,7 +92,10 @@ def _carried_that_way(evidence: Evidence, path: PathFact) -> str:
 
 
 def _collective_facts(evidence: Evidence, hosts: int) -> dict[str, str | int]:
-    """Return what the lines show of NCCL's own collectives."""
+    """Return what the lines show of NCCL's own collectives; what they do not show has no key.
+
+    `hosts`: how many the benchmark's own output lists; 0: none.
+    """
     facts = dict(evidence.facts)
     network = _network_of_library(evidence)
     nodes = _nodes(evidence, hosts)

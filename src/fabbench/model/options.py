@@ -82,7 +82,7 @@ class Whole(Type):
     def __init__(
         self, low: int, high: int | None = None, metavar: str = "N", *, auto: bool = False
     ) -> None:
-        def read(text: str) -> int | None:
+        def read(text: str) -> int | None:  # None: no whole number in the range
             if auto and text == "auto":
                 return AUTO
             if not _DECIMAL.fullmatch(text):

@@ -146,14 +146,15 @@ def _send(shell: ProcessStream, text: str) -> None:
 def host_relations(target: Target, probed: Mapping[str, ProbedHost]) -> HostRelations:
     """Have probed hosts connect to each other, and return their relations.
 
-    Raise MachineError if no host's address is known.
+    Raise MachineError if the address of every host failed to be found. A host without an address
+    has a result for each of its connections, too: why it was not tried.
     """
 
     def address_of(name: str) -> str:
         hosts = inventory(target, {name: probed[name].probe}, Needs()).hosts
         return hosts[0].address
 
-    answers = map_hosts({name: name for name in probed}, address_of)
+    answers = map_hosts({name: name for name in probed}, address_of)  # an address, or an error
     failures = [error for error in answers.values() if isinstance(error, MachineError)]
     if failures and len(failures) == len(answers):
         raise failures[0]

@@ -315,6 +315,7 @@ class RemoteSession(Session):
 
     @override
     def mpi_hosts(self) -> MpiHosts:
+        # mpirun runs on the first host. On one machine it needs no addresses, ssh or interface.
         hosts = self._hosts
         first = self._allocation.remotes[0]
         if hosts[0].mpi is None:
@@ -325,6 +326,7 @@ class RemoteSession(Session):
             mpi=hosts[0].mpi,
             addresses=("localhost",) if alone else tuple(host.address for host in hosts),
             agent=() if alone else self._allocation.agent,
+            # Hosts that name it differently are left to mpirun's own choice.
             interface=interfaces.pop() if len(interfaces) == 1 and not alone else "",
             forward=first.forwarded,
             programs=hosts[0].programs,

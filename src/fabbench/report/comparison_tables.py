@@ -411,6 +411,7 @@ def comparison_document(
 ) -> dict[str, object]:
     """Return the document of `fabbench compare --format json`."""
     # With several metrics the document has none: elements of `rows` and `stands_out` have theirs.
+    # (`metric and …` is null then, as `verdict and …` is without gates.)
     metric = comparison.metrics[0] if len(comparison.metrics) == 1 else None
     expected = expectations_of(comparison)
     return {
@@ -458,7 +459,7 @@ def comparison_document(
                 **section.key,
             }
             for section in comparison.sections
-            for index, column in enumerate(comparison.columns[:-1])
+            for index, column in enumerate(comparison.columns[:-1])  # the last is the baseline
         ],
         "expectations": [{"column": each.column, **expectation_record(each)} for each in expected],
         "notes": all_notes(comparison, verdict),

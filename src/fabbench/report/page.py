@@ -102,7 +102,10 @@ def page_of(runs: Sequence[RunSection]) -> Iterator[str]:
 
 
 def run_section(run: RunPage, number: int) -> RunSection:
-    """Write one run, which takes time; `number` counts sections from 1, for their anchors."""
+    """Write one run, which takes time: its HTML, its title and its row of the overview.
+
+    `number` counts sections from 1, for their anchors.
+    """
     # The comparison by the benchmark's usual metric; None: a sweep, or nothing was measured
     usual = run.comparisons[0] if run.comparisons else None
     lines = headlines(usual) if usual else []
@@ -152,7 +155,11 @@ class _Card(NamedTuple):
 
 
 def _cards(comparison: Comparison, expected: Sequence["Expectation"]) -> Iterator[_Card]:
-    """Yield the result that a headline quotes, how it compares, and its share of the ceiling."""
+    """Yield the result that a headline quotes, how it compares, and its share of the ceiling.
+
+    Nothing if no section has a row, or the outcome of the first column hides its figures. Without
+    a baseline's figure, or a ceiling, that card is missing.
+    """
     section = next(filter(headline_row, comparison.sections), None)
     row = headline_row(section) if section else None
     # Of the first column, the one in question; the last is the baseline

@@ -487,6 +487,7 @@ def _plot(comparison: Comparison, section: ComparisonSection, lines: Sequence[Pl
     caption = f"{metric} ({unit})"
     if any(line.shaded for line in lines):
         caption += "; shaded: range of repeats"
+    # Ceilings and published figures are in the unit of the plot, as the lines are.
     published = list(_published_ranges(expected, lines, factor))
     panels = [_value_panel(caption, lines, list(ceilings), published)]
     notes: list[str] = []

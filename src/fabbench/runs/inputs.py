@@ -314,7 +314,8 @@ def _read_run(source: Source) -> Iterator[tuple[str, Log | Unread]]:
 def open_run(ref: str, store: Path = STORE) -> "StoredRun":
     """Find a run by its directory, its id or folder name, the beginning or end of one, or ``last``.
 
-    The user's own name finds it too. Raise RequestError unless one run matches.
+    The user's own name finds it too. Raise RequestError unless one run matches: it says whether
+    several do, a log file was meant, or which ids are similar.
     """
     from fabbench.runs.store import StoredRun
 

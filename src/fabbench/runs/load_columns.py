@@ -110,7 +110,11 @@ def _logs(columns: Sequence[Column]) -> list[Log]:
 def _columns_of_input(
     argument: str, sources: Sequence[Source], proof: Proof | None
 ) -> list[Column]:
-    """Return the columns of a run, or of the files of one input, which are read as repeats."""
+    """Return the columns of a run, or of the files of one input, which are read as repeats.
+
+    A file with several configurations has a column for each, named as in the file; others are named
+    after the input. NICs or settings that a loop went through are columns of their own.
+    """
     alone = len(sources) == 1
     if alone and sources[0].run and sources[0].named:
         return _columns_of_run(sources[0])

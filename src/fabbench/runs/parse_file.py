@@ -625,9 +625,10 @@ def _column_name(record: Mapping[str, Any]) -> str:
 
 
 def _add_figure(record: Mapping[str, Any], tables: list[_Rows]) -> None:
-    """Add a record's figure to the last table. One that it has already begins a repeat.
+    """Add a record's figure to the last table. One that it has already begins a repeat, a new one.
 
-    Raise ValueError, KeyError or TypeError for a damaged record.
+    A table maps (size, labels) to metric → figure. Raise ValueError, KeyError or TypeError for a
+    damaged record.
     """
     size = int(record["size"])
     given = [name for name in LABELS if record.get(name) not in {None, ""}]

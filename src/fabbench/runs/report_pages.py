@@ -185,6 +185,10 @@ def node_tables(run: StoredRun) -> Iterator[Table]:
 
 
 def _node_cells(host: Host) -> tuple[str, ...]:
+    """Return a node's name, type, GPUs, NICs, how devices are attached, and versions.
+
+    What is not known is "-".
+    """
     devices = [f"{name} ({kind})" for name, kind in host.devices.items()]
     versions = [f"{name} {version}" for name, version in host.versions.items()]
     summaries = [(fact.name, fact.summary(host.topology)) for fact in FACTS]

@@ -179,7 +179,10 @@ def write_summary(path: Path, logs: Mapping[str, Sequence[Log]] | None = None) -
 
 
 def summary_of(run: "StoredRun", logs: Mapping[str, Sequence[Log]] | None = None) -> FullSummary:
-    """Return the summary of a run as it is now. Any problem with it becomes its damage."""
+    """Return the summary of a run as it is now. Any problem with it becomes its damage.
+
+    `logs`: configuration → its logs, where they are still in memory; None: read them from the run.
+    """
     logs_of = logs
     damage: Sequence[str] = ()
     if logs_of is None:
@@ -194,7 +197,7 @@ def summary_of(run: "StoredRun", logs: Mapping[str, Sequence[Log]] | None = None
         ended += sweep.tests
     measured = () if damage else tuple(_measured(run, logs_of))
     labels = tuple(each.label for each in run.configurations)
-    first = labels[0] if labels else ""
+    first = labels[0] if labels else ""  # the one in question: its sizes and peak are shown
     return FullSummary(
         id=run.id,
         name=run.name,

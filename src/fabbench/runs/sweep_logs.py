@@ -47,7 +47,11 @@ class SweepLogs:
 
 
 def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None) -> SweepLogs:
-    """Read logs, runs and sweeps. Raise FabbenchError if there is nothing to compare."""
+    """Read logs, runs and sweeps. Raise FabbenchError if there is nothing to compare.
+
+    Figures are those of `metric`; None: of the metric by which a sweep was judged, else of the
+    usual one of most logs. Sweeps have been reduced to that metric, so another one is refused.
+    """
     sources = sources_of(names, store)
     sweeps = _sweeps(sources)
     entries = _entries(sources, sweeps)
@@ -67,6 +71,7 @@ def read_sweep_logs(names: Sequence[str], store: Path, metric: str | None = None
     ]
     slow = _slow_nics(logs, node_names)
     if not any(result.is_measured for result in results):
+        # A slow NIC, or the only file that says nothing, may be why.
         whys = [meaning for _, meaning in slow]
         if len(left_out) == 1:
             whys.append(left_out[0][1])
@@ -170,7 +175,11 @@ def _unfinished(sweeps: Sequence[StoredSweep]) -> str:
 
 
 def _chosen_metric(logs: Sequence[Log], requested: str | None) -> Metric:
-    """Return the requested metric, or the one that most logs' benchmarks would show."""
+    """Return the requested metric, or the one that most logs' benchmarks would show.
+
+    A log votes for the first of its benchmark's usual metrics that it measured; without any vote
+    it is busbw.
+    """
     if requested is not None:
         if requested not in METRICS:
             known = ", ".join(METRICS)

@@ -55,7 +55,8 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
     """
     writer = EvidenceWriter(readings, fitted, confidence)
     possible = [*_suspects(readings, fitted, writer)]
-    possible.sort(key=lambda each: -each.confidence)
+    possible.sort(key=lambda each: -each.confidence)  # the likeliest first
+    # Found groups that other tests do not confirm are neither shown nor accused.
     groups_hold = _groups_hold(fitted)
     accused = [each for each in possible if each.confidence >= confidence]
     contradiction = _contradiction(fitted, confidence, accused)
@@ -78,6 +79,7 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
     if groups_hold:
         groups += _groups(readings, fitted)
         slow_groups += _slow_groups(readings, fitted, groups)
+    # A slow group whose nodes are known to be of another type is a difference, not a suspect.
     undecided = [each.suspect for each in slow_groups if not each.known]
     undecided += [each for each in doubtful if not _is_explained(each, behind_uplinks, suspects)]
     # A group that is slower explains its tests, whether or not its type is known.
@@ -91,6 +93,7 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         if not each.by_chance:
             undecided.append(_as_pair(fitted, writer, each.tests, each.row))
     why_too_coarse = _why_too_coarse(readings, fitted)
+    # Nothing is bad: unless the figures could not have shown it, or most tests are slow.
     if not (suspects or undecided or contradiction):
         contradiction = why_too_coarse or _too_noisy(fitted) or _most_slow(fitted)
     are_found = groups_hold and fitted.groups is not None and not fitted.groups.given
@@ -98,7 +101,7 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
     return Diagnosis(
         groups=groups,
         groups_found=are_found,
-        misgrouped=bool(readings.group_of) and are_found,
+        misgrouped=bool(readings.group_of) and are_found,  # the user named others
         slow_path=bool(slow_path),
         contradiction=contradiction,
         suspects=suspects,
@@ -112,7 +115,7 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         spread=fitted.noise,
         tests=readings.count,
         nodes=tuple(readings.nodes),
-        links=(len(np.unique(fitted.pairs.links(count))), math.comb(count, 2)),
+        links=(len(np.unique(fitted.pairs.links(count))), math.comb(count, 2)),  # tested, of all
     )
 
 

@@ -302,7 +302,8 @@ def _never_connected(fitted_class: FittedClass, readings: Readings, bad: Floats)
 def _settled(classes: Sequence[FittedClass], parts: _Parts, states: States) -> _Settled:
     """Return beliefs, and learn typical figures, noise and rates of chance by them.
 
-    In turns: beliefs say which tests are healthy, and these what is typical.
+    In turns: beliefs say which tests are healthy, and these what is typical. At most three turns,
+    fewer once nothing moves by more than a tenth of the noise.
     """
     for each in classes:
         each.measure()
@@ -315,8 +316,8 @@ def _settled(classes: Sequence[FittedClass], parts: _Parts, states: States) -> _
     for _ in range(3):
         factors = [_factors(each, states, rails) for each in classes]
         beliefs = propagate(factors, parts.count, states)
-        chances = beliefs.chances()
-        bad = chances[:, states.healthy :].sum(axis=1)
+        chances = beliefs.chances()  # part × state
+        bad = chances[:, states.healthy :].sum(axis=1)  # the healthy states come first
         shift = max((_learn_typical(each, bad) for each in classes), default=0.0)
         _measure_paths(classes)
         before = states.noise

@@ -534,6 +534,7 @@ class PairReader(Reader):
 
     @override
     def mark(self, marker: Marker) -> Sequence[Reading]:
+        """Read a marker of a fabbench script; return the results of the pair that it ends."""
         facts = marker.facts
         begins = marker.kind == "begin"
         is_ours = begins and facts.get("benchmark") == self._table.benchmark

@@ -133,7 +133,7 @@ def _row(number: int, element: Any) -> RowLine | Remains:
 
 
 def _cells(row: Any) -> tuple[list[str], Layout]:
-    """Return the cells of a row of a table that says the same, and their columns.
+    """Return the cells that the row of a table with the same figures has, and their columns.
 
     Raise KeyError, AttributeError or TypeError where the element has another form.
     """

@@ -222,9 +222,10 @@ class NcclExecution(Execution):
 
     @override
     def finish(self) -> Record:
+        """Complete the record: failures, devices and facts, then what all rows together show."""
         record = self.record
         notes = {note.kind: note for note in self.notes}
-        if "usage" in notes:
+        if "usage" in notes:  # its program's name, if nothing else names it
             record.case = record.case or notes["usage"].value
         self.settle()
         self.shortcut = None  # it refers to this execution: a cycle would keep its rows
@@ -244,6 +245,7 @@ class NcclExecution(Execution):
             record.facts |= {"algorithms": algorithms, "channels": channels}
         if self.has_checks is not None:
             record.facts["checked"] = "yes" if self.has_checks else "no"
+        # Whether there is a device line of each rank: then their number is certain.
         is_listed = len(self.copies.devices) == record.facts.get("ranks")
         # Only the columns of the JSON have a number of decimals.
         exact = any(column.decimals for layout in self.layouts for column in layout)

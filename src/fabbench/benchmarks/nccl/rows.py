@@ -119,7 +119,11 @@ UNREADABLE_UNITS: Layout = (SIZE, _ELEMENTS, _DTYPE, *[Column(cell="(?!)")] * 5)
 
 
 def read_header(text: str) -> Sequence[Layout]:
-    """Read a line of column names; empty for any other line."""
+    """Read a line of column names; empty for any other line.
+
+    Its parts: size, count and type; redop and root, of which some programs print one or none; the
+    figures of each placement (side); then columns that follow them once (`_ENDS`).
+    """
     first, *names = text.lstrip("# \t").split() or ("",)
     if first not in {"size", "bytes"} or "type" not in names:
         return ()

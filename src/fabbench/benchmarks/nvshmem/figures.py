@@ -199,7 +199,7 @@ def _printed_rows(execution: Execution, notes: _NotesByKind) -> list[Row]:
     rows: list[Row] = []
     for _, table in groupby(execution.rows, key=lambda row: row.table):
         below_header = [*table]
-        if not notes.copies:
+        if not notes.copies:  # else processes that are each PE 0, alone, print the same tables
             below_header = _rows_of_one_sweep(below_header, rows, execution, announced=is_announced)
         rows += below_header
     rows = [row._replace(title=row.title or program) for row in rows]

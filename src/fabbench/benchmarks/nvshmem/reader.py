@@ -142,11 +142,14 @@ def _is_known(layout: Layout) -> bool:
 def _header_events(job: str, layout: Layout, execution: Execution | None) -> Events | None:
     """Return what the names of columns mean below a title: their own, or that of the line before.
 
+    `job`: the title on the line of the names itself; empty: it has none.
+
     What columns mean is certain where sizes are counted, too. Without, 3.1 prints bandwidths
     between two PEs in the columns of collectives. None: the title is cut, or not that of such
     columns.
     """
     title = job
+    # So far there is a title, and no header below it.
     if not job and execution is not None and execution.layouts == _NO_ROWS:
         title = execution.title
     kind = collective(title)

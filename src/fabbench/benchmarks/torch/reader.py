@@ -103,6 +103,11 @@ _IN_SENTENCES = [
 
 
 def _events(text: str, execution: Execution | None) -> Events | None:
+    """Return what a line that is no row says; None: it is none of this program's.
+
+    A sentence, a header, the versions above a table, or the end of a sweep without memory. Cheap
+    tests come before patterns, as most lines are others.
+    """
     if "The " in text:
         sentence = _SENTENCE.fullmatch(text)
         if sentence is not None:

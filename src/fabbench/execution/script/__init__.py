@@ -210,7 +210,11 @@ class _Script:
             )
 
     def texts(self) -> Iterator[str]:
-        """Yield its sections; the body is written first, as it fills what others declare."""
+        """Yield the sections of the script in their order.
+
+        The body, though last, is written first: it collects the launch commands, inherited
+        variables and programs that the sections before it declare.
+        """
         environment, body = self._bodies()
         yield "set -um; exec 2>&1 # errors belong to the log\n"
         yield self._usual_target.opening
@@ -218,6 +222,7 @@ class _Script:
         for words, name in self._launch_arrays.items():
             launches += array(name, words, indent="")
         names_hosts = "hosts[" in body or "hosts[" in launches
+        # Only a script that names its hosts, or goes to them, takes and counts them.
         if not self._alone and (
             names_hosts or self._has_pairs or self._scales or self._counts_nics
         ):

@@ -112,11 +112,14 @@ def _efa_outcome(checks: HostChecks, offered: int, in_sysfs: int) -> str:
 
 
 def rdma_ports(checks: HostChecks) -> Check | None:
-    """Check that the ports of RDMA devices are up, alike, and of the requested kind."""
+    """Check that the ports of RDMA devices are up, of the requested kind, and have GIDs for RoCE.
+
+    None: not checked, as the host did not report its devices.
+    """
     probe = checks.probe
     if probe.verbs_there is None:
         return None
-    link = RDMA_FABRICS.get(checks.fabric)
+    link = RDMA_FABRICS.get(checks.fabric)  # None: no fabric of RDMA devices was requested
     ports = [port for port in probe.devices if link is None or port.link is link]
     if not ports and link:
         return outcome("rdma-ports.requested", fabric=checks.fabric)
@@ -125,6 +128,7 @@ def rdma_ports(checks: HostChecks) -> Check | None:
     kinds = _kinds_of_devices(probe)
     down = [port.name for port in ports if port.state not in {"ACTIVE", ""}]
     if down:
+        # No port is left to measure with; else the outcome's usual status.
         status = Status.FAIL if len(down) == len(ports) else None
         return outcome("rdma-ports.down", status, names=", ".join(down), kinds=kinds)
     without_gid = [port.name for port in ports if _lacks_gid(port)]

@@ -161,6 +161,10 @@ def _huge_pages(node: Node) -> _Result:
 
 
 def _free(node: Node) -> _Result:
+    """Check that all GPUs and devices of a node's fabric are free.
+
+    Skipped where there are none, or where the user may not list the pods that use them.
+    """
     amounts = {"GPUs": node.gpus, node.resource or "devices": node.fabric}
     amounts = {what: amount for what, amount in amounts.items() if amount.allocatable}
     if not amounts:

@@ -109,7 +109,8 @@ def resources_on(
 ) -> PodResources:
     """Return what pods request on these nodes: all that is free on each, and GPUs if used.
 
-    `declared` is the user's profile. Raise MachineError if nodes lack what it needs.
+    All pods request the same: what the node with the least of it has free. `declared` is the user's
+    profile. Raise MachineError if nodes lack what it needs.
     """
     first = nodes[0]
     profile = declared or first.profile
@@ -123,7 +124,7 @@ def resources_on(
             "needs.",
             hint=f"Check {declared.plugin}, or declare another profile.",
         )
-    # Devices are requested by number, or claimed by class.
+    # Huge pages are for the fabric: its devices are requested by number, or claimed by class.
     pages = profile is not None and profile.huge_pages and (devices or profile.device_class)
     resources = PodResources(
         gpus=min(node.gpus.free for node in nodes) if gpus else 0,
