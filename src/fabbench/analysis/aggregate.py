@@ -194,7 +194,10 @@ def _client_first(points: Sequence[Point]) -> list[Point]:
 
 
 def pooled_figures(rows: Iterable[Row], metric: Metric, benchmark: str) -> dict[int, Figure]:
-    """Pool the rows of each size. A number that is not finite counts as not measured."""
+    """Pool the rows of each size: size → the median of all its figures, and how they spread.
+
+    A number that is not finite counts as not measured.
+    """
     values: dict[int, dict[int, list[float]]] = {}  # size → execution → its figures
     for execution, point in rows:
         for name, value in zip(point.metrics, point.values, strict=True):

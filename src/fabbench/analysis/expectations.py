@@ -160,6 +160,7 @@ class Expectation:
         return f"{words} to judge by" if self.figures else f"{words} for {setting.words}"
 
     def _published_words(self) -> str:
+        """Return a sentence with the published figures, and the nodes and systems they are of."""
         unit = self.scale.unit
         figures = _ends(self.range or (), self.scale.text)
         figures = f"{figures} {unit}"
@@ -369,9 +370,13 @@ def _reach(largest: int, wanted: int) -> _Reach:
 
 
 def _other_bound(expected: Expectation) -> str:
-    """Explain what bounds a rate besides the NICs, or why busbw may exceed their rate."""
+    """Explain what bounds a rate besides the NICs, or why busbw may exceed their rate.
+
+    Empty: nothing of this is known, or the metric is not busbw.
+    """
     setting = expected.setting
     write = expected.scale.quantity
+    # Inside one node NVLink is no other bound: it is the ceiling itself.
     nvlink = None if setting.link else NVLINK.get(setting.system.gpu_model)
     if setting.fabric == "tcp" and setting.system.is_ec2:
         return "Sockets are bounded by their flows (5 to 10 Gb/s each), not by the NICs."

@@ -129,6 +129,7 @@ def _columns_without_metric(gate: Gate, pair: _Inputs) -> list[str]:
 
 
 def _result(gate: Gate, remarks: Sequence[_Remark], *, trusted: bool) -> GateResult:
+    # A breach outweighs that the logs are not to be trusted, and this that some are undecided.
     breaches = tuple(each.text for each in remarks if each.breach)
     notes = (each.text for each in remarks if not each.breach)
     state = GateState.PASSED
@@ -222,6 +223,10 @@ class _Check:
             yield _Remark(f"{gate.text} matched no data: {what}.", breach=True)
 
     def _section(self, section: ComparisonSection) -> Iterator[_Remark]:
+        """Yield how the first column, the one in question, passes the gate at its sizes.
+
+        Nothing where the outcome of that column hides its figures.
+        """
         rows = [row for row in section.rows if self._gate.covers(row.size)]
         if not section.shown[0]:
             return

@@ -202,7 +202,7 @@ def _agreeing(rows: Iterable[ComparisonRow], plateau: Plateau) -> Sequence[int]:
 
 
 def _sizes_words(span: Sequence[ComparisonRow], rows: Sequence[ComparisonRow]) -> str:
-    """Write which of all rows are in a span."""
+    """Write which of all rows are in a span; rows are in order of size."""
     low = format_size(span[0].size)
     high = format_size(span[-1].size)
     first = span[0] is rows[0]

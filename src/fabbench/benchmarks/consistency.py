@@ -167,6 +167,7 @@ def odd_rows(texts: Sequence[str]) -> set[int]:
     it to the right: these are not odd.
     """
     texts = [text.replace(" |", "") for text in texts]  # of Markdown
+    # Row → where each of its cells starts and ends in the line.
     rows = [[cell.span() for cell in _CELL.finditer(text)] for text in texts]
     everything = {*range(len(rows))}
     half = max(len(rows) // 2, 2)
@@ -175,7 +176,7 @@ def odd_rows(texts: Sequence[str]) -> set[int]:
     odd = everything - _positions(lengths, length) if count > half else set()
     wide: set[int] = set()  # the rows that had a wide figure so far, from left to right
     is_shifted = False  # whether all usual rows had one: others may end further left
-    for before, cells in pairwise(zip(*rows, strict=False)):
+    for before, cells in pairwise(zip(*rows, strict=False)):  # a column, and the one left of it
         ends = [cell[1] for cell in cells]
         end, _ = _most_common(ends)
         usual = _positions(ends, end)
@@ -183,6 +184,7 @@ def odd_rows(texts: Sequence[str]) -> set[int]:
         wide |= tight
         is_shifted = is_shifted or usual <= tight
         for at in _displaced(cells, usual, half):
+            # A cell further right is shifted by a wide one; one further left is itself not shifted.
             is_explained = at in wide if ends[at] > end else is_shifted
             if not is_explained:
                 odd.add(at)

@@ -115,6 +115,10 @@ def _figures(part: re.Match[str], *, is_nvl: bool) -> Figures:
 
 
 def _with_figures_of_v2(row: Row, match: re.Match[str]) -> Row | None:
+    """Return a row with the figures of a line of DeepEP v2; None: they contradict each other.
+
+    Its rates are those over scale-out (SO, between nodes) and scale-up (SU, NVLink); 0: not used.
+    """
     # The bytes are those of scale-up (SU): its rate and the time have to agree with them.
     name = match["name"]
     size = int(match["size"])

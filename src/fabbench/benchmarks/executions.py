@@ -108,7 +108,11 @@ class Table:
 
 
 def read_line(table: Table, line: Line, execution: "Execution | None") -> Events | None:
-    """Return what a line means; None for a line of another program."""
+    """Return what a line means; None for a line of another program.
+
+    Below a header it is tried as a row first, else by the table's own `events`. No events at all:
+    it is of this program, and says nothing.
+    """
     if execution is not None and execution.layouts:
         row = _row_event(table, line, execution)
         if row is not None:

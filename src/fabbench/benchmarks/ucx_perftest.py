@@ -76,6 +76,11 @@ def _cells(text: str) -> Cells:
 
 
 def _events(text: str, execution: Execution | None) -> Events | None:
+    """Return what a line that is no row says; None: it is none of ucx_perftest's.
+
+    A header, of the usual table or of CSV; a parameter in the frame above a table; a command line;
+    or, within an execution, another part of the frame.
+    """
     stripped = text.strip()
     header = _HEADER.fullmatch(stripped)
     if header is not None:

@@ -262,6 +262,7 @@ def _instances() -> Iterator[System]:
 
 
 def _system(row: Mapping[str, str]) -> System:
+    # A row of systems.csv; an empty cell is not known. Its Gb/s are those of all NICs of a node.
     gbps = row["network_gbps"]
     return System(
         name=row["name"],

@@ -183,7 +183,7 @@ def _table_of_runs(runs: Sequence["Summary"], form: str) -> "Table":
     from fabbench.report.table import Table
 
     rows = [_run_row(run, form) for run in runs]
-    kept = []
+    kept = []  # indexes of the columns to show
     for index, name in enumerate(_HEADER):
         if name not in _OPTIONAL_COLUMNS or any(row[index] for row in rows):
             kept.append(index)
@@ -193,6 +193,7 @@ def _table_of_runs(runs: Sequence["Summary"], form: str) -> "Table":
 
 
 def _run_row(run: "Summary", form: str) -> tuple[str, ...]:
+    """Return the cells of `_HEADER`: a table has short ones, the other formats whole ones."""
     is_table = form == "table"
     configurations = ", ".join(run.arms)
     if is_table and len(run.arms) > _MAX_CONFIGURATIONS:

@@ -83,6 +83,7 @@ def parse(
     verdicts: list[Verdict] = []
     separator = ""
     sys.stdout.write(frame.opening)
+    # A piece has one or more of: text, a log's outcome and verdict, why a file has no log.
     with terminal.files_progress(len(sources)) as advance:
         for piece in read(sources, job):
             if piece.unread is not None:
@@ -201,7 +202,7 @@ def _logs_of_jobs(
         return each.entry
 
     entries: list[Log | Unread] = []
-    jobs: dict[str, list[str]] = {}
+    jobs: dict[str, list[str]] = {}  # what the files of a job have in common → these files
     for (of_run, name), group in groupby(read, _Entry.origin):
         of_file = list(map(judged, group))
         job = "" if of_run else _job_in_common(name, of_file)
@@ -365,6 +366,7 @@ def write_report(
         status = terminal.show_certificate(inputs[0], store, form)
         if status is not None:
             return status
+    # Runs have a section each, once, however they are named; all others are compared in one.
     others: list[str] = []
     stored: dict[Path, Path] = {}
     for each in inputs or ("last",):

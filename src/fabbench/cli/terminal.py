@@ -267,8 +267,8 @@ def print_table(table: "Table", spare: Sequence[str], *, wide: bool) -> None:
     """
     from fabbench.report.table import columns_of, to_terminal
 
-    room = None if wide else width()
-    values: dict[str, set[str]] = {}
+    room = None if wide else width()  # None: any width
+    values: dict[str, set[str]] = {}  # column → its different cells
     for index, name in enumerate(table.header):
         values[name] = {row[index] for row in table.rows}
     candidates = [name for name in spare if name in values]

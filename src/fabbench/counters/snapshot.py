@@ -390,6 +390,7 @@ def difference(before: Snapshot, after: Snapshot) -> Traffic:
     seconds = None
     if after.time is not None and before.time is not None:
         seconds = after.time - before.time
+    # The time is that of the host since it started: it goes backwards only at a restart.
     restarted = "The host was restarted." if seconds is not None and seconds < 0 else ""
     missing = restarted or "It was missing before."
     gone = restarted or "It was present before, and missing after."

@@ -102,6 +102,7 @@ def _add_dump(hangs: Hangs, dump: Dump) -> None:
         number, description = map(str, entry["process_group"])
         name = str(entry["profiling_name"]).rpartition(":")[2]
         ends_batch = name == "coalesced" and last.get(number, {}).get("is_p2p")
+        # Sends and receives are numbered apart from collectives, as a group of their own.
         is_peers = bool(entry.get("is_p2p") or ends_batch)
         group = Group(description or number, number, is_peers)
         state = hangs.groups.setdefault(group, {}).setdefault(dump.rank, RankState())

@@ -489,8 +489,8 @@ def _different_calls(calls: Mapping[int, Call], where: str = "that number") -> B
     ranks are named.
     """
     two = Counter(calls.values()).most_common(2)
-    (usual, most), (_, second) = two
-    odd: dict[Call, list[int]] = {}
+    (usual, most), (_, second) = two  # each with how many ranks called it
+    odd: dict[Call, list[int]] = {}  # call → the ranks that called it
     for rank, call in calls.items():
         if call != usual or most == second:
             odd.setdefault(call, []).append(rank)

@@ -368,6 +368,7 @@ class Evidence:
 
     def _comm(self, message: str, _origin: str) -> None:
         # "ncclCommInitRank comm 0x… rank 0 nranks 16 …", "comm 0x… rank 0 nRanks 16 nNodes 2 …"
+        # A program may have several communicators: the largest counts.
         if match := _COMM.search(message):
             if match["mnnvl"] == "1":
                 self.channels.setdefault("mnnvl", message)

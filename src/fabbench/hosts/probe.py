@@ -117,6 +117,7 @@ def _addresses_by_route(answer: Answer) -> Iterator[tuple[str, str]]:
 
 
 def _routes(answer: Answer) -> Iterator[_Route]:
+    # Lines of /proc/net/route, whose addresses and flags are hexadecimal.
     for match in map(_ROUTE.fullmatch, answer.all("route")):
         if match:
             yield _Route(

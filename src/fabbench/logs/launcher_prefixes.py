@@ -131,7 +131,7 @@ class Prefixes:
         nearly_all = max(2, _NEARLY_ALL * len(texts))
         if not sure and not signed and len(labels) >= nearly_all:
             sure = labels
-        if sure:
+        if sure:  # one is enough: its pattern fits the labels of all ranks
             pattern = _pattern(sure[0][0])
             self.forms.append(_Text(re.compile(pattern)))
 
@@ -351,6 +351,7 @@ def _form(text: str, at: int) -> _Form | None:
 
     None if there is no prefix, or no certain one.
     """
+    # A log entry in JSON that holds the line as the value of a key.
     for key, value in _entries(text).items():
         if isinstance(value, str) and find_sign(value) >= 0:
             return _Json(key)
@@ -363,7 +364,7 @@ def _form(text: str, at: int) -> _Form | None:
     pattern = _pattern(prefix)
     if not pattern:
         return None
-    fenced = "|" in prefix and text.rstrip().endswith("|")
+    fenced = "|" in prefix and text.rstrip().endswith("|")  # a cell of a table
     return _Text(re.compile(pattern), fenced)
 
 

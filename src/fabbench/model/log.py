@@ -353,7 +353,11 @@ def tag_line(side: str, text: str) -> str:
 
 
 def read_marker(text: str) -> Marker | None:
-    """Read a marker line; None for any other line, and for a truncated marker."""
+    """Read a marker line; None for any other line, and for a truncated marker.
+
+    An end marker names the step that ended, and its exit status; `?`: not known. Any other has a
+    kind, a step and facts as ``NAME=VALUE``, quoted as for a shell.
+    """
     import shlex
 
     match = _MARKER.fullmatch(text)

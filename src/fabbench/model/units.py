@@ -181,7 +181,7 @@ def scale(unit: str, largest: float, *, coarse: bool = False) -> Scale:
     if unit == "B/s":
         if coarse or largest >= RATE_UNITS["GB/s"]:
             return Scale("GB/s", RATE_UNITS["GB/s"], fine=not coarse)
-        return Scale("MB/s", RATE_UNITS["MB/s"], fine=True)
+        return Scale("MB/s", RATE_UNITS["MB/s"], fine=True)  # fine: with more decimals
     if unit == "s":
         return Scale("us", TIME_UNITS["us"])
     if unit == "1/s":

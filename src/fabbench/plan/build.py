@@ -257,7 +257,10 @@ def _require_sizes(gates: Sequence[Gate], sizes: Sequence[int], nothing: str) ->
 def require_comparable(
     request: RunRequest, gates: Sequence[Gate], configurations: Sequence[Configuration], hosts: int
 ) -> None:
-    """Raise RequestError for gates and adaptive repeats that lack what to compare with."""
+    """Raise RequestError for gates and adaptive repeats that lack what to compare with.
+
+    With two configurations, the last is the baseline; else an earlier run has to be named.
+    """
     for gate in gates:
         if gate.needs_ceiling and hosts == 1:
             raise RequestError(

@@ -82,6 +82,7 @@ def _try_connections(
     listening = {name: name for name, port in ports.items() if isinstance(port, str)}
 
     def attempt(name: str) -> dict[str, Connection]:
+        # The host answers a line for each request: "tried NUMBER" and, if it failed, why.
         peers = [to for start, to in requested if start == name and to in listening]
         shell = probed[name].shell
         requests = ""
@@ -93,7 +94,7 @@ def _try_connections(
         for match in filter(None, map(_TRIED.fullmatch, lines)):
             number = int(match[1])
             why = match[2]
-            if number < len(peers):
+            if number < len(peers):  # else it is no answer to these requests
                 connections[peers[number]] = Connection(made=not why, why=why)
         return connections
 

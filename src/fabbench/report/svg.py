@@ -611,7 +611,11 @@ def _change_panel(
 def _published_ranges(
     expected: Sequence["Expectation"], lines: Sequence[PlotLine], factor: float
 ) -> Iterator[PublishedRange]:
-    """Yield the smallest and the largest published figure of each size and line."""
+    """Yield the smallest and the largest published figure of each size and line.
+
+    They are divided by `factor`, the unit of the plot. Those far beyond the largest size that was
+    measured are left out; one without a size is drawn at the size that was judged.
+    """
     largest = max(line.points[-1].size for line in lines)
     for line, each in product(lines, expected):
         if each.column != line.label:

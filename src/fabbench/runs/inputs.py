@@ -287,7 +287,11 @@ def _why_without_log(source: Source, begin: str) -> Iterator[tuple[str, Unread]]
 
 
 def _read_run(source: Source) -> Iterator[tuple[str, Log | Unread]]:
-    """Yield the logs of a run with their configurations, or of a sweep, and what is damaged."""
+    """Yield the logs of a run with their configurations, or of a sweep, and what is damaged.
+
+    Of a RUN:CONFIG only those of its configuration. A log that does not name its hosts has those of
+    the run.
+    """
     from fabbench.runs.store import StoredRun
 
     run = StoredRun(Path(source.name))

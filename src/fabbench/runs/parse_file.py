@@ -650,13 +650,13 @@ def _add_figure(record: Mapping[str, Any], tables: list[_Rows]) -> None:
 
 def _log_of_table(about: _About, rows: _Rows, source: str, proof: Proof | None) -> Log:
     """Return the log that a table of a column stands for: never a proven one."""
-    stated = dict(zip(_ABOUT, about, strict=True))
+    stated = dict(zip(_ABOUT, about, strict=True))  # what the table says of its log, as text
     outcome, reason = _outcome_in_table(stated["outcome"])
     facts: dict[str, Any] = {}
     for name in _COUNTS:
         if stated[name].isdecimal():
             facts[name] = int(stated[name])
-    for version in filter(None, stated["versions"].split(", ")):
+    for version in filter(None, stated["versions"].split(", ")):  # such as "nccl 2.27.3"
         library, _, number = version.partition(" ")
         facts[library] = number
     points = [

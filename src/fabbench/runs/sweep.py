@@ -179,7 +179,11 @@ def _measure(
     watching: Watching,
     allocation: DivisibleAllocation,
 ) -> SweepRun:
-    """Measure until the planner is done, the time is up, or an error or interrupt ends it."""
+    """Measure until the planner is done, the time is up, or an error or interrupt ends it.
+
+    `stored`: the sweep to go on with; None: this is a new one. What has been measured is returned
+    in each of these cases, with what ended it.
+    """
     inventory = allocation.inventory
     _announce(request.run, inventory, notify)
     require_nodes(len(inventory.hosts), request.mode)

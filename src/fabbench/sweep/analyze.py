@@ -420,7 +420,10 @@ def _median_figure(readings: Readings, fitted: Fit, tests: Flags) -> float | Non
 
 
 def _typicals(readings: Readings, fitted: Fit) -> Mapping[str, float]:
-    """Return the typical figure of each kind of test, if figures of one kind can be compared."""
+    """Return the typical figure of each kind of test, if figures of one kind can be compared.
+
+    Keys as in `Diagnosis.typicals`. Empty if tests of one kind are in series that differ.
+    """
     known = [each for each in fitted.classes if not each.failed.all()]
     if any(len(each.tests.known_series()) > 1 for each in known):
         return {}

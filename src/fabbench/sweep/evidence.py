@@ -157,7 +157,10 @@ class EvidenceWriter:
         return f"{tests} between groups are {factor}x slower than {within} within."
 
     def of_link(self, fitted_class: FittedClass, row: int) -> str:
-        """Return the evidence against the link between the nodes of a pair."""
+        """Return the evidence against the link between the nodes of a pair (`row` of the class).
+
+        If it is slow only while one of the two is the server, that is said, too.
+        """
         pair = fitted_class.pairs[row].tolist()
         nodes = [self._fit.nodes[node] for node in pair]
         name = " – ".join(nodes)

@@ -39,7 +39,10 @@ class Matrix:
 
 
 def matrix_of(readings: Readings, fitted: Fit, diagnosis: Diagnosis, *, max_rows: int) -> Matrix:
-    """Return the matrix with about `max_rows` rows, or fewer."""
+    """Return the matrix with about `max_rows` rows, or fewer: several nodes may share one.
+
+    Nodes are numbered as in `readings`; without groups all are of group 0.
+    """
     names = readings.nodes
     group_of = [0] * len(names)
     if fitted.groups is not None:

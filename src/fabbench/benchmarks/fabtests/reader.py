@@ -81,6 +81,8 @@ def _fits(row: Row) -> bool:
 
 
 def _events(text: str, execution: Execution | None) -> Events | None:
+    # A header, a row for machines (a header, too), messages of the program or of libfabric, or a
+    # command line; None: any other line.
     # The tests for a word, before each pattern, are for speed.
     if "usec/xfer" in text and _HEADER.fullmatch(text):
         return (Header((read_columns(text.split(), COLUMNS),)),)

@@ -145,7 +145,7 @@ def findings(record: Record, notes: Mapping[str, Note], *, exact: bool) -> Itera
         yield _not_checked(notes.get("validation"))
     if record.finished and record.points and "sweep" in notes:
         yield from _missing_sizes(record.points, notes["sweep"], reducing)
-    if "average" in notes:
+    if "average" in notes:  # printed in GB/s, below the table
         gigabytes = [busbw / 1e9 for _, busbw in rates]
         yield from _check_average(gigabytes, notes["average"], exact=exact)
 

@@ -319,8 +319,12 @@ class NcclReader(Reader):
         return [*before, *execution.add_rows(rows)]
 
     def _read_no_row(self, line: Line) -> Sequence[Reading] | None:
-        """Read a line that is no row; one that ends an execution returns what that measured."""
+        """Read a line that is no row; one that ends an execution returns what that measured.
+
+        None: it is not of nccl-tests, though it may name the program of the next execution.
+        """
         text = line.text
+        # It may be the end of a long line that a terminal has wrapped.
         parsed = read_line(text) or read_line(self._wrapped + text)
         may_go_on = parsed is None and _LONG_COMMENT.match(text)
         self._wrapped = text if may_go_on else ""

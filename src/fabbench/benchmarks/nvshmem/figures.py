@@ -405,8 +405,9 @@ def _add_failures(record: Record, notes: _NotesByKind) -> None:
 
 
 def _findings(rows: Sequence[Row], notes: _NotesByKind) -> Iterator[Finding]:
+    """Yield what rows and notes show: first whether they can be trusted, at last warnings."""
     record = notes.record
-    ranks = int(record.facts.get("ranks", 0))
+    ranks = int(record.facts.get("ranks", 0))  # 0: not known
     if rows and record.case is None:
         yield consistency.UNKNOWN_TEST
     yield from consistency.unmeasured(

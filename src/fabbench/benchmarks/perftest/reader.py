@@ -155,7 +155,7 @@ def _facts(processes: Sequence[Process]) -> dict[str, str | int]:
     # These make sense only with a single value.
     rows = [row for process in processes for row in process.rows]
     for name in ("iterations", "cpu_util"):
-        cells = {row.cell(name) for row in rows} - {""}
+        cells = {row.cell(name) for row in rows} - {""}  # empty: the table has no such column
         if len(cells) == 1:
             cell = cells.pop()
             facts[name] = int(cell) if cell.isdecimal() else cell

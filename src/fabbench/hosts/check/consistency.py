@@ -172,7 +172,10 @@ def clock(host: str, clocks: Mapping[str, float]) -> Check:
 def connections(
     host: str, others: Sequence[str], tried: Mapping[tuple[str, str], Connection]
 ) -> Check:
-    """Check that a host reaches those of the others that it was to try."""
+    """Check that a host reaches those of the others that it was to try.
+
+    `tried`: (from, to) → what became of it. One failure outweighs any number that were reached.
+    """
     attempts = {other: tried.get((host, other), _UNTRIED) for other in others}
     failed = [other for other, each in attempts.items() if each.made is False]
     reached = [other for other, each in attempts.items() if each.made]

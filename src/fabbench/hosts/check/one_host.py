@@ -324,7 +324,10 @@ def tools(checks: HostChecks) -> Check | None:
 
 
 def settings(checks: HostChecks) -> Check | None:
-    """Check what programs on the host inherit: some variables change what is measured."""
+    """Check what programs on the host inherit: some variables change what is measured.
+
+    Those with which libfabric aborts come first. None: not all of them are known.
+    """
     probe = checks.probe
     if not probe.whole and not probe.interfaces:
         return None  # A host prints its interfaces after its settings: these may not be all

@@ -98,7 +98,8 @@ def _taints(node: Node, tolerations: Sequence[Toleration]) -> _Result:
 
 
 def _fabric(node: Node) -> _Result:
-    entry = node.entry
+    """Check that a node advertises its fabric's devices, and as many as its instance type has."""
+    entry = node.entry  # of the catalog; None: not a known instance type
     count = node.fabric.allocatable
     expected = ""
     if entry is not None:

@@ -212,7 +212,11 @@ class KubernetesLauncher(Launcher):
         return values_of_label(api_of(target).objects("Node"), nodes, by.removeprefix(LABEL))
 
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
-        """Check the cluster's nodes; with `deep`, also probe a pod on each free node."""
+        """Check the cluster's nodes; with `deep`, also probe a pod on each free node.
+
+        Pods are probed group by group: nodes of a group are alike, and those pods connect to each
+        other.
+        """
         target = _with_profile(target)
         api = api_of(target)
         options = target.options_as(ClusterPodOptions)

@@ -206,7 +206,10 @@ def _mismatches(node: Node, criteria: NodeCriteria) -> Iterator[str]:
 
 
 def _obstacles(node: Node, criteria: NodeCriteria) -> Iterator[str]:
-    """Yield why a node cannot be taken now."""
+    """Yield why a node cannot be taken now; nothing: it can.
+
+    Of GPUs and of the fabric's devices all have to be free: other programs would share the NICs.
+    """
     if not node.ready:
         yield "not ready"
     if node.unschedulable:

@@ -213,7 +213,10 @@ class JobSteps:
             self.login_node.run_idempotent(("timeout", "5", "scancel", *options, step))
 
     def require_held(self) -> None:
-        """Raise AllocationLostError if the job is over, or Slurm does not report its state."""
+        """Raise AllocationLostError if the job is over, or Slurm does not report its state.
+
+        A job that is completing is over, too; why it ended is known a little later.
+        """
         with _as_allocation_lost():
             answer = show_job(self.login_node, self.job)
             deadline = time.monotonic() + _COMPLETING_S
@@ -228,6 +231,7 @@ class JobSteps:
             )
         if state is not None and state.runs and not _is_completing(state):
             return
+        # Without a state, Slurm no longer knows the job: why it ended is not known either.
         why = explain_end(state) if state is not None and state.over else None
         if why is not None:
             raise AllocationLostError(why.text, hint=why.advice)
