@@ -138,7 +138,8 @@ class Watched(NamedTuple):
 def watched(values: Values, assumed: float) -> Watched:
     """Look for changes of level of positive values after each of them.
 
-    `assumed` is the standard deviation of their logarithms, as far as it is known beforehand.
+    `assumed` is the standard deviation of their logarithms, as far as it is known beforehand. After
+    a change only the runs from there on count for the next one.
     """
     logs = [math.log(value) for value in values]
     start = 0
@@ -159,7 +160,7 @@ def watched(values: Values, assumed: float) -> Watched:
         # The noise is that of all runs, each around its own level.
         logs[:start] = [each + step for each in logs[:start]]
         noise_before.clear()
-    missing = LEAST + start - len(logs)
+    missing = LEAST + start - len(logs)  # runs at this level, until its noise can be told
     if missing > 0:
         return Watched(tuple(shifts), noise=None, needed=missing + _WINDOWS[0], assumed=assumed)
     noise = _noise(logs, start, len(logs))

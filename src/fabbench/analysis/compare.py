@@ -443,7 +443,7 @@ def _section(
     rows = []
     for size in sorted(set().union(*group.cells)):
         figures = tuple(column.get(size) for column in cells)
-        *others, base = figures
+        *others, base = figures  # the last column is the baseline, and has no ratio itself
         ratios = [_times_better(figure, base, group.metric, scale) for figure in others]
         rows.append(
             ComparisonRow(

@@ -268,6 +268,7 @@ def _not_stated(columns: Sequence[ColumnSummary]) -> Iterator[str]:
 
 
 def _differences(columns: Sequence[ColumnSummary]) -> Iterator[str]:
+    # First the fields by which rows are paired, then facts, which only explain.
     for name in FIELDS:
         known = differing([(column.label, column.fields[name]) for column in columns])
         if known:
@@ -316,6 +317,7 @@ def _repeats(comparison: Comparison) -> str:
 
 
 def _spread(comparison: Comparison) -> Iterator[str]:
+    # A sentence for each column with noisy sizes, which names the worst of them.
     for index, column in enumerate(comparison.columns):
         wide = [
             _Repeats(size, figure, section.scale)
@@ -360,6 +362,7 @@ class _Repeats(NamedTuple):
 
 
 def _missing_sizes(comparison: Comparison) -> Iterator[str]:
+    # Sizes that other columns have; a column whose figures are hidden shows its outcome instead.
     for index, column in enumerate(comparison.columns):
         for metric in comparison.metrics:
             sections = (

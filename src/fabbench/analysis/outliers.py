@@ -130,6 +130,11 @@ def _drifts(scores: Sequence[float]) -> bool:
 
 
 def _outlier(column: Column, order: Sequence[int], number: int, effect: float, where: str) -> str:
+    """Return the sentence on an outlier: the execution `number`, from 0, of those in `order`.
+
+    `order`: the executions as indexes into the logs of the column. `effect`: by which fraction it
+    is better, or worse if negative. One that is worse and the first is a warm-up.
+    """
     log = column.logs[order[number]]
     others = [column.logs[each] for each in order if each != order[number]]
     direction = "worse" if effect < 0 else "better"
@@ -143,7 +148,10 @@ def _outlier(column: Column, order: Sequence[int], number: int, effect: float, w
 
 
 def _shown_by_it_alone(log: Log, others: Sequence[Log]) -> list[str]:
-    """Return what one log shows and no other does: findings and facts."""
+    """Return what one log shows and no other does: findings and facts, three at most.
+
+    A fact counts where all others have the same value, or none of them has it.
+    """
     codes = {each.code for other in others for each in other.findings}
     shown = [
         each.meaning.removesuffix(".")

@@ -205,8 +205,10 @@ class Setting:
         if (figure.metric, figure.case) != (metric.name, case):
             return False
         benchmarks = {figure.benchmark, self.benchmark}
+        # Different programs are comparable only where both measure NCCL itself.
         if len(benchmarks) > 1 and not benchmarks <= _ON_NCCL:
             return False
+        # Published collectives are of all GPUs of a node.
         if self.collective and self.gpus != self.system.gpus:
             return False
         if not self._fits_fabric(figure) or not self._fits_nics(figure):

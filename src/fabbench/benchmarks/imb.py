@@ -167,6 +167,7 @@ def _settle(execution: Execution) -> Sequence[Row]:
     largest = int(record.facts.pop("largest", 0))
     release = str(record.facts.get("imb", ""))
     first, *_ = _UNITS
+    # Rows whose time or rate says what the bandwidth has to be, and the units that fit most.
     telling = [row for row in execution.rows if _bandwidth_fits(row, first) is not None]
     usual = max(_UNITS, key=lambda units: _count_fitting(telling, units))
     is_known = 0 < len(telling) <= _count_fitting(telling, usual) * 2  # half of them fit

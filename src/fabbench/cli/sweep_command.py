@@ -241,6 +241,7 @@ class SweepCommand(RunCommand):
         from fabbench.runs.sweep import PARTNERS, SweepRequest
 
         of_sweep = values_of(line.given, (*declared(SweepOptions), "confidence", "tolerance"))
+        # Options that only some modes have: elsewhere they would have no effect.
         for name, modes in (
             ("seed", [each for each in MODES if each != "single"]),
             ("partners", PARTNERS),

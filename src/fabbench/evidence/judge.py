@@ -438,7 +438,10 @@ def _wanted_nics(record: Record, proof: Proof | None) -> tuple[int, str] | None:
 
 
 def _device_verdicts(record: Record, proof: Proof | None) -> Iterator[Verdict]:
-    """Judge which NICs were used, if specific ones were requested. EFA logs show only how many."""
+    """Judge which NICs were used, if specific ones were requested. EFA logs show only how many.
+
+    No verdict: nothing specific was requested, or nothing contradicts it.
+    """
     if proof is None or not proof.devices:
         return
     requirement = f"Ranks were to use only {listed(proof.devices)}"

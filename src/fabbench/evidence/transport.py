@@ -195,7 +195,7 @@ def _host(process: str) -> str:
 
 def _facts_on_nics(evidence: Evidence, network: str) -> Iterator[tuple[str, str | int]]:
     """Yield facts about the NICs or interfaces of a network: those used if known, else found."""
-    if nics := _nics_found(evidence, network):
+    if nics := _nics_found(evidence, network):  # of each process; the fewest count
         yield "nics", _fewer_nics_used(evidence, network) or min(nics.values())
     if network in VERBS and evidence.hcas:
         yield "devices", "+".join(sorted(evidence.ib_names, key=natural_order))

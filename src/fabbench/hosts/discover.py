@@ -259,7 +259,10 @@ def _search_notes(name: str, probe: Probe) -> tuple[str, ...]:
 
 
 def _address(probe: Probe, target: Target) -> tuple[str, str]:
-    """Return address and interface for the other hosts: as requested, else where ssh came in."""
+    """Return address and interface for the other hosts: as requested, else where ssh came in.
+
+    Else those of the default route. The interface is empty if none has that address.
+    """
     with_address = [interface for interface in probe.interfaces if interface.address]
     if target.interface:
         for interface in with_address:

@@ -176,7 +176,11 @@ def check_name(name: str) -> None:
 
 
 def _with_settings(variant: Variant, rest: str, text: str) -> Variant:
-    """Return a variant with what follows the first ``=`` added."""
+    """Return a variant with what follows the first ``=`` added.
+
+    Directories and variables are added to those that it has; any other value replaces the old one.
+    `text`: the whole value of --variant, for messages.
+    """
     known = declared(Variant)
     given = _texts_by_field(rest, text)
     changes: dict[str, Any] = {}

@@ -451,7 +451,10 @@ class Acceptance:
         return ended
 
     def _soak(self, held: DivisibleAllocation, blank: RungResult) -> RungResult:
-        """Repeat what all nodes have run until the time is up or something fails."""
+        """Repeat what all nodes have run until the time is up or something fails.
+
+        Each of these rungs runs at least once, in turns; warnings are counted.
+        """
         end = time.monotonic() + self.how.soak
         rungs = self._passed_on_all()
         warned = Counter[str]()

@@ -53,7 +53,8 @@ Reasons: TypeAlias = Mapping[str, str]
 def judged(result: RungResult, missed: Sentences = (), doubts: Sentences = ()) -> RungResult:
     """Return a result with its state; figures speak of hardware if nothing else is known.
 
-    It failed if something is bad or missed, and is incomplete if there are doubts.
+    It failed if something is bad or missed, and is incomplete if there are doubts. `missed`: which
+    limits, a sentence each, and then of all nodes together.
     """
     bad = dict(result.bad)
     doubted = tuple(filter(None, doubts))
@@ -166,6 +167,7 @@ def _why_wrong(wrong: Sequence[Log | TestResult]) -> str:
     sentences = [f"{first.outcome}: {reason}."]
     if first.said and first.said not in reason and first.outcome in _BROKEN:
         sentences.append(f"The program said: {first.said}.")
+    # (The other findings of the log explain nothing.)
     likely = causes(first)[0] if isinstance(first, Log) else []
     if likely:
         likeliest = likely[0].finding

@@ -72,7 +72,7 @@ def _rows(
     rest = set(range(len(names))).difference(alone)
     ordered = sorted(rest, key=lambda node: natural_order(names[node]))
     left = max(max_rows - len(alone), 1)
-    shared = max(math.ceil(len(rest) / left), 1)
+    shared = max(math.ceil(len(rest) / left), 1)  # nodes in each of these rows
     rows: list[list[int]] = []
     for group in sorted({*group_of}):
         rows += [[node] for node in alone if group_of[node] == group]

@@ -46,6 +46,7 @@ def slow_rails(fitted: Fit, confidence: float) -> Iterator[Suspect]:
             slow[name] = slower
     others = [name for name in rails if name not in slow]
     for name, slower in slow.items():
+        # A key is what was measured, then the nodes.
         numbers = {node for _, *nodes in rails[name] for node in nodes}
         nodes = tuple(fitted.nodes[number] for number in sorted(numbers))
         how = _how_slow(float(np.median(slower)), listed(others))

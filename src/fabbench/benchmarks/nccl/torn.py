@@ -114,7 +114,8 @@ class TornRows:
     def _joined(self, line: Line, alone: RowLine | None) -> Rows | None:
         """Append a line to what is held: return the row that it completes.
 
-        None: it does not go on. `alone`: the row that the line is by itself.
+        Empty: more of the row is to come. None: the line does not go on with it. `alone`: the row
+        that the line is by itself.
         """
         held = self.held
         if held is None:

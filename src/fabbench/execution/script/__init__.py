@@ -653,7 +653,10 @@ _CAN_VARY = frozenset({"size", "iterations", "device", "domain", "test"})
 
 
 def _varying_facts(steps: Sequence[Step]) -> tuple[str, ...]:
-    """Return the facts that differ between steps, if they can be variables of a shell."""
+    """Return the facts that differ between steps, if they can be variables of a shell.
+
+    Empty: the steps are too few for a loop, or differ in more than that.
+    """
     names_of_facts = {tuple(step.facts) for step in steps}
     if len(steps) < _LOOP or len(names_of_facts) > 1:
         return ()

@@ -114,7 +114,7 @@ def among(hosts: Sequence[HostChecks]) -> Iterator[Check]:
     requested = dict.fromkeys(name for each in hosts for name in each.needs.programs)
     programs = [_same_program(name) for name in requested if name != "mpirun"]
     for same in (*_SAME, *programs):
-        values = {each.host: same.value(each) for each in hosts}
+        values = {each.host: same.value(each) for each in hosts}  # empty: not reported
         if same.always or any(values.values()):
             yield from _compare_with_usual(same, hosts, values)
 

@@ -59,7 +59,7 @@ def libfabric(checks: HostChecks) -> Check | None:
     """Check that ``fi_info`` works, and report what it offers."""
     probe = checks.probe
     status = probe.fi_info.status
-    if status is None:
+    if status is None:  # it was not run, or its status was not reported
         return None
     if status == _MISSING:
         needed = checks.has_rdma or checks.fabric
@@ -105,6 +105,7 @@ def _efa_outcome(checks: HostChecks, offered: int, in_sysfs: int) -> str:
     if not offered:
         return "efa.unchecked" if checks.probe.fi_info.status == _MISSING else "efa.unseen"
     entry = checks.instance
+    # Of an unknown type all are expected that are seen anywhere.
     expected = entry.efa_counts if entry else (max(in_sysfs, offered),)
     if offered in expected:
         return "efa.all"
@@ -158,7 +159,7 @@ def verbs(checks: HostChecks) -> Check | None:
     if not checks.has_rdma:
         return outcome("verbs.none")
     if not device_files:
-        needed = probe.devices or checks.fabric in RDMA_FABRICS
+        needed = probe.devices or checks.fabric in RDMA_FABRICS  # else it is a mere warning
         return outcome("verbs.missing", None if needed else Status.WARN)
     usable = probe.verbs or 0
     if usable < device_files:
@@ -266,7 +267,10 @@ def gpu_work(checks: HostChecks) -> Check | None:
 
 
 def plugin(checks: HostChecks) -> Check | None:
-    """Check that NCCL finds the plugin aws-ofi-nccl, if there are GPUs and EFA."""
+    """Check that NCCL finds the plugin aws-ofi-nccl, if there are GPUs and EFA.
+
+    None: the host did not report its GPUs, or its RDMA devices.
+    """
     probe = checks.probe
     if probe.nvidia_smi.status is None or probe.verbs_there is None:
         return None
@@ -296,7 +300,7 @@ def programs(checks: HostChecks) -> Check | None:
 
 
 def mpirun(checks: HostChecks) -> Check | None:
-    """Check that there is a supported mpirun."""
+    """Check that there is a supported mpirun. None: the host did not say whether there is one."""
     probe = checks.probe
     if mpi := probe.mpi:
         return outcome("mpirun.found", program=mpi.program, kind=mpi.kind, version=mpi.version)

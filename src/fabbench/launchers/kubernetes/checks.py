@@ -131,6 +131,7 @@ def _fabric(node: Node) -> _Result:
 
 
 def _gpus(node: Node) -> _Result:
+    # Whether the node advertises as many GPUs as its instance type, if that is known, has.
     entry = node.entry
     count = node.gpus.allocatable
     expected = entry.gpus if entry else 0

@@ -171,6 +171,7 @@ def _node_info(source: RenderInput) -> _Nodes:
 
 
 def _resources(source: RenderInput, nodes: _Nodes) -> Task:
+    # The section `resources` of a task: where it runs, on what, and how the nodes are connected.
     resources: Task = {"infra": nodes.infra, **_machine(source, nodes), **_cpus(nodes)}
     if nodes.image:
         resources["image_id"] = nodes.image
