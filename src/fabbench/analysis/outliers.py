@@ -67,6 +67,7 @@ def _outliers_and_drift(
     if len(deviations) < LEAST:
         return
     scores = _scores(deviations)
+    # Execution → how it typically differs, as a logarithm: positive is better.
     middles = [median(each) for each in deviations.values()]
     order = list(deviations)
     steady: list[int] = []  # numbers of executions that are no outliers

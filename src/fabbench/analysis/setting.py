@@ -163,8 +163,13 @@ class Setting:
         return self.one_nic or bool(self.system.gpus) or self.system.is_ec2
 
     def _collective_ceiling(self, rate: float) -> float | None:
+        """Return the maximum busbw of the collective between nodes; None: some count is not known.
+
+        `rate`: of the NICs in use of a node, in bytes per second.
+        """
         if not self.nodes or not self.gpus:
             return None
+        # Its busbw is that of one rank, which has its share of the NICs, and at least one.
         if self.collective == "sendrecv" and self.system.nics:
             rate /= max(min(self.gpus, *self.system.nics), 1)
         return CEILINGS[self.collective](rate, self.nodes, self.gpus)

@@ -65,7 +65,10 @@ def _events(text: str, execution: Execution | None) -> Events | None:
 
 
 def _with_figures(row: Row) -> Row | None:
-    """Return a row with what its line says; None if it is not whole."""
+    """Return a row with what its line says; None if it is not whole.
+
+    A line of v2 has one operation; one of v1 has one, or dispatch and combine beside each other.
+    """
     text = row.cells[0].strip()
     match = _V2.fullmatch(text)
     if match is not None:

@@ -236,6 +236,7 @@ def require_system(name: str) -> System:
 
 
 def _in_base_units(row: Mapping[str, str]) -> Mapping[str, str]:
+    # A row of published figures, with rates in bytes per second, times in seconds, sizes in bytes.
     cells = dict(row)
     unit = cells.pop("unit")
     factor = RATE_UNITS[unit] if unit in RATE_UNITS else TIME_UNITS[unit]

@@ -69,6 +69,7 @@ class Commands(SuggestingGroup):
 
     @override
     def loaded(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        # Import the module of a command only when it is used; None: there is no such command.
         del ctx
         known = COMMANDS.get(cmd_name)
         if known is None:

@@ -80,6 +80,7 @@ def click_options(options: Iterable[Option]) -> list[click.Parameter]:
 
 
 def _click_option(option: Option) -> click.Parameter:
+    """Return a declared option as click has it; what follows ``--`` is an argument."""
     if option.flags == ("--",):
         return click.Argument(
             [option.name],

@@ -263,6 +263,7 @@ class SweepScreen(_Screen):
 
     @override
     def state(self, now: float) -> tuple[str, float, float, Sequence[str]]:
+        # The text, what is done, of how much, and further lines, of which a sweep has none.
         planned = self._round
         if planned is None:  # Nothing goes on
             return "", 0, 1, ()

@@ -389,6 +389,7 @@ def sweep_(
 def _judge_logs(
     sources: Sequence[str], store: Path, metric: str | None, how: DiagnosisOptions
 ) -> Exit:
+    # Diagnose the tests that logs, runs and sweeps have (--from), and write the answer.
     from fabbench.runs.sweep_logs import read_sweep_logs
     from fabbench.sweep.readings import Readings
 

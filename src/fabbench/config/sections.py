@@ -327,6 +327,10 @@ class Reader:
         return _combined_values(option, values)
 
     def _scalar(self, option: Option, tree: Tree, path: str) -> Any:
+        """Return one value of an option; None if it is wrong, which is added to the mistakes.
+
+        YAML is read so that every scalar is a text. Paths are relative to the folder of the file.
+        """
         expected = option.type.expected
         if isinstance(option.type, Environment):
             expected = "a text"

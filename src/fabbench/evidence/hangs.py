@@ -266,7 +266,8 @@ class Hangs:
         return None
 
     def _heartbeat(self, text: str, match: re.Match[str]) -> None:
-        # The watchdog of a rank made no progress; `queued`: the collectives that it still watches.
+        # The watchdog of a rank made no progress; `queued`: the collectives that it still watches;
+        # `stuck`: for how many seconds.
         self.line = self.line or text.strip()
         stuck_s = int(match["stuck"] or 0)
         self.stuck_s = max(self.stuck_s, stuck_s)
@@ -578,7 +579,7 @@ def _calls(ranks: Ranks, number: int) -> dict[int, Call]:
 
 def _waits_in_words(group: Group, ranks: Ranks) -> Iterator[str]:
     """Yield which ranks waited, how long, and in what, as sentences without a full stop."""
-    waiters: dict[tuple[int, Call], list[int]] = {}
+    waiters: dict[tuple[int, Call], list[int]] = {}  # (number, call) → the ranks that wait in it
     for rank, state in ranks.items():
         if state.waits_for is not None:
             call = state.calls.get(state.waits_for, Call())
@@ -587,7 +588,7 @@ def _waits_in_words(group: Group, ranks: Ranks) -> Iterator[str]:
     # A number instead of a name tells the reader nothing.
     where = f" of process group {name}" if name and not name.isdecimal() else ""
     for (number, call), who in waiters.items():
-        which = f", sequence number {number}" if number else ""
+        which = f", sequence number {number}" if number else ""  # 0: not printed
         members = _members(ranks, who)
         time = _time_waited(ranks[rank] for rank in who)
         queue = _queued_behind(ranks[who[0]])

@@ -540,7 +540,7 @@ def _other_hardware(record: Record, name: str) -> Iterator[Finding]:
     known = instance(name)
     if known is None:
         return
-    gpus = sorted(filter(None, record.gpus))
+    gpus = sorted(filter(None, record.gpus))  # models, as the log names them
     others = [each for each in gpus if not known.has_gpu(each)]
     nics = record.facts.get("nics") if _uses_efa(record) else None
     if isinstance(nics, int) and nics > known.efa_interfaces:
@@ -684,7 +684,10 @@ def _with_slower_path(log: Log, last: Mapping[int, float]) -> Log:
 
 
 def _slower(log: Log, last: Mapping[int, float]) -> Iterator[Finding]:
-    """Yield a finding if small messages, or bytes in large ones, take far longer than last."""
+    """Yield a finding if small messages, or bytes in large ones, take far longer than last.
+
+    `last`: size → seconds in the log before. The smallest and the largest size of both count.
+    """
     times = _times(log)
     both = sorted(times.keys() & last.keys())
     if not both or not log.hosts:

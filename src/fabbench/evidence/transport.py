@@ -132,7 +132,10 @@ def _gdr(evidence: Evidence) -> str:
 
 
 def _facts_that_explain(evidence: Evidence, network: str) -> dict[str, str | int]:
-    """Return facts that explain figures: algorithms, channels and their NICs, SHARP, NVLS."""
+    """Return facts that explain figures: algorithms, channels and their NICs, SHARP, NVLS.
+
+    What the log does not show is left out.
+    """
     used = _channel_devices(evidence, {network})
     algorithms = "+".join(sorted(evidence.algorithms))
     facts: dict[str, str | int] = {

@@ -170,7 +170,10 @@ def require_all(results: Mapping[str, T | MachineError]) -> dict[str, T]:
 
 
 def _error_of_all(failed: Mapping[str, MachineError]) -> MachineError:
-    """Return one error with the sentences and the hints of the first that failed."""
+    """Return one error with the sentences and the hints of the first that failed.
+
+    A hint that is the same for all is said once, different ones with the names of their hosts.
+    """
     shown = list(failed)[:_MAX_SHOWN]
     sentences = [str(failed[name]) for name in shown]
     more = len(failed) - len(shown)

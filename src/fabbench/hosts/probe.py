@@ -148,6 +148,7 @@ def read_devices(sysfs: Entry) -> Iterator[Device]:
 
 
 def _device(name: str, device: Entry, number: int, port: Entry) -> Device:
+    """Return the port `number` of an RDMA device, from their folders in /sys."""
     pci = device.at("device")
     driver = pci.at("uevent", "DRIVER").text
     link = _link(name, driver, port.at("link_layer").text)
@@ -228,7 +229,10 @@ class _Place(NamedTuple):
         return int(self.number(name, most=32) or 0) or None
 
     def attached(self, kind: str, bus: str) -> NodeDevice:
-        """Return what is known of the device here."""
+        """Return what is known of the device here: of its PCIe link, lanes and GT/s.
+
+        A number above `most` is no valid one, and not known.
+        """
         numa = self.number("numa_node", most=999)
         return NodeDevice(
             kind=kind,
@@ -494,7 +498,7 @@ def read_probe(lines: Iterable[str]) -> Probe:
     devices = tuple(read_devices(answer.sysfs))
     gpus = tuple(_gpus(answer))
     programs = dict(_programs(answer))
-    installed = {name: program for name, program in programs.items() if program}
+    installed = {name: program for name, program in programs.items() if program}  # else missing
     tools = (line.partition("\t") for line in answer.all("tool"))
     settings = (line.partition("=") for line in answer.all("setting"))
     # A pattern that matched no file is reported as it is.

@@ -556,6 +556,7 @@ def _give_messages_to_tables(groups: Sequence[StreamGroup]) -> None:
     if not with_table:
         return
     for group in groups:
+        # A time limit, a signal, or a library or launcher that died.
         says_end = any(message.kind < Kind.NOT_STARTED for message in group.messages)
         if says_end and group.current is None:
             for other in with_table:

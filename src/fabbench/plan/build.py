@@ -125,6 +125,7 @@ def _require_fabric(fabric: str, benchmark: str, inventory: Inventory, work: Wor
             "--virtual-nodes 2 splits its GPUs.",
         )
     hosts = len(inventory.hosts)
+    # Virtual nodes are parts of one host.
     several = hosts > 1 and not any(host.virtual for host in inventory.hosts)
     if fabric in INTRA_HOST and several:
         raise RequestError(

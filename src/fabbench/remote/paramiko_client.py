@@ -132,6 +132,7 @@ class Paramiko(SshTransport):
         carrier = self._carrier(config, settings, (address, port), via)
         client = self._client_with_known_hosts(settings)
         files = settings.get("identityfile", ())
+        # As ssh does: keys that are named replace the usual ones, and need not all exist.
         keys = [str(Path(file).expanduser()) for file in files]
         usable: Any = [key for key in keys if Path(key).exists()]  # Its types know one file only
         try:

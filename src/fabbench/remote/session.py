@@ -441,6 +441,7 @@ class RemoteSession(Session):
         if item is None:
             return []
         self._last_output = awake_s()
+        # Without a program it is of a debug file; with a status, the end of a program.
         if item.program is not None and item.status is not None:
             item.program.status = item.status
             return [Output(item.program, text=None)]

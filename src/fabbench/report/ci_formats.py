@@ -68,6 +68,7 @@ def untrusted(comparison: Comparison, index: int) -> bool:
 
 
 def _configuration_case(comparison: Comparison, index: int) -> Case:
+    # A column as a test case of JUnit, which passes if its outcome is to be trusted.
     column = comparison.columns[index]
     tag = ""
     if column.outcome is Outcome.SKIPPED:

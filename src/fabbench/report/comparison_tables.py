@@ -252,6 +252,7 @@ def section_table(
     if len(sections) == 1:
         above = headline(comparison, comparison.sections.index(first))
     lines = [line for section in sections for line in _lines_of(section)]
+    # How many columns are repeated in each part of a table that is split to the width.
     keys = 0  # other formats are not split to a width
     if terminal:
         keys = 2 if rails else 1  # the size, after the device

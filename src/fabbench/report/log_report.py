@@ -463,6 +463,7 @@ def _predictions_between(
     """Yield what logs of one case, taken together, predict for a number of nodes."""
     from fabbench.analysis.curve import predict_nodes
 
+    # Only logs of one case, benchmark and transport can be taken together.
     groups: dict[tuple[object, ...], list[Log]] = {}
     for log in logs:
         case = log.case or log.benchmark

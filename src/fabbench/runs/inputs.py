@@ -425,7 +425,8 @@ def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) 
         waiting = deque["Future[list[Piece]]"]()
         for batch in _batches(sources[here:]):
             in_memory = not isinstance(batch[0].text, LogStream)
-            # What is read here comes after all that was submitted before it.
+            # What is read here comes after all that was submitted before it; in processes, a few
+            # batches per core may be waiting.
             yield from _results_in_order(waiting, _AHEAD * count - 1 if in_memory else 0)
             if in_memory:
                 waiting.append(pool.submit(_list_of_pieces, batch, job))

@@ -273,7 +273,10 @@ def _median(figures: Sequence[_NicFigure]) -> float:
 
 
 def _nic_tests(logs: Sequence[Log]) -> _NicTests:
-    """Return test → NIC → its figures."""
+    """Return test → NIC → its figures, of all logs.
+
+    A file with logs of several NICs was written by a loop over them, and is one test.
+    """
     files_and_nics = {(log.source, _named_nic(log)) for log in logs}
     nics_of_files = Counter(source for source, _ in files_and_nics)
     tests: _NicTests = {}

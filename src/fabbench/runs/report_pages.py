@@ -299,6 +299,7 @@ def stored_sections(
 def _section_of_run(
     metric: str | None, sizes: range | None, path: Path, number: int
 ) -> StoredSection:
+    # `metric` and `sizes` are what the user asked for (None: the usual, all); `number` is from 1.
     run = StoredRun(path)
     asked = metric is not None or sizes is not None
     if asked and run.sweep is not None:

@@ -343,7 +343,7 @@ def _fault_of_sweep(
     A failure that says why outranks those that say nothing: a host that is lost times out, too.
     """
     bad = [each for each in diagnosis.suspects if each.name not in software_failures]
-    if not bad and software_failures:
+    if not bad and software_failures:  # all who are accused fail by their software
         return Fault.SOFTWARE
     if not bad:  # no node is accused, but single tests may have failed
         return gravest(map(_fault_to_mend, _unended(stored.tests)))

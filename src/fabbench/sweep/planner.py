@@ -139,7 +139,7 @@ def grouped(group_of: Mapping[str, str], rounds: int, *, seed: int = 0) -> Itera
         inside = number <= half
         tests: list[SweepTest] = []
         for each in within:
-            if inside and number <= len(each):
+            if inside and number <= len(each):  # small groups run out of pairs sooner
                 tests += each[number - 1].tests
         used = {node for test in tests for node in test.nodes}
         left = [node for node in group_of if node not in used]

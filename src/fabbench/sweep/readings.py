@@ -173,7 +173,7 @@ class Readings:
 
     def add(self, result: SweepResult) -> None:
         """Add a result: a row for each NIC that has a figure, NaN where the test failed or hung."""
-        roles = list(map(self.index, result.test.nodes))
+        roles = list(map(self.index, result.test.nodes))  # the first is the server
         members = sorted(roles)
         if result.outcome is SweepOutcome.UNUSABLE:
             self.unusable[tuple(members)] = result.reason

@@ -166,7 +166,7 @@ class LibfabricWork(PairWork):
     def _listed_domains(self, fabric: str, host: Host) -> tuple[str, ...]:
         """Return the domains that fi_info lists there for the endpoint type, each once."""
         name = provider(fabric)
-        if name not in _RDMA:
+        if name not in _RDMA:  # its domains are no devices
             return ()
         suffix = ""
         if name == "efa":

@@ -592,6 +592,7 @@ class PairReader(Reader):
             self._heading = NO_FACTS
         settings = [event for event in events if isinstance(event, Setting)]
         setting = settings[0] if settings else Setting()
+        # A process prints one table, and a command line names its program.
         begins = any(isinstance(event, Begin) for event in events)
         may_begin_process = has_header or setting.case is not None
         readings: list[Reading] = []

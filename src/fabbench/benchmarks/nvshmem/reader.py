@@ -88,7 +88,10 @@ _BESIDE_ROWS = lazy(r"#? ?Avg bus bandwidth\s*:|Job Name \S+ bandwidth factor no
 
 
 def _of_table(text: str, execution: Execution | None) -> Events | None:
-    """Return what a line of a table means; None for other lines."""
+    """Return what a line of a table means; None for other lines.
+
+    Empty: it is of a table, and says nothing.
+    """
     not_read = _NOT_READ.match(text)
     if not_read is not None:
         return _not_read_events(execution, is_row=bool(not_read["row"]))
@@ -100,7 +103,7 @@ def _of_table(text: str, execution: Execution | None) -> Events | None:
         events = _header_events(header["job"] or "", layout, execution)
         if events is not None:
             return events
-    is_of_nccom = "elems" in text  # `count(elems)`
+    is_of_nccom = "elems" in text  # `count(elems)`: the table of another program
     if execution is None or is_of_nccom:
         return None
     return (Setting(title=""), Header(_NO_ROWS))  # rows below unknown columns are damaged

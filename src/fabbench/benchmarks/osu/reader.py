@@ -96,6 +96,8 @@ _INIT: Layout = (
 
 
 def _events(text: str, execution: Execution | None) -> Events | None:
+    # A title; within an execution a comment or the names of columns; a command line; a failed
+    # validation. None: any other line.
     # The tests for a word, before each pattern, are for speed.
     if "OSU" in text or "OMB" in text:
         title = _TITLE.fullmatch(text)

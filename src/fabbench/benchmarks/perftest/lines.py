@@ -177,6 +177,7 @@ def read(text: str, *, is_inside: bool) -> Events | None:
     if layouts:
         unread = (CYCLES,) if "[cycles]" in text else ()
         return (Note("header"), Header(layouts), *unread)
+    # Outside an execution fewer kinds of lines count: some are too common to begin one.
     match = (_INSIDE if is_inside else _OUTSIDE).fullmatch(text)
     if match is not None:
         kind = match.lastgroup or ""
@@ -267,6 +268,7 @@ _EVENTS_OF_KIND: Mapping[str, _EventsOfLine] = {
 
 
 def _setup(setup: Mapping[str, str]) -> Iterator[Event]:
+    # `setup`: name → value, as the set-up above a table prints them: a note of each, and facts.
     for name in setup:
         yield Note("setup", name)
     if "Device" in setup:

@@ -202,6 +202,7 @@ class _Script:
                 "mpirun does not start containers.", hint="Start the ranks with srun: --mpi srun."
             )
         by_ssh = self._has_pairs and not target.programs_by_srun and not self._alone
+        # Inherited variables may be secrets, and would stand in the words of ssh.
         if by_ssh and self.inherited:
             names = ", ".join(self.inherited)
             raise RequestError(
@@ -316,7 +317,8 @@ class _Script:
         """
         executions = {each.configuration.label: each for each in self._plan.executions}
         environments = {label: self._environment(each) for label, each in executions.items()}
-        # `clean` is what all have in common, `env` what one has besides.
+        # `clean` is what all have in common, `env` what one has besides. An execution whose steps
+        # have different environments has none here.
         arrays: tuple[str, ...] = ()
         if all(environments.values()):
             arrays = ("clean", "env") if len(environments) > 1 else ("clean",)

@@ -42,7 +42,11 @@ def check_hosts(
     image: str = "",
     relations: HostRelations = _UNTRIED,
 ) -> tuple[Check, ...]:
-    """Check hosts, each by itself and then against each other."""
+    """Check hosts, each by itself and then against each other.
+
+    `needs`: what the benchmark requires; `image`: in which pods would run; `relations`: how hosts
+    are reached. A check whose result is None is listed as skipped.
+    """
     down = relations.unreachable  # Host → why
     names = list(dict.fromkeys((*probes, *down)))
     hosts = [

@@ -208,7 +208,7 @@ def huge_pages(checks: HostChecks) -> Check | None:
 def gpus(checks: HostChecks) -> Check | None:
     """Compare the GPUs with the catalog, and check that they are ready."""
     probe = checks.probe
-    if probe.nvidia_smi.status is None:
+    if probe.nvidia_smi.status is None:  # not known whether there are any
         return None
     if not probe.gpus:
         return _no_gpus(checks)
@@ -218,6 +218,7 @@ def gpus(checks: HostChecks) -> Check | None:
     expected = checks.expected_gpus
     if expected and count != expected:
         return outcome("gpus.lost", gpus=described, type=probe.instance_type, expected=expected)
+    # Empty: no NVLink fabric that it would have to join first.
     waiting = [gpu.fabric for gpu in probe.gpus if gpu.fabric not in {"Completed", ""}]
     if waiting:
         return outcome("gpus.fabric", gpus=described, waiting=len(waiting), state=waiting[0])

@@ -230,6 +230,7 @@ def nodes_table(nodes: Sequence[Node]) -> Overview:
 
 
 def _cells(node: Node) -> tuple[str, ...]:
+    # A row of the table of nodes; the last of the layers is the narrowest.
     cells = (
         node.name,
         node.label_type,

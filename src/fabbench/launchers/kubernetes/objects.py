@@ -683,7 +683,7 @@ class JobRun:
                 time.sleep(_POLL_S)
         except MachineError:
             return f"The pod {name} is no longer running."
-        node = ""
+        node = ""  # known of pods that were ready once
         if end.pod in self._ready:
             node = self._ready[end.pod]["spec"]["nodeName"]
         if end.was_removed or end.why is None:
@@ -694,7 +694,10 @@ class JobRun:
         return why if node in why else f"{why} It was on {node}."
 
     def _end_of(self, name: str) -> _End:
-        """Return the end of the pod that ended first."""
+        """Return the end of the pod that ended first.
+
+        If somebody deleted it, rather that of another pod that ended for a better reason.
+        """
         pods = {name_of(pod): pod for pod in self.pods()}
         events = list(self._api.objects("Event"))
         first = self._first_ended(name, pods, events)

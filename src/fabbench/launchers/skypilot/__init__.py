@@ -100,6 +100,7 @@ class SkyPilotOptions(PodOptions, InstanceOptions):
         return self.image or default
 
     def __post_init__(self) -> None:
+        # Refuse options that have no effect where these nodes are.
         known = declared(SkyPilotOptions)
         if self.node_kind is not NodeKind.PODS:
             for name in declared(PodOptions):

@@ -346,6 +346,7 @@ def _select_nodes(
     """
     all_nodes = _nodes(login_node)
     partition = _partition(login_node, target)
+    # Divided: subsets of the nodes run executions, as in a sweep.
     takes_idle = needs.divided and not (target.hosts or target.nodes)
     named = _all_idle(all_nodes, partition) if takes_idle else target.hosts
     count = target.nodes or len(named) or NODES

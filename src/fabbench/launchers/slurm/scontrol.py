@@ -483,6 +483,7 @@ def explain_end(job: JobState, last: str = "") -> Explanation | None:
 
     `last` is the last line of its output.
     """
+    # The script ran to its end: what its steps did, its output says.
     if job.status in _FINISHED_STATUSES and job.state in {"COMPLETED", "FAILED"}:
         return None
     name = f"Job {job.id}"
