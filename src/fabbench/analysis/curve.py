@@ -133,6 +133,7 @@ def _label_words(labels: Labels) -> str:
 
 
 def _curve(labels: str, metric: str, by_size: Mapping[int, Sequence[_Sample]]) -> Curve:
+    # Of a size that was measured several times the medians count.
     sizes = sorted(by_size)
     samples = [by_size[size] for size in sizes]
     times = [median(sample.time for sample in each) for each in samples]

@@ -451,7 +451,10 @@ def _kind_of_cause(setting: Setting, metric: Metric) -> str:
 
 
 def _tcp_words(setting: Setting, value: float) -> str:
-    """Return ``TCP``, with the published rates of TCP where the value is close to them."""
+    """Return ``TCP``, with the published rates of TCP where the value is close to them.
+
+    `value` and rates are in bytes per second.
+    """
     tcp = replace(setting, fabric="tcp")
     known = (each for each in published() if tcp.fits(each, METRICS["busbw"]))
     rates = sorted(each.value for each in deciding(known, setting.nodes))

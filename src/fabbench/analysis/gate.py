@@ -150,7 +150,8 @@ def _result(gate: Gate, remarks: Sequence[_Remark], *, trusted: bool) -> GateRes
 def _remarks_on_trust(gate: Gate, columns: Sequence[Column], *, strict: bool) -> Iterator[_Remark]:
     """Yield a remark for each column that is not ok, or may lack rows, as its end is not shown.
 
-    The first column is the one under test.
+    The first column is the one under test: if it is not ok, the gate fails. `strict`: so it does
+    where an end is not shown.
     """
     for number, column in enumerate(columns):
         outcome = worst_of(column.logs, Outcome.SKIPPED)
@@ -407,6 +408,7 @@ class _Check:
         return f"{percent} %"
 
     def _allowed_words(self, section: ComparisonSection) -> str:
+        # By how much it may be worse: to a factor, by a fraction, or by an amount.
         bound = self._gate.bound
         if self._gate.is_ratio:
             return f"{format_decimal(bound, 2)} x"
@@ -423,7 +425,7 @@ class _Check:
             bound *= self._ceiling(section, size)
         least = self._gate.kind == AT_LEAST
         beyond = bound - new.value if least else new.value - bound
-        if beyond <= 1e-9 * bound:
+        if beyond <= 1e-9 * bound:  # as floats are not exact
             return _Remark(compared=True)
         figure = section.scale.quantity(new.value)
         measured = f"{_where(section, size)} is {figure} in {self._name}"

@@ -297,6 +297,7 @@ def _subject(comparison: Comparison, section: ComparisonSection) -> str:
         section.key.get(name) or comparison.common(name) for name in names
     )
     what = case or benchmark or section.metric.name
+    # What differs between columns, or is not known, is empty.
     if hosts and gpus:
         many = gpus if hosts == "1" else f"{hosts} × {gpus}"
         return f"{what}, {_plural(many, 'GPU')}"

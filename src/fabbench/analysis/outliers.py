@@ -41,7 +41,7 @@ def irregularities(comparison: Comparison) -> tuple[str, ...]:
 def _deviations(section: ComparisonSection, index: int) -> Mapping[int, list[float]]:
     """Return each execution's logarithms minus the median of their size, where all have it.
 
-    Positive is better.
+    Execution → one for each size; positive is better. Empty if no size is of all executions.
     """
     sign = -1 if section.metric.lower_is_better else 1
     sizes = [dict(figure.executions) for _, figure in section.figures(index)]

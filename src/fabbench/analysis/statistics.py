@@ -244,7 +244,7 @@ def pooled(pairs: Sequence[TwoSamples]) -> TwoSamples | None:
         return None
     new = _means([pair.new for pair in pairs])
     base = _means([pair.base for pair in pairs])
-    assumed = [pair.assumed for pair in pairs if pair.assumed < math.inf]
+    assumed = [pair.assumed for pair in pairs if pair.assumed < math.inf]  # inf: not known
     together = TwoSamples(
         new=new,
         base=base,

@@ -430,7 +430,10 @@ class Execution:
         return [row.points() for row in self.table.settle(self)]
 
     def _odd_rows(self, rows: Sequence[Row]) -> set[int]:
-        """Return the positions of rows of one table that cannot be whole."""
+        """Return the positions of rows of one table that cannot be whole.
+
+        All of them, if several programs print it, or its columns are those of another test.
+        """
         is_of_test = are_of_test(rows[0].layout, self.record.case or "")
         if self.table.ascending and (self.are_mixed(rows) or not is_of_test):
             self.record.findings.append(MIXED_TABLES)

@@ -80,6 +80,7 @@ _UNITS = [_Units(mb, messages) for mb in (1e6, _MIB) for messages in _MESSAGES]
 
 def _events(text: str, execution: Execution | None) -> Events | None:
     text = text.strip().replace("#- ", "# ", 1)  # as some of them print it
+    # The names of columns: before the repetitions stand at most a group and the size.
     before_counts, repetitions, _ = text.partition("#repetitions")
     if repetitions and {"Group", "#bytes"}.issuperset(before_counts.split()):
         return _header_events(text, execution)

@@ -25,6 +25,7 @@ _DEVICES = {"efa": "EFA", "ib": "InfiniBand", "roce": "RoCE"}
 
 def why_unsupported(fabric: str, host: "Host") -> str:
     """Explain in a sentence why NCCL programs cannot use `fabric` on `host`; empty if they can."""
+    # Virtual nodes share a host, each with a part of its GPUs.
     if fabric in INTRA_HOST and host.gpus < 2 and not host.virtual:
         count = "1 was" if host.gpus == 1 else f"{host.gpus} were"
         return f"it takes two GPUs of one host, and {count} found."

@@ -81,7 +81,7 @@ def _average_events(stated: str, text: str, execution: Execution) -> Events:
 
     Only a mean that agrees proves that no row is missing.
     """
-    busbws = [row.figures[""]["busbw"] for row in execution.rows]
+    busbws = [row.figures[""]["busbw"] for row in execution.rows]  # "": the usual statistic
     count = max(len(busbws), 1)
     low = sum(busbw.low for busbw in busbws) / count
     high = sum(busbw.high for busbw in busbws) / count
@@ -94,6 +94,7 @@ def _average_events(stated: str, text: str, execution: Execution) -> Events:
 
 
 def _command_event(command: CommandLine) -> Command:
+    # The ranks, and the case: collectives have short names in options (`allr`).
     ranks = _RANKS.search(command.arguments)
     facts = {"ranks": int(ranks[1])} if ranks is not None else {}
     collective = _COLLECTIVE.search(command.arguments)

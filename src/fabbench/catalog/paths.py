@@ -60,7 +60,10 @@ class PathFact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"asked for, and a finding: {names}")
 
     def finding(self, facts: Mapping[str, str | int], program: str) -> str:
-        """Return the code of what is wrong for a program with these facts; empty: nothing."""
+        """Return the code of what is wrong for a program with these facts; empty: nothing.
+
+        Nothing either, if the program's data do not go this way, or other facts exclude it.
+        """
         if self.carries and program not in self.carries:
             return ""
         for name, values in self.where.items():
@@ -122,6 +125,7 @@ def ways(text: str) -> Iterator[Way]:
 
 
 def _ways_of(path: PathFact, text: str) -> Iterator[Way]:
+    # A line has its value in the record, or in the text, where the pattern's group is.
     for line in path.lines:
         if not text.startswith(line.begins):
             continue

@@ -165,7 +165,7 @@ def launcher_options(
     from fabbench.config.given import options_by_name  # loads much that --help does not need
     from fabbench.model.hosts import Target
 
-    common = [*declared(Target)]
+    common = [*declared(Target)]  # these come first, in their order
     by_name = options_by_name(launchers)
     of_launchers = [name for name in by_name if name not in common]
     made = []

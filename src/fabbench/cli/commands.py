@@ -349,7 +349,7 @@ class SuggestingGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, *rest = args
-        if self.get_command(ctx, name) is None:
+        if self.get_command(ctx, name) is None:  # no command has this name
             # A word of another tool may mean a command with options: rm=runs/rm
             args = [*MEANT.get(name, name).split("/"), *rest]
             if name == "help":

@@ -521,6 +521,7 @@ def rerun_words(
                 hint=f"Pass it again: fabbench rerun … --env {name}=VALUE.",
             )
     flags = {word.partition("=")[0] for word in (*first, *more)}
+    # The default target may be another one now.
     if target and "--on" not in flags:
         first += ["--on", target]
     return [*first, *more, "--store", str(store), *words[end:]]

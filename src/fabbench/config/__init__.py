@@ -186,6 +186,7 @@ def _target_of_launcher(name: str, kind: type[LauncherOptions]) -> Target:
 
 
 def _target_named(name: str, why: str, config: Config | None, launchers: Launchers) -> Resolved:
+    # A target of the file, or a launcher (or its alias). `why`: who named it, for messages.
     if config and name in config.targets:
         return Resolved(config.targets[name], why)
     launcher = ALIASES.get(name, name)

@@ -368,6 +368,7 @@ class Reader:
         return Defaults(**self._section(tree, path, known))
 
     def _benchmark(self, name: str, tree: Tree, path: str) -> dict[str, Any] | None:
+        """Return the default options of a benchmark, by their words; None: something is wrong."""
         if not isinstance(tree, dict):
             if self.benchmarks is not None:
                 self._wrong_kind(path, tree, "a mapping of options to values")

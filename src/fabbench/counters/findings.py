@@ -277,7 +277,7 @@ def _counts(traffic: Traffic, direction: _Direction) -> dict[str, int]:
 def _imbalance(counts: Mapping[str, int], direction: _Direction) -> str:
     """Describe the NICs that stand out, the few above the mean or the few far below it.
 
-    Empty if none do.
+    `counts`: NIC → bytes in this direction. Empty if none do, or too little was moved.
     """
     spread = balance(list(counts.values()))
     if spread is None or spread.mean < FLOOR:
@@ -297,7 +297,10 @@ def _imbalance(counts: Mapping[str, int], direction: _Direction) -> str:
 
 
 def _standing_out(counts: Mapping[str, int], mean: float) -> list[str]:
-    """Return the NICs above the mean or those far below it, whichever are fewer."""
+    """Return the NICs above the mean or those far below it, whichever are fewer.
+
+    Empty: all are near the mean.
+    """
     low: list[str] = []
     high: list[str] = []
     for name, count in counts.items():

@@ -245,6 +245,7 @@ class _SnapshotLines:
                 kind=kind,
                 counters=self._port_counters(name, texts),
                 link_rate=_link_rate(texts.get("rate", "")),
+                # As in "4: ACTIVE"; None: not reported.
                 up=texts["state"].endswith("ACTIVE") if "state" in texts else None,
             )
 

@@ -292,6 +292,7 @@ class Hangs:
         if laggard is not None:
             for rank in laggard["ranks"].split(","):
                 self.laggards[int(rank)] = None
+        # A part of a report has no end of its own: details below belong to the last head.
         if _RAS_HEAD.search(text) or _NOT_JOINING.search(text):
             self.reports.setdefault(text.strip(" \t-:"), {})
         elif self.reports and _DETAIL.search(text):

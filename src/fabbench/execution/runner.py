@@ -227,7 +227,10 @@ class Pairs:
             self._current.texts.append(own_line(self.timed_out))
 
     def _record_late_sides(self, error: TimedOutError, deadline: float) -> None:
-        """Record which sides were late: if there are any, those that outlasted their partners."""
+        """Record which sides were late: if there are any, those that outlasted their partners.
+
+        `deadline`: that of the step, in seconds of `awake_s`.
+        """
         now = awake_s()
         pairs = [pair for pair in self._pairs if not pair.over]
         why = str(error)
@@ -243,6 +246,7 @@ class Pairs:
 
     def _end_programs(self, session: Session) -> None:
         """End what still runs, and record the result of all, and of each pair ended now."""
+        # The status of what failed first; of programs that are stopped here there is none.
         failed_status = next(filter(None, (pair.failed_status for pair in self._pairs)), None)
         if failed_status is not None:
             self.status = failed_status

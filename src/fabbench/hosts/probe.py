@@ -343,6 +343,10 @@ def _roce_mtu(of_interface: int) -> int | None:
 
 
 def _gpu(bus: str, nics: Mapping[str, NodeDevice], places: _Places) -> NodeDevice:
+    """Return how a GPU is attached: distance, the nearest first → NICs; and what ACS redirects.
+
+    Only what stands between the GPU and its nearest NICs counts for ACS.
+    """
     place = places.get(bus, _NOWHERE)
     gpu = place.attached("gpu", bus)
     by_distance: dict[str, list[str]] = {each: [] for each in _DISTANCES}
@@ -593,6 +597,7 @@ def _instance_type(answer: Answer) -> str:
 
 
 def _serials(answer: Answer, gpus: Sequence[Gpu]) -> Iterator[tuple[str, str]]:
+    # What identifies the hardware: serial numbers of the node, GUIDs of NICs, UUIDs of GPUs.
     for name, entry in answer.sysfs.at("class", "dmi", "id").items():
         if name.endswith("_serial"):
             yield name, entry.text

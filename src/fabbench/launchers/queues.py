@@ -292,7 +292,7 @@ class QueueLauncher(Launcher):
 
     @override
     def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
-        """Check whether the system can be asked. No node is checked."""
+        """Check whether the system has its submit command. No node is checked."""
         del needs, deep
         title = self._system.title
         progress(f"querying {title}", 0, 1)

@@ -249,6 +249,7 @@ class LogParser:
         """Offer a line to the table of fatal texts, to the current reader, then to the others.
 
         Of the table, what does not end a run for sure counts only if no reader knows the line.
+        Return what the line completes: mostly nothing.
         """
         message = fatal_message(line.text)
         if message is not None and message.kind < Kind.NOT_STARTED:

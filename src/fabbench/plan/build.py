@@ -169,7 +169,10 @@ def _configurations(fabrics: Sequence[str], variants: Sequence[Variant]) -> Iter
 def _executions(
     configurations: Sequence[Configuration], repeats: int, request: RunRequest, inventory: Inventory
 ) -> Iterator[Execution]:
-    """Yield the executions in order: of every second repeat the configurations are reversed."""
+    """Yield the executions in order: of every second repeat the configurations are reversed.
+
+    So what drifts with time favors none of them.
+    """
     work = request.work
     variants = {each.name: each for each in request.target.variants}
     number = 0

@@ -45,10 +45,14 @@ def _greet(listener: socket.socket, token: str) -> None:
 
 
 def main(address: str, token: str) -> None:
-    """Listen, and serve the requests on standard input, until the end."""
+    """Listen, and serve the requests on standard input, until the end.
+
+    Whoever connects gets `token`: so it is known that this process answered. Prints the port, or an
+    error, and then a line for each request: NUMBER ADDRESS PORT TOKEN.
+    """
     listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
     try:
-        listener.bind((address, 0))
+        listener.bind((address, 0))  # any free port
         listener.listen(1 << 16)
     except OSError as error:
         os.write(1, f"error {error.strerror}\n".encode())

@@ -256,7 +256,7 @@ class RemoteHost:
         pipe = self.open("beat")
         pipe.send(b"\n")
         for line in pipe.lines():
-            if line != "beat":
+            if line != "beat":  # the agent also says which other runs it sees
                 word, _, user = line.partition(" ")
                 self._note_other(word, user)
                 continue
@@ -269,6 +269,7 @@ class RemoteHost:
 
     def _watch_for_silence(self) -> None:
         """Close a connection that does not answer, which wakes its users; in the end give it up."""
+        # So long a silence ends a connection, which is then made again; `_lost_after_s` the host.
         silent_too_long_s = min(_UNANSWERED_S, self._lost_after_s / 2)
         looked = time.monotonic()
         while self.lost is None and not self._closing.wait(self._beat_s / 2):

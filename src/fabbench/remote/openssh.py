@@ -99,7 +99,7 @@ class OpenSsh(SshTransport):
         self._drop()
         self._control = ()  # So that the user's own master is asked, if there is one
         self._shared = self._master_answers()
-        if self._shared:
+        if self._shared:  # no login is needed
             action(self.where, "through your own connection (ControlMaster)")
             return
         self._folder = private_folder()

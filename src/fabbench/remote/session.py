@@ -151,7 +151,7 @@ class RemoteProcess(AgentStream):
         # Then it is the agent that failed: the status says nothing of the program.
         if any(line.startswith(AGENT_PREFIX) for line in self.pipe.err):
             raise self.host.failure(self.pipe.err, "early")
-        status = -1 if self.pipe.status is None else self.pipe.status
+        status = -1 if self.pipe.status is None else self.pipe.status  # -1: it is not known
         output.put(Item(self, status=0 if self.hung_after_exit else status))
 
 

@@ -63,7 +63,7 @@ class SshTransport(Transport, ABC):
                 return
             self._closed.clear()
             started = time.monotonic()
-            for attempt in range(_TRIES):
+            for attempt in range(_TRIES):  # only a dropped connection is tried again
                 action(self.where, f"connect ({self.client})")
                 try:
                     self._connect()

@@ -172,7 +172,7 @@ class Certificate:
     def untested(self) -> Mapping[str, str]:
         """Rung that says nothing for certain → why."""
         open_ends = {each.name: each.why for each in self._incomplete_rungs()}
-        if self.ended is None:
+        if self.ended is None:  # it was interrupted, or goes on
             open_ends["the rest"] = f"It has not ended: fabbench accept --resume {self.id}."
         elif not any(each.figures for each in self.rungs):
             open_ends.setdefault("measurements", "Nothing was measured.")
@@ -321,6 +321,7 @@ def _nodes_alike(certificate: Certificate) -> Iterator[tuple[str, ...]]:
 
 
 def _rung_row(rung: RungResult) -> tuple[str, ...]:
+    # Without figures, what was found is why there are none.
     figures = "; ".join(f"{figure.what}: {figure}" for figure in rung.figures)
     state = rung.state.value
     result = figures or rung.why

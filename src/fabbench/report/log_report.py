@@ -325,7 +325,8 @@ def _grid(log: Log) -> _Grid:
     A point that is measured several times (`-N`) has several.
     """
     grid = _Grid(lines=[], sides={}, largest={})
-    newest: dict[tuple[object, ...], dict[_FigureKey, float]] = {}  # Size and labels → last line
+    # Size and the labels on the left → the cells of the last line that has them.
+    newest: dict[tuple[object, ...], dict[_FigureKey, float]] = {}
     for size, labels, metrics, values in log.points:
         left = dict(labels)
         side = tuple(left.pop(name, "") for name in _SIDEWAYS)

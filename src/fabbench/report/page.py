@@ -238,7 +238,10 @@ _FindingKey: TypeAlias = tuple[str, str]
 
 
 def _findings_by_columns(comparison: Comparison) -> list[tuple[Cause, str]]:
-    """Return the causes of each column, the likeliest first, then other findings, by columns."""
+    """Return the causes of each column, the likeliest first, then other findings, by columns.
+
+    Each once, with the columns that have it, in words.
+    """
     first: dict[_FindingKey, Cause] = {}
     labels: dict[_FindingKey, list[str]] = {}
     for column, _ in comparison.inputs:

@@ -393,7 +393,7 @@ def folded(
 def grid_pieces(table: Table, *, color: bool = False, width: int | None = None) -> Iterator[str]:
     """Write the header and the rows, in blocks. Iterates over the rows twice: first for widths."""
     table = align_decimals(table)
-    fold_to = width if len(table.rows) <= LONG else None
+    fold_to = width if len(table.rows) <= LONG else None  # None: lines are as long as they are
     widths = _narrowed(_widths(table, fold=fold_to is not None), fold_to)
     grid = _TextGrid(widths, table.aligns(), fold=bool(fold_to), color=color)
     head = list(grid.lines(table.header, bold))
@@ -454,7 +454,10 @@ def align_decimals(table: Table) -> Table:
 
 
 def _points_aligned(cells: Sequence[str]) -> Sequence[str]:
-    """Pad numbers, and what follows them, so that their points meet in right-aligned cells."""
+    """Pad numbers, and what follows them, so that their points meet in right-aligned cells.
+
+    Cells that begin with no number stay as they are.
+    """
     numbers = [_number_in(cell) for cell in cells]
     known = [number for number in numbers if number]
     fraction = max((len(number.fraction) for number in known), default=0)

@@ -172,7 +172,10 @@ def sources_of(
 
 
 def _sources_of_input(name: str, store: Path) -> Iterable[Source]:
-    """Return the files of an input if there are any, else the run of the store."""
+    """Return the files of an input if there are any, else the run of the store (RUN, RUN:CONFIG).
+
+    What looks like a file, and is neither, is opened, for the better message.
+    """
     path = Path(name)
     if name == "-" or path.exists() or len(listed_files(name)) > 1:
         return expand([name])

@@ -697,7 +697,10 @@ def _json_records(text: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _about(log: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a log of `fabbench parse --format json` states besides its figures."""
+    """Return what a log of `fabbench parse --format json` states besides its figures.
+
+    As the columns of a table would have it; a count that is not known is None.
+    """
     facts = log["facts"]
     libraries = benchmark_named(log["benchmark"]).versions
     versions = [f"{name} {facts[name]}" for name in libraries if name in facts]

@@ -75,7 +75,10 @@ def undecided(
 
 
 def _where_undecided(section: ComparisonSection, index: int) -> tuple[Sentences, Sentences]:
-    """Return where a column is undecided: what the headline quotes, and the other sizes."""
+    """Return where a column is undecided: what the headline quotes, and the other sizes.
+
+    The headline quotes the verdict of the plateau or, where that is one size, of a row.
+    """
     rows = [row for row in section.rows if row.verdict(index) is Difference.UNDECIDED]
     plateau = section.plateaus[index]
     if plateau is None or len(plateau.sizes) == 1:

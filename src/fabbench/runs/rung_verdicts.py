@@ -240,6 +240,10 @@ def _judged_by_limits(
 
 
 def _judged_by_limit(figures: Sequence[RungFigure], gate: Gate, step: float) -> Judgment:
+    """Hold the first figure, the typical one, against a limit; `step` is its last printed digit.
+
+    What the limit is not for, or what rounding leaves open, is a doubt.
+    """
     if not figures or not _is_plain_limit_of(gate, figures[0]):
         return Judgment(doubts=(f"{gate.text}: nothing to compare was measured.",))
     typical = f"{gate.text}: typical is {figures[0]}"
@@ -406,7 +410,10 @@ def _judged_by_expectations(comparison: Comparison) -> Judgment:
 
 
 def _judged_by_expectation(expected: Expectation) -> Judgment:
-    """Judge a figure by published ones; without any, by its ceiling. Too good is a doubt."""
+    """Judge a figure by published ones; without any, by its ceiling. Too good is a doubt.
+
+    Without a ceiling, too, nothing judges it: that is no doubt of the figure.
+    """
     if expected.assessment in _TOO_GOOD:
         return Judgment(doubts=(expected.sentence(),))
     sources = tuple(dict.fromkeys(each.source for each in expected.figures))

@@ -103,7 +103,10 @@ def _reread(sweep: StoredSweep) -> StoredSweep:
 
 
 def _reread_test(sweep: StoredSweep, test: TestResult) -> TestResult:
-    """Return a test with the step of its figure, or the figure 0 if it did not fail after all."""
+    """Return a test with the step of its figure, or the figure 0 if it did not fail after all.
+
+    Sweeps of earlier releases have no steps, and took a figure of 0 for a failure.
+    """
     metric = sweep.document.metric
     if test.value and not test.step:
         step = printed_step(sweep.document.benchmark, metric, [test.value])
@@ -200,7 +203,10 @@ _Row: TypeAlias = tuple[Point, float]
 
 
 def _result(entry: Log | Unread, metric: Metric, node_names: NodeNames) -> SweepResult:
-    """Return a file's or log's result as a test of its nodes; UNUSABLE: it says nothing of them."""
+    """Return a file's or log's result as a test of its nodes; UNUSABLE: it says nothing of them.
+
+    A log that is not ok has an outcome and a reason, and no figure.
+    """
     if isinstance(entry, Unread):
         unread = SweepTest(node_names.without_log(entry.source))
         return SweepResult(unread, SweepOutcome.UNUSABLE, reason=entry.reason)

@@ -450,7 +450,7 @@ def _ones_of_many(fitted: Fit) -> Iterator[int]:
 
 def _suspects(readings: Readings, fitted: Fit, writer: EvidenceWriter) -> Iterator[Suspect]:
     """Yield all that may be bad: nodes, their NICs, uplinks of given groups, and links."""
-    # Of a node without any figure nothing is known: it is named, too.
+    # Of a node without any figure nothing is known: it is named, too. Nodes are numbers here.
     untested = _without_figure(fitted).difference(fitted.broken)
     yield from _broken(readings, fitted)
     likely = np.flatnonzero(fitted.bad >= _REPORTABLE).tolist()

@@ -363,7 +363,7 @@ def _score(classes: Sequence[FittedClass], settled: _Settled, groups: Grouping |
 
 
 def _pair_tests(classes: Iterable[FittedClass]) -> PairTests:
-    """Return the tests of classes of two nodes."""
+    """Return the tests of classes of two nodes, as one; the logarithm of a failed one is -inf."""
     chosen = [*classes]
     nobody = np.zeros((0, 2), np.int64)
     members = [nobody, *(each.tests.members for each in chosen)]

@@ -217,6 +217,7 @@ class LibfabricWork(PairWork):
 
     @override
     def command(self, fabric: str, side: Side, size: int | None) -> Command:
+        # `size` None: all sizes of the program. Only the client has an operand: the server.
         name = provider(fabric)
         domain = side.device
         env = dict(self.env)

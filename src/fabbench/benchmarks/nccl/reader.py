@@ -276,7 +276,7 @@ def _facts_of_devices(devices: Sequence[Device]) -> Facts:
     ranks = max(device.rank for device in devices) + 1
     facts = {"ranks": ranks}
     hosts = {device.host for device in devices}
-    if len(devices) == ranks:
+    if len(devices) == ranks:  # else some lines are missing
         facts |= ranks_of_hosts(ranks, len(hosts))
     groups = len({device.group for device in devices})
     if groups > 1:

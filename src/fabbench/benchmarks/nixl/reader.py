@@ -46,6 +46,8 @@ _DEFAULTS = {"threads": 1, "enable_pt": 0}
 
 
 def _events(text: str, execution: Execution | None) -> Events | None:
+    # The names of columns; a setting, which is about the table to come; within an execution a
+    # failed check, or the rule, which says nothing. None: any other line.
     if text.lstrip().startswith("Block Size (B)"):
         return _header(text)
     setting = _SETTING.match(text)

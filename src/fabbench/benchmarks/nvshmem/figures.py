@@ -453,6 +453,7 @@ _MOST_WARNINGS = 5
 
 def _warnings(notes: _NotesByKind) -> Iterator[Finding]:
     """Yield the program's warnings, and the errors that rows follow."""
+    # Errors printed before the last row: `rows` counts the rows above a note.
     survived = [error for error in notes.all["error"] if error.rows < notes.rows]
     survived += notes.all["warning"]
     counts = Counter(message.value for message in survived)

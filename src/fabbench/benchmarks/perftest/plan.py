@@ -184,6 +184,7 @@ class PerftestWork(PairWork):
 
     @override
     def command(self, fabric: str, side: Side, size: int | None) -> Command:
+        # `size` None: all sizes in one run (-a). Only the client has an operand: the server.
         argv = [self.test, "-c", LINKS[fabric], "-d", side.device]
         argv += ["-i", str(self.ib_port)]
         gid = self._gid(fabric, side.device, side.host)

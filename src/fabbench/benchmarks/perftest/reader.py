@@ -184,6 +184,7 @@ def _name_transport(record: Record) -> None:
 def _add_doubts(record: Record) -> None:
     """Add findings about what is unknown: the way of a time, the test, why a row has no figure."""
     latencies = [point for point in record.points if "latency" in point.metrics]
+    # One way or round trip: nothing says it.
     if any("way" not in point.labels for point in latencies):
         record.facts["way"] = "ambiguous"
         record.findings.append(lines.AMBIGUOUS_WAY)

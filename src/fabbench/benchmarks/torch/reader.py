@@ -217,7 +217,7 @@ def _begins_row(text: str) -> bool:
 
 def _fits(row: Row) -> bool:
     """Return whether times ascend, rates are the same in bits, and busbw is that of the ranks."""
-    both = [row.figures.get(stat) for stat in ("median", "p99")]
+    both = [row.figures.get(stat) for stat in ("median", "p99")]  # None: not printed
     times = [figures["time"] for figures in both if figures]
     if not row.size or not is_ordered(*times):
         return False

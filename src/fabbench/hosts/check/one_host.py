@@ -189,7 +189,10 @@ def memlock(checks: HostChecks) -> Check | None:
 
 
 def huge_pages(checks: HostChecks) -> Check | None:
-    """Check that huge pages are free: EFA's provider puts its buffers there."""
+    """Check that huge pages are free: EFA's provider puts its buffers there.
+
+    None: the host did not report them. Held: there are some, and none is free.
+    """
     probe = checks.probe
     total = probe.huge_pages
     free = probe.huge_pages_free
@@ -455,6 +458,7 @@ def _devices_in_words(names_of: Mapping[str, Sequence[str]]) -> str:
 
 
 def _link_in_words(device: NodeDevice) -> str:
+    """Return a PCIe link as it is, and as it could be; of a NIC also if its port is faster."""
     if not device.width or not device.max_width:
         return ""
     lanes = f"x{device.width} of x{device.max_width}"

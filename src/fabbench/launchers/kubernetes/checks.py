@@ -64,6 +64,7 @@ def _ready(node: Node) -> _Result:
 
 
 def _health(node: Node) -> _Result:
+    # Only a node that HyperPod will replace fails; one whose deep check is not over is a warning.
     labels = {"node-health-status": node.health, "deep-health-check-status": node.deep_health}
     stated = [f"{key} {value}" for key, value in labels.items() if value]
     if not stated:

@@ -60,7 +60,7 @@ class ModalRendering(Rendering):
         image = source.options_as(ModalOptions).image
         benchmark = benchmark_named(source.plan.benchmark)
         packages = benchmark.python_packages if image == DEFAULT else ()
-        if not packages:
+        if not packages:  # nothing is installed: the image must have the programs
             benchmark.require_image(image)
         opening = _opening(source.request.target) if source.plan.hosts > 1 else ""
         at_exit = "complete" if opening else ""

@@ -148,7 +148,7 @@ def _node_info(source: RenderInput) -> _Nodes:
             "SkyPilot's containers on Slurm have no srun, which starts the ranks.",
             hint="Drop --image, or use --on slurm.",
         )
-    image = image.removeprefix(_DOCKER)
+    image = image.removeprefix(_DOCKER)  # which it has again below, once
     gpus = max(host.gpus for host in source.inventory.hosts)
     share = (
         resources_of_type(source.instance.instance_type, gpus=gpus > 0, all_cpus=True)
@@ -297,6 +297,7 @@ def _about(source: RenderInput, planned: Plan) -> str:
     """Return a comment on how to use the task, and on what SkyPilot does itself."""
     labels = [configuration.label for configuration in planned.configurations]
     text = _ABOUT
+    # An example of another choice than that of the task.
     if len(labels) > 1:
         other = labels[-1] if fabric_value(source.plan) != labels[-1] else ALL_CONFIGURATIONS
         text += _TOGGLE.format(configurations=", ".join((*labels, ALL_CONFIGURATIONS)), other=other)

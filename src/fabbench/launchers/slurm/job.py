@@ -178,6 +178,7 @@ class SlurmJob(Job):
             ) from error
 
     def _cancel(self) -> None:
+        # Without an id, look for the job by what fabbench wrote into its comment.
         if not self.job.id and self._sent:  # sbatch may still be submitting it
             deadline = time.monotonic() + _FIND_S
             while not (job_id := self._find_id()) and time.monotonic() < deadline:

@@ -371,6 +371,7 @@ def _check_gpus(node: SlurmNode, entry: Instance | None) -> Check:
 def _check_partition(
     all_nodes: Sequence[SlurmNode], partition: Partition, required: int | None
 ) -> Check:
+    # `required`: how many nodes were asked for; None: one is enough.
     fit = sum(node.fit for node in all_nodes)
     needed = required or 1
     status = Status.PASS
