@@ -327,7 +327,7 @@ def _check_request(
             raise RequestError(f"{column.label} ({column.source}) contains no benchmark output.")
     if metric is not None and metric not in METRICS:
         raise RequestError(f"Unknown metric {metric}.", hint=_one_of(METRICS))
-    allowed = frozenset(name.replace("-", "_") for name in allow)  # gpus-per-host is a field, too
+    allowed = frozenset(name.replace("-", "_") for name in allow)  # or gpus-per-host
     for name in sorted(allowed - set(FIELDS)):
         raise RequestError(f"Unknown field: {name}.", hint=_one_of(FIELDS))
     return allowed
