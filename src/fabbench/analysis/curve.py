@@ -396,7 +396,14 @@ def fall(series: Curve, noise: Callable[[int], float] | None = None) -> Drop | N
         fell = best > matters_from and rate < least
         if fell and (deepest is None or best / rate > deepest.factor):
             later = max(rates[at + 1 :], default=0.0)
-            deepest = Drop(size, size, size, rate, best / rate, later >= least)
+            deepest = Drop(
+                first=size,
+                last=size,
+                worst=size,
+                rate=rate,
+                factor=best / rate,
+                recovers=later >= least,
+            )
         best = max(best, rate)
     return deepest
 

@@ -181,11 +181,11 @@ def _settle(execution: Execution) -> Sequence[Row]:
         may_be_cut = fits is None and is_last and row.main("message_rate")
         if fits is False or may_be_cut:
             return None
-        return _in_bytes(row, usual.mb if fits or is_assumed else None)
+        return _in_bytes(row, mb=usual.mb if fits or is_assumed else None)
 
     rows = execution.kept(read)
     sizes = [row.size for row in rows]
-    missing = missing_end(sizes, smallest if smallest >= 0 else None, largest)
+    missing = missing_end(sizes, first=smallest if smallest >= 0 else None, last=largest)
     record.is_at_end = max(sizes, default=-1) == (largest or _USUAL_END)
     skipped = [f"IMB said: {note.value}" for note in execution.notes]
     record.incomplete = next(filter(None, (*skipped, missing)), record.incomplete)

@@ -96,7 +96,7 @@ def command(
     from fabbench.runs.acceptance import Acceptance, how_to_resume, open_certificate
 
     certificate = open_certificate(resumed, store) if resumed is not None else None
-    _require_effect(line, certificate.command if certificate else ())
+    _require_effect(line, stored=certificate.command if certificate else ())
     if compared:
         terminal.show(render_changes, *(open_certificate(each, store) for each in compared), form)
         return Exit.FINE

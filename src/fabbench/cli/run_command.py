@@ -500,7 +500,7 @@ def command_line_again(
         name = "run"  # A damaged run could name any command: no other is started
     typed = stored.command[2:]
     words = rerun_words(typed, more, target=stored.target, store=store)
-    return Again(name, words, stored if resumed else None)
+    return Again(name, words, resumed=stored if resumed else None)
 
 
 def rerun_words(

@@ -380,7 +380,7 @@ class PrintedCounters:
             self._hosts[host] = Pair(taken, after=None)
         else:
             earlier = self._hosts.get(host)
-            self._hosts[host] = Pair(earlier.before if earlier else None, taken)
+            self._hosts[host] = Pair(before=earlier.before if earlier else None, after=taken)
         self._facts = facts
 
 
@@ -448,7 +448,9 @@ class ExecutionMarkers:
         """Return the logs that were held back."""
         kept = self._kept
         self._kept = []
-        return with_counter_findings(kept, self._current.counters if self._current else None)
+        return with_counter_findings(
+            kept, counters=self._current.counters if self._current else None
+        )
 
 
 def _are_of_execution(

@@ -426,7 +426,7 @@ def _traffic_between(before: Nic, after: Nic) -> NicTraffic:
     if before.up and after.up is False:  # some drivers do not count it
         moved["link_downed"] = max(1, moved.get("link_downed", 0))
     counts_bytes = moved.keys() & {TX, RX, RETRANSMITTED}
-    return _as_traffic(after, moved, "" if counts_bytes else "It has no byte counters.")
+    return _as_traffic(after, moved, unreadable="" if counts_bytes else "It has no byte counters.")
 
 
 def _unreadable(nic: Nic, why: str) -> NicTraffic:

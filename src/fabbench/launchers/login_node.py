@@ -90,7 +90,7 @@ def login(target: Target, *, follows: bool = False) -> Iterator[LoginNode]:
             stack.callback(_clean_up_agent, host)
             host.start()
         folder = str(Path.cwd()) if here else ""
-        yield LoginNode(connection, host if follows else None, folder=folder)
+        yield LoginNode(connection, agent=host if follows else None, folder=folder)
 
 
 def _clean_up_agent(host: RemoteHost) -> None:

@@ -390,7 +390,7 @@ class LogParser:
         if not joins:
             out += self._logs([*steps.release(), *steps.silent_step()])
             group.steps = StepEndings()
-        group.steps.begin(marker, group.name or name or None)
+        group.steps.begin(marker, benchmark=group.name or name or None)
         return out
 
     def _read_marker(self, group: StreamGroup, marker: Marker) -> list[Result]:

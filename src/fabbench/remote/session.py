@@ -458,7 +458,7 @@ class RemoteSession(Session):
         self._last_output = awake_s()
         while awake_s() - self._last_output < _LAST_S:
             over = all(watched.over.is_set() for watched in self._watched)
-            outputs = self._next_outputs(0 if over else _POLL_S)
+            outputs = self._next_outputs(wait_s=0 if over else _POLL_S)
             yield from outputs
             if over and not outputs:
                 return

@@ -435,7 +435,7 @@ def _trend(series: "Series", caption: str, factor: float, width: int) -> dict[st
         "caption": caption,
         "x": x,
         "y": y,
-        "below": _labeled_runs(series, 4 if wide else 1),
+        "below": _labeled_runs(series, steps=4 if wide else 1),
         "dots": values,
         "levels": list(zip(spans, [*levels, level], strict=True)),
         "latest": latest,
@@ -585,7 +585,7 @@ def _change_lines(comparison: Comparison, section: ComparisonSection) -> Iterato
             if ratio and test:
                 points.append(PlotPoint(row.size, ratio, test.low, test.high))
         if points:
-            yield PlotLine(column.label, points, index, len(columns) <= _SHADED)
+            yield PlotLine(column.label, points, kind=index, shaded=len(columns) <= _SHADED)
 
 
 def _change_panel(

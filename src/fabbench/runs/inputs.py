@@ -430,7 +430,7 @@ def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) 
             in_memory = not isinstance(batch[0].text, LogStream)
             # What is read here comes after all that was submitted before it; in processes, a few
             # batches per core may be waiting.
-            yield from _results_in_order(waiting, _AHEAD * count - 1 if in_memory else 0)
+            yield from _results_in_order(waiting, backlog=_AHEAD * count - 1 if in_memory else 0)
             if in_memory:
                 waiting.append(pool.submit(_list_of_pieces, batch, job))
             else:  # too large to keep its output in memory

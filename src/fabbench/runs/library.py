@@ -112,7 +112,7 @@ def request(
     file = find_config(Path.cwd(), os.environ)
     options_of = partial(options_of_command, launchers)
     config = load_config(file, launchers=launchers, benchmarks=options_of) if file else None
-    kept = store_here(store, config.store if config else None)
+    kept = store_here(store, of_file=config.store if config else None)
     where = {"on": Given(on), "store": Given(kept, Origin.DEFAULT)}
     # Those of the launcher that `on` stands for
     options_there = type(resolve(where, config, launchers, os.environ).target.options)

@@ -76,7 +76,7 @@ def unexplained(fitted: Fit, suspects: Sequence[Suspect]) -> Iterator[Unexplaine
         unsteady = np.asarray(members.any(axis=1))
         for row in np.flatnonzero(odd_of_pair).tolist():
             once = odd_of_pair[row] == 1 and fine_of_pair[row] >= _AGAIN
-            yield Unexplained(each, row, bool(once), not unsteady[row])
+            yield Unexplained(each, row, bool(once), steady=not unsteady[row])
 
 
 def _odd_without_suspect(

@@ -33,7 +33,7 @@ def holds(groups: Grouping, pairs: PairTests, bad: Floats, slow: float, least: f
     folds = fold_of[numbers]
     gain = 0.0
     for fold in range(_FOLDS):
-        gain += _gain_of_fold(groups, tests, folds == fold, slow, least)
+        gain += _gain_of_fold(groups, tests, held_out=folds == fold, slow=slow, least=least)
     return gain > _BETTER
 
 

@@ -250,7 +250,12 @@ class NcclExecution(Execution):
         # Only the columns of the JSON have a number of decimals.
         exact = any(column.decimals for layout in self.layouts for column in layout)
         of_figures = findings(record, notes, exact=exact)
-        conclude(record, self.arithmetic.formula, self.ranks() if is_listed else None, of_figures)
+        conclude(
+            record,
+            self.arithmetic.formula,
+            ranks=self.ranks() if is_listed else None,
+            findings=of_figures,
+        )
         return record
 
     def _add_failures(self, notes: Mapping[str, Note]) -> None:

@@ -204,7 +204,7 @@ def _printed_rows(execution: Execution, notes: _NotesByKind) -> list[Row]:
         rows += below_header
     rows = [row._replace(title=row.title or program) for row in rows]
     are_pes_certain = notes.names_all_pes and not notes.copies
-    for row in _contradictions(rows, len(notes.pes) if are_pes_certain else None):
+    for row in _contradictions(rows, ranks=len(notes.pes) if are_pes_certain else None):
         execution.damage(row.line)
         rows.remove(row)
     return rows

@@ -63,7 +63,7 @@ def libfabric(checks: HostChecks) -> Check | None:
         return None
     if status == _MISSING:
         needed = checks.has_rdma or checks.fabric
-        return outcome("libfabric.missing", None if needed else Status.SKIP)
+        return outcome("libfabric.missing", status=None if needed else Status.SKIP)
     if status in _TIMED_OUT:
         return outcome("libfabric.hangs", path=probe.fi_info_path)
     if probe.domains:
@@ -160,7 +160,7 @@ def verbs(checks: HostChecks) -> Check | None:
         return outcome("verbs.none")
     if not device_files:
         needed = probe.devices or checks.fabric in RDMA_FABRICS  # else it is a mere warning
-        return outcome("verbs.missing", None if needed else Status.WARN)
+        return outcome("verbs.missing", status=None if needed else Status.WARN)
     usable = probe.verbs or 0
     if usable < device_files:
         return outcome("verbs.closed", there=device_files, usable=usable)
@@ -283,7 +283,7 @@ def plugin(checks: HostChecks) -> Check | None:
     if probe.plugins:
         return outcome("plugin.found", path=probe.plugins[0])
     needed = checks.reports_efa or checks.fabric == "efa"
-    return outcome("plugin.missing", None if needed else Status.WARN)
+    return outcome("plugin.missing", status=None if needed else Status.WARN)
 
 
 def programs(checks: HostChecks) -> Check | None:
@@ -318,7 +318,9 @@ def mpirun(checks: HostChecks) -> Check | None:
         return None
     path = probe.programs["mpirun"].path
     line = probe.mpirun_version.first_line or f"status {status}"
-    return outcome("mpirun.unknown", None if required else Status.WARN, program=path, line=line)
+    return outcome(
+        "mpirun.unknown", status=None if required else Status.WARN, program=path, line=line
+    )
 
 
 def tools(checks: HostChecks) -> Check | None:
