@@ -295,7 +295,7 @@ def printed_step(benchmark: str, metric: str, values: Sequence[float]) -> float:
     """
     steps = benchmark_named(benchmark).printed_steps(metric, max(values, default=0.0))
 
-    def multiples(step: float) -> bool:
+    def multiples(step: float) -> bool:  # whether all values are, but for errors of floats
         steps_of = (value / step for value in values)
         apart = (abs(each - round(each)) for each in steps_of)
         return all(each < 1e-6 for each in apart)
@@ -323,7 +323,7 @@ def section_fields(readings: Sequence[ColumnRows], allowed: Collection[str]) -> 
     """
     paired = {*allowed, TRANSPORT, RAIL}
 
-    def splits(name: str) -> bool:
+    def splits(name: str) -> bool:  # whether each value of this field has a section of its own
         columns = [reading.known(name) for reading in readings]
         if any(len(values) > 1 for values in columns):
             return True
@@ -404,7 +404,10 @@ def _default_metric(benchmark: str, case: str, columns: Sequence[Sequence[Row]])
 
 
 def require_metric(metric: str | None, readings: Sequence[ColumnRows], placement: str) -> None:
-    """Raise RequestError if no row has the requested metric or placement."""
+    """Raise RequestError if no row has the requested metric or placement.
+
+    Rows of another placement are in `placements`, and not among those that have metrics.
+    """
     metrics = set().union(*(reading.metrics() for reading in readings))
     placements = set().union(*(reading.placements for reading in readings))
     if metric is not None and metrics and metric not in metrics:

@@ -548,6 +548,7 @@ def _level_of_both(row: ComparisonRow, column: int) -> float:
 
 
 def _plateau(sizes: Sequence[int], test: TableTest) -> Plateau | None:
+    # None: no execution of a side has all of these sizes.
     if test.plateau is None or test.ratio is None:
         return None
     return Plateau(sizes=sizes, ratio=test.ratio, test=test.plateau)

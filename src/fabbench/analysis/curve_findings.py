@@ -73,6 +73,7 @@ def _judged_curves(log: Log) -> list[Curve]:
 
 
 def _noise_of(log: Log, curves: Sequence[Curve]) -> Noise:
+    # Size → the standard deviation of logarithms: of the transport, or of tests between two.
     transport = str(log.facts.get("transport", ""))
     collective = any(each.metric == _OF_COLLECTIVES for each in curves)
     kinds = noise_kinds({transport}) if collective else {PAIRS}

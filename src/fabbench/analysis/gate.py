@@ -364,6 +364,7 @@ class _Check:
         return f"{difference} ({_interval_words(section, tested)}; {counts})."
 
     def _unclear_words(self, section: ComparisonSection, unclear: Sequence[_Tested]) -> str:
+        # Quoted is the size at which the largest loss is possible.
         worst = min(unclear, key=lambda each: each.test.low)
         sizes = format_sizes([each.size for each in unclear])
         once = any(each.test.once for each in unclear)

@@ -259,6 +259,7 @@ def _trend_words(part: _Range, label: str) -> str:
 
 
 def _mixed_words(part: _Range, label: str) -> str:
+    # A range may have several trends, where too many ranges were put together.
     ahead = Trend.AHEAD in part.trends
     behind = Trend.BEHIND in part.trends
     if ahead:

@@ -550,7 +550,7 @@ def falls_to(function: Callable[[float], float], value: float, precision: float 
 def t_tail(value: float, freedom: int) -> float:
     """Return the chance that Student's t exceeds a positive value.
 
-    Abramowitz and Stegun, 26.7.3 and 26.7.4.
+    Abramowitz and Stegun, 26.7.3 and 26.7.4: series for odd and even degrees of freedom.
     """
     angle = math.atan(value / math.sqrt(freedom))
     sine = math.sin(angle)

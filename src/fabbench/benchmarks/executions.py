@@ -195,6 +195,7 @@ def _whole_row(table: Table, line: Line, layouts: Sequence[Layout]) -> RowLine |
 
 
 def _what_is_left(table: Table, line: Line, layouts: Sequence[Layout]) -> Remains | None:
+    # The line, if it is what is left of a row of one of these layouts; None: it is none.
     for text in row_texts(line.text):
         cells = table.cells(text).text
         if any(table.remains(cells, layout) for layout in layouts):

@@ -112,7 +112,7 @@ def _kept_facts(execution: Execution | None) -> Facts:
 
 def _header_events(text: str, execution: Execution | None) -> Events:
     layout = read_columns(text.split(), _COLUMNS)
-    begins = execution is None or execution.layouts
+    begins = execution is None or execution.layouts  # a second header is another table
     return (
         *((Begin(),) if begins else ()),
         Setting(facts=_kept_facts(execution)),

@@ -41,6 +41,7 @@ def why_unsupported(fabric: str, host: "Host") -> str:
 
 
 def _why_no_device(fabric: str, host: "Host") -> str:
+    # Why a host has neither RDMA devices of a fabric nor its libfabric provider; empty: it has.
     device = _DEVICES.get(fabric)
     if device is not None and host.linked(fabric):
         return ""

@@ -239,6 +239,7 @@ def _plain_warnings() -> Iterator[None]:
         def show(
             message: Warning | str, category: type[Warning], *location: Any, **more: Any
         ) -> None:
+            # Those of our own are sentences for users; others are shown as Python does.
             if issubclass(category, PluginWarning):
                 terminal.say(f"Warning: {message}")
             elif category.__module__.startswith("fabbench."):

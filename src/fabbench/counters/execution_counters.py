@@ -334,8 +334,8 @@ class PrintedCounters:
         self.execution = execution
         self._facts: Mapping[str, str] | None = None
         """Those of the last marker: all say what the NICs are judged against."""
-        self._hosts: dict[str, Pair] = {}
-        self._failures: dict[str, None] = {}
+        self._hosts: dict[str, Pair] = {}  # Host → its counters before and after
+        self._failures: dict[str, None] = {}  # Sentences, each once
         self._name_of_number: dict[str, str] = {}
         """Number of a host → its name."""
 

@@ -328,6 +328,7 @@ def _why_unmeasured(record: Record) -> str:
 
 
 def _damage(record: Record) -> str:
+    # How many rows are damaged, and where the first five are: numbers of lines in the log.
     numbers = [str(row.line) for row in record.damaged]
     rows = counted(len(numbers), "row")
     lines = ", ".join(numbers[:5])
@@ -396,6 +397,7 @@ def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
 
 
 def _domain_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
+    # Of libfabric: an interface of a provider. Nothing: any would do, or it is the requested one.
     domain = record.facts.get("domain")
     if not proof.domain or domain == proof.domain:
         return

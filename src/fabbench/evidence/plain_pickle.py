@@ -122,12 +122,14 @@ class _Stack:
         return popped[::-1]
 
     def _extend(self, values: list[Any]) -> None:
+        # Add to the list on top of the stack. Another target is no plain data.
         target = self.values[-1]
         if not isinstance(target, list):
             raise TypeError
         target += values
 
     def _set_pairs(self, pairs: list[Any]) -> None:
+        # Add to the dict on top of the stack. Other keys and targets are no plain data.
         target = self.values[-1]
         if not isinstance(target, dict):
             raise TypeError

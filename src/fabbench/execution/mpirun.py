@@ -104,6 +104,7 @@ def srun(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
 
 
 def _rank_command(command: Command, hosts: MpiHosts) -> Iterator[str]:
+    # Output by lines (stdbuf -oL): ranks that share a pipe would mix theirs.
     yield "env"
     for name in command.unset:
         yield from ("-u", name)

@@ -43,8 +43,8 @@ class NicSampler:
         self._names = [host.name for host in machines]
         self._printed = PrintedCounters(execution.id)
         self._cut = Prefixes().cut
-        self._before: dict[str, Snapshot] = {}
-        self._failures: dict[str, None] = {}
+        self._before: dict[str, Snapshot] = {}  # Host → its counters before the execution
+        self._failures: dict[str, None] = {}  # Sentences, each once
         self._lock = threading.Lock()
         self._sampling_over = threading.Event()
 

@@ -577,6 +577,7 @@ def _gpu_processes(answer: Answer) -> int | None:
 
 
 def _mpi(answer: Answer, mpirun: InstalledProgram | None) -> Mpi | None:
+    # None: there is no mpirun, or what it prints as its version is of no known kind.
     version = read_mpi_version(answer.all("mpi"))
     if version is None or mpirun is None:
         return None

@@ -243,6 +243,7 @@ def _dumper(*, compact: bool) -> "type[yaml.SafeDumper]":
         """Writes multi-line strings as block scalars."""
 
     def block(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        # Quoted, if the API would read it as a number or a boolean; `|`: several lines.
         style = "'" if _AMBIGUOUS.fullmatch(text) else None
         if "\n" in text:
             style = "|"

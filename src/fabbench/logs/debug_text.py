@@ -123,7 +123,7 @@ def _without_process(text: str) -> DebugText | None:
     bare = _BARE.match(text)
     if bare is None:
         return None
-    rank = bare["rank"] or ""
+    rank = bare["rank"] or ""  # which stands for the process: nothing else tells ranks apart
     return DebugText(
         before="",
         origin=f":[{rank}]",

@@ -164,7 +164,7 @@ class File(Type):
         super().__init__(expected, metavar, _directory if directory else _path)
 
 
-def _path(text: str) -> Path | None:
+def _path(text: str) -> Path | None:  # None: blank
     try:
         path = Path(text).expanduser()
     except RuntimeError:

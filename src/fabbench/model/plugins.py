@@ -60,6 +60,7 @@ class Plugins(Mapping[str, T], Generic[T]):
         self._loaded: dict[str, T] = {}
 
     def __getitem__(self, name: str) -> T:
+        # A plug-in is imported when it is first used, and then kept.
         if name not in self._loaded:
             if name in self._builtin:
                 plugin = self._import(name)

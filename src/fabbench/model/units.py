@@ -93,7 +93,7 @@ def format_size(size: int) -> str:
 
 
 def _in_largest_unit(size: int) -> tuple[int, str]:
-    for unit, step in SIZE_STEPS:
+    for unit, step in SIZE_STEPS:  # the largest first
         if step <= size and size % step == 0:
             return size // step, unit
     return size, "B"
@@ -296,7 +296,7 @@ class Sweep:
         return f"from {format_size(self.first)} to {format_size(self.last)} with {how}"
 
     def _is_valid(self) -> bool:
-        """Return whether it ascends, and ends soon."""
+        """Return whether it ascends, and ends soon: by a step or, without one, by a factor."""
         if not 0 <= self.first <= self.last:
             return False
         if self.step:

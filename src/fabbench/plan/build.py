@@ -155,7 +155,10 @@ def _search_notes(inventory: Inventory) -> str:
 
 
 def _configurations(fabrics: Sequence[str], variants: Sequence[Variant]) -> Iterator[Configuration]:
-    """Yield ``efa``, ``tcp``, ``tcp-2``; with variants ``patched``, or ``efa+patched``."""
+    """Yield ``efa``, ``tcp``, ``tcp-2``; with variants ``patched``, or ``efa+patched``.
+
+    A fabric that is named again is another configuration, with a number.
+    """
     for index, fabric in enumerate(fabrics):
         earlier = fabrics[:index].count(fabric)
         label = f"{fabric}-{earlier + 1}" if earlier else fabric

@@ -202,6 +202,7 @@ class Paramiko(SshTransport):
     @override
     def _start(self, argv: "Sequence[str]") -> ProcessStream:
         line = login_command(argv)
+        # A server limits the sessions of a connection: when all are full, there is a new one.
         for client in self._clients_and_a_new_one():
             transport = client.get_transport()
             if transport is None:

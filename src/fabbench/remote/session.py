@@ -186,7 +186,7 @@ class WatchedFiles(AgentStream):
     def _forward_lines(self, output: OutputQueue) -> None:
         try:
             for texts in self.batches():
-                if FLOODED in texts:
+                if FLOODED in texts:  # the agent gave up: the file is too large
                     raise FloodedError
                 output.put(Item(program=None, texts=texts))
         finally:
@@ -306,6 +306,7 @@ class RemoteSession(Session):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # Whoever leaves early loses what is left in debug files, and ends what still runs.
         self._files_over.set()
         if any(program.status is None for program in self._programs):
             self._end_programs()
@@ -401,6 +402,7 @@ class RemoteSession(Session):
         deadline: float | None = None,
     ) -> Iterator[Output]:
         while not (until is not None and until()):
+            # All programs have ended: what is left are the ends of debug files.
             if all(program.status is not None for program in self._programs):
                 yield from self._rest_of_files(deadline)
                 return

@@ -87,6 +87,7 @@ def _configuration_case(comparison: Comparison, index: int) -> Case:
 
 
 def _gate_case(result: GateResult) -> Case:
+    # A gate as a test case of JUnit; one that is inconclusive is skipped there.
     if result.state is GateState.FAILED:
         return Case(result.gate, "failure", "gate", result.breaches, result.notes)
     if result.state is GateState.UNTRUSTED:
@@ -184,6 +185,7 @@ def _last_parts(path: str, parts: int) -> str:
 
 
 def _names_of_paths(paths: Sequence[str]) -> dict[str, str]:
+    # Path → as many of its last parts as tell all paths apart, three at most.
     for parts in (1, 2, 3):
         names = {path: _last_parts(path, parts) for path in paths}
         if len({*names.values()}) == len(names):

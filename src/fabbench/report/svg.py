@@ -178,7 +178,7 @@ class Axis(NamedTuple):
         """Yield round values of about this axis, each time more of them."""
         if self.linear:
             power = 10.0 ** floor(log10(self.high - self.low))
-            # Steps of a power of ten, then of a half, a fifth and a tenth of it
+            # From 0, in steps of a power of ten, then of a half, a fifth and a tenth of it
             for parts in (1, 2, 5, 10):
                 steps = range(floor(self.high * parts / power) + 1)
                 yield [number * power / parts for number in steps]

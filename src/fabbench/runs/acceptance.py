@@ -400,6 +400,7 @@ class Acceptance:
         )
 
     def _repeats(self, rung: Rung) -> int:
+        # A rung of halves has its own number; else one has to do at the quickest level.
         if rung.half:
             return _REPEATS_OF_HALVES
         return 1 if self.how.level == LEVELS[0] else _REPEATS

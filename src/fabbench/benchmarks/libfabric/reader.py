@@ -640,7 +640,7 @@ class PairReader(Reader):
     def _add_error(self, text: str, process: Process) -> None:
         record = self._pair.record
         program = self._table.program or record.case or "The program"
-        if process.side:
+        if process.side:  # which of the two it was says more
             program = f"The {process.side}"
         sentence = f"{program} said: {quoted(text)}"
         if _TIMED_OUT.fullmatch(text):

@@ -105,7 +105,7 @@ def _settle(execution: Execution) -> Sequence[Row]:
     threads = max(round(stated_or_usual), 1)
     slack = 1.01 if threads > 1 else 1.0  # several may overlap a little less
 
-    def read(row: Row) -> Row | None:
+    def read(row: Row) -> Row | None:  # None: its figures contradict each other, or may be cut
         low, high = _blocks(row)
         is_last = row.line.number == execution.last_line
         may_be_cut = is_last and _may_go_on(row)

@@ -423,6 +423,7 @@ def _findings(rows: Sequence[Row], notes: _NotesByKind) -> Iterator[Finding]:
 
 
 def _infinite_sizes(rows: Sequence[Row]) -> Iterator[int]:
+    # Sizes with a figure that is printed as inf or nan.
     for row in rows:
         for figures in row.figures.values():
             if len(finite(figures)) < len(figures):
@@ -473,6 +474,7 @@ def _of_point_to_point(rows: Sequence[Row], notes: _NotesByKind) -> Iterator[Fin
     sizes = {row.size for row in rows}
     yield from _rounded(notes)
     program = notes.record.case or ""
+    # Only these divide a message among thread blocks, and print a row for each size.
     if program.removeprefix("shmem_") in {"put_bw", "get_bw"}:
         yield from _unmoved(sizes, notes)
         yield from _missing(sizes, notes)

@@ -202,7 +202,7 @@ def _title(match: re.Match[str]) -> Iterator[Event]:
     verb = match["verb"].lower().removeprefix("rdma_")
     figure = "bw" if match["figure"] == "BW" else "lat"
     yield Note("title", f"ib_{verb}_{figure}")
-    yield Note("both", match["both"] or "")
+    yield Note("both", match["both"] or "")  # empty: in one direction
 
 
 def _address(match: re.Match[str]) -> Iterator[Event]:
@@ -291,6 +291,7 @@ def _as_fact(printed: str) -> str | int:
 
 
 def _stated_fact(text: str) -> Events | None:
+    # A line that states a fact has one of the pattern's groups, which are called like the facts.
     match = _STATED.fullmatch(text)
     facts = match.groupdict() if match is not None else {}
     stated = {name: fact.lower() for name, fact in facts.items() if fact}
@@ -304,6 +305,7 @@ def _command(command: "Command") -> Iterator[Event]:
     yield Note("both", "".join(flags & {"b", "bidirectional"}))
     yield Note("cycles", "".join(flags & {"C", "report-cycles"}))
     memories = [flag[4:8] for flag in flags if flag.startswith(_GPU_MEMORIES)]  # use_cuda → cuda
+    # (Atomics have one size, whatever the options.)
     has_all_sizes = bool(flags & {"a", "all"}) and "atomic" not in command.program
     yield Setting(
         command.program,

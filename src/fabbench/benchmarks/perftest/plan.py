@@ -156,6 +156,7 @@ class PerftestWork(PairWork):
 
     @override
     def rails(self, fabric: str, hosts: Sequence[Host]) -> Sequence[Rail]:
+        # The server is the first host, the client the last; each of their NICs has a partner.
         first = hosts[0]
         last = hosts[-1]
         servers = self.devices or first.linked(fabric)

@@ -46,6 +46,7 @@ class PerftestReader(Reader):
     def mark(self, marker: Marker) -> Sequence[Reading]:
         if marker.kind != "begin":
             return ()
+        # Return what this step ends: the readings of earlier processes.
         is_ours = marker.facts.get("benchmark") == "perftest"
         before = self._step
         # All steps of one execution of fabbench are one run, number 0.

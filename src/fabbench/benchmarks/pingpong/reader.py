@@ -53,6 +53,7 @@ def setup_s(endpoint: str, provider: str) -> float:
 
 
 def _events(text: str, execution: Execution | None) -> Events | None:
+    # A header, a line that names fi_pingpong, wrong data, or a heading; None: any other line.
     if "#sent" in text and _HEADER.match(text):
         return (Header((_LAYOUT,)),)
     if "pingpong" in text:

@@ -534,6 +534,7 @@ class _Script:
         return MpiKind.OPEN_MPI_4  # Or 5: they differ only in the agent's options, not given here
 
     def _mpi_hosts(self) -> MpiHosts:
+        # Hosts are elements of the bash array `hosts`, which the script fills where it runs.
         names = tuple(variable(f"hosts[{number}]") for number in range(self._plan.hosts))
         return MpiHosts(
             mpi=Mpi(program=self._target.mpirun, kind=self._mpi_kind, version=""),

@@ -92,7 +92,7 @@ _SAME = (
 def _same_program(name: str) -> _Same:
     """Return the check of a program's build, for which the size of its file stands."""
 
-    def build(checks: HostChecks) -> str:
+    def build(checks: HostChecks) -> str:  # what tells builds apart; empty: not found there
         program = checks.probe.programs.get(name)
         if program is None or program.size is None:
             return ""

@@ -264,7 +264,7 @@ def gpu_work(checks: HostChecks) -> Check | None:
         return None
     if not probe.gpus:
         return outcome("gpu-work.none")
-    if probe.gpu_processes is None:
+    if probe.gpu_processes is None:  # nvidia-smi does not show them
         return outcome("gpu-work.hidden")
     name = "gpu-work.busy" if probe.gpu_processes else "gpu-work.idle"
     return outcome(name, count=probe.gpu_processes)

@@ -197,6 +197,7 @@ class KubernetesLauncher(Launcher):
 
     @override
     def preview(self, target: Target, needs: Needs) -> Inventory:
+        # The nodes that a run would choose now, described by what pods would request of them.
         target = _with_profile(target)
         api = api_of(target)
         options = target.options_as(ClusterPodOptions)

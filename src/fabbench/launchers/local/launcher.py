@@ -48,6 +48,7 @@ class LocalLauncher(Launcher):
                 hint="Leave it out.",
             )
         name = socket.gethostname()
+        # This host; with virtual nodes, parts of it, each with a share of its GPUs.
         hosts = inventories(
             target, needs, lambda view, variant: {name: _probe(view, needs, variant)}
         )

@@ -362,6 +362,7 @@ def _check_gpus(node: SlurmNode, entry: Instance | None) -> Check:
     if entry is None or entry.gpus == node.gpus:
         return Check(host=node.name, name="GPUs", status=Status.PASS, seen=seen)
     seen += f" {entry.instance_type} has {entry.gpus}."
+    # Without GRES, Slurm counts none anywhere.
     advice = "Check gres.conf, and that all GPUs of the node work."
     if not node.gpus:
         advice = "Pass --set no-gres=true on clusters without GRES."
@@ -505,6 +506,7 @@ def explain_end(job: JobState, last: str = "") -> Explanation | None:
 
 
 def _how_it_ended(job: JobState) -> str:
+    # Without a status and a signal, Slurm ended it: at its time limit, or with its node.
     if job.status is not None:
         return f"with status {job.status}"
     return f"by signal {job.signal}" if job.signal else "before its script did"
