@@ -241,7 +241,7 @@ def line_of(points: Sequence[tuple[int, float]]) -> TimeLine:
 
 
 def _one_regime(part: Curve) -> _Fit:
-    """Fit one regime to all points of a curve."""
+    """Fit one regime to all points of a curve; its cost is the sum of squares of its errors."""
     line = line_of(part.points)
     errors = [line.error(*point) for point in part.points]
     cost = dot(errors, errors)

@@ -293,7 +293,7 @@ def _unstated_words(setting: Setting) -> str:
 def _judged_time(expected: Expectation, known: Sequence[Published]) -> Expectation:
     """Judge a time by those published for the smallest size that both have.
 
-    Without one, it stays unknown.
+    Without one, it stays unknown. Shorter is better: far below all others is suspicious.
     """
     sizes = [each.size for each in known if each.size]
     size = min((each for each in sizes if each in expected.measured), default=None)

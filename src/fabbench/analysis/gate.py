@@ -215,7 +215,7 @@ class _Check:
         self._base_name = _label_and_run(comparison.columns[BASE])
 
     def remarks(self) -> Iterator[_Remark]:
-        """Yield the results."""
+        """Yield the results of all rows; a gate that nothing was held against is breached."""
         remarks = [each for section in self._sections for each in self._section(section)]
         yield from remarks
         if not any(each.answers for each in remarks):

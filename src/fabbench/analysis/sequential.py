@@ -26,7 +26,11 @@ def level_at(repeats: int, maximum: int, level: float = LEVEL) -> float:
 
 @lru_cache(maxsize=32)
 def spent_levels(maximum: int, level: float = LEVEL) -> tuple[float, ...]:
-    """Return the level of each look, from `FIRST_LOOK` repeats to `maximum`."""
+    """Return the level of each look, from `FIRST_LOOK` repeats to `maximum`.
+
+    All looks together have a chance of `level` of a false verdict, of which each spends a part
+    (Lan and DeMets). The grid has what may have been seen so far without a verdict.
+    """
     levels: list[float] = []
     spent = 0.0
     before = 0.0

@@ -532,7 +532,10 @@ def t_quantile(tail: float, freedom: int) -> float:
 
 
 def falls_to(function: Callable[[float], float], value: float, precision: float = 1e-12) -> float:
-    """Return where a function that falls from 0 on reaches a value."""
+    """Return where a function that falls from 0 on reaches a value, by bisection.
+
+    `precision`: as a fraction of the result.
+    """
     low = 0.0
     high = 2.0
     while function(high) > value:

@@ -104,7 +104,7 @@ class PairWork(Work):
     def _sides(self, rail: Rail, hosts: Sequence[Host]) -> Iterator[Side]:
         """Yield the server's side, on the first host, and the client's, on the last one."""
         is_on_gpus = self.memory == "cuda"
-        if self.memory is None:
+        if self.memory is None:  # the user does not say: on GPUs where both have some
             is_on_gpus = all(host.gpus for host in hosts)
         server = ("server", 0, rail.server)
         client = ("client", len(hosts) - 1, rail.client)

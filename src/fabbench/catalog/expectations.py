@@ -249,6 +249,7 @@ def _in_base_units(row: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _instances() -> Iterator[System]:
+    # EC2's instance types. Of some, EFA carries less than the network does.
     for name, entry in instance_catalog().items():
         yield System(
             name=name,

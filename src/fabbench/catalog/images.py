@@ -107,7 +107,7 @@ def why_unfit(image: str, gpu_model: str, driver: str) -> tuple[str, str]:
 
 
 def _cuda_of(image: str) -> Mapping[str, str] | None:
-    """Return what cuda.csv says of an image's CUDA; None: its name does not show one."""
+    """Return what cuda.csv says of an image's CUDA; None: its name shows none that is known."""
     version = _CUDA.search(image)
     if version is None:
         return None

@@ -130,7 +130,7 @@ _EFA_ENDPOINTS = frozenset({"rdm", "dgram"})
 
 
 def _names(nodes: int, instance_type: str, target: Target) -> Iterator[str]:
-    """Yield names of hosts: those of the target, then numbers."""
+    """Yield names of hosts: those of the target, then numbers (`host 3`), with their type."""
     of_type = f" ({instance_type})" if instance_type else ""
     for number in range(1, nodes + 1):
         is_named = number <= len(target.hosts)
@@ -159,7 +159,7 @@ def _nics(
     """
     if of_type is not None and not of_type.is_ec2:
         return _Nics(of_type.fabric, of_type.nics[0], by_aws=False)
-    if of_type is None and profile is None:
+    if of_type is None and profile is None:  # only the user knows
         for fabric in needs.fabrics:
             if fabric in {"ib", "roce"}:
                 return _Nics(fabric, needs.nics, by_aws=False)

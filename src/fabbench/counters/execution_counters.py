@@ -97,7 +97,7 @@ class ExecutionCounters:
         return (*kept, *self._notes_on_missing())
 
     def _notes_on_missing(self) -> Iterator[Finding]:
-        # Hosts without a snapshot from before, and after; and why, as far as it was reported.
+        # Hosts without a snapshot from before, or after; and why, as far as it was reported.
         pairs = self.hosts.items()
         missing = {
             "before": [host for host, pair in pairs if pair.before is None],

@@ -209,6 +209,7 @@ class _SnapshotLines:
         if self.segments:
             counters = {**self._ip_packets(), **self.segments}
             nics.append(Nic(name="TCP", kind=NicKind.TCP, counters=counters))
+        # As much as a reader takes in, whatever the host has printed.
         first = self.unread[:20]
         unread = tuple(sentence[:200] for sentence in first)
         time = fmean(self.uptimes) if self.uptimes else None

@@ -129,7 +129,10 @@ class Named(NamedTuple):
 
 
 def named(name: str) -> Named | None:
-    """Return what a name of any source counts; None: no source is known to have it."""
+    """Return what a name of any source counts; None: no source is known to have it.
+
+    One that is not listed may match a pattern, which may have the number of a priority.
+    """
     plain = _by_name().get(name)
     if plain is not None:
         return plain

@@ -409,6 +409,7 @@ def _domain_verdicts(record: Record, proof: Proof) -> Iterator[Verdict]:
 
 
 def _nic_verdicts(record: Record, proof: Proof | None) -> Iterator[Verdict]:
+    # Whether ranks used as many NICs as they must; no verdict, where one of the two is not known.
     nics = record.facts.get("nics")
     if not isinstance(nics, int):
         return

@@ -123,7 +123,7 @@ class Pairs:
                 deadline = awake_s() + self._timeout_s
                 self._start_servers(session)
                 early = self._await_servers(session, deadline)
-                if any(map(_is_port_taken, early)):
+                if any(map(_is_port_taken, early)):  # leaving the session ends all servers
                     continue
                 self._hand_to_pairs(early)
                 yield from self._run_clients(session, deadline)

@@ -248,7 +248,7 @@ def _search_notes(name: str, probe: Probe) -> tuple[str, ...]:
     """Return where fabrics were looked for on a host, and what was found."""
     providers = ", ".join(sorted(probe.providers))
     if not providers:
-        timed_out = probe.fi_info.status in {124, 137}
+        timed_out = probe.fi_info.status in {124, 137}  # statuses of `timeout`
         providers = "nothing, it timed out" if timed_out else "none"
     fi_info = probe.fi_info_path or "no fi_info"
     devices = ", ".join(port.name for port in probe.devices) or "none"

@@ -290,7 +290,7 @@ class LogParser:
         readings = current.feed(line) if current is not None else None
         if readings is None:
             return self._offer_to_others(group, line)
-        if not readings and "Rank" in line.text:
+        if not readings and "Rank" in line.text:  # nccl-tests' list of devices names hosts
             self._learn_host(line.text)
         out = self._judged(group, readings, another=True) if readings else []
         group.note_read()

@@ -41,7 +41,7 @@ class StepEndings:
     def end(self, step: str, status: int | None) -> None:
         """Note that a step (empty: none was open) ended.
 
-        Without a status, that the log does not show how.
+        Without a status, that the log does not show how. 0 leaves nothing to note.
         """
         self.open = ""
         if status is None and step:
@@ -87,7 +87,10 @@ _CELL = lazy(r"-?\d[\d.]*[a-z]?|-?inf|-?nan|N/A")
 
 
 def _looks_like_row(text: str) -> bool:
-    """Return whether a line can be a row of a table: a size, and figures."""
+    """Return whether a line can be a row of a table: a size, and figures.
+
+    About half of its words are cells, and one of them has decimals.
+    """
     words = text.replace("|", " ").split()
     if not words or not words[0].isdecimal():
         return False

@@ -201,6 +201,7 @@ def _start_and_clean(host: RemoteHost) -> None:
 
 
 def _opening(result: MachineError | None) -> Opening:
+    # What a host does with fabbench's agent: without an error it writes and starts it.
     if result is None:
         return Opening()
     writes = not isinstance(result, UnwritableError)

@@ -518,7 +518,10 @@ def _widths(table: Table, *, fold: bool) -> list[int]:
 
 
 def _narrowed(widths: list[int], most: int | None) -> list[int]:
-    """Narrow the widest columns until all fit into `most`, but not below `_LEAST_WIDTH`."""
+    """Narrow the widest columns until all fit into `most`, but not below `_LEAST_WIDTH`.
+
+    None: they may be as wide as they are.
+    """
     if most is None:
         return widths
     room = most - _GAP * (len(widths) - 1)

@@ -103,6 +103,7 @@ class TestResult:
         """Return the test as planners and the analysis need it."""
         outcome = outcome_of_test(self.outcome)
         ok = outcome is SweepOutcome.OK
+        # A test of all NICs at once has a figure of each; one of a rail has one NIC.
         several_nics = len(self.nics) > 1 and not self.rail
         return SweepResult(
             test=SweepTest(self.nodes, self.rail),

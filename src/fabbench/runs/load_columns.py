@@ -252,7 +252,7 @@ def judged_together(logs: Sequence[Log]) -> list[Log]:
 
 
 def _slow_nics(test: _NicTest, figures: _NicFigures) -> Iterator[_LogFinding]:
-    """Yield what the first log of each slow NIC shows."""
+    """Yield what the first log of each slow NIC shows: the place of the log, and the finding."""
     if len(figures) < _FEWEST_NICS:
         return
     medians = {nic: _median(each) for nic, each in figures.items()}

@@ -353,7 +353,7 @@ def as_printed(text: str) -> str:
     return text.translate(_COPIED)
 
 
-def _may_be_page(text: str) -> bool:
+def _may_be_page(text: str) -> bool:  # of HTML
     if "<" not in text:
         return False
     return "</" in text or "<br" in text or "<pre" in text

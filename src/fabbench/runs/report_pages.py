@@ -46,7 +46,7 @@ stored_comparison = partial(compare, allow=ALLOWED, only_ok=True)
 
 
 def nic_tables(run: StoredRun) -> Iterator[Table]:
-    """Yield a table of NIC traffic per configuration; none without counters."""
+    """Yield a table of NIC traffic per configuration, of all its executions; none without any."""
     for configuration in run.configurations:
         label = configuration.label
         executions = [each.id for each in run.executions if each.configuration == label]

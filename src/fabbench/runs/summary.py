@@ -269,7 +269,10 @@ def _sizes_in_words(logs: Iterable[Log]) -> str:
 
 
 def _best_figure(benchmark: str, measured: Sequence[Measured]) -> str:
-    """Return the best figure of what was measured, with its unit: of the usual metric, if there."""
+    """Return the best figure of what was measured, with its unit; empty: nothing was.
+
+    It is of the first metric that was measured of the benchmark's usual ones, else of all.
+    """
     from fabbench.benchmarks import benchmark_named
 
     if not measured:

@@ -415,6 +415,7 @@ def _log_likelihood(
 def _fitted_class(
     tests: TestClass, rails: Sequence[str], groups: Grouping | None, nodes: int
 ) -> FittedClass:
+    # The tests of the same nodes (a row of `pairs`) share a factor: `factor_of` says which.
     pairs, factor_of = np.unique(tests.members, axis=0, return_inverse=True)
     # All that takes part in a test, by the numbers of `_Parts`: the columns of `members`.
     # NICs are numbered after all nodes, a rail after another; uplinks of groups after these.

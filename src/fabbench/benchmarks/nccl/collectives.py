@@ -71,6 +71,7 @@ class Arithmetic:
     def settle(self, samples: Sequence[Sample], case: str | None, ranks: int | None) -> None:
         """Choose the formula that most rows fit. `ranks`: as far as it is stated."""
         is_sized = case != "alltoallv"  # its counts are those of one rank
+        # First try the obvious: all rows are as the first one, of the case and ranks stated.
         self._multiple = samples[0].multiple if is_sized else None
         shapes = _formulas_of(case)
         if ranks is not None and self._multiple != 0:

@@ -42,7 +42,7 @@ def read_document(text: str) -> Record | None:
     is_result = '_version"' in text and '"results"' in text
     if begin is None or not is_result or "algbw" in text:  # a table of the same run tells more
         return None
-    decoder = json.JSONDecoder(parse_float=str, parse_int=str)
+    decoder = json.JSONDecoder(parse_float=str, parse_int=str)  # numbers as they are printed
     try:
         document, _ = decoder.raw_decode(text, begin.end() - 1)
     except (ValueError, RecursionError):

@@ -231,7 +231,7 @@ def read_line(text: str) -> ParsedLine | None:
         match = kind.pattern.match(text)
         if match is None:
             continue
-        if kind.events is None:  # the last group is what the line says
+        if kind.events is None:  # the last group, if any, is what the line says
             note = Note(name, match[match.lastindex or 0], text)
             return ParsedLine(name, kind.stage, (note,))
         return ParsedLine(name, kind.stage, tuple(kind.events(match)))

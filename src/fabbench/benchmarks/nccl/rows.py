@@ -257,7 +257,7 @@ def read_row(line: Line, layouts: Sequence[Layout]) -> RowLine | None:
 
 
 def sample(printed: RowLine, figures: Figures | None = None) -> Sample:
-    """Return what a row measured, without its points."""
+    """Return what a row measured, without its points. `figures`: those of its cells, if known."""
     if figures is None:
         figures = read_figures(printed.layout, printed.cells)
     sides = [

@@ -74,6 +74,7 @@ class Nvshmem(RunBenchmark):
 
     @override
     def may_begin(self, text: str) -> bool:
+        # Titles of NVSHMEM's tables are a word: `# put_bw`, `put_bw (GB/s)`, or in a box.
         if super().may_begin(text):
             return True
         first = text.lstrip()[:1]

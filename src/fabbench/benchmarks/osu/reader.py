@@ -240,6 +240,7 @@ def _command(text: str) -> Command | Ahead | None:
 
 
 def _facts_of_command(arguments: str) -> Iterator[tuple[str, str]]:
+    # What kind of GPU, and where each side has its buffer: in memory of hosts or of devices.
     for device in _DEVICE.findall(arguments):
         yield "gpu", device
     for send, receive in _SIDES.findall(arguments):

@@ -359,7 +359,7 @@ def read_command(text: str) -> Command | None:
         of_word, has_value_behind = _flags(word)
         flags |= of_word
         if has_value_behind:
-            next(words, None)
+            next(words, None)  # which is no operand
     if operands > 1:  # prose
         return None
     return Command(command.program, "client" if operands else "server", frozenset(flags))

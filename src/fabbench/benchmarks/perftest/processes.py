@@ -303,7 +303,7 @@ class Process(Execution):
     # -- rows
 
     def add_row(self, printed: RowLine) -> Sequence[Reading]:
-        """Add a row; return its points."""
+        """Add a row; return its points: none if it cannot be one of this table."""
         row = self.read(printed)
         if row is None:
             return ()

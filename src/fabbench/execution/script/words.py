@@ -28,7 +28,7 @@ def variable(name: str) -> str:
 
 def quote(word: str) -> str:
     """Quote a word so that a shell reads it literally, except for the variables in it."""
-    parts = _VARIABLE.split(word)
+    parts = _VARIABLE.split(word)  # text, the name of a variable, text, …
     if len(parts) == 1:
         return _literal(word)
     # Literal texts, with a variable between each two; within double quotes, blanks are harmless.

@@ -363,12 +363,12 @@ def disk(checks: HostChecks) -> Check | None:
     if free is None:
         return None
     name = "disk.little" if free < _DISK_WARN else "disk.free"
-    status = Status.FAIL if free < _DISK_FAIL else None
+    status = Status.FAIL if free < _DISK_FAIL else None  # None: that of the outcome
     return outcome(name, status, folder=checks.probe.temporary, free=free / _GIB)
 
 
 def load(checks: HostChecks) -> Check | None:
-    """Check that the host is idle."""
+    """Check that the host is idle. None: its load or CPUs were not reported."""
     probe = checks.probe
     if probe.load is None or not probe.cpus:
         return None
@@ -432,7 +432,7 @@ class Fact:
 
     def check(self, checks: HostChecks) -> Check | None:
         """Check a host: name the devices of which it costs bandwidth."""
-        if checks.probe.verbs_there is None:
+        if checks.probe.verbs_there is None:  # the host did not report its devices
             return None
         devices = checks.probe.topology
         slow = {name: device for name, device in devices.items() if self.costs(device)}

@@ -258,7 +258,7 @@ def _is_unscheduled(condition: Object) -> bool:
 
 
 def _explain_setup(pod: Object, events: Sequence[Object]) -> Iterator[Explanation]:
-    """Explain a pod that has a node and no container yet."""
+    """Explain a pod that has a node and no container yet, by its last event; neither is final."""
     status = status_of(pod)
     if status.get("phase") != "Pending" or not events:
         return

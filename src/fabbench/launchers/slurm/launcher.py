@@ -147,6 +147,7 @@ def find_jobs(login_node: LoginNode) -> tuple[Leftover, ...]:
     jobs = []
     for line in job_lines:
         columns = [*line.split("|", 4), "", "", "", ""]  # the last ones may be left out
+        # The comment is last, as it may have any character.
         number, partition, submitted, name, comment = columns[:5]
         if comment.startswith(COMMENT) or name.startswith(JOB_NAME):
             age = (  # N/A is no time
