@@ -364,6 +364,7 @@ def _at_comparable_size(figures: Sequence[Published], largest: int, least: int) 
 
 
 def _reach(largest: int, wanted: int) -> _Reach:
+    # `largest` size that was measured, and the one `wanted` for the comparison, in bytes.
     if largest >= wanted:
         return _Reach.SAME
     return _Reach.FAR if wanted > largest * NEAR else _Reach.NEAR

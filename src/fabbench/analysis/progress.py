@@ -32,10 +32,10 @@ class RunProgress:
         self.newest: int | None = None  # The size of the row read last
         self._metric = metric
         self._started = 0.0  # When the current execution began
-        self._logs: dict[str, list[Log]] = {}
+        self._logs: dict[str, list[Log]] = {}  # Configuration → logs of executions that ended
         self._read: list[Log] = []
         self._points: list[Point] = []
-        self._took: dict[str, list[float]] = {}
+        self._took: dict[str, list[float]] = {}  # Configuration → seconds of each execution
         self._cases: list[str | None] = []
         """The cases of an execution's programs, in order, as far as any has shown them."""
 

@@ -86,7 +86,7 @@ class Setting:
         return name if name in CEILINGS else ""
 
     @property
-    def _uses_fewer_nics(self) -> bool:
+    def _uses_fewer_nics(self) -> bool:  # than any node of this kind has
         if not self.nics or not self.system.nics:
             return False
         return self.nics < min(self.system.nics)
@@ -232,7 +232,7 @@ class Setting:
         return not self.fabric and figure.fabric not in others
 
     def _fits_nics(self, figure: Published) -> bool:
-        if self.one_nic:
+        if self.one_nic:  # figures are per NIC then, too
             return True
         if self._uses_fewer_nics and self.fabric != "tcp":
             # Figures without a number of NICs are of all.

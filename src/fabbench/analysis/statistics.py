@@ -395,7 +395,10 @@ def _repeats_to_decide(pair: TwoSamples, level: float) -> int | None:
 
 
 def _verdict(low: float, high: float) -> Difference:
-    """Return the verdict of an interval of the logarithm of a ratio."""
+    """Return the verdict of an interval of the logarithm of a ratio: positive is faster.
+
+    An interval that is nearly nothing on both sides is the same, whatever it excludes.
+    """
     widest = max(-low, high)
     if widest <= math.log1p(NEGLIGIBLE):
         return Difference.SAME

@@ -361,7 +361,7 @@ class Formula(NamedTuple):
 
         For speed.
         """
-        share, bus = self
+        share, bus = self  # None: not known, so nothing contradicts it
         moved = size * (share or 0)  # 0: says nothing
         for (_, low, high), (_, rate_low, rate_high), (_, bus_low, bus_high) in sides:
             if moved and (low * rate_low > moved or high * rate_high < moved):

@@ -400,7 +400,8 @@ class Evidence:
             self.lines.setdefault("channels_used", message)
 
     def _variable(self, message: str, origin: str) -> None:
-        # "NCCL_NET set by environment to AWS Libfabric"
+        # "NCCL_NET set by environment to AWS Libfabric". With NCCL_HOSTID, parts of a machine may
+        # be hosts of their own.
         if message.startswith(_ASKED):
             self.asked = message.removeprefix(_ASKED).strip(" .")
         elif (

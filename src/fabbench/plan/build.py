@@ -203,7 +203,7 @@ def _facts_of_nodes(hosts: Sequence[Host]) -> dict[str, Any]:
     """Return the type and the number of nodes, if the hosts are whole machines of one type."""
     types = {host.instance_type for host in hosts}
     virtual = any(host.virtual for host in hosts)
-    if types == {""}:
+    if types == {""}:  # no cloud says it: a system of the catalog may have these GPUs
         types = {_type_by_gpus(hosts)}
     if len(types) > 1 or "" in types or virtual:
         return {}

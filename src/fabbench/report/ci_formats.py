@@ -46,7 +46,7 @@ class Case(NamedTuple):
 
 
 def to_junit(comparison: Comparison, verdict: Verdict | None = None) -> str:
-    """Write a test case per configuration and per gate."""
+    """Write JUnit XML with a test case per configuration and per gate."""
     columns = range(len(comparison.columns))
     suites = {"configurations": [_configuration_case(comparison, index) for index in columns]}
     if verdict is not None:

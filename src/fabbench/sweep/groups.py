@@ -68,7 +68,10 @@ class Grouping:
 
 
 def given(nodes: Sequence[str], group_of: Mapping[str, str]) -> Grouping | None:
-    """Return the groups that the user named; None if there are fewer than two."""
+    """Return the groups that the user named; None if there are fewer than two.
+
+    Nodes that the user did not place are a group of their own.
+    """
     names = sorted({group_of.get(node, "") for node in nodes})
     if len(names) < 2:
         return None

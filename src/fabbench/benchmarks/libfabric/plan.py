@@ -193,7 +193,7 @@ class LibfabricWork(PairWork):
             return paired_devices(servers, clients, (first.name, last.name))
         if self.domain:
             return (Rail(self.domain, self.domain),)
-        if len(hosts) == 1 or provider(fabric) not in INTERFACE:
+        if len(hosts) == 1 or provider(fabric) not in INTERFACE:  # libfabric chooses
             return (Rail(server="", client=""),)
         return (Rail(first.interface or "", last.interface or ""),)
 

@@ -103,6 +103,7 @@ def fast_rows(layout: Layout, models: Models, add_sample: AddSample) -> Shortcut
     new_tuple = tuple.__new__
 
     def read(text: str, number: int) -> Sequence[Point] | None:
+        # None: not the usual row; it is then read the slow way.
         cells = text.split()
         kind = cells[2:-8]  # type, redop and root, between the count and the two sides
         try:

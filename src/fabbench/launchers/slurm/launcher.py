@@ -72,7 +72,7 @@ def by_node(lines: Sequence[str]) -> dict[str, list[str]]:
     """Return what each node printed.
 
     With --label, srun prefixes each line with the number of the task, whose first line names its
-    node.
+    node. A task without such a line is left out.
     """
     output_of_task: dict[str, list[str]] = defaultdict(list)
     for line in lines:
