@@ -102,6 +102,7 @@ class Setting:
         used = 1 if self.one_nic else self.nics
         if rate is None or not nics or not used or self.fabric == "tcp":
             return rate
+        # Nodes that may have one of several numbers of NICs have this rate with the fewest.
         return rate * min(used, *nics) / min(nics)
 
     @property

@@ -27,6 +27,7 @@ class ReadBenchmark(Benchmark):
 
     @override
     def reader(self) -> Reader:
+        # By convention the class `NAMEReader`; without it, the usual reader of the table `TABLE`.
         from fabbench.benchmarks.executions import Assembler
 
         module: Any = sys.modules[type(self).__module__]
@@ -48,6 +49,7 @@ class RunBenchmark(ReadBenchmark):
 
     @override
     def work_type(self) -> type[Any] | None:
+        # By convention the class `NAMEWork` in the module `plan` of its package.
         work: type[Any] = getattr(
             import_module(f"{type(self).__module__}.plan"), f"{type(self).__name__}Work"
         )

@@ -67,6 +67,7 @@ class PerftestReader(Reader):
         return [*ended, *map(_record, runs.values())]
 
     def _end_terminals(self) -> Sequence[Record]:
+        # No stream goes on; return the records that are complete by that.
         ended = self._group(*(terminal.process for terminal in self._terminals.values()))
         self._terminals = {}
         self._run_of = {}

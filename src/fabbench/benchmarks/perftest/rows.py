@@ -149,6 +149,7 @@ def fits(row: Row) -> bool:
 
 
 def _fits_peak(row: Row) -> bool:
+    # Whether the peak is not below the average; as far as their printed digits tell.
     bandwidth = row.main("bandwidth")
     peak = row.figures.get("peak", {}).get("bandwidth")
     if bandwidth is None or peak is None or not peak.value:  # zero: not measured
