@@ -521,7 +521,7 @@ _PLATEAU = 0.9
 
 
 def _plateau_sizes(section: ComparisonSection, column: int) -> Sequence[int]:
-    """Return the sizes next to the peak of both columns that are not much worse."""
+    """Return the sizes next to the peak of both columns that are not much worse (see `Plateau`)."""
     rows = [row for row in section.rows if row.ratios[column]]
     if not rows:
         return []

@@ -203,6 +203,7 @@ def _require_mpirun(checks: HostChecks, requested: str | None) -> None:
 
 
 def _host(name: str, probe: Probe, target: Target) -> Host:
+    # What was probed, unless the target says otherwise: the interface, and the number of GPUs.
     address, interface = _address(probe, target)
     domains: dict[str, dict[str, None]] = {}
     for domain in probe.domains:

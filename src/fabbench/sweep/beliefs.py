@@ -122,7 +122,10 @@ class States:
         return len(self.levels) + 1
 
     def prior(self, bad: float) -> Floats:
-        """Return the chances of all states; those of bad ones sum to `bad`."""
+        """Return the chances of all states; those of bad ones sum to `bad`.
+
+        In order: healthy, a little slower, each that is slow (all alike), failing.
+        """
         slow = self.count - self.healthy - 1
         fine = (1 - bad) * np.array([1 - _MILD_PRIOR, _MILD_PRIOR])
         each_slow = (1 - _FAILING) * bad / slow
