@@ -490,7 +490,7 @@ def files_progress(count: int) -> Iterator[Callable[[], None]]:
 
         def read() -> None:
             done = next(number)
-            if done % step == 0:  # drawing takes longer than reading a small file
+            if done % step == 0:  # of many files not each one is drawn
                 show(f"reading {done}/{count}", done, count)
 
         yield read

@@ -263,7 +263,7 @@ def total(executions: Iterable[ExecutionCounters]) -> tuple[dict[str, Traffic], 
 def _notes(counters: ExecutionCounters) -> Iterator[str]:
     # Why counters say nothing of the data, and what of the snapshots could not be read.
     asked = counters.asked
-    if len(asked.among) < 2 and asked.fabric in KINDS:  # `among`: the hosts that took part
+    if len(asked.among) < 2 and asked.fabric in KINDS:  # `among`: hosts that exchange data
         yield "All data stayed inside one host: NIC counters ignored."
     for host, pair in counters.hosts.items():
         for taken in (pair.before, pair.after):

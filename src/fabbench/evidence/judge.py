@@ -689,7 +689,8 @@ def _with_slower_path(log: Log, last: Mapping[int, float]) -> Log:
 def _slower(log: Log, last: Mapping[int, float]) -> Iterator[Finding]:
     """Yield a finding if small messages, or bytes in large ones, take far longer than last.
 
-    `last`: size → seconds in the log before. The smallest and the largest size of both count.
+    `last`: size → seconds in the last log of the same test. The smallest and the largest size of
+    both count.
     """
     times = _times(log)
     both = sorted(times.keys() & last.keys())

@@ -38,7 +38,10 @@ class NodeNames:
         self._templates = templates
 
     def of(self, path: str, hosts: Collection[str]) -> tuple[str, ...]:
-        """Return the nodes of a log: those that it names, if several, else those in its path."""
+        """Return the nodes of a log.
+
+        Those that it names, if several; else those in its path; else the one that it names.
+        """
         if len(hosts) > 1:
             return tuple(sorted(hosts, key=natural_order))
         names = known_in(path, self._known)
