@@ -129,7 +129,6 @@ def _frame_events(line: str) -> Events | None:
 
 
 def _fits(row: Row) -> bool:
-    # Whether the figures of a row are of one measurement: the first cell counts messages.
     numbers = [printed(cell) for cell in row.cells]
     if len(numbers) < 8:  # the four columns of several threads
         return _is_one_measurement(row.size, *numbers[1:])

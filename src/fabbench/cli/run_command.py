@@ -392,7 +392,6 @@ def _lines_of_first_step(
     variables = " ".join(words)
     yield f"Environment: {variables or 'unchanged'}"
     if not step.pair:  # One command line starts all ranks; those of a pair are started one by one
-        # Variables that are unset, which are many, are not shown.
         commands = tuple(replace(each, unset=()) for each in step.commands)
         launcher = launcher_named(request.target.launcher)
         shown = replace(step, commands=commands)

@@ -57,7 +57,7 @@ def foreign_commands(
         path = getattr(target.options, name, None)
         if name in given or not isinstance(path, Path):
             continue
-        lines = [_shortened(line) for line in suspicious(path)]  # that can run commands
+        lines = [_shortened(line) for line in suspicious(path)]
         if not lines:
             continue
         first = "; ".join(lines[:_MAX_LINES])

@@ -224,7 +224,7 @@ class Reader:
             "variants": partial(self._named_entries, self._variant),
             "targets": partial(self._named_entries, self._target),
         }
-        values = self._section(tree, path="", known=known)
+        values = self._section(tree, "", known)
         names = {*values.get("targets", ()), *self.launchers}
         default = values.get("default")
         if default and default not in names:
@@ -298,7 +298,8 @@ class Reader:
     def _value(self, option: Option, tree: Tree, path: str) -> Any:
         """Return the value of an option; None if something is wrong with it.
 
-        Several values are a list in the file, and variables may be a mapping.
+        Several values are a list in the file; so are variables (NAME=VALUE), unless a mapping, and
+        never one text. Some types, as that of hosts, have a text that stands for several (`lists`).
         """
         variables = isinstance(option.type, Environment)
         if variables and isinstance(tree, dict):
@@ -309,9 +310,7 @@ class Reader:
         if isinstance(tree, list) and tree:
             for index, each in enumerate(tree):
                 values.append(self._scalar(option, each, f"{path}[{index}]"))
-        # One text that is a list itself, as of hosts. Variables are never one text in a file, but
-        # a mapping, or a list of NAME=VALUE.
-        elif tree and option.type.lists and not variables:
+        elif tree and option.type.lists and not variables:  # One text that may be a list itself
             values = [self._scalar(option, tree, path)]
         else:
             self._wrong_kind(path, tree, option.expected)
@@ -327,10 +326,6 @@ class Reader:
         return _combined_values(option, values)
 
     def _scalar(self, option: Option, tree: Tree, path: str) -> Any:
-        """Return one value of an option; None if it is wrong, which is added to the mistakes.
-
-        YAML is read so that every scalar is a text. Paths are relative to the folder of the file.
-        """
         expected = option.type.expected
         if isinstance(option.type, Environment):
             expected = "a text"
@@ -368,7 +363,6 @@ class Reader:
         return Defaults(**self._section(tree, path, known))
 
     def _benchmark(self, name: str, tree: Tree, path: str) -> dict[str, Any] | None:
-        """Return the default options of a benchmark, by their words; None: something is wrong."""
         if not isinstance(tree, dict):
             if self.benchmarks is not None:
                 self._wrong_kind(path, tree, "a mapping of options to values")
@@ -393,10 +387,6 @@ class Reader:
         return Variant(name=name, **_by_field(values))
 
     def _target(self, name: str, tree: Tree, path: str) -> Target | None:
-        """Return a target of the file; None if it has no valid launcher, or is refused.
-
-        Whatever is wrong is added to the mistakes, and reading goes on, so that all are reported.
-        """
         if not TARGET_NAME.search(name) or "\n" in name:
             self.mistakes.append(
                 f"{path}: the name of a target can only have letters, digits and . _ -."

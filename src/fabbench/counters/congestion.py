@@ -65,7 +65,6 @@ def signs() -> Sequence[Sign]:
 
 
 def _sign(row: Mapping[str, str]) -> Sign:
-    # A row of congestion.csv; without a limit no ratio is heavy by itself.
     return Sign(
         code=row["code"],
         counter=row["counter"],

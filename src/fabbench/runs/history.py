@@ -81,7 +81,7 @@ def _assumed_noise(key: Mapping[str, str], metric: Metric, sizes: range | None) 
     kinds = {PAIRS} if of_pair else noise_kinds({key["configuration"]})
     # The best time is that of the smallest size, the best rate usually that of the largest.
     if metric.lower_is_better:
-        return assumed_noise(kinds, size=sizes[0] if sizes else 0)
+        return assumed_noise(kinds, sizes[0] if sizes else 0)
     return assumed_noise(kinds, sizes[-1] if sizes else _LARGE)
 
 

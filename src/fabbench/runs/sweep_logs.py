@@ -103,10 +103,7 @@ def _reread(sweep: StoredSweep) -> StoredSweep:
 
 
 def _reread_test(sweep: StoredSweep, test: TestResult) -> TestResult:
-    """Return a test with the step of its figure, or the figure 0 if it did not fail after all.
-
-    Sweeps of earlier releases have no steps, and took a figure of 0 for a failure.
-    """
+    """Return a test with the step of its figure, or the figure 0 if it did not fail after all."""
     metric = sweep.document.metric
     if test.value and not test.step:
         step = printed_step(sweep.document.benchmark, metric, [test.value])

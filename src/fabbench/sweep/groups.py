@@ -95,7 +95,7 @@ def proposals(tests: PairTests, slow: float, least: float, count: int) -> Iterat
     # There may be more slow pairs than fast ones: then the middle of both speeds divides them.
     middle = between_two(slower, least)
     for limit in (slow,) if middle is None else (slow, middle):
-        groups = _islands(count, pairs, fast=slower >= limit)
+        groups = _islands(count, pairs, slower >= limit)
         if groups is not None:
             yield _refined(groups, pairs, slower)
 

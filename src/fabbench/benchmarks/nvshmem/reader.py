@@ -276,7 +276,7 @@ def _around_tables(text: str, execution: Execution | None) -> Events | None:
     if pes:
         return _pes(pes, execution)
     command = _COMMAND.fullmatch(text)
-    if command is not None:  # of the execution to come: this one is over
+    if command is not None:
         return (Command(command["program"]), Stop())
     notes = [*_shown_by_debug_text(text)]
     quote = " ".join(text.split())[:LONGEST_QUOTE]

@@ -134,10 +134,7 @@ def read_nodes(
 
 
 def read_node(node: Object, pods: Sequence[Object] = (), *, all_pods: bool = True) -> Node:
-    """Read one node, with the pods there. Raise ValueError for an amount that is not a quantity.
-
-    Not `all_pods`: the user may not list those of others, so what they use is not known.
-    """
+    """Read one node, with the pods there. Raise ValueError for an amount that is not a quantity."""
     labels = dict(labels_of(node))
     amounts = _amounts(node, pods, all_pods=all_pods)
     ready, why_not = _readiness(status_of(node).get("conditions") or ())

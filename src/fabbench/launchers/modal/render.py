@@ -64,7 +64,7 @@ class ModalRendering(Rendering):
             benchmark.require_image(image)
         opening = _opening(source.request.target) if source.plan.hosts > 1 else ""
         at_exit = "complete" if opening else ""
-        text = script(source.plan, source.script_target(hosts="", opening=opening, at_exit=at_exit))
+        text = script(source.plan, source.script_target("", opening=opening, at_exit=at_exit))
         app_name = _string_literal(f"fabbench-{source.plan.benchmark}")
         settings = _settings(source.plan, instance, image)
         parts = (
