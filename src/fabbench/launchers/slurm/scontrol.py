@@ -362,7 +362,6 @@ def _check_gpus(node: SlurmNode, entry: Instance | None) -> Check:
     if entry is None or entry.gpus == node.gpus:
         return Check(host=node.name, name="GPUs", status=Status.PASS, seen=seen)
     seen += f" {entry.instance_type} has {entry.gpus}."
-    # Without GRES, Slurm counts none anywhere.
     advice = "Check gres.conf, and that all GPUs of the node work."
     if not node.gpus:
         advice = "Pass --set no-gres=true on clusters without GRES."
@@ -372,7 +371,6 @@ def _check_gpus(node: SlurmNode, entry: Instance | None) -> Check:
 def _check_partition(
     all_nodes: Sequence[SlurmNode], partition: Partition, required: int | None
 ) -> Check:
-    # `required`: how many nodes were asked for; None: one is enough.
     fit = sum(node.fit for node in all_nodes)
     needed = required or 1
     status = Status.PASS
