@@ -122,12 +122,9 @@ def _header_events(text: str, execution: Execution | None) -> Events:
 
 
 def _heading_setting(match: re.Match[str]) -> Setting:
-    """Return what a line above a table says: it is of one of several kinds.
-
-    Each kind fills other groups of the pattern; the others are None.
-    """
+    """Return what a line above a table says: it is of one of several kinds."""
     facts: dict[str, str | int] = {}
-    for name in _COUNTS:
+    for name in _COUNTS:  # each kind fills other groups of the pattern; the others are None
         if match[name]:
             facts[name] = int(match[name])
     if match["each"]:

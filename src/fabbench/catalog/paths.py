@@ -60,11 +60,8 @@ class PathFact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"asked for, and a finding: {names}")
 
     def finding(self, facts: Mapping[str, str | int], program: str) -> str:
-        """Return the code of what is wrong for a program with these facts; empty: nothing.
-
-        Nothing either, if the program's data do not go this way, or other facts exclude it.
-        """
-        if self.carries and program not in self.carries:
+        """Return the code of what is wrong for a program with these facts; empty: nothing."""
+        if self.carries and program not in self.carries:  # its data do not go this way
             return ""
         for name, values in self.where.items():
             if facts.get(name) not in values:

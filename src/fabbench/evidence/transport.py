@@ -92,10 +92,8 @@ def _carried_that_way(evidence: Evidence, path: PathFact) -> str:
 
 
 def _collective_facts(evidence: Evidence, hosts: int) -> dict[str, str | int]:
-    """Return what the lines show of NCCL's own collectives; what they do not show has no key.
-
-    `hosts`: how many the benchmark's own output lists; 0: none.
-    """
+    """Return what the lines show of NCCL's own collectives."""
+    # What they do not show has no key. `hosts`: those that the benchmark's own output lists.
     facts = dict(evidence.facts)
     network = _network_of_library(evidence)
     nodes = _nodes(evidence, hosts)
@@ -132,10 +130,7 @@ def _gdr(evidence: Evidence) -> str:
 
 
 def _facts_that_explain(evidence: Evidence, network: str) -> dict[str, str | int]:
-    """Return facts that explain figures: algorithms, channels and their NICs, SHARP, NVLS.
-
-    What the log does not show is left out.
-    """
+    """Return facts that explain figures: algorithms, channels and their NICs, SHARP, NVLS."""
     used = _channel_devices(evidence, {network})
     algorithms = "+".join(sorted(evidence.algorithms))
     facts: dict[str, str | int] = {
@@ -151,7 +146,7 @@ def _facts_that_explain(evidence: Evidence, network: str) -> dict[str, str | int
         facts["sharp"] = "yes"
     elif "sharp-unavailable" in evidence.known_errors:
         facts["sharp"] = "no"
-    return {name: value for name, value in facts.items() if value}
+    return {name: value for name, value in facts.items() if value}  # of what the log shows
 
 
 def _span(channels: Collection[int]) -> int:

@@ -512,10 +512,10 @@ def comparison_rows(comparison: Comparison) -> list[dict[str, object]]:
 def _row_record(
     comparison: Comparison, section: ComparisonSection, row: ComparisonRow, index: int
 ) -> dict[str, object]:
-    # What one column (`index`) shows at one size; without a figure n is 0, and values are null.
     column = comparison.columns[index]
     figure = row.figures[index]
     test = row.tests[index]
+    # What one column shows at one size; without a figure n is 0, and values are null.
     transports = map(str, column.facts.get("transport", ()))
     record: dict[str, object] = {
         **dict.fromkeys(HEADER),

@@ -625,7 +625,7 @@ def _column_name(record: Mapping[str, Any]) -> str:
 
 
 def _add_figure(record: Mapping[str, Any], tables: list[_Rows]) -> None:
-    """Add a record's figure to the last table. One that it has already begins a repeat, a new one.
+    """Add a record's figure to the last table. One that it has already begins a repeat.
 
     A table maps (size, labels) to metric → figure. Raise ValueError, KeyError or TypeError for a
     damaged record.
@@ -697,10 +697,7 @@ def _json_records(text: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _about(log: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a log of `fabbench parse --format json` states besides its figures.
-
-    As the columns of a table would have it; a count that is not known is None.
-    """
+    """Return what a log of `fabbench parse --format json` states besides its figures."""
     facts = log["facts"]
     libraries = benchmark_named(log["benchmark"]).versions
     versions = [f"{name} {facts[name]}" for name in libraries if name in facts]

@@ -200,8 +200,7 @@ class LibfabricWork(PairWork):
     @override
     def facts(self, fabric: str, rail: Rail, size: int | None) -> Facts:
         facts: dict[str, str | int] = {"benchmark": self.benchmark}
-        # The benchmark has several programs (fabtests): the marker says which one this is.
-        if self.benchmark != self.program.removeprefix("fi_"):
+        if self.benchmark != self.program.removeprefix("fi_"):  # fabtests has several programs
             facts |= {"program": self.program, "provider": provider(fabric)}
         facts["endpoint"] = self.endpoint_on(fabric)
         iterations = self.iterations_on(fabric, size)
