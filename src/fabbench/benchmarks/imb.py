@@ -124,8 +124,8 @@ def _header_events(text: str, execution: Execution | None) -> Events:
 def _heading_setting(match: re.Match[str]) -> Setting:
     """Return what a line above a table says: it is of one of several kinds."""
     facts: dict[str, str | int] = {}
-    for name in _COUNTS:  # each kind fills other groups of the pattern; the others are None
-        if match[name]:
+    for name in _COUNTS:
+        if match[name]:  # a line of another kind has None here
             facts[name] = int(match[name])
     if match["each"]:
         groups, processes = map(int, match.group("groups", "each"))

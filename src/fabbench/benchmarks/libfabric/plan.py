@@ -200,7 +200,8 @@ class LibfabricWork(PairWork):
     @override
     def facts(self, fabric: str, rail: Rail, size: int | None) -> Facts:
         facts: dict[str, str | int] = {"benchmark": self.benchmark}
-        if self.benchmark != self.program.removeprefix("fi_"):  # fabtests has several programs
+        if self.benchmark != self.program.removeprefix("fi_"):
+            # A benchmark of several programs (fabtests): the marker says which one this is.
             facts |= {"program": self.program, "provider": provider(fabric)}
         facts["endpoint"] = self.endpoint_on(fabric)
         iterations = self.iterations_on(fabric, size)
