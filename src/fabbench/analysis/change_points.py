@@ -162,7 +162,8 @@ def watched(values: Values, assumed: float) -> Watched:
         noise_before.clear()
     missing = LEAST + start - len(logs)  # runs at this level, until its noise can be told
     if missing > 0:
-        return Watched(tuple(shifts), noise=None, needed=missing + _WINDOWS[0], assumed=assumed)
+        needed = missing + _WINDOWS[0]
+        return Watched(tuple(shifts), noise=None, needed=needed, assumed=assumed)
     noise = _noise(logs, start, len(logs))
     return Watched(tuple(shifts), noise, needed=0, assumed=assumed)
 

@@ -339,7 +339,7 @@ def predict_nodes(logs: Sequence[Log], size: int, nodes: int) -> Prediction:
     trend = regression(doublings, list(map(math.log, rates)))
     target = math.log2(nodes)
     # Of the interval, as a logarithm
-    half = t_quantile(tail=0.025, freedom=trend.size - 2) * _error_at(trend, target)
+    half = t_quantile(0.025, trend.size - 2) * _error_at(trend, target)
     if half > _WIDEST:
         return Prediction(refused="the logs do not agree on a trend that would carry that far")
     return _with_interval(math.exp(trend.at(target)), half / 2)  # which it takes twice

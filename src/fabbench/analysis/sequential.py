@@ -41,7 +41,7 @@ def spent_levels(maximum: int, level: float = LEVEL) -> tuple[float, ...]:
         step = math.sqrt(time - before)
         before = time
         allowed = level * math.log1p((math.e - 1) * time)
-        bound = falls_to(partial(_outside, grid, density, step), allowed - spent, precision=1e-7)
+        bound = falls_to(partial(_outside, grid, density, step), allowed - spent, 1e-7)
         spent = allowed
         beyond = -bound / math.sqrt(time)
         levels.append(2 * _below(beyond))

@@ -277,7 +277,7 @@ def loss_test(pairs: Pairs, limits: Mapping[int, float], level: float = LEVEL) -
     shown: list[int] = []
     if any_above(lost, _MARGIN * level):
         beyond = (size for size, pair in lost.items() if not pair.may_be_rounding)
-        shown += (size for size in beyond if lost[size].exceeds(limit=0.0, level=level))
+        shown += (size for size in beyond if lost[size].exceeds(0.0, level=level))
 
     def excluded(size: int) -> bool:
         pair = known[size]
@@ -302,7 +302,7 @@ def any_above(pairs: Pairs, level: float, plateau: TwoSamples | None = None) -> 
     have a part of it. Without a sum, which needs executions with all sizes, single sizes have all.
     """
     if len(pairs) < 2:
-        return any(pair.exceeds(limit=0.0, level=level) for pair in pairs.values())
+        return any(pair.exceeds(0.0, level=level) for pair in pairs.values())
     total = standardized_sum(pairs)
     share = _SUM_SHARE if total else 0.0
     single = level * (1 - share) / len(pairs)
@@ -312,7 +312,7 @@ def any_above(pairs: Pairs, level: float, plateau: TwoSamples | None = None) -> 
             return True
     if total is not None and total.exceeds(limit=0.0, level=level * share):
         return True
-    return any(pair.exceeds(limit=0.0, level=single) for pair in pairs.values())
+    return any(pair.exceeds(0.0, level=single) for pair in pairs.values())
 
 
 def standardized_sum(pairs: Pairs) -> TwoSamples | None:

@@ -150,7 +150,7 @@ def _bandwidth_fits(row: Row, units: _Units) -> bool | None:
     if rate is None and time is not None and time.low:
         messages = units.messages
         # Only its range counts, not its value.
-        rate = Printed(value=0.0, low=messages / time.high, high=messages / time.low)
+        rate = Printed(0.0, messages / time.high, messages / time.low)
     # Of threads, the bandwidth is that of the slowest, and the rate the mean.
     of_threads = "threads" in row.record.facts
     if bandwidth is None or rate is None or not row.size or of_threads:

@@ -178,7 +178,8 @@ class TransportLines:
 
         operation = f"{_RMA}{facts.get('op_type')} by ".lower()
         kinds = {facts.get("initiator_seg_type"), facts.get("target_seg_type")}
-        rows = [row for name, row in self.rma if operation in name and _is_in(kinds, name)]
+        theirs = [(name, row) for name, row in self.rma if operation in name]
+        rows = [row for name, row in theirs if _is_in(kinds, name)]
         if rows:  # replace what lines about endpoints said
             lanes = [(lane, row) for row in rows for lane in _UCX_LANE.findall(row)]
             self.lines = {_transport(lane): row for lane, row in lanes}

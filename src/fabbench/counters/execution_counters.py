@@ -380,7 +380,8 @@ class PrintedCounters:
             self._hosts[host] = Pair(taken, after=None)
         else:
             earlier = self._hosts.get(host)
-            self._hosts[host] = Pair(before=earlier.before if earlier else None, after=taken)
+            before = earlier.before if earlier else None
+            self._hosts[host] = Pair(before=before, after=taken)
         self._facts = facts
 
 

@@ -347,7 +347,8 @@ class LogParser:
             return []
         if status == TIMEOUT_STATUS:
             sentence = f"The exit status was {status}: it timed out."
-            group.add_message(Message(source="", kind=Kind.TIMEOUT, text=sentence), line="")
+            message = Message(source="", kind=Kind.TIMEOUT, text=sentence)
+            group.add_message(message, line="")
         elif status:
             group.add_message(
                 Message(source="", kind=Kind.STATUS, text=f"The exit status was {status}."), line=""

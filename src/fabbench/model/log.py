@@ -365,7 +365,8 @@ def read_marker(text: str) -> Marker | None:
         return None
     ended, status, kind, step, words = match.groups()
     if ended:  # the step of an end marker
-        return Marker("end", ended, facts={}, status=None if status == "?" else int(status))
+        known = None if status == "?" else int(status)
+        return Marker("end", ended, facts={}, status=known)
     try:
         settings = shlex.split(words or "")
     except ValueError:

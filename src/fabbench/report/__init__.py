@@ -31,7 +31,7 @@ def render_comparison(
     if form == "html":
         from fabbench.report.page import comparison_page, page_of, run_section
 
-        return "".join(page_of([run_section(comparison_page(comparison, verdict), number=1)]))
+        return "".join(page_of([run_section(comparison_page(comparison, verdict), 1)]))
     if form in {"openmetrics", "junit", "comment"}:
         from fabbench.report.ci_formats import to_comment, to_junit, to_openmetrics
 

@@ -247,7 +247,7 @@ def _findings_by_columns(comparison: Comparison) -> list[tuple[Cause, str]]:
     for column, _ in comparison.inputs:
         for log in column.logs:
             likely, others = causes(with_curve(log))
-            for cause in (*likely, *(Cause(each, against="", decide="") for each in others)):
+            for cause in (*likely, *(Cause(each, "", "") for each in others)):
                 key = (cause.finding.code, cause.finding.meaning)
                 first.setdefault(key, cause)
                 of_columns = labels.setdefault(key, [])

@@ -271,7 +271,7 @@ class Panel(NamedTuple):
         others = lines[_MOST_LABELS:]
         if others:
             more = f"and {len(others)} more"
-            labels.append(_Label(others[0].last, "more", kind=0, text=more))
+            labels.append(_Label(others[0].last, "more", 0, text=more))
         if self.changes:
             # As good as the baseline
             labels.append(_Label(value=1.0, mark="reference", kind=0, text="no change"))
@@ -585,7 +585,7 @@ def _change_lines(comparison: Comparison, section: ComparisonSection) -> Iterato
             if ratio and test:
                 points.append(PlotPoint(row.size, ratio, test.low, test.high))
         if points:
-            yield PlotLine(column.label, points, kind=index, shaded=len(columns) <= _SHADED)
+            yield PlotLine(column.label, points, index, shaded=len(columns) <= _SHADED)
 
 
 def _change_panel(

@@ -237,7 +237,7 @@ def _slow_path(fitted: Fit, writer: EvidenceWriter, confidence: float) -> Iterat
     if paths and max(paths) < np.log1p(-TOLERANCE):
         sure = certain(confidence)
         name = _path_name(groups.names)
-        yield Suspect(SuspectKind.GROUP, name, nodes=(), confidence=sure, evidence=writer.of_path())
+        yield Suspect(SuspectKind.GROUP, name, (), confidence=sure, evidence=writer.of_path())
 
 
 def _path_name(groups: Sequence[str]) -> str:

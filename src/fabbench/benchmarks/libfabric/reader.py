@@ -548,7 +548,7 @@ class PairReader(Reader):
             pair.record.case = pair.record.case or facts.get("program")
             if "together" in facts:
                 pair.record.facts["together"] = facts["together"]
-            pair.report("endpoint", facts.get("endpoint") or endpoint_of(program), side="")
+            pair.report("endpoint", facts.get("endpoint") or endpoint_of(program), "")
         if is_ours or pair.name == marker.execution:  # a step begins or ends, and its processes do
             pair.step = marker if is_ours else None
             pair.current.clear()

@@ -301,9 +301,7 @@ def _implied_ranks(rows: Sequence[Row]) -> int:
     if low <= 1 <= high:  # the factor of a broadcast by any number of PEs
         return 0
     shape = ALL_REDUCE if low > 1 else GATHERING  # 2(n-1)/n, or (n-1)/n
-    numbers = {
-        *shape.candidates(Ratios(share_low=0.0, share_high=math.inf, bus_low=low, bus_high=high))
-    }
+    numbers = {*shape.candidates(Ratios(0.0, math.inf, low, high))}
     return numbers.pop() if len(numbers) == 1 else 0
 
 

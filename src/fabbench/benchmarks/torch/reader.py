@@ -243,7 +243,8 @@ def _is_busbw(row: Row) -> bool:
     busbw = row.main("busbw")
     if not ranks or algbw is None or busbw is None:
         return True
-    return ALL_REDUCE.of(ranks).fits(ratios(size=0, time=ANYTHING, rate=algbw, bus=busbw))
+    rates = ratios(size=0, time=ANYTHING, rate=algbw, bus=busbw)
+    return ALL_REDUCE.of(ranks).fits(rates)
 
 
 TABLE = Table(
