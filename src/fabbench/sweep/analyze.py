@@ -80,10 +80,11 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         groups += _groups(readings, fitted)
         slow_groups += _slow_groups(readings, fitted, groups)
     # A slow group whose nodes are known to be of another type is a difference, not a suspect.
+    of_other_types = [each.suspect for each in slow_groups if each.known]
     undecided = [each.suspect for each in slow_groups if not each.known]
     undecided += [each for each in doubtful if not _is_explained(each, behind_uplinks, suspects)]
     # A group that is slower explains its tests, whether or not its type is known.
-    explaining = [*suspects, *undecided, *(each.suspect for each in slow_groups)]
+    explaining = [*suspects, *undecided, *of_other_types]
     unexplained_tests = [*unexplained(fitted, explaining)]
     flaky = slow_now_and_then(fitted, unexplained_tests)
     undecided += [_as_node(fitted, writer, node) for node in sorted(flaky)]
@@ -108,7 +109,7 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         undecided=undecided,
         by_chance=[_as_pair(fitted, writer, each.tests, each.row) for each in by_chance],
         failed_once=any(each.failed for each in by_chance),
-        differences=[each.suspect.evidence for each in slow_groups if each.known],
+        differences=[each.evidence for each in of_other_types],
         required=confidence,
         typicals=_typicals(readings, fitted) if groups_hold and not why_too_coarse else {},
         too_coarse=bool(why_too_coarse) and contradiction == why_too_coarse,
@@ -133,8 +134,8 @@ def _is_explained(
     All of its nodes are behind a bad uplink, or it is rather fine, and a link of a bad node: tests
     of a node that loses packets vary.
     """
-    bad = [each.nodes for each in suspects if each.kind is SuspectKind.NODE]
-    of_bad_node = any(set(suspect.nodes).intersection(nodes) for nodes in bad)
+    bad = {node for each in suspects if each.kind is SuspectKind.NODE for node in each.nodes}
+    of_bad_node = not bad.isdisjoint(suspect.nodes)
     if suspect.kind is SuspectKind.LINK and of_bad_node and suspect.confidence < _AS_LIKELY:
         return True
     return set(behind_uplinks).issuperset(suspect.nodes)
