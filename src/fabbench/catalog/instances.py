@@ -53,12 +53,12 @@ class Instance:
 
     def has_gpu(self, name: str) -> bool:
         """Return whether its GPUs have this name, such as ``NVIDIA A100-SXM4-40GB``."""
-        words = name.replace("-", " ").split()
+        words = {*name.replace("-", " ").split()}
         named_memory = [word for word in words if re.fullmatch(r"\d+GB", word)]
         gigabytes = (self.gpu_memory_mib or 0) // 1024
         memory = f"{gigabytes}GB"
         # A name without its memory is of any.
-        return self.gpu_model in words and memory in (named_memory or [memory])
+        return words.issuperset(self.gpu_model.split()) and memory in (named_memory or [memory])
 
 
 def plain(instance_type: str) -> str:

@@ -77,6 +77,8 @@ def test_p4d_and_its_kin_reach_only_each_other(one: str, other: str, reaches: bo
         ("NVIDIA A100-SXM4-40GB", 4, ["p4d.24xlarge"]),
         ("NVIDIA A100-SXM4-80GB", 4, ["p4de.24xlarge"]),
         ("NVIDIA A100", 4, ["p4d.24xlarge", "p4de.24xlarge"]),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 4, ["g7e.48xlarge"]),
+        ("NVIDIA RTX PRO 4500 Blackwell Server Edition", 2, ["g7.48xlarge"]),
         ("NVIDIA GB200", 16, []),
         ("Tesla V100-SXM2-16GB", 1, []),
     ],

@@ -231,9 +231,9 @@ def gpus(checks: HostChecks) -> Check | None:
 def _fit_of_models(checks: HostChecks, models: str, described: str) -> Check:
     """Return the check of GPUs that are all there and ready: whether their models fit."""
     probe = checks.probe
-    model = checks.instance.gpu_model if checks.instance else ""
-    # nvidia-smi has more words than the catalog: NVIDIA H100 80GB HBM3.
-    if model and model.split()[0] not in models:
+    entry = checks.instance
+    if entry and entry.gpus and not all(entry.has_gpu(gpu.name) for gpu in probe.gpus):
+        model = entry.gpu_model
         return outcome("gpus.other", gpus=described, type=probe.instance_type, model=model)
     why, advice = why_unfit(checks.image, models, probe.gpus[0].driver)
     if why:

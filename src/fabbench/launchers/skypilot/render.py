@@ -38,11 +38,7 @@ _UNNAMED_GIB = {"A100": 40, "V100": 16}
 
 def accelerator(instance: Instance) -> str:
     """Return SkyPilot's name for an instance type's GPUs, such as ``A100-80GB``."""
-    name = (
-        instance.gpu_model.upper()
-        .replace("RTX-PRO-SERVER-", "RTXPRO")
-        .replace("RTX-PRO-", "RTXPRO")
-    )
+    name = instance.gpu_model.replace(" ", "")
     gib = (instance.gpu_memory_mib or 0) // _GIB
     larger = gib > _UNNAMED_GIB.get(name, gib)
     return f"{name}-{gib}GB" if larger else name

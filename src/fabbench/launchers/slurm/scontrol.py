@@ -353,7 +353,7 @@ def _check_type(node: SlurmNode, entry: Instance | None) -> Check:
         features = ", ".join(node.features) or "none"
         seen = f"No node feature is an instance type (features: {features})."
         return Check(host=node.name, name=name, status=Status.SKIP, seen=seen, advice=advice)
-    seen = f"{entry.instance_type}: {entry.efa_counts[-1]} EFA interfaces, {entry.gpus} GPUs."
+    seen = f"{entry.instance_type}: {entry.efa_interfaces} EFA interfaces, {entry.gpus} GPUs."
     return Check(host=node.name, name=name, status=Status.PASS, seen=seen)
 
 

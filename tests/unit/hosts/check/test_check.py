@@ -66,7 +66,14 @@ def only(found: Probe, count: int) -> Probe:
     )
 
 
+def with_gpus(instance_type: str, name: str) -> Probe:
+    """Return a host of a type with eight GPUs, all of a name."""
+    named = tuple(replace(gpu, name=name) for gpu in P5.gpus)
+    return replace(P5, instance_type=instance_type, gpus=named)
+
+
 EMPTY = Probe()
+RTX = "NVIDIA RTX PRO 6000 Blackwell Server Edition"
 UNNAMED, G5 = replace(P5, instance_type=""), replace(P5, instance_type="g5.48xlarge")
 
 ONE_WORD = (
@@ -123,6 +130,9 @@ CASES = [
         "not ready",
     ),
     ("gpus", replace(P5, instance_type="p4d.24xlarge"), NCCL, WARN, "has A100"),
+    ("gpus", with_gpus("g6.48xlarge", "NVIDIA L40S"), NCCL, WARN, "has L4"),
+    ("gpus", with_gpus("p4d.24xlarge", "NVIDIA A100-SXM4-80GB"), NCCL, WARN, "has A100"),
+    ("gpus", with_gpus("g7e.48xlarge", RTX), NCCL, PASS, RTX),
     ("gpus", replace(P5, gpus=(), nvidia_smi=GONE), NCCL, FAIL, "nvidia-smi was not found"),
     ("gpus", replace(P5, gpus=(), nvidia_smi=HUNG), NCCL, FAIL, "10 s"),
     (

@@ -173,6 +173,13 @@ def test_a_sweep_takes_idle_nodes_that_are_alike() -> None:
     assert idle_alike(nodes(NODES), partitions(PARTITIONS)[0]) == ()
 
 
+def test_a_type_that_may_have_fewer_interfaces_is_said_with_its_largest_number() -> None:
+    line = "NodeName=n1 Gres=gpu:4 State=IDLE AvailableFeatures=p6e-gb200.36xlarge Partitions=main"
+    (node,) = nodes([line])
+    checks = {each.name: each for each in check_nodes([node], partitions(PARTITIONS)[0], 1)}
+    assert "16 EFA interfaces, 4 GPUs" in checks["instance type"].seen
+
+
 def test_checks_of_nodes() -> None:
     known = partitions(PARTITIONS)
     drained, _, sleeping, deaf = nodes(NODES)
