@@ -55,8 +55,7 @@ class Instance:
         """Return whether its GPUs have this name, such as ``NVIDIA A100-SXM4-40GB``."""
         words = {*name.replace("-", " ").split()}
         named_memory = [word for word in words if re.fullmatch(r"\d+GB", word)]
-        gigabytes = (self.gpu_memory_mib or 0) // 1024
-        memory = f"{gigabytes}GB"
+        memory = f"{(self.gpu_memory_mib or 0) // 1024}GB"
         # A name without its memory is of any.
         return words.issuperset(self.gpu_model.split()) and memory in (named_memory or [memory])
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -79,12 +80,10 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
     if groups_hold:
         groups += _groups(readings, fitted)
         slow_groups += _slow_groups(readings, fitted, groups)
-    # A slow group whose nodes are known to be of another type is a difference, not a suspect.
-    of_other_types = [each.suspect for each in slow_groups if each.known]
     undecided = [each.suspect for each in slow_groups if not each.known]
     undecided += [each for each in doubtful if not _is_explained(each, behind_uplinks, suspects)]
     # A group that is slower explains its tests, whether or not its type is known.
-    explaining = [*suspects, *undecided, *of_other_types]
+    explaining = [*suspects, *undecided, *(each.suspect for each in slow_groups if each.known)]
     unexplained_tests = [*unexplained(fitted, explaining)]
     flaky = slow_now_and_then(fitted, unexplained_tests)
     undecided += [_as_node(fitted, writer, node) for node in sorted(flaky)]
@@ -109,7 +108,7 @@ def diagnosis(readings: Readings, fitted: Fit, *, confidence: float = CONFIDENCE
         undecided=undecided,
         by_chance=[_as_pair(fitted, writer, each.tests, each.row) for each in by_chance],
         failed_once=any(each.failed for each in by_chance),
-        differences=[each.evidence for each in of_other_types],
+        differences=[each.suspect.evidence for each in slow_groups if each.known],
         required=confidence,
         typicals=_typicals(readings, fitted) if groups_hold and not why_too_coarse else {},
         too_coarse=bool(why_too_coarse) and contradiction == why_too_coarse,
@@ -343,10 +342,8 @@ _FEW_FASTER = 3
 
 def _why_too_coarse(readings: Readings, fitted: Fit) -> str:
     """Return that the printed digits are too few to find what is slower than the tolerance."""
-    rounded: list[float] = []
-    for each in fitted.classes:
-        parts = each.tests.rounded[~each.failed]
-        rounded += parts.tolist()
+    parts = [each.tests.rounded[~each.failed].tolist() for each in fitted.classes]
+    rounded = chain.from_iterable(parts)
     tolerance = -math.expm1(fitted.tolerated)
     return too_coarse(readings.metric.name, rounded, tolerance)
 
@@ -406,9 +403,7 @@ def _groups(readings: Readings, fitted: Fit) -> Iterator[NodeGroup]:
 def _of_most_measured(fitted: Fit) -> Flags:
     """Return the tests of pairs of what most tests measured: other figures cannot be compared."""
     nothing = np.zeros(0, dtype=np.int64)
-    # A series modulo `kinds` is what was measured, in whatever group.
-    kinds = [each.tests.series % each.tests.kinds for each in fitted.of_two()]
-    kind = np.concatenate([nothing, *kinds])
+    kind = np.concatenate([nothing, *(each.tests.kind for each in fitted.of_two())])
     times = np.bincount(kind, minlength=1)
     return np.asarray(kind == times.argmax())
 
@@ -510,8 +505,7 @@ def _unreadable(readings: Readings, fitted: Fit, untested: set[int]) -> Iterator
     """Yield pairs whose only log says nothing, unless an untested node is named already."""
     tested: set[tuple[int, ...]] = set()
     for each in fitted.classes:
-        pairs = np.sort(each.pairs, axis=1)
-        tested.update(map(tuple, pairs.tolist()))
+        tested.update(map(tuple, each.pairs.tolist()))
     for members, reason in readings.unusable.items():
         if members not in tested and untested.isdisjoint(members):
             nodes = _names_of(fitted.nodes, members)

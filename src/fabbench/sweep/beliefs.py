@@ -318,13 +318,7 @@ class PairTests(NamedTuple):
 
     def only(self, chosen: Flags) -> "PairTests":
         """Return some of the tests."""
-        return PairTests(
-            members=self.members[chosen],
-            values=self.values[chosen],
-            slower=self.slower[chosen],
-            between=self.between[chosen],
-            path=self.path[chosen],
-        )
+        return PairTests(*(column[chosen] for column in self))
 
     def links(self, count: int) -> Ints:
         """Return test → the number of its link: the same in both directions; `count`: nodes."""

@@ -485,13 +485,15 @@ def _learn_typical(fitted_class: FittedClass, bad: Floats) -> float:
 
 
 def _measure_paths(classes: Sequence[FittedClass]) -> None:
-    """Set how much slower tests between groups are than those within the fastest one."""
+    """Set how much slower tests between groups are than those within the fastest one.
+
+    Of several measurements, that by which the path slows most: others may not load it.
+    """
     within = [each for each in classes if not each.tests.between]
     for each in classes:
         if each.tests.between:
             better = better_typical(each, within)
-            known = better[each.tests.known_series()]
-            each.path = min(-float(np.median(known)), 0.0)
+            each.path = -float(better[each.tests.known_series()].max())
 
 
 def better_typical(fitted_class: FittedClass, others: Iterable[FittedClass]) -> Floats:

@@ -84,9 +84,10 @@ def proposals(tests: PairTests, slow: float, least: float, count: int) -> Iterat
 
     `least`: the least difference between fast and slow pairs. `count`: the number of nodes.
     """
-    known = np.isfinite(tests.slower)
-    pairs = tests.members[known]
-    slower = tests.slower[known]
+    tests = tests.only(np.isfinite(tests.slower))
+    pairs = tests.members
+    slower = tests.slower
+    links = tests.links(count)
     if not len(pairs):
         return
     types = _types(count, pairs, slower, least)
@@ -95,7 +96,13 @@ def proposals(tests: PairTests, slow: float, least: float, count: int) -> Iterat
     # There may be more slow pairs than fast ones: then the middle of both speeds divides them.
     middle = between_two(slower, least)
     for limit in (slow,) if middle is None else (slow, middle):
-        groups = _islands(count, pairs, slower >= limit)
+        fast = slower >= limit
+        groups = _islands(count, pairs, fast)
+        if groups is None:
+            # Perhaps one measurement of several alone loads the path between groups: then pairs
+            # are fast all of whose tests are.
+            always_fast = ~np.isin(links, links[~fast])
+            groups = _islands(count, pairs, always_fast)
         if groups is not None:
             yield _refined(groups, pairs, slower)
 

@@ -69,8 +69,7 @@ def _figures_of_rails(fitted: Fit) -> Mapping[str, Figures]:
         if not (each.tests.rail and healthy.any()):
             continue
         tests = rails.setdefault(each.tests.rail, defaultdict(list))
-        kinds = each.tests.series % each.tests.kinds  # what was measured, in whatever group
-        keys = np.column_stack((kinds, each.tests.members))[healthy]
+        keys = np.column_stack((each.tests.kind, each.tests.members))[healthy]
         values = np.nan_to_num(each.tests.values[healthy], nan=-np.inf)
         for key, value in zip(keys.tolist(), values.tolist(), strict=True):
             tests[tuple(key)].append(value)

@@ -85,6 +85,11 @@ class TestClass:
         unexplained = np.maximum(np.abs(apart) - own_rounding - typical_rounding, 0.0)
         return np.asarray(np.sign(apart) * unexplained)
 
+    @property
+    def kind(self) -> Ints:
+        """Return test → the number of what was measured, in whatever group."""
+        return self.series % self.kinds
+
     def is_like(self, other: "TestClass") -> bool:
         """Return whether both have the same number of nodes, and the same rail."""
         return self.size == other.size and self.rail == other.rail

@@ -37,10 +37,7 @@ class Endings:
 
     def failed(self, node: int) -> Sequence[Pair]:
         """Return the tests of a node that failed."""
-        failed: list[Pair] = []
-        for pairs in self._failed.values():
-            failed += [pair for pair in pairs if node in pair]
-        return failed
+        return [pair for pairs in self._failed.values() for pair in pairs if node in pair]
 
     def nodes(self) -> set[int]:
         """Return the nodes that cannot run the program: all of their tests fail alike."""
