@@ -83,11 +83,13 @@ STAGES: dict[str, Callable[[Client], object]] = {
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_killed(client: Client, stage: str) -> None:
-    """The cluster ends everything by itself."""
+    """The cluster ends everything by itself, and nothing is left here."""
     slow = client.cluster.standin(WAIT_AT=SIZES[2])
     with client.nothing_left(), slow, client.running(client.short_lease()) as run:
         run.until(lambda: STAGES[stage](client))
+        left = processes.descendants(run.process.pid)
         run.process.kill()
+        assert processes.ended_soon(left)
         run.process.communicate()
 
 

@@ -6,7 +6,7 @@ Ctrl-C and other signals at each stage, and who cancels the job.
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -96,12 +96,6 @@ def test_somebody_else_cancels_it(lab: Labs) -> None:
     assert the_log(hosts, "tcp").outcome in {Outcome.TRUNCATED, Outcome.FAILED}
 
 
-def ended_soon(pids: Iterable[int]) -> bool:
-    """Whether processes end within two seconds."""
-    left = list(pids)
-    return processes.eventually(lambda: not any(map(processes.alive, left)), 2)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["begins", "has a job", "measures"])
 def test_killed_leaves_no_process_here(lab: Labs, moment: str) -> None:
@@ -117,7 +111,7 @@ def test_killed_leaves_no_process_here(lab: Labs, moment: str) -> None:
         left = processes.descendants(run.process.pid)
         run.process.kill()
         run.process.wait()
-        assert ended_soon(left)
+        assert processes.ended_soon(left)
         if job := the_job(hosts[0]):
             hosts[0].sh(["scancel", job])
 
@@ -133,7 +127,7 @@ def test_killed_on_the_login_node_leaves_no_process_there(lab: Labs) -> None:
             assert processes.eventually(lambda: most_rows(hosts[0].path(STORE)) >= 1)
             started = set(hosts[0].processes()) - before
             hosts[0].sh(["pkill", "-9", "-f", f"^{sys.executable} -m fabbench run"])
-            assert ended_soon(started)
+            assert processes.ended_soon(started)
             run.communicate(timeout=60)
         hosts[0].sh(["scancel", the_job(hosts[0])])
         hosts[0].sh(["rm", "-rf", STORE])

@@ -40,6 +40,12 @@ def descendants(pid: int) -> list[int]:
     return found[1:]
 
 
+def ended_soon(pids: Iterable[int]) -> bool:
+    """Whether processes end within two seconds."""
+    left = list(pids)
+    return eventually(lambda: not any(map(alive, left)), 2)
+
+
 def namespace(pid: int, kind: str) -> str:
     """Name a process's namespace; empty if the process is gone."""
     try:
