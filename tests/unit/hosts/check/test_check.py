@@ -406,3 +406,28 @@ def test_how_nodes_differ_is_named(tmp_path: Path) -> None:
     # An idle GPU's link is slower, which is no difference.
     idle = sysfs.probe(tmp_path / "c", {"18:00.0/current_link_speed": "32.0 GT/s PCIe"})
     assert each("same pcie links", {"a": hosts["a"], "c": idle}) == {"a": PASS, "c": PASS}
+
+
+@pytest.mark.parametrize(
+    ("clocks", "off"),
+    [
+        ({"a": 0.9, "b": -0.1, "c": 0.0}, {}),
+        ({"a": 3600.0, "b": 0.2, "c": -0.3}, {"a": "3600 s ahead of"}),
+        ({"a": -1.5, "b": 0.0, "c": 0.0}, {"a": "2 s behind"}),
+        # This machine's is wrong, and those of the hosts are alike.
+        ({"a": 60.0, "b": 60.2, "c": 59.9}, {}),
+        # Where no two are alike, this machine's counts.
+        ({"a": 60.0, "b": 90.0}, {"a": "60 s ahead of", "b": "90 s ahead of"}),
+    ],
+)
+def test_a_clock_that_differs_by_more_than_a_second(
+    clocks: dict[str, float], off: dict[str, str]
+) -> None:
+    probes = dict.fromkeys(clocks, P5)
+    checks = check_hosts(probes, NCCL, relations=HostRelations(clocks=clocks))
+    found = {check.host: check for check in checks if check.name == "clock"}
+    assert set(found) == set(clocks)
+    warned = {host for host, check in found.items() if check.status is not PASS}
+    assert warned == set(off)
+    for host, how in off.items():
+        assert f"is {how} the others" in found[host].seen
