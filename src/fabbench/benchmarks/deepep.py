@@ -19,8 +19,8 @@ from fabbench.benchmarks.standard import ReadBenchmark
 from fabbench.benchmarks.tables import Column, Figures, Layout, Row, cell_patterns, stated
 from fabbench.model.patterns import lazy
 
-_F = r"\d+\.\d\d"
-_N = r"\d+(?:\.\d\d)?"
+_F = r"(?:0|[1-9]\d*)\.\d\d"
+_N = r"(?:0|[1-9]\d*)(?:\.\d\d)?"
 _PART = lazy(
     r"(?:\[tuning\] Best |\[rank (?P<rank>\d+)\] )?(?P<name>[Dd]ispatch \+ "
     r"combine|[Dd]ispatch|[Cc]ombine)"

@@ -8,6 +8,7 @@ UCX_LOG_LEVEL=info makes UCX print its transport.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from types import MappingProxyType
 
 from fabbench.benchmarks import Signature
@@ -129,12 +130,15 @@ def _frame_events(line: str) -> Events | None:
 
 
 def _fits(row: Row) -> bool:
+    return all(_is_one_measurement(row.size, *figures) for figures in _figures(row))
+
+
+def _figures(row: Row) -> Sequence[Sequence[Printed]]:
+    """Return time, bandwidth and message rate: of the last interval and overall, or only these."""
     numbers = [printed(cell) for cell in row.cells]
-    if len(numbers) < 8:  # the four columns of several threads
-        return _is_one_measurement(row.size, *numbers[1:])
-    # Each figure twice: of the last interval, and overall.
-    figures = (numbers[2::2], numbers[3::2])
-    return all(_is_one_measurement(row.size, *each) for each in figures)
+    count = len(numbers) // 4  # several threads have only the overall ones
+    first = len(numbers) - 3 * count
+    return [numbers[at::count] for at in range(first, first + count)]
 
 
 def _is_one_measurement(size: int, time: Printed, bandwidth: Printed, rate: Printed) -> bool:
@@ -145,17 +149,20 @@ def _is_one_measurement(size: int, time: Printed, bandwidth: Printed, rate: Prin
     return not size or bandwidth.times(_MIB).agrees(rate.times(size))
 
 
-def _are_counted_on(execution: Execution) -> bool:
-    """Return whether each row states at least as many iterations as those above it."""
+def _are_of_one_test(execution: Execution) -> bool:
+    """Return whether rows can be of one test: their iterations add up, and their size is one."""
     rows = [row for row in execution.progress if "[thread 0]" in row.line.text]
     rows += execution.rows
     counts = [int(row.cells[0]) for row in rows]
-    return counts == sorted(counts)
+    figures = [*chain.from_iterable(map(_figures, rows))]
+    low = max((moved.low / sent.high for _, moved, sent in figures), default=0)
+    high = min((moved.high / (sent.low or 1e-9) for _, moved, sent in figures), default=0)
+    return counts == sorted(counts) and low <= high
 
 
 def _settle(execution: Execution) -> Sequence[Row]:
     is_batch = any(row.labels for row in execution.rows)  # whose tests each count from the start
-    if not is_batch and not _are_counted_on(execution):
+    if not is_batch and not _are_of_one_test(execution):
         execution.record.findings.append(MIXED_TABLES)
         return execution.kept(lambda row: None)  # noqa: ARG005
     last: dict[str, Row] = {}  # the result of each test; the name of a single one is empty

@@ -8,7 +8,7 @@ and `xfers` removed in 2014-10. From `show_perf` in fabtests/common/shared.c.
 """
 
 from fabbench.benchmarks.consistency import warning
-from fabbench.benchmarks.events import Error, Events, Header, Setting, Wrong
+from fabbench.benchmarks.events import End, Error, Events, Header, Setting, Wrong
 from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.libfabric import reader as libfabric
 from fabbench.benchmarks.libfabric.reader import COLUMNS, Pair, PairReader, Process
@@ -100,7 +100,8 @@ def _events(text: str, execution: Execution | None) -> Events | None:
 
 def _machine_row(execution: Execution | None) -> Events:
     is_said = execution is not None and _UNREAD in execution.record.findings
-    return () if is_said else (_UNREAD,)  # once per execution
+    # Once per execution. A table beside these rows is not of the program that printed them.
+    return () if is_said else (_UNREAD, End(complete=False))
 
 
 def _log_events(text: str, process: Process) -> Events:

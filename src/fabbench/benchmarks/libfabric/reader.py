@@ -39,6 +39,7 @@ from fabbench.benchmarks.events import (
     Statement,
 )
 from fabbench.benchmarks.executions import (
+    MIXED_TABLES,
     Execution,
     Table,
     points_by_line,
@@ -459,6 +460,12 @@ class Pair:
         """Whether anything has begun it."""
         return bool(self.name or self.processes)
 
+    @property
+    def is_mixed(self) -> bool:
+        """Whether it is more than one pair: of two endpoint types, or with a third stream."""
+        streams = {process.stream for process in self.processes if process.rows}
+        return len(streams) > 2 or len(self.reported.get("endpoint", {})) > 1
+
     def process_at(self, stream: Stream, *, begins: bool = False) -> Process:
         """Return the process that prints to a stream: a new one if none does yet, or one begins.
 
@@ -565,6 +572,9 @@ class PairReader(Reader):
         iterations = [*pair.iterations()]
         for process in pair.processes:
             process.checked()  # which moves stray rows to the damaged ones
+        if pair.is_mixed:
+            record.findings.append(MIXED_TABLES)
+            record.finished = False
         record.points = points_by_line(pair.processes)
         record.damaged.sort()
         self._judge(pair)

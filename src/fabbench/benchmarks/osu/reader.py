@@ -153,10 +153,10 @@ def _facts_of_title(match: re.Match[str]) -> Iterator[tuple[str, str]]:
 def _comment(text: str, execution: Execution) -> Events | None:
     """Return what a comment says: facts, or names of columns; None if it is not OSU's."""
     facts = dict(_facts_of_comment(text))
-    if "datatype" in facts and execution.rows:
+    before = execution.record.facts.get("datatype")
+    if "datatype" in facts and before and execution.rows:
         # -T prints a table per type below one title.
         dtype = str(facts["datatype"])
-        before = execution.record.facts.get("datatype", "")
         return (Setting(facts={"datatype": f"{before}, {dtype}"}, labels={"dtype": dtype}),)
     if "window size: varied" in text:
         return (_WINDOWS,)
@@ -181,7 +181,7 @@ def _header(text: str, execution: Execution) -> Events | None:
     if layout[0] in {UNKNOWN, IGNORED} or is_of_nccl_tests:
         return None
     checked = {"checked": "yes"} if CHECK in layout else {}
-    if execution.rows and not execution.labels:
+    if execution.layouts and not execution.labels:
         # A second table that -T does not explain is of a test whose title is lost: no row is read.
         return (Header([(*layout, NEVER)]),)
     return (

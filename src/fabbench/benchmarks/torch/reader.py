@@ -164,7 +164,8 @@ def _header_events(layouts: Sequence[Layout], execution: Execution | None) -> Ev
     is_announced = execution is not None and not execution.layouts
     if is_announced:
         return (Header(layouts),)
-    return (Begin(), Setting("all_reduce"), Header(layouts))
+    # The reports with latencies are of any collective.
+    return (Begin(), Setting("all_reduce" if len(layouts) == 1 else None), Header(layouts))
 
 
 def _layouts(text: str) -> Sequence[Layout]:
