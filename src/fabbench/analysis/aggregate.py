@@ -162,7 +162,7 @@ def column_rows(
             reading.copies += 1
             continue
         logs_that_count.append(log)
-        by_key: dict[Key, list[Point]] = defaultdict(list)
+        by_key = defaultdict(list)
         for key, point in _rows_that_count(log, placement, reading):
             by_key[key].append(point)
         for key, points in by_key.items():

@@ -30,7 +30,7 @@ from fabbench.model.log import Facts
 from fabbench.model.patterns import lazy
 
 _MIB = float(1 << 20)
-_F = r"\d{1,18}\.\d\d"
+_F = r"(?:0|[1-9]\d{0,17})\.\d\d"
 """The decimals tell a whole figure from a cut one."""
 _COLUMNS: Mapping[str, Column] = {
     "group": Column(label="group", cell=COUNT),

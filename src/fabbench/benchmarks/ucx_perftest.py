@@ -50,8 +50,8 @@ _UNSTATED_SIZE = note(
 
 # The decimals tell the figures apart, and a cut one from a whole one.
 _COUNT = Column(cell=COUNT)
-_US = Column(cell=r"\d{1,18}\.\d{3}")
-_MB = Column(cell=r"\d{1,18}\.\d\d")
+_US = Column(cell=r"(?:0|[1-9]\d{0,17})\.\d{3}")
+_MB = Column(cell=r"(?:0|[1-9]\d{0,17})\.\d\d")
 _BANDWIDTH = _MB._replace(metric="bandwidth", factor=_MIB)
 _MESSAGES = _COUNT._replace(metric="message_rate")
 

@@ -181,7 +181,7 @@ def launcher_options(
 
 def _launcher_option(by_launcher: Mapping[str, Option], total: int) -> click.Parameter:
     """Return one option of some launchers. Where their texts differ, each names its launchers."""
-    texts: defaultdict[str, list[str]] = defaultdict(list)
+    texts = defaultdict(list)
     for launcher, option in by_launcher.items():
         default = f" Default: {option.default}." if option.default else ""
         texts[f"{option.help}{default}"].append(launcher)

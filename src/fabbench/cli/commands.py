@@ -188,7 +188,7 @@ def _section_order(section: str) -> tuple[int, str]:
 def _all_options(ctx: click.Context) -> Mapping[str, list[HelpRow]]:
     """Return the help of each section's options, as flags and text."""
     command = ctx.command
-    sections: dict[str, list[HelpRow]] = defaultdict(list)
+    sections = defaultdict(list)
     for option in command.get_params(ctx):
         if record := option.get_help_record(ctx):
             flags, about = record
@@ -202,7 +202,7 @@ def _all_options(ctx: click.Context) -> Mapping[str, list[HelpRow]]:
 def _common_options(ctx: click.Context) -> Mapping[str, list[HelpRow]]:
     """Return the same for ``-h``, which has the options of launchers in one section."""
     command = ctx.command
-    sections: dict[str, list[HelpRow]] = defaultdict(list)
+    sections = defaultdict(list)
     for option in command.get_params(ctx):
         record = option.get_help_record(ctx)
         if record and _is_common(command, option):

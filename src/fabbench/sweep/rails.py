@@ -120,7 +120,7 @@ def _how_slow(slower: float, others: str) -> str:
 
 def with_shared_as_one(suspects: Sequence[Suspect]) -> Iterator[Suspect]:
     """Yield suspects, those of one kind that share a rail, a direction or a group as one."""
-    sharing: dict[Shared, list[Suspect]] = defaultdict(list)
+    sharing = defaultdict(list)
     for each in suspects:
         sharing[each.kind, each.shared].append(each)
     for each in suspects:

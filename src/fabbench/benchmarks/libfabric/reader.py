@@ -207,7 +207,7 @@ def _provider_of(fabric: str, requested: str) -> str:
     return "" if requested == "efa" else requested
 
 
-_REAL = r"(?:\d{1,18}\.\d\d|-?inf|-?nan)"
+_REAL = r"(?:(?:0|[1-9]\d{0,17})\.\d\d|-?inf|-?nan)"
 _SIZE = r"\d{1,18}(?:\.\d)?[kmg]?"
 _COUNT = r"\d{1,18}[kmb]?"
 COLUMNS: Mapping[str, Column] = {

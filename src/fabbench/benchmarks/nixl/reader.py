@@ -16,8 +16,8 @@ from fabbench.model.patterns import lazy
 _DIGITS = 6
 """Significant digits of a figure without trailing zeros: one with fewer may be cut."""
 _SIX_DIGITS = r"\d{1,18}(?:\.\d{1,6})?(?:e[+-]\d\d)?"
-_RATE = r"\d{1,18}\.\d{6}"
-_TIME = r"\d{1,18}\.\d"
+_RATE = r"(?:0|[1-9]\d{0,17})\.\d{6}"
+_TIME = r"(?:0|[1-9]\d{0,17})\.\d"
 _COLUMNS: Mapping[str, Column] = {
     r"blocksize\(b\)": SIZE,
     "batchsize": Column(label="batch", cell=COUNT),

@@ -268,7 +268,8 @@ def _contradictions(rows: Sequence[Row], ranks: int | None) -> list[Row]:
     contradicting: list[Row] = []
     for row in rows:
         ratios = _ratios(row)
-        if not are_of_test(row.layout, case_of(row.title)):
+        tests = (case_of(row.title), row.record.case or "")
+        if not all(are_of_test(row.layout, test) for test in tests):
             contradicting.append(row)
         elif ratios is not None:
             of_collective = with_ratios.setdefault(collective(row.title), [])

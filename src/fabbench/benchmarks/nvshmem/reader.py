@@ -47,7 +47,7 @@ from fabbench.model.patterns import lazy
 
 
 def _real(decimals: str) -> str:
-    return rf"\d{{1,18}}\.\d{decimals}|-?inf|-?nan"
+    return rf"(?:0|[1-9]\d{{0,17}})\.\d{decimals}|-?inf|-?nan"
 
 
 _TIME = Column("latency", exponent=-6, cell=_real("{6,7}"))  # 7 in Python

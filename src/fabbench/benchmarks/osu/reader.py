@@ -12,7 +12,7 @@ from functools import cache
 from fabbench.benchmarks.commands import CommandLine, read_command_line
 from fabbench.benchmarks.consistency import Printed, warning
 from fabbench.benchmarks.events import Ahead, Begin, Command, Events, Header, Setting, Stop, Wrong
-from fabbench.benchmarks.executions import Execution, Table
+from fabbench.benchmarks.executions import MIXED_TABLES, Execution, Table
 from fabbench.benchmarks.tables import (
     CHECK,
     COUNT,
@@ -53,7 +53,7 @@ _BUFFERS = lazy(
     r"(\w+) \("
 )
 
-_FIGURE = r"\d{1,18}\.\d\d"
+_FIGURE = r"(?:0|[1-9]\d{0,17})\.\d\d"
 """FLOAT_PRECISION: fewer decimals are the remains of a figure."""
 _TIME = Column("time", 1e-6, cell=_FIGURE)
 _RATE = Column("bandwidth", 1e6, cell=_FIGURE)
@@ -183,7 +183,7 @@ def _header(text: str, execution: Execution) -> Events | None:
     checked = {"checked": "yes"} if CHECK in layout else {}
     if execution.layouts and not execution.labels:
         # A second table that -T does not explain is of a test whose title is lost: no row is read.
-        return (Header([(*layout, NEVER)]),)
+        return (Header([(*layout, NEVER)]), MIXED_TABLES)
     return (
         Header(_layouts(layout, names, execution)),
         Setting(facts=checked),

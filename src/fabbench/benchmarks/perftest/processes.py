@@ -378,10 +378,11 @@ class Terminal:
                 case (RowLine() as row,):
                     return process.add_row(row)
         notes = [event for event in events or () if isinstance(event, Note)]
-        if notes:
-            readings: Sequence[Reading] | None = self._add_of_kind(line, notes, events or ())
-        else:
-            readings = self._add_without_kind(events)
+        readings = (
+            self._add_of_kind(line, notes, events or ())
+            if notes
+            else self._add_without_kind(events)
+        )
         self._note_rule(line.text, notes)
         return readings
 
@@ -435,6 +436,10 @@ class Terminal:
         before = self.process
         if before is not None and not before.ends_before(kind, side):
             return before
+        if before is not None and before.titled and kind == "setup" and side not in before.setup:
+            # The rest of its set-up: the table above is of another process.
+            before.add(MIXED_TABLES)
+            before.record.finished = False
         record = Record(benchmark="perftest")
         process = Process(TABLE, record, stream=self._stream, step=self._step)
         if self._step is not None and "together" in self._step.facts:

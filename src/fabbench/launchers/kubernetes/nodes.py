@@ -125,7 +125,7 @@ def read_nodes(
     all_pods: bool = True,
 ) -> tuple[Node, ...]:
     """Read nodes, and what pods leave free on them. `all_pods`: whether `pods` are all pods."""
-    pods_on: dict[str, list[Object]] = defaultdict(list)
+    pods_on = defaultdict(list)
     for pod in pods:
         if status_of(pod).get("phase") not in _ENDED:
             pods_on[spec_of(pod).get("nodeName", "")].append(pod)

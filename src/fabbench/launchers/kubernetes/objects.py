@@ -297,7 +297,7 @@ def _run_of(thing: Object) -> tuple[str, str]:
 
 def group_leftovers(objects: Iterable[Object], now: datetime) -> tuple[Leftover, ...]:
     """Group objects by runs, the oldest first. Each needs its `kind`, which lists omit."""
-    runs: dict[tuple[str, str], list[Object]] = defaultdict(list)
+    runs = defaultdict(list)
     for thing in objects:
         runs[_run_of(thing)].append(thing)
     leftovers: list[Leftover] = []

@@ -154,7 +154,7 @@ def _shared_layers(nodes: Sequence[Node]) -> list[str]:
 
 def _sort_out(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Groups, LeftOut]:
     """Return groups of nodes that are alike and free, and the others by what is against them."""
-    left_out: dict[str, list[Node]] = defaultdict(list)
+    left_out = defaultdict(list)
     usable: list[Node] = []
     for node in sorted(nodes, key=lambda each: natural_order(each.name)):
         reasons = chain(_mismatches(node, criteria), _obstacles(node, criteria))
@@ -256,7 +256,7 @@ def _closest(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
     """
     deepest = max(len(node.layers) for node in nodes)
     for depth in range(deepest, 0, -1):
-        groups: dict[tuple[str, ...], list[Node]] = defaultdict(list)
+        groups = defaultdict(list)
         for node in nodes:
             if len(node.layers) >= depth:
                 groups[node.layers[:depth]].append(node)

@@ -74,7 +74,7 @@ def by_node(lines: Sequence[str]) -> dict[str, list[str]]:
     With --label, srun prefixes each line with the number of the task, whose first line names its
     node. A task without such a line is left out.
     """
-    output_of_task: dict[str, list[str]] = defaultdict(list)
+    output_of_task = defaultdict(list)
     for line in lines:
         if match := _LABEL.fullmatch(line):
             output_of_task[match[1]].append(match[2])
