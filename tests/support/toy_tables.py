@@ -51,7 +51,7 @@ def meaning(text: str, execution: Execution | None) -> Events | None:  # noqa: C
             end = settings.pop("end", None)
             if end is None:
                 return (Ahead((Setting(facts=settings),)),)
-            return (Command(last_size=int(end), facts=settings),)
+            return (Command((Setting(last_size=int(end), facts=settings),)),)
         case ["#", "toy", case]:
             return (Begin(), Setting(case=case))
         case ["#", "best", name, _]:

@@ -1,6 +1,7 @@
 """Command lines in logs: which program a line starts, and with which words. Pure."""
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from fabbench.model.patterns import lazy
@@ -49,6 +50,17 @@ def read_command_line(
     if any(word.startswith(_PLACEHOLDERS) for word in words):
         return None
     return CommandLine(match[1], words)
+
+
+def whole_number(given: Mapping[str, str], name: str) -> int | None:
+    """Return an option or a fact as a number; None if it is not given, or is none (``-S all``)."""
+    text = given.get(name, "")
+    return int(text) if re.fullmatch(r"\d{1,18}", text, re.ASCII) else None
+
+
+def as_fact(text: str) -> str | int:
+    """Return what a program printed, as a number if it is one."""
+    return int(text) if re.fullmatch(r"\d{1,18}", text) else text
 
 
 def _has_prompt(before: str) -> bool:

@@ -21,20 +21,6 @@ class Stop(NamedTuple):
     """The open execution ended above this line, which is about another one."""
 
 
-class Command(NamedTuple):
-    """A command line, about the execution that begins next.
-
-    It takes the place of the one before, whose program printed no table.
-    """
-
-    case: str | None = None
-    facts: Facts = NO_FACTS
-    size: int | None = None
-    last_size: int = 0
-    """The last one of a whole table; 0: not known."""
-    iterations: int | None = None
-
-
 class Setting(NamedTuple):
     """Something about the execution, or about the rows below."""
 
@@ -139,6 +125,15 @@ Statement: TypeAlias = Union[
 
 class Ahead(NamedTuple):
     """What is said about the execution that begins next."""
+
+    statements: Sequence[Statement]
+
+
+class Command(NamedTuple):
+    """A command line, about the execution that begins next.
+
+    It takes the place of the one before, whose program printed no table.
+    """
 
     statements: Sequence[Statement]
 

@@ -7,7 +7,7 @@ guessed.
 """
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 from operator import itemgetter
@@ -603,7 +603,7 @@ class Assembler(Reader):
         self.execution = self._new_execution(self._marked_facts)
         self.execution.may_mix_rows = before is not None and not before.rows
         for event in self._ahead:
-            for statement in _statements(event):
+            for statement in event.statements:
                 self.execution.add(statement)
         self.execution.notes += notes
         self._ahead.clear()
@@ -624,16 +624,3 @@ class Assembler(Reader):
             finished=table.finished,
         )
         return Execution(table, record)
-
-
-def _statements(event: Command | Ahead) -> Iterator[Statement]:
-    if isinstance(event, Command):
-        yield Setting(
-            case=event.case,
-            facts=event.facts,
-            size=event.size,
-            last_size=event.last_size,
-            iterations=event.iterations,
-        )
-    else:
-        yield from event.statements

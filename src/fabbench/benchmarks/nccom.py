@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from fabbench.benchmarks import Signature, consistency
 from fabbench.benchmarks.commands import CommandLine, read_command_line
-from fabbench.benchmarks.events import Begin, Command, End, Events, Header
+from fabbench.benchmarks.events import Begin, Command, End, Events, Header, Setting
 from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.standard import ReadBenchmark
 from fabbench.benchmarks.tables import (
@@ -99,8 +99,8 @@ def _command_event(command: CommandLine) -> Command:
     facts = {"ranks": int(ranks[1])} if ranks is not None else {}
     collective = _COLLECTIVE.search(command.arguments)
     if collective is None:
-        return Command(facts=facts)
-    return Command(_SHORT.get(collective[1], collective[1]), facts)
+        return Command((Setting(facts=facts),))
+    return Command((Setting(_SHORT.get(collective[1], collective[1]), facts),))
 
 
 def _fits(row: Row) -> bool:

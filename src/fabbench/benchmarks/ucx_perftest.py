@@ -12,7 +12,7 @@ from itertools import chain
 from types import MappingProxyType
 
 from fabbench.benchmarks import Signature
-from fabbench.benchmarks.commands import CommandLine, read_command_line
+from fabbench.benchmarks.commands import CommandLine, read_command_line, whole_number
 from fabbench.benchmarks.consistency import Printed, note, printed, product, warning
 from fabbench.benchmarks.events import Ahead, Begin, Command, End, Events, Header, Setting
 from fabbench.benchmarks.executions import MIXED_TABLES, Execution, Table
@@ -110,13 +110,12 @@ def _parameter_setting(name: str, value: str) -> Setting:
 
 def _command_event(command: CommandLine) -> Command:
     given = dict(_OPTION.findall(command.arguments))  # -t: test, -s: message size, -n: iterations
-    size = given.get("s", "")
-    iterations = given.get("n", "")
-    return Command(
+    setting = Setting(
         facts={"test": given["t"]} if "t" in given else {},
-        size=int(size) if size.isdecimal() else None,
-        iterations=int(iterations) if iterations.isdecimal() else _DEFAULT_ITERATIONS,
+        size=whole_number(given, "s"),
+        iterations=whole_number(given, "n") or _DEFAULT_ITERATIONS,
     )
+    return Command((setting,))
 
 
 def _frame_events(line: str) -> Events | None:

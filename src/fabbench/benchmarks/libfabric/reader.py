@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, cast
 
 from fabbench.benchmarks import Reader, Reading
-from fabbench.benchmarks.commands import read_command_line
+from fabbench.benchmarks.commands import read_command_line, whole_number
 from fabbench.benchmarks.consistency import (
     ANYTHING,
     Printed,
@@ -106,8 +106,8 @@ def read_arguments(program: str, words: list[str], known: Options) -> Setting | 
     given = dict(options)
     side = "client" if operands else "server"
     facts = {"side": side, "endpoint": given.get("-e") or endpoint_of(program)}
-    size = _whole_number(given, "-S")
-    return Setting(program, facts, size=size, iterations=_whole_number(given, "-I"))
+    size = whole_number(given, "-S")
+    return Setting(program, facts, size=size, iterations=whole_number(given, "-I"))
 
 
 def error_lines(programs: str, sources: str) -> re.Pattern[str]:
@@ -136,12 +136,6 @@ def endpoint_of(program: str) -> str:
     """Return the endpoint type that a program is named after; empty: it has several."""
     named = _ENDPOINT.match(program)
     return named[1] if named is not None else ""
-
-
-def _whole_number(given: Mapping[str, str], name: str) -> int | None:
-    """Return an option or a fact as a number; None if it is not given, or is none (``-S all``)."""
-    text = given.get(name, "")
-    return int(text) if re.fullmatch(r"\d{1,18}", text, re.ASCII) else None
 
 
 _INFO_LINE = lazy(r"\s++(\w++):\s*+((?:\S++\s++(?=\S))*\S*+)\s*+")
@@ -476,8 +470,8 @@ class Pair:
             process = Process(
                 self.table, self.record, step=self.step, stream=stream, side=stream.side
             )
-            process.size = _whole_number(given, "size")
-            process.iterations = _whole_number(given, "iterations")
+            process.size = whole_number(given, "size")
+            process.iterations = whole_number(given, "iterations")
             self.processes.append(process)
             self.current[stream] = process
         return self.current[stream]

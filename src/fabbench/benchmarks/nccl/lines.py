@@ -11,7 +11,6 @@ from typing import NamedTuple, TypeAlias
 
 from fabbench.benchmarks.consistency import warning
 from fabbench.benchmarks.events import (
-    Command,
     End,
     Fail,
     Header,
@@ -241,7 +240,7 @@ def read_line(text: str) -> ParsedLine | None:
 _COMMAND = lazy(r"(?:^|[\s/'\"])([a-z]\w*)_perf(?:_mpi)?(?=[\s'\";]|$)")
 
 
-def read_command(text: str) -> Command | None:
-    """Read a line that names a program: it is about the execution that begins next."""
+def read_command(text: str) -> str | None:
+    """Return the case of a line that names a program: of the execution that begins next."""
     named = _COMMAND.search(text) if "_perf" in text else None
-    return Command(case=named[1]) if named is not None else None
+    return named[1] if named is not None else None

@@ -10,7 +10,7 @@ from itertools import chain
 
 from fabbench.benchmarks import Reader, Reading, Shortcut
 from fabbench.benchmarks.consistency import ranks_of_hosts
-from fabbench.benchmarks.events import Command, Fail, Note, RowLine
+from fabbench.benchmarks.events import Fail, Note, RowLine
 from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.nccl.collectives import Arithmetic, conclude, findings, gpu_shared
 from fabbench.benchmarks.nccl.copies import Copies, may_be_row
@@ -294,8 +294,8 @@ class NcclReader(Reader):
 
     def __init__(self) -> None:
         self._execution: NcclExecution | None = None
-        self._command = Command()
-        """The last command line: about the execution that begins next."""
+        self._named: str | None = None
+        """The case of the last command line: about the execution that begins next."""
         self._is_foreign = False
         """Whether the lines are of another program that prints the same ones."""
         self._wrapped = ""
@@ -334,7 +334,7 @@ class NcclReader(Reader):
         may_go_on = parsed is None and _LONG_COMMENT.match(text)
         self._wrapped = text if may_go_on else ""
         if parsed is None:
-            self._command = read_command(text) or self._command
+            self._named = read_command(text) or self._named
             return None
         if parsed.stage is Stage.BANNER:  # only a banner tells the programs apart
             self._is_foreign = parsed.kind == "foreign"
@@ -356,19 +356,19 @@ class NcclReader(Reader):
     @override
     def close(self) -> Sequence[Reading]:
         readings = self._end_execution()
-        self._command = Command()
+        self._named = None
         self._is_foreign = False
         return readings
 
     def _new_execution(self) -> NcclExecution:
         # It is not open yet: only a row or a line of nccl-tests opens it.
-        record = Record(benchmark="nccl", case=self._command.case)
+        record = Record(benchmark="nccl", case=self._named)
         return NcclExecution(TABLE, record)
 
     def _open_execution(self, execution: NcclExecution) -> NcclExecution:
         """Begin an execution: the command line was about it."""
         self._execution = execution
-        self._command = Command()
+        self._named = None
         return execution
 
     def _end_execution(self) -> list[Reading]:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import median_high
 
+from fabbench.benchmarks.commands import as_fact
 from fabbench.benchmarks.consistency import Printed, note, product
 from fabbench.benchmarks.events import Ahead, Begin, Events, Header, Setting, Wrong
 from fabbench.benchmarks.executions import Execution, Table
@@ -76,7 +77,7 @@ def _setting(name: str, value: str) -> Mapping[str, str | int]:
     """Return the facts that a setting states: ``Num threads`` is `threads`."""
     if name == "provider":
         return {name: value, "transport": value if value == "efa" else f"libfabric-{value}"}
-    number = int(value) if value.isdecimal() else value
+    number = as_fact(value)
     if name == "Check consistency":
         return {"checked": "yes" if number else "no"}
     return {name.lower().replace(" ", "_").removeprefix("num_"): number}

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
-from fabbench.benchmarks.commands import CommandLine, read_command_line
+from fabbench.benchmarks.commands import CommandLine, as_fact, read_command_line
 from fabbench.benchmarks.consistency import Printed, warning
 from fabbench.benchmarks.events import Ahead, Begin, Command, Events, Header, Setting, Stop, Wrong
 from fabbench.benchmarks.executions import MIXED_TABLES, Execution, Table
@@ -166,7 +166,7 @@ def _comment(text: str, execution: Execution) -> Events | None:
 def _facts_of_comment(text: str) -> Iterator[tuple[str, str | int]]:
     for name, value in _FACT.findall(text):
         fact = name.lower().replace(" ", "_")
-        yield fact, int(value) if value.isdecimal() else value
+        yield fact, as_fact(value)
     for send, receive in _BUFFERS.findall(text):
         yield "buffers", f"{send}-{receive}".lower()
 
@@ -233,7 +233,7 @@ def _command(text: str) -> Command | Ahead | None:
     command = read_command_line(text, _PROGRAM)
     if command is not None:
         facts |= _facts_of_command(command.arguments)
-        return Command(facts=facts, last_size=_last_size(command, text))
+        return Command((Setting(facts=facts, last_size=_last_size(command, text)),))
     # mpirun may name its settings in a line of its own, above that of the program.
     is_launcher = settings and _LAUNCHER.match(text)
     return Ahead((Setting(facts=facts),)) if is_launcher else None

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from fabbench.benchmarks.commands import read_command_line
+from fabbench.benchmarks.commands import as_fact, read_command_line
 from fabbench.benchmarks.consistency import note, warning
 from fabbench.benchmarks.events import End, Error, Event, Events, Header, Note, Setting, Wrong
 from fabbench.benchmarks.perftest import rows
@@ -286,8 +286,7 @@ def _setup(setup: Mapping[str, str]) -> Iterator[Event]:
 
 def _as_fact(printed: str) -> str | int:
     text, _, _ = printed.partition("[")  # behind it stands the unit: 4096[B]
-    is_number = text.isascii() and text.isdigit()
-    return int(text[:18]) if is_number else text
+    return as_fact(text)
 
 
 def _stated_fact(text: str) -> Events | None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from fabbench.benchmarks import Reader, Reading
+from fabbench.benchmarks.commands import as_fact
 from fabbench.benchmarks.consistency import UNKNOWN_TEST, unmeasured
 from fabbench.benchmarks.executions import points_by_line
 from fabbench.benchmarks.perftest import EFA_DATAGRAMS, lines
@@ -160,7 +161,7 @@ def _facts(processes: Sequence[Process]) -> dict[str, str | int]:
         cells = {row.cell(name) for row in rows} - {""}  # empty: the table has no such column
         if len(cells) == 1:
             cell = cells.pop()
-            facts[name] = int(cell) if cell.isdecimal() else cell
+            facts[name] = as_fact(cell)
     return facts
 
 
