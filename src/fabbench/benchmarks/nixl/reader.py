@@ -14,8 +14,6 @@ from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.tables import COUNT, SIZE, Column, Row, read_columns, unknown_columns
 from fabbench.model.patterns import lazy
 
-_DIGITS = 6
-"""Significant digits of a figure without trailing zeros: one with fewer may be cut."""
 _SIX_DIGITS = r"\d{1,18}(?:\.\d{1,6})?(?:e[+-]\d\d)?"
 _RATE = r"(?:0|[1-9]\d{0,17})\.\d{6}"
 _TIME = r"(?:0|[1-9]\d{0,17})\.\d"
@@ -24,7 +22,8 @@ _COLUMNS: Mapping[str, Column] = {
     "batchsize": Column(label="batch", cell=COUNT),
     r"avglat\.\(us\)": Column("latency", 1e-6, cell=_TIME),
     r"b/w\(gb/sec\)": Column("bandwidth", 1e9, cell=_RATE),
-    r"b/w\([mg]ib/sec\)": Column("the same in another unit"),
+    r"b/w\(mib/sec\)": Column("in MiB", 1.048576e-3),  # read as GB
+    r"b/w\(gib/sec\)": Column(),
     r"networkutil\(%\)": Column(cell=_RATE),
     r"aggregateb/w\(gb/sec\)": Column("bandwidth", 1e9, "aggregate", cell=_RATE),
     r"avg(prep|post|tx)\(us\)": Column("time", 1e-6, "{}", cell=_TIME),
@@ -108,26 +107,24 @@ def _settle(execution: Execution) -> Sequence[Row]:
 
     def read(row: Row) -> Row | None:  # None: its figures contradict each other, or may be cut
         low, high = _blocks(row)
-        is_last = row.line.number == execution.last_line
-        may_be_cut = is_last and _may_go_on(row)
-        return row if low <= threads <= high * slack and not may_be_cut else None
+        return row if low <= threads <= high * slack and not _is_cut(row) else None
 
     if _DEFAULTS.items() <= facts.items():
         execution.record.findings.append(_SLOW)
     return execution.kept(read)
 
 
-def _may_go_on(row: Row) -> bool:
-    """Return whether a last figure of few digits may be a longer one that was cut.
+def _is_cut(row: Row) -> bool:
+    """Return whether the last figure is not that in MiB, which only the older format has.
 
-    Not if a blank follows it. Only the older format, which has a column of MiB, omits trailing
-    zeros.
+    It omits trailing zeros: six of its digits count, printed or not.
     """
-    if not row.cell("the same in another unit") or row.line.text.endswith(" "):
+    in_mib = row.read("in MiB")
+    if in_mib is None:
         return False
-    last = row.cells[-1]
-    digits = last.replace(".", "").lstrip("0")
-    return len(digits) < _DIGITS
+    in_gb = float(row.cells[-1])
+    half_digit = 0.5 * 10.0 ** (math.floor(math.log10(in_gb or 1)) - 5)
+    return not in_mib.overlaps(in_gb - half_digit, in_gb + half_digit)
 
 
 TABLE = Table(
