@@ -528,25 +528,26 @@ class _RepeatedCuts:
         """Prefixes, as long as that of the last line → the stream that they state."""
 
     def cut(self, raw: str) -> tuple[str, Stream]:
-        """Return a line without its prefix, and its stream."""
+        """Return a line without its prefix, and its stream.
+
+        Learned prefixes take more than a lookup.
+        """
         known = self._streams.get(raw[: self._length])
-        if known is not None:
-            return raw[self._length :], known
-        return self._prefixes.cut(raw)
+        if known is None or self._prefixes.forms:
+            return self._prefixes.cut(raw)
+        return raw[self._length :], known
 
     def cut_again(self, raw: str, text: str, stream: Stream) -> tuple[str, Stream]:
         """Return the text and stream of a line that is not usual: more of it may be a prefix.
 
         `text` and `stream`: what `cut` has returned. What is cut now is remembered for the lines
-        below, unless learned prefixes, which take more than a lookup, are in use.
+        below.
         """
-        learned = self._prefixes.forms
-        if raw[: self._length] in self._streams:  # `cut` has only looked it up
-            if learned:
-                text, stream = self._prefixes.cut(raw)
-            else:
-                text, stream = self._prefixes.cut(text, stream)
-        if not learned and raw.endswith(text):
+        if self._prefixes.forms:  # `cut` has not only looked it up
+            return text, stream
+        if raw[: self._length] in self._streams:
+            text, stream = self._prefixes.cut(text, stream)
+        if raw.endswith(text):
             self._length = len(raw) - len(text)
             self._streams[raw[: self._length]] = stream
         return text, stream
