@@ -1,0 +1,101 @@
+"""Text of two runs that is read as one: a figure may be another run's, and none is `ok`.
+
+The lines are those of the corpus: only what stands together is made up.
+"""
+
+import io
+
+import pytest
+
+from fabbench.model.log import Log, Outcome
+from fabbench.runs.parse_file import parse_stream
+from tests.support.corpus import CORPUS
+
+
+def read(*lines: str) -> list[Log]:
+    text = "\n".join([*lines, ""])
+    return [log for _, log in parse_stream(io.BytesIO(text.encode()), "x")]
+
+
+HEAD = "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec"
+ROW = "64      10      =10      1.2k        0.00s     21.33       3.00       0.33"
+SERVER, CLIENT = "$ fi_pingpong -p tcp -e rdm", "$ fi_pingpong -p tcp -e {} 10.0.0.1"
+
+
+@pytest.mark.parametrize(("endpoint", "is_ok"), [("rdm", True), ("msg", False)])
+def test_the_two_sides_of_a_pair_have_one_endpoint_type(endpoint: str, *, is_ok: bool) -> None:
+    (log,) = read(SERVER, CLIENT.format(endpoint), HEAD, ROW, HEAD, ROW)
+    assert (log.outcome is Outcome.OK) == is_ok
+    assert ("mixed-tables" in {finding.code for finding in log.findings}) != is_ok
+
+
+@pytest.mark.parametrize("streams", [2, 3])
+def test_a_pair_has_two_streams(streams: int) -> None:
+    tables = [f"[rank {rank}] {line}" for rank in range(streams) for line in (HEAD, ROW)]
+    (log,) = read(CLIENT.format("rdm"), *tables)
+    assert (log.outcome is Outcome.OK) == (streams == 2)
+
+
+FABTESTS = (CORPUS / "fabtests/layout-1-fi_rdm_bw-now.txt").read_text().split("\n")
+MACHINE_ROW = "- { xfer_size: 64, iterations: 40, total: 2560, time: 0.000068, MB/sec: 37.647059 }"
+
+
+@pytest.mark.parametrize("beside", [(), (MACHINE_ROW,)])
+def test_a_program_prints_a_table_or_machine_readable_rows(beside: tuple[str, ...]) -> None:
+    (log,) = read(*FABTESTS, *beside)
+    assert (log.outcome is Outcome.OK) == (not beside)
+
+
+UCX_HEAD = (
+    "|              |              |       overhead (usec)        |   bandwidth (MB/s)  |"
+    "  message rate (msg/s) |"
+)
+UCX_FINAL = "Final: 200 1.205 2.420 2.420 403.55 {} 413232 413232"
+
+
+@pytest.mark.parametrize(("overall", "is_ok"), [("403.55", True), ("403.57", False)])
+def test_rows_of_one_test_have_one_size(overall: str, *, is_ok: bool) -> None:
+    (log,) = read(UCX_HEAD, UCX_FINAL.format(overall))
+    assert (log.outcome is Outcome.OK) == is_ok
+
+
+OSU = ["# OSU MPI Latency Test v7.5", "# Size       Avg Latency(us)"]
+OSU_ROWS = ["1                       1.23", "2                       1.24"]
+
+
+def test_two_heads_without_rows_between_are_of_two_tables() -> None:
+    other = "# Size      Bandwidth (MB/s)"
+    (whole,) = read(*OSU, *OSU_ROWS)
+    (mixed,) = read(*OSU, other, *OSU_ROWS)
+    assert (whole.outcome, mixed.outcome) == (Outcome.OK, Outcome.TRUNCATED)
+    assert not mixed.points
+
+
+def test_rows_above_the_first_type_are_not_of_that_type() -> None:
+    (log,) = read(*OSU, *OSU_ROWS, "# Datatype: MPI_CHAR.", OSU[1], *OSU_ROWS)
+    assert log.outcome is Outcome.TRUNCATED
+    assert all("dtype" not in point.labels for point in log.points)
+
+
+def test_rows_of_another_test_than_the_programs_are_damaged() -> None:
+    put = (CORPUS / "nvshmem/every-line-of-that-proof-is-needed-1.txt").read_text().split("\n")
+    alltoall = [
+        "#alltoall_device",
+        "size(B)     count     type      scope     latency(us)       algbw(GB/s)   busbw(GB/s) ",
+        "32          4         64-bit    warp      6.142080          0.005         0.004       ",
+    ]
+    (log,) = read(*put)
+    assert log.outcome is Outcome.OK
+    (log,) = read(*put, *alltoall)
+    assert (log.outcome, {*log.points[0].metrics}) == (Outcome.TRUNCATED, {"bandwidth"})
+
+
+def test_a_set_up_that_goes_on_below_a_table_has_another_ones_table_in_it() -> None:
+    path = CORPUS / "perftest/the-connection-type-is-the-proof-9.txt"
+    lines = path.read_text().split("\n")
+    begin = next(at for at, line in enumerate(lines) if "Connection type" in line)
+    head = next(at for at, line in enumerate(lines) if "#bytes" in line)
+    (whole,) = read(*lines)
+    assert whole.outcome is Outcome.OK
+    first, *_ = read(*lines[:begin], *lines[head : head + 2], *lines[begin:])
+    assert first.outcome is not Outcome.OK
