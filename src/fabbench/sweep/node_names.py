@@ -1,7 +1,7 @@
 """Nodes in names of files (``nccl_node-01_node-02.log``), and the groups of a file of groups."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import PurePath
 from typing import TypeAlias
 
@@ -24,18 +24,12 @@ class NodeNames:
         """Learn from the path of each log, and the nodes that it says."""
         logs = list(logs)
         self._known = {host for _, hosts in logs for host in hosts}
-        self._templates: Sequence[Template] = ()
-        templates: list[Template] = []
+        self._templates: tuple[Template, ...] = ()
         # First by the names that logs say; then also by those that files have, and how.
-        in_names: set[str] = set()
-        for path, hosts in logs:
-            in_names.update(self.of(path, hosts))
-        self._known |= in_names
-        for path, hosts in logs:
-            template = template_of(path, self.of(path, hosts))
-            if template is not None and template not in templates:
-                templates.append(template)
-        self._templates = templates
+        in_names = [self.of(path, hosts) for path, hosts in logs]
+        self._known.update(*in_names)
+        templates = [template_of(path, self.of(path, hosts)) for path, hosts in logs]
+        self._templates = tuple(filter(None, dict.fromkeys(templates)))
 
     def of(self, path: str, hosts: Collection[str]) -> tuple[str, ...]:
         """Return the nodes of a log.
@@ -85,52 +79,34 @@ def pair_in(path: str) -> tuple[str, str] | None:
     return max(candidates, key=lambda pair: len(pair[0]), default=None)
 
 
-Template: TypeAlias = tuple[str, str, str]
+Template: TypeAlias = tuple[str, ...]
 """What stands before, between and after the two nodes of a pair in the name of a file."""
 
 
 def template_of(path: str, nodes: Collection[str]) -> Template | None:
     """Return how a file is named after the two nodes of its log; None if it is not."""
-    text = _stem(path)
-    named = [node for node in nodes if node in text]
-    places = sorted((text.find(node), node) for node in named)
-    if len(places) != 2:
-        return None
-    (start, first), (middle, second) = places
-    end = start + len(first)
-    if end > middle:  # one name is part of the other
-        return None
-    rest = middle + len(second)
-    return text[:start], text[end:middle], text[rest:]
+    around = tuple(re.split(_any_of(nodes), _stem(path)))
+    return around if len(nodes) == 2 and len(around) == 3 else None
 
 
 def pair_by_template(
     path: str, known: Collection[str], templates: Iterable[Template]
-) -> tuple[str, str] | None:
+) -> tuple[str, ...]:
     """Return a known node, and its partner, by the name of a file that is named like others.
 
-    Of several known ones the longest; None: no template fits.
+    Of several known ones the longest; empty: no template fits.
     """
-    text = _stem(path)
-    longest_first = sorted(known, key=len, reverse=True)
-    for before, between, after in templates:
-        if not (text.startswith(before) and text.endswith(after)):
-            continue
-        end = len(text) - len(after)
-        both = text[len(before) : end]
-        for node in longest_first:
-            other = _partner(both, node, between)
-            if other not in {node, ""}:
-                return node, other
-    return None
+    node = _any_of(known)
+    for before, between, after in (map(re.escape, template) for template in templates):
+        pair = rf"{before}(?:({node}){between}(.+)|(.+){between}({node})){after}"
+        if match := re.fullmatch(pair, _stem(path)):
+            return tuple(filter(None, match.groups()))
+    return ()
 
 
-def _partner(both: str, node: str, between: str) -> str:
-    """Return what stands beside a node in the text of a pair; empty: the node is not in it."""
-    other = both.removeprefix(node + between)
-    if other == both:
-        other = both.removesuffix(between + node)
-    return "" if other == both else other
+def _any_of(names: Collection[str]) -> str:
+    """Return a pattern of names, of which the longest that fits counts."""
+    return "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
 
 
 def _candidates(text: str) -> Iterator[tuple[str, str]]:
