@@ -16,8 +16,6 @@ from fabbench.model.plugins import ALIASES
 FILE_NAME = "fabbench.yaml"
 VARIABLE = "FABBENCH_CONFIG"
 _MAX_BYTES = 1 << 20
-MAX_MISTAKES = 20
-"""Maximum mistakes that one message lists."""
 TARGET_VARIABLE = "FABBENCH_TARGET"
 _SSH = "ssh"
 _FLAGS_OF_SSH_HOSTS = frozenset({"--host", "--hostfile"})
@@ -61,7 +59,7 @@ def load(
     """Read a file. `launchers` are all known ones; `benchmarks` returns the options of one.
 
     Without `benchmarks`, `defaults.run` is not checked. Raise MachineError if the file cannot be
-    read, RequestError that names every mistake with its path in the file.
+    read, RequestError that names the first mistake with its path in the file.
     """
     try:
         with path.open("rb") as file:
@@ -93,14 +91,14 @@ def read(
 ) -> Config:
     """Read the text of a file at `path`. Raise RequestError as `load` does."""
     reader = Reader(folder=path.absolute().parent, launchers=launchers, benchmarks=benchmarks)
-    values = reader.file(parse(text, str(path)))
-    if reader.mistakes:
-        shown = [f"{path}: {each}" for each in reader.mistakes[:MAX_MISTAKES]]
-        if more := len(reader.mistakes) - len(shown):
-            shown.append(f"{more} more mistakes in {path}.")
+    tree = parse(text, str(path))
+    try:
+        values = reader.file(tree)
+    except RequestError as error:
         raise RequestError(
-            *shown, hint="fabbench config --schema prints every key, with its type and its meaning."
-        )
+            f"{path}: {error}",
+            hint="fabbench config --schema prints every key, with its type and its meaning.",
+        ) from None
     return Config(path=path, **values)
 
 

@@ -5,7 +5,8 @@ written, and nothing is ever constructed from tags.
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from fabbench.model.options import (
     LauncherOptions,
     Option,
     Text,
+    Truth,
     Whole,
     declared,
     option,
@@ -147,7 +149,7 @@ def _hint_for(error: "yaml.MarkedYAMLError") -> str | None:
 
 
 ReadValue: TypeAlias = Callable[[Tree, str], Any]
-"""Reads a value at a path such as ``targets.prod.port``; None: a mistake, which is recorded."""
+"""Reads a value at a path such as ``targets.prod.port``."""
 
 TARGET_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 LAUNCHER = "launcher"
@@ -205,85 +207,84 @@ def options_of(kind: type[LauncherOptions]) -> Mapping[str, Option]:
     return {**options, **declared(kind)}
 
 
+@contextmanager
+def _at(path: str) -> Iterator[None]:
+    """Say of a RequestError which key it is about."""
+    try:
+        yield
+    except RequestError as error:
+        hint = error.hint or ""
+        raise RequestError(f"{path}: {error} {hint}".rstrip()) from None
+
+
+def _wrong_kind(path: str, tree: Tree, expected: str) -> RequestError:
+    kinds = {type(None): "empty", list: "a list", dict: "a mapping"}
+    actual = kinds.get(type(tree), repr(tree))
+    return RequestError(f"{path} is {actual}; expected {expected}.")
+
+
+def _unknown_name(path: str, name: str, valid: Iterable[str], what: str) -> RequestError:
+    # Case and underscores are the most common typos.
+    near = did_you_mean(nearest(name.replace("_", "-"), [*valid]))
+    where = f"{path}: unknown" if path else "Unknown"
+    known = ", ".join(valid) or "none"
+    return RequestError(f"{where} {what} {name!r}.{near} Valid here: {known}.")
+
+
+def _mapping(tree: Tree, path: str, expected: str) -> Entries:
+    """Return the entries of a mapping; an empty section counts as absent."""
+    if not isinstance(tree, dict | None):
+        raise _wrong_kind(path, tree, expected)
+    return tree or {}
+
+
+def _section(
+    tree: Tree, path: str, known: Mapping[str, ReadValue], what: str = "key"
+) -> dict[str, Any]:
+    """Return key → value."""
+    keys = ", ".join(known)
+    entries = _mapping(tree, path or "The file", f"a mapping with some of {keys}")
+    values = {}
+    for name, entry in entries.items():
+        if name not in known:
+            raise _unknown_name(path, name, known, what)
+        values[name] = known[name](entry, f"{path}.{name}" if path else name)
+    return values
+
+
+def _named_entries(
+    read: Callable[[str, Tree, str], Any], tree: Tree, path: str
+) -> dict[str, Any]:
+    """Read a mapping whose keys are names that the user chose."""
+    expected, _ = ABOUT[path.rpartition(".")[2]]
+    entries = _mapping(tree, path, expected)
+    return {name: read(name, entry, f"{path}.{name}") for name, entry in entries.items()}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """Reads a file, and collects the mistakes in it."""
+    """Reads a file. Raise RequestError for the first mistake in it."""
 
     folder: Path
     """The directory of the file, which its relative paths start from."""
     launchers: Mapping[str, type[LauncherOptions]]  # Launcher → its options
     benchmarks: Callable[[str], Mapping[str, Option]] | None
     """Returns a benchmark's options by `Option.word`, or raises RequestError; None: not checked."""
-    mistakes: list[str] = field(default_factory=list)
 
     def file(self, tree: Tree) -> dict[str, Any]:
         """Return the fields of a `Config` that a file has."""
         known: dict[str, ReadValue] = {
             **self._option_readers(Config),
             "defaults": self._defaults,
-            "variants": partial(self._named_entries, self._variant),
-            "targets": partial(self._named_entries, self._target),
+            "variants": partial(_named_entries, self._variant),
+            "targets": partial(_named_entries, self._target),
         }
-        values = self._section(tree, "", known)
+        values = _section(tree, "", known)
         names = {*values.get("targets", ()), *self.launchers}
         default = values.get("default")
         if default and default not in names:
-            self._unknown_name("default", default, sorted(names), what="target")
+            raise _unknown_name("default", default, sorted(names), "target")
         return values
-
-    def _wrong_kind(self, path: str, tree: Tree, expected: str) -> None:
-        kinds = {type(None): "empty", list: "a list", dict: "a mapping"}
-        actual = kinds.get(type(tree), repr(tree))
-        self.mistakes.append(f"{path} is {actual}; expected {expected}.")
-
-    def _refused_value(self, path: str, error: RequestError) -> None:
-        hint = error.hint or ""
-        self.mistakes.append(f"{path}: {error} {hint}".rstrip())
-
-    def _unknown_name(
-        self, path: str, name: str, valid: Collection[str], *, what: str = "key"
-    ) -> None:
-        # Case and underscores are the most common typos.
-        near = did_you_mean(nearest(name.replace("_", "-"), valid))
-        where = f"{path}: unknown" if path else "Unknown"
-        known = ", ".join(valid) or "none"
-        self.mistakes.append(f"{where} {what} {name!r}.{near} Valid here: {known}.")
-
-    def _section(
-        self,
-        tree: Tree,
-        path: str,
-        known: Mapping[str, ReadValue],
-        *,
-        what: str = "key",
-    ) -> dict[str, Any]:
-        """Return key → value of the valid entries. An empty section counts as absent."""
-        if not isinstance(tree, dict):
-            if tree is not None:
-                keys = ", ".join(known)
-                self._wrong_kind(path or "The file", tree, f"a mapping with some of {keys}")
-            return {}
-        values = {}
-        for name, entry in tree.items():
-            if name not in known:
-                self._unknown_name(path, name, known, what=what)
-                continue
-            place = f"{path}.{name}" if path else name
-            value = known[name](entry, place)
-            if value is not None:
-                values[name] = value
-        return values
-
-    def _named_entries(
-        self, read: Callable[[str, Tree, str], Any], tree: Tree, path: str
-    ) -> dict[str, Any]:
-        """Read a mapping whose keys are names that the user chose."""
-        if tree is not None and not isinstance(tree, dict):
-            key = path.rpartition(".")[2]
-            expected, _ = ABOUT[key]
-            self._wrong_kind(path, tree, expected)
-            return {}
-        return self._section(tree, path, {name: partial(read, name) for name in tree or ()})
 
     # ------------------------------------------------------------ values
 
@@ -296,62 +297,46 @@ class Reader:
         return readers
 
     def _value(self, option: Option, tree: Tree, path: str) -> Any:
-        """Return the value of an option; None if something is wrong with it.
+        """Return the value of an option.
 
         Several values are a list in the file; so are variables (NAME=VALUE), unless a mapping, and
         never one text. Some types, as that of hosts, have a text that stands for several (`lists`).
         """
-        variables = isinstance(option.type, Environment)
-        if variables and isinstance(tree, dict):
-            return self._variables(option, tree, path)
         if not option.many:
             return self._scalar(option, tree, path)
-        values = []
+        variables = isinstance(option.type, Environment)
         if isinstance(tree, list) and tree:
-            for index, each in enumerate(tree):
-                values.append(self._scalar(option, each, f"{path}[{index}]"))
+            entries = {f"{path}[{index}]": each for index, each in enumerate(tree)}
+        elif variables and isinstance(tree, dict):
+            entries = {f"{path}.{name}": _assignment(name, tree[name]) for name in tree}
         elif tree and option.type.lists and not variables:  # One text that may be a list itself
-            values = [self._scalar(option, tree, path)]
+            entries = {path: tree}
         else:
-            self._wrong_kind(path, tree, option.expected)
-            return None
-        return _combined_values(option, values)
-
-    def _variables(self, option: Option, tree: Entries, path: str) -> Any:
-        """Return environment variables of a mapping."""
-        values = []
-        for name, value in tree.items():
-            pair = f"{name}={value}" if isinstance(value, str) else value
-            values.append(self._scalar(option, pair, f"{path}.{name}"))
-        return _combined_values(option, values)
+            raise _wrong_kind(path, tree, option.expected)
+        return option.many(self._scalar(option, each, place) for place, each in entries.items())
 
     def _scalar(self, option: Option, tree: Tree, path: str) -> Any:
         expected = option.type.expected
         if isinstance(option.type, Environment):
             expected = "a text"
         if not isinstance(tree, str):
-            self._wrong_kind(path, tree, expected)
-            return None
+            raise _wrong_kind(path, tree, expected)
         try:
             value = option.type.parse(tree)
         except ValueError as error:
             if str(error):
-                self.mistakes.append(f"{path}: {error}.")
-            else:
-                self._wrong_kind(path, tree, expected)
-            return None
+                raise RequestError(f"{path}: {error}.") from None
+            raise _wrong_kind(path, tree, expected) from None
         return self.folder / value if isinstance(option.type, File) else value
 
     def _value_as_typed(self, option: Option, tree: Tree, path: str) -> Any:
         """Return a value, or several, as texts that the command line will read, but checked here.
 
-        Of a flag, return whether it is set. None if something is wrong with any.
+        Of a flag, return whether it is set.
         """
         items = tree if option.many and isinstance(tree, list) else [tree]
         values = [self._scalar(option, each, path) for each in items]
-        if any(value is None for value in values):
-            return None
-        if isinstance(values[0], bool):  # a flag
+        if isinstance(option.type, Truth):
             return values[0]
         return tuple(items) if option.many else items[0]
 
@@ -359,113 +344,81 @@ class Reader:
 
     def _defaults(self, tree: Tree, path: str) -> Defaults:
         known = self._option_readers(Defaults)
-        known["run"] = partial(self._named_entries, self._benchmark)
-        return Defaults(**self._section(tree, path, known))
+        known["run"] = partial(_named_entries, self._benchmark)
+        return Defaults(**_section(tree, path, known))
 
-    def _benchmark(self, name: str, tree: Tree, path: str) -> dict[str, Any] | None:
+    def _benchmark(self, name: str, tree: Tree, path: str) -> dict[str, Any]:
         if not isinstance(tree, dict):
-            if self.benchmarks is not None:
-                self._wrong_kind(path, tree, "a mapping of options to values")
-            return None
+            raise _wrong_kind(path, tree, "a mapping of options to values")
         if self.benchmarks is None:  # they are not checked
             return {key: value for key, value in tree.items() if value}
-        try:
+        with _at(path):
             options = self.benchmarks(name)
-        except RequestError as error:
-            self._refused_value(path, error)
-            return None
         known = {word: partial(self._value_as_typed, each) for word, each in options.items()}
-        return self._section(tree, path, known, what="option")
+        return _section(tree, path, known, "option")
 
-    def _variant(self, name: str, tree: Tree, path: str) -> Variant | None:
-        values = self._section(tree, path, self._option_readers(Variant))
-        try:
+    def _variant(self, name: str, tree: Tree, path: str) -> Variant:
+        values = _section(tree, path, self._option_readers(Variant))
+        with _at(path):
             check_name(name)
-        except RequestError as error:
-            self._refused_value(path, error)
-            return None
         return Variant(name=name, **_by_field(values))
 
-    def _target(self, name: str, tree: Tree, path: str) -> Target | None:
-        if not TARGET_NAME.search(name) or "\n" in name:
-            self.mistakes.append(
+    def _target(self, name: str, tree: Tree, path: str) -> Target:
+        if not TARGET_NAME.fullmatch(name):
+            raise RequestError(
                 f"{path}: the name of a target can only have letters, digits and . _ -."
             )
-        elif name in self.launchers:
-            self.mistakes.append(
+        if name in self.launchers:
+            raise RequestError(
                 f"{path}: a target cannot have the name of a launcher: --on {name} means that."
             )
-        if not isinstance(tree, dict | None):
-            common = ", ".join(declared(Target))
-            self._wrong_kind(path, tree, f"a mapping with some of {LAUNCHER}, {common}")
-            return None
-        entries = dict(tree or {})  # A target without keys has no launcher, which is said below
-        entries |= self._more_entries(entries.pop(OPTIONS, None), f"{path}.{OPTIONS}")
+        common = ", ".join(declared(Target))
+        entries = {**_mapping(tree, path, f"a mapping with some of {LAUNCHER}, {common}")}
+        expected, _ = ABOUT[OPTIONS]
+        entries |= _mapping(entries.pop(OPTIONS, None), f"{path}.{OPTIONS}", expected)
         launcher = self._launcher_of(entries.pop(LAUNCHER, None), path)
-        if launcher is None:
-            return None
         kind = self.launchers[launcher]
         keys = {**self._option_readers(Target, without=kind.without), **self._option_readers(kind)}
         self._refuse_keys_of_others(entries, keys, launcher, path)
         options = options_of(kind)
         for each in (options[name] for name in kind.requires):
             if each.key not in entries:
-                self.mistakes.append(
+                raise RequestError(
                     f"{path} has no {each.key}, which the launcher {launcher} needs: "
                     f"{each.type.expected}."
                 )
-        fields = _by_field(self._section(entries, path, keys))
+        fields = _by_field(_section(entries, path, keys))
         # What is left are fields that targets of all launchers have
         of_launcher = {each: fields.pop(each) for each in declared(kind) if each in fields}
-        try:
+        with _at(path):
             return Target(name=name, launcher=launcher, options=kind(**of_launcher), **fields)
-        except RequestError as error:
-            self._refused_value(path, error)
-            return None
 
-    def _more_entries(self, tree: Tree, path: str) -> Entries:
-        """Return the keys of a target that are below `OPTIONS`."""
-        if isinstance(tree, dict):
-            return tree
-        if tree is not None:
-            expected, _ = ABOUT[OPTIONS]
-            self._wrong_kind(path, tree, expected)
-        return {}
-
-    def _launcher_of(self, tree: Tree, path: str) -> str | None:
-        """Return the launcher of a target; None if there is none, or an unknown one."""
+    def _launcher_of(self, tree: Tree, path: str) -> str:
         known = sorted(self.launchers)
         if not isinstance(tree, str):
             names = ", ".join(known)
-            self.mistakes.append(f"{path} has no launcher. Add launcher: and one of {names}.")
-            return None
+            raise RequestError(f"{path} has no launcher. Add launcher: and one of {names}.")
         if tree not in self.launchers:
-            self._unknown_name(f"{path}.{LAUNCHER}", tree, known, what=LAUNCHER)
-            return None
+            raise _unknown_name(f"{path}.{LAUNCHER}", tree, known, LAUNCHER)
         return tree
 
     def _refuse_keys_of_others(
-        self, entries: Entries, keys: Collection[str], launcher: str, path: str
+        self, entries: Iterable[str], keys: Collection[str], launcher: str, path: str
     ) -> None:
-        """Take out the entries that only other launchers have: each is a mistake."""
-        others: set[str] = set()
-        for kind in self.launchers.values():
-            options = options_of(kind).values()
-            others.update(each.key for each in options)
+        """Raise RequestError for an entry that only other launchers have."""
+        kinds = (Target, *self.launchers.values())
+        others = {each.key for kind in kinds for each in declared(kind).values()}
         valid = ", ".join(keys)
-        for key in [*entries]:
+        for key in entries:
             if key in others and key not in keys:
-                del entries[key]
-                self.mistakes.append(
+                raise RequestError(
                     f"{path}: {key} has no effect with the launcher {launcher}. Valid: {valid}."
                 )
 
 
-def _combined_values(option: Option, values: list[Any]) -> Any:
-    """Return several values as one; None if something is wrong with any."""
-    if option.many is None or any(value is None for value in values):
-        return None
-    return option.many(values)
+def _assignment(name: str, value: Tree) -> Tree:
+    """Return a variable as one text."""
+    return f"{name}={value}" if isinstance(value, str) else value
 
 
 def _by_field(values: Mapping[str, Any]) -> dict[str, Any]:
