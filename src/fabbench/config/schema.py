@@ -12,7 +12,7 @@ from fabbench.config.sections import (
     Defaults,
     options_of,
 )
-from fabbench.model.options import Flag, LauncherOptions, Option, Text, declared
+from fabbench.model.options import Flag, LauncherOptions, Option, declared
 from fabbench.model.plan import Variant
 from fabbench.plan.request import NAME, TAKEN
 
@@ -102,43 +102,20 @@ def _value_schema(option: Option) -> dict[str, Any]:
 
 
 def _targets_schema(launchers: Mapping[str, type[LauncherOptions]]) -> dict[str, Any]:
-    """Return an object of targets, each with the conditions that its launcher sets."""
-    by_launcher = {name: _options_by_key(kind) for name, kind in launchers.items()}
-    every: dict[str, Option] = {}
-    for options in by_launcher.values():
-        every |= options
-    properties = _option_schemas(every.values())
-    conditions: list[dict[str, Any]] = []
-    for key in properties:
-        # A key with which only some launchers can be chosen
-        foreign = [name for name, options in by_launcher.items() if key not in options]
-        if foreign:
-            then = {"properties": {LAUNCHER: {"not": {"enum": foreign}}}}
-            conditions.append({"if": {"required": [key]}, "then": then})
-    for name, kind in launchers.items():
-        if kind.requires:  # Keys that targets of this launcher must have
-            only = {"properties": {LAUNCHER: {"enum": [name]}}}
-            conditions.append({"if": only, "then": {"required": list(kind.requires)}})
-    known = {"anyOf": [{"enum": list(launchers)}, Text().schema]}
-    target = {
-        **_section_schema(
-            {
-                LAUNCHER: _with_description(LAUNCHER, known),
-                **properties,
-                OPTIONS: _with_description(OPTIONS, {"type": "object"}),
-            }
-        ),
-        "type": "object",
-        "required": [LAUNCHER],
-        "allOf": conditions,
-    }
+    """Return an object of targets, each with the keys of one of the launchers."""
+    targets = [_target_schema(name, kind) for name, kind in launchers.items()]
     return {
         "type": ["object", "null"],
         "propertyNames": {"pattern": TARGET_NAME.pattern, "not": {"enum": list(launchers)}},
-        "additionalProperties": target,
+        "additionalProperties": {"anyOf": targets},
     }
 
 
-def _options_by_key(kind: type[LauncherOptions]) -> dict[str, Option]:
-    """Return all options of the targets of a launcher, by their keys."""
-    return {each.key: each for each in options_of(kind).values()}
+def _target_schema(launcher: str, kind: type[LauncherOptions]) -> dict[str, Any]:
+    properties = {
+        LAUNCHER: _with_description(LAUNCHER, {"const": launcher}),
+        **_option_schemas(options_of(kind).values()),
+        OPTIONS: _with_description(OPTIONS, {"type": "object"}),
+    }
+    required = [LAUNCHER, *kind.requires]
+    return {**_section_schema(properties), "type": "object", "required": required}
