@@ -252,9 +252,7 @@ def _section(
     return values
 
 
-def _named_entries(
-    read: Callable[[str, Tree, str], Any], tree: Tree, path: str
-) -> dict[str, Any]:
+def _named_entries(read: Callable[[str, Tree, str], Any], tree: Tree, path: str) -> dict[str, Any]:
     """Read a mapping whose keys are names that the user chose."""
     expected, _ = ABOUT[path.rpartition(".")[2]]
     entries = _mapping(tree, path, expected)
