@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from fabbench.config.given import Launchers
     from fabbench.config.sections import Config
     from fabbench.model.hosts import Host, Inventory, Target
-    from fabbench.model.plan import Execution, Plan
+    from fabbench.model.plan import Execution
     from fabbench.plan.request import RunRequest
     from fabbench.report.certificate import Certificate
     from fabbench.runs.run import RunResult
@@ -308,6 +308,8 @@ def _show_plan(request: "RunRequest", form: str | None) -> None:
     """Print what `fabbench run` would do. Raise FabbenchError for what it would refuse."""
     from fabbench.hosts.discover import unmet
     from fabbench.launchers.batch_job import longest_s
+    from fabbench.report.table import picked
+    from fabbench.report.templates import template
     from fabbench.runs.run import preview
 
     if form not in {None, "markdown", "terminal", "json"}:
@@ -318,52 +320,31 @@ def _show_plan(request: "RunRequest", form: str | None) -> None:
     shown = redacted(planned)
     longest = longest_s(shown)
     if form == "json":
-        hosts = [{name: getattr(host, name) for name in _HOST_FIELDS} for host in inventory.hosts]
         document = {
             "format": 1,
             "target": shown.target,
-            "hosts": hosts,
+            "hosts": [picked(host, *_HOST_FIELDS) for host in inventory.hosts],
             "plan": asdict(shown),
             "longest_s": longest,
         }
         terminal.write_json(redacted(document))
         return
-    for name, text in _plan_overview(request, inventory, shown, longest):
-        terminal.write_line(f"{name:16}{text}")
-    first: dict[str, Execution] = {}  # Configuration → its first execution: repeats are alike
+    first: dict[str, Execution] = {}  # Configuration → its first execution
     for execution in shown.executions:
         first.setdefault(execution.configuration.label, execution)
-    for configuration in shown.configurations:
-        click.echo()
-        terminal.write_line(str(configuration))
-        for line in _lines_of_first_step(first[configuration.label], inventory, request):
-            terminal.write_line(f"  {line}")
+    text = template("plan.txt").render(
+        request=request,
+        hosts=map(_host_line, inventory.hosts),
+        image=inventory.image,
+        plan=shown,
+        longest=format_duration(longest),
+        configurations=[_first_step(each, inventory, request) for each in first.values()],
+    )
+    for line in text.splitlines():
+        terminal.write_line(line)
     for sentence in unmet(request.work.needs, inventory.hosts):
         terminal.say(sentence)
     click.echo("\nDry run: nothing was started.", err=True)
-
-
-def _plan_overview(
-    request: "RunRequest", inventory: "Inventory", planned: "Plan", longest: float
-) -> Iterator[tuple[str, str]]:
-    """Yield what is said of a whole plan, with titles."""
-    target = request.target
-    where = f"{target.name} ({target.launcher})"
-    if request.target_reason:
-        where = f"{where}: {request.target_reason}"
-    yield "Target:", where
-    title = "Nodes:"
-    for host in inventory.hosts:
-        yield title, _host_line(host)
-        title = ""  # The first line has it
-    if inventory.image:
-        yield "Image:", inventory.image
-    yield "Configurations:", ", ".join(map(str, planned.configurations))
-    ids = ", ".join(execution.id for execution in planned.executions)
-    number = len(planned.executions)
-    yield "Executions:", f"{number}: {ids}"
-    limit = format_duration(longest)
-    yield "Time:", f"at most {limit}, if every execution times out"
 
 
 def _host_line(host: "Host") -> str:
@@ -377,39 +358,29 @@ def _host_line(host: "Host") -> str:
     return f"{host.name}: {about}"
 
 
-def _lines_of_first_step(
+def _first_step(
     execution: "Execution", inventory: "Inventory", request: "RunRequest"
-) -> Iterator[str]:
-    """Yield the environment and commands of an execution's first step, and how many follow."""
+) -> tuple[object, ...]:
+    """Return an execution's configuration and steps, environment and commands of the first one."""
     from fabbench.launchers import launcher_named
 
     hosts = inventory.hosts_for_variant(execution.configuration.variant)
-    step, *others = execution.steps
+    step = execution.steps[0]
     env: dict[str, str] = {}
     for command in step.commands:
         env |= command.env
     words = [f"{name}={shlex.quote(value)}" for name, value in env.items()]
-    variables = " ".join(words)
-    yield f"Environment: {variables or 'unchanged'}"
-    if not step.pair:  # One command line starts all ranks; those of a pair are started one by one
-        commands = tuple(replace(each, unset=()) for each in step.commands)
-        launcher = launcher_named(request.target.launcher)
-        shown = replace(step, commands=commands)
-        line = shlex.join(launcher.command_line(shown, hosts, request.target))
-        yield f"Command:     {line}"
-    else:
+    commands = []
+    if step.pair:  # Both are started one by one; else one command line starts all ranks
         for command in step.commands:
             host = hosts[command.host].name
             where = f"{command.role} on {host}" if command.role else "every host"
-            line = shlex.join(command.argv)
-            yield f"Command:     {line}   ({where})"
-    if others:
-        labels = others[0].label
-        if len(others) > 1:
-            last = others[-1].label
-            labels += f" … {last}"
-        more = counted(len(others), "more step")
-        yield f"             and {more}: {labels}"
+            commands.append(f"{shlex.join(command.argv)}   ({where})")
+    else:
+        started = replace(step, commands=tuple(replace(each, unset=()) for each in step.commands))
+        launcher = launcher_named(request.target.launcher)
+        commands.append(shlex.join(launcher.command_line(started, hosts, request.target)))
+    return execution.configuration, execution.steps, " ".join(words), commands
 
 
 @click.group("run", cls=RunGroup, invoke_without_command=True, no_args_is_help=True)
