@@ -1,9 +1,9 @@
 """Modal: apps that run a plan in its containers. These are rendered, not launched."""
 
-import json
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib.resources import files
+
+from jinja2 import StrictUndefined, Template
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.images import DEFAULT
@@ -17,13 +17,10 @@ from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import RDMA
 from fabbench.model.hosts import Inventory, Needs, Target
-from fabbench.model.plan import Plan
 
 # Modal's names of models; its ``H100`` may become an H200.
 _GPUS = {"H100": "H100!", "H200": "H200", "B200": "B200", "B300": "B300"}
 _GPUS_PER_HOST = 8
-# The first two are for EFA, which Modal mounts at /opt/amazon/efa (multinode-training-guide).
-_PACKAGES = ("libhwloc15", "libnl-route-3-200", "openssh-server", "iproute2")
 _LONGEST_S = 24 * 3600  # The maximum timeout of a Modal function
 _INTERFACE = variable("interface")  # which the app finds
 _START = """\
@@ -65,19 +62,29 @@ class ModalRendering(Rendering):
         opening = _opening(source.request.target) if source.plan.hosts > 1 else ""
         at_exit = "complete" if opening else ""
         text = script(source.plan, source.script_target("", opening=opening, at_exit=at_exit))
-        app_name = _string_literal(f"fabbench-{source.plan.benchmark}")
-        settings = _settings(source.plan, instance, image)
-        parts = (
-            source.command,
-            _docstring(source.plan),
-            "import os\nimport subprocess\nimport sys\n\nimport modal\n\n",
-            *(f"{name} = {value}\n" for name, value in settings.items()),
-            _image(packages, python=not benchmark.python_packages or bool(packages)),
-            f"app = modal.App({app_name}, image=image)\n",
-            _app(source.request.target.inherited),
-            f"SCRIPT = {literal(text)}\n",
+        app = Template(
+            (files("fabbench.launchers.modal") / "app.txt").read_text("utf-8"),
+            trim_blocks=True,
+            lstrip_blocks=True,
+            keep_trailing_newline=True,
+            undefined=StrictUndefined,
         )
-        return "".join(parts)
+        fabrics = {configuration.fabric for configuration in source.plan.configurations}
+        return app.render(
+            command=source.command,
+            title=headline(source.plan),
+            first=source.plan.configurations[0].label,
+            plan=source.plan,
+            image=image,
+            gpus=f"{_GPUS[instance.gpu_model]}:{instance.gpus}",
+            rdma=not fabrics.isdisjoint(RDMA),
+            timeout_s=min(longest_s(source.plan), _LONGEST_S),
+            inherited=source.request.target.inherited,  # Modal gets their values as a secret
+            add_python=not benchmark.python_packages
+            or bool(packages),  # Else the image has its own
+            packages=packages,
+            script=literal(text),
+        )
 
 
 def _opening(target: Target) -> str:
@@ -103,66 +110,6 @@ def _instance(source: RenderInput) -> Instance:
         f"Modal's clusters have whole hosts with {_GPUS_PER_HOST} GPUs of {models}, but {actual}.",
         hint="Pass their type, such as --instance-type p5.48xlarge.",
     )
-
-
-def _app(inherited: Sequence[str]) -> str:
-    """Write the part that all apps share, with the variables to inherit from where it starts.
-
-    Modal gets their values as a secret.
-    """
-    text = (files("fabbench.launchers.modal") / "app.txt").read_text("utf-8")
-    if not inherited:
-        return text
-    option = "timeout=TIMEOUT_S, secrets=[modal.Secret.from_local_environ(list(INHERITED))])"
-    text = text.replace("timeout=TIMEOUT_S)", option, 1)
-    return f"INHERITED = ({_string_literals(inherited)},)\n\n\n{text}"
-
-
-def _docstring(plan: Plan) -> str:
-    """Write the docstring of the app, which says how to use it."""
-    title = headline(plan)
-    first = plan.configurations[0].label
-    return (
-        f'"""{title} Needs modal 1.6.0 or later.\n\n'
-        "    modal run --quiet FILE >LOG\n\n"
-        f"runs every configuration; --fabric {first} runs that one alone. "
-        'fabbench parse and fabbench compare read the log.\n"""\n\n'
-    )
-
-
-def _settings(plan: Plan, instance: Instance, image: str) -> dict[str, str]:
-    """Return the constants of the app."""
-    fabrics = {configuration.fabric for configuration in plan.configurations}
-    gpus = f"{_GPUS[instance.gpu_model]}:{instance.gpus}"
-    return {
-        "IMAGE": _string_literal(image),
-        "NODES": str(plan.hosts),
-        "GPU": _string_literal(gpus),
-        "RDMA": str(not fabrics.isdisjoint(RDMA)),
-        "TIMEOUT_S": str(min(longest_s(plan), _LONGEST_S)),
-    }
-
-
-def _image(packages: Sequence[str], *, python: bool) -> str:
-    """Write the image: one from a registry, what Modal and ssh need, and packages from PyPI."""
-    more = ', add_python="3.12"' if python else ""  # else the image has its own
-    pip = f"    .uv_pip_install({_string_literals(packages)})\n" if packages else ""
-    return (
-        "\nimage = (\n"
-        f"    modal.Image.from_registry(IMAGE{more})\n"
-        "    .entrypoint([])\n"
-        f"    .apt_install({_string_literals(_PACKAGES)})\n"
-        f"{pip})\n"
-    )
-
-
-def _string_literals(texts: Iterable[str]) -> str:
-    return ", ".join(map(_string_literal, texts))
-
-
-def _string_literal(text: str) -> str:
-    """Write a short string as a Python literal."""
-    return json.dumps(text, ensure_ascii=False)
 
 
 def literal(text: str) -> str:
