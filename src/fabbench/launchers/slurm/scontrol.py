@@ -11,7 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TypeAlias
 
 from fabbench.catalog.instances import Instance, instance
@@ -270,18 +270,13 @@ def select_nodes(
             f"The partition {partition.name} is {partition.state} and starts no jobs.",
             hint="Pass another with --partition.",
         )
-    if len(inside) < count:
-        raise MachineError(
-            f"{count} nodes requested, but the partition {partition.name} has {len(inside)}.",
-            hint="Request fewer with --nodes, or use another partition.",
-        )
     fit = tuple(node for node in inside if node.fit)
     if len(fit) < count:
         unfit = [str(node) for node in inside if not node.fit]
+        unavailable = f" Unavailable: {listed(unfit, _SHOWN)}." if unfit else ""
         raise MachineError(
-            f"{count} nodes requested, but {len(fit)} in the partition {partition.name} can run "
-            "jobs. "
-            f"Unavailable: {listed(unfit, _SHOWN)}.",
+            f"{count} nodes requested, but the partition {partition.name} has {len(fit)} that can "
+            f"run jobs.{unavailable}",
             hint="sinfo -R shows why. Request fewer with --nodes, or use another partition.",
         )
     return fit
@@ -324,69 +319,60 @@ def check_nodes(
     checks: list[Check] = []
     for node in all_nodes:
         entry = instance(named_type) if named_type else node.entry
-        checks += (_check_state(node), _check_type(node, entry), _check_gpus(node, entry))
+        results = {
+            "state": _state_of(node),
+            "instance type": _type_of(node, entry),
+            "GPUs": _gpus_of(node, entry),
+        }
+        for name, (status, seen, advice) in results.items():
+            checks.append(Check(host=node.name, name=name, status=status, seen=seen, advice=advice))
     return (*checks, _check_partition(all_nodes, partition, required))
 
 
-def _check_state(node: SlurmNode) -> Check:
-    status = Status.PASS
-    seen = node.state.capitalize()
-    advice = ""
+_Result: TypeAlias = tuple[Status, str, str]  # The status of a check, what was seen, and advice
+
+
+def _state_of(node: SlurmNode) -> _Result:
+    seen = f"{node}."
     if not node.fit:
-        status = Status.FAIL
-        if node.reason:
-            reason = node.reason.rstrip(".")
-            seen = f"{seen}: {reason}"
-        advice = (
-            "Jobs cannot use it. scontrol update nodename=… state=resume returns it to service."
-        )
-    elif SILENT in node.states:
-        status = Status.WARN
-        advice = "Check again soon: Slurm marks it down if this persists."
-    return Check(host=node.name, name="state", status=status, seen=f"{seen}.", advice=advice)
+        advice = "It runs no jobs. scontrol update nodename=… state=resume returns it to service."
+        return Status.FAIL, seen, advice
+    if SILENT in node.states:
+        return Status.WARN, seen, "Check again soon: Slurm marks it down if this persists."
+    return Status.PASS, seen, ""
 
 
-def _check_type(node: SlurmNode, entry: Instance | None) -> Check:
-    name = "instance type"
+def _type_of(node: SlurmNode, entry: Instance | None) -> _Result:
     if entry is None:
-        advice = "Pass --instance-type, which determines the number of EFA interfaces."
         features = ", ".join(node.features) or "none"
         seen = f"No node feature is an instance type (features: {features})."
-        return Check(host=node.name, name=name, status=Status.SKIP, seen=seen, advice=advice)
+        advice = "Pass --instance-type, which determines the number of EFA interfaces."
+        return Status.SKIP, seen, advice
     seen = f"{entry.instance_type}: {entry.efa_interfaces} EFA interfaces, {entry.gpus} GPUs."
-    return Check(host=node.name, name=name, status=Status.PASS, seen=seen)
+    return Status.PASS, seen, ""
 
 
-def _check_gpus(node: SlurmNode, entry: Instance | None) -> Check:
+def _gpus_of(node: SlurmNode, entry: Instance | None) -> _Result:
     seen = f"Slurm counts {counted(node.gpus, 'GPU')} (GRES)."
     if entry is None or entry.gpus == node.gpus:
-        return Check(host=node.name, name="GPUs", status=Status.PASS, seen=seen)
-    seen += f" {entry.instance_type} has {entry.gpus}."
+        return Status.PASS, seen, ""
     advice = "Check gres.conf, and that all GPUs of the node work."
     if not node.gpus:
         advice = "Pass --set no-gres=true on clusters without GRES."
-    return Check(host=node.name, name="GPUs", status=Status.WARN, seen=seen, advice=advice)
+    return Status.WARN, f"{seen} {entry.instance_type} has {entry.gpus}.", advice
 
 
 def _check_partition(
     all_nodes: Sequence[SlurmNode], partition: Partition, required: int | None
 ) -> Check:
-    fit = sum(node.fit for node in all_nodes)
-    needed = required or 1
-    status = Status.PASS
-    text = f"{fit} of {len(all_nodes)} nodes can run jobs"
-    advice = ""
-    if partition.state not in {"UP", ""}:
-        status = Status.FAIL
-        text = f"It is {partition.state} and starts no jobs"
-        advice = "Pass another with --partition."
-    elif fit < needed:
-        status = Status.FAIL
-        text = f"{text}, but {needed} requested"
-        advice = "sinfo -R shows why the others cannot."
-    return Check(
-        host=partition.name, name="partition", status=status, seen=f"{text}.", advice=advice
-    )
+    """Check whether a run would get its nodes."""
+    check = partial(Check, host=partition.name, name="partition")
+    try:
+        fit = select_nodes(all_nodes, partition, required or 1)
+    except MachineError as error:
+        return check(status=Status.FAIL, seen=str(error), advice=error.hint or "")
+    seen = f"{len(fit)} of {len(all_nodes)} nodes can run jobs."
+    return check(status=Status.PASS, seen=seen)
 
 
 def nodes_table(nodes: Iterable[SlurmNode]) -> Overview:

@@ -194,7 +194,9 @@ def test_checks_of_nodes() -> None:
     assert found["ip-10-1-2-3", "GPUs"].status is Status.WARN
     assert "no-gres=true" in found["ip-10-1-2-3", "GPUs"].advice
     assert found["main", "partition"].status is Status.FAIL
-    assert found["main", "partition"].seen.startswith("2 of 3 nodes")
+    # Of the three only the drained one is in it
+    said = "3 nodes requested, but the partition main has 0 that can run jobs. Unavailable: node1 "
+    assert found["main", "partition"].seen.startswith(said)
 
 
 def test_a_node_that_is_silent_for_now_is_waited_for() -> None:
