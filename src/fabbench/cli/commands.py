@@ -171,7 +171,7 @@ def _write_options(
     ctx: click.Context, formatter: click.HelpFormatter, *, short: bool = False
 ) -> None:
     """Write the help of options by section; `short`: of the common ones, one line each."""
-    sections = _common_options(ctx) if short else _all_options(ctx)
+    sections = _rows_by_section(ctx, short=short)
     for name in sorted(sections, key=_section_order):
         rows = sections[name]
         if short:
@@ -185,31 +185,25 @@ def _section_order(section: str) -> tuple[int, str]:
     return _SECTION_ORDER.get(section, 3), section
 
 
-def _all_options(ctx: click.Context) -> Mapping[str, list[HelpRow]]:
-    """Return the help of each section's options, as flags and text."""
-    command = ctx.command
-    sections = defaultdict(list)
-    for option in command.get_params(ctx):
-        if record := option.get_help_record(ctx):
-            flags, about = record
-            section = _section_of(command, option)
-            if section == _SET:  # shown as it is typed after --set
-                flags = flags.removeprefix(RARE).replace(" ", "=", 1)
-            sections[section].append((flags, about))
-    return sections
+def _rows_by_section(ctx: click.Context, *, short: bool) -> Mapping[str, list[HelpRow]]:
+    """Return the help of each section's options, as flags and text.
 
-
-def _common_options(ctx: click.Context) -> Mapping[str, list[HelpRow]]:
-    """Return the same for ``-h``, which has the options of launchers in one section."""
+    ``-h`` has the common ones, with those of launchers in one section.
+    """
     command = ctx.command
     sections = defaultdict(list)
     for option in command.get_params(ctx):
         record = option.get_help_record(ctx)
-        if record and _is_common(command, option):
-            section = _section_of(command, option)
-            if section not in _SECTION_ORDER:
-                section = _WHERE
-            sections[section].append(_shortened_row(*record))
+        if record is None or (short and not _is_common(command, option)):
+            continue
+        flags, about = record
+        section = _section_of(command, option)
+        if section == _SET:  # shown as it is typed after --set
+            flags = flags.removeprefix(RARE).replace(" ", "=", 1)
+        if short:
+            flags, about = _shortened_row(flags, about)
+            section = section if section in _SECTION_ORDER else _WHERE
+        sections[section].append((flags, about))
     return sections
 
 
