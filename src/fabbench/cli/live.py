@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import partial
 from shutil import get_terminal_size
 from types import FrameType
@@ -212,22 +213,18 @@ class RunScreen(_Screen, Watcher):
         # The case may not be known yet, or not be among the rows
         measured = [each for each in filled if each.key.get("case") == progress.case]
         section = measured[0] if measured else filled[-1]
+        # Rows end with the newest: those after it are of other configurations
+        sizes = [row.size for row in section.rows]
+        end = len(sizes)
+        if progress.newest in sizes:
+            end = sizes.index(progress.newest) + 1
+        section = replace(section, rows=section.rows[:end][-_MAX_ROWS:])
         table = align_decimals(section_table(comparison, [section], terminal=True, live=True))
         # Of a table too wide, the part with the column of the current configuration
         parts = list(split_to_width(table, width))
         label = "" if progress.current is None else progress.current.configuration.label
         part = next((part for part in parts if label in part.header), parts[0])
-        drawn = "".join(grid_pieces(part, width=width)).splitlines()
-        head = len(drawn) - len(part.rows)
-        # Rows end with the newest: those after it are of other configurations
-        sizes = [row.size for row in section.rows]
-        end = len(drawn)
-        if progress.newest in sizes:
-            later = sizes[sizes.index(progress.newest) + 1 :]
-            end -= len(later)
-        end = max(head + 1, end)
-        first = max(head, end - _MAX_ROWS)
-        return [table.title, *drawn[:head], *drawn[first:end]]
+        return [table.title, *"".join(grid_pieces(part, width=width)).splitlines()]
 
 
 class SweepScreen(_Screen):
