@@ -70,19 +70,13 @@ def loaded(inventory: Inventory, variants: Sequence[Variant]) -> Iterator[str]:
     """
     for variant in variants:
         hosts = inventory.hosts_for_variant(variant.name) if variant.paths else ()
-        reported = {host.name: host.variant_files for host in hosts}
-        files = {host: paths for host, paths in reported.items() if paths is not None}
-        if not files:
+        probed = [host for host in hosts if host.variant_files is not None]
+        if not probed:
             continue
-        names: dict[str, None] = {}
-        for paths in files.values():
-            names |= dict.fromkeys(PurePosixPath(path).name for path in paths)
-        if not names:
-            yield f"Variant {variant.name} ({variant}) provides {_NOTHING}."
-            continue
-        provided = ", ".join(names)
-        without = ", ".join(host for host, paths in files.items() if not paths)
-        some = f", but nothing on {without}" if without else ""
+        files = [PurePosixPath(path).name for host in probed for path in host.variant_files or ()]
+        provided = ", ".join(dict.fromkeys(files)) or _NOTHING
+        without = ", ".join(host.name for host in probed if not host.variant_files)
+        some = f", but nothing on {without}" if files and without else ""
         yield f"Variant {variant.name} ({variant}) provides {provided}{some}."
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from ipaddress import AddressValueError, IPv4Address
-from itertools import dropwhile, takewhile
+from itertools import dropwhile
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -40,8 +40,6 @@ _ROUTE = re.compile(
     r"(?P<interface>\S+)\s+(?P<target>[0-9A-F]{8})\s+[0-9A-F]{8}\s+(?P<flags>[0-9A-F]{1,4})"
     r"(?:\s+\d+){2}\s+(?P<metric>\d{1,9})\s+(?P<mask>[0-9A-F]{8})\s.*"
 )
-_UP = 1
-"""Flag of a route that is in use."""
 _GATEWAY = 2
 """Flag of a route through another host."""
 
@@ -81,11 +79,9 @@ def _interface(sys_class_net: Entry, name: str, address: str) -> Interface:
 
 def default_interface(answer: Answer) -> str:
     """Return the interface of the default route with the smallest metric; empty: none."""
-    routes = [route for route in _routes(answer) if route.flags & _UP]
-    defaults = [route for route in routes if not route.target and not route.mask]
-    if not defaults:
-        return ""
-    return min(defaults, key=lambda route: route.metric).interface
+    defaults = [route for route in _routes(answer) if not route.target and not route.mask]
+    by_metric = sorted(defaults, key=lambda route: route.metric)
+    return next((route.interface for route in by_metric), "")
 
 
 def _addresses(answer: Answer) -> Iterator[tuple[str, str]]:
@@ -379,15 +375,9 @@ def _redirects(control: str) -> bool:
     return bool(int(control, 16) & _REDIRECTS)
 
 
-def _is_same(pair: tuple[str, str]) -> bool:
-    one, other = pair
-    return one == other
-
-
 def distance(one: Sequence[str], other: Sequence[str], *, same_numa: bool) -> str:
     """Return how far apart two devices are, by their paths, as ``nvidia-smi topo -m`` says it."""
-    pairs = zip(one, other, strict=False)
-    shared = sum(1 for _ in takewhile(_is_same, pairs))
+    shared = len({*one} & {*other})  # In a tree, these are where both paths begin
     if shared == 0:  # Different host bridges
         return "NODE" if same_numa else "SYS"
     if shared == 1:  # The host bridge alone, and no switch
