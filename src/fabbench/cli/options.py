@@ -315,7 +315,6 @@ class PastOptions:
     benchmark: str | None = option(Text("a benchmark", "NAME"), "Only runs of this benchmark.")
     target: str | None = option(Text("a target", "TARGET"), "Only runs on this target.", "--on")
     name: str | None = option(Text("a name", "NAME"), "Only runs with this name (run --name).")
-    wide: bool = option(Flag(), "Show all columns, however wide the table is.")
     since: timedelta | None = option(
         Type("an age", "AGE", _read_age), "Only runs younger than AGE: 90m, 12h, 7d, 4w."
     )

@@ -41,19 +41,10 @@ _HEADER = [
 ]
 _OPTIONAL_COLUMNS = frozenset({"NAME", "GATE"})  # Left out if they are empty for all runs
 _MAX_CONFIGURATIONS = 2  # Configurations that a row of the table names
-# Left out where there is no room
-_SPARE_COLUMNS = (
-    "NODES",
-    "SIZES",
-    "TARGET",
-    "NAME",
-    "BENCHMARK",
-    "GATE",
-)
 
 
 @click.group("runs", cls=SuggestingGroup, invoke_without_command=True)
-@takes("store", *FILTERS, "since", "wide")
+@takes("store", *FILTERS, "since")
 @click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="Only the newest N runs.")
 @results(LISTED, "How to write the list.")
 @click.pass_context
@@ -63,8 +54,6 @@ def runs(
     store: Path,
     limit: int | None,
     form: str,
-    *,
-    wide: bool,
     **filters: Any,
 ) -> None:
     """List past runs, the newest first.
@@ -84,11 +73,9 @@ def runs(
     known.sort(key=attrgetter("created"), reverse=True)
     chosen = known[:limit]
     table = _table_of_runs(chosen, form)
-    if form != "table":
+    if chosen or form != "table":
         records = [_run_record(store, run) for run in chosen]
         terminal.show(render_overview, Overview(name="runs", table=table, records=records), form)
-    elif chosen:
-        terminal.print_table(table, _SPARE_COLUMNS, wide=wide)
     elif any(filters.values()):
         terminal.say(f"No run in {store} matches.")
     else:
@@ -189,7 +176,7 @@ def _table_of_runs(runs: Sequence["Summary"], form: str) -> "Table":
             kept.append(index)
     header = [_HEADER[index] for index in kept]
     cells = [[row[index] or "-" for index in kept] for row in rows]
-    return Table(header=header, rows=cells, ruled=False)
+    return Table(header=header, rows=cells, keys=1, ruled=False)
 
 
 def _run_row(run: "Summary", form: str) -> tuple[str, ...]:
@@ -384,7 +371,7 @@ def _nic_records(counters: "ExecutionCounters") -> Iterator[dict[str, Any]]:
 
 @click.command("history")
 @click.argument("metric", metavar="METRIC[@SIZE]")
-@takes("where", "since", "sizes", "store", "wide")
+@takes("where", "since", "sizes", "store")
 @results(("markdown", "csv", "json", "html", "terminal"))
 def show_history(metric: str, sizes: range | None, form: str, store: Path, **chosen: Any) -> None:
     """Show how a metric changed over the runs of a store, and with which run.
@@ -400,7 +387,7 @@ def show_history(metric: str, sizes: range | None, form: str, store: Path, **cho
 
     Example: fabbench history busbw@1G --where name=nightly
     """
-    from fabbench.report.history_report import NAMED, history_table, render_history
+    from fabbench.report.history_report import render_history
     from fabbench.runs.history import history, parse_metric, parse_where
 
     name, sizes = parse_metric(metric, sizes)
@@ -413,8 +400,4 @@ def show_history(metric: str, sizes: range | None, form: str, store: Path, **cho
         terminal.notify(f"No run in {store} matches.")
         if form in {"markdown", "terminal", "html"}:
             return
-    if form == "terminal":
-        spare = [*NAMED, *result.distinguishing(NAMED)]
-        terminal.print_table(history_table(result), spare[::-1], wide=chosen["wide"])
-    else:
-        terminal.show(render_history, result, form)
+    terminal.show(render_history, result, form)

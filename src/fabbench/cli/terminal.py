@@ -11,7 +11,6 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -32,12 +31,10 @@ if TYPE_CHECKING:
     from fabbench.analysis.gate_results import Verdict
     from fabbench.logs.signs import Unread
     from fabbench.report.page import RunPage
-    from fabbench.report.table import Table
 
 T = TypeVar("T")
 Show = Callable[..., None]
 OUTPUT_FILE = "fabbench.output"  # of click's `meta`: the file of --output
-_LEAST_LAST_COLUMN = 16  # Columns for the last column of a list, at least
 _MIN_FILES_SHOWN = 16  # Minimum number of files for which progress is shown
 
 _STYLE = lazy(r"(\x1b\[[\d;]*m)")
@@ -257,55 +254,6 @@ def show_certificate(name: str, store: Path, form: str) -> Exit | None:
     certificate = read(path, Certificate)
     show(render_certificate, certificate, form)
     return EXITS[certificate.state]
-
-
-def print_table(table: "Table", spare: Sequence[str], *, wide: bool) -> None:
-    """Write a table so that it fits on the terminal, without some columns that it can `spare`.
-
-    Columns that say the same in every row go first, into a note; another note names the others.
-    `wide` keeps all.
-    """
-    from fabbench.report.table import columns_of, to_terminal
-
-    room = None if wide else width()  # None: any width
-    values: dict[str, set[str]] = {}  # column → its different cells
-    for index, name in enumerate(table.header):
-        values[name] = {row[index] for row in table.rows}
-    candidates = [name for name in spare if name in values]
-    candidates.sort(key=lambda name: len(values[name]) > 1)  # Those with one value come first
-    kept = list(table.header)
-    if room is not None:
-        while candidates and _least_width(table, kept) > room:
-            kept.remove(candidates.pop(0))
-    same = []
-    not_shown = []
-    for name in sorted(values.keys() - kept):
-        if len(values[name]) > 1:
-            not_shown.append(name)
-        else:
-            same += [f"{name.lower()} {value}" for value in values[name]]
-    notes = list(table.notes)
-    if same:
-        every = ", ".join(same)
-        notes.append(f"Every row: {every}.")
-    if not_shown:
-        names = ", ".join(not_shown)
-        notes.append(f"Not shown: {names}. --wide shows all columns.")
-    shown = columns_of(table, [*map(table.header.index, kept)])
-    show(to_terminal, [replace(shown, notes=notes)], width=room)
-
-
-def _least_width(table: "Table", names: Sequence[str]) -> int:
-    """Return the width of some columns, the last of which may be folded between words."""
-    from fabbench.report.table import columns_of, to_terminal
-
-    rows = []
-    for *cells, last in table.rows:
-        rows.append([*cells, last[:_LEAST_LAST_COLUMN]])
-    grid = replace(table, rows=rows, headline="", notes=())
-    columns = [*map(table.header.index, names)]
-    lines = to_terminal([columns_of(grid, columns)]).splitlines()
-    return max(map(len, lines))
 
 
 def remove(

@@ -9,11 +9,10 @@ import pytest
 
 from fabbench.analysis.compare import Column, compare
 from fabbench.analysis.gate import check
-from fabbench.cli.terminal import print_comparison, print_table, safe_streams
+from fabbench.cli.terminal import print_comparison, safe_streams
 from fabbench.model.log import Point
 from fabbench.plan.gates import parse_gate
 from fabbench.report import render_comparison
-from fabbench.report.table import Table
 from tests.support.logs_by_hand import ALL_REDUCE, KB, MB, column, log, rates
 from tests.support.nccl_text import EFA, NON_EFA, SIZES
 
@@ -128,25 +127,3 @@ def test_a_pipe_gets_the_same_table_without_escapes_or_folding() -> None:
     )
     assert "\x1b" not in text
     assert "\n1 KB  " in text
-
-
-def test_a_list_fits_the_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [("a", "here", "x" * 30, "one two three four"), ("b", "here", "y" * 30, "five")]
-    table = Table(header=("ID", "WHERE", "WHAT", "OUTCOME"), rows=rows)
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    for columns, left_out in (("80", 0), ("56", 1), ("40", 2)):
-        monkeypatch.setenv("COLUMNS", columns)
-        print_table(table, ("WHERE", "WHAT"), wide=False)
-        shown = capsys.readouterr().out
-        assert ("WHERE" not in shown, "Every row: where here." in shown) == (
-            left_out >= 1,
-            left_out >= 1,
-        )
-        assert ("WHAT" not in shown.split("Not")[0], "Not shown: WHAT." in shown) == (
-            left_out == 2,
-            left_out == 2,
-        )
-    print_table(table, ("WHERE", "WHAT"), wide=True)
-    assert "WHERE" in capsys.readouterr().out
