@@ -15,7 +15,6 @@ from fabbench.model.plugins import ALIASES
 
 FILE_NAME = "fabbench.yaml"
 VARIABLE = "FABBENCH_CONFIG"
-_MAX_BYTES = 1 << 20
 TARGET_VARIABLE = "FABBENCH_TARGET"
 _SSH = "ssh"
 _FLAGS_OF_SSH_HOSTS = frozenset({"--host", "--hostfile"})
@@ -62,22 +61,13 @@ def load(
     read, RequestError that names the first mistake with its path in the file.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(_MAX_BYTES + 1)  # One more tells that it is larger
+        text = path.read_text("utf-8-sig")
     except OSError as error:
         reason = error.strerror or error
         raise MachineError(f"{path} cannot be read: {reason}.") from error
-    if len(data) > _MAX_BYTES:
-        raise RequestError(
-            f"{path} is larger than {_MAX_BYTES} bytes. It is not a configuration file."
-        )
-    try:
-        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        byte = data[error.start]
         raise RequestError(
-            f"{path}:{line}: This is not UTF-8: it has the byte {byte:#04x}."
+            f"{path}: This is not UTF-8: {error.reason} at byte {error.start}."
         ) from error
     return read(text, path, launchers=launchers, benchmarks=benchmarks)
 

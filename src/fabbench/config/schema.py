@@ -1,6 +1,6 @@
 """The JSON schema of `fabbench.yaml`, from the declared options."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fabbench.config.sections import (
@@ -65,32 +65,16 @@ def _option_schemas(options: Iterable[Option]) -> dict[str, Any]:
 
 
 def _run_schema(benchmarks: Mapping[str, Mapping[str, Option]]) -> dict[str, Any]:
-    """Return an object of each benchmark's options, without those that all of them have."""
-    shared = _shared_by_all([*benchmarks.values()])
+    """Return an object of each benchmark's options."""
     schemas: dict[str, Any] = {}
     for benchmark, options in benchmarks.items():
-        properties = {
-            name: _value_schema(each) for name, each in options.items() if name not in shared
-        }
-        schemas[benchmark] = {
-            "type": "object",
-            "properties": properties,
-            "additionalProperties": _SCALAR_OR_LIST,
-        }
+        properties = {name: _value_schema(each) for name, each in options.items()}
+        schemas[benchmark] = _section_schema(properties)
     return {"type": "object", "properties": schemas, "additionalProperties": {"type": "object"}}
 
 
 _SCALAR: Mapping[str, Any] = {"type": ["string", "number", "boolean"]}
 _SCALAR_OR_LIST = {"anyOf": [_SCALAR, {"type": "array", "items": _SCALAR}]}
-
-
-def _shared_by_all(benchmarks: Sequence[Mapping[str, Option]]) -> set[str]:
-    """Return the names of options that all benchmarks declare alike."""
-    first, *others = benchmarks
-    shared = set(first)
-    for options in others:
-        shared = {name for name in shared if options.get(name) == first[name]}
-    return shared
 
 
 def _value_schema(option: Option) -> dict[str, Any]:

@@ -377,7 +377,6 @@ class Reader:
         launcher = self._launcher_of(entries.pop(LAUNCHER, None), path)
         kind = self.launchers[launcher]
         keys = {**self._option_readers(Target, without=kind.without), **self._option_readers(kind)}
-        self._refuse_keys_of_others(entries, keys, launcher, path)
         options = options_of(kind)
         for each in (options[name] for name in kind.requires):
             if each.key not in entries:
@@ -385,7 +384,7 @@ class Reader:
                     f"{path} has no {each.key}, which the launcher {launcher} needs: "
                     f"{each.type.expected}."
                 )
-        fields = _by_field(_section(entries, path, keys))
+        fields = _by_field(_section(entries, path, keys, f"key for launcher {launcher}:"))
         # What is left are fields that targets of all launchers have
         of_launcher = {each: fields.pop(each) for each in declared(kind) if each in fields}
         with _at(path):
@@ -399,19 +398,6 @@ class Reader:
         if tree not in self.launchers:
             raise _unknown_name(f"{path}.{LAUNCHER}", tree, known, LAUNCHER)
         return tree
-
-    def _refuse_keys_of_others(
-        self, entries: Iterable[str], keys: Collection[str], launcher: str, path: str
-    ) -> None:
-        """Raise RequestError for an entry that only other launchers have."""
-        kinds = (Target, *self.launchers.values())
-        others = {each.key for kind in kinds for each in declared(kind).values()}
-        valid = ", ".join(keys)
-        for key in entries:
-            if key in others and key not in keys:
-                raise RequestError(
-                    f"{path}: {key} has no effect with the launcher {launcher}. Valid: {valid}."
-                )
 
 
 def _assignment(name: str, value: Tree) -> Tree:

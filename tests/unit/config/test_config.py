@@ -160,7 +160,7 @@ def test_targets_share_settings_by_merging() -> None:
 def test_a_launcher_has_the_keys_that_it_declares() -> None:
     assert config("targets: {t: {launcher: own, gpus: 2}}").targets["t"].gpus == 2
     (mistake,) = mistakes("targets: {t: {launcher: own, virtual-nodes: 2}}")
-    assert re.match("targets.t: virtual-nodes .* own. Valid: ", mistake)
+    assert mistake.startswith("targets.t: unknown key for launcher own: 'virtual-nodes'. Valid")
 
 
 def test_names_of_benchmarks_are_checked_where_they_are_known() -> None:
@@ -201,7 +201,7 @@ def test_documents_are_read_or_refused_as_recorded() -> None:
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        (target("prot: 1\n    port: x"), "targets.prod: unknown key 'prot'"),
+        (target("prot: 1\n    port: x"), "targets.prod: unknown key for launcher ssh: 'prot'"),
         (target("port: x\n    prot: 1"), "targets.prod.port is 'x'"),
         ("stroe: x\n" + target("prot: 1"), "Unknown key 'stroe'"),
     ],
@@ -223,8 +223,7 @@ def test_a_file_that_cannot_be_read_is_the_machines_fault(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("data", "wrong"),
     [
-        (b"a: b\nc: \xff", ":2: This is not UTF-8: it has the byte 0xff"),
-        (b"#" * (1 << 20) + b"\n", " is larger than 1048576 bytes"),
+        (b"a: b\nc: \xff", ": This is not UTF-8: invalid start byte at byte 8."),
         (b"[" * 500, " is nested too deeply"),
     ],
 )
