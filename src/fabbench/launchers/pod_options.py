@@ -6,8 +6,10 @@ subdomains).
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from fabbench.catalog.images import DEFAULT, default_image
@@ -24,6 +26,8 @@ _NAME = rf"^(?=.{{1,253}}$){_SUBDOMAIN}$"
 _KEY = re.compile(rf"(?:{_SUBDOMAIN}/)?{_WORD}")
 _VALUE = re.compile(rf"(?:{_WORD})?")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+Object: TypeAlias = dict[str, Any]
+"""An object of a cluster, or a part of one, as the API takes and returns it."""
 # Labels by which fabbench, Jobs and the MPI operator find pods.
 _RESERVED = re.compile(
     r"fabbench/.*|app\.kubernetes\.io/name|job-name|controller-uid|"
@@ -165,22 +169,21 @@ class PodOptions(LauncherOptions):
         """Return the tolerations of all of fabbench's pods, then the user's."""
         return tuple(dict.fromkeys((*default_tolerations(), *self.tolerations)))
 
-    def metadata(self, annotations: Mapping[str, str]) -> dict[str, Any]:
+    def metadata(self, annotations: Mapping[str, str]) -> Object:
         """Return the field ``metadata`` with the user's labels and with annotations, if any."""
         given = {"labels": dict(self.labels), "annotations": dict(annotations)}
         given = {key: pairs for key, pairs in given.items() if pairs}
         return {"metadata": given} if given else {}
 
-    def pod_spec(self) -> dict[str, Any]:
+    def pod_spec(self) -> Object:
         """Return the pod spec fields that these options set."""
-        fields: dict[str, Any] = {"tolerations": [each.manifest() for each in self.all_tolerations]}
-        if self.node_selector:
-            fields["nodeSelector"] = dict(self.node_selector)
-        if self.pull_secrets:
-            fields["imagePullSecrets"] = [{"name": name} for name in self.pull_secrets]
-        if self.runtime_class:
-            fields["runtimeClassName"] = self.runtime_class
-        return fields
+        fields = {
+            "tolerations": [each.manifest() for each in self.all_tolerations],
+            "nodeSelector": self.node_selector,
+            "imagePullSecrets": [{"name": name} for name in self.pull_secrets],
+            "runtimeClassName": self.runtime_class,
+        }
+        return {name: value for name, value in fields.items() if value}
 
     @override
     def for_benchmark(self, benchmark: str, fabrics: Sequence[str]) -> Self:
@@ -188,11 +191,43 @@ class PodOptions(LauncherOptions):
         # An image that the user chose stays, and so do nodes that have none.
         if not image or getattr(self, "node_image", "") != DEFAULT:
             return self
-        usual: dict[str, Any] = {"image": image}
+        usual: Object = {"image": image}
         return replace(self, **usual)
 
 
-Object: TypeAlias = dict[str, Any]  # One object, as the API takes it
+_EMPTY = (None, "", [], {})
+
+
+def filled(part: Any, values: Mapping[str, Any]) -> Any:
+    """Return a part of a manifest with its values filled in: see kubernetes/manifests.yaml."""
+    if isinstance(part, dict):
+        return _filled_fields(part, values)
+    if isinstance(part, list):
+        return [filled(each, values) for each in part]
+    if isinstance(part, str) and part.startswith("$"):
+        return deepcopy(_value_at(part[1:], values))
+    return part
+
+
+def _filled_fields(part: Object, values: Mapping[str, Any]) -> Object:
+    fields: Object = {}
+    for key, each in part.items():
+        name, _, condition = key.partition(" if ")
+        if condition and not _value_at(condition, values):
+            continue
+        value = filled(each, values)
+        if name == "also":
+            fields |= value
+        elif value not in _EMPTY:
+            fields[name] = value
+    return fields
+
+
+def _value_at(path: str, values: Mapping[str, Any]) -> Any:
+    """Return the value of ``NAME`` or ``NAME.ATTRIBUTE``; a sequence as a list, as YAML has it."""
+    name, _, attributes = path.partition(".")
+    value = attrgetter(attributes)(values[name]) if attributes else values[name]
+    return [*value] if isinstance(value, tuple) else value
 
 
 # Strings that PyYAML leaves unquoted but the API reads as numbers or booleans: ``7e12``.

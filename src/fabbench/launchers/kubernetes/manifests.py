@@ -1,4 +1,4 @@
-"""The objects of a run on Kubernetes, and what pods have in any case. Pure.
+"""The objects of a run on Kubernetes, from manifests.yaml, and what pods have in any case. Pure.
 
 The Job is indexed: one unprivileged pod per node, with all devices, in which fabbench starts
 programs. It exits soon after fabbench does (pod_watchdog.sh). Nothing is restarted. A Job that has
@@ -13,9 +13,9 @@ from importlib.resources import files
 from typing import Any
 
 from fabbench.catalog.images import DEFAULT
-from fabbench.catalog.kubernetes_resources import PodResources, mebibytes
+from fabbench.catalog.kubernetes_resources import Mount, PodResources, Profile, mebibytes
 from fabbench.launchers.kubernetes import LEASE_S, PORT
-from fabbench.launchers.pod_options import Object, PodOptions
+from fabbench.launchers.pod_options import Object, PodOptions, filled
 from fabbench.model.errors import RequestError
 
 NAME = "app.kubernetes.io/name"
@@ -32,6 +32,7 @@ HEARTBEAT_FILE = "/tmp/fabbench-beat"  # noqa: S108 - in the pod, which removes 
 # minutes.
 TTL_S = 20
 
+_NO_FABRIC = Profile(name="", platform="", fabrics=(), capabilities=())
 _ARGUMENT = re.compile(r"\$(?=[$(])")
 _REFERENCE = re.compile(r"\$(?=\$|\([^\s()]+\))")
 
@@ -65,6 +66,11 @@ class RunSpec:
         return f"fabbench-{self.run}"
 
     @property
+    def profile(self) -> Profile:
+        """How pods get access to the fabric; without one, an empty profile."""
+        return self.resources.profile or _NO_FABRIC
+
+    @property
     def labels(self) -> dict[str, str]:
         """The labels of all objects."""
         return {NAME: "fabbench", RUN: self.run}
@@ -85,44 +91,42 @@ def escape_names(text: str) -> str:
     return _REFERENCE.sub("$$", text)
 
 
+@cache
+def _manifests() -> Mapping[str, Object]:
+    import yaml
+
+    text = (files("fabbench.launchers.kubernetes") / "manifests.yaml").read_text("utf-8")
+    loaded: Mapping[str, Object] = yaml.safe_load(text)
+    return loaded
+
+
+def manifest(of: str, spec: RunSpec, **values: Any) -> Object:
+    """Return an object of manifests.yaml, or a part of one, with values filled in."""
+    made: Object = filled(_manifests()[of], {"spec": spec, **values})
+    return made
+
+
 def workload(spec: RunSpec) -> tuple[Object, ...]:
     """Return the objects of a run in order of creation; the first, the Job, owns the others.
 
     Raise RequestError.
     """
-    # Kubernetes before 1.28 has no `PerIndex`, which keeps other pods running.
-    backoff = (
-        {"backoffLimitPerIndex": 0, "backoffLimit": spec.count}
-        if spec.independent
-        else {"backoffLimit": 0}
-    )
-    job = {"ttlSecondsAfterFinished": spec.ttl_s, **_indexed(spec, backoff, waiting(spec))}
-    return (
-        {"apiVersion": "batch/v1", "kind": "Job", "metadata": run_metadata(spec), "spec": job},
-        *claim_template(spec, {"name": spec.name, "labels": spec.labels}),
-    )
+    job = _indexed(spec, waiting(spec, of_job=True), live=True)
+    return job, *claim_template(spec, live=True)
 
 
 def indexed_job(spec: RunSpec, script: str) -> tuple[Object, ...]:
     """Return a Job whose pods all run `script` with bash, and the Service that gives them names."""
-    labels = {"job-name": spec.name}
-    pods = template(
-        spec, benchmark_container(spec, ("/bin/bash", "-c", escape_names(script))), labels
-    )
-    pods["spec"] = {"subdomain": spec.name, **pods["spec"]}
-    job = _indexed(spec, {"backoffLimit": 0}, pods)
-    service: Object = {"clusterIP": "None", "selector": labels}
-    return (
-        *claim_template(spec, {"name": spec.name}),
-        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": spec.name}, "spec": service},
-        {"apiVersion": "batch/v1", "kind": "Job", "metadata": user_metadata(spec), "spec": job},
-    )
+    container = benchmark_container(spec, ("/bin/bash", "-c", escape_names(script)))
+    pods = template(spec, container, {"job-name": spec.name}, of_job=True)
+    job = _indexed(spec, pods)
+    return *claim_template(spec), manifest("service", spec), job
 
 
-def _indexed(spec: RunSpec, backoff: Object, pods: Object) -> Object:
-    """Return the spec of an Indexed Job that starts each of its pods once.
+def _indexed(spec: RunSpec, pods: Object, *, live: bool = False) -> Object:
+    """Return an Indexed Job that starts each of its pods once.
 
-    `backoff` says what happens when one fails. Raise RequestError if not each has its own node.
+    Raise RequestError if not each has its own node.
     """
     if spec.hostnames and len(set(spec.hostnames)) != spec.count:
         given = len(set(spec.hostnames))
@@ -130,9 +134,9 @@ def _indexed(spec: RunSpec, backoff: Object, pods: Object) -> Object:
             f"{spec.count} pods need {spec.count} nodes, one each, but {given} were given.",
             hint="List as many nodes as pods.",
         )
-    numbers = {"completionMode": "Indexed", "completions": spec.count, "parallelism": spec.count}
-    pods = {**pods, "spec": {"restartPolicy": "Never", **pods["spec"]}}
-    return {**numbers, **backoff, "activeDeadlineSeconds": spec.deadline_s, "template": pods}
+    backoff = spec.count if spec.independent else 0
+    labels = labels_of_run(spec, live=live)
+    return manifest("job", spec, live=live, labels=labels, backoff=backoff, pods=pods)
 
 
 def owned_by(objects: Sequence[Object], owner: Object) -> tuple[Object, ...]:
@@ -150,19 +154,9 @@ def owned_by(objects: Sequence[Object], owner: Object) -> tuple[Object, ...]:
     )
 
 
-def user_metadata(spec: RunSpec) -> Object:
-    """Return the metadata of the object that creates the pods, with what the user adds."""
-    return {
-        "name": spec.name,
-        **spec.options.metadata(spec.options.annotations).get("metadata", {}),
-    }
-
-
-def run_metadata(spec: RunSpec) -> Object:
-    """Return `user_metadata` with the labels by which a run's objects are found again."""
-    metadata = user_metadata(spec)
-    metadata["labels"] = {**metadata.get("labels", {}), **spec.labels}
-    return metadata
+def labels_of_run(spec: RunSpec, *, live: bool, **more: str) -> Object:
+    """Return the user's labels; if fabbench itself starts a run, with those to find it again."""
+    return {**spec.options.labels, **(spec.labels | more if live else {})}
 
 
 @cache
@@ -183,100 +177,77 @@ def watchdog(spec: RunSpec) -> tuple[str, ...]:
     )
 
 
-def waiting(spec: RunSpec) -> Object:
+def waiting(spec: RunSpec, *, of_job: bool = False) -> Object:
     """Return the template of pods in which fabbench starts programs."""
-    container = benchmark_container(spec, watchdog(spec))
-    return supervised(spec, template(spec, container, {**spec.labels, ROLE: WORKER}), WORKER)
+    container = benchmark_container(spec, watchdog(spec), live=True)
+    labels = {**spec.labels, ROLE: WORKER}
+    return template(spec, container, labels, live=True, of_job=of_job)
 
 
-def supervised(spec: RunSpec, pods: Object, role: str) -> Object:
-    """Return a template for pods that fabbench starts itself: strict policies admit them.
+def template(
+    spec: RunSpec,
+    container: Object,
+    match_labels: Mapping[str, str],
+    *,
+    live: bool = False,
+    of_job: bool = False,
+) -> Object:
+    """Return the template of pods, each on a node of its own, which have `match_labels`.
 
-    They have a run's labels, and the `role` that tells workers from others.
+    `live`: fabbench itself starts them, and finds them by the labels of a run. `of_job`: a Job
+    has them, and no MPIJob.
     """
-    (container,) = pods["spec"]["containers"]
-    security = container.get("securityContext", {})
-    privileged = security.get("privileged", False)
-    container = {
-        **container,
-        "imagePullPolicy": "IfNotPresent",
-        "securityContext": {
-            "privileged": privileged,
-            "allowPrivilegeEscalation": privileged,
-            "capabilities": {"drop": ["ALL"], **security.get("capabilities", {})},
-        },
-    }
-    user = {} if spec.user is None else {"runAsNonRoot": True, "runAsUser": spec.user}
-    strict = {
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 5,
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}, **user},
-    }
-    metadata = pods.get("metadata", {})
-    labels = {**metadata.get("labels", {}), **spec.labels, ROLE: role}
-    return {
-        "metadata": {**metadata, "labels": labels},
-        "spec": {**pods["spec"], **strict, "containers": [container]},
-    }
-
-
-def template(spec: RunSpec, container: Object, labels: Mapping[str, str]) -> Object:
-    """Return the template of pods with these `labels`, each on a node of its own."""
-    pod_spec: Object = {
-        "affinity": _affinity(spec, labels),
-        **spec.options.pod_spec(),
-        "volumes": _volumes(spec),
-        **_sidecars_and_claims(spec),
-    }
+    pod_options = spec.options.pod_spec()
     if spec.instance_type and not spec.hostnames:
-        selector = {  # the user's own labels win
+        pod_options["nodeSelector"] = {  # the user's own labels win
             "node.kubernetes.io/instance-type": spec.instance_type,
-            **pod_spec.get("nodeSelector", {}),
+            **spec.options.node_selector,
         }
-        pod_spec["nodeSelector"] = selector
-    if spec.host_network:
-        pod_spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
-    pod_spec["containers"] = [container]
-    annotations = {**profile_annotations(spec.resources), **spec.options.annotations}
-    return {**spec.options.metadata(annotations), "spec": pod_spec}
+    return manifest(
+        "pods",
+        spec,
+        live=live,
+        labels=labels_of_run(spec, live=live, **{ROLE: WORKER}),
+        annotations={**profile_annotations(spec), **spec.options.annotations},
+        match_labels=match_labels,
+        of_job=of_job,
+        subdomain=spec.name if of_job and not live else "",
+        pod_options=pod_options,
+        volumes=_volumes(spec),
+        sidecars=_sidecars(spec),
+        claims=[
+            {"name": key, "resourceClaimTemplateName": name} for key, name in _claims(spec).items()
+        ],
+        container=container,
+        non_root=spec.user is not None or None,
+    )
 
 
-def profile_annotations(resources: PodResources) -> dict[str, str]:
+def profile_annotations(spec: RunSpec) -> dict[str, str]:
     """Return the annotations that give pods access to a fabric."""
-    profile = resources.profile
-    if profile is None:
-        return {}
-    annotations = dict(profile.annotations)
-    if profile.device_annotation and resources.devices:
-        key, value_per_device = profile.device_annotation
-        annotations[key] = ",".join([value_per_device] * resources.devices)
+    annotations = dict(spec.profile.annotations)
+    if spec.profile.device_annotation and spec.resources.devices:
+        key, value_per_device = spec.profile.device_annotation
+        annotations[key] = ",".join([value_per_device] * spec.resources.devices)
     return annotations
 
 
-def _sidecars_and_claims(spec: RunSpec) -> Object:
-    """Return what pods have besides their container: the platform's sidecar, device claims."""
-    profile = spec.resources.profile
-    fields: Object = {}
-    if profile is not None and (sidecar := profile.sidecar) is not None:
-        # It starts before the benchmark's container and ends with it (Kubernetes 1.29).
-        container = {
-            "name": sidecar.name,
-            "image": sidecar.image,
-            "restartPolicy": "Always",
-            "command": ["/bin/sh", "-c", escape_names(sidecar.script)],
-            "securityContext": {"capabilities": {"add": list(sidecar.capabilities)}},
-            "volumeMounts": [
-                {"name": each.name, "mountPath": each.path} for each in sidecar.mounts
-            ],
-            "env": env_list(sidecar.env),
-        }
-        fields["initContainers"] = [container]
-    if claims := _claims(spec):
-        fields["resourceClaims"] = [
-            {"name": key, "resourceClaimTemplateName": name} for key, name in claims.items()
-        ]
-    return fields
+def _sidecars(spec: RunSpec) -> list[Object]:
+    """Return the platform's program beside the benchmark, if there is one."""
+    sidecar = spec.profile.sidecar
+    if sidecar is None:
+        return []
+    values = {
+        "sidecar": sidecar,
+        "script": escape_names(sidecar.script),
+        "mounts": _mounted(sidecar.mounts),
+        "env": env_list(sidecar.env),
+    }
+    return [manifest("sidecar", spec, **values)]
+
+
+def _mounted(mounts: Sequence[Mount]) -> list[Object]:
+    return [{"name": each.name, "mountPath": each.path} for each in mounts]
 
 
 def env_list(env: Mapping[str, str]) -> list[Object]:
@@ -285,101 +256,52 @@ def env_list(env: Mapping[str, str]) -> list[Object]:
     return [{"name": name, "value": value} for name, value in escaped.items()]
 
 
-CLAIM = "fabric"  # The name of a pod's device claim
-
-
 def _claims(spec: RunSpec) -> dict[str, str]:
     """Return the pod's device claims: name in the pod → name of the ResourceClaimTemplate."""
-    profile = spec.resources.profile
     claims: dict[str, str] = {}
-    if profile is not None and profile.device_class:
-        claims[CLAIM] = spec.name  # of the run's own template, see `claim_template`
+    if spec.profile.device_class:
+        claims["fabric"] = spec.name  # of the run's own template, see `claim_template`
     if spec.claim:
         claims["claim"] = spec.claim  # of the user's
     return claims
 
 
-def claim_template(spec: RunSpec, metadata: Object) -> tuple[Object, ...]:
+def claim_template(spec: RunSpec, *, live: bool = False) -> tuple[Object, ...]:
     """Return the ResourceClaimTemplate of pods that claim devices; nothing if they request them."""
-    profile = spec.resources.profile
-    if profile is None or not profile.device_class:
+    if not spec.profile.device_class:
         return ()
-    request = {
-        "name": CLAIM,
-        "exactly": {"deviceClassName": profile.device_class, "allocationMode": "All"},
-    }
-    claim: Object = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": metadata,
-        "spec": {"spec": {"devices": {"requests": [request]}}},
-    }
-    return (claim,)
+    return (manifest("claim", spec, labels=spec.labels if live else {}),)
 
 
 def benchmark_container(
-    spec: RunSpec, command: Sequence[str], name: str = CONTAINER, **more: Any
+    spec: RunSpec,
+    command: Sequence[str],
+    name: str = CONTAINER,
+    *,
+    live: bool = False,
+    probe: Object | None = None,
 ) -> Object:
-    """Return the container that programs run in; `more` are other fields."""
-    profile = spec.resources.profile
-    mounts = profile.mounts if profile else ()
-    container: Object = {
-        "name": name,
-        "image": spec.image,
-        "resources": _container_resources(spec),
-        "volumeMounts": [
-            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - in a container
-            *({"name": each.name, "mountPath": each.path} for each in mounts),
-        ],
-    }
-    if profile and profile.env:
-        container["env"] = env_list(profile.env)
-    container |= more
-    if security := _security_context(spec):
-        container["securityContext"] = security
-    *program, last = command  # After `bash -c` it is a script, which is readable apart as `args`
-    container["command"] = program
-    container["args"] = [last]
-    return container
-
-
-def _container_resources(spec: RunSpec) -> Object:
-    """Return what a container requests; a request that equals its limit is left out."""
+    """Return the container that programs run in; `probe` tells when it is ready."""
+    profile = spec.profile
     limits = spec.resources.limits()
     requests = spec.resources.requests()
-    requests = {name: amount for name, amount in requests.items() if name not in limits}
-    resources: Object = {"requests": requests} if requests else {}
-    resources["limits"] = limits
-    if claims := _claims(spec):
-        resources["claims"] = [{"name": name} for name in claims]
-    return resources
-
-
-def _security_context(spec: RunSpec) -> Object:
-    """Return what a container needs to use the profile's fabric."""
-    profile = spec.resources.profile
-    security: Object = {}
-    if profile and profile.privileged:
-        security["privileged"] = True
-    if profile and spec.rdma and profile.capabilities:  # RDMA locks memory
-        security["capabilities"] = {"add": sorted(profile.capabilities)}
-    return security
-
-
-_HOSTNAME = "kubernetes.io/hostname"
-
-
-def _affinity(spec: RunSpec, labels: Mapping[str, str]) -> Object:
-    """Keep pods with these labels on different nodes, and on the named ones if any."""
-    term = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": _HOSTNAME}
-    affinity: Object = {
-        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
-    }
-    if spec.hostnames:
-        named = {"key": _HOSTNAME, "operator": "In", "values": [*spec.hostnames]}
-        terms = {"nodeSelectorTerms": [{"matchExpressions": [named]}]}
-        affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
-    return affinity
+    *program, last = command  # After `bash -c` it is a script, which is readable apart as `args`
+    return manifest(
+        "container",
+        spec,
+        live=live,
+        name=name,
+        requests={name: amount for name, amount in requests.items() if name not in limits},
+        limits=limits,
+        claims=[{"name": name} for name in _claims(spec)],
+        mounts=[{"name": "shm", "mountPath": "/dev/shm"}, *_mounted(profile.mounts)],  # noqa: S108 - in a container
+        env=env_list(profile.env),
+        probe=probe,
+        privileged=profile.privileged if live or profile.privileged else None,
+        capabilities=sorted(profile.capabilities) if spec.rdma else (),  # RDMA locks memory
+        program=program,
+        arguments=[last],
+    )
 
 
 def _volumes(spec: RunSpec) -> list[Object]:
@@ -387,9 +309,8 @@ def _volumes(spec: RunSpec) -> list[Object]:
     shm: Object = {"medium": "Memory"}
     if spec.resources.shm:
         shm["sizeLimit"] = mebibytes(spec.resources.shm)
-    profile = spec.resources.profile
-    mounts = list(profile.mounts) if profile else []
-    if profile and profile.sidecar:
-        mounts += profile.sidecar.mounts
+    mounts = list(spec.profile.mounts)
+    if spec.profile.sidecar:
+        mounts += spec.profile.sidecar.mounts
     volumes = {each.name: {"name": each.name, **each.source} for each in mounts}
     return [{"name": "shm", "emptyDir": shm}, *volumes.values()]

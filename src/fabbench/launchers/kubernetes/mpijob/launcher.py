@@ -12,13 +12,13 @@ from fabbench.launchers.kubernetes.manifests import (
     CONTAINER,
     RunSpec,
     claim_template,
-    run_metadata,
-    supervised,
+    labels_of_run,
+    manifest,
     waiting,
     watchdog,
 )
 from fabbench.launchers.kubernetes.mpijob import MpiJobOptions
-from fabbench.launchers.kubernetes.mpijob.render import launcher_pod, mpijob
+from fabbench.launchers.kubernetes.mpijob.render import launcher_pod
 from fabbench.launchers.pod_options import Object
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
@@ -28,13 +28,16 @@ _INSTALL = "https://raw.githubusercontent.com/kubeflow/mpi-operator/v0.6.0/deplo
 
 def workload(spec: RunSpec) -> tuple[Object, ...]:
     """Return the objects of a run: an MPIJob whose launcher only waits, and what it owns."""
-    launcher = supervised(spec, launcher_pod(spec, watchdog(spec)), "launcher")
-    launcher["spec"]["containers"][0]["name"] = CONTAINER
-    job = mpijob(spec, run_metadata(spec), launcher, waiting(spec))
-    # If fabbench dies before workers are ready, the launcher's end ends them.
-    job["spec"]["launcherCreationPolicy"] = "AtStartup"
-    job["spec"]["runPolicy"]["cleanPodPolicy"] = "All"
-    return job, *claim_template(spec, {"name": spec.name, "labels": spec.labels})
+    job = manifest(
+        "mpijob",
+        spec,
+        labels=labels_of_run(spec, live=True),
+        creation_policy="AtStartup",  # if fabbench dies before workers are ready, the launcher's
+        clean_policy="All",  # end ends them
+        launcher=launcher_pod(spec, watchdog(spec), CONTAINER, live=True),
+        workers=waiting(spec),
+    )
+    return job, *claim_template(spec, live=True)
 
 
 class MpiJobLauncher(KubernetesLauncher):

@@ -5,18 +5,22 @@ worker's sshd answers, and that nothing is retried. Fields: kubeflow/mpi-operato
 pkg/apis/kubeflow/v2beta1/types.go (0.5 on).
 """
 
+from collections.abc import Sequence
+
 from fabbench.catalog.kubernetes_resources import GPU
 from fabbench.execution.script import script_body
 from fabbench.execution.script.target import READ_MPIJOB, SSH
 from fabbench.launchers import RenderInput
 from fabbench.launchers.kubernetes.manifests import (
+    ROLE,
     RunSpec,
     benchmark_container,
     claim_template,
     env_list,
     escape_names,
+    labels_of_run,
+    manifest,
     template,
-    user_metadata,
 )
 from fabbench.launchers.kubernetes.mpijob import MpiJobOptions
 from fabbench.launchers.kubernetes.render import KubernetesManifests, rendered_spec
@@ -32,27 +36,6 @@ _SSHD = (
     "-o StrictModes=no -o PermitRootLogin=prohibit-password"
 )
 _MAX_ARGUMENT = 120 * 1024  # Maximum bytes of one argument of a program; Linux's limit is 128 KiB
-
-
-def mpijob(spec: RunSpec, metadata: Object, launcher: Object, workers: Object) -> Object:
-    """Return the MPIJob of two pod templates, whose workers are never restarted."""
-    return {
-        "apiVersion": "kubeflow.org/v2beta1",
-        "kind": "MPIJob",
-        "metadata": metadata,
-        "spec": {
-            "launcherCreationPolicy": "WaitForWorkersReady",
-            "runPolicy": {
-                "cleanPodPolicy": "Running",
-                "backoffLimit": 0,
-                "activeDeadlineSeconds": spec.deadline_s,
-            },
-            "mpiReplicaSpecs": {
-                "Launcher": {"restartPolicy": "Never", "template": launcher},
-                "Worker": {"replicas": spec.count, "template": workers},
-            },
-        },
-    }
 
 
 def scripted(spec: RunSpec, script: str) -> Object:
@@ -72,39 +55,34 @@ def scripted(spec: RunSpec, script: str) -> Object:
     sshd = ("/bin/sh", "-c", " ".join((_SSHD, *_port_option(spec))))
     labels = {f"{_KUBEFLOW}/job-name": spec.name, f"{_KUBEFLOW}/job-role": "worker"}
     probe = {"tcpSocket": {"port": spec.port if spec.host_network else 22}, "periodSeconds": 1}
-    container = benchmark_container(spec, sshd, "worker", readinessProbe=probe)
-    workers = template(spec, container, labels)
-    launcher = launcher_pod(spec, ("/bin/bash", "-c", text))
-    return mpijob(spec, user_metadata(spec), launcher, workers)
+    return manifest(
+        "mpijob",
+        spec,
+        labels=spec.options.labels,
+        creation_policy="WaitForWorkersReady",
+        clean_policy="Running",
+        launcher=launcher_pod(spec, ("/bin/bash", "-c", text), "launcher"),
+        workers=template(spec, benchmark_container(spec, sshd, "worker", probe=probe), labels),
+    )
 
 
-def launcher_pod(spec: RunSpec, command: tuple[str, ...]) -> Object:
-    """Return the template of the launcher's pod: small, on any node of the image's architecture."""
+def launcher_pod(spec: RunSpec, command: Sequence[str], name: str, *, live: bool = False) -> Object:
+    """Return the template of the launcher's pod, whose only container has this name."""
     options = spec.options
-    profile = spec.resources.profile
-    container: Object = {
-        "name": "launcher",
-        "image": spec.image,
-        "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}},
-        **(
-            {"env": env_list(profile.env)} if profile and profile.env else {}
-        ),  # mpirun passes LD_LIBRARY_PATH on
-        "command": [*command[:-1]],
-        "args": [*command[-1:]],
-    }
-    pod_spec: Object = {
-        "tolerations": [each.manifest() for each in (Toleration(GPU), *options.tolerations)],
-        **({"nodeSelector": {"kubernetes.io/arch": spec.arch}} if spec.arch else {}),
-        **(
-            {"imagePullSecrets": [{"name": name} for name in options.pull_secrets]}
-            if options.pull_secrets
-            else {}
-        ),
-    }
-    return {
-        **options.metadata(options.annotations),
-        "spec": {**pod_spec, "containers": [container]},
-    }
+    *program, last = command
+    return manifest(
+        "launcher",
+        spec,
+        live=live,
+        labels=labels_of_run(spec, live=live, **{ROLE: "launcher"}),
+        tolerations=[each.manifest() for each in (Toleration(GPU), *options.tolerations)],
+        pull_secrets=[{"name": secret} for secret in options.pull_secrets],
+        name=name,
+        env=env_list(spec.profile.env),
+        program=program,
+        arguments=[last],
+        non_root=spec.user is not None or None,
+    )
 
 
 _ABOUT = """\
@@ -136,7 +114,7 @@ class MpiJobManifest(KubernetesManifests):
         target = source.script_target(
             READ_MPIJOB, here=False, ssh=ssh, agent=("ssh", *ssh), toggled=False, inventory=None
         )
-        claims = claim_template(spec, {"name": spec.name})
+        claims = claim_template(spec)
         job = scripted(spec, script_body(source.plan, target))
         return yaml_documents([*claims, job], source.command + _ABOUT, compact=True)
 
