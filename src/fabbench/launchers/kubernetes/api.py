@@ -20,14 +20,13 @@ from urllib.parse import quote
 
 from fabbench.launchers import notify, shorten
 from fabbench.launchers.kubernetes.explain import explain
+from fabbench.launchers.pod_options import Object
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.messages import action
 from fabbench.remote.transport import Done, HostGoneError, LostError, ProcessStream, Transport
 
 T = TypeVar("T")
-Object: TypeAlias = dict[str, Any]
-"""An object of the cluster, as the API returns it."""
 Query: TypeAlias = Iterable[tuple[str, str]]
 """Query parameters of a request; a name may occur several times."""
 
@@ -98,7 +97,7 @@ class KubernetesApi:
     ) -> Iterator[Object]:
         """List objects, page by page; `labels` and `fields` are selectors."""
         selectors = {"label_selector": labels, "field_selector": fields}
-        parameters: dict[str, Any] = {name: text for name, text in selectors.items() if text}
+        parameters: Object = {name: text for name, text in selectors.items() if text}
         path = self._path(kind)
         if everywhere:
             path = _PATHS[kind].replace(_NAMESPACE, "")
@@ -109,7 +108,7 @@ class KubernetesApi:
             if not parameters["_continue"]:
                 return
 
-    def create(self, kind: str, body: Mapping[str, Any]) -> Object:
+    def create(self, kind: str, body: Object) -> Object:
         """Create an object; unknown fields are errors. Retry for a while if the API is away."""
         strict = [("fieldValidation", "Strict")]
         if kind.endswith("Job"):  # what else a run needs belongs to it
@@ -533,7 +532,7 @@ class PodConnection(Transport):
     @override
     def connect(self) -> None:
         """Raise HostGoneError if the pod does not run, MachineError if the API does not answer."""
-        pod: Mapping[str, Any] = {}
+        pod: Object = {}
         with contextlib.suppress(AbsentError):
             pod = self._api.read("Pod", self.name)
         meta = pod.get("metadata", {})

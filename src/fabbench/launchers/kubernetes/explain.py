@@ -9,7 +9,6 @@ from fabbench.launchers import Explanation, shorten
 from fabbench.launchers.known_messages import KnownMessage
 from fabbench.launchers.kubernetes.nodes import (
     Node,
-    Object,
     meta_of,
     name_of,
     requests,
@@ -17,6 +16,7 @@ from fabbench.launchers.kubernetes.nodes import (
     status_of,
     true_condition,
 )
+from fabbench.launchers.pod_options import Object
 from fabbench.model import records
 
 OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from fabbench.catalog.kubernetes_resources import PodResources, override_resources
 from fabbench.execution.worker_pool import map_hosts, require_all
@@ -40,7 +40,7 @@ from fabbench.launchers.kubernetes.select_nodes import (
     resources_on,
     usable_groups,
 )
-from fabbench.launchers.pod_options import yaml_documents
+from fabbench.launchers.pod_options import Object, yaml_documents
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.fabrics import may_use_rdma
@@ -386,9 +386,7 @@ def _spec(target: Target, needs: Needs, resources: PodResources, chosen: Sequenc
 
 
 @contextlib.contextmanager
-def _report_oom_kills(
-    remotes: Sequence[RemoteHost], pods: Sequence[Mapping[str, Any]]
-) -> Iterator[None]:
+def _report_oom_kills(remotes: Sequence[RemoteHost], pods: Sequence[Object]) -> Iterator[None]:
     """On exit, report in which pods programs were OOM-killed: nothing else does."""
     before = _oom_counters(remotes)
     yield

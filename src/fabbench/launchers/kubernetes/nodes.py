@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from fabbench.catalog.instances import Instance, instance, plain
 from fabbench.catalog.kubernetes_resources import (
@@ -17,11 +17,10 @@ from fabbench.catalog.kubernetes_resources import (
     thousandths,
     whole_number,
 )
+from fabbench.launchers.pod_options import Object
 from fabbench.model.errors import MachineError
 from fabbench.model.messages import listed
 
-Object: TypeAlias = Mapping[str, Any]
-"""An object of the cluster, or a part of one, as the API returns it."""
 LAYERS = tuple(f"topology.k8s.aws/network-node-layer-{number}" for number in range(1, 5))
 """Labels of network layers, widest first. Nodes that share the last one share the lowest switch."""
 _HYPERPOD = "sagemaker.amazonaws.com/"
@@ -135,7 +134,7 @@ def read_nodes(
 
 def read_node(node: Object, pods: Sequence[Object] = (), *, all_pods: bool = True) -> Node:
     """Read one node, with the pods there. Raise ValueError for an amount that is not a quantity."""
-    labels = dict(labels_of(node))
+    labels = labels_of(node)
     amounts = _amounts(node, pods, all_pods=all_pods)
     ready, why_not = _readiness(status_of(node).get("conditions") or ())
     # The fabric of which it has devices, or else one that its plugin advertises as 0.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import chain
-from typing import Any, Self
+from typing import Self
 
 from fabbench.launchers import Explanation, Leftover, ObjectRef, notify
 from fabbench.launchers.kubernetes import LEASE_S
@@ -35,7 +35,6 @@ from fabbench.launchers.kubernetes.manifests import (
 )
 from fabbench.launchers.kubernetes.nodes import (
     Node,
-    Object,
     labels_of,
     meta_of,
     name_of,
@@ -44,6 +43,7 @@ from fabbench.launchers.kubernetes.nodes import (
     status_of,
     true_condition,
 )
+from fabbench.launchers.pod_options import Object
 from fabbench.model.errors import MachineError
 from fabbench.remote.transport import ProcessStream
 
@@ -203,7 +203,7 @@ def _is_node_lost(api: KubernetesApi, node: str) -> bool:
 
 def _delete(api: KubernetesApi, thing: ObjectRef, *, force: bool = False) -> None:
     """Ask the cluster to delete an object; a pod ends in its own time unless `force` is set."""
-    body: dict[str, Any] = {"propagationPolicy": "Background"}
+    body: Object = {"propagationPolicy": "Background"}
     if thing.uid:
         body["preconditions"] = {"uid": thing.uid}
     if thing.kind != "Pod" or force:
@@ -250,12 +250,12 @@ def find_leftovers(api: KubernetesApi, *, everywhere: bool) -> tuple[Leftover, .
     return group_leftovers(_labeled_objects(api, everywhere=everywhere), datetime.now(UTC))
 
 
-def _labeled_objects(api: KubernetesApi, *, everywhere: bool) -> list[dict[str, Any]]:
+def _labeled_objects(api: KubernetesApi, *, everywhere: bool) -> list[Object]:
     """List fabbench's objects, each with its `kind`. Raise if pods or both kinds of jobs cannot be.
 
     A cluster without MPIJobs, or a user who may not list one kind of jobs, is nothing unusual.
     """
-    objects: list[dict[str, Any]] = []
+    objects: list[Object] = []
     unlisted: dict[str, MachineError] = {}
     for kind in _KINDS:
         try:
@@ -278,7 +278,7 @@ def remove_leftovers(
     """Remove runs with `remove`."""
     runs = {(leftover.run, leftover.namespace) for leftover in chosen}
 
-    def list_remaining() -> list[dict[str, Any]]:
+    def list_remaining() -> list[Object]:
         return [
             thing
             for thing in _labeled_objects(api, everywhere=everywhere)
@@ -381,7 +381,7 @@ class Heartbeat:
         api: KubernetesApi,
         job: str,
         lease_s: int,
-        pods: Callable[[], Sequence[dict[str, Any]]],
+        pods: Callable[[], Sequence[Object]],
     ) -> None:
         """`pods` returns the pods. `job` is the name of a Job, with whose deadline they end."""
         self._api = api
@@ -467,7 +467,7 @@ class PodWatch:
     """A thread that keeps the last state of pods: an evicted one shows it for a moment only."""
 
     def __init__(self, api: KubernetesApi, selector: str) -> None:
-        self.last: dict[str, Mapping[str, Any]] = {}  # A pod's uid → its last reported state
+        self.last: dict[str, Object] = {}  # A pod's uid → its last reported state
         self._api = api
         self._selector = selector
         self._closing = threading.Event()
@@ -585,9 +585,7 @@ def _is_worker(pod: Object) -> bool:
 class JobRun:
     """A context manager that removes everything on exit, and waits until the pods are gone."""
 
-    def __init__(
-        self, api: KubernetesApi, spec: RunSpec, objects: Sequence[dict[str, Any]]
-    ) -> None:
+    def __init__(self, api: KubernetesApi, spec: RunSpec, objects: Sequence[Object]) -> None:
         """`objects` are created in this order: the first, a Job or MPIJob, owns the others."""
         self._api = api
         self._spec = spec
@@ -641,7 +639,7 @@ class JobRun:
             reasons.report_or_raise(why)
             time.sleep(_POLL_S)
 
-    def _workers(self) -> list[dict[str, Any]]:
+    def _workers(self) -> list[Object]:
         """Return the pods that measure, by index."""
         workers = filter(_is_worker, self.pods())
         return sorted(workers, key=_pod_number)
@@ -747,7 +745,7 @@ class JobRun:
                 return other_name
         return name
 
-    def pods(self) -> list[dict[str, Any]]:
+    def pods(self) -> list[Object]:
         """Return the run's pods as they are now."""
         return list(self._api.objects("Pod", labels=self._selector))
 
