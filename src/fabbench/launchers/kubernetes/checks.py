@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
-from fabbench.catalog.instances import efa_reaches
+from fabbench.catalog.instances import efa_reaches, records, rows_of
 from fabbench.catalog.kubernetes_resources import EFA, PROFILES
 from fabbench.hosts.check import Check, Status
 from fabbench.launchers.kubernetes.nodes import Amount, Node, Taint, fabric_name
@@ -279,8 +280,9 @@ def _amount(amount: Amount) -> dict[str, int | None]:
     return {"allocatable": amount.allocatable, "free": amount.free if amount.known else None}
 
 
-class Right(NamedTuple):
-    """One verb on one kind of object."""
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One verb on one kind of object: a row of rights.csv."""
 
     verb: str
     resource: str  # In the plural, as RBAC writes it
@@ -288,6 +290,7 @@ class Right(NamedTuple):
     subresource: str = ""
     namespaced: bool = True
     """Whether it is needed only in the run's namespace; else in the whole cluster."""
+    only: str = ""  # What needs it: a launcher, or `claims` of devices; empty: both launchers
 
     @property
     def full_resource(self) -> str:
@@ -300,30 +303,10 @@ class Right(NamedTuple):
         return f"{self.verb} {self.full_resource}{group}"
 
 
-Rights: TypeAlias = tuple[Right, ...]
-
-
-def _rights_to(verbs: str, resource: str, *, group: str = "", sub: str = "") -> Rights:
-    """Return the right to each of these verbs, which stand with spaces between them."""
-    return tuple(Right(verb, resource, group, sub) for verb in verbs.split())
-
-
-_PODS = (
-    *_rights_to("get list watch", "pods"),
-    *_rights_to("create get", "pods", sub="exec"),  # Over SPDY and over WebSocket
-    *_rights_to("list", "events"),
-    Right("get", "nodes", namespaced=False),
-    Right("list", "nodes", namespaced=False),
-)
-KUBERNETES_RIGHTS = (*_rights_to("create get list patch delete", "jobs", group="batch"), *_PODS)
+_RIGHTS = list(records(Right, rows_of("rights.csv", "fabbench.launchers.kubernetes")))
+KUBERNETES_RIGHTS = tuple(each for each in _RIGHTS if each.only in {"", "kubernetes"})
 """For ``--on kubernetes``, in the order in which they are checked."""
-
-MPIJOB_RIGHTS = (
-    *_rights_to("create get list delete", "mpijobs", group="kubeflow.org"),
-    *_rights_to("patch", "jobs", group="batch"),
-    *_PODS,
-)
+MPIJOB_RIGHTS = tuple(each for each in _RIGHTS if each.only in {"", "mpijob"})
 """For ``--on mpijob``: the operator creates pods and everything else."""
-
-CLAIM_RIGHT = Right("create", "resourceclaimtemplates", "resource.k8s.io")
+CLAIM_RIGHT = _RIGHTS[-1]
 """For --cluster-profile efa-dra."""
