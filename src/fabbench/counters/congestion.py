@@ -12,7 +12,7 @@ from functools import cache
 from statistics import median
 from typing import NamedTuple
 
-from fabbench.catalog.instances import rows_of
+from fabbench.catalog.instances import records, rows_of
 from fabbench.counters.vocabulary import largest_of_priorities
 from fabbench.model.units import format_decimal, scale
 
@@ -30,10 +30,10 @@ class Sign:
     counter: str
     of: str  # What the counter is compared with: another counter, or `SECONDS`
     times: float  # The factor of this ratio
-    limit: float  # From this ratio on, it is heavy by itself
+    limit: float = math.inf  # From this ratio on, it is heavy by itself
     least: float  # From this one on, if it is far above the other NICs
     words: str
-    alone: str  # The words where what it is compared with is not known
+    alone: str = ""  # The words where what it is compared with is not known
 
 
 class Port(NamedTuple):
@@ -61,20 +61,7 @@ class Strain(NamedTuple):
 @cache
 def signs() -> Sequence[Sign]:
     """Return the rows of congestion.csv."""
-    return [_sign(row) for row in rows_of("congestion.csv", "fabbench.counters")]
-
-
-def _sign(row: Mapping[str, str]) -> Sign:
-    return Sign(
-        code=row["code"],
-        counter=row["counter"],
-        of=row["of"],
-        times=float(row["times"]),
-        limit=float(row["limit"] or math.inf),
-        least=float(row["least"]),
-        words=row["words"],
-        alone=row["alone"],
-    )
+    return [*records(Sign, rows_of("congestion.csv", "fabbench.counters"))]
 
 
 def strains(ports: Sequence[Port]) -> Iterator[Strain]:
