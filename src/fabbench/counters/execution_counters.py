@@ -11,7 +11,6 @@ against.
 """
 
 import math
-import re
 import zlib
 from base64 import b64decode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -33,14 +32,12 @@ from fabbench.model.log import (
     Finding,
     Log,
     Marker,
-    Outcome,
     Point,
     Proof,
     Severity,
     marker_words,
 )
 from fabbench.model.messages import listed
-from fabbench.model.patterns import lazy
 from fabbench.model.plan import Execution
 
 
@@ -82,16 +79,13 @@ class ExecutionCounters:
                 moved[host] = wanted
         return moved
 
-    def findings(self, *, measured: bool, max_bytes: float | None = None) -> tuple[Finding, ...]:
-        """Judge what the NICs moved.
-
-        `measured`: whether rows were; `max_bytes`: what each host can have moved; None: not known.
-        """
+    def findings(self, *, measured: bool) -> tuple[Finding, ...]:
+        """Judge what the NICs moved; `measured`: whether rows were."""
         judged: list[Finding] = []
         if len(self.asked.among) > 1:
             traffic = self.traffic()
             moved = {host: traffic[host] for host in traffic if host in self.asked.among}
-            judged += findings(moved, self.asked, max_bytes)
+            judged += findings(moved, self.asked)
         # Errors hold even if no row was measured; the other findings are about what was measured.
         kept = [finding for finding in judged if measured or finding.code in WITHOUT_ROWS]
         return (*kept, *self._notes_on_missing())
@@ -174,61 +168,8 @@ def with_counter_findings(
     if counters is None:
         return known
     measured = any(log.points for log in known)
-    shown = counters.findings(measured=measured, max_bytes=_max_bytes_together(known))
+    shown = counters.findings(measured=measured)
     return noted(known, shown) if shown else known
-
-
-def _max_bytes_together(logs: Iterable[Log]) -> float | None:
-    """Return the bytes that the pairs of all logs sent at most; None if not known of one."""
-    total = 0.0
-    for log in logs:
-        sent = _max_bytes_sent(log)
-        if sent is None:
-            return None
-        total += sent
-    return total
-
-
-def _max_bytes_sent(log: Log) -> float | None:
-    """Return the bytes that a pair sent at most, both directions and headers included.
-
-    None if not known.
-
-    fi_pingpong prints the number of messages per row; perftest once, without those of its margins
-    (-D).
-    """
-    if log.benchmark not in _MOST_SENT or log.outcome is not Outcome.OK:
-        return None
-    sent: dict[tuple[int, str], float] = {}
-    for point in log.points:
-        printed = point.labels.get("sent") or log.facts.get("iterations")  # `10k`, or a number
-        messages = _messages(str(printed))
-        if messages is None:
-            return None
-        directions = 1 if point.labels.get("direction") == "uni" else 2
-        queue_pairs = int(log.facts.get("qps") or 1)
-        messages *= queue_pairs * directions * _MOST_SENT[log.benchmark]
-        device = point.labels.get("device", "")
-        # Rows of one size and device are sides of one test: it is counted once.
-        sent[point.size, device] = messages * (point.size + _HEADERS)
-    return sum(sent.values()) or None
-
-
-def _messages(text: str) -> float | None:
-    """Read a number of messages as fi_pingpong writes it, such as ``10k``; None if it is none."""
-    count = _COUNT.fullmatch(text)
-    if count is None:
-        return None
-    number, suffix = count.groups()
-    return float(number) * _COUNT_SUFFIXES[suffix]
-
-
-_MOST_SENT = {"pingpong": 1.0, "perftest": 1.25}
-"""Benchmark that prints its number of messages → by how much it may send more of them."""
-_COUNT = lazy(r"(\d{1,9}(?:\.\d)?)([kmb]?)", re.ASCII)
-_COUNT_SUFFIXES = {"": 1, "k": 1e3, "m": 1e6, "b": 1e9}
-_HEADERS = 200
-"""Bytes around a small message, and of its acknowledgement."""
 
 
 def noted(logs: Iterable[Log], added: Sequence[Finding]) -> tuple[Log, ...]:

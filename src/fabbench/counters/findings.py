@@ -28,11 +28,6 @@ from fabbench.model.units import RATE_UNITS, Scale, format_decimal
 
 FLOOR = 10_000_000
 """Bytes: balance is not judged below this mean of a host's NICs; starting a run moves less."""
-EXCESS = 1.5
-"""How many times the benchmark's own bytes are too many.
-
-Headers and packets sent again add some.
-"""
 MAX_OVER_MEAN = 1.25
 LOW = 0.1
 """Less than this fraction of the mean, or of what is compared, is almost nothing."""
@@ -80,15 +75,10 @@ class _Shown(NamedTuple):
     """The counters that show it."""
 
 
-def findings(
-    hosts: Mapping[str, Traffic], asked: Asked, max_bytes: float | None = None
-) -> tuple[Finding, ...]:
+def findings(hosts: Mapping[str, Traffic], asked: Asked) -> tuple[Finding, ...]:
     """Judge what each host moved while rows were measured.
 
     One finding covers all hosts that show it.
-
-    `max_bytes`: what each host can have moved for them, in both directions together; None: not
-    known.
 
     Fabrics inside a host are also judged by what RDMA devices moved; fabrics whose NICs have no
     counters here are not judged. A single host reaches itself through the loopback, which is not a
@@ -101,20 +91,15 @@ def findings(
         host: of_fabric(traffic, asked.fabric, chosen=asked.chosen, expected=asked.expected)
         for host, traffic in hosts.items()
     }
-    across = len(hosts) > 1
     wrong = list(_wrong_networks(hosts, requested, asked))
     # Hosts whose data went elsewhere are told once, and not again as idle.
     elsewhere = {shown.host for shown in wrong}
     silent = {host: moved for host, moved in requested.items() if host not in elsewhere}
-    over_interfaces = across and kind is NicKind.NETDEV
+    over_interfaces = len(hosts) > 1 and kind is NicKind.NETDEV
     candidates = (
         _one("nic-down", _down(requested) if asked.chosen else ()),
         _one("nic-wrong-network", wrong),
         _one("nic-idle", _idle(silent, asked.fabric)),
-        _one(
-            "nic-excess",
-            _excesses(requested, max_bytes) if across and max_bytes is not None else (),
-        ),
         _one("nic-imbalance-tx", _imbalances(requested, _SENT)),
         _one("nic-imbalance-rx", _imbalances(requested, _RECEIVED)),
         *_congested(hosts if over_interfaces else requested, {kind, NicKind.TCP}),
@@ -216,21 +201,6 @@ def _idle(requested: Mapping[str, Traffic], fabric: str) -> Iterator[_Shown]:
     for host, traffic in requested.items():
         if traffic.nics and not traffic.total and not _is_unreadable(traffic):
             sentence = f"the NICs of {fabric} moved nothing while rows were measured"
-            yield _Shown(host, sentence, _counters_line(traffic.nics))
-
-
-def _excesses(requested: Mapping[str, Traffic], max_bytes: float) -> Iterator[_Shown]:
-    """Find NICs that moved more than all that the benchmark can have sent.
-
-    Packets that were lost and sent again are included.
-    """
-    for host, traffic in requested.items():
-        if traffic.total > EXCESS * max_bytes + FLOOR:
-            times = format_decimal(traffic.total / max_bytes, 1)
-            moved = amount(traffic.total)
-            sentence = (
-                f"the NICs moved {moved}, {times} times the {amount(max_bytes)} of the benchmark"
-            )
             yield _Shown(host, sentence, _counters_line(traffic.nics))
 
 

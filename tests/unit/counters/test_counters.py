@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabbench.counters.execution_counters import ExecutionCounters, Pair, with_counter_findings
+from fabbench.counters.execution_counters import ExecutionCounters, Pair
 from fabbench.counters.findings import FLOOR, Asked, balance, findings
 from fabbench.counters.snapshot import (
     Nic,
@@ -445,15 +445,6 @@ def test_what_nics_moved_is_judged(
     )
 
 
-def test_headers_and_packets_sent_again_are_no_excess() -> None:
-    moved = dict.fromkeys("ab", efas((GB, GB)))
-    assert not findings(moved, EFA, 1.34 * GB)
-    assert [finding.code for finding in findings(moved, EFA, 1.2 * GB)] == ["nic-excess"]
-    assert not findings(
-        {"a": over(eth("eth0", GB))}, TCP, 1000
-    )  # it reaches itself through the loopback
-
-
 def test_a_finding_names_what_moved() -> None:
     (other,) = found(IDLE_EFA, b=IDLE_EFA).values()
     assert all(
@@ -573,40 +564,6 @@ def test_live_joins_what_has_no_room() -> None:
     assert (len(lines), lines[-1]) == (12, "and 54 more hosts")
     assert " ".join(lines[1].split()[1:]) == "32 NICs 16 GB/s (2 %) 16 GB/s (2 %)"
     assert all(len(line) <= nics_table.COLUMNS for line in lines)
-
-
-@pytest.mark.parametrize(
-    ("labels", "facts", "benchmark", "codes"),
-    [
-        # 1000 messages of 1 MB each way are 2 GB; the NICs moved 4.
-        ({"sent": "1k"}, {}, "pingpong", {"nic-excess"}),
-        ({"sent": "2k"}, {}, "pingpong", set()),
-        ({"direction": "uni"}, {"iterations": 1000, "qps": 2}, "perftest", {"nic-excess"}),
-        ({"direction": "bi"}, {"iterations": 1000, "qps": 2}, "perftest", set()),
-        # Of what cannot be told nothing is said.
-        ({}, {}, "pingpong", set()),
-        ({}, {"iterations": 20}, "nccl", set()),
-    ],
-)
-def test_what_a_pair_sent_is_compared_with_what_its_nics_moved(
-    labels: dict[str, str], facts: dict[str, int], benchmark: str, codes: set[str]
-) -> None:
-    point = Point(10**6, labels, ("latency",), (1.0,))
-    log = Log(
-        source="x",
-        benchmark=benchmark,
-        case="x",
-        outcome=Outcome.OK,
-        reason=None,
-        facts=facts,
-        points=[point],
-    )
-    moved = {
-        side: Pair(snapshot({TX: 0, RX: 0}), snapshot({TX: 2 * GB, RX: 2 * GB})) for side in "ab"
-    }
-    counted = ExecutionCounters(asked=Asked(fabric="efa", among=("a", "b")), hosts=moved)
-    (judged,) = with_counter_findings([log], counted)
-    assert {found.code for found in judged.findings} == codes
 
 
 @pytest.mark.parametrize(
