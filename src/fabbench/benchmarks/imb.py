@@ -26,7 +26,7 @@ from fabbench.benchmarks.tables import (
     read_columns,
     unknown_columns,
 )
-from fabbench.model.log import Facts
+from fabbench.model.log import Facts, MutableFacts
 from fabbench.model.patterns import lazy
 
 _MIB = float(1 << 20)
@@ -123,7 +123,7 @@ def _header_events(text: str, execution: Execution | None) -> Events:
 
 def _heading_setting(match: re.Match[str]) -> Setting:
     """Return what a line above a table says: it is of one of several kinds."""
-    facts: dict[str, str | int] = {}
+    facts: MutableFacts = {}
     for name in _COUNTS:
         if match[name]:  # a line of another kind has None here
             facts[name] = int(match[name])

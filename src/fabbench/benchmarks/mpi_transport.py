@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fabbench.model.log import Facts
+from fabbench.model.log import Facts, MutableFacts
 from fabbench.model.patterns import lazy
 
 if TYPE_CHECKING:
@@ -202,12 +202,12 @@ class TransportLines:
         for transport in transports:
             self.lines.setdefault(transport, text)
 
-    def facts(self) -> dict[str, str | int]:
+    def facts(self) -> MutableFacts:
         """Return what was named, the way inside the fabric, the hosts if several, and `transport`.
 
         That is the one between nodes if there is one, else the one within the node.
         """
-        facts: dict[str, str | int] = {**self.named}
+        facts: MutableFacts = {**self.named}
         if self.ways:
             from fabbench.catalog.paths import path_values  # imported here: few logs need it
 

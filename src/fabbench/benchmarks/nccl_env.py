@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fabbench.catalog.instances import RACKS, connects_hosts
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import INTRA_HOST, NO_NETWORK, provider
-from fabbench.model.log import Proof
+from fabbench.model.log import MutableFacts, Proof
 
 if TYPE_CHECKING:
     from fabbench.catalog.nccl_environment import NcclEnvironment
@@ -164,7 +164,7 @@ def rank_steps(
 
     steps: list[Step] = []
     for name, of_program in commands.items():
-        facts: dict[str, str | int] = {"benchmark": benchmark}
+        facts: MutableFacts = {"benchmark": benchmark}
         if called:
             facts[called] = name
         facts["ranks"] = sum(command.ranks for command in of_program)

@@ -1,7 +1,7 @@
 """Programs in pairs: a server on one host, and a client on another."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from fabbench.benchmarks.standard import Work
@@ -23,7 +23,7 @@ ADDRESS = "{address}"
 def pair_step(
     execution: str,
     commands: tuple[Command, ...],
-    facts: Mapping[str, str | int],
+    facts: Facts,
     *,
     timeout_s: float,
 ) -> Step:

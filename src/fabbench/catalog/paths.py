@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from fabbench.model import records
+from fabbench.model.log import Facts
 from fabbench.model.patterns import lazy
 
 FEW = "few"
@@ -59,7 +60,7 @@ class PathFact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             names = ", ".join(sorted(both))
             raise ValueError(f"asked for, and a finding: {names}")
 
-    def finding(self, facts: Mapping[str, str | int], program: str) -> str:
+    def finding(self, facts: Facts, program: str) -> str:
         """Return the code of what is wrong for a program with these facts; empty: nothing."""
         if self.carries and program not in self.carries:  # its data do not go this way
             return ""
@@ -71,7 +72,7 @@ class PathFact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 return self.findings[value]
         return ""
 
-    def _value(self, facts: Mapping[str, str | int]) -> str:
+    def _value(self, facts: Facts) -> str:
         """Return the stated value; of a number FEW, or empty where it is enough."""
         stated = facts.get(self.fact, "")
         if not isinstance(stated, int):
@@ -82,7 +83,7 @@ class PathFact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             is_few = stated < self.share * total
         return FEW if is_few else ""
 
-    def shown(self, facts: Mapping[str, str | int]) -> str:
+    def shown(self, facts: Facts) -> str:
         """Return how a finding says what the facts say: `3 of 24`, or the value in words."""
         stated = str(facts[self.fact])
         if self.of in facts:

@@ -14,7 +14,7 @@ from fabbench.evidence.hangs import Call, Group, Hangs, RankState, rank_numbers
 from fabbench.evidence.known_errors import finding
 from fabbench.evidence.plain_pickle import read_plain
 from fabbench.model.errors import MachineError
-from fabbench.model.log import FLIGHT_RECORDER, NCCL_DEBUG, Finding, Record
+from fabbench.model.log import FLIGHT_RECORDER, NCCL_DEBUG, Finding, MutableFacts, Record
 from fabbench.model.patterns import lazy
 
 _PICKLE = re.compile(rb"\x80[\x02-\x05]|\(dp?\d|\}q\x00")  # protocols 2 to 5, 0 and 1
@@ -72,7 +72,7 @@ def record_of(dumps: Sequence[Dump]) -> Record:
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             raise MachineError(f"The dump of rank {dump.rank} is damaged: {error}.") from error
         version = str(dump.content.get("comm_lib_version") or version)
-    facts: dict[str, str | int] = {"report": FLIGHT_RECORDER, "nccl": version}
+    facts: MutableFacts = {"report": FLIGHT_RECORDER, "nccl": version}
     findings = [*hangs.findings(), *_ranks_without_dump(dumps)]
     return Record(benchmark=None, case=NCCL_DEBUG, facts=facts, findings=findings)
 

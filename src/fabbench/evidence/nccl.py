@@ -19,7 +19,7 @@ from fabbench.evidence.known_errors import (
     matching_errors,
     plugin_gave_up,
 )
-from fabbench.model.log import Finding
+from fabbench.model.log import Finding, MutableFacts
 from fabbench.model.patterns import lazy
 
 _VIA = lazy(
@@ -93,7 +93,7 @@ class Evidence:
     """The statements of one execution. `lines` has, for some facts, the line that stated it."""
 
     debugging: bool = False
-    facts: dict[str, str | int] = field(default_factory=dict)
+    facts: MutableFacts = field(default_factory=dict)
     lines: dict[str, str] = field(default_factory=dict)
     networks: dict[str, dict[str, None]] = field(default_factory=dict)
     """Network name as printed → processes (`host:pid`) that use it."""

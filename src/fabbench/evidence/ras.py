@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fabbench.evidence.known_errors import finding
-from fabbench.model.log import NCCL_DEBUG, Finding, Record
+from fabbench.model.log import NCCL_DEBUG, Finding, MutableFacts, Record
 from fabbench.model.messages import listed
 from fabbench.model.patterns import lazy
 
@@ -29,7 +29,7 @@ def read_ras(text: str) -> Record | None:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     version = str(report.get("nccl_version", "unknown"))
-    facts: dict[str, str | int] = {"report": "NCCL RAS", "nccl": version}
+    facts: MutableFacts = {"report": "NCCL RAS", "nccl": version}
     return Record(benchmark=None, case=NCCL_DEBUG, facts=facts, findings=findings)
 
 

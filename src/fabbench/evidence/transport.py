@@ -16,7 +16,7 @@ from fabbench.counters.pasted import PastedCounters
 from fabbench.evidence.known_errors import by_code, finding, matching_errors, plugin_gave_up
 from fabbench.evidence.nccl import Evidence
 from fabbench.model.fabrics import INTRA_HOST, natural_order
-from fabbench.model.log import Facts, Finding, Record, Severity
+from fabbench.model.log import Facts, Finding, MutableFacts, Record, Severity
 from fabbench.model.messages import counted as counted_noun
 from fabbench.model.messages import listed, merged, quoted
 from fabbench.model.patterns import lazy
@@ -91,7 +91,7 @@ def _carried_that_way(evidence: Evidence, path: PathFact) -> str:
     return "+".join(sorted(networks)) or "unknown"
 
 
-def _collective_facts(evidence: Evidence, hosts: int) -> dict[str, str | int]:
+def _collective_facts(evidence: Evidence, hosts: int) -> MutableFacts:
     """Return what the lines show of NCCL's own collectives."""
     # What they do not show has no key. `hosts`: those that the benchmark's own output lists.
     facts = dict(evidence.facts)
@@ -129,11 +129,11 @@ def _gdr(evidence: Evidence) -> str:
     return "yes" if True in directs else "no"
 
 
-def _facts_that_explain(evidence: Evidence, network: str) -> dict[str, str | int]:
+def _facts_that_explain(evidence: Evidence, network: str) -> MutableFacts:
     """Return facts that explain figures: algorithms, channels and their NICs, SHARP, NVLS."""
     used = _channel_devices(evidence, {network})
     algorithms = "+".join(sorted(evidence.algorithms))
-    facts: dict[str, str | int] = {
+    facts: MutableFacts = {
         "report": "NCCL RAS" if evidence.hangs.has_ras_table else "",
         "algorithms": algorithms,
         "channels": evidence.channel_count,
@@ -236,9 +236,7 @@ def _processes(evidence: Evidence) -> set[str]:
     return set().union(*evidence.networks.values())
 
 
-def quoted_lines(
-    evidence: Evidence, facts: Mapping[str, str | int], program: str = ""
-) -> dict[str, str]:
+def quoted_lines(evidence: Evidence, facts: Facts, program: str = "") -> dict[str, str]:
     """Return fact → the line that proves it, of the `transport_facts` that one line proves.
 
     The transport: a channel's line, else that of the network that was chosen; of a program whose
@@ -483,7 +481,7 @@ _NOT_INSTEAD = frozenset({"unknown", "efa", "mnnvl", *INTRA_HOST})
 """Transports that do not carry data instead of EFA."""
 
 
-def lost_fabric(evidence: Evidence, facts: Mapping[str, str | int]) -> str:
+def lost_fabric(evidence: Evidence, facts: Facts) -> str:
     """Return a sentence if EFA was requested and lost; empty otherwise."""
     transport = str(facts.get("transport", "unknown"))
     lost = evidence.trouble or evidence.missing

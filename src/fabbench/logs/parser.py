@@ -28,6 +28,7 @@ from fabbench.model.log import (
     Line,
     Log,
     Marker,
+    MutableFacts,
     Point,
     Proof,
     Record,
@@ -208,9 +209,9 @@ class LogParser:
             record.evidence = mpi.evidence()
             yield record
 
-    def network_so_far(self) -> dict[str, str | int]:
+    def network_so_far(self) -> MutableFacts:
         """Return what the debug lines of open executions show, as facts."""
-        facts: dict[str, str | int] = {}
+        facts: MutableFacts = {}
         for group in self._groups.values():
             if group.evidence.networks:
                 facts |= transport.transport_facts(group.evidence)

@@ -20,6 +20,7 @@ Labels: TypeAlias = Mapping[str, str]
 
 # What a log states about its run: `ranks`, `network`, `transport`, …
 Facts: TypeAlias = Mapping[str, str | int]
+MutableFacts: TypeAlias = dict[str, str | int]  # While a reader collects them
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ class Record:
     benchmark: str | None
     case: str | None = None
     points: list[Point] = field(default_factory=list)
-    facts: dict[str, str | int] = field(default_factory=dict)
+    facts: MutableFacts = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     damaged: list[Damaged] = field(default_factory=list)
     # Errors of the benchmark or its launcher, the reason first
@@ -322,13 +323,13 @@ class Marker(NamedTuple):
         return f"Step {self.name} requested {fact} {requested}, but {subject} {used}."
 
 
-def begin_marker(step: str, facts: Mapping[str, str | int]) -> str:
+def begin_marker(step: str, facts: Facts) -> str:
     """Write the marker line before a step."""
     words = marker_words(facts)
     return f"{MARKER_SIGN}begin {step} {words}".rstrip()
 
 
-def marker_words(facts: Mapping[str, str | int]) -> str:
+def marker_words(facts: Facts) -> str:
     """Write the facts of a marker as words."""
     import shlex
 

@@ -12,7 +12,7 @@ from fabbench.benchmarks.pairs import PORT, SERVER, PairWork, Side
 from fabbench.model.compat import override
 from fabbench.model.fabrics import Rail, paired_devices, provider
 from fabbench.model.hosts import Host, Needs
-from fabbench.model.log import Facts
+from fabbench.model.log import Facts, MutableFacts
 from fabbench.model.plan import Command
 
 INTERFACE = {name: f"FI_{name.upper()}_IFACE" for name in ("tcp", "udp", "sockets", "net")}
@@ -199,7 +199,7 @@ class LibfabricWork(PairWork):
 
     @override
     def facts(self, fabric: str, rail: Rail, size: int | None) -> Facts:
-        facts: dict[str, str | int] = {"benchmark": self.benchmark}
+        facts: MutableFacts = {"benchmark": self.benchmark}
         if self.benchmark != self.program.removeprefix("fi_"):
             # A benchmark of several programs (fabtests): the marker says which one this is.
             facts |= {"program": self.program, "provider": provider(fabric)}

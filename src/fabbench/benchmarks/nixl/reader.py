@@ -12,6 +12,7 @@ from fabbench.benchmarks.consistency import Printed, note, product
 from fabbench.benchmarks.events import Ahead, Begin, Events, Header, Setting, Wrong
 from fabbench.benchmarks.executions import Execution, Table
 from fabbench.benchmarks.tables import COUNT, SIZE, Column, Row, read_columns, unknown_columns
+from fabbench.model.log import Facts
 from fabbench.model.patterns import lazy
 
 _SIX_DIGITS = r"\d{1,18}(?:\.\d{1,6})?(?:e[+-]\d\d)?"
@@ -72,7 +73,7 @@ def _header(text: str) -> Events:
     return (Begin(), Header([layout]), *unknown_columns(layout, text))
 
 
-def _setting(name: str, value: str) -> Mapping[str, str | int]:
+def _setting(name: str, value: str) -> Facts:
     """Return the facts that a setting states: ``Num threads`` is `threads`."""
     if name == "provider":
         return {name: value, "transport": value if value == "efa" else f"libfabric-{value}"}

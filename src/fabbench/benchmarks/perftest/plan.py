@@ -9,7 +9,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import INTRA_HOST, Rail, paired_devices
 from fabbench.model.hosts import Host, Needs
-from fabbench.model.log import Facts
+from fabbench.model.log import Facts, MutableFacts
 from fabbench.model.options import Choice, Flag, Whole, option
 from fabbench.model.plan import Command
 
@@ -166,7 +166,7 @@ class PerftestWork(PairWork):
     @override
     def facts(self, fabric: str, rail: Rail, size: int | None) -> Facts:
         del fabric
-        facts: dict[str, str | int] = {"benchmark": "perftest", "test": self.test}
+        facts: MutableFacts = {"benchmark": "perftest", "test": self.test}
         facts["device"] = rail.client
         if rail.server != rail.client:
             facts["server_device"] = rail.server

@@ -9,7 +9,7 @@ from fabbench.benchmarks.executions import points_by_line
 from fabbench.benchmarks.perftest import EFA_DATAGRAMS, lines
 from fabbench.benchmarks.perftest.processes import Process, Terminal
 from fabbench.model.compat import override
-from fabbench.model.log import Line, Marker, Record, Stream
+from fabbench.model.log import Line, Marker, MutableFacts, Record, Stream
 from fabbench.model.patterns import lazy
 
 # rdma-core names no other device like this: an InfiniBand device is ibp0s1, a RoCE device rocep0s1.
@@ -145,13 +145,13 @@ def _merge(record: Record, other: Record) -> None:
     record.findings += (finding for finding in other.findings if finding not in record.findings)
 
 
-def _facts(processes: Sequence[Process]) -> dict[str, str | int]:
+def _facts(processes: Sequence[Process]) -> MutableFacts:
     """Return the facts of all processes; different values of one are joined by commas."""
     values: dict[str, dict[str | int, None]] = {}
     for process in processes:
         for name, value in process.record.facts.items():
             values.setdefault(name, {})[value] = None
-    facts: dict[str, str | int] = {}
+    facts: MutableFacts = {}
     for name, different in values.items():
         first, *others = different
         facts[name] = ", ".join(map(str, different)) if others else first

@@ -29,7 +29,7 @@ from fabbench.benchmarks.events import Ahead, Begin, Event, Events, Header, Sett
 from fabbench.benchmarks.executions import Assembler, Execution, Table
 from fabbench.benchmarks.tables import COUNT, Cells, Column, Layout, Row, cell_patterns
 from fabbench.model.compat import override
-from fabbench.model.log import Line, Marker, Stream
+from fabbench.model.log import Line, Marker, MutableFacts, Stream
 from fabbench.model.patterns import lazy
 
 _SENTENCE = lazy(
@@ -132,7 +132,7 @@ def _sentence_events(text: str, case: str) -> Events:
 
     A cut one begins an execution whose rows are damaged: no columns are known.
     """
-    facts: dict[str, str | int] = {name: int(count) for count, name in _COUNTS.findall(text)}
+    facts: MutableFacts = {name: int(count) for count, name in _COUNTS.findall(text)}
     is_whole = text.rstrip().endswith("):")
     if not is_whole or not {"ranks", "trials"} <= facts.keys():
         return (Begin(),)
