@@ -20,6 +20,7 @@ import msgspec
 from fabbench.catalog.instances import instance, plain
 from fabbench.model import records
 from fabbench.model.errors import RequestError
+from fabbench.model.mappings import Variables
 
 EFA = "vpc.amazonaws.com/efa"
 
@@ -46,7 +47,7 @@ class Sidecar(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What its shell runs."""
     capabilities: tuple[str, ...] = ()
     mounts: tuple[Mount, ...] = ()
-    env: Mapping[str, str] = {}
+    env: Variables = {}
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,7 +72,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     capabilities: tuple[str, ...] = ("IPC_LOCK",)
     annotations: Mapping[str, str] = {}
     mounts: tuple[Mount, ...] = ()
-    env: Mapping[str, str] = {}
+    env: Variables = {}
     plugin: str = ""
     """What advertises the resource on nodes, and is missing where they have none."""
     usual_devices: int = 0

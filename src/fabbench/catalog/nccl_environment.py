@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from fabbench.model.fabrics import NO_NETWORK, provider
 from fabbench.model.hosts import Host
+from fabbench.model.mappings import Variables
 
 PLUGIN = "AWS Libfabric"  # the plugin aws-ofi-nccl in NCCL_NET: every release accepts this name
 DEBUG_FILE = "{folder}/debug.%h.%p"
@@ -62,7 +63,7 @@ NIC_SELECTORS = {
 class NcclEnvironment(NamedTuple):
     """What to set and what to unset for every rank. No name is in both."""
 
-    env: Mapping[str, str]
+    env: Variables
     unset: tuple[str, ...] = ()
 
 

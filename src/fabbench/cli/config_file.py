@@ -11,6 +11,7 @@ import click
 from fabbench.cli import terminal
 from fabbench.cli.options import results
 from fabbench.launchers import options_of_launchers
+from fabbench.model.mappings import Variables
 from fabbench.model.messages import RARE
 from fabbench.model.options import Option
 
@@ -25,7 +26,7 @@ def command_options(name: str) -> Mapping[str, Option]:
     return options_of_command(options_of_launchers(), name)
 
 
-def configuration(file: Path | None, environment: Mapping[str, str]) -> "Config | None":
+def configuration(file: Path | None, environment: Variables) -> "Config | None":
     """Read the given file, else the one that is found; None if there is none."""
     from fabbench.config import find_config, load
 

@@ -9,6 +9,7 @@ from fabbench.config.given import GivenOptions, Launchers, own_options, value_of
 from fabbench.config.sections import Config, Reader, parse
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Target
+from fabbench.model.mappings import Variables
 from fabbench.model.messages import did_you_mean, nearest
 from fabbench.model.options import LauncherOptions, Option
 from fabbench.model.plugins import ALIASES
@@ -20,7 +21,7 @@ _SSH = "ssh"
 _FLAGS_OF_SSH_HOSTS = frozenset({"--host", "--hostfile"})
 
 
-def find_config(start: Path, environment: Mapping[str, str]) -> Path | None:
+def find_config(start: Path, environment: Variables) -> Path | None:
     """Find the file: where FABBENCH_CONFIG says, else in `start` or above it, else the user's own.
 
     The search upwards ends with the first directory that has a `.git`. A file that FABBENCH_CONFIG
@@ -37,7 +38,7 @@ def find_config(start: Path, environment: Mapping[str, str]) -> Path | None:
     return user if user is not None and _holds(user, Path.is_file) else None
 
 
-def user_file(environment: Mapping[str, str]) -> Path | None:
+def user_file(environment: Variables) -> Path | None:
     """Return the path of the user's own settings; None if there is no home directory.
 
     XDG Base Directory Specification: a relative XDG_CONFIG_HOME is ignored.
@@ -115,7 +116,7 @@ def resolve(
     given: GivenOptions,
     config: Config | None,
     launchers: Launchers,
-    environment: Mapping[str, str],
+    environment: Variables,
 ) -> Resolved:
     """Return where to run, and why there, without the given options of targets.
 
@@ -147,7 +148,7 @@ def _implied_by_environment(
     given: GivenOptions,
     config: Config | None,
     launchers: Launchers,
-    environment: Mapping[str, str],
+    environment: Variables,
 ) -> Resolved:
     """Return the first launcher that the environment implies. Raise RequestError."""
     file = f"there is no {FILE_NAME} here or in ~/.config/fabbench"

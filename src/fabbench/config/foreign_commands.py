@@ -3,15 +3,20 @@
 What ssh and kubectl may be told to do grows with each release, so no content counts as harmless.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+import os
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
 
 from fabbench.config import user_file
 from fabbench.config.sections import Config
 from fabbench.model.hosts import Target
+from fabbench.model.mappings import Variables
 
 
 def foreign_commands(
-    config: Config, target: Target, given: Collection[str], environment: Mapping[str, str]
+    config: Config, target: Target, given: Collection[str], environment: Variables
 ) -> Iterator[str]:
     """Yield a warning for each file of a target that can run commands, unless `given` replaces it.
 

@@ -24,6 +24,7 @@ from fabbench.config.given import (
 from fabbench.config.sections import Config, options_of
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
+from fabbench.model.mappings import Variables
 from fabbench.model.options import AUTO, Option, declared, read_option
 from fabbench.model.run_options import RunOptions
 from fabbench.plan.request import MAX_REPEATS, Adaptive, RunRequest, read_variants
@@ -50,7 +51,7 @@ def request_of(
     given: GivenOptions,
     config: Config | None,
     launchers: Launchers,
-    environment: Mapping[str, str],
+    environment: Variables,
 ) -> RunRequest:
     """Return the request that options describe; its command is empty.
 
@@ -89,7 +90,7 @@ def target_of(
     given: GivenOptions,
     config: Config | None,
     launchers: Launchers,
-    environment: Mapping[str, str],
+    environment: Variables,
 ) -> Resolved:
     """Return where to run, and why there: given options replace those of the target.
 
@@ -204,7 +205,7 @@ def _adaptive_repeats(given: GivenOptions) -> Adaptive | None:
     return None
 
 
-def _require_inherited_are_set(inherited: Sequence[str], environment: Mapping[str, str]) -> None:
+def _require_inherited_are_set(inherited: Sequence[str], environment: Variables) -> None:
     """Raise RequestError for a variable that is to be inherited, but that is not set."""
     for name in inherited:
         if name not in environment:

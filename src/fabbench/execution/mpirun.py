@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Mpi, MpiKind
+from fabbench.model.mappings import Variables
 from fabbench.model.plan import Command, Step
 
 _LOCAL = "localhost"
@@ -33,7 +34,7 @@ class MpiHosts:
     """Variables of the first host that are forwarded to all ranks."""
     programs: Mapping[str, str] = field(default_factory=dict)
     """Program → path, the same on every host."""
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Variables = field(default_factory=dict)
     """Environment of every rank, in addition to the plan's."""
 
 

@@ -16,10 +16,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from fabbench.model.errors import MachineError
+from fabbench.model.mappings import Variables
 
 LONGEST_LINE = 1 << 20  # Characters after which a line without an end is passed on in pieces
 
@@ -109,7 +110,7 @@ def kept(folder: Path, argv: Sequence[str]) -> tuple[str, ...]:
 class PipedProcess:
     """A program on pipes, which any thread may use. Ctrl-C does not reach it."""
 
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+    def __init__(self, argv: Sequence[str], env: Variables) -> None:
         """Start it with `env` added. Raise MachineError if it cannot be started."""
         try:
             self._popen = subprocess.Popen(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias, TypeVar
 
+from fabbench.model.mappings import Reasons, Variables
 from fabbench.model.options import (
     FOLDER,
     HOSTS,
@@ -144,7 +145,7 @@ class Inventory:
     # Variant → the hosts as it sees them
     variants: Mapping[str, tuple[Host, ...]] = field(default_factory=dict)
     # Requested, did not answer, and left out → why
-    unreachable: Mapping[str, str] = field(default_factory=dict)
+    unreachable: Reasons = field(default_factory=dict)
 
     def hosts_for_variant(self, variant: str) -> tuple[Host, ...]:
         """Return the hosts as a variant sees them."""
@@ -213,7 +214,7 @@ class Target:
         many=tuple,
     )
     mpirun: str | None = option(MPIRUN, "Absolute path of mpirun or mpiexec on the first host.")
-    env: Mapping[str, str] = option(
+    env: Variables = option(
         Environment(), "Environment variables of all benchmarks on this target.", many=dict
     )
     # Variables that every benchmark inherits from fabbench; see `plan.Command`

@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+from fabbench.model.mappings import Variables
 from fabbench.model.patterns import lazy
 
 ACTIONS = "fabbench.actions"  # The logger of `action`, which only ``--verbose`` reads
@@ -246,7 +247,7 @@ def word(text: str) -> str:
     return without_secrets(text)
 
 
-def environment(env: Mapping[str, str]) -> dict[str, str]:
+def environment(env: Variables) -> dict[str, str]:
     """Return variables as they may be shown."""
     return {name: shown(name, value) for name, value in env.items()}
 

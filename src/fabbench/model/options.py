@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal, Self
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import AB, FABRICS, PROVIDERS
 from fabbench.model.hostlist import expand_hostlist
+from fabbench.model.mappings import Variables
 from fabbench.model.messages import RARE as RARE  # noqa: PLC0414 - exported
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, parse_size
@@ -433,7 +434,7 @@ class LauncherOptions:
     # In which order `surroundings` are checked, where no target is given; 0: never
     order: ClassVar[int] = 0
 
-    def surroundings(self, environment: Mapping[str, str]) -> tuple[bool, str]:
+    def surroundings(self, environment: Variables) -> tuple[bool, str]:
         """Return whether the environment implies this launcher, and why, or what is missing.
 
         Raise MachineError.

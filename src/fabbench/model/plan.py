@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from fabbench.model.log import Facts
 from fabbench.model.log import Proof as Proof  # noqa: PLC0414 - a part of plans, too
+from fabbench.model.mappings import Variables
 from fabbench.model.messages import environment
 from fabbench.model.options import (
     IMAGE,
@@ -28,7 +30,7 @@ class Command:
     argv: tuple[str, ...]
     role: str = ""  # `server` or `client` in a pair
     host: int = 0  # Index into the allocation's hosts: names are bound when it runs
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Variables = field(default_factory=dict)
     unset: tuple[str, ...] = ()
     # Taken from fabbench: their values are in no plan, document or command line
     inherited: tuple[str, ...] = ()
@@ -64,7 +66,7 @@ class Step:
     silence_s: float | None = None
     # Name → text of what `{folder}` must hold on every host
     files: Mapping[str, str] = field(default_factory=dict)
-    facts: Mapping[str, str | int] = field(default_factory=dict)
+    facts: Facts = field(default_factory=dict)
 
     @property
     def pair(self) -> bool:
@@ -147,7 +149,7 @@ class Variant:
         "Directories on the hosts, searched first for programs and libraries.",
         many=flat,
     )
-    env: Mapping[str, str] = option(
+    env: Variables = option(
         Environment(), "Environment variables of the variant's configurations.", many=dict
     )
     interface: str = option(INTERFACE, "Network interface on the hosts.", unset="")

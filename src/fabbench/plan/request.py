@@ -18,6 +18,7 @@ from fabbench.catalog.images import with_libraries
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import FABRICS
 from fabbench.model.hosts import Host, Target
+from fabbench.model.mappings import Variables
 from fabbench.model.messages import shown
 from fabbench.model.options import declared, read_option
 from fabbench.model.plan import Command, Step, Variant
@@ -46,7 +47,7 @@ class RunRequest:
     repeats: int | None = None  # Of each configuration; None: 3 with several configurations, else 1
     adaptive: Adaptive | None = None  # Instead of `repeats`: as many as it takes to decide
     # Of every configuration, besides what the fabric needs
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Variables = field(default_factory=dict)
     # Fail (exit 1) unless this holds for the first configuration, such as `busbw:5%`
     gates: tuple[str, ...] = ()
     strict: bool = False  # Whether a gate fails whose loss can be neither shown nor excluded
@@ -104,7 +105,7 @@ def applied(
 
 
 def _require_fabric_variables(
-    command: Command, env: Mapping[str, str], variant: Variant, fabric: str
+    command: Command, env: Variables, variant: Variant, fabric: str
 ) -> None:
     """Raise RequestError for a variable that a fabric needs, but that is set to another value."""
     for name, value in env.items():
@@ -122,7 +123,7 @@ def _require_fabric_variables(
             )
 
 
-def _require_not_inherited(inherited: Sequence[str], env: Mapping[str, str]) -> None:
+def _require_not_inherited(inherited: Sequence[str], env: Variables) -> None:
     """Raise RequestError for a variable that is both inherited and set."""
     for name in inherited:
         if name in env:

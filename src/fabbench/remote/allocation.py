@@ -16,6 +16,7 @@ from fabbench.hosts.probe import probe_arguments, read_probe, script
 from fabbench.hosts.probe_result import Probe
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
+from fabbench.model.mappings import Reasons
 from fabbench.model.messages import listed
 from fabbench.model.plan import DEFAULT_VARIANT, Variant
 from fabbench.remote import SshOptions
@@ -171,7 +172,7 @@ def _require_clean(machines: Sequence[RemoteHost]) -> None:
         )
 
 
-def _start_agents(machines: Mapping[str, RemoteHost], needs: Needs) -> Mapping[str, str]:
+def _start_agents(machines: Mapping[str, RemoteHost], needs: Needs) -> Reasons:
     """Start the agent on machines, and return those that are left out → why.
 
     Raise MachineError if the others are not enough.
@@ -183,7 +184,7 @@ def _start_agents(machines: Mapping[str, RemoteHost], needs: Needs) -> Mapping[s
     return lost
 
 
-def without(inventory: Inventory, lost: Mapping[str, str]) -> Inventory:
+def without(inventory: Inventory, lost: Reasons) -> Inventory:
     """Return the inventory without hosts that cannot be used: name → why."""
     if not lost:
         return inventory

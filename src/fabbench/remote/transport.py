@@ -5,7 +5,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -13,6 +13,7 @@ from itertools import chain
 from fabbench.execution.process import LineDecoder, PipedProcess
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
+from fabbench.model.mappings import Variables
 from fabbench.model.messages import action
 
 POLL_S = 0.5
@@ -231,7 +232,7 @@ class PipedProgram(PipedProcess, ProcessStream):
         self,
         words: Sequence[str],
         owner: Transport,
-        env: Mapping[str, str],
+        env: Variables,
         failed: Callable[[Sequence[str]], MachineError | None] = lambda _: None,
     ) -> None:
         """Start it with `env` added. `failed` gets its standard error, and returns why ssh failed.

@@ -19,6 +19,7 @@ import msgspec
 from fabbench.model.errors import Exit, Fault, MachineError
 from fabbench.model.hosts import Host
 from fabbench.model.log import Ending, Outcome
+from fabbench.model.mappings import Reasons, Variables
 from fabbench.model.plan import Configuration, Variant
 from fabbench.runs.directories import ENVIRONMENT_VARIABLE
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest, outcome_of_test
@@ -52,7 +53,7 @@ class StoredRequest:
     """The limit of repeats of a run that checked its verdicts after each; None if it did not."""
     where: Mapping[str, Any] = field(default_factory=dict)  # The target, with its options
     variants: tuple[Variant, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Variables = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -74,7 +75,7 @@ class SweepDocument:
     types: Mapping[str, str] = field(default_factory=dict)
     """Node → its instance type, if known."""
     nics: tuple[str, ...] = ()  # NICs that every node has, if they are tested one by one
-    unreachable: Mapping[str, str] = field(default_factory=dict)
+    unreachable: Reasons = field(default_factory=dict)
     """Requested nodes that did not answer at the start, and are left out → why."""
 
 

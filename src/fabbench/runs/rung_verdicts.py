@@ -13,6 +13,7 @@ from fabbench.hosts.check import Check, Status, fault_of_check
 from fabbench.model.errors import Fault, gravest
 from fabbench.model.hostlist import compress_hostlist
 from fabbench.model.log import METRICS, Log, Outcome
+from fabbench.model.mappings import Reasons
 from fabbench.model.messages import listed
 from fabbench.plan.gates import AT_LEAST, Gate
 from fabbench.remote.transport import SilentHostError
@@ -46,8 +47,6 @@ class Judgment:
 
 
 Sentences: TypeAlias = Sequence[str]
-Reasons: TypeAlias = Mapping[str, str]
-"""What is bad, or left out → why."""
 
 
 def judged(result: RungResult, missed: Sentences = (), doubts: Sentences = ()) -> RungResult:
@@ -301,7 +300,7 @@ def _not_proven(fabric: str) -> str:
     return f"Not every test succeeded and proved that it used {fabric}."
 
 
-def _suspects(diagnosis: Diagnosis) -> Mapping[str, str]:
+def _suspects(diagnosis: Diagnosis) -> Reasons:
     """Return what is bad → why; for a group also which nodes the groups have."""
     groups = "; ".join(map(_members_in_words, diagnosis.groups))
 
@@ -322,7 +321,7 @@ def _not_in(named: Reasons, others: Reasons) -> Reasons:
     return {name: why for name, why in named.items() if name not in others}
 
 
-def _software_failures(diagnosis: Diagnosis, tests: Sequence[TestResult]) -> Mapping[str, str]:
+def _software_failures(diagnosis: Diagnosis, tests: Sequence[TestResult]) -> Reasons:
     """Return the suspects whose tests fail by what is installed there, and nothing else → why."""
     reasons: dict[str, str] = {}
     for suspect in diagnosis.suspects:
@@ -340,7 +339,7 @@ def _unended(tests: Sequence[TestResult]) -> Iterator[TestResult]:
 
 
 def _fault_of_sweep(
-    stored: StoredSweep, diagnosis: Diagnosis, software_failures: Mapping[str, str]
+    stored: StoredSweep, diagnosis: Diagnosis, software_failures: Reasons
 ) -> Fault | None:
     """Return what has to be mended: the way between nodes, a node, or what is installed there.
 
@@ -359,7 +358,7 @@ def _fault_of_sweep(
     return fault if fault is Fault.INFRASTRUCTURE else Fault.HARDWARE
 
 
-def _bad_nodes(diagnosis: Diagnosis) -> Mapping[str, str]:
+def _bad_nodes(diagnosis: Diagnosis) -> Reasons:
     """Return nodes that are bad, or have a bad NIC → why."""
     bad: dict[str, str] = {}
     for suspect in diagnosis.suspects:

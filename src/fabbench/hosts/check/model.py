@@ -12,6 +12,7 @@ from fabbench.catalog.instances import Instance, instance
 from fabbench.hosts.probe_result import Link, Probe
 from fabbench.model import records
 from fabbench.model.hosts import Needs
+from fabbench.model.mappings import Reasons
 
 Progress = Callable[[str, int, int], None]
 """Called from any thread while hosts are probed: what is being done, hosts done, of how many."""
@@ -105,7 +106,7 @@ class HostRelations:
     What is missing was not tried: its check is skipped.
     """
 
-    unreachable: Mapping[str, str] = field(default_factory=dict)
+    unreachable: Reasons = field(default_factory=dict)
     """Hosts that gave no answer, each with the reason in a few words."""
     addresses: Mapping[str, str] = field(default_factory=dict)
     """Where the hosts reach each other."""

@@ -1,7 +1,6 @@
 """Options of the launcher and format ``kubernetes``: pods in a cluster of the kubeconfig."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from fabbench.launchers.pod_options import PodOptions
 from fabbench.launchers.shared_options import InstanceOptions, start_timeout
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
+from fabbench.model.mappings import Variables
 from fabbench.model.options import IMAGE, RARE, Choice, File, Flag, Seconds, Text, Whole, option
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class KubernetesOptions(ClusterPodOptions):
     )
 
     @override
-    def surroundings(self, environment: Mapping[str, str]) -> tuple[bool, str]:
+    def surroundings(self, environment: Variables) -> tuple[bool, str]:
         context = current_context(environment, file=self.kubeconfig, context=self.context or "")
         if context:
             sentence = f"{context} is the current kubeconfig context"
@@ -137,7 +137,7 @@ OPTIONS = KubernetesOptions
 
 
 def current_context(
-    environment: Mapping[str, str], *, file: Path | None = None, context: str = ""
+    environment: Variables, *, file: Path | None = None, context: str = ""
 ) -> str | None:
     """Return the name of the context that commands use, or None.
 
@@ -150,7 +150,7 @@ def current_context(
     return next((name for name in names if name), None)
 
 
-def _kubeconfigs(environment: Mapping[str, str], file: Path | None) -> list[Path]:
+def _kubeconfigs(environment: Variables, file: Path | None) -> list[Path]:
     """Return the files of the kubeconfig, which kubectl merges: `file`, or else its usual ones."""
     if file:
         return [file]

@@ -17,6 +17,7 @@ from fabbench.catalog.kubernetes_resources import Mount, PodResources, Profile, 
 from fabbench.launchers.kubernetes import LEASE_S, PORT
 from fabbench.launchers.pod_options import Object, PodOptions, filled
 from fabbench.model.errors import RequestError
+from fabbench.model.mappings import Variables
 
 NAME = "app.kubernetes.io/name"
 RUN = "fabbench/run"  # The label for the run's id. All of fabbench's objects have it and `NAME`.
@@ -250,7 +251,7 @@ def _mounted(mounts: Sequence[Mount]) -> list[Object]:
     return [{"name": each.name, "mountPath": each.path} for each in mounts]
 
 
-def env_list(env: Mapping[str, str]) -> list[Object]:
+def env_list(env: Variables) -> list[Object]:
     """Return environment variables as in a container spec."""
     escaped = {name: escape_argument(value) for name, value in env.items()}
     return [{"name": name, "value": value} for name, value in escaped.items()]

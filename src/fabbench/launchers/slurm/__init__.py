@@ -4,7 +4,6 @@ Its options.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fabbench.launchers.shared_options import (
@@ -13,6 +12,7 @@ from fabbench.launchers.shared_options import (
     name_in,
 )
 from fabbench.model.compat import override
+from fabbench.model.mappings import Variables
 from fabbench.model.options import IMAGE, RARE, Choice, Flag, Text, Type, option
 
 # A value in an ``#SBATCH`` line: no blanks, no quotes, nothing that a shell expands.
@@ -84,7 +84,7 @@ class SlurmOptions(LoginOptions, InstanceOptions):
     no_gres: bool = option(Flag(), "Do not request GPUs (for clusters without GRES).", RARE)
 
     @override
-    def surroundings(self, environment: Mapping[str, str]) -> tuple[bool, str]:
+    def surroundings(self, environment: Variables) -> tuple[bool, str]:
         if "SLURM_JOB_ID" in environment:
             return True, "this is inside a Slurm allocation"
         sentence = "this is not inside a Slurm allocation (SLURM_JOB_ID is not set)"

@@ -1,0 +1,9 @@
+"""Mappings of texts that stand in many places, by what they say."""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+Variables: TypeAlias = Mapping[str, str]
+"""Variable of an environment → its value."""
+Reasons: TypeAlias = Mapping[str, str]
+"""Node, NIC or whatever else is named → why: it is bad, or left out."""
